@@ -25,6 +25,7 @@ import { openBuilds } from './compose/builds.ts';
 import { openObjects } from './compose/objects.ts';
 import { openModels } from './compose/models.ts';
 import { openProvidersFile, openProvisioned } from './compose/provisioned.ts';
+import { openProvisioning } from './compose/provisioning.ts';
 import { openPools, openPoolsFile } from './compose/pools.ts';
 import { openPods } from './compose/pods.ts';
 import { openCredits } from './compose/credits.ts';
@@ -166,11 +167,20 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     events,
     providersFile,
   );
+  const provisioning = openProvisioning({
+    infrastructure,
+    clusterState,
+    events,
+    directory: poolParts.poolDirectory,
+    changes: provisioned.provisioner,
+    quotas: scaling.quotas,
+    loops: scaling.loops,
+  });
 
   // Requests from outside, and work by time.
   const scheduleParts = openSchedules({ ...base, taskParts });
   const seriesParts = openSeries(infrastructure, clusterState, events, deployments);
-  const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts });
+  const { explain, relay } = openExplain({ ...base, taskParts, scaling, linkParts, provisioning });
   const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
   const volumeFileParts = openVolumeFiles(infrastructure, identity, clusterState, taskParts);
   const buildParts = openBuilds(infrastructure, clusterState, objectParts, taskParts, scaling, registryParts);
@@ -202,6 +212,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ...actionParts,
     ...workerParts,
     provisioned,
+    provisioning,
+    poolParts,
     taskParts,
     scaling,
     linkParts,
@@ -223,7 +235,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     eventWebhooks,
   };
   wire(wired);
-  const started = { ...wired, poolParts, redisMemory, health, retention, surfaces };
+  const started = { ...wired, redisMemory, health, retention, surfaces };
   const lifecycle = new Lifecycle(startOrder(opened.splice(0), started), log);
   await lifecycle.start();
 

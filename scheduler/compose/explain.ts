@@ -1,6 +1,7 @@
 // Explanations: the replica that was asked gathers them, and asks the leader for facts that only the leader has.
 import { ScalingRelay } from '../api/explain/relay.ts';
 import { Explain } from '../api/explain/service.ts';
+import type { ProvisioningLoop } from '../control/provisioning/loop.ts';
 import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
 import { EventReads } from '../workspaces/events/reads.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
@@ -20,6 +21,7 @@ export interface ExplainSetup {
   readonly localQueue: LocalQueueParts;
   readonly taskParts: TaskParts;
   readonly scaling: Scaling;
+  readonly provisioning: ProvisioningLoop;
   readonly linkParts: LinkParts;
   readonly serves: Pick<ServeLeases, 'refusal'>;
 }
@@ -46,6 +48,7 @@ export function openExplain(setup: ExplainSetup): ExplainRoom {
     limits: identity.limits,
     usage: linkParts.usage,
     placer: scaling.placer,
+    provisioning: setup.provisioning,
     autoscaler: scaling.autoscaler,
     targets,
     queues: localQueue.queues,

@@ -45,6 +45,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     // Listening comes first, so that writes during the reading of rows are noticed.
     ...replicas.listening,
     parts.poolParts.declaring,
+    parts.poolParts.poolDirectory,
     machines,
     clusterState.agentReports,
     { name: 'containers', start: () => containers.load() },
@@ -76,6 +77,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.health,
     workers,
     parts.provisioned.provisioner,
+    parts.provisioning,
     ...maintenance.afterTasks,
     parts.objectParts.collector,
     parts.imageCollector,

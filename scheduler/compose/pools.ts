@@ -1,6 +1,7 @@
 // The shared pools, and the file by which an operator declares them.
 import type { Part } from '#shared/lifecycle.ts';
 import type { SchedulerSettings } from '../config.ts';
+import { PoolDirectory } from '../fleet/pool-directory.ts';
 import { readPoolsFile } from '../fleet/pools-file.ts';
 import type { PoolsFile } from '../fleet/pools-file.ts';
 import { Pools } from '../fleet/pools.ts';
@@ -11,6 +12,8 @@ import type { Infrastructure } from './infrastructure.ts';
 
 export interface PoolParts {
   readonly pools: Pools;
+  /** Pools with a provider, as this replica knows them. */
+  readonly poolDirectory: PoolDirectory;
   /** Part that declares the pools of the file. */
   readonly declaring: Part;
   /** Reads the file again; a bad file changes nothing, and is logged. */
@@ -23,15 +26,23 @@ export async function openPoolsFile({ LONGSHORE_POOLS_FILE: path }: SchedulerSet
 }
 
 export function openPools(
-  { db, clock, log, settings }: Infrastructure,
-  { machines }: ClusterState,
+  { db, clock, log, keys, settings }: Infrastructure,
+  { machines, bus }: ClusterState,
   file: PoolsFile | undefined,
   { writer }: Pick<Events, 'writer'>,
 ): PoolParts {
   const { LONGSHORE_POOLS_FILE: path } = settings;
-  const pools = new Pools({ db, machines, log, trail: new InstallationTrail(db, writer, () => clock.nowMs()) });
+  const poolDirectory = new PoolDirectory({ db, bus, channel: keys.poolsChannel, log });
+  const pools = new Pools({
+    db,
+    machines,
+    log,
+    written: () => poolDirectory.written(),
+    trail: new InstallationTrail(db, writer, () => clock.nowMs()),
+  });
   return {
     pools,
+    poolDirectory,
     declaring: { name: 'pools', start: async () => (file === undefined ? undefined : pools.declare(file)) },
     readAgain: async () => (path === undefined ? undefined : pools.readAgain(path)),
   };

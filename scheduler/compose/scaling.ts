@@ -37,6 +37,7 @@ export interface Scaling {
   readonly placer: Placer;
   readonly accounting: Accounting;
   readonly quotas: Quotas;
+  readonly loops: LoopMetrics;
   /** Value of `LONGSHORE_CPU_WORK_ON_GPU_POOLS` for a pool. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
 }
@@ -92,5 +93,5 @@ export function openScaling(setup: ScalingSetup): Scaling {
     loops,
     fence,
   });
-  return { autoscaler, rollouts, placer, accounting, quotas, cpuWorkAllowed };
+  return { autoscaler, rollouts, placer, accounting, quotas, loops, cpuWorkAllowed };
 }

@@ -47,6 +47,7 @@ import type { Identity, TokenParts } from './identity.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { LiveLogParts } from './live-logs.ts';
+import type { PoolParts } from './pools.ts';
 import type { ProvisionedParts } from './provisioned.ts';
 import type { Records } from './records.ts';
 import type { PodParts } from './pods.ts';
@@ -84,6 +85,8 @@ export interface Wired {
   readonly workers: Workers;
   readonly drains: Drains;
   readonly provisioned: ProvisionedParts;
+  readonly provisioning: ProvisioningLoop;
+  readonly poolParts: Pick<PoolParts, 'poolDirectory'>;
   readonly containerCalls: ContainerCalls;
   readonly streamRelay: StreamRelay;
   readonly volumeStreams: VolumeStreams;
@@ -123,6 +126,17 @@ export function wire(parts: Wired): void {
   machines.onChange(() => feasibility.machineChanged());
   machines.onWritten(() => feasibility.machineChanged());
   wireScaling({ containers, machines, agentReports, targets, general: infrastructure.general, ...scaling });
+  wireProvisioning({
+    directory: parts.poolParts.poolDirectory,
+    containers,
+    machines,
+    feasibility,
+    provisioning: parts.provisioning,
+    placer: scaling.placer,
+    changes: parts.provisioned.provisioner,
+  });
+  clusterState.leader.onChange(({ kind }) => void (kind === 'leading' && parts.provisioning.leads()));
+  parts.identity.limits.onChange(() => parts.provisioning.limitsChanged());
   wireLinks(parts);
   parts.linkParts.links.onContainerCall((machineId, call) => parts.containerCalls.serve(machineId, call));
   taskParts.streams.onElsewhere((replica, taskId, bytes) => parts.streamRelay.carry(replica, taskId, bytes));

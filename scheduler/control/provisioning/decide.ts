@@ -8,6 +8,8 @@ import type { Blocked, Cause, Decision, Demand, GrowingPool, Offer, PoolStatemen
 
 /** Time after which an open machine that has room for a waiting container counts as one that does not take it. */
 export const REFUSED_MS = 30_000;
+/** Pause before a leader's rows are looked for again. */
+const UNREAD_MS = 1_000;
 /** Most machines of a pool that are told to go at once. */
 const MOST_LEAVING = 5;
 /** Most containers that are looked at: the oldest ones. */
@@ -179,7 +181,9 @@ function blockOf(plan: Plan, nowMs: number): Blocked | undefined {
   const blocked = blockedBy(plan.pool, plan.planned, nowMs);
   if (blocked === undefined) return undefined;
   plan.blocked ??= blocked;
-  if (blocked === 'backing_off') lookAgain(plan, plan.pool.capacity.notBeforeMs);
+  // A leader that has yet to read its rows names no end.
+  const { notBeforeMs } = plan.pool.capacity;
+  if (blocked === 'backing_off') lookAgain(plan, notBeforeMs === Infinity ? nowMs + UNREAD_MS : notBeforeMs);
   return blocked;
 }
 

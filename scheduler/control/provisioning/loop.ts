@@ -266,7 +266,12 @@ export class ProvisioningLoop {
         memoryBytes: size?.totalMemoryBytes ?? 0,
         gpuModels: shape === undefined ? [] : Array.from({ length: shape.gpuCount }, () => shape.gpuModel),
       },
-      capacity: { ...capacity, notBeforeMs: Math.max(notBeforeMs, this.#paused.get(id) ?? 0) },
+      capacity: {
+        ...capacity,
+        // A leader that has yet to read its rows takes no machine for granted.
+        pending: notBeforeMs === Infinity ? 0 : capacity.pending,
+        notBeforeMs: Math.max(notBeforeMs, this.#paused.get(id) ?? 0),
+      },
       rooms,
       refused: this.#refused.get(id) ?? NONE,
       shortSinceMs: this.#shortSince.get(id) ?? null,
