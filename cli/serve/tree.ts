@@ -81,8 +81,8 @@ export async function readSettledTree(
   for (let reads = 1; reads < MOST_READS && !signal.aborted; reads += 1) {
     const written = Math.max(...changesBetween(there, tree).written.map(({ mtimeMs }) => mtimeMs));
     const ageMs = Date.now() - written;
-    // A time in the future is of another clock and says nothing.
-    if (ageMs < 0 || ageMs >= savedAfterMs) break;
+    // A time far in the future is of another clock and says nothing.
+    if (Math.abs(ageMs) >= savedAfterMs) break;
     await sleep(savedAfterMs - ageMs, signal);
     tree = await readTree(root, tree);
   }
