@@ -85,8 +85,9 @@ const AS_DESCRIBED: Making = {
   number: ({ minimum, maximum, type }) => {
     const min = typeof minimum === 'number' ? minimum : type === 'integer' ? -1_000 : 0;
     const max = Math.min(typeof maximum === 'number' ? maximum : 1_000_000, Number.MAX_SAFE_INTEGER);
-    const near = Math.min(max, min + 100);
-    return fc.oneof(fc.integer({ min, max: near }), fc.integer({ min, max }), fc.constantFrom(min, max));
+    const whole = { min: Math.ceil(min), max: Math.max(Math.ceil(min), Math.floor(max)) };
+    const near = { ...whole, max: Math.min(whole.max, whole.min + 100) };
+    return fc.oneof(fc.integer(near), fc.integer(whole), fc.constantFrom(min, max));
   },
   value: (wanted) => wanted,
 };

@@ -62,10 +62,8 @@ const STAND_INS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   },
   docker: {
     docker: standIn(
-      [
-        '*label=longshore-installation=ours*',
-        'if [ "$1" = ps ]; then echo \'7 running r1 ours\'; else touch made; echo 7; fi',
-      ],
+      ['*label=longshore-installation=ours*', "echo '7 running r1 ours'"],
+      ['run*"--label longshore-installation=ours"*', 'touch made; echo 7'],
       ['"ps -aq"*', '[ ! -e made ] || echo 7'],
       ['"exec -i 7 sh -s"', 'cat > given'],
       ['"rm -fv 7"', 'rm made'],

@@ -70,6 +70,7 @@ const GATEWAY: Readonly<Record<string, string>> = {
   ListWorkers: 'r',
   ListPools: 'r',
   GetPool: 'r',
+  ListEnrolmentTokens: 'r',
 };
 
 const LIMITS = [
