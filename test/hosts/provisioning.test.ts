@@ -1,5 +1,5 @@
-// Pools that grow and shrink, whole: two schedulers, an operator's program that makes instances as files of a folder,
-// and an agent for each instance that joins by the line it was given. Load makes machines, and idleness takes them back.
+// Pools that grow and shrink, whole: two schedulers, a program that makes instances as files of a folder, and an agent
+// for each instance, which joins by the line that it was given. Load makes machines, and idle ones go.
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -13,7 +13,7 @@ import { SimulatedAgent } from '../helpers/simulated-agent.ts';
 /** A new leader stops no container for two minutes. */
 const PATIENCE_MS = 200_000;
 const LOOK_MS = 50;
-/** One container of the deployment fits a machine of the pool. */
+/** A machine of the pool has room for a single container of the deployment. */
 const MACHINE = { machineCpuCores: 4, machineMemoryMib: 8192, hourlyCost: 0.5 };
 const STUB = { cpu: 3000, memory: 256, keepWarmSeconds: 1 };
 
