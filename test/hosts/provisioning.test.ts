@@ -142,3 +142,19 @@ test('load makes machines, work runs there, and idle machines go', async () => {
   await allGone(replica);
   expect(creates()).toHaveLength(everThere.size);
 }, 500_000);
+
+test('a leader killed between the instance and its answer leaves one machine, which works and goes', async () => {
+  const leader = await set.leader();
+  const other = set.running.find((replica) => replica !== leader);
+  if (leader === undefined || other === undefined) throw new Error('there are not two replicas');
+  const before = everThere.size;
+  const { path } = await set.deploy(other, 'handed-over', { ...STUB, pool: { name: 'grown' } });
+  writeFileSync(join(folder, 'slow'), '');
+  const answer = callMany(other, path, 1);
+  await waitFor(() => everThere.size > before, 'an instance is made', PATIENCE_MS);
+  await leader.daemon.kill();
+  await answer;
+  await allGone(other);
+  expect(everThere.size).toBe(before + 1);
+  expect(agents.size).toBe(0);
+}, 500_000);
