@@ -561,6 +561,8 @@ class Terminals(Supervised):
         peer.send(protocol.DATA, {}, b'sleep 1000 & echo job-$!-e""nd\n')
         text = Output(peer, until=b'-end\r\nready> ').stdout
         job = int(text.split(b'job-')[-1].split(b'-')[0])
+        # Until it has become `sleep` it is a copy of the shell, whose handler would lose the signal.
+        eventually(lambda: open('/proc/%d/comm' % job).read() == 'sleep\n')
         peer.send(protocol.CONTROL, {'signal': 'HUP'})
         peer.send(protocol.END)
         exit = Output(peer).exit
