@@ -564,7 +564,6 @@ class Terminals(Supervised):
         # Until it has become `sleep` it is a copy of the shell, whose handler would lose the signal.
         eventually(lambda: open('/proc/%d/comm' % job).read() == 'sleep\n')
         peer.send(protocol.CONTROL, {'signal': 'HUP'})
-        peer.send(protocol.END)
         exit = Output(peer).exit
         assert exit is not None
         self.assertEqual((exit['exitCode'], exit['signal']), (129, 'HUP'))
