@@ -28,8 +28,6 @@ export interface ListingsParts {
   readonly isLeader: () => boolean;
   /** Told of each row's instance in a complete listing. */
   readonly onFacts: (row: ProvisionedRow, instance: Instance) => Promise<void>;
-  /** Told when an instance was terminated that should not be. */
-  readonly onUnwanted: (provider: string, instance: Instance) => void;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -159,7 +157,7 @@ export class Listings {
 
   /** Terminates an instance behind the listing: a call that hangs must not keep the next listing away. */
   async #endOne(provider: Provider, instance: Instance): Promise<void> {
-    const { log, onUnwanted } = this.#parts;
+    const { log } = this.#parts;
     const { instanceId, requestId } = instance;
     const key = `${provider.name} ${instanceId}`;
     if (this.#ending.has(key)) return;
@@ -167,7 +165,6 @@ export class Listings {
     try {
       await provider.terminate({ instanceId, requestId });
       log.warn({ provider: provider.name, instanceId, requestId }, 'an instance that serves no machine is terminated');
-      onUnwanted(provider.name, instance);
     } catch (error) {
       log.warn(
         { provider: provider.name, instanceId, failure: messageOf(error) },

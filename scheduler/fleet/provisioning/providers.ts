@@ -35,11 +35,6 @@ export class Providers {
     return this.#of.get(name)?.provider;
   }
 
-  /** The program of a provider, for people. */
-  settingsOf(name: string): ProviderSettings | undefined {
-    return this.#of.get(name)?.settings;
-  }
-
   /** Reads the file again; a bad file changes nothing. */
   async readAgain(path: string): Promise<void> {
     const { log } = this.#parts;

@@ -75,9 +75,6 @@ export interface ProvisionerParts {
   readonly told?: WriteTold;
 }
 
-/** Told for metrics: a request's result, and how long an agent took to join. */
-export type ProvisionResult = 'requested' | 'created' | 'joined' | 'create_failed' | 'gone' | 'failed' | 'unwanted';
-
 const sealContext = (requestId: string): string => `provisioned.${requestId}`;
 
 export class Provisioner implements CapacityChanges {
@@ -85,7 +82,6 @@ export class Provisioner implements CapacityChanges {
   readonly #parts: ProvisionerParts;
   readonly #rows: ProvisionedRows;
   readonly #listings: Listings;
-  readonly #results = new Listeners<[ProvisionResult, Pick<ProvisionedRow, 'poolName'> & Partial<ProvisionedRow>]>();
   readonly #changed = new Listeners<[number]>();
   /** Rows with a step under way. */
   readonly #busy = new Map<string, Promise<unknown>>();
@@ -114,18 +110,9 @@ export class Provisioner implements CapacityChanges {
       owned: (provider, instances) => ownedInstances(parts.db, provider, instances),
       isLeader: () => this.#isReady(),
       onFacts: (row, instance) => this.#facts(row, instance),
-      onUnwanted: (_provider, { requestId }) =>
-        this.#results.tell('unwanted', this.#rows.get(requestId) ?? { poolName: '' }),
       clock: parts.clock,
       log: parts.log,
     });
-  }
-
-  /** Told of each result of a request. */
-  onResult(
-    listener: (result: ProvisionResult, row: Pick<ProvisionedRow, 'poolName'> & Partial<ProvisionedRow>) => void,
-  ): void {
-    this.#results.add(listener);
   }
 
   /** Told when the capacity of a pool changed. */
@@ -148,10 +135,14 @@ export class Provisioner implements CapacityChanges {
   // ---- what the deciding loop asks ----------------------------------------------------------------------------------
 
   capacity(poolId: number): PoolCapacity {
-    const rows = this.#rows.ofPool(poolId);
-    const summed = poolCapacity({ poolId, workspaceId: rows[0]?.poolWorkspaceId ?? null }, rows);
+    const summed = this.#sumOf(poolId);
     // Without its rows a leader must not decide that a pool has no machines.
     return this.#isReady() ? summed : { ...summed, pending: MOST_PENDING, notBeforeMs: Infinity };
+  }
+
+  #sumOf(poolId: number): PoolCapacity {
+    const rows = this.#rows.ofPool(poolId);
+    return poolCapacity({ poolId, workspaceId: rows[0]?.poolWorkspaceId ?? null }, rows);
   }
 
   /** Whether the installation has a provider of that name. */
@@ -198,7 +189,6 @@ export class Provisioner implements CapacityChanges {
     });
     if (row === undefined) return;
     this.#rows.put(row);
-    this.#results.tell('requested', row);
     this.#look(requestId);
   }
 
@@ -330,7 +320,8 @@ export class Provisioner implements CapacityChanges {
       const step = nextStep(row, this.#machineOf(row), this.#listings.seenOf(requestId), {
         nowMs,
         leadingSinceMs: this.#leadingSinceMs,
-        notBeforeMs: poolCapacity({ poolId: row.poolId, workspaceId: null }, this.#rows.ofPool(row.poolId)).notBeforeMs,
+        // Rows of other states wait for no `create`, and most rows are of those.
+        notBeforeMs: isPending(row) ? this.#sumOf(row.poolId).notBeforeMs : 0,
         callEndsMs: this.#callEndsMs(row),
       });
       if (step.kind === 'wait') return;
@@ -368,14 +359,8 @@ export class Provisioner implements CapacityChanges {
       case 'made':
         return await this.#made(row, step.instance);
       case 'join': {
-        const joined = await this.#rows.move(row, 'join', {
-          joinedAtMs: nowMs,
-          joinToken: null,
-          failures: 0,
-          failure: null,
-        });
-        if (joined !== undefined) this.#results.tell('joined', joined);
-        return joined !== undefined;
+        const change = { joinedAtMs: nowMs, joinToken: null, failures: 0, failure: null };
+        return (await this.#rows.move(row, 'join', change)) !== undefined;
       }
       case 'leave':
         return (
@@ -405,11 +390,10 @@ export class Provisioner implements CapacityChanges {
         return this.#machineOf(row) === undefined;
       case 'over': {
         const isFailed = isFailedEnd(row.endWhy);
-        const over = await this.#rows.move(row, isFailed ? 'give_up' : 'over', { endedAtMs: nowMs });
+        await this.#rows.move(row, isFailed ? 'give_up' : 'over', { endedAtMs: nowMs });
         this.#callEnded.delete(row.requestId);
         this.#listings.forget(row.requestId);
         this.#drainedSince.delete(row.machineId);
-        if (over !== undefined) this.#results.tell(isFailed ? 'failed' : 'gone', over);
         return false;
       }
     }
@@ -441,7 +425,6 @@ export class Provisioner implements CapacityChanges {
     } catch (error) {
       this.#callEnded.set(row.requestId, clock.nowMs());
       await this.#failed(calling, error);
-      this.#results.tell('create_failed', calling);
       this.#listings.want(row.provider);
       return false;
     }
@@ -449,9 +432,7 @@ export class Provisioner implements CapacityChanges {
 
   async #made(row: ProvisionedRow, instance: Instance): Promise<boolean> {
     const change = { ...factsOf(instance), createdAtMs: this.#parts.clock.nowMs(), failures: 0, failure: null };
-    const made = await this.#rows.move(row, 'made', change);
-    if (made !== undefined) this.#results.tell('created', made);
-    return made !== undefined;
+    return (await this.#rows.move(row, 'made', change)) !== undefined;
   }
 
   async #terminate(row: ProvisionedRow, instanceId: string): Promise<boolean> {

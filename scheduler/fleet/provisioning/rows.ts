@@ -31,6 +31,9 @@ export interface RowsParts {
 export class ProvisionedRows {
   readonly #parts: RowsParts;
   readonly #rows = new Map<string, ProvisionedRow>();
+  /** Request ids of each pool, in the order of the requests. */
+  readonly #ofPool = new Map<number, Set<string>>();
+  readonly #ofMachine = new Map<MachineId, string>();
 
   constructor(parts: RowsParts) {
     this.#parts = parts;
@@ -39,12 +42,15 @@ export class ProvisionedRows {
   /** Reads all live rows anew. @throws the database's errors */
   async load(): Promise<void> {
     const rows = await liveProvisioned(this.#parts.db, this.#parts.clock.nowMs() - RECENT_MS);
-    this.#rows.clear();
+    for (const known of [this.#rows, this.#ofPool, this.#ofMachine]) known.clear();
     for (const row of rows) this.put(row as ProvisionedRow);
   }
 
   put(row: ProvisionedRow): void {
-    this.#rows.set(row.requestId, row);
+    const { requestId, poolId, machineId } = row;
+    this.#rows.set(requestId, row);
+    this.#ofMachine.set(machineId, requestId);
+    this.#ofPool.set(poolId, (this.#ofPool.get(poolId) ?? new Set()).add(requestId));
   }
 
   get(requestId: string): ProvisionedRow | undefined {
@@ -60,17 +66,25 @@ export class ProvisionedRows {
   }
 
   ofPool(poolId: number): readonly ProvisionedRow[] {
-    return this.all().filter((row) => row.poolId === poolId);
+    return [...(this.#ofPool.get(poolId) ?? [])].flatMap((requestId) => this.#rows.get(requestId) ?? []);
   }
 
   ofMachine(machineId: MachineId): ProvisionedRow | undefined {
-    return this.live().find((row) => row.machineId === machineId);
+    const row = this.#rows.get(this.#ofMachine.get(machineId) ?? '');
+    return row === undefined || isOver(row) ? undefined : row;
   }
 
   /** Forgets rows that ended long ago. */
   forgetOld(): void {
     const sinceMs = this.#parts.clock.nowMs() - RECENT_MS;
-    for (const row of this.all()) if ((row.endedAtMs ?? Infinity) < sinceMs) this.#rows.delete(row.requestId);
+    for (const { requestId, poolId, machineId, endedAtMs } of this.all()) {
+      if ((endedAtMs ?? Infinity) >= sinceMs) continue;
+      this.#rows.delete(requestId);
+      this.#ofMachine.delete(machineId);
+      const left = this.#ofPool.get(poolId);
+      left?.delete(requestId);
+      if (left?.size === 0) this.#ofPool.delete(poolId);
+    }
   }
 
   /** Moves a row by an event of the table. @returns undefined: refused, so that nothing may be done */

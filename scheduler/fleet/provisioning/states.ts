@@ -1,7 +1,6 @@
 // States of a machine that a provider makes: one row from the request to its end. A transition that is not listed is
 // never written. A row of state `creating` or `terminating` announces a call of the provider that may have been made.
-import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { MachineShape } from '../../domain/provisioning.ts';
+import type { StoredProvisioned } from '../../stores/store/queries/provisioned.ts';
 
 export type ProvisionedState =
   | 'requested'
@@ -48,44 +47,11 @@ export type EndWhy =
 /** Ends that count as failures of the provider. */
 export const isFailedEnd = (why: string | null): boolean => why === 'not_created' || why === 'never_joined';
 
-/** A machine of a provider, as stored. */
-export interface ProvisionedRow {
-  /** Tag of the instance at its provider. */
-  readonly requestId: string;
-  readonly poolId: number;
-  readonly poolName: string;
-  /** Owner of the pool; null: shared. */
-  readonly poolWorkspaceId: WorkspaceId | null;
-  readonly machineId: MachineId;
-  readonly provider: string;
+/** A machine of a provider. */
+export type ProvisionedRow = Omit<StoredProvisioned, 'endWhy' | 'state'> & {
   readonly state: ProvisionedState;
-  readonly shape: MachineShape;
-  readonly reason: string;
-  /** Sealed join token; null: not needed any more. */
-  readonly joinToken: Uint8Array | null;
-  /** null: not known. */
-  readonly instanceId: string | null;
-  readonly address: string | null;
-  readonly hourlyCost: number | null;
-  readonly endsAtMs: number | null;
-  /** Calls of `create` that began. */
-  readonly creates: number;
-  /** Begin of the last call of `create` or `terminate`. */
-  readonly calledAtMs: number | null;
-  /** End of the last `terminate` that succeeded. */
-  readonly terminatedAtMs: number | null;
-  /** Failed calls since the last change of state. */
-  readonly failures: number;
-  readonly failedAtMs: number | null;
-  readonly failure: string | null;
   readonly endWhy: EndWhy | null;
-  readonly drainUntilMs: number | null;
-  readonly revision: number;
-  readonly requestedAtMs: number;
-  readonly createdAtMs: number | null;
-  readonly joinedAtMs: number | null;
-  readonly endedAtMs: number | null;
-}
+};
 
 export const isOver = ({ state }: Pick<ProvisionedRow, 'state'>): boolean => state === 'gone' || state === 'failed';
 export const isPending = ({ state }: Pick<ProvisionedRow, 'state'>): boolean =>

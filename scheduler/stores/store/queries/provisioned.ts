@@ -4,25 +4,33 @@ import type { MachineShape } from '../../../domain/provisioning.ts';
 import type { Queryable } from '../db.ts';
 import { dateOrNull, many, maybeOne, msOf, msOrNull, one, storableText } from '../rows.ts';
 
-/** A row; its states and reasons are those of fleet/provisioning/states.ts. */
+/** A machine of a provider, as stored; its states and reasons are those of fleet/provisioning/states.ts. */
 export interface StoredProvisioned {
+  /** Tag of the instance at its provider. */
   readonly requestId: string;
   readonly poolId: number;
   readonly poolName: string;
+  /** Owner of the pool; null: shared. */
   readonly poolWorkspaceId: WorkspaceId | null;
   readonly machineId: MachineId;
   readonly provider: string;
   readonly state: string;
   readonly shape: MachineShape;
   readonly reason: string;
+  /** Sealed join token; null: not needed any more. */
   readonly joinToken: Uint8Array | null;
+  /** null: not known. */
   readonly instanceId: string | null;
   readonly address: string | null;
   readonly hourlyCost: number | null;
   readonly endsAtMs: number | null;
+  /** Calls of `create` that began. */
   readonly creates: number;
+  /** Begin of the last call of `create` or `terminate`. */
   readonly calledAtMs: number | null;
+  /** End of the last `terminate` that succeeded. */
   readonly terminatedAtMs: number | null;
+  /** Failed calls since the last change of state. */
   readonly failures: number;
   readonly failedAtMs: number | null;
   readonly failure: string | null;
@@ -213,19 +221,10 @@ export function installationTag(db: Queryable): Promise<string> {
   return one(db, 'select tag from installation where id = 1', [], (row: { tag: string }) => row.tag);
 }
 
-/** The last call of a provider, as `longshore provider list` shows it. */
-export interface ProviderCall {
-  readonly provider: string;
-  readonly calledAtMs: number;
-  readonly verb: string;
-  readonly failure: string | null;
-  /** Calls in a row that failed. */
-  readonly failures: number;
-  readonly listedAtMs: number | null;
-  readonly instances: number | null;
-}
-
-/** @param instances - of a complete listing; undefined: the call was no listing, or failed */
+/**
+ * Keeps the last call of a provider, for who looks into the database.
+ * @param instances - of a complete listing; undefined: the call was no listing, or failed
+ */
 export async function noteProviderCall(
   db: Queryable,
   call: {
@@ -244,39 +243,4 @@ export async function noteProviderCall(
        listed_at = coalesce(excluded.listed_at, c.listed_at), instances = coalesce(excluded.instances, c.instances)`,
     [call.provider, new Date(call.atMs), call.verb, text(call.failure), call.instances ?? null],
   );
-}
-
-export function providerCalls(db: Queryable): Promise<ProviderCall[]> {
-  return many(
-    db,
-    'select provider, called_at, verb, failure, failures, listed_at, instances from provider_calls order by provider',
-    [],
-    (row: {
-      provider: string;
-      called_at: Date;
-      verb: string;
-      failure: string | null;
-      failures: number;
-      listed_at: Date | null;
-      instances: number | null;
-    }): ProviderCall => ({
-      provider: row.provider,
-      calledAtMs: msOf(row.called_at),
-      verb: row.verb,
-      failure: row.failure,
-      failures: row.failures,
-      listedAtMs: msOrNull(row.listed_at),
-      instances: row.instances,
-    }),
-  );
-}
-
-/** Number of machines of each provider that are not over, by state. */
-export async function provisionedCounts(
-  db: Queryable,
-): Promise<readonly { readonly provider: string; readonly state: string; readonly count: number }[]> {
-  const { rows } = await db.query<{ provider: string; state: string; count: number }>(
-    `select provider, state, count(*)::integer as count from provisioned_machines where ended_at is null group by provider, state order by provider, state`,
-  );
-  return rows;
 }
