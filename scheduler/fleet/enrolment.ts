@@ -2,7 +2,6 @@
 // Invariant: hosts that join by a token take turns at its row, so the bound holds whatever comes at once.
 import { randomBytes } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';
-import type { HostIdentity } from '#shared/domain/host-identity.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
@@ -17,7 +16,7 @@ import {
   usedEnrolmentToken,
 } from '../stores/store/queries/enrolment-tokens.ts';
 import type { EnrolmentTokenRow } from '../stores/store/queries/enrolment-tokens.ts';
-import type { MachineRow } from '../stores/store/queries/machines.ts';
+import type { JoiningAgent, MachineRow } from '../stores/store/queries/machines.ts';
 import { enrolMachine, enrolledBefore, lockAdmissions } from '../stores/store/queries/machines.ts';
 import { poolByName } from '../stores/store/queries/pools.ts';
 import type { Actor } from '../workspaces/events/audit.ts';
@@ -54,16 +53,7 @@ export interface EnrolmentRequest {
 }
 
 /** Facts that a host gives when it joins. */
-export interface JoiningHost {
-  readonly secret: string;
-  readonly nonce: string;
-  readonly fingerprint: string;
-  readonly publicKey: string;
-  readonly hostname: string;
-  readonly agentVersion: string;
-  /** null, absent: an agent of an earlier version, or one that finds out nothing. */
-  readonly hostIdentity?: HostIdentity | null;
-}
+export type JoiningHost = Omit<JoiningAgent, 'nowMs'> & { readonly secret: string };
 
 export interface EnrolmentParts {
   readonly machines: Pick<Machines, 'created' | 'get' | 'wrote'>;

@@ -221,6 +221,18 @@ export function renewJoinSecret(
   );
 }
 
+/** An agent that joins, as it describes itself and its host. */
+export interface JoiningAgent {
+  readonly nonce: string;
+  readonly fingerprint: string;
+  readonly publicKey: string;
+  readonly hostname: string;
+  readonly agentVersion: string;
+  /** null, absent: an agent of an earlier version, or one that finds out nothing. */
+  readonly hostIdentity?: HostIdentity | null;
+  readonly nowMs: number;
+}
+
 /**
  * Swaps the join secret for an identity by one compare-and-set: the first use burns
  * the secret, and no second use succeeds. The same nonce from the same machine gets
@@ -229,17 +241,7 @@ export function renewJoinSecret(
  */
 export function joinMachine(
   db: Queryable,
-  join: {
-    readonly secretHash: Uint8Array;
-    readonly nonce: string;
-    readonly fingerprint: string;
-    readonly publicKey: string;
-    readonly hostname: string;
-    readonly agentVersion: string;
-    /** null, absent: an agent of an earlier version, or one that finds out nothing. */
-    readonly hostIdentity?: HostIdentity | null;
-    readonly nowMs: number;
-  },
+  join: JoiningAgent & { readonly secretHash: Uint8Array },
 ): Promise<MachineRow | undefined> {
   return maybeOne(
     db,
@@ -274,18 +276,7 @@ const jsonOrNull = (value: object | null | undefined): string | null =>
 /** Inserts a machine that joins by an enrolment token, whose row the transaction has locked. */
 export function enrolMachine(
   tx: Queryable,
-  machine: {
-    readonly id: MachineId;
-    readonly poolId: number;
-    readonly tokenId: string;
-    readonly nonce: string;
-    readonly fingerprint: string;
-    readonly publicKey: string;
-    readonly hostname: string;
-    readonly agentVersion: string;
-    readonly hostIdentity?: HostIdentity | null;
-    readonly nowMs: number;
-  },
+  machine: JoiningAgent & { readonly id: MachineId; readonly poolId: number; readonly tokenId: string },
 ): Promise<MachineRow> {
   return one(
     tx,
@@ -312,14 +303,7 @@ export function enrolMachine(
 /** The machine that the host made by that token with that nonce in the last ten minutes: its answer was lost. */
 export function enrolledBefore(
   tx: Queryable,
-  join: {
-    readonly tokenId: string;
-    readonly nonce: string;
-    readonly fingerprint: string;
-    readonly publicKey: string;
-    readonly hostIdentity?: HostIdentity | null;
-    readonly nowMs: number;
-  },
+  join: Omit<JoiningAgent, 'agentVersion' | 'hostname'> & { readonly tokenId: string },
 ): Promise<MachineRow | undefined> {
   return maybeOne(
     tx,
