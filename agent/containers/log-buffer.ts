@@ -11,6 +11,8 @@ export interface LogLimits {
   readonly containerBytes: number;
   readonly totalBytes: number;
   readonly batchRecords: number;
+  /** So many lines go without a pause, while no other batch is under way. */
+  readonly soonRecords: number;
   readonly batchBytes: number;
   readonly linesPerSecond: number;
   /** Limit of batches that are sent and not acknowledged. */
@@ -21,6 +23,7 @@ export const LOG_LIMITS: LogLimits = {
   containerBytes: 4 * 1024 * 1024,
   totalBytes: 64 * 1024 * 1024,
   batchRecords: 256,
+  soonRecords: 64,
   batchBytes: 256 * 1024,
   linesPerSecond: 1000,
   inFlight: 8,
@@ -70,6 +73,8 @@ export class LogBuffer {
   /** Lines of containers whose secrets are not known yet. */
   readonly #held = new Map<string, ContainerLines>();
   #bytes = 0;
+  /** Lines that came since the last batch. */
+  #fresh = 0;
   #seq = 0;
   readonly #results = new Listeners<['accepted' | 'dropped', number]>();
   readonly #reached = new Listeners<[string, string]>();
@@ -102,6 +107,14 @@ export class LogBuffer {
   /** Whether any lines wait to be sent. */
   get waiting(): boolean {
     return this.#containers.size > 0;
+  }
+
+  /**
+   * Whether so many lines wait that a batch goes without a pause. Small batches keep the scheduler and its database
+   * busy for a short time each. While a batch is under way lines gather, so a slow scheduler gets fewer, larger ones.
+   */
+  get isEnough(): boolean {
+    return this.#fresh >= this.#limits.soonRecords && this.#unacked.length === 0 && this.#containers.size > 0;
   }
 
   get mayTake(): boolean {
@@ -138,6 +151,7 @@ export class LogBuffer {
     const free = { ...held, lines, from: 0, bytes };
     const hasAny = lines.length > 0 || held.droppedBefore + held.droppedBehind > 0;
     (hasAny ? this.#containers : this.#idle).set(containerId, free);
+    this.#fresh += lines.length;
     if (hasAny) this.#results.tell('accepted', lines.length);
     this.#keepWithin(free);
     if (hasAny) this.#waiting.tell();
@@ -185,7 +199,10 @@ export class LogBuffer {
     lines.bytes += bytes;
     this.#bytes += bytes;
     const isHeld = this.isHeld(containerId);
-    if (!isHeld) this.#results.tell('accepted', 1);
+    if (!isHeld) {
+      this.#fresh += 1;
+      this.#results.tell('accepted', 1);
+    }
     this.#keepWithin(lines);
     if (!isHeld) this.#waiting.tell();
   }
@@ -239,6 +256,7 @@ export class LogBuffer {
       }
       if (records.length >= this.#limits.batchRecords || bytes >= this.#limits.batchBytes) break;
     }
+    this.#fresh = 0;
     if (records.length === 0) return undefined;
     this.#seq += 1;
     const batch: LogBatch = { seq: this.#seq, records };

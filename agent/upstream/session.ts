@@ -164,10 +164,11 @@ export class Session implements TaskSink {
     this.logsWaiting();
   }
 
-  /** Log lines wait: a batch goes soon. */
+  /** Log lines wait: a batch goes soon, or at once when enough of them wait. */
   logsWaiting(): void {
-    if (this.#linger !== undefined || this.#logStream === undefined || this.#onAllAcknowledged !== undefined) return;
-    if (!this.#logs.mayTake) return;
+    if (this.#logStream === undefined || this.#onAllAcknowledged !== undefined) return;
+    if (this.#logs.isEnough) return this.#sendLogs();
+    if (this.#linger !== undefined || !this.#logs.mayTake) return;
     this.#linger = setTimeout(
       () => {
         this.#linger = undefined;

@@ -77,7 +77,7 @@ export async function provisioning(context: SuiteContext): Promise<SuiteResult> 
     const took: number[] = [];
     for (let count = 0; count < containers; count += 1) {
       place.signal.throwIfAborted();
-      took.push(await world.oneCreateMs(loop, () => place.signal.throwIfAborted()));
+      took.push(await world.oneCreateMs(loop, place.signal));
     }
     await loop.stop();
     return { rest, create: median(took) };
@@ -154,16 +154,18 @@ class PlayedWorld implements CapacityChanges {
   }
 
   /** Milliseconds from the moment at which a container counts to the call for its machine. */
-  async oneCreateMs(loop: ProvisioningLoop, check: () => void): Promise<number> {
+  async oneCreateMs(loop: ProvisioningLoop, signal: AbortSignal): Promise<number> {
     const entry = aWaiting((this.#calls += 1));
-    const called = new Promise<number>((resolve) => (this.#called = resolve));
+    const called = new Promise<number>((resolve, reject) => {
+      this.#called = resolve;
+      signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+    });
     const sinceMs = performance.now();
     this.waiting.add(entry);
     loop.containerChanged({ entry, from: null, to: 'PENDING', machineBefore: null, before: null });
     const atMs = await called;
     this.waiting.delete(entry);
     this.#called = undefined;
-    check();
     return atMs - sinceMs - DEMAND_SECONDS * 1000;
   }
 }

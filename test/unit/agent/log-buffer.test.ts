@@ -231,3 +231,34 @@ describe('lines of a container whose secrets are not known yet', () => {
     expect(lines(buffer)).toEqual(['[redacted]']);
   });
 });
+
+test('many lines go at once, one batch at a time; few wait', () => {
+  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, soonRecords: 3, batchRecords: 10 }, () => 0);
+  const print = (count: number): void => {
+    for (let line = 0; line < count; line += 1)
+      buffer.add('c', { taskId: '', stream: 'stdout', line: `${line}`, timestampMs: 0 });
+  };
+  print(2);
+  expect(buffer.isEnough).toBe(false);
+  print(1);
+  expect(buffer.isEnough).toBe(true);
+  expect(buffer.take(0)?.records).toHaveLength(3);
+  print(5);
+  // The scheduler has yet to write the first batch.
+  expect(buffer.isEnough).toBe(false);
+  buffer.acknowledge(1);
+  expect(buffer.isEnough).toBe(true);
+  expect(buffer.take(0)?.records).toHaveLength(5);
+  buffer.acknowledge(2);
+  expect(buffer.isEnough).toBe(false);
+});
+
+test('held-back lines are not enough until they may be shown', () => {
+  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, soonRecords: 3 }, () => 0);
+  buffer.holdBack('c');
+  for (let line = 0; line < 3; line += 1)
+    buffer.add('c', { taskId: '', stream: 'stdout', line: `${line}`, timestampMs: 0 });
+  expect(buffer.isEnough).toBe(false);
+  buffer.hide('c', []);
+  expect(buffer.isEnough).toBe(true);
+});
