@@ -30,7 +30,12 @@ export async function logs(context: SuiteContext): Promise<SuiteResult> {
   const databaseUrl = await (await context.postgres()).createDatabase('logs');
   const release = await context.release();
   const { profileDir } = context;
-  const product = await startProduct(place, { name: 'l', settings: { DATABASE_URL: databaseUrl }, release, profileDir });
+  const product = await startProduct(place, {
+    name: 'l',
+    settings: { DATABASE_URL: databaseUrl },
+    release,
+    profileDir,
+  });
   const headers = { authorization: `Bearer ${product.client.context.token}` };
   const writer = await product.deploy('bench/apps/logs/app.py:write');
   const endpoint = await product.deploy('bench/apps/logs/app.py:call');
