@@ -104,6 +104,8 @@ export interface EnrolTokenFlags {
   readonly pool: string;
   readonly machines: number;
   readonly expires?: string;
+  /** Kind of user data to print instead of the token. */
+  readonly userData?: string;
 }
 
 export interface DrainFlags {

@@ -6,7 +6,7 @@ const GROUPS: Readonly<Record<string, readonly string[]>> = {
   'Apps:': ['serve', 'deploy', 'run', 'prepare', 'invoke', 'deployment', 'image', 'model', 'stack'],
   'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'usage', 'task', 'container'],
   'Data:': ['volume', 'secret', 'webhook', 'registry'],
-  'Machines:': ['machine', 'enrol-token', 'worker', 'pool'],
+  'Machines:': ['machine', 'enrol-token', 'worker', 'pool', 'provider'],
   'Access:': ['token', 'workspace', 'credit', 'audit', 'key'],
   'Services:': ['scheduler', 'agent', 'mounts'],
 };

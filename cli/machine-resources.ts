@@ -1,6 +1,8 @@
 // The command tree's part for machines, workers and pools. Names, flags and help are here; each command's module is
 // loaded when it runs.
+import { Option } from 'commander';
 import type { Command } from 'commander';
+import { USER_DATA_KINDS } from '#shared/user-data.ts';
 import type { UpgradeFlags } from './commands/machine-upgrade.ts';
 import type { Invocation } from './commands/run.ts';
 import type { DrainFlags, EnrolTokenFlags, PoolFlags, PoolOwnerFlags } from './flags.ts';
@@ -74,9 +76,15 @@ export function addEnrolToken(program: Command, invocation: () => Invocation): v
       .argument('<name>', 'a name that no active token has')
       .option('--pool <name>', 'the pool that hosts join; it must exist', 'default')
       .option('--machines <n>', 'machines that there may be by it at once, 1 to 10000', wholeNumber, 50)
-      .option('--expires <when>', 'as 90d, 12h or 2030-01-31, at most 365 days; unless said, 30 days'),
+      .option('--expires <when>', 'as 90d, 12h or 2030-01-31, at most 365 days; unless said, 30 days')
+      .addOption(
+        new Option('--user-data [kind]', 'print user data of an instance, by which it joins, instead of the token')
+          .choices([...USER_DATA_KINDS])
+          .preset('cloud-init'),
+      ),
     'enrol-token create gpu-group --pool gpu',
     'enrol-token create gpu-group --pool gpu --machines 200 --expires 90d',
+    'enrol-token create gpu-group --pool gpu --user-data cloud-init',
   ).action(async (name: string, flags: EnrolTokenFlags) => {
     const { runEnrolTokenCreate } = await import('./commands/enrol-token.ts');
     await runEnrolTokenCreate(name, flags, invocation());
@@ -184,6 +192,29 @@ export function addPool(program: Command, invocation: () => Invocation): void {
   examples(command(pool, 'list', 'List pools and what is free in them'), 'pool list').action(async () => {
     const { runPoolList } = await import('./commands/pool.ts');
     await runPoolList(invocation());
+  });
+}
+
+export function addProvider(program: Command, invocation: () => Invocation, setExitCode: (code: number) => void): void {
+  const provider = command(program, 'provider', 'Look at the programs that make machines for pools, and check them');
+  examples(
+    command(provider, 'list', 'List providers with their pools, machines and last calls'),
+    'provider list',
+  ).action(async () => {
+    const { runProviderList } = await import('./commands/provider.ts');
+    await runProviderList(invocation());
+  });
+  examples(
+    command(
+      provider,
+      'check',
+      'Run list of a provider now, and compare it with its machines; changes nothing',
+    ).argument('<name>', 'as `provider list` shows it'),
+    'provider check cloud',
+    'provider check cloud --json',
+  ).action(async (name: string) => {
+    const { runProviderCheck } = await import('./commands/provider.ts');
+    setExitCode(await runProviderCheck(name, invocation()));
   });
 }
 

@@ -9,7 +9,7 @@ import { addContainerPrograms } from './container-resources.ts';
 import { addCredit, addUsage } from './credit-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
-import { addEnrolToken, addMachine, addPool, addWorker } from './machine-resources.ts';
+import { addEnrolToken, addMachine, addPool, addProvider, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
 import { addModel } from './model-resources.ts';
 import { addVolume } from './volume-resources.ts';
@@ -29,6 +29,7 @@ export function addResourceCommands(
   addEnrolToken(program, invocation);
   addWorker(program, invocation);
   addPool(program, invocation);
+  addProvider(program, invocation, setExitCode);
   addWorkspace(program, invocation);
   addToken(program, invocation);
   addAudit(program, invocation);

@@ -24,7 +24,8 @@ import { openLiveLogs } from './compose/live-logs.ts';
 import { openBuilds } from './compose/builds.ts';
 import { openObjects } from './compose/objects.ts';
 import { openModels } from './compose/models.ts';
-import { openProvidersFile, openProvisioned } from './compose/provisioned.ts';
+import { openProviders, openProvidersFile } from './compose/providers.ts';
+import { openProvisioned } from './compose/provisioned.ts';
 import { openProvisioning } from './compose/provisioning.ts';
 import { openPools, openPoolsFile } from './compose/pools.ts';
 import { openPods } from './compose/pods.ts';
@@ -113,7 +114,9 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const clusterState = openClusterState(infrastructure, identity, events);
   const tokenParts = openTokens(infrastructure, events, identity, clusterState.credentials);
   const { tokens } = tokenParts;
-  const poolParts = openPools(infrastructure, clusterState, poolsFile, events);
+  const providerParts = openProviders(infrastructure, providersFile);
+  const { providers } = providerParts;
+  const poolParts = openPools(infrastructure, clusterState, poolsFile, events, providers);
 
   // Tasks.
   const objectParts = await openObjects(infrastructure, identity, clusterState);
@@ -156,7 +159,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const actionParts = openActions({ ...base, taskParts, maintenance });
   const podParts = openPods(infrastructure, identity, clusterState, taskParts, actionParts.containerActions);
   const replicas = joinReplicas({ ...base, taskParts, scaling });
-  const workerParts = openWorkers({ ...infrastructure, ...clusterState, ...scaling });
+  const workerParts = openWorkers({ ...infrastructure, ...clusterState, ...scaling, providers });
 
   const provisioned = openProvisioned(
     infrastructure,
@@ -165,14 +168,14 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     workerParts.workers,
     linkParts.links,
     events,
-    providersFile,
+    providers,
   );
   const provisioning = openProvisioning({
     infrastructure,
     clusterState,
     events,
     directory: poolParts.poolDirectory,
-    changes: provisioned.provisioner,
+    changes: provisioned,
     quotas: scaling.quotas,
     loops: scaling.loops,
   });
@@ -194,6 +197,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     streamRelay,
     ...workerParts,
     ...poolParts,
+    providerAdmin: providerParts.providerAdmin,
     taskParts,
     linkParts,
     actionParts,
@@ -265,8 +269,9 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     drain,
     readFilesAgain: async () => {
       await certificate?.check();
+      // Providers first: the pools file may name a new one.
+      await providerParts.readProvidersAgain();
       await poolParts.readAgain();
-      await provisioned.readProvidersAgain();
     },
     stop: async () => {
       await drain();

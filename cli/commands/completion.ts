@@ -40,6 +40,8 @@ async function namesOf(kind: NameKind, invocation: Invocation): Promise<readonly
   if (kind === 'contexts') return Object.keys((await readContexts(contextFilePath(invocation.env))).contexts);
   return withClient(invocation, async (client) => {
     if (kind === 'volumes') return (await allVolumes(client)).map((volume) => textField(volume, 'name'));
+    if (kind === 'providers')
+      return listField(await client.rest('/provider'), 'data').map((item) => textField(item, 'name'));
     const path = kind === 'pools' ? '/pools' : '/deployments?limit=1000';
     return listField(await client.gateway('GET', path), kind).map((item) => textField(item, 'name'));
   });

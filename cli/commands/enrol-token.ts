@@ -1,6 +1,7 @@
 // `longshore enrol-token`: tokens by which many hosts join a pool. A token is shown once, when it is made.
 import { createHash } from 'node:crypto';
 import { installerPath, joinLine } from '#shared/join-line.ts';
+import { userDataOf } from '#shared/user-data.ts';
 import { CliError, notFound } from '../errors.ts';
 import type { EnrolTokenFlags } from '../flags.ts';
 import { ageOf, durationOf } from '../format.ts';
@@ -10,7 +11,7 @@ import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { timeIn } from './token.ts';
 
-/** Prints the token alone on stdout, for scripts; the description goes to stderr. */
+/** Prints the token or the user data alone on stdout, for scripts; the description goes to stderr. */
 export async function runEnrolTokenCreate(name: string, flags: EnrolTokenFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const answer = await client.gateway('POST', '/enrolment-tokens', {
@@ -30,12 +31,19 @@ export async function runEnrolTokenCreate(name: string, flags: EnrolTokenFlags, 
       scriptSha256: script.status === 200 ? createHash('sha256').update(script.body).digest('hex') : null,
     };
     if (invocation.options.json === true) {
-      printJson({ ...answer, installLine: place.scriptSha256 === null ? null : joinLine(place, secret) });
+      printJson({
+        ...answer,
+        installLine: place.scriptSha256 === null ? null : joinLine(place, secret),
+        ...(flags.userData === undefined ? {} : { userData: userDataOf(place, secret) }),
+      });
       return;
     }
-    print(secret);
+    // The document ends with a line end of its own.
+    print(flags.userData === undefined ? secret : userDataOf(place, secret).trimEnd());
     const facts = `pool ${textField(token, 'poolName')}, ${numberField(token, 'maxMachines')} machines, expires ${textField(token, 'expiresAt')}`;
     note(`enrolment token ${name} (${facts}); it is shown this once: keep it`);
+    if (flags.userData !== undefined && place.scriptSha256 === null)
+      note('the scheduler gives out no release: the image of the instances must have the agent');
   });
 }
 

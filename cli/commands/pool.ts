@@ -3,7 +3,7 @@ import { POOL_DEFAULTS } from '#shared/api/pools.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { PoolFlags, PoolOwnerFlags } from '../flags.ts';
 import { coresOf, memoryOf } from '../format.ts';
-import { listField, numberField, objectField, textField } from '../json.ts';
+import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printJson, printTable } from '../print.ts';
 import { WHOSE_POOLS, noPool, unknownPool } from './pool-words.ts';
@@ -176,6 +176,10 @@ export async function runPoolList(invocation: Invocation): Promise<void> {
         ];
       },
     );
+    if (invocation.options.json !== true)
+      for (const pool of pools)
+        for (const reason of textsField(objectField(pool, 'state'), 'reasons'))
+          print(`${textField(pool, 'name')}: ${reason}`);
     if (pools.length === 0 && invocation.options.json !== true) note(`this token sees none (${WHOSE_POOLS})`);
   });
 }

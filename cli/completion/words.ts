@@ -3,7 +3,7 @@ import type { Command, Option } from 'commander';
 import { commandsOf, pathOf } from '../command-tree.ts';
 
 /** Names that only the installation or the file of contexts knows. */
-export const NAME_KINDS = ['deployments', 'pools', 'volumes', 'contexts', 'templates'] as const;
+export const NAME_KINDS = ['deployments', 'pools', 'providers', 'volumes', 'contexts', 'templates'] as const;
 export type NameKind = (typeof NAME_KINDS)[number];
 
 /** Completes a value: names of a kind, or one of some words; undefined: paths. */
@@ -29,6 +29,7 @@ export interface CompletedCommand {
 const OPTION_NAMES: Readonly<Record<string, NameKind>> = {
   '--deployment': 'deployments',
   '--pool': 'pools',
+  '--provider': 'providers',
   '--context': 'contexts',
   '--template': 'templates',
 };
@@ -37,6 +38,7 @@ const OPTION_NAMES: Readonly<Record<string, NameKind>> = {
 const ARGUMENT_NAMES: readonly (readonly [RegExp, NameKind])[] = [
   [/^deployment \w+$|^(?:invoke|logs|explain|metrics stub)$/, 'deployments'],
   [/^pool (?:set|show|delete)$|^metrics pool$/, 'pools'],
+  [/^provider check$/, 'providers'],
   [/^volume (?:show|delete|ls|size)$/, 'volumes'],
   [/^context (?:use|delete)$/, 'contexts'],
 ];

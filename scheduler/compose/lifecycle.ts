@@ -76,7 +76,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     infrastructure.stall,
     parts.health,
     workers,
-    parts.provisioned.provisioner,
+    parts.provisioned,
     parts.provisioning,
     ...maintenance.afterTasks,
     parts.objectParts.collector,

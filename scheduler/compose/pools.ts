@@ -5,6 +5,7 @@ import { PoolDirectory } from '../fleet/pool-directory.ts';
 import { readPoolsFile } from '../fleet/pools-file.ts';
 import type { PoolsFile } from '../fleet/pools-file.ts';
 import { Pools } from '../fleet/pools.ts';
+import type { ProviderNames } from '../fleet/provisioning/provider-names.ts';
 import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Events } from './events.ts';
@@ -30,6 +31,7 @@ export function openPools(
   { machines, bus }: ClusterState,
   file: PoolsFile | undefined,
   { writer }: Pick<Events, 'writer'>,
+  providers: ProviderNames,
 ): PoolParts {
   const { LONGSHORE_POOLS_FILE: path } = settings;
   const poolDirectory = new PoolDirectory({ db, bus, channel: keys.poolsChannel, log });
@@ -39,6 +41,7 @@ export function openPools(
     log,
     written: () => poolDirectory.written(),
     trail: new InstallationTrail(db, writer, () => clock.nowMs()),
+    providers,
   });
   return {
     pools,

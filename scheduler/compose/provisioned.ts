@@ -1,41 +1,23 @@
-// Machines that providers make: the file of providers, their programs, and the part that carries out what pools want.
-import { join } from 'node:path';
+// Machines that providers make: the part that carries out what pools want.
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { JoinPlace } from '#shared/join-line.ts';
+import { joinTexts } from '#shared/user-data.ts';
 import { hostAddress, reachableAt } from '../api/ops/host-address.ts';
 import { Releases } from '../api/ops/releases.ts';
 import type { SchedulerSettings } from '../config.ts';
 import type { Machine } from '../fleet/machine.ts';
-import { joinTexts } from '../fleet/join-line.ts';
 import { shapeOf } from '../fleet/pool-settings.ts';
 import { tellProvisioned } from '../fleet/provisioning/machine-events.ts';
 import { Provisioner } from '../fleet/provisioning/provisioner.ts';
-import { Providers } from '../fleet/provisioning/providers.ts';
-import { readProvidersFile } from '../fleet/provisioning/providers-file.ts';
-import type { ProvidersFile } from '../fleet/provisioning/providers-file.ts';
+import type { Providers } from '../fleet/provisioning/providers.ts';
 import type { Workers } from '../fleet/workers.ts';
 import { machineById } from '../stores/store/queries/machines.ts';
 import { poolById } from '../stores/store/queries/pools.ts';
-import { noteProviderCall } from '../stores/store/queries/provisioned.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { LinkParts } from './links.ts';
-
-export interface ProvisionedParts {
-  readonly providers: Providers;
-  readonly provisioner: Provisioner;
-  /** Reads the file again; a bad file changes nothing, and is logged. */
-  readonly readProvidersAgain: () => Promise<void>;
-}
-
-/** Reads the providers file before anything else is opened. @throws StartupError `bad_config` */
-export async function openProvidersFile({
-  LONGSHORE_PROVIDERS_FILE: path,
-}: SchedulerSettings): Promise<ProvidersFile | undefined> {
-  return path === undefined ? undefined : await readProvidersFile(path);
-}
 
 export function openProvisioned(
   { db, clock, log, settings }: Infrastructure,
@@ -44,22 +26,8 @@ export function openProvisioned(
   workers: Workers,
   links: Pick<LinkParts['links'], 'address'>,
   { writer }: Pick<Events, 'writer'>,
-  file: ProvidersFile | undefined,
-): ProvisionedParts {
-  const { LONGSHORE_PROVIDERS_FILE: path, LONGSHORE_DATA_DIR: dataDir } = settings;
-  const providers = new Providers(
-    {
-      home: join(dataDir, 'providers'),
-      env: process.env,
-      log,
-      onCalled: (provider, verb, failure, instances) => {
-        noteProviderCall(db, { provider, verb, failure, instances, atMs: clock.nowMs() }).catch((error: unknown) =>
-          log.warn({ err: error, provider }, 'the last call of a provider is not noted'),
-        );
-      },
-    },
-    file,
-  );
+  providers: Providers,
+): Provisioner {
   const factsOf = (machine: Machine) => ({
     isJoined: machine.row.joinedAtMs !== null,
     isConnected: machine.health === 'READY' || machine.health === 'RECONCILING',
@@ -68,7 +36,7 @@ export function openProvisioned(
     intent: machine.row.intent,
     isOccupied: machine.orphans.size > 0 || !containers.ofMachine(machine.row.id)[Symbol.iterator]().next().done,
   });
-  const provisioner = new Provisioner({
+  return new Provisioner({
     db,
     clock,
     log,
@@ -91,11 +59,6 @@ export function openProvisioned(
     joinOf: async (token) => joinTexts(await placeOf(settings, links.address), token),
     told: tellProvisioned(db, writer, () => clock.nowMs()),
   });
-  return {
-    providers,
-    provisioner,
-    readProvidersAgain: async () => (path === undefined ? undefined : providers.readAgain(path)),
-  };
 }
 
 /** Where the instances of providers get their agent, and where it dials. */

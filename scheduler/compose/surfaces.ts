@@ -44,6 +44,7 @@ export interface SurfacesSetup extends Pick<
   | 'pools'
   | 'explains'
   | 'growthOf'
+  | 'providerAdmin'
   | 'volumeFiles'
   | 'volumeCalls'
   | 'cacheVolumes'

@@ -48,7 +48,7 @@ import type { LocalQueueParts } from './local-queue.ts';
 import type { LinkParts } from './links.ts';
 import type { LiveLogParts } from './live-logs.ts';
 import type { PoolParts } from './pools.ts';
-import type { ProvisionedParts } from './provisioned.ts';
+import type { Provisioner } from '../fleet/provisioning/provisioner.ts';
 import type { Records } from './records.ts';
 import type { PodParts } from './pods.ts';
 import type { RegistryParts } from './registry.ts';
@@ -84,7 +84,7 @@ export interface Wired {
   readonly replicas: Replicas;
   readonly workers: Workers;
   readonly drains: Drains;
-  readonly provisioned: ProvisionedParts;
+  readonly provisioned: Provisioner;
   readonly provisioning: ProvisioningLoop;
   readonly poolParts: Pick<PoolParts, 'poolDirectory'>;
   readonly containerCalls: ContainerCalls;
@@ -133,7 +133,7 @@ export function wire(parts: Wired): void {
     feasibility,
     provisioning: parts.provisioning,
     placer: scaling.placer,
-    changes: parts.provisioned.provisioner,
+    changes: parts.provisioned,
   });
   clusterState.leader.onChange(({ kind }) => void (kind === 'leading' && parts.provisioning.leads()));
   parts.identity.limits.onChange(() => parts.provisioning.limitsChanged());
@@ -159,7 +159,7 @@ export function wire(parts: Wired): void {
   wireReplicas(parts);
   wireEvents(parts);
   wireWorkers({ containers, machines, workers, drains });
-  const { provisioner } = parts.provisioned;
+  const { provisioned: provisioner } = parts;
   machines.onChange(({ row }) => provisioner.machineChanged(row.id));
   clusterState.leader.onChange(({ kind }) => void (kind === 'leading' && provisioner.tick()));
   wireUpkeep(parts);

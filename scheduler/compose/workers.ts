@@ -7,6 +7,7 @@ import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import { Drains } from '../fleet/drains.ts';
 import type { MachineEvents } from '../fleet/machine-events.ts';
 import type { Machines } from '../fleet/machines.ts';
+import type { ProviderNames } from '../fleet/provisioning/provider-names.ts';
 import { Workers } from '../fleet/workers.ts';
 import type { Loads } from '../cluster/loads.ts';
 import type { Db } from '../stores/store/db.ts';
@@ -27,6 +28,7 @@ export function openWorkers(parts: {
   readonly fence: () => number | undefined;
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   readonly machineEvents: MachineEvents;
+  readonly providers: ProviderNames;
 }): { readonly workers: Workers; readonly drains: Drains } {
   const { autoscaler, credentials, fence } = parts;
   const drains = new Drains({

@@ -53,6 +53,12 @@ export interface Provider {
   terminate(instance: Pick<Instance, 'instanceId' | 'requestId'>): Promise<void>;
 }
 
+/** A provider as it is configured. */
+export interface ConfiguredProvider extends Provider {
+  /** Deadline of each call. */
+  readonly timeoutMs: number;
+}
+
 /** Machines of a pool that a provider makes, as the loop counts them. */
 export interface PoolCapacity {
   readonly poolId: number;

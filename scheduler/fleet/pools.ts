@@ -28,6 +28,8 @@ import type { Machines } from './machines.ts';
 import { agrees, providerProblem, settled } from './pool-settings.ts';
 import type { PoolsFile } from './pools-file.ts';
 import { MAX_POOLS, readPoolsFile } from './pools-file.ts';
+import { unknownProvider } from './provisioning/provider-names.ts';
+import type { ProviderNames } from './provisioning/provider-names.ts';
 import type { Owner } from './worker-service.ts';
 
 /** Settings that do not go together. */
@@ -71,6 +73,8 @@ export interface PoolsParts {
   readonly written?: () => Promise<void>;
   /** Writer of who changed pools; absent: nothing is told. */
   readonly trail?: InstallationTrail;
+  /** The providers of this scheduler; absent: any name counts as known. */
+  readonly providers?: ProviderNames;
   readonly log: Log;
 }
 
@@ -90,7 +94,7 @@ export class Pools implements PoolService {
     return this.#inTurn(async () => {
       const { db } = this.#parts;
       const key = { name, workspaceId: owner.workspaceId };
-      const problem = providerProblem(settled(settings));
+      const problem = providerProblem(settled(settings)) ?? this.#strangerIn(settings);
       if (problem !== undefined) return { kind: 'unfit', problem };
       const there = await poolByName(db, key);
       if (there === undefined && (await countPools(db, owner.workspaceId)) >= MAX_POOLS) return { kind: 'too_many' };
@@ -112,7 +116,9 @@ export class Pools implements PoolService {
       const changed = await this.#written(async (tx, say): Promise<PoolRow | Unfit | undefined> => {
         const before = await lockPool(tx, key);
         const problem =
-          before === undefined ? undefined : providerProblem(settled({ ...before.settings, ...settings }));
+          before === undefined
+            ? undefined
+            : (providerProblem(settled({ ...before.settings, ...settings })) ?? this.#strangerIn(settings));
         if (problem !== undefined) return { kind: 'unfit', problem };
         const row = await changePool(tx, key, settings);
         if (row !== undefined) say(by, 'audit.pool.updated', entryOf(row, settings));
@@ -127,6 +133,13 @@ export class Pools implements PoolService {
       this.#parts.log.info({ pool: name, workspaceId: owner.workspaceId, settings }, 'settings of a pool changed');
       return { kind: 'changed' };
     });
+  }
+
+  /** Why the named provider makes no machines. A pool whose provider went keeps the name, and other settings change. */
+  #strangerIn({ provider }: PoolSettingsChange): string | undefined {
+    const known = this.#parts.providers?.names();
+    if (known === undefined || typeof provider !== 'string' || known.includes(provider)) return undefined;
+    return `settings.provider: ${unknownProvider(provider, known)}; the file is read at the start and at SIGHUP`;
   }
 
   async delete(owner: Owner, name: string, by: Actor = SYSTEM): Promise<DeletePoolOutcome> {
@@ -183,6 +196,15 @@ export class Pools implements PoolService {
       log.warn(
         { file: path, pools: overwritten.map(({ pool }) => pool), overwritten },
         'another file declared these pools otherwise: the last to read wins, give every scheduler the same file at the same path',
+      );
+    const strangers = pools.flatMap(({ name, settings }) => {
+      const problem = this.#strangerIn(settings);
+      return problem === undefined ? [] : [{ pool: name, problem }];
+    });
+    if (strangers.length > 0)
+      log.warn(
+        { file: path, pools: strangers },
+        'the pools file names providers that this scheduler does not have: no machines are made for these pools',
       );
     if (released.length > 0)
       log.warn(

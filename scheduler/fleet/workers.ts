@@ -18,10 +18,12 @@ import { listPools, poolByName } from '../stores/store/queries/pools.ts';
 import type { PoolRow } from '../stores/store/queries/pools.ts';
 import { gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Drains } from './drains.ts';
-import { conditionsOf, blockingConditions, isInService } from './machine.ts';
+import { conditionsOf, isInService } from './machine.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
 import { takesCpuWork } from './pool-settings.ts';
+import { poolTroubles } from './pool-troubles.ts';
+import type { ProviderNames } from './provisioning/provider-names.ts';
 import { SteadyDeadlines } from './steady-deadlines.ts';
 import { intentAfter } from './state.ts';
 import type { IntentEvent } from './state.ts';
@@ -41,6 +43,8 @@ export interface WorkersParts {
   /** The leader's number; undefined while this replica does not lead. */
   readonly fence: () => number | undefined;
   readonly machineEvents: Pick<MachineEvents, 'write'>;
+  /** The providers of this scheduler; absent: any name counts as known. */
+  readonly providers?: ProviderNames;
 }
 
 const AUDITED: Readonly<Partial<Record<IntentEvent, AuditKind>>> = {
@@ -153,7 +157,7 @@ export class Workers implements WorkerService {
       available.reduce((total, worker) => total + pick(worker), 0);
     const inState = (status: string): number =>
       workers.reduce((total, worker) => total + worker.containers.filter((one) => one.status === status).length, 0);
-    const reasons = poolTroubles(machines);
+    const reasons = poolTroubles(machines, settings, this.#parts.providers);
     return {
       id,
       name,
@@ -366,18 +370,6 @@ export class Workers implements WorkerService {
     const machine = this.#parts.machines.get(id as MachineId);
     return machine?.row.poolWorkspaceId === owner.workspaceId ? machine : undefined;
   }
-}
-
-/** Why the pool of these machines is DEGRADED, in words; none: it is HEALTHY. */
-function poolTroubles(machines: readonly Machine[]): readonly string[] {
-  const counts = new Map<string, number>();
-  const count = (trouble: string): void => void counts.set(trouble, (counts.get(trouble) ?? 0) + 1);
-  for (const machine of machines) {
-    if (machine.health === 'LOST') count('lost');
-    if (machine.health === 'SUSPECT') count('silent');
-    for (const condition of blockingConditions(machine)) count(condition);
-  }
-  return [...counts].map(([trouble, number]) => `${number} machine${number === 1 ? '' : 's'}: ${trouble}`);
 }
 
 /** available = READY and active; pending = never READY yet; disabled = everything else. */

@@ -2,8 +2,7 @@
  * A cloud that misbehaves, behind the port of providers: calls fail before or after their effect, hang until their
  * deadline, make two instances, set wrong tags, and listings fail or omit instances. Instances may never join, or die.
  */
-import type { Instance, InstanceRequest } from '#scheduler/domain/provisioning.ts';
-import type { ConfiguredProvider } from '#scheduler/fleet/provisioning/provisioner.ts';
+import type { ConfiguredProvider, Instance, InstanceRequest } from '#scheduler/domain/provisioning.ts';
 
 /** Random numbers below 1 from a seed. */
 export function randomFrom(seed: number): () => number {

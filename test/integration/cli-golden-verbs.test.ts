@@ -2,15 +2,18 @@
 // test/fixtures/cli/verbs/ keeps them. `npm run golden` writes the files anew. Neither has colours, because stdout is
 // no terminal.
 import { createServer } from 'node:http';
+import { hostname } from 'node:os';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { parseYaml } from '@redocly/openapi-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { runCommand } from '../helpers/command-line.ts';
 import { expectDocument, expectTable, steadyDocument, steadyTable } from '../helpers/golden.ts';
 import { VERBS } from '../helpers/kept-commands.ts';
 import type { Verb } from '../helpers/kept-commands.ts';
 import { waitFor } from '../helpers/programs.ts';
+import { aProvidersFile } from '../helpers/providers-file.ts';
 import { ScriptedModelServer, chatAnswer } from '../helpers/scripted-model-server.ts';
 import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory } from '../helpers/services.ts';
@@ -29,6 +32,7 @@ def greet(name: str = "world"):
 `;
 
 const directory = tempDirectory('cli-golden-verbs');
+const providersFile = aProvidersFile();
 let platform: Platform;
 let contained: Contained;
 /** Ids and paths that stand in a command as `{name}`. */
@@ -70,12 +74,14 @@ const own = (): (readonly [string | RegExp, string])[] => [
   [/(?<![-\w])(?:[0-9a-f]{8}|[0-9a-f]{12}|[0-9a-f]{24})(?![-\w])/g, '<short>'],
   [/^\d\d:\d\d:\d\d(\.\d+)?/gm, '<clock>'],
   [/\b\d+ ms\b/g, '<span>'],
+  [/(?<=\(on )[\w.-]+(?=, )/g, '<host>'],
+  [new RegExp(`^${hostname().replaceAll('.', '\\.')}$`, 'gm'), '<host>'],
   [/\b[0-9a-f]{64}\b/g, '<sha256>'],
   [/(?<![\w-])\d{4}-\d\d(?![\w-])/g, '<month>'],
 ];
 
 /** Fields whose values differ from run to run, and in no way that a text shows. */
-const VARYING = new Set(['stored_at_ns', 'duration_ms', 'seq_num', 'request_id', 'secret_hint', 'event_id']);
+const VARYING = new Set(['stored_at_ns', 'took_ms', 'duration_ms', 'seq_num', 'request_id', 'secret_hint', 'event_id']);
 
 /** A document without them. */
 function calm(value: unknown): unknown {
@@ -115,7 +121,11 @@ function writeRelease(): void {
 }
 
 beforeAll(async () => {
-  const settings = { LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1', LONGSHORE_RELEASES_DIR: releases };
+  const settings = {
+    LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1',
+    LONGSHORE_RELEASES_DIR: releases,
+    LONGSHORE_PROVIDERS_FILE: providersFile.path,
+  };
   platform = await aPlatform(settings, 'embedded');
   const { token: adminToken } = platform.admin;
   for (const name of ['text_key', 'json_key', 'signing_key']) {
@@ -156,6 +166,7 @@ afterAll(async () => {
   await platform.stop();
   await model.stop();
   await new Promise((resolve) => receiver.close(resolve));
+  providersFile.remove();
   directory.remove();
 });
 
@@ -182,4 +193,22 @@ describe.for(Object.entries(VERBS))('%s', ([path, verb]) => {
         : JSON.parse(stdout);
     expectDocument(`${file}.json`, steadyDocument(calm(parsed), own()));
   });
+});
+
+test('enrol-token create --user-data prints a document for cloud-init, in which root alone reads the token', async () => {
+  writeRelease();
+  const made = await run('enrol-token create group-of-instances --pool spare --user-data', 'admin');
+  expect(made).toMatchObject({ code: 0, stderr: expect.stringContaining('it is shown this once: keep it') });
+  expect(made.stdout.startsWith('#cloud-config\n')).toBe(true);
+  const { write_files: files, runcmd } = parseYaml(made.stdout) as {
+    readonly write_files: readonly { readonly permissions: string; readonly content: string }[];
+    readonly runcmd: unknown;
+  };
+  expect(files.map(({ permissions }) => permissions)).toEqual(['0600', '0600']);
+  expect(files[0]?.content).toMatch(/^lse1\.[\da-f]{64}\.[\w-]{43}\n$/);
+  expect(files[1]?.content).toContain('install --from ');
+  expect(JSON.stringify([files[1], runcmd])).not.toContain('lse1');
+  const other = await run('enrol-token create another-group --pool spare --user-data cloud-init --json', 'admin');
+  expect((JSON.parse(other.stdout) as Json)['userData']).toMatch(/^#cloud-config\n/);
+  expect(await run('enrol-token create third-group --user-data ignition', 'admin')).toMatchObject({ code: 2 });
 });

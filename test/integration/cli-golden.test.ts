@@ -6,6 +6,7 @@ import { runCommand } from '../helpers/command-line.ts';
 import { expectDocument, expectTable, steadyDocument, steadyTable } from '../helpers/golden.ts';
 import { LISTS } from '../helpers/kept-commands.ts';
 import { waitFor } from '../helpers/programs.ts';
+import { aProvidersFile } from '../helpers/providers-file.ts';
 import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory } from '../helpers/services.ts';
 import { aContained } from './contained.ts';
@@ -15,6 +16,7 @@ import type { Platform } from './verbs-fixture.ts';
 
 const KEPT = join(ROOT, 'test/fixtures/cli/lists');
 const directory = tempDirectory('cli-golden');
+const providersFile = aProvidersFile();
 let platform: Platform;
 let contained: Contained;
 let ofThisRun: readonly (readonly [string | RegExp, string])[];
@@ -37,7 +39,8 @@ const make = async (path: string, body: object): Promise<void> => {
 };
 
 beforeAll(async () => {
-  platform = await aPlatform({ LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1' }, 'embedded');
+  const settings = { LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1', LONGSHORE_PROVIDERS_FILE: providersFile.path };
+  platform = await aPlatform(settings, 'embedded');
   // A container runs; the tasks of the queue find no machine, and wait.
   contained = await aContained(platform);
   await platform.deploy('orders', { stubType: 'taskqueue/deployment', appName: 'orders' });
@@ -56,6 +59,7 @@ beforeAll(async () => {
   ofThisRun = [
     [contained.machineId, '<machine>'],
     [first, '<first>'],
+    [providersFile.folder, '<folder>'],
     // The end of a webhook's secret.
     [/^[\w+/]{3}=$/g, '<hint>'],
     [/(bytes\.queue .* )\d+/g, '$1<bytes>'],
@@ -65,6 +69,7 @@ beforeAll(async () => {
     'a container waits for a machine',
     30_000,
   );
+  await waitFor(async () => / ok /.test(await line('provider list', 'admin')), 'the provider was listed', 30_000);
   await waitFor(
     async () => /"last_used_at": "/.test(await line('token list --json', 'own')),
     'the use of the token is kept',
@@ -74,6 +79,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await contained.stop();
   await platform.stop();
+  providersFile.remove();
   directory.remove();
 });
 

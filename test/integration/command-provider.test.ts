@@ -83,17 +83,3 @@ test('a program that is not there is named', async ({ folder }) => {
   });
   await expect(provider.list('ours')).rejects.toThrow('list: /nowhere/program cannot be started: it is not there');
 });
-
-test('at most four programs of a provider create at once', async ({ folder }) => {
-  const { provider } = aProvider(
-    folder,
-    `mkdir "in-$$"; ls -d in-* | wc -l >> counts; sleep 0.2; rmdir "in-$$"; echo '{"instanceId": "i"}'`,
-  );
-  await Promise.all(Array.from({ length: 9 }, () => provider.create(REQUEST)));
-  const counts = readFileSync(join(folder, 'home', 'counts'), 'utf8')
-    .trim()
-    .split('\n')
-    .map(Number);
-  expect(counts).toHaveLength(9);
-  expect(Math.max(...counts)).toBeLessThanOrEqual(4);
-});

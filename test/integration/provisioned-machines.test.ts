@@ -10,10 +10,12 @@ import { openMachines } from '#scheduler/compose/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { Provisioner } from '#scheduler/fleet/provisioning/provisioner.ts';
 import type { GrowingPool } from '#scheduler/fleet/provisioning/provisioner.ts';
+import type { ConfiguredProvider, Instance } from '#scheduler/domain/provisioning.ts';
 import { createSealer } from '#scheduler/workspaces/secrets/seal.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { openInstallation } from '#scheduler/workspaces/identity/installation.ts';
 import { makePool } from '#scheduler/stores/store/queries/pools.ts';
+import { noteProviderCall, providerCalls, pruneProviderCalls } from '#scheduler/stores/store/queries/provider-calls.ts';
 import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
 import { deleteMachine, machineById, updateMachine } from '#scheduler/stores/store/queries/machines.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
@@ -45,6 +47,14 @@ async function aPool(db: Db, name: string): Promise<GrowingPool> {
   return { id: row.id, name, workspaceId: null, provider: name, shape };
 }
 
+/** Begins the time of another leader. @returns its number */
+async function nextFence(db: Db): Promise<number> {
+  const { rows } = await db.query<{ fence: number }>('select fence from leadership where id = 1');
+  const fence = Number(rows[0]?.fence ?? 0) + 1;
+  await raiseFence(db, fence);
+  return fence;
+}
+
 /** A scheduler process, as far as it concerns machines of providers. */
 class Process {
   readonly db: KillableDb;
@@ -56,7 +66,7 @@ class Process {
   readonly occupied = new Set<MachineId>();
   hasEnded = false;
 
-  constructor(db: Db, fence: number, pool: GrowingPool, cloud: UnrulyCloud, clock: TestClock) {
+  constructor(db: Db, fence: number, pool: GrowingPool, cloud: ConfiguredProvider, clock: TestClock) {
     this.db = new KillableDb(db);
     this.fence = fence;
     const metrics = new FleetMetrics(new Registry());
@@ -136,9 +146,7 @@ class Story {
   async change(): Promise<void> {
     if (this.former !== undefined) this.former.hasEnded = true;
     this.former = this.process;
-    const { rows } = await this.#db.query<{ fence: number }>('select fence from leadership where id = 1');
-    const fence = Number(rows[0]?.fence ?? 0) + 1;
-    await raiseFence(this.#db, fence);
+    const fence = await nextFence(this.#db);
     this.process = new Process(this.#db, fence, this.#pool, this.cloud, this.clock);
     await this.process.machines.start();
   }
@@ -317,4 +325,105 @@ describe('a provider that behaves', () => {
     expect(story.process.provisioner.capacity(pool.id)).toMatchObject({ pending: 5, notBeforeMs: Infinity });
     await expect(story.process.provisioner.grow(pool.id, 'demand')).rejects.toThrow(/does not lead/);
   });
+});
+
+/** A provider whose calls of create end when the test says so. */
+class HeldCloud implements ConfiguredProvider {
+  readonly name: string;
+  readonly timeoutMs = 120_000;
+  readonly held: PromiseWithResolvers<Instance>[] = [];
+
+  constructor(name: string) {
+    this.name = name;
+  }
+
+  create(): Promise<Instance> {
+    const call = Promise.withResolvers<Instance>();
+    this.held.push(call);
+    return call.promise;
+  }
+
+  list(): Promise<readonly Instance[]> {
+    return Promise.resolve([]);
+  }
+
+  terminate(): Promise<void> {
+    return Promise.resolve();
+  }
+}
+
+describe('five machines asked of a provider that takes its time', () => {
+  /** Four calls run, and the fifth waits for its turn. */
+  async function fiveAsked(db: Db) {
+    const pool = await aPool(db, `held-${randomUUID().slice(0, 4)}`);
+    const [clock, cloud] = [new TestClock(), new HeldCloud(pool.provider)];
+    const leader = new Process(db, await nextFence(db), pool, cloud, clock);
+    await leader.machines.start();
+    await leader.provisioner.tick();
+    for (let n = 0; n < 5; n += 1) await leader.provisioner.grow(pool.id, 'demand');
+    await leader.idle();
+    expect(cloud.held).toHaveLength(4);
+    const refuseAll = (): void => {
+      for (const call of cloud.held) call.reject(new Error('quota exceeded'));
+    };
+    return { leader, clock, cloud, refuseAll };
+  }
+
+  test('a call that waited for its turn is not made by a replica that leads no more', async ({ db }) => {
+    const { leader, cloud, refuseAll } = await fiveAsked(db);
+    leader.hasEnded = true;
+    refuseAll();
+    await leader.provisioner.settled();
+    await leader.idle();
+    expect(cloud.held).toHaveLength(4);
+  });
+
+  test('a call that waited for its turn heeds the back-off that began meanwhile, and is made after it', async ({
+    db,
+  }) => {
+    const { leader, clock, cloud, refuseAll } = await fiveAsked(db);
+    refuseAll();
+    await leader.provisioner.settled();
+    await leader.provisioner.tick();
+    await leader.idle();
+    expect(cloud.held).toHaveLength(4);
+    clock.aheadMs += 5 * 60_000;
+    await leader.provisioner.tick();
+    await leader.idle();
+    expect(cloud.held.length).toBeGreaterThan(4);
+    leader.hasEnded = true;
+    refuseAll();
+    await leader.provisioner.settled();
+  });
+});
+
+test('the last call of each verb is kept in bounds, and goes a while after its provider left the file', async ({
+  db,
+}) => {
+  const provider = `told-${randomUUID().slice(0, 4)}`;
+  const atMs = Date.now();
+  const note = (verb: string, failure: string | null, instances?: number) =>
+    noteProviderCall(db, { provider, verb, failure, instances, atMs });
+  await note('list', null, 2);
+  await note('list', 'no such region', undefined);
+  await note('list', 'x'.repeat(600), undefined);
+  await note('create', null);
+  const told = async () => (await providerCalls(db)).filter((call) => call.provider === provider);
+  const calls = new Map((await told()).map((call) => [call.verb, call]));
+  expect([...calls.keys()].toSorted()).toEqual(['create', 'list']);
+  expect(calls.get('create')).toMatchObject({ failure: null, failures: 0, listedAtMs: null, instances: null });
+  expect(calls.get('list')).toEqual({
+    provider,
+    verb: 'list',
+    calledAtMs: atMs,
+    failure: 'x'.repeat(500),
+    failures: 2,
+    listedAtMs: atMs,
+    instances: 2,
+  });
+  await pruneProviderCalls(db, [provider], atMs + 1);
+  await pruneProviderCalls(db, [], atMs);
+  expect(await told()).toHaveLength(2);
+  await pruneProviderCalls(db, [], atMs + 1);
+  expect(await told()).toEqual([]);
 });

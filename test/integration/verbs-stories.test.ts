@@ -1,14 +1,20 @@
 // Effects of verbs on each other and on calls under way, on a real scheduler with real stores and no machine.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
+import { aProvidersFile } from '../helpers/providers-file.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Json, Platform } from './verbs-fixture.ts';
 
 let platform: Platform;
+const providersFile = aProvidersFile();
 beforeAll(async () => {
-  platform = await aPlatform({ LONGSHORE_INVOKE_DOMAIN: 'apps.example' });
+  const settings = { LONGSHORE_INVOKE_DOMAIN: 'apps.example', LONGSHORE_PROVIDERS_FILE: providersFile.path };
+  platform = await aPlatform(settings);
 });
-afterAll(() => platform.stop());
+afterAll(async () => {
+  await platform.stop();
+  providersFile.remove();
+});
 
 const answerOf = async (line: string, body: unknown = {}, sent = {}): Promise<[number, string]> => {
   const { status, text } = await platform.call(line, body, sent);
@@ -425,6 +431,11 @@ describe('machines', () => {
     });
     // The administrator's own pools are the shared ones.
     expect(await set({ settings }, admin)).toMatchObject({ ok: false, errMsg: 'pool not found' });
+    const unknown = { ...settings, provider: 'clod' };
+    expect(await set({ settings: unknown, workspaceId }, admin)).toMatchObject({
+      ok: false,
+      errMsg: expect.stringMatching(/^settings\.provider: there is no provider clod: .* names cloud; /) as string,
+    });
     expect(await set({ settings, workspaceId }, admin)).toMatchObject({ ok: true, pool: { settings } });
     expect(await set({ settings: { hourlyCost: 0 } })).toMatchObject({
       ok: false,

@@ -7,17 +7,22 @@ import type { RestRouteParts } from '#scheduler/api/http/rest/routes.ts';
 import { notBuiltRoutes } from '#scheduler/api/http/rest/not-built.ts';
 import { documentedRoutes, faultOf, routeAt } from '../helpers/documented.ts';
 import { waitFor } from '../helpers/programs.ts';
+import { aProvidersFile } from '../helpers/providers-file.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Answer, Json, Platform } from './verbs-fixture.ts';
 import { kitOf, meets } from './verbs-kit.ts';
 import type { Expected, Verb } from './verbs-kit.ts';
 
 let platform: Platform;
+const providersFile = aProvidersFile();
 beforeAll(async () => {
   // Nothing listens at the address of the webhooks.
-  platform = await aPlatform({ LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1' });
+  platform = await aPlatform({ LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1', LONGSHORE_PROVIDERS_FILE: providersFile.path });
 });
-afterAll(() => platform.stop());
+afterAll(async () => {
+  await platform.stop();
+  providersFile.remove();
+});
 
 const { unique, aContainer, aDeployment, anObject, aTask, isActive, isListed, statusOf } = kitOf(() => platform);
 
@@ -204,6 +209,16 @@ const REST: readonly Verb[] = [
     foreign: { status: 401 },
     byAdmin: true,
     done: async (id) => (await signingKeys()).find((key) => key['id'] === id)?.['retired_at'] !== null,
+  },
+  { name: 'GET /provider', line: () => 'GET /provider', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
+  {
+    name: 'POST /provider/{name}/check',
+    line: (id) => `POST /provider/${id}/check`,
+    make: async () => 'cloud',
+    ok: { ok: true, name: 'cloud', instances: 0 },
+    unknown: { status: 404 },
+    foreign: { status: 401 },
+    byAdmin: true,
   },
   ...notBuiltRoutes.map(({ method, path }): Verb => ({
     name: `${method} ${path}`,

@@ -110,6 +110,7 @@ import { bindRest, REST_BASE } from './rest/rest.ts';
 import { restRoutes } from './rest/routes.ts';
 import type { ModelRouteParts } from './rest/models.ts';
 import type { CreditRouteParts } from './rest/credits.ts';
+import type { ProviderRouteParts } from './rest/providers.ts';
 import type { WebhookRouteParts } from './rest/webhooks.ts';
 import { createHttpServer } from './server.ts';
 import { StreamMetrics } from './streams/metrics.ts';
@@ -235,6 +236,7 @@ export interface SurfaceParts {
   readonly packages: Pick<Packages, 'names' | 'open'>;
   readonly logs: LogReads;
   readonly explains: Explains;
+  readonly providerAdmin: ProviderRouteParts['providerAdmin'];
   /** Growth of a pool, as the leader explains it; null: the leader does not answer. */
   readonly growthOf: OperationParts['growthOf'];
   /** History of events, and live readers of them. */

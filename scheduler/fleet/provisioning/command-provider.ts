@@ -3,15 +3,12 @@
 import { mkdir } from 'node:fs/promises';
 import { execa } from 'execa';
 import { AppError, messageOf } from '#shared/errors.ts';
-import type { Instance, InstanceRequest } from '../../domain/provisioning.ts';
-import type { ConfiguredProvider } from './provisioner.ts';
+import type { ConfiguredProvider, Instance, InstanceRequest } from '../../domain/provisioning.ts';
 import { createdOf, listedOf } from './provider-answers.ts';
 import type { ProviderSettings } from './providers-file.ts';
 
 const MOST_OUTPUT = 8 * 1024 * 1024;
 const ERROR_TAIL = 300;
-/** Programs of one provider that create or terminate at once. */
-const MOST_AT_ONCE = 4;
 /** Variables that a program gets from the scheduler's environment, which holds secrets beside them. */
 const PASSED_ON = ['PATH', 'LANG', 'LC_ALL', 'TZ', 'TMPDIR', 'CREDENTIALS_DIRECTORY', 'SSL_CERT_FILE', 'SSL_CERT_DIR'];
 const PROXIES = ['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy'];
@@ -32,8 +29,6 @@ export class CommandProvider implements ConfiguredProvider {
   readonly name: string;
   readonly timeoutMs: number;
   readonly #parts: CommandProviderParts;
-  #running = 0;
-  readonly #waiting: (() => void)[] = [];
 
   constructor(parts: CommandProviderParts) {
     this.#parts = parts;
@@ -42,9 +37,7 @@ export class CommandProvider implements ConfiguredProvider {
   }
 
   create(request: InstanceRequest): Promise<Instance> {
-    return this.#inLane(() =>
-      this.#told('create', async () => createdOf(await this.#run('create', request), request.requestId)),
-    );
+    return this.#told('create', async () => createdOf(await this.#run('create', request), request.requestId));
   }
 
   list(installationId: string): Promise<readonly Instance[]> {
@@ -52,9 +45,7 @@ export class CommandProvider implements ConfiguredProvider {
   }
 
   terminate({ instanceId, requestId }: Pick<Instance, 'instanceId' | 'requestId'>): Promise<void> {
-    return this.#inLane(() =>
-      this.#told('terminate', async () => void (await this.#run('terminate', { instanceId, requestId }))),
-    );
+    return this.#told('terminate', async () => void (await this.#run('terminate', { instanceId, requestId })));
   }
 
   async #told<T>(verb: ProviderVerb, call: () => Promise<T>): Promise<T> {
@@ -65,18 +56,6 @@ export class CommandProvider implements ConfiguredProvider {
     } catch (error) {
       this.#parts.onCalled?.(verb, messageOf(error));
       throw error;
-    }
-  }
-
-  async #inLane<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#running >= MOST_AT_ONCE) await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    else this.#running += 1;
-    try {
-      return await work();
-    } finally {
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#running -= 1;
-      else next();
     }
   }
 

@@ -4,6 +4,7 @@ import type { Clock } from '#shared/clock.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Instance, Provider } from '../../domain/provisioning.ts';
+import type { Lanes } from './lanes.ts';
 import { UNSEEN } from './next-step.ts';
 import type { Seen } from './next-step.ts';
 import { isDue, sightingOf, unwantedAfter } from './sightings.ts';
@@ -18,6 +19,7 @@ const IDLE_MS = 15 * 60_000;
 const SOONEST_MS = 5_000;
 
 export interface ListingsParts {
+  readonly lanes: Pick<Lanes, 'run'>;
   readonly providers: { names(): readonly string[]; get(name: string): Provider | undefined };
   readonly rowsOf: (provider: string) => readonly ProvisionedRow[];
   /** Until when a call for the row may run: a listing begun before proves no absence. */
@@ -157,14 +159,21 @@ export class Listings {
 
   /** Terminates an instance behind the listing: a call that hangs must not keep the next listing away. */
   async #endOne(provider: Provider, instance: Instance): Promise<void> {
-    const { log } = this.#parts;
+    const { lanes, isLeader, log } = this.#parts;
     const { instanceId, requestId } = instance;
     const key = `${provider.name} ${instanceId}`;
     if (this.#ending.has(key)) return;
     this.#ending.add(key);
     try {
-      await provider.terminate({ instanceId, requestId });
-      log.warn({ provider: provider.name, instanceId, requestId }, 'an instance that serves no machine is terminated');
+      await lanes.run(provider.name, async () => {
+        // Another replica may have begun to lead during the wait for the lane.
+        if (!isLeader()) return;
+        await provider.terminate({ instanceId, requestId });
+        log.warn(
+          { provider: provider.name, instanceId, requestId },
+          'an instance that serves no machine is terminated',
+        );
+      });
     } catch (error) {
       log.warn(
         { provider: provider.name, instanceId, failure: messageOf(error) },

@@ -3,9 +3,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import type { ConfiguredProvider } from '../../domain/provisioning.ts';
 import { CommandProvider } from './command-provider.ts';
 import type { ProviderVerb } from './command-provider.ts';
-import type { ConfiguredProvider } from './provisioner.ts';
 import { readProvidersFile } from './providers-file.ts';
 import type { ProviderSettings, ProvidersFile } from './providers-file.ts';
 
@@ -33,6 +33,11 @@ export class Providers {
 
   get(name: string): ConfiguredProvider | undefined {
     return this.#of.get(name)?.provider;
+  }
+
+  /** undefined: the file names no such provider. */
+  settingsOf(name: string): ProviderSettings | undefined {
+    return this.#of.get(name)?.settings;
   }
 
   /** Reads the file again; a bad file changes nothing. */

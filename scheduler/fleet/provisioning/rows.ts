@@ -28,6 +28,11 @@ export interface RowsParts {
   readonly told?: WriteTold;
 }
 
+/** Rows that are not over, and those that ended lately. */
+export async function readRows(db: Queryable, nowMs: number): Promise<readonly ProvisionedRow[]> {
+  return (await liveProvisioned(db, nowMs - RECENT_MS)) as ProvisionedRow[];
+}
+
 export class ProvisionedRows {
   readonly #parts: RowsParts;
   readonly #rows = new Map<string, ProvisionedRow>();
@@ -41,9 +46,9 @@ export class ProvisionedRows {
 
   /** Reads all live rows anew. @throws the database's errors */
   async load(): Promise<void> {
-    const rows = await liveProvisioned(this.#parts.db, this.#parts.clock.nowMs() - RECENT_MS);
+    const rows = await readRows(this.#parts.db, this.#parts.clock.nowMs());
     for (const known of [this.#rows, this.#ofPool, this.#ofMachine]) known.clear();
-    for (const row of rows) this.put(row as ProvisionedRow);
+    for (const row of rows) this.put(row);
   }
 
   put(row: ProvisionedRow): void {

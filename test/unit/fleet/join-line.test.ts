@@ -2,7 +2,7 @@
 import { parseYaml } from '@redocly/openapi-core';
 import { expect, test } from 'vitest';
 import { joinLine, upgradeLine } from '#shared/join-line.ts';
-import { joinTexts, userDataOf } from '#scheduler/fleet/join-line.ts';
+import { joinTexts, userDataOf } from '#shared/user-data.ts';
 
 const TOKEN = `lsj1.${'ab'.repeat(32)}.${'s'.repeat(43)}`;
 const DIGEST = 'cd'.repeat(32);

@@ -36,7 +36,7 @@ export const REST_BODY_LIMIT = 1024 * 1024;
 const HANDLER_DEADLINE_MS = 30_000;
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 
-const tooLate = (): AppError => new AppError('deadline_exceeded', `no answer within ${HANDLER_DEADLINE_MS} ms`);
+const tooLate = (withinMs: number): AppError => new AppError('deadline_exceeded', `no answer within ${withinMs} ms`);
 const unauthorized = (): AppError => new AppError('unauthorized', 'Unauthorized');
 
 /** Registers the routes below the base of `scope`. */
@@ -71,7 +71,8 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
       handler: async (request, reply) => {
         if (request.checked === null) throw unauthorized();
         if (route.stream !== undefined) return await beginStream(route.stream, read(request.checked), reply, parts);
-        const body = await withDeadline(route.handle(read(request.checked)), HANDLER_DEADLINE_MS, tooLate);
+        const { withinMs = HANDLER_DEADLINE_MS } = route;
+        const body = await withDeadline(route.handle(read(request.checked)), withinMs, () => tooLate(withinMs));
         reply.code(route.status ?? 200);
         if (body === undefined) return reply.send();
         return reply.header('content-type', 'application/json').send(JSON.stringify(body));
@@ -105,7 +106,7 @@ async function beginStream(
   const opening = open(request);
   let source: SseSource;
   try {
-    source = await withDeadline(opening, HANDLER_DEADLINE_MS, tooLate);
+    source = await withDeadline(opening, HANDLER_DEADLINE_MS, () => tooLate(HANDLER_DEADLINE_MS));
   } catch (error) {
     streams.leave(place);
     // A stream that is ready after the deadline has no caller.

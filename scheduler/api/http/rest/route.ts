@@ -32,6 +32,8 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly rate?: 'state';
   /** Permitted callers. full: not restricted tokens · admin: the administrator. Absent: any. */
   readonly scope?: 'full' | 'admin';
+  /** Time for the answer; 30 s when absent. */
+  readonly withinMs?: number;
   /** Status of the answer; 200 when absent. */
   readonly status?: number;
   /** Schema of the query; absent: the query is ignored. */

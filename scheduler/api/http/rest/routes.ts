@@ -36,6 +36,8 @@ import { downloadUrl } from './objects.ts';
 import type { ObjectRouteParts } from './objects.ts';
 import { outputRoutes } from './outputs.ts';
 import type { OutputRouteParts } from './outputs.ts';
+import { providerRoutes } from './providers.ts';
+import type { ProviderRouteParts } from './providers.ts';
 import { secretRoutes } from './secrets.ts';
 import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
@@ -63,6 +65,7 @@ export interface RestRouteParts
     ModelRouteParts,
     ObjectRouteParts,
     OutputRouteParts,
+    ProviderRouteParts,
     StackRouteParts,
     VolumeRouteParts,
     WebhookRouteParts {
@@ -88,6 +91,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...limitRoutes(parts),
   ...creditRoutes(parts),
   ...signingKeyRoutes(parts.signingKeys),
+  ...providerRoutes(parts),
   currentWorkspace(parts),
   readTask(parts),
   listTasks(parts),

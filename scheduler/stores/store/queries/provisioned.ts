@@ -220,27 +220,3 @@ export async function pruneProvisioned(db: Queryable, beforeMs: number, limit: n
 export function installationTag(db: Queryable): Promise<string> {
   return one(db, 'select tag from installation where id = 1', [], (row: { tag: string }) => row.tag);
 }
-
-/**
- * Keeps the last call of a provider, for who looks into the database.
- * @param instances - of a complete listing; undefined: the call was no listing, or failed
- */
-export async function noteProviderCall(
-  db: Queryable,
-  call: {
-    readonly provider: string;
-    readonly atMs: number;
-    readonly verb: string;
-    readonly failure: string | null;
-    readonly instances?: number | undefined;
-  },
-): Promise<void> {
-  await db.query(
-    `insert into provider_calls as c (provider, called_at, verb, failure, failures, listed_at, instances)
-     values ($1, $2, $3, $4, case when $4::text is null then 0 else 1 end, case when $5::integer is null then null else $2::timestamptz end, $5)
-     on conflict (provider) do update set called_at = excluded.called_at, verb = excluded.verb, failure = excluded.failure,
-       failures = case when excluded.failure is null then 0 else c.failures + 1 end,
-       listed_at = coalesce(excluded.listed_at, c.listed_at), instances = coalesce(excluded.instances, c.instances)`,
-    [call.provider, new Date(call.atMs), call.verb, text(call.failure), call.instances ?? null],
-  );
-}

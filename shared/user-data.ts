@@ -1,6 +1,10 @@
-// How a new host joins by a token: the line for a shell, and the same as user data of a cloud's instance. Pure.
-import { hostOf, installerPath, joinLine, originFor } from '#shared/join-line.ts';
-import type { JoinPlace } from '#shared/join-line.ts';
+// How a new host joins by a token: the line for a shell, and the same as user data of a cloud's instance. The command
+// line prints it, and the scheduler gives it to providers. Pure.
+import { hostOf, installerPath, joinLine, originFor } from './join-line.ts';
+import type { JoinPlace } from './join-line.ts';
+
+/** Kinds of user data that there are. */
+export const USER_DATA_KINDS = ['cloud-init'] as const;
 
 export interface JoinTexts {
   /** Line for a shell on the host, which may use sudo. */

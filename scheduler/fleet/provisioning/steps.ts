@@ -1,0 +1,101 @@
+// Carries out the steps that next-step.ts decides, each by a write that may be refused.
+import type { MachineId } from '#shared/domain/ids.ts';
+import type { Clock } from '#shared/clock.ts';
+import type { WorkerService } from '../worker-service.ts';
+import type { Calls } from './calls.ts';
+import type { Listings } from './listings.ts';
+import { RULES } from './next-step.ts';
+import type { MachineFacts, Step } from './next-step.ts';
+import type { ProvisionedRows } from './rows.ts';
+import { isFailedEnd } from './states.ts';
+import type { ProvisionedRow } from './states.ts';
+
+export interface StepsParts {
+  readonly rows: ProvisionedRows;
+  readonly calls: Calls;
+  readonly listings: Pick<Listings, 'forget'>;
+  readonly workers: Pick<WorkerService, 'drain'> & {
+    /** Deletes a machine in any state. */
+    remove(machineId: MachineId): Promise<boolean>;
+  };
+  /** undefined: deleted, or not known here. */
+  readonly machineOf: (machineId: MachineId) => Omit<MachineFacts, 'drainedMs'> | undefined;
+  /** Whether the machine is deleted, by the database. */
+  readonly isDeleted: (machineId: MachineId) => Promise<boolean>;
+  readonly clock: Clock;
+}
+
+export class Steps {
+  readonly #parts: StepsParts;
+  /** Since when this leader has seen a machine drained. */
+  readonly #drainedSince = new Map<MachineId, number>();
+
+  constructor(parts: StepsParts) {
+    this.#parts = parts;
+  }
+
+  /** Forgets everything: this replica begins to lead. */
+  clear(): void {
+    this.#drainedSince.clear();
+  }
+
+  machineOf({ machineId }: ProvisionedRow): MachineFacts | undefined {
+    const { machineOf, clock } = this.#parts;
+    const facts = machineOf(machineId);
+    if (facts?.intent !== 'drained') this.#drainedSince.delete(machineId);
+    else if (!this.#drainedSince.has(machineId)) this.#drainedSince.set(machineId, clock.monotonicMs());
+    if (facts === undefined) return undefined;
+    return { ...facts, drainedMs: clock.monotonicMs() - (this.#drainedSince.get(machineId) ?? clock.monotonicMs()) };
+  }
+
+  /** @returns false: nothing changed that another step could follow */
+  async carryOut(row: ProvisionedRow, step: Exclude<Step, { kind: 'wait' | 'look' }>): Promise<boolean> {
+    const { rows, calls, listings, workers, clock, isDeleted } = this.#parts;
+    const nowMs = clock.nowMs();
+    switch (step.kind) {
+      case 'create':
+        return await calls.create(row);
+      case 'made':
+        return await calls.made(row, step.instance);
+      case 'terminate':
+        return await calls.terminate(row, step.instanceId);
+      case 'join': {
+        const change = { joinedAtMs: nowMs, joinToken: null, failures: 0, failure: null };
+        return (await rows.move(row, 'join', change)) !== undefined;
+      }
+      case 'leave':
+        return (await rows.move(row, 'leave', { endWhy: step.why, drainUntilMs: step.drainUntilMs })) !== undefined;
+      case 'drain': {
+        const deadlineMs = Math.max(0, (row.drainUntilMs ?? nowMs) - nowMs);
+        await workers.drain({ workspaceId: row.poolWorkspaceId }, row.machineId, deadlineMs);
+        // The drain ends by the machine's own events, and the next look sees them.
+        return this.machineOf(row)?.intent === 'drained';
+      }
+      case 'end': {
+        if (step.why === 'machine_deleted' && !(await isDeleted(row.machineId))) return false;
+        const failure = {
+          failures: Math.max(1, row.failures),
+          failedAtMs: nowMs,
+          failure: row.failure ?? FAILED[step.why] ?? null,
+        };
+        const isFailed = isFailedEnd(step.why);
+        const change = { endWhy: step.why, joinToken: null, ...(isFailed ? failure : { failures: 0, failure: null }) };
+        return (await rows.move(row, 'end', change)) !== undefined;
+      }
+      case 'delete_machine':
+        await workers.remove(row.machineId);
+        return this.machineOf(row) === undefined;
+      case 'over':
+        await rows.move(row, isFailedEnd(row.endWhy) ? 'give_up' : 'over', { endedAtMs: nowMs });
+        calls.forget(row.requestId);
+        listings.forget(row.requestId);
+        this.#drainedSince.delete(row.machineId);
+        return false;
+    }
+  }
+}
+
+const FAILED: Readonly<Record<string, string>> = {
+  not_created: `no instance was made within ${RULES.createWithinMs / 60_000} min or ${RULES.mostCreates} calls`,
+  never_joined: `its agent did not join within ${RULES.joinWithinMs / 60_000} min`,
+};
