@@ -67,6 +67,28 @@ async function paths(): Promise<readonly string[]> {
   return (await host.sh(`find / -xdev \\( ${prune} \\) -prune -o -print`)).split('\n').toSorted();
 }
 
+/** Adds the settings that a host of tests needs to those of the package. */
+async function writeSettings(): Promise<void> {
+  const settings = [
+    `LONGSHORE_DATA_DIR=${host.dataDir}`,
+    `LONGSHORE_BASE_IMAGE=${baseImageOf(platform.engine)}`,
+    `LONGSHORE_AGENT_NETWORK=${platform.network}`,
+    'LONGSHORE_AGENT_METRICS_ADDRESS=127.0.0.1:0',
+    'LONGSHORE_SHUTDOWN_DRAIN_SECONDS=60',
+  ];
+  await host.sh(
+    `printf '%s\\n' ${settings.map((one) => `'${one}'`).join(' ')} >> /etc/longshore-agent/agent.env && ` +
+      `mkdir -p /run/systemd/system/${AGENT}.d && ` +
+      `printf '[Service]\\nReadWritePaths=${host.dataDir}\\n' > /run/systemd/system/${AGENT}.d/data.conf`,
+  );
+}
+
+/** Runs the command line on this machine, as the administrator. */
+const longshore = (...args: readonly string[]): Promise<string> =>
+  runProgram(process.execPath, [MAIN, ...args], {
+    env: { ...plainEnv(), LONGSHORE_URL: platform.url, LONGSHORE_TOKEN: platform.token },
+  });
+
 const reloads = async (): Promise<number> =>
   Number(await host.try("journalctl --sync; journalctl -o cat _PID=1 | grep -cE '^Reloading(\\.| requested)'"));
 
@@ -121,23 +143,11 @@ describe('the agent as a Debian package', () => {
     expect(await apt('install', await build('9.0.1'))).toContain('longshore-agent join --scheduler HOST:PORT');
     expect(await host.try(`systemctl is-active ${AGENT}`)).toBe('inactive\n');
     expect(await host.sh('stat -c %a /etc/longshore-agent/agent.env')).toBe('600\n');
-    const settings = [
-      `LONGSHORE_DATA_DIR=${host.dataDir}`,
-      `LONGSHORE_BASE_IMAGE=${baseImageOf(platform.engine)}`,
-      `LONGSHORE_AGENT_NETWORK=${platform.network}`,
-      'LONGSHORE_AGENT_METRICS_ADDRESS=127.0.0.1:0',
-      'LONGSHORE_SHUTDOWN_DRAIN_SECONDS=60',
-    ];
-    await host.sh(
-      `printf '%s\\n' ${settings.map((one) => `'${one}'`).join(' ')} >> /etc/longshore-agent/agent.env && ` +
-        `mkdir -p /run/systemd/system/${AGENT}.d && ` +
-        `printf '[Service]\\nReadWritePaths=${host.dataDir}\\n' > /run/systemd/system/${AGENT}.d/data.conf`,
-    );
-    const env = { ...plainEnv(), LONGSHORE_URL: platform.url, LONGSHORE_TOKEN: platform.token };
-    const made = await runProgram(process.execPath, [MAIN, 'machine', 'create', '--json'], { env });
+    await writeSettings();
+    const made = await longshore('machine', 'create', '--json');
     const { installLine } = JSON.parse(made) as { readonly installLine: string };
     // Other changes of the agent are refused: apt makes them.
-    const upgrade = await runProgram(process.execPath, [MAIN, 'machine', 'upgrade', '--json'], { env });
+    const upgrade = await longshore('machine', 'upgrade', '--json');
     const { line } = JSON.parse(upgrade) as { readonly line: string };
     await expect(host.sh(line)).rejects.toThrow('is a Debian package: `apt install');
     expect(await host.sh(installLine, 120_000)).toContain('longshore-agent 9.0.1: connected as ');
@@ -216,6 +226,42 @@ describe('the agent as a Debian package', () => {
     await apt('purge', 'longshore-agent');
     expect(await paths()).toEqual(before);
     expect(await host.sh(`ls -A ${host.dataDir}`)).toBe('');
+  });
+
+  test('joins by an enrolment token on standard input, as a machine of its own', async () => {
+    await apt('install', `${DEBS}/9.0.1/longshore-agent_9.0.1_*.deb`);
+    await writeSettings();
+    const { secret, agentUpstreamUrl } = JSON.parse(
+      await longshore('enrol-token', 'create', 'golden', '--machines', '1', '--json'),
+    ) as { readonly secret: string; readonly agentUpstreamUrl: string };
+    expect(secret).toMatch(/^lse1\./);
+    const join = `longshore-agent join --scheduler '${agentUpstreamUrl.replace(/^grpcs:\/\//, '')}'`;
+    expect(await host.try(`${join} ${secret}`)).toContain('a join token is no argument');
+    expect(await host.sh(`echo '${secret}' | ${join}`, 120_000)).toContain('longshore-agent 9.0.1: connected as ');
+    const before = machineId;
+    machineId = /^connected as ([0-9a-f]{8})$/.exec(await status())?.[1] ?? '';
+    expect(machineId).not.toBe('');
+    expect(machineId).not.toBe(before);
+    expect(await host.try('ls /etc/longshore-agent/join-token')).toContain('No such file');
+    const listed: unknown = JSON.parse(await longshore('enrol-token', 'list', '--json'));
+    expect(listed).toMatchObject([{ name: 'golden', state: 'active', machines: 1, joined: 1 }]);
+  });
+
+  test('removal with an agent that does not run ends no container; the command of the documents does', async () => {
+    expect(await platform.invoke(served, { key: 'c', seconds: 0 })).toMatchObject({ status: 200 });
+    const running = await containers();
+    expect(running).toHaveLength(1);
+    await expect(apt('install', `${DEBS}/9.0.3/longshore-agent_9.0.3_*.deb`)).rejects.toThrow(
+      'the agent does not start',
+    );
+    await apt('remove', 'longshore-agent');
+    expect(await containers()).toEqual(running);
+    for (const unit of UNITS) expect(await host.try(`systemctl cat ${unit}`)).toContain('No files found');
+    const [line = ''] = /^docker ps .*$/m.exec(readFileSync(join(ROOT, 'docs/packages.md'), 'utf8')) ?? [];
+    expect(line).toContain('io.longshore.machine=ID ');
+    await runProgram('sh', ['-c', line.replace('=ID ', `=${machineId} `)], { env: plainEnv() });
+    expect(await containers('all')).toEqual([]);
+    await apt('purge', 'longshore-agent');
   });
 
   test('a host that install-agent.sh installed is left alone', async () => {
