@@ -116,15 +116,16 @@ function serve(plans: readonly Plan[], alike: readonly Demand[], nowMs: number):
 /** Whether an empty machine of the pool does not take such a container; the pool does not grow for its queue then. */
 function isRefused(plan: Plan, demand: Demand, nowMs: number): boolean {
   const refuses = plan.pool.rooms.some(
-    (room) => room.isMade && room.isOpen && room.emptySinceMs !== null && doesNotTake(room, demand, nowMs),
+    (room) => room.isMade && room.isOpen && room.emptySinceMs !== null && doesNotTake(plan.pool, room, demand, nowMs),
   );
   if (refuses) plan.refused.add(demand.queue);
   return refuses;
 }
 
-function doesNotTake(room: Room, demand: Demand, nowMs: number): boolean {
-  // A machine that was made after the container began to wait, and is smaller than its pool says.
-  if (!fits(room.free, room.total, demand)) return room.createdAtMs >= demand.sinceMs;
+function doesNotTake({ sizedSinceMs }: GrowingPool, room: Room, demand: Demand, nowMs: number): boolean {
+  // A machine that was made after the container began to wait, and is smaller than its pool says. The pool may have
+  // said less before it got its present settings.
+  if (!fits(room.free, room.total, demand)) return room.createdAtMs >= Math.max(demand.sinceMs, sizedSinceMs);
   return nowMs >= takenUntilMs(room, demand);
 }
 

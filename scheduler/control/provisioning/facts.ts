@@ -57,6 +57,8 @@ export interface GrowingPool {
   readonly isKnown: boolean;
   /** Amounts of a machine that the provider makes. */
   readonly offer: Offer;
+  /** Since when the pool has its settings; -Infinity: longer than this process knows. */
+  readonly sizedSinceMs: number;
   /** Machines of the provider; `notBeforeMs` as monotonic time. */
   readonly capacity: PoolCapacity;
   readonly rooms: readonly Room[];

@@ -64,6 +64,8 @@ export class ProvisioningLoop {
   readonly #due = new Map<number, number>();
   readonly #shortSince = new Map<number, number>();
   readonly #refused = new Map<number, Set<QueueName>>();
+  /** When pools got their settings, as far as this process saw it. */
+  readonly #sizedSince = new Map<number, number>();
   /** Pools whose last step could not be written, and until when they pause. */
   readonly #paused = new Map<number, number>();
   readonly #statements = new Map<number, PoolStatement>();
@@ -126,6 +128,8 @@ export class ProvisioningLoop {
   settingsChanged(poolId: number): void {
     this.#firstDemandMs = undefined;
     this.#refused.delete(poolId);
+    // The first sight of a pool is no change.
+    this.#sizedSince.set(poolId, this.#sizedSince.has(poolId) ? this.#parts.clock.monotonicMs() : -Infinity);
     this.#rooms.touchPool(poolId);
     this.#poolChanged(poolId, SOON_MS);
   }
@@ -273,6 +277,7 @@ export class ProvisioningLoop {
         notBeforeMs: Math.max(notBeforeMs, this.#paused.get(id) ?? 0),
       },
       rooms,
+      sizedSinceMs: this.#sizedSince.get(id) ?? -Infinity,
       refused: this.#refused.get(id) ?? NONE,
       shortSinceMs: this.#shortSince.get(id) ?? null,
     };
@@ -300,8 +305,8 @@ export class ProvisioningLoop {
   }
 
   #forget(poolId: number): void {
-    for (const known of [this.#due, this.#shortSince, this.#refused, this.#paused, this.#statements])
-      known.delete(poolId);
+    const known = [this.#due, this.#shortSince, this.#refused, this.#sizedSince, this.#paused, this.#statements];
+    for (const one of known) one.delete(poolId);
   }
 
   #lookAtDue(): void {

@@ -55,6 +55,9 @@ describe('a container that waits', () => {
     const small = aRoom({ total: anOffer(0.5, 16), createdAtMs: 10, offersSinceMs: NOW });
     const wrong = decideCapacity([aPool({ rooms: [small] })], [aDemand({ sinceMs: 5 })], NOW);
     expect([grown(wrong), wrong.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1' }]]);
+    // The pool said less when that one was made.
+    const resized = decideCapacity([aPool({ rooms: [small], sizedSinceMs: 11 })], [aDemand({ sinceMs: 5 })], NOW);
+    expect([grown(resized), resized.refused]).toEqual([[1], []]);
   });
 
   test('that a machine admitted by hand does not take gets one of the provider', () => {
@@ -209,6 +212,14 @@ describe('an empty machine', () => {
     ['is in doubt, or cordoned by a person', { mayLeave: false }],
   ] as const)('stays where it %s', ([, said]) => {
     expect(idle(said).steps).toEqual([]);
+  });
+  test('stays in a round in which its pool grows, and goes in the next', () => {
+    const small = aRoom({ total: anOffer(1, 16) });
+    const demand = aDemand({ cpuMillicores: 4000, sinceMs: NOW - 10_000 });
+    const first = decideCapacity([aPool({ rooms: [small], capacity: { alive: 1 } })], [demand], NOW);
+    expect([grown(first), gone(first)]).toEqual([[1], []]);
+    const next = decideCapacity([aPool({ rooms: [small], capacity: { alive: 2, pending: 1 } })], [demand], NOW);
+    expect([grown(next), gone(next)]).toEqual([[], ['m-1']]);
   });
   test('stays while placement may yet use it for what waits', () => {
     expect(gone(idle({ offersSinceMs: NOW }, [aDemand({ sinceMs: NOW })]))).toEqual([]);

@@ -38,6 +38,7 @@ export const aPool = (
     poolOwner: null,
     isKnown: true,
     offer: anOffer(4, 16),
+    sizedSinceMs: -Infinity,
     rooms: [],
     refused: new Set(),
     shortSinceMs: null,

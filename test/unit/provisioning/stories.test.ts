@@ -97,7 +97,33 @@ const step: fc.Arbitrary<Step> = fc.oneof(
           world.fail(index, ms),
     ),
   },
+  {
+    weight: 1,
+    arbitrary: fc.tuple(fc.nat(2), fc.integer({ min: 1, max: 64 })).map(
+      ([index, cores]): Step =>
+        (world) =>
+          world.resize(index, cores),
+    ),
+  },
 );
+
+test('a pool that grows for a container keeps an idle machine that is too small for it, and ends it in a later round', () => {
+  const world = new World([{ listed: null, base: aPool({ settings: { idleSeconds: 60, demandSeconds: 5 } }) }]);
+  world.want(aDemand());
+  world.pass(HOUR);
+  expect([world.grown, world.machines.map(({ containers }) => containers.size)]).toEqual([1, [1]]);
+  // A person sets a larger size; the machine that is there keeps its own.
+  world.resize(0, 16);
+  world.endAll();
+  world.pass(55_000);
+  world.want(aDemand({ cpuMillicores: 8000, queue: 'tq-large' as QueueName }));
+  // The machine may go at the moment from which the container counts; a round that does both fails.
+  world.pass(5_000);
+  expect(world.grown).toBe(2);
+  world.pass(HOUR);
+  expect([world.grown, world.shrunk, world.unserved()]).toEqual([2, 1, []]);
+  expect(world.machines.map(({ offer, containers }) => [offer.cpuMillicores, containers.size])).toEqual([[16_000, 1]]);
+});
 
 describe('whatever comes and ends, and whatever providers do', () => {
   let [grown, shrunk, served] = [0, 0, 0];

@@ -8,6 +8,8 @@ import type { Decision, Demand, GrowingPool, Offer, Room } from '#scheduler/cont
 interface Machine {
   readonly id: MachineId;
   readonly pool: SimPool;
+  /** Size that its pool had when it was made. */
+  readonly offer: Offer;
   /** Cost of an hour, as its provider lists it. */
   readonly cost: number | null;
   joinsAtMs: number;
@@ -19,7 +21,7 @@ interface Machine {
 }
 
 export interface SimPool {
-  readonly base: GrowingPool;
+  base: GrowingPool;
   readonly refused: Set<QueueName>;
   shortSinceMs: number | null;
   notBeforeMs: number;
@@ -75,6 +77,16 @@ export class World {
     if (pool !== undefined) pool.notBeforeMs = this.nowMs + forMs;
   }
 
+  /** A person changes the size of machines that are made from now on. */
+  resize(index: number, cores: number): void {
+    const pool = this.pools[index % this.pools.length];
+    if (pool === undefined) return;
+    const { gpuModels } = pool.base.offer;
+    const offer = { cpuMillicores: cores * 1000, memoryBytes: cores * 4 * 1024 ** 3, gpuModels };
+    pool.base = { ...pool.base, offer, sizedSinceMs: this.nowMs };
+    pool.refused.clear();
+  }
+
   /** Lets time pass to the next due moment, at most so far, and decides. */
   pass(ms: number): void {
     const untilMs = this.nowMs + ms;
@@ -110,7 +122,7 @@ export class World {
   #place(): void {
     for (const demand of [...this.waiting]) {
       const machine = this.machines.find(
-        (one) => one.joined && isUsable(one.pool, demand) && fits(freeOf(one), one.pool.base.offer, demand),
+        (one) => one.joined && isUsable(one.pool, demand) && fits(freeOf(one), one.offer, demand),
       );
       if (machine === undefined) continue;
       machine.containers.add(demand);
@@ -193,6 +205,7 @@ export class World {
       this.machines.push({
         id: `m-${(this.#ids += 1)}` as MachineId,
         pool,
+        offer: pool.base.offer,
         cost: pool.listed,
         createdAtMs: this.nowMs,
         joinsAtMs: this.nowMs + 1_000 * (1 + (this.#ids % 240)),
@@ -234,8 +247,8 @@ const isUsable = ({ base }: SimPool, demand: Demand): boolean => {
   return unfit === undefined;
 };
 
-function freeOf({ pool, containers }: Machine): Offer {
-  let free = pool.base.offer;
+function freeOf({ offer, containers }: Machine): Offer {
+  let free = offer;
   for (const one of containers) free = without(free, one);
   return free;
 }
@@ -245,7 +258,7 @@ const roomOf = (machine: Machine): Room => ({
   isMade: true,
   isOpen: true,
   mayLeave: true,
-  total: machine.pool.base.offer,
+  total: machine.offer,
   free: freeOf(machine),
   createdAtMs: machine.createdAtMs,
   offersSinceMs: machine.offersSinceMs,
