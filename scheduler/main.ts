@@ -8,6 +8,7 @@ import type { Log } from '#shared/log.ts';
 import { watchProcess } from '#shared/process-metrics.ts';
 import { openActions } from './compose/actions.ts';
 import { openClusterState } from './compose/cluster-state.ts';
+import { openDeferredCalls } from './compose/deferred-calls.ts';
 import { openDeployments } from './compose/deployments.ts';
 import { openEventWebhooks } from './compose/event-webhooks.ts';
 import { openExplain } from './compose/explain.ts';
@@ -156,7 +157,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   opened.push(closingRegistry(registryParts));
   const linkParts = openLinks({ ...base, taskParts, scaling, registryParts });
   const maintenance = openTaskMaintenance({ ...base, taskParts });
-  const actionParts = openActions({ ...base, taskParts, maintenance });
+  const deferredParts = openDeferredCalls({ ...base, taskParts });
+  const actionParts = openActions({ ...base, taskParts, maintenance, deferredParts });
   const podParts = openPods(infrastructure, identity, clusterState, taskParts, actionParts.containerActions);
   const replicas = joinReplicas({ ...base, taskParts, scaling });
   const workerParts = openWorkers({ ...infrastructure, ...clusterState, ...scaling, providers });
@@ -190,6 +192,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const surfaces = openSurfaces({
     ...base,
     ...modelParts,
+    ...deferredParts,
     creditAccounts: credits.creditAccounts,
     ...volumeFileParts,
     ...buildParts,
@@ -215,6 +218,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ...base,
     ...actionParts,
     ...workerParts,
+    ...deferredParts,
     provisioned,
     provisioning,
     poolParts,

@@ -14,6 +14,7 @@ import { DeploymentStops } from '../tasks/deployment-stops.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { DeferredParts } from './deferred-calls.ts';
 import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { LocalQueueParts } from './local-queue.ts';
@@ -30,6 +31,7 @@ export interface ActionsSetup {
   readonly bodies: TaskBodies;
   readonly taskParts: TaskParts;
   readonly maintenance: TaskMaintenance;
+  readonly deferredParts: Pick<DeferredParts, 'deferredCalls'>;
 }
 
 /** Parts of other rooms, and questions to them, that changes from outside need. */
@@ -72,6 +74,7 @@ export function openActions(setup: ActionsSetup): ActionParts {
     foreign: maintenance.foreign,
     targets,
     containers: containerActions,
+    deferred: setup.deferredParts.deferredCalls,
     clock,
     log,
     cancels: new CancelEvents({ db, events: setup.events.writer, clock, log }),

@@ -88,6 +88,8 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.retention,
     ...replicas.running,
     parts.scheduleParts.schedules,
+    parts.deferredUpkeep,
+    parts.deferredExecutor,
     httpPart(parts.surfaces, infrastructure, clusterState),
   ];
 }

@@ -66,6 +66,8 @@ export interface SurfacesSetup extends Pick<
   | 'modelCatalog'
   | 'externalServers'
   | 'keptAnswers'
+  | 'deferredCalls'
+  | 'deferredExecutor'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;
@@ -117,6 +119,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
       take: (taskId, bytes) => taskParts.streams.take(taskId, bytes),
     },
     charging: credits.charges,
+    holds: credits.charges,
     inferenceRates: identity.inferenceRates,
     cancelTask: (taskId, ending) => cancellation.cancel(taskId, ending),
     tasks: taskParts.reads,

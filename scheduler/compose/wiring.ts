@@ -39,6 +39,7 @@ import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { BuildParts } from './builds.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { CreditParts } from './credits.ts';
+import type { DeferredParts } from './deferred-calls.ts';
 import type { Events } from './events.ts';
 import type { Exporter } from '../fleet/exports/exporter.ts';
 import type { Gauges } from './gauges.ts';
@@ -61,7 +62,7 @@ import type { TaskParts } from './tasks.ts';
 import type { EventWebhooks } from './event-webhooks.ts';
 import type { Webhooks } from './webhooks.ts';
 
-export interface Wired {
+export interface Wired extends DeferredParts {
   readonly infrastructure: Infrastructure;
   readonly events: Events;
   readonly liveLogs: LiveLogParts;
@@ -167,6 +168,8 @@ export function wire(parts: Wired): void {
   wireDeployments(parts);
   wireServes(parts);
   wireTimes(parts);
+  parts.deferredCalls.onWaiting(() => parts.deferredExecutor.wake());
+  parts.deferredCalls.onEnded((taskId) => parts.deferredExecutor.endedElsewhere(taskId));
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
   parts.relay.onAskedOfPool((poolId) => parts.explain.growthOfPool(poolId));
 }

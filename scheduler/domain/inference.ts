@@ -1,6 +1,6 @@
 // Vocabulary of hosted inference, shared by the catalog, the /v1 surface and the credit ledger.
 import type { MODEL_TYPES } from '#shared/api/rest/models.ts';
-import type { TokenId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { QueueName, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 
 /** Sort of work that a model does. Source: reference of the inference API, §3. */
 export type ModelType = (typeof MODEL_TYPES)[number];
@@ -22,6 +22,11 @@ export interface TokenUsage {
 
 /** How a request ended, for the ledger. `lost`: the replica that served it died; usage is the last that it noted. */
 export type ChargeStatus = 'complete' | 'aborted' | 'failed' | 'lost';
+
+/**
+ * Queue of the tasks that are calls of models answered later. It is no queue of Redis: the rows of deferred_calls are.
+ */
+export const DEFERRED_CALLS_QUEUE = 'deferred-calls' as QueueName;
 
 /** A request that is about to reach a model. */
 export interface ChargeRequest {
@@ -58,4 +63,16 @@ export interface Charging {
   settle(requestId: string, usage: TokenUsage, status: ChargeStatus): Promise<void>;
   /** Gives the hold back without a row: nothing reached a model. */
   release(requestId: string): Promise<void>;
+}
+
+/** Holds of requests that are accepted by one replica and carried out later, perhaps by another. */
+export interface LastingHolds {
+  /** Leaves a hold to whoever keeps or adopts it. It lapses unless that happens soon. */
+  handOver(requestId: string): void;
+  /** Renews holds that were handed over, and makes those again that have lapsed. */
+  keep(requests: readonly ChargeRequest[]): Promise<void>;
+  /** Takes a hold over, also one that has lapsed: from here on, `settle` and `release` end it. */
+  adopt(request: ChargeRequest): Promise<void>;
+  /** Ends a hold that was handed over. Nothing reached a model, or the ledger has what did. */
+  giveBack(request: ChargeRequest): Promise<void>;
 }

@@ -11,6 +11,7 @@ import type { Caller } from '../workspaces/identity/caller.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { CANCELLED, COMPLETED, failureReasonOf } from '../domain/endings.ts';
 import type { Ending, FinalStatus } from '../domain/endings.ts';
+import { DEFERRED_CALLS_QUEUE } from '../domain/inference.ts';
 import type { Attempt, Attempts } from './dispatch/attempts.ts';
 import type { Changes } from './records/changes.ts';
 import type { Cancellation } from './completion/cancellation.ts';
@@ -74,7 +75,7 @@ export class TaskActions {
    * A task that is unknown, foreign, terminal or claimed by another is refused.
    */
   async startTask(caller: Caller, taskId: string, named: string): Promise<StartOutcome> {
-    const record = await this.#own(caller, taskId);
+    const record = await this.#runnable(caller, taskId);
     const containerId = speaksFor(caller, named);
     if (record === undefined || containerId === undefined || isTerminalTask(record.status)) return 'refused';
     const { foreign } = this.#parts;
@@ -91,7 +92,7 @@ export class TaskActions {
    */
   async endTask(caller: Caller, request: EndRequest): Promise<EndOutcome> {
     const status = TASK_STATUSES.find((known) => known === request.taskStatus);
-    const record = await this.#own(caller, request.taskId);
+    const record = await this.#runnable(caller, request.taskId);
     const containerId = speaksFor(caller, request.containerId);
     if (record === undefined || status === undefined || containerId === undefined) return 'refused';
     if (!holds(record, containerId)) return 'refused';
@@ -157,6 +158,12 @@ export class TaskActions {
       if (record.status === 'RUNNING') this.#parts.cancels?.cancelled(record, requestedAtMs);
     }
     return { kind: 'stopped' };
+  }
+
+  /** A task that a runner of others may start and end: no call of a model. */
+  async #runnable(caller: Caller, taskId: string): Promise<TaskRecord | undefined> {
+    const record = await this.#own(caller, taskId);
+    return record?.queue === DEFERRED_CALLS_QUEUE ? undefined : record;
   }
 
   async #own(caller: Caller, taskId: string): Promise<TaskRecord | undefined> {

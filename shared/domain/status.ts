@@ -65,6 +65,8 @@ export const STUB_KINDS = [
   'sandbox',
 ] as const;
 export type StubKind = (typeof STUB_KINDS)[number];
+/** Kind of a task: that of its stub, or a call of a model, which has no stub. */
+export type TaskKind = StubKind | 'model';
 /** The part before `/` of a stub type. */
 export const kindOf = (stubType: string): string => stubType.split('/', 1)[0] ?? stubType;
 

@@ -7,8 +7,8 @@ import { Registry } from '#shared/metrics.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 import { Backends } from '../../scheduler/api/http/inference/backends.ts';
-import type { ExchangeTimes } from '../../scheduler/api/http/inference/exchange.ts';
-import { EXCHANGE_TIMES } from '../../scheduler/api/http/inference/exchange.ts';
+import type { ExchangeTimes } from '../../scheduler/api/http/inference/call.ts';
+import { EXCHANGE_TIMES } from '../../scheduler/api/http/inference/call.ts';
 import { InferenceMetrics } from '../../scheduler/api/http/inference/metrics.ts';
 import type { RoutedCall } from '../../scheduler/api/http/inference/route-event.ts';
 import { registerInference } from '../../scheduler/api/http/inference/routes.ts';
@@ -176,6 +176,10 @@ export async function playModels(
             },
             release: () => Promise.resolve(),
           },
+          holds: { handOver: never, giveBack: never },
+          deferred: { accept: never, ofKey: never },
+          taskUrlOf: never,
+          wallMs: () => Date.now(),
           rates: { take: () => Promise.resolve({ kind: 'taken', headers: {}, used: () => undefined }) },
           openCalls: new OpenCalls(),
           answers,

@@ -114,6 +114,37 @@ test(
   },
 );
 
+test('a call that is answered later has the answer of a container', { timeout: LONG_MS }, async ({ platform, web }) => {
+  expect(web.name).toBe('chatty');
+  for (const model of ['acme/web', 'acme/pod'])
+    for (const word of model === 'acme/web' ? ['hello', 'die'] : ['hello']) {
+      const accepted = await fetch(`${platform.url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          authorization: `Bearer ${platform.token}`,
+          prefer: 'respond-async',
+        },
+        body: JSON.stringify({ model, messages: [{ role: 'user', content: word }] }),
+      });
+      const { url } = (await accepted.json()) as { url: string };
+      const task = await waitFor(
+        async () => {
+          const read = await fetch(url, { headers: { authorization: `Bearer ${platform.token}` } });
+          const now = (await read.json()) as Json;
+          return now['ended_at'] !== null && now;
+        },
+        `${model} has ended the call`,
+        60_000,
+      );
+      const ended =
+        word === 'hello'
+          ? { status: 'COMPLETE', result: { choices: [{ message: { content: 'hello' } }] } }
+          : { status: 'ERROR', failure_reason: 'backend_error' };
+      expect([accepted.status, task]).toMatchObject([202, ended]);
+    }
+});
+
 test(
   'a deployment that is not there is 503, and a stopped one too',
   { timeout: LONG_MS },

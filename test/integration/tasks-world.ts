@@ -66,6 +66,7 @@ export const test = base
       const { actions, deploymentStops } = buildActions({
         ...parts,
         foreign,
+        deferred: { cancel: () => Promise.reject(new Error('no model is called here')) },
         // No caller here has a token of a single app.
         targets: { byQueue: () => Promise.resolve(undefined) },
         containers: new ContainerActions(new ContainerRegistry({ db, log: quiet, clock: systemClock }), slots),

@@ -25,6 +25,7 @@ import type { Placer } from '../../control/placement/placer.ts';
 import type { FeasibilityCheck } from '../../control/placement/feasibility-check.ts';
 import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
 import type { ProvisioningLoop } from '../../control/provisioning/loop.ts';
+import { DEFERRED_CALLS_QUEUE } from '../../domain/inference.ts';
 import { NO_POOL } from '../../domain/named-pool.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import type { JobPlace, TaskQueues } from '../../stores/queues/task-queues.ts';
@@ -59,6 +60,7 @@ import { rolloutTexts } from './rollout.ts';
 import type { RolloutTexts } from './rollout.ts';
 import { lastStart } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
+import { explainModelCall } from './model-call.ts';
 import { explainTask } from './task.ts';
 import { conditionTexts, gpuTexts } from './texts.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
@@ -290,6 +292,7 @@ export class Explain {
   }
 
   async #task(record: TaskRecord): Promise<Explanation> {
+    if (record.queue === DEFERRED_CALLS_QUEUE) return explainModelCall(record);
     const { queues, targets } = this.#parts;
     const { queue, taskId } = record;
     const ended = isTerminalTask(record.status);

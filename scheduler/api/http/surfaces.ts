@@ -76,7 +76,9 @@ import type { Submissions } from '../../tasks/admission/submissions.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
 import type { Streams } from '../../tasks/streams/streams.ts';
 import type { Ending } from '../../domain/endings.ts';
-import type { Charging } from '../../domain/inference.ts';
+import type { Charging, LastingHolds } from '../../domain/inference.ts';
+import type { DeferredCalls } from '../../tasks/deferred-calls/deferred-calls.ts';
+import type { DeferredExecutor } from '../../tasks/deferred-calls/executor.ts';
 import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
 import type { CertificateWatch } from './certificate.ts';
 import { GatewayCalls } from './gateway-calls.ts';
@@ -88,9 +90,11 @@ import { openApiDocument } from './description/openapi.ts';
 import { registerViewer } from './description/viewer.ts';
 import { hostRewriter } from './invoke/host-form.ts';
 import { Backends } from './inference/backends.ts';
+import { deferredRunner } from './inference/deferred-call.ts';
 import type { ExternalServers } from './inference/external.ts';
 import { InferenceMetrics } from './inference/metrics.ts';
 import { routeEvent } from './inference/route-event.ts';
+import type { RoutedCall } from './inference/route-event.ts';
 import { registerInference } from './inference/routes.ts';
 import { ANSWER_RULES } from './inference/whole-answer.ts';
 import { registerInvoke } from './invoke/invoke.ts';
@@ -183,6 +187,9 @@ export interface SurfaceParts {
   readonly keptAnswers: KeptAnswers;
   /** Credits that calls of models cost. */
   readonly charging: Charging;
+  readonly holds: LastingHolds;
+  readonly deferredCalls: Pick<DeferredCalls, 'accept' | 'ofKey'>;
+  readonly deferredExecutor: Pick<DeferredExecutor, 'runsWith'>;
   readonly inferenceRates: InferenceRates;
   /** Why no callback can be sent to that URL; undefined: it may be tried. */
   readonly callbackProblem: (url: string) => string | undefined;
@@ -497,11 +504,7 @@ function registerAll(
   });
 
   plugin(app, '', (scope) => {
-    registerInference(scope, {
-      authenticator,
-      catalog: parts.modelCatalog,
-      hasContainers: (queue) => parts.containers.hasLive(queue),
-      release: (request) => state.bodies.release(request),
+    const calls = {
       backends: new Backends({
         targets: parts.targets,
         external: parts.externalServers,
@@ -511,16 +514,30 @@ function registerAll(
         random: Math.random,
         log,
       }),
+      catalog: parts.modelCatalog,
       openCalls,
       answers: new BodyBudget(ANSWER_RULES),
-      keptAnswers: parts.keptAnswers,
       charging: parts.charging,
+      holds: parts.holds,
       rates: parts.inferenceRates,
       metrics: new InferenceMetrics(parts.registry),
-      routed: (call) => parts.events.collected.tell(routeEvent(call, parts.clock.nowMs())),
+      routed: (call: RoutedCall) => parts.events.collected.tell(routeEvent(call, parts.clock.nowMs())),
       nowMs: () => parts.clock.monotonicMs(),
       log,
+    };
+    registerInference(scope, {
+      ...calls,
+      authenticator,
+      hasContainers: (queue) => parts.containers.hasLive(queue),
+      release: (request) => state.bodies.release(request),
+      keptAnswers: parts.keptAnswers,
+      deferred: parts.deferredCalls,
+      taskUrlOf: (request, workspaceId, taskId) => `${originOf(request).baseUrl}/api/v1/task/${workspaceId}/${taskId}`,
+      wallMs: () => parts.clock.nowMs(),
     });
+    parts.deferredExecutor.runsWith(
+      deferredRunner({ ...calls, correctRate: (...told) => parts.inferenceRates.correct(...told) }),
+    );
   });
 
   plugin(app, '', (scope) => {

@@ -19,6 +19,8 @@ const MOST_BYTES = 64 * 1024 * 1024;
 const MOST_ANSWER = 1024 * 1024;
 
 export interface KeptAnswer {
+  /** Absent: 200. */
+  readonly status?: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
 }
@@ -50,18 +52,23 @@ export class KeptAnswers {
     this.#keys = keys;
   }
 
-  /** Claims a key for a call that is about to begin. Never throws. */
-  async claim(call: KeyedCall): Promise<Claim> {
+  /**
+   * Claims a key for a call that is about to begin. Never throws.
+   * @param underWayMs - for which the claim outlives its process
+   */
+  async claim(call: KeyedCall, underWayMs = UNDER_WAY_MS): Promise<Claim> {
     if (this.#redis.status !== 'ready') return { kind: 'unavailable' };
-    return await withDeadline(this.#claim(call), WITHIN_MS, () => new Error('redis is slow')).catch((): Claim => ({
-      kind: 'unavailable',
-    }));
+    return await withDeadline(this.#claim(call, underWayMs), WITHIN_MS, () => new Error('redis is slow')).catch(
+      (): Claim => ({
+        kind: 'unavailable',
+      }),
+    );
   }
 
-  async #claim(call: KeyedCall): Promise<Claim> {
+  async #claim(call: KeyedCall, underWayMs: number): Promise<Claim> {
     const place = this.#placeOf(call);
     const mine: Entry = { fingerprint: call.fingerprint, state: 'under_way' };
-    if ((await this.#redis.set(place, JSON.stringify(mine), 'PX', UNDER_WAY_MS, 'NX')) === null) {
+    if ((await this.#redis.set(place, JSON.stringify(mine), 'PX', underWayMs, 'NX')) === null) {
       const text = await this.#redis.get(place);
       if (text === null) return { kind: 'under_way' };
       const entry = JSON.parse(text) as Entry;

@@ -5,9 +5,11 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import { failureReasonOf } from '../../domain/endings.ts';
 import type { Ending } from '../../domain/endings.ts';
+import { DEFERRED_CALLS_QUEUE } from '../../domain/inference.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Attempt, Attempts } from '../dispatch/attempts.ts';
+import type { DeferredCalls } from '../deferred-calls/deferred-calls.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import type { Changes } from '../records/changes.ts';
 import type { RecordRank, TaskRecord, TaskRecords } from '../records/records.ts';
@@ -21,6 +23,8 @@ export interface CancellationParts {
   readonly queues: Pick<TaskQueues, 'read' | 'lockOf' | 'fail'>;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly leases: Pick<Leases, 'read'>;
+  /** Ends calls of models, which no queue of Redis has. */
+  readonly deferred: Pick<DeferredCalls, 'cancel'>;
   readonly clock: Clock;
   /** Tells the other replicas that a task ended here, because one may have its attempt. */
   readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken, ending: Ending) => void;
@@ -47,7 +51,8 @@ export class Cancellation {
    * its handler told to stop. An attempt elsewhere is ended with the token that holds it.
    */
   async cancelRecorded(record: TaskRecord, ending: Ending): Promise<boolean> {
-    const { queues, attempts, completion, records, changes } = this.#parts;
+    const { queues, attempts, completion, records, changes, deferred } = this.#parts;
+    if (record.queue === DEFERRED_CALLS_QUEUE) return await deferred.cancel(record, ending);
     for (let tries = 0; tries < CANCEL_TRIES; tries += 1) {
       const attempt = attempts.current(record.taskId);
       if (attempt !== undefined) return await this.revoke(attempt, ending);

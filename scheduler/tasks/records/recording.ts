@@ -1,5 +1,5 @@
 import type { QueueName } from '#shared/domain/ids.ts';
-import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
+import type { TaskKind, TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { encodeTaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
@@ -83,7 +83,7 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     stubId: row.stubId,
     deploymentId: row.deploymentId,
     queue: row.queue,
-    kind: row.kind as StubKind,
+    kind: row.kind as TaskKind,
     sync: row.sync,
     status: row.status,
     attempt: row.attempt,

@@ -14,7 +14,7 @@ import type {
   TaskId,
   WorkspaceId,
 } from '#shared/domain/ids.ts';
-import type { StubKind, TaskStatus } from '#shared/domain/status.ts';
+import type { TaskKind, TaskStatus } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { Counter, Gauge } from '#shared/metrics.ts';
@@ -41,7 +41,7 @@ export interface TaskRecord {
   readonly stubId: StubId;
   readonly deploymentId: DeploymentId | null;
   readonly queue: QueueName;
-  readonly kind: StubKind;
+  readonly kind: TaskKind;
   readonly sync: boolean;
   readonly status: TaskStatus;
   /** Number of the attempt; 0 before the first fetch. */

@@ -8,7 +8,14 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { Admitted, ChargeRequest, ChargeStatus, Charging, TokenUsage } from '../../domain/inference.ts';
+import type {
+  Admitted,
+  ChargeRequest,
+  ChargeStatus,
+  Charging,
+  LastingHolds,
+  TokenUsage,
+} from '../../domain/inference.ts';
 import type { CreditBook, Held, Hold } from '../../stores/queues/credit-book.ts';
 import { creditAccount, writeLedger } from '../../stores/store/queries/credits.ts';
 import type { LedgerEntry } from '../../stores/store/queries/credits.ts';
@@ -60,7 +67,7 @@ export interface ChargesParts {
   readonly settleInRedisMs?: number;
 }
 
-export class Charges implements Charging {
+export class Charges implements Charging, LastingHolds {
   readonly name = 'charges';
   readonly #parts: ChargesParts;
   readonly #open = new Map<string, Open>();
@@ -97,8 +104,7 @@ export class Charges implements Charging {
 
   /** @throws AppError `queues_unavailable`, `database_unavailable`, `ledger_behind` */
   async reserve(request: ChargeRequest): Promise<Admitted> {
-    const micros = request.isCharged ? costOf(request.prices, request.most) : 0;
-    const hold = { requestId: request.requestId, workspaceId: request.workspaceId, micros };
+    const hold = holdOf(request);
     const check = request.isCharged ? 'all' : 'bound';
     if (check === 'all') this.#refreshLater(request.workspaceId);
     let held = await this.#hold(hold, request, check);
@@ -132,6 +138,32 @@ export class Charges implements Charging {
     if (open === undefined) return Promise.resolve();
     open.ending ??= this.#release(open);
     return open.ending;
+  }
+
+  handOver(requestId: string): void {
+    this.#open.delete(requestId);
+  }
+
+  /** @throws the client's error when Redis does not answer */
+  async keep(requests: readonly ChargeRequest[]): Promise<void> {
+    const byId = new Map(requests.map((request) => [request.requestId, request]));
+    const missing = await this.#parts.book.renew([...byId.keys()].map((requestId) => [requestId, ''] as const));
+    for (const requestId of missing) {
+      const request = byId.get(requestId);
+      if (request !== undefined) await this.#hold(holdOf(request), request, 'nothing');
+    }
+  }
+
+  /** @throws AppError `queues_unavailable` */
+  async adopt(request: ChargeRequest): Promise<void> {
+    const hold = holdOf(request);
+    await this.#hold(hold, request, 'nothing');
+    this.#open.set(request.requestId, { request, hold });
+  }
+
+  async giveBack(request: ChargeRequest): Promise<void> {
+    this.#open.delete(request.requestId);
+    await this.#endHold(holdOf(request));
   }
 
   /** Requests whose holds this replica renews. */
@@ -242,6 +274,10 @@ export class Charges implements Charging {
 
   async #release({ hold }: Open): Promise<void> {
     this.#open.delete(hold.requestId);
+    await this.#endHold(hold);
+  }
+
+  async #endHold(hold: Hold): Promise<void> {
     // A hold that stays lapses, and costs nothing.
     await this.#parts.book.end(hold).catch((error: unknown) => {
       this.#parts.log.info({ err: error, requestId: hold.requestId }, 'a hold is not given back; it lapses');
@@ -263,6 +299,12 @@ export class Charges implements Charging {
     });
   }
 }
+
+const holdOf = (request: ChargeRequest): Hold => ({
+  requestId: request.requestId,
+  workspaceId: request.workspaceId,
+  micros: request.isCharged ? costOf(request.prices, request.most) : 0,
+});
 
 const unavailable = (what: string, cause?: unknown): AppError =>
   new AppError('queues_unavailable', `cannot ${what}`, cause === undefined ? {} : { cause });

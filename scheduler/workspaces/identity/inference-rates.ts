@@ -67,6 +67,20 @@ export class InferenceRates {
     return { kind: 'limited', which, retryAfterMs: Math.max(1, waitMs), message, headers };
   }
 
+  /**
+   * Corrects the tokens of a request that was counted earlier, perhaps by another replica. Never throws.
+   * @param most - as it was counted
+   */
+  async correct(workspaceId: WorkspaceId, most: number, used: number): Promise<void> {
+    try {
+      const { rate } = await this.#parts.limits.of(workspaceId);
+      const limits = [rate.inference_per_minute ?? 0, rate.inference_tokens_per_minute ?? 0] as const;
+      this.#correction(workspaceId, limits, Math.max(0, Math.ceil(most)))(used);
+    } catch {
+      // The rate fills up by itself.
+    }
+  }
+
   #correction(workspaceId: WorkspaceId, limits: readonly [number, number], most: number): (tokens: number) => void {
     let isTold = false;
     return (tokens) => {

@@ -1,9 +1,12 @@
-// Pure parts of the /v1 surface: paths, prices, events, the order of backends, schemas.
+// Pure parts of the /v1 surface: paths, prices, events, the order of backends, schemas, preferences.
 import { describe, expect, test } from 'vitest';
 import { backendOrder } from '#scheduler/api/http/inference/choose-backend.ts';
+import { outcomeOf } from '#scheduler/api/http/inference/deferred-call.ts';
+import { backendFailed, failureOf, timedOut, unavailable } from '#scheduler/api/http/inference/failures.ts';
 import { schemaProblem } from '#scheduler/api/http/inference/input-schema.ts';
 import { decimalPrice } from '#scheduler/api/http/inference/model-page.ts';
 import { matchPath } from '#scheduler/api/http/inference/paths.ts';
+import { prefersLater } from '#scheduler/api/http/inference/respond-later.ts';
 import { SseReader, TooLargeEvent } from '#scheduler/api/http/inference/sse.ts';
 import { StreamFrames } from '#scheduler/api/http/inference/stream-frames.ts';
 
@@ -89,4 +92,31 @@ test.for([
   [{ properties: { a: { pattern: '(x+x+)+y' } } }, { a: 'x'.repeat(60) }, undefined],
 ] as const)('%o with %o names %s', ([schema, value, pointer]) => {
   expect(schemaProblem(schema, value)?.pointer).toBe(pointer);
+});
+
+test.for([
+  [undefined, false],
+  ['respond-async', true],
+  ['Respond-Async; wait=3', true],
+  ['handling=lenient, wait=10 , respond-async', true],
+  [['return=minimal', 'respond-async'], true],
+  ['respond-asynchronously', false],
+  ['x-respond-async', false],
+  ['note="a, respond-async"', false],
+  ['note="a \\" b", respond-async', true],
+] as const)('Prefer: %o prefers to be answered later: %o', ([header, isLater]) => {
+  expect(prefersLater(header)).toBe(isLater);
+});
+
+test.for([
+  ['a model without room', unavailable('no'), { kind: 'later', reason: 'model_unavailable' }],
+  [
+    'a model of which no container was free',
+    failureOf({ kind: 'finished', finished: { status: 'TIMEOUT', reason: 'wait_limit', body: '' } }, true),
+    { kind: 'later', reason: 'timeout' },
+  ],
+  ['a model that took too long', timedOut('late'), { kind: 'failed', status: 'TIMEOUT', reason: 'timeout' }],
+  ['a model that broke off', backendFailed('gone'), { kind: 'failed', status: 'ERROR', reason: 'backend_error' }],
+] as const)('a try at %s', ([, error, outcome]) => {
+  expect(outcomeOf(error, 'req_1')).toMatchObject(outcome);
 });

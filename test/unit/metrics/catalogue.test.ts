@@ -24,6 +24,7 @@ import { ScheduleMetrics } from '#scheduler/tasks/schedules/metrics.ts';
 import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { EventWebhookMetrics } from '#scheduler/tasks/event-webhooks/metrics.ts';
 import { InferenceMetrics } from '#scheduler/api/http/inference/metrics.ts';
+import { DeferredCallMetrics } from '#scheduler/tasks/deferred-calls/metrics.ts';
 import { DeliveryMetrics } from '#scheduler/tasks/webhooks/metrics.ts';
 import { anIdleInstallation } from '../../helpers/idle-installation.ts';
 import { alertRules, documentedMetrics } from '../../helpers/monitoring.ts';
@@ -58,6 +59,7 @@ function schedulerRegistry(): Registry {
   new DeliveryMetrics(registry);
   new EventWebhookMetrics(registry);
   new InferenceMetrics(registry);
+  new DeferredCallMetrics(registry);
   new ObjectMetrics(registry);
   new RetentionMetrics(registry);
   new LogMetrics(registry);

@@ -55,6 +55,7 @@ export class Backends {
    * Asks for an answer with a status below 300.
    * @param body - for a backend that has the model under that name
    * @param affinity - header with which the caller names its conversation
+   * @param waitMs - until the head of the answer, at most
    * @throws InferenceError; the signal's reason
    */
   async ask(
@@ -62,6 +63,7 @@ export class Backends {
     body: (servedName: string) => JsonObject,
     caller: Caller,
     affinity: string | undefined,
+    waitMs: number,
     signal: AbortSignal,
   ): Promise<Asked> {
     const { model } = prepared;
@@ -69,7 +71,7 @@ export class Backends {
     for (const backend of backendOrder(model.backends, this.#parts.random)) {
       const sent = body(backend.served_model_name ?? model.name);
       try {
-        const answer = await this.#askOne(backend, prepared, sent, caller, affinity, signal);
+        const answer = await this.#askOne(backend, prepared, sent, caller, affinity, waitMs, signal);
         const route = last !== undefined ? 'fallback' : model.backends.length > 1 ? 'weight' : 'only';
         return { ...answer, route };
       } catch (error) {
@@ -92,13 +94,14 @@ export class Backends {
     sent: JsonObject,
     caller: Caller,
     affinity: string | undefined,
+    waitMs: number,
     signal: AbortSignal,
   ): Promise<Answered> {
     const body = Buffer.from(JSON.stringify(sent), 'utf8');
     const accept = prepared.stream ? 'text/event-stream, application/json' : 'application/json';
     const answer =
       backend.kind === 'external'
-        ? await this.#askExternal(backend, prepared, body, accept, signal)
+        ? await this.#askExternal(backend, prepared, body, accept, waitMs, signal)
         : await this.#askDeployment(backend, prepared, sent, body, accept, caller, affinity, signal);
     if (answer.status >= 200 && answer.status < 300) return answer;
     throw refusalOf(answer.status, await beginOf(answer.body));
@@ -109,10 +112,11 @@ export class Backends {
     { model, path }: CallFacts,
     body: Buffer,
     accept: string,
+    waitMs: number,
     signal: AbortSignal,
   ): Promise<Answered> {
     try {
-      return await this.#parts.external.call(backend, model.workspaceId, path, body, accept, signal);
+      return await this.#parts.external.call(backend, model.workspaceId, path, body, accept, signal, waitMs);
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof ExternalError) throw backendFailed(error.message, error);

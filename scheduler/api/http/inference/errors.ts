@@ -8,6 +8,8 @@ export interface ErrorFacts {
   readonly param?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly type?: string;
+  /** No backend had the request: it may be sent again. */
+  readonly isUnserved?: boolean;
   readonly cause?: unknown;
 }
 
@@ -18,6 +20,7 @@ export class InferenceError extends Error {
   readonly type: string;
   readonly param: string | null;
   readonly headers: Readonly<Record<string, string>>;
+  readonly isUnserved: boolean;
 
   constructor(status: number, code: string, message: string, facts: ErrorFacts = {}) {
     super(message, facts.cause === undefined ? {} : { cause: facts.cause });
@@ -27,6 +30,7 @@ export class InferenceError extends Error {
     this.type = facts.type ?? typeOf(status, code);
     this.param = facts.param ?? null;
     this.headers = facts.headers ?? {};
+    this.isUnserved = facts.isUnserved ?? false;
   }
 }
 

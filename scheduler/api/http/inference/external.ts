@@ -18,8 +18,7 @@ const CHECKED_MS = 30_000;
 const MOST_KEPT = 500;
 /** Connections to one server. */
 const CONNECTIONS = 256;
-/** Longest wait for the head of an answer, and between two parts of its body. */
-const HEAD_MS = 570_000;
+/** Longest wait between two parts of an answer's body. */
 const PART_MS = 300_000;
 const MOST_HEAD_BYTES = 64 * 1024;
 
@@ -49,6 +48,7 @@ export class ExternalServers {
   /**
    * Calls a server.
    * @param owner - workspace of the model, whose secret has the key
+   * @param waitMs - until the head of the answer, at most
    * @throws ExternalError; the signal's reason
    */
   async call(
@@ -58,6 +58,7 @@ export class ExternalServers {
     body: Buffer,
     accept: string,
     signal: AbortSignal,
+    waitMs: number,
   ): Promise<BackendAnswer> {
     const { base_url: baseUrl = '', secret = '' } = backend;
     const id = `${owner} ${baseUrl} ${secret}`;
@@ -75,7 +76,7 @@ export class ExternalServers {
         body,
         dispatcher: pool,
         signal,
-        headersTimeout: HEAD_MS,
+        headersTimeout: waitMs,
         bodyTimeout: PART_MS,
       });
       // The reader sees the error; without a reader nobody does.

@@ -38,11 +38,9 @@ export function failureOf(why: NoAnswer, isOwn: boolean): InferenceError {
   }
   switch (outcomes.httpStatusOf(status, reason)) {
     case 504:
-      return timedOut(
-        reason === 'execution_timeout'
-          ? 'the model took longer than it may'
-          : 'no container of the model was free in time',
-      );
+      return reason === 'execution_timeout'
+        ? timedOut('the model took longer than it may')
+        : new InferenceError(504, 'timeout', 'no container of the model was free in time', { isUnserved: true });
     case 503:
       return unavailable(isOwn ? textIn(body) || 'the model is not available now' : 'the model is not available now');
     default:

@@ -43,34 +43,42 @@ export class ClaimedKey {
   }
 }
 
-/**
- * Claims the key that a request names.
- * @returns undefined: the request names none; `answered`: it was answered here, as the first time
- * @throws InferenceError 400, 409, 429, 503
- */
-export async function claimKey(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  route: string,
-  caller: Caller,
-  answers: Pick<KeptAnswers, 'claim' | 'keep' | 'spend' | 'release'>,
-  log: Log,
-): Promise<ClaimedKey | undefined | 'answered'> {
+/** The key that a request names, for that route. @throws InferenceError 400 @returns undefined: it names none */
+export function keyedCallOf(request: FastifyRequest, route: string, caller: Caller): KeyedCall | undefined {
   const key = keyOf(request.headers['idempotency-key']);
   if (key === undefined) return undefined;
   if (key === null) throw badRequest(KEY_PROBLEM, undefined, 'invalid_idempotency_key');
   const body = request.body instanceof Uint8Array ? request.body : new Uint8Array();
   const fingerprint = createHash('sha256').update(`${route}\n`).update(body).digest('base64url');
-  const call: KeyedCall = { workspaceId: caller.workspaceId, tokenId: caller.tokenId, key, fingerprint };
-  const claim = await answers.claim(call);
+  return { workspaceId: caller.workspaceId, tokenId: caller.tokenId, key, fingerprint };
+}
+
+export const otherBody = (): InferenceError =>
+  conflict('the Idempotency-Key stands for a call with another body', FINAL);
+
+/**
+ * Claims the key of a call.
+ * @param underWayMs - for which the claim outlives this process
+ * @returns undefined: there is none; `answered`: it was answered here, as the first time
+ * @throws InferenceError 409, 429, 503
+ */
+export async function claimKey(
+  call: KeyedCall | undefined,
+  reply: FastifyReply,
+  answers: Pick<KeptAnswers, 'claim' | 'keep' | 'spend' | 'release'>,
+  log: Log,
+  underWayMs?: number,
+): Promise<ClaimedKey | undefined | 'answered'> {
+  if (call === undefined) return undefined;
+  const claim = await answers.claim(call, underWayMs);
   switch (claim.kind) {
     case 'claimed':
       return new ClaimedKey(call, answers, log);
     case 'answered':
-      void reply.headers({ ...claim.answer.headers, 'idempotency-replayed': 'true' }).send(claim.answer.body);
+      sendAgain(reply, claim.answer);
       return 'answered';
     case 'other_call':
-      throw conflict('the Idempotency-Key stands for a call with another body', FINAL);
+      throw otherBody();
     case 'under_way':
       throw conflict('the call of this Idempotency-Key is under way', SOON);
     case 'not_kept':
@@ -87,6 +95,14 @@ export async function claimKey(
     default:
       throw unavailable('idempotency keys are not kept now');
   }
+}
+
+/** Sends an answer as it was given before. */
+export function sendAgain(reply: FastifyReply, { status, headers, body }: KeptAnswer): void {
+  void reply
+    .code(status ?? 200)
+    .headers({ ...headers, 'idempotency-replayed': 'true' })
+    .send(body);
 }
 
 const conflict = (text: string, headers: Readonly<Record<string, string>>): InferenceError =>

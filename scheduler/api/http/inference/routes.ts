@@ -5,7 +5,6 @@ import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Log } from '#shared/log.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
-import type { KeptAnswers } from '../../../stores/queues/kept-answers.ts';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { ModelCatalog } from '../../../workspaces/models/catalog.ts';
@@ -13,36 +12,31 @@ import type { Authenticator } from '../auth.ts';
 import { admit } from '../bodies.ts';
 import { closeUnread } from '../polite-close.ts';
 import { splitTarget } from '../streams/head.ts';
-import { prepareChat } from './chat-request.ts';
-import { prepareCompletion } from './completion-request.ts';
+import type { ExchangeParts } from './call.ts';
+import { checkRequest } from './checked.ts';
 import { callerOf } from './credential.ts';
-import { prepareEmbeddings } from './embedding-request.ts';
 import { InferenceError, badRequest, inferenceError, sendError, unknownModel } from './errors.ts';
 import { Exchange } from './exchange.ts';
-import type { ExchangeParts } from './exchange.ts';
 import { unavailable } from './failures.ts';
 import { readModelId } from './fields.ts';
-import type { JsonObject } from './fields.ts';
-import { prepareInvoke } from './invoke-request.ts';
 import { readBody } from './json-body.ts';
-import { claimKey } from './keyed-call.ts';
+import { claimKey, keyedCallOf } from './keyed-call.ts';
 import { matches, modelPage } from './model-page.ts';
 import { ModelStatuses } from './statuses.ts';
 import { matchPath } from './paths.ts';
 import type { Matched } from './paths.ts';
-import type { Prepared } from './prepared.ts';
+import type { Route } from './prepared.ts';
+import { prefersLater, respondLater } from './respond-later.ts';
+import type { RespondLaterParts } from './respond-later.ts';
 import { serveStream } from './stream.ts';
-import { serveEmbeddings, serveWhole } from './whole.ts';
 
-export interface InferenceParts extends ExchangeParts {
+export interface InferenceParts extends ExchangeParts, RespondLaterParts {
   readonly authenticator: Pick<Authenticator, 'authenticate' | 'refused'>;
   readonly catalog: Pick<ModelCatalog, 'find' | 'public' | 'visibleTo'>;
   /** Whether containers of the queue run, or will. */
   readonly hasContainers: (queue: QueueName) => boolean;
   /** Stops counting a body's bytes, once a backend has it. */
   readonly release: (request: FastifyRequest) => void;
-  /** Answers under idempotency keys. */
-  readonly keptAnswers: Pick<KeptAnswers, 'claim' | 'keep' | 'spend' | 'release'>;
   readonly log: Log;
 }
 
@@ -175,37 +169,24 @@ async function post(
   const model = await parts.catalog.find(caller.workspaceId, id);
   if (model === undefined) throw unknownModel(id);
   if (!model.active) throw unavailable(`the model ${model.name} is switched off`);
-  const route = `${matched.kind} ${model.name}`;
-  const serve = servingOf(matched, body, model, request);
-  const key = await claimKey(request, reply, route, caller, parts.keptAnswers, parts.log);
+  const route = routeOf(matched);
+  const checked = checkRequest(route, body, model, request.headers.accept === 'text/event-stream');
+  const { prepared } = checked;
+  const keyed = keyedCallOf(request, `${route} ${model.name}`, caller);
   const release = (): void => parts.release(request);
+  // A stream has no answer that could be kept: the preference is not applied.
+  if (!prepared.stream && prefersLater(request.headers['prefer'])) {
+    await respondLater({ requestId, caller, route, prepared, keyed }, request, reply, parts);
+    return release();
+  }
+  const key = await claimKey(keyed, reply, parts.keptAnswers, parts.log);
   if (key === 'answered') return release();
+  const exchange = new Exchange(prepared, { requestId, caller, request, reply, key, release }, parts);
   // Without an await, which would keep the body in this frame for the time of the call.
-  return serve({ requestId, caller, request, reply, key, release }, parts);
+  return exchange.run(prepared.stream ? serveStream : checked.serveWhole);
 }
 
-type Serve = (to: ConstructorParameters<typeof Exchange>[1], parts: InferenceParts) => Promise<void>;
-
-/** Checks a request. @returns what serves it @throws InferenceError 400 */
-function servingOf(matched: Matched, body: JsonObject, model: ModelRow, request: FastifyRequest): Serve {
-  if (matched.kind === 'embedding' || (matched.kind === 'invoke' && model.type === 'embedding')) {
-    const embeddings = prepareEmbeddings(body, model);
-    return (to, parts) =>
-      new Exchange(embeddings.prepared, to, parts).run((exchange) => serveEmbeddings(exchange, embeddings));
-  }
-  const prepared = preparedBy(matched, body, model, request);
-  return (to, parts) => new Exchange(prepared, to, parts).run(prepared.stream ? serveStream : serveWhole);
-}
-
-function preparedBy(matched: Matched, body: JsonObject, model: ModelRow, request: FastifyRequest): Prepared {
-  switch (matched.kind) {
-    case 'chat':
-      return prepareChat(body, model);
-    case 'completion':
-      return prepareCompletion(body, model);
-    case 'invoke':
-      return prepareInvoke(body, model, request.headers.accept === 'text/event-stream');
-    default:
-      throw badRequest('this route takes no body');
-  }
+function routeOf({ kind }: Matched): Route {
+  if (kind === 'chat' || kind === 'completion' || kind === 'embedding' || kind === 'invoke') return kind;
+  throw badRequest('this route takes no body');
 }

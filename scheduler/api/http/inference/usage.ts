@@ -1,7 +1,7 @@
 // Tokens of whole answers, what they cost, and the headers that say so. Pure but for the last function.
 import { tokensOf } from '../../../domain/serving.ts';
 import type { TokenUsage } from '../../../domain/inference.ts';
-import type { Exchange } from './exchange.ts';
+import type { ModelCall } from './call.ts';
 import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from './fields.ts';
 import { decimalPrice } from './model-page.ts';
@@ -44,5 +44,5 @@ export const usageHeaders = (usage: TokenUsage, costMicros: number): Readonly<Re
 });
 
 /** Settles a call whose answer is whole. */
-export const finished = (exchange: Exchange, { promptTokens, completionTokens, estimated }: Usage): Promise<void> =>
+export const finished = (exchange: ModelCall, { promptTokens, completionTokens, estimated }: Usage): Promise<void> =>
   exchange.settle({ promptTokens, completionTokens, estimated }, exchange.hasLeft ? 'aborted' : 'complete');

@@ -1,5 +1,5 @@
 // Answers that come whole: chats, completions and custom calls without a stream, and embeddings.
-import type { Exchange } from './exchange.ts';
+import type { ModelCall } from './call.ts';
 import { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
 import type { JsonObject } from './fields.ts';
@@ -15,7 +15,7 @@ import { costOf } from '../../../workspaces/credits/cost.ts';
 import { finished, usageHeaders, usageOfWhole } from './usage.ts';
 
 /** A chat, a completion or a custom call. */
-export async function serveWhole(exchange: Exchange): Promise<void> {
+export async function serveWhole(exchange: ModelCall): Promise<void> {
   const asked = await exchange.ask();
   const answer = await exchange.readJson(asked);
   const { prepared } = exchange;
@@ -37,7 +37,7 @@ export async function serveWhole(exchange: Exchange): Promise<void> {
 export const BATCHES_AT_ONCE = 4;
 
 /** Embeddings: some batches side by side, with their vectors in the order of the inputs. */
-export async function serveEmbeddings(exchange: Exchange, embeddings: PreparedEmbeddings): Promise<void> {
+export async function serveEmbeddings(exchange: ModelCall, embeddings: PreparedEmbeddings): Promise<void> {
   const { batches, encoding, prepared } = embeddings;
   /** Prompt tokens that the model reported. */
   let reported = 0;
@@ -107,21 +107,14 @@ interface EmbeddedBatch {
   readonly vectors: readonly Float32Array[];
 }
 
-async function send(exchange: Exchange, asked: Asked | undefined, usage: Usage, body: JsonObject): Promise<void> {
-  const { reply } = exchange;
-  exchange.begun();
-  const text = JSON.stringify(body);
-  const headers = {
-    'content-type': 'application/json; charset=utf-8',
-    ...(asked?.version === undefined ? {} : { 'x-model-version': String(asked.version) }),
-    ...(exchange.prepared.route === 'invoke' && asked?.taskId !== undefined ? { 'x-task-id': asked.taskId } : {}),
-    ...usageHeaders(usage, exchange.isCharged ? costOf(exchange.prepared.model.prices, usage) : 0),
-  };
-  // A caller who has left may send the call again, and gets this answer.
-  await exchange.key?.keep({ headers, body: text });
-  if (exchange.hasLeft) return;
-  void reply
-    .code(200)
-    .headers({ ...headers, 'openai-processing-ms': String(exchange.tookMs) })
-    .send(text);
+function send(exchange: ModelCall, asked: Asked | undefined, usage: Usage, body: JsonObject): Promise<void> {
+  return exchange.answer(
+    {
+      'content-type': 'application/json; charset=utf-8',
+      ...(asked?.version === undefined ? {} : { 'x-model-version': String(asked.version) }),
+      ...(exchange.prepared.route === 'invoke' && asked?.taskId !== undefined ? { 'x-task-id': asked.taskId } : {}),
+      ...usageHeaders(usage, exchange.isCharged ? costOf(exchange.prepared.model.prices, usage) : 0),
+    },
+    JSON.stringify(body),
+  );
 }

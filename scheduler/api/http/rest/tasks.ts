@@ -10,6 +10,7 @@ import { isOutside, ownApp, seesOwnTasksOnly } from '../../../workspaces/identit
 import type { TaskActions } from '../../../tasks/actions.ts';
 import type { AddressedOutput } from '../../../tasks/outputs/service.ts';
 import type { TaskRecord } from '../../../tasks/records/records.ts';
+import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
@@ -73,7 +74,7 @@ export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http:
     parts.directory.workspace(workspaceId),
     callersOf(parts.directory, [record]),
     record.deploymentId === null ? undefined : parts.directory.deployment(record.deploymentId),
-    parts.queueDepth(record.queue),
+    isOfModel(record) ? 0 : parts.queueDepth(record.queue),
     record.result ?? parts.tasks.resultText(record),
     record.startedAtMs === null ? [] : parts.outputs.ofTask(workspaceId, record.taskId),
   ]);
@@ -84,7 +85,9 @@ export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http:
     workspace,
     caller: callerOf(record, callers),
     deployment,
-    stats: { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
+    stats: isOfModel(record)
+      ? null
+      : { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
     resultText,
     outputs: outputsAt(base, outputs),
   });
@@ -151,7 +154,7 @@ export function listTasks(parts: TaskListParts): RestRoute {
           workspace,
           deployment: record.deploymentId === null ? undefined : deployments.get(record.deploymentId),
           stats:
-            depth === undefined
+            depth === undefined || isOfModel(record)
               ? null
               : { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: depth },
           resultText: undefined,
@@ -175,6 +178,9 @@ async function callersOf(
   return new Map(rows.filter((row) => row !== undefined).map((row) => [row.id, row]));
 }
 
+/** A call of a model that is answered later: it has no stub, and its queue is that of all workspaces. */
+const isOfModel = ({ queue }: TaskRecord): boolean => queue === DEFERRED_CALLS_QUEUE;
+
 const callerOf = ({ calledBy }: TaskRecord, callers: ReadonlyMap<WorkspaceId, WorkspaceRow>) =>
   calledBy === undefined ? undefined : callers.get(calledBy);
 
@@ -189,7 +195,7 @@ async function depthsOf(
   parts: Pick<TaskListParts, 'queueDepth'>,
   records: readonly TaskRecord[],
 ): Promise<ReadonlyMap<QueueName, number>> {
-  const queues = [...new Set(records.map((record) => record.queue))];
+  const queues = [...new Set(records.filter((record) => !isOfModel(record)).map((record) => record.queue))];
   return new Map(await Promise.all(queues.map(async (queue) => [queue, await parts.queueDepth(queue)] as const)));
 }
 

@@ -9,6 +9,7 @@ import type {
   WorkspaceId,
 } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
+import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
 import type { Queryable } from '../db.ts';
 import { dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
@@ -116,6 +117,9 @@ const map = (row: Raw): TaskRow => ({
   deploymentVersion: row.deployment_version,
   updatedAtMs: msOf(row.updated_at),
 });
+
+/** Tasks that a queue of Redis has: upkeep of queues passes calls over that are answered later. */
+const IN_QUEUES = `queue <> '${DEFERRED_CALLS_QUEUE}'`;
 
 /** Most rows of one statement; callers cut larger batches. */
 export const MAX_TASK_BATCH = 500;
@@ -370,7 +374,7 @@ export function listOpenTasks(
   return many(
     db,
     `select ${BASE}, null as result from tasks t ${JOINS}
-     where t.rank < 3 and t.updated_at < $1 and ($3::text is null or t.id > $3) order by t.id limit $2`,
+     where t.rank < 3 and t.${IN_QUEUES} and t.updated_at < $1 and ($3::text is null or t.id > $3) order by t.id limit $2`,
     [new Date(filter.unchangedSinceMs), filter.limit, filter.after ?? null],
     map,
   );
@@ -398,7 +402,9 @@ export async function acceptedJobOf(db: Queryable, taskId: TaskId): Promise<stri
 
 /** Queues with a task that has not ended, as far as records are written. */
 export async function openQueues(db: Queryable): Promise<readonly QueueName[]> {
-  const { rows } = await db.query<{ queue: string }>('select distinct queue from tasks where rank < 3');
+  const { rows } = await db.query<{ queue: string }>(
+    `select distinct queue from tasks where rank < 3 and ${IN_QUEUES}`,
+  );
   return rows.map((row) => row.queue as QueueName);
 }
 
@@ -413,7 +419,7 @@ export async function waitingDeadlines(
 ): Promise<{ taskId: TaskId; queue: QueueName; deadlineMs: number }[]> {
   const { rows } = await db.query<{ id: string; queue: string; deadline_at: Date }>(
     `select id, queue, deadline_at from tasks
-     where rank < 3 and status <> 'RUNNING' and deadline_at < case when sync then now() - interval '15 seconds' else $1 end
+     where rank < 3 and ${IN_QUEUES} and status <> 'RUNNING' and deadline_at < case when sync then now() - interval '15 seconds' else $1 end
      order by deadline_at limit $2`,
     [new Date(beforeMs), limit],
   );
@@ -442,7 +448,7 @@ export interface EndedCursor {
 /** The next page of tasks that ended within the last hour of the database's clock, by the index of retention. */
 export const ENDED_PAGE_SQL = `select id, queue, coalesce(ended_at, created_at)::text as ended from tasks
   where rank >= 3 and coalesce(ended_at, created_at) > now() - interval '1 hour'
-    and (coalesce(ended_at, created_at), id) > ($1::timestamptz, $2::text)
+    and ${IN_QUEUES} and (coalesce(ended_at, created_at), id) > ($1::timestamptz, $2::text)
   order by coalesce(ended_at, created_at), id limit $3`;
 
 /**
