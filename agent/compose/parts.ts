@@ -15,12 +15,13 @@ import { BuildMetrics } from '../builds/metrics.ts';
 import { Packages } from '../builds/packages.ts';
 import { StepsApart } from '../builds/steps-apart.ts';
 import { closedRanges, imageOf, isBaseImage, pipVariables } from '../config.ts';
-import { RunnerCompiler, countByContainer, emptyByContainer, sizesByContainer } from '../containers/helpers.ts';
+import { countByContainer, emptyByContainer, sizesByContainer } from '../containers/helpers.ts';
 import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
 import { PythonBase } from '../containers/python-base.ts';
 import { PauseContainers } from '../containers/pause-containers.ts';
 import { RootLimits } from '../containers/root-limits.ts';
+import { RunnerCompiler } from '../containers/runner-compiler.ts';
 import { GatewaySockets } from '../gateway/sockets.ts';
 import { HostDrain } from '../host-drain.ts';
 import type { PullSettings } from '../images/images.ts';
@@ -190,7 +191,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
   const views = new Views(join(stateDir, 'views'), labels(), async (path) => {
     for (const name of await readdir(path)) await emptyByContainer(runtime, join(path, name), labels());
   });
-  const compiler = new RunnerCompiler(runtime, runnerDir, labels, log);
+  const compiler = new RunnerCompiler({ runtime, runnerDir, labels, log });
   const registryPort = new RegistryPort({
     address: config.LONGSHORE_AGENT_REGISTRY_ADDRESS,
     open: (line) => link.openBytes(line),
@@ -240,7 +241,14 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     const reference = baseImageOf(host);
     return { reference, id: (await images.ensure(reference, () => undefined)).id };
   };
-  const pythonBase = new PythonBase({ runtime, image: baseImage, runnerDir, labels, log });
+  const pythonBase = new PythonBase({
+    runtime,
+    image: baseImage,
+    runnerDir,
+    labels,
+    onReady: (image) => compiler.want(image),
+    log,
+  });
   const supervisors = new Supervisors({
     runtime,
     running: (containerId) => agentState.running().find((one) => one.containerId === containerId),

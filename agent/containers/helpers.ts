@@ -1,10 +1,5 @@
 // Short-lived containers of our own, for work that this process may not do itself, or that needs a Python.
-import { mkdir, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';
-import { sha256Hex } from '#shared/domain/ids.ts';
-import type { Log } from '#shared/log.ts';
-import { hasCode, readIfThere } from '../durable.ts';
 import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
 import type { ContainerRuntime, CreateContainer, Mount } from './runtime.ts';
 import { RUNNER_TARGET } from './spec.ts';
@@ -171,55 +166,4 @@ export async function sizesByContainer(
     if (kibibytes !== undefined) found.set(name, Number(kibibytes) * 1024);
   });
   return found;
-}
-
-/**
- * Compiles the runner once per base image, beside its sources, so that later containers with that Python start without
- * compiling (containers see the folder read-only). Python keeps the files of each version apart. Must stay true: a
- * tenant's image never compiles, since it could write anything there, for everybody.
- */
-export class RunnerCompiler {
-  readonly #runtime: ContainerRuntime;
-  readonly #runnerDir: string;
-  readonly #labels: () => Readonly<Record<string, string>>;
-  readonly #log: Log;
-  readonly #done = new Set<string>();
-  #queue: Promise<void> = Promise.resolve();
-
-  constructor(runtime: ContainerRuntime, runnerDir: string, labels: () => Readonly<Record<string, string>>, log: Log) {
-    this.#runtime = runtime;
-    this.#runnerDir = runnerDir;
-    this.#labels = labels;
-    this.#log = log;
-  }
-
-  /** Compiles for an image in the background, one image at a time. */
-  want(image: string): void {
-    if (this.#done.has(image) || this.#done.size > 1000) return;
-    this.#done.add(image);
-    this.#queue = this.#queue.then(() => this.#compile(image));
-  }
-
-  idle(): Promise<void> {
-    return this.#queue;
-  }
-
-  async #compile(image: string): Promise<void> {
-    const marks = `${this.#runnerDir}.compiled`;
-    const mark = join(marks, sha256Hex(image).slice(0, 16));
-    try {
-      if ((await readIfThere(mark)) !== undefined || (await this.#runtime.image(image)) === undefined) return;
-      const from = performance.now();
-      const mount: Mount = { kind: 'bind', target: RUNNER_TARGET, readOnly: false, source: this.#runnerDir };
-      const spec = helper(image, ['python3', '-m', 'compileall', '-q', RUNNER_TARGET], [mount], this.#labels());
-      const user = `${process.getuid?.() ?? 0}:${process.getgid?.() ?? 0}`;
-      const code = await this.#runtime.runOnce({ ...spec, user }, HELPER_DEADLINE_MS);
-      await mkdir(marks, { recursive: true });
-      await writeFile(mark, image);
-      this.#log.info({ image, exitCode: code, durationMs: Math.round(performance.now() - from) }, 'runner compiled');
-    } catch (error) {
-      // A failure costs only speed.
-      if (!hasCode(error, 'ENOENT')) this.#log.info({ err: error, image }, 'runner could not be compiled');
-    }
-  }
 }

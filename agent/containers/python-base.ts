@@ -38,6 +38,8 @@ export interface PythonBaseParts {
   readonly image: () => Promise<BaseImage>;
   readonly runnerDir: string;
   readonly labels: () => Readonly<Record<string, string>>;
+  /** Told of the base image once its copy can be used; absent: nobody asks. */
+  readonly onReady?: (reference: string) => void;
   readonly log: Log;
 }
 
@@ -95,6 +97,7 @@ export class PythonBase {
       log.info({ image: image.reference, durationMs: Math.round(performance.now() - from) }, 'Python base made');
     }
     await this.#removeOthers(copies.filter((one) => one !== name));
+    this.#parts.onReady?.(image.reference);
     return mount;
   }
 

@@ -25,7 +25,7 @@ export class Executor {
   readonly #parts: ExecutorParts;
   readonly #context: ExecutorContext;
   readonly #starts: Starts;
-  readonly #imageUsed = new Listeners<[string]>();
+  readonly #imageUsed = new Listeners<[string, string]>();
   readonly #leaseRefused = new Listeners<[]>();
   readonly #do: {
     readonly [K in Action['kind']]: (action: Extract<Action, { kind: K }>, signal: AbortSignal) => Promise<void>;
@@ -52,8 +52,8 @@ export class Executor {
     };
   }
 
-  /** Told of the image of a container that became ready. */
-  onImageUsed(listener: (image: string) => void): void {
+  /** Told of the image of a container that became ready, and of the Python version that its stub names. */
+  onImageUsed(listener: (image: string, pythonVersion: string) => void): void {
     this.#imageUsed.add(listener);
   }
 
@@ -95,7 +95,8 @@ export class Executor {
     const durationMs = times === undefined ? undefined : inTenths(times.totalMs);
     log.info({ containerId, durationMs, phases: Object.fromEntries(phases), ...ready }, 'container ready');
     const entry = agentState.journal.get(containerId);
-    if (entry !== undefined) this.#imageUsed.tell(entry.image);
+    if (entry !== undefined)
+      this.#imageUsed.tell(entry.image, agentState.specOf(containerId, entry.epoch)?.pythonVersion ?? '');
     agentState.changed(containerId);
   }
 
