@@ -564,10 +564,22 @@ class Terminals(Supervised):
         # Until it has become `sleep` it is a copy of the shell, whose handler would lose the signal.
         eventually(lambda: open('/proc/%d/comm' % job).read() == 'sleep\n')
         peer.send(protocol.CONTROL, {'signal': 'HUP'})
+        peer.send(protocol.END)
         exit = Output(peer).exit
         assert exit is not None
         self.assertEqual((exit['exitCode'], exit['signal']), (129, 'HUP'))
         eventually(lambda: not os.path.exists('/proc/%d' % job) or 'Z' in open('/proc/%d/stat' % job).read().split()[2])
+
+    def test_a_hung_up_program_still_has_its_terminal_for_a_moment(self) -> None:
+        self.begin()
+        script = "trap 'stty size > size; exit 7' HUP; echo up; while :; do sleep 0.05; done"
+        peer = self.attached('bash', '-c', script, terminal=TERMINAL)
+        Output(peer, until=b'up')
+        peer.send(protocol.CONTROL, {'signal': 'HUP'})
+        peer.send(protocol.END)
+        self.assertEqual(Output(peer).exit, {'exitCode': 7, 'signal': ''})
+        with open(self.work + '/size') as file:
+            self.assertEqual(file.read(), '30 90\n')
 
     def test_a_terminal_that_nobody_comes_back_to_is_hung_up(self) -> None:
         self.begin()

@@ -31,6 +31,8 @@ MOST_ENDED = 100
 MOST_ENDED_BYTES = 8 * 1024 * 1024
 #: Time of a reader that takes nothing while its program waits.
 STALL_SECONDS = 60.0
+#: Time between SIGHUP and the end of the terminal: a shell whose terminal is gone does not always end its jobs.
+HANG_UP_SECONDS = 1.0
 #: A program's input above it makes its senders wait.
 INPUT_BYTES = 256 * 1024
 _READ_BYTES = 128 * 1024
@@ -257,7 +259,7 @@ class Program:
     def end_input(self) -> None:
         if self._input >= 0 and self.is_terminal and not self._input_ends:
             if self._hung_up:
-                self.hang_up()
+                self.loop.later(HANG_UP_SECONDS, self.hang_up)
                 return
             self.give(_END_OF_INPUT)
         elif not self._input_ends:
@@ -341,7 +343,7 @@ class Program:
             self.kill(signal.SIGHUP)
         except Wrong:
             pass  # it has ended meanwhile
-        self.hang_up()
+        self.loop.later(HANG_UP_SECONDS, self.hang_up)
 
     # ---- signals and the end -----------------------------------------------------------------------------------------
     def kill(self, number: int) -> None:
