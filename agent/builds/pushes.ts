@@ -100,7 +100,7 @@ export class ImagePushes {
       try {
         return await push();
       } catch (error) {
-        // A registry that collects its layers at its start may take some of a push that is under way.
+        // A registry that collects its layers may take some of a push that is under way.
         const isOver = tries >= TRIES || signal.aborted || !mayWorkAgain(messageOf(error));
         if (isOver || !(await sleep(RETRY_MS * tries, signal))) throw error;
       }

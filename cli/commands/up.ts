@@ -35,8 +35,6 @@ import type { UpSettings } from '../up/settings.ts';
 type Env = Readonly<Record<string, string | undefined>>;
 
 const READY_TIMEOUT_MS = 60_000;
-/** The registry collects its layers first. */
-const REGISTRY_READY_MS = 15 * 60_000;
 /** A handler that ignores TERM is killed by the agent after 10 s. Everything together stays within 20 s. */
 const STOP_CONTAINERS_MS = 13_000;
 const STOP_MOUNTS_MS = 8_000;
@@ -359,7 +357,7 @@ class Up {
       args: [...nodeOptions, PROGRAM, ...command],
       env,
       logPath: this.#logPath(name),
-      readyTimeoutMs: name === 'registry' ? REGISTRY_READY_MS : READY_TIMEOUT_MS,
+      readyTimeoutMs: READY_TIMEOUT_MS,
       children: this.#children,
       onNote: (line) => {
         if (!this.#isStopping) note(line);

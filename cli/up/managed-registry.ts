@@ -1,31 +1,33 @@
 /**
- * The distribution project's registry as a child: its settings are written, layers that nothing names are collected,
- * and only then it listens. Once a day it is started anew for that. Must stay true: a collection never runs beside a
- * registry that takes pushes to the same data; on a bucket the marks of registry-marks.ts see to that.
+ * The distribution project's registry as a child. At its start and once a day, layers that nothing names are collected.
+ * Meanwhile another child takes reads alone, so that pulls go on; pushes wait at the scheduler. On a unix socket
+ * children change places without a gap: the address is a link to the socket of one of them. Must stay true: a
+ * collection never runs beside a registry that takes pushes to the same data; on a bucket the marks of
+ * registry-marks.ts see to that.
  */
-import { spawn } from 'node:child_process';
-import type { ChildProcess } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
-import { once } from 'node:events';
-import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { Pool } from 'undici';
-import { sleep, withDeadline } from '#shared/backoff.ts';
-import { StartupError, messageOf } from '#shared/errors.ts';
+import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import { isAlive, startTicks } from '#shared/process-facts.ts';
+import { isAlive } from '#shared/process-facts.ts';
 import { makeSocketDirectory, socketPathIn } from '#shared/socket-path.ts';
+import { RegistryChild } from './registry-child.ts';
 import { marksPlace, registryConfig, registryDirectory } from './registry-config.ts';
-import type { RegistrySettings } from './registry-config.ts';
+import type { RegistryMode, RegistrySettings } from './registry-config.ts';
 import { RegistryMarks } from './registry-marks.ts';
 
 const READY_MS = 30_000;
 const STOP_MS = 25_000;
+/** Pulls of a child that was replaced go on for so long: longer than its own time, after which it cuts them. */
+const LEAVE_MS = 11 * 60_000;
 /** A large store on a slow disk takes long to walk through. */
 const COLLECT_MS = 3 * 3_600_000;
 const COLLECT_EVERY_MS = 24 * 3_600_000;
-const MOST_TAIL = 4000;
+/** Sockets of children have these numbers in turn. */
+const MOST_SOCKETS = 9;
 
 export interface ManagedRegistryOptions {
   readonly program: string;
@@ -35,20 +37,28 @@ export interface ManagedRegistryOptions {
   readonly log: Log;
 }
 
+interface Serving {
+  readonly child: RegistryChild;
+  readonly mode: RegistryMode;
+}
+
 export class ManagedRegistry {
   readonly #options: ManagedRegistryOptions;
   readonly address: string;
+  /** Path of the socket; undefined: the address is a port. */
+  readonly #socketPath: string | undefined;
   readonly #directory: string;
-  readonly #configPath: string;
-  /** Process number and start of the child, for the next owner. */
+  /** Process numbers and starts of the children, for the next owner. */
   readonly #pidPath: string;
   readonly #stopping = new AbortController();
+  readonly #writable = Promise.withResolvers<void>();
+  readonly #children = new Set<RegistryChild>();
+  /** The child that answers at the address. */
+  #serving: Serving | undefined;
+  #life: Promise<void> = Promise.resolve();
   /** Ends the wait for the next collection. */
   #day = new AbortController();
-  #child: ChildProcess | undefined;
-  /** The end of the child, with its exit code; awaited from its start on, because it may end at once. */
-  #exited: Promise<number | null> = Promise.resolve(null);
-  #tail = '';
+  #socketNumber = 0;
   /** Absent: the data is a folder that no other registry has. */
   #marks: RegistryMarks | undefined;
 
@@ -56,71 +66,123 @@ export class ManagedRegistry {
     this.#options = options;
     this.#directory = registryDirectory(options.settings.LONGSHORE_DATA_DIR);
     this.#pidPath = join(this.#directory, 'pid');
-    this.#configPath = join(this.#directory, 'registry.yml');
     this.address = options.address ?? `unix://${socketPathIn(this.#directory, 'registry.sock')}`;
+    const url = new URL(this.address);
+    this.#socketPath = url.protocol === 'unix:' ? decodeURIComponent(url.pathname) : undefined;
+    this.#writable.promise.catch(() => undefined);
   }
 
-  /** @throws StartupError `registry_missing`, `registry_failed`, `object_store_failed` */
+  /**
+   * Resolves once pulls are answered. Layers are collected behind that, and pushes are taken afterwards.
+   * @throws StartupError `registry_missing`, `registry_failed`, `object_store_failed`
+   */
   async start(): Promise<void> {
-    await this.#configure();
-    await this.#endLeftover();
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    await chmod(this.#directory, 0o700);
+    await this.#endLeftovers();
     this.#marks = await this.#openMarks();
-    await this.#collect();
-    await this.#serve();
+    await this.#serve('reads');
+    this.#life = this.#live();
+    this.#life.catch((error: unknown) => this.#writable.reject(error));
   }
 
   /** Runs until `stop`, or until the registry ends by itself. @throws StartupError `registry_failed` */
   async run(): Promise<void> {
-    const { signal } = this.#stopping;
-    while (!signal.aborted) {
-      if (this.#child === undefined) return;
-      this.#day = new AbortController();
-      const { signal: day } = this.#day;
-      const isServing = await Promise.race([
-        this.#exited.then(() => false),
-        sleep(COLLECT_EVERY_MS, AbortSignal.any([signal, day])).then(() => true),
-      ]);
-      this.#day.abort();
-      if (signal.aborted) return;
-      if (!isServing) throw this.#failed('ended');
-      await this.#end();
-      await this.#collect();
-      if (!signal.aborted) await this.#serve();
-    }
+    await this.#life;
   }
 
-  /** Has `run` collect at once what it collects once a day. */
+  /** Resolves once it has begun to take pushes. @throws Error: it ended before */
+  async whenWritable(): Promise<void> {
+    await this.#writable.promise;
+  }
+
+  /** Has it collect at once what it collects once a day. */
   collectNow(): void {
     this.#day.abort();
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort();
-    await this.#end();
+    await this.#life.catch(() => undefined);
+    await Promise.all([...this.#children].map((child) => child.end(STOP_MS)));
+    if (this.#socketPath !== undefined) await rm(this.#socketPath, { force: true });
     await this.#marks?.close();
     this.#marks = undefined;
   }
 
-  async #configure(): Promise<void> {
-    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
-    await chmod(this.#directory, 0o700);
-    if (this.address.startsWith('unix:')) await makeSocketDirectory(new URL(this.address).pathname);
-    const config = registryConfig(this.#options.settings, this.address, await this.#secret());
-    // The file has the keys of the object store.
-    await writeFile(this.#configPath, JSON.stringify(config), { mode: 0o600 });
-    await chmod(this.#configPath, 0o600);
+  async #live(): Promise<void> {
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      const lost = await this.#mayCollect();
+      if (lost !== undefined) {
+        await this.#serve('reads');
+        await this.#collect(lost);
+      }
+      await this.#serve('all');
+      if (signal.aborted) return;
+      this.#writable.resolve();
+      this.#day = new AbortController();
+      const isDayOver = sleep(COLLECT_EVERY_MS, AbortSignal.any([signal, this.#day.signal])).then(() => true);
+      const isServing = await Promise.race([this.#ended(), isDayOver]);
+      this.#day.abort();
+      if (!isServing && !signal.aborted) throw this.#failed();
+    }
   }
 
-  async #openMarks(): Promise<RegistryMarks | undefined> {
-    const { settings, log } = this.#options;
-    const place = marksPlace(settings);
-    if (place === undefined) return undefined;
-    const { openS3Objects } = await import('#scheduler/stores/objects/s3.ts');
-    const id = createHash('sha256')
-      .update(`${hostname()} ${await this.#secret()}`)
-      .digest('hex')
-      .slice(0, 16);
-    return new RegistryMarks({ store: await openS3Objects(place), id, log });
+  /** Resolves with false when the serving child has ended. */
+  async #ended(): Promise<boolean> {
+    await this.#serving?.child.exited;
+    return false;
+  }
+
+  #failed(): Error {
+    return this.#serving?.child.failed('ended') ?? new Error('the registry does not run');
+  }
+
+  // ---- the address --------------------------------------------------------------------------------------------------
+
+  /** Has a child in that mode answer at the address, and ends the one that did. */
+  async #serve(mode: RegistryMode): Promise<void> {
+    const { signal } = this.#stopping;
+    if (mode === 'all') await this.#marks?.serving(signal);
+    if (signal.aborted || this.#serving?.mode === mode) return;
+    const before = this.#serving?.child;
+    // A port has room for one child at a time. The scheduler asks again meanwhile.
+    if (this.#socketPath === undefined) await before?.end(STOP_MS);
+    const socket = this.#socketPath === undefined ? undefined : await this.#newSocket(this.#socketPath);
+    const address =
+      socket === undefined ? this.address : `unix://${socket.split('/').map(encodeURIComponent).join('/')}`;
+    const child = await this.#spawn(['serve', await this.#configure(mode, address)]);
+    await this.#untilItAnswers(child, address);
+    if (socket !== undefined && this.#socketPath !== undefined) await pointAt(this.#socketPath, socket);
+    this.#serving = { child, mode };
+    // Pushes under way end before layers are collected. Nothing waits for the last pulls.
+    if (mode === 'reads') await before?.end(STOP_MS);
+    else void before?.end(LEAVE_MS);
+  }
+
+  /** @returns path of a socket for a child */
+  async #newSocket(path: string): Promise<string> {
+    this.#socketNumber = (this.#socketNumber % MOST_SOCKETS) + 1;
+    const socket = socketPathIn(dirname(path), `${basename(path)}.${this.#socketNumber}`);
+    await makeSocketDirectory(path);
+    await makeSocketDirectory(socket);
+    await rm(socket, { force: true });
+    return socket;
+  }
+
+  /** @returns path of the settings of a child */
+  async #configure(mode: RegistryMode, address: string): Promise<string> {
+    const path = this.#configPath(mode);
+    const config = registryConfig(this.#options.settings, address, await this.#secret(), mode);
+    // The file has the keys of the object store.
+    await writeFile(path, JSON.stringify(config), { mode: 0o600 });
+    await chmod(path, 0o600);
+    return path;
+  }
+
+  #configPath(mode: RegistryMode): string {
+    return join(this.#directory, mode === 'all' ? 'registry.yml' : 'registry-reads.yml');
   }
 
   /** Survives a restart, so that uploads under way go on. */
@@ -135,37 +197,28 @@ export class ManagedRegistry {
     }
   }
 
-  /** Ends the registry of an owner that was killed. */
-  async #endLeftover(): Promise<void> {
-    const [pid = 0, ticks = ''] = (await readFile(this.#pidPath, 'utf8').catch(() => '')).split(' ');
-    const left = Number(pid);
-    if (ticks === '') return;
-    const deadlineMs = performance.now() + STOP_MS;
-    while (isAlive(left, ticks)) {
-      process.kill(left, performance.now() > deadlineMs ? 'SIGKILL' : 'SIGTERM');
-      await sleep(100);
+  async #untilItAnswers(child: RegistryChild, address: string): Promise<void> {
+    const url = new URL(address);
+    const pool =
+      url.protocol === 'unix:'
+        ? new Pool('http://registry', { connect: { socketPath: decodeURIComponent(url.pathname) } })
+        : new Pool(url.origin);
+    const deadlineMs = performance.now() + READY_MS;
+    try {
+      while (!this.#stopping.signal.aborted) {
+        if (child.isOver) throw child.failed('ended');
+        const answer = await pool.request({ method: 'GET', path: '/v2/' }).catch(() => undefined);
+        await answer?.body.dump();
+        if (answer?.statusCode === 200) return;
+        if (performance.now() > deadlineMs) throw child.failed('did not answer in time');
+        await sleep(20, this.#stopping.signal);
+      }
+    } finally {
+      await pool.destroy();
     }
   }
 
-  /** Frees the bytes of images that were removed. A failure costs disk, and stops nothing. */
-  async #collect(): Promise<void> {
-    const { log } = this.#options;
-    const from = performance.now();
-    const lost = await this.#mayCollect();
-    if (lost === undefined) return;
-    const child = await this.#spawn(['garbage-collect', '--delete-untagged', this.#configPath]);
-    lost.addEventListener('abort', () => child.kill('SIGKILL'), { once: true });
-    const code = await withDeadline(this.#exited, COLLECT_MS, () =>
-      this.#failed('took too long to collect its layers'),
-    ).catch((error: unknown) => {
-      child.kill('SIGKILL');
-      log.warn({ err: error }, 'the registry could not collect its layers');
-      return null;
-    });
-    this.#child = undefined;
-    // A registry that is still empty has nothing to walk through, and says so with a failure.
-    log.info({ code, durationMs: Math.round(performance.now() - from) }, 'layers of the registry collected');
-  }
+  // ---- collections --------------------------------------------------------------------------------------------------
 
   /** @returns a signal that ends the collection; undefined: another registry uses the data */
   async #mayCollect(): Promise<AbortSignal | undefined> {
@@ -181,81 +234,70 @@ export class ManagedRegistry {
     }
   }
 
-  async #serve(): Promise<void> {
-    await this.#marks?.serving(this.#stopping.signal);
-    if (this.#stopping.signal.aborted) return;
-    const child = await this.#spawn(['serve', this.#configPath]);
-    const url = new URL(this.address);
-    const pool =
-      url.protocol === 'unix:'
-        ? new Pool('http://registry', { connect: { socketPath: decodeURIComponent(url.pathname) } })
-        : new Pool(url.origin);
-    const deadlineMs = performance.now() + READY_MS;
-    try {
-      for (;;) {
-        if (child.exitCode !== null || child.signalCode !== null) throw this.#failed('ended');
-        const answer = await pool.request({ method: 'GET', path: '/v2/' }).catch(() => undefined);
-        await answer?.body.dump();
-        if (answer?.statusCode === 200) return;
-        if (performance.now() > deadlineMs) throw this.#failed('did not answer in time');
-        await sleep(50, this.#stopping.signal);
-        if (this.#stopping.signal.aborted) return;
-      }
-    } finally {
-      await pool.destroy();
-    }
+  /** Frees the bytes of images that were removed. A failure costs disk, and stops nothing. */
+  async #collect(lost: AbortSignal): Promise<void> {
+    const { log } = this.#options;
+    const { signal } = this.#stopping;
+    if (signal.aborted) return;
+    const from = performance.now();
+    const child = await this.#spawn(['garbage-collect', '--delete-untagged', this.#configPath('reads')]);
+    const tooLong = AbortSignal.any([lost, AbortSignal.timeout(COLLECT_MS)]);
+    const kill = (): void => child.kill();
+    for (const reason of [tooLong, signal]) reason.addEventListener('abort', kill, { once: true });
+    if (tooLong.aborted || signal.aborted) kill();
+    const isServing = await Promise.race([this.#ended(), child.exited.then(() => true)]);
+    if (!isServing) kill();
+    const code = await child.exited;
+    for (const reason of [tooLong, signal]) reason.removeEventListener('abort', kill);
+    if (signal.aborted) return;
+    if (!isServing) throw this.#failed();
+    if (tooLong.aborted) log.warn('the registry could not collect its layers in time');
+    // A registry that is still empty has nothing to walk through, and says so with a failure.
+    log.info({ code, durationMs: Math.round(performance.now() - from) }, 'layers of the registry collected');
   }
 
-  async #spawn(args: readonly string[]): Promise<ChildProcess> {
-    const { program, log } = this.#options;
-    this.#tail = '';
-    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env: registryEnv(process.env) });
-    for (const stream of [child.stdout, child.stderr])
-      stream.setEncoding('utf8').on('data', (text: string) => {
-        this.#tail = (this.#tail + text).slice(-MOST_TAIL);
-        for (const line of text.split('\n')) if (/level=(?:error|fatal)/.test(line)) log.warn({ line }, 'registry');
-      });
-    this.#child = child;
-    this.#exited = new Promise((resolve) => {
-      child.once('exit', (code) => resolve(code));
-      child.once('error', () => resolve(null));
-    });
-    try {
-      await once(child, 'spawn');
-      const ticks = child.pid === undefined ? undefined : startTicks(child.pid);
-      if (ticks !== undefined) await writeFile(this.#pidPath, `${child.pid} ${ticks}`);
-    } catch (error) {
-      throw new StartupError(
-        'registry_missing',
-        `cannot run ${program} (${messageOf(error)}): install it (apt-get install docker-registry), or name it with LONGSHORE_REGISTRY_PROGRAM`,
-        { cause: error },
-      );
-    }
+  async #openMarks(): Promise<RegistryMarks | undefined> {
+    const { settings, log } = this.#options;
+    const place = marksPlace(settings);
+    if (place === undefined) return undefined;
+    const { openS3Objects } = await import('#scheduler/stores/objects/s3.ts');
+    const id = createHash('sha256')
+      .update(`${hostname()} ${await this.#secret()}`)
+      .digest('hex')
+      .slice(0, 16);
+    return new RegistryMarks({ store: await openS3Objects(place), id, log });
+  }
+
+  // ---- children -----------------------------------------------------------------------------------------------------
+
+  async #spawn(args: readonly string[]): Promise<RegistryChild> {
+    const child = new RegistryChild(this.#options.program, args, this.#options.log);
+    this.#children.add(child);
+    void child.exited.then(() => this.#children.delete(child));
+    await child.begun();
+    await writeFile(this.#pidPath, [...this.#children].map((one) => `${one.facts}\n`).join(''));
     return child;
   }
 
-  async #end(): Promise<void> {
-    const child = this.#child;
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-    child.kill('SIGTERM');
-    const late = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
-    await this.#exited;
-    clearTimeout(late);
-  }
-
-  #failed(what: string): StartupError {
-    const lines = this.#tail.trim().split('\n');
-    // A program that panics says why first, and then where.
-    const at = lines.findIndex((line) => line.startsWith('panic:'));
-    const said = (at === -1 ? lines.slice(-3) : lines.slice(at, at + 2)).join('\n');
-    return new StartupError('registry_failed', `the registry ${what}${said === '' ? '' : `:\n${said}`}`);
+  /** Ends the children of an owner that was killed. */
+  async #endLeftovers(): Promise<void> {
+    const lines = (await readFile(this.#pidPath, 'utf8').catch(() => '')).split('\n');
+    const deadlineMs = performance.now() + STOP_MS;
+    for (const line of lines) {
+      const [pid = 0, ticks = ''] = line.split(' ');
+      if (ticks === '') continue;
+      while (isAlive(Number(pid), ticks)) {
+        process.kill(Number(pid), performance.now() > deadlineMs ? 'SIGKILL' : 'SIGTERM');
+        await sleep(100);
+      }
+    }
   }
 }
 
-/**
- * The registry's client for S3 refuses AWS_CA_BUNDLE with its own connections ("unsupported transport"). The library
- * below it reads SSL_CERT_FILE.
- */
-function registryEnv({ AWS_CA_BUNDLE: bundle, ...env }: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  return bundle === undefined || env['SSL_CERT_FILE'] ? env : { ...env, SSL_CERT_FILE: bundle };
+/** Makes a path a link to a socket, in one step: a connection of that moment reaches the old socket or the new one. */
+async function pointAt(path: string, socket: string): Promise<void> {
+  const made = `${path}.new`;
+  await rm(made, { force: true });
+  await symlink(dirname(socket) === dirname(path) ? basename(socket) : socket, made);
+  await rename(made, path);
 }

@@ -12,8 +12,14 @@ export interface RegistrySettings {
   readonly LONGSHORE_OBJECTS_SECRET_ACCESS_KEY?: string;
 }
 
-/** Requests under way at the end of the registry get so long. */
-const DRAIN = '20s';
+/**
+ * Requests that a registry takes: all, or reads alone. Only beside the second one layers may be collected, because a
+ * collection takes those of a push that is under way.
+ */
+export type RegistryMode = 'all' | 'reads';
+
+/** Requests under way at the end of a registry get so long. Nothing waits for the end of one that takes reads alone. */
+const DRAIN = { all: '20s', reads: '10m' } as const satisfies Readonly<Record<RegistryMode, string>>;
 
 /** Directory of the registry's data, and of its configuration. */
 export const registryDirectory = (dataDir: string): string => join(dataDir, 'registry');
@@ -23,7 +29,12 @@ export const registryDirectory = (dataDir: string): string => join(dataDir, 'reg
  * @param address - `unix:///path` or `http://127.…:port`
  * @param secret - signs the state of uploads
  */
-export function registryConfig(settings: RegistrySettings, address: string, secret: string): object {
+export function registryConfig(
+  settings: RegistrySettings,
+  address: string,
+  secret: string,
+  mode: RegistryMode = 'all',
+): object {
   const url = new URL(address);
   const listens =
     url.protocol === 'unix:' ? { net: 'unix', addr: decodeURIComponent(url.pathname) } : { net: 'tcp', addr: url.host };
@@ -35,9 +46,12 @@ export function registryConfig(settings: RegistrySettings, address: string, secr
       // Machines reach the registry through schedulers alone, and no store behind it.
       redirect: { disable: true },
       delete: { enabled: true },
-      maintenance: { uploadpurging: { enabled: true, age: '24h', interval: '6h', dryrun: false } },
+      maintenance: {
+        uploadpurging: { enabled: mode === 'all', age: '24h', interval: '6h', dryrun: false },
+        readonly: { enabled: mode === 'reads' },
+      },
     },
-    http: { ...listens, secret, draintimeout: DRAIN },
+    http: { ...listens, secret, draintimeout: DRAIN[mode] },
   };
 }
 

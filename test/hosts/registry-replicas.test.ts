@@ -1,5 +1,5 @@
 // The managed registry with two schedulers and two machines, each linked to its own scheduler; and the registry's daily
-// restart in the middle of a push and of a pull.
+// collection of layers in the middle of a push and of a pull.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { randomUUID } from 'node:crypto';
@@ -109,13 +109,13 @@ async function bytes(direction: 'in' | 'out'): Promise<number> {
 
 const pid = (): string => readFileSync(join(registryDirectory(directory.path), 'pid'), 'utf8');
 
-/** Starts the registry anew once 10 MB have passed. */
-async function restartIn(direction: 'in' | 'out'): Promise<void> {
+/** Has the registry collect its layers once 10 MB have passed. */
+async function collectIn(direction: 'in' | 'out'): Promise<void> {
   const from = await bytes(direction);
   await waitFor(async () => (await bytes(direction)) > from + 10 * MB, `bytes go ${direction}`, 120_000);
   const before = pid();
   registry.collectNow();
-  await waitFor(() => pid() !== before, 'the registry starts anew', 60_000);
+  await waitFor(() => pid() !== before, 'the registry changes its child', 60_000);
 }
 
 test('an image is built and pushed by a call to any scheduler, on a machine of any, and each machine pulls it', async () => {
@@ -140,14 +140,14 @@ test('an image is built and pushed by a call to any scheduler, on a machine of a
   }
 }, 400_000);
 
-test('a push goes on behind the daily restart of the registry, and so does a pull; nothing is lost', async () => {
+test('a push goes on behind the daily collection of the registry, and so does a pull; nothing is lost', async () => {
   const [one, two] = members();
   await only(one);
   let isOver = false;
   const building = buildImage(platform, definition('head -c 150000000 /dev/urandom > /built/large')).finally(
     () => (isOver = true),
   );
-  await restartIn('in');
+  await collectIn('in');
   expect(isOver).toBe(false);
   const { imageId } = await building;
   expect((await imageOf(platform, imageId))?.registry).toMatchObject({
@@ -158,7 +158,7 @@ test('a push goes on behind the daily restart of the registry, and so does a pul
   const app = await deploy('large', imageId);
   isOver = false;
   const answering = platform.invoke(app).finally(() => (isOver = true));
-  await restartIn('out');
+  await collectIn('out');
   expect(isOver).toBe(false);
   expect(jsonOf(await answering)).toEqual({ file: 'hello' });
   expect(await two.host.containers([`io.longshore.deployment=${app.deploymentId}`])).toHaveLength(1);

@@ -42,6 +42,7 @@ const aRegistry = (dataDir: string): ManagedRegistry =>
 async function open(): Promise<void> {
   registry = aRegistry(directory.path);
   await registry.start();
+  await registry.whenWritable();
   client = new RegistryClient(registry.address);
 }
 
@@ -140,6 +141,7 @@ test(
     const beside = tempDirectory('registry');
     const other = aRegistry(beside.path);
     await other.start();
+    await other.whenWritable();
     const theirs = new RegistryClient(other.address);
     expect(await theirs.tags(REPOSITORY)).toContain('a'.repeat(32));
     expect((await blob(sha256(layer))).status).toBe(200);

@@ -35,6 +35,7 @@ let client: RegistryClient;
 
 beforeAll(async () => {
   await registry.start();
+  await registry.whenWritable();
   client = new RegistryClient(registry.address);
 });
 afterAll(async () => {

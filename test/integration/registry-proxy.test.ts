@@ -5,6 +5,7 @@ import { request as httpRequest } from 'node:http';
 import type { IncomingMessage } from 'node:http';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Server } from 'node:net';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
@@ -48,17 +49,28 @@ const machines = new Map<MachineId, { owner: () => WorkspaceId | null }>([
 /** A port for each machine, as its agent's link. */
 const ports = new Map<MachineId, Server>();
 
-beforeAll(async () => {
-  opened = await aDb('pglite');
-  one = (await aWorkspace(opened.db)).id;
-  other = (await aWorkspace(opened.db)).id;
-  registry = new ManagedRegistry({
-    program: 'docker-registry',
+/** The registry's program. A collection of layers says that it has begun, and waits until the test lets it go on. */
+const program = join(directory.path, 'docker-registry');
+const held = join(directory.path, 'held');
+const begun = join(directory.path, 'begun');
+
+const aRegistry = (): ManagedRegistry =>
+  new ManagedRegistry({
+    program,
     settings: { LONGSHORE_DATA_DIR: directory.path, LONGSHORE_OBJECTS_REGION: '', LONGSHORE_OBJECTS_PREFIX: '' },
     address: undefined,
     log: silent,
   });
+
+beforeAll(async () => {
+  const waits = `[ "$1" != garbage-collect ] || { : >'${begun}'; while [ -e '${held}' ]; do sleep 0.05; done; }`;
+  writeFileSync(program, `#!/bin/sh\n${waits}\nexec docker-registry "$@"\n`, { mode: 0o755 });
+  opened = await aDb('pglite');
+  one = (await aWorkspace(opened.db)).id;
+  other = (await aWorkspace(opened.db)).id;
+  registry = aRegistry();
   await registry.start();
+  await registry.whenWritable();
   client = new RegistryClient(registry.address);
   const get = (id: MachineId) => {
     const machine = machines.get(id);
@@ -353,16 +365,50 @@ test('an image without a row leaves the registry, with its bytes at the next sta
   const repository = builtRepository(one);
   expect(await client.image(repository, gone.digest)).toBeUndefined();
   await registry.stop();
-  registry = new ManagedRegistry({
-    program: 'docker-registry',
-    settings: { LONGSHORE_DATA_DIR: directory.path, LONGSHORE_OBJECTS_REGION: '', LONGSHORE_OBJECTS_PREFIX: '' },
-    address: undefined,
-    log: silent,
-  });
+  registry = aRegistry();
   await registry.start();
+  await registry.whenWritable();
   const token = await pullToken(OPERATORS, one, kept.image);
   const blobOf = (layer: Buffer) => ask(OPERATORS, 'GET', `/v2/${repository}/blobs/${sha256(layer)}`, { token });
   expect((await blobOf(kept.layer)).body.equals(kept.layer)).toBe(true);
+  expect((await blobOf(gone.layer)).status).toBe(404);
+});
+
+test('while layers are collected pulls go on without a gap, and a push waits for the end', async () => {
+  const kept = await pushed(one);
+  const gone = await pushed(one);
+  await client.remove(builtRepository(one), gone.digest);
+  const pull = await pullToken(OPERATORS, one, kept.image);
+  const repository = builtRepository(one);
+  const blobOf = (layer: Buffer) => ask(OPERATORS, 'GET', `/v2/${repository}/blobs/${sha256(layer)}`, { token: pull });
+  const statuses = new Map<number, number>();
+  let isOver = false;
+  const pulling = (async () => {
+    while (!isOver) {
+      const { status, body } = await blobOf(kept.layer);
+      statuses.set(status, (statuses.get(status) ?? 0) + 1);
+      if (status === 200) expect(body.equals(kept.layer)).toBe(true);
+    }
+  })();
+  rmSync(begun, { force: true });
+  writeFileSync(held, '');
+  try {
+    registry.collectNow();
+    await waitFor(() => existsSync(begun), 'the collection begins', 30_000);
+    let isPushed = false;
+    const pushing = pushed(one).finally(() => (isPushed = true));
+    const before = statuses.get(200) ?? 0;
+    await waitFor(() => (statuses.get(200) ?? 0) > before + 20, 'pulls go on', 30_000);
+    expect(isPushed).toBe(false);
+    rmSync(held);
+    const late = await pushing;
+    expect((await client.image(repository, late.digest))?.digest).toBe(late.digest);
+  } finally {
+    rmSync(held, { force: true });
+    isOver = true;
+    await pulling;
+  }
+  expect([...statuses.keys()]).toEqual([200]);
   expect((await blobOf(gone.layer)).status).toBe(404);
 });
 

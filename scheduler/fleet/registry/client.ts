@@ -48,6 +48,22 @@ export class RegistryClient {
     await this.pool.destroy();
   }
 
+  /**
+   * Whether it takes pushes. One that collects its layers answers reads alone; one that says nothing of it takes them.
+   * @throws Error: it does not answer
+   */
+  async takesPushes(repository: string, signal: AbortSignal): Promise<boolean> {
+    const answer = await this.pool.request({
+      method: 'OPTIONS',
+      path: `/v2/${repository}/blobs/uploads/`,
+      headers: this.authorization === undefined ? {} : { authorization: this.authorization },
+      signal,
+    });
+    await answer.body.dump();
+    const allowed = String(answer.headers['allow'] ?? '').split(/,\s*/);
+    return answer.statusCode !== 200 || !allowed.includes('GET') || allowed.includes('POST');
+  }
+
   /** An image by its tag or digest; undefined: it is not there. @throws Error: the registry does not answer */
   async image(repository: string, reference: string): Promise<StoredImage | undefined> {
     const answer = await this.#ask('GET', `/v2/${repository}/manifests/${reference}`, { accept: MANIFESTS });

@@ -8,6 +8,8 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import type { Dispatcher } from 'undici';
+import { sleep } from '#shared/backoff.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { workspaceOfRepository } from '#shared/domain/built-images.ts';
 import { messageOf } from '#shared/errors.ts';
@@ -29,6 +31,13 @@ const KEEP_ALIVE_MS = 90_000;
 const MOST_MANIFEST_BYTES = 4 * 1024 * 1024;
 /** Pushes whose bytes are counted. */
 const MOST_COUNTED = 4096;
+/** A push waits for so long while the registry collects its layers, then its engine and its agent try again. */
+const PUSH_WAIT_MS = 120_000;
+const PUSH_LOOK_MS = 250;
+/** A registry that is started anew on a port does not answer meanwhile. */
+const AWAY_MS = 30_000;
+const AWAY_CODES: ReadonlySet<unknown> = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'EPIPE', 'UND_ERR_SOCKET']);
+const COLLECTING = 'the registry of built images collects its layers, and takes pushes afterwards';
 const CHALLENGE = { 'www-authenticate': 'Basic realm="longshore"' };
 const VERSION = { 'docker-distribution-api-version': 'registry/2.0' };
 const REQUEST_HEADERS = ['host', 'accept', 'content-type', 'content-length', 'content-range', 'range', 'user-agent'];
@@ -168,13 +177,21 @@ export class RegistryProxy {
     response.once('close', () => gone.abort());
     const headers = picked(request.headers, REQUEST_HEADERS);
     if (client.authorization !== undefined) headers['authorization'] = client.authorization;
-    const answer = await client.pool.request({
-      method: request.method as 'GET',
-      path: wanted.path,
-      headers,
-      body: hasBody(request) ? Readable.from(this.#counted(request, token.id, most), { objectMode: false }) : null,
-      signal: gone.signal,
-    });
+    const { signal } = gone;
+    const hasBytes = hasBody(request);
+    if (wanted.isWrite && !(await this.#takesPushes(wanted.repository, signal))) {
+      refuse(response, 409, 'UNAVAILABLE', COLLECTING);
+      return 'failed';
+    }
+    const pass = (): Promise<Dispatcher.ResponseData> =>
+      client.pool.request({
+        method: request.method as 'GET',
+        path: wanted.path,
+        headers,
+        body: hasBytes ? Readable.from(this.#counted(request, token.id, most), { objectMode: false }) : null,
+        signal,
+      });
+    const answer = await (hasBytes ? pass() : onceThere(pass, signal));
     const { statusCode } = answer;
     response.writeHead(statusCode, { ...VERSION, ...picked(answer.headers, RESPONSE_HEADERS) });
     answer.body.on('data', (chunk: Buffer) => metrics.bytes.inc({ direction: 'out' }, chunk.length));
@@ -183,6 +200,15 @@ export class RegistryProxy {
     if (statusCode !== 404) return 'failed';
     if (token.action === 'pull' && request.method === 'GET') this.#missing(token);
     return 'missing';
+  }
+
+  /** Waits while the registry collects its layers, before a byte of the push is read. @returns false: it still does */
+  async #takesPushes(repository: string, signal: AbortSignal): Promise<boolean> {
+    const untilMs = performance.now() + PUSH_WAIT_MS;
+    for (;;) {
+      if (await onceThere(() => this.#parts.client.takesPushes(repository, signal), signal)) return true;
+      if (performance.now() >= untilMs || !(await sleep(PUSH_LOOK_MS, signal))) return false;
+    }
   }
 
   #missing({ repository, reference }: RegistryToken): void {
@@ -209,6 +235,19 @@ export class RegistryProxy {
     this.#sent.set(tokenId, before + bytes);
     const [oldest] = this.#sent.keys();
     if (this.#sent.size > MOST_COUNTED && oldest !== undefined) this.#sent.delete(oldest);
+  }
+}
+
+/** Asks again while the registry is being started anew. @throws Error: it does not answer in time */
+async function onceThere<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  const untilMs = performance.now() + AWAY_MS;
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      const isAway = AWAY_CODES.has((error as { readonly code?: unknown } | null)?.code);
+      if (!isAway || performance.now() >= untilMs || !(await sleep(PUSH_LOOK_MS, signal))) throw error;
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 /**
  * Takes images that no row has out of the registry, once an hour, at the leader. Blobs go later: the registry collects
- * them when it starts, before it listens. Must stay true: an image with a row keeps its tag, also while it is pushed.
+ * them at its start and once a day. Must stay true: an image with a row keeps its tag, also while it is pushed.
  */
 import { repeat } from '#shared/backoff.ts';
 import { builtTag, workspaceOfRepository } from '#shared/domain/built-images.ts';

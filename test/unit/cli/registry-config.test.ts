@@ -10,6 +10,17 @@ test('the registry keeps files below the data directory, and listens on its sock
   });
 });
 
+test('while layers are collected it takes reads alone', () => {
+  const address = 'unix:///data/registry/registry.sock.2';
+  expect(registryConfig(PLAIN, address, 's')).toMatchObject({
+    storage: { maintenance: { readonly: { enabled: false }, uploadpurging: { enabled: true } } },
+  });
+  expect(registryConfig(PLAIN, address, 's', 'reads')).toMatchObject({
+    storage: { maintenance: { readonly: { enabled: true }, uploadpurging: { enabled: false } } },
+    http: { addr: '/data/registry/registry.sock.2' },
+  });
+});
+
 test('with a bucket the data is there, and machines are never sent to it', () => {
   const settings = {
     ...PLAIN,
