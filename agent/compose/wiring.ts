@@ -1,6 +1,7 @@
 // Every notification between the agent's parts: who is told of what. All parts exist before the first line here runs,
 // and none of them has started. Listeners of one notification run in the order of their lines.
-import { isBaseImage } from '../config.ts';
+import { isBuiltImage } from '#shared/domain/built-images.ts';
+import { imageOf, isBaseImage } from '../config.ts';
 import type { Journal } from '../reconcile/journal.ts';
 import { overDiskText } from '../telemetry/container-disks.ts';
 import type { Host } from './host.ts';
@@ -60,9 +61,11 @@ function wireRunners(
 function wireContainers({ config }: Host, parts: Parts): void {
   const { agentState, loop, link, executor, pauseContainers, slots, engineTrials, compiler, containerDisks, caches } =
     parts;
+  const { changes } = parts;
   agentState.onChange((containerId) => {
     link.changed(containerId);
     loop.wake();
+    changes.follow(containerId);
   });
   loop.onOom((containerId) => slots.get(containerId)?.noteOom());
   loop.onListed((containers) => pauseContainers.tidy(containers));
@@ -78,8 +81,10 @@ function wireContainers({ config }: Host, parts: Parts): void {
     if (container !== undefined) executor.overDisk(container.containerId, message);
   });
   // The Python of a base image compiles the runner for every container; a tenant's image never may.
-  executor.onImageUsed((image) => {
+  executor.onImageUsed((image, pythonVersion) => {
     if (isBaseImage(config, image)) compiler.want(image);
+    // An image that was built here from a definition has the Python of a base image.
+    else if (isBuiltImage(image)) compiler.want(imageOf(config, '', pythonVersion));
   });
 }
 
@@ -113,7 +118,7 @@ function wireMachine(
 /** Messages to the scheduler, and messages from it. */
 function wireLink(
   { log }: Host,
-  { link, logs, hostDrain, preparer, orders, volumeFiles, imageBuilds, caches, volumes, helperMounts }: Parts,
+  { link, logs, hostDrain, preparer, orders, changes, volumeFiles, imageBuilds, caches, volumes, helperMounts }: Parts,
   root: LinkEvents,
 ): void {
   helperMounts.onOffered(() => link.send({ volumeDrivers: { names: [...volumes.offered] } }));
@@ -132,6 +137,7 @@ function wireLink(
   });
   link.onSession(() => caches.tellAgain());
   link.onDesired((desired) => orders.desired(desired));
+  link.onDesired(() => changes.desired());
   link.onProceed((assignmentId, permission) => orders.proceed(assignmentId, permission));
   link.onSession(root.onSession);
   link.onSession(() => orders.newSession());

@@ -1,7 +1,8 @@
 /**
  * Changes of containers that run, by order of the scheduler: the network of a sandbox, and images of a container's
- * files. Each order is answered once. Must stay true: a change that fails leaves the container as it was; changes of
- * one container follow each other; snapshots are bounded.
+ * files. Each order is answered once. The desired state names network rules, too, so that an agent that was away gets
+ * those that it missed. Must stay true: a change that fails leaves the container as it was; changes of one container
+ * follow each other; rules never give way to older ones; snapshots are bounded.
  */
 import { BUILD_LABEL, BUILD_STEP_LABEL, BUILD_WORKSPACE_LABEL, isBuiltImageName } from '#shared/domain/built-images.ts';
 import { messageOf } from '#shared/errors.ts';
@@ -28,7 +29,7 @@ const SNAPSHOTS_AT_ONCE = 2;
 export interface ContainerChangesParts {
   readonly runtime: Pick<ContainerRuntime, 'inspect' | 'image' | 'removeImage' | 'snapshot'>;
   readonly pauseContainers: Pick<PauseContainers, 'change'>;
-  readonly agentState: Pick<AgentState, 'journal' | 'running'>;
+  readonly agentState: Pick<AgentState, 'journal' | 'running' | 'specOf'>;
   readonly conditions: Pick<Conditions, 'names'>;
   readonly machineId: () => string;
   readonly answer: (changed: ContainerChanged) => void;
@@ -39,6 +40,8 @@ export class ContainerChanges {
   readonly #parts: ContainerChangesParts;
   readonly #last = new Map<string, { readonly done: Promise<void>; readonly waiting: number }>();
   readonly #snapshots = new Limiter(SNAPSHOTS_AT_ONCE);
+  /** Containers that get rules of the desired state. */
+  readonly #following = new Set<string>();
 
   constructor(parts: ContainerChangesParts) {
     this.#parts = parts;
@@ -47,16 +50,58 @@ export class ContainerChanges {
   /** Carries an order out, behind earlier ones of its container, and answers it. */
   take(order: ChangeContainer__Output): void {
     const { requestId, containerId } = order;
+    if (!this.#inTurn(containerId, () => this.#carryOut(order)))
+      this.#parts.answer({ requestId, error: `${MOST_WAITING} changes of the container wait`, bytes: 0 });
+  }
+
+  /** A snapshot of the desired state came: sets network rules that are newer than those in force. */
+  desired(): void {
+    for (const { containerId } of this.#parts.agentState.journal.all()) this.follow(containerId);
+  }
+
+  /** Likewise for one container, which may have begun to run. Rules that cannot be set wait for the next snapshot. */
+  follow(containerId: string): void {
+    if (this.#newerRules(containerId) === undefined || this.#following.has(containerId)) return;
+    this.#following.add(containerId);
+    const follow = async (): Promise<void> => {
+      this.#following.delete(containerId);
+      const newer = this.#newerRules(containerId);
+      if (newer === undefined) return;
+      const { entry, rules } = newer;
+      const { log } = this.#parts;
+      try {
+        await this.#setNetwork(entry, rules);
+        log.info({ containerId, version: rules.version }, 'the network of a sandbox follows the desired state');
+      } catch (error) {
+        log.warn({ err: error, containerId }, 'the network of a sandbox is not as desired, trying again');
+      }
+    };
+    if (!this.#inTurn(containerId, follow)) this.#following.delete(containerId);
+  }
+
+  /** Rules of the desired state for a sandbox that runs; undefined: it has them. */
+  #newerRules(containerId: string): { readonly entry: JournalEntry; readonly rules: NetworkRules__Output } | undefined {
+    const { agentState } = this.#parts;
+    const entry = agentState.journal.get(containerId);
+    if (entry?.stage !== 'created' || entry.exit !== undefined || entry.kind !== 'sandbox') return undefined;
+    const spec = agentState.specOf(containerId, entry.epoch);
+    if (spec === undefined || spec.networkVersion <= (entry.networkVersion ?? 0)) return undefined;
+    const { blockNetwork, allowList, networkVersion: version } = spec;
+    return { entry, rules: { blockNetwork, allowList, version } };
+  }
+
+  /** Runs behind earlier changes of the container. @returns false: too many wait */
+  #inTurn(containerId: string, change: () => Promise<void>): boolean {
     const before = this.#last.get(containerId);
     const waiting = (before?.waiting ?? 0) + 1;
-    if (waiting > MOST_WAITING)
-      return this.#parts.answer({ requestId, error: `${MOST_WAITING} changes of the container wait`, bytes: 0 });
-    const done = (before?.done ?? Promise.resolve()).then(() => this.#carryOut(order));
+    if (waiting > MOST_WAITING) return false;
+    const done = (before?.done ?? Promise.resolve()).then(change);
     const last = { done, waiting };
     this.#last.set(containerId, last);
     void done.then(() => {
       if (this.#last.get(containerId) === last) this.#last.delete(containerId);
     });
+    return true;
   }
 
   async #carryOut(order: ChangeContainer__Output): Promise<void> {
@@ -86,7 +131,12 @@ export class ContainerChanges {
     if (kind !== 'sandbox') throw new Error('only the network of a sandbox changes while it runs');
     const problem = choiceProblem(rules);
     if (problem !== undefined) throw new Error(problem);
-    await this.#parts.pauseContainers.change(containerId, epoch, rules);
+    const { pauseContainers, agentState } = this.#parts;
+    const inForce = agentState.journal.get(containerId)?.networkVersion ?? 0;
+    if (rules.version > 0 && rules.version <= inForce) return;
+    await pauseContainers.change(containerId, epoch, rules);
+    // An agent that dies before the write sets them once more.
+    if (rules.version > 0) await agentState.journal.change(containerId, { networkVersion: rules.version });
   }
 
   async #makeImage(dockerId: string, name: string): Promise<number> {

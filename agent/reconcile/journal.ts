@@ -48,6 +48,8 @@ export interface JournalEntry {
   readonly gpuUuids?: readonly string[];
   /** Kind of its stub; absent in entries of older versions. */
   readonly kind?: string;
+  /** Number of the network rules in force, of a sandbox whose network has changed. */
+  readonly networkVersion?: number;
   /** A supervisor was started in it, which is neither pod nor sandbox. */
   readonly hasSupervisor?: boolean;
   readonly dockerId?: string;

@@ -197,6 +197,7 @@ export class Starts {
     const assignment = agentState.assignmentOf(containerId);
     const entry = agentState.journal.get(containerId);
     if (assignment?.epoch !== action.epoch || entry === undefined) return;
+    const networkVersion = assignment.spec?.networkVersion ?? 0;
     // The permission is read now: a session that ends while an image is pulled takes its permissions with it.
     const permission = agentState.proceeded.get(entry.assignmentId);
     try {
@@ -204,7 +205,11 @@ export class Starts {
       // A start that waits for an image takes no place from one that could begin.
       const [prepared] = await Promise.all([
         abortable(this.#prepare(assignment), signal),
-        agentState.journal.change(containerId, { stage: 'creating' }),
+        agentState.journal.change(containerId, {
+          stage: 'creating',
+          // The filter is made by the rules of this assignment.
+          ...(networkVersion === 0 ? {} : { networkVersion }),
+        }),
       ]);
       if (prepared === undefined || signal.aborted) return;
       this.#context.clock.mark(containerId, 'prepare');

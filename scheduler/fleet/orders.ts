@@ -2,6 +2,7 @@ import type { ContainerState } from '#shared/domain/status.ts';
 import type { Assignment } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntry } from './containers/container-registry.ts';
 import type { ContainerRow } from '../stores/store/queries/containers.ts';
+import { networkOf } from './containers/spec.ts';
 
 /** Whether that move changes the agent's orders: most moves only record its progress. */
 export function isNewOrder(before: ContainerRow | null, row: ContainerRow): boolean {
@@ -10,7 +11,9 @@ export function isNewOrder(before: ContainerRow | null, row: ContainerRow): bool
     orderOf(before.state) !== orderOf(row.state) ||
     before.machineId !== row.machineId ||
     before.assignmentId !== row.assignmentId ||
-    before.epoch !== row.epoch
+    before.epoch !== row.epoch ||
+    // Moves keep the recipe; a row that was read again may have another.
+    (before.spec !== row.spec && networkOf(before).version !== networkOf(row).version)
   );
 }
 

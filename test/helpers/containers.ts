@@ -6,6 +6,7 @@ import { createHttpServer } from '#scheduler/api/http/server.ts';
 import { podOperations } from '#scheduler/api/operations/pods.ts';
 import { Access } from '#scheduler/fleet/inside/access.ts';
 import type { Change } from '#scheduler/fleet/inside/changes.ts';
+import type { StoredSpec } from '#scheduler/fleet/containers/spec.ts';
 import { Inside } from '#scheduler/fleet/inside/inside.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
 import type { Caller, TokenType } from '#scheduler/workspaces/identity/caller.ts';
@@ -114,6 +115,13 @@ export async function aContainerWorld(
             ],
             urlOf: (base, { stubId, containerId }, port) =>
               `${base}/sandbox/container/${stubId}/${containerId}/${port}`,
+            keepNetwork: async (id, network) => {
+              const row = rows.get(id) as ContainerRow;
+              const spec = row.spec as StoredSpec;
+              const networkVersion = (spec.wire.networkVersion ?? 0) + 1;
+              rows.set(id, { ...row, spec: { ...spec, wire: { ...spec.wire, ...network, networkVersion } } });
+              return true;
+            },
             changes: {
               change: async (_container, change) => {
                 changes.push(change);

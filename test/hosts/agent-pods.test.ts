@@ -222,6 +222,62 @@ test('the network of a running sandbox changes: forbidden connections end, other
   }
 });
 
+test('rules that an agent missed are set at its return, by its desired state; older ones never come back', async ({
+  world,
+  docker,
+}) => {
+  const { streams, sandbox, change, scheduler } = world;
+  const server = createServer((socket) => socket.end());
+  server.listen(0, '0.0.0.0');
+  await once(server, 'listening');
+  const bound = server.address();
+  const port = String(typeof bound === 'object' && bound !== null ? bound.port : 0);
+  await routeHere(docker, 'add', [NEAR, FAR]);
+  try {
+    const assignment = await sandbox();
+    const { containerId } = assignment;
+    const reaches = async (...addresses: readonly string[]): Promise<readonly boolean[]> => {
+      const found: boolean[] = [];
+      for (const address of addresses) {
+        const command = ['sh', '-c', `echo x | busybox nc -w 2 ${address} ${port}`];
+        found.push((await streams.run(containerId, command)).exitCode === 0);
+      }
+      return found;
+    };
+    const desire = (networkVersion: number, allowList: string[], blockNetwork = false): void =>
+      scheduler.desire([{ ...assignment, spec: { ...assignment.spec, networkVersion, allowList, blockNetwork } }]);
+    const becomes = (expected: readonly boolean[]): Promise<void> =>
+      expect.poll(() => reaches(NEAR, FAR), { timeout: 30_000 }).toEqual(expected);
+    expect(await reaches(NEAR, FAR)).toEqual([true, true]);
+    await world.agent.stop();
+    await world.restart();
+    await until('the second report', () => scheduler.reports[1]);
+    // The rules of before are in force until the desired state comes.
+    expect(await reaches(NEAR, FAR)).toEqual([true, true]);
+    desire(1, [`${FAR}/32`]);
+    await becomes([false, true]);
+    // An order of before that comes late is done with.
+    expect((await change(containerId, { network: { blockNetwork: false, allowList: [], version: 1 } })).error).toBe('');
+    expect(await reaches(NEAR, FAR)).toEqual([false, true]);
+    expect((await change(containerId, { network: { allowList: [`${NEAR}/32`], version: 2 } })).error).toBe('');
+    expect(await reaches(NEAR, FAR)).toEqual([true, false]);
+    // A snapshot of a scheduler that has not heard of them yet opens nothing, also for the next agent.
+    desire(1, [`${FAR}/32`]);
+    // This answer comes behind the snapshot.
+    expect((await change(containerId, { snapshot: { image: 'elsewhere:1' } })).error).not.toBe('');
+    expect(await reaches(NEAR, FAR)).toEqual([true, false]);
+    await world.agent.stop();
+    await world.restart();
+    await until('the third report', () => scheduler.reports[2]);
+    expect(await reaches(NEAR, FAR)).toEqual([true, false]);
+    desire(3, [], true);
+    await becomes([false, false]);
+  } finally {
+    server.close();
+    await routeHere(docker, 'del', [NEAR, FAR]);
+  }
+});
+
 test('a sandbox that begins without network reaches nothing, names included, until it may', async ({
   world,
   docker,

@@ -6,6 +6,7 @@ import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
 import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import { HandMadeContainers } from '#scheduler/fleet/containers/hand-made.ts';
+import { networkOf } from '#scheduler/fleet/containers/spec.ts';
 import { ContainerUses } from '#scheduler/fleet/containers/uses.ts';
 import { ContainerWaits } from '#scheduler/fleet/containers/waits.ts';
 import type { Queryable } from '#scheduler/stores/store/db.ts';
@@ -214,6 +215,32 @@ describe.each(KINDS)('on %s', (kind) => {
     for (let port = 9000; port < 9018; port += 1) expect(await one.handMade.exposePort(id, port)).toBe(true);
     expect(await one.handMade.exposePort(id, 9018)).toBe(false);
     expect(await one.handMade.exposePort(id, 9017)).toBe(true);
+  });
+
+  test('network rules of a sandbox are kept with a growing number, which no move of another replica undoes', async () => {
+    const [one, other] = [aReplica(), aReplica()];
+    const id = await made(one, 60);
+    await run(one, id);
+    await other.containers.readAgain([id]);
+    const changes: number[] = [];
+    one.containers.onChange(({ entry }) => changes.push(networkOf(entry.row).version));
+    const closed = { blockNetwork: true, allowList: [] };
+    expect(await one.handMade.keepNetwork(id, { blockNetwork: false, allowList: ['198.51.100.0/24'] })).toBe(true);
+    expect(await one.handMade.keepNetwork(id, closed)).toBe(true);
+    expect(changes).toEqual([1, 2]);
+    // The other replica moves the container by a row that it read before.
+    expect(networkOf(other.containers.get(id)?.row ?? { spec: {} }).version).toBe(0);
+    expect(await other.containers.transition(id, 'machine_lost')).toBe('moved');
+    await one.containers.readAgain([id]);
+    for (const { containers } of [one, other]) {
+      const entry = containers.get(id);
+      expect(networkOf(entry?.row ?? { spec: {} })).toEqual({ ...closed, version: 2 });
+      expect(entry?.spec.wire).toMatchObject({ ...closed, networkVersion: 2, stubType: 'sandbox' });
+    }
+    const pod = await made(one, 60, 'pod/run');
+    expect(await one.handMade.keepNetwork(pod, closed)).toBe(false);
+    await one.containers.transition(pod, 'abandon');
+    expect(await one.handMade.keepNetwork(pod, closed)).toBe(false);
   });
 
   test('an operation waits for the container that starts, and hears at once when it runs or why it never will', async () => {

@@ -153,8 +153,8 @@ describe('ports, time to live, network, snapshots', () => {
       expect(await refused('POST /network/update', { allowList })).toContain('allowList');
     expect(await refused('POST /network/update', { blockNetwork: true, allowList: ['::/0'] })).toContain('exclude');
     expect(world.changes).toEqual([
-      { network: { blockNetwork: false, allowList: ['198.51.100.0/24'] } },
-      { network: { blockNetwork: true, allowList: [] } },
+      { network: { blockNetwork: false, allowList: ['198.51.100.0/24'], version: 1 } },
+      { network: { blockNetwork: true, allowList: [], version: 2 } },
     ]);
   });
 

@@ -222,7 +222,7 @@ export interface SurfaceParts {
   readonly discovery: Pick<DiscoveryParts, 'machines' | 'pages' | 'replicas'>;
   readonly containerActions: Pick<ContainerActions, 'stopContainer' | 'warmUp'>;
   /** Pods and sandboxes: their containers, uses of those, and streams into containers. */
-  readonly handMade: Pick<HandMadeContainers, 'create' | 'countOf' | 'exposePort'>;
+  readonly handMade: Pick<HandMadeContainers, 'create' | 'countOf' | 'exposePort' | 'keepNetwork'>;
   readonly containerUses: Pick<ContainerUses, 'used' | 'hold' | 'setTtl'>;
   readonly containerWaits: Pick<ContainerWaits, 'find' | 'waitUntilRunning'>;
   readonly containerStreams: Pick<ContainerStreams, 'open'>;
@@ -419,6 +419,7 @@ function registerAll(
       portsOf: ({ row }) => portsOf(row),
       urlOf: (baseUrl, container, port) => containerUrl(baseUrl, container, port, urls),
       changes: parts.containerChanges,
+      keepNetwork: (containerId, network) => parts.handMade.keepNetwork(containerId, network),
       snapshots: parts.snapshots,
       workers: parts.workers,
       pools: parts.pools,

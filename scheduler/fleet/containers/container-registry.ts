@@ -44,7 +44,8 @@ import { containerTransition, publicStatus } from './state.ts';
 
 export interface ContainerEntry {
   row: ContainerRow;
-  readonly spec: StoredSpec;
+  /** The recipe in the row. */
+  spec: StoredSpec;
   /** The machines' rejections at the last placement attempt. */
   rejections: Readonly<Record<string, number>> | null;
   tail: Promise<unknown>;
@@ -295,7 +296,10 @@ export class ContainerRegistry implements ContainerReads {
     const from = { states: [row.state], epoch: row.epoch };
     const written = await this.#moves.write({ id: row.id, from, to, change, fence });
     if (written.kind === 'stale') this.refuseLeader(row.id, event);
-    return written.kind === 'written' ? { ...written.row, spec: row.spec } : undefined;
+    if (written.kind !== 'written') return undefined;
+    // Another replica has amended the row since it was read here, perhaps its recipe.
+    if (written.row.revision > row.revision + 1) return (await containersById(this.#db, [row.id]))[0];
+    return { ...written.row, spec: row.spec };
   }
 
   /** Counts a decision of a replica that does not lead, or not any more; it changes nothing. */
@@ -310,6 +314,7 @@ export class ContainerRegistry implements ContainerReads {
     const before = entry.row;
     this.#unindex(entry);
     entry.row = row;
+    entry.spec = row.spec as StoredSpec;
     if (isTerminalContainer(row.state)) this.#end(row.id);
     else this.#put(entry);
     this.#tell({ entry, from: before.state, to: row.state, machineBefore: before.machineId, before });

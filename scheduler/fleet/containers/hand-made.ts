@@ -3,6 +3,7 @@
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import { Places } from '#shared/places.ts';
 import type { Target } from '../../domain/stub-config.ts';
+import type { ContainerNetwork } from '../../stores/store/queries/containers.ts';
 import type { ContainerRegistry } from './container-registry.ts';
 
 export interface HandMadeParts {
@@ -52,5 +53,13 @@ export class HandMadeContainers {
    */
   async exposePort(containerId: string, port: number): Promise<boolean> {
     return await this.#parts.containers.amend(containerId as ContainerId, { exposedPort: port });
+  }
+
+  /**
+   * Keeps what a sandbox may reach: its agent sets these rules, also after an absence.
+   * @returns false: the container has ended, or is no sandbox
+   */
+  async keepNetwork(containerId: string, network: ContainerNetwork): Promise<boolean> {
+    return await this.#parts.containers.amend(containerId as ContainerId, { network });
   }
 }

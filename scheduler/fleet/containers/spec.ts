@@ -1,6 +1,6 @@
 import type { QueueName } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
-import type { BucketMount, ContainerSpec } from '#shared/protocol/generated/messages.ts';
+import type { BucketMount, ContainerSpec, NetworkRules } from '#shared/protocol/generated/messages.ts';
 import type { PodConfig, StubBucket, Target } from '../../domain/stub-config.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { poolNameOf } from '../../domain/pools.ts';
@@ -8,7 +8,8 @@ import { lacksChoice } from '../../domain/worker-choice.ts';
 
 /**
  * The recipe in a container's row: enough to place the container, to send it to an
- * agent, and to know its queue. The recipe stays when the deployment changes or goes.
+ * agent, and to know its queue. The recipe stays when the deployment changes or goes. Only the network rules of a
+ * sandbox change.
  */
 export interface StoredSpec {
   readonly queue: QueueName;
@@ -38,6 +39,12 @@ export interface BucketSecrets {
   readonly mountPath: string;
   readonly accessKey: string;
   readonly secretKey: string;
+}
+
+/** The network rules in a container's row, with their number. */
+export function networkOf({ spec }: Pick<ContainerRow, 'spec'>): Required<NetworkRules> {
+  const { blockNetwork = false, allowList = [], networkVersion = 0 } = (spec as Partial<StoredSpec>).wire ?? {};
+  return { blockNetwork, allowList, version: networkVersion };
 }
 
 /** Time that a start may take, from its place on a machine. */

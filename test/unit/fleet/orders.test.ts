@@ -33,6 +33,14 @@ test('another machine, assignment or epoch is another order; so is a container t
   expect(isNewOrder(null, row)).toBe(true);
 });
 
+test('other network rules are another order', () => {
+  const rulesOf = (networkVersion: number): ContainerRow => rowIn('RUNNING', { spec: { wire: { networkVersion } } });
+  const first = rulesOf(1);
+  expect(isNewOrder(first, rulesOf(2))).toBe(true);
+  expect(isNewOrder(first, rulesOf(1))).toBe(false);
+  expect(isNewOrder(first, { ...first, slots: 2 })).toBe(false);
+});
+
 test('a snapshot has room for what its agent takes in one message: what runs is always in it, what was only assigned may be too much', () => {
   const entryOf = (id: string, state: ContainerState, bytes: number): ContainerEntry => {
     const row = { ...rowIn(state), id };

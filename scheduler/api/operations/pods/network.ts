@@ -1,14 +1,23 @@
 // The network of a sandbox, changed while it runs.
 import { BlockList, isIP } from 'node:net';
 import { PodDone, PodNetworkRequest } from '#shared/api/pods.ts';
+import { AppError } from '#shared/errors.ts';
 import type { ContainerChanges } from '../../../fleet/inside/changes.ts';
+import type { StoredSpec } from '../../../fleet/containers/spec.ts';
+import { networkOf } from '../../../fleet/containers/spec.ts';
+import type { ContainerNetwork } from '../../../stores/store/queries/containers.ts';
 import { podOperation } from './pod-operation.ts';
 import type { PodParts } from './pod-operation.ts';
 import type { Operation } from '../operation.ts';
 
 export interface NetworkParts extends PodParts {
   readonly changes: Pick<ContainerChanges, 'change'>;
+  /** @returns false: the container has ended, or is no sandbox */
+  readonly keepNetwork: (containerId: string, network: ContainerNetwork) => Promise<boolean>;
 }
+
+/** An agent that is away gets the rules with its orders when it comes back. */
+const KEPT = '; the rules are kept, and its agent sets them as soon as it can';
 
 /** An agent takes no more. */
 const MOST_RANGES = 10;
@@ -23,9 +32,14 @@ export function networkOperations(parts: NetworkParts): readonly Operation[] {
       request: PodNetworkRequest,
       response: PodDone,
       problem: ({ blockNetwork, allowList }) => networkProblem(blockNetwork, allowList),
-      handle: async (container, { blockNetwork, allowList }) => {
-        const network = { blockNetwork, allowList: [...allowList] };
-        await parts.changes.change(container, { network }, CHANGE_WITHIN_MS);
+      first: async (row, { blockNetwork, allowList }) => {
+        if ((row.spec as Partial<StoredSpec>).kind !== 'sandbox')
+          throw new AppError('bad_request', 'only the network of a sandbox changes while it runs');
+        return (await parts.keepNetwork(row.id, { blockNetwork, allowList })) ? KEPT : '';
+      },
+      handle: async (container) => {
+        // The row may have newer rules than the request: another caller's.
+        await parts.changes.change(container, { network: networkOf(container.row) }, CHANGE_WITHIN_MS);
         return {};
       },
     }),

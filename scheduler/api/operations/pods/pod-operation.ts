@@ -4,12 +4,13 @@ import type { Static, TObject } from 'typebox';
 import { AppError } from '#shared/errors.ts';
 import type { Access, ReachedContainer } from '../../../fleet/inside/access.ts';
 import type { Inside } from '../../../fleet/inside/inside.ts';
+import type { ContainerRow } from '../../../stores/store/queries/containers.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { operation } from '../operation.ts';
 import type { Operation, Origin } from '../operation.ts';
 
 export interface PodParts {
-  readonly access: Pick<Access, 'reach'>;
+  readonly access: Pick<Access, 'find' | 'reach'>;
   readonly inside: Pick<Inside, 'ask' | 'read' | 'write'>;
   /** The container was used just now. */
   readonly used: (containerId: string) => void;
@@ -34,6 +35,11 @@ export interface PodOperationDefinition<Request extends TObject, Response extend
   readonly withinMs?: number;
   /** Says what is wrong with the request, before anything is asked; undefined: nothing. */
   readonly problem?: (request: Static<Request>) => string | undefined;
+  /**
+   * Work that needs no running container, before the wait for it.
+   * @returns a text that is added to a later failure
+   */
+  readonly first?: (row: ContainerRow, request: Static<Request>) => Promise<string>;
   readonly handle: (container: ReachedContainer, request: Static<Request>, origin: Origin) => Promise<Answer<Response>>;
 }
 
@@ -57,17 +63,18 @@ export function podOperation<Request extends TObject, Response extends TObject>(
       const text = problem?.(asked);
       if (text !== undefined) return refused<Response>(text);
       const { containerId, stubId = '' } = asked as { readonly containerId: string; readonly stubId?: string };
+      const workspaceId = caller.isAdmin ? null : caller.workspaceId;
+      const reaching = { workspaceId, onlyPods: true, stubId };
+      let done = '';
       try {
-        const container = await access.reach(containerId, {
-          workspaceId: caller.isAdmin ? null : caller.workspaceId,
-          onlyPods: true,
-          stubId,
-          withinMs: definition.runningWithinMs ?? RUNNING_WITHIN_MS,
-        });
+        if (definition.first !== undefined)
+          done = await definition.first(await access.find(containerId, reaching), asked);
+        const withinMs = definition.runningWithinMs ?? RUNNING_WITHIN_MS;
+        const container = await access.reach(containerId, { ...reaching, withinMs });
         used(container.containerId);
         return { ok: true, errorMsg: '', ...(await handle(container, asked, origin)) } as Static<Response>;
       } catch (error) {
-        if (error instanceof AppError) return refused<Response>(error.message);
+        if (error instanceof AppError) return refused<Response>(`${error.message}${done}`);
         throw error;
       }
     },

@@ -228,7 +228,7 @@ export interface ContainerMove {
 }
 
 export type MoveOutcome =
-  /** The row as it is now; its recipe never changes, and is not read again. */
+  /** The row as it is now, without its recipe, which a move does not change. */
   | { readonly kind: 'written'; readonly row: Omit<ContainerRow, 'spec'> }
   /** The row was in another state, epoch or revision, or does not exist: a normal result, another writer was faster. */
   | { readonly kind: 'elsewhere' }
@@ -343,28 +343,31 @@ export async function recordRejections(
 }
 
 /** A change of a container's row beside its state. */
-export type ContainerAmendment = { readonly ttlSeconds: number | null } | { readonly exposedPort: number };
+export type ContainerAmendment =
+  | { readonly ttlSeconds: number | null }
+  | { readonly exposedPort: number }
+  /** `networkVersion` of its recipe grows. */
+  | { readonly network: ContainerNetwork };
+
+/** Addresses that a sandbox may reach. */
+export interface ContainerNetwork {
+  readonly blockNetwork: boolean;
+  readonly allowList: readonly string[];
+}
 
 /** Most ports of a container that are exposed after it was made. */
 export const MOST_EXPOSED_PORTS = 20;
 
 /**
  * Amends the row of a container that has not ended. A new time to live begins now.
- * @returns undefined: it has ended, or has as many exposed ports as it may
+ * @returns undefined: it has ended, has as many exposed ports as it may, or is no sandbox whose network changes
  */
 export function amendContainer(
   db: Queryable,
   id: ContainerId,
   change: ContainerAmendment,
 ): Promise<ContainerRow | undefined> {
-  const [sets, where, value] =
-    'exposedPort' in change
-      ? [
-          'exposed_ports = case when exposed_ports @> to_jsonb($2::integer) then exposed_ports else exposed_ports || to_jsonb($2::integer) end',
-          `and (exposed_ports @> to_jsonb($2::integer) or jsonb_array_length(exposed_ports) < ${MOST_EXPOSED_PORTS})`,
-          change.exposedPort,
-        ]
-      : ['ttl_seconds = $2::integer, expires_at = now() + make_interval(secs => $2::integer)', '', change.ttlSeconds];
+  const [sets, where, value] = amendmentOf(change);
   return maybeOne(
     db,
     `update containers set revision = revision + 1, updated_at = now(), ${sets}
@@ -372,6 +375,25 @@ export function amendContainer(
     [id, value],
     map,
   );
+}
+
+/** Columns, further condition, and value of an amendment. */
+function amendmentOf(change: ContainerAmendment): readonly [string, string, unknown] {
+  if ('network' in change) {
+    const version = "coalesce((spec #>> '{wire,networkVersion}')::integer, 0) + 1";
+    return [
+      `spec = jsonb_set(spec, '{wire}', (spec -> 'wire') || $2::jsonb || jsonb_build_object('networkVersion', ${version}))`,
+      "and spec ->> 'kind' = 'sandbox'",
+      JSON.stringify(change.network),
+    ];
+  }
+  if ('exposedPort' in change)
+    return [
+      'exposed_ports = case when exposed_ports @> to_jsonb($2::integer) then exposed_ports else exposed_ports || to_jsonb($2::integer) end',
+      `and (exposed_ports @> to_jsonb($2::integer) or jsonb_array_length(exposed_ports) < ${MOST_EXPOSED_PORTS})`,
+      change.exposedPort,
+    ];
+  return ['ttl_seconds = $2::integer, expires_at = now() + make_interval(secs => $2::integer)', '', change.ttlSeconds];
 }
 
 /** A use of a container that is noted in its row. */

@@ -37,6 +37,7 @@ export interface ContainerSpec {
   'entrypoint'?: (string)[];
   'ports'?: (number)[];
   'readinessProbe'?: (_longshore_agent_v1_ReadinessProbe | null);
+  'networkVersion'?: (number);
 }
 
 export interface ContainerSpec__Output {
@@ -71,4 +72,5 @@ export interface ContainerSpec__Output {
   'entrypoint': (string)[];
   'ports': (number)[];
   'readinessProbe': (_longshore_agent_v1_ReadinessProbe__Output | null);
+  'networkVersion': (number);
 }

@@ -4,9 +4,11 @@
 export interface NetworkRules {
   'blockNetwork'?: (boolean);
   'allowList'?: (string)[];
+  'version'?: (number);
 }
 
 export interface NetworkRules__Output {
   'blockNetwork': (boolean);
   'allowList': (string)[];
+  'version': (number);
 }
