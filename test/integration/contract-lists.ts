@@ -357,7 +357,8 @@ export const PAGED_ELSEWHERE: Readonly<Record<string, string>> = {
   'GET /webhook/{ws}/{webhookId}/deliveries': 'test/integration/webhook-routes.test.ts',
 };
 
-const VERBS = 'test/integration/verbs.test.ts';
+const SHARED_VERBS = 'test/integration/rest-verbs/shared-state.ts';
+const VOLUME_VERBS = 'test/integration/rest-verbs/volumes.ts';
 const METRICS = 'test/integration/metric-routes.test.ts';
 const SHARED_STATE = 'test/integration/shared-state.test.ts';
 
@@ -367,18 +368,18 @@ export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'GET /events/{ws}/stream': 'test/integration/event-streams.test.ts',
   'GET /logs/{ws}/stream': 'test/integration/log-stream.test.ts',
   'GET /map/{ws}/keys': SHARED_STATE,
-  'GET /map/{ws}/entry': VERBS,
-  'DELETE /map/{ws}/entry': VERBS,
-  'GET /queue/{ws}': VERBS,
-  'GET /signal/{ws}': VERBS,
-  'DELETE /signal/{ws}': VERBS,
-  'GET /output/{ws}/{outputId}/url': VERBS,
-  'GET /volume/{ws}/{volumeName}/files': VERBS,
+  'GET /map/{ws}/entry': SHARED_VERBS,
+  'DELETE /map/{ws}/entry': SHARED_VERBS,
+  'GET /queue/{ws}': SHARED_VERBS,
+  'GET /signal/{ws}': SHARED_VERBS,
+  'DELETE /signal/{ws}': SHARED_VERBS,
+  'GET /output/{ws}/{outputId}/url': SHARED_VERBS,
+  'GET /volume/{ws}/{volumeName}/files': VOLUME_VERBS,
   'DELETE /volume/{ws}/{volumeName}/files': 'test/hosts/volumes.test.ts',
-  'GET /volume/{ws}/{volumeName}/size': VERBS,
-  'GET /volume/{ws}/{volumeName}/upload': VERBS,
-  'GET /volume/{ws}/{volumeName}/file-url': VERBS,
-  'GET /volume/{ws}/{volumeName}/pack-url': VERBS,
+  'GET /volume/{ws}/{volumeName}/size': VOLUME_VERBS,
+  'GET /volume/{ws}/{volumeName}/upload': VOLUME_VERBS,
+  'GET /volume/{ws}/{volumeName}/file-url': VOLUME_VERBS,
+  'GET /volume/{ws}/{volumeName}/pack-url': VOLUME_VERBS,
   'GET /webhook/{ws}/{webhookId}/deliveries': 'test/integration/webhook-routes.test.ts',
   'GET /usage/{ws}': 'test/integration/credit-routes.test.ts',
   'GET /credit/{ws}/ledger': 'test/integration/credit-routes.test.ts',

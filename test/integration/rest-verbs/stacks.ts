@@ -1,0 +1,85 @@
+/** Verbs of images and stacks, and the stop of tasks. */
+import type { Json } from '../verbs-fixture.ts';
+import type { Verb } from '../verbs-kit.ts';
+import { READS_NOTHING } from './parts.ts';
+import type { RestParts } from './parts.ts';
+
+export function stackVerbs(parts: RestParts): readonly Verb[] {
+  const { platform, rest, ownId, unique, aTask, statusOf } = parts;
+  const aStack = async (): Promise<string> =>
+    String((await platform().call(rest('POST /api/v1/stack/{ws}'), { name: unique('stack') })).json['id']);
+  const stackNames = async (): Promise<readonly unknown[]> => {
+    const { json } = await platform().call(rest('GET /api/v1/stack/{ws}?limit=100'));
+    return (json['data'] as Json[]).map((row) => row['name']);
+  };
+  return [
+    {
+      name: 'GET /image/{ws}',
+      line: (id) => `GET /image/${id}`,
+      make: ownId,
+      ok: { data: [], next: '' },
+      unknown: { status: 401 },
+      ...READS_NOTHING,
+    },
+    // No machine builds an image here.
+    ...['GET /image/{ws}/{imageId}', 'GET /image/{ws}/{imageId}/output', 'DELETE /image/{ws}/{imageId}'].map(
+      (name): Verb => ({
+        name,
+        line: (id) => name.replace('{imageId}', id),
+        ok: { status: 404 },
+        unknown: { status: 404 },
+        foreign: { status: 401 },
+        ...READS_NOTHING,
+      }),
+    ),
+    {
+      name: 'GET /stack/{ws}',
+      line: (id) => `GET /stack/${id}`,
+      make: ownId,
+      ok: { status: 200 },
+      unknown: { status: 401 },
+      malformed: { line: 'GET /stack/{ws}?cursor=x' },
+    },
+    {
+      name: 'POST /stack/{ws}',
+      line: () => 'POST /stack/{ws}',
+      body: (id) => ({ name: id }),
+      make: async () => unique('stack'),
+      ok: { status: 201 },
+      foreign: { status: 401 },
+      malformed: { body: '{"name": 5}', answer: { status: 422 } },
+      done: async (id) => (await stackNames()).includes(id),
+    },
+    {
+      name: 'PUT /stack/{ws}/{stackId}',
+      line: (id) => `PUT /stack/{ws}/${id}`,
+      body: (id) => ({ name: `renamed-${id}` }),
+      make: aStack,
+      ok: { status: 200 },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      malformed: { body: '{"add": "x"}', answer: { status: 422 } },
+      done: async (id) => (await stackNames()).includes(`renamed-${id}`),
+    },
+    {
+      name: 'DELETE /stack/{ws}/{stackId}',
+      line: (id) => `DELETE /stack/{ws}/${id}`,
+      make: aStack,
+      ok: { status: 200, text: '{}' },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      done: async (id) => (await platform().call(rest(`PUT /api/v1/stack/{ws}/${id}`), {})).status === 404,
+    },
+    {
+      name: 'DELETE /task/{ws}',
+      line: () => 'DELETE /task/{ws}',
+      body: (id) => ({ ids: [id] }),
+      make: aTask,
+      ok: { status: 200, text: '{}' },
+      unknown: { status: 200, text: '{}' },
+      foreign: { status: 401 },
+      malformed: { body: '{"ids": 5}', answer: { status: 422 } },
+      done: async (id) => (await statusOf(id)) === 'CANCELLED',
+    },
+  ];
+}

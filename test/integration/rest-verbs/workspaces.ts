@@ -1,0 +1,132 @@
+/** Verbs about a workspace: its limits, its credit and usage; and those of an administrator: keys, providers. */
+import { expect } from 'vitest';
+import type { Json } from '../verbs-fixture.ts';
+import type { Verb } from '../verbs-kit.ts';
+import { READS_NOTHING } from './parts.ts';
+import type { RestParts } from './parts.ts';
+
+export function workspaceVerbs(parts: RestParts): readonly Verb[] {
+  const { platform, rest, ownId } = parts;
+  const creditNow = async (): Promise<Json> => (await platform().call(rest('GET /api/v1/credit/{ws}'))).json;
+
+  const tokenLimit = async (): Promise<unknown> => {
+    const counts = (await platform().call(rest('GET /api/v1/workspace/{ws}/limits'))).json['counts'] as Json;
+    return (counts['tokens'] as Json)['limit'];
+  };
+  const asAdmin = () => ({ token: platform().admin.token });
+  const signingKeys = async (): Promise<Json[]> =>
+    (await platform().call('GET /api/v1/signing-key', undefined, asAdmin())).json['data'] as Json[];
+  /** Makes a key that signs no more, and has signed nothing. */
+  const aSigningKey = async (): Promise<string> => {
+    const { json } = await platform().call('POST /api/v1/signing-key', undefined, asAdmin());
+    await platform().call('POST /api/v1/signing-key', undefined, asAdmin());
+    return String(json['id']);
+  };
+  return [
+    { name: 'GET /workspace/current', line: () => 'GET /workspace/current', ok: { status: 200 }, ...READS_NOTHING },
+    {
+      name: 'GET /workspace',
+      line: () => 'GET /workspace',
+      ok: { status: 200 },
+      byAdmin: true,
+      malformed: { line: 'GET /workspace?limit=-1' },
+    },
+    {
+      name: 'POST /workspace',
+      line: () => 'POST /workspace',
+      body: () => ({ name: 'third' }),
+      ok: { status: 201 },
+      byAdmin: true,
+    },
+    {
+      name: 'GET /workspace/{ws}/limits',
+      line: (id) => `GET /workspace/${id}/limits`,
+      make: ownId,
+      ok: {
+        usage: { gpu: 0, cpu_millicores: 0, memory_mib: 0, containers: 0, volume_bytes: 0 },
+        rate: { rest_per_minute: 600 },
+      },
+      unknown: { status: 401 },
+      ...READS_NOTHING,
+    },
+    {
+      name: 'PUT /workspace/{ws}/limits',
+      line: (id) => `PUT /workspace/${id}/limits`,
+      body: () => ({ counts: { tokens: 99 } }),
+      make: ownId,
+      ok: { counts: expect.objectContaining({ tokens: { used: expect.any(Number), limit: 99 } }) },
+      unknown: { status: 400 },
+      foreign: { status: 401 },
+      byAdmin: true,
+      done: async () => (await tokenLimit()) === 99,
+    },
+    {
+      name: 'GET /credit/{ws}',
+      line: (id) => `GET /credit/${id}`,
+      make: ownId,
+      ok: { mode: 'postpaid', held_micros: 0 },
+      unknown: { status: 401 },
+      ...READS_NOTHING,
+    },
+    {
+      name: 'PUT /credit/{ws}',
+      line: (id) => `PUT /credit/${id}`,
+      body: () => ({ spend_limit_micros: 7 }),
+      make: ownId,
+      ok: { spend_limit_micros: 7 },
+      unknown: { status: 400 },
+      foreign: { status: 401 },
+      byAdmin: true,
+      done: async () => (await creditNow())['spend_limit_micros'] === 7,
+    },
+    {
+      name: 'POST /credit/{ws}/grant',
+      line: (id) => `POST /credit/${id}/grant`,
+      body: () => ({ amount_micros: 11 }),
+      make: ownId,
+      ok: { granted: true, account: expect.objectContaining({ balance_micros: 11 }) },
+      unknown: { status: 400 },
+      foreign: { status: 401 },
+      byAdmin: true,
+      done: async () => (await creditNow())['balance_micros'] === 11,
+    },
+    {
+      name: 'GET /credit/{ws}/ledger',
+      line: (id) => `GET /credit/${id}/ledger?kind=grant`,
+      make: ownId,
+      ok: { data: [expect.objectContaining({ kind: 'grant', grant_micros: 11, token_id: null })], next: '' },
+      unknown: { status: 401 },
+      malformed: { line: 'GET /credit/{ws}/ledger?cursor=odd' },
+    },
+    {
+      name: 'GET /usage/{ws}',
+      line: (id) => `GET /usage/${id}`,
+      make: ownId,
+      ok: { data: [expect.objectContaining({ requests: 0 })], truncated: false },
+      unknown: { status: 401 },
+      malformed: { line: 'GET /usage/{ws}?from=yesterday' },
+    },
+    { name: 'GET /signing-key', line: () => 'GET /signing-key', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
+    { name: 'POST /signing-key', line: () => 'POST /signing-key', ok: { status: 201 }, byAdmin: true },
+    {
+      name: 'DELETE /signing-key/{id}',
+      line: (id) => `DELETE /signing-key/${id}`,
+      make: aSigningKey,
+      ok: { status: 200 },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      byAdmin: true,
+      done: async (id) => (await signingKeys()).find((key) => key['id'] === id)?.['retired_at'] !== null,
+    },
+    { name: 'GET /provider', line: () => 'GET /provider', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
+    {
+      name: 'POST /provider/{name}/check',
+      line: (id) => `POST /provider/${id}/check`,
+      make: async () => 'cloud',
+      ok: { ok: true, name: 'cloud', instances: 0 },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      byAdmin: true,
+    },
+  ];
+}
