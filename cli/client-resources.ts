@@ -21,12 +21,11 @@ export function addClientCommands(program: Command, invocation: () => Invocation
     await runInit(folder, flags, invocation());
   });
   examples(
-    command(program, 'login', 'Keep the address and the token of an installation, for the commands that follow')
-      .argument('[url]', 'the installation (else --url, LONGSHORE_URL or the current context)')
-      .addHelpText(
-        'after',
-        '\nThe token is read from stdin, and asked for on a terminal. It is tried before it is kept, in the file of contexts, which only you can read.\n--context names the context; --ca-file is kept with it.',
-      ),
+    command(
+      program,
+      'login',
+      'Keep the address and the token of an installation, for the commands that follow',
+    ).argument('[url]', 'the installation (else --url, LONGSHORE_URL or the current context)'),
     'login https://longshore.example.com',
     'login https://longshore.example.com --context prod < token.txt',
   ).action(async (url: string | undefined) => {
@@ -43,10 +42,6 @@ export function addClientCommands(program: Command, invocation: () => Invocation
   });
   command(program, 'completion', 'Print the script that completes commands, options and names in a shell')
     .addArgument(new Argument('<shell>', 'bash, zsh or fish').choices(['bash', 'zsh', 'fish']))
-    .addHelpText(
-      'after',
-      '\nNames of deployments, pools and volumes are asked for while you type, for a second at most.',
-    )
     .addHelpText(
       'after',
       '\nExamples:\n  source <(longshore completion bash)     # in ~/.bashrc\n  longshore completion zsh > "${fpath[1]}/_longshore"\n  longshore completion fish > ~/.config/fish/completions/longshore.fish',

@@ -288,7 +288,8 @@ export function sentenceOf(status: number, body: JsonObject, url: string): strin
     return `${url} does not accept the token (${text || 'unauthorized'}): choose another with --token, LONGSHORE_TOKEN, \`longshore context use\` or \`longshore login\``;
   }
   if (status === 404) return `${url} has no such thing${text === '' || text === 'Not Found' ? '' : `: ${text}`}`;
-  if (status >= 500) return `the scheduler failed (${status}): ${text || 'it said nothing more'}`;
+  if (status >= 500)
+    return `the scheduler failed (${status}): ${text || 'it said nothing more'}; \`longshore status\` says whether it is ready, and its log has the reason`;
   return text || `the scheduler answered ${status}`;
 }
 
@@ -308,7 +309,9 @@ function jsonOf(answer: RawAnswer, what: string): JsonObject {
     // The sentence below quotes the text that came instead.
   }
   const start = answer.body.toString('utf8', 0, 80).replaceAll(/\s+/g, ' ');
-  throw new CliError(`${what} was answered ${answer.status} with something that is not a JSON object: ${start}`);
+  throw new CliError(
+    `${what} was answered ${answer.status} with something that is not a JSON object: ${start}; is the URL that of a Longshore installation?`,
+  );
 }
 
 /**
@@ -320,17 +323,23 @@ export function unreachable(url: string, error: unknown, timeoutMs: number, cont
   const origin = URL.parse(url)?.origin ?? url;
   const name = error instanceof Error ? error.name : '';
   if (name === 'TimeoutError' || name === 'AbortError') {
-    return new CliError(`${origin} did not answer within ${Math.round(timeoutMs / 1000)} s`, {
-      cause: error,
-      exitCode: EXIT.unreachable,
-    });
+    return new CliError(
+      `${origin} did not answer within ${Math.round(timeoutMs / 1000)} s: try again; \`longshore status\` says whether it is ready`,
+      {
+        cause: error,
+        exitCode: EXIT.unreachable,
+      },
+    );
   }
   const code = errorCode(error);
   if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
-    return new CliError(`cannot reach ${origin}: its host name is not known here`, {
-      cause: error,
-      exitCode: EXIT.unreachable,
-    });
+    return new CliError(
+      `cannot reach ${origin}: its host name is not known here; correct it in --url, LONGSHORE_URL or \`longshore login URL\``,
+      {
+        cause: error,
+        exitCode: EXIT.unreachable,
+      },
+    );
   }
   const detail = code === '' ? messageOf(error) : code;
   if (CONNECTION_LOST.has(code)) {

@@ -4,6 +4,9 @@ import type { Command } from 'commander';
 /** The words that call a command: `longshore task list`. */
 export const pathOf = (of: Command): string => (of.parent === null ? of.name() : `${pathOf(of.parent)} ${of.name()}`);
 
+/** The same without the program's name, as tables of commands have it. */
+export const wordsOf = (of: Command): string => pathOf(of).split(' ').slice(1).join(' ');
+
 /** The command and all below it, in the order of their help. Hidden commands are left out, and `help` itself. */
 export function commandsOf(program: Command): readonly Command[] {
   const inner = program.createHelp().visibleCommands(program);
@@ -24,14 +27,6 @@ export function helpOf(command: Command, columns?: number): string {
     command.configureOutput(before);
   }
   return written.join('');
-}
-
-/** Sentences of a command's help that stand below its lists, without the examples. */
-export function remarksOf(command: Command): string {
-  const { length } = command.helpInformation({ error: false });
-  const columns = command.configureOutput().getOutHelpWidth?.();
-  const below = helpOf(command, columns).slice(length);
-  return below.replace(/^Examples:\n(?:  .*\n?)*/m, '').trim();
 }
 
 /** The example lines in the help of a command. */

@@ -151,7 +151,9 @@ export async function deleteContext(name: string, env: Env): Promise<boolean> {
 
 function noSuchContext(name: string, file: ContextFile, path: string): CliError {
   const known = Object.keys(file.contexts).join(', ') || 'none';
-  return notFound(`no context is named ${name} in ${path} (there: ${known})`);
+  return notFound(
+    `no context is named ${name} in ${path} (there: ${known}): \`longshore login URL --context ${name}\` makes one`,
+  );
 }
 
 /** The URL without a slash at the end, so that paths can be appended. @throws CliError when it is none */

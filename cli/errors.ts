@@ -62,6 +62,21 @@ export function notFound(message: string, cause?: unknown): CliError {
   return new CliError(message, { exitCode: EXIT.notFound, ...(cause === undefined ? {} : { cause }) });
 }
 
+/** A file or folder of this machine could not be written. */
+export function cannotWrite(path: string, cause: unknown): CliError {
+  const code = errorCode(cause);
+  const cures: Readonly<Record<string, string>> = {
+    ENOSPC: 'the disk is full: make room there, or name a folder on another disk',
+    EDQUOT: 'your quota on the disk is used up: make room there, or name a folder on another disk',
+    EROFS: 'the disk can only be read: name a folder on another one',
+  };
+  const cure = cures[code] ?? 'name a folder that exists and may be written';
+  return new CliError(
+    `cannot write ${path} (${code === '' ? 'for a reason that the system does not tell' : code}): ${cure}`,
+    { cause },
+  );
+}
+
 /** The code of a system error (`EACCES`, `ENOENT`, ...), else an empty string. */
 export function errorCode(error: unknown): string {
   return typeof error === 'object' && error !== null && 'code' in error && typeof error.code === 'string'

@@ -67,8 +67,15 @@ export const withoutControls = (text: string): string =>
   // oxlint-disable-next-line no-control-regex
   text.replaceAll(/[\0-\x08\x0b-\x1f\x7f-\x9f]/g, '\u{fffd}');
 
-/** Pads columns to their widest cell, except the last one. An empty list is `(none)`, without headings. */
-export function formatTable(headings: readonly string[], rows: readonly (readonly string[])[]): string {
+/**
+ * Pads columns to their widest cell, except the last one. An empty list is `(none)`, without headings. A table wider
+ * than the terminal would wrap, and no row could be read: each row is a block of lines then, a line for each cell.
+ */
+export function formatTable(
+  headings: readonly string[],
+  rows: readonly (readonly string[])[],
+  columns = Number.POSITIVE_INFINITY,
+): string {
   if (rows.length === 0) return '(none)';
   const widths = headings.map((heading, column) =>
     Math.max(heading.length, ...rows.map((row) => (row[column] ?? '').length)),
@@ -78,9 +85,15 @@ export function formatTable(headings: readonly string[], rows: readonly (readonl
       .map((cell, column) => (column === cells.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)))
       .join('  ')
       .trimEnd();
-  return [line(headings), ...rows.map((row) => line(row))].join('\n');
+  const lines = [line(headings), ...rows.map((row) => line(row))];
+  if (lines.every(({ length }) => length <= columns)) return lines.join('\n');
+  const widest = Math.max(...headings.map(({ length }) => length));
+  return rows
+    .map((row) => row.map((cell, column) => `${(headings[column] ?? '').padEnd(widest)}  ${cell}`.trimEnd()).join('\n'))
+    .join('\n\n');
 }
 
+/** Prints a table; on a terminal, as wide as that is. */
 export function printTable(headings: readonly string[], rows: readonly (readonly string[])[]): void {
-  print(formatTable(headings, rows));
+  print(formatTable(headings, rows, process.stdout.isTTY ? process.stdout.columns : undefined));
 }

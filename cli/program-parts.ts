@@ -1,7 +1,8 @@
 // Pieces of the command tree that more than one file of it uses.
 import { InvalidArgumentError } from 'commander';
 import type { Command } from 'commander';
-import { pathOf } from './command-tree.ts';
+import { pathOf, wordsOf } from './command-tree.ts';
+import { REMARKS } from './remarks.ts';
 
 /** The option of commands that read an app file. */
 export const ROOT_OPTION = [
@@ -9,9 +10,15 @@ export const ROOT_OPTION = [
   "the folder that is packed, and from which modules are imported (else the file's own)",
 ] as const;
 
-/** Adds a subcommand; a usage mistake points at its own help. */
+/** Adds a subcommand with its remarks; a usage mistake points at its own help. */
 export function command(parent: Command, name: string, description: string): Command {
   const made = parent.command(name).description(description);
+  const remarks = REMARKS[wordsOf(made)];
+  if (remarks !== undefined)
+    made.addHelpText('after', () => {
+      const width = made.configureOutput().getOutHelpWidth?.() ?? 80;
+      return `\n${made.createHelp().boxWrap(remarks.join('\n'), width)}`;
+    });
   return made.showHelpAfterError(`(${pathOf(made)} --help shows what there is)`);
 }
 

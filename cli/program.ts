@@ -81,6 +81,11 @@ function withVersionOption(this: Help, of: Command): Option[] {
   return of.parent === null ? [new Option('-V, --version', 'print the version of this program'), ...options] : options;
 }
 
+/** The list of all commands has names alone, so that its sentences fit beside them in 80 columns. */
+function subcommandTerm(this: Help, of: Command): string {
+  return of.parent?.parent === null ? of.name() : Help.prototype.subcommandTerm.call(this, of);
+}
+
 /** Builds the tree; commands with an exit code of their own report it through `setExitCode`. */
 export function buildProgram(setExitCode: (code: number) => void): Command {
   const program = new Command('longshore')
@@ -93,7 +98,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       'PEM file of what signed the certificate of an https URL (else LONGSHORE_CA_BUNDLE, else the context)',
     )
     .option('--json', 'print the result as JSON')
-    .configureHelp({ showGlobalOptions: true, visibleOptions: withVersionOption })
+    .configureHelp({ showGlobalOptions: true, visibleOptions: withVersionOption, subcommandTerm })
     .exitOverride()
     .configureOutput({ writeOut: (text) => print(text.trimEnd()), writeErr: (text) => note(text.trimEnd()) })
     .showHelpAfterError('(longshore --help shows what there is)')
@@ -145,10 +150,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     setExitCode(await runAgentCommand(process.env));
   });
   command(agent, 'check', 'Look at everything this machine needs to take work, and say what to do about what it lacks')
-    .addHelpText(
-      'after',
-      '\nExits with 1 when a check failed. Starts nothing, and disturbs no agent that runs.\n\nExamples:\n  longshore agent check\n  longshore agent check --json',
-    )
+    .addHelpText('after', '\nExamples:\n  longshore agent check\n  longshore agent check --json')
     .action(async () => {
       const { runAgentCheck } = await import('./commands/agent.ts');
       setExitCode(await runAgentCheck(globals(program).json === true, process.env));
@@ -164,7 +166,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--report <file>', 'write the report there, as JSON')
     .addHelpText(
       'after',
-      '\nExits with 0 when this machine serves its GPUs, 1 when a check failed, 4 when it has no GPU, 130 when it was interrupted. Starts containers, on GPUs that nobody uses.\n--reload is refused while other containers have GPUs here.\n\nExamples:\n  longshore agent check-gpu\n  longshore agent check-gpu --reload --report /root/gpu-7.json',
+      '\nExamples:\n  longshore agent check-gpu\n  longshore agent check-gpu --reload --report /root/gpu-7.json',
     )
     .action(async (image: string | undefined, options: { readonly reload: boolean; readonly report?: string }) => {
       const { runGpuCheck } = await import('./commands/agent.ts');
@@ -180,7 +182,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--dry-run', 'look for what is wrong, print what would be deployed, and change nothing')
     .addHelpText(
       'after',
-      '\nEach handler is deployed whatever becomes of the others; exits with 1 when one failed.\nWhere an older version has a ready container, calls of the name go on to it until the new one is ready. The command waits for that: docs/rollouts.md.\n\nExamples:\n  longshore deploy app.py                  # all its handlers\n  longshore deploy app.py:predict --name predictor\n  longshore deploy src/app.py --root .     # an app whose modules say `from src.models import …`',
+      '\nExamples:\n  longshore deploy app.py                  # all its handlers\n  longshore deploy app.py:predict --name predictor\n  longshore deploy src/app.py --root .     # an app whose modules say `from src.models import …`',
     )
     .action(async (target: string, options: DeployFlags) => {
       const { runDeploy } = await import('./commands/deploy.ts');
@@ -193,7 +195,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--gpu <name>', "a GPU for this session, in place of the definition's")
     .addHelpText(
       'after',
-      '\nPrints how to call it, what it writes with the end of the task id, and each reload. Only changed files travel.\n\nExamples:\n  longshore serve app.py\n  longshore serve app.py:predict --gpu T4\n  longshore serve src/app.py --root .',
+      '\nExamples:\n  longshore serve app.py\n  longshore serve app.py:predict --gpu T4\n  longshore serve src/app.py --root .',
     )
     .action(async (target: string, options: ServeFlags) => {
       const { runServe } = await import('./commands/serve.ts');
@@ -203,10 +205,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
   command(program, 'prepare', 'Make a handler of a Python file ready to be called, without a deployment')
     .argument('<file[:handler]>', 'the file, and the handler when it defines several; -: a definition on stdin')
     .option(...ROOT_OPTION)
-    .addHelpText(
-      'after',
-      '\nPrints the path to call. A Python program does this by itself when it calls a function that is not deployed, or makes a Pod or a Sandbox.\n\nExamples:\n  longshore prepare train.py:train\n  longshore prepare train.py --json',
-    )
+    .addHelpText('after', '\nExamples:\n  longshore prepare train.py:train\n  longshore prepare train.py --json')
     .action(async (target: string, options: { readonly root?: string }) => {
       const { runPrepare } = await import('./commands/deploy.ts');
       await runPrepare(target, options, globals(program), process.env);
@@ -268,10 +267,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
 
   command(program, 'explain', 'Say why a task, a container or a deployment is as it is, and what it waits for')
     .argument('<what>', "a task's, container's or deployment's id, or a deployment's name (hello, hello/v3)")
-    .addHelpText(
-      'after',
-      '\nExamples:\n  longshore explain hello\n  longshore explain 5f0c… --json\n\nA machine: longshore machine show ID',
-    )
+    .addHelpText('after', '\nExamples:\n  longshore explain hello\n  longshore explain 5f0c… --json')
     .action(async (reference: string) => {
       const { runExplain } = await import('./commands/explain.ts');
       await runExplain(reference, { options: globals(program), env: process.env });

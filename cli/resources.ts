@@ -83,11 +83,7 @@ function addTask(program: Command, invocation: () => Invocation, setExitCode: (c
   examples(
     command(task, 'watch', "Follow a task to its end, or a deployment's tasks as they change")
       .argument('[id]', 'a task')
-      .option('--deployment <deployment>', 'all tasks of a deployment: its name, name and version, or id')
-      .addHelpText(
-        'after',
-        '\nThe exit code is that of the end of the task: 0 COMPLETE, 1 ERROR, 124 TIMEOUT or EXPIRED, 125 CANCELLED; 130 after Ctrl-C.',
-      ),
+      .option('--deployment <deployment>', 'all tasks of a deployment: its name, name and version, or id'),
     'task watch 5f0c…',
     'task watch --deployment hello',
   ).action(async (id: string | undefined, flags: TaskWatchFlags) => {

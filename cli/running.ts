@@ -24,11 +24,7 @@ export function addRun(program: Command, invocation: () => Invocation, setExitCo
       .option('--env <NAME=VALUE>', 'a variable; may be given again', collected)
       .option('--secret <name>', 'a secret of the workspace as a variable; may be given again', collected)
       .option('--volume <VOLUME:PATH>', 'a volume of the workspace at a path; may be given again', collected)
-      .option('-t, --terminal', 'a terminal for the command, for programs that a person talks to')
-      .addHelpText(
-        'after',
-        "\nOutput of a function goes to stderr and its result to stdout. A command's exit code is that of this command; Ctrl-C reaches the command, and its container goes with it.",
-      ),
+      .option('-t, --terminal', 'a terminal for the command, for programs that a person talks to'),
     'run app.py:work --arg n=3 --arg name=Ada',
     'run app.py:work \'{"n": 3}\' --gpu H100',
     'run app.py:work -- python3 -m pip list',
@@ -43,9 +39,10 @@ export function addRun(program: Command, invocation: () => Invocation, setExitCo
 /** Adds `top`. */
 export function addTop(program: Command, invocation: () => Invocation): void {
   examples(
-    command(program, 'top', 'Show machines, queues and containers, again every two seconds; q leaves')
-      .option('--once', 'print them once, as also where no terminal is')
-      .addHelpText('after', '\nA workspace token shows its own machines, if it has any, its queues and containers.'),
+    command(program, 'top', 'Show machines, queues and containers, again every two seconds; q leaves').option(
+      '--once',
+      'print them once, as also where no terminal is',
+    ),
     'top',
     'top --once --json',
   ).action(async (flags: TopFlags) => {

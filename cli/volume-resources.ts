@@ -20,11 +20,7 @@ export function addVolume(program: Command, invocation: () => Invocation): void 
         'the sources, then the target: paths of this machine on one side, VOLUME:PATH on the other',
       )
       .option('--all', 'also files that are there already, with the same size and time of change')
-      .option('--quiet', 'show no progress')
-      .addHelpText(
-        'after',
-        '\nThe entries of a source folder come into the target itself. A file comes into a target that is a folder, or ends with a slash.\nWhat was cut off goes on when the same command runs again. Every file is verified by its sha256.',
-      ),
+      .option('--quiet', 'show no progress'),
     'volume cp ./data models:data',
     'volume cp weights.bin tokenizer.json models:base/',
     'volume cp models:runs/7 ./run-7',

@@ -64,7 +64,7 @@ export function addToken(program: Command, invocation: () => Invocation): void {
     command(token, 'create', 'Make a token; its key is printed alone on stdout, once')
       .option(
         '--type <type>',
-        'workspace, or workspace_restricted (deploys, calls and looks; see docs/cli.md); an administrator: admin',
+        'workspace, or workspace_restricted (deploys, calls and looks); an administrator: admin',
         'workspace',
       )
       .option('--once', 'good for one use')

@@ -84,6 +84,7 @@ const LAYERS = {
       'flags.ts',
       'format.ts',
       'json.ts',
+      'near-name.ts',
       'print.ts',
       'screen.ts',
       'program-name.ts',

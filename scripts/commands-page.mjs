@@ -1,8 +1,12 @@
 /**
- * Renders docs/commands.md, and the help of every command as test/fixtures/cli/help/ keeps it, from the command tree.
- * `npm run generate` writes both; a unit test fails when one is out of date.
+ * Renders docs/commands.md, the help of every command as test/fixtures/cli/help/ keeps it, and the output of
+ * `longshore completion bash` from the command tree. `npm run generate` writes them; a unit test fails when one is out
+ * of date.
  */
-import { commandsOf, examplesOf, helpOf, pathOf, remarksOf } from '../cli/command-tree.ts';
+import { commandsOf, examplesOf, helpOf, pathOf, wordsOf } from '../cli/command-tree.ts';
+import { bashScript } from '../cli/completion/shell.ts';
+import { completedCommands } from '../cli/completion/words.ts';
+import { REMARKS } from '../cli/remarks.ts';
 
 /** The width of the kept help. */
 const COLUMNS = 80;
@@ -18,6 +22,13 @@ export const helpFiles = (program) =>
   );
 
 /**
+ * Renders what `longshore completion bash` prints, as test/fixtures/cli/verbs/completion.txt keeps it.
+ * @param {import('commander').Command} program
+ * @returns {string}
+ */
+export const completionFile = (program) => bashScript(completedCommands(program));
+
+/**
  * @param {import('commander').Command} program
  * @returns {string} the whole page
  */
@@ -25,8 +36,8 @@ export function commandsPage(program) {
   const commands = commandsOf(program).filter((command) => command !== program);
   return `# Commands
 
-Every command with its arguments, options and examples. [cli.md](cli.md) says how they work together, and [what exit codes mean](cli.md#exit-codes). This page is
-generated from the help of the commands by \`npm run generate\`.
+Every command with its arguments, options, remarks and examples, as its \`--help\` has them. What holds for all of them
+is in [cli.md](cli.md): exit codes, installations, names, what is packed. \`npm run generate\` writes this page.
 
 Every command takes these options:
 
@@ -38,13 +49,13 @@ ${commands.map((command) => section(command)).join('\n')}`;
 function section(command) {
   const help = command.createHelp();
   const rows = table([...help.visibleArguments(command), ...help.visibleOptions(command)]);
-  const remarks = remarksOf(command);
+  const remarks = REMARKS[wordsOf(command)] ?? [];
   return [
     `${'#'.repeat(pathOf(command).split(' ').length)} ${pathOf(command)}\n`,
     `${escaped(sentence(command.description()))}\n`,
     ...(command.commands.length > 0 ? [] : [`\`\`\`text\n${help.commandUsage(command)}\n\`\`\`\n`]),
     ...(rows === '' ? [] : [`${rows}\n`]),
-    ...(remarks === '' ? [] : [`${escaped(remarks).replaceAll(/\n+/g, '\n\n')}\n`]),
+    ...remarks.map((remark) => `${linked(escaped(remark))}\n`),
     `\`\`\`sh\n${examplesOf(command).join('\n')}\n\`\`\`\n`,
   ].join('\n');
 }
@@ -71,6 +82,9 @@ function meaningOf({ description, argChoices, defaultValue, mandatory }) {
   const byDefault = defaultValue === undefined || defaultValue === false ? [] : [`by default \`${defaultValue}\``];
   return [description, ...choices, ...byDefault, ...(mandatory === true ? ['required'] : [])].join('; ');
 }
+
+/** Paths of documents as links: the page is one of them. */
+const linked = (text) => text.replaceAll(/\bdocs\/([\w-]+\.md)(#[\w-]+)?/g, '[$1]($1$2)');
 
 const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
 

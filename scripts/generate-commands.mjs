@@ -1,8 +1,8 @@
-// Writes docs/commands.md and the help of every command (test/fixtures/cli/help/) from the command tree. A unit test
-// fails when a file is out of date.
+// Writes docs/commands.md, the help of every command (test/fixtures/cli/help/) and the output of `completion bash` from
+// the command tree. A unit test fails when a file is out of date.
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { buildProgram } from '../cli/program.ts';
-import { commandsPage, helpFiles } from './commands-page.mjs';
+import { commandsPage, completionFile, helpFiles } from './commands-page.mjs';
 
 const HELP = 'test/fixtures/cli/help';
 
@@ -11,3 +11,4 @@ writeFileSync('docs/commands.md', commandsPage(program));
 rmSync(HELP, { recursive: true, force: true });
 mkdirSync(HELP, { recursive: true });
 for (const [name, text] of Object.entries(helpFiles(program))) writeFileSync(`${HELP}/${name}`, text);
+writeFileSync('test/fixtures/cli/verbs/completion.txt', completionFile(program));

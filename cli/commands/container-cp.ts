@@ -6,7 +6,7 @@ import { basename, dirname, join, posix, resolve } from 'node:path';
 import { Transform } from 'node:stream';
 import type { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { CliError, errorCode, usageError } from '../errors.ts';
+import { CliError, cannotWrite, errorCode, usageError } from '../errors.ts';
 import type { Client } from '../client.ts';
 import { bytesOf } from '../format.ts';
 import { canShowProgress, endProgress, note, progress } from '../print.ts';
@@ -114,9 +114,7 @@ async function copyOut(files: RemoteFiles, path: string, to: string): Promise<vo
       renameSync(made, place);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).path !== made) throw error;
-      throw new CliError(`cannot write ${place} (${errorCode(error)}): name a folder that exists and may be written`, {
-        cause: error,
-      });
+      throw cannotWrite(place, error);
     } finally {
       rmSync(made, { force: true });
     }

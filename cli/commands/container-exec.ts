@@ -196,7 +196,10 @@ class RemoteProgram {
       try {
         const { end, wasAnswered } = await this.#follow(await this.#ways.comeBack(pid, this.#seen), 'again');
         if (wasAnswered) return end;
-        if (performance.now() > untilMs) throw new CliError('the machine of the container does not answer');
+        if (performance.now() > untilMs)
+          throw new CliError(
+            'the machine of the container does not answer: `longshore explain ID` says what is known of the container',
+          );
       } catch (error) {
         if (!(error instanceof LinkLost) || performance.now() > untilMs) throw error;
       }

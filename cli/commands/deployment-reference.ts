@@ -5,6 +5,7 @@ import type { Client } from '../client.ts';
 import { CliError, notFound, usageError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { nearName } from '../near-name.ts';
 
 export interface DeploymentFacts {
   readonly id: string;
@@ -69,7 +70,7 @@ export async function deploymentsNamed(client: Client, text: string): Promise<re
       (kind === undefined || one.kind === kind) &&
       (version === undefined || one.version === version),
   );
-  if (found.length === 0) throw notFound(noneText(text, version, all));
+  if (found.length === 0) throw notFound(await noneText(client, { text, name, version }, all));
   return found.toSorted((a, b) => b.version - a.version);
 }
 
@@ -126,8 +127,19 @@ const factsOf = (item: JsonObject): DeploymentFacts => ({
   rollout: textField(item, 'rollout'),
 });
 
-function noneText(text: string, version: number | undefined, all: readonly DeploymentFacts[]): string {
-  if (version !== undefined) return `there is no ${text}: ${HINT}`;
-  const near = [...new Set(all.map((one) => one.name))].slice(0, 5);
-  return `no deployment is named ${text}${near.length > 0 ? ` (there is ${near.join(', ')})` : ''}: ${HINT}`;
+/** Says that there is none, with names that contain the text, else the one that was probably meant. */
+async function noneText(
+  client: Client,
+  { text, name, version }: { readonly text: string; readonly name: string; readonly version: number | undefined },
+  all: readonly DeploymentFacts[],
+): Promise<string> {
+  if (version !== undefined && all.some((one) => one.name === name)) return `there is no ${text}: ${HINT}`;
+  const containing = [...new Set(all.map((one) => one.name))].slice(0, 5);
+  if (containing.length > 0) return `no deployment is named ${text} (there is ${containing.join(', ')}): ${HINT}`;
+  const others = await client.gateway('GET', `/deployments?limit=${LIST_LIMIT}`).then(deploymentsOf, () => []);
+  const near = nearName(
+    name,
+    others.map((one) => one.name),
+  );
+  return `no deployment is named ${text}${near === undefined ? ':' : `; did you mean ${near}?`} ${HINT}`;
 }

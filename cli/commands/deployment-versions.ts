@@ -14,7 +14,7 @@ export interface Versions {
 export async function readVersions(client: Client, name: string): Promise<Versions> {
   const all = await allVersions(client, name);
   const serving = all.find((one) => one.serving) ?? all[0];
-  if (serving === undefined) throw notFound(`no deployment is named ${name}`);
+  if (serving === undefined) throw notFound(`no deployment is named ${name}: \`longshore deployment list\` shows them`);
   return { all, serving };
 }
 
@@ -56,6 +56,7 @@ export function comparedVersions(
     return [versionNamed(versions, from), to === undefined ? serving : versionNamed(versions, to)];
   if (highest.version > serving.version) return [serving, highest];
   const before = servedBefore(versions) ?? all.find((one) => one.version < serving.version);
-  if (before === undefined) throw new CliError(`${shown(serving)} is the only version of its name`);
+  if (before === undefined)
+    throw new CliError(`${shown(serving)} is the only version of its name: deploy another to compare it`);
   return [before, serving];
 }

@@ -2,8 +2,7 @@
 import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import { messageOf } from '#shared/errors.ts';
-import { CliError, usageError } from '../errors.ts';
+import { cannotWrite, usageError } from '../errors.ts';
 import type { InitFlags } from '../flags.ts';
 import { print, printJson } from '../print.ts';
 import { listTemplates, starterApp } from '../templates.ts';
@@ -61,7 +60,7 @@ async function writeNew(directory: string, files: readonly TemplateFile[]): Prom
       await writeFile(target, content, { flag: 'wx' });
     }
   } catch (error) {
-    throw new CliError(`cannot write into ${directory} (${messageOf(error)})`, { cause: error });
+    throw cannotWrite(directory, error);
   }
 }
 

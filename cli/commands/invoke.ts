@@ -149,7 +149,10 @@ export async function readInput(data: string): Promise<Buffer> {
   try {
     value = JSON.parse(bytes.toString('utf8'));
   } catch (error) {
-    throw new CliError(`--data is not JSON (${messageOf(error)})`, { cause: error, exitCode: EXIT.usage });
+    throw new CliError(
+      `--data is not JSON (${messageOf(error)}): give it as '{"name": "you"}', or a file as @input.json`,
+      { cause: error, exitCode: EXIT.usage },
+    );
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw usageError('--data must be a JSON object, such as {"name": "you"}');

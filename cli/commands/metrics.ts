@@ -6,7 +6,7 @@ import type { MetricFlags } from '../flags.ts';
 import { bytesOf, coresOf } from '../format.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { isTerminal, note, printJson, printTable } from '../print.ts';
+import { formatTable, isTerminal, note, print, printJson } from '../print.ts';
 import { oneDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -58,7 +58,7 @@ export async function runPoolMetrics(
       .filter(({ pools }) => pools.length > 0);
     if (invocation.options.json === true) printJson({ ...answer, points });
     else
-      printTable(
+      printSeries(
         POOL_HEADINGS,
         points.flatMap((point) => poolRows(point, isTerminal())),
       );
@@ -132,12 +132,16 @@ function showSeries(answer: JsonObject, { options }: Invocation): void {
     return;
   }
   const buckets = listField(objectField(answer, 'timeseries'), 'aggregation_buckets');
-  printTable(
+  printSeries(
     HEADINGS,
     buckets.map((bucket) => bucketRow(bucket, isTerminal())),
   );
   if (buckets.length === 0) note('no samples in that time');
 }
+
+/** Rows of a series are compared with each other, so they stay a table on a narrow terminal, too. */
+const printSeries = (headings: readonly string[], rows: readonly (readonly string[])[]): void =>
+  print(formatTable(headings, rows));
 
 /** @param bars - draws a bar behind used shares */
 export function bucketRow(bucket: JsonObject, bars: boolean): readonly string[] {

@@ -5,7 +5,7 @@ import type { VolumeCreateFlags } from '../flags.ts';
 import { ageOf, bytesOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { print, printJson } from '../print.ts';
+import { canShowProgress, endProgress, print, printJson, progress } from '../print.ts';
 import { allVolumes, volumePath, volumesPath } from '../transfer/volume-files.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -65,13 +65,20 @@ export async function runVolumeDelete(name: string, invocation: Invocation): Pro
   });
 }
 
-/** Asks until everything is gone. @returns the number of entries that were removed */
+/** Asks until everything is gone, and shows how many went. @returns the number of entries that were removed */
 export async function removeAll(remove: () => Promise<JsonObject>): Promise<number> {
   let removed = 0;
-  for (;;) {
-    const answer = await remove();
-    removed += numberField(answer, 'removed');
-    if (answer['complete'] === true) return removed;
+  let isShown = false;
+  try {
+    for (;;) {
+      const answer = await remove();
+      removed += numberField(answer, 'removed');
+      if (answer['complete'] === true) return removed;
+      isShown = canShowProgress();
+      if (isShown) progress(`${removed} files and folders removed`);
+    }
+  } finally {
+    if (isShown) endProgress();
   }
 }
 

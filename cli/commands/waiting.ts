@@ -5,7 +5,7 @@ import { listField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { oneDeployment } from './deployment-reference.ts';
 
-const AFTER_MS = 5_000;
+const AFTER_MS = 2_000;
 const EVERY_MS = 5_000;
 
 /**

@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process';
 import { existsSync, realpathSync, statSync } from 'node:fs';
 import { delimiter, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import { CliError, errorCode, notFound, usageError } from '../errors.ts';
 import { textField } from '../json.ts';
@@ -90,7 +91,7 @@ function pathFromHere(root: string, inside: string): string {
 /** The directory to pack, known before the file is read. @throws CliError: no such file, or one outside of it */
 export function appRoot(target: string, rootFlag: string | undefined): string {
   const { file } = splitTarget(target);
-  if (!existsSync(file)) throw notFound(`there is no file ${file}`);
+  if (!existsSync(file)) throw notFound(`there is no file ${file}: name an app file, as app.py or src/app.py:handler`);
   return rootFlag === undefined ? dirname(file) : rootOf(file, rootFlag);
 }
 
@@ -111,7 +112,7 @@ export function splitTarget(target: string): { readonly file: string; readonly h
   const match = /^(.+\.py):([A-Za-z_]\w*)$/.exec(target);
   if (match !== null) return { file: resolve(match[1] ?? ''), handlerName: match[2] ?? '' };
   if (!target.endsWith('.py')) {
-    throw usageError(`${target} is not a Python file or file.py:handler`);
+    throw usageError(`${target} is not a Python file or file.py:handler: name a file that ends in .py`);
   }
   return { file: resolve(target) };
 }
@@ -191,7 +192,9 @@ async function runPython(
     },
   ).catch((error: unknown) => {
     if (errorCode(error) === 'ENOENT') return undefined;
-    throw new CliError(`cannot run ${program}`, { cause: error });
+    throw new CliError(`cannot run ${program} (${messageOf(error)}): it must be a Python of 3.8 or newer`, {
+      cause: error,
+    });
   });
   if (ended === undefined || ended.code === STORE_ALIAS_EXIT) return undefined;
   if (ended.signal === 'SIGKILL') {

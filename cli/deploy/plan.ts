@@ -1,9 +1,9 @@
 // The effects that a deploy would have, found by questions alone: nothing is uploaded, built or made.
-import { nearSetting } from '#shared/settings.ts';
 import { GPU_MODELS } from '#shared/domain/gpus.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
+import { nearName } from '../near-name.ts';
 import { listField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { allVolumes } from '../transfer/volume-files.ts';
@@ -208,14 +208,6 @@ async function withCandidate(client: Client, problem: JsonObject): Promise<strin
   const near = nearName(value, names);
   const cure = textField(problem, 'field') === 'secrets' ? `; \`longshore secret set ${value}\` makes it` : '';
   return `${text}${near === undefined ? '' : `; did you mean ${near}?`}${near === undefined ? cure : ''}`;
-}
-
-function nearName(value: string, names: readonly string[]): string | undefined {
-  const lower = nearSetting(
-    value.toLowerCase(),
-    names.map((name) => name.toLowerCase()),
-  );
-  return names.find((name) => name.toLowerCase() === lower);
 }
 
 async function candidatesFor(client: Client, field: string): Promise<readonly string[]> {

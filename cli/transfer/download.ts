@@ -14,9 +14,8 @@ import {
   writeSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { messageOf } from '#shared/errors.ts';
 import type { Client } from '../client.ts';
-import { CliError, errorCode } from '../errors.ts';
+import { cannotWrite, errorCode } from '../errors.ts';
 import { numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { batchesOf } from './batches.ts';
@@ -71,7 +70,7 @@ function makeFolder(path: string): void {
   try {
     mkdirSync(path, { recursive: true });
   } catch (error) {
-    throw new CliError(`cannot make the folder ${path} (${messageOf(error)})`, { cause: error });
+    throw cannotWrite(path, error);
   }
 }
 
@@ -255,7 +254,7 @@ class Writing {
     try {
       work();
     } catch (error) {
-      throw new CliError(`cannot write ${this.file.target} (${messageOf(error)})`, { cause: error });
+      throw cannotWrite(this.file.target, error);
     }
   }
 

@@ -3,8 +3,9 @@
  * (`npm run golden`).
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import { expect } from 'vitest';
+import { ROOT } from './repository.ts';
 
 const isUpdate = process.env['LS_UPDATE_GOLDEN'] === '1';
 
@@ -29,6 +30,20 @@ export function expectDocument(path: string, document: unknown): void {
     expect(document, 'else: npm run golden').toHaveLength(expected.length);
   expect({ document }, 'else: npm run golden').toMatchObject({ document: expected });
 }
+
+/** A file of an output of a command that lists nothing, without its ending. */
+export const verbFile = (words: string): string => join(ROOT, 'test/fixtures/cli/verbs', words.replaceAll(' ', '-'));
+
+/** Both outputs of a command, as a kept text has them. */
+export const written = ({ stdout, stderr }: { readonly stdout: string; readonly stderr: string }): string =>
+  stderr === '' ? stdout : `${stdout}--- stderr\n${stderr}`;
+
+/** A command must have written what is kept. */
+export const expectOutput = (
+  words: string,
+  ended: { readonly stdout: string; readonly stderr: string },
+  own: Replaced = [],
+): void => expectTable(`${verbFile(words)}.txt`, steadyTable(written(ended), own));
 
 type Replaced = readonly (readonly [text: RegExp | string, by: string])[];
 

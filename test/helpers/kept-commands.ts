@@ -1,5 +1,5 @@
-// Commands whose output is kept in files, for the tests that compare them (cli-golden.test.ts and
-// cli-golden-verbs.test.ts), and commands whose output is not.
+// Commands whose output is kept in files, with the tests that compare them, and commands that have no output to keep.
+// LISTS: cli-golden.test.ts. VERBS: cli-golden-verbs.test.ts.
 
 /** Commands that list things, by their words; `admin`: those of the administrator. */
 export const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
@@ -74,14 +74,19 @@ export const VERBS: Readonly<Record<string, Verb>> = {
   'task get': twice('task get {text_task}'),
   'task stop': each('task stop {*_task}'),
   'task watch': each('task watch {*_task}', { lines: true, code: 125 }),
+  explain: twice('explain {text_task}'),
+  'metrics pool': twice('metrics pool nowhere', { by: 'admin' }),
+  invoke: twice('invoke held-1 --data {"name":"Ada"}'),
   'image build': twice('image build {text_app}'),
+  'image show': twice('image show {text_image}'),
+  'image delete': each('image delete {*_image}'),
   'deployment start': each('deployment start shop-*'),
   'deployment stop': each('deployment stop shop-*'),
   'deployment scale': each('deployment scale shop-* 2'),
   'deployment diff': twice('deployment diff shop-text v1 v2'),
   'deployment rollback': each('deployment rollback shop-* v1'),
   'deployment delete': each('deployment delete shop-* --all-versions'),
-  'container stop': twice('container stop {container}'),
+  'container stop': each('container stop {*_container}'),
   'volume create': each('volume create volume-*'),
   'volume show': twice('volume show volume-text'),
   'volume delete': each('volume delete volume-*'),
@@ -114,6 +119,8 @@ export const VERBS: Readonly<Record<string, Verb>> = {
   'worker cordon': twice('worker cordon {worker}', { by: 'admin' }),
   'worker uncordon': twice('worker uncordon {worker}', { by: 'admin' }),
   'worker drain': twice('worker drain {worker} --deadline 0', { by: 'admin', waits: /is drained/ }),
+  // In a container of a machine that takes nothing else.
+  run: twice('run {text_app}:greet --arg name=Ada --pool runs'),
   'pool create': each('pool create pool-* --priority 3', { by: 'admin' }),
   'pool set': each('pool set pool-* --priority default', { by: 'admin' }),
   'pool show': twice('pool show pool-text', { by: 'admin' }),
@@ -131,31 +138,29 @@ export const VERBS: Readonly<Record<string, Verb>> = {
   'key retire': each('key retire {*_key}', { by: 'admin' }),
 };
 
-/** Commands without a kept output of their own, and where their output is tested. */
+/** Commands whose output another test keeps, beside what it tests. */
+export const KEPT_BY: Readonly<Record<string, string>> = {
+  completion: 'test/unit/cli/commands-page.test.ts',
+  'container attach': 'test/integration/cli-containers.test.ts',
+  'container cp': 'test/integration/cli-containers.test.ts',
+  'container exec': 'test/integration/cli-containers.test.ts',
+  'container port-forward': 'test/integration/cli-containers.test.ts',
+  'volume cp': 'test/hosts/volumes.test.ts',
+  'volume ls': 'test/hosts/volumes.test.ts',
+  'volume mv': 'test/hosts/volumes.test.ts',
+  'volume rm': 'test/hosts/volumes.test.ts',
+  'volume size': 'test/hosts/volumes.test.ts',
+};
+
+/** Commands that print nothing that could stay the same, and where they are tested. */
 export const NOT_KEPT: Readonly<Record<string, string>> = {
-  agent: 'a daemon: no result',
-  'agent check': 'depends on the machine: test/unit/agent/preflight.test.ts',
-  'agent check-gpu': 'depends on the machine: test/unit/agent/gpu-check.test.ts',
-  completion: 'a script for a shell: test/unit/cli/completion.test.ts',
-  'container attach': 'output of a program: test/integration/cli-containers.test.ts',
-  'container cp': 'needs a container with a supervisor: test/integration/cli-containers.test.ts',
-  'container exec': 'output of a program: test/integration/cli-containers.test.ts',
-  'container port-forward': 'runs until Ctrl-C: test/integration/cli-containers.test.ts',
-  'container shell': 'a terminal: test/integration/cli-containers.test.ts',
-  explain: 'depends on the moment: test/unit/cli/explain.test.ts',
-  'image delete': 'needs a build: test/e2e/image-builds.test.ts',
-  'image show': 'needs a build: test/e2e/image-builds.test.ts',
-  invoke: 'bytes of a handler: test/hosts/cli-verbs.test.ts',
-  'metrics pool': 'depends on the moment: test/unit/cli/metrics.test.ts',
-  mounts: 'a daemon: no result',
-  'registry serve': 'a daemon: no result',
-  run: 'needs a real container: test/hosts/cli-run.test.ts',
-  scheduler: 'a daemon: no result',
-  serve: 'needs a real container: test/hosts/serve.test.ts',
-  up: 'a whole installation: test/e2e/up.test.ts',
-  'volume cp': 'needs the files of a machine: test/hosts/volumes.test.ts',
-  'volume ls': 'needs the files of a machine: test/hosts/volumes.test.ts',
-  'volume mv': 'needs the files of a machine: test/hosts/volumes.test.ts',
-  'volume rm': 'needs the files of a machine: test/hosts/volumes.test.ts',
-  'volume size': 'needs the files of a machine: test/hosts/volumes.test.ts',
+  agent: 'a daemon, which prints its log: test/hosts/agent-start.test.ts',
+  'agent check': 'facts of the machine: test/unit/agent/preflight.test.ts',
+  'agent check-gpu': 'facts of the machine: test/unit/agent/gpu-check.test.ts',
+  'container shell': 'the screen of a terminal: test/integration/cli-containers.test.ts',
+  mounts: 'a daemon, which prints its log: test/hosts/mounts.test.ts',
+  'registry serve': 'a daemon, which prints its log: test/hosts/registry-installation.test.ts',
+  scheduler: 'a daemon, which prints its log: test/e2e/up.test.ts',
+  serve: 'goes on until Ctrl-C, and shows what comes: test/hosts/serve.test.ts',
+  up: 'goes on until Ctrl-C, and shows facts of the machine: test/e2e/up.test.ts',
 };

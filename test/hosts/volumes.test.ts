@@ -17,6 +17,7 @@ import {
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect } from 'vitest';
+import { expectDocument, expectOutput, steadyDocument, verbFile } from '../helpers/golden.ts';
 import { MAIN, jsonOf, test as base } from '../helpers/platform.ts';
 import type { Answer, CallOptions, Deployment, Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -120,6 +121,14 @@ function treeOf(folder: string): Record<string, string> {
     found[full.slice(folder.length + 1)] = entry.isFile() ? sha256(readFileSync(full)) : 'folder';
   }
   return found;
+}
+
+/** A document without the numbers that follow from the disk and the clock. */
+function withoutSizes(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map((item) => withoutSizes(item));
+  if (value === null || typeof value !== 'object') return value;
+  const fields = Object.entries(value).filter(([name]) => name !== 'disk_bytes' && name !== 'seconds');
+  return Object.fromEntries(fields.map(([name, field]) => [name, withoutSizes(field)]));
 }
 
 /** Hidden folders and files of uploads and downloads that are not complete. */
@@ -377,6 +386,34 @@ describe('longshore volume', () => {
       /^1 ! longshore: the volume is in use \(deployments mount it: files\/v1\)/,
     );
     expect(await said('delete', 'golden')).toBe('0 deleted volume golden\n');
+  });
+
+  test('prints what is kept, as text and with --json', async ({ world: { run, local } }) => {
+    const folder = local('kept');
+    for (const name of ['text', 'json']) writeLocal(join(folder, name), `of ${name}`);
+    const own = [
+      [folder, '<folder>'],
+      [/\d+(?:\.\d+)? \wi?B on the disk/g, '<bytes> on the disk'],
+    ] as const;
+    for (const [words, line] of [
+      ['volume cp', `${folder} data:kept-*`],
+      ['volume ls', 'data:kept-text --recursive'],
+      ['volume size', 'data:kept-text'],
+      ['volume mv', 'data:kept-text/* data:kept-text/moved-*'],
+      ['volume rm', 'data:kept-text/moved-*'],
+    ] as const) {
+      const ran = (name: string) =>
+        run(
+          words.replace('volume ', ''),
+          ...line.replaceAll('*', name).split(' '),
+          ...(name === 'json' ? ['--json'] : []),
+        );
+      const [text, json] = [await ran('text'), await ran('json')];
+      expect([words, text.code, json.code, json.stderr]).toEqual([words, 0, 0, '']);
+      expectOutput(words, text, own);
+      const document = steadyDocument(JSON.parse(json.stdout), own);
+      expectDocument(`${verbFile(words)}.json`, withoutSizes(document));
+    }
   });
 
   test('cp copies folders both ways, and a second time only what is new', async ({

@@ -23,6 +23,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { HANDLER, POD, aContainerWorld } from '../helpers/containers.ts';
+import { expectOutput } from '../helpers/golden.ts';
 import { terminal as terminalProgram } from '../helpers/terminal.ts';
 import type { ContainerWorld } from '../helpers/containers.ts';
 
@@ -91,7 +92,9 @@ const ended = async (
 test('exec passes input, output, errors, variables and the exit code', async () => {
   const words = ['sh', '-c', 'cat; echo "$A $PWD" >&2; exit 9'];
   const args = ['exec', POD, '--env', 'A=b', '--cwd', '/tmp', '--', ...words];
-  expect(await ended(args, 'one\n')).toEqual({ out: 'one\n', err: 'b /tmp\n', code: 9 });
+  const { out: stdout, err: stderr, code } = await ended(args, 'one\n');
+  expect({ stdout, stderr, code }).toEqual({ stdout: 'one\n', stderr: 'b /tmp\n', code: 9 });
+  expectOutput('container exec', { stdout, stderr });
 });
 
 test('exec takes its input from a file', async () => {
@@ -188,6 +191,7 @@ test('attach prints the output of a container, and ends with its exit code', asy
   world.rows.set(HANDLER, { ...world.rows.get(HANDLER), state: 'STOPPED', exitCode: 3 } as never);
   expect(await run.code).toBe(3);
   expect(run.out).toBe('printed\n');
+  expectOutput('container attach', { stdout: run.out, stderr: run.err });
 });
 
 test('cp takes files and folders both ways, and standard input and output', async () => {
@@ -204,7 +208,9 @@ test('cp takes files and folders both ways, and standard input and output', asyn
   await copied(here('tree/sub/one'), `${POD}:${inside('a')}`);
   expect(readFileSync(inside('a'), 'utf8')).toBe('first');
   await copied('-', `${POD}:${inside('b')}`, 'typed');
-  expect(await copied(`${POD}:${inside('b')}`, '-')).toBe('typed');
+  const typed = await copied(`${POD}:${inside('b')}`, '-');
+  expect(typed).toBe('typed');
+  expectOutput('container cp', { stdout: typed, stderr: '' });
   await copied(here('tree'), `${POD}:${inside('new')}`);
   expect(readlinkSync(inside('new/link'))).toBe('sub/one');
   await copied(here('tree'), `${POD}:${inside('new')}/`);
@@ -277,6 +283,7 @@ test('port-forward leads to ports of a container, and ends by Ctrl-C', async () 
   await run.seen('port 9:');
   run.child.kill('SIGINT');
   expect(await run.code).toBe(0);
+  expectOutput('container port-forward', { stdout: run.out, stderr: '' }, [[`port ${port} `, 'port <remote> ']]);
   server.close();
   expect((await ended(['port-forward', POD, '80:'])).code).toBe(2);
 });

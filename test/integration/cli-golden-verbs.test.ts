@@ -9,20 +9,20 @@ import { join } from 'node:path';
 import { parseYaml } from '@redocly/openapi-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { runCommand } from '../helpers/command-line.ts';
-import { expectDocument, expectTable, steadyDocument, steadyTable } from '../helpers/golden.ts';
+import { expectDocument, expectTable, steadyDocument, steadyTable, verbFile, written } from '../helpers/golden.ts';
 import { VERBS } from '../helpers/kept-commands.ts';
 import type { Verb } from '../helpers/kept-commands.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { aProvidersFile } from '../helpers/providers-file.ts';
 import { ScriptedModelServer, chatAnswer } from '../helpers/scripted-model-server.ts';
-import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory } from '../helpers/services.ts';
+import { SimulatedAgent } from '../helpers/simulated-agent.ts';
 import { aContained } from './contained.ts';
 import type { Contained } from './contained.ts';
+import { anImage } from './kept-image.ts';
 import { aPlatform } from './verbs-fixture.ts';
 import type { Json, Platform } from './verbs-fixture.ts';
 
-const KEPT = join(ROOT, 'test/fixtures/cli/verbs');
 const CONTEXTS = ['local', 'spare', 'other', 'third'];
 const APP = `from longshore import endpoint
 
@@ -35,6 +35,8 @@ const directory = tempDirectory('cli-golden-verbs');
 const providersFile = aProvidersFile();
 let platform: Platform;
 let contained: Contained;
+let runs: SimulatedAgent | undefined;
+const stopped: string[] = [];
 /** Ids and paths that stand in a command as `{name}`. */
 const given: Record<string, string> = {};
 const model = new ScriptedModelServer();
@@ -61,7 +63,7 @@ async function said(
   const { stdout, stderr } = ended;
   expect(ended, words).toMatchObject({ code });
   expect(`${stdout}${stderr}`).not.toContain('\u001b');
-  return { stdout, text: stderr === '' ? stdout : `${stdout}--- stderr\n${stderr}` };
+  return { stdout, text: written(ended) };
 }
 
 const own = (): (readonly [string | RegExp, string])[] => [
@@ -81,7 +83,16 @@ const own = (): (readonly [string | RegExp, string])[] => [
 ];
 
 /** Fields whose values differ from run to run, and in no way that a text shows. */
-const VARYING = new Set(['stored_at_ns', 'took_ms', 'duration_ms', 'seq_num', 'request_id', 'secret_hint', 'event_id']);
+const VARYING = new Set([
+  'stored_at_ns',
+  'took_ms',
+  'duration_ms',
+  'seq_num',
+  'request_id',
+  'secret_hint',
+  'event_id',
+  'scanned_records',
+]);
 
 /** A document without them. */
 function calm(value: unknown): unknown {
@@ -113,12 +124,49 @@ async function callModel(): Promise<void> {
 }
 
 /** A release that machines install from, for the command that tells how. */
-function writeRelease(): void {
+async function writeRelease(): Promise<void> {
   mkdirSync(releases, { recursive: true });
   const file = 'longshore-9.9.9-linux-x64.tar.gz';
   const release = { version: '9.9.9', file, sha256: 'a'.repeat(64), bytes: 1 };
   writeFileSync(join(releases, 'stable.json'), JSON.stringify({ 'linux-x64': release }));
 }
+
+/** Two containers that wait for a machine, each of a deployment of its own. */
+async function addContainers(): Promise<void> {
+  const autoscaler = { type: 'queue_depth', minContainers: 1, maxContainers: 1, tasksPerContainer: 1 };
+  for (const name of ['text', 'json']) {
+    const { id, stubId } = await platform.deploy(`stopped-${name}`, { autoscaler, forceCreate: true });
+    stopped.push(id);
+    given[`${name}_container`] = await waitFor(async () => {
+      const { containers } = (await platform.gateway('GET /containers')).json as {
+        readonly containers: readonly Json[];
+      };
+      const found = containers.find((container) => container['stubId'] === stubId);
+      return found === undefined ? undefined : String(found['containerId']);
+    }, 'the deployment has its container');
+  }
+}
+
+async function removeContainers(): Promise<void> {
+  for (const id of stopped) await platform.gateway(`DELETE /deployments/${id}`);
+}
+
+/** A machine whose pool takes only what names it. */
+async function addMachine(): Promise<void> {
+  const { token } = platform.admin;
+  await platform.gateway('POST /pools', { name: 'runs', settings: { requiresPoolSelector: true } }, { token });
+  const made = await platform.gateway('POST /machines', { poolName: 'runs' }, { token });
+  const joinToken = String(made.json['agentUpstreamToken']);
+  runs = new SimulatedAgent({ addresses: () => [platform.agentAddress], joinToken });
+  await runs.start();
+}
+
+/** Steps before the commands that need them, so that no other command sees what they make. */
+const BEFORE: Readonly<Record<string, () => Promise<void>>> = {
+  'container stop': addContainers,
+  'machine upgrade': writeRelease,
+  run: addMachine,
+};
 
 beforeAll(async () => {
   const settings = {
@@ -126,7 +174,7 @@ beforeAll(async () => {
     LONGSHORE_RELEASES_DIR: releases,
     LONGSHORE_PROVIDERS_FILE: providersFile.path,
   };
-  platform = await aPlatform(settings, 'embedded');
+  platform = await aPlatform(settings);
   const { token: adminToken } = platform.admin;
   for (const name of ['text_key', 'json_key', 'signing_key']) {
     const key = await platform.call('POST /api/v1/signing-key', undefined, { token: adminToken });
@@ -141,6 +189,7 @@ beforeAll(async () => {
   given['own_token'] = platform.own.token;
   given['receiver'] = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
   for (const name of ['text', 'json']) {
+    given[`${name}_image`] = await anImage(platform);
     given[`${name}_folder`] = join(directory.path, name);
     given[`${name}_file`] = join(directory.path, `${name}.txt`);
     writeFileSync(given[`${name}_file`] ?? '', 'value');
@@ -162,7 +211,7 @@ beforeAll(async () => {
   }
 });
 afterAll(async () => {
-  await contained.stop();
+  await Promise.all([contained.stop(), runs?.stop()]);
   await platform.stop();
   await model.stop();
   await new Promise((resolve) => receiver.close(resolve));
@@ -172,9 +221,10 @@ afterAll(async () => {
 
 describe.for(Object.entries(VERBS))('%s', ([path, verb]) => {
   const { by, text, json, lines, waits } = verb;
-  const file = join(KEPT, path.replaceAll(' ', '-'));
-
-  if (path === 'machine upgrade') beforeAll(writeRelease);
+  const file = verbFile(path);
+  const before = BEFORE[path];
+  if (before !== undefined) beforeAll(before);
+  if (path === 'container stop') afterAll(removeContainers);
 
   test('prints the text that is kept', async () => {
     if (waits !== undefined)

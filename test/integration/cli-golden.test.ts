@@ -11,6 +11,7 @@ import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory } from '../helpers/services.ts';
 import { aContained } from './contained.ts';
 import type { Contained } from './contained.ts';
+import { anImage } from './kept-image.ts';
 import { aPlatform } from './verbs-fixture.ts';
 import type { Platform } from './verbs-fixture.ts';
 
@@ -40,7 +41,8 @@ const make = async (path: string, body: object): Promise<void> => {
 
 beforeAll(async () => {
   const settings = { LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1', LONGSHORE_PROVIDERS_FILE: providersFile.path };
-  platform = await aPlatform(settings, 'embedded');
+  platform = await aPlatform(settings);
+  const image = await anImage(platform);
   // A container runs; the tasks of the queue find no machine, and wait.
   contained = await aContained(platform);
   await platform.deploy('orders', { stubType: 'taskqueue/deployment', appName: 'orders' });
@@ -60,6 +62,7 @@ beforeAll(async () => {
     [contained.machineId, '<machine>'],
     [first, '<first>'],
     [providersFile.folder, '<folder>'],
+    [image, '<image>'],
     // The end of a webhook's secret.
     [/^[\w+/]{3}=$/g, '<hint>'],
     [/(bytes\.queue .* )\d+/g, '$1<bytes>'],

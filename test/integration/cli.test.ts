@@ -278,6 +278,24 @@ describe('invoke', () => {
     expect(ended.stderr).not.toContain(message);
   });
 
+  test('of a misspelt name says which one was probably meant', async () => {
+    const greet = {
+      id: 'd-2',
+      name: 'greet',
+      stubType: 'endpoint/deployment',
+      version: 2,
+      active: true,
+      stubId: 's-2',
+    };
+    reply = (route, request) =>
+      route === 'GET /api/v1/gateway/deployments'
+        ? { body: { ok: true, deployments: request.url?.includes('filters=') === true ? [] : [greet] } }
+        : { status: 400, body: { message: 'Invalid deployment' }, isNoTask: true };
+    const ended = await run(['invoke', 'gret']);
+    expect(ended).toMatchObject({ code: 4, stdout: '' });
+    expect(ended.stderr).toContain('no deployment is named gret; did you mean greet? `longshore deployment list`');
+  });
+
   test('that no handler answered points at the explanation', async () => {
     reply = () => ({ status: 503, body: { error: 'deployment stopped' } });
     expect((await run(['invoke', 'sum'])).stderr).toContain('why: longshore explain t-1');

@@ -21,6 +21,22 @@ function isThere(named: string): boolean {
   return false;
 }
 
+/** The text without its blocks of code. */
+const proseOf = (path: string): string => textOf(path).replaceAll(/^([ \t]*)(```|~~~)[^]*?^[ \t]*\2/gm, '');
+
+/** Names by which links reach the headings of a document. */
+function anchorsOf(path: string): ReadonlySet<string> {
+  const names = [...proseOf(path).matchAll(/^#+ (.*)$/gm)].map(([, heading = '']) =>
+    heading
+      .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+      .trim()
+      .toLowerCase()
+      .replaceAll(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  );
+  return new Set(names);
+}
+
 describe('documents', () => {
   test('link to files that exist', () => {
     const lost: string[] = [];
@@ -29,6 +45,18 @@ describe('documents', () => {
         if (/^[a-z]+:/.test(target)) continue;
         const path = normalize(join(dirname(document), target)).replace(/\/$/, '');
         if (!PATHS.has(path)) lost.push(`${document}: ${target}`);
+      }
+    }
+    expect(lost).toEqual([]);
+  });
+
+  test('link to headings that exist', () => {
+    const lost: string[] = [];
+    for (const document of documents) {
+      for (const [, target = '', anchor = ''] of proseOf(document).matchAll(/\]\(([^)#\s]*)#([^)\s]+)\)/g)) {
+        if (/^[a-z]+:/.test(target)) continue;
+        const path = target === '' ? document : normalize(join(dirname(document), target));
+        if (documents.includes(path) && !anchorsOf(path).has(anchor)) lost.push(`${document}: ${target}#${anchor}`);
       }
     }
     expect(lost).toEqual([]);

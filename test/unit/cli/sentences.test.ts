@@ -85,7 +85,9 @@ describe('what a person is told', () => {
 
   test('when there is no answer in time', () => {
     const late = new DOMException('late', 'TimeoutError');
-    expect(unreachable('http://a:1/x', late, 30_000).message).toBe('http://a:1 did not answer within 30 s');
+    expect(unreachable('http://a:1/x', late, 30_000).message).toBe(
+      'http://a:1 did not answer within 30 s: try again; `longshore status` says whether it is ready',
+    );
   });
 
   test.for([
@@ -125,6 +127,22 @@ describe('what a person is told', () => {
       ),
     ).toBe('A      LONG\nvalue  x\nv');
     expect(formatTable(['A'], [])).toBe('(none)');
+    expect(formatTable(['A'], [], 10)).toBe('(none)');
+  });
+
+  test('that is wider than the terminal has a block for each row, in which nothing is lost', () => {
+    const rows = [
+      ['endpoint-1', 'RUNNING', '-'],
+      ['endpoint-2', 'PENDING', ''],
+    ];
+    expect(formatTable(['ID', 'STATUS', 'USE'], rows, 24)).toBe(
+      ['ID          STATUS   USE', 'endpoint-1  RUNNING  -', 'endpoint-2  PENDING'].join('\n'),
+    );
+    expect(formatTable(['ID', 'STATUS', 'USE'], rows, 23)).toBe(
+      ['ID      endpoint-1', 'STATUS  RUNNING', 'USE     -', '', 'ID      endpoint-2', 'STATUS  PENDING', 'USE'].join(
+        '\n',
+      ),
+    );
   });
 });
 
