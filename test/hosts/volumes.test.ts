@@ -393,6 +393,7 @@ describe('longshore volume', () => {
     for (const name of ['text', 'json']) writeLocal(join(folder, name), `of ${name}`);
     const own = [
       [folder, '<folder>'],
+      [/ in \d+(?:\.\d+)? s$/gm, ' in <span>'],
       [/\d+(?:\.\d+)? \wi?B on the disk/g, '<bytes> on the disk'],
     ] as const;
     for (const [words, line] of [
