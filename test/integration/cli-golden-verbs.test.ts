@@ -246,7 +246,7 @@ describe.for(Object.entries(VERBS))('%s', ([path, verb]) => {
 });
 
 test('enrol-token create --user-data prints a document for cloud-init, in which root alone reads the token', async () => {
-  writeRelease();
+  await writeRelease();
   const made = await run('enrol-token create group-of-instances --pool spare --user-data', 'admin');
   expect(made).toMatchObject({ code: 0, stderr: expect.stringContaining('it is shown this once: keep it') });
   expect(made.stdout.startsWith('#cloud-config\n')).toBe(true);
