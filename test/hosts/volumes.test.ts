@@ -359,10 +359,10 @@ describe('longshore volume', () => {
     );
     expect(await said('ls', 'golden:')).toBe('0 (none)\n');
     expect(await said('ls', 'data:absent')).toBe(
-      '1 ! longshore: there is no data:absent: `longshore volume ls data:` shows what is\n',
+      '4 ! longshore: there is no data:absent: `longshore volume ls data:` shows what is\n',
     );
     expect(await said('ls', 'nothing:')).toBe(
-      '1 ! longshore: there is no volume nothing in this workspace: `longshore volume list` shows them\n',
+      '4 ! longshore: there is no volume nothing in this workspace: `longshore volume list` shows them\n',
     );
     expect(await said('size', 'data:golden')).toMatch(
       /^0 data:golden has 2\.0 KiB in 2 files, 1 folder; [\d.]+ KiB on the disk\n$/,
@@ -381,7 +381,7 @@ describe('longshore volume', () => {
       /^2 ! longshore: the path in data:\.\.\/a must not have \. or \.\./,
     );
     expect(await said('cp', 'absent', 'data:')).toMatch(/^1 ! longshore: cannot read absent/);
-    expect(await said('cp', 'data:absent', '.')).toBe('1 ! longshore: there is no data:absent\n');
+    expect(await said('cp', 'data:absent', '.')).toBe('4 ! longshore: there is no data:absent\n');
     expect(await said('delete', 'data')).toMatch(
       /^1 ! longshore: the volume is in use \(deployments mount it: files\/v1\)/,
     );
@@ -492,7 +492,7 @@ describe('longshore volume', () => {
     expect((await run('create', 'fresh')).code).toBe(0);
     expect((await run('cp', local('seed'), 'fresh:x')).code).toBe(0);
     expect(jsonOf<Listed>(await rest('GET /fresh/files?path=x')).data).toMatchObject([{ path: 'a', size: 1 }]);
-    expect(await run('delete', 'fresh')).toMatchObject({ stdout: 'deleted volume fresh with 2 files and folders\n' });
+    expect(await run('delete', 'fresh')).toMatchObject({ stdout: 'deleted volume fresh with 2 entries\n' });
   });
 
   test('cp carries thousands of small files', async ({ world: { run, local, on } }) => {
