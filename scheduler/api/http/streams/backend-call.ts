@@ -17,6 +17,7 @@ import type { Finished } from '../../../tasks/dispatch/replies.ts';
 import type { Streams } from '../../../tasks/streams/streams.ts';
 import { responseHead } from './head.ts';
 import type { HeaderList } from './head.ts';
+import { LAST_BYTES_MS, MOST_HEAD_BYTES, PORT_WAIT_MS, noHead, tooLongAfter } from './limits.ts';
 import { PortConnection } from './port-connection.ts';
 
 export interface BackendCallParts {
@@ -61,12 +62,6 @@ export class BackendError extends Error {
     this.why = why;
   }
 }
-
-/** Time for a port of a pod: its readiness probe has succeeded, but it may have further ports. */
-const PORT_WAIT_MS = 1_000;
-/** Time for the bytes of a task that has ended well, and for the end of a task whose bytes broke off. */
-const LAST_MS = 10_000;
-const MOST_HEAD_BYTES = 64 * 1024;
 
 /**
  * Calls a deployment.
@@ -255,22 +250,20 @@ class BackendCall {
     this.#forget();
     const { timeoutSeconds } = this.#request.target.config;
     if (this.#finished !== undefined || timeoutSeconds <= 0) return;
-    const text = `it ran for ${timeoutSeconds} s after its response`;
-    this.#limit = setTimeout(() => this.#cancel(text), timeoutSeconds * 1000).unref();
+    this.#limit = setTimeout(() => this.#cancel(tooLongAfter(timeoutSeconds)), timeoutSeconds * 1000).unref();
   }
 
   #limitHead(): void {
     const { timeoutSeconds } = this.#request.target.config;
     if (timeoutSeconds <= 0) return;
-    const text = `no response began within the limit of ${timeoutSeconds} s`;
-    this.#limit = setTimeout(() => this.#cancel(text), timeoutSeconds * 1000).unref();
+    this.#limit = setTimeout(() => this.#cancel(noHead(timeoutSeconds)), timeoutSeconds * 1000).unref();
   }
 
-  #cancel(detail: string): void {
+  #cancel(ending: Ending): void {
     const taskId = this.#taskId;
     if (taskId === undefined) return;
-    this.#parts.cancel(taskId, { status: 'TIMEOUT', reason: 'execution_timeout', detail }).catch(() => {
-      this.#fail({ kind: 'finished', finished: { status: 'TIMEOUT', reason: 'execution_timeout', body: '' } });
+    this.#parts.cancel(taskId, ending).catch(() => {
+      this.#fail({ kind: 'finished', finished: { ...ending, body: '' } });
     });
   }
 
@@ -281,7 +274,7 @@ class BackendCall {
     if (this.#body !== undefined) return void this.#body.destroy(new BackendError({ kind: 'broken' }));
     if (this.#finished !== undefined) return this.#fail({ kind: 'finished', finished: this.#finished });
     // The end of the task has the reason, if it comes soon.
-    this.#last = setTimeout(() => this.#fail({ kind: 'broken' }), LAST_MS).unref();
+    this.#last = setTimeout(() => this.#fail({ kind: 'broken' }), LAST_BYTES_MS).unref();
   }
 
   /** The task has ended. */
@@ -291,12 +284,12 @@ class BackendCall {
     if (this.#body !== undefined) {
       // The bytes come by another way than the end, and may be behind it.
       if (finished.status !== 'COMPLETE')
-        this.#last = setTimeout(() => this.#body?.destroy(new BackendError({ kind: 'broken' })), LAST_MS).unref();
+        this.#last = setTimeout(() => this.#body?.destroy(new BackendError({ kind: 'broken' })), LAST_BYTES_MS).unref();
       return;
     }
     const mayFollow = finished.status === 'COMPLETE' && this.#bytes !== undefined && !this.#isBroken;
     if (!mayFollow) return this.#fail({ kind: 'finished', finished });
-    this.#last = setTimeout(() => this.#fail({ kind: 'broken' }), LAST_MS).unref();
+    this.#last = setTimeout(() => this.#fail({ kind: 'broken' }), LAST_BYTES_MS).unref();
   }
 
   #fail(why: NoAnswer): void {

@@ -9,10 +9,9 @@ import type { Frame, FrameKind } from '#shared/protocol/frames.ts';
 import type { FrameEvents, Frames } from '#shared/protocol/frame-stream.ts';
 import { hasBody, waitsForContinue } from './head.ts';
 import type { HeaderList } from './head.ts';
+import { MOST_HEAD_BYTES } from './limits.ts';
 import { PortConnection, PortRefused } from './port-connection.ts';
 
-/** Largest head of a response. */
-const MOST_HEAD_BYTES = 64 * 1024;
 /** Most early hints that are passed on: nothing holds them back while the caller does not read. */
 const MOST_HINTS = 16;
 /** Most responses before the final one. */

@@ -36,6 +36,7 @@ import type { HttpExchangeParts } from './http-exchange.ts';
 import type { StreamMetrics } from './metrics.ts';
 import { calledBy } from '../../../tasks/admission/calls.ts';
 import type { OpenCall, OpenCalls } from './open-calls.ts';
+import { LAST_BYTES_MS, PORT_WAIT_MS, noHead, tooLongAfter } from './limits.ts';
 import { portExchange } from './port-exchange.ts';
 import type { PortFrames } from './port-frames.ts';
 import type { StreamRoom } from './room.ts';
@@ -67,10 +68,6 @@ export interface StreamedTo {
   readonly tokenInHeader: boolean;
 }
 
-/** Time for the stream of a task that has ended to bring its last bytes. */
-const LAST_BYTES_MS = 10_000;
-/** Time for a port of a pod: its readiness probe has succeeded, but it may have further ports. */
-const PORT_WAIT_MS = 1_000;
 /** Time for an application to end after its WebSocket was closed. */
 const AFTER_CLOSE_MS = 30_000;
 
@@ -286,18 +283,17 @@ class StreamCall implements OpenCall {
     this.#limit = setTimeout(() => {
       if (this.#hasBegun || this.#isOver) return;
       if (this.#bodyGrew) this.#limitHead(seconds);
-      else this.#cancelAtLimit(`no response began within the limit of ${seconds} s`);
+      else this.#cancelAtLimit(noHead(seconds));
     }, seconds * 1000);
     this.#limit.unref();
   }
 
-  #cancelAtLimit(detail: string): void {
+  #cancelAtLimit(ending: Ending): void {
     const taskId = this.#taskId;
     if (taskId === undefined) return;
-    const ending: Ending = { status: 'TIMEOUT', reason: 'execution_timeout', detail };
     this.#parts.cancel(taskId, ending).catch((error: unknown) => {
       this.#parts.log.warn({ err: error, taskId }, 'a streamed call could not be ended at its limit');
-      this.#answer({ status: 'TIMEOUT', reason: 'execution_timeout', body: JSON.stringify({ error: detail }) });
+      this.#answer({ ...ending, body: JSON.stringify({ error: ending.detail }) });
     });
   }
 
@@ -334,10 +330,7 @@ class StreamCall implements OpenCall {
   #boundRest(): void {
     const { timeoutSeconds } = this.#to.target.config;
     if (timeoutSeconds === 0) return;
-    this.#limit = setTimeout(
-      () => this.#cancelAtLimit(`it ran for ${timeoutSeconds} s after its response`),
-      timeoutSeconds * 1000,
-    );
+    this.#limit = setTimeout(() => this.#cancelAtLimit(tooLongAfter(timeoutSeconds)), timeoutSeconds * 1000);
     this.#limit.unref();
   }
 
