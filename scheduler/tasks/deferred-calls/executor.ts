@@ -196,6 +196,7 @@ export class DeferredExecutor implements Part {
     metrics.returned.inc({ cause: isStopping ? 'stopping' : 'no_room' });
     changes.apply('RUNNING', 'lose', openRecord(call, 'RETRY', reason));
     log.info({ taskId: one.taskId, reason, pauseMs }, 'a call of a model waits again');
+    if (!isStopping) setTimeout(() => this.wake(), pauseMs).unref();
   }
 
   async #end(one: DeferredTry, outcome: Exclude<TryOutcome, { kind: 'later' }>): Promise<void> {
