@@ -139,7 +139,10 @@ test('a call that is answered later has the answer of a container', { timeout: L
       );
       const ended =
         word === 'hello'
-          ? { status: 'COMPLETE', result: { choices: [{ message: { content: expect.stringContaining('hello') as string } }] } }
+          ? {
+              status: 'COMPLETE',
+              result: { choices: [{ message: { content: expect.stringContaining('hello') as string } }] },
+            }
           : { status: 'ERROR', failure_reason: 'backend_error' };
       expect([accepted.status, task]).toMatchObject([202, ended]);
     }
