@@ -279,6 +279,24 @@ test('settings count at once, also when another replica wrote them and its messa
   expect(capacity.grown[0]?.poolId).toBe(id);
 });
 
+test('a pool that is given a larger size grows for what waited for it, beside an empty machine of the size before', async ({
+  world,
+  growing,
+}) => {
+  const { capacity, pools, loop } = growing;
+  await pools.create(SHARED, 'gpu', CLOUD);
+  const large = await wanting(world, { cpuMillicores: 8000 });
+  await waitFor(() => loop.explain(large.row.id)[0]?.verdict === 'too_small', 'its machines are too small');
+  // The machine is made after the large container began to wait.
+  const small = await wanting(world);
+  await capacity.join(await only(growing));
+  await waitFor(() => small.row.state === 'ASSIGNED', 'the small one is placed');
+  await world.containers.transition(small.row.id, 'abandon');
+  await pools.change(SHARED, 'gpu', { machineCpuCores: 16 });
+  await waitFor(() => capacity.grown.length === 2, 'a larger machine is asked for');
+  expect(large.row.state).toBe('PENDING');
+});
+
 test('pools at rest cost nothing: changes elsewhere start no round', async ({ world, growing }) => {
   const { capacity, pools } = growing;
   await pools.create(SHARED, 'gpu', { ...CLOUD, demandSeconds: 5 });
