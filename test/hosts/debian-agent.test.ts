@@ -247,7 +247,7 @@ describe('the agent as a Debian package', () => {
     expect(listed).toMatchObject([{ name: 'golden', state: 'active', machines: 1, joined: 1 }]);
   });
 
-  test('removal with an agent that does not run ends no container; the command of the documents does', async () => {
+  test('removal with an agent that does not run ends no container; the commands of the documents do', async () => {
     expect(await platform.invoke(served, { key: 'c', seconds: 0 })).toMatchObject({ status: 200 });
     const running = await containers();
     expect(running).toHaveLength(1);
@@ -257,9 +257,14 @@ describe('the agent as a Debian package', () => {
     await apt('remove', 'longshore-agent');
     expect(await containers()).toEqual(running);
     for (const unit of UNITS) expect(await host.try(`systemctl cat ${unit}`)).toContain('No files found');
-    const [line = ''] = /^docker ps .*$/m.exec(readFileSync(join(ROOT, 'docs/packages.md'), 'utf8')) ?? [];
-    expect(line).toContain('io.longshore.machine=ID ');
-    await runProgram('sh', ['-c', line.replace('=ID ', `=${machineId} `)], { env: plainEnv() });
+    const lines = readFileSync(join(ROOT, 'docs/packages.md'), 'utf8').match(
+      /^docker (?:ps|volume ls|network rm) .*$/gm,
+    );
+    expect(lines).toHaveLength(3);
+    for (const line of lines ?? []) {
+      const here = line.replace('=ID ', `=${machineId} `).replace('rm longshore ', `rm ${platform.network} `);
+      await runProgram('sh', ['-c', here], { env: plainEnv() });
+    }
     expect(await containers('all')).toEqual([]);
     await apt('purge', 'longshore-agent');
   });
