@@ -16,6 +16,7 @@ import type { Db } from '#scheduler/stores/store/db.ts';
 import { openInstallation } from '#scheduler/workspaces/identity/installation.ts';
 import { makePool } from '#scheduler/stores/store/queries/pools.ts';
 import { noteProviderCall, providerCalls, pruneProviderCalls } from '#scheduler/stores/store/queries/provider-calls.ts';
+import { ownedInstances } from '#scheduler/stores/store/queries/provisioned.ts';
 import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
 import { deleteMachine, machineById, updateMachine } from '#scheduler/stores/store/queries/machines.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
@@ -55,6 +56,15 @@ async function nextFence(db: Db): Promise<number> {
   return fence;
 }
 
+/** The same account of a cloud as another provider, by which the pool makes every second machine. */
+const bigOf = (cloud: ConfiguredProvider): ConfiguredProvider => ({
+  name: `${cloud.name}-big`,
+  timeoutMs: cloud.timeoutMs,
+  create: (request) => cloud.create(request),
+  list: (installationId) => cloud.list(installationId),
+  terminate: (instance) => cloud.terminate(instance),
+});
+
 /** A scheduler process, as far as it concerns machines of providers. */
 class Process {
   readonly db: KillableDb;
@@ -66,13 +76,18 @@ class Process {
   readonly occupied = new Set<MachineId>();
   hasEnded = false;
 
-  constructor(db: Db, fence: number, pool: GrowingPool, cloud: ConfiguredProvider, clock: TestClock) {
+  /** Providers of its file. */
+  clouds: readonly ConfiguredProvider[];
+
+  constructor(db: Db, fence: number, pool: GrowingPool, clouds: readonly ConfiguredProvider[], clock: TestClock) {
+    this.clouds = clouds;
     this.db = new KillableDb(db);
     this.fence = fence;
     const metrics = new FleetMetrics(new Registry());
     const parts = openMachines({ db: this.db, log: silent, clock, metrics, caFingerprint: 'ca' });
     this.machines = parts.machines;
     this.joining = parts.joining;
+    let made = 0;
     const intend = async (id: string, intent: string): Promise<boolean> => {
       const machine = this.machines.get(id as MachineId);
       if (machine === undefined || !(await updateMachine(this.db, machine.row.id, { intent }))) return false;
@@ -85,8 +100,14 @@ class Process {
       log: silent,
       fence: () => (this.hasEnded || this.db.isDead ? undefined : fence),
       sealer,
-      providers: { names: () => [cloud.name], get: (name) => (name === cloud.name ? cloud : undefined) },
-      poolOf: () => Promise.resolve(pool),
+      providers: {
+        names: () => this.clouds.map(({ name }) => name),
+        get: (wanted) => this.clouds.find(({ name }) => name === wanted),
+      },
+      poolOf: () => {
+        made += 1;
+        return Promise.resolve({ ...pool, provider: this.clouds[made % this.clouds.length]?.name ?? pool.provider });
+      },
       joining: this.joining,
       workers: {
         cordon: (_owner, id) => intend(id, 'cordoned'),
@@ -127,6 +148,8 @@ class Process {
 class Story {
   readonly clock = new TestClock();
   readonly cloud: UnrulyCloud;
+  /** Two providers of one account. */
+  readonly clouds: readonly ConfiguredProvider[];
   readonly #random: () => number;
   readonly #db: Db;
   readonly #pool: GrowingPool;
@@ -139,15 +162,16 @@ class Story {
     this.#db = db;
     this.#pool = pool;
     this.cloud = new UnrulyCloud(pool.provider, this.#random, () => this.clock.nowMs());
-    this.process = new Process(db, 1, pool, this.cloud, this.clock);
+    this.clouds = [this.cloud, bigOf(this.cloud)];
+    this.process = new Process(db, 1, pool, this.clouds, this.clock);
   }
 
   /** Another process leads. */
-  async change(): Promise<void> {
+  async change(clouds: readonly ConfiguredProvider[] = this.clouds): Promise<void> {
     if (this.former !== undefined) this.former.hasEnded = true;
     this.former = this.process;
     const fence = await nextFence(this.#db);
-    this.process = new Process(this.#db, fence, this.#pool, this.cloud, this.clock);
+    this.process = new Process(this.#db, fence, this.#pool, clouds, this.clock);
     await this.process.machines.start();
   }
 
@@ -306,6 +330,71 @@ describe('a provider that behaves', () => {
     story.end();
   });
 
+  test('two providers of one account leave each other the machines, also when one is taken out of the file', async ({
+    db,
+  }) => {
+    const pool = await aPool(db, `shared-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 11);
+    story.cloud.isUnruly = false;
+    await story.change();
+    await story.steps(20, 4);
+    const made = [...story.cloud.instances.keys()];
+    const { rows } = await db.query<{ provider: string }>(
+      'select distinct provider from provisioned_machines where pool_id = $1 order by provider',
+      [pool.id],
+    );
+    expect(rows.map(({ provider }) => provider)).toEqual(story.clouds.map(({ name }) => name));
+    expect(made).toHaveLength(4);
+    const instances = [...story.cloud.instances.values()];
+    expect([...(await ownedInstances(db, 'another', instances))].toSorted()).toEqual(made.toSorted());
+    const untagged = instances.map((one) => ({ ...one, requestId: '' }));
+    expect((await ownedInstances(db, 'another', untagged)).size).toBe(0);
+    expect((await ownedInstances(db, pool.provider, untagged)).size).toBe(2);
+    await story.steps(30, 4);
+    expect([...story.cloud.instances.keys()]).toEqual(made);
+    await story.change(story.clouds.slice(1));
+    await story.steps(30, 4);
+    expect([...story.cloud.instances.keys()]).toEqual(made);
+    // Machines of the missing provider end without it, and the other one finds their instances.
+    await story.steps(60, 0);
+    expect([...story.cloud.instances.keys()]).toEqual([]);
+    expect(await present(db, pool.id)).toEqual({ rows: [], machines: [] });
+    story.end();
+  });
+
+  test('an instance that ends before it joins is a failure, for which the pool waits', async ({ db }) => {
+    const pool = await aPool(db, `dead-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 13);
+    story.cloud.isUnruly = false;
+    await story.change();
+    await story.steps(2, 1);
+    expect((await present(db, pool.id)).rows).toMatchObject([{ state: 'created' }]);
+    story.cloud.instances.clear();
+    await story.steps(30, 0);
+    const { rows } = await db.query('select state, failures, failure from provisioned_machines where pool_id = $1', [
+      pool.id,
+    ]);
+    expect(rows).toEqual([{ state: 'failed', failures: 1, failure: 'its instance ended before its agent joined' }]);
+    expect(story.process.provisioner.capacity(pool.id).notBeforeMs).toBeGreaterThan(0);
+    story.end();
+  });
+
+  test('a price that only create tells stays known', async ({ db }) => {
+    const pool = await aPool(db, `priced-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 12);
+    story.cloud.isUnruly = false;
+    const list = story.cloud.list.bind(story.cloud);
+    story.cloud.list = async (tag) => (await list(tag)).map((one) => ({ ...one, hourlyCost: null, address: null }));
+    await story.change();
+    await story.steps(20, 1);
+    const { rows } = await db.query(
+      'select state, hourly_cost, address is not null as has_address from provisioned_machines where pool_id = $1',
+      [pool.id],
+    );
+    expect(rows).toEqual([{ state: 'joined', hourly_cost: 2.5, has_address: true }]);
+    story.end();
+  });
+
   test('a pool has at most five machines on their way', async ({ db }) => {
     const pool = await aPool(db, `many-${randomUUID().slice(0, 4)}`);
     const story = new Story(db, pool, 9);
@@ -357,7 +446,7 @@ describe('five machines asked of a provider that takes its time', () => {
   async function fiveAsked(db: Db) {
     const pool = await aPool(db, `held-${randomUUID().slice(0, 4)}`);
     const [clock, cloud] = [new TestClock(), new HeldCloud(pool.provider)];
-    const leader = new Process(db, await nextFence(db), pool, cloud, clock);
+    const leader = new Process(db, await nextFence(db), pool, [cloud], clock);
     await leader.machines.start();
     await leader.provisioner.tick();
     for (let n = 0; n < 5; n += 1) await leader.provisioner.grow(pool.id, 'demand');
@@ -394,6 +483,31 @@ describe('five machines asked of a provider that takes its time', () => {
     leader.hasEnded = true;
     refuseAll();
     await leader.provisioner.settled();
+  });
+});
+
+describe('a provider that is taken out of the file', () => {
+  test('with requests under way bars its pool for ten minutes', async ({ db }) => {
+    const pool = await aPool(db, `left-${randomUUID().slice(0, 4)}`);
+    const [clock, cloud] = [new TestClock(), new HeldCloud(pool.provider)];
+    const leader = new Process(db, await nextFence(db), pool, [cloud], clock);
+    await leader.machines.start();
+    await leader.provisioner.tick();
+    for (let n = 0; n < 5; n += 1) await leader.provisioner.grow(pool.id, 'demand');
+    await leader.idle();
+    leader.clouds = [];
+    for (const call of cloud.held) call.reject(new Error('not now'));
+    await leader.provisioner.settled();
+    expect(cloud.held).toHaveLength(4);
+    expect(leader.provisioner.capacity(pool.id)).toMatchObject({ pending: 5, alive: 5 });
+    clock.aheadMs += 11 * 60_000;
+    for (let n = 0; n < 3; n += 1) {
+      await leader.provisioner.tick();
+      await leader.provisioner.settled();
+    }
+    expect(leader.provisioner.capacity(pool.id)).toMatchObject({ pending: 0, alive: 0 });
+    expect(await present(db, pool.id)).toEqual({ rows: [], machines: [] });
+    leader.hasEnded = true;
   });
 });
 

@@ -82,7 +82,7 @@ export class Calls {
   /** The instance of the request is known. */
   async made(row: ProvisionedRow, instance: Instance): Promise<boolean> {
     const { rows, clock } = this.#parts;
-    const change = { ...factsOf(instance), createdAtMs: clock.nowMs(), failures: 0, failure: null };
+    const change = { ...factsOf(instance, row), createdAtMs: clock.nowMs(), failures: 0, failure: null };
     return (await rows.move(row, 'made', change)) !== undefined;
   }
 
@@ -122,10 +122,13 @@ export class Calls {
 
 const sealContext = (requestId: string): string => `provisioned.${requestId}`;
 
-/** Facts of an instance that a row keeps. */
-export const factsOf = ({ instanceId, address, hourlyCost, endsAtMs }: Instance) => ({
+/** Facts of an instance that a row keeps. An answer that omits the price or the address keeps the one that is known. */
+export const factsOf = (
+  { instanceId, address, hourlyCost, endsAtMs }: Instance,
+  known: Pick<ProvisionedRow, 'address' | 'hourlyCost'>,
+) => ({
   instanceId,
-  address,
-  hourlyCost,
+  address: address ?? known.address,
+  hourlyCost: hourlyCost ?? known.hourlyCost,
   endsAtMs,
 });

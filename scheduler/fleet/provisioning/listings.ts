@@ -21,7 +21,8 @@ const SOONEST_MS = 5_000;
 export interface ListingsParts {
   readonly lanes: Pick<Lanes, 'run'>;
   readonly providers: { names(): readonly string[]; get(name: string): Provider | undefined };
-  readonly rowsOf: (provider: string) => readonly ProvisionedRow[];
+  /** Rows of all providers. */
+  readonly rows: () => readonly ProvisionedRow[];
   /** Until when a call for the row may run: a listing begun before proves no absence. */
   readonly callEndsMs: (row: ProvisionedRow) => number;
   readonly installationId: () => Promise<string>;
@@ -90,7 +91,7 @@ export class Listings {
   #isDue(provider: string): boolean {
     const state = this.#stateOf(provider);
     if (state.isRunning) return false;
-    const rows = this.#parts.rowsOf(provider);
+    const rows = this.#parts.rows().filter((row) => row.provider === provider);
     const isChanging = rows.some((row) => !isOver(row) && row.state !== 'joined') || state.unwanted.size > 0;
     const everyMs = state.isWanted ? SOONEST_MS : isChanging ? CHANGING_MS : rows.length > 0 ? STEADY_MS : IDLE_MS;
     return this.#parts.clock.monotonicMs() - state.beganMs >= everyMs;
@@ -117,9 +118,11 @@ export class Listings {
   }
 
   async #take(provider: Provider, listed: readonly Instance[], beganMs: number, state: Listed): Promise<void> {
-    const { rowsOf, callEndsMs, onFacts } = this.#parts;
-    const rows = rowsOf(provider.name);
-    const { ofRow, extra, orphans } = sightingOf(listed, rows);
+    const { callEndsMs, onFacts } = this.#parts;
+    const all = this.#parts.rows();
+    const rows = all.filter((row) => row.provider === provider.name);
+    const others = all.filter((row) => row.provider !== provider.name);
+    const { ofRow, extra, orphans } = sightingOf(listed, rows, others);
     for (const row of rows) {
       if (isOver(row)) {
         this.#seen.delete(row.requestId);

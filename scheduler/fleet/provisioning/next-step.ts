@@ -25,6 +25,8 @@ export const RULES = {
   lostGraceMs: 3 * MINUTE,
   /** Time for which a machine stays that an operator drained. */
   drainedStaysMs: 10 * MINUTE,
+  /** A machine drains at the earliest so long before the provider takes the instance back. */
+  noticeLeadMs: 30 * MINUTE,
   /** A drain ends so long before the provider takes the instance back. */
   noticeMarginMs: 20 * SECOND,
   /** Time after a drain's deadline in which its containers stop. */
@@ -70,6 +72,8 @@ export interface Present {
   readonly notBeforeMs: number;
   /** Until when a call of another process may still run. */
   readonly callEndsMs: number;
+  /** Whether the installation has the row's provider; calls of one that it lacks fail. */
+  readonly isProviderKnown: boolean;
 }
 
 export type Step =
@@ -84,7 +88,8 @@ export type Step =
   | { readonly kind: 'end'; readonly why: EndWhy }
   | { readonly kind: 'terminate'; readonly instanceId: string }
   | { readonly kind: 'delete_machine' }
-  | { readonly kind: 'over' };
+  /** `failure`: the instance may still run. */
+  | { readonly kind: 'over'; readonly failure?: string };
 
 const WAIT: Step = { kind: 'wait', untilMs: Infinity };
 const LOOK: Step = { kind: 'look' };
@@ -111,11 +116,13 @@ export function nextStep(row: ProvisionedRow, machine: MachineFacts | undefined,
   }
 }
 
-const isLate = (row: ProvisionedRow, nowMs: number): boolean => nowMs - row.requestedAtMs >= RULES.createWithinMs;
+const lateMs = (row: ProvisionedRow): number => row.requestedAtMs + RULES.createWithinMs;
+const isLate = (row: ProvisionedRow, nowMs: number): boolean => nowMs >= lateMs(row);
 
 function requested(row: ProvisionedRow, machine: MachineFacts | undefined, now: Present): Step {
   if (machine === undefined) return end('machine_deleted');
   if (isLate(row, now.nowMs)) return end('not_created');
+  if (!now.isProviderKnown) return until(lateMs(row));
   return now.nowMs < now.notBeforeMs ? until(now.notBeforeMs) : { kind: 'create' };
 }
 
@@ -125,6 +132,7 @@ function creating(row: ProvisionedRow, machine: MachineFacts | undefined, seen: 
   if (seen.instance !== null)
     return seen.instance.state === 'gone' ? end('instance_gone') : { kind: 'made', instance: seen.instance };
   if (now.nowMs < now.callEndsMs) return until(now.callEndsMs);
+  if (!now.isProviderKnown) return isLate(row, now.nowMs) ? end('not_created') : until(lateMs(row));
   if (seen.absences < RULES.looksBeforeRepeat) return LOOK;
   if (row.creates >= RULES.mostCreates || isLate(row, now.nowMs)) return end('not_created');
   return now.nowMs < now.notBeforeMs ? until(now.notBeforeMs) : { kind: 'create' };
@@ -149,6 +157,8 @@ function joined(row: ProvisionedRow, machine: MachineFacts | undefined, seen: Se
   const ended = endOfJoined(machine, seen, now);
   if (ended !== undefined) return ended;
   if (row.endsAtMs === null) return WAIT;
+  const fromMs = row.endsAtMs - RULES.noticeLeadMs;
+  if (now.nowMs < fromMs) return until(fromMs);
   return {
     kind: 'leave',
     why: 'spot_notice',
@@ -184,8 +194,14 @@ function terminating(row: ProvisionedRow, machine: MachineFacts | undefined, see
   const over: Step = machine === undefined ? { kind: 'over' } : { kind: 'delete_machine' };
   if (row.creates === 0 || seen.instance?.state === 'gone') return over;
   if (now.nowMs < now.callEndsMs) return until(now.callEndsMs);
+  // A row that waits for its provider would count for ever. Should the provider return, the sweep ends the instance.
+  if (!now.isProviderKnown && !isLate(row, now.nowMs)) return until(lateMs(row));
   // A second instance of the request may be the one that is left.
   const instanceId = seen.instance?.instanceId ?? row.instanceId;
+  if (!now.isProviderKnown) {
+    if (machine !== undefined || instanceId === null || row.terminatedAtMs !== null) return over;
+    return { kind: 'over', failure: `no provider ${row.provider} is configured: ${instanceId} may still run` };
+  }
   // No instance was ever seen. A later one has no live row, and the sweep ends it.
   if (instanceId === null) return seen.absences >= RULES.looksBeforeGone ? over : LOOK;
   const retryMs = (row.failedAtMs ?? 0) + retryAfterMs(row.failures);

@@ -30,21 +30,21 @@ export function poolCapacity({ poolId, workspaceId }: PoolKeys, rows: readonly P
 }
 
 /**
- * The pool's back-off after failures of `create` and machines that never joined: 5 s, doubled by each failure since the
- * last machine that was made, up to 5 min.
+ * The pool's back-off after failures of `create` and machines that ended without a join: 5 s, doubled by each failure
+ * since the last machine that joined, up to 5 min. An instance alone proves nothing: its image may be broken.
  */
 export function backOff(rows: readonly ProvisionedRow[]): {
   readonly notBeforeMs: number;
   readonly failure: string | null;
 } {
-  const madeAtMs = Math.max(0, ...rows.map((row) => row.createdAtMs ?? 0));
+  const joinedAtMs = Math.max(0, ...rows.map((row) => row.joinedAtMs ?? 0));
   let failures = 0;
   let last: ProvisionedRow | undefined;
   for (const row of rows) {
     const failedAtMs = row.failedAtMs ?? 0;
     // Failures of `terminate` hinder no other machine.
-    const counts = row.state === 'creating' || isFailedEnd(row.endWhy);
-    if (!counts || failedAtMs <= madeAtMs || row.failures === 0) continue;
+    const counts = row.state === 'creating' || isFailedEnd(row);
+    if (!counts || failedAtMs <= joinedAtMs || row.failures === 0) continue;
     failures += row.failures;
     if (failedAtMs >= (last?.failedAtMs ?? 0)) last = row;
   }

@@ -88,20 +88,33 @@ export class ProviderChecks {
     }
     const tookMs = clock.monotonicMs() - fromMs;
     // The rows are read last: a machine that was requested during the listing is no stranger.
-    const known = (await rows()).filter((row) => row.provider === name);
-    return { ...none, tookMs, instances: listed.length, ...comparedWith(listed, known, beganMs) };
+    return { ...none, tookMs, instances: listed.length, ...comparedWith(listed, name, await rows(), beganMs) };
   }
 }
 
-/** The listing beside the machines that there should be. Pure. @param beganMs - begin of the listing */
+/**
+ * The listing beside the machines that there should be. Pure.
+ * @param all - rows of all providers
+ * @param beganMs - begin of the listing
+ */
 export function comparedWith(
   listed: readonly Instance[],
-  rows: readonly ProvisionedRow[],
+  provider: string,
+  all: readonly ProvisionedRow[],
   beganMs: number,
 ): Pick<ProviderCheck, 'problem' | 'cure' | 'listed' | 'missing'> {
-  const { ofRow, extra, orphans } = sightingOf(listed, rows);
+  const rows = all.filter((row) => row.provider === provider);
+  const others = all.filter((row) => row.provider !== provider);
+  const { ofRow, extra, orphans } = sightingOf(listed, rows, others);
   const settledMs = beganMs - SETTLED_AFTER_MS;
+  const isRecent = ({ endedAtMs }: ProvisionedRow): boolean => (endedAtMs ?? Infinity) > settledMs;
+  // Another provider of the same account may have made the instance. A tag tells it, and an id is its provider's own.
+  const foreign = new Map(others.filter(isRecent).map((row) => [row.requestId, row.machineId]));
   const machineOf = new Map<string, string>();
+  for (const { instanceId, requestId } of listed) {
+    const machineId = foreign.get(requestId);
+    if (machineId !== undefined) machineOf.set(instanceId, machineId);
+  }
   for (const row of rows) {
     const seen = ofRow.get(row.requestId);
     if (seen !== undefined) machineOf.set(seen.instanceId, row.machineId);

@@ -1,5 +1,5 @@
 // The providers that the file names, by name. A provider whose settings did not change stays as it is when the file is
-// read again, with its running calls. One that the file names no more makes nothing; its rows wait for it.
+// read again, with its running calls. One that the file names no more makes nothing.
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';

@@ -94,7 +94,7 @@ export class Provisioner implements CapacityChanges {
     this.#listings = new Listings({
       providers: parts.providers,
       lanes: this.#lanes,
-      rowsOf: (provider) => this.#rows.all().filter((row) => row.provider === provider),
+      rows: () => this.#rows.all(),
       callEndsMs: (row) => this.#calls.endsMs(row),
       installationId: () => this.#installationId(),
       owned: (provider, instances) => ownedInstances(parts.db, provider, instances),
@@ -338,6 +338,7 @@ export class Provisioner implements CapacityChanges {
       // Rows of other states wait for no `create`, and most rows are of those.
       notBeforeMs: isPending(row) ? this.#sumOf(row.poolId).notBeforeMs : 0,
       callEndsMs: this.#calls.endsMs(row),
+      isProviderKnown: this.knows(row.provider),
     });
   }
 
@@ -345,8 +346,7 @@ export class Provisioner implements CapacityChanges {
   async #facts(row: ProvisionedRow, instance: Instance): Promise<void> {
     // A row without a made instance takes them with its next step.
     if (this.#busy.has(row.requestId) || row.state === 'requested' || row.state === 'creating') return;
-    const facts = factsOf(instance);
-    const known = row.instanceId === null ? facts : { ...facts, instanceId: row.instanceId };
+    const known = { ...factsOf(instance, row), instanceId: row.instanceId ?? instance.instanceId };
     const isSame =
       row.instanceId === known.instanceId &&
       row.address === known.address &&

@@ -9,28 +9,35 @@ export interface Sighting {
   readonly ofRow: ReadonlyMap<string, Instance>;
   /** Instances beside the row's own that carry the same request id; they cost money and serve nothing. */
   readonly extra: readonly Instance[];
-  /** Instances of this installation without a live row. */
+  /** Instances of this installation without a live row, of whichever provider. */
   readonly orphans: readonly Instance[];
 }
 
 const isThere = ({ state }: Instance): boolean => state === 'pending' || state === 'running';
 
-/** @param rows - of the provider that was listed */
-export function sightingOf(listed: readonly Instance[], rows: readonly ProvisionedRow[]): Sighting {
+/**
+ * @param rows - of the provider that was listed
+ * @param others - of other providers: those of one account list each other's instances
+ */
+export function sightingOf(
+  listed: readonly Instance[],
+  rows: readonly ProvisionedRow[],
+  others: readonly ProvisionedRow[],
+): Sighting {
   const live = rows.filter((row) => !isOver(row));
   const byInstance = new Map(live.flatMap((row) => (row.instanceId === null ? [] : [[row.instanceId, row] as const])));
   const byRequest = new Map(live.map((row) => [row.requestId, row]));
+  const foreign = new Set(others.filter((row) => !isOver(row)).map(({ requestId }) => requestId));
   const candidates = new Map<string, Instance[]>();
   const orphans: Instance[] = [];
   for (const instance of listed) {
     // The id that `create` answered counts more than a tag, which a program may have set wrong.
     const row = byInstance.get(instance.instanceId) ?? byRequest.get(instance.requestId);
     if (row === undefined) {
-      if (isThere(instance)) orphans.push(instance);
+      if (isThere(instance) && !foreign.has(instance.requestId)) orphans.push(instance);
       continue;
     }
-    const others = candidates.get(row.requestId) ?? [];
-    candidates.set(row.requestId, [...others, instance]);
+    candidates.set(row.requestId, [...(candidates.get(row.requestId) ?? []), instance]);
   }
   const ofRow = new Map<string, Instance>();
   const extra: Instance[] = [];

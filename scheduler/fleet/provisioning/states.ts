@@ -44,14 +44,15 @@ export type EndWhy =
   | 'not_created'
   | 'never_joined';
 
-/** Ends that count as failures of the provider. */
-export const isFailedEnd = (why: string | null): boolean => why === 'not_created' || why === 'never_joined';
-
 /** A machine of a provider. */
 export type ProvisionedRow = Omit<StoredProvisioned, 'endWhy' | 'state'> & {
   readonly state: ProvisionedState;
   readonly endWhy: EndWhy | null;
 };
+
+/** Whether a machine ended, or ends, without a join. Such an end counts as a failure of the provider. */
+export const isFailedEnd = ({ endWhy, joinedAtMs }: Pick<ProvisionedRow, 'endWhy' | 'joinedAtMs'>): boolean =>
+  endWhy !== null && endWhy !== 'machine_deleted' && joinedAtMs === null;
 
 export const isOver = ({ state }: Pick<ProvisionedRow, 'state'>): boolean => state === 'gone' || state === 'failed';
 export const isPending = ({ state }: Pick<ProvisionedRow, 'state'>): boolean =>

@@ -78,7 +78,7 @@ export class Steps {
           failedAtMs: nowMs,
           failure: row.failure ?? FAILED[step.why] ?? null,
         };
-        const isFailed = isFailedEnd(step.why);
+        const isFailed = isFailedEnd({ ...row, endWhy: step.why });
         const change = { endWhy: step.why, joinToken: null, ...(isFailed ? failure : { failures: 0, failure: null }) };
         return (await rows.move(row, 'end', change)) !== undefined;
       }
@@ -86,7 +86,10 @@ export class Steps {
         await workers.remove(row.machineId);
         return this.machineOf(row) === undefined;
       case 'over':
-        await rows.move(row, isFailedEnd(row.endWhy) ? 'give_up' : 'over', { endedAtMs: nowMs });
+        await rows.move(row, isFailedEnd(row) ? 'give_up' : 'over', {
+          endedAtMs: nowMs,
+          failure: step.failure ?? row.failure,
+        });
         calls.forget(row.requestId);
         listings.forget(row.requestId);
         this.#drainedSince.delete(row.machineId);
@@ -97,5 +100,7 @@ export class Steps {
 
 const FAILED: Readonly<Record<string, string>> = {
   not_created: `no instance was made within ${RULES.createWithinMs / 60_000} min or ${RULES.mostCreates} calls`,
+  instance_gone: 'its instance ended before its agent joined',
+  spot_notice: 'its provider took the instance back before its agent joined',
   never_joined: `its agent did not join within ${RULES.joinWithinMs / 60_000} min`,
 };

@@ -191,7 +191,10 @@ export function liveProvisioned(db: Queryable, endedSinceMs: number): Promise<St
   );
 }
 
-/** Which of these instances belong to a row that is not over, by their tags or their ids. */
+/**
+ * Which of these instances belong to a row that is not over. A tag is unique for ever, and names a row of any provider,
+ * since several may share an account; an id counts within its provider alone.
+ */
 export async function ownedInstances(
   db: Queryable,
   provider: string,
@@ -199,8 +202,8 @@ export async function ownedInstances(
 ): Promise<ReadonlySet<string>> {
   const { rows } = await db.query<{ instance_id: string }>(
     `select i.id as instance_id from unnest($2::text[], $3::text[]) as i (id, request_id)
-     where exists (select 1 from provisioned_machines r where r.ended_at is null and r.provider = $1
-       and (r.request_id::text = i.request_id or r.instance_id = i.id))`,
+     where exists (select 1 from provisioned_machines r where r.ended_at is null
+       and (r.request_id::text = i.request_id or (r.provider = $1 and r.instance_id = i.id)))`,
     [provider, instances.map((one) => one.instanceId), instances.map((one) => one.requestId)],
   );
   return new Set(rows.map((row) => row.instance_id));

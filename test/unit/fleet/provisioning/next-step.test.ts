@@ -4,7 +4,7 @@ import { RULES, UNSEEN, nextStep, retryAfterMs } from '#scheduler/fleet/provisio
 import type { MachineFacts, Present, Seen } from '#scheduler/fleet/provisioning/next-step.ts';
 import { backOff, poolCapacity } from '#scheduler/fleet/provisioning/pool-capacity.ts';
 import { provisionedAfter } from '#scheduler/fleet/provisioning/states.ts';
-import type { ProvisionedRow } from '#scheduler/fleet/provisioning/states.ts';
+import type { EndWhy, ProvisionedRow } from '#scheduler/fleet/provisioning/states.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { randomFrom } from '../../../helpers/unruly-cloud.ts';
 
@@ -65,6 +65,7 @@ const at = (nowMs: number, over: Partial<Present> = {}): Present => ({
   leadingSinceMs: T - 60 * MINUTE,
   notBeforeMs: 0,
   callEndsMs: 0,
+  isProviderKnown: true,
   ...over,
 });
 const absent = (absences: number, sinceMs = T): Seen => ({ instance: null, absences, absentSinceMs: sinceMs });
@@ -130,6 +131,13 @@ describe('an instance', () => {
     expect(nextStep(leaving, busy, there(), at(T + MINUTE)).kind).toBe('wait');
     expect(nextStep(leaving, busy, there(), at(T + 2 * MINUTE))).toEqual({ kind: 'end', why: 'spot_notice' });
   });
+  test('with a far end stays until 30 minutes before', () => {
+    const day = { ...joined, endsAtMs: T + 24 * 60 * MINUTE };
+    const machine = aMachine({ isJoined: true, isConnected: true });
+    const fromMs = day.endsAtMs - RULES.noticeLeadMs;
+    expect(nextStep(day, machine, there(), at(T))).toEqual({ kind: 'wait', untilMs: fromMs });
+    expect(nextStep(day, machine, there(), at(fromMs))).toMatchObject({ kind: 'leave', why: 'spot_notice' });
+  });
   test('of a machine that is lost for long ends, but not right after a change of leader', () => {
     const lost = aMachine({ isJoined: true, isLost: true, silentMs: RULES.lostAfterMs });
     expect(nextStep(joined, lost, there(), at(T))).toEqual({ kind: 'end', why: 'lost' });
@@ -179,6 +187,33 @@ describe('an end', () => {
   });
 });
 
+describe('a provider that the installation has no more', () => {
+  const unknown = { isProviderKnown: false };
+  const lateMs = T + RULES.createWithinMs;
+  test('is called for nothing, and requests end after ten minutes', () => {
+    for (const row of [aRow(), aRow({ state: 'creating', creates: 1, calledAtMs: T })])
+      for (const seen of [UNSEEN, absent(2)]) {
+        expect(nextStep(row, aMachine(), seen, at(T, unknown))).toEqual({ kind: 'wait', untilMs: lateMs });
+        expect(nextStep(row, aMachine(), seen, at(lateMs, unknown))).toEqual({ kind: 'end', why: 'not_created' });
+      }
+  });
+  test('keeps no row that ends', () => {
+    const asked = aRow({ state: 'terminating', creates: 1, endWhy: 'not_created' });
+    expect(nextStep(asked, undefined, UNSEEN, at(T, unknown))).toEqual({ kind: 'wait', untilMs: lateMs });
+    expect(nextStep(asked, aMachine(), UNSEEN, at(lateMs, unknown))).toEqual({ kind: 'delete_machine' });
+    expect(nextStep(asked, undefined, UNSEEN, at(lateMs, unknown))).toEqual({ kind: 'over' });
+    const made = { ...asked, instanceId: 'i1', endWhy: 'idle' as const };
+    const failure = 'no provider p is configured: i1 may still run';
+    expect(nextStep(made, undefined, UNSEEN, at(lateMs, unknown))).toEqual({ kind: 'over', failure });
+    expect(nextStep({ ...made, terminatedAtMs: T }, undefined, UNSEEN, at(lateMs, unknown))).toEqual({ kind: 'over' });
+  });
+  test('leaves machines that joined as they are', () => {
+    const joined = aRow({ state: 'joined', creates: 1, instanceId: 'i1', createdAtMs: T, joinedAtMs: T });
+    const machine = aMachine({ isJoined: true, isConnected: true });
+    expect(nextStep(joined, machine, UNSEEN, at(lateMs, unknown)).kind).toBe('wait');
+  });
+});
+
 test('every step of random facts is one that the table takes', () => {
   const random = randomFrom(1);
   const pick = <T>(of: readonly T[]): T => of[Math.floor(random() * of.length)] as T;
@@ -210,10 +245,12 @@ test('every step of random facts is one that the table takes', () => {
     const now = at(T + random() * 40 * MINUTE, {
       callEndsMs: pick([0, T + MINUTE]),
       notBeforeMs: pick([0, T + MINUTE]),
+      isProviderKnown: random() < 0.8,
     });
     const step = nextStep(row, machine, seen, now);
     if (step.kind in EVENTS) expect(provisionedAfter(state, EVENTS[step.kind as keyof typeof EVENTS])).toBeDefined();
     if (step.kind === 'over') expect(provisionedAfter(state, 'over')).toBe('gone');
+    if (!now.isProviderKnown) expect(['create', 'terminate', 'look']).not.toContain(step.kind);
     // The rule against doubles.
     if (step.kind === 'create') expect(row.creates === 0 || seen.absences >= RULES.looksBeforeRepeat).toBe(true);
     if (step.kind === 'create' || step.kind === 'wait') continue;
@@ -226,14 +263,31 @@ describe('the back-off of a pool', () => {
   test('grows from 5 seconds to 5 minutes', () => {
     expect([1, 2, 3, 7, 50].map(retryAfterMs)).toEqual([5_000, 10_000, 20_000, 300_000, 300_000]);
   });
-  test('counts failures since the last machine that was made', () => {
+  test('counts failures since the last machine that joined', () => {
     const failing = aRow({ state: 'creating', failures: 2, failedAtMs: T, failure: 'no quota' });
     const given = aRow({ state: 'failed', endWhy: 'not_created', failures: 3, failedAtMs: T - 1, failure: 'older' });
     expect(backOff([failing, given])).toEqual({ notBeforeMs: T + retryAfterMs(5), failure: 'no quota' });
-    expect(backOff([failing, given, aRow({ createdAtMs: T + 1 })])).toEqual({ notBeforeMs: 0, failure: null });
+    // An instance that boots no agent proves nothing.
+    expect(backOff([failing, given, aRow({ createdAtMs: T + 1 })])).toEqual(backOff([failing, given]));
+    expect(backOff([failing, given, aRow({ joinedAtMs: T + 1 })])).toEqual({ notBeforeMs: 0, failure: null });
+  });
+  test('counts every machine that ended without a join, but not one that somebody deleted', () => {
+    const ended = (endWhy: EndWhy, over: Partial<ProvisionedRow> = {}) =>
+      backOff([aRow({ state: 'failed', endWhy, failures: 1, failedAtMs: T, ...over })]).notBeforeMs;
+    for (const why of ['not_created', 'never_joined', 'instance_gone', 'spot_notice'] as const)
+      expect(ended(why), why).toBe(T + retryAfterMs(1));
+    expect(ended('machine_deleted')).toBe(0);
+    expect(ended('instance_gone', { joinedAtMs: T - MINUTE })).toBe(0);
+  });
+  test('grows by machines whose instances never join, each made after the failure of the one before', () => {
+    const rows = Array.from({ length: 8 }, (_, n) =>
+      aRow({ state: 'failed', endWhy: 'never_joined', failures: 1, createdAtMs: T + n, failedAtMs: T + n }),
+    );
+    expect(backOff(rows).notBeforeMs).toBe(T + 7 + RULES.retryCapMs);
   });
   test('is not caused by a failed terminate', () => {
-    expect(backOff([aRow({ state: 'terminating', endWhy: 'idle', failures: 4, failedAtMs: T })]).notBeforeMs).toBe(0);
+    const joined = aRow({ state: 'terminating', endWhy: 'idle', joinedAtMs: T - MINUTE, failures: 4, failedAtMs: T });
+    expect(backOff([joined]).notBeforeMs).toBe(0);
   });
   test('sums count what may cost money', () => {
     const rows = [

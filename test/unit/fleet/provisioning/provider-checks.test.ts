@@ -42,13 +42,18 @@ const anInstance = (name: string, over: Partial<Instance> = {}): Instance => ({
 
 describe('a listing beside the machines that there should be', () => {
   test('is good when it has them all', () => {
-    const compared = comparedWith([anInstance('a'), anInstance('b')], [aRow('a'), aRow('b')], NOW);
+    const compared = comparedWith([anInstance('a'), anInstance('b')], 'cloud', [aRow('a'), aRow('b')], NOW);
     expect(compared).toMatchObject({ problem: null, cure: '', missing: [] });
     expect(compared.listed.map(({ machineId }) => machineId)).toEqual(['m-a', 'm-b']);
   });
 
   test('that leaves out the instance of a machine is a problem', () => {
-    const compared = comparedWith([anInstance('a')], [aRow('a'), aRow('b'), aRow('c', { state: 'created' })], NOW);
+    const compared = comparedWith(
+      [anInstance('a')],
+      'cloud',
+      [aRow('a'), aRow('b'), aRow('c', { state: 'created' })],
+      NOW,
+    );
     expect(compared.problem).toMatch(/^list leaves out 2 of the instances/);
     expect(compared.cure).not.toBe('');
     expect(compared.missing).toEqual(
@@ -63,14 +68,14 @@ describe('a listing beside the machines that there should be', () => {
       aRow('ending', { state: 'terminating' }),
       aRow('over', { state: 'gone', endedAtMs: NOW - 30 * MINUTE }),
     ];
-    expect(comparedWith([], rows, NOW)).toMatchObject({ problem: null, missing: [] });
+    expect(comparedWith([], 'cloud', rows, NOW)).toMatchObject({ problem: null, missing: [] });
   });
 
   test('names instances without a machine first, but for one that has just ended', () => {
     const rows = [aRow('a'), aRow('over', { state: 'gone', endedAtMs: NOW - MINUTE })];
     const instances = [anInstance('a'), anInstance('over'), anInstance('x'), anInstance('twin', { requestId: 'r-a' })];
     expect(
-      comparedWith(instances, rows, NOW).listed.map(({ instanceId, machineId }) => [instanceId, machineId]),
+      comparedWith(instances, 'cloud', rows, NOW).listed.map(({ instanceId, machineId }) => [instanceId, machineId]),
     ).toEqual([
       ['i-x', null],
       ['i-twin', null],
@@ -79,12 +84,36 @@ describe('a listing beside the machines that there should be', () => {
     ]);
   });
 
+  test('tells machines of another provider of the same account, and misses none of them', () => {
+    const rows = [
+      aRow('a'),
+      aRow('b', { provider: 'big' }),
+      aRow('c', { provider: 'big' }),
+      aRow('over', { provider: 'big', state: 'gone', endedAtMs: NOW - MINUTE }),
+      aRow('old', { provider: 'big', state: 'gone', endedAtMs: NOW - 30 * MINUTE }),
+    ];
+    const compared = comparedWith(
+      ['a', 'b', 'over', 'old'].map((name) => anInstance(name)),
+      'cloud',
+      rows,
+      NOW,
+    );
+    expect(compared.listed.map(({ instanceId, machineId }) => [instanceId, machineId])).toEqual([
+      ['i-old', null],
+      ['i-a', 'm-a'],
+      ['i-b', 'm-b'],
+      ['i-over', 'm-over'],
+    ]);
+    expect(compared).toMatchObject({ problem: null, missing: [] });
+  });
+
   test('is named in bounds', () => {
     const names = Array.from({ length: MOST_NAMED + 5 }, (_, n) => String(n));
     const instances = names.map((name) => anInstance(name));
-    expect(comparedWith(instances, [], NOW).listed).toHaveLength(MOST_NAMED);
+    expect(comparedWith(instances, 'cloud', [], NOW).listed).toHaveLength(MOST_NAMED);
     const compared = comparedWith(
       [],
+      'cloud',
       names.map((name) => aRow(name)),
       NOW,
     );

@@ -89,6 +89,7 @@ describe('a listing', () => {
     const { ofRow, extra, orphans } = sightingOf(
       [one('i1', 'wrong'), one('i2', 'r2')],
       [aRow('r1', 'i1'), aRow('r2', null)],
+      [],
     );
     expect([...ofRow].map(([requestId, { instanceId }]) => [requestId, instanceId])).toEqual([
       ['r1', 'i1'],
@@ -97,16 +98,21 @@ describe('a listing', () => {
     expect([extra, orphans]).toEqual([[], []]);
   });
   test('shows the second instance of a request as one too many', () => {
-    const { ofRow, extra } = sightingOf([one('i1', 'r1'), one('i2', 'r1')], [aRow('r1', 'i2')]);
+    const { ofRow, extra } = sightingOf([one('i1', 'r1'), one('i2', 'r1')], [aRow('r1', 'i2')], []);
     expect(ofRow.get('r1')?.instanceId).toBe('i2');
     expect(extra.map(({ instanceId }) => instanceId)).toEqual(['i1']);
   });
   test('shows instances without a live row, and not those that end', () => {
     const listed = [one('i1', 'r1'), one('i2', 'r9'), one('i3', 'r9', 'stopping'), one('i4', 'r9', 'gone')];
-    expect(sightingOf(listed, [aRow('r1', 'i1', 'gone')]).orphans.map(({ instanceId }) => instanceId)).toEqual([
+    expect(sightingOf(listed, [aRow('r1', 'i1', 'gone')], []).orphans.map(({ instanceId }) => instanceId)).toEqual([
       'i1',
       'i2',
     ]);
+  });
+  test('spares the instances of another provider, by their tags', () => {
+    const listed = [one('i1', 'r1'), one('i2', 'r2'), one('i3', 'r3')];
+    const { ofRow, orphans } = sightingOf(listed, [], [aRow('r1', null, 'creating'), aRow('r2', 'i2', 'gone')]);
+    expect([ofRow.size, orphans.map(({ instanceId }) => instanceId)]).toEqual([0, ['i2', 'i3']]);
   });
   test('has an unwanted instance terminated after two sightings and a minute', () => {
     const first = unwantedAfter(new Map(), [one('i1', 'r1')], 0);
