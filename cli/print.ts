@@ -69,7 +69,8 @@ export const withoutControls = (text: string): string =>
 
 /**
  * Pads columns to their widest cell, except the last one. An empty list is `(none)`, without headings. A table wider
- * than the terminal would wrap, and no row could be read: each row is a block of lines then, a line for each cell.
+ * than the terminal would wrap, and no row could be read: each row is a block of lines then, a line for each cell. Ids
+ * in the last column are left out first, because rows of such tables have names.
  */
 export function formatTable(
   headings: readonly string[],
@@ -87,6 +88,12 @@ export function formatTable(
       .trimEnd();
   const lines = [line(headings), ...rows.map((row) => line(row))];
   if (lines.every(({ length }) => length <= columns)) return lines.join('\n');
+  if (headings.length > 1 && headings.at(-1) === 'ID')
+    return formatTable(
+      headings.slice(0, -1),
+      rows.map((row) => row.slice(0, -1)),
+      columns,
+    );
   const widest = Math.max(...headings.map(({ length }) => length));
   return rows
     .map((row) => row.map((cell, column) => `${(headings[column] ?? '').padEnd(widest)}  ${cell}`.trimEnd()).join('\n'))

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { isToldByContainer } from '#shared/domain/task-failures.ts';
 import { messageOf } from '#shared/errors.ts';
-import { Client, isConnectionLost, isEventStream } from '../client.ts';
+import { Client, isConnectionLost, isEventStream, sentenceOf } from '../client.ts';
 import type { CallOptions, RawAnswer } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
@@ -94,10 +94,12 @@ const referenceOf = (name: string, flags: InvokeFlags): string =>
   flags.version === undefined ? name : `${name}/v${flags.version}`;
 
 /**
- * Explains a call that matched no deployment or a stopped one, and names
- * the cure; the answer itself says less. Empty when neither is the cause.
+ * Explains a call that matched no deployment or a stopped one, or whose token is not accepted, and names the cure; the
+ * answer itself says less. Empty when none of them is the cause.
  */
 async function cureOf(client: Client, name: string, flags: InvokeFlags, answer: RawAnswer): Promise<string> {
+  // No task was made, so the answer is about the caller's token.
+  if (answer.status === 401) return sentenceOf(401, { message: failureText(answer) }, client.context.url);
   if (answer.status !== 400 && answer.status !== 404) return '';
   try {
     const reference = referenceOf(name, flags);

@@ -7,7 +7,7 @@ import { mkdtemp, open, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { messageOf } from '#shared/errors.ts';
-import { CliError } from '../errors.ts';
+import { CliError, errorCode } from '../errors.ts';
 import type { AppFile } from './files.ts';
 import { ZipWriter, compress } from './zip-writer.ts';
 
@@ -50,7 +50,10 @@ export async function packFiles(files: readonly AppFile[], options: PackOptions 
     }
   } catch (error) {
     await remove();
-    throw new CliError(`cannot pack the app (${messageOf(error)})`, { cause: error });
+    throw new CliError(
+      `cannot pack the app (${messageOf(error)})${errorCode(error) === 'ENOSPC' ? ': TMPDIR names a folder with more room' : ''}`,
+      { cause: error },
+    );
   }
 }
 

@@ -278,6 +278,13 @@ describe('invoke', () => {
     expect(ended.stderr).not.toContain(message);
   });
 
+  test('with a token that is not accepted says how to choose another', async () => {
+    reply = () => ({ status: 401, body: { message: 'Unauthorized' }, isNoTask: true });
+    const ended = await run(['invoke', 'sum']);
+    expect(ended).toMatchObject({ code: 3, stdout: '' });
+    expect(ended.stderr).toMatch(/does not accept the token \(Unauthorized\).*longshore login/);
+  });
+
   test('of a misspelt name says which one was probably meant', async () => {
     const greet = {
       id: 'd-2',

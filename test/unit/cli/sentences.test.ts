@@ -130,6 +130,12 @@ describe('what a person is told', () => {
     expect(formatTable(['A'], [], 10)).toBe('(none)');
   });
 
+  test('that is wider than the terminal leaves out ids behind names', () => {
+    expect(formatTable(['NAME', 'KIND', 'ID'], [['hello', 'endpoint', 'd0ac40f1']], 20)).toBe(
+      ['NAME   KIND', 'hello  endpoint'].join('\n'),
+    );
+  });
+
   test('that is wider than the terminal has a block for each row, in which nothing is lost', () => {
     const rows = [
       ['endpoint-1', 'RUNNING', '-'],
