@@ -588,7 +588,7 @@ describe('machines, workers and pools', () => {
     const shown = (await line.run(['pool', 'show', 'basin'])).stdout;
     expect(shown).toBe(set.stdout);
     expect(shown).toMatch(
-      /^requiresPoolSelector +yes\npriority +0\nreservedCpuCores +0\.5\nreservedMemoryMib +5 % of the memory\nhourlyCost +not known$/m,
+      /^requiresPoolSelector +yes\npriority +0\nreservedCpuCores +0\.5\nreservedMemoryMib +5 % of the memory\nhourlyCost +as the provider lists it, else not known$/m,
     );
     for (const [args, code, stderr] of [
       [['show', 'puddle'], 4, 'this token sees no pool puddle: `longshore pool list` shows those it sees'],
@@ -711,7 +711,7 @@ test.for([
   [['task', 'stop', NOWHERE], /task 0f6b2a1e\S* was not stopped: .* `longshore task list`/],
   [['task', 'list', '--deployment', 'nobody'], /no deployment is named nobody: `longshore deployment list`/],
   [['deployment', 'stop', NOWHERE], /no deployment has the id 0f6b2a1e\S*: `longshore deployment list`/],
-  [['deployment', 'start', 'nobody/v7'], /there is no nobody\/v7: `longshore deployment list`/],
+  [['deployment', 'start', 'nobody/v7'], /no deployment is named nobody\/v7: `longshore deployment list`/],
   [['deployment', 'scale', 'nobody', '1'], /no deployment is named nobody/],
   [['deployment', 'delete', 'nobody', '--all-versions'], /no deployment is named nobody/],
   [
