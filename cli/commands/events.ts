@@ -100,6 +100,7 @@ const WORDS = [
   'state',
   'action',
   'name',
+  'pool_name',
   'failure_reason',
   'reason',
   'message',
@@ -109,15 +110,21 @@ const WORDS = [
   'error_message',
 ] as const;
 
+/** Fields of its attributes that are printed after them. */
+const WHY = ['reason', 'failure'] as const;
+
 /** @internal exported for its test: time, kind, subject, and what is most worth knowing of it */
 export function formatEvent(event: JsonObject): string {
   const data = isRecord(event['data']) ? event['data'] : {};
   const subject = ['task_id', 'container_id', 'stub_id', 'machine_id'].map((name) => textField(event, name));
-  const words = WORDS.map((name) => textField(data, name)).filter((word) => word !== '' && !subject.includes(word));
+  const attrs = isRecord(data['attrs']) ? data['attrs'] : {};
+  const said = [...WORDS.map((name) => textField(data, name)), ...WHY.map((name) => textField(attrs, name))];
+  const words = said.filter((word) => word !== '' && !subject.includes(word));
   const about = subject.find((id) => id !== '') ?? '';
   return [
     textField(event, 'timestamp').slice(0, 23).replace('T', ' '),
     textField(event, 'type').padEnd(20),
-    ...[about, words.join(' ')].filter((part) => part !== ''),
+    // Some kinds say their action as their status.
+    ...[about, [...new Set(words)].join(' ')].filter((part) => part !== ''),
   ].join(' ');
 }

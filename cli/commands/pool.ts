@@ -27,11 +27,18 @@ export async function runPoolCreate(name: string, flags: PoolFlags, invocation: 
     });
     const isNew = before === undefined;
     const done = isNew ? 'created' : 'unchanged';
-    showDone(invocation, { pool: name, done, settings: objectField(objectField(answer, 'pool'), 'settings') }, [
-      `pool ${name} ${isNew ? 'is made' : 'was there already'}: \`longshore machine create --pool ${name}\` admits machines to it`,
+    const made = objectField(objectField(answer, 'pool'), 'settings');
+    showDone(invocation, { pool: name, done, settings: made }, [
+      `pool ${name} ${isNew ? 'is made' : 'was there already'}: ${supplyOf(name, textField(made, 'provider'))}`,
     ]);
   });
 }
+
+/** Where machines of the pool come from. */
+const supplyOf = (name: string, provider: string): string =>
+  provider === ''
+    ? `\`longshore machine create --pool ${name}\` admits machines to it`
+    : `provider ${provider} makes machines for it when work waits; \`longshore pool show ${name}\` says how it goes`;
 
 /** Changes the settings that the flags name; the others keep their values. */
 export async function runPoolSet(
@@ -88,9 +95,10 @@ function showPool(invocation: Invocation, answer: JsonObject): void {
 /** Why the pool grows or does not, what its machines cost, and the remedy. */
 export function growthLines(pool: JsonObject): readonly string[] {
   const growth = objectField(pool, 'growth');
-  const [text, step, until] = ['text', 'step', 'until'].map((name) => textField(growth, name));
+  const [text, step, until, verdict] = ['text', 'step', 'until', 'verdict'].map((name) => textField(growth, name));
   if (text === undefined || text === '') return [];
-  return [`\n${text}${until === '' ? '' : `, until ${until}`}`, ...(step === '' ? [] : [`next: ${step}`])];
+  const word = verdict === 'too_young' ? 'at' : 'until';
+  return [`\n${text}${until === '' ? '' : `, ${word} ${until}`}`, ...(step === '' ? [] : [`next: ${step}`])];
 }
 
 /** A setting without a value follows the machine or the scheduler. */

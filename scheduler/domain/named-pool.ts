@@ -24,6 +24,12 @@ export interface NamedPool {
 }
 export const NO_POOL: NamedPool = { name: '', lack: undefined };
 
+/** What a pool says of its provider, where no machine could be made by it. */
+export interface IdleProvider {
+  readonly provider: string;
+  readonly maxMachines: number;
+}
+
 /** Command that admits a machine to the pool. */
 export const admitTo = (poolName: string): string =>
   `\`longshore machine create${poolName === '' ? '' : ` --pool ${poolName}`}\``;
@@ -31,8 +37,14 @@ export const admitTo = (poolName: string): string =>
 /**
  * Shortcoming of a pool; undefined: none.
  * @param machines - those of the pools of that name that the workspace may use
+ * @param idle - the pool names a provider, which could make no machine for it; undefined: it names none
  */
-export function lackOf(name: string, isThere: boolean, machines: readonly PoolMachine[]): PoolLack | undefined {
+export function lackOf(
+  name: string,
+  isThere: boolean,
+  machines: readonly PoolMachine[],
+  idle?: IdleProvider,
+): PoolLack | undefined {
   if (!isThere) {
     if (poolNameProblem('', name) !== undefined) {
       const says = `there is no pool ${JSON.stringify(name.slice(0, 60))}, nor can one be called that`;
@@ -51,8 +63,22 @@ export function lackOf(name: string, isThere: boolean, machines: readonly PoolMa
       step: `run on its host the line that \`longshore machine create\` printed, or admit another machine: ${admitTo(name)}`,
     };
   }
+  if (idle !== undefined) return unmakeable(name, idle);
   const late = absent.length === 0 ? '' : ` that joined: ${listed(absent)} admitted, and did not come in time`;
   return { says: `pool ${name} has no machine${late}`, step: `admit one to it: ${admitTo(name)}` };
+}
+
+function unmakeable(name: string, { provider, maxMachines }: IdleProvider): PoolLack {
+  const says = `pool ${name} has no machine, and provider ${provider} makes none for it`;
+  return maxMachines === 0
+    ? {
+        says: `${says}: maxMachines is 0`,
+        step: `have an administrator let it have some: \`longshore pool set ${name} --max-machines N\``,
+      }
+    : {
+        says,
+        step: `have an administrator see why (\`longshore pool show ${name}\`, \`longshore provider list\`), or admit a machine: ${admitTo(name)}`,
+      };
 }
 
 /** Most machines named in a sentence. */

@@ -10,7 +10,7 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { commonest, GIVE_UP_MS } from '../../control/placement/waiting.ts';
 import type { WaitTexts } from './deployment.ts';
-import { NO_WAIT, growthSteps, growthTexts, placeSteps } from './deployment.ts';
+import { NO_WAIT, growthTexts, waitSteps } from './deployment.ts';
 import { imageSteps } from './images.ts';
 import { countsOf } from './scaling.ts';
 import { startTimes } from './starts.ts';
@@ -226,7 +226,7 @@ function stepsOf(
 ): string[] {
   if (row.state === 'PENDING') {
     const steps =
-      own === undefined ? withoutLeader(rejections, pool) : [...growthSteps(scaling ?? {}), ...placeSteps([own], pool)];
+      own === undefined ? withoutLeader(rejections, pool) : waitSteps(scaling ?? {}, [own], pool);
     return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
   }
   if (row.state === 'FAILED') return failedSteps(row);

@@ -224,13 +224,24 @@ export const lastLine = (message: string): string => {
 
 /** Why pools make machines or do not; a leader of an earlier release does not tell. */
 export const growthTexts = ({ growth }: Partial<Pick<ExplainedScaling, 'growth'>>): string[] =>
-  (growth ?? []).map(({ text, until }) => (until === null ? text : `${text}, until ${until}`));
+  (growth ?? []).map(({ text, verdict, until }) =>
+    until === null ? text : `${text}, ${verdict === 'too_young' ? 'at' : 'until'} ${until}`,
+  );
 
-/** Steps of an administrator for pools to make machines; none where a machine is on its way. */
-export const growthSteps = ({ growth = [] }: Partial<Pick<ExplainedScaling, 'growth'>>): string[] =>
-  growth.some(({ verdict }) => verdict === 'awaited')
-    ? []
-    : growth.map(({ step }) => step).filter((step) => step !== '');
+/**
+ * Steps that would give the PENDING containers a place: for pools to make machines, and for the machines that are
+ * there. None where a pool makes a machine without trouble: the wait is the cure.
+ */
+export function waitSteps(
+  scaling: Partial<Pick<ExplainedScaling, 'growth'>>,
+  all: readonly ExplainedContainer[],
+  pool: NamedPool,
+): string[] {
+  const { growth = [] } = scaling;
+  const isComing = growth.some(({ verdict, step }) => step === '' && (verdict === 'awaited' || verdict === 'too_young'));
+  const ofPools = growth.map(({ step }) => step).filter((step) => step !== '');
+  return isComing ? [] : [...ofPools, ...placeSteps(all, pool)];
+}
 
 /** Texts of the PENDING containers, grouped by the thing they wait for. */
 export function placeTexts(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
@@ -273,12 +284,12 @@ function stepsOf(scaling: ExplainedScaling, name: string, pool: NamedPool): stri
   if (breaker.phase !== 'closed') {
     return [look, `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`];
   }
-  const steps = [...growthSteps(scaling), ...placeSteps(scaling.containers, pool)];
+  const steps = waitSteps(scaling, scaling.containers, pool);
   return breaker.failures > 0 ? [look, ...steps] : steps;
 }
 
 /** Steps that would give the PENDING containers a place. */
-export function placeSteps(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
+function placeSteps(all: readonly ExplainedContainer[], pool: NamedPool): string[] {
   const reasons = all.filter((one) => one.state === 'PENDING').map((one) => one.main_rejection);
   return [...new Set(reasons)].map((reason) => rejectionStep(reason, pool)).filter((step) => step !== '');
 }

@@ -28,14 +28,21 @@ export function shownGrowth(view: GrowthView, isWhole: boolean): ExplainedGrowth
 
 const round = (amount: number): number => Math.round(amount * 10_000) / 10_000;
 
-const priceText = ({ price }: GrowthView): string =>
-  price === null ? 'at a price that is not known' : `at ${round(price)} an hour`;
+/** Whether prices are worth a word: without any, a machine counts 1, which is no money. */
+const isPriced = ({ price, hourlyBudget }: GrowthView): boolean => price !== null || hourlyBudget !== null;
+
+function priceText(view: GrowthView): string {
+  if (!isPriced(view)) return '';
+  return view.price === null ? ' at a price that is not known' : ` at ${round(view.price)} an hour`;
+}
 
 /** Machines and cost of the pool: ` (3 of at most 10 machines, 2 of them on their way; 12 of at most 20 an hour)`. */
-function costText({ machines, pending, maxMachines, hourlyCost, hourlyBudget }: GrowthView): string {
+function costText(view: GrowthView): string {
+  const { machines, pending, maxMachines, hourlyCost, hourlyBudget } = view;
   const budget = hourlyBudget === null ? '' : ` of at most ${round(hourlyBudget)}`;
+  const cost = isPriced(view) ? `; ${round(hourlyCost)}${budget} an hour` : '';
   const coming = pending === 0 ? '' : `, ${pending} of them on their way`;
-  return ` (${machines} of at most ${counted(maxMachines, 'machine')}${coming}; ${round(hourlyCost)}${budget} an hour)`;
+  return ` (${machines} of at most ${counted(maxMachines, 'machine')}${coming}${cost})`;
 }
 
 const failureOf = ({ lastFailure, provider }: GrowthView): string =>
@@ -43,15 +50,15 @@ const failureOf = ({ lastFailure, provider }: GrowthView): string =>
 
 /** Clauses that follow the pool's name. */
 const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
-  awaited: (view) => `makes a machine ${priceText(view)}`,
+  awaited: (view) => `${view.lastFailure === null ? 'makes' : 'tries to make'} a machine${priceText(view)}`,
   other_first: () => 'could serve it too, and a machine of another pool is on the way',
-  too_young: (view) => `makes a machine ${priceText(view)} if nothing changes for a while`,
+  too_young: (view) => `is about to make a machine${priceText(view)}`,
   has_room: () => 'has a machine with room for it, which placement is about to use',
   enough: () => 'needs no further machine',
   unknown_provider: ({ provider }) => `makes no machine: this installation has no provider ${provider}`,
   pending_bound: () => 'makes no further machine before one that is on the way has joined',
   max_machines: () => 'makes no further machine: it has as many as it may',
-  hourly_budget: (view) => `makes no further machine ${priceText(view)}: that would exceed its budget`,
+  hourly_budget: (view) => `makes no further machine${priceText(view)}: that would exceed its budget`,
   price_unknown: () => 'has a budget, and makes no further machine before the first one has told its price',
   backing_off: () => 'makes no machine for a while: its provider failed',
   quota: () => 'makes no machine for it: its workspace has used up what it may have',
@@ -64,13 +71,17 @@ const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
   refused: () => 'makes no machine for it: an empty one did not take it',
 };
 
+const seeProvider = ({ provider }: GrowthView): string =>
+  `see why provider ${provider} fails, and mend it: \`longshore provider check ${provider}\``;
+
 const STEPS: Readonly<Partial<Record<Verdict, (view: GrowthView) => string>>> = {
+  awaited: (view) => (view.lastFailure === null ? '' : seeProvider(view)),
   unknown_provider: ({ provider }) =>
     `add provider ${provider} to the file of providers, or correct the pool's setting`,
   max_machines: ({ poolName, maxMachines }) =>
     `let pool ${poolName} have more machines: \`longshore pool set ${poolName} --max-machines ${maxMachines + 1}\``,
   hourly_budget: ({ poolName }) => `raise its budget: \`longshore pool set ${poolName} --hourly-budget N\``,
-  backing_off: ({ provider }) => `see why provider ${provider} fails`,
+  backing_off: seeProvider,
   too_small: ({ poolName }) =>
     `have pool ${poolName} make larger machines: \`longshore pool set ${poolName} --machine-cpu-cores N --machine-memory-mib N\``,
 };

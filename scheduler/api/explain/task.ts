@@ -15,11 +15,10 @@ import { failedSteps, reasonText } from './container.ts';
 import type { WaitTexts } from './deployment.ts';
 import {
   NO_WAIT,
-  growthSteps,
   growthTexts,
   lastLine,
-  placeSteps,
   placeTexts,
+  waitSteps,
   waitingOf as scalingWaits,
 } from './deployment.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
@@ -242,6 +241,6 @@ function stepsOf(facts: TaskFacts): string[] {
     return [`its deployment is stopped: \`longshore deployment start ${deploymentName}\``];
   }
   if (scaling.breaker.phase !== 'closed') return [`\`longshore explain ${deploymentName}\` shows why starts fail`];
-  const steps = [...growthSteps(scaling), ...placeSteps(scaling.containers, pool)];
+  const steps = waitSteps(scaling, scaling.containers, pool);
   return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
 }

@@ -49,7 +49,9 @@ export function createEnrolmentToken(enrolment: Pick<EnrolmentService, 'create'>
             agentUpstreamBranch: upstream.branch,
           };
         case 'no_pool':
-          return refused(`poolName: there is no pool ${asked.poolName} of yours`);
+          return refused(
+            `poolName: there is no pool ${asked.poolName} of yours: \`longshore pool create ${asked.poolName}\` makes it`,
+          );
         case 'name_taken':
           return refused(`name: an active enrolment token is named ${asked.name} already`);
         case 'too_many':

@@ -3,7 +3,7 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Queryable } from '../../stores/store/db.ts';
-import { isPoolUsable } from '../../stores/store/queries/pools.ts';
+import { usablePools } from '../../stores/store/queries/pools.ts';
 import type { FeasibilityCheck } from './feasibility-check.ts';
 import { NO_POOL, lackOf } from '../../domain/named-pool.ts';
 import type { NamedPool, PoolMachine } from '../../domain/named-pool.ts';
@@ -30,6 +30,9 @@ export async function readNamedPool(
     there.push({ id: row.id, health });
   }
   const isName = poolNameProblem('', name) === undefined;
-  const isThere = there.length > 0 || (isName && (await isPoolUsable(db, name, workspaceId)));
-  return { name, lack: lackOf(name, isThere, there) };
+  const pools = isName ? await usablePools(db, { name, workspaceId }) : [];
+  const settings = pools.map((pool) => pool.settings).find(({ provider }) => provider !== null);
+  const idle =
+    settings?.provider == null ? undefined : { provider: settings.provider, maxMachines: settings.maxMachines };
+  return { name, lack: lackOf(name, there.length > 0 || pools.length > 0, there, idle) };
 }

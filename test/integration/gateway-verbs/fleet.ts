@@ -130,7 +130,7 @@ export function fleetVerbs(platform: () => Platform, kit: Kit): readonly Gateway
         },
         'a pool of somebody else': {
           body: () => ({ name: unique('group'), poolName: 'default' }),
-          answer: refusedWith('poolName: there is no pool default of yours'),
+          answer: refusedWith('poolName: there is no pool default of yours: `longshore pool create default` makes it'),
         },
         'too many machines': {
           body: () => ({ name: unique('group'), poolName: 'groups', maxMachines: 10_001 }),

@@ -253,6 +253,23 @@ describe('a deployment', () => {
     expect(lack === undefined ? '' : warningOf(lack)).toMatch(/^[A-Z].*; .*\.$/);
   });
 
+  test.for([
+    [
+      0,
+      'pool gpu has no machine, and provider cloud makes none for it: maxMachines is 0',
+      /`longshore pool set gpu --max-machines N`$/,
+    ],
+    [
+      3,
+      'pool gpu has no machine, and provider cloud makes none for it',
+      /`longshore pool show gpu`, `longshore provider list`/,
+    ],
+  ] as const)('says of its pool with a provider, of at most %i machines: %s', ([maxMachines, says, step]) => {
+    const lack = lackOf('gpu', true, [], { provider: 'cloud', maxMachines });
+    expect(lack).toEqual({ says, step: expect.stringMatching(step) });
+    expect(lackOf('gpu', true, pending, { provider: 'cloud', maxMachines })?.says).toMatch(/^no machine of pool gpu/);
+  });
+
   test('says nothing of a pool of which a machine has joined, wherever that is now', () => {
     expect(lackOf('gpu', true, [...pending, machine('m9', 'LOST')])).toBeUndefined();
   });

@@ -1,13 +1,15 @@
 // Why pools grow or do not: as data from the decision, and as sentences.
 import { describe, expect, test } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
+import type { ExplainedContainer } from '#shared/api/explain.ts';
 import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
-import { growthSteps, growthTexts } from '#scheduler/api/explain/deployment.ts';
+import { growthTexts, waitSteps } from '#scheduler/api/explain/deployment.ts';
 import { shownGrowth } from '#scheduler/api/explain/growth.ts';
 import { decideCapacity } from '#scheduler/control/provisioning/decide.ts';
 import { explainGrowth, explainPool } from '#scheduler/control/provisioning/explain.ts';
 import type { GrowthView } from '#scheduler/control/provisioning/explain.ts';
 import type { GrowingPool } from '#scheduler/control/provisioning/facts.ts';
+import { NO_POOL } from '#scheduler/domain/named-pool.ts';
 import { registerProvisionGauges } from '#scheduler/control/provisioning/metrics.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { aDemand, anOffer, aPool } from './facts.ts';
@@ -106,14 +108,48 @@ describe('as a sentence', () => {
     expect(shownGrowth({ ...full, isShared: false }, false)).toMatchObject({ machines: 3 });
   });
 
-  test('is part of what explain says, with steps only where no machine is on its way', () => {
-    const growth = [
-      shownGrowth(view({ verdict: 'awaited' }), false),
-      shownGrowth(view({ verdict: 'max_machines' }), true),
-    ];
-    expect(growthTexts({ growth })[0]).toBe('pool pool-1 makes a machine at 0.1 an hour');
-    expect([growthSteps({ growth }), growthSteps({ growth: growth.slice(1) }).length]).toEqual([[], 1]);
-    expect([growthTexts({}), growthSteps({})]).toEqual([[], []]);
+  test('says nothing of prices where there are none', () => {
+    const unpriced = view({ verdict: 'awaited', price: null, hourlyBudget: null, hourlyCost: 3 });
+    expect(shownGrowth(unpriced, true).text).toBe(
+      'pool pool-1 makes a machine (3 of at most 10 machines, 1 of them on their way)',
+    );
+    expect(shownGrowth({ ...unpriced, hourlyBudget: 5 }, true).text).toBe(
+      'pool pool-1 makes a machine at a price that is not known (3 of at most 10 machines, 1 of them on their way; 3 of at most 5 an hour)',
+    );
+  });
+
+  test('is part of what explain says, with steps only where no machine comes by itself', () => {
+    const waiting: ExplainedContainer = {
+      container_id: 'c',
+      state: 'PENDING',
+      machine_id: '',
+      attempts: null,
+      slots: 0,
+      idle_since: null,
+      keep_warm_until: null,
+      kept_forever: false,
+      rejections: {},
+      main_rejection: 'no_machine',
+      gives_up_at: null,
+      gives_up_with: '',
+    };
+    const steps = (...growth: ReturnType<typeof shownGrowth>[]) => waitSteps({ growth }, [waiting], NO_POOL);
+    const admit = 'admit a machine: `longshore machine create`';
+    const awaited = shownGrowth(view({ verdict: 'awaited' }), false);
+    const soon = shownGrowth(view({ verdict: 'too_young', untilMs: 0 }), true);
+    const full = shownGrowth(view({ verdict: 'max_machines' }), true);
+    expect(growthTexts({ growth: [awaited] })).toEqual(['pool pool-1 makes a machine at 0.1 an hour']);
+    expect(growthTexts({ growth: [soon] })).toEqual([
+      'pool pool-1 is about to make a machine at 0.1 an hour (3 of at most 10 machines, 1 of them on their way; 0.3 of at most 2 an hour), at 1970-01-01T00:00:00.000Z',
+    ]);
+    expect([steps(awaited, full), steps(soon), steps(full)]).toEqual([[], [], [full.step, admit]]);
+    expect([growthTexts({}), waitSteps({}, [waiting], NO_POOL)]).toEqual([[], [admit]]);
+    const failing = shownGrowth(view({ verdict: 'awaited', lastFailure: 'no quota' }), true);
+    expect(failing.text).toMatch(/^pool pool-1 tries to make a machine .*failed: no quota$/);
+    expect(steps(failing)).toEqual([
+      'see why provider cloud fails, and mend it: `longshore provider check cloud`',
+      admit,
+    ]);
     const later = shownGrowth(view({ verdict: 'backing_off', untilMs: 0 }), false);
     expect(growthTexts({ growth: [later] })[0]).toMatch(/its provider failed, until 1970-01-01T00:00:00\.000Z$/);
   });

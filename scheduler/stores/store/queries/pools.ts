@@ -117,13 +117,15 @@ export function lockPool(tx: Queryable, { name, workspaceId }: PoolKey): Promise
   );
 }
 
-/** Whether there is a pool of that name, shared or the workspace's own. */
-export async function isPoolUsable(db: Queryable, name: string, workspaceId: WorkspaceId): Promise<boolean> {
-  const { rows } = await db.query(
-    'select 1 from pools where name = $1 and (workspace_id is null or workspace_id = $2) and deleted_at is null limit 1',
+/** The pools of that name that the workspace may use, its own first: at most two. */
+export function usablePools(db: Queryable, { name, workspaceId }: PoolKey): Promise<PoolRow[]> {
+  return many(
+    db,
+    `select ${COLUMNS} from pools where name = $1 and (workspace_id is null or workspace_id = $2) and deleted_at is null
+     order by workspace_id nulls last`,
     [name, workspaceId],
+    map,
   );
-  return rows.length > 0;
 }
 
 /** Changes the named settings and leaves the rest. @returns undefined: there is no such pool, or a file declares it */
