@@ -238,7 +238,9 @@ export function waitSteps(
   pool: NamedPool,
 ): string[] {
   const { growth = [] } = scaling;
-  const isComing = growth.some(({ verdict, step }) => step === '' && (verdict === 'awaited' || verdict === 'too_young'));
+  const isComing = growth.some(
+    ({ verdict, step }) => step === '' && (verdict === 'awaited' || verdict === 'too_young'),
+  );
   const ofPools = growth.map(({ step }) => step).filter((step) => step !== '');
   return isComing ? [] : [...ofPools, ...placeSteps(all, pool)];
 }

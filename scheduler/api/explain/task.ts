@@ -13,14 +13,7 @@ import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
 import type { TaskRecord } from '../../tasks/records/records.ts';
 import { failedSteps, reasonText } from './container.ts';
 import type { WaitTexts } from './deployment.ts';
-import {
-  NO_WAIT,
-  growthTexts,
-  lastLine,
-  placeTexts,
-  waitSteps,
-  waitingOf as scalingWaits,
-} from './deployment.ts';
+import { NO_WAIT, growthTexts, lastLine, placeTexts, waitSteps, waitingOf as scalingWaits } from './deployment.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
