@@ -24,7 +24,7 @@ export interface NamedPool {
 }
 export const NO_POOL: NamedPool = { name: '', lack: undefined };
 
-/** What a pool says of its provider, where no machine could be made by it. */
+/** Settings of a pool whose provider could make no machine. */
 export interface IdleProvider {
   readonly provider: string;
   readonly maxMachines: number;
