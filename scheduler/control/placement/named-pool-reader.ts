@@ -31,8 +31,8 @@ export async function readNamedPool(
   }
   const isName = poolNameProblem('', name) === undefined;
   const pools = isName ? await usablePools(db, { name, workspaceId }) : [];
-  const settings = pools.map((pool) => pool.settings).find(({ provider }) => provider !== null);
-  const idle =
-    settings?.provider == null ? undefined : { provider: settings.provider, maxMachines: settings.maxMachines };
+  const [idle] = pools.flatMap(({ settings: { provider, maxMachines } }) =>
+    provider === null ? [] : [{ provider, maxMachines }],
+  );
   return { name, lack: lackOf(name, there.length > 0 || pools.length > 0, there, idle) };
 }
