@@ -206,7 +206,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     actionParts,
     certificate,
     explains: explain,
-    growthOf: (poolId) => relay.growth(poolId),
+    growthOf: (poolId, isAdmin) => relay.growth(poolId, isAdmin),
     webhooks,
     eventWebhooks,
   });

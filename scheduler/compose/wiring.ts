@@ -171,7 +171,7 @@ export function wire(parts: Wired): void {
   parts.deferredCalls.onWaiting(() => parts.deferredExecutor.wake());
   parts.deferredCalls.onEnded((taskId) => parts.deferredExecutor.endedElsewhere(taskId));
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
-  parts.relay.onAskedOfPool((poolId) => parts.explain.growthOfPool(poolId));
+  parts.relay.onAskedOfPool((poolId, isAdmin) => parts.explain.growthOfPool(poolId, isAdmin));
 }
 
 /** The way of a task on this replica: queued, fetched, sent, answered. */

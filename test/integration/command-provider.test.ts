@@ -5,6 +5,7 @@ import { expect } from 'vitest';
 import { CommandProvider } from '#scheduler/fleet/provisioning/command-provider.ts';
 import type { InstanceRequest } from '#scheduler/domain/provisioning.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
+import { messageOf } from '#shared/errors.ts';
 import { tempDirectory, test as base, waitFor } from '../helpers/services.ts';
 
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
@@ -67,6 +68,39 @@ test('a program that hangs is killed with everything that it started', async ({ 
   const pid = readFileSync(join(folder, 'home', 'child'), 'utf8').trim();
   const commandLine = `/proc/${pid}/cmdline`;
   await waitFor(() => !existsSync(commandLine) || readFileSync(commandLine, 'utf8') === '', 'its child has ended');
+});
+
+test('a program may leave a process behind that keeps its output, whether it ends or is killed', async ({
+  folder,
+  onTestFinished,
+}) => {
+  const pids: number[] = [];
+  onTestFinished(() => {
+    for (const pid of pids) process.kill(pid, 'SIGKILL');
+  });
+  // Out of the group, as the master of an SSH connection is.
+  const daemon = 'setsid sleep 600 & echo $! > daemon';
+  for (const [end, seconds] of [
+    [`echo '{"instances": []}'`, 60],
+    ['sleep 600', 1],
+  ] as const) {
+    const { provider, calls } = aProvider(folder, `${daemon}; ${end}`, seconds);
+    const listed = await provider.list('ours').catch(messageOf);
+    pids.push(Number(readFileSync(join(folder, 'home', 'daemon'), 'utf8')));
+    const late = 'list: did not end within 1 s, and was killed';
+    expect(listed).toEqual(seconds === 60 ? [] : late);
+    expect(calls).toEqual([['list', seconds === 60 ? null : late, ...(seconds === 60 ? [0] : [])]]);
+  }
+});
+
+test('a failure has no join token, whole or cut', async ({ folder }) => {
+  const token = `lsj1.${'ab'.repeat(32)}.${'c'.repeat(600)}`;
+  const request = { ...REQUEST, joinLine: `echo ${token} | sh` };
+  const printed = aProvider(folder, `for i in 1 2 3 4 5 6 7 8; do echo "+ echo ${token}" >&2; done; exit 1`);
+  await expect(printed.provider.create(request)).rejects.toThrow(/exit code 1: (\+ echo )?\[join token\].*\[join token\]$/);
+  expect(JSON.stringify(printed.calls)).not.toMatch(/lsj1|ccc/);
+  const answered = aProvider(folder, `echo ${token}`);
+  await expect(answered.provider.create(request)).rejects.toThrow(/begins with "\[join token\]"/);
 });
 
 test('a program that writes without end is stopped', async ({ folder }) => {

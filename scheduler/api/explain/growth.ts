@@ -5,7 +5,8 @@ import type { GrowthView, Verdict } from '../../control/provisioning/explain.ts'
 import { counted } from './texts.ts';
 
 /**
- * @param isWhole - whether the reader may know how much of a shared pool others use: an administrator may
+ * @param isWhole - whether the reader is an administrator, who may know how much of a shared pool others use, and what a
+ * provider's program said
  */
 export function shownGrowth(view: GrowthView, isWhole: boolean): ExplainedGrowth {
   const isTold = isWhole || !view.isShared;
@@ -14,7 +15,7 @@ export function shownGrowth(view: GrowthView, isWhole: boolean): ExplainedGrowth
     pool: view.poolName,
     provider: view.provider,
     verdict: view.verdict,
-    text: `pool ${view.poolName} ${TEXTS[view.verdict](view)}${isTold ? `${costText(view)}${failureOf(view)}` : ''}`,
+    text: `pool ${view.poolName} ${TEXTS[view.verdict](view)}${isTold ? `${costText(view)}${failureOf(view, isWhole)}` : ''}`,
     step: isTold ? (STEPS[view.verdict]?.(view) ?? '') : '',
     until: timestampOf(view.untilMs),
     machines: told(view.machines),
@@ -45,8 +46,11 @@ function costText(view: GrowthView): string {
   return ` (${machines} of at most ${counted(maxMachines, 'machine')}${coming}${cost})`;
 }
 
-const failureOf = ({ lastFailure, provider }: GrowthView): string =>
-  lastFailure === null ? '' : `; the last call of provider ${provider} failed: ${lastFailure}`;
+/** An administrator's program may print secrets of the installation, so a workspace learns only that it failed. */
+function failureOf({ lastFailure, provider }: GrowthView, isWhole: boolean): string {
+  if (lastFailure === null) return '';
+  return `; the last call of provider ${provider} failed${isWhole ? `: ${lastFailure}` : ', and an administrator sees why'}`;
+}
 
 /** Clauses that follow the pool's name. */
 const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {

@@ -16,7 +16,7 @@ export interface RelayParts {
 }
 
 /** A question is about a queue, or about a pool. */
-type Question = { readonly queue: QueueName } | { readonly poolId: number };
+type Question = { readonly queue: QueueName } | { readonly poolId: number; readonly isAdmin: boolean };
 interface Answer {
   /** null: a question about a pool, or the leader could not tell. */
   readonly scaling: ExplainedScaling | null;
@@ -36,7 +36,7 @@ export class ScalingRelay {
   readonly #asked = new Map<string, (answer: Answer) => void>();
 
   #explain: (queue: QueueName) => Promise<ExplainedScaling | null> = () => Promise.resolve(null);
-  #explainPool: (poolId: number) => ExplainedGrowth | null = () => null;
+  #explainPool: (poolId: number, isAdmin: boolean) => ExplainedGrowth | null = () => null;
 
   constructor(parts: RelayParts) {
     this.#parts = parts;
@@ -49,7 +49,7 @@ export class ScalingRelay {
   }
 
   /** Called on the leader. The handler explains the growth of the pool. */
-  onAskedOfPool(handler: (poolId: number) => ExplainedGrowth | null): void {
+  onAskedOfPool(handler: (poolId: number, isAdmin: boolean) => ExplainedGrowth | null): void {
     this.#explainPool = handler;
   }
 
@@ -59,8 +59,8 @@ export class ScalingRelay {
   }
 
   /** The leader's explanation of a pool; null: the pool has no provider, or no leader answered in time. */
-  async growth(poolId: number): Promise<ExplainedGrowth | null> {
-    return (await this.#ask({ poolId })).growth ?? null;
+  async growth(poolId: number, isAdmin: boolean): Promise<ExplainedGrowth | null> {
+    return (await this.#ask({ poolId, isAdmin })).growth ?? null;
   }
 
   async #ask(question: Question): Promise<Answer> {
@@ -93,7 +93,7 @@ export class ScalingRelay {
 
   async #own(question: Question): Promise<Answer> {
     try {
-      if ('poolId' in question) return { scaling: null, growth: this.#explainPool(question.poolId) };
+      if ('poolId' in question) return { scaling: null, growth: this.#explainPool(question.poolId, question.isAdmin) };
       return { scaling: await this.#explain(question.queue) };
     } catch (error) {
       this.#parts.log.warn({ err: error, question }, 'a question to the leader could not be answered');

@@ -160,9 +160,9 @@ export class Explain {
   }
 
   /** The leader's explanation of a pool, for an administrator or its owner; null: it has no provider. */
-  growthOfPool(poolId: number): ExplainedGrowth | null {
+  growthOfPool(poolId: number, isAdmin: boolean): ExplainedGrowth | null {
     const view = this.#parts.provisioning?.explainPool(poolId);
-    return view === undefined ? null : shownGrowth(view, true);
+    return view === undefined ? null : shownGrowth(view, isAdmin);
   }
 
   #placeOf(id: ContainerId): ContainerPlace | undefined {

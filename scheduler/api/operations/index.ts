@@ -63,7 +63,7 @@ export interface OperationParts extends Omit<CreatePodParts, 'stubs'>, PodOperat
   readonly workers: WorkerService;
   readonly pools: PoolService;
   /** Growth of a pool, as the leader explains it; null: the leader does not answer. */
-  readonly growthOf: (poolId: number) => Promise<ExplainedGrowth | null>;
+  readonly growthOf: (poolId: number, isAdmin: boolean) => Promise<ExplainedGrowth | null>;
   readonly tokenAdmin: Pick<TokenAdmin, 'list' | 'create' | 'toggle' | 'remove'>;
   readonly volumes: Pick<Volumes, 'getOrCreate' | 'among'>;
   readonly builds: Pick<Builds, 'verify' | 'build'>;

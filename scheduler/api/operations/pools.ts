@@ -116,8 +116,8 @@ function ownerNamed(caller: Caller, workspaceId = ''): Owner | string {
     : "workspaceId is for an administrator: a workspace's token sees its own pools";
 }
 
-/** Growth of a pool, as the leader explains it; null: the leader does not answer. */
-type GrowthOf = (poolId: number) => Promise<ExplainedGrowth | null>;
+/** Growth of a pool, as the leader explains it to a reader; null: the leader does not answer. */
+type GrowthOf = (poolId: number, isAdmin: boolean) => Promise<ExplainedGrowth | null>;
 /** Answers of changes leave it out: the leader has yet to decide. */
 const noGrowth: GrowthOf = () => Promise.resolve(null);
 
@@ -131,12 +131,12 @@ export function getPool(workers: Looks, growthOf: GrowthOf): Operation {
     response: PoolResponse,
     handle: async (caller, { name, workspaceId }) => {
       const owner = ownerNamed(caller, workspaceId);
-      return typeof owner === 'string' ? refused(owner) : found(workers, owner, name, growthOf);
+      return typeof owner === 'string' ? refused(owner) : found(workers, owner, name, (id) => growthOf(id, caller.isAdmin));
     },
   });
 }
 
-async function found(workers: Looks, owner: Owner, name: string, growthOf: GrowthOf = noGrowth): Promise<PoolResponse> {
+async function found(workers: Looks, owner: Owner, name: string, growthOf: (poolId: number) => ReturnType<GrowthOf> = noGrowth): Promise<PoolResponse> {
   const pool = await workers.poolNamed(owner, name);
   if (pool === undefined) return refused(notFound(owner, name));
   const growth = pool.settings.provider === null ? null : await growthOf(pool.id);

@@ -1,10 +1,11 @@
 // A provider that is an operator's program: `PROGRAM … create|list|terminate`, JSON on its standard input, JSON on its
 // standard output, exit code 0. The program runs without a shell, in a process group of its own and within a deadline.
 import { mkdir } from 'node:fs/promises';
-import { execa } from 'execa';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { ConfiguredProvider, Instance, InstanceRequest } from '../../domain/provisioning.ts';
-import { createdOf, listedOf } from './provider-answers.ts';
+import { runProgram } from './program-call.ts';
+import type { ProgramEnd } from './program-call.ts';
+import { createdOf, listedOf, withoutTokens } from './provider-answers.ts';
 import type { ProviderSettings } from './providers-file.ts';
 
 const MOST_OUTPUT = 8 * 1024 * 1024;
@@ -62,54 +63,36 @@ export class CommandProvider implements ConfiguredProvider {
   /** Runs the program once. @returns its standard output @throws AppError `provider_failed` */
   async #run(verb: ProviderVerb, input: object): Promise<string> {
     const { settings, home, env } = this.#parts;
-    const [program = '', ...args] = settings.command;
     await mkdir(home, { recursive: true, mode: 0o700 });
     const passed = Object.fromEntries(
       [...PASSED_ON, ...PROXIES].flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]]])),
     );
-    const child = execa(program, [...args, verb], {
+    const end = await runProgram({
+      words: [...settings.command, verb],
       input: JSON.stringify(input),
       env: { HOME: home, ...passed, ...settings.env },
-      extendEnv: false,
       cwd: home,
-      // A group of its own, so that the deadline ends what the program started, too.
-      detached: true,
-      cleanup: false,
-      reject: false,
-      buffer: { stdout: true, stderr: false },
-      maxBuffer: { stdout: MOST_OUTPUT },
-      stripFinalNewline: false,
+      timeoutMs: this.timeoutMs,
+      mostOutput: MOST_OUTPUT,
     });
-    let tail = '';
-    child.stderr.setEncoding('utf8').on('data', (text: string) => (tail = (tail + text).slice(-4 * ERROR_TAIL)));
-    let isLate = false;
-    const timer = setTimeout(() => {
-      isLate = true;
-      endGroup(child.pid);
-      child.stdout.destroy();
-    }, this.timeoutMs);
-    const result = await child;
-    clearTimeout(timer);
-    if (!isLate && !result.failed) return result.stdout;
-    endGroup(child.pid);
-    throw new AppError('provider_failed', `${verb}: ${this.#why(result, isLate)}${tailOf(tail)}`);
+    if (end.kind === 'exited' && end.code === 0) return end.output;
+    throw new AppError('provider_failed', `${verb}: ${this.#why(end)}${tailOf(end.errors)}`);
   }
 
-  #why(
-    result: {
-      readonly code?: string | undefined;
-      readonly isMaxBuffer?: boolean | undefined;
-      readonly exitCode?: number | undefined;
-      readonly signal?: string | undefined;
-    },
-    isLate: boolean,
-  ): string {
+  #why(end: ProgramEnd): string {
     const { settings } = this.#parts;
-    if (isLate) return `did not end within ${settings.timeoutSeconds} s, and was killed`;
-    if (result.isMaxBuffer === true) return `wrote more than ${MOST_OUTPUT} bytes`;
-    if (result.exitCode !== undefined) return `ended with exit code ${result.exitCode}`;
-    if (result.signal !== undefined) return `was ended by ${result.signal}`;
-    return `${settings.command[0]} cannot be started: ${UNSTARTED[result.code ?? ''] ?? result.code ?? 'unknown cause'}`;
+    switch (end.kind) {
+      case 'late':
+        return `did not end within ${settings.timeoutSeconds} s, and was killed`;
+      case 'too_much':
+        return `wrote more than ${MOST_OUTPUT} bytes`;
+      case 'exited':
+        return `ended with exit code ${end.code}`;
+      case 'signalled':
+        return `was ended by ${end.signal}`;
+      case 'unstarted':
+        return `${settings.command[0]} cannot be started: ${UNSTARTED[end.code] ?? end.code}`;
+    }
   }
 }
 
@@ -118,17 +101,8 @@ const UNSTARTED: Readonly<Record<string, string>> = {
   EACCES: 'this user may not execute it',
 };
 
-/** The end of what the program wrote to its standard error, on one line. */
+/** The end of what the program wrote to its standard error, on one line and without join tokens. */
 function tailOf(text: string): string {
-  const line = text.replaceAll(/\p{Cc}+/gu, ' ').trim();
+  const line = withoutTokens(text).replaceAll(/\p{Cc}+/gu, ' ').trim();
   return line === '' ? '' : `: ${line.slice(-ERROR_TAIL)}`;
-}
-
-function endGroup(pid: number | undefined): void {
-  if (pid === undefined) return;
-  try {
-    process.kill(-pid, 'SIGKILL');
-  } catch {
-    // The group has ended.
-  }
 }

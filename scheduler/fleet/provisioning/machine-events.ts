@@ -6,10 +6,14 @@ import { adminWorkspaceId } from '../../stores/store/queries/workspaces.ts';
 import type { EventWriter } from '../../workspaces/events/writer.ts';
 import type { WriteTold } from './rows.ts';
 
+/** An administrator's program may print secrets of the installation, so a workspace learns only that it failed. */
+const FAILURE_OF_OTHERS = 'the provider of the pool failed, and an administrator sees why';
+
 export function tellProvisioned(db: Db, events: Pick<EventWriter, 'transaction'>, nowMs: () => number): WriteTold {
   let admin: WorkspaceId | undefined;
   return async (row, action, change) => {
-    const workspaceId = row.poolWorkspaceId ?? (admin ??= await adminWorkspaceId(db));
+    admin ??= await adminWorkspaceId(db);
+    const workspaceId = row.poolWorkspaceId ?? admin;
     if (workspaceId === undefined) return await change(db);
     return await events.transaction(db, async (tx, emit) => {
       const written = await change(tx);
@@ -32,7 +36,7 @@ export function tellProvisioned(db: Db, events: Pick<EventWriter, 'transaction'>
             address: address ?? '',
             hourly_cost: hourlyCost,
             reason: endWhy ?? reason,
-            failure: failure ?? '',
+            failure: failure === null ? '' : workspaceId === admin ? failure : FAILURE_OF_OTHERS,
           },
         },
       });

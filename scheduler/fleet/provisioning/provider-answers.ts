@@ -9,6 +9,9 @@ const MOST_PROBLEMS = 5;
 const MOST_ID = 300;
 const MOST_COST = 1_000_000;
 
+/** Text of a program without the join tokens in it: `create` gets one, and a program may print what it runs. */
+export const withoutTokens = (text: string): string => text.replaceAll(/ls[je]1\.[\w.-]+/g, '[join token]');
+
 /** @throws AppError `provider_failed` */
 export function createdOf(text: string, requestId: string): Instance {
   const problems: string[] = [];
@@ -52,7 +55,7 @@ function parsed(text: string, problems: string[]): unknown {
     try {
       return JSON.parse(text) as unknown;
     } catch {
-      problems.push(`its standard output is no JSON; it begins with ${JSON.stringify(text.trim().slice(0, 60))}`);
+      problems.push(`its standard output is no JSON; it begins with ${JSON.stringify(withoutTokens(text.trim()).slice(0, 60))}`);
     }
   }
   return undefined;

@@ -105,7 +105,9 @@ describe('as a sentence', () => {
       hourly_cost: null,
       hourly_budget: null,
     });
-    expect(shownGrowth({ ...full, isShared: false }, false)).toMatchObject({ machines: 3 });
+    const own = shownGrowth({ ...full, isShared: false }, false);
+    expect(own).toMatchObject({ machines: 3 });
+    expect(own.text).toMatch(/; the last call of provider cloud failed, and an administrator sees why$/);
   });
 
   test('says nothing of prices where there are none', () => {
