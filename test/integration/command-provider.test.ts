@@ -97,7 +97,9 @@ test('a failure has no join token, whole or cut', async ({ folder }) => {
   const token = `lsj1.${'ab'.repeat(32)}.${'c'.repeat(600)}`;
   const request = { ...REQUEST, joinLine: `echo ${token} | sh` };
   const printed = aProvider(folder, `for i in 1 2 3 4 5 6 7 8; do echo "+ echo ${token}" >&2; done; exit 1`);
-  await expect(printed.provider.create(request)).rejects.toThrow(/exit code 1: (\+ echo )?\[join token\].*\[join token\]$/);
+  await expect(printed.provider.create(request)).rejects.toThrow(
+    /exit code 1: (\+ echo )?\[join token\].*\[join token\]$/,
+  );
   expect(JSON.stringify(printed.calls)).not.toMatch(/lsj1|ccc/);
   const answered = aProvider(folder, `echo ${token}`);
   await expect(answered.provider.create(request)).rejects.toThrow(/begins with "\[join token\]"/);

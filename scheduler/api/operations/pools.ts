@@ -131,12 +131,19 @@ export function getPool(workers: Looks, growthOf: GrowthOf): Operation {
     response: PoolResponse,
     handle: async (caller, { name, workspaceId }) => {
       const owner = ownerNamed(caller, workspaceId);
-      return typeof owner === 'string' ? refused(owner) : found(workers, owner, name, (id) => growthOf(id, caller.isAdmin));
+      return typeof owner === 'string'
+        ? refused(owner)
+        : found(workers, owner, name, (id) => growthOf(id, caller.isAdmin));
     },
   });
 }
 
-async function found(workers: Looks, owner: Owner, name: string, growthOf: (poolId: number) => ReturnType<GrowthOf> = noGrowth): Promise<PoolResponse> {
+async function found(
+  workers: Looks,
+  owner: Owner,
+  name: string,
+  growthOf: (poolId: number) => ReturnType<GrowthOf> = noGrowth,
+): Promise<PoolResponse> {
   const pool = await workers.poolNamed(owner, name);
   if (pool === undefined) return refused(notFound(owner, name));
   const growth = pool.settings.provider === null ? null : await growthOf(pool.id);

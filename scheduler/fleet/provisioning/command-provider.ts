@@ -103,6 +103,8 @@ const UNSTARTED: Readonly<Record<string, string>> = {
 
 /** The end of what the program wrote to its standard error, on one line and without join tokens. */
 function tailOf(text: string): string {
-  const line = withoutTokens(text).replaceAll(/\p{Cc}+/gu, ' ').trim();
+  const line = withoutTokens(text)
+    .replaceAll(/\p{Cc}+/gu, ' ')
+    .trim();
   return line === '' ? '' : `: ${line.slice(-ERROR_TAIL)}`;
 }

@@ -55,7 +55,9 @@ function parsed(text: string, problems: string[]): unknown {
     try {
       return JSON.parse(text) as unknown;
     } catch {
-      problems.push(`its standard output is no JSON; it begins with ${JSON.stringify(withoutTokens(text.trim()).slice(0, 60))}`);
+      problems.push(
+        `its standard output is no JSON; it begins with ${JSON.stringify(withoutTokens(text.trim()).slice(0, 60))}`,
+      );
     }
   }
   return undefined;
