@@ -119,7 +119,7 @@ function ownerNamed(caller: Caller, workspaceId = ''): Owner | string {
 /** Growth of a pool, as the leader explains it to a reader; null: the leader does not answer. */
 type GrowthOf = (poolId: number, isAdmin: boolean) => Promise<ExplainedGrowth | null>;
 /** Answers of changes leave it out: the leader has yet to decide. */
-const noGrowth: GrowthOf = () => Promise.resolve(null);
+const noGrowth = (): ReturnType<GrowthOf> => Promise.resolve(null);
 
 export function getPool(workers: Looks, growthOf: GrowthOf): Operation {
   return operation({
