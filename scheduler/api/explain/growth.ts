@@ -5,8 +5,8 @@ import type { GrowthView, Verdict } from '../../control/provisioning/explain.ts'
 import { counted } from './texts.ts';
 
 /**
- * @param isWhole - whether the reader is an administrator, who may know how much of a shared pool others use, and what a
- * provider's program said
+ * @param isWhole - whether the reader is an administrator, who may know how much of a shared pool others use, and the
+ * words of a provider's program
  */
 export function shownGrowth(view: GrowthView, isWhole: boolean): ExplainedGrowth {
   const isTold = isWhole || !view.isShared;

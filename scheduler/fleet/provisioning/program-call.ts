@@ -1,5 +1,5 @@
-// One run of an operator's program, without a shell and in a process group of its own. A deadline ends the group. A
-// process that left the group, such as the master of an SSH connection, may keep the pipes: the run does not wait for it.
+// A run of an operator's program, without a shell and in a process group of its own. A deadline ends the group. A
+// process that left the group, such as the master of an SSH connection, may keep the pipes: nothing waits for it.
 import { spawn } from 'node:child_process';
 
 /** Time in which the pipes may end after the program; longer only while a process that it left behind keeps them. */
