@@ -140,6 +140,10 @@ class PlayedWorld implements CapacityChanges {
     return [];
   }
 
+  pending(): Iterable<MachineId> {
+    return [];
+  }
+
   onChange(): void {
     // Nothing else changes capacity here.
   }

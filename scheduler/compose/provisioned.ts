@@ -5,9 +5,9 @@ import { joinTexts } from '#shared/user-data.ts';
 import { hostAddress, reachableAt } from '../api/ops/host-address.ts';
 import { Releases } from '../api/ops/releases.ts';
 import type { SchedulerSettings } from '../config.ts';
-import type { Machine } from '../fleet/machine.ts';
 import { shapeOf } from '../fleet/pool-settings.ts';
 import { tellProvisioned } from '../fleet/provisioning/machine-events.ts';
+import { machineFactsOf } from '../fleet/provisioning/machine-facts.ts';
 import { Provisioner } from '../fleet/provisioning/provisioner.ts';
 import type { Providers } from '../fleet/provisioning/providers.ts';
 import type { Workers } from '../fleet/workers.ts';
@@ -28,14 +28,6 @@ export function openProvisioned(
   { writer }: Pick<Events, 'writer'>,
   providers: Providers,
 ): Provisioner {
-  const factsOf = (machine: Machine) => ({
-    isJoined: machine.row.joinedAtMs !== null,
-    isConnected: machine.health === 'READY' || machine.health === 'RECONCILING',
-    isLost: machine.health === 'LOST',
-    silentMs: machine.silentFromMs === null ? 0 : clock.monotonicMs() - machine.silentFromMs,
-    intent: machine.row.intent,
-    isOccupied: machine.orphans.size > 0 || !containers.ofMachine(machine.row.id)[Symbol.iterator]().next().done,
-  });
   return new Provisioner({
     db,
     clock,
@@ -53,7 +45,9 @@ export function openProvisioned(
     workers,
     machineOf: (id) => {
       const machine = machines.get(id);
-      return machine === undefined ? undefined : factsOf(machine);
+      if (machine === undefined) return undefined;
+      const [placed] = containers.ofMachine(id);
+      return machineFactsOf(machine, placed !== undefined, clock.monotonicMs());
     },
     isDeleted: async (id) => (await machineById(db, id)) === undefined,
     joinOf: async (token) => joinTexts(await placeOf(settings, links.address), token),

@@ -63,7 +63,7 @@ export interface ConfiguredProvider extends Provider {
 export interface PoolCapacity {
   readonly poolId: number;
   readonly workspaceId: WorkspaceId | null;
-  /** Requested and not joined yet. */
+  /** Requested, and not ready for containers yet. */
   readonly pending: number;
   /** Requested, joined or leaving: everything that may cost money. */
   readonly alive: number;
@@ -83,10 +83,12 @@ export interface CapacityChanges {
   knows(provider: string): boolean;
   capacity(poolId: number): PoolCapacity;
   /**
-   * Machines of the pool that its provider made, from the moment they joined until they begin to leave. Machines that
+   * Machines of the pool that its provider made, from when they are ready until they begin to leave. Machines that
    * were admitted by hand are none of them, and are never shrunk.
    */
   machines(poolId: number): Iterable<MachineId>;
+  /** Machines that `capacity` counts as pending. Their agents may be connected already. */
+  pending(poolId: number): Iterable<MachineId>;
   /** Calls the listener when something changed of what `capacity` or `machines` tells of a pool. */
   onChange(listener: (poolId: number) => void): void;
   /** CreateMachine, then the provider's `create`. Resolves when the request is written; `capacity` counts it then. */

@@ -17,6 +17,7 @@ import {
   joinSecretState,
   lockAdmissions,
   unjoinedMachines,
+  voidJoinSecret,
 } from '../stores/store/queries/machines.ts';
 import { getOrCreatePool } from '../stores/store/queries/pools.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
@@ -179,6 +180,15 @@ export class Joining implements MachineService {
       this.#machines.wrote(machine.row.id);
       this.#machines.changed(machine);
     }
+  }
+
+  /** Voids the join token of a machine. @returns false: it has joined, or is deleted */
+  async voidToken(id: MachineId): Promise<boolean> {
+    const nowMs = this.#clock.nowMs();
+    if (!(await voidJoinSecret(this.#db, id, nowMs))) return false;
+    const machine = this.#machines.get(id);
+    if (machine !== undefined) this.#machines.setRow(machine, { joinExpiresAtMs: nowMs });
+    return true;
   }
 
   /** Swaps a join token for an identity. @throws AppError `join_token_invalid` */

@@ -187,6 +187,6 @@ export const isSchedulable = (machine: Machine): boolean =>
   blockingConditions(machine).length === 0;
 
 /** Conditions that keep new containers away. */
-export function blockingConditions(machine: Machine): readonly string[] {
+export function blockingConditions(machine: Pick<Machine, 'conditions'>): readonly string[] {
   return machine.conditions.filter((name) => conditionOf(name)?.blocks === true);
 }

@@ -54,6 +54,8 @@ export interface SimulatedAgentOptions {
   readonly gpus?: readonly { readonly uuid: string; readonly model: string; readonly memoryBytes: number }[];
   /** Drivers of volumes beside `local`. */
   readonly volumeDrivers?: readonly string[];
+  /** How long the agent takes from its join to its first link: preflight, recovery, GPUs. */
+  readonly dialAfterMs?: number;
   /** How long a container takes from `proceed` to ready. */
   readonly startMs?: number;
   /** Called after that: an empty text makes the container ready, any other is the last line of a start that failed. */
@@ -170,6 +172,7 @@ export class SimulatedAgent {
     if (first === undefined) throw new Error('a simulated agent needs a scheduler');
     this.#caPem = await readTrustedCa(first, fingerprint);
     await this.#join(first, secret);
+    await sleep(this.#options.dialAfterMs ?? 0, this.#abort.signal);
     const linked = Promise.withResolvers<void>();
     this.#loop = this.#run(linked.resolve);
     await linked.promise;

@@ -20,6 +20,10 @@ export interface CloudInstance extends Instance {
   readonly bornMs: number;
   /** Infinity: its agent never comes up. */
   readonly joinsAtMs: number;
+  /** The agent connects after it has joined; Infinity: it ends between the two. */
+  readonly connectsAtMs: number;
+  /** A condition keeps containers away until then. */
+  readonly readyAtMs: number;
   /** The provider lists it no more until then. */
   hiddenUntilMs: number;
   machineId: string | undefined;
@@ -41,6 +45,8 @@ export class UnrulyCloud implements ConfiguredProvider {
   readonly instances = new Map<string, CloudInstance>();
   /** Whether it misbehaves. */
   isUnruly = true;
+  /** Whether every call of `terminate` fails, without an effect. */
+  refusesTerminate = false;
   creates = 0;
   readonly #random: () => number;
   readonly #nowMs: () => number;
@@ -75,7 +81,7 @@ export class UnrulyCloud implements ConfiguredProvider {
   }
 
   async terminate({ instanceId }: Pick<Instance, 'instanceId'>): Promise<void> {
-    if (this.#does(0.15)) throw new Error('not now');
+    if (this.#does(0.15) || this.refusesTerminate) throw new Error('not now');
     this.instances.delete(instanceId);
     if (this.#does(0.15)) throw new Error('failed after it ended the instance');
     if (this.#does(0.1)) await this.#hang();
@@ -107,6 +113,8 @@ export class UnrulyCloud implements ConfiguredProvider {
   #make({ requestId, installationId, joinLine }: InstanceRequest): CloudInstance {
     this.#made += 1;
     const nowMs = this.#nowMs();
+    const joinsAtMs = this.#does(0.15) ? Infinity : nowMs + 30_000 + this.#random() * MINUTE;
+    const connectsAtMs = this.#does(0.1) ? Infinity : joinsAtMs + 20_000 + this.#random() * MINUTE;
     const instance: CloudInstance = {
       instanceId: `i-${this.#made}`,
       requestId: this.#does(0.05) ? 'wrong-tag' : requestId,
@@ -117,7 +125,9 @@ export class UnrulyCloud implements ConfiguredProvider {
       endsAtMs: null,
       joinToken: joinLine,
       bornMs: nowMs,
-      joinsAtMs: this.#does(0.15) ? Infinity : nowMs + 30_000 + this.#random() * MINUTE,
+      joinsAtMs,
+      connectsAtMs,
+      readyAtMs: this.#does(0.1) ? Infinity : connectsAtMs + this.#random() * MINUTE,
       hiddenUntilMs: this.#does(0.3) ? nowMs + this.#random() * 2 * MINUTE : 0,
       machineId: undefined,
       isRefused: false,

@@ -15,6 +15,8 @@ const PATIENCE_MS = 200_000;
 const LOOK_MS = 50;
 /** A machine of the pool has room for a single container of the deployment. */
 const MACHINE = { machineCpuCores: 4, machineMemoryMib: 8192, hourlyCost: 0.5 };
+/** Time from an agent's join to its link, in which its machine must count as on its way. */
+const DIAL_AFTER_MS = 4_000;
 const STUB = { cpu: 3000, memory: 256, keepWarmSeconds: 1 };
 
 /** The provider. Instances are files; each call is noted. `slow`: the instance is there, and the answer is late. */
@@ -67,7 +69,13 @@ async function hostInstances(): Promise<void> {
         await pause(500);
         return '"done"';
       };
-      const agent = new SimulatedAgent({ addresses, joinToken: token, cpuMillicores: 4000, handle });
+      const agent = new SimulatedAgent({
+        addresses,
+        joinToken: token,
+        cpuMillicores: 4000,
+        handle,
+        dialAfterMs: DIAL_AFTER_MS,
+      });
       agents.set(name, agent);
       // A join that met a scheduler at its end is tried again, as an agent's service does.
       void agent.start().catch(() => agents.delete(name));
@@ -156,5 +164,5 @@ test('a leader killed between the instance and its answer leaves one machine, wh
   await answer;
   await allGone(other);
   expect(everThere.size).toBe(before + 1);
-  expect(agents.size).toBe(0);
+  await waitFor(() => agents.size === 0, 'the agents ended with their instances', PATIENCE_MS);
 }, 500_000);

@@ -7,7 +7,9 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { expect, describe } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
 import { openMachines } from '#scheduler/compose/machines.ts';
+import { isSchedulable } from '#scheduler/fleet/machine.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
+import { machineFactsOf } from '#scheduler/fleet/provisioning/machine-facts.ts';
 import { Provisioner } from '#scheduler/fleet/provisioning/provisioner.ts';
 import type { GrowingPool } from '#scheduler/fleet/provisioning/provisioner.ts';
 import type { ConfiguredProvider, Instance } from '#scheduler/domain/provisioning.ts';
@@ -24,6 +26,7 @@ import { KillableDb } from '../helpers/killable-db.ts';
 import { test as base } from '../helpers/services.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { randomFrom, UnrulyCloud } from '../helpers/unruly-cloud.ts';
+import type { CloudInstance } from '../helpers/unruly-cloud.ts';
 import { aDb, silent } from './store-fixture.ts';
 
 const SEEDS = Number(process.env['LS_PROVISIONING_SEEDS'] ?? 20);
@@ -122,14 +125,7 @@ class Process {
       machineOf: (id) => {
         const machine = this.machines.get(id);
         if (machine === undefined) return undefined;
-        return {
-          isJoined: machine.row.joinedAtMs !== null,
-          isConnected: machine.health === 'READY',
-          isLost: machine.health === 'LOST',
-          silentMs: machine.silentFromMs === null ? 0 : clock.monotonicMs() - machine.silentFromMs,
-          intent: machine.row.intent,
-          isOccupied: this.occupied.has(id),
-        };
+        return machineFactsOf(machine, this.occupied.has(id), clock.monotonicMs());
       },
       isDeleted: async (id) => (await machineById(this.db, id)) === undefined,
       joinOf: (joinToken) => Promise.resolve({ joinLine: joinToken, userData: '' }),
@@ -205,12 +201,13 @@ class Story {
     }
   }
 
-  /** Agents of running instances join and stay connected; those of others fall silent. */
+  /** Agents of running instances join, are ready later, and stay connected; those of others fall silent. */
   async #agents(): Promise<void> {
     const { machines, joining } = this.process;
-    const connected = new Set<string>();
+    const nowMs = this.clock.nowMs();
+    const connected = new Map<string, CloudInstance>();
     for (const one of this.cloud.instances.values()) {
-      if (one.machineId === undefined && !one.isRefused && this.clock.nowMs() >= one.joinsAtMs) {
+      if (one.machineId === undefined && !one.isRefused && nowMs >= one.joinsAtMs) {
         const secret = one.joinToken.split('.')[2] ?? '';
         const join = {
           secret,
@@ -227,11 +224,13 @@ class Story {
         if (row === undefined) one.isRefused = true;
         else one.machineId = row.id;
       }
-      if (one.machineId !== undefined) connected.add(one.machineId);
+      if (one.machineId !== undefined && nowMs >= one.connectsAtMs) connected.set(one.machineId, one);
     }
     for (const machine of machines.all()) {
       if (machine.row.joinedAtMs === null) continue;
-      if (connected.has(machine.row.id)) {
+      const instance = connected.get(machine.row.id);
+      if (instance !== undefined) {
+        machine.conditions = nowMs >= instance.readyAtMs ? [] : ['Preflight'];
         if (machine.health !== 'READY') {
           machines.move(machine, 'hello');
           machines.move(machine, 'resolved');
@@ -284,6 +283,8 @@ describe('a provider that misbehaves', () => {
       const held = await present(db, pool.id);
       expect(held.rows.map(({ state }) => state)).toEqual(['joined', 'joined', 'joined']);
       expect(held.machines).toEqual(held.rows.map((row) => row.machine_id));
+      const known = held.machines.map((id) => story.process.machines.get(id as MachineId));
+      expect(known.map((machine) => machine !== undefined && isSchedulable(machine))).toEqual([true, true, true]);
       const running = [...story.cloud.instances.values()];
       expect(running.map(({ machineId }) => machineId ?? '').toSorted((a, b) => (a < b ? -1 : 1))).toEqual(
         held.machines,
@@ -304,13 +305,75 @@ describe('a provider that behaves', () => {
     const story = new Story(db, pool, 7);
     story.cloud.isUnruly = false;
     await story.change();
+    // The answer to Join is no machine that can take work: it counts as on its way.
+    const { provisioner, machines } = story.process;
+    const ofPool = () => [...machines.all()].find(({ row }) => row.poolId === pool.id);
+    for (let n = 0; n < 20 && (ofPool()?.row.joinedAtMs ?? null) === null; n += 1) await story.step(1);
+    expect([ofPool()?.health, ...provisioner.pending(pool.id)]).toEqual(['PENDING', ofPool()?.row.id]);
+    expect([provisioner.machines(pool.id), provisioner.capacity(pool.id).pending]).toEqual([[], 1]);
     await story.steps(20, 1);
+    expect([provisioner.machines(pool.id), provisioner.pending(pool.id)]).toEqual([[ofPool()?.row.id], []]);
     expect(story.cloud.creates).toBe(1);
     const capacity = story.process.provisioner.capacity(pool.id);
     expect(capacity).toMatchObject({ pending: 0, alive: 1, hourlyCost: 2.5, unpriced: 0, lastFailure: null });
     await story.steps(20, 0);
     expect(story.cloud.instances.size).toBe(0);
     expect(await present(db, pool.id)).toEqual({ rows: [], machines: [] });
+    story.end();
+  });
+
+  test.for([
+    ['whose agent ends after it joined', { connectsAtMs: Infinity }, /could not take containers within 15 min$/],
+    ['with a condition that stays', { readyAtMs: Infinity }, /15 min \(Preflight\)$/],
+  ] as const)('a machine %s is on its way for 15 minutes, then fails its pool', async ([, said, failure], { db }) => {
+    const pool = await aPool(db, `unready-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 11);
+    story.cloud.isUnruly = false;
+    await story.change();
+    await story.steps(2, 1);
+    for (const one of story.cloud.instances.values()) Object.assign(one, said);
+    await story.steps(60, 1);
+    const { provisioner } = story.process;
+    expect([provisioner.capacity(pool.id), story.cloud.creates]).toMatchObject([{ pending: 1, alive: 1 }, 1]);
+    await story.steps(40, 0);
+    expect(await present(db, pool.id)).toEqual({ rows: [], machines: [] });
+    expect(provisioner.capacity(pool.id)).toMatchObject({ alive: 0, lastFailure: expect.stringMatching(failure) });
+    expect([story.cloud.instances.size, story.cloud.creates]).toEqual([0, 1]);
+    story.end();
+  });
+
+  test('a machine whose terminate fails takes no work when its agent comes back, and none joins late', async ({
+    db,
+  }) => {
+    const pool = await aPool(db, `failing-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 12);
+    story.cloud.isUnruly = false;
+    await story.change();
+    await story.steps(30, 2);
+    const [first, second] = story.cloud.instances.values();
+    if (first === undefined || second === undefined) throw new Error('there are no two instances');
+    story.cloud.refusesTerminate = true;
+    // The agent of the first is silent, and a third instance does not boot.
+    const connectsAtMs = first.connectsAtMs;
+    Object.assign(first, { connectsAtMs: Infinity });
+    await story.steps(3, 3);
+    const third = [...story.cloud.instances.values()].at(-1);
+    if (third === undefined || third === second) throw new Error('there is no third instance');
+    Object.assign(third, { joinsAtMs: Infinity, connectsAtMs: Infinity });
+    // The two that end count until they are gone, so the story wants no other.
+    await story.steps(120, 3);
+    const states = (await present(db, pool.id)).rows.map(({ state }) => state);
+    expect(states.filter((state) => state === 'terminating')).toHaveLength(2);
+    Object.assign(first, { connectsAtMs });
+    Object.assign(third, { joinsAtMs: 0, connectsAtMs: 0 });
+    await story.steps(3, 3);
+    const { machines } = story.process;
+    const known = machines.get(first.machineId as MachineId);
+    expect([known?.health, known?.row.intent, known && isSchedulable(known)]).toEqual(['READY', 'cordoned', false]);
+    expect([third.isRefused, third.machineId]).toEqual([true, undefined]);
+    story.cloud.refusesTerminate = false;
+    await story.steps(90, 3);
+    expect((await present(db, pool.id)).rows.map(({ state }) => state)).toEqual(['joined', 'joined', 'joined']);
     story.end();
   });
 
@@ -374,7 +437,9 @@ describe('a provider that behaves', () => {
     const { rows } = await db.query('select state, failures, failure from provisioned_machines where pool_id = $1', [
       pool.id,
     ]);
-    expect(rows).toEqual([{ state: 'failed', failures: 1, failure: 'its instance ended before its agent joined' }]);
+    expect(rows).toEqual([
+      { state: 'failed', failures: 1, failure: 'its instance ended before it could take containers' },
+    ]);
     expect(story.process.provisioner.capacity(pool.id).notBeforeMs).toBeGreaterThan(0);
     story.end();
   });

@@ -80,6 +80,12 @@ class PlayedCapacity implements CapacityChanges {
       .map(({ machineId }) => machineId);
   }
 
+  pending(poolId: number): Iterable<MachineId> {
+    return this.grown
+      .filter((one) => one.poolId === poolId && !this.joined.has(one.machineId))
+      .map(({ machineId }) => machineId);
+  }
+
   onChange(listener: (poolId: number) => void): void {
     this.#listeners.push(listener);
   }

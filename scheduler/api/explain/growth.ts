@@ -72,7 +72,7 @@ const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
   gpu_model: () => 'makes machines without such a GPU',
   gpu_count: () => 'makes machines with fewer GPUs',
   too_small: () => 'makes machines that are too small for it',
-  refused: () => 'makes no machine for it: an empty one did not take it',
+  refused: () => 'makes no machine for it for now: an empty one did not take it',
 };
 
 const seeProvider = ({ provider }: GrowthView): string =>

@@ -2,7 +2,7 @@
 // those on their way; what is left asks for new ones, and so do floors. Empty machines that nothing asks for go.
 // Invariants: no pool exceeds its bounds, no machine with a container goes, and what one round does no later one
 // undoes while the facts stay: a machine goes only where the pool would not grow without it. Pure.
-import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import { blockedBy, comparePools, costOf, fits, priceOf, unfitFor, without } from './choose.ts';
 import type { Blocked, Cause, Decision, Demand, GrowingPool, Offer, PoolStatement, Room, Step } from './facts.ts';
 
@@ -34,7 +34,7 @@ interface Plan {
   readonly awaited: ContainerId[];
   blocked: Blocked | null;
   isShort: boolean;
-  readonly refused: Set<QueueName>;
+  readonly refused: Map<QueueName, MachineId>;
   againAtMs: number;
 }
 
@@ -55,7 +55,9 @@ export function decideCapacity(pools: readonly GrowingPool[], demands: readonly 
     steps: [...plans.flatMap(growthOf), ...leaving],
     pools: plans.map(statementOf),
     awaited: new Map(plans.flatMap(({ pool, awaited }) => awaited.map((id) => [id, pool.poolId] as const))),
-    refused: plans.flatMap(({ pool, refused }) => [...refused].map((queue) => ({ poolId: pool.poolId, queue }))),
+    refused: plans.flatMap(({ pool, refused }) =>
+      [...refused].map(([queue, machineId]) => ({ poolId: pool.poolId, queue, machineId })),
+    ),
     againAtMs: new Map(
       plans.filter(({ againAtMs }) => againAtMs < Infinity).map(({ pool, againAtMs }) => [pool.poolId, againAtMs]),
     ),
@@ -65,7 +67,7 @@ export function decideCapacity(pools: readonly GrowingPool[], demands: readonly 
 function planOf(pool: GrowingPool): Plan {
   const { offer } = pool;
   const bins = pool.rooms
-    .filter(({ isOpen }) => isOpen)
+    .filter(({ isOpen, isPending }) => isOpen && !isPending)
     .map((room): Bin => ({ room, total: room.total, free: room.free, isUsed: false }));
   for (let count = 0; count < pool.capacity.pending; count += 1) bins.push(newBin(offer));
   return {
@@ -77,7 +79,7 @@ function planOf(pool: GrowingPool): Plan {
     awaited: [],
     blocked: null,
     isShort: false,
-    refused: new Set(),
+    refused: new Map(),
     againAtMs: Infinity,
   };
 }
@@ -115,11 +117,11 @@ function serve(plans: readonly Plan[], alike: readonly Demand[], nowMs: number):
 
 /** Whether an empty machine of the pool does not take such a container; the pool does not grow for its queue then. */
 function isRefused(plan: Plan, demand: Demand, nowMs: number): boolean {
-  const refuses = plan.pool.rooms.some(
+  const refuses = plan.pool.rooms.find(
     (room) => room.isMade && room.isOpen && room.emptySinceMs !== null && doesNotTake(plan.pool, room, demand, nowMs),
   );
-  if (refuses) plan.refused.add(demand.queue);
-  return refuses;
+  if (refuses !== undefined) plan.refused.set(demand.queue, refuses.machineId);
+  return refuses !== undefined;
 }
 
 function doesNotTake({ sizedSinceMs }: GrowingPool, room: Room, demand: Demand, nowMs: number): boolean {

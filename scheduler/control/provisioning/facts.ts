@@ -33,6 +33,8 @@ export interface Room {
   readonly machineId: MachineId;
   /** Whether the pool's provider made it: the loop never ends a machine that was admitted by hand. */
   readonly isMade: boolean;
+  /** Whether the pool's capacity counts it as on its way: it has joined, and is not ready or was not noted as such. */
+  readonly isPending: boolean;
   /** Whether new containers may be placed there. */
   readonly isOpen: boolean;
   /** Whether it may be ended: in service, and not in doubt. */
@@ -62,7 +64,7 @@ export interface GrowingPool {
   /** Machines of the provider; `notBeforeMs` as monotonic time. */
   readonly capacity: PoolCapacity;
   readonly rooms: readonly Room[];
-  /** Queues whose containers an empty machine of the pool did not take: another one would not take them either. */
+  /** Queues whose containers an empty machine of the pool did not take: for a while it makes no other one for them. */
   readonly refused: ReadonlySet<QueueName>;
   /** Since when less is free than the pool's floors ask for; null: enough is. */
   readonly shortSinceMs: number | null;
@@ -113,7 +115,7 @@ export interface Decision {
   /** Containers that a machine on its way will take, with its pool. */
   readonly awaited: ReadonlyMap<ContainerId, number>;
   /** Queues whose containers an empty machine does not take, by pool. */
-  readonly refused: readonly { readonly poolId: number; readonly queue: QueueName }[];
+  readonly refused: readonly { readonly poolId: number; readonly queue: QueueName; readonly machineId: MachineId }[];
   /** When to look at a pool again although nothing changes. */
   readonly againAtMs: ReadonlyMap<number, number>;
 }

@@ -2,7 +2,7 @@
 // and so does the next due moment; a sweep makes up for what was missed. A round looks at the pools that changed, and
 // at all of them only while containers wait, so that pools at rest cost nothing.
 // Invariant: the steps of a round are written before the next one decides, so nothing is made twice.
-import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
@@ -23,6 +23,7 @@ import type { GrowthView } from './explain.ts';
 import type { Decision, GrowingPool, PoolStatement, Step } from './facts.ts';
 import type { ProvisioningMetrics } from './metrics.ts';
 import type { PoolEvents } from './pool-events.ts';
+import { Refusals } from './refusals.ts';
 import { Rooms } from './rooms.ts';
 
 export interface ProvisioningParts extends DemandsParts {
@@ -63,7 +64,7 @@ export class ProvisioningLoop {
   /** When to look at pools again, in monotonic milliseconds. */
   readonly #due = new Map<number, number>();
   readonly #shortSince = new Map<number, number>();
-  readonly #refused = new Map<number, Set<QueueName>>();
+  readonly #refusals = new Refusals();
   /** When pools got their settings, as far as this process saw it. */
   readonly #sizedSince = new Map<number, number>();
   /** Pools whose last step could not be written, and until when they pause. */
@@ -106,7 +107,7 @@ export class ProvisioningLoop {
 
   /** Begins to lead: what this process remembers is older than the decisions of another leader. */
   leads(): void {
-    for (const known of [this.#due, this.#shortSince, this.#refused, this.#paused, this.#statements]) known.clear();
+    for (const known of [this.#due, this.#shortSince, this.#refusals, this.#paused, this.#statements]) known.clear();
     this.#rooms.reset();
     this.#lookAtAll();
   }
@@ -118,6 +119,14 @@ export class ProvisioningLoop {
     const { entry, to, machineBefore } = change;
     for (const id of [entry.row.machineId, machineBefore]) if (id !== null) this.#machineTouched(id);
     if (to === 'PENDING') this.#lookIn(this.#countsAfterMs());
+    if (to === 'ASSIGNED') this.#placed(entry);
+  }
+
+  /** A machine that the provider made takes the container, so a refusal of its queue was no lasting one. */
+  #placed({ row: { machineId }, spec: { queue } }: ContainerEntryChange['entry']): void {
+    const poolId = machineId === null ? undefined : this.#parts.machines.get(machineId)?.row.poolId;
+    if (machineId === null || poolId === undefined || !this.#refusals.has(poolId, queue)) return;
+    if ([...this.#parts.changes.machines(poolId)].includes(machineId)) this.#refusals.taken(poolId, queue);
   }
 
   machineChanged({ row }: Pick<Machine, 'row'>): void {
@@ -127,7 +136,7 @@ export class ProvisioningLoop {
   /** The settings of a pool changed, or it got or lost its provider. */
   settingsChanged(poolId: number): void {
     this.#firstDemandMs = undefined;
-    this.#refused.delete(poolId);
+    this.#refusals.delete(poolId);
     // The first sight of a pool is no change.
     this.#sizedSince.set(poolId, this.#sizedSince.has(poolId) ? this.#parts.clock.monotonicMs() : -Infinity);
     this.#rooms.touchPool(poolId);
@@ -248,8 +257,9 @@ export class ProvisioningLoop {
   #factsOf(poolId: number, nowMs: number): GrowingPool | undefined {
     const pool = this.#parts.directory.get(poolId);
     if (pool === undefined) return undefined;
-    const made = new Set(this.#parts.changes.machines(poolId));
-    return this.#poolFacts(pool, [...this.#rooms.of(poolId, made)], nowMs);
+    const { changes } = this.#parts;
+    const [made, pending] = [new Set(changes.machines(poolId)), new Set(changes.pending(poolId))];
+    return this.#poolFacts(pool, [...this.#rooms.of(poolId, made, pending)], nowMs);
   }
 
   #poolFacts({ id, name, workspaceId, settings }: PoolRow, rooms: GrowingPool['rooms'], nowMs: number): GrowingPool {
@@ -278,7 +288,7 @@ export class ProvisioningLoop {
       },
       rooms,
       sizedSinceMs: this.#sizedSince.get(id) ?? -Infinity,
-      refused: this.#refused.get(id) ?? NONE,
+      refused: this.#refusals.of(id, (one) => rooms.some(({ machineId }) => machineId === one), nowMs),
       shortSinceMs: this.#shortSince.get(id) ?? null,
     };
   }
@@ -293,19 +303,13 @@ export class ProvisioningLoop {
       if (atMs === undefined) this.#due.delete(poolId);
       else this.#due.set(poolId, atMs);
     }
-    for (const { poolId, queue } of refused) {
-      const queues = this.#refused.get(poolId) ?? new Set<QueueName>();
-      if (queues.size < MOST_REFUSED) queues.add(queue);
-      this.#refused.set(poolId, queues);
-      this.#parts.log.warn(
-        { poolId, queue },
-        'an empty machine does not take a container that waits: no more are made for it',
-      );
-    }
+    for (const { poolId, queue, machineId } of refused)
+      if (this.#refusals.note(poolId, queue, machineId, nowMs))
+        this.#parts.log.warn({ poolId, queue, machineId }, 'an empty machine does not take a container that waits');
   }
 
   #forget(poolId: number): void {
-    const known = [this.#due, this.#shortSince, this.#refused, this.#sizedSince, this.#paused, this.#statements];
+    const known = [this.#due, this.#shortSince, this.#refusals, this.#sizedSince, this.#paused, this.#statements];
     for (const one of known) one.delete(poolId);
   }
 
@@ -381,7 +385,3 @@ export class ProvisioningLoop {
     return explainPool(this.#poolFacts(pool, [], times.nowMs), this.#statements.get(poolId), times);
   }
 }
-
-const NONE: ReadonlySet<QueueName> = new Set();
-/** Most queues of a pool that are remembered as refused. */
-const MOST_REFUSED = 1_000;

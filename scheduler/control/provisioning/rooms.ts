@@ -16,7 +16,7 @@ export interface RoomsParts {
   readonly isGrowing: (poolId: number) => boolean;
 }
 
-type KnownRoom = Omit<Room, 'isMade'>;
+type KnownRoom = Omit<Room, 'isMade' | 'isPending'>;
 
 export class Rooms {
   readonly #parts: RoomsParts;
@@ -58,8 +58,10 @@ export class Rooms {
     this.#changed.clear();
   }
 
-  *of(poolId: number, made: ReadonlySet<MachineId>): Iterable<Room> {
-    for (const room of this.#byPool.get(poolId)?.values() ?? []) yield { ...room, isMade: made.has(room.machineId) };
+  /** @param made - machines of the provider that are ready. @param pending - those on their way */
+  *of(poolId: number, made: ReadonlySet<MachineId>, pending: ReadonlySet<MachineId>): Iterable<Room> {
+    for (const room of this.#byPool.get(poolId)?.values() ?? [])
+      yield { ...room, isMade: made.has(room.machineId), isPending: pending.has(room.machineId) };
   }
 
   #read(id: MachineId): void {

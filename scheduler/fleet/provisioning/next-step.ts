@@ -12,7 +12,7 @@ export const RULES = {
   mostCreates: 3,
   /** Time from the request in which `create` is tried. The join token must outlive this and `joinWithinMs`. */
   createWithinMs: 10 * MINUTE,
-  /** Time from the instance to its agent's join. */
+  /** Time from the instance until its machine can take containers. */
   joinWithinMs: 15 * MINUTE,
   /** Complete listings without the instance before `create` is repeated. */
   looksBeforeRepeat: 2,
@@ -40,7 +40,12 @@ export const RULES = {
 
 /** The machine of a row; a deleted machine has none. */
 export interface MachineFacts {
+  /** Whether the Join call of its agent was answered. Much may still keep containers away. */
   readonly isJoined: boolean;
+  /** Whether it can take containers. */
+  readonly isReady: boolean;
+  /** Conditions that keep containers away. */
+  readonly blockedBy: readonly string[];
   /** Whether its agent speaks to a scheduler now. */
   readonly isConnected: boolean;
   readonly isLost: boolean;
@@ -93,6 +98,7 @@ export type Step =
 
 const WAIT: Step = { kind: 'wait', untilMs: Infinity };
 const LOOK: Step = { kind: 'look' };
+const JOIN: Step = { kind: 'join' };
 const until = (untilMs: number): Step => ({ kind: 'wait', untilMs });
 const end = (why: EndWhy): Step => ({ kind: 'end', why });
 
@@ -128,10 +134,12 @@ function requested(row: ProvisionedRow, machine: MachineFacts | undefined, now: 
 
 function creating(row: ProvisionedRow, machine: MachineFacts | undefined, seen: Seen, now: Present): Step {
   if (machine === undefined) return end('machine_deleted');
-  if (machine.isJoined) return { kind: 'join' };
+  if (machine.isReady) return JOIN;
   if (seen.instance !== null)
     return seen.instance.state === 'gone' ? end('instance_gone') : { kind: 'made', instance: seen.instance };
   if (now.nowMs < now.callEndsMs) return until(now.callEndsMs);
+  // The agent proves the instance that no listing shows.
+  if (machine.isJoined) return notReady(row, machine, now.nowMs);
   if (!now.isProviderKnown) return isLate(row, now.nowMs) ? end('not_created') : until(lateMs(row));
   if (seen.absences < RULES.looksBeforeRepeat) return LOOK;
   if (row.creates >= RULES.mostCreates || isLate(row, now.nowMs)) return end('not_created');
@@ -146,11 +154,17 @@ function isGone(seen: Seen, nowMs: number): boolean {
 
 function created(row: ProvisionedRow, machine: MachineFacts | undefined, seen: Seen, { nowMs }: Present): Step {
   if (machine === undefined) return end('machine_deleted');
-  if (machine.isJoined) return { kind: 'join' };
-  if (isGone(seen, nowMs)) return end('instance_gone');
+  if (machine.isReady) return JOIN;
+  if (!machine.isConnected && isGone(seen, nowMs)) return end('instance_gone');
   if (row.endsAtMs !== null && nowMs >= row.endsAtMs) return end('spot_notice');
-  const joinByMs = (row.createdAtMs ?? row.requestedAtMs) + RULES.joinWithinMs;
-  return nowMs >= joinByMs ? end('never_joined') : until(joinByMs);
+  return notReady(row, machine, nowMs);
+}
+
+/** A machine that was ready once has containers, and an earlier leader may not have written it. */
+function notReady(row: ProvisionedRow, machine: MachineFacts, nowMs: number): Step {
+  const readyByMs = (row.createdAtMs ?? row.calledAtMs ?? row.requestedAtMs) + RULES.joinWithinMs;
+  if (nowMs < readyByMs) return until(readyByMs);
+  return machine.isOccupied ? JOIN : end('never_joined');
 }
 
 function joined(row: ProvisionedRow, machine: MachineFacts | undefined, seen: Seen, now: Present): Step {

@@ -62,8 +62,8 @@ export interface ProvisionerParts
   readonly providers: { names(): readonly string[]; get(name: string): ConfiguredProvider | undefined };
   /** undefined: the pool is deleted, or has no provider. */
   readonly poolOf: (poolId: number) => Promise<GrowingPool | undefined>;
-  readonly joining: Pick<Joining, 'create'>;
-  readonly workers: Pick<WorkerService, 'cordon' | 'uncordon'> & StepsParts['workers'];
+  readonly joining: Pick<Joining, 'create'> & StepsParts['joining'];
+  readonly workers: Pick<WorkerService, 'uncordon'> & StepsParts['workers'];
   readonly told?: WriteTold;
 }
 
@@ -143,12 +143,18 @@ export class Provisioner implements CapacityChanges {
     return this.#parts.providers.get(provider) !== undefined;
   }
 
-  /** Machines of the pool that its provider made, from their join until they begin to leave. */
+  /** Machines of the pool that its provider made, from when they are ready until they begin to leave. */
   machines(poolId: number): readonly MachineId[] {
-    return this.#rows
-      .ofPool(poolId)
-      .filter(({ state }) => state === 'joined')
-      .map(({ machineId }) => machineId);
+    return this.#machinesOf(poolId, ({ state }) => state === 'joined');
+  }
+
+  pending(poolId: number): readonly MachineId[] {
+    return this.#machinesOf(poolId, isPending);
+  }
+
+  #machinesOf(poolId: number, isMeant: (row: ProvisionedRow) => boolean): readonly MachineId[] {
+    const rows = this.#rows.ofPool(poolId).filter(isMeant);
+    return rows.map(({ machineId }) => machineId);
   }
 
   async grow(poolId: number, reason: string): Promise<void> {

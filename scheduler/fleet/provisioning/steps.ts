@@ -2,19 +2,21 @@
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { WorkerService } from '../worker-service.ts';
+import type { Joining } from '../joining.ts';
 import type { Calls } from './calls.ts';
 import type { Listings } from './listings.ts';
 import { RULES } from './next-step.ts';
 import type { MachineFacts, Step } from './next-step.ts';
 import type { ProvisionedRows } from './rows.ts';
 import { isFailedEnd } from './states.ts';
-import type { ProvisionedRow } from './states.ts';
+import type { EndWhy, ProvisionedRow } from './states.ts';
 
 export interface StepsParts {
   readonly rows: ProvisionedRows;
   readonly calls: Calls;
   readonly listings: Pick<Listings, 'forget'>;
-  readonly workers: Pick<WorkerService, 'drain'> & {
+  readonly joining: Pick<Joining, 'voidToken'>;
+  readonly workers: Pick<WorkerService, 'cordon' | 'drain'> & {
     /** Deletes a machine in any state. */
     remove(machineId: MachineId): Promise<boolean>;
   };
@@ -58,6 +60,8 @@ export class Steps {
       case 'made':
         return await calls.made(row, step.instance);
       case 'terminate':
+        // An earlier leader may have ended before it did so.
+        await this.#bar(row);
         return await calls.terminate(row, step.instanceId);
       case 'join': {
         const change = { joinedAtMs: nowMs, joinToken: null, failures: 0, failure: null };
@@ -76,11 +80,13 @@ export class Steps {
         const failure = {
           failures: Math.max(1, row.failures),
           failedAtMs: nowMs,
-          failure: row.failure ?? FAILED[step.why] ?? null,
+          failure: row.failure ?? failureOf(step.why, this.machineOf(row)),
         };
         const isFailed = isFailedEnd({ ...row, endWhy: step.why });
         const change = { endWhy: step.why, joinToken: null, ...(isFailed ? failure : { failures: 0, failure: null }) };
-        return (await rows.move(row, 'end', change)) !== undefined;
+        if ((await rows.move(row, 'end', change)) === undefined) return false;
+        await this.#bar(row);
+        return true;
       }
       case 'delete_machine':
         await workers.remove(row.machineId);
@@ -96,11 +102,27 @@ export class Steps {
         return false;
     }
   }
+
+  /** Keeps containers off a machine whose instance is about to be terminated, which can take several tries. */
+  async #bar(row: ProvisionedRow): Promise<void> {
+    const { joining, workers } = this.#parts;
+    const machine = this.machineOf(row);
+    if (machine === undefined) return;
+    if (!machine.isJoined && (await joining.voidToken(row.machineId))) return;
+    if (machine.intent === 'active') await workers.cordon({ workspaceId: row.poolWorkspaceId }, row.machineId);
+  }
 }
 
-const FAILED: Readonly<Record<string, string>> = {
-  not_created: `no instance was made within ${RULES.createWithinMs / 60_000} min or ${RULES.mostCreates} calls`,
-  instance_gone: 'its instance ended before its agent joined',
-  spot_notice: 'its provider took the instance back before its agent joined',
-  never_joined: `its agent did not join within ${RULES.joinWithinMs / 60_000} min`,
-};
+const CREATE_MIN = RULES.createWithinMs / 60_000;
+const READY_MIN = RULES.joinWithinMs / 60_000;
+
+/** The failure of a pool that an end is; null: it is none. */
+export function failureOf(why: EndWhy, machine: Pick<MachineFacts, 'isJoined' | 'blockedBy'> | undefined) {
+  if (why === 'not_created') return `no instance was made within ${CREATE_MIN} min or ${RULES.mostCreates} calls`;
+  if (why === 'instance_gone') return 'its instance ended before it could take containers';
+  if (why === 'spot_notice') return 'its provider took the instance back before it could take containers';
+  if (why !== 'never_joined') return null;
+  if (machine?.isJoined !== true) return `its agent did not join within ${READY_MIN} min`;
+  const blocked = machine.blockedBy.length === 0 ? '' : ` (${machine.blockedBy.join(', ')})`;
+  return `its agent joined, and could not take containers within ${READY_MIN} min${blocked}`;
+}

@@ -48,13 +48,13 @@ describe('a container that waits', () => {
   test('that an empty machine does not take gets no other one of that pool', () => {
     const pool = aPool({ rooms: [aRoom({ offersSinceMs: NOW })], capacity: { alive: 1 } });
     const decision = decideCapacity([pool], [aDemand()], NOW + REFUSED_MS);
-    expect([grown(decision), decision.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1' }]]);
+    expect([grown(decision), decision.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1', machineId: 'm-1' }]]);
     const known = { ...pool, refused: new Set([aDemand().queue]) };
     expect(grown(decideCapacity([known], [aDemand()], NOW))).toEqual([]);
     // An empty machine that is smaller than its pool says was made for it in vain.
     const small = aRoom({ total: anOffer(0.5, 16), createdAtMs: 10, offersSinceMs: NOW });
     const wrong = decideCapacity([aPool({ rooms: [small] })], [aDemand({ sinceMs: 5 })], NOW);
-    expect([grown(wrong), wrong.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1' }]]);
+    expect([grown(wrong), wrong.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1', machineId: 'm-1' }]]);
     // The pool said less when that one was made.
     const resized = decideCapacity([aPool({ rooms: [small], sizedSinceMs: 11 })], [aDemand({ sinceMs: 5 })], NOW);
     expect([grown(resized), resized.refused]).toEqual([[1], []]);
@@ -212,6 +212,13 @@ describe('an empty machine', () => {
     ['is in doubt, or cordoned by a person', { mayLeave: false }],
   ] as const)('stays where it %s', ([, said]) => {
     expect(idle(said).steps).toEqual([]);
+  });
+  test('does not go because a machine that has just connected is seen twice: as there, and as on its way', () => {
+    const rooms = [aRoom(), aRoom({ machineId: 'm-2', isMade: false, isPending: true })];
+    const pool = { rooms, capacity: { pending: 1, alive: 2 } };
+    const asks = (minFreeCpuCores: number) =>
+      decideCapacity([aPool({ ...pool, settings: { minFreeCpuCores }, shortSinceMs: NOW - 5_000 })], [], NOW);
+    expect([gone(asks(4)), gone(asks(8)), grown(asks(12))]).toEqual([['m-1'], [], [1]]);
   });
   test('stays in a round in which its pool grows, and goes in the next', () => {
     const small = aRoom({ total: anOffer(1, 16) });

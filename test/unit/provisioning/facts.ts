@@ -72,6 +72,7 @@ export const aRoom = (said: Omit<Partial<Room>, 'machineId'> & { readonly machin
   const total = said.total ?? anOffer(4, 16);
   return {
     isMade: true,
+    isPending: false,
     isOpen: true,
     mayLeave: true,
     total,

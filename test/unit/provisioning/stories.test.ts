@@ -125,6 +125,29 @@ test('a pool that grows for a container keeps an idle machine that is too small 
   expect(world.machines.map(({ offer, containers }) => [offer.cpuMillicores, containers.size])).toEqual([[16_000, 1]]);
 });
 
+test('a machine with less than its pool says is followed by another one, and many of them by ever fewer', () => {
+  const start = (broken: number): World => {
+    const world = new World([{ listed: null, base: aPool({ settings: { idleSeconds: 60, demandSeconds: 5 } }) }]);
+    world.broken = broken;
+    world.want(aDemand({ cpuMillicores: 4000 }));
+    return world;
+  };
+  const healed = start(1);
+  healed.pass(HOUR);
+  expect([healed.grown, healed.shrunk, healed.waiting.length]).toEqual([2, 1, 0]);
+  const broken = start(Infinity);
+  // Nothing changes when a refusal ends: the sweep sees it.
+  const sweep = (hours: number): void => {
+    for (let times = 0; times < hours * 12; times += 1) broken.pass(HOUR / 12);
+  };
+  sweep(24);
+  expect(broken.grown).toBeGreaterThan(5);
+  expect(broken.grown).toBeLessThan(14);
+  broken.broken = 0;
+  sweep(5);
+  expect(broken.waiting).toEqual([]);
+});
+
 describe('whatever comes and ends, and whatever providers do', () => {
   let [grown, shrunk, served] = [0, 0, 0];
   test(

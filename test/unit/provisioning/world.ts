@@ -1,8 +1,9 @@
 // A small world for random stories of pools that grow: containers come and end, placement puts them where they fit,
 // providers make machines late, at other prices than said, or fail. The decision is the product's own.
-import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import { costOf, fits, MOST_PENDING, unfitFor, without } from '#scheduler/control/provisioning/choose.ts';
 import { decideCapacity } from '#scheduler/control/provisioning/decide.ts';
+import { Refusals } from '#scheduler/control/provisioning/refusals.ts';
 import type { Decision, Demand, GrowingPool, Offer, Room } from '#scheduler/control/provisioning/facts.ts';
 
 interface Machine {
@@ -12,17 +13,21 @@ interface Machine {
   readonly offer: Offer;
   /** Cost of an hour, as its provider lists it. */
   readonly cost: number | null;
-  joinsAtMs: number;
+  /** The agent joins then, and is seen. */
+  readonly joinsAtMs: number;
+  /** Containers may come from then on. */
+  readonly readyAtMs: number;
+  /** Whether it is noted as ready: a round after it is. */
   joined: boolean;
   createdAtMs: number;
-  offersSinceMs: number;
+  /** Since when it can take containers; null: it cannot yet. */
+  offersSinceMs: number | null;
   emptySinceMs: number | null;
   readonly containers: Set<Demand>;
 }
 
 export interface SimPool {
   base: GrowingPool;
-  readonly refused: Set<QueueName>;
   shortSinceMs: number | null;
   notBeforeMs: number;
   /** Listed price of its machines. */
@@ -34,13 +39,16 @@ export class World {
   readonly machines: Machine[] = [];
   readonly waiting: Demand[] = [];
   readonly story: string[] = [];
+  /** So many of the next machines offer half of what their pools say. */
+  broken = 0;
   nowMs = 1_000_000;
   grown = 0;
   shrunk = 0;
+  readonly #refusals = new Refusals();
   #ids = 0;
 
   constructor(pools: readonly { readonly base: GrowingPool; readonly listed: number | null }[]) {
-    this.pools = pools.map((pool) => ({ ...pool, refused: new Set(), shortSinceMs: null, notBeforeMs: 0 }));
+    this.pools = pools.map((pool) => ({ ...pool, shortSinceMs: null, notBeforeMs: 0 }));
   }
 
   want(demand: Omit<Demand, 'id' | 'sinceMs'>): void {
@@ -84,7 +92,7 @@ export class World {
     const { gpuModels } = pool.base.offer;
     const offer = { cpuMillicores: cores * 1000, memoryBytes: cores * 4 * 1024 ** 3, gpuModels };
     pool.base = { ...pool.base, offer, sizedSinceMs: this.nowMs };
-    pool.refused.clear();
+    this.#refusals.delete(pool.base.poolId);
   }
 
   /** Lets time pass to the next due moment, at most so far, and decides. */
@@ -102,10 +110,11 @@ export class World {
   /** @returns when to look again */
   round(): number {
     for (const machine of this.machines) {
-      if (machine.joined || machine.joinsAtMs > this.nowMs) continue;
-      machine.joined = true;
-      machine.offersSinceMs = this.nowMs;
-      machine.emptySinceMs = this.nowMs;
+      if (machine.emptySinceMs === null && machine.containers.size === 0 && machine.joinsAtMs <= this.nowMs)
+        machine.emptySinceMs = this.nowMs;
+      // The row is written after the round that sees it ready.
+      if (!machine.joined && machine.offersSinceMs !== null) machine.joined = true;
+      if (machine.readyAtMs <= this.nowMs) machine.offersSinceMs ??= this.nowMs;
     }
     this.#place();
     const facts = this.pools.map((pool) => this.#factsOf(pool));
@@ -113,16 +122,18 @@ export class World {
     this.#verify(facts, decision);
     this.#remember(decision);
     this.#carryOut(decision);
-    const joins = this.machines.filter(({ joined }) => !joined).map(({ joinsAtMs }) => joinsAtMs);
+    const coming = this.machines
+      .filter(({ joined }) => !joined)
+      .map(({ joinsAtMs, readyAtMs }) => (joinsAtMs > this.nowMs ? joinsAtMs : readyAtMs));
     // A step changes the facts, so the next round comes at once.
-    return decision.steps.length > 0 ? this.nowMs : Math.min(...decision.againAtMs.values(), ...joins);
+    return decision.steps.length > 0 ? this.nowMs : Math.min(...decision.againAtMs.values(), ...coming);
   }
 
   /** Placement: what fits goes to the first machine, in the order of waiting. */
   #place(): void {
     for (const demand of [...this.waiting]) {
       const machine = this.machines.find(
-        (one) => one.joined && isUsable(one.pool, demand) && fits(freeOf(one), one.offer, demand),
+        (one) => one.offersSinceMs !== null && isUsable(one.pool, demand) && fits(freeOf(one), one.offer, demand),
       );
       if (machine === undefined) continue;
       machine.containers.add(demand);
@@ -136,7 +147,7 @@ export class World {
     const known = alive.filter(({ cost }) => cost !== null);
     return {
       ...pool.base,
-      refused: pool.refused,
+      refused: this.#refusals.of(pool.base.poolId, (id) => alive.some((one) => one.id === id), this.nowMs),
       shortSinceMs: pool.shortSinceMs,
       capacity: {
         ...pool.base.capacity,
@@ -146,7 +157,7 @@ export class World {
         unpriced: alive.length - known.length,
         notBeforeMs: pool.notBeforeMs,
       },
-      rooms: alive.filter(({ joined }) => joined).map(roomOf),
+      rooms: alive.filter(({ joinsAtMs }) => joinsAtMs <= this.nowMs).map(roomOf),
     };
   }
 
@@ -167,7 +178,7 @@ export class World {
           throw new Error(`pool ${pool.poolId} exceeds its budget`);
         if (capacity.notBeforeMs > this.nowMs) throw new Error(`pool ${pool.poolId} grows while its provider fails`);
       }
-      const left = pool.rooms.length + capacity.pending - shrinks.length;
+      const left = pool.rooms.filter(({ isMade }) => isMade).length + capacity.pending - shrinks.length;
       if (shrinks.length > 0 && left < settings.minMachines)
         throw new Error(`pool ${pool.poolId} goes below its least`);
       for (const step of shrinks) {
@@ -184,7 +195,8 @@ export class World {
       const pool = this.#pool(poolId);
       pool.shortSinceMs = isShort ? (pool.shortSinceMs ?? this.nowMs) : null;
     }
-    for (const { poolId, queue } of decision.refused) this.#pool(poolId).refused.add(queue);
+    for (const { poolId, queue, machineId } of decision.refused)
+      this.#refusals.note(poolId, queue, machineId, this.nowMs);
   }
 
   #carryOut({ steps }: Decision): void {
@@ -205,15 +217,17 @@ export class World {
       this.machines.push({
         id: `m-${(this.#ids += 1)}` as MachineId,
         pool,
-        offer: pool.base.offer,
+        offer: this.broken > 0 ? halfOf(pool.base.offer) : pool.base.offer,
         cost: pool.listed,
         createdAtMs: this.nowMs,
         joinsAtMs: this.nowMs + 1_000 * (1 + (this.#ids % 240)),
+        readyAtMs: this.nowMs + 1_000 * (1 + (this.#ids % 240) + (this.#ids % 7) * 20),
         joined: false,
-        offersSinceMs: 0,
+        offersSinceMs: null,
         emptySinceMs: null,
         containers: new Set(),
       });
+      this.broken = Math.max(0, this.broken - 1);
     }
   }
 
@@ -253,14 +267,17 @@ function freeOf({ offer, containers }: Machine): Offer {
   return free;
 }
 
+const halfOf = (offer: Offer): Offer => ({ ...offer, cpuMillicores: offer.cpuMillicores / 2 });
+
 const roomOf = (machine: Machine): Room => ({
   machineId: machine.id,
-  isMade: true,
-  isOpen: true,
+  isMade: machine.joined,
+  isPending: !machine.joined,
+  isOpen: machine.offersSinceMs !== null,
   mayLeave: true,
   total: machine.offer,
   free: freeOf(machine),
   createdAtMs: machine.createdAtMs,
-  offersSinceMs: machine.offersSinceMs,
+  offersSinceMs: machine.offersSinceMs ?? 0,
   emptySinceMs: machine.emptySinceMs,
 });

@@ -575,6 +575,16 @@ export async function expireJoinSecrets(db: Queryable, nowMs: number): Promise<n
   return rowCount;
 }
 
+/** Ends the time of an unused join secret. @returns false: the machine has joined, or is deleted */
+export async function voidJoinSecret(db: Queryable, id: MachineId, nowMs: number): Promise<boolean> {
+  const { rowCount } = await db.query(
+    `update machines set join_expires_at = least(join_expires_at, $2::timestamptz), updated_at = now()
+     where id = $1 and joined_at is null and deleted_at is null`,
+    [id, new Date(nowMs)],
+  );
+  return rowCount === 1;
+}
+
 /**
  * Offers a new credential; the older one is valid until the new one is
  * used. A credential that was offered and not used is offered again.

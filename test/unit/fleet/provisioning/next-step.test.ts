@@ -3,6 +3,7 @@ import type { Instance } from '#scheduler/domain/provisioning.ts';
 import { RULES, UNSEEN, nextStep, retryAfterMs } from '#scheduler/fleet/provisioning/next-step.ts';
 import type { MachineFacts, Present, Seen } from '#scheduler/fleet/provisioning/next-step.ts';
 import { backOff, poolCapacity } from '#scheduler/fleet/provisioning/pool-capacity.ts';
+import { failureOf } from '#scheduler/fleet/provisioning/steps.ts';
 import { provisionedAfter } from '#scheduler/fleet/provisioning/states.ts';
 import type { EndWhy, ProvisionedRow } from '#scheduler/fleet/provisioning/states.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
@@ -43,6 +44,8 @@ const aRow = (over: Partial<ProvisionedRow> = {}): ProvisionedRow => ({
 });
 const aMachine = (over: Partial<MachineFacts> = {}): MachineFacts => ({
   isJoined: false,
+  isReady: false,
+  blockedBy: [],
   isConnected: false,
   isLost: false,
   silentMs: 0,
@@ -93,8 +96,13 @@ describe('a create that failed', () => {
     const third = { ...row, creates: RULES.mostCreates };
     expect(nextStep(third, aMachine(), absent(2), at(T + MINUTE))).toEqual({ kind: 'end', why: 'not_created' });
   });
-  test('is forgotten when its instance joins', () => {
-    expect(nextStep(row, aMachine({ isJoined: true }), UNSEEN, at(T + MINUTE))).toEqual({ kind: 'join' });
+  test('is forgotten when its instance is ready, and is not repeated once its agent has joined', () => {
+    const joined = aMachine({ isJoined: true });
+    expect(nextStep(row, { ...joined, isReady: true }, UNSEEN, at(T + MINUTE))).toEqual({ kind: 'join' });
+    expect(nextStep(row, joined, absent(9), at(T + MINUTE))).toEqual({ kind: 'wait', untilMs: T + RULES.joinWithinMs });
+    expect(nextStep(row, joined, there(), at(T + MINUTE))).toMatchObject({ kind: 'made' });
+    const end = { kind: 'end', why: 'never_joined' };
+    expect(nextStep(row, joined, absent(9), at(T + RULES.joinWithinMs))).toEqual(end);
   });
 });
 
@@ -105,6 +113,26 @@ describe('an instance', () => {
     const joinByMs = T + RULES.joinWithinMs;
     expect(nextStep(created, aMachine(), there(), at(joinByMs - 1))).toEqual({ kind: 'wait', untilMs: joinByMs });
     expect(nextStep(created, aMachine(), there(), at(joinByMs))).toEqual({ kind: 'end', why: 'never_joined' });
+  });
+  test('counts as joined only when its machine can take containers, and ends where it cannot for 15 minutes', () => {
+    const late = T + RULES.joinWithinMs;
+    const joining = aMachine({ isJoined: true });
+    const blocked = { ...joining, isConnected: true, blockedBy: ['DiskPressure'] };
+    for (const machine of [joining, blocked, { ...joining, isLost: true, silentMs: 60 * MINUTE }]) {
+      expect(nextStep(created, machine, there(), at(late - 1))).toEqual({ kind: 'wait', untilMs: late });
+      expect(nextStep(created, machine, there(), at(late))).toEqual({ kind: 'end', why: 'never_joined' });
+    }
+    expect(nextStep(created, blocked, there({ state: 'gone' }), at(T + MINUTE)).kind).toBe('wait');
+    const ready = { ...blocked, isReady: true, blockedBy: [] };
+    expect(nextStep(created, ready, there(), at(T + MINUTE))).toEqual({ kind: 'join' });
+    // An earlier leader saw it ready, and placed a container there.
+    expect(nextStep(created, { ...blocked, isOccupied: true }, there(), at(late))).toEqual({ kind: 'join' });
+  });
+  test('whose end fails its pool says why', () => {
+    expect(failureOf('never_joined', undefined)).toMatch(/agent did not join within 15 min$/);
+    const blocked = { isJoined: true, blockedBy: ['DiskPressure', 'ClockSkew'] };
+    expect(failureOf('never_joined', blocked)).toMatch(/joined, and could not .* 15 min \(DiskPressure, ClockSkew\)$/);
+    expect(failureOf('idle', blocked)).toBeNull();
   });
   test('that listings omit counts as gone after three, over two minutes', () => {
     expect(nextStep(created, aMachine(), absent(3), at(T + MINUTE)).kind).toBe('wait');
@@ -235,6 +263,8 @@ test('every step of random facts is one that the table takes', () => {
       undefined,
       aMachine({
         isJoined: random() < 0.5,
+        isReady: random() < 0.5,
+        isOccupied: random() < 0.5,
         isConnected: random() < 0.5,
         isLost: random() < 0.5,
         intent: pick(['active', 'draining', 'drained']),
