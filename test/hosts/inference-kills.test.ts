@@ -6,18 +6,13 @@ import { setTimeout as after } from 'node:timers/promises';
 import { Client } from 'pg';
 import { expect } from 'vitest';
 import { chatByOrder } from '../helpers/model-scripts.ts';
-import { jsonOf } from '../helpers/platform.ts';
+import { GRANT, killInTurn, paidModel } from '../helpers/paid-model.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
-import type { Replica } from '../helpers/replicas.ts';
 import { ScriptedModelServer } from '../helpers/scripted-model-server.ts';
 import { test, waitFor } from '../helpers/services.ts';
 
-type Json = Readonly<Record<string, unknown>>;
-
 const ROUNDS = Number(process.env['LS_KILL_ROUNDS'] ?? 8);
 const CALLERS = 6;
-const GRANT = 1_000_000_000;
-const PRICES = { prompt_micros_per_million: 1_000_000, completion_micros_per_million: 2_000_000, request_micros: 5 };
 /** Time until holds of dead replicas are settled, and every entry is in the database. */
 const SETTLED_MS = 180_000;
 
@@ -48,19 +43,7 @@ test(
     });
     server.script('/chat/completions', chatByOrder);
     const replicas = [await set.add(), await set.add()] as const;
-    const call = (path: string, body?: Json, method = body === undefined ? 'GET' : 'POST', token = set.token) =>
-      set.call(set.running[0] as Replica, path, { ...(body === undefined ? {} : { body }), method, token });
-    const model = {
-      id: 'dear',
-      type: 'chat',
-      visibility: 'public',
-      prices: PRICES,
-      backends: [{ kind: 'external', base_url: server.baseUrl }],
-    };
-    expect((await call(`/api/v1/model/${set.workspaceId}`, model)).status).toBe(201);
-    const tenant = jsonOf<{ id: string; token: string }>(await call('/api/v1/workspace', { name: 'payer' }));
-    expect((await call(`/api/v1/credit/${tenant.id}`, { mode: 'prepaid' }, 'PUT')).status).toBe(200);
-    expect((await call(`/api/v1/credit/${tenant.id}/grant`, { amount_micros: GRANT })).status).toBe(200);
+    const { tenant, account } = await paidModel(set, server);
 
     const asked: Asked[] = [];
     const over = new AbortController();
@@ -72,34 +55,16 @@ test(
       }
     });
 
-    const victims = ['first replica', 'second replica', 'redis', 'postgres', 'both replicas'] as const;
     for (let round = 0; round < ROUNDS; round += 1) {
-      const victim = victims[round % victims.length];
       await after(300 + Math.random() * 1_500);
-      if (victim === 'redis') {
-        await redis.crash();
-        await after(Math.random() * 500);
-        await redis.restart();
-      } else if (victim === 'postgres') {
-        await postgres.crash();
-        await after(Math.random() * 500);
-        await postgres.restart();
-      } else {
-        const killed = victim === 'both replicas' ? replicas : [replicas[victim === 'first replica' ? 0 : 1]];
-        await Promise.all(killed.map((replica) => replica.daemon.kill()));
-        for (const replica of killed) await set.start(replica);
-      }
+      await killInTurn(round, set, replicas, { redis, postgres });
       const before = toldOf(asked).length;
       await waitFor(() => toldOf(asked).length > before, `calls are served again after round ${round}`, 90_000);
     }
     over.abort();
     await Promise.all(callers);
 
-    await waitFor(
-      async () => jsonOf<Json>(await call(`/api/v1/credit/${tenant.id}`))['held_micros'] === 0,
-      'no hold is left',
-      SETTLED_MS,
-    );
+    await waitFor(async () => (await account())['held_micros'] === 0, 'no hold is left', SETTLED_MS);
     const sql = new Client({ connectionString: postgres.url });
     await sql.connect();
     try {
@@ -157,7 +122,7 @@ test(
         costs += Number(row.cost_micros);
       }
       await waitFor(
-        async () => jsonOf<Json>(await call(`/api/v1/credit/${tenant.id}`))['balance_micros'] === GRANT - costs,
+        async () => (await account())['balance_micros'] === GRANT - costs,
         'the balance is the grant less the costs',
         30_000,
       );

@@ -5,18 +5,13 @@ import { setTimeout as after } from 'node:timers/promises';
 import { Client } from 'pg';
 import { expect } from 'vitest';
 import { chatByOrder } from '../helpers/model-scripts.ts';
-import { jsonOf } from '../helpers/platform.ts';
+import { killInTurn, paidModel } from '../helpers/paid-model.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
-import type { Replica } from '../helpers/replicas.ts';
 import { ScriptedModelServer } from '../helpers/scripted-model-server.ts';
 import { test, waitFor } from '../helpers/services.ts';
 
-type Json = Readonly<Record<string, unknown>>;
-
 const ROUNDS = Number(process.env['LS_KILL_ROUNDS'] ?? 5);
 const CALLERS = 4;
-const GRANT = 1_000_000_000;
-const PRICES = { prompt_micros_per_million: 1_000_000, completion_micros_per_million: 2_000_000, request_micros: 5 };
 /** Time until leases of dead replicas have run out, their calls are over, and every record is in the database. */
 const OVER_MS = 240_000;
 
@@ -40,14 +35,7 @@ test(
       return text.includes('break') ? { frames: [{ raw: '{"choi' }, 'break'] } : chatByOrder(request);
     });
     const replicas = [await set.add(), await set.add()] as const;
-    const call = (path: string, body?: Json, method = body === undefined ? 'GET' : 'POST', token = set.token) =>
-      set.call(set.running[0] as Replica, path, { ...(body === undefined ? {} : { body }), method, token });
-    const backends = [{ kind: 'external', base_url: server.baseUrl }];
-    const model = { id: 'dear', type: 'chat', visibility: 'public', prices: PRICES, backends };
-    expect((await call(`/api/v1/model/${set.workspaceId}`, model)).status).toBe(201);
-    const tenant = jsonOf<{ id: string; token: string }>(await call('/api/v1/workspace', { name: 'payer' }));
-    expect((await call(`/api/v1/credit/${tenant.id}`, { mode: 'prepaid' }, 'PUT')).status).toBe(200);
-    expect((await call(`/api/v1/credit/${tenant.id}/grant`, { amount_micros: GRANT })).status).toBe(200);
+    const { tenant, account } = await paidModel(set, server);
 
     const told: Told[] = [];
     const over = new AbortController();
@@ -64,20 +52,9 @@ test(
       }
     });
 
-    const victims = ['first replica', 'second replica', 'redis', 'postgres', 'both replicas'] as const;
     for (let round = 0; round < ROUNDS; round += 1) {
-      const victim = victims[round % victims.length];
       await after(500 + Math.random() * 1_500);
-      if (victim === 'redis' || victim === 'postgres') {
-        const killed = victim === 'redis' ? redis : postgres;
-        await killed.crash();
-        await after(Math.random() * 500);
-        await killed.restart();
-      } else {
-        const killed = victim === 'both replicas' ? replicas : [replicas[victim === 'first replica' ? 0 : 1]];
-        await Promise.all(killed.map((replica) => replica.daemon.kill()));
-        for (const replica of killed) await set.start(replica);
-      }
+      await killInTurn(round, set, replicas, { redis, postgres });
       const before = told.length;
       await waitFor(() => told.length > before, `calls are accepted again after round ${round}`, 90_000);
     }
@@ -118,11 +95,7 @@ test(
         [ids],
       );
       expect(ends).toEqual([]);
-      await waitFor(
-        async () => jsonOf<Json>(await call(`/api/v1/credit/${tenant.id}`))['held_micros'] === 0,
-        'no hold is left',
-        OVER_MS,
-      );
+      await waitFor(async () => (await account())['held_micros'] === 0, 'no hold is left', OVER_MS);
       const costs = async (): Promise<number> => {
         const { rows } = await sql.query<{ request_id: string; status: string; cost_micros: string }>(
           `select request_id, status, cost_micros from credit_ledger where workspace_id = $1 and kind = 'request'`,

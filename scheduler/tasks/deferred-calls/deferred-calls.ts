@@ -124,11 +124,16 @@ export class DeferredCalls {
 
   /** Writes the record of a call that has ended, durable in Redis or kept here when it resolves. */
   async tellEnd(call: DeferredCallRow, wasRunning: boolean): Promise<void> {
+    const { ending } = call;
+    if (ending === undefined || call.endedAtMs === null) return;
+    this.#parts.metrics.ended.inc({ status: ending.status });
+    await this.#writeEnd(call, wasRunning);
+  }
+
+  async #writeEnd(call: DeferredCallRow, wasRunning: boolean): Promise<void> {
     const record = endedRecord(call);
     if (record === undefined || call.ending === undefined) return;
-    const { changes, metrics } = this.#parts;
-    metrics.ended.inc({ status: call.ending.status });
-    await changes.applied(statusBefore(call, wasRunning), ENDED_BY[call.ending.status], record);
+    await this.#parts.changes.applied(statusBefore(call, wasRunning), ENDED_BY[call.ending.status], record);
   }
 
   /** Upkeep for the leader: a round of all kinds. */
@@ -184,11 +189,7 @@ export class DeferredCalls {
 
   /** Ends whose records were lost with a process or with Redis. */
   async #tellAgain(): Promise<void> {
-    for (const call of await untoldDeferredCalls(this.#parts.db, TOLD_MS, AT_ONCE)) {
-      const record = endedRecord(call);
-      if (record === undefined || call.ending === undefined) continue;
-      await this.#parts.changes.applied(statusBefore(call, true), ENDED_BY[call.ending.status], record);
-    }
+    for (const call of await untoldDeferredCalls(this.#parts.db, TOLD_MS, AT_ONCE)) await this.#writeEnd(call, true);
   }
 }
 
