@@ -3,7 +3,7 @@
 import { randomBytes, randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
-import type { Socket } from 'node:net';
+import type { Server, Socket } from 'node:net';
 import { expect } from 'vitest';
 import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import { PAUSE_IMAGE } from '../../agent/containers/pause-image.ts';
@@ -147,6 +147,14 @@ test('a pod serves on while its agent is replaced, and programs in it live on', 
   await until('the bytes', () => stream.text === 'hello\n');
 });
 
+/** Listens on every address. */
+async function portOf(server: Server): Promise<string> {
+  server.listen(0, '0.0.0.0');
+  await once(server, 'listening');
+  const bound = server.address();
+  return String(typeof bound === 'object' && bound !== null ? bound.port : 0);
+}
+
 test('the network of a running sandbox changes: forbidden connections end, others stay, also under another agent', async ({
   world,
   docker,
@@ -159,10 +167,7 @@ test('the network of a running sandbox changes: forbidden connections end, other
     socket.on('error', () => undefined);
     peers.push(peer);
   });
-  server.listen(0, '0.0.0.0');
-  await once(server, 'listening');
-  const bound = server.address();
-  const port = String(typeof bound === 'object' && bound !== null ? bound.port : 0);
+  const port = await portOf(server);
   await routeHere(docker, 'add', [NEAR, FAR]);
   try {
     const assignment = await sandbox();
@@ -228,10 +233,7 @@ test('rules that an agent missed are set at its return, by its desired state; ol
 }) => {
   const { streams, sandbox, change, scheduler } = world;
   const server = createServer((socket) => socket.end());
-  server.listen(0, '0.0.0.0');
-  await once(server, 'listening');
-  const bound = server.address();
-  const port = String(typeof bound === 'object' && bound !== null ? bound.port : 0);
+  const port = await portOf(server);
   await routeHere(docker, 'add', [NEAR, FAR]);
   try {
     const assignment = await sandbox();
@@ -284,10 +286,7 @@ test('a sandbox that begins without network reaches nothing, names included, unt
 }) => {
   const { streams, sandbox, change } = world;
   const server = createServer((socket) => socket.end());
-  server.listen(0, '0.0.0.0');
-  await once(server, 'listening');
-  const bound = server.address();
-  const port = String(typeof bound === 'object' && bound !== null ? bound.port : 0);
+  const port = await portOf(server);
   await routeHere(docker, 'add', [NEAR]);
   try {
     const { containerId } = await sandbox({ blockNetwork: true });
