@@ -23,7 +23,12 @@ GROUPS = (
         ('Image', 'Volume', 'CloudBucket', 'CloudBucketConfig', 'Secret', 'Pool')
         + ('QueueDepthAutoscaler', 'TaskPolicy', 'GpuType', 'PythonVersion', 'fill_once'),
     ),
-    ('Pods and sandboxes', ('Pod', 'PodInstance', 'ReadinessProbe', 'Sandbox', 'SandboxInstance', 'SandboxProcess')),
+    (
+        'Pods and sandboxes',
+        ('Pod', 'PodInstance', 'ReadinessProbe', 'LLM', 'TokenPressureAutoscaler', 'Sandbox', 'SandboxInstance')
+        + ('SandboxProcessManager', 'SandboxProcess', 'SandboxProcessStream', 'SandboxProcessResponse')
+        + ('SandboxFileSystem', 'SandboxFileInfo'),
+    ),
     ('In a handler', ('context', 'Context', 'Map', 'Queue', 'Signal', 'Output')),
     ('From any program', ('Client', 'Deployment', 'Task', 'get_task')),
     ('Errors', ()),
@@ -31,10 +36,18 @@ GROUPS = (
 
 
 DECORATED = GROUPS[1][1]
-#: Methods for the command line.
-INTERNAL = ('described',)
-#: A line of a docstring that explains parameters.
-PARAMETER = re.compile(r'[a-z_]+(, [a-z_]+)*: ')
+#: Methods for the command line, and for other modules of the package.
+INTERNAL = ('described', 'ask')
+#: Classes that apps get from methods, and that the package does not export.
+OF_METHODS = {
+    'SandboxFileInfo': 'sandbox_files',
+    'SandboxFileSystem': 'sandbox_files',
+    'SandboxProcessManager': 'processes',
+    'SandboxProcessResponse': 'processes',
+    'SandboxProcessStream': 'processes',
+}
+#: A line of a docstring that may explain parameters.
+PARAMETER = re.compile(r'([a-z_]+(?:, [a-z_]+)*): ')
 
 
 class Sources:
@@ -133,11 +146,11 @@ def docstring(node):
     return '\n'.join(line[len(margin) :] if line.startswith(margin) else line.strip() for line in text.split('\n')).strip()
 
 
-def prose(node):
-    """The docstring, with indented lines as a block of code."""
+def prose(node, parameters=()):
+    """The docstring, with indented lines as a block of code, and lines that explain parameters as a list."""
     lines = docstring(node).split('\n')
     out = []
-    is_code = False
+    is_code = is_listed = False
     for index, line in enumerate(lines):
         starts = line.startswith('    ') and (index == 0 or lines[index - 1] == '')
         if not is_code and starts:
@@ -148,16 +161,31 @@ def prose(node):
                 out.pop()
             out.extend(['```', ''])
             is_code = False
-        if not is_code and PARAMETER.match(line):
-            if out and out[-1] != '' and not out[-1].startswith('- '):
+        if is_code:
+            out.append(line[4:])
+            continue
+        match = PARAMETER.match(line)
+        if match and all(name in parameters for name in match.group(1).split(', ')):
+            if out and out[-1] != '' and not is_listed:
                 out.append('')
-            line = '- ' + line
-        elif not is_code and line and out and out[-1].startswith(('- ', '  ')):
-            line = '  ' + line
-        out.append(line[4:] if is_code else line)
+            is_listed = True
+            out.append('- `%s`: %s' % (match.group(1).replace(', ', '`, `'), line[match.end() :]))
+            continue
+        is_listed = is_listed and line != ''
+        out.append('  ' + line if is_listed else line)
     if is_code:
         out.append('```')
     return '\n'.join(out).strip()
+
+
+def names_of(node):
+    """Names of the parameters of a function, or of a class."""
+    if isinstance(node, ast.ClassDef):
+        node = next((one for one in node.body if getattr(one, 'name', '') == '__init__'), None)
+    if node is None:
+        return ()
+    given = node.args
+    return tuple(one.arg for one in given.posonlyargs + given.args + given.kwonlyargs)
 
 
 def decorators(node):
@@ -204,15 +232,17 @@ def entry(sources, module, name):
     node, home = sources.find(module, name)
     lines = ['### `%s`' % name, '']
     if isinstance(node, ast.FunctionDef):
-        lines += ['```python', signature(sources, home, name, node, False), '```', '', prose(node), '']
+        lines += ['```python', signature(sources, home, name, node, False), '```', '', prose(node, names_of(node)), '']
         return lines
     if not isinstance(node, ast.ClassDef):
-        return lines + ['```python', sources.text(home, node), '```', '']
+        # A value: its class says what it is.
+        made, _ = sources.find(home, getattr(getattr(node.value, 'func', None), 'id', ''))
+        return lines + [prose(made), '']
     start = next((one for cls, _ in bases(sources, home, node) for one in cls.body if getattr(one, 'name', '') == '__init__'), None)
     own = next((one for one in node.body if getattr(one, 'name', '') == '__init__'), None)
-    if own is not None and not name.endswith('Error') and name not in DECORATED:
+    if own is not None and not name.endswith('Error') and name not in DECORATED and name not in OF_METHODS:
         lines += ['```python', signature(sources, home, name, own, True).replace(' -> None', ''), '```', '']
-    lines += [prose(node), '']
+    lines += [prose(node, names_of(node)), '']
     if start is not None and ast.get_docstring(start):
         lines += [prose(start), '']
     for text, member in members(sources, home, node):
@@ -226,7 +256,7 @@ def entry(sources, module, name):
 
 def page():
     sources = Sources()
-    home = homes(sources)
+    home = dict(homes(sources), **OF_METHODS)
     grouped = {name for _, names in GROUPS for name in names}
     lines = [HEAD]
     for title, names in GROUPS:

@@ -36,7 +36,7 @@ export async function runLogs(
         cause: error,
       });
     });
-    if (afterSeq === 0) await sayNone(client, workspaceId, filter);
+    if (afterSeq === 0) await sayNone(client, workspaceId, filter, name ?? '');
     if (flags.follow !== true) return;
     const query = new URLSearchParams({ ...filter, seq_num: String(afterSeq + 1) });
     await follow(client, `/logs/${workspaceId}/stream?${query.toString()}`, {
@@ -81,13 +81,20 @@ async function wholeId(client: Client, id: string): Promise<string> {
 }
 
 /**
- * Handles an answer without lines: a task or container that wrote nothing gets advice on where to look next.
+ * Handles an answer without lines: a task, a container or a deployment that wrote nothing gets advice on where to look
+ * next. @param name - the deployment as the person named it
  * @throws CliError when the task or container does not exist
  */
-async function sayNone(client: Client, workspaceId: string, filter: Filter): Promise<void> {
-  const { task_id: task, container_id: container } = filter;
+async function sayNone(client: Client, workspaceId: string, filter: Filter, name: string): Promise<void> {
+  const { task_id: task, container_id: container, object_id: deployment } = filter;
   const id = task ?? container;
-  if (id === undefined) return;
+  if (id === undefined) {
+    if (deployment === undefined) return note('no container of this workspace has written a line that is kept');
+    const path = `/explain/${workspaceId}/${encodeURIComponent(deployment)}`;
+    const explained = await client.rest(path).catch(() => ({}));
+    for (const line of noneText('deployment', name, explained)) note(line);
+    return;
+  }
   const what = task === undefined ? 'container' : 'task';
   const found = await client.rest(`/explain/${workspaceId}/${encodeURIComponent(id)}`).catch((error: unknown) => {
     if (!(error instanceof CliError) || error.status !== 404) return undefined;
@@ -101,10 +108,11 @@ async function sayNone(client: Client, workspaceId: string, filter: Filter): Pro
 }
 
 /** @internal exported for its test. @param found - the explanation; empty: there is none */
-export function noneText(what: 'task' | 'container', id: string, found: JsonObject): readonly string[] {
+export function noneText(what: 'task' | 'container' | 'deployment', id: string, found: JsonObject): readonly string[] {
   const summary = textField(found, 'summary');
   // Advice to run this same command again is left out.
-  const steps = textsField(found, 'next_steps').filter((step) => !step.includes(`logs --${what} ${id}`));
+  const own = what === 'deployment' ? `logs ${id}` : `logs --${what} ${id}`;
+  const steps = textsField(found, 'next_steps').filter((step) => !step.includes(own));
   const next = steps.length === 0 ? [`\`longshore explain ${id}\` says how it stands`] : steps;
   return [
     `no line of ${what} ${id}${summary === '' ? '' : `: ${summary}`}`,

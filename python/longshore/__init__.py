@@ -8,8 +8,9 @@
 
 `task_queue` instead makes a queue: `handler.put(name='you')` returns at once, and the function runs when there is room.
 `function` starts a container for each waiting call: `handler.remote(name='you')` waits for its result.
-`schedule(when='@hourly')` runs it by itself. `asgi` serves a web application, `realtime` a WebSocket. `Pod` runs a program of any image, with ports, and `Sandbox` makes a container for calls. `put`, `remote`, `invoke` and `get_task` work in a handler as they do on
-your machine: a container calls its own installation.
+`schedule(when='@hourly')` runs it by itself. `asgi` serves a web application, `realtime` a WebSocket. `Pod` runs a
+program of any image, with ports, and `Sandbox` makes a container for calls. `put`, `remote`, `invoke` and `get_task`
+work in a handler as they do on your machine: a container calls its own installation.
 
 On your machine the decorator records its parameters, and the function stays callable. In a container it checks nothing.
 Names are loaded at their first use, because the runner imports this package on every cold start.
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from .buckets import CloudBucket, CloudBucketConfig
     from .checks import DefinitionError
-    from .client import GatewayError, get_task
+    from .client import GatewayError, NotDeployedError, get_task
     from . import env, schema
     from .definitions import GpuType, Image, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
     from .errors import SandboxConnectionError, SandboxFileSystemError, SandboxProcessError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .handlers import Endpoint, TaskQueue, endpoint, task_queue
     from .handles import Client, Deployment, Task
     from .model_servers import LLM, TokenPressureAutoscaler
-    from .output import Output
+    from .output import Output, OutputError
     from .pods import Pod, PodInstance
     from .processes import SandboxProcess
     from .published import NotServedError
@@ -62,8 +63,10 @@ _HOMES = {
     'Image': 'definitions',
     'LLM': 'model_servers',
     'Map': 'shared_state',
+    'NotDeployedError': 'client',
     'NotServedError': 'published',
     'Output': 'output',
+    'OutputError': 'output',
     'Pod': 'pods',
     'PodInstance': 'pods',
     'Pool': 'definitions',
@@ -113,8 +116,10 @@ __all__ = [
     'Image',
     'LLM',
     'Map',
+    'NotDeployedError',
     'NotServedError',
     'Output',
+    'OutputError',
     'Pod',
     'PodInstance',
     'Pool',

@@ -16,9 +16,15 @@ _BUCKET = re.compile(r'[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){1,61}[A-Za-z0-9]')
 
 class CloudBucketConfig:
     """
-    How a bucket is reached. `access_key` and `secret_key` are names of secrets (`longshore secret set`) that hold its
-    keys; without them the bucket is a public one. Without an `endpoint` it is Amazon's. `force_path_style`: its server
-    wants the bucket's name in the path of requests, as many servers but Amazon's do.
+    How a bucket is reached.
+
+    read_only: no container can write.
+    force_path_style: the server wants the bucket's name in the path of requests, as many servers but Amazon's do.
+    access_key, secret_key: names of secrets (`longshore secret set`) that hold its keys; none: the bucket is public.
+    endpoint: URL of the server, without a path; None: Amazon's.
+    region: where the server wants one.
+
+    Raises DefinitionError, which names the parameter.
     """
 
     def __init__(

@@ -17,13 +17,13 @@ class DefinitionError(ValueError):
 
 def text(name: str, value: Any, empty: bool = True) -> str:
     if not isinstance(value, str) or not (value or empty):
-        raise DefinitionError('%s: must be text%s, not %r' % (name, '' if empty else ' that is not empty', value))
+        raise DefinitionError('%s: must be text%s, not %s' % (name, '' if empty else ' that is not empty', _shown(value)))
     return value
 
 
 def sequence(name: str, value: Any) -> List[Any]:
     if not isinstance(value, (list, tuple)):
-        raise DefinitionError('%s: must be a list, not %r' % (name, value))
+        raise DefinitionError('%s: must be a list, not %s' % (name, _shown(value)))
     return list(value)
 
 
@@ -57,7 +57,7 @@ def one_of(name: str, value: Any, choices: Tuple[str, ...]) -> str:
 
 def instance(name: str, value: Any, kind: Any) -> Any:
     if not isinstance(value, kind):
-        raise DefinitionError('%s: must be %s(…), not %r' % (name, kind.__name__, value))
+        raise DefinitionError('%s: must be %s(…), not %s' % (name, kind.__name__, _shown(value)))
     return value
 
 
@@ -96,20 +96,25 @@ def start_function(value: Any) -> Any:
     return value
 
 
-def variables(value: Any) -> List[str]:
+def variables(value: Any, parameter: str = 'env') -> List[str]:
     if value is None:
         return []
     if isinstance(value, (list, tuple)):
-        value = dict(_pair(item) for item in value)
+        value = dict(_pair(parameter, item) for item in value)
     if not isinstance(value, Mapping):
-        raise DefinitionError('env: must be a mapping of names to values, not %r' % (value,))
+        raise DefinitionError("%s: must be {'NAME': 'value'} or ['NAME=value'], not %s" % (parameter, _shown(value)))
     for name in value:
         if not isinstance(name, str) or _ENV_NAME.fullmatch(name) is None:
-            raise DefinitionError('env: %r is not the name of a variable' % (name,))
+            raise DefinitionError('%s: %r is not the name of a variable' % (parameter, name))
     return ['%s=%s' % pair for pair in value.items()]
 
 
-def _pair(item: Any) -> List[str]:
+def _pair(parameter: str, item: Any) -> List[str]:
     if not isinstance(item, str) or '=' not in item:
-        raise DefinitionError("env: must be 'NAME=value', not %r" % (item,))
+        raise DefinitionError("%s: must be 'NAME=value', not %s" % (parameter, _shown(item)))
     return item.split('=', 1)
+
+
+def _shown(value: Any) -> str:
+    """The value as the app file has it; of an object without a text of its own, the class."""
+    return '%s(…)' % type(value).__name__ if type(value).__repr__ is object.__repr__ else repr(value)

@@ -59,7 +59,7 @@ class GatewayError(RuntimeError):
 
 
 class NotDeployedError(GatewayError):
-    """Nothing of the name is deployed."""
+    """Nothing of that name is deployed, or it is stopped, and there is no app file to run instead."""
 
 
 class _NotAnswered(GatewayError):
@@ -127,7 +127,7 @@ def send_file(url: str, file: Any, size: int, what: str) -> None:
     except GatewayError as problem:
         raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
     if answer.status != 200:
-        raise GatewayError('%s: %s' % (what, _sentence(answer.status, '', answer.data)), answer.status)
+        raise GatewayError('%s: %s' % (what, sentence(answer.status, answer.data)), answer.status)
 
 
 def _sent(url: str, file: Any, headers: Dict[str, str]) -> _Answer:
@@ -176,6 +176,11 @@ def invoke(name: str, args: List[Any], kwargs: Dict[str, Any], stub_id: str = ''
     body = _inputs(what, args, kwargs)
     path = _path('endpoint', name, stub_id)
     data = _asked(path, what, body, 'no endpoint is deployed as %s' % name, _ANSWER_SECONDS, _new_key())
+    return result_in(what, data)
+
+
+def result_in(what: str, data: bytes) -> Any:
+    """The result in an endpoint's answer; for a handler that yields, the list of its items. Raises GatewayError."""
     try:
         # A handler that yields nothing sends no events, and an empty body is not JSON.
         if not data or data.startswith((b'data: ', b'event: ')):
@@ -234,7 +239,7 @@ def exchange(
     except GatewayError as problem:
         raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
     if not 200 <= answer.status < 300 and answer.status != 404:
-        raise GatewayError('%s: %s' % (what, _sentence(answer.status, '', answer.data)), answer.status)
+        raise GatewayError('%s: %s' % (what, sentence(answer.status, answer.data)), answer.status)
     return answer.status, answer.data
 
 
@@ -252,7 +257,7 @@ def opened(method: str, path: str, what: str, at: At, body: Any = None, size: in
     except error.HTTPError as refused:
         with refused:
             data = _whole(refused)
-        raise GatewayError('%s: %s' % (what, _sentence(refused.code, '', data)), refused.code) from None
+        raise GatewayError('%s: %s' % (what, sentence(refused.code, data)), refused.code) from None
     except (OSError, HTTPException) as problem:
         raise GatewayError('%s: %s does not answer (%s)' % (what, url, getattr(problem, 'reason', problem))) from problem
 
@@ -310,7 +315,7 @@ def _asked(
         raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
     if not 200 <= answer.status < 300:
         kind = NotDeployedError if _text(answer.data) == _UNKNOWN else GatewayError
-        raise kind('%s: %s' % (what, _sentence(answer.status, unknown, answer.data)), answer.status)
+        raise kind('%s: %s' % (what, sentence(answer.status, answer.data, unknown)), answer.status)
     return answer.data
 
 
@@ -494,7 +499,8 @@ def _text(data: bytes) -> str:
     return str(found.get('error') or found.get('message') or '')
 
 
-def _sentence(status: int, unknown: str, data: bytes) -> str:
+def sentence(status: int, data: bytes, unknown: str = '') -> str:
+    """What an answer that is a refusal says. unknown: text for `Invalid deployment`."""
     text = _text(data) or 'it was answered %d' % status
     if status == 401 and not os.environ.get('CONTAINER_ID'):
         return '%s: the token is not accepted; choose another with LONGSHORE_TOKEN or `longshore context use`' % text

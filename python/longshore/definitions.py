@@ -22,6 +22,8 @@ _APT = (
 _CREDENTIALS = 'credentials are kept once for a workspace, not in an app file: `longshore registry set`'
 _FROM = re.compile(r'[ \t]*FROM[ \t]+\S.*?(?:[ \t]+AS[ \t]+(\S+))?[ \t]*\r?\n?$', re.IGNORECASE)
 _IMAGE_ID = re.compile(r'[0-9a-f]{32}')
+#: A package as pip takes it, such as `numpy==2.1.0`; files of requirements end in .txt or .in.
+_PACKAGE = re.compile(r'(?!.*\.(?:txt|in)$)[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^]]*\])?(?:\s*[=<>!~].*)?')
 _VOLUME_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,62}')
 
 
@@ -82,10 +84,23 @@ class GpuType(str, Enum):
 
 class Image:
     """
-    The container image: one for a Python version, or `base_image`, any image with a Python of 3.8 or newer. Packages,
-    commands, variables or a Dockerfile make `longshore deploy` build an image, once for each definition. Variables and
-    Debian packages come first, then packages, then commands; what is added later comes behind, in its order. The
-    methods change this image and return it.
+    The container image: one for a Python version, or `base_image`. Packages, commands, variables or a Dockerfile make
+    `longshore deploy` build an image, once for each definition. Variables and Debian packages come first, then
+    packages, then commands; what is added later comes behind, in its order. The methods change this image and return
+    it.
+
+        image = Image(python_packages=['numpy==2.1.0'], env_vars={'HF_HOME': '/models'}).apt_install('ffmpeg')
+
+    python_version: `'3.12'`, `'python3.12'` or `PythonVersion.Python312`, from 3.8 to 3.14.
+    python_packages: packages as `pip install` takes them, a list, or the path of a requirements file.
+    commands: shell commands.
+    base_image: an image of a registry that has a Python of 3.8 or newer, in place of the one for a version.
+    base_image_creds: refused; `longshore registry set` keeps credentials.
+    env_vars: variables of the image, `{'NAME': 'value'}` or `['NAME=value']`.
+    image_id: an image that was built before, by its id in `longshore image list`.
+    system_packages: Debian packages, where the base image has `apt-get`.
+
+    Raises DefinitionError, which names the parameter.
     """
 
     def __init__(
@@ -156,7 +171,7 @@ class Image:
 
     def add_python_packages(self, packages: Union[Sequence[str], str]) -> 'Image':
         """More packages, or the path of a requirements file."""
-        self.added += [{'type': 'pip', 'command': package} for package in _packages(packages)]
+        self.added += [{'type': 'pip', 'command': package} for package in _packages(packages, 'packages')]
         return self
 
     def pip_install(self, *packages: str) -> 'Image':
@@ -236,7 +251,7 @@ class Image:
         """More packages of conda channels, or the path of a file with one on each line; channels beside the usual ones."""
         if not self.python_version.startswith('micromamba'):
             raise DefinitionError('add_micromamba_packages: call micromamba() of the image first')
-        names = _packages(packages) + ['-c ' + channel for channel in texts('channels', channels)]
+        names = _packages(packages, 'packages') + ['-c ' + channel for channel in texts('channels', channels)]
         self.added += [{'type': 'micromamba', 'command': name} for name in names]
         return self
 
@@ -273,8 +288,14 @@ class Image:
 
 class QueueDepthAutoscaler:
     """
-    A container for every `tasks_per_container` tasks that wait or run, between the two bounds. An idle container goes
-    only when nothing needed it within the last `window_seconds` (at most 3600).
+    A container for every `tasks_per_container` tasks that wait or run, between two bounds.
+
+    max_containers: so many at most.
+    tasks_per_container: tasks for which there is one container.
+    min_containers: so many run always.
+    window_seconds: an idle container goes only when nothing needed it for so long; at most 3600.
+
+    Raises DefinitionError, which names the parameter.
     """
 
     def __init__(
@@ -303,8 +324,13 @@ class QueueDepthAutoscaler:
 
 class TaskPolicy:
     """
-    `timeout` and `retries` of a handler's calls by other names, and `ttl`: seconds that a call may wait for a
-    container, at most 86400. 0 leaves each as the decorator has it. A negative timeout: as long as it takes.
+    Bounds of a handler's calls. 0 leaves each as the decorator has it.
+
+    max_retries: as `retries` of the decorator.
+    timeout: seconds that one try may take; -1: as long as it takes.
+    ttl: seconds that a call may wait for a container; at most 86400.
+
+    Raises DefinitionError, which names the parameter.
     """
 
     def __init__(self, max_retries: int = 0, timeout: int = 0, ttl: int = 0) -> None:
@@ -369,8 +395,14 @@ class Volume:
     A directory that containers share and that outlives them, created at the first deployment. A relative `mount_path`
     appears in the working directory and at `/volumes/{mount_path}`; an absolute one at that path and below `/volumes`.
 
-    `driver='cache'` makes it a directory of each machine's own, for files that can be had again, such as weights of
-    models: `fill_once` fills it for all containers of the machine. Without a driver, the volume keeps its own.
+        weights = Volume(name='models', mount_path='models')
+
+    name: letters, digits, dot, dash and underscore, at most 63.
+    mount_path: where it appears.
+    driver: `'cache'`: a directory of each machine's own, for files that can be had again; `fill_once` fills it. Others
+    are `'local'`, `'shared'`, `'nfs'` and `'s3'`. None: the driver that it has, or the installation's for a new one.
+
+    Raises DefinitionError, which names the parameter.
     """
 
     def __init__(self, name: str, mount_path: str, driver: Optional[str] = None) -> None:
@@ -427,7 +459,7 @@ def _with_arguments(dockerfile: str, arguments: Mapping[str, str]) -> str:
 
 
 def _env_vars(value: Any) -> List[str]:
-    return variables([value] if isinstance(value, str) else value)
+    return variables([value] if isinstance(value, str) else value, 'env_vars')
 
 
 def _built_image(value: str) -> str:
@@ -435,14 +467,17 @@ def _built_image(value: str) -> str:
     return 'longshore.internal/' + value if _IMAGE_ID.fullmatch(value) is not None else value
 
 
-def _packages(value: Any) -> List[str]:
+def _packages(value: Any, parameter: str = 'python_packages') -> List[str]:
     if not isinstance(value, str):
-        return texts('python_packages', value)
+        return texts(parameter, value)
     if os.environ.get('CONTAINER_ID'):
         return []
     try:
         with open(value, encoding='utf-8') as file:
             lines = [line.split(' #')[0].strip() for line in file]
     except OSError as error:
-        raise DefinitionError('python_packages: cannot read %s: %s' % (value, error.strerror)) from None
+        hint = ''
+        if _PACKAGE.fullmatch(value):
+            hint = '; a text is the path of a requirements file, and packages are a list: [%r]' % value
+        raise DefinitionError('%s: cannot read %s: %s%s' % (parameter, value, error.strerror, hint)) from None
     return [line for line in lines if line and not line.startswith('#')]

@@ -102,7 +102,7 @@ def function(
     timeout: Optional[int] = 3600,
     retries: int = 3,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
-    env: Optional[Mapping[str, str]] = None,
+    env: Union[Mapping[str, str], Sequence[str], None] = None,
     secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     callback_url: Optional[str] = '',
@@ -131,10 +131,11 @@ def function(
 
     Parameters as `endpoint`'s, and:
 
-    timeout: seconds that one try may take; None: as long as it takes.
+    keep_warm_seconds: 0 unless it is given: an idle container goes at once.
+    timeout: seconds that one try may take; 0 and None: as long as it takes.
     retries: how often a call is tried again (at most 5) when its process exits or runs out of memory; never when the
     handler raises.
-    autoscaler: None gives each call that waits a container, up to the installation's cap.
+    autoscaler: None: a container for each call that waits or runs, up to the workspace's limit (100).
     headless: accepted for app files of other platforms; a call goes on without its caller in any case.
     """
     options = stub_options(dict(locals()), {})
@@ -163,7 +164,7 @@ def schedule(
     timeout: Optional[int] = 3600,
     retries: int = 3,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
-    env: Optional[Mapping[str, str]] = None,
+    env: Union[Mapping[str, str], Sequence[str], None] = None,
     secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     callback_url: Optional[str] = '',
@@ -189,8 +190,8 @@ def schedule(
 
     Parameters as `function`'s, and:
 
-    when: a cron expression of five fields (minute, hour, day of the month, month, day of the week), or of six (seconds first).
-    Or a name such as '@hourly' or '@daily'. Checked when it is deployed.
+    when: a cron expression of five fields (minute, hour, day of the month, month, day of the week), or of six (seconds
+    first). Or a name such as '@hourly' or '@daily'. Checked by `longshore deploy`.
     timezone: the zone of the times in `when`, such as 'Europe/Berlin'. Where clocks go forward, a time that is left out
     runs that much later. Where they go back, a time that comes twice runs the first time. Hourly runs stay hourly.
     """

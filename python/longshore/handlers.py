@@ -44,6 +44,19 @@ if TYPE_CHECKING:
 is_reading = False
 
 
+#: Calls that some kinds have, and what is said of the others.
+_CALLS = ('invoke', 'put', 'map', 'remote', 'async_remote')
+_OF_FUNCTIONS = 'remote(…) waits for its result, put(…) gives a task at once, map(…) makes many calls'
+_CALLED_BY = {
+    'endpoint': 'invoke(…) calls it and waits for its answer; @function has remote and map',
+    'task_queue': 'put(…) gives a task at once, whose result(wait=True) waits; map(…) makes many calls',
+    'function': _OF_FUNCTIONS,
+    'schedule': _OF_FUNCTIONS,
+    'asgi': 'HTTP and WebSocket clients call it, at the address that `longshore deploy` prints',
+    'realtime': 'WebSocket clients call it, at the address that `longshore deploy` prints',
+}
+
+
 class Definition:
     """Something of an app file that is deployed."""
 
@@ -95,6 +108,14 @@ class Handler(Definition, Generic[P, R]):
             total = add.local(1, b=2)
         """
         return self.__longshore_function__(*args, **kwargs)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            text = '%r object has no attribute %r' % (type(self).__name__, name)
+            if name in _CALLS and self.decorator in _CALLED_BY:
+                text = '@%s has no %s(…): %s' % (self.decorator, name, _CALLED_BY[self.decorator])
+            raise AttributeError(text)
 
     @property
     def deployment_name(self) -> str:
@@ -209,7 +230,7 @@ def endpoint(
     max_pending_tasks: int = 100,
     timeout: Optional[int] = 180,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
-    env: Optional[Mapping[str, str]] = None,
+    env: Union[Mapping[str, str], Sequence[str], None] = None,
     secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     authorized: bool = True,
@@ -235,25 +256,44 @@ def endpoint(
         greet('Ada')                 # here
         greet.invoke(name='Ada')     # the deployed one
 
-    cpu: cores, or `'500m'`. memory: MiB, or text with a unit (`'2gi'`). gpu: a model (`'H100'`, `'any'`) or a
-    list of models in the order of preference. gpu_count: how many GPUs, all of one machine; 1 when only `gpu` is given, any model when only
-    this is. pool: run on machines of this pool alone.
+    name: of the deployment, at most 255 characters; None: the function's.
+    app: groups deployments; '': the name.
+    cpu: cores, `2` or `0.5`, or thousandths of one as text, `'500m'`.
+    memory: MiB, or text with a unit, `'512mi'` or `'2gi'`. A process that needs more is killed.
+    gpu: a model (`'H100'`, `'any'`), or a list of models in the order of preference.
+    gpu_count: how many GPUs, all of one machine; 1 when only `gpu` is given, any model when only this is.
+    pool: run on machines of this pool alone; a name, or a `Pool`.
+    image: an `Image`; None: the base image, which has Python and no packages.
     on_start: a function (or `'module:function'`), run once for a container; its value is `context.on_start_value`.
-    workers: processes in a container, forked after `on_start`. concurrent_requests: tasks that each of them serves side by side.
+    workers: processes in a container, forked after `on_start`; at most 128.
     worker_mode: the kind of workers where a fork is not safe (a GPU, or threads that run after `on_start`): `'spawn'`,
     new processes that each run `on_start`, or `'thread'`, threads of one process. Without it such a container serves
     with one worker.
+    concurrent_requests: calls that each worker serves side by side; at most 1000.
     keep_warm_seconds: how long an idle container is spared; negative: it is never removed for being idle.
-    timeout: seconds that a task may take. tracebacks: callers see the handler's tracebacks.
+    max_pending_tasks: calls that may wait or run; the next one is answered 429.
+    timeout: seconds that a call may take, 600 at most; more, 0 and None mean 600. After them it ends as TIMEOUT (504).
+    autoscaler: a `QueueDepthAutoscaler`; None: one container at most.
+    env: variables, `{'NAME': 'value'}` or `['NAME=value']`.
+    secrets: names of secrets, or `Secret`s, each a variable in the container; `longshore secret set NAME` makes one.
+    volumes: a list of `Volume`s and `CloudBucket`s.
+    authorized: False: callers need no token, at the public address that `longshore deploy` prints.
+    callback_url: an http(s) address that is told how each call ended.
+    tracebacks: callers see the handler's traceback, not only its last line.
     stop_after_disconnect: a container stops when its machine has not heard from the scheduler for five minutes (True)
     or this number of seconds (60 to 86400). Its replacement starts a minute later, not before: for work that must not
     run twice. Otherwise containers run on.
-    block_network: containers reach nothing but the platform itself (`put`, `invoke`). allow_list: they reach these ranges alone
-    (`'10.0.0.0/8'`, at most ten).
-    inputs, outputs: schemas (`longshore.schema`): the handler's one input, and its result, are checked.
-    task_policy: timeout and retries by other names, and how long a call may wait.
+    block_network: containers reach nothing but the platform itself (`put`, `invoke`).
+    allow_list: containers reach these ranges of addresses alone, `['10.0.0.0/8']`; at most ten, and not together with
+    `block_network`.
+    inputs: a schema (`longshore.schema`) of the handler's one input, which is checked.
+    outputs: a schema of the result, which is checked.
+    task_policy: a `TaskPolicy`: the timeout by another name, and how long a call may wait.
     on_deploy: a `@function` that `longshore deploy` runs, and waits for, before the new version is deployed.
-    checkpoint_enabled: accepted for app files of other platforms; nothing follows from it. disks: refused.
+    checkpoint_enabled: accepted for app files of other platforms; nothing follows from it.
+    disks: refused.
+
+    Raises DefinitionError, which names the parameter; a value beyond a limit is refused by `longshore deploy`.
     """
     # locals() are the parameters by name: only the list above has them all.
     options = stub_options(dict(locals(), retries=0), {}, QueueDepthAutoscaler())
@@ -282,7 +322,7 @@ def task_queue(
     retries: int = 3,
     retry_for: Optional[Sequence[Type[BaseException]]] = None,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
-    env: Optional[Mapping[str, str]] = None,
+    env: Union[Mapping[str, str], Sequence[str], None] = None,
     secrets: Optional[Sequence[Union[str, Secret]]] = None,
     volumes: Optional[Sequence[Volume]] = None,
     authorized: bool = True,
@@ -309,8 +349,9 @@ def task_queue(
 
     Parameters as `endpoint`'s, and:
 
-    timeout: seconds that one try may take; None: as long as it takes.
-    retries: how often a task is tried again (at most 5) when its handler raises.
+    keep_warm_seconds: 10 unless it is given.
+    timeout: seconds that one try may take; 0 and None: as long as it takes.
+    retries: how often a task is tried again (at most 5) when its handler raises, or its process ends.
     retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
     """
     given = dict(locals())

@@ -8,12 +8,14 @@ import os
 from typing import Any, Callable, Dict, List, Optional, Union
 from urllib import parse, request
 
-from .client import At, GatewayError, call, exchange, installation, send_file, workspace_of
+from .client import At, GatewayError, call, exchange, installation, result_in, send_file, sentence, workspace_of
 from .results import OVER, ended, result_of
 
 _ANSWER_SECONDS = 1260
 _DOWNLOAD_SECONDS = 1800
 _PIECE_BYTES = 1 << 20
+#: Kinds whose calls are tasks that nobody waits for, as their addresses begin.
+_QUEUED = ('taskqueue', 'function', 'schedule')
 
 
 class Task(str):
@@ -31,6 +33,7 @@ class Task(str):
 
     @property
     def id(self) -> str:
+        """The id as a plain text."""
         return str(self)
 
     def read(self) -> Dict[str, Any]:
@@ -90,15 +93,13 @@ class Deployment:
         status, data = exchange(
             'POST', path, what, _json(input or {}), 'application/json', _ANSWER_SECONDS, self._at, os.urandom(16).hex()
         )
-        try:
-            answer = json.loads(data.decode('utf-8')) if data else None
-        except ValueError:
-            raise GatewayError('%s: the answer is not JSON' % what) from None
         if status == 404:
-            raise GatewayError('%s: %s' % (what, answer), status)
-        if isinstance(answer, dict) and isinstance(answer.get('task_id'), str):
-            return Task(answer['task_id'], self._at)
-        return answer
+            raise GatewayError('%s: %s' % (what, sentence(status, data)), status)
+        kind = path.split('/')[1]
+        if not data and kind != 'endpoint':
+            return None
+        answer = result_in(what, data)
+        return Task(answer['task_id'], self._at) if kind in _QUEUED else answer
 
     def subscribe(
         self, *, input: Optional[Dict[str, Any]] = None, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None
@@ -132,15 +133,17 @@ class Client:
         return task
 
     def get_deployment_by_id(self, id: str) -> Deployment:
+        """The deployment of that id. Raises GatewayError, status 404, where there is none."""
         what = 'cannot find deployment %s' % id
         path = '/api/v1/deployment/%s/%s' % (workspace_of(what, self._at), parse.quote(id, safe=''))
         return Deployment(str(call(path, what, at=self._at).get('stub_id')), id, self._at)
 
     def get_deployment_by_stub_id(self, stub_id: str) -> Deployment:
+        """The stub of that id, to be called. Raises GatewayError, status 404, where there is none."""
         return Deployment(stub_id, '', self._at)
 
     def get_deployment(self, identifier: str) -> Deployment:
-        """The deployment of that id, or the latest one of that name."""
+        """The deployment of that id, or the latest one of that name. Raises GatewayError, status 404, where there is none."""
         if len(identifier) == 36 and identifier.count('-') == 4:
             return self.get_deployment_by_id(identifier)
         what = 'cannot find deployment %s' % identifier
@@ -153,6 +156,7 @@ class Client:
         return Deployment(str(latest.get('stubId')), str(latest.get('id')), self._at)
 
     def submit(self, identifier: str, *, input: Optional[Dict[str, Any]] = None) -> Union[Task, Any]:
+        """Calls the deployment of that name or id: `Deployment.submit`."""
         return self.get_deployment(identifier).submit(input=input)
 
     def subscribe(
@@ -162,6 +166,7 @@ class Client:
         input: Optional[Dict[str, Any]] = None,
         event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None,
     ) -> Any:
+        """Calls the deployment of that name or id, and waits for the result: `Deployment.subscribe`."""
         return self.get_deployment(identifier).subscribe(input=input, event_handler=event_handler)
 
     def upload_file(self, local_path: str = '') -> str:

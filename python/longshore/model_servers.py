@@ -12,10 +12,13 @@ class LLM:
     """
     Settings of a program that speaks the chat-completions dialect, for `Pod(serving=LLM(…))`.
 
-    context_length: tokens of prompt and answer that a call may have; 0: 4096. cache_tokens: tokens that the cache of one
-    container holds; 0: the context for each of the autoscaler's `tasks_per_container`. metrics_path: page of the
-    engine's metrics on the pod's first port; empty: /metrics. model_id, engine, served_model_name, tokenizer and
-    slo_tier are kept with the deployment. Raises DefinitionError.
+    context_length: tokens of prompt and answer that a call may have; 0: 4096.
+    cache_tokens: tokens that the cache of one container holds; 0: the context for each of the autoscaler's
+    `tasks_per_container`.
+    metrics_path: page of the engine's metrics on the pod's first port; empty: /metrics.
+    model_id, engine, served_model_name, tokenizer, slo_tier: kept with the deployment.
+
+    Raises DefinitionError, which names the parameter.
     """
 
     def __init__(
@@ -45,7 +48,10 @@ class LLM:
 
 
 class TokenPressureAutoscaler(QueueDepthAutoscaler):
-    """As QueueDepthAutoscaler, and a container for the tokens that calls reserve: docs/model-servers.md."""
+    """
+    For a `Pod` that serves a model: as `QueueDepthAutoscaler`, and a container for the tokens that calls reserve
+    (docs/model-servers.md).
+    """
 
     def described(self) -> Dict[str, Any]:
         return dict(super().described(), type='llm_token_pressure')

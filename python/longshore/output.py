@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 import uuid
+import weakref
 from typing import Any, BinaryIO, Dict, NamedTuple, Optional, Union
 from urllib import parse
 
@@ -27,6 +28,14 @@ _PIECE_BYTES = 1 << 20
 
 class OutputError(RuntimeError):
     """An output that cannot be made, saved or found; the text says why."""
+
+
+class _Directory:
+    """A directory that goes with its object, without the warning that TemporaryDirectory gives of that."""
+
+    def __init__(self) -> None:
+        self.name = tempfile.mkdtemp(prefix='longshore-output-')
+        weakref.finalize(self, shutil.rmtree, self.name, True)
 
 
 class Stat(NamedTuple):
@@ -60,14 +69,14 @@ class Output:
         self.id: Optional[str] = None
         self._name = os.path.basename(self.path)
         #: A directory of this object alone, deleted with it.
-        self._temporary: Optional[Any] = None
+        self._temporary: Optional[_Directory] = None
         self._saved: Optional[Stat] = None
 
     @classmethod
     def from_file(cls, file_handle: BinaryIO, name: str = '') -> Output:
         """An output with the bytes of an open binary file."""
         name = os.path.basename(name or _name_of(file_handle)) or uuid.uuid4().hex
-        directory = tempfile.TemporaryDirectory(prefix='longshore-output-')
+        directory = _Directory()
         path = os.path.join(directory.name, name)
         with open(path, 'wb') as file:
             shutil.copyfileobj(file_handle, file)
@@ -79,7 +88,7 @@ class Output:
     def from_pil_image(cls, image: Any, format: Optional[str] = 'png') -> Output:
         """An output with an image of Pillow, in that format."""
         kind = (format or 'png').lstrip('.')
-        directory = tempfile.TemporaryDirectory(prefix='longshore-output-')
+        directory = _Directory()
         path = os.path.join(directory.name, '%s.%s' % (uuid.uuid4().hex, kind.lower()))
         image.save(path, format=kind)
         made = cls(path=path)
@@ -91,7 +100,7 @@ class Output:
         what = 'cannot save output %s' % self._name
         path, name = self.path, self._name
         if os.path.isdir(path):
-            self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix='longshore-output-')
+            self._temporary = self._temporary or _Directory()
             base = os.path.join(self._temporary.name, uuid.uuid4().hex)
             path, name = shutil.make_archive(base, 'zip', path), name + '.zip'
         facts = os.stat(path)

@@ -28,17 +28,24 @@ class Pod(Definition):
 
         site = Pod(entrypoint=['python3', '-m', 'http.server', '8000'], ports=[8000])
 
-    app: groups deployments. entrypoint: the program and its arguments; empty: the image's own. ports: on which it
-    listens (HTTP, WebSockets), at most 20. readiness_probe: a ReadinessProbe; None: it is ready once its first port
-    takes connections. The files of the folder from which this module was imported are in the container, at /mnt/code.
-    keep_warm_seconds: of a deployment, how long an idle container is spared; of a container that `create` made, after
-    how many seconds without use it stops. Negative: never. authorized: callers need a token; None: True.
-    concurrent_requests: connections that a container takes at once. timeout: seconds that a call may take; 0: as long
-    as it takes. client: another installation than the current one. Other parameters as `endpoint`'s.
+    The files of the folder from which this module was imported are in the container, at /mnt/code. Parameters as
+    `endpoint`'s, and:
 
-    serving: an LLM, where the program serves a model; it is ready by its engine's routes then. serving_protocol='openai'
-    means LLM(). tcp, checkpoint_enabled, checkpoint_readiness_… and app_kind are accepted for app files of other
-    platforms. disks, docker_enabled and use_vm are refused. Raises DefinitionError.
+    entrypoint: the program and its arguments; empty: the image's own.
+    ports: on which it listens (HTTP, WebSockets), at most 20.
+    readiness_probe: a `ReadinessProbe`; None: it is ready once its first port takes connections.
+    keep_warm_seconds: of a deployment, how long an idle container is spared; of a container that `create` made, after
+    how many seconds without use it stops. Negative: never.
+    authorized: callers need a token; None: True.
+    concurrent_requests: connections that a container takes at once.
+    timeout: seconds that a call may take; 0: as long as it takes.
+    client: a `Client` of another installation than the current one, for `create`.
+    serving: an `LLM`, where the program serves a model; it is ready by its engine's routes then.
+    serving_protocol: `'openai'` means `serving=LLM()`.
+    tcp, checkpoint_enabled, app_kind: accepted for app files of other platforms; so is checkpoint_readiness_….
+    disks, docker_enabled, use_vm: refused.
+
+    Raises DefinitionError, which names the parameter.
     """
 
     stub_type = 'pod/deployment'
@@ -59,7 +66,7 @@ class Pod(Definition):
         volumes: Optional[Sequence[Volume]] = None,
         disks: Optional[Sequence[Any]] = None,
         secrets: Optional[Sequence[Union[str, Secret]]] = None,
-        env: Optional[Mapping[str, str]] = None,
+        env: Union[Mapping[str, str], Sequence[str], None] = None,
         keep_warm_seconds: float = 600,
         authorized: Optional[bool] = None,
         tcp: bool = False,

@@ -8,7 +8,7 @@ import os
 import shlex
 import threading
 import time
-from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import IO, TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union, overload
 from urllib import parse
 
 from .client import GatewayError
@@ -17,6 +17,8 @@ from .recipes import Aio
 from .web_socket import Closed, WebSocket
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from .sandboxes import SandboxInstance
 
 #: Unread output of a stream that is kept here; older bytes are dropped.
@@ -63,6 +65,18 @@ class SandboxProcessManager:
         found = self._sandbox.ask('POST', '/exec', what, body, SandboxProcessError)
         return SandboxProcess(self._sandbox, int(found.get('pid') or 0), cwd or '', words, dict(env or {}))
 
+    @overload
+    def run_code(
+        self, code: str, blocking: Literal[True] = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> SandboxProcessResponse: ...
+    @overload
+    def run_code(
+        self, code: str, blocking: Literal[False], cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> SandboxProcess: ...
+    @overload
+    def run_code(
+        self, code: str, blocking: bool, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> Union[SandboxProcessResponse, SandboxProcess]: ...
     def run_code(
         self, code: str, blocking: bool = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
     ) -> Union[SandboxProcessResponse, SandboxProcess]:
@@ -165,6 +179,7 @@ class SandboxProcess:
 
     @property
     def stderr(self) -> SandboxProcessStream:
+        """The standard error, in the same ways."""
         return self._readers['stderr']
 
     @property

@@ -31,9 +31,15 @@ _BUILT = ('pythonPackages', 'systemPackages', 'commands', 'buildSteps', 'envVars
 
 class ReadinessProbe:
     """
-    Tells when a pod takes calls: `path`, answered with a status from 200 to 399; or `command`, which ends with 0; or
-    else `port`, which takes a connection. port: 0 is the first of the pod's ports. interval_seconds: between tries.
-    timeout_seconds: of a try. Without a probe, a pod is ready once its first port takes connections.
+    Tells when a pod takes calls. Without a probe, a pod is ready once its first port takes connections.
+
+    path: is asked by HTTP; a status from 200 to 399 is ready. Without it, and without `command`, a connection is.
+    port: of the probe; 0: the first of the pod's ports.
+    command: a program and its arguments instead; exit code 0 is ready.
+    interval_seconds: between tries.
+    timeout_seconds: of one try.
+
+    Raises DefinitionError, which names the parameter.
     """
 
     def __init__(self, path: str = '', port: int = 0, command: Any = (), interval_seconds: float = 1, timeout_seconds: float = 5) -> None:

@@ -123,6 +123,7 @@ class SandboxFileSystem:
             self._put(sandbox_path, file, size, mode)
 
     def write_text(self, sandbox_path: str, text: str, encoding: str = 'utf-8', mode: int = 0o644) -> None:
+        """Writes a text into a file; missing directories are made. mode: as of chmod."""
         self.write_bytes(sandbox_path, text.encode(encoding), mode)
 
     def download_file(self, sandbox_path: str, local_path: str) -> None:
@@ -137,15 +138,18 @@ class SandboxFileSystem:
                 os.remove(part)
 
     def read_bytes(self, sandbox_path: str) -> bytes:
+        """The bytes of a file, all in memory."""
         whole = io.BytesIO()
         with self._opened('GET', sandbox_path) as answer:
             _copied(answer, whole, sandbox_path)
         return whole.getvalue()
 
     def read_text(self, sandbox_path: str, encoding: str = 'utf-8') -> str:
+        """The text of a file. Raises UnicodeDecodeError, where its bytes are no text in that encoding."""
         return self.read_bytes(sandbox_path).decode(encoding)
 
     def stat_file(self, sandbox_path: str) -> SandboxFileInfo:
+        """Facts about a file or a directory."""
         found = self._ask('GET', '/files/stat', 'read', sandbox_path)
         return _info(found.get('fileInfo') or {})
 
@@ -179,6 +183,7 @@ class SandboxFileSystem:
         self._ask('DELETE', '/directories/' + parse.quote(sandbox_path, safe=''), 'remove', sandbox_path)
 
     def delete_file(self, sandbox_path: str) -> None:
+        """Removes a file."""
         self._ask('DELETE', '/files/' + parse.quote(sandbox_path, safe=''), 'remove', sandbox_path)
 
     def remove(self, sandbox_path: str) -> None:

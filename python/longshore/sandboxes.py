@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Type, Union, overload
 
 from .client import At, GatewayError
 from .definitions import Image, Pool, Secret, Volume
@@ -14,7 +14,10 @@ from .recipes import Aio, Stubs, asked, calling_module, connect, container_path,
 from .sandbox_files import SandboxFileSystem
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from .handles import Client
+    from .processes import SandboxProcess, SandboxProcessResponse
 
 _NO_CHECKPOINTS = 'the memory of a sandbox is not kept: create_image_from_filesystem() keeps its files'
 _PAUSE_SECONDS = 0.5
@@ -27,15 +30,19 @@ class Sandbox:
         with Sandbox(image=Image(python_packages=['numpy'])).create() as box:
             print(box.process.run_code('import numpy; print(numpy.e)').result)
 
-    A sandbox has no credential of the installation. cpu, memory, gpu, image, volumes, secrets, env, pool: as
-    `endpoint`'s. keep_warm_seconds: it stops after so many seconds without use (a call, or a connection to it);
-    negative: never. authorized: callers of its ports need a token; None: True. sync_local_dir: the files of the folder
-    from which this module was imported are in it, at /mnt/code. block_network: it reaches nothing. allow_list: it
-    reaches these ranges alone, `['10.0.0.0/8']`. ports: addresses of it from the beginning; `expose_port` adds others.
-    client: another installation than the current one, such as in a container of a handler.
+    A sandbox has no credential of the installation. Parameters as `endpoint`'s, and:
 
-    disks, docker_enabled and use_vm are refused; context is accepted for app files of other platforms. Raises
-    DefinitionError.
+    name: groups sandboxes in lists; None: `'sandbox'`.
+    keep_warm_seconds: it stops after so many seconds without use (a call, or a connection to it); negative: never.
+    authorized: callers of its ports need a token; None: True.
+    sync_local_dir: the files of the folder from which this module was imported are in it, at /mnt/code.
+    block_network: it reaches nothing.
+    ports: have addresses from the beginning; `expose_port` adds others.
+    client: a `Client` of another installation than the current one; in a container of a handler, one is needed.
+    context: accepted for app files of other platforms.
+    disks, docker_enabled, use_vm: refused.
+
+    Raises DefinitionError, which names the parameter.
     """
 
     _authorized = True
@@ -53,7 +60,7 @@ class Sandbox:
         volumes: Optional[Sequence[Volume]] = None,
         disks: Optional[Sequence[Any]] = None,
         secrets: Optional[Sequence[Union[str, Secret]]] = None,
-        env: Optional[Mapping[str, str]] = None,
+        env: Union[Mapping[str, str], Sequence[str], None] = None,
         sync_local_dir: bool = False,
         block_network: bool = False,
         allow_list: Optional[Sequence[str]] = None,
@@ -151,7 +158,17 @@ class SandboxInstance:
         self.terminated = terminated(self.container_id, self.at)
         return self.terminated
 
-    def run_code(self, code: str, blocking: bool = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None) -> Any:
+    @overload
+    def run_code(
+        self, code: str, blocking: Literal[True] = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> SandboxProcessResponse: ...
+    @overload
+    def run_code(
+        self, code: str, blocking: bool, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> Union[SandboxProcessResponse, SandboxProcess]: ...
+    def run_code(
+        self, code: str, blocking: bool = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> Union[SandboxProcessResponse, SandboxProcess]:
         """As `process.run_code`."""
         return self.process.run_code(code, blocking, cwd, env)
 

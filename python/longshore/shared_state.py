@@ -32,7 +32,7 @@ class Map:
         self.name = _named('map', name)
 
     def set(self, key: str, value: Any, ttl: int = _LONGEST_SECONDS) -> bool:
-        """Sets a key, for `ttl` seconds. Raises GatewayError, also where the workspace has no room."""
+        """Sets a key, for `ttl` seconds, seven days at most. Raises GatewayError, also where the workspace has no room."""
         encoding, text = encoded(value)
         body = {'name': self.name, 'key': _key(key), 'encoding': encoding, 'value': text, 'ttl_seconds': ttl}
         _asked('PUT', 'map', '/entry', 'cannot set %r of map %s' % (key, self.name), body)
@@ -66,6 +66,7 @@ class Map:
                 yield key, decoded(found['encoding'], found['value'])
 
     def values(self) -> Iterator[Any]:
+        """All values, in the order of their keys."""
         for _, value in self.items():
             yield value
 
@@ -130,6 +131,7 @@ class Queue:
         return None if item is None else decoded(item['encoding'], item['value'])
 
     def empty(self) -> bool:
+        """Whether the queue has no item."""
         return len(self) == 0
 
     def __len__(self) -> int:
@@ -172,6 +174,7 @@ class Signal:
         return True
 
     def is_set(self) -> bool:
+        """Whether the signal is set, and not older than its `ttl`."""
         return self._revision() != 0
 
     def _revision(self) -> int:

@@ -8,7 +8,18 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """Given to a handler that has a parameter named `context`."""
+    """
+    Facts of the running task. A handler with a parameter named `context` gets one; `longshore.context` has the same
+    attributes.
+
+    task_id, container_id, stub_id: ids.
+    stub_type: the handler's kind, such as `endpoint/deployment`.
+    timeout: seconds that this task may take; 0: no limit.
+    python_version: as the handler's image says it.
+    callback_url: address that is told how the task ended; '': none.
+    workers: processes of the container that serve.
+    on_start_value: result of `on_start`, the same for the whole container.
+    """
 
     __slots__ = (
         'container_id',
@@ -38,12 +49,10 @@ class Context:
         self.stub_id = stub_id
         self.stub_type = stub_type
         self.task_id = task_id
-        #: Seconds that this task may take; 0: no limit.
         self.timeout = timeout
         self.python_version = python_version
         self.callback_url = callback_url
         self.workers = workers
-        #: Result of `on_start`, the same for the whole container.
         self.on_start_value = on_start_value
 
     def __repr__(self) -> str:
@@ -51,7 +60,7 @@ class Context:
 
 
 class _CurrentContext:
-    """`longshore.context`: the context of the running task, for code without the parameter."""
+    """The `Context` of the running task, for code that was not handed it. Raises RuntimeError where no task runs."""
 
     #: The runner sets this.
     _source: Any = None

@@ -122,6 +122,36 @@ class Decorator(unittest.TestCase):
             with self.subTest(name), self.assertRaisesRegex(DefinitionError, '^%s: ' % name):
                 make()
 
+    def test_common_mistakes_are_told_with_their_cure(self) -> None:
+        cases: Tuple[Tuple[Any, str], ...] = (
+            (lambda: Image(python_packages='numpy'), r"python_packages: cannot read numpy: .*packages are a list: \['numpy'\]"),
+            (lambda: Image(python_packages='numpy==2.1'), r"packages are a list: \['numpy==2.1'\]"),
+            (lambda: Image(python_packages='requirements-x.txt'), r'python_packages: cannot read requirements-x.txt: [^;]*$'),
+            (lambda: Image().add_python_packages('numpy'), r"packages: cannot read numpy: .*: \['numpy'\]"),
+            (lambda: Image(env_vars=3), r"env_vars: must be \{'NAME': 'value'\} or \['NAME=value'\], not 3"),
+            (lambda: Image(env_vars=['A']), r"env_vars: must be 'NAME=value', not 'A'"),
+            (lambda: endpoint(env={'1A': 'x'}), r"env: '1A' is not the name of a variable"),
+            (lambda: endpoint(volumes=Volume('a', 'a')), r'volumes: must be a list, not Volume\(…\)$'),
+            (lambda: endpoint(image=Volume('a', 'a')), r'image: must be Image\(…\), not Volume\(…\)$'),
+        )
+        for make, said in cases:
+            with self.subTest(said), self.assertRaisesRegex(DefinitionError, said):
+                make()
+
+    def test_a_call_that_another_kind_has_names_those_of_this_one(self) -> None:
+        of: Any = {
+            endpoint: ('remote', 'invoke'),
+            task_queue: ('invoke', 'put'),
+            function: ('invoke', 'remote'),
+            longshore.asgi: ('put', 'HTTP'),
+            longshore.realtime: ('remote', 'WebSocket'),
+        }
+        for decorator, (wrong, right) in of.items():
+            with self.assertRaisesRegex(AttributeError, r'^@%s has no %s\(…\): .*%s' % (decorator.__name__, wrong, right)):
+                getattr(decorator(lambda: 1), wrong)
+        with self.assertRaisesRegex(AttributeError, "^'Endpoint' object has no attribute 'nonsense'$"):
+            _ = endpoint(lambda: 1).nonsense  # type: ignore[attr-defined]
+
     def test_python_versions_are_written_in_one_way(self) -> None:
         versions = ('3.11', 'python3.11', 'python3', '3', 'micromamba3.10', longshore.PythonVersion.Python312)
         written = [Image(python_version=version).python_version for version in versions]

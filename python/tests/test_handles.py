@@ -106,12 +106,26 @@ class Handles(unittest.TestCase):
         client = Client(token='mine', api_url=self.server.url + '/')
         self.assertEqual(client.get_deployment_by_stub_id('s').submit(input={'a': 1}), {'n': 1})
         self.assertEqual(self.server.seen[-1], ('POST', '/endpoint/id/s', 'Bearer mine', b'{"a": 1}'))
-        self.answer('POST /endpoint/id/s', {'task_id': 'two'})
+        self.answer('GET /api/v1/gateway/stubs/s/url?deploymentId=&urlType=path', {'ok': True, 'url': 'https://else/function/id/s'})
+        self.answer('POST /function/id/s', {'task_id': 'two'})
         self.answer('GET /api/v1/task/w/two', {'status': 'COMPLETE', 'result': 7})
         found = client.get_deployment_by_stub_id('s').submit()
         self.assertIsInstance(found, Task)
         self.assertEqual(client.get_deployment_by_stub_id('s').subscribe(), 7)
         self.assertEqual({seen[2] for seen in self.server.seen}, {'Bearer mine'})
+
+    def test_the_result_of_an_endpoint_is_given_whatever_it_looks_like(self) -> None:
+        self.answer('GET /api/v1/gateway/stubs/s/url?deploymentId=&urlType=path', {'ok': True, 'url': 'https://else/endpoint/id/s'})
+        deployment = Client().get_deployment_by_stub_id('s')
+        self.answer('POST /endpoint/id/s', {'task_id': 'of-another-handler'})
+        found = deployment.subscribe()
+        self.assertEqual((type(found), found), (dict, {'task_id': 'of-another-handler'}))
+        self.answer('POST /endpoint/id/s', b'data: {"n": 1}\n\ndata: {"n": 2}\n\n')
+        self.assertEqual(deployment.submit(), [{'n': 1}, {'n': 2}])
+        del self.server.answers['POST /endpoint/id/s']
+        with self.assertRaisesRegex(GatewayError, r'^cannot call https://else/endpoint/id/s: not found$') as raised:
+            deployment.submit()
+        self.assertEqual(raised.exception.status, 404)
 
     def test_a_name_means_its_latest_deployment(self) -> None:
         every = [

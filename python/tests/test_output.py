@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import socket
 import tempfile
 import threading
 import unittest
+import warnings
 import zipfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Dict, List, Tuple
@@ -137,6 +139,17 @@ class Outputs(unittest.TestCase):
         Output.from_pil_image(Image(), format='jpeg').save()
         self.assertEqual((self.agent.saved[0]['name'], self.bytes_of(0), self.bytes_of(1)), ('b.bin', b'abc', b'jpeg'))
         self.assertTrue(self.agent.saved[1]['name'].endswith('.jpeg'))
+
+    def test_a_copy_goes_with_its_output_without_a_warning(self) -> None:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter('always')
+            output = Output.from_file(io.BytesIO(b'abc'), name='b.bin').save()
+            directory = os.path.dirname(output.path)
+            self.assertTrue(os.path.isdir(directory))
+            del output
+            gc.collect()
+            self.assertFalse(os.path.exists(directory))
+        self.assertEqual([str(one.message) for one in said], [])
 
     def test_two_saves_are_two_outputs(self) -> None:
         output = Output(path=self.write('a.txt', b'abc'))

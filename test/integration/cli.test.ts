@@ -444,6 +444,27 @@ describe('logs', () => {
     });
   });
 
+  test('of a deployment that wrote nothing say how it stands', async () => {
+    const explained = { summary: 'sum/v1 has no container: nobody calls it', next_steps: [] };
+    reply = (route) => {
+      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
+      if (route === 'GET /api/v1/gateway/deployments')
+        return { body: { ok: true, deployments: [{ id: 'd-1', name: 'sum', stubType: 'endpoint', version: 1, active: true }] } };
+      if (route === 'GET /api/v1/explain/w-1/d-1') return { body: explained };
+      return route === 'GET /api/v1/logs/w-1' ? { body: { logs: [] } } : undefined;
+    };
+    expect(await run(['logs', 'sum'])).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: `no line of deployment sum: ${explained.summary}\nwhat to do:\n  - \`longshore explain sum\` says how it stands\n`,
+    });
+    expect(await run(['logs'])).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: 'no container of this workspace has written a line that is kept\n',
+    });
+  });
+
   test('that follow go on behind the last line, also after a lost connection, and print each line once', async () => {
     const lines = Array.from({ length: 5 }, (_unused, n) => ({
       seq_num: n + 1,
