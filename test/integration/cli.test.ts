@@ -449,7 +449,9 @@ describe('logs', () => {
     reply = (route) => {
       if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
       if (route === 'GET /api/v1/gateway/deployments')
-        return { body: { ok: true, deployments: [{ id: 'd-1', name: 'sum', stubType: 'endpoint', version: 1, active: true }] } };
+        return {
+          body: { ok: true, deployments: [{ id: 'd-1', name: 'sum', stubType: 'endpoint', version: 1, active: true }] },
+        };
       if (route === 'GET /api/v1/explain/w-1/d-1') return { body: explained };
       return route === 'GET /api/v1/logs/w-1' ? { body: { logs: [] } } : undefined;
     };
