@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ from typing import Any, Dict, List, Tuple
 from unittest import mock
 
 from longshore.volume_files import packs, tree, uploads
+from longshore.volume_files.wire import Wire
 
 from .test_volume_files import Answer, Client, Volume
 
@@ -313,6 +315,27 @@ class Packs(Volume):
         self.assertEqual(json.loads(Client(self.root, head).answer().body)['received'], 0)
         self.assertEqual(self.written(part(0) + part(10_000) + part(20_000))['files'], 1)
         self.assertEqual((self.read('a') == data, self.left()), (True, []))
+
+    def test_the_answer_comes_when_nothing_is_on_its_way(self) -> None:
+        """A reader of the answer lists the folder, or sends the next part, at once."""
+        seen: List[Tuple[int, List[str]]] = []
+        answer = Wire.answer
+
+        def noted(wire: Wire, status: int, headers: Any) -> None:
+            left = self.left()
+            for name in left:
+                for entry in os.listdir(self.at(name)):
+                    with open(self.at(name, entry), 'rb') as file:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            seen.append((status, [name[:18] for name in left]))
+            answer(wire, status, headers)
+
+        with mock.patch.object(Wire, 'answer', noted):
+            self.written(record('small', b'x') + record('big', os.urandom(2 * 1024 * 1024), key='0' * 16))
+            self.put('whole', b'data')
+            self.put('parts', b'ab', '0-1/3')
+            self.put('parts', b'c', '2-2/3')
+        self.assertEqual(seen, [(200, []), (200, []), (202, ['.longshore-upload-']), (200, [])])
 
     def test_a_cut_pack_leaves_no_small_file_behind(self) -> None:
         client = Client(self.root, {'purpose': 'unpack', 'folder': '', 'method': 'PUT'})

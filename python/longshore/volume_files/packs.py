@@ -242,9 +242,10 @@ def receive_pack(wire: Wire, root: int, head: Dict[str, Any]) -> None:
             if record is None:
                 break
             receiving.take(record, body)
-        wire.answer_json(200, [('cache-control', 'no-store')], receiving.answer())
     finally:
         receiving.close()
+    # The answer comes last: its reader finds no folder of files on their way.
+    wire.answer_json(200, [('cache-control', 'no-store')], receiving.answer())
 
 
 class _Receiving:

@@ -155,6 +155,7 @@ def _upload(
         return _state(wire, 202, root, folders, name)
     folder = paths.open_folder(root, folders, make=True)
     store = Uploads(root, folder, name)
+    found: Optional[os.stat_result] = None
     try:
         uploads.require_free(folder, name)
         uploads.remove_old(folder, uploads.now())
@@ -165,16 +166,18 @@ def _upload(
             if waits:
                 wire.wants_body()
             _receive(wire, store, upload, part)
-            if upload.total is not None and upload.received < upload.total:
-                wire.answer(202, [*uploads.offset_headers(upload.received, upload.total), ('content-length', '0')])
-                return wire.end()
-            found = store.finish(upload)
-            wire.answer_json(200, [('etag', etag_of(found))], {'size': found.st_size})
+            if upload.total is None or upload.received >= upload.total:
+                found = store.finish(upload)
         finally:
             upload.close()
     finally:
         store.close()
         os.close(folder)
+    # The answer comes last: its reader finds no folder of this upload, and may go on with the next part at once.
+    if found is not None:
+        return wire.answer_json(200, [('etag', etag_of(found))], {'size': found.st_size})
+    wire.answer(202, [*uploads.offset_headers(upload.received, upload.total), ('content-length', '0')])
+    wire.end()
 
 
 def _opened(store: Uploads, part: Optional[Part], length: Optional[int]) -> Upload:
