@@ -11,11 +11,12 @@ import { hostname } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { Pool } from 'undici';
 import { sleep } from '#shared/backoff.ts';
+import { StartupError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { isAlive } from '#shared/process-facts.ts';
 import { makeSocketDirectory, socketPathIn } from '#shared/socket-path.ts';
 import { RegistryChild } from './registry-child.ts';
-import { marksPlace, registryConfig, registryDirectory } from './registry-config.ts';
+import { addressProblem, marksPlace, registryConfig, registryDirectory } from './registry-config.ts';
 import type { RegistryMode, RegistrySettings } from './registry-config.ts';
 import { RegistryMarks } from './registry-marks.ts';
 
@@ -74,9 +75,11 @@ export class ManagedRegistry {
 
   /**
    * Resolves once pulls are answered. Layers are collected behind that, and pushes are taken afterwards.
-   * @throws StartupError `registry_missing`, `registry_failed`, `object_store_failed`
+   * @throws StartupError `bad_address`, `registry_missing`, `registry_failed`, `object_store_failed`
    */
   async start(): Promise<void> {
+    const problem = addressProblem(this.address);
+    if (problem !== undefined) throw new StartupError('bad_address', problem);
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
     await chmod(this.#directory, 0o700);
     await this.#endLeftovers();

@@ -25,6 +25,28 @@ const DRAIN = { all: '20s', reads: '10m' } as const satisfies Readonly<Record<Re
 export const registryDirectory = (dataDir: string): string => join(dataDir, 'registry');
 
 /**
+ * The reason why the managed registry does not listen at an address; undefined: it does. It asks for no credentials,
+ * so only this host may reach it.
+ */
+export function addressProblem(address: string): string | undefined {
+  const url = new URL(address);
+  if (url.protocol === 'unix:') return undefined;
+  const why = portProblem(url);
+  // The origin has no password.
+  return why === undefined
+    ? undefined
+    : `the managed registry does not listen at ${url.protocol}//${url.host}: ${why}. LONGSHORE_REGISTRY must name a socket (unix:///path) or a port of loopback (http://127.0.0.1:5000) where \`longshore registry serve\` or \`up --registry\` starts it`;
+}
+
+function portProblem({ protocol, username, password, hostname, port }: URL): string | undefined {
+  if (protocol !== 'http:') return 'it speaks no TLS';
+  if (username !== '' || password !== '') return 'it asks for no user and no password';
+  if (hostname !== 'localhost' && hostname !== '[::1]' && !/^127(?:\.\d+){3}$/.test(hostname))
+    return 'everybody who reaches that address could read and replace all images';
+  return port === '0' ? 'the scheduler must know the port' : undefined;
+}
+
+/**
  * The registry's file of settings; JSON is YAML.
  * @param address - `unix:///path` or `http://127.…:port`
  * @param secret - signs the state of uploads
@@ -37,7 +59,9 @@ export function registryConfig(
 ): object {
   const url = new URL(address);
   const listens =
-    url.protocol === 'unix:' ? { net: 'unix', addr: decodeURIComponent(url.pathname) } : { net: 'tcp', addr: url.host };
+    url.protocol === 'unix:'
+      ? { net: 'unix', addr: decodeURIComponent(url.pathname) }
+      : { net: 'tcp', addr: `${url.hostname}:${url.port || '80'}` };
   return {
     version: 0.1,
     log: { level: 'warn', accesslog: { disabled: true } },

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { registryConfig } from '#cli/up/registry-config.ts';
+import { addressProblem, registryConfig } from '#cli/up/registry-config.ts';
 
 const PLAIN = { LONGSHORE_DATA_DIR: '/data', LONGSHORE_OBJECTS_REGION: 'us-east-1', LONGSHORE_OBJECTS_PREFIX: '' };
 
@@ -47,4 +47,30 @@ test('with a bucket the data is there, and machines are never sent to it', () =>
     http: { net: 'tcp', addr: '127.0.0.1:5000' },
   });
   expect(config).not.toHaveProperty('storage.filesystem');
+});
+
+test.each(['unix:///data/registry.sock', 'http://127.0.0.1:5000', 'http://127.3.2.1', 'http://localhost:1', 'http://[::1]:5000'])(
+  'it listens at %s',
+  (address) => {
+    expect(addressProblem(address)).toBeUndefined();
+  },
+);
+
+test.each([
+  ['http://10.0.0.5:5000', 'could read and replace all images'],
+  ['http://0.0.0.0:5000', 'could read and replace all images'],
+  ['http://[::]:5000', 'could read and replace all images'],
+  ['http://127.0.0.1.example.com:5000', 'could read and replace all images'],
+  ['http://user:pass-word@127.0.0.1:5000', 'asks for no user and no password'],
+  ['https://127.0.0.1:5000', 'speaks no TLS'],
+  ['http://127.0.0.1:0', 'must know the port'],
+])('it does not listen at %s', (address, why) => {
+  const problem = addressProblem(address);
+  expect(problem).toContain(why);
+  expect(problem).toContain('LONGSHORE_REGISTRY must name a socket');
+  expect(problem).not.toContain('pass-word');
+});
+
+test('an address without a port is that of HTTP', () => {
+  expect(registryConfig(PLAIN, 'http://127.0.0.1', 's')).toMatchObject({ http: { net: 'tcp', addr: '127.0.0.1:80' } });
 });
