@@ -11,6 +11,8 @@ const STEP = /^Step (\d+)\/(\d+) : /;
 /** Lines of the builder about its own containers and layers. */
 const NOISE =
   /^(?: ---> [0-9a-f]{12}| ---> Running in [0-9a-f]{12}|Removing intermediate container [0-9a-f]{12}|Successfully built [0-9a-f]{12}|Successfully tagged .*|)$/;
+/** Words of shells, as `/bin/sh: 1: git: not found` and `bash: line 1: git: command not found`. */
+const MISSING = /: ([\w.+-]{1,100}): (?:command )?not found$/;
 const UNTRUSTED = /CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed/i;
 
 export class BuildOutput {
@@ -73,13 +75,21 @@ export class BuildOutput {
   failed(message: string): BuildEvent {
     const code = /returned a non-zero code: (\d+)/.exec(message)?.[1];
     const what = code === undefined ? message : `exit code ${code}${code === '137' ? whyKilled : ''}`;
-    const why = this.#isUntrusted ? `. ${UNTRUSTED_TEXT}` : '';
+    const why = this.#isUntrusted ? `. ${UNTRUSTED_TEXT}` : code === '127' ? this.#missingProgram() : '';
     const last = this.#last.join('\n');
     const where = this.#title === '' ? '' : `step ${this.#step} of ${this.#of} failed (${this.#title}): `;
     return {
       failed: cut(`${where}${what}${why}${last === '' ? '' : `\n${last.slice(-2500)}`}`),
       step: cut(this.#title),
     };
+  }
+
+  /** The cure where a shell did not find a program; '': its words are others. */
+  #missingProgram(): string {
+    const name = this.#last.map((line) => MISSING.exec(line)?.[1]).find((found) => found !== undefined);
+    return name === undefined
+      ? ''
+      : `. The image has no program ${name}: an earlier step must install it, or base_image name an image that has it`;
   }
 
   #line(line: string): void {

@@ -121,8 +121,7 @@ export function supervisorSettings(
   const { readinessProbe: probe, ports } = spec;
   return {
     entrypoint,
-    // The container's own directory is that of the code, for the paths that people give.
-    cwd: hasCode(spec) && !image.isBase ? image.config.workingDir || '/' : '',
+    cwd: programDirectory(spec, image),
     // A sandbox is ready at once: its programs come later.
     ports: isSandbox ? [] : ports,
     probe:
@@ -141,6 +140,16 @@ export function supervisorSettings(
     containerId,
     env: loaderVariables(spec, image.config),
   };
+}
+
+/**
+ * Directory in which the first program starts; empty: the container's own, which is that of the code. A program that
+ * a person names starts beside the person's files, unless the image has a directory of its own.
+ */
+function programDirectory(spec: ContainerSpec__Output, { config, isBase }: SupervisedImage): string {
+  if (!hasCode(spec) || isBase) return '';
+  const hasOwn = config.workingDir !== '' && config.workingDir !== '/';
+  return hasOwn || spec.entrypoint.length === 0 ? config.workingDir || '/' : '';
 }
 
 function loaderVariables({ env }: ContainerSpec__Output, config: ImageConfig): Record<string, string> {

@@ -112,11 +112,11 @@ class Output:
         return self
 
     def public_url(self, expires: int = 3600) -> str:
-        """An address that gives the bytes for so many seconds, at most seven days. Raises OutputError."""
+        """An address that gives the bytes for so many seconds; negative: as long as can be, seven days. Raises OutputError."""
         what = 'cannot give an address of output %s' % self._name
         if self.id is None:
             raise OutputError('%s: save it first' % what)
-        seconds = max(1, min(int(expires), _LONGEST_SECONDS))
+        seconds = _LONGEST_SECONDS if expires < 0 else max(1, min(int(expires), _LONGEST_SECONDS))
         path = '/api/v1/output/%s/%s/url?expires_in=%d' % (workspace_of(what), parse.quote(self.id, safe=''), seconds)
         try:
             return str(call(path, what).get('url'))

@@ -32,7 +32,7 @@ class Pod(Definition):
     `endpoint`'s, and:
 
     entrypoint: the program and its arguments; empty: the image's own.
-    ports: on which it listens (HTTP, WebSockets), at most 20.
+    ports: on which it listens (HTTP, WebSockets), at most 20; a single one may be a number.
     readiness_probe: a `ReadinessProbe`; None: it is ready once its first port takes connections.
     keep_warm_seconds: of a deployment, how long an idle container is spared; of a container that `create` made, after
     how many seconds without use it stops. Negative: never.
@@ -56,7 +56,7 @@ class Pod(Definition):
         self,
         app: str = '',
         entrypoint: Sequence[str] = (),
-        ports: Optional[Sequence[int]] = (),
+        ports: Union[Sequence[int], int, None] = (),
         name: Optional[str] = None,
         cpu: Union[int, float, str] = 1.0,
         memory: Union[int, float, str] = 128,

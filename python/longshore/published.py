@@ -60,6 +60,7 @@ SERVED: Dict[str, Tuple[str, str]] = {
 }
 
 _BOT = 'bots are not served; a task queue and a Map hold the steps and the state of such an app'
+_VLLM = 'this integration is not served; Pod(serving=LLM(…)) runs `vllm serve`, as examples/llm_vllm does'
 _SERVING = 'served models and databases are not part of app definitions here'
 
 #: Names that can be imported and not used, with the reason and the way out.
@@ -78,8 +79,8 @@ UNSERVED: Dict[str, str] = {
     'ManagedEndpoint': _SERVING,
     'Service': 'services are not served; Pod(…) runs a program of any image, with ports',
     'ServingConfig': _SERVING,
-    'VLLM': 'this integration is not served; an @asgi function may return the application of vllm',
-    'VLLMArgs': 'this integration is not served; an @asgi function may return the application of vllm',
+    'VLLM': _VLLM,
+    'VLLMArgs': _VLLM,
     'VM': 'virtual machines are not served',
 }
 

@@ -1,7 +1,7 @@
 """
 The decorators as the published packages have them. Their parameters may be given by position, in the published order.
 Calls go to the file as it is, without a deployment. A function that is called on a person's machine runs in a
-container.
+container. `serve` begins a development server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,18 @@ class _Calls:
         return None if handlers.is_reading else super().remote(*args, **kwargs)  # type: ignore[misc]
 
 
-class Function(_Calls, functions.Function[P, R]):
+class _Serves:
+    """A handler with a development server."""
+
+    def serve(self, timeout: int = 0, url_type: str = '') -> None:
+        """As `longshore serve` does, until Ctrl-C. The parameters are accepted and have no meaning here."""
+        from .undeployed import served
+
+        if not os.environ.get('CONTAINER_ID') and not handlers.is_reading:
+            served(self)  # type: ignore[arg-type]
+
+
+class Function(_Calls, _Serves, functions.Function[P, R]):
     """A function of an app file that was written for the published packages."""
 
 
@@ -50,7 +61,30 @@ class Schedule(_Calls, functions.Schedule[P, R]):
     """A schedule of an app file that was written for the published packages."""
 
 
-_CLASSES: Dict[Any, Any] = {functions.Function: Function, functions.Schedule: Schedule}
+class Endpoint(_Serves, handlers.Endpoint[P, R]):
+    """An endpoint of an app file that was written for the published packages."""
+
+
+class TaskQueue(_Serves, handlers.TaskQueue[P, R]):
+    """A task queue of an app file that was written for the published packages."""
+
+
+class Asgi(_Serves, web.Asgi[P, R]):
+    """An ASGI application of an app file that was written for the published packages."""
+
+
+class Realtime(_Serves, web.Realtime[P, R]):
+    """A WebSocket of an app file that was written for the published packages."""
+
+
+_CLASSES: Dict[Any, Any] = {
+    functions.Function: Function,
+    functions.Schedule: Schedule,
+    handlers.Endpoint: Endpoint,
+    handlers.TaskQueue: TaskQueue,
+    web.Asgi: Asgi,
+    web.Realtime: Realtime,
+}
 
 
 def _published(name: str, plain: D) -> D:

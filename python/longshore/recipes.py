@@ -106,7 +106,8 @@ def entrypoint_of(value: Any) -> List[str]:
 
 
 def _ports(value: Any) -> List[int]:
-    ports = [whole('ports', one, 1) for one in sequence('ports', value or ())]
+    listed = [value] if isinstance(value, int) else sequence('ports', value or ())
+    ports = [whole('ports', one, 1) for one in listed]
     if len(ports) > _MOST_PORTS:
         raise DefinitionError('ports: must be at most %d, not %d' % (_MOST_PORTS, len(ports)))
     for port in ports:

@@ -66,7 +66,7 @@ class Sandbox:
         allow_list: Optional[Sequence[str]] = None,
         docker_enabled: bool = False,
         use_vm: bool = False,
-        ports: Optional[Sequence[int]] = (),
+        ports: Union[Sequence[int], int, None] = (),
         pool: Union[str, Pool, None] = None,
         context: Any = None,
         *,

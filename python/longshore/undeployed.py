@@ -55,6 +55,30 @@ def prepared_definition(definition: Dict[str, Any], root: str, what: str, at: At
     return _ran(what, ['-', *(['--root', root] if root else [])], json.dumps(definition).encode('utf-8'), at)
 
 
+def served(handler: Handler[..., Any]) -> None:
+    """Runs `longshore serve` for the file of the handler, on this terminal, until Ctrl-C ends it. Raises GatewayError."""
+    import signal
+
+    what = 'cannot serve %s' % handler.deployment_name
+    file, root = _file_of(handler), _root_of(handler)
+    if not file:
+        raise GatewayError('%s: it has no file, which is what a development server loads' % what)
+    target = '%s:%s' % (file, _name_of(handler))
+    command = [*_command(what), 'serve', target, *(['--root', root] if root else [])]
+    is_main = threading.current_thread() is threading.main_thread()
+    # Ctrl-C reaches both processes. The command ends its container, and this one waits for that.
+    before = signal.signal(signal.SIGINT, lambda *_: None) if is_main else None
+    try:
+        code = subprocess.call(command)
+    except OSError as problem:
+        raise GatewayError('%s: %s' % (what, problem)) from problem
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, before)
+    if code != 0:
+        raise GatewayError('%s: `longshore serve %s` ended with %d; its output is above' % (what, target, code))
+
+
 def _ran(what: str, arguments: List[str], given: bytes = b'', at: Optional[At] = None) -> str:
     """The id of the stub that `longshore prepare` makes. given: its stdin."""
     environ = dict(os.environ, **({'LONGSHORE_URL': at[0], 'LONGSHORE_TOKEN': at[1]} if at else {}))

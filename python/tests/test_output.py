@@ -118,6 +118,8 @@ class Outputs(unittest.TestCase):
         self.assertEqual((output.id, saved['task_id'], saved['name'], self.bytes_of(0)), ('out-1', 't-1', 'a.txt', b'abc'))
         self.assertEqual(output.public_url(expires=60), 'https://here/api/v1/output/w/out-1/url?expires_in=60')
         self.assertIn('expires_in=604800', output.public_url(10**9))
+        # Published apps write -1 for an address that stays.
+        self.assertIn('expires_in=604800', output.public_url(-1))
         self.assertTrue(output.exists())
         self.assertEqual((output.stat().size, output.stat().to_dict()['size']), (3, 3))
 

@@ -153,6 +153,8 @@ class Creation(Case):
             (lambda: Sandbox(use_vm=True), 'use_vm'),
             (lambda: Sandbox(disks=['d']), 'disks'),
             (lambda: Sandbox(ports=[0]), 'ports'),
+            (lambda: Pod(ports=65536), 'ports'),
+            (lambda: Pod(ports=True), 'ports'),
             (lambda: Pod(ports=[80, 80]), 'ports'),
             (lambda: Pod(ports=[65536]), 'ports'),
             (lambda: Pod(ports=list(range(1, 22))), 'ports'),
@@ -223,6 +225,15 @@ class Pods(Case):
         self.assertIn('@realtime, and is no Pod', self.describe(text, 'app.py:box')['error'])
         answer = self.describe('from longshore import Pod\nPod().create()\n', 'app.py')
         self.assertRegex(answer['error'], r'^app.py:2: create: makes a container of the Pod while the file is read')
+
+    def test_a_published_file_that_makes_its_pod_is_read(self) -> None:
+        text = (
+            'import beam\nsite = beam.Pod(entrypoint=["run"], ports=8080)\nmade = site.create()\n'
+            'print("at", made.url, made.urls(), made.status(), made.wait(), made.terminate())\n'
+        )
+        (described,) = self.describe(text, 'app.py:site')['handlers']
+        self.assertEqual((described['stubType'], described['ports']), ('pod/deployment', [8080]))
+        self.assertEqual(self.server.bodies('/api/v1/gateway/pods'), [])
 
     def describe(self, text: str, target: str) -> Dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:

@@ -123,6 +123,15 @@ class Undeployed(unittest.TestCase):
             ran['error'], r'GatewayError: cannot prepare unnamed: `longshore prepare \S+/app.py:unnamed` failed; its output is above'
         )
 
+    def test_a_published_handler_has_a_development_server(self) -> None:
+        ran = self.run_program("published.serve(timeout=5); print('after')")
+        self.assertEqual((ran['said'].splitlines()[-1:], ran['prepared']), (['after'], ['serve ./app.py:published']), ran['error'])
+        ran = self.run_program('published.serve()', FAILS='1')
+        self.assertRegex(ran['error'], r'GatewayError: cannot serve named: `longshore serve \S+/app.py:published` ended with 1')
+        for text, environ in (('published.serve()', {'CONTAINER_ID': 'c'}), ('u.handlers.is_reading = True\npublished.serve()', {})):
+            ran = self.run_program(text, **environ)
+            self.assertEqual((ran['error'], ran['prepared']), ('', []))
+
     def test_a_handler_without_a_file_is_not_prepared(self) -> None:
         ran = self.run_program(
             "exec('@function\\ndef hidden(): ...', {'function': function, '__name__': 'none'}, made := {})\nmade['hidden'].put()"

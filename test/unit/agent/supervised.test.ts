@@ -130,6 +130,11 @@ test("code is mounted where there is some, and an image's program then starts wh
   expect(settingsOf(createOf({ code: CODE }, { isBase: true }))['cwd']).toBe('');
 });
 
+test.each(['', '/'])('a program that a person names starts beside the code where the image says %o', (workingDir) => {
+  const create = createOf({ code: CODE, entrypoint: ['server'] }, { config: { ...CONFIG, workingDir } });
+  expect([create.workingDir, settingsOf(create)['cwd']]).toEqual(['/mnt/code', '']);
+});
+
 test('a sandbox has no program of its image, no credential, and no way to the platform', () => {
   const create = createOf({ stubType: 'sandbox', ports: [3000], concurrentRequests: 2000 });
   expect(settingsOf(create)).toMatchObject({ entrypoint: [], ports: [], slots: 1024 });

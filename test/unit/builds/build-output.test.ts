@@ -71,3 +71,17 @@ test('a step that was killed says why that may be', () => {
     failed: expect.stringContaining('want of memory') as string,
   });
 });
+
+test.each([
+  ['/bin/sh: 1: git: not found', 'git'],
+  ['/bin/sh: apt-get: not found', 'apt-get'],
+  ['bash: line 1: wget: command not found', 'wget'],
+])('a program that the image lacks is named: %s', (line, name) => {
+  const { output } = reader(['RUN a']);
+  output.push(`Step 1/1 : x\n${line}\n`);
+  const failed = output.failed('returned a non-zero code: 127');
+  expect(failed).toMatchObject({ failed: expect.stringContaining(`The image has no program ${name}: `) as string });
+  expect(output.failed('returned a non-zero code: 1')).not.toMatchObject({
+    failed: expect.stringContaining('has no program') as string,
+  });
+});
