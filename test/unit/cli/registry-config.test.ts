@@ -49,12 +49,15 @@ test('with a bucket the data is there, and machines are never sent to it', () =>
   expect(config).not.toHaveProperty('storage.filesystem');
 });
 
-test.each(['unix:///data/registry.sock', 'http://127.0.0.1:5000', 'http://127.3.2.1', 'http://localhost:1', 'http://[::1]:5000'])(
-  'it listens at %s',
-  (address) => {
-    expect(addressProblem(address)).toBeUndefined();
-  },
-);
+test.each([
+  'unix:///data/registry.sock',
+  'http://127.0.0.1:5000',
+  'http://127.3.2.1',
+  'http://localhost:1',
+  'http://[::1]:5000',
+])('it listens at %s', (address) => {
+  expect(addressProblem(address)).toBeUndefined();
+});
 
 test.each([
   ['http://10.0.0.5:5000', 'could read and replace all images'],
