@@ -294,7 +294,7 @@ export function loadAgentConfig(env: Env): AgentConfig {
 }
 
 /** Path of a service's join token where systemd does not pass it, as in a container. */
-const JOIN_TOKEN_PATH = '/etc/longshore-agent/join-token';
+export const JOIN_TOKEN_PATH = '/etc/longshore-agent/join-token';
 
 /**
  * A join token that is not set comes from the service manager's credential, else from the service's file. The command

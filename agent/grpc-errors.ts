@@ -22,6 +22,9 @@ export const isRefusal = (error: unknown): boolean => {
 /** The scheduler knows the machine as another host: said of a control stream alone. */
 export const isOtherHost = (error: unknown): boolean => grpcCode(error) === status.PERMISSION_DENIED;
 
+/** The scheduler has no room now, as where an enrolment token is full. */
+export const isFull = (error: unknown): boolean => grpcCode(error) === status.RESOURCE_EXHAUSTED;
+
 /** The scheduler is absent or unavailable now: worth another try. */
 export const isTransient = (error: unknown): boolean => {
   const code = grpcCode(error);

@@ -128,12 +128,26 @@ settle() {
   ln -sfn "$ROOT/current/systemd/install-agent.sh" /usr/local/sbin/longshore-agent
 }
 
+# A token that stays in its file is emptied by the agent once it has joined.
 not_started() {
   if systemctl -q is-active "$AGENT"; then
-    fail "the agent runs and goes on trying to join ($(status_text)); once it has, remove $CONFIG/join-token"
+    fail "not joined yet, and the agent goes on trying: $(status_text). \`longshore-agent status\` shows when it has joined"
   fi
+  ! engine_is_away || fail "$(engine_words)"
   forget_token
-  fail 'the agent does not run: the lines above say why'
+  fail "the agent does not run: $(last_words)"
+}
+
+# An agent that finds no Docker Engine ends with this status, and systemd starts it again.
+engine_is_away() { [ "$(systemctl show -p ExecMainStatus --value "$AGENT")" = 69 ]; }
+engine_words() {
+  say "no Docker Engine answers, so the agent cannot run. Start Docker (\`systemctl start docker\`), or set DOCKER_HOST in $CONFIG/agent.env: systemd tries the agent again every few seconds. Then look: \`longshore-agent status\`"
+}
+
+# The sentence with which the agent ended.
+last_words() {
+  words=$(journalctl -u "$AGENT" -n 30 --no-pager -o cat 2>/dev/null | sed -n 's/^longshore-agent: //p' | tail -n 1)
+  printf %s "${words:-the lines above say why}"
 }
 
 # Nothing is fetched: an image of a disk has the release.
@@ -154,6 +168,7 @@ do_join() {
 
 do_reset() {
   running_release >/dev/null || fail 'not installed'
+  check_state
   end_work
   systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
   end_mounts
@@ -172,9 +187,26 @@ end_work() {
   LONGSHORE_DATA_DIR=$STATE "$CURRENT/bin/node" "$CURRENT/lib/agent.mjs" end-containers || say 'containers did not all stop' >&2
 }
 
-# Mounts inside the directory stay untouched, and the directory itself may be a mount.
+# Other programs may keep files in the directory that the settings name, so only the agent's own folders go. Mounts stay
+# untouched.
 empty_state() {
-  [ ! -d "$STATE" ] || find "$STATE" -xdev -mindepth 1 -delete
+  for folder in "$STATE/agent" "$STATE/cache" "$STATE/volumes"; do
+    [ -L "$folder" ] || ! mountpoint -q "$folder" || continue
+    [ ! -e "$folder" ] && [ ! -L "$folder" ] || find "$folder" -xdev -delete ||
+      say "not all of $folder could be removed" >&2
+  done
+}
+
+# Nothing is removed below a directory that cannot be the agent's own.
+check_state() {
+  case "/$STATE/" in
+    //*[!/.]*) ;;
+    *) bad_state ;;
+  esac
+  case "/$STATE/" in */../*) bad_state ;; esac
+}
+bad_state() {
+  fail "nothing was changed: LONGSHORE_DATA_DIR in $CONFIG/agent.env is $STATE, and must be an absolute path other than / and without .. in it. Correct it, and run this again"
 }
 
 do_rollback() {
@@ -188,6 +220,7 @@ do_rollback() {
 }
 
 do_uninstall() {
+  [ -z "$purge" ] || check_state
   end_work
   systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
   end_mounts
@@ -198,7 +231,8 @@ do_uninstall() {
   forget_token
   if [ -n "$purge" ]; then
     rm -rf "$CONFIG"
-    empty_state && { rmdir "$STATE" 2>/dev/null || true; }
+    empty_state
+    rmdir "$STATE" 2>/dev/null || true
     say 'removed, with its settings, its identity and local volumes'
   else
     say "removed; $CONFIG and $STATE (identity, local volumes) are left: --purge removes them"
@@ -453,7 +487,10 @@ end_mounts() {
 
 status_text() { systemctl show -p StatusText --value "$AGENT"; }
 version_of() { basename "$1"; }
-journal_tail() { journalctl -u "$AGENT" -n 15 --no-pager -o cat >&2 2>/dev/null || true; }
+journal_tail() {
+  journalctl --sync 2>/dev/null || true
+  journalctl -u "$AGENT" -n 15 --no-pager -o cat >&2 2>/dev/null || true
+}
 
 remember_previous() {
   [ -n "$1" ] && [ "$1" != "$2" ] || return 0

@@ -18,6 +18,9 @@ import { readBootId, readInventory } from '../telemetry/inventory.ts';
 import { AgentMetrics } from '../telemetry/metrics.ts';
 import { MetricsPage } from '../telemetry/page.ts';
 
+/** Exit code by which scripts of the host know that the agent waits for an engine; systemd starts it again. */
+const NO_ENGINE = 69;
+
 /** Registers how to end what has begun; these functions run in reverse order. */
 export type AtStop = (end: () => Promise<void> | void) => void;
 
@@ -103,7 +106,7 @@ async function reachEngine(runtime: ContainerRuntime, host: string | undefined):
     throw new StartupError(
       'no_docker',
       `no Docker Engine answers at ${where} (${messageOf(error)}); install and start Docker, or set DOCKER_HOST`,
-      { cause: error },
+      { cause: error, exitCode: NO_ENGINE },
     );
   }
 }

@@ -5,11 +5,13 @@
  */
 import { hostname } from 'node:os';
 import type { ServiceManager } from '#shared/service-manager.ts';
+import { JOIN_TOKEN_PATH } from '../config.ts';
 import { LABELS } from '../containers/runtime.ts';
 import { readHostIdentity } from '../telemetry/host-identity.ts';
 import { IdentityFile } from '../upstream/identity.ts';
 import type { JoinFacts } from '../upstream/join.ts';
 import { isTokenOfAnother, join } from '../upstream/join.ts';
+import { emptyTokenFile } from '../upstream/token-file.ts';
 import { routeTo } from '../proxy.ts';
 import { ownVersion } from '#shared/version.ts';
 import type { Host } from './host.ts';
@@ -41,6 +43,7 @@ export async function joinInstallation(
     address: config.LONGSHORE_SCHEDULER_ADDRESS,
     socketPath: config.LONGSHORE_LINK_SOCKET,
     joinToken: config.LONGSHORE_JOIN_TOKEN,
+    tokenPath: JOIN_TOKEN_PATH,
     proxies: config,
     version: ownVersion(),
     host: { hostname: hostname(), identity: await readHostIdentity() },
@@ -51,7 +54,10 @@ export async function joinInstallation(
   if (identity.current === undefined || isTokenOfAnother(joinFacts, identity.current)) {
     // The unit counts as started: nothing has to be rebuilt, and the scheduler may stay out of reach for long.
     manager.ready('joining');
-    await join(identity, joinFacts, log, signal);
+    await join(identity, joinFacts, log, signal, (why) => manager.status(`joining: ${why}`));
+  } else {
+    // The process may have been killed between the join and this step.
+    await emptyTokenFile(joinFacts.tokenPath, identity.current.joinTokenHash, log);
   }
   const machineId = (): string => identity.current?.machineId ?? '';
   return {

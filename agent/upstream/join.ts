@@ -28,9 +28,13 @@ import { isRevocation } from './revocation.ts';
 import type { ProxySettings } from '../proxy.ts';
 import { routeTo } from '../proxy.ts';
 import { readTrustedCa } from './trust.ts';
-import { grpcText, isTransient } from '../grpc-errors.ts';
+import { grpcText, isFull, isRefusal, isTransient } from '../grpc-errors.ts';
+import { emptyTokenFile } from './token-file.ts';
 
 const CALL_DEADLINE_MS = 10_000;
+const AGAIN = { baseMs: 250, capMs: 10_000, floorMs: 100 };
+/** Each try takes a turn at the row of the token, and many hosts may wait for days. */
+const FULL_AGAIN = { ...AGAIN, capMs: 60_000 };
 
 export interface JoinFacts {
   readonly address: string | undefined;
@@ -40,6 +44,8 @@ export interface JoinFacts {
    */
   readonly socketPath?: string | undefined;
   readonly joinToken: string | undefined;
+  /** The service's file with the join token: emptied after the join. */
+  readonly tokenPath: string;
   readonly proxies: ProxySettings;
   readonly version: string;
   /** The host in which this agent runs. */
@@ -65,9 +71,17 @@ export function hasNewToken(facts: JoinFacts, identity: Identity | undefined): b
 
 /**
  * Joins with the token; retries until the scheduler answers.
+ * @param onFull - told why, each time that the token admits no more machines: the join waits for room. Absent: such a
+ *   token is refused
  * @throws StartupError `not_joined`, `join_refused`, `wrong_scheduler`
  */
-export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signal: AbortSignal): Promise<Identity> {
+export async function join(
+  file: IdentityFile,
+  facts: JoinFacts,
+  log: Log,
+  signal: AbortSignal,
+  onFull?: (why: string) => void,
+): Promise<Identity> {
   const { joinToken, address } = facts;
   const token = joinToken === undefined ? undefined : parseJoinToken(joinToken);
   if (joinToken === undefined || token === undefined) {
@@ -121,22 +135,29 @@ export async function join(file: IdentityFile, facts: JoinFacts, log: Log, signa
       });
       const identity = file.current as Identity;
       log.info({ machineId: identity.machineId, pool: identity.poolName }, 'machine joined');
+      await emptyTokenFile(facts.tokenPath, joinTokenHash, log);
       return identity;
     } catch (error) {
       if (error instanceof AppError && error.code === 'wrong_scheduler')
         throw new StartupError('wrong_scheduler', error.message, { cause: error });
       const unreachable = error instanceof AppError && error.code === 'scheduler_unreachable';
-      if (!unreachable && !isTransient(error)) {
+      const full = isFull(error);
+      if (!unreachable && (!isTransient(error) || (full && onFull === undefined))) {
         throw new StartupError(
           'join_refused',
           token.isEnrolment
             ? `the scheduler refused the enrolment token: ${grpcText(error)}`
             : `the scheduler refused the join token (${grpcText(error)}); each works once and for 30 minutes: make a new one with \`longshore machine create\``,
-          { cause: error },
+          // Another start would be refused, too; a disk that is full may have room then.
+          { cause: error, ...(isRefusal(error) ? { exitCode: 78 } : {}) },
         );
       }
-      log.info({ err: error, tries }, 'scheduler cannot be reached to join; trying again');
-      if (!(await sleep(backoffMs(tries, { baseMs: 250, capMs: 10_000, floorMs: 100 }), signal)))
+      if (full) onFull?.(grpcText(error));
+      log.info(
+        { err: error, tries },
+        full ? 'no room to join; trying again' : 'scheduler cannot be reached to join; trying again',
+      );
+      if (!(await sleep(backoffMs(tries, full ? FULL_AGAIN : AGAIN), signal)))
         throw new StartupError('join_refused', `stopped before joining: ${messageOf(error)}`, { cause: error });
     }
   }

@@ -8,7 +8,7 @@ import { listField, objectField, textField, textsField } from '../json.ts';
 import { canShowProgress, endProgress, note, print, printJson, progress } from '../print.ts';
 import { runFor } from '../upgrade/command.ts';
 import type { PoolMachine, UpgradePlan } from '../upgrade/plan.ts';
-import { commandFor, isUpgraded, planUpgrade, stateOf } from '../upgrade/plan.ts';
+import { commandFor, isUpgraded, newBlocks, planUpgrade, stateOf } from '../upgrade/plan.ts';
 import { unknownPool } from './pool-words.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -41,7 +41,7 @@ interface Result {
   readonly notTried: readonly string[];
 }
 
-const POLL_MS = 1_000;
+const POLL_MS = 500;
 
 /** @param givenOut - asks the scheduler for its release */
 export async function runPoolUpgrade(
@@ -132,6 +132,9 @@ async function upgradeOne(
     if (Date.now() >= endsAtMs) break;
     await sleep(Math.min(POLL_MS, Math.max(1, endsAtMs - Date.now())));
   }
+  const blocks = newBlocks(before, now);
+  if (versions.includes(now.agentVersion) && blocks.length > 0)
+    return `with the new agent it takes no containers: ${blocks.join(', ')}, which it had not before (now ${stateOf(now)})`;
   return `its agent is not in service with ${versions.join(' or ')} within ${flags.deadline} s (now ${stateOf(now)})`;
 }
 

@@ -1,4 +1,5 @@
 // Which machines of a pool an upgrade goes through, in which order, and when one of them is done. Pure.
+import { conditionOf } from '#shared/domain/conditions.ts';
 
 /** A machine as `ListMachines` tells it. */
 export interface PoolMachine {
@@ -31,8 +32,9 @@ export function planUpgrade(machines: readonly PoolMachine[], versions: readonly
 }
 
 /**
- * Whether an upgrade of a machine is good: the new agent is connected, and the machine serves if it served before. A
- * machine out of service has no status that says whether it is connected, so a later sign of life counts.
+ * Whether an upgrade of a machine is good: the new agent is connected, the machine serves if it served before, and
+ * nothing keeps new work away that did not before. A second sign of life counts: an agent finds some faults only once
+ * it is connected.
  * @param firstSeen - `lastKeepalive` of the first reading with the new version; undefined: there was none
  */
 export function isUpgraded(
@@ -41,15 +43,14 @@ export function isUpgraded(
   versions: readonly string[],
   firstSeen: string | undefined,
 ): boolean {
-  if (!versions.includes(now.agentVersion)) return false;
-  if (now.status === 'available') return true;
-  return (
-    before.status === 'disabled' &&
-    now.status === 'disabled' &&
-    firstSeen !== undefined &&
-    now.lastKeepalive > firstSeen
-  );
+  if (!versions.includes(now.agentVersion) || newBlocks(before, now).length > 0) return false;
+  const serves = now.status === 'available' || (before.status === 'disabled' && now.status === 'disabled');
+  return serves && firstSeen !== undefined && now.lastKeepalive > firstSeen;
 }
+
+/** Conditions by which the machine takes no new containers, and which it had not before. */
+export const newBlocks = (before: PoolMachine, now: PoolMachine): readonly string[] =>
+  now.conditions.filter((name) => conditionOf(name)?.blocks === true && !before.conditions.includes(name));
 
 /** A machine in words, for an upgrade that did not succeed. */
 export function stateOf({ status, agentVersion, conditions }: PoolMachine): string {

@@ -65,7 +65,7 @@ export class MachineCredentials {
     return this.#parts.signer.publicKey;
   }
 
-  /** @throws AppError `join_token_invalid`, `enrolment_refused` */
+  /** @throws AppError `join_token_invalid`, `enrolment_refused`, `enrolment_full` */
   async join(request: JoinRequest__Output, metadata: Metadata): Promise<JoinResponse> {
     const { joining, enrolment, signer, log } = this.#parts;
     const host = {

@@ -132,7 +132,7 @@ export class Enrolment implements EnrolmentService {
 
   /**
    * Makes the host that shows an enrolment token a new machine of the token's pool.
-   * @throws AppError `enrolment_refused`
+   * @throws AppError `enrolment_refused`; `enrolment_full` while the token admits no more machines
    */
   async enrol(host: JoiningHost): Promise<MachineRow> {
     const { machines, log, metrics } = this.#parts;
@@ -157,6 +157,7 @@ export class Enrolment implements EnrolmentService {
       const { hostname, fingerprint } = host;
       metrics.joins.inc({ result: refusal.result });
       log.warn({ result: refusal.result, token: token?.name, hostname, fingerprint }, 'enrolment token refused');
+      if (refusal.result === 'full') throw new AppError('enrolment_full', refusal.text);
       throw new AppError('enrolment_refused', refusal.text);
     }
     metrics.joins.inc({ result: 'enrolled' });

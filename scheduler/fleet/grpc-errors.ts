@@ -5,6 +5,8 @@ import { AppError, messageOf } from '#shared/errors.ts';
 const GRPC_CODES: Readonly<Record<string, GrpcStatus>> = {
   join_token_invalid: GrpcStatus.PERMISSION_DENIED,
   enrolment_refused: GrpcStatus.PERMISSION_DENIED,
+  // Room may come, so the host tries again.
+  enrolment_full: GrpcStatus.RESOURCE_EXHAUSTED,
   machine_on_other_host: GrpcStatus.PERMISSION_DENIED,
   machine_credential_invalid: GrpcStatus.UNAUTHENTICATED,
   machine_revoked: GrpcStatus.UNAUTHENTICATED,

@@ -140,7 +140,12 @@ describe('an agent that cannot start', () => {
       DOCKER_HOST: 'unix:///nonexistent/docker.sock',
       LONGSHORE_JOIN_TOKEN: await joinToken(platform),
     });
-    await expectSentence(result, 1, 'no Docker Engine answers at unix:///nonexistent/docker.sock', 'install and start');
+    await expectSentence(
+      result,
+      69,
+      'no Docker Engine answers at unix:///nonexistent/docker.sock',
+      'install and start',
+    );
   });
 
   test('because it may not use Docker names the group', async ({ platform }) => {
@@ -187,7 +192,7 @@ describe('an agent that cannot start', () => {
     const wrong = `${prefix}.${fingerprint}.${'x'.repeat(43)}`;
     await expectSentence(
       await refused(platform, 'agent', { LONGSHORE_JOIN_TOKEN: wrong }),
-      1,
+      78,
       'refused the join token',
       'make a new one',
     );

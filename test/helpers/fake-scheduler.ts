@@ -86,6 +86,8 @@ export class FakeScheduler {
   /** While true, calls of that name are refused. */
   refuseJoin = false;
   refuseCredentials = false;
+  /** So many joins are told that their token is full. */
+  fullJoins = 0;
   autoProceed = true;
   /** Values that go with every permission. */
   secrets: Record<string, string> = {};
@@ -143,6 +145,11 @@ export class FakeScheduler {
     server.addService(AgentLink.service, {
       join: (call: ServerUnaryCall<JoinRequest__Output, object>, done: sendUnaryData<object>) => {
         this.joins.push(call.request);
+        if (this.fullJoins > 0) {
+          this.fullJoins -= 1;
+          done({ code: status.RESOURCE_EXHAUSTED, details: 'enrolment token t admits 1 machines, and 1 have joined' });
+          return;
+        }
         if (this.refuseJoin || call.request.joinToken !== this.secret) {
           done({ code: status.PERMISSION_DENIED, details: 'join token is not valid' });
           return;

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { BUILD_WORKSPACE_LABEL } from '#shared/domain/built-images.ts';
 import { createLog } from '#shared/log.ts';
+import type { ServiceManager } from '#shared/service-manager.ts';
 import { createAgent } from '../../agent/main.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentConfig, agentWorld, failureOf, program, zip } from '../helpers/agent.ts';
@@ -45,10 +46,54 @@ test('a token that is refused ends the start with the cure; the nonce of a try i
 }) => {
   world.scheduler.refuseJoin = true;
   const failure = await failureOf(world.env());
-  expect(failure.code).toBe('join_refused');
+  // systemd starts no agent again that ended with this code.
+  expect(failure).toMatchObject({ code: 'join_refused', exitCode: 78 });
   expect(failure.message).toMatch(/longshore machine create/);
   await failureOf(world.env());
   expect(world.scheduler.joins[0]?.nonce).toBe(world.scheduler.joins[1]?.nonce);
+});
+
+test('a host whose token is full waits for room, says so, and joins once there is some', async ({ world }) => {
+  const { scheduler } = world;
+  scheduler.fullJoins = 2;
+  const said: string[] = [];
+  const manager: ServiceManager = {
+    ready: (status) => void said.push(status),
+    status: (text) => void said.push(text),
+    watch: () => undefined,
+    stopping: () => Promise.resolve(),
+  };
+  const agent = createAgent(agentConfig(world.env()), createLog({ name: 'a', level: 'silent' }), { manager });
+  await agent.start();
+  try {
+    await agent.connected;
+    expect(scheduler.joins).toHaveLength(3);
+    expect(new Set(scheduler.joins.map(({ nonce }) => nonce)).size).toBe(1);
+    expect(said).toContain('joining: enrolment token t admits 1 machines, and 1 have joined');
+  } finally {
+    await agent.stop('stop');
+  }
+});
+
+test('a joined machine with a new token that is full does not wait for it: its key proves it', async ({ world }) => {
+  const { scheduler } = world;
+  await world.agent.start();
+  await world.agent.connected;
+  await world.agent.stop();
+  scheduler.credential = 'another';
+  scheduler.fullJoins = Infinity;
+  const agent = createAgent(
+    agentConfig(world.env({ LONGSHORE_JOIN_TOKEN: scheduler.joinToken.replace(/[^.]+$/, 'a-new-secret-of-a-new-token') })),
+    createLog({ name: 'a', level: 'silent' }),
+  );
+  await agent.start();
+  try {
+    await agent.connected;
+    expect(scheduler.joins).toHaveLength(2);
+    expect(scheduler.asked).toContain('proof');
+  } finally {
+    await agent.stop('stop');
+  }
 });
 
 test('without a credential or a token the start says how to get one', async ({ world }) => {
@@ -86,7 +131,7 @@ test('a second agent on the same state directory does not start', async ({ world
 
 test('no Docker, a taken port and a state that cannot be written each have their sentence', async ({ world }) => {
   const none = await failureOf(world.env({ DOCKER_HOST: 'unix:///nowhere/docker.sock' }));
-  expect(none.code).toBe('no_docker');
+  expect(none).toMatchObject({ code: 'no_docker', exitCode: 69 });
   expect(none.message).toMatch(/install and start Docker/);
   const file = join(world.dataDir, 'file');
   await writeFile(file, '');

@@ -194,6 +194,20 @@ describe('the agent as a Debian package', () => {
     expect(await upgrade()).toMatchObject({ upgraded: [], already: [machineId], failed: null });
   });
 
+  test('is configured while Docker does not answer, and its agent starts once Docker does', async () => {
+    const running = await containers();
+    await host.sh("echo 'DOCKER_HOST=unix:///nowhere/docker.sock' >> /etc/longshore-agent/agent.env");
+    expect(await apt('install', '--reinstall', `${DEBS}/9.0.2/longshore-agent_9.0.2_*.deb`)).toContain(
+      'no Docker Engine answers, so the agent cannot run',
+    );
+    expect(await host.sh("dpkg-query -W -f '${Status}' longshore-agent")).toBe('install ok installed');
+    expect(await host.try('systemctl is-active longshore-agent-drain.service')).toBe('active\n');
+    expect(await status()).not.toMatch(/^connected/);
+    await host.sh("sed -i '/^DOCKER_HOST=/d' /etc/longshore-agent/agent.env");
+    await connected();
+    expect(await containers()).toEqual(running);
+  });
+
   test('a package whose agent does not start fails, and says so; its containers go on, and the one before takes them up', async () => {
     const running = await containers();
     const bundle = join(built, 'lib', 'agent.mjs');

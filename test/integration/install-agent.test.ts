@@ -2,7 +2,7 @@
 // The programs of the system that it asks are stand-ins; test/hosts/systemd.test.ts has the real ones.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
-import { chmodSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { execa } from 'execa';
 import { expect, test as base } from 'vitest';
@@ -17,6 +17,8 @@ interface Machine {
   readonly joinToken: () => string;
   /** Makes the archive anew. @param node - the first bytes of its Node binary */
   readonly pack: (node: Buffer | string) => Promise<void>;
+  /** Puts a stand-in in the place of a program of the system. */
+  readonly program: (name: string, text: string) => void;
   /** Sets a line of the settings, in place of the line with that name. */
   readonly set: (line: string) => void;
   readonly state: string;
@@ -95,6 +97,7 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
     env: () => readFileSync(at('etc/agent.env'), 'utf8'),
     joinToken: () => (existsSync(at('etc/join-token')) ? readFileSync(at('etc/join-token'), 'utf8') : ''),
     pack,
+    program,
     set: (line) => {
       const [name = ''] = line.split('=');
       const kept = readFileSync(at('etc/agent.env'), 'utf8')
@@ -194,6 +197,66 @@ test('a state directory that the settings name in quotes is the one that a purge
   mkdirSync(join(machine.state, 'agent'), { recursive: true });
   expect(await machine.purge()).toMatchObject({ code: 0 });
   expect(existsSync(machine.state)).toBe(false);
+});
+
+test("a purge removes the agent's own folders, and leaves what others keep beside them", async ({ machine }) => {
+  expect(await machine.install(`${TOKEN}\n`)).toMatchObject({ code: 0 });
+  machine.set(`LONGSHORE_DATA_DIR="${machine.state}"`);
+  for (const folder of ['agent', 'cache/ws', 'volumes/ws', 'photos'])
+    mkdirSync(join(machine.state, folder), { recursive: true });
+  writeFileSync(join(machine.state, 'photos', 'one.jpg'), '');
+  expect(await machine.purge()).toMatchObject({ code: 0 });
+  expect(readdirSync(machine.state)).toEqual(['photos']);
+  expect(readdirSync(join(machine.state, 'photos'))).toEqual(['one.jpg']);
+});
+
+test("a data directory that cannot be the agent's own refuses a purge and a reset, which change nothing", async ({
+  machine,
+}) => {
+  expect(await machine.install(`${TOKEN}\n`)).toMatchObject({ code: 0 });
+  // A script that would remove the root of this machine finds no program for it.
+  machine.program('find', 'exit 0');
+  const volume = join(machine.state, 'volumes', 'one');
+  mkdirSync(volume, { recursive: true });
+  for (const path of ['/', '//./', 'volumes', `${machine.state}/below/..`, '"/srv/../"']) {
+    machine.set(`LONGSHORE_DATA_DIR=${path}`);
+    machine.asked();
+    for (const args of [['uninstall', '--purge'], ['reset'], ['reset', '--purge']]) {
+      const ended = await machine.command(args);
+      expect(ended, path).toMatchObject({ code: 1 });
+      expect(ended.said).toContain('nothing was changed: LONGSHORE_DATA_DIR in ');
+      expect(ended.said).toContain('must be an absolute path other than / and without .. in it');
+    }
+    expect(machine.asked(), path).not.toMatch(/stop|disable/);
+  }
+  expect(existsSync(volume)).toBe(true);
+  expect(machine.env()).toContain('LONGSHORE_DATA_DIR=');
+});
+
+/** A stand-in for systemctl: a start fails, and the agent has ended with that status. */
+const notStarting = (status: number): string =>
+  `case "$*" in restart*|*is-active*) exit 3 ;; *ExecMainStatus*) echo ${status} ;; *LoadState*) echo loaded ;; *NeedDaemonReload*) echo no ;; esac`;
+
+test('a refused token is named by the last line, and is kept nowhere', async ({ machine }) => {
+  machine.program('systemctl', notStarting(78));
+  machine.program(
+    'journalctl',
+    "echo '{}'; echo 'longshore-agent: the scheduler refused the join token (used already)'",
+  );
+  const ended = await machine.install(`${TOKEN}\n`);
+  expect(ended).toMatchObject({ code: 1 });
+  expect(ended.said.split('\n').at(-1)).toBe(
+    'longshore-agent: the agent does not run: the scheduler refused the join token (used already)',
+  );
+  expect(machine.joinToken()).toBe('');
+});
+
+test('a host whose Docker is down keeps its token, and joins once Docker answers', async ({ machine }) => {
+  machine.program('systemctl', notStarting(69));
+  const ended = await machine.install(`${TOKEN}\n`);
+  expect(ended).toMatchObject({ code: 1 });
+  expect(ended.said.split('\n').at(-1)).toContain('no Docker Engine answers, so the agent cannot run. Start Docker');
+  expect(machine.joinToken()).toBe(`${TOKEN}\n`);
 });
 
 test('other lines than a token and proxies are refused, and nothing is installed', async ({ machine }) => {

@@ -17,6 +17,8 @@ interface Host {
   readonly status?: string;
   readonly version?: string;
   readonly hostname?: string;
+  /** Conditions before the upgrade, and after. */
+  readonly conditions?: readonly (readonly string[])[];
 }
 
 /** A pool of machines. A line `ID` in the file of upgrades gives the machine the new version. */
@@ -35,7 +37,7 @@ async function aPool(hosts: readonly Host[], script: string | null = SCRIPT) {
         status: host.status ?? 'available',
         agentVersion: done.includes(host.id) ? '2.0.0' : (host.version ?? '1.0.0'),
         lastKeepalive: new Date().toISOString(),
-        conditions: [],
+        conditions: host.conditions?.[done.includes(host.id) ? 1 : 0] ?? [],
         host: id === null ? null : { hostname: host.hostname ?? `host-${host.id}` },
       }));
     const isScript = asked.pathname === '/install/agent';
@@ -124,6 +126,17 @@ test('a command that succeeds without an upgrade is a failure after the deadline
   expect(ended.stderr).toContain(
     'its agent is not in service with 2.0.0 within 1 s (now available, agent 1.0.0). 1 more were not tried',
   );
+});
+
+test('stops at a machine that takes no containers with the new agent, and names the condition', async () => {
+  const pool = await aPool([{ id: 'b', conditions: [['ClockSkew'], ['ClockSkew', 'EngineCannotStart']] }, { id: 'c' }]);
+  pool.program(`echo "$1" >> '${pool.upgraded}'`);
+  const ended = await pool.run('--pool', 'gpu', '--run', `${pool.tool} {id}`, '--deadline', '1', '--json');
+  expect(ended.code).toBe(1);
+  expect(ended.stderr).toContain(
+    'with the new agent it takes no containers: EngineCannotStart, which it had not before (now available, agent 2.0.0',
+  );
+  expect(JSON.parse(ended.stdout)).toMatchObject({ upgraded: [], failed: { machineId: 'b' }, notTried: ['c'] });
 });
 
 test('a command that does not end is killed at the deadline', async () => {

@@ -27,3 +27,17 @@ test('the playbook gives the line on standard input and logs it nowhere', () => 
   const install = play?.tasks.find((task) => JSON.stringify(task).includes('installLine'));
   expect(install).toMatchObject({ 'ansible.builtin.command': { cmd: 'sh' }, no_log: true });
 });
+
+test('examples for Ansible leave a host alone that has joined, and not one that only has settings', () => {
+  for (const text of [textOf('ansible/longshore-agent.yaml'), textOf('../docs/machines.md')])
+    expect(/ansible\.builtin\.stat:[^\n]*\n?[^\n]*path: (\S+)/.exec(text)?.[1]).toBe(
+      '/var/lib/longshore-agent/agent/machine.json',
+    );
+});
+
+test('an enrolment token that is written to a file is readable to its owner alone', () => {
+  const texts = [textOf('ansible/longshore-agent.yaml'), textOf('../docs/machines.md')];
+  const lines = texts.flatMap((text) => text.match(/^.*longshore enrol-token create .*>\S+$/gm) ?? []);
+  expect(lines).toHaveLength(3);
+  for (const line of lines) expect(line).toContain('(umask 077; ');
+});

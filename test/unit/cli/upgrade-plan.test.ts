@@ -10,6 +10,7 @@ const aMachine = (id: string, more: Partial<PoolMachine> = {}): PoolMachine => (
   conditions: [],
   ...more,
 });
+const EARLIER = '2025-12-31T23:59:59.000Z';
 const ids = (machines: readonly PoolMachine[]): readonly string[] => machines.map(({ id }) => id);
 
 test('machines in service go first; those with the version and those that are away are left alone', () => {
@@ -31,19 +32,37 @@ test('machines in service go first; those with the version and those that are aw
 
 test('an upgrade is good with the new version in service, not with one of both alone', () => {
   const before = aMachine('a');
-  const is = (now: Partial<PoolMachine>) => isUpgraded(before, aMachine('a', now), ['2'], undefined);
+  const is = (now: Partial<PoolMachine>) => isUpgraded(before, aMachine('a', now), ['2'], EARLIER);
   expect(is({ agentVersion: '2' })).toBe(true);
   expect(is({})).toBe(false);
   for (const status of ['registered', 'disabled', 'pending'])
     expect(is({ agentVersion: '2', status }), status).toBe(false);
 });
 
-test('a cordoned machine is upgraded once its new agent gives a second sign of life', () => {
-  const before = aMachine('a', { status: 'disabled' });
-  const now = { ...before, agentVersion: '2', lastKeepalive: '2026-01-01T00:00:05.000Z' };
+test.for(['available', 'disabled'])('a machine that was %s is upgraded at the second sign of life', (status) => {
+  const before = aMachine('a', { status });
+  const now = { ...before, agentVersion: '2' };
   expect(isUpgraded(before, now, ['2'], undefined)).toBe(false);
   expect(isUpgraded(before, now, ['2'], now.lastKeepalive)).toBe(false);
-  expect(isUpgraded(before, now, ['2'], '2026-01-01T00:00:01.000Z')).toBe(true);
+  expect(isUpgraded(before, now, ['2'], EARLIER)).toBe(true);
+});
+
+test('no upgrade is good with a condition that keeps work away and was not there before', () => {
+  const is = (before: readonly string[], now: readonly string[]) =>
+    isUpgraded(
+      aMachine('a', { conditions: before }),
+      aMachine('a', { agentVersion: '2', conditions: now }),
+      ['2'],
+      EARLIER,
+    );
+  for (const name of ['DockerDown', 'EngineCannotStart', 'Preflight']) {
+    expect(is([], [name]), name).toBe(false);
+    expect(is([name], [name]), name).toBe(true);
+    expect(is([name], []), name).toBe(true);
+  }
+  expect(is(['DiskPressure'], ['DiskPressure', 'DockerDown'])).toBe(false);
+  // Neither a condition that blocks nothing nor one of a later version.
+  expect(is([], ['GpuDegraded', 'OfLater'])).toBe(true);
 });
 
 test('a hostname reaches the arguments of a command only if it is one', () => {
