@@ -83,7 +83,9 @@ test('a joined machine with a new token that is full does not wait for it: its k
   scheduler.credential = 'another';
   scheduler.fullJoins = Infinity;
   const agent = createAgent(
-    agentConfig(world.env({ LONGSHORE_JOIN_TOKEN: scheduler.joinToken.replace(/[^.]+$/, 'a-new-secret-of-a-new-token') })),
+    agentConfig(
+      world.env({ LONGSHORE_JOIN_TOKEN: scheduler.joinToken.replace(/[^.]+$/, 'a-new-secret-of-a-new-token') }),
+    ),
     createLog({ name: 'a', level: 'silent' }),
   );
   await agent.start();
