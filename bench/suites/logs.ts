@@ -46,7 +46,7 @@ export async function logs(context: SuiteContext): Promise<SuiteResult> {
   place.later(() => db.close());
   const stored = async (): Promise<number> => {
     const { rows } = await db.query<{ readonly lines: number }>(
-      'select count(*)::int as lines from log_lines where stub_id = $1 and line like $2',
+      'select coalesce(sum(line_count), 0)::int as lines from log_lines where stub_id = $1 and line like $2',
       [writer.stubId, '% xxx%'],
     );
     return rows[0]?.lines ?? 0;

@@ -3,7 +3,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { LogReader } from '../../scheduler/fleet/logs/log-reads.ts';
-import type { Db } from '../../scheduler/stores/store/db.ts';
+import type { Db, Queryable } from '../../scheduler/stores/store/db.ts';
+import { logEdge, readLogLines } from '../../scheduler/stores/store/queries/logs.ts';
 import { aDb } from '../integration/store-fixture.ts';
 import type { OpenedDb } from '../integration/store-fixture.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -33,11 +34,25 @@ describe.each(['pglite', 'postgres'] as const)('%s', (kind) => {
   });
 
   test('each statement of a search reads by the index of its workspace', async () => {
-    const { rows } = await db.query<{ 'QUERY PLAN': string }>(
-      `explain select id, at from log_lines where workspace_id = $1 and id < $2 order by id desc offset 1999 limit 1`,
-      [attackers[0], Number.MAX_SAFE_INTEGER],
-    );
-    expect(rows.map((row) => row['QUERY PLAN']).join('\n')).toContain('log_lines_by_workspace');
+    const plans: string[] = [];
+    const explaining: Queryable = {
+      query: async (sql, params) => {
+        const { rows } = await db.query<{ 'QUERY PLAN': string }>(`explain ${sql}`, params);
+        plans.push(rows.map((row) => row['QUERY PLAN']).join('\n'));
+        return db.query(sql, params);
+      },
+    };
+    const match = { workspaceId: attackers[0] as WorkspaceId, contains: 'needle' };
+    for (const start of [{ beforeId: Number.MAX_SAFE_INTEGER }, { afterId: 0 }]) {
+      const edge = await logEdge(explaining, match, start, 2_000);
+      await readLogLines(explaining, match, start, edge?.id, 100);
+    }
+    expect(plans).toHaveLength(4);
+    for (const plan of plans) {
+      expect(plan).toContain('log_lines_by_workspace');
+      // The lines of a row are put in order by themselves, never those of all rows.
+      expect(plan).not.toMatch(/^\s*(?:->\s+)?Sort/m);
+    }
   });
 
   test('the platform’s statements are answered between those of the searches of four workspaces', async () => {

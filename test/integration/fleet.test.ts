@@ -5,10 +5,11 @@ import { chmodSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
-import type { ObjectId } from '#shared/domain/ids.ts';
+import type { ContainerId, ObjectId } from '#shared/domain/ids.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { isSchedulable } from '#scheduler/fleet/machine.ts';
 import { listenPrivately } from '#scheduler/fleet/local-socket.ts';
+import { readLogLines } from '#scheduler/stores/store/queries/logs.ts';
 import { deleteMachine, machinesById } from '#scheduler/stores/store/queries/machines.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
@@ -371,11 +372,12 @@ describe('a container on its machine', () => {
     // A time that no database takes must not hold up the lines after it.
     logs.stream.write({ seq: 2, records: [line(entry, 'last words'), { ...line(entry, 'odd'), timestampMs: 9e17 }] });
     await logs.until('the second batch', (message) => message.seq === 2);
-    const { rows } = await fleet.db.query<{ line: string; container_id: string }>(
-      'select line, container_id from log_lines where container_id = any ($1::text[]) order by id',
-      [[entry.row.id, foreign.row.id]],
-    );
-    expect(rows.map((row) => row.line)).toEqual(['mine', 'last words', 'odd']);
+    const linesOf = async (containerId: ContainerId): Promise<string[]> => {
+      const match = { workspaceId: entry.row.workspaceId, containerId };
+      return (await readLogLines(fleet.db, match, { afterId: 0 }, undefined, 100)).map((row) => row.line);
+    };
+    expect(await linesOf(entry.row.id)).toEqual(['mine', 'last words', 'odd']);
+    expect(await linesOf(foreign.row.id)).toEqual([]);
     logs.stream.end();
   });
 });

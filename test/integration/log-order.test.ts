@@ -1,7 +1,7 @@
 // Ids of log lines, on both kinds of stores: a live reader that goes on behind the last id misses nothing.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ContainerId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
-import { insertLogLines } from '#scheduler/stores/store/queries/logs.ts';
+import { insertLogLines, readLogLines } from '#scheduler/stores/store/queries/logs.ts';
 import type { NewLogLine } from '#scheduler/stores/store/queries/logs.ts';
 import { aDb, aWorkspace, KINDS } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
@@ -25,8 +25,8 @@ describe.each(KINDS)('log lines on %s', (kind) => {
   afterAll(() => opened.stop());
 
   const idsOf = async (workspaceId: WorkspaceId): Promise<number[]> => {
-    const sql = 'select id from log_lines where workspace_id = $1 order by id';
-    return (await opened.db.query<{ id: number }>(sql, [workspaceId])).rows.map(({ id }) => id);
+    const lines = await readLogLines(opened.db, { workspaceId }, { afterId: 0 }, undefined, 10_000);
+    return lines.map(({ id }) => id);
   };
 
   test('of a workspace have ids in the order of commits, whoever writes them', async () => {
@@ -68,10 +68,7 @@ describe.each(KINDS)('log lines on %s', (kind) => {
       db,
       ['b', 'c', 'd'].map((text) => aLine(id, text)),
     );
-    const { rows } = await db.query<{ line: string }>(
-      'select line from log_lines where workspace_id = $1 order by id',
-      [id],
-    );
+    const rows = await readLogLines(db, { workspaceId: id }, { afterId: 0 }, undefined, 100);
     expect(rows.map(({ line }) => line)).toEqual(['a', 'b', 'c', 'd']);
     expect(written.get(id)?.dayBytes).toBe(4 * (64 + 1));
   });

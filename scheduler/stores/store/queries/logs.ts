@@ -1,6 +1,7 @@
 import type { ContainerId, DeploymentId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, storableText } from '../rows.ts';
+import { MOST_LINES_OF_ROW, rowsOfLines, SPAN_OF_ROW_MS } from '../log-rows.ts';
+import { many, maybeOne, msOf } from '../rows.ts';
 import { dayOf } from './quotas.ts';
 
 export interface NewLogLine {
@@ -30,9 +31,14 @@ interface Raw {
   line: string;
   at: Date;
 }
-const COLUMNS = 'id, workspace_id, stub_id, deployment_id, container_id, task_id, stream, line, at';
+/** The lines of a row `l`, with their places from 1 on. */
+const LINES_OF_ROW = `unnest(case when l.line_count = 1 then array[l.line] else string_to_array(l.line, E'\\n') end,
+  coalesce(l.after_ms, array[0])) with ordinality as one (line, after_ms, place)`;
+const LINE_ID = '(l.id - l.line_count + one.place)';
+const LINE_AT = "(l.at + one.after_ms * interval '1 millisecond')";
+const COLUMNS = `${LINE_ID} as id, l.workspace_id, l.stub_id, l.deployment_id, l.container_id, l.task_id, l.stream, one.line, ${LINE_AT} as at`;
 const map = (row: Raw): LogLineRow => ({
-  id: row.id,
+  id: Number(row.id),
   workspaceId: row.workspace_id as WorkspaceId,
   stubId: row.stub_id as StubId,
   deploymentId: row.deployment_id as DeploymentId | null,
@@ -69,31 +75,21 @@ export async function insertLogLines(
 ): Promise<ReadonlyMap<WorkspaceId, LogWritten>> {
   if (lines.length === 0) return new Map();
   if (lines.length > MAX_LOG_BATCH) throw new RangeError(`at most ${MAX_LOG_BATCH} log lines at a time`);
-  const records = lines.map((line, index) => ({
-    n: index,
-    workspace_id: line.workspaceId,
-    stub_id: line.stubId,
-    deployment_id: line.deploymentId,
-    container_id: line.containerId,
-    task_id: line.taskId,
-    stream: line.stream,
-    line: storableText(line.line),
-    at_s: line.atMs / 1000,
-  }));
   // Clocks are locked in the order of the workspaces, so that two such statements at once wait for each other and never
   // deadlock. The sort of the lines needs all of the locks before the first id is taken.
   const { rows } = await db.query<{ workspace_id: string; log_bytes: number; last_id: number | bigint }>(
     `with r as materialized (
        select * from json_to_recordset($1::json) as r (n integer, workspace_id text, stub_id text, deployment_id text, container_id text,
-         task_id text, stream text, line text, at_s double precision)),
+         task_id text, stream text, line text, at_s double precision, line_count smallint, after_ms integer[])),
      owners as materialized (
-       select workspace_id, sum(octet_length(line) + ${LINE_OVERHEAD_BYTES}) as bytes from r group by workspace_id),
+       select workspace_id, sum(octet_length(line) + 1 + line_count * ${LINE_OVERHEAD_BYTES - 1}) as bytes from r group by workspace_id),
      locked as (
        insert into log_clocks as c (workspace_id, turns) select workspace_id, 1 from owners order by workspace_id
        on conflict (workspace_id) do update set turns = c.turns + 1 returning workspace_id),
      written as (
-       insert into log_lines (workspace_id, stub_id, deployment_id, container_id, task_id, stream, line, at)
-       select r.workspace_id, r.stub_id, r.deployment_id, r.container_id, r.task_id, r.stream, r.line, to_timestamp(r.at_s)
+       insert into log_lines (workspace_id, stub_id, deployment_id, container_id, task_id, stream, line, at, line_count, after_ms)
+       select r.workspace_id, r.stub_id, r.deployment_id, r.container_id, r.task_id, r.stream, r.line, to_timestamp(r.at_s),
+         r.line_count, r.after_ms
        from r join locked using (workspace_id) order by r.n
        returning id, workspace_id),
      counted as (
@@ -103,7 +99,7 @@ export async function insertLogLines(
        returning workspace_id, log_bytes::float8 as log_bytes)
      select counted.workspace_id, counted.log_bytes, max(written.id) as last_id
      from counted join written using (workspace_id) group by counted.workspace_id, counted.log_bytes`,
-    [JSON.stringify(records), dayOf(nowMs)],
+    [JSON.stringify(rowsOfLines(lines)), dayOf(nowMs)],
   );
   return new Map(
     rows.map((row) => [row.workspace_id as WorkspaceId, { dayBytes: row.log_bytes, lastId: Number(row.last_id) }]),
@@ -143,26 +139,35 @@ function indexOf(key: LogKey): readonly [string, string] {
   return ['workspace_id', key.workspaceId];
 }
 
+/** Condition on rows `l` that have a line behind, or before, the id in `$n`. A row's id is that of its last line. */
+const behind = (n: number): string => `l.id > $${n}`;
+const before = (n: number): string => `l.id < $${n}::bigint + ${MOST_LINES_OF_ROW - 1} and l.id - l.line_count + 1 < $${n}`;
+
 /**
- * The `rows`th line from there, counted over the whole index, which
- * includes other workspaces' lines where the id is one of theirs.
+ * The line at about the `lines`th place from there, counted over the whole index, which includes other workspaces'
+ * lines where the id is one of theirs: the end of the row that reaches that number, in the direction of reading.
  * @returns undefined: fewer lines exist
  */
 export function logEdge(
   db: Queryable,
   key: LogKey,
   start: LogStart,
-  rows: number,
+  lines: number,
 ): Promise<{ readonly id: number; readonly atMs: number; readonly workspaceId: string } | undefined> {
   const [column, value] = indexOf(key);
   const [isBefore, from] = 'beforeId' in start ? [true, start.beforeId] : [false, start.afterId];
+  const direction = isBefore ? 'desc' : 'asc';
   return maybeOne(
     db,
-    `select id, at, workspace_id from log_lines where ${column} = $1 and id ${isBefore ? '<' : '>'} $2
-     order by id ${isBefore ? 'desc' : 'asc'} offset $3 limit 1`,
-    [value, from, rows - 1],
+    `select ${isBefore ? 'id - line_count + 1' : 'id'} as id, at, workspace_id from (
+       select l.id, l.line_count, l.at, l.workspace_id,
+         sum(l.line_count) over (order by l.id ${direction} rows unbounded preceding) as lines
+       from log_lines l where l.${column} = $1 and ${isBefore ? before(2) : behind(2)}
+       order by l.id ${direction} limit $3) counted
+     where lines >= $3 order by counted.id ${direction} limit 1`,
+    [value, from, lines],
     (row: { id: number; at: Date; workspace_id: string }) => ({
-      id: row.id,
+      id: Number(row.id),
       atMs: msOf(row.at),
       workspaceId: row.workspace_id,
     }),
@@ -184,37 +189,48 @@ export function readLogLines(
   const [column, value] = indexOf(match);
   const isBefore = 'beforeId' in start;
   const params: unknown[] = [value, isBefore ? start.beforeId : start.afterId];
-  const where = [`${column} = $1`, `id ${isBefore ? '<' : '>'} $2`];
-  const add = (condition: string, given: unknown, end = ''): void => {
+  const where = [
+    `l.${column} = $1`,
+    isBefore ? before(2) : behind(2),
+    `${LINE_ID} ${isBefore ? '<' : '>'} $2`,
+  ];
+  /** Adds conditions on a value, each with the value's place in it as `?`. */
+  const add = (given: unknown, ...conditions: readonly string[]): void => {
     if (given === undefined) return;
     params.push(given);
-    where.push(`${condition} $${params.length}${end}`);
+    for (const condition of conditions) where.push(condition.replaceAll('?', `$${params.length}`));
   };
-  add(`id ${isBefore ? '>=' : '<='}`, edgeId);
-  add('workspace_id =', match.workspaceId);
+  if (isBefore) add(edgeId, 'l.id >= ?', `${LINE_ID} >= ?`);
+  else add(edgeId, `l.id < ?::bigint + ${MOST_LINES_OF_ROW}`, `${LINE_ID} <= ?`);
+  add(match.workspaceId, 'l.workspace_id = ?');
   const workspace = `$${params.length}`;
-  add('container_id =', match.containerId);
-  add('task_id =', match.taskId);
-  add('deployment_id =', match.deploymentId);
-  add('stub_id =', match.stubId);
-  add(`stub_id in (select s.id from stubs s where s.workspace_id = ${workspace} and s.app_id =`, match.appId, ')');
-  const onMachine = `container_id in (select c.id from containers c where c.workspace_id = ${workspace} and c.machine_id =`;
-  add(onMachine, match.machineId, ')');
-  add('at >=', match.fromMs === undefined ? undefined : new Date(match.fromMs));
-  add('at <', match.toMs === undefined ? undefined : new Date(match.toMs));
-  if (match.contains !== undefined && match.contains !== '') {
-    params.push(match.contains);
-    where.push(`strpos(lower(line), lower($${params.length}::text)) > 0`);
-  }
+  add(match.containerId, 'l.container_id = ?');
+  add(match.taskId, 'l.task_id = ?');
+  add(match.deploymentId, 'l.deployment_id = ?');
+  add(match.stubId, 'l.stub_id = ?');
+  add(match.appId, `l.stub_id in (select s.id from stubs s where s.workspace_id = ${workspace} and s.app_id = ?)`);
+  add(
+    match.machineId,
+    `l.container_id in (select c.id from containers c where c.workspace_id = ${workspace} and c.machine_id = ?)`,
+  );
+  // Of rows first, and then of their lines: few rows are taken apart.
+  const span = `interval '${SPAN_OF_ROW_MS} milliseconds'`;
+  add(dateOf(match.fromMs), `l.at > ?::timestamptz - ${span}`, `${LINE_AT} >= ?`);
+  add(dateOf(match.toMs), `l.at < ?::timestamptz + ${span}`, `${LINE_AT} < ?`);
+  const has = (text: string): string => `strpos(lower(${text}), lower(?::text)) > 0`;
+  if (match.contains !== '') add(match.contains, has('l.line'), has('one.line'));
   params.push(limit);
+  const direction = isBefore ? 'desc' : 'asc';
   return many(
     db,
-    `select ${COLUMNS} from log_lines where ${where.join(' and ')}
-     order by id ${isBefore ? 'desc' : 'asc'} limit $${params.length}`,
+    `select ${COLUMNS} from log_lines l cross join lateral ${LINES_OF_ROW} where ${where.join(' and ')}
+     order by l.id ${direction}, one.place ${direction} limit $${params.length}`,
     params,
     map,
   );
 }
+
+const dateOf = (ms: number | undefined): Date | undefined => (ms === undefined ? undefined : new Date(ms));
 
 /** Id of the last line of each of these workspaces; 0 where there is none. */
 export async function lastLogIds(
@@ -234,18 +250,23 @@ export async function lastLogIds(
  * the order of their times. Behind all lines: one more than the last id.
  */
 export async function logIdAt(db: Queryable, workspaceId: WorkspaceId, ms: number): Promise<number> {
-  const { rows } = await db.query<{ low: number | bigint }>(
+  const { rows } = await db.query<{ id: number | bigint }>(
     `with recursive halves (low, high) as (
        select (select coalesce(min(id), 1) from log_lines where workspace_id = $1),
          (select coalesce(max(id), 0) + 1 from log_lines where workspace_id = $1)
        union all
-       select case when line.at < $2 then line.id + 1 else halves.low end,
-         case when line.at < $2 then halves.high else (halves.low + halves.high) / 2 end
+       select case when row.at < $2 then row.id + 1 else halves.low end,
+         case when row.at < $2 then halves.high else (halves.low + halves.high) / 2 end
        from halves cross join lateral (
-         select id, at from log_lines where workspace_id = $1 and id >= (halves.low + halves.high) / 2 order by id limit 1) line
-       where halves.low < halves.high)
-     select low from halves order by high - low limit 1`,
+         select id, at + coalesce(after_ms[line_count], 0) * interval '1 millisecond' as at
+         from log_lines where workspace_id = $1 and id >= (halves.low + halves.high) / 2 order by id limit 1) row
+       where halves.low < halves.high),
+     found as (select low from halves order by high - low limit 1)
+     select coalesce((
+       select ${LINE_ID} from (select * from log_lines, found where workspace_id = $1 and id >= low order by id limit 1) l
+       cross join lateral ${LINES_OF_ROW} where ${LINE_AT} >= $2 order by one.place limit 1), low) as id
+     from found`,
     [workspaceId, new Date(ms)],
   );
-  return Number(rows[0]?.low ?? 1);
+  return Number(rows[0]?.id ?? 1);
 }

@@ -1,0 +1,154 @@
+// Lines that share rows are read as if each had one, on both kinds of stores. The same lines are written in one batch,
+// and one by one; then everything that reads lines is asked about both.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { ContainerId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
+import { LogReader } from '#scheduler/fleet/logs/log-reads.ts';
+import { LiveLogs } from '#scheduler/fleet/logs/live-logs.ts';
+import type { LogFilter } from '#scheduler/fleet/logs/log-service.ts';
+import { insertLogLines, lastLogIds, logIdAt, readLogLines } from '#scheduler/stores/store/queries/logs.ts';
+import type { NewLogLine } from '#scheduler/stores/store/queries/logs.ts';
+import { aDb, KINDS } from './store-fixture.ts';
+import type { OpenedDb } from './store-fixture.ts';
+
+const START_MS = 1_800_000_000_000;
+const COUNT = 300;
+
+/** Runs of lines of a few containers, tasks and streams; some are empty, long, late, or have line ends of their own. */
+function someLines(): Omit<NewLogLine, 'workspaceId'>[] {
+  const tasks = [newId<TaskId>(), newId<TaskId>(), null];
+  return Array.from({ length: COUNT }, (_, at) => ({
+    stubId: `stub-${at % 150 < 75 ? 1 : 2}` as StubId,
+    deploymentId: null,
+    containerId: `container-${Math.floor(at / 40) % 3}` as ContainerId,
+    taskId: tasks[Math.floor(at / 25) % 3] ?? null,
+    stream: Math.floor(at / 11) % 4 === 0 ? 'stderr' : 'stdout',
+    line: textOf(at),
+    // Some lines come late, and one pair is a long time apart.
+    atMs: START_MS + at * 10 + (at % 17 === 0 ? -35 : 0) + (at > 200 ? 90_000 : 0),
+  }));
+}
+
+function textOf(at: number): string {
+  if (at % 31 === 7) return '';
+  if (at % 53 === 9) return `line ${at}\nhas ends\n`;
+  if (at % 71 === 5) return `line ${at} ${'long '.repeat(500)}`;
+  return `${at % 10 === 3 ? 'Needle' : 'Hay'} ${at} äß€`;
+}
+
+describe.each(KINDS)('lines that share rows, on %s', (kind) => {
+  let opened: OpenedDb;
+  let packed: WorkspaceId;
+  let single: WorkspaceId;
+  const lines = someLines();
+
+  beforeAll(async () => {
+    opened = await aDb(kind);
+    packed = newId<WorkspaceId>();
+    single = newId<WorkspaceId>();
+    await insertLogLines(
+      opened.db,
+      lines.map((line) => ({ ...line, workspaceId: packed })),
+    );
+    for (const line of lines) await insertLogLines(opened.db, [{ ...line, workspaceId: single, ...apart(line) }]);
+  });
+  afterAll(() => opened.stop());
+
+  /** The other workspace's lines have other owners: an index on one belongs to one workspace. */
+  const apart = ({ stubId, containerId, taskId }: Omit<NewLogLine, 'workspaceId'>) => ({
+    stubId: `${stubId}-single` as StubId,
+    containerId: `${containerId}-single` as ContainerId,
+    taskId: taskId === null ? null : (`${taskId}-single` as TaskId),
+  });
+
+  /** Pages of a read, to the end, in the order they come. */
+  async function walk(filter: Partial<LogFilter>, isForward: boolean): Promise<string[][]> {
+    const reader = new LogReader(opened.db);
+    const of = async (workspaceId: WorkspaceId, own: Partial<LogFilter>): Promise<string[]> => {
+      const texts: string[] = [];
+      let place: Partial<LogFilter> = isForward ? { afterSeq: 0 } : {};
+      for (;;) {
+        const read = await reader.read(workspaceId, { limit: 7, page: 0, ...own, ...place });
+        const page = read.lines.map(({ line, atMs, stream, seq }) => ({ text: `${atMs} ${stream} ${line}`, seq }));
+        const ids = page.map(({ seq }) => seq);
+        expect(ids).toEqual(ids.toSorted((one, other) => one - other));
+        texts.push(...(isForward ? page : page.toReversed()).map(({ text }) => text));
+        if (read.nextSeq === undefined) return texts;
+        place = isForward ? { afterSeq: read.nextSeq } : { beforeSeq: read.nextSeq };
+      }
+    };
+    const { containerId, taskId, stubId } = filter;
+    return [
+      await of(packed, filter),
+      await of(single, {
+        ...filter,
+        ...(containerId === undefined ? {} : { containerId: `${containerId}-single` }),
+        ...(taskId === undefined ? {} : { taskId: `${taskId}-single` }),
+        ...(stubId === undefined ? {} : { stubId: `${stubId}-single` }),
+      }),
+    ];
+  }
+
+  test('the batch has fewer rows than lines', async () => {
+    const sql = 'select count(*)::int as rows, sum(line_count)::int as lines from log_lines where workspace_id = $1';
+    const { rows } = await opened.db.query<{ rows: number; lines: number }>(sql, [packed]);
+    expect(rows[0]?.lines).toBe(COUNT);
+    expect(rows[0]?.rows).toBeLessThan(COUNT / 3);
+  });
+
+  test.each([
+    ['everything', {}, COUNT],
+    ['a container', { containerId: 'container-1' }, 100],
+    ['a task', { taskId: lines[0]?.taskId ?? '' }, 100],
+    ['a stub', { stubId: 'stub-2' }, 150],
+    ['a text', { query: 'NEEDLE' }, 27],
+    ['a text of a container', { containerId: 'container-0', query: 'hay' }, 87],
+    ['from a time on', { fromMs: START_MS + 1_555 }, 144],
+    ['until a time', { toMs: START_MS + 1_555 }, 156],
+    ['a span of time', { fromMs: START_MS + 505, toMs: START_MS + 92_055 }, 155],
+  ] as const)('a read of %s has the same lines in both directions', async (_name, filter, count) => {
+    const [back, alone] = await walk(filter, false);
+    expect(back).toEqual(alone);
+    expect(back).toHaveLength(count);
+    if ('fromMs' in filter) return;
+    const [forward, one] = await walk(filter, true);
+    expect(forward).toEqual(one);
+    expect(forward).toEqual(back?.toReversed());
+  });
+
+  test('a reader that goes on behind any line gets the next one', async () => {
+    const all = await readLogLines(opened.db, { workspaceId: packed }, { afterId: 0 }, undefined, COUNT);
+    expect(all.map(({ line }) => line)).toEqual(lines.map(({ line }) => line));
+    expect(all.map(({ atMs }) => atMs)).toEqual(lines.map(({ atMs }) => atMs));
+    expect(new Set(all.map(({ id }) => id)).size).toBe(COUNT);
+    for (const [at, { id }] of all.entries()) {
+      const next = await readLogLines(opened.db, { workspaceId: packed }, { afterId: id }, undefined, 2);
+      expect(next.map((one) => one.id)).toEqual(all.slice(at + 1, at + 3).map((one) => one.id));
+      const back = await readLogLines(opened.db, { workspaceId: packed }, { beforeId: id }, undefined, 2);
+      expect(back.map((one) => one.id)).toEqual(all.slice(Math.max(0, at - 2), at).map((one) => one.id).toReversed());
+      const one = await readLogLines(opened.db, { workspaceId: packed }, { afterId: id - 1 }, id, 10);
+      expect(one.map((found) => found.id)).toEqual([id]);
+    }
+    expect((await lastLogIds(opened.db, [packed])).get(packed)).toBe(all.at(-1)?.id);
+  });
+
+  test('the first line of a time lies inside a row', async () => {
+    const all = await readLogLines(opened.db, { workspaceId: packed }, { afterId: 0 }, undefined, COUNT);
+    for (const at of [60, 93, 130, 262]) {
+      const id = await logIdAt(opened.db, packed, lines[at]?.atMs ?? 0);
+      expect(all.find((line) => line.id === id)?.line).toBe(textOf(at));
+    }
+    expect(await logIdAt(opened.db, packed, START_MS + 10 ** 9)).toBe((all.at(-1)?.id ?? 0) + 1);
+  });
+
+  test('pages of a live reader end at the line that was asked', async () => {
+    const live = new LiveLogs({
+      db: opened.db,
+      owners: { stubs: () => Promise.resolve(new Map()), machinesOf: () => Promise.resolve(new Map()) },
+    });
+    const all = await live.next(packed, 0, COUNT);
+    expect(await live.next(packed, all[100]?.seq ?? 0, 3)).toMatchObject(
+      all.slice(101, 104).map(({ seq, line }) => ({ seq, line })),
+    );
+  });
+});
