@@ -87,28 +87,51 @@ def check_prefix(length: int, head_length: int) -> None:
 
 
 class FrameCutter:
-    """Cuts a byte stream into frames, in pieces of any size."""
+    """Cuts a byte stream into frames, in pieces of any size. With `splits_data`, a DATA frame without a header comes in
+    parts, as its bytes do: a large body is neither gathered nor copied."""
 
-    def __init__(self) -> None:
+    def __init__(self, splits_data: bool = False) -> None:
+        self._splits_data = splits_data
+        #: The beginning of a frame that has not come whole.
         self._kept = bytearray()
+        #: Bytes of a DATA frame that are still to come, where such frames come in parts.
+        self._rest = 0
 
     def feed(self, data: bytes) -> List[Frame]:
         """Frames that `data` completes, oldest first."""
-        kept = self._kept
-        kept += data
         frames: List[Frame] = []
+        if self._rest:
+            part = data[: self._rest]
+            self._rest -= len(part)
+            frames.append((DATA, {}, part))
+            if len(part) == len(data):
+                return frames
+            data = data[len(part) :]
+        kept = self._kept
+        buffer: Any = data
+        if kept:
+            kept += data
+            buffer = kept
         at = 0
-        while len(kept) - at >= 7:
-            length, kind, head_length = PREFIX.unpack_from(kept, at)
+        size = len(buffer)
+        while size - at >= 7:
+            length, kind, head_length = PREFIX.unpack_from(buffer, at)
             check_prefix(length, head_length)
             end = at + 4 + length
-            if len(kept) < end:
-                break
             head_end = at + 7 + head_length
-            frames.append((kind, _header(bytes(kept[at + 7 : head_end])), bytes(kept[head_end:end])))
+            if size < end:
+                if self._splits_data and kind == DATA and not head_length:
+                    if size > head_end:
+                        frames.append((DATA, {}, bytes(buffer[head_end:])))
+                    self._rest = end - size
+                    at = size
+                break
+            frames.append((kind, _header(bytes(buffer[at + 7 : head_end])), bytes(buffer[head_end:end])))
             at = end
-        if at:
+        if buffer is kept:
             del kept[:at]
+        else:
+            kept += data[at:]
         if len(kept) >= 4 and int.from_bytes(kept[:4], 'big') > MAX_FRAME_BYTES:
             raise FrameError('frame length over the limit')
         return frames

@@ -39,7 +39,7 @@ class Stream(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_event_loop()
         self._transport: Any = None
-        self._cutter = FrameCutter()
+        self._cutter = FrameCutter(splits_data=True)
         self._frames: Deque[Frame] = deque()
         self._unread = 0
         self._reading = True
