@@ -139,7 +139,12 @@ describe.each(KINDS)('lines that share rows, on %s', (kind) => {
       const next = await readLogLines(opened.db, { workspaceId: packed }, { afterId: id }, undefined, 2);
       expect(next.map((one) => one.id)).toEqual(all.slice(at + 1, at + 3).map((one) => one.id));
       const back = await readLogLines(opened.db, { workspaceId: packed }, { beforeId: id }, undefined, 2);
-      expect(back.map((one) => one.id)).toEqual(all.slice(Math.max(0, at - 2), at).map((one) => one.id).toReversed());
+      expect(back.map((one) => one.id)).toEqual(
+        all
+          .slice(Math.max(0, at - 2), at)
+          .map((one) => one.id)
+          .toReversed(),
+      );
       const one = await readLogLines(opened.db, { workspaceId: packed }, { afterId: id - 1 }, id, 10);
       expect(one.map((found) => found.id)).toEqual([id]);
     }

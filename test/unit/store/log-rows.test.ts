@@ -15,8 +15,7 @@ const aLine = (line: string, more: Partial<NewLogLine> = {}): NewLogLine => ({
   atMs: 1_000,
   ...more,
 });
-const shapes = (lines: readonly NewLogLine[]) =>
-  rowsOfLines(lines).map(({ line, line_count: count }) => [line, count]);
+const shapes = (lines: readonly NewLogLine[]) => rowsOfLines(lines).map(({ line, line_count: count }) => [line, count]);
 
 describe('rows of log lines', () => {
   test('lines that follow each other share a row, with their times', () => {

@@ -141,7 +141,8 @@ function indexOf(key: LogKey): readonly [string, string] {
 
 /** Condition on rows `l` that have a line behind, or before, the id in `$n`. A row's id is that of its last line. */
 const behind = (n: number): string => `l.id > $${n}`;
-const before = (n: number): string => `l.id < $${n}::bigint + ${MOST_LINES_OF_ROW - 1} and l.id - l.line_count + 1 < $${n}`;
+const before = (n: number): string =>
+  `l.id < $${n}::bigint + ${MOST_LINES_OF_ROW - 1} and l.id - l.line_count + 1 < $${n}`;
 
 /**
  * The line at about the `lines`th place from there, counted over the whole index, which includes other workspaces'
@@ -189,11 +190,7 @@ export function readLogLines(
   const [column, value] = indexOf(match);
   const isBefore = 'beforeId' in start;
   const params: unknown[] = [value, isBefore ? start.beforeId : start.afterId];
-  const where = [
-    `l.${column} = $1`,
-    isBefore ? before(2) : behind(2),
-    `${LINE_ID} ${isBefore ? '<' : '>'} $2`,
-  ];
+  const where = [`l.${column} = $1`, isBefore ? before(2) : behind(2), `${LINE_ID} ${isBefore ? '<' : '>'} $2`];
   /** Adds conditions on a value, each with the value's place in it as `?`. */
   const add = (given: unknown, ...conditions: readonly string[]): void => {
     if (given === undefined) return;
