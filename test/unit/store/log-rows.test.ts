@@ -33,7 +33,7 @@ describe('rows of log lines', () => {
       aLine('d', { taskId: 't' as TaskId }),
       aLine('e', { containerId: 'other' as ContainerId, taskId: 't' as TaskId }),
     ];
-    expect(shapes(lines)).toEqual([...'abcde'].map((text) => [text, 1]));
+    expect(shapes(lines)).toEqual(['a', 'b', 'c', 'd', 'e'].map((text) => [text, 1]));
     expect(rowsOfLines(lines).map(({ n }) => n)).toEqual([0, 1, 2, 3, 4]);
   });
 
