@@ -210,7 +210,7 @@ export function readLogLines(
     match.machineId,
     `l.container_id in (select c.id from containers c where c.workspace_id = ${workspace} and c.machine_id = ?)`,
   );
-  // Of rows first, and then of their lines: few rows are taken apart.
+  // Rows are compared first, and then their lines: few rows are taken apart.
   const span = `interval '${SPAN_OF_ROW_MS} milliseconds'`;
   add(dateOf(match.fromMs), `l.at > ?::timestamptz - ${span}`, `${LINE_AT} >= ?`);
   add(dateOf(match.toMs), `l.at < ?::timestamptz + ${span}`, `${LINE_AT} < ?`);
