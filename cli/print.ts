@@ -67,10 +67,13 @@ export const withoutControls = (text: string): string =>
   // oxlint-disable-next-line no-control-regex
   text.replaceAll(/[\0-\x08\x0b-\x1f\x7f-\x9f]/g, '\u{fffd}');
 
+/** Last columns that a narrow terminal does without. */
+const LEFT_OUT: ReadonlySet<string> = new Set(['ID', 'CONTAINER']);
+
 /**
  * Pads columns to their widest cell, except the last one. An empty list is `(none)`, without headings. A table wider
  * than the terminal would wrap, and no row could be read: each row is a block of lines then, a line for each cell. Ids
- * in the last column are left out first, because rows of such tables have names.
+ * and containers in the last column are left out first, because rows of such tables have other names.
  */
 export function formatTable(
   headings: readonly string[],
@@ -88,7 +91,7 @@ export function formatTable(
       .trimEnd();
   const lines = [line(headings), ...rows.map((row) => line(row))];
   if (lines.every(({ length }) => length <= columns)) return lines.join('\n');
-  if (headings.length > 1 && headings.at(-1) === 'ID')
+  if (headings.length > 1 && LEFT_OUT.has(headings.at(-1) ?? ''))
     return formatTable(
       headings.slice(0, -1),
       rows.map((row) => row.slice(0, -1)),

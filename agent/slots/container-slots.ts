@@ -7,6 +7,7 @@
 import type { Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
+import { OOM_TEXT } from '#shared/domain/task-failures.ts';
 import type { Log } from '#shared/log.ts';
 import { Adoption, MAX_NAME_LENGTH, MOST_HOLDING } from './adoption.ts';
 import type { Attempt, UnacknowledgedAttempts, Outcome } from './attempts.ts';
@@ -22,7 +23,7 @@ import type { Frame } from '#shared/protocol/frames.ts';
 import { RUNNER_PROTOCOL, numberOf, textOf } from '#shared/protocol/frames.ts';
 import { SocketListener } from './listener.ts';
 import { RunnerProcesses } from './processes.ts';
-import { OOM_TEXT, firstHeader, partHeader } from './run-frames.ts';
+import { firstHeader, partHeader } from './run-frames.ts';
 import { ContainerStreams } from './streams.ts';
 
 /** Time for a process to dial again after its connection ended, before its attempts end too. */

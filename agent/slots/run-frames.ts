@@ -3,7 +3,6 @@ import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
 import type { Outcome } from './attempts.ts';
 
 export const errorBody = (text: string): Buffer => Buffer.from(JSON.stringify({ error: text }), 'utf8');
-export const OOM_TEXT = 'process ran out of memory';
 
 /** Maps a runner's outcome of an attempt to ours; anything unknown is an error. */
 export function outcomeOf(text: string): Outcome {

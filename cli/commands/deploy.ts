@@ -95,13 +95,22 @@ async function definitionText(): Promise<string> {
 
 /** Ways to call what was deployed. */
 export function callLines(
-  deployed: Pick<Deployed, 'hostUrl' | 'isPublic' | 'kind' | 'name' | 'ports' | 'requiredInputs' | 'url'>,
+  deployed: Pick<
+    Deployed,
+    'hostUrl' | 'isPublic' | 'isRealtime' | 'kind' | 'name' | 'ports' | 'requiredInputs' | 'url'
+  >,
   program: string,
 ): string[] {
   const { hostUrl, isPublic, kind, name, url } = deployed;
   const token = isPublic ? '' : ` -H "Authorization: Bearer $(${program} context token)"`;
   if (kind === 'asgi') {
     const webSockets = `WebSockets: ${url.replace(/^http/, 'ws')}`;
+    if (deployed.isRealtime === true)
+      return [
+        isPublic
+          ? webSockets
+          : `${webSockets}?auth_token=TOKEN, or with the header "Authorization: Bearer TOKEN"; \`${program} context token\` prints TOKEN`,
+      ];
     const lines = [`curl ${url}${token}`, isPublic ? webSockets : `${webSockets}, with the same header`];
     return [...lines, ...browserLines(hostUrl, isPublic, program)];
   }

@@ -1,7 +1,7 @@
 // `longshore invoke`: calls a deployment once and prints the answer's bytes unchanged.
 import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
-import { isToldByContainer } from '#shared/domain/task-failures.ts';
+import { MORE_MEMORY, OOM_TEXT, isToldByContainer } from '#shared/domain/task-failures.ts';
 import { messageOf } from '#shared/errors.ts';
 import { Client, isConnectionLost, isEventStream, sentenceOf } from '../client.ts';
 import type { CallOptions, RawAnswer } from '../client.ts';
@@ -52,6 +52,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     } else {
       const cure = taskId === '' ? await cureOf(client, name, flags, answer) : '';
       printError(cure === '' ? `${name} answered ${answer.status}: ${failureText(answer)}` : cure);
+      if (failureText(answer) === OOM_TEXT) note(`what to do: ${MORE_MEMORY}`);
       if (taskId !== '') note(await taskHint(client, name, answer.status, taskId));
       else if (answer.status === 503) note(`why: longshore explain ${referenceOf(name, flags)}`);
     }

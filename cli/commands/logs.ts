@@ -72,7 +72,7 @@ async function filterOf(client: Client, name: string | undefined, flags: LogsFla
  * Completes the last characters of a container id, as lines show
  * them: among running containers first, then among recent ones.
  */
-async function wholeId(client: Client, id: string): Promise<string> {
+export async function wholeId(client: Client, id: string): Promise<string> {
   if (!SHORT.test(id)) return id;
   const running = await runningId(client, id);
   if (running !== undefined) return running;

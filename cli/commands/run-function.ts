@@ -13,7 +13,7 @@ import type { JsonObject } from '../json.ts';
 import { note, print, printError, printJson, withoutControls } from '../print.ts';
 import { failureText } from './invoke.ts';
 import { interrupted } from './interrupt.ts';
-import { explained, sayReasons } from './waiting.ts';
+import { explainedTask, sayReasons } from './waiting.ts';
 
 /** Longest wait for the container to leave, and for the last lines of its output with it. */
 const LEAVE_MS = 20_000;
@@ -41,7 +41,8 @@ export async function runFunction(
   }).catch(() => undefined);
   const over = new AbortController();
   try {
-    const task = await ended(client, `/task/${workspaceId}/${taskId}/subscribe`, taskId, signal, over);
+    const reason = (): Promise<string> => explainedTask(client, taskId, stubId);
+    const task = await ended(client, `/task/${workspaceId}/${taskId}/subscribe`, { reason, signal, over });
     if (task === undefined) {
       await client.gateway('POST', '/tasks/stop', { taskIds: [taskId] }).catch(() => undefined);
       note('stopped');
@@ -67,15 +68,17 @@ async function put(client: Client, stubId: string, name: string, body: string): 
 async function ended(
   client: Client,
   path: string,
-  taskId: string,
-  signal: AbortSignal,
-  over: AbortController,
+  {
+    reason,
+    signal,
+    over,
+  }: { readonly reason: () => Promise<string>; readonly signal: AbortSignal; readonly over: AbortController },
 ): Promise<JsonObject | undefined> {
   let last: JsonObject | undefined;
   let isStarted = false;
   const stop = (): void => over.abort();
   signal.addEventListener('abort', stop, { once: true });
-  void sayReasons(() => (isStarted ? Promise.resolve('') : explained(client, taskId)), note, over.signal);
+  void sayReasons(() => (isStarted ? Promise.resolve('') : reason()), note, over.signal);
   await follow(client, path, {
     onRecord: ({ event, data }) => {
       if (event !== 'status') return false;

@@ -139,8 +139,8 @@ function checkKind(handler: HandlerDefinition, target: string, program: string):
 
 function linesOf(handler: HandlerDefinition, kind: string, url: string, env: Env): readonly string[] {
   const isPublic = handler['authorized'] === false;
-  const { name, requiredInputs } = handler;
-  const shown = { hostUrl: null, isPublic, kind, name, ports: [], requiredInputs, url };
+  const { isRealtime = false, name, requiredInputs } = handler;
+  const shown = { hostUrl: null, isPublic, isRealtime, kind, name, ports: [], requiredInputs, url };
   // A development server has no name to invoke it by.
   return callLines(shown, programName(env)).filter((line) => line.startsWith('curl') || line.startsWith('WebSockets'));
 }

@@ -6,6 +6,7 @@ import { ageOf, counted, durationOf } from '../format.ts';
 import { listField, textField } from '../json.ts';
 import { print, printJson } from '../print.ts';
 import { deploymentsNamed } from './deployment-reference.ts';
+import { wholeId } from './logs.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -17,7 +18,7 @@ export async function runTaskList(flags: TaskListFlags, invocation: Invocation):
   await withClient(invocation, async (client) => {
     const filters: Record<string, readonly string[]> = {
       ...(statuses.length > 0 ? { status: statuses } : {}),
-      ...(flags.container === undefined ? {} : { 'container-id': [flags.container] }),
+      ...(flags.container === undefined ? {} : { 'container-id': [await wholeId(client, flags.container)] }),
       ...(flags.deployment === undefined ? {} : { 'stub-id': await stubsOf(client, flags.deployment) }),
     };
     const query = new URLSearchParams({ limit: String(flags.limit), filters: JSON.stringify(filters) });
@@ -33,7 +34,7 @@ export async function runTaskList(flags: TaskListFlags, invocation: Invocation):
         textField(task, 'stubName') || '-',
         `${ageOf(textField(task, 'createdAt'), nowMs)} ago`,
         durationOf(textField(task, 'startedAt'), textField(task, 'endedAt'), nowMs),
-        textField(task, 'containerId') || '-',
+        textField(task, 'containerId').slice(-8) || '-',
       ],
     );
   });

@@ -1,7 +1,8 @@
 // Explains on stderr, while a long call runs, what the call waits for; the scheduler supplies the text.
 import { sleep } from '#shared/backoff.ts';
 import type { Client } from '../client.ts';
-import { listField, textField, textsField } from '../json.ts';
+import { counted } from '../format.ts';
+import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { oneDeployment } from './deployment-reference.ts';
 
@@ -47,6 +48,15 @@ export async function sayReasons(
   }
 }
 
+/** As `explained` of a task; of the container that starts for its stub, where there is one: it says more. */
+export async function explainedTask(client: Client, taskId: string, stubId: string): Promise<string> {
+  const containers = listField(await client.gateway('GET', '/containers'), 'containers');
+  const coming = containers.find(
+    (one) => textField(one, 'stubId') === stubId && textField(one, 'status') === 'PENDING',
+  );
+  return explained(client, coming === undefined ? taskId : textField(coming, 'containerId'));
+}
+
 /** Why a task or container is as it is. */
 export async function explained(client: Client, id: string): Promise<string> {
   return sentence(await client.rest(`/explain/${await client.workspaceId()}/${encodeURIComponent(id)}`));
@@ -59,8 +69,17 @@ async function reason(client: Client, reference: string): Promise<string> {
   const deployment = await client.rest(`${path}/${encodeURIComponent(id)}`);
   const scaling = (deployment['scaling'] ?? {}) as JsonObject;
   const coming = listField(scaling, 'containers').find((one) => COMING.has(textField(one, 'state')));
-  if (coming === undefined) return sentence(deployment);
+  if (coming === undefined) return callsOf(deployment, scaling) || sentence(deployment);
   return sentence(await client.rest(`${path}/${encodeURIComponent(textField(coming, 'container_id'))}`));
+}
+
+/** Tells of a healthy deployment how many calls run and wait for their turn; empty: none runs, or it is not healthy. */
+function callsOf(deployment: JsonObject, scaling: JsonObject): string {
+  const [running, waiting, ready] = ['running', 'waiting', 'ready'].map((name) => numberField(scaling, name));
+  if (textField(deployment, 'state') !== 'HEALTHY' || !running || !ready) return '';
+  const inAll = `in ${counted(ready, 'container')}, of ${numberField(scaling, 'max_containers')} at most (\`max_containers\`)`;
+  if (!waiting) return `its handler runs: ${counted(running, 'call')} ${inAll}`;
+  return `${counted(waiting, 'call')} ${waiting === 1 ? 'waits' : 'wait'} for a free place: ${counted(running, 'call')} ${running === 1 ? 'runs' : 'run'} ${inAll}`;
 }
 
 const COMING: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING']);

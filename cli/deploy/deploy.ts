@@ -32,6 +32,8 @@ export interface Deployed {
   readonly ports: readonly number[];
   /** Anybody may call it, without a token. */
   readonly isPublic: boolean;
+  /** The handler takes WebSockets alone; absent: no. */
+  readonly isRealtime?: boolean;
   /** Names that a call must give; null: not known. */
   readonly requiredInputs: readonly string[] | null;
   /** Names of the file's other handlers: each is deployed by itself. */
@@ -145,6 +147,18 @@ export function saySkipped({ skipped }: AppFiles, onStep: (line: string) => void
 /** The kind of a handler, without the purpose of its stub. */
 export const kindOf = (handler: HandlerDefinition): string => kindOfType(handler.stubType);
 
+/** The fields of a stub: those for the person alone are left out. */
+export function stubFields(handler: HandlerDefinition): Readonly<Record<string, unknown>> {
+  const {
+    requiredInputs: _inputs,
+    place: _place,
+    isRealtime: _isRealtime,
+    onDeployHandler: _hook,
+    ...recipe
+  } = handler;
+  return recipe;
+}
+
 /**
  * Makes the stub, with its image and its volumes.
  * @param fields - of the stub, asked for when its image is there
@@ -156,7 +170,7 @@ export async function createStub(
   fields: () => Promise<Readonly<Record<string, unknown>>>,
   onStep: (line: string) => void,
 ): Promise<string> {
-  const { requiredInputs: _, place: _place, onDeployHandler: _hook, ...recipe } = handler;
+  const recipe = stubFields(handler);
   await checkSecrets(client, handler).catch((error: unknown) => {
     throw isRefusal(error) ? placed(handler, error) : error;
   });
@@ -181,6 +195,7 @@ async function deployHandler(
 ): Promise<Omit<Deployed, 'otherHandlers'>> {
   const { requiredInputs } = handler;
   const isPublic = handler['authorized'] === false;
+  const realtime = handler.isRealtime === true ? { isRealtime: true } : {};
   const kind = kindOf(handler);
   const name = request.name ?? handler.name;
   const stubType = `${kind}/deployment`;
@@ -205,6 +220,7 @@ async function deployHandler(
         url,
         hostUrl,
         isPublic,
+        ...realtime,
         ports: portsOf(handler),
         requiredInputs,
         reused: true,
@@ -229,6 +245,7 @@ async function deployHandler(
     url: textField(deployed, 'invokeUrl'),
     hostUrl: await hostUrlOf(client, kind, { stubId, deploymentId }),
     isPublic,
+    ...realtime,
     ports: portsOf(handler),
     requiredInputs,
     reused: false,
@@ -324,8 +341,14 @@ const isRefusal = (error: unknown): boolean =>
 /** Names the lines that define the handler, in the form that editors open. */
 function placed({ place = '' }: HandlerDefinition, error: unknown): unknown {
   if (!(error instanceof CliError) || place === '') return error;
-  return new CliError(`${place}: ${error.message}`, { cause: error });
+  return new CliError(`${place}: ${asParameter(error.message)}`, { cause: error });
 }
+
+/** Fields of `extra` are parameters of decorators: `extra.workerMode` is `worker_mode`. */
+const asParameter = (sentence: string): string =>
+  sentence.replace(/^extra\.(\w+)/, (_, name: string) =>
+    name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+  );
 
 /** The limits of a workspace that stubs are refused by, as the scheduler's sentences begin. */
 const LIMITS: readonly (readonly [RegExp, string])[] = [

@@ -17,6 +17,8 @@ export type HandlerDefinition = Readonly<Record<string, unknown>> & {
   readonly requiredInputs: readonly string[] | null;
   /** Where its decorators begin, as `app.py:3`, by a path from here; empty or absent: not known. */
   readonly place?: string;
+  /** The handler takes WebSockets alone. */
+  readonly isRealtime?: boolean;
 };
 
 export interface AppDefinition {

@@ -8,7 +8,7 @@ import { listField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { allVolumes } from '../transfer/volume-files.ts';
 import { packFiles } from './archive.ts';
-import { kindOf, latestDeployment } from './deploy.ts';
+import { kindOf, latestDeployment, stubFields } from './deploy.ts';
 import { collectFiles } from './files.ts';
 import type { AppFiles } from './files.ts';
 import { contextFiles, wantedImage } from './image.ts';
@@ -74,7 +74,8 @@ export async function planItem(
   const kind = kindOf(handler);
   const { image, problem } = await planImage(client, handler);
   const mounts = await planVolumes(client, handler);
-  const { requiredInputs: _inputs, place = '', onDeployHandler: _hook, ...recipe } = handler;
+  const { place = '' } = handler;
+  const recipe = stubFields(handler);
   const checked = await client
     .gateway('POST', '/stubs/check', {
       ...recipe,

@@ -117,4 +117,5 @@ def _pair(parameter: str, item: Any) -> List[str]:
 
 def _shown(value: Any) -> str:
     """The value as the app file has it; of an object without a text of its own, the class."""
-    return '%s(…)' % type(value).__name__ if type(value).__repr__ is object.__repr__ else repr(value)
+    kind: Any = type(value)
+    return '%s(…)' % kind.__name__ if kind.__repr__ is object.__repr__ else repr(value)

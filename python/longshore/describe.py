@@ -5,12 +5,13 @@ The command line runs it to deploy. The app file is imported on this machine as 
 hint follows an import that fails because a library is missing. Answers: `{"ok": true, "handlers": […], "others": […]}`,
 or `{"ok": false, "error", "hint", "file"}` and exit 1, where the error begins with the file, or `file` is ''. A handler
 has the fields of a stub request, and `requiredInputs`: names of inputs that a call must have;
-and `place`, as `app.py:3`. `others` are names of
-handlers in the file besides the requested one.
+and `place`, as `app.py:3`; and `isRealtime` where it takes WebSockets alone. `others` are names of handlers in the file
+besides the requested one.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import json
@@ -25,7 +26,7 @@ from .checks import DefinitionError
 from .client import GatewayError
 from .handlers import Definition, Handler
 from .published import NotServedError
-from .web import Asgi
+from .web import Asgi, Realtime
 
 _USAGE = 'give the app file and perhaps a handler in it: app.py:handler'
 _DECORATORS = ('endpoint', 'task_queue', 'function', 'schedule', 'asgi', 'realtime')
@@ -126,10 +127,29 @@ def _import_hint(error: BaseException, directory: str) -> str:
             return _LIBRARY_HINT % top
     if isinstance(error, GatewayError):
         return _CALL_HINT
+    if isinstance(error, TypeError):
+        return _parameter_hint(str(error))
     inner = traceback.extract_tb(error.__traceback__)[-1:]
     if inner and not inner[0].filename.startswith((directory + os.sep, '<frozen')):
         return _BROKEN_HINT
     return ''
+
+
+_UNEXPECTED = re.compile(r"(?:(\w+)\.__init__|(\w+))\(\) got an unexpected keyword argument '(\w+)'")
+
+
+def _parameter_hint(text: str) -> str:
+    """Names the parameter of this module's name that was probably meant; '': the error is about something else."""
+    import longshore
+
+    match = _UNEXPECTED.match(text)
+    name = (match.group(1) or match.group(2)) if match else ''
+    if match is None or name not in longshore.__all__:
+        return ''
+    known = [one for one in inspect.signature(getattr(longshore, name)).parameters if one != 'function']
+    near = difflib.get_close_matches(match.group(3), known, 1)
+    where = '`help(longshore.%s)` and docs/python.md explain its parameters.' % name
+    return 'Did you mean %s? %s' % (near[0], where) if near else where
 
 
 def _place(error: BaseException, path: str, directory: str) -> str:
@@ -170,6 +190,8 @@ def _described(found: Definition, module_name: str, name: str) -> Dict[str, Any]
     hook = found.options.get('onDeployFunction')
     if hook is not None:
         described.update(onDeploy=_on_start(hook, 'on_deploy'), onDeployHandler=_describe_hook(hook))
+    if isinstance(found, Realtime):
+        described['isRealtime'] = True
     return dict(described, requiredInputs=_required_inputs(found))
 
 

@@ -202,6 +202,27 @@ class Describe(unittest.TestCase):
         )
         return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stdout, done.stderr
 
+    def test_a_misspelt_parameter_names_the_one_that_was_meant(self) -> None:
+        for text, error, hint in (
+            ('@endpoint(memroy=512)\ndef f(): pass\n', "app.py:2: TypeError: endpoint() got an unexpected", 'Did you mean memory? `help(longshore.endpoint)`'),
+            ('x = Volume(name="a", mount="a")\n', 'app.py:2: TypeError: ', 'Did you mean mount_path? `help(longshore.Volume)`'),
+            ('@endpoint(xyzzy=1)\ndef f(): pass\n', 'app.py:2: TypeError: endpoint() got', '`help(longshore.endpoint)` and'),
+            ('def g(): pass\ng(memory=1)\n', 'app.py:3: TypeError: g() got', ''),
+            ('int(memory=1)\n', 'app.py:2: TypeError: ', ''),
+        ):
+            # Older versions of Python do not name the class.
+            if 'Volume' in text and sys.version_info < (3, 10):
+                continue
+            with self.subTest(text):
+                self.write('app.py', 'from longshore import Volume, endpoint\n' + text)
+                said = self.refused('app.py')
+                self.assertEqual((said[0].startswith(error), said[1][: len(hint)] if hint else said[1]), (True, hint), said)
+
+    def test_a_handler_of_web_sockets_says_so(self) -> None:
+        self.write('app.py', 'from longshore import asgi, realtime\n@realtime\ndef a(message): pass\n@asgi\ndef b(): pass\n')
+        _, answer, _, _ = self.describe('app.py')
+        self.assertEqual([one.get('isRealtime') for one in answer['handlers']], [True, None])
+
     def test_a_module_of_a_folder_above_the_file_names_the_root_to_give(self) -> None:
         self.write('src/lib/app.py', 'import src.models\n')
         self.directory = os.path.join(self.directory, 'src', 'lib')

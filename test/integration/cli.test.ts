@@ -157,6 +157,10 @@ describe('deploy', () => {
 
   test.for([
     [
+      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'extra.workerMode "x" is none' } } },
+      'app.py:3: worker_mode "x" is none\n',
+    ],
+    [
       { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'CPU must be 128 or less.' } } },
       "app.py:3: CPU must be 128 or less: it is this workspace's limit stub.cpu_millicores",
     ],

@@ -3,7 +3,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { isToldByContainer } from '#shared/domain/task-failures.ts';
+import { MORE_MEMORY, OOM_TEXT, isToldByContainer } from '#shared/domain/task-failures.ts';
 import { isRecord } from '#shared/json.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { JobPlace } from '../../stores/queues/task-queues.ts';
@@ -150,7 +150,9 @@ function waitingOf(facts: TaskFacts): WaitTexts {
 function detailsOf(facts: TaskFacts): string[] {
   const { record, job, place, scaling, servers, queueDepth } = facts;
   const details: string[] = [];
+  const error = errorText(record);
   if (isFailedStart(record)) details.push(startText(facts));
+  else if (error !== '') details.push(`its error: ${error}`);
   if (facts.start !== undefined)
     details.push(`the start of container ${record.containerId}, for which it waited, ${startTimes(facts.start)}`);
   if (queueDepth !== null && !isTerminalTask(record.status))
@@ -210,6 +212,16 @@ function errorOf(result: string | undefined): string {
   }
 }
 
+/** Longest error in a sentence. */
+const MOST_ERROR = 300;
+
+/** The first line of the error of a task that failed; empty: it has none, or did not end. */
+function errorText({ status, result }: TaskRecord): string {
+  if (!isTerminalTask(status) || status === 'COMPLETE') return '';
+  const [line = ''] = errorOf(result).split('\n');
+  return line.length > MOST_ERROR ? `${line.slice(0, MOST_ERROR)} …` : line;
+}
+
 function startSteps({ container, deploymentName }: TaskFacts): string[] {
   const logs = `\`longshore logs ${deploymentName.replace(/\/v\d+$/, '')}\` shows what its containers wrote`;
   const known = deploymentName === '' ? [] : [logs];
@@ -226,7 +238,8 @@ function stepsOf(facts: TaskFacts): string[] {
   if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
   if (isTerminalTask(record.status)) {
     const result = `\`longshore task get ${record.taskId}\` shows its error`;
-    return record.attempt > 0 ? [logs, result] : [];
+    const memory = errorText(record) === OOM_TEXT ? [MORE_MEMORY] : [];
+    return record.attempt > 0 ? [...memory, logs, result] : [];
   }
   if (record.status === 'RUNNING') return [logs];
   if (scaling === null) return [];

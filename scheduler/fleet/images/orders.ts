@@ -86,7 +86,9 @@ export class ImageOrders {
     if (answer.failure !== '') {
       const { failure, message } = answer;
       this.#parts.log.warn({ image, failure, machineId: first.row.id }, 'image deployed without its digest');
-      return unasked(image, `asked through machine ${first.row.id}: ${message}`);
+      // The sentence names the image already.
+      const why = message.replace(`image ${image}: `, '').replace(`cannot ask the registry for image ${image}: `, '');
+      return unasked(image, `asked through machine ${first.row.id}: ${why}`);
     }
     const isPinned = digestOf(image) !== '';
     return { kind: 'resolved', digest: !isPinned && isDigest(answer.digest) ? answer.digest : '', warning: '' };

@@ -26,6 +26,11 @@ describe('what a person is told', () => {
       'WebSockets: ws://a:1/asgi/public/1-2',
       `a browser: ${hostUrl}/`,
     ]);
+    const chat = { ...site, isRealtime: true };
+    expect(callLines(chat, 'longshore')).toEqual([
+      'WebSockets: wss://a:1/asgi/site/v1?auth_token=TOKEN, or with the header "Authorization: Bearer TOKEN"; `longshore context token` prints TOKEN',
+    ]);
+    expect(callLines({ ...chat, isPublic: true }, 'longshore')).toEqual(['WebSockets: wss://a:1/asgi/site/v1']);
     const sum = { ...site, kind: 'taskqueue', name: 'sum', requiredInputs: ['a'], url: 'http://a:1/x', hostUrl: null };
     expect(callLines(sum, 'longshore')[0]).toContain(token);
     expect(callLines({ ...sum, isPublic: true }, 'longshore')).toEqual([
@@ -131,6 +136,7 @@ describe('what a person is told', () => {
   });
 
   test('that is wider than the terminal leaves out ids behind names', () => {
+    expect(formatTable(['ID', 'TOOK', 'CONTAINER'], [['0ac', '2s', 'd0ac40f1']], 12)).toBe('ID   TOOK\n0ac  2s');
     expect(formatTable(['NAME', 'KIND', 'ID'], [['hello', 'endpoint', 'd0ac40f1']], 20)).toBe(
       ['NAME   KIND', 'hello  endpoint'].join('\n'),
     );

@@ -6,7 +6,11 @@ const SOON = { afterMs: 1, everyMs: 1 };
 const starts = 'container c-1 of hello/v3 starts on machine m1';
 
 /** An installation with one deployment, as far as its explanations go. */
-function anInstallation(containers: readonly object[]) {
+function anInstallation(
+  containers: readonly object[],
+  more: { readonly state?: string; readonly scaling?: object } = {},
+) {
+  const { state = 'STARTING', scaling = {} } = more;
   const asked: string[] = [];
   const client = {
     gateway: () =>
@@ -16,7 +20,12 @@ function anInstallation(containers: readonly object[]) {
       asked.push(path);
       return Promise.resolve(
         path === '/explain/w/d-1'
-          ? { summary: 'hello v3 is busy', details: ['in its queue: 3 waiting'], scaling: { containers } }
+          ? {
+              state,
+              summary: 'hello v3 is busy',
+              details: ['in its queue: 3 waiting'],
+              scaling: { ...scaling, containers },
+            }
           : { summary: starts, details: ['pulling image x: 1 of 5 layers'] },
       );
     },
@@ -24,8 +33,12 @@ function anInstallation(containers: readonly object[]) {
   return { client: client as unknown as Client, asked };
 }
 
-async function said(containers: readonly object[], reference = 'endpoint/hello'): Promise<string[]> {
-  const { client, asked } = anInstallation(containers);
+async function said(
+  containers: readonly object[],
+  reference = 'endpoint/hello',
+  more: { readonly state?: string; readonly scaling?: object } = {},
+): Promise<string[]> {
+  const { client, asked } = anInstallation(containers, more);
   const lines: string[] = [];
   const over = new AbortController();
   const talking = sayWhatItWaitsFor(client, reference, (line) => lines.push(line), over.signal, SOON);
@@ -45,6 +58,15 @@ test('a call that waits for a container says once how that starts', async () => 
 
 test('one that waits for its turn says how long the line is', async () => {
   expect(await said([])).toEqual(['waiting: hello v3 is busy; in its queue: 3 waiting']);
+});
+
+test('one whose handler runs says so, and one behind it how many run', async () => {
+  const one = { ready: 1, running: 1, waiting: 0, max_containers: 1 };
+  const inOne = 'in 1 container, of 1 at most (`max_containers`)';
+  const busy = (scaling: object) => said([], undefined, { state: 'HEALTHY', scaling });
+  expect(await busy(one)).toEqual([`waiting: its handler runs: 1 call ${inOne}`]);
+  expect(await busy({ ...one, waiting: 2 })).toEqual([`waiting: 2 calls wait for a free place: 1 call runs ${inOne}`]);
+  expect(await busy({ ...one, running: 0 })).toEqual(['waiting: hello v3 is busy; in its queue: 3 waiting']);
 });
 
 test('one that is answered at once, or that nobody can explain, says nothing', async () => {

@@ -744,6 +744,28 @@ describe('a task', () => {
     expect(steps('handler_error')).toBe('`longshore logs --task t` shows what it wrote');
   });
 
+  test('that failed says its error, and asks for memory where that was short', () => {
+    const failed = (error: string, failureReason = 'handler_error') =>
+      explained(
+        {},
+        {
+          ...({ status: 'ERROR', attempt: 1, containerId: 'c' as ContainerId } as const),
+          failureReason,
+          result: JSON.stringify({ error }),
+        },
+      );
+    expect(failed('ValueError: no luck\n\nTraceback …').details).toEqual(['its error: ValueError: no luck']);
+    expect(failed('x'.repeat(1000)).details[0]).toHaveLength(313);
+    expect(explained({}, { status: 'COMPLETE', result: '{"error":"not one"}' }).details).toEqual([]);
+    const short = failed('process ran out of memory', 'process_exited');
+    expect(short.details).toEqual(['its error: process ran out of memory']);
+    expect(short.next_steps).toEqual([
+      "give its handler more memory (`memory='1gi'`), and deploy again",
+      '`longshore logs --container c` shows what its container wrote',
+      '`longshore task get t` shows its error',
+    ]);
+  });
+
   test('that waited for a container to start says how long that took', () => {
     const start = { durationMs: 900, steps: [{ id: 'image.load', durationMs: 600 }] };
     expect(explained({ start }, { status: 'COMPLETE', containerId: 'c' as ContainerId }).details).toContain(
