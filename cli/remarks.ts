@@ -89,16 +89,16 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   'machine upgrade': ['Containers of the machine go on. How a pool is upgraded: docs/packages.md#upgrade-a-pool.'],
   'machine show': ['Network devices, disks, NUMA nodes, virtualization and file systems of the host.'],
   'machine delete': ['--force is for an administrator.'],
-  'enrol-token create': ['How hosts use it: docs/machines.md#golden-images-and-groups-of-instances.'],
-  'provider list': ['What the columns mean: docs/machines.md#look-at-providers.'],
+  'enrol-token create': ['How hosts use it: docs/enrolment.md.'],
+  'provider list': ['What the columns mean: docs/providers.md#look-at-providers.'],
   'provider check': [
-    'Exits with 1 when the provider cannot be relied on. The fields: docs/machines.md#look-at-providers.',
+    'Exits with 1 when the provider cannot be relied on. The fields: docs/providers.md#look-at-providers.',
   ],
   'worker drain': [
     'Each container leaves after its replacement is ready: docs/machines.md#how-a-drain-goes. A machine that never joined is refused.',
   ],
-  'pool create': ['Each setting may be `default`. What they mean: docs/machines.md#pools.'],
-  'pool set': ['Each setting may be `default`. What they mean: docs/machines.md#pools.'],
+  'pool create': ['Each setting may be `default`. What they mean: docs/pools.md.'],
+  'pool set': ['Each setting may be `default`. What they mean: docs/pools.md.'],
   'pool list': [
     'An administrator sees the shared pools, a workspace its own; settings are shown where they are not the default.',
   ],

@@ -136,12 +136,12 @@ export const SchedulerSettings = Type.Object({
   }),
   LONGSHORE_POOLS_FILE: Type.Optional(
     Text(
-      'JSON file that declares shared pools with their settings (docs/machines.md); read at the start and at SIGHUP. With several schedulers all have the same file, at the same path',
+      'JSON file that declares shared pools with their settings (docs/pools.md); read at the start and at SIGHUP. With several schedulers all have the same file, at the same path',
     ),
   ),
   LONGSHORE_PROVIDERS_FILE: Type.Optional(
     Text(
-      'JSON file that names the programs by which machines are made for pools (docs/machines.md); read at the start and at SIGHUP. With several schedulers all have the same file, and the programs',
+      'JSON file that names the programs by which machines are made for pools (docs/providers.md); read at the start and at SIGHUP. With several schedulers all have the same file, and the programs',
     ),
   ),
   LONGSHORE_CPU_WORK_ON_GPU_POOLS: Text(

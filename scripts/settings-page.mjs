@@ -28,7 +28,7 @@ export function settingsPage({ scheduler, agent, mounts }) {
 Every program reads its settings from the environment when it starts. A variable that is empty counts as absent. A variable that is wrong, or that
 begins with \`LONGSHORE_\` and is no setting of any program, ends the start with a sentence for each. A setting marked *secret* may come as a file instead, named by the
 same name with \`_FILE\`; it is never printed. \`longshore up\` passes its environment on to the scheduler and the agent that it starts.
-Where services have them, and the file that declares pools: [machines.md](machines.md).
+A daemon of its own names settings that only another one reads, in a warning at its start. Where services have them: [machines.md](machines.md#what-is-on-the-host), [scheduler-service.md](scheduler-service.md); the file that declares pools: [pools.md](pools.md#pools-by-file).
 
 This page is generated from \`scheduler/config.ts\`, \`agent/config.ts\` and \`agent/mounts/config.ts\` by \`npm run generate\`.
 

@@ -30,6 +30,11 @@ const ASSETS = [
   'systemd',
   'docs/gpus.md',
   'docs/machines.md',
+  'docs/enrolment.md',
+  'docs/pools.md',
+  'docs/providers.md',
+  'docs/upgrades.md',
+  'docs/scheduler-service.md',
 ];
 const PGLITE = 'node_modules/@electric-sql/pglite';
 /** The page of the API's description. */

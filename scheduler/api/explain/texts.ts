@@ -99,7 +99,7 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
   },
   agent_too_old: {
     says: 'whose agents are too old for web applications, pods or sandboxes',
-    step: 'upgrade the agents (docs/machines.md)',
+    step: 'upgrade the agents (docs/upgrades.md)',
   },
   image_unavailable: {
     says: 'without its image, which was built elsewhere',
