@@ -2,7 +2,8 @@
 // channel. Called by the command line and by the unit's program.
 import { createLog } from '#shared/log.ts';
 import { takeServiceManager } from '#shared/service-manager.ts';
-import { loadAgentConfig } from './config.ts';
+import { straySettings, warnOfStrays } from '#shared/settings.ts';
+import { AgentSettings, loadAgentConfig } from './config.ts';
 import { createAgent } from './main.ts';
 
 /**
@@ -15,6 +16,9 @@ export async function runAgent(env: Readonly<Record<string, string | undefined>>
   const manager = takeServiceManager(process.env, () => log);
   const config = loadAgentConfig(env);
   const log = createLog({ name: 'agent', level: config.LONGSHORE_LOG_LEVEL });
+  // A parent such as `longshore up` gives one environment to both daemons. The mount helper shares the agent's file.
+  if (process.send === undefined)
+    warnOfStrays(log, straySettings(env, Object.keys(AgentSettings.properties), ['scheduler']));
   const agent = createAgent(config, log, { manager });
   let toEnd: (containers: 'keep' | 'stop') => void = () => undefined;
   const ended = new Promise<'keep' | 'stop'>((done) => (toEnd = done));

@@ -7,7 +7,7 @@ import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { createLog } from '#shared/log.ts';
 import { NO_SERVICE_MANAGER, takeServiceManager } from '#shared/service-manager.ts';
-import { SETTING_NAMES } from '#shared/settings.ts';
+import { SETTING_NAMES, straySettings, warnOfStrays } from '#shared/settings.ts';
 import { beginStores } from './compose/stores.ts';
 import { SchedulerSettings } from './config.ts';
 import type { Scheduler } from './main.ts';
@@ -25,6 +25,9 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
   const defaults = { LONGSHORE_DATA_DIR: env['LONGSHORE_DATA_DIR'] || defaultDataDir() };
   const settings = readSettings({ ...env, ...defaults });
   const log = createLog({ name: 'longshore-scheduler', level: settings.LONGSHORE_LOG_LEVEL });
+  // A supervisor such as `longshore up` gives one environment to both daemons.
+  if (process.send === undefined)
+    warnOfStrays(log, straySettings(env, Object.keys(SchedulerSettings.properties), ['agent', 'mounts']));
   const stopping = new Promise<void>((resolve) => {
     process.once('SIGTERM', () => resolve());
     process.once('SIGINT', () => resolve());

@@ -17,6 +17,8 @@ interface Refused {
   readonly code: number | null;
   /** Output that is no line of the daemon's log. */
   readonly said: string;
+  /** Lines of the daemon's log. */
+  readonly logged: string;
   readonly dataDir: string;
   /** Processes that named that directory before. */
   readonly pidsBefore: ReadonlySet<number>;
@@ -56,18 +58,19 @@ async function refused(
       ...env,
       LONGSHORE_DATA_DIR: dataDir,
     },
-    stdio: ['ignore', 'ignore', 'pipe'],
+    stdio: ['ignore', 'pipe', 'pipe'],
     timeout: GIVE_UP_MS,
     killSignal: 'SIGKILL',
   });
-  let text = '';
+  let [text, logged] = ['', ''];
   child.stderr.setEncoding('utf8').on('data', (part: string) => (text += part));
+  child.stdout.setEncoding('utf8').on('data', (part: string) => (logged += part));
   const [code] = (await once(child, 'close')) as [number | null];
   const said = text
     .split('\n')
     .filter((line) => line !== '' && !line.startsWith('{'))
     .join('\n');
-  return { code, said, dataDir, pidsBefore };
+  return { code, said, logged, dataDir, pidsBefore };
 }
 
 /** Expects a single line with the program's name and the words, that exit code, and no process left. */
@@ -123,6 +126,7 @@ describe('a scheduler that cannot start', () => {
     writeFileSync(path, '{"pools": {"gpu": {"priority": -1}}}');
     const result = await refused(platform, 'scheduler', { LONGSHORE_POOLS_FILE: path });
     await expectSentence(result, 78, `LONGSHORE_POOLS_FILE ${path}: pool gpu: priority must be a whole number`);
+    expect(result.logged).toMatch(/"setting":"LONGSHORE_BASE_IMAGE","of":"agent","file":"\/etc\/longshore-agent\//);
     expect(processesNaming(result.dataDir)).toEqual([]);
   });
 
@@ -184,7 +188,11 @@ describe('an agent that cannot start', () => {
   });
 
   test('because it has no join token says where one comes from', async ({ platform }) => {
-    await expectSentence(await refused(platform, 'agent', {}), 78, 'no join token', 'LONGSHORE_JOIN_TOKEN');
+    const result = await refused(platform, 'agent', {});
+    await expectSentence(result, 78, 'no join token', 'LONGSHORE_JOIN_TOKEN');
+    // A daemon without a supervisor tells what only the other one reads.
+    expect(result.logged).toMatch(/"setting":"LONGSHORE_HTTP_ADDRESS","of":"scheduler","file":"\/etc\/longshore\//);
+    expect(result.logged).not.toContain('"setting":"LONGSHORE_AGENT_METRICS_ADDRESS"');
   });
 
   test('because its join token has a wrong secret, or was used, says to make another', async ({ platform }) => {

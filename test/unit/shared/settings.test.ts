@@ -5,7 +5,7 @@ import { AgentSettings } from '../../../agent/config.ts';
 import { MountsSettings } from '../../../agent/mounts/config.ts';
 import { SchedulerSettings } from '../../../scheduler/config.ts';
 import { loadConfig } from '../../../shared/config.ts';
-import { SETTING_NAMES, nearSetting } from '../../../shared/settings.ts';
+import { SETTINGS_OF, SETTING_NAMES, nearSetting, straySettings } from '../../../shared/settings.ts';
 
 const ROOT = join(import.meta.dirname, '../../..');
 // Plain JavaScript, so that its types are said here.
@@ -23,6 +23,37 @@ describe('settings', () => {
       .flatMap(({ properties }) => Object.keys(properties))
       .filter((name) => name.startsWith('LONGSHORE_'));
     expect(names.filter((name) => !SETTING_NAMES.includes(name))).toEqual([]);
+  });
+
+  test('every daemon reads the settings that are listed as its own', () => {
+    for (const daemon of ['scheduler', 'agent', 'mounts'] as const) {
+      const read = Object.keys(SCHEMAS[daemon].properties);
+      expect(SETTINGS_OF[daemon].filter((name) => !read.includes(name))).toEqual([]);
+    }
+    expect(new Set(SETTING_NAMES).size).toBe(SETTING_NAMES.length);
+  });
+
+  test('a setting that only another daemon reads is told with the file of that daemon', () => {
+    const env = {
+      LONGSHORE_BASE_IMAGE: 'longshore-python:{version}',
+      LONGSHORE_S3_VOLUMES: '',
+      LONGSHORE_S3_SECRET_ACCESS_KEY_FILE: '/run/key',
+      LONGSHORE_HTTP_ADDRESS: '0.0.0.0:1994',
+      LONGSHORE_LOG_LEVEL: 'debug',
+      LONGSHORE_URL: 'http://a',
+      DOCKER_HOST: 'unix:///x',
+    };
+    const read = (schema: keyof typeof SCHEMAS): string[] => Object.keys(SCHEMAS[schema].properties);
+    expect(straySettings(env, read('scheduler'), ['agent', 'mounts'])).toEqual([
+      { setting: 'LONGSHORE_BASE_IMAGE', of: 'agent', file: '/etc/longshore-agent/agent.env' },
+      { setting: 'LONGSHORE_S3_SECRET_ACCESS_KEY', of: 'mounts', file: '/etc/longshore-agent/mounts.env' },
+    ]);
+    expect(straySettings(env, read('agent'), ['scheduler'])).toEqual([
+      { setting: 'LONGSHORE_HTTP_ADDRESS', of: 'scheduler', file: '/etc/longshore/scheduler.env' },
+    ]);
+    // Several daemons read these: they are no strays anywhere.
+    const shared = { LONGSHORE_DATA_DIR: '/x', LONGSHORE_LOG_LEVEL: 'info', LONGSHORE_LINK_SOCKET: '/y' };
+    expect(straySettings(shared, read('agent'), ['scheduler'])).toEqual([]);
   });
 
   test('docs/settings.md is what the schemas say, and has every name (else: npm run generate)', () => {
