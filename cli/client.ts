@@ -15,6 +15,8 @@ import { CliError, TokenKindError, errorCode } from './errors.ts';
 import { EXIT } from './exit-codes.ts';
 import { textField } from './json.ts';
 import type { JsonObject } from './json.ts';
+import { startAdvice, thisHost } from './reach.ts';
+import type { ThisHost } from './reach.ts';
 
 /** An answer with any status: no status throws. */
 export interface RawAnswer {
@@ -318,7 +320,13 @@ function jsonOf(answer: RawAnswer, what: string): JsonObject {
  * @param contextName - name of the context that the URL came from
  * @internal exported for its test
  */
-export function unreachable(url: string, error: unknown, timeoutMs: number, contextName?: string): CliError {
+export function unreachable(
+  url: string,
+  error: unknown,
+  timeoutMs: number,
+  contextName?: string,
+  host: ThisHost = thisHost(),
+): CliError {
   if (error instanceof CliError) return error;
   const origin = URL.parse(url)?.origin ?? url;
   const name = error instanceof Error ? error.name : '';
@@ -374,7 +382,7 @@ export function unreachable(url: string, error: unknown, timeoutMs: number, cont
   }
   const from = contextName === undefined ? '' : `, context ${contextName}; \`longshore context list\` shows them`;
   return new CliError(
-    `cannot reach ${origin} (${detail}${from}): is the scheduler running? start it with \`longshore up\` (in a checkout: \`npm start\`)`,
+    `cannot reach ${origin} (${detail}${from}): ${startAdvice(url, host)}`,
     { cause: error, exitCode: EXIT.unreachable },
   );
 }

@@ -59,11 +59,24 @@ describe('what a person is told', () => {
     ]);
   });
 
-  test('when nothing listens: the address, and how to start a scheduler', () => {
+  test('when nothing listens: the address, and what fits it', () => {
     const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
-    expect(unreachable('http://127.0.0.1:1994/api/v1/health', refused, 1000).message).toBe(
-      'cannot reach http://127.0.0.1:1994 (ECONNREFUSED): is the scheduler running? start it with `longshore up` (in a checkout: `npm start`)',
-    );
+    const host = { hasUnit: false, addresses: ['10.0.0.5', 'fd00::5'] };
+    const told = (origin: string, hasUnit = false): string =>
+      unreachable(`${origin}/api/v1/health`, refused, 1000, undefined, { ...host, hasUnit }).message;
+    const up = 'is the scheduler running? start it with `longshore up` (in a checkout: `npm start`)';
+    for (const origin of ['http://127.0.0.1:1994', 'http://localhost:1994', 'http://[::1]:1994', 'http://10.0.0.5:1994'])
+      expect(told(origin)).toBe(`cannot reach ${origin} (ECONNREFUSED): ${up}`);
+    expect(told('http://[fd00::5]:1994')).toContain(up);
+    const service = told('http://127.0.0.1:1994', true);
+    expect(service).toContain('on this host it is a service: see `systemctl status longshore-scheduler`');
+    for (const hasUnit of [false, true]) {
+      const elsewhere = told('https://longshore.example.com', hasUnit);
+      expect(elsewhere).toMatch(/^cannot reach https:\/\/longshore\.example\.com \(ECONNREFUSED\): check the address/);
+      expect(`${service} ${elsewhere}`).not.toContain('longshore up');
+    }
+    expect(told('http://10.0.0.50:1994')).toContain('check the address');
+    expect(told('http://127.example.com')).toContain('check the address');
   });
 
   test('when nothing listens where a stored context says: which context that is', () => {
