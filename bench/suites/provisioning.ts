@@ -10,7 +10,8 @@ import { ALONE } from '#scheduler/cluster/bus.ts';
 import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
 import { ProvisioningLoop } from '#scheduler/control/provisioning/loop.ts';
 import type { ProvisioningParts } from '#scheduler/control/provisioning/loop.ts';
-import type { CapacityChanges, PoolCapacity } from '#scheduler/domain/provisioning.ts';
+import { NO_TROUBLE } from '#scheduler/domain/provisioning.ts';
+import type { CapacityChanges, PoolCapacity, PoolTrouble } from '#scheduler/domain/provisioning.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { PoolDirectory } from '#scheduler/fleet/pool-directory.ts';
 import { openDb } from '#scheduler/stores/store/db.ts';
@@ -134,6 +135,10 @@ class PlayedWorld implements CapacityChanges {
       notBeforeMs: 0,
       lastFailure: null,
     };
+  }
+
+  trouble(): PoolTrouble {
+    return NO_TROUBLE;
   }
 
   machines(): Iterable<MachineId> {

@@ -98,7 +98,14 @@ export function growthLines(pool: JsonObject): readonly string[] {
   const [text, step, until, verdict] = ['text', 'step', 'until', 'verdict'].map((name) => textField(growth, name));
   if (text === undefined || text === '') return [];
   const word = verdict === 'too_young' ? 'at' : 'until';
-  return [`\n${text}${until === '' ? '' : `, ${word} ${until}`}`, ...(step === '' ? [] : [`next: ${step}`])];
+  const stuck = listField(growth, 'stuck');
+  const more = numberField(growth, 'stuckCount') - stuck.length;
+  return [
+    `\n${text}${until === '' ? '' : `, ${word} ${until}`}`,
+    ...(step === '' ? [] : [`next: ${step}`]),
+    ...stuck.flatMap((machine) => [`\n${textField(machine, 'text')}`, `next: \`${textField(machine, 'step')}\``]),
+    ...(more > 0 ? [`and ${more} more machines that cannot go on`] : []),
+  ];
 }
 
 /** A setting without a value follows the machine or the scheduler. */

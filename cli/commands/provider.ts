@@ -4,7 +4,7 @@ import { EXIT } from '../exit-codes.ts';
 import { ageOf, counted, durationOf } from '../format.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { note, print, printJson, printTable } from '../print.ts';
+import { note, print, printJson, printTable, withoutControls } from '../print.ts';
 import { showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { onlyAdmin } from './workspace.ts';
@@ -117,6 +117,9 @@ function showCheck(name: string, check: JsonObject): void {
     );
   if (problem === '') return;
   print(`${name}: ${problem} (on ${textField(check, 'host')})`);
+  const lines = withoutControls(textField(check, 'output')).split('\n');
+  // The problem has a last line already.
+  if (lines.length > 1) for (const line of ['its last lines:', ...lines.map((said) => `  ${said}`)]) print(line);
   if (cure !== '') print(`mend: ${cure}`);
 }
 

@@ -77,11 +77,40 @@ export interface PoolCapacity {
   readonly lastFailure: string | null;
 }
 
+/** A machine that cannot go on, because a call of its provider fails again and again. */
+export interface StuckMachine {
+  readonly machineId: MachineId;
+  readonly provider: string;
+  /** null: not known. */
+  readonly instanceId: string | null;
+  /** Call that fails. `list`: no listing shows whether the instance is there. */
+  readonly verb: 'list' | 'terminate';
+  /** Calls in a row that failed. */
+  readonly failures: number;
+  /** Last failure; null: not known since the leader changed. */
+  readonly failure: string | null;
+  /** Whether it is on its way, and not about to end. */
+  readonly isComing: boolean;
+}
+
+/** Calls of a pool's provider that fail again and again. */
+export interface PoolTrouble {
+  /** Listings in a row that failed; 0: they work, or only few failed. */
+  readonly listFailures: number;
+  readonly listFailure: string | null;
+  /** Machines of the pool that cannot go on. */
+  readonly stuck: readonly StuckMachine[];
+}
+
+export const NO_TROUBLE: PoolTrouble = { listFailures: 0, listFailure: null, stuck: [] };
+
 /** Executes what the loop decided. Every step is written before its effect, so that another leader goes on with it. */
 export interface CapacityChanges {
   /** Whether the installation has a provider of that name; without one, no pool that names it grows. */
   knows(provider: string): boolean;
   capacity(poolId: number): PoolCapacity;
+  /** @param provider - of the pool; machines of an earlier provider count, too */
+  trouble(poolId: number, provider: string): PoolTrouble;
   /**
    * Machines of the pool that its provider made, from when they are ready until they begin to leave. Machines that
    * were admitted by hand are none of them, and are never shrunk.

@@ -43,6 +43,17 @@ export const ExplainedContainer = Type.Object({
 });
 export type ExplainedContainer = Static<typeof ExplainedContainer>;
 
+/** A machine of a pool that cannot go on. */
+export const StuckMachineRecord = Type.Object({
+  machine_id: Text(),
+  instance_id: Text('empty: not known'),
+  verb: Text('call of the provider that keeps failing: list or terminate'),
+  failures: Count('in a row'),
+  text: Text('a sentence'),
+  step: Text('command for an administrator'),
+});
+export type StuckMachineRecord = Static<typeof StuckMachineRecord>;
+
 /** Why a pool with a provider makes a machine or does not, and what its machines cost. */
 export const ExplainedGrowth = Type.Object({
   pool: Text(),
@@ -59,6 +70,8 @@ export const ExplainedGrowth = Type.Object({
   price: orNull(Type.Number({ description: 'of a machine in an hour; null: not known' })),
   hourly_cost: orNull(Type.Number({ description: 'of its machines, as the budget counts it' })),
   hourly_budget: orNull(Type.Number()),
+  stuck_count: Type.Optional(Count('machines that cannot go on; absent: a leader of an earlier release does not tell')),
+  stuck: Type.Optional(Type.Array(StuckMachineRecord, { maxItems: 5 })),
 });
 export type ExplainedGrowth = Static<typeof ExplainedGrowth>;
 

@@ -223,6 +223,16 @@ export const WorkerPoolState = Type.Object({
   reasons: Type.Array(Text(), { description: 'why it is DEGRADED, in words' }),
 });
 
+/** A machine that cannot go on, because a call of its provider keeps failing. */
+export const StuckMachine = Type.Object({
+  machineId: Text(),
+  instanceId: Text({ description: 'empty: not known' }),
+  verb: Text({ description: 'call that keeps failing: list or terminate' }),
+  failures: Uint32({ description: 'in a row' }),
+  text: Text({ description: 'a sentence' }),
+  step: Text({ description: 'command for an administrator' }),
+});
+
 /** Why a pool with a provider grows or does not, and what its machines cost. */
 export const PoolGrowth = Type.Object({
   verdict: Text({
@@ -235,6 +245,8 @@ export const PoolGrowth = Type.Object({
   pending: Uint32({ description: 'of them, on their way' }),
   price: nullable(Float({ description: 'of a machine in an hour; null: not known' })),
   hourlyCost: Float({ description: 'of its machines in an hour, as the budget counts it' }),
+  stuckCount: Uint32({ description: 'of its machines, those that cannot go on because a call keeps failing' }),
+  stuck: Type.Array(StuckMachine, { maxItems: 5 }),
 });
 export type PoolGrowth = Static<typeof PoolGrowth>;
 

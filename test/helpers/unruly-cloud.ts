@@ -47,6 +47,10 @@ export class UnrulyCloud implements ConfiguredProvider {
   isUnruly = true;
   /** Whether every call of `terminate` fails, without an effect. */
   refusesTerminate = false;
+  /** Whether every listing fails. */
+  refusesList = false;
+  /** Whether every call of `create` fails after it made the instance. */
+  failsCreate = false;
   creates = 0;
   readonly #random: () => number;
   readonly #nowMs: () => number;
@@ -67,13 +71,13 @@ export class UnrulyCloud implements ConfiguredProvider {
     const known = [...this.instances.values()].find((one) => one.requestId === request.requestId);
     const instance = this.#isIdempotent && known !== undefined ? known : this.#make(request);
     if (this.#does(0.1)) this.#make(request);
-    if (this.#does(0.15)) throw new Error('failed after it made the instance');
+    if (this.#does(0.15) || this.failsCreate) throw new Error('failed after it made the instance');
     if (this.#does(0.15)) return await this.#hang();
     return shown(instance);
   }
 
   list(installationId: string): Promise<readonly Instance[]> {
-    if (this.#does(0.2)) return Promise.reject(new Error('the listing is incomplete'));
+    if (this.#does(0.2) || this.refusesList) return Promise.reject(new Error('the listing is incomplete'));
     const nowMs = this.#nowMs();
     const ours = [...this.instances.values()].filter((one) => one.installationId === installationId);
     for (const one of ours) if (this.#does(0.1)) one.hiddenUntilMs = nowMs + this.#random() * 3 * MINUTE;

@@ -2,6 +2,7 @@
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { outputOf } from '#scheduler/fleet/provisioning/provider-failure.ts';
 import { CommandProvider } from '#scheduler/fleet/provisioning/command-provider.ts';
 import type { InstanceRequest } from '#scheduler/domain/provisioning.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
@@ -62,6 +63,26 @@ test('a failure has the exit code and the end of the standard error', async ({ f
   expect(calls).toEqual([['list', 'list: ended with exit code 3: quota exceeded']]);
 });
 
+test('a failure keeps the last lines of the standard error apart, in bounds and without control characters', async ({
+  folder,
+}) => {
+  const lines = `for i in $(seq 1 400); do echo "line $i of a trace" >&2; done; printf 'last\\033[2J\\r\\n' >&2; exit 1`;
+  const failed = await aProvider(folder, lines).provider.list('ours').catch((error: unknown) => error);
+  const output = outputOf(failed);
+  expect(output.length).toBeLessThanOrEqual(2048);
+  expect(output.length).toBeGreaterThan(1900);
+  expect(output.split('\n').slice(-2)).toEqual(['line 400 of a trace', 'last [2J']);
+  expect(output).toMatch(/^line \d+ of a trace\n/);
+  expect(messageOf(failed).length).toBeLessThan(400);
+  expect(messageOf(failed)).toMatch(/line 400 of a trace last \[2J$/);
+  // A program that answers what is no answer may say why on its standard error, too.
+  const unread = await aProvider(folder, `echo 'jq: error' >&2`).provider.list('ours').catch((error: unknown) => error);
+  expect([messageOf(unread), outputOf(unread)]).toEqual([
+    'list: its standard output is empty; JSON is expected there',
+    'jq: error',
+  ]);
+});
+
 test('a program that hangs is killed with everything that it started', async ({ folder }) => {
   const { provider } = aProvider(folder, 'sleep 300 & echo $! > child; wait', 1);
   await expect(provider.terminate({ instanceId: 'i', requestId: 'r' })).rejects.toThrow(/did not end within 1 s/);
@@ -101,6 +122,7 @@ test('a failure has no join token, whole or cut', async ({ folder }) => {
     /exit code 1: (\+ echo )?\[join token\].*\[join token\]$/,
   );
   expect(JSON.stringify(printed.calls)).not.toMatch(/lsj1|ccc/);
+  expect(outputOf(await printed.provider.create(request).catch((error: unknown) => error))).not.toMatch(/lsj1|ccc/);
   const answered = aProvider(folder, `echo ${token}`);
   await expect(answered.provider.create(request)).rejects.toThrow(/begins with "\[join token\]"/);
 });

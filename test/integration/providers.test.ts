@@ -15,6 +15,7 @@ in=$(cat)
 if [ "$1" = list ]; then
   [ -e "$FOLDER/hangs" ] && sleep 300
   tag=$(printf %s "$in" | sed 's/.*"installationId":"\\([^"]*\\)".*/\\1/')
+  [ -e "$FOLDER/fails" ] && { cat "$FOLDER/fails" >&2; exit 5; }
   sed "s/TAG/$tag/g" "$FOLDER/listing"
 else
   echo "quota exceeded" >&2
@@ -148,6 +149,16 @@ describe('a check', () => {
     await isNoted({ ok: true, failures: 0 });
   });
 
+  test('has the last lines of a program that fails', async () => {
+    writeFileSync(join(folder, 'fails'), 'trace\n  at region\nno such region\n');
+    expect(await check('cloud')).toMatchObject({
+      problem: 'list: ended with exit code 5: trace at region no such region',
+      output: 'trace\n  at region\nno such region',
+    });
+    rmSync(join(folder, 'fails'));
+    expect(await check('cloud')).toMatchObject({ ok: true, output: '' });
+  });
+
   test('ends by the deadline of the provider', async () => {
     await readAgain(['cloud'], { timeoutSeconds: 1 });
     writeFileSync(join(folder, 'hangs'), '');
@@ -228,6 +239,7 @@ describe('a pool', () => {
       ok: false,
       failure: 'create: ended with exit code 3: quota exceeded',
     });
+    await waitFor(() => replica.daemon.log().includes('"output":"quota exceeded"'), 'the log has its output', 30_000);
   });
 
   test('whose provider leaves the file is DEGRADED, and keeps its other settings changeable', async () => {

@@ -1,39 +1,24 @@
 /**
  * Machines of a provider that misbehaves, under processes that are killed at any statement and leaders that change: at
- * rest no instance is leaked, and none is there twice. LS_PROVISIONING_SEEDS sets the number of stories.
+ * rest no instance is leaked, and none is there twice. LS_PROVISIONING_SEEDS sets the number of stories, of which
+ * `npm run hosts -- provisioning-stories` tells 200 on Postgres.
  */
 import { randomUUID } from 'node:crypto';
-import { setImmediate as turn } from 'node:timers/promises';
 import { expect, describe } from 'vitest';
-import { Registry } from '#shared/metrics.ts';
-import { openMachines } from '#scheduler/compose/machines.ts';
 import { isSchedulable } from '#scheduler/fleet/machine.ts';
-import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
-import { machineFactsOf } from '#scheduler/fleet/provisioning/machine-facts.ts';
-import { Provisioner } from '#scheduler/fleet/provisioning/provisioner.ts';
-import type { GrowingPool } from '#scheduler/fleet/provisioning/provisioner.ts';
 import type { ConfiguredProvider, Instance } from '#scheduler/domain/provisioning.ts';
-import { createSealer } from '#scheduler/workspaces/secrets/seal.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { openInstallation } from '#scheduler/workspaces/identity/installation.ts';
-import { makePool } from '#scheduler/stores/store/queries/pools.ts';
 import { noteProviderCall, providerCalls, pruneProviderCalls } from '#scheduler/stores/store/queries/provider-calls.ts';
 import { ownedInstances } from '#scheduler/stores/store/queries/provisioned.ts';
-import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
-import { deleteMachine, machineById, updateMachine } from '#scheduler/stores/store/queries/machines.ts';
+import { deleteMachine } from '#scheduler/stores/store/queries/machines.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import { KillableDb } from '../helpers/killable-db.ts';
+import { aPool, nextFence, present, Process, sealer, Story, tellStory } from '../helpers/provisioning-story.ts';
 import { test as base } from '../helpers/services.ts';
 import { TestClock } from '../helpers/test-clock.ts';
-import { randomFrom, UnrulyCloud } from '../helpers/unruly-cloud.ts';
-import type { CloudInstance } from '../helpers/unruly-cloud.ts';
-import { aDb, silent } from './store-fixture.ts';
+import { aDb } from './store-fixture.ts';
 
 const SEEDS = Number(process.env['LS_PROVISIONING_SEEDS'] ?? 20);
-const STEP_MS = 10_000;
-const LOST_MS = 90_000;
-
-const sealer = createSealer(Buffer.alloc(32, 9));
 
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -44,257 +29,13 @@ const test = base.extend('db', { scope: 'file' }, async ({}, { onCleanup }): Pro
   return opened.db;
 });
 
-async function aPool(db: Db, name: string): Promise<GrowingPool> {
-  const row = await makePool(db, { name, workspaceId: null, settings: {} });
-  if (row === undefined) throw new Error(`pool ${name} is there already`);
-  const shape = { gpuModel: '', gpuCount: 0, cpuCores: 2, memoryMib: 4096 };
-  return { id: row.id, name, workspaceId: null, provider: name, shape };
-}
-
-/** Begins the time of another leader. @returns its number */
-async function nextFence(db: Db): Promise<number> {
-  const { rows } = await db.query<{ fence: number }>('select fence from leadership where id = 1');
-  const fence = Number(rows[0]?.fence ?? 0) + 1;
-  await raiseFence(db, fence);
-  return fence;
-}
-
-/** The same account of a cloud as another provider, by which the pool makes every second machine. */
-const bigOf = (cloud: ConfiguredProvider): ConfiguredProvider => ({
-  name: `${cloud.name}-big`,
-  timeoutMs: cloud.timeoutMs,
-  create: (request) => cloud.create(request),
-  list: (installationId) => cloud.list(installationId),
-  terminate: (instance) => cloud.terminate(instance),
-});
-
-/** A scheduler process, as far as it concerns machines of providers. */
-class Process {
-  readonly db: KillableDb;
-  readonly fence: number;
-  readonly machines;
-  readonly joining;
-  readonly provisioner: Provisioner;
-  /** Machines with containers. */
-  readonly occupied = new Set<MachineId>();
-  hasEnded = false;
-
-  /** Providers of its file. */
-  clouds: readonly ConfiguredProvider[];
-
-  constructor(db: Db, fence: number, pool: GrowingPool, clouds: readonly ConfiguredProvider[], clock: TestClock) {
-    this.clouds = clouds;
-    this.db = new KillableDb(db);
-    this.fence = fence;
-    const metrics = new FleetMetrics(new Registry());
-    const parts = openMachines({ db: this.db, log: silent, clock, metrics, caFingerprint: 'ca' });
-    this.machines = parts.machines;
-    this.joining = parts.joining;
-    let made = 0;
-    const intend = async (id: string, intent: string): Promise<boolean> => {
-      const machine = this.machines.get(id as MachineId);
-      if (machine === undefined || !(await updateMachine(this.db, machine.row.id, { intent }))) return false;
-      this.machines.setRow(machine, { intent });
-      return true;
-    };
-    this.provisioner = new Provisioner({
-      db: this.db,
-      clock,
-      log: silent,
-      fence: () => (this.hasEnded || this.db.isDead ? undefined : fence),
-      sealer,
-      providers: {
-        names: () => this.clouds.map(({ name }) => name),
-        get: (wanted) => this.clouds.find(({ name }) => name === wanted),
-      },
-      poolOf: () => {
-        made += 1;
-        return Promise.resolve({ ...pool, provider: this.clouds[made % this.clouds.length]?.name ?? pool.provider });
-      },
-      joining: this.joining,
-      workers: {
-        cordon: (_owner, id) => intend(id, 'cordoned'),
-        uncordon: (_owner, id) => intend(id, 'active'),
-        drain: (_owner, id) => intend(id, 'drained'),
-        remove: async (id) => {
-          const isDeleted = await deleteMachine(this.db, id);
-          this.machines.deleted(id);
-          return isDeleted;
-        },
-      },
-      machineOf: (id) => {
-        const machine = this.machines.get(id);
-        if (machine === undefined) return undefined;
-        return machineFactsOf(machine, this.occupied.has(id), clock.monotonicMs());
-      },
-      isDeleted: async (id) => (await machineById(this.db, id)) === undefined,
-      joinOf: (joinToken) => Promise.resolve({ joinLine: joinToken, userData: '' }),
-    });
-  }
-
-  /** Waits until no statement is under way; calls that hang stay. */
-  async idle(): Promise<void> {
-    for (let quiet = 0; quiet < 4;) {
-      await turn();
-      quiet = this.db.running === 0 ? quiet + 1 : 0;
-    }
-  }
-}
-
-class Story {
-  readonly clock = new TestClock();
-  readonly cloud: UnrulyCloud;
-  /** Two providers of one account. */
-  readonly clouds: readonly ConfiguredProvider[];
-  readonly #random: () => number;
-  readonly #db: Db;
-  readonly #pool: GrowingPool;
-  process: Process;
-  /** Process that led before, and does not know yet that it leads no more. */
-  former: Process | undefined;
-
-  constructor(db: Db, pool: GrowingPool, seed: number) {
-    this.#random = randomFrom(seed);
-    this.#db = db;
-    this.#pool = pool;
-    this.cloud = new UnrulyCloud(pool.provider, this.#random, () => this.clock.nowMs());
-    this.clouds = [this.cloud, bigOf(this.cloud)];
-    this.process = new Process(db, 1, pool, this.clouds, this.clock);
-  }
-
-  /** Another process leads. */
-  async change(clouds: readonly ConfiguredProvider[] = this.clouds): Promise<void> {
-    if (this.former !== undefined) this.former.hasEnded = true;
-    this.former = this.process;
-    const fence = await nextFence(this.#db);
-    this.process = new Process(this.#db, fence, this.#pool, clouds, this.clock);
-    await this.process.machines.start();
-  }
-
-  /** A step of time: agents, the cloud, and a round of the process, which may be killed in it. */
-  async step(wanted: number): Promise<void> {
-    this.clock.aheadMs += STEP_MS;
-    this.cloud.pass();
-    if (this.cloud.isUnruly && this.#random() < 0.08)
-      this.process.db.killAt(Math.floor(this.#random() * 6), this.#random() < 0.5);
-    await this.#agents().catch(() => undefined);
-    await this.process.provisioner.tick();
-    await this.process.idle();
-    await this.#demand(wanted).catch(() => undefined);
-    await this.process.idle();
-    await this.former?.provisioner.tick();
-    await this.former?.idle();
-    if (this.process.db.isDead || (this.cloud.isUnruly && this.#random() < 0.03)) await this.change();
-  }
-
-  async #demand(wanted: number): Promise<void> {
-    const { provisioner, machines } = this.process;
-    const capacity = provisioner.capacity(this.#pool.id);
-    if (capacity.alive < wanted && capacity.pending < 5 && this.clock.nowMs() >= capacity.notBeforeMs)
-      await provisioner.grow(this.#pool.id, 'a story wants it');
-    const idle = [...machines.all()].find(({ health, row }) => health === 'READY' && row.intent === 'active');
-    if (capacity.alive > wanted && idle !== undefined) await provisioner.shrink(idle.row.id, 'idle');
-    if (this.cloud.isUnruly && idle !== undefined && this.#random() < 0.02) {
-      // An operator deletes a machine.
-      await deleteMachine(this.process.db, idle.row.id);
-      machines.deleted(idle.row.id);
-    }
-  }
-
-  /** Agents of running instances join, are ready later, and stay connected; those of others fall silent. */
-  async #agents(): Promise<void> {
-    const { machines, joining } = this.process;
-    const nowMs = this.clock.nowMs();
-    const connected = new Map<string, CloudInstance>();
-    for (const one of this.cloud.instances.values()) {
-      if (one.machineId === undefined && !one.isRefused && nowMs >= one.joinsAtMs) {
-        const secret = one.joinToken.split('.')[2] ?? '';
-        const join = {
-          secret,
-          nonce: one.instanceId,
-          fingerprint: 'f',
-          publicKey: 'k',
-          hostname: 'h',
-          agentVersion: '1',
-        };
-        const row = await joining.join(join).catch((error: unknown) => {
-          if (this.process.db.isDead) throw error;
-          return undefined;
-        });
-        if (row === undefined) one.isRefused = true;
-        else one.machineId = row.id;
-      }
-      if (one.machineId !== undefined && nowMs >= one.connectsAtMs) connected.set(one.machineId, one);
-    }
-    for (const machine of machines.all()) {
-      if (machine.row.joinedAtMs === null) continue;
-      const instance = connected.get(machine.row.id);
-      if (instance !== undefined) {
-        machine.conditions = nowMs >= instance.readyAtMs ? [] : ['Preflight'];
-        if (machine.health !== 'READY') {
-          machines.move(machine, 'hello');
-          machines.move(machine, 'resolved');
-        }
-      } else if (machine.health === 'READY') {
-        machines.move(machine, 'silent');
-        machines.fellSilent(machine);
-      } else if (machine.health === 'SUSPECT' && this.clock.monotonicMs() - (machine.silentFromMs ?? 0) > LOST_MS)
-        machines.move(machine, 'overdue');
-    }
-  }
-
-  async steps(count: number, wanted: number): Promise<void> {
-    for (let n = 0; n < count; n += 1) await this.step(wanted);
-  }
-
-  end(): void {
-    this.process.hasEnded = true;
-    if (this.former !== undefined) this.former.hasEnded = true;
-  }
-}
-
-/** Rows of the pool that are not over, and its machines. */
-async function present(db: Db, poolId: number) {
-  const rows = await db.query<{ state: string; machine_id: string; request_id: string; instance_id: string | null }>(
-    'select state, machine_id, request_id, instance_id from provisioned_machines where pool_id = $1 and ended_at is null order by 2',
-    [poolId],
-  );
-  const machines = await db.query<{ id: string }>(
-    'select id from machines where pool_id = $1 and deleted_at is null order by 1',
-    [poolId],
-  );
-  return { rows: rows.rows, machines: machines.rows.map(({ id }) => id) };
-}
-
 describe('a provider that misbehaves', () => {
   const seeds = Array.from({ length: SEEDS }, (_, index) => index + 1);
   test.for(seeds)(
     'story %i: at rest nothing is leaked, and nothing doubled',
     { timeout: 120_000 },
     async (seed, { db }) => {
-      const pool = await aPool(db, `unruly-${seed}-${randomUUID().slice(0, 4)}`);
-      const story = new Story(db, pool, seed);
-      await story.change();
-      await story.steps(60, 3);
-
-      story.cloud.isUnruly = false;
-      // Long enough for a machine that never joins, and for its replacement.
-      await story.steps(300, 3);
-      const held = await present(db, pool.id);
-      expect(held.rows.map(({ state }) => state)).toEqual(['joined', 'joined', 'joined']);
-      expect(held.machines).toEqual(held.rows.map((row) => row.machine_id));
-      const known = held.machines.map((id) => story.process.machines.get(id as MachineId));
-      expect(known.map((machine) => machine !== undefined && isSchedulable(machine))).toEqual([true, true, true]);
-      const running = [...story.cloud.instances.values()];
-      expect(running.map(({ machineId }) => machineId ?? '').toSorted((a, b) => (a < b ? -1 : 1))).toEqual(
-        held.machines,
-      );
-
-      await story.steps(90, 0);
-      const left = await present(db, pool.id);
-      expect(left, JSON.stringify(left)).toEqual({ rows: [], machines: [] });
-      expect([...story.cloud.instances.values()]).toEqual([]);
-      story.end();
+      await tellStory(db, seed);
     },
   );
 });
@@ -377,6 +118,83 @@ describe('a provider that behaves', () => {
     story.end();
   });
 
+  test('a machine that never joined and cannot be terminated is told, and its pool goes on after its back-off', async ({
+    db,
+  }) => {
+    const pool = await aPool(db, `unended-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 14);
+    story.cloud.isUnruly = false;
+    await story.change();
+    await story.steps(2, 1);
+    for (const one of story.cloud.instances.values()) Object.assign(one, { joinsAtMs: Infinity });
+    story.cloud.refusesTerminate = true;
+    const [instanceId] = story.cloud.instances.keys();
+    // Fifteen minutes until the machine has failed, and some calls of terminate.
+    await story.steps(105, 1);
+    const told = () => story.process.provisioner.trouble(pool.id, pool.provider);
+    expect((await present(db, pool.id)).rows.map(({ state }) => state)).toEqual(['terminating']);
+    expect(told()).toMatchObject({ listFailures: 0, stuck: [{ instanceId, verb: 'terminate', failure: 'not now' }] });
+    const { notBeforeMs, lastFailure, alive } = story.process.provisioner.capacity(pool.id);
+    expect([alive, lastFailure, notBeforeMs < story.clock.nowMs()]).toEqual([
+      1,
+      'its agent did not join within 15 min',
+      true,
+    ]);
+    await story.steps(40, 2);
+    const states = async () => (await present(db, pool.id)).rows.map(({ state }) => state).toSorted();
+    expect([await states(), story.cloud.creates]).toEqual([['joined', 'terminating'], 2]);
+    // Another leader knows from the row that the machine is stuck.
+    await story.change();
+    await story.step(2);
+    expect(told().stuck).toMatchObject([{ instanceId, verb: 'terminate' }]);
+    story.cloud.refusesTerminate = false;
+    await story.steps(90, 2);
+    expect([await states(), told().stuck]).toEqual([['joined', 'joined'], []]);
+    story.end();
+  });
+
+  test('while nothing can be listed, a machine that waits for it is told, and ends once somebody deleted it', async ({
+    db,
+  }) => {
+    const pool = await aPool(db, `unlisted-${randomUUID().slice(0, 4)}`);
+    const story = new Story(db, pool, 15);
+    story.cloud.isUnruly = false;
+    story.cloud.refusesList = true;
+    story.cloud.failsCreate = true;
+    await story.change();
+    await story.steps(2, 1);
+    for (const one of story.cloud.instances.values()) Object.assign(one, { joinsAtMs: Infinity });
+    await story.steps(20, 1);
+    const { machines, provisioner } = story.process;
+    const [row] = (await present(db, pool.id)).rows;
+    const machineId = row?.machine_id as MachineId;
+    const trouble = provisioner.trouble(pool.id, `${pool.provider}-big`);
+    expect(trouble).toMatchObject({
+      listFailure: 'the listing is incomplete',
+      stuck: [{ machineId, instanceId: null, verb: 'list', isComing: true }],
+    });
+    expect(trouble.listFailures).toBeGreaterThan(2);
+    // No listing proves that there is no instance, so create is not called again.
+    await story.steps(100, 1);
+    expect([(await present(db, pool.id)).rows, story.cloud.creates]).toMatchObject([[{ state: 'creating' }], 1]);
+
+    await deleteMachine(db, machineId);
+    machines.deleted(machineId);
+    await story.steps(3, 0);
+    const { rows } = await db.query('select state, end_why, failure from provisioned_machines where pool_id = $1', [
+      pool.id,
+    ]);
+    expect(rows).toMatchObject([
+      { state: 'gone', end_why: 'machine_deleted', failure: expect.stringMatching(/may still run$/) },
+    ]);
+    // The instance is none of any row, and the first listings end it.
+    expect(story.cloud.instances.size).toBe(1);
+    story.cloud.refusesList = false;
+    await story.steps(60, 0);
+    expect([story.cloud.instances.size, provisioner.trouble(pool.id, pool.provider).listFailures]).toEqual([0, 0]);
+    story.end();
+  });
+
   test('a machine that got work is not taken back', async ({ db }) => {
     const pool = await aPool(db, `busy-${randomUUID().slice(0, 4)}`);
     const story = new Story(db, pool, 8);
@@ -438,7 +256,7 @@ describe('a provider that behaves', () => {
       pool.id,
     ]);
     expect(rows).toEqual([
-      { state: 'failed', failures: 1, failure: 'its instance ended before it could take containers' },
+      { state: 'failed', failures: 0, failure: 'its instance ended before it could take containers' },
     ]);
     expect(story.process.provisioner.capacity(pool.id).notBeforeMs).toBeGreaterThan(0);
     story.end();

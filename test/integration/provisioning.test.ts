@@ -11,7 +11,8 @@ import { wireProvisioning } from '#scheduler/compose/wiring.ts';
 import { FeasibilityCheck } from '#scheduler/control/placement/feasibility-check.ts';
 import { AWAITED_MS, GIVE_UP_MS } from '#scheduler/control/placement/waiting.ts';
 import type { ProvisioningLoop } from '#scheduler/control/provisioning/loop.ts';
-import type { CapacityChanges, PoolCapacity } from '#scheduler/domain/provisioning.ts';
+import { NO_TROUBLE } from '#scheduler/domain/provisioning.ts';
+import type { CapacityChanges, PoolCapacity, PoolTrouble } from '#scheduler/domain/provisioning.ts';
 import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
@@ -72,6 +73,10 @@ class PlayedCapacity implements CapacityChanges {
       notBeforeMs: this.notBeforeMs,
       lastFailure: null,
     };
+  }
+
+  trouble(): PoolTrouble {
+    return NO_TROUBLE;
   }
 
   machines(poolId: number): Iterable<MachineId> {

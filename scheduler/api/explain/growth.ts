@@ -1,6 +1,7 @@
 // Growth of pools as sentences: why a pool makes a machine or does not, and what its machines cost.
-import type { ExplainedGrowth } from '#shared/api/explain.ts';
+import type { ExplainedGrowth, StuckMachineRecord } from '#shared/api/explain.ts';
 import { timestampOf } from '#shared/api/fields.ts';
+import type { StuckMachine } from '../../domain/provisioning.ts';
 import type { GrowthView, Verdict } from '../../control/provisioning/explain.ts';
 import { counted } from './texts.ts';
 
@@ -15,8 +16,8 @@ export function shownGrowth(view: GrowthView, isWhole: boolean): ExplainedGrowth
     pool: view.poolName,
     provider: view.provider,
     verdict: view.verdict,
-    text: `pool ${view.poolName} ${TEXTS[view.verdict](view)}${isTold ? `${costText(view)}${failureOf(view, isWhole)}` : ''}`,
-    step: isTold ? (STEPS[view.verdict]?.(view) ?? '') : '',
+    text: `pool ${view.poolName} ${TEXTS[view.verdict](view)}${isTold ? `${costText(view)}${failureOf(view, isWhole)}${troubleOf(view, isWhole)}` : ''}`,
+    step: isTold ? stepOf(view) : '',
     until: timestampOf(view.untilMs),
     machines: told(view.machines),
     pending: told(view.pending),
@@ -24,7 +25,52 @@ export function shownGrowth(view: GrowthView, isWhole: boolean): ExplainedGrowth
     price: view.price,
     hourly_cost: told(view.hourlyCost),
     hourly_budget: told(view.hourlyBudget),
+    stuck_count: isTold ? view.trouble.stuck.length : 0,
+    stuck: isTold ? view.trouble.stuck.slice(0, MOST_STUCK).map((machine) => shownStuck(machine, isWhole)) : [],
   };
+}
+
+/** Most machines that are named. */
+const MOST_STUCK = 5;
+
+function shownStuck(machine: StuckMachine, isWhole: boolean): StuckMachineRecord {
+  const { machineId, instanceId, provider, verb, failures } = machine;
+  const name = `machine ${machineId}${instanceId === null ? '' : ` (instance ${instanceId})`}`;
+  const failure = isWhole && machine.failure !== null ? `: ${machine.failure}` : '';
+  const why = `${verb} of provider ${provider} has failed ${counted(failures, 'time')} in a row${failure}`;
+  return {
+    machine_id: machineId,
+    instance_id: instanceId ?? '',
+    verb,
+    failures,
+    text: `${name} ${STUCK[kindOf(machine)].state}: ${why}`,
+    step: STUCK[kindOf(machine)].step(machine),
+  };
+}
+
+const kindOf = ({ verb, isComing }: StuckMachine) => (verb === 'list' && isComing ? 'coming' : verb);
+
+const STUCK = {
+  coming: {
+    state: 'may have no instance, and no listing shows it',
+    step: ({ machineId }: StuckMachine) => `longshore machine delete ${machineId}`,
+  },
+  list: {
+    state: 'counts until a listing shows that its instance is gone',
+    step: ({ provider }: StuckMachine) => checkOf(provider),
+  },
+  terminate: { state: 'cannot end, and is tried again by itself', step: () => 'longshore provider list' },
+} as const;
+
+/** Calls that keep failing while the pool may go on without them. */
+function troubleOf({ trouble, provider }: GrowthView, isWhole: boolean): string {
+  const { listFailures, listFailure, stuck } = trouble;
+  const failure = isWhole && listFailure !== null ? `: ${listFailure}` : '';
+  const listing =
+    listFailures === 0
+      ? ''
+      : `; list of provider ${provider} has failed ${counted(listFailures, 'time')} in a row, so instances that ended are not noticed${failure}`;
+  return `${listing}${stuck.length === 0 ? '' : `; ${counted(stuck.length, 'machine')} cannot go on`}`;
 }
 
 const round = (amount: number): number => Math.round(amount * 10_000) / 10_000;
@@ -75,8 +121,15 @@ const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
   refused: () => 'makes no machine for it for now: an empty one did not take it',
 };
 
+const checkOf = (provider: string): string => `longshore provider check ${provider}`;
 const seeProvider = ({ provider }: GrowthView): string =>
-  `see why provider ${provider} fails, and mend it: \`longshore provider check ${provider}\``;
+  `see why provider ${provider} fails, and mend it: \`${checkOf(provider)}\``;
+
+/** Without listings the bounds of a pool may hold machines that are gone: to raise them is no remedy. */
+const stepOf = (view: GrowthView): string =>
+  view.trouble.listFailures > 0 && view.verdict !== 'unknown_provider' && view.verdict !== 'too_small'
+    ? seeProvider(view)
+    : (STEPS[view.verdict]?.(view) ?? '');
 
 const STEPS: Readonly<Partial<Record<Verdict, (view: GrowthView) => string>>> = {
   awaited: (view) => (view.lastFailure === null ? '' : seeProvider(view)),

@@ -228,6 +228,15 @@ const growthRecord = (growth: ExplainedGrowth | null): PoolGrowth | null =>
         pending: growth.pending ?? 0,
         price: growth.price,
         hourlyCost: growth.hourly_cost ?? 0,
+        stuckCount: growth.stuck_count ?? 0,
+        stuck: (growth.stuck ?? []).map((one) => ({
+          machineId: one.machine_id,
+          instanceId: one.instance_id,
+          verb: one.verb,
+          failures: one.failures,
+          text: one.text,
+          step: one.step,
+        })),
       };
 
 const poolRecord = (view: PoolView, growth: ExplainedGrowth | null): Pool => ({

@@ -1,6 +1,8 @@
 // Why pools grow or do not, as data: for a container that waits, and for a pool by itself. The sentences are in
 // api/explain/. Plain data in and out.
 import { blockedBy, comparePools, costOf, priceOf, unfitFor } from './choose.ts';
+import { NO_TROUBLE } from '../../domain/provisioning.ts';
+import type { PoolTrouble } from '../../domain/provisioning.ts';
 import type { Held } from './demands.ts';
 import type { Blocked, Demand, GrowingPool, PoolStatement, Unfit } from './facts.ts';
 
@@ -32,6 +34,8 @@ export interface GrowthView {
   readonly awaiting: number;
   readonly unserved: number;
   readonly lastFailure: string | null;
+  /** Calls of its provider that keep failing. */
+  readonly trouble: PoolTrouble;
 }
 
 export interface Times {
@@ -39,6 +43,9 @@ export interface Times {
   readonly nowMs: number;
   readonly wallMs: number;
 }
+
+export type TroubleOf = (pool: GrowingPool) => PoolTrouble;
+const noTrouble: TroubleOf = () => NO_TROUBLE;
 
 /** Most pools that are named. */
 const MOST_POOLS = 10;
@@ -48,6 +55,7 @@ export function explainGrowth(
   pools: readonly GrowingPool[],
   demand: Demand,
   known: Times & { readonly held: Held | undefined; readonly awaitedFrom: number | undefined },
+  troubleOf: TroubleOf = noTrouble,
 ): readonly GrowthView[] {
   const byCost = comparePools(demand, 1);
   const isServed = (pool: GrowingPool): number => (pool.poolId === known.awaitedFrom ? 0 : 1);
@@ -55,7 +63,7 @@ export function explainGrowth(
     .filter((pool) => unfitFor(pool, demand) !== 'not_usable')
     .toSorted((a, b) => isServed(a) - isServed(b) || byCost(a, b))
     .slice(0, MOST_POOLS)
-    .map((pool) => viewOf(pool, undefined, ...verdictOf(pool, demand, known), known));
+    .map((pool) => viewOf(pool, undefined, ...verdictOf(pool, demand, known), known, troubleOf(pool)));
 }
 
 function verdictOf(
@@ -79,16 +87,25 @@ const untilOf = ({ capacity }: GrowingPool, blocked: Blocked): number | null =>
   blocked === 'backing_off' ? capacity.notBeforeMs : null;
 
 /** @param statement - of the last round; undefined: it was not looked at yet */
-export function explainPool(pool: GrowingPool, statement: PoolStatement | undefined, times: Times): GrowthView {
-  const { capacity } = pool;
+export function explainPool(
+  pool: GrowingPool,
+  statement: PoolStatement | undefined,
+  times: Times,
+  trouble: PoolTrouble = NO_TROUBLE,
+): GrowthView {
+  return viewOf(pool, statement, ...verdictOfPool(pool, statement, times), times, trouble);
+}
+
+function verdictOfPool(
+  pool: GrowingPool,
+  statement: PoolStatement | undefined,
+  times: Times,
+): [Verdict, number | null] {
   const blocked = blockOf(pool, statement, times);
-  if (blocked !== undefined) return viewOf(pool, statement, blocked, untilOf(pool, blocked), times);
-  if (capacity.pending > 0) return viewOf(pool, statement, 'awaited', null, times);
-  const isYoung = statement?.isShort === true;
-  const countsAtMs = (pool.shortSinceMs ?? times.nowMs) + pool.settings.demandSeconds * 1000;
-  return isYoung
-    ? viewOf(pool, statement, 'too_young', countsAtMs, times)
-    : viewOf(pool, statement, 'enough', null, times);
+  if (blocked !== undefined) return [blocked, untilOf(pool, blocked)];
+  if (pool.capacity.pending > 0) return ['awaited', null];
+  if (statement?.isShort !== true) return ['enough', null];
+  return ['too_young', (pool.shortSinceMs ?? times.nowMs) + pool.settings.demandSeconds * 1000];
 }
 
 /** A bound counts while something asks for more; a provider that is missing or fails always counts. */
@@ -105,6 +122,7 @@ function viewOf(
   verdict: Verdict,
   untilMs: number | null,
   { nowMs, wallMs }: Times,
+  trouble: PoolTrouble,
 ): GrowthView {
   const { poolName, settings, capacity } = pool;
   return {
@@ -123,5 +141,6 @@ function viewOf(
     awaiting: statement?.awaiting ?? 0,
     unserved: statement?.unserved ?? 0,
     lastFailure: capacity.lastFailure,
+    trouble,
   };
 }

@@ -363,25 +363,24 @@ export class ProvisioningLoop {
 
   /** Pools that could get a machine for the waiting container, and why they do or not; right on the leader only. */
   explain(id: ContainerId): readonly GrowthView[] {
-    const { containers, directory, clock } = this.#parts;
+    const { containers, directory, clock, changes } = this.#parts;
     const entry = containers.get(id);
     if (entry?.row.state !== 'PENDING') return [];
     const nowMs = clock.monotonicMs();
     const pools = [...directory.all()].flatMap((pool) => this.#factsOf(pool.id, nowMs) ?? []);
-    return explainGrowth(pools, this.#demands.demandOf(entry), {
-      held: this.#held.get(id),
-      awaitedFrom: this.#awaited.get(id),
-      nowMs,
-      wallMs: clock.nowMs(),
-    });
+    const known = { held: this.#held.get(id), awaitedFrom: this.#awaited.get(id), nowMs, wallMs: clock.nowMs() };
+    return explainGrowth(pools, this.#demands.demandOf(entry), known, ({ poolId, settings }) =>
+      changes.trouble(poolId, settings.provider ?? ''),
+    );
   }
 
   /** Why a pool grows or not, and its cost; undefined: it has no provider. Right on the leader only. */
   explainPool(poolId: number): GrowthView | undefined {
-    const { directory, clock } = this.#parts;
+    const { directory, clock, changes } = this.#parts;
     const pool = directory.get(poolId);
     if (pool === undefined) return undefined;
     const times = { nowMs: clock.monotonicMs(), wallMs: clock.nowMs() };
-    return explainPool(this.#poolFacts(pool, [], times.nowMs), this.#statements.get(poolId), times);
+    const trouble = changes.trouble(poolId, pool.settings.provider ?? '');
+    return explainPool(this.#poolFacts(pool, [], times.nowMs), this.#statements.get(poolId), times, trouble);
   }
 }

@@ -35,7 +35,7 @@ export function registerProvisionGauges(parts: {
   const registers = [parts.registry];
   const machines = new Gauge({
     name: 'longshore_scheduler_provision_machines',
-    help: 'Machines of providers: pending (on their way) or present (joined, or leaving); shown by the leader.',
+    help: 'Machines of providers: pending (on their way), present (joined, or leaving) or stuck (a call for them keeps failing); shown by the leader.',
     labelNames: ['pool', 'state'],
     registers,
     collect: () => count(),
@@ -66,8 +66,11 @@ export function registerProvisionGauges(parts: {
     const reasons = new Tally('reason');
     for (const view of isLeader() ? views() : []) {
       const pool = metrics.pools.of(view.poolName);
-      byState.add(view.pending, pool, 'pending');
-      byState.add(view.machines - view.pending, pool, 'present');
+      const { stuck } = view.trouble;
+      const coming = stuck.filter(({ isComing }) => isComing).length;
+      byState.add(view.pending - coming, pool, 'pending');
+      byState.add(view.machines - view.pending - (stuck.length - coming), pool, 'present');
+      byState.add(stuck.length, pool, 'stuck');
       costs.add(view.hourlyCost, pool);
       containers.add(view.awaiting, pool, 'awaiting');
       containers.add(view.unserved, pool, 'unserved');

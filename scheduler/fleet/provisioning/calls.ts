@@ -6,7 +6,9 @@ import type { Log } from '#shared/log.ts';
 import type { ConfiguredProvider, Instance } from '../../domain/provisioning.ts';
 import type { Sealer } from '../../workspaces/secrets/seal.ts';
 import type { Listings } from './listings.ts';
+import { outputOf } from './provider-failure.ts';
 import type { ProvisionedRows } from './rows.ts';
+import { isFailedEnd } from './states.ts';
 import type { ProvisionedRow } from './states.ts';
 
 /** Time that a call of another process may exceed its deadline by. */
@@ -29,6 +31,8 @@ export class Calls {
   readonly #parts: CallsParts;
   /** When the last call that this process made for a row ended. */
   readonly #ended = new Map<string, number>();
+  /** Failure of a row's last `terminate`. */
+  readonly #unended = new Map<string, string>();
 
   constructor(parts: CallsParts) {
     this.#parts = parts;
@@ -37,10 +41,17 @@ export class Calls {
   /** Forgets everything: this replica begins to lead. */
   clear(): void {
     this.#ended.clear();
+    this.#unended.clear();
   }
 
   forget(requestId: string): void {
     this.#ended.delete(requestId);
+    this.#unended.delete(requestId);
+  }
+
+  /** Failure of the row's last `terminate`; null: it worked, or another process called it. */
+  terminateFailureOf({ requestId }: Pick<ProvisionedRow, 'requestId'>): string | null {
+    return this.#unended.get(requestId) ?? null;
   }
 
   /** The join token of a request, as its row keeps it. */
@@ -96,8 +107,9 @@ export class Calls {
     try {
       await this.#provider(row).terminate({ instanceId, requestId: row.requestId });
       this.#ended.set(row.requestId, clock.nowMs());
+      this.#unended.delete(row.requestId);
       listings.want(row.provider);
-      return (await rows.note(calling, { terminatedAtMs: clock.nowMs() })) !== undefined;
+      return (await rows.note(calling, { terminatedAtMs: clock.nowMs(), failures: 0 })) !== undefined;
     } catch (error) {
       this.#ended.set(row.requestId, clock.nowMs());
       await this.#failed(calling, error);
@@ -115,8 +127,13 @@ export class Calls {
     const { rows, clock, log } = this.#parts;
     const failure = messageOf(error).slice(0, MOST_FAILURE);
     const { requestId, provider, poolName: pool, state } = row;
-    log.warn({ requestId, provider, pool, state, failure }, 'a call of a provider failed');
-    await rows.note(row, { failures: row.failures + 1, failedAtMs: clock.nowMs(), failure });
+    const output = outputOf(error);
+    log.warn({ requestId, provider, pool, state, failure, output }, 'a call of a provider failed');
+    const failures = row.failures + 1;
+    if (state === 'terminating') this.#unended.set(requestId, failure);
+    // A pool's back-off ends although the machine that failed it cannot be terminated.
+    const isOfPool = state === 'terminating' && isFailedEnd(row);
+    await rows.note(row, isOfPool ? { failures } : { failures, failedAtMs: clock.nowMs(), failure });
   }
 }
 

@@ -1,15 +1,15 @@
 // A provider that is an operator's program: `PROGRAM … create|list|terminate`, JSON on its standard input, JSON on its
 // standard output, exit code 0. The program runs without a shell, in a process group of its own and within a deadline.
 import { mkdir } from 'node:fs/promises';
-import { AppError, messageOf } from '#shared/errors.ts';
+import { messageOf } from '#shared/errors.ts';
 import type { ConfiguredProvider, Instance, InstanceRequest } from '../../domain/provisioning.ts';
 import { runProgram } from './program-call.ts';
 import type { ProgramEnd } from './program-call.ts';
-import { createdOf, listedOf, withoutTokens } from './provider-answers.ts';
+import { createdOf, listedOf } from './provider-answers.ts';
+import { ProviderFailure, inSentence, keptOutput } from './provider-failure.ts';
 import type { ProviderSettings } from './providers-file.ts';
 
 const MOST_OUTPUT = 8 * 1024 * 1024;
-const ERROR_TAIL = 300;
 /** Variables that a program gets from the scheduler's environment, which holds secrets beside them. */
 const PASSED_ON = ['PATH', 'LANG', 'LC_ALL', 'TZ', 'TMPDIR', 'CREDENTIALS_DIRECTORY', 'SSL_CERT_FILE', 'SSL_CERT_DIR'];
 const PROXIES = ['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy'];
@@ -38,15 +38,17 @@ export class CommandProvider implements ConfiguredProvider {
   }
 
   create(request: InstanceRequest): Promise<Instance> {
-    return this.#told('create', async () => createdOf(await this.#run('create', request), request.requestId));
+    return this.#told('create', () => this.#run('create', request, (answer) => createdOf(answer, request.requestId)));
   }
 
   list(installationId: string): Promise<readonly Instance[]> {
-    return this.#told('list', async () => listedOf(await this.#run('list', { installationId }), installationId));
+    return this.#told('list', () =>
+      this.#run('list', { installationId }, (answer) => listedOf(answer, installationId)),
+    );
   }
 
   terminate({ instanceId, requestId }: Pick<Instance, 'instanceId' | 'requestId'>): Promise<void> {
-    return this.#told('terminate', async () => void (await this.#run('terminate', { instanceId, requestId })));
+    return this.#told('terminate', () => this.#run('terminate', { instanceId, requestId }, () => undefined));
   }
 
   async #told<T>(verb: ProviderVerb, call: () => Promise<T>): Promise<T> {
@@ -60,8 +62,8 @@ export class CommandProvider implements ConfiguredProvider {
     }
   }
 
-  /** Runs the program once. @returns its standard output @throws AppError `provider_failed` */
-  async #run(verb: ProviderVerb, input: object): Promise<string> {
+  /** Runs the program once. @param read - reads its standard output @throws ProviderFailure */
+  async #run<T>(verb: ProviderVerb, input: object, read: (answer: string) => T): Promise<T> {
     const { settings, home, env } = this.#parts;
     await mkdir(home, { recursive: true, mode: 0o700 });
     const passed = Object.fromEntries(
@@ -75,8 +77,14 @@ export class CommandProvider implements ConfiguredProvider {
       timeoutMs: this.timeoutMs,
       mostOutput: MOST_OUTPUT,
     });
-    if (end.kind === 'exited' && end.code === 0) return end.output;
-    throw new AppError('provider_failed', `${verb}: ${this.#why(end)}${tailOf(end.errors)}`);
+    const said = keptOutput(end.errors);
+    if (end.kind !== 'exited' || end.code !== 0)
+      throw new ProviderFailure(`${verb}: ${this.#why(end)}${inSentence(said)}`, said);
+    try {
+      return read(end.output);
+    } catch (error) {
+      throw new ProviderFailure(messageOf(error), said, { cause: error });
+    }
   }
 
   #why(end: ProgramEnd): string {
@@ -100,11 +108,3 @@ const UNSTARTED: Readonly<Record<string, string>> = {
   ENOENT: 'it is not there',
   EACCES: 'this user may not execute it',
 };
-
-/** The end of what the program wrote to its standard error, on one line and without join tokens. */
-function tailOf(text: string): string {
-  const line = withoutTokens(text)
-    .replaceAll(/\p{Cc}+/gu, ' ')
-    .trim();
-  return line === '' ? '' : `: ${line.slice(-ERROR_TAIL)}`;
-}

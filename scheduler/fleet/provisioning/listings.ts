@@ -5,18 +5,21 @@ import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Instance, Provider } from '../../domain/provisioning.ts';
 import type { Lanes } from './lanes.ts';
-import { UNSEEN } from './next-step.ts';
+import { UNSEEN, retryAfterMs } from './next-step.ts';
 import type { Seen } from './next-step.ts';
+import { outputOf } from './provider-failure.ts';
 import { isDue, sightingOf, unwantedAfter } from './sightings.ts';
 import type { Unwanted } from './sightings.ts';
 import { isOver } from './states.ts';
 import type { ProvisionedRow } from './states.ts';
+import type { FailedListings } from './trouble.ts';
 
 const CHANGING_MS = 30_000;
 const STEADY_MS = 60_000;
 const IDLE_MS = 15 * 60_000;
 /** Shortest time between two listings of a provider. */
 const SOONEST_MS = 5_000;
+const MOST_FAILURE = 500;
 
 export interface ListingsParts {
   readonly lanes: Pick<Lanes, 'run'>;
@@ -40,6 +43,8 @@ interface Listed {
   isRunning: boolean;
   isWanted: boolean;
   unwanted: ReadonlyMap<string, Unwanted>;
+  failures: number;
+  failure: string | null;
 }
 
 export class Listings {
@@ -73,10 +78,22 @@ export class Listings {
     this.#stateOf(provider).isWanted = true;
   }
 
+  failedOf(provider: string): FailedListings {
+    const { failures, failure } = this.#stateOf(provider);
+    return { failures, failure };
+  }
+
   #stateOf(provider: string): Listed {
     let state = this.#of.get(provider);
     if (state === undefined) {
-      state = { beganMs: -Infinity, isRunning: false, isWanted: false, unwanted: new Map() };
+      state = {
+        beganMs: -Infinity,
+        isRunning: false,
+        isWanted: false,
+        unwanted: new Map(),
+        failures: 0,
+        failure: null,
+      };
       this.#of.set(provider, state);
     }
     return state;
@@ -94,7 +111,9 @@ export class Listings {
     const rows = this.#parts.rows().filter((row) => row.provider === provider);
     const isChanging = rows.some((row) => !isOver(row) && row.state !== 'joined') || state.unwanted.size > 0;
     const everyMs = state.isWanted ? SOONEST_MS : isChanging ? CHANGING_MS : rows.length > 0 ? STEADY_MS : IDLE_MS;
-    return this.#parts.clock.monotonicMs() - state.beganMs >= everyMs;
+    // Rows that wait for a listing ask for it all the time, also while it fails.
+    const pauseMs = Math.max(everyMs, Math.min(STEADY_MS, retryAfterMs(state.failures)));
+    return this.#parts.clock.monotonicMs() - state.beganMs >= pauseMs;
   }
 
   /** Lists one provider now. */
@@ -109,9 +128,13 @@ export class Listings {
     const beganMs = clock.nowMs();
     try {
       const listed = await provider.list(await installationId());
+      [state.failures, state.failure] = [0, null];
       if (isLeader()) await this.#take(provider, listed, beganMs, state);
     } catch (error) {
-      log.warn({ provider: name, failure: messageOf(error) }, 'a provider could not be listed: nothing is concluded');
+      const failure = messageOf(error).slice(0, MOST_FAILURE);
+      [state.failures, state.failure] = [state.failures + 1, failure];
+      const output = outputOf(error);
+      log.warn({ provider: name, failure, output }, 'a provider could not be listed: nothing is concluded');
     } finally {
       state.isRunning = false;
     }
@@ -179,7 +202,7 @@ export class Listings {
       });
     } catch (error) {
       log.warn(
-        { provider: provider.name, instanceId, failure: messageOf(error) },
+        { provider: provider.name, instanceId, failure: messageOf(error), output: outputOf(error) },
         'an instance that serves no machine could not be terminated, trying again',
       );
     } finally {

@@ -33,6 +33,8 @@ export const RULES = {
   drainOverrunMs: 5 * MINUTE,
   /** Time for an instance to stop after `terminate`, before it is called again. */
   stopWithinMs: 2 * MINUTE,
+  /** Time without a complete listing after which the row of a deleted machine ends all the same. */
+  unlistedMs: 15 * MINUTE,
   /** Longest and shortest wait between failed calls. */
   retryBaseMs: 5 * SECOND,
   retryCapMs: 5 * MINUTE,
@@ -217,15 +219,26 @@ function terminating(row: ProvisionedRow, machine: MachineFacts | undefined, see
     return { kind: 'over', failure: `no provider ${row.provider} is configured: ${instanceId} may still run` };
   }
   // No instance was ever seen. A later one has no live row, and the sweep ends it.
-  if (instanceId === null) return seen.absences >= RULES.looksBeforeGone ? over : LOOK;
-  const retryMs = (row.failedAtMs ?? 0) + retryAfterMs(row.failures);
+  if (instanceId === null) return seen.absences >= RULES.looksBeforeGone ? over : lookOrEnd(row, machine, seen, now);
+  const retryMs = Math.max(row.failedAtMs ?? 0, now.callEndsMs) + retryAfterMs(row.failures);
   if (row.terminatedAtMs === null || instanceId !== row.instanceId)
     return row.failures > 0 && now.nowMs < retryMs ? until(retryMs) : { kind: 'terminate', instanceId };
   if (machine !== undefined) return { kind: 'delete_machine' };
   if (seen.absences > 0) return over;
-  if (seen.instance === null) return LOOK;
+  if (seen.instance === null) return lookOrEnd(row, machine, seen, now);
   const againMs = row.terminatedAtMs + RULES.stopWithinMs;
   return now.nowMs >= againMs ? { kind: 'terminate', instanceId } : until(againMs);
+}
+
+/**
+ * The row of a deleted machine needs a listing only as a proof. Without any for long it ends, or a provider that lists
+ * nothing would fill its pools with rows. The first listing that works finds an instance that is left, for the sweep.
+ */
+function lookOrEnd(row: ProvisionedRow, machine: MachineFacts | undefined, seen: Seen, now: Present): Step {
+  const sinceMs = Math.max(row.calledAtMs ?? 0, row.terminatedAtMs ?? 0, seen.absentSinceMs, now.leadingSinceMs);
+  if (machine !== undefined || now.nowMs - sinceMs < RULES.unlistedMs) return LOOK;
+  const left = row.instanceId ?? `an instance with the tag ${row.requestId}`;
+  return { kind: 'over', failure: `no listing of provider ${row.provider} shows what is left: ${left} may still run` };
 }
 
 /** Wait after so many failures in a row: 5 s, doubled each time up to 5 min. */

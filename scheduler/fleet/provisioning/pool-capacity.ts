@@ -42,12 +42,18 @@ export function backOff(rows: readonly ProvisionedRow[]): {
   let last: ProvisionedRow | undefined;
   for (const row of rows) {
     const failedAtMs = row.failedAtMs ?? 0;
-    // Failures of `terminate` hinder no other machine.
-    const counts = row.state === 'creating' || isFailedEnd(row);
-    if (!counts || failedAtMs <= joinedAtMs || row.failures === 0) continue;
-    failures += row.failures;
+    const count = failuresOf(row);
+    if (count === 0 || failedAtMs <= joinedAtMs) continue;
+    failures += count;
     if (failedAtMs >= (last?.failedAtMs ?? 0)) last = row;
   }
   if (last === undefined) return { notBeforeMs: 0, failure: null };
   return { notBeforeMs: (last.failedAtMs ?? 0) + retryAfterMs(failures), failure: last.failure };
+}
+
+/** Failures by which a row hinders other machines of its pool. Those of `terminate` are none of them. */
+function failuresOf(row: ProvisionedRow): number {
+  if (row.state === 'creating') return row.failures;
+  if (!isFailedEnd(row)) return 0;
+  return row.createdAtMs === null ? Math.max(1, row.creates) : 1;
 }

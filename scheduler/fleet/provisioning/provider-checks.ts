@@ -3,6 +3,7 @@
 import type { Clock } from '#shared/clock.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { ConfiguredProvider, Instance } from '../../domain/provisioning.ts';
+import { outputOf } from './provider-failure.ts';
 import { programProblem } from './provider-program.ts';
 import { unknownProvider } from './provider-names.ts';
 import type { ProviderSettings } from './providers-file.ts';
@@ -29,6 +30,8 @@ export interface ProviderCheck {
   readonly problem: string | null;
   /** Remedy of the problem; empty: there is none. */
   readonly cure: string;
+  /** Last lines of the program that failed; empty: it did not fail, or wrote none. */
+  readonly output: string;
   /** Time that the call of `list` took; 0: it was not called. */
   readonly tookMs: number;
   /** Instances with the tag of this installation; null: there is no complete listing. */
@@ -75,7 +78,7 @@ export class ProviderChecks {
   async #check(provider: ConfiguredProvider, { command }: ProviderSettings): Promise<ProviderCheck> {
     const { installationId, rows, clock } = this.#parts;
     const { name } = provider;
-    const none = { name, tookMs: 0, instances: null, listed: [], missing: [] };
+    const none = { name, output: '', tookMs: 0, instances: null, listed: [], missing: [] };
     const unfit = await programProblem(command[0] ?? '');
     if (unfit !== undefined) return { ...none, ...unfit };
     const tag = await installationId();
@@ -84,7 +87,9 @@ export class ProviderChecks {
     try {
       listed = await provider.list(tag);
     } catch (error) {
-      return { ...none, tookMs: clock.monotonicMs() - fromMs, problem: messageOf(error), cure: byHand(tag, command) };
+      const tookMs = clock.monotonicMs() - fromMs;
+      const said = { problem: messageOf(error), output: outputOf(error), cure: byHand(tag, command) };
+      return { ...none, ...said, tookMs };
     }
     const tookMs = clock.monotonicMs() - fromMs;
     // The rows are read last: a machine that was requested during the listing is no stranger.

@@ -11,6 +11,7 @@ import type {
   Instance,
   MachineShape,
   PoolCapacity,
+  PoolTrouble,
 } from '../../domain/provisioning.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { pruneProviderCalls } from '../../stores/store/queries/provider-calls.ts';
@@ -36,6 +37,7 @@ import { Steps } from './steps.ts';
 import type { StepsParts } from './steps.ts';
 import { isOver, isPending } from './states.ts';
 import type { ProvisionedRow } from './states.ts';
+import { poolTrouble } from './trouble.ts';
 
 const TICK_MS = 1_000;
 const KEPT_MS = 7 * 24 * 3_600_000;
@@ -136,6 +138,14 @@ export class Provisioner implements CapacityChanges {
   #sumOf(poolId: number): PoolCapacity {
     const rows = this.#rows.ofPool(poolId);
     return poolCapacity({ poolId, workspaceId: rows[0]?.poolWorkspaceId ?? null }, rows);
+  }
+
+  trouble(poolId: number, provider: string): PoolTrouble {
+    return poolTrouble(this.#rows.ofPool(poolId), provider, {
+      stepOf: (row) => this.#stepOf(row),
+      listingsOf: (name) => this.#listings.failedOf(name),
+      terminateFailureOf: (row) => this.#calls.terminateFailureOf(row),
+    });
   }
 
   /** Whether the installation has a provider of that name. */

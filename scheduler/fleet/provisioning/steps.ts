@@ -77,13 +77,11 @@ export class Steps {
       }
       case 'end': {
         if (step.why === 'machine_deleted' && !(await isDeleted(row.machineId))) return false;
-        const failure = {
-          failures: Math.max(1, row.failures),
-          failedAtMs: nowMs,
-          failure: row.failure ?? failureOf(step.why, this.machineOf(row)),
-        };
-        const isFailed = isFailedEnd({ ...row, endWhy: step.why });
-        const change = { endWhy: step.why, joinToken: null, ...(isFailed ? failure : { failures: 0, failure: null }) };
+        // From here `failures` counts those of `terminate`. A failed end keeps its time and its reason for the pool.
+        const failure = isFailedEnd({ ...row, endWhy: step.why })
+          ? { failedAtMs: nowMs, failure: row.failure ?? failureOf(step.why, this.machineOf(row)) }
+          : { failure: null };
+        const change = { endWhy: step.why, joinToken: null, failures: 0, ...failure };
         if ((await rows.move(row, 'end', change)) === undefined) return false;
         await this.#bar(row);
         return true;

@@ -47,6 +47,7 @@ export const ProviderCheckRecord = Type.Object({
   ok: Type.Boolean(),
   problem: Type.String({ description: 'why it cannot be relied on; empty: it can' }),
   cure: Type.String({ description: 'what to do about the problem' }),
+  output: Type.String({ description: 'last lines of the standard error of the program that failed, at most 2 KiB' }),
   host: Type.String({ description: 'host of the scheduler that ran the program' }),
   took_ms: Count('0: the program was not run'),
   instances: nullable(Count('with the tag of this installation; null: there is no complete listing')),

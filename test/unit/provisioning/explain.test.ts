@@ -2,13 +2,15 @@
 import { describe, expect, test } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
 import type { ExplainedContainer } from '#shared/api/explain.ts';
-import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { growthTexts, waitSteps } from '#scheduler/api/explain/deployment.ts';
 import { shownGrowth } from '#scheduler/api/explain/growth.ts';
 import { decideCapacity } from '#scheduler/control/provisioning/decide.ts';
 import { explainGrowth, explainPool } from '#scheduler/control/provisioning/explain.ts';
 import type { GrowthView } from '#scheduler/control/provisioning/explain.ts';
 import type { GrowingPool } from '#scheduler/control/provisioning/facts.ts';
+import { NO_TROUBLE } from '#scheduler/domain/provisioning.ts';
+import type { StuckMachine } from '#scheduler/domain/provisioning.ts';
 import { NO_POOL } from '#scheduler/domain/named-pool.ts';
 import { registerProvisionGauges } from '#scheduler/control/provisioning/metrics.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
@@ -110,6 +112,62 @@ describe('as a sentence', () => {
     expect(own.text).toMatch(/; the last call of provider cloud failed, and an administrator sees why$/);
   });
 
+  test('tells machines that cannot go on, and a listing that fails, with the command to run', () => {
+    const stuck = (over: Partial<StuckMachine>): StuckMachine => ({
+      machineId: 'm-1' as MachineId,
+      provider: 'cloud',
+      instanceId: 'i-1',
+      verb: 'terminate',
+      failures: 4,
+      failure: 'secret words',
+      isComing: false,
+      ...over,
+    });
+    const coming = stuck({ machineId: 'm-2' as MachineId, instanceId: null, verb: 'list', isComing: true });
+    const many = Array.from({ length: 6 }, () => stuck({}));
+    const failing = view({
+      verdict: 'max_machines',
+      trouble: { listFailures: 7, listFailure: 'no such region', stuck: [coming, ...many] },
+    });
+    const told = shownGrowth(failing, true);
+    expect(told.text).toMatch(
+      /; list of provider cloud has failed 7 times in a row, so instances that ended are not noticed: no such region; 7 machines cannot go on$/,
+    );
+    expect(told.step).toBe('see why provider cloud fails, and mend it: `longshore provider check cloud`');
+    expect([told.stuck_count, told.stuck?.length]).toEqual([7, 5]);
+    expect(told.stuck?.slice(0, 2)).toEqual([
+      {
+        machine_id: 'm-2',
+        instance_id: '',
+        verb: 'list',
+        failures: 4,
+        text: 'machine m-2 may have no instance, and no listing shows it: list of provider cloud has failed 4 times in a row: secret words',
+        step: 'longshore machine delete m-2',
+      },
+      {
+        machine_id: 'm-1',
+        instance_id: 'i-1',
+        verb: 'terminate',
+        failures: 4,
+        text: 'machine m-1 (instance i-1) cannot end, and is tried again by itself: terminate of provider cloud has failed 4 times in a row: secret words',
+        step: 'longshore provider list',
+      },
+    ]);
+    const others = shownGrowth(failing, false);
+    expect([others.text, others.step, others.stuck_count, others.stuck]).toEqual([
+      'pool pool-1 makes no further machine: it has as many as it may',
+      '',
+      0,
+      [],
+    ]);
+    const own = shownGrowth({ ...failing, isShared: false }, false);
+    expect(own.stuck_count).toBe(7);
+    expect(JSON.stringify(own)).not.toMatch(/secret words|no such region/);
+    // A machine that cannot end is no reason why the pool grows or does not.
+    const onlyStuck = view({ verdict: 'enough', trouble: { ...NO_TROUBLE, stuck: [stuck({})] } });
+    expect(shownGrowth(onlyStuck, true)).toMatchObject({ step: '', stuck_count: 1 });
+  });
+
   test('says nothing of prices where there are none', () => {
     const unpriced = view({ verdict: 'awaited', price: null, hourlyBudget: null, hourlyCost: 3 });
     expect(shownGrowth(unpriced, true).text).toBe(
@@ -159,9 +217,19 @@ describe('as a sentence', () => {
 
 test('gauges show machines, cost, and containers that wait, by pool', async () => {
   const registry = new Registry();
-  const pool = aPool({ settings: { maxMachines: 2 }, capacity: { alive: 2, pending: 1 } });
+  const pool = aPool({ settings: { maxMachines: 4 }, capacity: { alive: 4, pending: 2 } });
   const demands = Array.from({ length: 10 }, (_none, index) => aDemand({ id: `c-${index}` }));
-  const view = explainPool(pool, decideCapacity([pool], demands, NOW).pools[0], times);
+  const stuck: StuckMachine = {
+    machineId: 'm-1' as MachineId,
+    provider: 'cloud',
+    instanceId: null,
+    verb: 'list',
+    failures: 3,
+    failure: null,
+    isComing: true,
+  };
+  const trouble = { ...NO_TROUBLE, stuck: [stuck, { ...stuck, isComing: false }] };
+  const view = explainPool(pool, decideCapacity([pool], demands, NOW).pools[0], times, trouble);
   registerProvisionGauges({
     registry,
     metrics: new FleetMetrics(new Registry()),
@@ -177,9 +245,10 @@ test('gauges show machines, cost, and containers that wait, by pool', async () =
   expect([
     value('machines{pool="pool-1",state="pending"}'),
     value('machines{pool="pool-1",state="present"}'),
+    value('machines{pool="pool-1",state="stuck"}'),
     value('hourly_cost{pool="pool-1"}'),
     value('waiting_containers{pool="pool-1",state="awaiting"}'),
     value('waiting_containers{pool="pool-1",state="unserved"}'),
     value('blocked_pools{reason="max_machines"}'),
-  ]).toEqual(['1', '1', '2', '4', '6', '1']);
+  ]).toEqual(['1', '1', '2', '4', '8', '2', '1']);
 });

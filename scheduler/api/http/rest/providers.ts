@@ -73,6 +73,7 @@ const checkRecord = (check: ProviderCheck): ProviderCheckRecord => ({
   ok: check.problem === null,
   problem: check.problem ?? '',
   cure: check.cure,
+  output: check.output,
   host: hostname(),
   took_ms: Math.round(check.tookMs),
   instances: check.instances,

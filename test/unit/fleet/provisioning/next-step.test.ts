@@ -198,6 +198,32 @@ describe('an end', () => {
     const stubborn = { ...row, terminatedAtMs: T };
     expect(nextStep(stubborn, undefined, there(), at(T + RULES.stopWithinMs)).kind).toBe('terminate');
   });
+  test('is tried again after the last call of terminate, which keeps the time of a failed end', () => {
+    const failed = aRow({ ...row, endWhy: 'never_joined', failures: 2, failedAtMs: T, calledAtMs: T + MINUTE });
+    const endedMs = T + 2 * MINUTE;
+    const againMs = endedMs + retryAfterMs(2);
+    const after = (nowMs: number) => nextStep(failed, aMachine(), UNSEEN, at(nowMs, { callEndsMs: endedMs }));
+    expect(after(endedMs + 1)).toEqual({ kind: 'wait', untilMs: againMs });
+    expect(after(againMs).kind).toBe('terminate');
+  });
+  test('of a deleted machine needs no listing where none works for 15 minutes', () => {
+    const terminated = { ...row, calledAtMs: T, terminatedAtMs: T };
+    const untold = { ...row, instanceId: null, calledAtMs: T };
+    const lateMs = T + RULES.unlistedMs;
+    for (const [one, left] of [
+      [terminated, /i1 may still run$/],
+      [untold, /the tag r1 may still run$/],
+    ] as const) {
+      expect(nextStep(one, undefined, UNSEEN, at(lateMs - 1))).toEqual({ kind: 'look' });
+      expect(nextStep(one, undefined, UNSEEN, at(lateMs, { leadingSinceMs: T + 1 }))).toEqual({ kind: 'look' });
+      const over = { kind: 'over', failure: expect.stringMatching(left) };
+      expect(nextStep(one, undefined, UNSEEN, at(lateMs))).toEqual(over);
+    }
+    expect(nextStep(untold, undefined, absent(1, T + 1), at(lateMs))).toEqual({ kind: 'look' });
+    // A machine that nobody deleted keeps its row: its instance may cost money.
+    expect(nextStep(untold, aMachine(), UNSEEN, at(lateMs))).toEqual({ kind: 'look' });
+    expect(nextStep({ ...terminated, terminatedAtMs: null }, undefined, UNSEEN, at(lateMs)).kind).toBe('terminate');
+  });
   test('of a request that nothing was called for needs no provider', () => {
     const uncalled = aRow({ state: 'terminating', endWhy: 'machine_deleted' });
     expect(nextStep(uncalled, undefined, UNSEEN, at(T))).toEqual({ kind: 'over' });
@@ -295,7 +321,7 @@ describe('the back-off of a pool', () => {
   });
   test('counts failures since the last machine that joined', () => {
     const failing = aRow({ state: 'creating', failures: 2, failedAtMs: T, failure: 'no quota' });
-    const given = aRow({ state: 'failed', endWhy: 'not_created', failures: 3, failedAtMs: T - 1, failure: 'older' });
+    const given = aRow({ state: 'failed', endWhy: 'not_created', creates: 3, failedAtMs: T - 1, failure: 'older' });
     expect(backOff([failing, given])).toEqual({ notBeforeMs: T + retryAfterMs(5), failure: 'no quota' });
     // An instance that boots no agent proves nothing.
     expect(backOff([failing, given, aRow({ createdAtMs: T + 1 })])).toEqual(backOff([failing, given]));
@@ -303,7 +329,7 @@ describe('the back-off of a pool', () => {
   });
   test('counts every machine that ended without a join, but not one that somebody deleted', () => {
     const ended = (endWhy: EndWhy, over: Partial<ProvisionedRow> = {}) =>
-      backOff([aRow({ state: 'failed', endWhy, failures: 1, failedAtMs: T, ...over })]).notBeforeMs;
+      backOff([aRow({ state: 'failed', endWhy, failedAtMs: T, ...over })]).notBeforeMs;
     for (const why of ['not_created', 'never_joined', 'instance_gone', 'spot_notice'] as const)
       expect(ended(why), why).toBe(T + retryAfterMs(1));
     expect(ended('machine_deleted')).toBe(0);
@@ -311,13 +337,16 @@ describe('the back-off of a pool', () => {
   });
   test('grows by machines whose instances never join, each made after the failure of the one before', () => {
     const rows = Array.from({ length: 8 }, (_, n) =>
-      aRow({ state: 'failed', endWhy: 'never_joined', failures: 1, createdAtMs: T + n, failedAtMs: T + n }),
+      aRow({ state: 'failed', endWhy: 'never_joined', createdAtMs: T + n, failedAtMs: T + n }),
     );
     expect(backOff(rows).notBeforeMs).toBe(T + 7 + RULES.retryCapMs);
   });
   test('is not caused by a failed terminate', () => {
     const joined = aRow({ state: 'terminating', endWhy: 'idle', joinedAtMs: T - MINUTE, failures: 4, failedAtMs: T });
     expect(backOff([joined]).notBeforeMs).toBe(0);
+    const never = aRow({ state: 'terminating', endWhy: 'never_joined', creates: 1, createdAtMs: T - 1, failedAtMs: T });
+    const once = { notBeforeMs: T + retryAfterMs(1), failure: 'its agent did not join' };
+    expect(backOff([{ ...never, failures: 9, failure: 'its agent did not join' }])).toEqual(once);
   });
   test('sums count what may cost money', () => {
     const rows = [
