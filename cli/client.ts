@@ -381,10 +381,10 @@ export function unreachable(
     });
   }
   const from = contextName === undefined ? '' : `, context ${contextName}; \`longshore context list\` shows them`;
-  return new CliError(
-    `cannot reach ${origin} (${detail}${from}): ${startAdvice(url, host)}`,
-    { cause: error, exitCode: EXIT.unreachable },
-  );
+  return new CliError(`cannot reach ${origin} (${detail}${from}): ${startAdvice(url, host)}`, {
+    cause: error,
+    exitCode: EXIT.unreachable,
+  });
 }
 
 const NOT_TRUSTED: ReadonlySet<string> = new Set([

@@ -31,5 +31,10 @@ export function startAdvice(url: string, host: ThisHost): string {
 
 function isHere(url: string, { addresses }: ThisHost): boolean {
   const name = (URL.parse(url)?.hostname ?? '').replace(/^\[(.*)\]$/, '$1').toLowerCase();
-  return name === 'localhost' || name.endsWith('.localhost') || /^(127(\.\d+){3}|::1)$/.test(name) || addresses.includes(name);
+  return (
+    name === 'localhost' ||
+    name.endsWith('.localhost') ||
+    /^(127(\.\d+){3}|::1)$/.test(name) ||
+    addresses.includes(name)
+  );
 }

@@ -269,9 +269,7 @@ export async function tellStory(db: Db, seed: number): Promise<void> {
   const known = held.machines.map((id) => story.process.machines.get(id as MachineId));
   expect(known.map((machine) => machine !== undefined && isSchedulable(machine))).toEqual([true, true, true]);
   const running = [...story.cloud.instances.values()];
-  expect(running.map(({ machineId }) => machineId ?? '').toSorted((a, b) => (a < b ? -1 : 1))).toEqual(
-    held.machines,
-  );
+  expect(running.map(({ machineId }) => machineId ?? '').toSorted((a, b) => (a < b ? -1 : 1))).toEqual(held.machines);
 
   await story.steps(90, 0);
   const left = await present(db, pool.id);

@@ -67,7 +67,9 @@ test('a failure keeps the last lines of the standard error apart, in bounds and 
   folder,
 }) => {
   const lines = `for i in $(seq 1 400); do echo "line $i of a trace" >&2; done; printf 'last\\033[2J\\r\\n' >&2; exit 1`;
-  const failed = await aProvider(folder, lines).provider.list('ours').catch((error: unknown) => error);
+  const failed = await aProvider(folder, lines)
+    .provider.list('ours')
+    .catch((error: unknown) => error);
   const output = outputOf(failed);
   expect(output.length).toBeLessThanOrEqual(2048);
   expect(output.length).toBeGreaterThan(1900);
@@ -76,7 +78,9 @@ test('a failure keeps the last lines of the standard error apart, in bounds and 
   expect(messageOf(failed).length).toBeLessThan(400);
   expect(messageOf(failed)).toMatch(/line 400 of a trace last \[2J$/);
   // A program that answers what is no answer may say why on its standard error, too.
-  const unread = await aProvider(folder, `echo 'jq: error' >&2`).provider.list('ours').catch((error: unknown) => error);
+  const unread = await aProvider(folder, `echo 'jq: error' >&2`)
+    .provider.list('ours')
+    .catch((error: unknown) => error);
   expect([messageOf(unread), outputOf(unread)]).toEqual([
     'list: its standard output is empty; JSON is expected there',
     'jq: error',

@@ -65,7 +65,12 @@ describe('what a person is told', () => {
     const told = (origin: string, hasUnit = false): string =>
       unreachable(`${origin}/api/v1/health`, refused, 1000, undefined, { ...host, hasUnit }).message;
     const up = 'is the scheduler running? start it with `longshore up` (in a checkout: `npm start`)';
-    for (const origin of ['http://127.0.0.1:1994', 'http://localhost:1994', 'http://[::1]:1994', 'http://10.0.0.5:1994'])
+    for (const origin of [
+      'http://127.0.0.1:1994',
+      'http://localhost:1994',
+      'http://[::1]:1994',
+      'http://10.0.0.5:1994',
+    ])
       expect(told(origin)).toBe(`cannot reach ${origin} (ECONNREFUSED): ${up}`);
     expect(told('http://[fd00::5]:1994')).toContain(up);
     const service = told('http://127.0.0.1:1994', true);
