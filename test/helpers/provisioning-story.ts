@@ -234,6 +234,17 @@ export class Story {
     for (let n = 0; n < count; n += 1) await this.step(wanted);
   }
 
+  /** Steps until the pool has rows in these states, or for `most` steps. @returns the states of the end */
+  async stepsUntil(states: readonly string[], most: number, wanted: number): Promise<readonly string[]> {
+    const now = async () => (await present(this.#db, this.#pool.id)).rows.map(({ state }) => state).toSorted();
+    let found = await now();
+    for (let n = 0; n < most && found.join() !== states.join(); n += 1) {
+      await this.step(wanted);
+      found = await now();
+    }
+    return found;
+  }
+
   end(): void {
     this.process.hasEnded = true;
     if (this.former !== undefined) this.former.hasEnded = true;

@@ -130,9 +130,10 @@ describe('a provider that behaves', () => {
     story.cloud.refusesTerminate = true;
     const [instanceId] = story.cloud.instances.keys();
     // Fifteen minutes until the machine has failed, and some calls of terminate.
-    await story.steps(105, 1);
+    story.clock.aheadMs += 14 * 60_000;
+    expect(await story.stepsUntil(['terminating'], 20, 1)).toEqual(['terminating']);
+    await story.steps(12, 1);
     const told = () => story.process.provisioner.trouble(pool.id, pool.provider);
-    expect((await present(db, pool.id)).rows.map(({ state }) => state)).toEqual(['terminating']);
     expect(told()).toMatchObject({ listFailures: 0, stuck: [{ instanceId, verb: 'terminate', failure: 'not now' }] });
     const { notBeforeMs, lastFailure, alive } = story.process.provisioner.capacity(pool.id);
     expect([alive, lastFailure, notBeforeMs < story.clock.nowMs()]).toEqual([
@@ -140,16 +141,15 @@ describe('a provider that behaves', () => {
       'its agent did not join within 15 min',
       true,
     ]);
-    await story.steps(40, 2);
-    const states = async () => (await present(db, pool.id)).rows.map(({ state }) => state).toSorted();
-    expect([await states(), story.cloud.creates]).toEqual([['joined', 'terminating'], 2]);
+    const goesOn = ['joined', 'terminating'];
+    expect([await story.stepsUntil(goesOn, 60, 2), story.cloud.creates]).toEqual([goesOn, 2]);
     // Another leader knows from the row that the machine is stuck.
     await story.change();
     await story.step(2);
     expect(told().stuck).toMatchObject([{ instanceId, verb: 'terminate' }]);
     story.cloud.refusesTerminate = false;
-    await story.steps(90, 2);
-    expect([await states(), told().stuck]).toEqual([['joined', 'joined'], []]);
+    const both = ['joined', 'joined'];
+    expect([await story.stepsUntil(both, 120, 2), told().stuck]).toEqual([both, []]);
     story.end();
   });
 
@@ -164,7 +164,7 @@ describe('a provider that behaves', () => {
     await story.change();
     await story.steps(2, 1);
     for (const one of story.cloud.instances.values()) Object.assign(one, { joinsAtMs: Infinity });
-    await story.steps(20, 1);
+    await story.steps(10, 1);
     const { machines, provisioner } = story.process;
     const [row] = (await present(db, pool.id)).rows;
     const machineId = row?.machine_id as MachineId;
@@ -175,7 +175,8 @@ describe('a provider that behaves', () => {
     });
     expect(trouble.listFailures).toBeGreaterThan(2);
     // No listing proves that there is no instance, so create is not called again.
-    await story.steps(100, 1);
+    story.clock.aheadMs += 15 * 60_000;
+    await story.steps(4, 1);
     expect([(await present(db, pool.id)).rows, story.cloud.creates]).toMatchObject([[{ state: 'creating' }], 1]);
 
     await deleteMachine(db, machineId);
@@ -190,7 +191,7 @@ describe('a provider that behaves', () => {
     // The instance is none of any row, and the first listings end it.
     expect(story.cloud.instances.size).toBe(1);
     story.cloud.refusesList = false;
-    await story.steps(60, 0);
+    for (let n = 0; n < 60 && story.cloud.instances.size > 0; n += 1) await story.step(0);
     expect([story.cloud.instances.size, provisioner.trouble(pool.id, pool.provider).listFailures]).toEqual([0, 0]);
     story.end();
   });
