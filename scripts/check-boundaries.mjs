@@ -88,6 +88,7 @@ const LAYERS = {
       'print.ts',
       'screen.ts',
       'program-name.ts',
+      'reach.ts',
       'command-tree.ts',
       'exit-codes.ts',
       'templates.ts',

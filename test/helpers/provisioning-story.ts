@@ -1,6 +1,6 @@
 /**
- * Stories of machines that a provider makes, on a real database: the provider may misbehave, processes are killed at any
- * statement, and leaders change. Agents and operators are played, and the clock is the story's own.
+ * Stories of machines that a provider makes, on a real database: the provider may misbehave, processes are killed at
+ * any statement, and leaders change. Agents and operators are played, and the clock is the story's own.
  */
 import { randomUUID } from 'node:crypto';
 import { setImmediate as turn } from 'node:timers/promises';

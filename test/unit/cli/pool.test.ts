@@ -1,4 +1,4 @@
-// What `longshore pool show` says of the growth of a pool.
+// Growth of a pool, as `longshore pool show` tells it.
 import { expect, test } from 'vitest';
 import { growthLines } from '#cli/commands/pool.ts';
 
