@@ -58,18 +58,17 @@ async function refused(
       ...env,
       LONGSHORE_DATA_DIR: dataDir,
     },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['ignore', 'ignore', 'pipe'],
     timeout: GIVE_UP_MS,
     killSignal: 'SIGKILL',
   });
-  let [text, logged] = ['', ''];
+  let text = '';
   child.stderr.setEncoding('utf8').on('data', (part: string) => (text += part));
-  child.stdout.setEncoding('utf8').on('data', (part: string) => (logged += part));
   const [code] = (await once(child, 'close')) as [number | null];
-  const said = text
-    .split('\n')
-    .filter((line) => line !== '' && !line.startsWith('{'))
-    .join('\n');
+  const lines = text.split('\n').filter((line) => line !== '');
+  const isLogged = (line: string): boolean => line.startsWith('{');
+  const said = lines.filter((line) => !isLogged(line)).join('\n');
+  const logged = lines.filter(isLogged).join('\n');
   return { code, said, logged, dataDir, pidsBefore };
 }
 
