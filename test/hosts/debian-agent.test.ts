@@ -261,6 +261,37 @@ describe('the agent as a Debian package', () => {
     expect(listed).toMatchObject([{ name: 'golden', state: 'active', machines: 1, joined: 1 }]);
   });
 
+  test(
+    'a refused token is named at once; a full one waits for room, joins late, and is left in no file',
+    { timeout: 420_000 },
+    async () => {
+      const of = async (token: string): Promise<string> => {
+        await host.sh('longshore-agent reset', 120_000);
+        return host.try(`echo '${token}' | longshore-agent join`);
+      };
+      // The installer waits for 90 s otherwise.
+      await host.sh('sed -i s/^WAIT_SECONDS=.*/WAIT_SECONDS=15/ /usr/lib/longshore-agent/systemd/install-agent.sh');
+      const { secret } = JSON.parse(await longshore('enrol-token', 'create', 'one', '--machines', '1', '--json')) as {
+        readonly secret: string;
+      };
+      expect(await of(secret.replace(/[^.]+$/, 'x'.repeat(43)))).toMatch(
+        /\nlongshore-agent: the agent does not run: the scheduler refused the enrolment token: .*is of no pool here[^\n]*\n$/,
+      );
+      expect(await host.property(AGENT, 'ActiveState')).toBe('failed');
+      expect(await of(secret)).toContain('connected as ');
+      const first = /^connected as ([0-9a-f]{8})$/.exec(await status())?.[1] ?? '';
+      expect(await of(secret)).toContain(
+        'not joined yet, and the agent goes on trying: joining: enrolment token one admits 1 machines, and 1 have joined',
+      );
+      expect(await host.sh('cat /etc/longshore-agent/join-token')).toBe(`${secret}\n`);
+      await longshore('machine', 'delete', first, '--force');
+      await waitFor(async () => (await status()).startsWith('connected as '), 'the host joins late', 180_000);
+      expect(await host.sh('cat /etc/longshore-agent/join-token')).toBe('');
+      machineId = /^connected as ([0-9a-f]{8})$/.exec(await status())?.[1] ?? '';
+      expect(machineId).not.toBe(first);
+    },
+  );
+
   test('removal with an agent that does not run ends no container; the commands of the documents do', async () => {
     expect(await platform.invoke(served, { key: 'c', seconds: 0 })).toMatchObject({ status: 200 });
     const running = await containers();
