@@ -36,6 +36,8 @@ export async function runVolumeCopy(
     throw usageError('a copy takes a source and a target: longshore volume cp ./data models:data');
   const from = sources.map(volumePlaceOf);
   const to = volumePlaceOf(target);
+  if (paths.includes('-'))
+    throw usageError('a copy goes from file to file, and - is none: name a file (./- where that is its name)');
   const outOf = from.filter((place) => place !== undefined);
   if (to !== undefined && outOf.length > 0)
     throw usageError(

@@ -59,10 +59,26 @@ export async function runVolumeShow(name: string, invocation: Invocation): Promi
 export async function runVolumeDelete(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const path = await volumePath(client, name);
-    const removed = await removeAll(() => named(name, client.restCall('DELETE', path, undefined, REMOVE_TIMEOUT_MS)));
+    const remove = (): Promise<JsonObject> => client.restCall('DELETE', path, undefined, REMOVE_TIMEOUT_MS);
+    const removed = await removeAll(() => named(name, remove()).catch(withStopCure));
     const entries = removed === 0 ? '' : removed === 1 ? ' with 1 entry' : ` with ${removed} entries`;
     showDone(invocation, { name, removed, done: 'deleted' }, [`deleted volume ${name}${entries}`]);
   });
+}
+
+/** Adds the commands that stop what uses the volume, which the sentence names. */
+function withStopCure(error: unknown): never {
+  if (!(error instanceof CliError) || error.answerCode !== 'volume_in_use') throw error;
+  const users = /deployments mount it: ([^)]*)/.exec(error.message)?.[1];
+  const cure =
+    users === undefined
+      ? '`longshore container list` shows the containers'
+      : users
+          .split(', ')
+          .filter((name) => name !== '…')
+          .map((name) => `\`longshore deployment stop ${name}\``)
+          .join(', ');
+  throw new CliError(`${error.message}: ${cure}`, { cause: error });
 }
 
 /** Asks until everything is gone, and shows how many went. @returns the number of entries that were removed */

@@ -383,7 +383,7 @@ describe('longshore volume', () => {
     expect(await said('cp', 'absent', 'data:')).toMatch(/^1 ! longshore: cannot read absent/);
     expect(await said('cp', 'data:absent', '.')).toBe('4 ! longshore: there is no data:absent\n');
     expect(await said('delete', 'data')).toMatch(
-      /^1 ! longshore: the volume is in use \(deployments mount it: files\/v1\)/,
+      /^1 ! longshore: the volume is in use \(deployments mount it: files\/v1\): stop them first: `longshore deployment stop files\/v1`/,
     );
     expect(await said('delete', 'golden')).toBe('0 deleted volume golden\n');
   });

@@ -412,6 +412,36 @@ test('the line that upgrades a machine says when other machines cannot use it', 
   expect(ended.stderr).toMatch(/127\.0\.0\.1:\d+ can be dialled from this machine only/);
 });
 
+describe('volume', () => {
+  test('cp takes no dash for a file', async () => {
+    for (const paths of [
+      ['models:a', '-'],
+      ['-', 'models:a'],
+    ])
+      expect(await run(['volume', 'cp', ...paths])).toEqual({
+        code: 2,
+        stdout: '',
+        stderr: 'longshore: a copy goes from file to file, and - is none: name a file (./- where that is its name)\n',
+      });
+    expect(seen).toEqual([]);
+  });
+
+  test('delete of one in use names the commands that stop its users', async () => {
+    const told = (users: string) => async (): Promise<string> => {
+      reply = (route) => {
+        if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
+        const message = `the volume is in use (${users}): stop them first`;
+        return route.startsWith('DELETE') ? { status: 409, body: { code: 'volume_in_use', message } } : undefined;
+      };
+      return (await run(['volume', 'delete', 'models'])).stderr;
+    };
+    expect(await told('deployments mount it: a/v1, b/v2, …')()).toBe(
+      'longshore: the volume is in use (deployments mount it: a/v1, b/v2, …): stop them first: `longshore deployment stop a/v1`, `longshore deployment stop b/v2`\n',
+    );
+    expect(await told('2 containers mount it')()).toContain('stop them first: `longshore container list` shows');
+  });
+});
+
 describe('logs', () => {
   test('of a container that has ended are found by the end of its id', async () => {
     const id = 'endpoint-1-c69a6597';
