@@ -128,8 +128,9 @@ class Undeployed(unittest.TestCase):
         self.assertEqual((ran['said'].splitlines()[-1:], ran['prepared']), (['after'], ['serve ./app.py:published']), ran['error'])
         ran = self.run_program('published.serve()', FAILS='1')
         self.assertRegex(ran['error'], r'GatewayError: cannot serve named: `longshore serve \S+/app.py:published` ended with 1')
-        for text, environ in (('published.serve()', {'CONTAINER_ID': 'c'}), ('u.handlers.is_reading = True\npublished.serve()', {})):
-            ran = self.run_program(text, **environ)
+        inside = self.run_program('published.serve()', CONTAINER_ID='c')
+        read = self.run_program('u.handlers.is_reading = True\npublished.serve()')
+        for ran in (inside, read):
             self.assertEqual((ran['error'], ran['prepared']), ('', []))
 
     def test_a_handler_without_a_file_is_not_prepared(self) -> None:
