@@ -153,6 +153,7 @@ export async function aContainerWorld(
             lines: logLines.filter(({ seq }) => seq > afterSeq) as never,
             isFull: false,
             nextSeq: undefined,
+            lastSeq: undefined,
           }),
         };
         registerContainers(scope, { authenticator, access, inside, logs, sockets, log });

@@ -151,6 +151,21 @@ describe('200 000 events', () => {
     expect(all).toEqual(Array.from({ length: 10 }, (_, n) => (n + 1) * 20_000));
   });
 
+  test('a read is cut at a number of bytes, with few events of each statement, and goes on from there', async () => {
+    // An event counts for its data twice, and 1000 bytes beside them: three portions reach the bound.
+    const cut = new EventReads(opened.db, { portion: 7, mostBytes: 20_000 });
+    const found: number[] = [];
+    let next: number | undefined;
+    for (let turn = 0; turn < 4; turn += 1) {
+      const read: Awaited<ReturnType<EventReads['latest']>> = await cut.latest(W, { stubId: 'stub-50' }, 1_000, next);
+      expect(read.events).toHaveLength(21);
+      found.unshift(...seqs(read.events));
+      next = read.nextBeforeSeq;
+    }
+    expect(found).toEqual(Array.from({ length: 84 }, (_, n) => ROWS - 50 - 100 * (83 - n)));
+    expect(seqs((await cut.latest(W, { stubId: 'stub-50' }, 5)).events)).toEqual(found.slice(-5));
+  });
+
   test('pages forwards have each matching event once, of the own workspace alone', async () => {
     const found: number[] = [];
     let after = 0;

@@ -1,6 +1,6 @@
 // Reads of the stored output of people's containers.
-// Invariant: a statement looks at few rows and a read at 50 000, however
-// many there are. The next request reads on from where this one stopped.
+// Invariants: a statement looks at few rows and a read at 50 000, however many there are. The lines of a statement, and
+// those of an answer, take a bounded number of bytes. The next request reads on from where this one stopped.
 import { FairLine } from '#shared/fair-line.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
@@ -20,11 +20,49 @@ const READ_MS = 8_000;
  * lines older than their neighbours come from machines that were away.
  */
 const CLOCKS_AHEAD_MS = 60 * 60_000;
+/** Lines of one statement, each of 64 KiB at most. */
+const PORTION = 250;
+/** Characters of an answer at which it is cut. */
+const MOST_CHARACTERS = 16 * 1024 * 1024;
 const SEARCHES_WAITING = 4;
 const SEARCH_WAIT_MS = 5_000;
 
+/** Bounds of a reader, for tests. */
+export interface LogBounds {
+  readonly portion?: number;
+  readonly mostCharacters?: number;
+}
+
+/** Lines that a read found. Those that its page passes over are counted, and not kept. */
+class Found {
+  readonly #passedOver: number;
+  readonly rows: LogLineRow[] = [];
+  count = 0;
+  characters = 0;
+  last: LogLineRow | undefined;
+
+  constructor(passedOver: number) {
+    this.#passedOver = passedOver;
+  }
+
+  /** @returns the last of the lines */
+  add(lines: readonly LogLineRow[]): LogLineRow | undefined {
+    for (const line of lines) {
+      this.count += 1;
+      if (this.count <= this.#passedOver) continue;
+      this.rows.push(line);
+      this.characters += line.line.length;
+    }
+    const last = lines.at(-1);
+    this.last = last ?? this.last;
+    return last;
+  }
+}
+
 export class LogReader implements LogReads {
   readonly #db: Pick<Db, 'kind' | 'reads'>;
+  readonly #portion: number;
+  readonly #mostCharacters: number;
   /** Searches by text, one at a time for each workspace. */
   readonly #searches = new FairLine({
     atOnce: 1_000,
@@ -36,8 +74,10 @@ export class LogReader implements LogReads {
       new AppError('rate_limited', 'other log searches of this workspace run: try again when they are done'),
   });
 
-  constructor(db: Pick<Db, 'kind' | 'reads'>) {
+  constructor(db: Pick<Db, 'kind' | 'reads'>, { portion = PORTION, mostCharacters = MOST_CHARACTERS }: LogBounds = {}) {
     this.#db = db;
+    this.#portion = portion;
+    this.#mostCharacters = mostCharacters;
   }
 
   read(workspaceId: WorkspaceId, filter: LogFilter): Promise<LogPageRead> {
@@ -48,8 +88,9 @@ export class LogReader implements LogReads {
   async #read(workspaceId: WorkspaceId, filter: LogFilter): Promise<LogPageRead> {
     const reads = this.#db.reads.of(workspaceId);
     const match = matchOf(workspaceId, filter);
-    const wanted = (filter.page + 1) * filter.limit;
-    const found: LogLineRow[] = [];
+    const passedOver = filter.page * filter.limit;
+    const wanted = passedOver + filter.limit;
+    const found = new Found(passedOver);
     const isForward = filter.afterSeq !== undefined;
     let at: LogStart = isForward
       ? { afterId: filter.afterSeq ?? 0 }
@@ -61,12 +102,17 @@ export class LogReader implements LogReads {
       const edge = await logEdge(reads, match, at, rows);
       // The lines of a container, task, stub or deployment belong
       // to one workspace; another workspace's read finds nothing.
-      if (edge !== undefined && edge.workspaceId !== workspaceId) return pageOf([], filter, undefined);
-      const missing = wanted - found.length;
-      const lines = await readLogLines(reads, match, at, edge?.id, missing);
-      found.push(...lines);
-      const last = lines.at(-1);
-      if (lines.length === missing && last !== undefined) return pageOf(found, filter, last.id);
+      if (edge !== undefined && edge.workspaceId !== workspaceId) return pageOf(new Found(0), filter, undefined);
+      for (;;) {
+        const missing = wanted - found.count;
+        const portion = Math.min(missing, this.#portion);
+        const lines = await readLogLines(reads, match, at, edge?.id, portion);
+        const last = found.add(lines);
+        if (last === undefined || lines.length < portion) break;
+        const isEnough = missing === portion || found.characters >= this.#mostCharacters;
+        if (isEnough || performance.now() > untilMs) return pageOf(found, filter, last.id);
+        at = isForward ? { afterId: last.id } : { beforeId: last.id };
+      }
       if (edge === undefined || isPast(edge, filter)) return pageOf(found, filter, undefined);
       at = isForward ? { afterId: edge.id } : { beforeId: edge.id };
       if (performance.now() > untilMs) break;
@@ -79,8 +125,7 @@ export class LogReader implements LogReads {
 const isPast = (edge: { readonly atMs: number }, { fromMs, afterSeq }: LogFilter): boolean =>
   afterSeq === undefined && fromMs !== undefined && edge.atMs < fromMs - CLOCKS_AHEAD_MS;
 
-function pageOf(found: readonly LogLineRow[], filter: LogFilter, nextSeq: number | undefined): LogPageRead {
-  const rows = found.slice(filter.page * filter.limit);
+function pageOf({ rows, last }: Found, filter: LogFilter, nextSeq: number | undefined): LogPageRead {
   const lines = filter.afterSeq === undefined ? rows.toReversed() : rows;
   return {
     lines: lines.map((row) => ({
@@ -95,6 +140,7 @@ function pageOf(found: readonly LogLineRow[], filter: LogFilter, nextSeq: number
     })),
     isFull: rows.length === filter.limit,
     nextSeq,
+    lastSeq: last?.id,
   };
 }
 

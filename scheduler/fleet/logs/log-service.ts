@@ -34,10 +34,12 @@ export interface LogFilter {
 
 export interface LogPageRead {
   readonly lines: readonly LogLine[];
-  /** Whether the read has as many lines as were requested. */
+  /** Whether the read has as many lines as were requested; it may also have been cut for their length. */
   readonly isFull: boolean;
   /** Sequence number where the next read continues; undefined: all lines were looked at. */
   readonly nextSeq: number | undefined;
+  /** Sequence number of the last matching line that was looked at, in the direction of reading; undefined: none was. */
+  readonly lastSeq: number | undefined;
 }
 
 export interface LogReads {

@@ -17,6 +17,7 @@ import { OTHER_KIND, KIND_RULES, isSupervised } from './kinds.ts';
 import {
   STOP_AFTER_DISCONNECT_S,
   quoted,
+  refuseLength,
   refuseNames,
   cpuOf,
   memoryOf,
@@ -118,6 +119,8 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     ...(serving === undefined ? {} : { serving }),
     extra: keptFields(request, extra),
   };
+  const tooLong = refuseLength(config);
+  if (tooLong !== null) return { kind: 'refused', errMsg: tooLong };
   const warnings = [
     ...(unknown.length === 0 ? [] : [unknownGpusText(unknown)]),
     ...(lacksChoice(config) ? [oneWorkerWarning(config.workers)] : []),

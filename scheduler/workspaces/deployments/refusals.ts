@@ -14,6 +14,8 @@ const MAX_NAME = 255;
 const MAX_SECRETS = 64;
 const MAX_ENV = 512;
 const MAX_ENV_BYTES = 128 * 1024;
+/** Most bytes of all settings as JSON: lists show them, and the scheduler keeps them in memory. */
+const MAX_CONFIG_BYTES = 192 * 1024;
 
 /** Seconds that `extra.stopAfterDisconnect: true` means; a request may also name the number. */
 export const STOP_AFTER_DISCONNECT_S = 300;
@@ -58,6 +60,13 @@ export function refuseResources(request: GetOrCreateStubRequest, gpuCount: numbe
     return `maxPendingTasks must be ${maxPendingTasks} or less`;
   }
   return null;
+}
+
+/** Refuses settings that are too long together: texts, `extra`, `inputs`, `outputs` and their likes. */
+export function refuseLength(config: object): string | null {
+  return Buffer.byteLength(JSON.stringify(config)) > MAX_CONFIG_BYTES
+    ? `the settings of a stub must have at most ${MAX_CONFIG_BYTES} bytes as JSON in all`
+    : null;
 }
 
 const round = (value: number): number => Math.round(value * 100) / 100;

@@ -1,6 +1,6 @@
 // Reads of a workspace's events: the newest ones that match, or those from a number on.
-// Invariant: a statement looks at few rows and a read at 50 000, however many there are. The answer says where the next
-// read goes on.
+// Invariants: a statement looks at few rows, and a read at 50 000, however many there are. Events of a statement and of
+// an answer take a bounded number of bytes. The answer says where the next read goes on.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
 import type { EventRow } from '../../stores/store/queries/events.ts';
@@ -49,6 +49,8 @@ export const MOST_SCANNED = 50_000;
 /** Most rows that one statement looks at: on PGlite some 20 ms, in which every other statement waits. */
 const MOST_AT_ONCE = { pglite: 2_000, postgres: 5_000 } as const;
 const FEWEST_AT_ONCE = 500;
+/** Events of one statement: their data have some 64 KiB at most. */
+const PORTION = 250;
 const READ_MS = 15_000;
 /** Bytes of an answer: data stands in it twice, and an event has about so much beside it. */
 const MOST_BYTES = 16 * 1024 * 1024;
@@ -61,9 +63,17 @@ const STORED_WITHIN_MS = 10 * 60_000;
 
 export class EventReads {
   readonly #db: Pick<Db, 'kind' | 'reads' | 'query'>;
+  readonly #portion: number;
+  readonly #mostBytes: number;
 
-  constructor(db: Pick<Db, 'kind' | 'reads' | 'query'>) {
+  /** @param bounds - other ones than the usual, for tests */
+  constructor(
+    db: Pick<Db, 'kind' | 'reads' | 'query'>,
+    bounds: { readonly portion?: number; readonly mostBytes?: number } = {},
+  ) {
     this.#db = db;
+    this.#portion = bounds.portion ?? PORTION;
+    this.#mostBytes = bounds.mostBytes ?? MOST_BYTES;
   }
 
   /**
@@ -89,26 +99,28 @@ export class EventReads {
     let scanned = 0;
     let bytes = 0;
     const untilMs = performance.now() + READ_MS;
-    while (scanned < MOST_SCANNED && bytes < MOST_BYTES && performance.now() < untilMs) {
+    const mayGoOn = (): boolean => bytes < this.#mostBytes && performance.now() < untilMs;
+    while (scanned < MOST_SCANNED && mayGoOn()) {
       rows = Math.min(rows, MOST_SCANNED - scanned);
-      const start: EventStart = { beforeSeq: before };
-      const edge = await eventEdge(reads, match, start, rows);
+      const edge = await eventEdge(reads, match, { beforeSeq: before }, rows);
       // Events of an id belong to one workspace: another workspace's read of it finds nothing.
       if (edge !== undefined && edge.workspaceId !== workspaceId)
         return { events: [], scanned: 0, nextBeforeSeq: undefined };
-      const some = await readEvents(reads, match, start, edge?.seq, limit - found.length, rows);
-      const kept = some.events.filter(({ type }) => matchesTypes(type, filter.types));
-      found.push(...kept);
-      scanned += edge === undefined ? some.rows : rows;
-      bytes += kept.reduce((sum, { dataBytes }) => sum + 2 * dataBytes + BYTES_BESIDE, 0);
-      if (some.next !== undefined) {
-        before = some.next;
-        if (found.length >= limit) break;
-        continue;
+      if (edge !== undefined) scanned += rows;
+      for (let next: number | undefined = before; next !== undefined;) {
+        before = next;
+        const most = Math.min(limit - found.length, this.#portion);
+        const some = await readEvents(reads, match, { beforeSeq: before }, edge?.seq, most, rows);
+        const kept = some.events.filter(({ type }) => matchesTypes(type, filter.types));
+        found.push(...kept);
+        if (edge === undefined) scanned += some.rows;
+        bytes += kept.reduce((sum, { dataBytes }) => sum + 2 * dataBytes + BYTES_BESIDE, 0);
+        ({ next } = some);
+        if (next !== undefined && (found.length >= limit || !mayGoOn()))
+          return { events: found.toReversed(), scanned, nextBeforeSeq: next };
       }
-      if (edge === undefined || edge.firstSeq <= begin) {
+      if (edge === undefined || edge.firstSeq <= begin)
         return { events: found.toReversed(), scanned, nextBeforeSeq: undefined };
-      }
       before = edge.firstSeq;
       rows = Math.min(rows * 2, MOST_AT_ONCE[this.#db.kind]);
     }

@@ -5,6 +5,7 @@ import { AppRecord } from './app-record.ts';
 import { DeploymentRecord } from './deployments.ts';
 import { Count, listOf } from './lists.ts';
 import { PAGE, QueryText } from './query.ts';
+import { ServingRecord } from './serving.ts';
 import { StubRecord } from './stubs.ts';
 
 /** An app with its newest deployment, or with its newest stub while it has no deployment. */
@@ -17,7 +18,7 @@ export const AppWithLatest = Type.Object({
   pool_name: Type.String({ description: 'empty: the default' }),
   running_containers: Count('of its latest stub; 0 where one app is read'),
   is_service: Type.Boolean(),
-  serving: Type.Null(),
+  serving: nullable(ServingRecord),
 });
 export type AppWithLatest = Static<typeof AppWithLatest>;
 

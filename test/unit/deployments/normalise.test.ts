@@ -324,6 +324,13 @@ describe('volumes', () => {
     [{ allowList: ['fd00::/129'] }, /^allowList\[0\]/],
     [{ env: Array.from({ length: 513 }, (_, index) => `K${index}=v`) }, /^env must have at most 512/],
     [{ env: [`K=${'x'.repeat(128 * 1024)}`] }, /^env must have at most 131072 bytes/],
+    // All settings count together, whichever field they are in.
+    [{ inputs: { fields: 'x'.repeat(200_000) } }, /^the settings of a stub must have at most 196608 bytes/],
+    [{ handler: `app:${'x'.repeat(200_000)}` }, /^the settings of a stub must have at most 196608 bytes/],
+    [
+      { env: [`K=${'x'.repeat(100_000)}`], extra: JSON.stringify({ note: 'ü'.repeat(50_000) }) },
+      /^the settings of a stub must have at most 196608 bytes/,
+    ],
   ])('%# is refused by the name of the field', (said, errMsg) => {
     expect(errMsgOf(said)).toMatch(errMsg);
   });

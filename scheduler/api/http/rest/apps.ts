@@ -13,8 +13,11 @@ import type { Origin } from '../../operations/operation.ts';
 import type { AppRow } from '../../../stores/store/queries/apps.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
+import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
+import { longPage } from './long-pages.ts';
 import { cursorOf, pageLimit, pageOf } from './paging.ts';
 import { appRecord, deploymentRecord, stubRecord } from './records.ts';
+import { servingRecord } from './serving-record.ts';
 import { restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 import { poolNameOf } from '../../../domain/pools.ts';
@@ -39,7 +42,8 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
     const { appId } = ownApp(caller);
     if (appId !== undefined) {
       const own = await parts.directory.app(workspaceId, appId);
-      return { page: own?.name.includes(name ?? '') === true ? [own] : [], next: '' };
+      const isNamed = own?.name.toLowerCase().includes((name ?? '').toLowerCase()) === true;
+      return { page: isNamed ? [own] : [], next: '' };
     }
     const rows = await parts.directory.apps({
       workspaceId,
@@ -47,7 +51,7 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
       ...(name === undefined ? {} : { nameContains: name }),
       ...(before === undefined ? {} : { before: { updatedAtMs: before.atMs, id: before.id } }),
     });
-    return pageOf(rows, limit, (row) => ({ atMs: row.updatedAtMs, id: row.id }));
+    return pageOf(rows, limit, cursorAt);
   };
   return [
     restRoute({
@@ -68,8 +72,13 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
       query: AppQuery,
       answer: AppsWithLatest,
       handle: async (request) => {
-        const { page: rows, next } = await page(request);
-        return { data: await withLatest(parts, request, rows, true), next };
+        const workspace = await parts.directory.workspace(request.workspaceId);
+        return await longPage({
+          ...(await page(request)),
+          cursorAt,
+          show: (some) => withLatest(parts, request, some, { workspace, counted: true }),
+          stubOf: ({ deployment, stub }) => deployment?.stub ?? stub,
+        });
       },
     }),
     restRoute({
@@ -83,13 +92,16 @@ export function appRoutes(parts: AppRouteParts): readonly RestRoute[] {
         const appId = params['appId']?.toLowerCase() ?? '';
         const row =
           isUuid(appId) && !isOutside(caller, appId) ? await parts.directory.app(workspaceId, appId) : undefined;
-        const [app] = row === undefined ? [] : await withLatest(parts, request, [row], false);
+        const workspace = await parts.directory.workspace(workspaceId);
+        const [app] = row === undefined ? [] : await withLatest(parts, request, [row], { workspace, counted: false });
         if (app === undefined) throw new AppError('not_found', 'app not found');
         return app;
       },
     }),
   ];
 }
+
+const cursorAt = (row: AppRow) => ({ atMs: row.updatedAtMs, id: row.id });
 
 /** An app with its newest deployment, or with its newest stub while it has no deployment. */
 export interface Latest {
@@ -128,24 +140,24 @@ async function withLatest(
   parts: AppRouteParts,
   request: RestRequest,
   apps: readonly AppRow[],
-  counted: boolean,
+  { workspace, counted }: { readonly workspace: WorkspaceRow | undefined; readonly counted: boolean },
 ): Promise<AppWithLatest[]> {
   const { workspaceId } = request;
-  const [latest, workspace] = await Promise.all([
-    latestOf(parts, request, apps),
-    parts.directory.workspace(workspaceId),
-  ]);
+  const latest = await latestOf(parts, request, apps);
   const running = counted ? runningOf(parts.containers.list(workspaceId)) : new Map<string, number>();
-  return latest.map(({ app, deployment, stub, url }) => ({
-    ...appRecord(app),
-    deployment: shown(deployment, (row) => deploymentRecord(row, { stub, app, workspace, invokeUrl: url ?? '' })),
-    stub: deployment === undefined ? shown(stub, stubRecord) : null,
-    ...(url === undefined ? {} : { url, invoke_url: url }),
-    pool_name: stub === undefined ? '' : poolNameOf(storedConfig(stub.config).extra),
-    running_containers: stub === undefined ? 0 : (running.get(stub.id) ?? 0),
-    is_service: stub !== undefined && storedConfig(stub.config).extra['isService'] === true,
-    serving: null,
-  }));
+  return latest.map(({ app, deployment, stub, url }) => {
+    const config = stub === undefined ? undefined : storedConfig(stub.config);
+    return {
+      ...appRecord(app),
+      deployment: shown(deployment, (row) => deploymentRecord(row, { stub, app, workspace, invokeUrl: url ?? '' })),
+      stub: deployment === undefined ? shown(stub, stubRecord) : null,
+      ...(url === undefined ? {} : { url, invoke_url: url }),
+      pool_name: config === undefined ? '' : poolNameOf(config.extra),
+      running_containers: stub === undefined ? 0 : (running.get(stub.id) ?? 0),
+      is_service: config?.extra['isService'] === true,
+      serving: config === undefined ? null : servingRecord(config),
+    };
+  });
 }
 
 const shown = <Row extends DeploymentRow | StubRow, Record>(row: Row | undefined, show: (row: Row) => Record) =>

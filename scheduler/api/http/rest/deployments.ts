@@ -21,6 +21,7 @@ import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
 import type { Actor } from '../../../workspaces/events/audit.ts';
 import { actorBehind } from '../origin.ts';
+import { longPage } from './long-pages.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { deploymentRecord } from './records.ts';
 import { restRoute } from './route.ts';
@@ -71,19 +72,26 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
             ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, id: before.id } }),
           },
         );
-        const { page, next } = pageOf(rows, limit, (row) => ({ atMs: row.createdAtMs, id: row.id }));
-        const [workspace, stubs, apps] = await Promise.all([
-          parts.directory.workspace(workspaceId),
-          parts.directory.stubs(page.map((row) => row.stubId)),
-          parts.directory.appsOf(
-            workspaceId,
-            page.map((row) => row.appId),
-          ),
-        ]);
-        const data = page.map((row) =>
-          show(request, row, { stub: stubs.get(row.stubId), app: apps.get(row.appId), workspace }),
-        );
-        return query.pagination === false ? data : { data, next };
+        const cursorAt = (row: DeploymentRow) => ({ atMs: row.createdAtMs, id: row.id });
+        const workspace = await parts.directory.workspace(workspaceId);
+        const answer = await longPage({
+          ...pageOf(rows, limit, cursorAt),
+          cursorAt,
+          show: async (some) => {
+            const [stubs, apps] = await Promise.all([
+              parts.directory.stubs(some.map((row) => row.stubId)),
+              parts.directory.appsOf(
+                workspaceId,
+                some.map((row) => row.appId),
+              ),
+            ]);
+            return some.map((row) =>
+              show(request, row, { stub: stubs.get(row.stubId), app: apps.get(row.appId), workspace }),
+            );
+          },
+          stubOf: ({ stub }) => stub,
+        });
+        return query.pagination === false ? answer.data : answer;
       },
     }),
     restRoute({

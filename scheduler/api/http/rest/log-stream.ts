@@ -46,8 +46,9 @@ export function logStream(parts: LogStreamParts): RestRoute {
         nowMs: parts.clock.nowMs(),
         tail: () => hub.tailOf(workspaceId),
         seqAt: (ms) => lines.idAt(workspaceId, ms),
+        // The lines before it are passed over, and not kept in memory.
         seqOfOffset: async (rows) =>
-          (await parts.logs.read(workspaceId, { ...filter, limit: rows, page: 0 })).lines[0]?.seq,
+          (await parts.logs.read(workspaceId, { ...filter, limit: 1, page: rows - 1 })).lastSeq,
       });
       const { clock, log } = parts;
       return await openRowStream({ hub, workspaceId, filter, fromSeq, end, nowMs: () => clock.nowMs(), log });

@@ -19,6 +19,7 @@ import type { StubRow } from '../../../stores/store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import type { TaskRecord } from '../../../tasks/records/records.ts';
 import { limitsOf } from '../../../workspaces/identity/limits.ts';
+import { servingRecord } from './serving-record.ts';
 
 /** A workspace as JSON. @param signingKey - null for callers who may not sign in the workspace's name */
 export function workspaceRecord(row: WorkspaceRow, signingKey: string | null): WorkspaceRecord {
@@ -251,7 +252,7 @@ function configRecord(config: StubConfig) {
     block_network: config.blockNetwork,
     allow_list: config.allowList,
     is_service: extra['isService'] === true,
-    serving: null,
+    serving: servingRecord(config),
     pool: poolNameOf(extra),
     disks: extra['disks'] ?? [],
   };

@@ -8,6 +8,7 @@ import {
   StackQuery,
   StackRecord,
 } from '#shared/api/rest/stacks.ts';
+import type { AppId } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { StackRow } from '../../../stores/store/queries/stacks.ts';
 import type { Stacks } from '../../../workspaces/deployments/stacks.ts';
@@ -16,6 +17,8 @@ import type { AppRouteParts } from './apps.ts';
 import { cursorOf, pageLimit, pageOf } from './paging.ts';
 import { restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
+
+const APPS_AT_ONCE = 100;
 
 export interface StackRouteParts extends AppRouteParts {
   readonly stacks: Pick<Stacks, 'list' | 'appsOf' | 'create' | 'change' | 'delete'>;
@@ -89,19 +92,21 @@ async function stackRecords(
   request: RestRequest,
   rows: readonly StackRow[],
 ): Promise<StackRecord[]> {
-  const apps = await parts.stacks.appsOf(request.workspaceId, rows);
-  const latest = new Map((await latestOf(parts, request, [...apps.values()])).map((one) => [one.app.id, one]));
-  return rows.map((row) => {
-    const members = row.appIds
-      .map((id) => latest.get(id))
-      .filter((one) => one !== undefined)
-      .map(({ app, deployment, stub, url }) => ({
+  const apps = [...(await parts.stacks.appsOf(request.workspaceId, rows)).values()];
+  const known = new Map<AppId, StackRecord['members'][number]>();
+  // A page may have thousands of apps, whose stubs are not kept in memory all at once.
+  for (let from = 0; from < apps.length; from += APPS_AT_ONCE) {
+    for (const { app, deployment, stub, url } of await latestOf(parts, request, apps.slice(from, from + APPS_AT_ONCE)))
+      known.set(app.id, {
         app_id: app.id,
         name: app.name,
         kind: stub === undefined ? '' : kindOf(stub.type),
         active: deployment?.active ?? false,
         url: url ?? '',
-      }));
+      });
+  }
+  return rows.map((row) => {
+    const members = row.appIds.map((id) => known.get(id)).filter((one) => one !== undefined);
     return {
       id: row.id,
       external_id: row.id,

@@ -13,6 +13,7 @@ import type { TaskRecord } from '../../../tasks/records/records.ts';
 import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
+import { longPage } from './long-pages.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { addressOf } from './outputs.ts';
 import type { OutputRouteParts } from './outputs.ts';
@@ -132,35 +133,40 @@ export function listTasks(parts: TaskListParts): RestRoute {
       // A page with more outputs than a list has ends before the task whose outputs are not all there.
       const cut = saved === undefined || saved.complete === ids.length ? undefined : ids[saved.complete];
       const most = cut === undefined ? limit : records.findIndex((record) => record.taskId === cut);
-      const { page, next } = pageOf(records, most, (record) => ({ atMs: record.createdAtMs, id: record.taskId }));
+      const cursorAt = (record: TaskRecord) => ({ atMs: record.createdAtMs, id: record.taskId });
+      const { page, next } = pageOf(records, most, cursorAt);
       const shown = page.filter((record) => record.workspaceId === workspaceId);
       const deploymentIds = shown.map((record) => record.deploymentId).filter((id) => id !== null);
-      const [stubs, workspace, callers, deployments, depths] = await Promise.all([
-        parts.directory.stubs(shown.map((record) => record.stubId)),
+      const [workspace, callers, deployments, depths] = await Promise.all([
         parts.directory.workspace(workspaceId),
         callersOf(parts.directory, page),
         parts.directory.deployments(deploymentIds),
         isDetailed ? depthsOf(parts, shown) : undefined,
       ]);
       const base = parts.publicBaseOf(http);
-      const data = page.map((record) => {
-        const caller = callerOf(record, callers);
-        if (record.workspaceId !== workspaceId) return foreignTask(record, caller);
-        const depth = depths?.get(record.queue);
-        return taskRecord(record, {
-          caller,
-          outputs: outputsAt(base, saved?.byTask.get(record.taskId) ?? []),
-          stub: stubs.get(record.stubId),
-          workspace,
-          deployment: record.deploymentId === null ? undefined : deployments.get(record.deploymentId),
-          stats:
-            depth === undefined || isOfModel(record)
-              ? null
-              : { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: depth },
-          resultText: undefined,
+      const show = async (some: readonly TaskRecord[]): Promise<RestTask[]> => {
+        const stubs = await parts.directory.stubs(
+          some.filter((record) => record.workspaceId === workspaceId).map((record) => record.stubId),
+        );
+        return some.map((record) => {
+          const caller = callerOf(record, callers);
+          if (record.workspaceId !== workspaceId) return foreignTask(record, caller);
+          const depth = depths?.get(record.queue);
+          return taskRecord(record, {
+            caller,
+            outputs: outputsAt(base, saved?.byTask.get(record.taskId) ?? []),
+            stub: stubs.get(record.stubId),
+            workspace,
+            deployment: record.deploymentId === null ? undefined : deployments.get(record.deploymentId),
+            stats:
+              depth === undefined || isOfModel(record)
+                ? null
+                : { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: depth },
+            resultText: undefined,
+          });
         });
-      });
-      return { data, next };
+      };
+      return await longPage({ page, next, cursorAt, show, stubOf: ({ stub }) => stub });
     },
   });
 }
@@ -209,7 +215,7 @@ function filterOf(query: TaskQuery): Omit<TaskFilter, 'limit'> {
   return {
     ...(whose === undefined ? {} : { whose }),
     ...(statuses === undefined ? {} : { statuses }),
-    ...(taskIds === undefined ? {} : { taskIds: taskIds.map((id) => id.toLowerCase()) }),
+    ...(taskIds === undefined ? {} : { taskIds }),
     ...(stubIds === undefined ? {} : { stubIds }),
     ...(stubNames === undefined ? {} : { stubNames }),
     ...(stubTypes === undefined ? {} : { stubTypes }),
