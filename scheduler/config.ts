@@ -80,6 +80,11 @@ export const SchedulerSettings = Type.Object({
     description:
       'off: every synchronous call goes through its BullMQ queue, too, instead of waiting in the scheduler that holds its caller. This is slower, and a way out should the local queue be at fault',
   }),
+  LONGSHORE_HTTP_ORIGINS: Type.Optional(
+    Text(
+      'origins of web pages that may call the API, such as https://dash.example.org, with commas between them; *: any. Absent: none',
+    ),
+  ),
   LONGSHORE_TRUSTED_PROXIES: Type.Optional(
     Text(
       'addresses or ranges of proxies in front, with commas between them: refused tokens are counted for the address in their X-Forwarded-For',

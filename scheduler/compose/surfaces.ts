@@ -249,6 +249,7 @@ function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
     },
     plaintext: settings.LONGSHORE_HTTP_PLAINTEXT,
     maxConnections: settings.LONGSHORE_HTTP_MAX_CONNECTIONS,
+    origins: listOf(settings.LONGSHORE_HTTP_ORIGINS),
     trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),
     metricsToken: settings.LONGSHORE_METRICS_TOKEN ?? null,
     version: ownVersion(),

@@ -19,6 +19,7 @@ import { MIN_TLS } from './certificate.ts';
 import type { CertificateWatch } from './certificate.ts';
 import { NARROWED, listenPlace } from './listen-policy.ts';
 import type { ListenWish } from './listen-policy.ts';
+import { CrossOrigin } from './cross-origin.ts';
 import { levelOf, problemOf, sendProblem } from './error-map.ts';
 import { closeUnread, dropLate } from './polite-close.ts';
 import { isUpgraded, routeUpgrades } from './streams/upgrades.ts';
@@ -45,6 +46,8 @@ export interface HttpServerParts {
   readonly onLast?: () => void;
   /** Called right before connections are cut. */
   readonly onCut?: () => void;
+  /** Origins whose web pages may call; absent: none. */
+  readonly origins?: readonly string[];
   /** Addresses and ranges of proxies whose X-Forwarded-For is believed; empty: none. */
   readonly trustedProxies?: readonly string[];
 }
@@ -123,6 +126,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   const prefix = randomBytes(6).toString('hex');
   let counter = 0;
   const { rewriteUrl } = parts;
+  const crossOrigin = new CrossOrigin(parts.origins ?? []);
   const bodies = new RequestBodies({ ...BODY_RULES, ...parts.bodyRules }, parts.largestBodyBytes ?? LARGEST_BODY_BYTES);
   const app = fastify({
     logger: false,
@@ -162,6 +166,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     // This request came behind one whose connection is closing: its answer would reach no client.
     if (request.raw.socket.writableEnded) return void request.raw.destroy();
     reply.header('x-request-id', request.id);
+    if (crossOrigin.take(request, reply)) return;
     if (draining) {
       reply.header('connection', 'close');
       if (!isServedLast(request)) {

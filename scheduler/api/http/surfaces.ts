@@ -154,6 +154,8 @@ export interface SurfaceSettings {
   readonly plaintext?: 'loopback' | 'allow';
   /** `LONGSHORE_HTTP_MAX_CONNECTIONS`; absent: no bound */
   readonly maxConnections?: number;
+  /** `LONGSHORE_HTTP_ORIGINS` */
+  readonly origins?: readonly string[];
   /** `LONGSHORE_TRUSTED_PROXIES` */
   readonly trustedProxies?: readonly string[];
   /** Version of this release, for the API description. */
@@ -335,6 +337,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],
+    origins: parts.settings.origins ?? [],
     plaintext: parts.settings.plaintext ?? 'loopback',
     ...(parts.certificate === undefined ? {} : { certificate: parts.certificate }),
     largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT, MOST_UPLOAD_BYTES),
