@@ -332,6 +332,33 @@ describe.each<StoreKind>(['embedded', 'servers'])('limited tokens on %s', (store
     expect(Date.parse(usedAt)).toBeLessThanOrEqual(Date.now());
   });
 
+  test('tokens that are made at the same moment are no more than the workspace may have', async () => {
+    const { own, admin, other } = platform;
+    const limits = `/api/v1/workspace/${other.workspaceId}/limits`;
+    const counted = async () =>
+      ((await platform.call(`GET ${limits}`, undefined, { token: other.token })).json['counts'] as Json)[
+        'tokens'
+      ] as Json;
+    const most = Number((await counted())['used']) + 3;
+    const limited = await platform.call(`PUT ${limits}`, { counts: { tokens: most } }, { token: admin.token });
+    expect(limited.status).toBe(200);
+    const path = `/api/v1/token/${other.workspaceId}`;
+    const made = await Promise.all(
+      Array.from({ length: 12 }, (_, at) =>
+        at % 2 === 0
+          ? platform.call(`POST ${path}`, {}, { token: other.token })
+          : platform.gateway('POST /tokens', {}, { token: other.token }),
+      ),
+    );
+    expect(await counted()).toEqual({ used: most, limit: most });
+    const refused = await platform.call(`POST ${path}`, {}, { token: other.token });
+    expect([refused.status, refused.json['code']]).toEqual([429, 'too_many_tokens']);
+    expect(made.filter(({ text }) => /"key":"eyJ/.test(text))).toHaveLength(3);
+    // The bound of one workspace is no other's.
+    expect((await platform.call(`POST ${tokens()}`, {}, { token: own.token })).status).toBe(201);
+    await platform.call(`PUT ${limits}`, { counts: { tokens: null } }, { token: admin.token });
+  });
+
   test('a key is shown once; bad wishes are refused by the name of their field', async () => {
     const { id, key } = await aToken({ name: 'once', scopes: ['invoke', 'read'], app_id: appId });
     expect(await tokenIs(id)).toEqual({

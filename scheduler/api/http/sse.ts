@@ -104,8 +104,8 @@ export class SseStreams {
   readonly #open = new Set<SseStream>();
   readonly #counts = new Map<WorkspaceId, number>();
   #total = 0;
-  /** Limits of the callers' tokens when their streams began. */
-  readonly #limits = new WeakMap<SseStream, string>();
+  /** Callers as their streams were opened for them. */
+  readonly #callers = new WeakMap<SseStream, Pick<Caller, 'confined'>>();
   #isEnding = false;
   #timer: NodeJS.Timeout | undefined;
 
@@ -148,16 +148,27 @@ export class SseStreams {
 
   /**
    * Sends the head of a stream and has its source begin. The place is given back when the stream ends.
-   * @param token - looked at again while the stream lasts
+   * @param by - the caller, as the source was opened for it, and the token, looked at again while the stream lasts
+   * @throws AppError `unauthorized`: the token was switched off or limited while the source opened
    */
-  async begin(reply: FastifyReply, place: SsePlace, token: string, source: SseSource): Promise<void> {
+  async begin(
+    reply: FastifyReply,
+    place: SsePlace,
+    by: { readonly token: string; readonly caller: Pick<Caller, 'confined' | 'isLast'> },
+    source: SseSource,
+  ): Promise<void> {
     const { raw } = reply;
-    // A token of one use is used up by now: its stream goes on without looks.
-    const caller = await this.#callerOf(token);
+    const { token, caller } = by;
+    if (caller.isLast !== true && !(await this.#isStill(caller, token))) {
+      this.leave(place);
+      source.closed();
+      throw new AppError('unauthorized', 'Unauthorized');
+    }
     const common = reply.getHeaders() as OutgoingHttpHeaders;
     reply.hijack();
-    const stream = new SseStream(raw, source, caller === null ? undefined : token, this.#parts.clock);
-    if (caller) this.#limits.set(stream, limitsOf(caller));
+    // A token of one use is used up by now: its stream goes on without looks.
+    const stream = new SseStream(raw, source, caller.isLast === true ? undefined : token, this.#parts.clock);
+    this.#callers.set(stream, caller);
     const gone = (): void => {
       this.#open.delete(stream);
       this.leave(place);
@@ -198,24 +209,22 @@ export class SseStreams {
   }
 
   async #endUnlessGood(stream: SseStream, token: string): Promise<void> {
-    // A database that is away says nothing about the token: the next look counts.
-    const caller = await this.#callerOf(token);
-    if (caller === undefined) return;
-    const limits = this.#limits.get(stream);
     // A token that was limited meanwhile may dial again, and is judged anew.
-    if (caller === null || (limits !== undefined && limits !== limitsOf(caller))) stream.end();
+    if (!(await this.#isStill(this.#callers.get(stream) ?? {}, token))) stream.end();
   }
 
-  async #callerOf(token: string): Promise<Caller | null | undefined> {
+  /** Whether the token still counts as it did. A database that is away says nothing about it: the next look counts. */
+  async #isStill(caller: Pick<Caller, 'confined'>, token: string): Promise<boolean> {
     try {
-      return await lookAt(this.#parts.authenticator, token);
+      const now = await lookAt(this.#parts.authenticator, token);
+      return now !== null && limitsOf(now) === limitsOf(caller);
     } catch {
-      return undefined;
+      return true;
     }
   }
 }
 
-const limitsOf = ({ confined }: Caller): string => JSON.stringify(confined ?? {});
+const limitsOf = ({ confined }: Pick<Caller, 'confined'>): string => JSON.stringify(confined ?? {});
 
 /** A stream whose head is out. */
 export class SseStream {

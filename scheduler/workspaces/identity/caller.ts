@@ -16,6 +16,8 @@ export interface Caller {
   readonly name?: string;
   /** Epoch milliseconds from which the token is refused; absent: never. */
   readonly expiresAtMs?: number;
+  /** Whether this call used the token up; absent: the token counts again. */
+  readonly isLast?: true;
   /** Limits of the token beside its type; absent: none. */
   readonly confined?: Confinement;
   /** The container whose credential it is; only for type `container`. */

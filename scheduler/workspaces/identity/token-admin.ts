@@ -12,6 +12,7 @@ import {
   countTokens,
   deleteToken,
   listTokens,
+  lockTokens,
   toggleToken,
   tokenForUpdate,
   updateToken,
@@ -74,6 +75,7 @@ export class TokenAdmin {
     const chosen = choose(type, { name: '', expiresAtMs: null, scopes: [], appId: null }, options, nowMs);
     const most = await this.#parts.mostOf(owner.workspaceId);
     return events.transaction(db, async (tx, emit) => {
+      await lockTokens(tx, owner.workspaceId);
       if ((await countTokens(tx, owner.workspaceId)) >= most) {
         throw new AppError('too_many_tokens', `a workspace may have ${most} tokens: delete those that nobody uses`);
       }

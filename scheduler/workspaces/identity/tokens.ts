@@ -270,6 +270,7 @@ class CachedTokens implements Tokens {
       isAdmin: row.type === 'admin',
       ...(name === '' ? {} : { name }),
       ...(expiresAtMs === null ? {} : { expiresAtMs }),
+      ...(row.reusable ? {} : { isLast: true }),
       ...(isConfined ? { confined: { scopes, ...(appId === null ? {} : { appId }) } } : {}),
     };
     return { caller, reusable: row.reusable };

@@ -1,9 +1,12 @@
-import { expect, test } from 'vitest';
+import { fastify } from 'fastify';
+import { describe, expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import { Registry } from '#shared/metrics.ts';
+import type { TokenScope } from '#shared/domain/token-scopes.ts';
+import type { Caller } from '#scheduler/workspaces/identity/caller.ts';
 import { SseMetrics, SseStreams, sseFrame } from '#scheduler/api/http/sse.ts';
 
 const [OWN, OTHER, THIRD] = [newId<WorkspaceId>(), newId<WorkspaceId>(), newId<WorkspaceId>()];
@@ -47,4 +50,59 @@ test('streams of a workspace, and of all, are bounded; a place that is left is f
 test('a frame has an id, a name, and a line of data for each of its lines', () => {
   expect(String(sseFrame({ id: 7, event: 'log', data: 'a\nb' }))).toBe('id: 7\nevent: log\ndata: a\ndata: b\n\n');
   expect(String(sseFrame({ data: '{}' }))).toBe('data: {}\n\n');
+});
+
+describe('a token that changes while its stream opens', () => {
+  const aCaller = (said: Partial<Caller> = {}): Caller =>
+    ({ workspaceId: OWN, type: 'workspace', isAdmin: false, ...said }) as Caller;
+  const limitedTo = (...scopes: readonly TokenScope[]): Partial<Caller> => ({ confined: { scopes } });
+  const FIRST = { token: 'a-token', caller: aCaller() };
+
+  /** Answer to a caller whose token is then as `look` says. */
+  async function opened(look: () => Caller | null | Promise<Caller | null>, by = FIRST) {
+    const told: string[] = [];
+    const streams = new SseStreams({
+      authenticator: { authenticate: look },
+      clock: systemClock,
+      metrics: new SseMetrics(new Registry()),
+      most: { ofWorkspace: 1, ofReplica: 1 },
+    });
+    const app = fastify();
+    app.setErrorHandler((error, _request, reply) => reply.code(401).send(error instanceof AppError ? error.code : ''));
+    app.get('/', async (_request, reply) => {
+      await streams.begin(reply, streams.take('events', OWN), by, {
+        begin: (stream) => {
+          told.push('begun');
+          stream.end();
+        },
+        drained: () => undefined,
+        tick: () => undefined,
+        closed: () => told.push('closed'),
+      });
+      return reply;
+    });
+    const { statusCode, body } = await app.inject('/');
+    await expect.poll(() => told.at(-1)).toBe('closed');
+    // The place is free again, whatever became of the stream.
+    streams.take('events', OWN);
+    await app.close();
+    return { statusCode, body, told };
+  }
+  const REFUSED = { statusCode: 401, body: 'unauthorized', told: ['closed'] };
+
+  test('is refused when it was switched off, or limited in another way', async () => {
+    expect(await opened(() => null)).toEqual(REFUSED);
+    expect(await opened(() => Promise.resolve(aCaller(limitedTo('invoke'))))).toEqual(REFUSED);
+    const limited = { token: 'a-token', caller: aCaller(limitedTo('read')) };
+    expect(await opened(() => aCaller(limitedTo('read', 'invoke')), limited)).toEqual(REFUSED);
+  });
+
+  test('is served when it counts as before, when nobody can tell, and when it was good for one call', async () => {
+    const served = { statusCode: 200, told: ['begun', 'closed'] };
+    const limited = { token: 'a-token', caller: aCaller(limitedTo('read')) };
+    expect(await opened(() => aCaller())).toMatchObject(served);
+    expect(await opened(() => aCaller(limitedTo('read')), limited)).toMatchObject(served);
+    expect(await opened(() => Promise.reject(new Error('the database is away')))).toMatchObject(served);
+    expect(await opened(() => null, { token: 'a-token', caller: aCaller({ isLast: true }) })).toMatchObject(served);
+  });
 });

@@ -117,7 +117,8 @@ async function beginStream(
     throw error;
   }
   const { headers, query } = request.http;
-  await streams.begin(reply, place, tokenOf(headers.authorization, query as Query) ?? '', source);
+  const token = tokenOf(headers.authorization, query as Query) ?? '';
+  await streams.begin(reply, place, { token, caller: request.caller }, source);
   return reply;
 }
 
