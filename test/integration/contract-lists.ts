@@ -20,7 +20,10 @@ export interface List {
     readonly always?: string;
     /** File that tries the parameters without a case, by their names. */
     readonly elsewhere?: string;
-    /** By parameter: queries, with `<label>` for an id or a value of the world, and the labels that they find. */
+    /**
+     * By parameter: queries, with `<label>` for an id or a value of the world (`<label^>`: in upper case), and the
+     * labels that they find.
+     */
     readonly cases: Readonly<Record<string, readonly (readonly [string, string])[]>>;
   };
 }
@@ -112,7 +115,7 @@ export const LISTS: Readonly<Record<string, List>> = {
           queueApp: String(record['app_id']),
           queueHost: String(record['subdomain']),
           queueTime: String(record['created_at']),
-          aLater: new Date(Date.parse(String(record['created_at'])) + 1).toISOString(),
+          aBefore: new Date(Date.parse(String(record['created_at'])) - 1).toISOString(),
         };
       },
       cases: {
@@ -123,6 +126,7 @@ export const LISTS: Readonly<Record<string, List>> = {
         ],
         search_query: [
           ['search_query=<queue>', 'queue'],
+          ['search_query=<queue^>', 'queue'],
           ['search_query=bet', 'queue'],
           ['search_query=00000000-0000-4000-8000-000000000000', ''],
         ],
@@ -146,10 +150,12 @@ export const LISTS: Readonly<Record<string, List>> = {
         ],
         stub_ids: [
           ['stub_ids=<firstStub>,<queueStub>', 'first queue'],
+          ['stub_ids=<firstStub^>', 'first'],
           ['stub_ids=nobody', ''],
         ],
         app_id: [
           ['app_id=<queueApp>', 'queue'],
+          ['app_id=<queueApp^>', 'queue'],
           ['app_id=nobody', ''],
         ],
         subdomain: [
@@ -164,7 +170,9 @@ export const LISTS: Readonly<Record<string, List>> = {
         ],
         created_at_start: [['', 'first second queue']],
         created_at_end: [
-          ['created_at_end=<aLater>', 'first second queue'],
+          // Inclusive: the newest of them was made at that very time, as its record shows it.
+          ['created_at_end=<queueTime>', 'first second queue'],
+          ['created_at_end=<aBefore>', 'first second'],
           ['created_at_end=2020-01-01', ''],
         ],
         show_deleted: [
@@ -205,6 +213,7 @@ export const LISTS: Readonly<Record<string, List>> = {
         task_ids: [['', 'waits runs ended']],
         stub_ids: [
           ['stub_ids=<stub>', 'waits runs'],
+          ['stub_ids=<stub^>', 'waits runs'],
           ['stub_ids=nobody', ''],
         ],
         stub_names: [
@@ -221,6 +230,7 @@ export const LISTS: Readonly<Record<string, List>> = {
         ],
         app_id: [
           ['app_id=<app>', 'waits runs'],
+          ['app_id=<app^>', 'waits runs'],
           ['app_id=nobody', ''],
         ],
         created_at_start: [
@@ -256,10 +266,12 @@ export const LISTS: Readonly<Record<string, List>> = {
       cases: {
         stub_id: [
           ['stub_id=<stub>', 'container'],
+          ['stub_id=<stub^>', 'container'],
           ['stub_id=nobody', ''],
         ],
         app_id: [
           ['app_id=<app>', 'container'],
+          ['app_id=<app^>', 'container'],
           ['app_id=nobody', ''],
         ],
         status: [

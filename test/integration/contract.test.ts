@@ -207,8 +207,12 @@ describe.each(routes.filter((route) => parametersOf(route).length > 0).map((rout
     });
     test.each(Object.entries(filters.cases))('%s', async (_parameter, rows) => {
       const label = new Map(Object.entries(world).map(([key, id]) => [id, key]));
+      const valueOf = (key: string, isUpper: boolean): string =>
+        isUpper ? (world[key] ?? '').toUpperCase() : (world[key] ?? '');
       const fill = (text: string): string =>
-        text.replaceAll(/<(\w+)>/g, (_, key: string) => encodeURIComponent(world[key] ?? ''));
+        text.replaceAll(/<(\w+)(\^?)>/g, (_, key: string, mark: string) =>
+          encodeURIComponent(valueOf(key, mark !== '')),
+        );
       for (const [query, expected] of rows) {
         const line = lineOf(route, fill(`${filters.always ?? ''}${query}`));
         const { status, json } = await platform.call(line);

@@ -107,6 +107,28 @@ test('mode and spend limit change alone or together, and bound what is available
   expect(actions.slice(-3)).toEqual(['credit.updated', 'credit.updated', 'credit.updated']);
 });
 
+test('limits show the mode, and what is left in whole cents, rounded down', async () => {
+  const limits = `/api/v1/workspace/${platform.own.workspaceId}/limits`;
+  const billing = async () => (await platform.call(`GET ${limits}`)).json['billing'];
+  const mode = (to: string) => platform.call(`PUT ${creditOf()}`, { mode: to }, asAdmin());
+  expect(await billing()).toEqual({ mode: 'postpaid', credits_cents: null });
+  await mode('prepaid');
+  expect(await billing()).toEqual({ mode: 'prepaid', credits_cents: 400 });
+  for (const [micros, cents] of [
+    [-1, 399],
+    [-3_999_999, 0],
+    [-1, -1],
+    [4_000_001, 400],
+  ] as const) {
+    await grant({ amount_micros: micros });
+    expect(await billing()).toEqual({ mode: 'prepaid', credits_cents: cents });
+  }
+  const changed = await platform.call(`PUT ${limits}`, { concurrency: { gpu_limit: null } }, asAdmin());
+  expect(changed.json['billing']).toEqual({ mode: 'prepaid', credits_cents: 400 });
+  await mode('postpaid');
+  expect(await billing()).toEqual({ mode: 'postpaid', credits_cents: null });
+});
+
 describe('usage', () => {
   const token = newId<TokenId>();
   const entry = (said: Partial<LedgerEntry>): LedgerEntry => ({

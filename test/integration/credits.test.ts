@@ -1,6 +1,8 @@
 // Charges of requests to models, on a real Redis and a real Postgres: refusals before any work, one row for a request,
 // and balances that equal grants less costs, whatever dies between.
 import { expect } from 'vitest';
+import { CreditAccounts } from '#scheduler/workspaces/credits/accounts.ts';
+import { silent } from './store-fixture.ts';
 import { aRequest, aWorkspaceId, test, usage } from './credits-fixture.ts';
 
 test('a prepaid workspace is refused when its credits, less what is held, do not cover the most', async ({ world }) => {
@@ -156,6 +158,36 @@ test('entries that a Redis lost are put back once it takes them', async ({ world
   await putBack;
   await world.drain();
   expect(await world.rows(workspace)).toMatchObject([{ prompt_tokens: 10, completion_tokens: 20 }]);
+});
+
+test('what is left is the balance less holds and costs on their way; while Redis is away, the balance', async ({
+  world,
+  redis,
+}) => {
+  const workspace = aWorkspaceId();
+  const charges = world.aReplica();
+  const accounts = new CreditAccounts({
+    db: world.db,
+    book: world.book,
+    events: { transaction: () => Promise.reject(new Error('nothing is changed here')) },
+    drainSoon: () => undefined,
+    clock: { nowMs: () => Date.now() },
+    log: silent,
+  });
+  await world.grant(workspace, 500);
+  expect(await accounts.left(workspace)).toEqual({ mode: 'postpaid', leftMicros: 500 });
+  await world.change(workspace, { mode: 'prepaid' });
+  const [ended, open] = [aRequest(workspace), aRequest(workspace)];
+  await charges.reserve(ended);
+  await charges.reserve(open);
+  await charges.settle(ended.requestId, usage(10, 20), 'complete');
+  expect(await accounts.left(workspace)).toEqual({ mode: 'prepaid', leftMicros: 500 - 50 - 100 });
+  await redis.crash();
+  expect(await accounts.left(workspace)).toEqual({ mode: 'prepaid', leftMicros: 500 });
+  await redis.restart();
+  await expect.poll(() => world.client.status, { timeout: 10_000 }).toBe('ready');
+  await charges.release(open.requestId);
+  await world.drain();
 });
 
 test('an entry that Redis does not take goes to the database, once', async ({ world, redis }) => {

@@ -11,7 +11,7 @@ import { kitOf } from './verbs-kit.ts';
 describe.each(['servers', 'embedded'] satisfies StoreKind[])('events with %s stores', (stores) => {
   let platform: Platform;
   beforeAll(async () => {
-    platform = await aPlatform({}, stores);
+    platform = await aPlatform({ LONGSHORE_HTTP_ORIGINS: 'https://dash.example.org' }, stores);
   });
   afterAll(() => platform.stop());
   const { aQueue, aTask } = kitOf(() => platform);
@@ -121,6 +121,7 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('events with %s sto
       '',
       `stub_id=${String(stubId)}`,
       `app_id=${String(appId)}`,
+      `app_id=${String(appId).toUpperCase()}&task_id=${taskId.toUpperCase()}`,
       `start_time=${before}`,
       'event_types=task.*',
     ])
@@ -224,6 +225,16 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('events with %s sto
     // The record of a stream is the record of history.
     const { events } = await history(`task_id=${taskId}`);
     expect(events).toEqual([client.json(0), client.json(1)]);
+  });
+
+  test('pages of the named origin may read a stream, and no others', async () => {
+    const allowed = await stream('', { origin: 'https://dash.example.org' });
+    expect(allowed.headers).toMatchObject({
+      'content-type': 'text/event-stream',
+      'access-control-allow-origin': 'https://dash.example.org',
+    });
+    const other = await stream('', { origin: 'https://other.example.org' });
+    expect(other.headers).not.toHaveProperty('access-control-allow-origin');
   });
 
   test('a token in the address will do for browsers, and filters choose', async () => {

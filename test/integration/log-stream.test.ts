@@ -79,6 +79,7 @@ describe('a stream of log lines', () => {
       `stub_id=${ids.stub}`,
       `deployment_id=${ids.deployment}`,
       `app_id=${ids.app}`,
+      `app_id=${ids.app.toUpperCase()}`,
       '',
     ])
       expect(await linesOf(`seq_num=1&${about}`), about).toEqual(ALL);

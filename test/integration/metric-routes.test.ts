@@ -130,6 +130,8 @@ test('intervals are minute, hour or a duration; a stub has hours by default, a w
   expect(await keys('stub', `stub_id=${stubId}&${lately}&interval=30s`)).toEqual([0, 30_000]);
   expect(await keys('workspace', lately)).toEqual([0]);
   expect(await keys('workspace', `${lately}&stub_type=function`)).toEqual([]);
+  for (const type of ['endpoint', 'endpoint%2Fdeployment'])
+    expect(await keys('workspace', `${lately}&stub_type=${type}`), type).toEqual([0]);
   expect(await keys('workspace', `${lately}&app_id=${NOBODY}`)).toEqual([]);
   // The end is exclusive, the start is not.
   expect(await keys('workspace', 'start=2026-01-01T12:00:30Z&end=2026-01-01T12:00:31Z&interval=5s')).toEqual([30_000]);

@@ -168,6 +168,30 @@ describe('every field of', () => {
     expect(undeployed['pool_name']).toBe('blue');
   });
 
+  test('model servers, in the records of their apps and stubs', async () => {
+    const llm = { modelId: 'acme/small', contextLength: 8192, secret: 'hidden' };
+    const sent = { appKind: 'llm', servingProtocol: 'openai', llm, secretName: 'hidden' };
+    const serving = {
+      app_kind: 'llm',
+      serving_protocol: 'openai',
+      llm: { model_id: 'acme/small', context_length: 8192, metrics_path: '/metrics' },
+    };
+    for (const [said, shown] of [
+      [sent, serving],
+      [{ serving_protocol: 'grpc', llm: { engine: 'other' } }, { serving_protocol: 'grpc' }],
+      [{ llm: {} }, null],
+    ] as const) {
+      const appName = unique('serves');
+      await platform.stub({ stubType: 'endpoint/serve', appName, serving: said });
+      const listed = await first(`GET /app/{ws}/latest?name=${appName}`);
+      expect(listed['serving']).toEqual(shown);
+      const { config } = listed['stub'] as Json;
+      expect((JSON.parse(String(config)) as Json)['serving']).toEqual(shown);
+      expect((await call(`GET /app/{ws}/${String(listed['id'])}`))['serving']).toEqual(shown);
+      expect(JSON.stringify(listed)).not.toContain('hidden');
+    }
+  });
+
   test('tasks, in lists and one by one', async () => {
     const name = unique('worked');
     const { id, stubId } = await platform.deploy(name, { stubType: 'taskqueue/deployment', env: ['TASKS=1'] });
@@ -332,6 +356,11 @@ describe('log lines', () => {
       }
       const page = await call(`GET /logs/{ws}?${type}_id=${id}`);
       expect([type, page['object_id'], page['logs']]).toEqual([type, id, [line]]);
+      if (type === 'machine' || type === 'container') continue;
+      for (const query of [`${type}_id=`, `object_type=${type}&object_id=`]) {
+        const upper = await call(`GET /logs/{ws}?${query}${id.toUpperCase()}`);
+        expect([query, upper['object_id'], upper['logs']]).toEqual([query, id, [line]]);
+      }
     }
     expect(await call(`GET /logs/{ws}?worker_id=${ids.machine}`)).toMatchObject({ logs: [line] });
     // Without the container's row the machine is not known any more.
@@ -363,6 +392,20 @@ describe('log lines', () => {
       );
       expect([type, foreign.status, foreign.json]).toEqual([type, 404, expect.objectContaining(refused)]);
     }
+    // Without a type the object is a workspace.
+    const { own, other } = platform;
+    for (const query of [`object_id=${ids.task}`, `object_type=workspace&object_id=${other.workspaceId}`]) {
+      for (const path of ['', '/stream']) {
+        const answer = await platform.call(rest(`GET /logs/{ws}${path}?${query}`));
+        expect([query, answer.status, answer.json['message']]).toEqual([query, 404, 'workspace not found']);
+      }
+    }
+    const whole = await call(`GET /logs/{ws}?object_id=${own.workspaceId.toUpperCase()}&task_id=${ids.task}`);
+    expect(whole).toMatchObject({
+      object_type: 'workspace',
+      object_id: own.workspaceId,
+      logs: [{ task_id: ids.task }],
+    });
     // A container's lines outlive its row, so an unknown one has none.
     expect((await call(`GET /logs/{ws}?container_id=nothing`))['logs']).toEqual([]);
     const unheardOf = await platform.call(rest('GET /logs/{ws}?object_type=volume&object_id=1'));

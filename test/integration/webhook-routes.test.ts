@@ -218,6 +218,8 @@ test('lists have pages, also when they are empty; refusals name the field; the b
   expect((await call('GET', '?limit=x')).status).toBe(400);
   const deliveries = `/${String(id)}/deliveries`;
   expect((await call('GET', deliveries)).json).toEqual({ data: [], next: '' });
+  // Ids count in any case.
+  expect((await call('GET', `/${String(id).toUpperCase()}/deliveries`)).status).toBe(200);
   for (let n = 0; n < 3; n += 1) await call('POST', `/${String(id)}/test`);
   const first = (await call('GET', `${deliveries}?limit=2`)).json as unknown as Listed;
   const rest = (await call('GET', `${deliveries}?limit=2&cursor=${first.next}`)).json as unknown as Listed;

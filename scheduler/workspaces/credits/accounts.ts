@@ -41,6 +41,13 @@ export interface AccountState {
   readonly spendLimitMicros: number | null;
 }
 
+/** Credits of an account, less what is held of them. */
+export interface CreditsLeft {
+  readonly mode: CreditMode;
+  /** Below 0: owed. */
+  readonly leftMicros: number;
+}
+
 export interface CreditAccountsParts {
   readonly db: Db;
   readonly book: Pick<CreditBook, 'sums' | 'putAccounts' | 'lastEntry' | 'hasEntriesUntil'>;
@@ -62,6 +69,21 @@ export class CreditAccounts {
   async show(workspaceId: WorkspaceId): Promise<AccountState> {
     await this.#caughtUp();
     return this.#stateOf(await creditAccount(this.#parts.db.reads.of(workspaceId), workspaceId));
+  }
+
+  /**
+   * Mode of the account, and its balance less holds. While Redis is away, the balance is the database's alone.
+   * Waits for nothing that is on its way.
+   */
+  async left(workspaceId: WorkspaceId): Promise<CreditsLeft> {
+    const { db, book, log } = this.#parts;
+    const { mode, balanceMicros } = await creditAccount(db.reads.of(workspaceId), workspaceId);
+    if (mode === 'postpaid') return { mode, leftMicros: balanceMicros };
+    const { pendingMicros, heldMicros } = await book.sums(workspaceId).catch((error: unknown) => {
+      log.info({ err: error, workspaceId }, 'a balance is shown without what is held of it');
+      return { pendingMicros: 0, heldMicros: 0 };
+    });
+    return { mode, leftMicros: balanceMicros - pendingMicros - heldMicros };
   }
 
   /** @throws AppError `workspace_not_found` */

@@ -38,5 +38,11 @@ export function settledCost(
   return costOf(request.prices, usage);
 }
 
+/** Micro-units of a cent, the hundredth of the currency's unit. */
+const MICROS_OF_CENT = 10_000;
+
+/** Whole cents of an amount, rounded down: also what is owed is never shown as less. */
+export const centsOf = (micros: number): number => Math.floor(micros / MICROS_OF_CENT);
+
 /** Calendar month of UTC, as `YYYY-MM`. */
 export const monthOf = (ms: number): string => new Date(ms).toISOString().slice(0, 7);

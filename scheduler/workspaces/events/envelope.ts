@@ -19,6 +19,10 @@ function known<const Fields extends Readonly<Record<string, unknown>>>(fields: F
   };
 }
 
+/** Data of an event. Those of containers have the ids that only the event's row knows. */
+const dataOf = ({ type, stubType, appId, data }: ToldEvent): EventRow['data'] =>
+  type.startsWith('container.') ? { ...known({ stub_type: stubType, app_id: appId }), ...data } : data;
+
 export function cloudEventOf(event: ToldEvent): CloudEvent {
   return {
     specversion: '1.0',
@@ -37,12 +41,12 @@ export function cloudEventOf(event: ToldEvent): CloudEvent {
       machineid: event.machineId,
       poolname: textOf(event.data['pool_name']),
     }),
-    data: event.data,
+    data: dataOf(event),
   };
 }
 
 export function eventRecordOf(event: EventRow): EventRecord {
-  const { data } = event;
+  const data = dataOf(event);
   return {
     seq_num: event.seq,
     stored_at_ns: event.storedAtMs * 1_000_000,

@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Count, Id, OneOf } from './lists.ts';
-import { QueryList, QueryText } from './query.ts';
+import { QueryId, QueryList } from './query.ts';
 
 export const ContainerRecord = Type.Object({
   container_id: Type.String(),
@@ -21,7 +21,7 @@ export const ContainerRecord = Type.Object({
 });
 export type ContainerRecord = Static<typeof ContainerRecord>;
 
-export const ContainerQuery = Type.Object({ stub_id: QueryText(), app_id: QueryText(), status: QueryList() });
+export const ContainerQuery = Type.Object({ stub_id: QueryId(), app_id: QueryId(), status: QueryList() });
 
 /** All containers in one answer, without pages. */
 export const ContainerList = Type.Array(ContainerRecord);

@@ -4,7 +4,7 @@ import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { nullable } from '../fields.ts';
 import { Count, OneOf, Time, listOf } from './lists.ts';
-import { PAGE, QueryList, QueryText, QueryTime } from './query.ts';
+import { PAGE, QueryId, QueryList, QueryText, QueryTime } from './query.ts';
 
 export const CREDIT_MODES = ['prepaid', 'postpaid'] as const;
 export const MOST_CREDIT_MICROS = 1_000_000_000_000_000;
@@ -97,7 +97,7 @@ export const LedgerQuery = Type.Object({
   to: QueryTime('exclusive; now when absent; at most 400 days after from'),
   kind: QueryList('request, grant, compute: all when absent'),
   model: QueryText('id of the catalog, in full'),
-  token: QueryText('id of the token that called'),
+  token: QueryId('id of the token that called'),
 });
 
 export const LedgerRow = Type.Object({

@@ -4,7 +4,16 @@ import { Rollout } from '../deployments.ts';
 import { Timestamp, nullable } from '../fields.ts';
 import { AppRecord } from './app-record.ts';
 import { Count, Id, Time, listOf } from './lists.ts';
-import { PAGE_OR_OFFSET, QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from './query.ts';
+import {
+  PAGE_OR_OFFSET,
+  QueryFlag,
+  QueryId,
+  QueryIds,
+  QueryInteger,
+  QueryList,
+  QueryText,
+  QueryTime,
+} from './query.ts';
 import { StubRecord } from './stubs.ts';
 import { WorkspaceRecord } from './workspaces.ts';
 
@@ -49,8 +58,8 @@ export const DeploymentQuery = Type.Object({
   active: QueryFlag(),
   version: QueryText('3 or v3; 0, latest and undefined: any'),
   stub_type: QueryList('a kind, or a type such as endpoint/deployment'),
-  stub_ids: QueryList(),
-  app_id: QueryText(),
+  stub_ids: QueryIds(),
+  app_id: QueryId(),
   subdomain: QueryText(),
   min_containers: QueryInteger('of the autoscaler, at least'),
   created_at_start: QueryTime(),

@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Count, Id, Time } from './lists.ts';
-import { QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from './query.ts';
+import { QueryFlag, QueryId, QueryInteger, QueryList, QueryText, QueryTime } from './query.ts';
 
 const Ids = {
   container_id: Type.Optional(Type.String()),
@@ -65,10 +65,10 @@ export type EventRecord = Static<typeof EventRecord>;
 
 const ABOUT = {
   event_types: QueryList('kinds, or the begin of kinds before a *; all but audit.* when absent'),
-  stub_id: QueryText(),
-  app_id: QueryText(),
-  task_id: QueryText(),
-  container_id: QueryText(),
+  stub_id: QueryId(),
+  app_id: QueryId(),
+  task_id: QueryId(),
+  container_id: QueryId(),
 };
 
 export const EventQuery = Type.Object({

@@ -1,7 +1,8 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { nullable } from '../fields.ts';
-import { Count, Id } from './lists.ts';
+import { CREDIT_MODES } from './credits.ts';
+import { Count, Id, OneOf } from './lists.ts';
 
 const MANY = 1_000_000_000;
 /** A pebibyte. */
@@ -160,9 +161,11 @@ export const LimitsRecord = Type.Object({
   ),
   retention: Type.Object({ logs_days: orNoBound(), events_days: orNoBound(), tasks_days: orNoBound() }),
   billing: Type.Object({
-    mode: Type.String(),
+    mode: OneOf(CREDIT_MODES),
     credits_cents: nullable(
-      Type.Integer({ description: 'what is left, in whole cents, rounded down; null: postpaid' }),
+      Type.Integer({
+        description: 'balance less holds in cents, each 10000 micro-units, rounded down; below 0: owed; null: postpaid',
+      }),
     ),
   }),
 });

@@ -2,7 +2,7 @@ import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Count, Id, OneOf, Time } from './lists.ts';
 import { START_AND_END } from './events.ts';
-import { QueryInteger, QueryText, QueryTime } from './query.ts';
+import { QueryId, QueryInteger, QueryText, QueryTime } from './query.ts';
 
 export const LogRecord = Type.Object({
   seq_num: Count(),
@@ -24,12 +24,12 @@ export type LogRecord = Static<typeof LogRecord>;
 
 const ABOUT = {
   object_type: QueryText('workspace, deployment, task, stub, container, app or machine; BETA9_TASK and its likes too'),
-  object_id: QueryText(),
-  container_id: QueryText(),
-  task_id: QueryText(),
-  stub_id: QueryText(),
-  deployment_id: QueryText(),
-  app_id: QueryText(),
+  object_id: QueryId(),
+  container_id: QueryId(),
+  task_id: QueryId(),
+  stub_id: QueryId(),
+  deployment_id: QueryId(),
+  app_id: QueryId(),
   machine_id: QueryText(),
   worker_id: QueryText('as machine_id, where that is not said', { unless: 'machine_id' }),
   query: QueryText('part of a line, in any case; 50000 lines are looked at per request, newest first'),
@@ -56,7 +56,7 @@ export type LogStreamQuery = Static<typeof LogStreamQuery>;
 export const LogPage = Type.Object({
   object_id: Type.String(),
   object_type: Type.String(),
-  logs: Type.Array(LogRecord),
+  logs: Type.Array(LogRecord, { description: 'some 16 MiB at most: go on with next_before_seq or next_after_seq' }),
   total_expected: Count('known so far, and one more while there are more'),
   next_before_seq: Type.Optional(
     Count('lines before it were not looked at yet: the before_seq to go on with; absent: all were'),

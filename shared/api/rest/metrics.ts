@@ -2,7 +2,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Count, Time } from './lists.ts';
-import { QueryText } from './query.ts';
+import { QueryId, QueryText } from './query.ts';
 
 const Value = (description: string) => Type.Object({ value: Type.Number() }, { description });
 
@@ -58,7 +58,7 @@ const RANGE = {
 const DURATION = 'a duration from 5s, such as 30s or 1h30m, or minute or hour';
 
 export const StubSeriesQuery = Type.Object({
-  stub_id: QueryText('required'),
+  stub_id: QueryId('required'),
   ...RANGE,
   interval: QueryText(`${DURATION}; 1h when absent`),
 });
@@ -67,8 +67,8 @@ export type StubSeriesQuery = Static<typeof StubSeriesQuery>;
 export const WorkspaceSeriesQuery = Type.Object({
   ...RANGE,
   interval: QueryText(`${DURATION}; 1m when absent`),
-  stub_type: QueryText('kind of the stubs, such as endpoint'),
-  app_id: QueryText(),
+  stub_type: QueryText('kind of the stubs, such as endpoint, or a type of theirs'),
+  app_id: QueryId(),
 });
 export type WorkspaceSeriesQuery = Static<typeof WorkspaceSeriesQuery>;
 

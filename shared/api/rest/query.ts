@@ -8,6 +8,9 @@ const MOST_DIGITS = 999_999_999_999_999;
 export const QueryText = (description?: string, options: Unless = {}) =>
   Type.Optional(Type.String({ ...said(description), ...instead(options) }));
 
+/** The id of something: a UUID in any case, or another text. */
+export const QueryId = (description?: string) => Type.Optional(Type.String({ ...said(description), 'x-id': true }));
+
 export const QueryInteger = (description?: string, options: Unless = {}) =>
   Type.Optional(Type.Integer({ minimum: 0, maximum: MOST_DIGITS, ...said(description), ...instead(options) }));
 
@@ -22,6 +25,17 @@ export const QueryFlag = (description?: string) => Type.Optional(Type.Boolean(sa
 /** Values separated by commas. */
 export const QueryList = (description?: string) =>
   Type.Optional(Type.Unsafe<readonly string[]>({ type: 'array', items: { type: 'string' }, ...said(description) }));
+
+/** Ids separated by commas, each as {@link QueryId}. */
+export const QueryIds = (description?: string) =>
+  Type.Optional(
+    Type.Unsafe<readonly string[]>({
+      type: 'array',
+      items: { type: 'string' },
+      ...said(description),
+      'x-id': true,
+    }),
+  );
 
 /** RFC 3339 on the wire, a date alone too; epoch milliseconds in code. */
 export const QueryTime = (description?: string) =>

@@ -3,7 +3,7 @@ import type { Static } from 'typebox';
 import { Anything, Timestamp, nullable } from '../fields.ts';
 import { AppRecord } from './app-record.ts';
 import { Count, Id, Time, listOf } from './lists.ts';
-import { PAGE_OR_OFFSET, QueryFlag, QueryInteger, QueryList, QueryText, QueryTime } from './query.ts';
+import { PAGE_OR_OFFSET, QueryFlag, QueryId, QueryIds, QueryInteger, QueryList, QueryTime } from './query.ts';
 import { StubRecord } from './stubs.ts';
 import { WorkspaceRecord } from './workspaces.ts';
 
@@ -50,12 +50,12 @@ export type RestTask = Static<typeof RestTask>;
 
 export const TaskQuery = Type.Object({
   status: QueryList(),
-  task_ids: QueryList(),
-  stub_ids: QueryList(),
+  task_ids: QueryIds(),
+  stub_ids: QueryIds(),
   stub_names: QueryList(),
   stub_types: QueryList(),
-  container_ids: QueryList(),
-  app_id: QueryText(),
+  container_ids: QueryIds(),
+  app_id: QueryId(),
   created_at_start: QueryTime(),
   created_at_end: QueryTime(),
   min_duration: QueryInteger('milliseconds'),
@@ -69,7 +69,7 @@ export type TaskQuery = Static<typeof TaskQuery>;
 
 export const RestTaskList = listOf(RestTask);
 
-export const CancelQuery = Type.Object({ task_ids: QueryList() });
+export const CancelQuery = Type.Object({ task_ids: QueryIds() });
 
 /** Ids in the query and under both names count together: at least 1, at most 1000. */
 export const CancelTasks = Type.Object({ ids: Type.Array(Type.String()), task_ids: Type.Array(Type.String()) });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { MOST_MICROS, costOf, monthOf, settledCost } from '#scheduler/workspaces/credits/cost.ts';
+import { MOST_MICROS, centsOf, costOf, monthOf, settledCost } from '#scheduler/workspaces/credits/cost.ts';
 
 const prices = { promptMicrosPerMillion: 150_000, completionMicrosPerMillion: 600_000, requestMicros: 0 };
 
@@ -10,6 +10,10 @@ test('a request is rounded up once, not once for its prompt and once for its com
   expect(costOf(prices, { promptTokens: 1, completionTokens: 1 })).toBe(1);
   expect(costOf(prices, { promptTokens: 1_000_000, completionTokens: 1_000_000 })).toBe(750_000);
   expect(costOf({ ...prices, requestMicros: 7 }, { promptTokens: 0, completionTokens: 0 })).toBe(7);
+});
+
+test('cents are whole and rounded down, also below 0', () => {
+  expect([0, 9_999, 10_000, 19_999, -1, -10_000, -10_001].map(centsOf)).toEqual([0, 0, 1, 1, -1, -1, -2]);
 });
 
 test('costs are exact safe integers for any prices and usage, and never fall when usage grows', () => {

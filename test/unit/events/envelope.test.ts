@@ -85,9 +85,13 @@ describe('the envelope', () => {
       message: 'cannot pull',
       attrs: { image: 'i' },
     };
-    const record = eventRecordOf(anEvent({ type: 'container.lifecycle', data }));
+    const [stubType, appId] = ['endpoint/deployment', newId<AppId>()];
+    const record = eventRecordOf(anEvent({ type: 'container.lifecycle', data, stubType, appId }));
     const { id, ...fields } = data;
-    expect(record).toMatchObject({ event_id: id, ...fields });
+    expect(record).toMatchObject({ event_id: id, ...fields, stub_type: stubType, app_id: appId });
+    // The data have the ids that only the row knows.
+    expect(record.data).toEqual({ ...data, stub_type: stubType, app_id: appId });
+    expect(record.cloud_event.data).toEqual(record.data);
     expect(Value.Check(EventRecord, record)).toBe(true);
   });
 });

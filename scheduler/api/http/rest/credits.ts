@@ -27,7 +27,7 @@ import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export interface CreditRouteParts {
-  readonly creditAccounts: Pick<CreditAccounts, 'show' | 'change' | 'grant' | 'usage' | 'ledger'>;
+  readonly creditAccounts: Pick<CreditAccounts, 'show' | 'left' | 'change' | 'grant' | 'usage' | 'ledger'>;
 }
 
 const MOST_RANGE_MS = 400 * 86_400_000;

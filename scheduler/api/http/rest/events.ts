@@ -113,8 +113,7 @@ async function filterOf(
   workspaceId: WorkspaceId,
   query: EventQuery | EventStreamQuery,
 ): Promise<EventFilter> {
-  const { event_types: types, stub_id: stubId, app_id: appId, container_id: containerId } = query;
-  const taskId = query.task_id?.toLowerCase();
+  const { event_types: types, stub_id: stubId, app_id: appId, task_id: taskId, container_id: containerId } = query;
   const wrong = types?.find((entry) => !isTypeEntry(entry));
   if (wrong !== undefined || (types?.length ?? 0) > MOST_ENTRIES)
     throw new AppError(
@@ -123,14 +122,14 @@ async function filterOf(
     );
   if (asksForCallers(types) && !caller.isAdmin && caller.type !== 'workspace_primary')
     throw new AppError('unauthorized', 'Unauthorized');
-  if (appId !== undefined && isOutside(caller, appId.toLowerCase()))
+  if (appId !== undefined && isOutside(caller, appId))
     throw new AppError('unauthorized', 'Unauthorized: this token counts for one app alone');
   if (taskId !== undefined && (await tasks.read(workspaceId, taskId)) === undefined)
     throw new AppError('task_not_found', 'task not found');
   return {
     ...(types === undefined ? {} : { types }),
-    ...(stubId === undefined ? {} : { stubId: stubId.toLowerCase() }),
-    ...(appId === undefined ? {} : { appId: appId.toLowerCase() }),
+    ...(stubId === undefined ? {} : { stubId }),
+    ...(appId === undefined ? {} : { appId }),
     ...ownApp(caller),
     ...(taskId === undefined ? {} : { taskId }),
     ...(containerId === undefined ? {} : { containerId }),

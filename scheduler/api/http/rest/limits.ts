@@ -1,6 +1,8 @@
 import { ChangeLimits, LimitsRecord } from '#shared/api/rest/limits.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { CreditsLeft } from '../../../workspaces/credits/accounts.ts';
+import { centsOf } from '../../../workspaces/credits/cost.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { WorkspaceUse } from '../../../stores/store/queries/quotas.ts';
 import { readChange } from '../../../workspaces/identity/limits.ts';
@@ -9,6 +11,7 @@ import type { HandMadeContainers } from '../../../fleet/containers/hand-made.ts'
 import type { Rates } from '../../../workspaces/identity/rates.ts';
 import type { Limits } from '../../../workspaces/identity/workspace-limits.ts';
 import { actorBehind } from '../origin.ts';
+import type { CreditRouteParts } from './credits.ts';
 import { REST_BODY_LIMIT } from './rest.ts';
 import { restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
@@ -18,6 +21,7 @@ export interface LimitsParts {
   /** Current usage of the workspace. */
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
   readonly handMade: Pick<HandMadeContainers, 'countOf'>;
+  readonly creditAccounts: CreditRouteParts['creditAccounts'];
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */
   readonly maxInvokeBodyBytes: number;
   /** `LONGSHORE_TASK_DAYS`, `LONGSHORE_LOG_DAYS`, `LONGSHORE_EVENT_DAYS` */
@@ -26,8 +30,10 @@ export interface LimitsParts {
 
 /** Limits and usage of a workspace. PUT changes the named limits, and is for the administrator. */
 export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
-  const show = async (id: WorkspaceId, limits: WorkspaceLimits) =>
-    limitsRecord(id, limits, parts.usageOf(id), await parts.limits.counts(id), parts);
+  const show = async (id: WorkspaceId, limits: WorkspaceLimits) => {
+    const [counts, credit] = await Promise.all([parts.limits.counts(id), parts.creditAccounts.left(id)]);
+    return limitsRecord(id, limits, parts.usageOf(id), counts, billingOf(credit), parts);
+  };
   return [
     restRoute({
       http: 'GET /workspace/{ws}/limits',
@@ -71,11 +77,17 @@ export function restRate(
 /** Timeouts of a synchronous call's execution and of a container's start; asynchronous tasks have their stub's own. */
 const TIMEOUTS = { endpoint_seconds: 600, task_seconds: null, container_start_seconds: 900 };
 
+const billingOf = ({ mode, leftMicros }: CreditsLeft): LimitsRecord['billing'] => ({
+  mode,
+  credits_cents: mode === 'prepaid' ? centsOf(leftMicros) : null,
+});
+
 const limitsRecord = (
   id: WorkspaceId,
   limits: WorkspaceLimits,
   usage: LimitsRecord['usage'],
   used: WorkspaceUse,
+  billing: LimitsRecord['billing'],
   { maxInvokeBodyBytes, retention, handMade }: LimitsParts,
 ): LimitsRecord => ({
   workspace_id: id,
@@ -113,5 +125,5 @@ const limitsRecord = (
     events_days: retention.eventsDays,
     tasks_days: retention.tasksDays,
   },
-  billing: { mode: 'postpaid', credits_cents: null },
+  billing,
 });

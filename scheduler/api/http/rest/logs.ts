@@ -86,7 +86,7 @@ export function readLogs(parts: LogRouteParts): RestRoute {
 
 /**
  * Objects that a query names.
- * @throws AppError `invalid_query`
+ * @throws AppError `invalid_query`; `not_found`: the object is another workspace, or an id without its type
  */
 export function aboutOf(
   query: Pick<LogQuery, AboutKey>,
@@ -94,6 +94,8 @@ export function aboutOf(
 ): { readonly objectType: ObjectType; readonly objectId: string; readonly about: Named } {
   const objectType = objectTypeOf(query.object_type);
   const named = namedIds(query);
+  if (objectType === 'workspace' && (query.object_id ?? workspaceId) !== workspaceId)
+    throw new AppError('not_found', 'workspace not found');
   const objectId = query.object_id ?? firstNamed(named) ?? workspaceId;
   return { objectType, objectId, about: { ...named, ...byObject(objectType, objectId) } };
 }

@@ -11,6 +11,7 @@ import type { MetricBucket, PoolMetric } from '#shared/api/rest/metrics.ts';
 import { durationMsOf } from '#shared/domain/duration.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { kindOf } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 import { MOST_BUCKETS } from '../../../domain/series.ts';
 import type { SeriesRange, SeriesReads } from '../../../fleet/series/series-reads.ts';
@@ -56,7 +57,7 @@ export const metricRoutes = ({ series, directory }: MetricRouteParts): readonly 
       const range = rangeOf(query, '1m');
       const filter = {
         ...(query.app_id === undefined ? {} : { appId: query.app_id }),
-        ...(query.stub_type === undefined ? {} : { stubKind: query.stub_type }),
+        ...(query.stub_type === undefined ? {} : { stubKind: kindOf(query.stub_type) }),
       };
       return seriesOf(await series.workspace(workspaceId, filter, range));
     },

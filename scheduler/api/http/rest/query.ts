@@ -1,6 +1,7 @@
 // Reads a query by its schema (shared/api/rest/query.ts): the handler does not
 // see undescribed parameters, and an unreadable one is refused by its name.
 import type { Static, TObject, TSchema } from 'typebox';
+import { isUuid } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import { queryBoolean } from '../decode.ts';
 import type { Query } from '../decode.ts';
@@ -9,6 +10,7 @@ interface Facts {
   readonly type?: string;
   readonly format?: string;
   readonly 'x-unless'?: string;
+  readonly 'x-id'?: boolean;
 }
 
 /** Compiles a reader of queries, once per route. The reader throws AppError `invalid_query`. */
@@ -30,16 +32,16 @@ export function compileQuery<Schema extends TObject>(schema: Schema): (query: Qu
 
 type Reader = (text: string, name: string) => unknown;
 
-function readerOf({ type, format }: Facts): Reader {
+function readerOf({ type, format, 'x-id': isId = false }: Facts): Reader {
   switch (type) {
     case 'integer':
       return readInteger;
     case 'boolean':
       return readFlag;
     case 'array':
-      return readList;
+      return isId ? (text) => readList(text).map(readId) : readList;
     default:
-      return format === 'date-time' ? readTime : (text) => text;
+      return format === 'date-time' ? readTime : isId ? readId : (text) => text;
   }
 }
 
@@ -71,6 +73,9 @@ const readList = (text: string): readonly string[] =>
     .split(',')
     .map((value) => value.trim())
     .filter((value) => value !== '');
+
+/** An id as the database has it: UUIDs are stored in lower case. */
+const readId = (text: string): string => (isUuid(text) ? text.toLowerCase() : text);
 
 /** Reads a time that may be given as unix milliseconds, too. @throws AppError `invalid_query` */
 export function instantOf(text: string, name: string): number {

@@ -30,7 +30,7 @@ export interface WebhookRouteParts {
   >;
 }
 
-const idOf = ({ params }: Pick<RestRequest, 'params'>): string => params['webhookId'] ?? '';
+const idOf = ({ params }: Pick<RestRequest, 'params'>): string => params['webhookId']?.toLowerCase() ?? '';
 
 export const webhookRoutes = (parts: WebhookRouteParts): readonly RestRoute[] => [
   ...recordRoutes(parts),
@@ -140,7 +140,9 @@ const deliveryRoutes = ({ webhooks }: WebhookRouteParts): readonly RestRoute[] =
     answer: DeliveryRecord,
     errors: ['webhook_not_found', 'delivery_not_found', 'event_gone', 'draining'],
     handle: async (request) =>
-      deliveryOf(await webhooks.redeliver(request.workspaceId, idOf(request), request.params['deliveryId'] ?? '')),
+      deliveryOf(
+        await webhooks.redeliver(request.workspaceId, idOf(request), request.params['deliveryId']?.toLowerCase() ?? ''),
+      ),
   }),
 ];
 

@@ -236,7 +236,7 @@ export function listDeployments(
        and ($12::integer is null or coalesce(scale_min, (select (s.config #>> '{autoscaler,minContainers}')::integer
          from stubs s where s.id = stub_id), 0) >= $12)
        and ($13::timestamptz is null or created_at >= $13)
-       and ($14::timestamptz is null or created_at <= $14)
+       and ($14::timestamptz is null or created_at < $14::timestamptz + interval '1 millisecond')
        and ($15::timestamptz is null or (date_trunc('milliseconds', created_at), id) < ($15::timestamptz, $16::text))
      order by date_trunc('milliseconds', created_at) desc, id desc limit $17 offset $18`,
     [
