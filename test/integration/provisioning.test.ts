@@ -50,6 +50,7 @@ class PlayedCapacity implements CapacityChanges {
   asked = 0;
   grows: 'as told' | 'with an error' = 'as told';
   notBeforeMs = 0;
+  troubles = NO_TROUBLE;
 
   constructor(world: World, directory: () => PoolDirectory) {
     this.#world = world;
@@ -76,7 +77,7 @@ class PlayedCapacity implements CapacityChanges {
   }
 
   trouble(): PoolTrouble {
-    return NO_TROUBLE;
+    return this.troubles;
   }
 
   machines(poolId: number): Iterable<MachineId> {
@@ -263,9 +264,12 @@ test('a step that cannot be written is tried again after a pause', async ({ worl
   const { capacity, pools, poolId, loop } = growing;
   capacity.grows = 'with an error';
   await pools.create(SHARED, 'gpu', CLOUD);
-  await wanting(world);
+  const entry = await wanting(world);
   const id = await poolId('gpu');
   await waitFor(() => loop.explainPool(id)?.verdict === 'backing_off', 'it pauses');
+  // Explanations have what the executing half says of calls that keep failing.
+  const { troubles } = Object.assign(capacity, { troubles: { ...NO_TROUBLE, listFailures: 4 } });
+  expect([loop.explainPool(id)?.trouble, loop.explain(entry.row.id)[0]?.trouble]).toEqual([troubles, troubles]);
   capacity.grows = 'as told';
   capacity.changed(id);
   expect(capacity.grown).toEqual([]);
