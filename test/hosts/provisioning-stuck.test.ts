@@ -60,10 +60,11 @@ test('pool show names a machine whose instance no listing shows, and its termina
     150_000,
   );
   const [coming] = stuckOf(unlisted);
+  const machineId = String(coming?.['machineId']);
   expect(coming).toMatchObject({
     instanceId: '',
     verb: 'list',
-    step: `longshore machine delete ${coming?.['machineId']}`,
+    step: `longshore machine delete ${machineId}`,
   });
   expect(growthLines(unlisted).join('\n')).toMatch(/list of provider cloud has failed \d+ times in a row.*no quota/);
 
@@ -75,7 +76,7 @@ test('pool show names a machine whose instance no listing shows, and its termina
     return calls.some(({ verb, ok }) => verb === 'create' && ok === true);
   };
   await waitFor(created, 'an instance is made', 150_000);
-  const answer = await set.call(replica, `/api/v1/gateway/machines/${coming?.['machineId']}`, { method: 'DELETE' });
+  const answer = await set.call(replica, `/api/v1/gateway/machines/${machineId}`, { method: 'DELETE' });
   expect(jsonOf<Json>(answer)).toMatchObject({ ok: true });
   const unended = await waitFor(
     async () => {
