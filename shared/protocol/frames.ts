@@ -57,9 +57,10 @@ export class FrameError extends Error {
 const PREFIX_BYTES = 7;
 const EMPTY = Buffer.alloc(0);
 
-/** Header and prefix in one buffer; the body follows unchanged. */
+/** Header and prefix in one buffer; the body follows unchanged. A header without fields has no bytes. */
 export function encodeHead(kind: FrameKind, header: object, bodyBytes: number): Buffer {
-  const json = Buffer.from(JSON.stringify(header), 'utf8');
+  const text = JSON.stringify(header);
+  const json = text === '{}' ? EMPTY : Buffer.from(text, 'utf8');
   const length = 3 + json.length + bodyBytes;
   if (json.length > 0xffff) throw new FrameError(`header of ${json.length} bytes is too long`);
   if (length > MAX_MESSAGE_BYTES) throw new FrameError(`frame of ${length} bytes is too long`);

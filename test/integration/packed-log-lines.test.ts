@@ -6,9 +6,10 @@ import { newId } from '#shared/domain/ids.ts';
 import { LogReader } from '#scheduler/fleet/logs/log-reads.ts';
 import { LiveLogs } from '#scheduler/fleet/logs/live-logs.ts';
 import type { LogFilter } from '#scheduler/fleet/logs/log-service.ts';
-import { insertLogLines, lastLogIds, logIdAt, readLogLines } from '#scheduler/stores/store/queries/logs.ts';
+import { insertLogLines, lastLogIds, logEdge, logIdAt, readLogLines } from '#scheduler/stores/store/queries/logs.ts';
 import type { NewLogLine } from '#scheduler/stores/store/queries/logs.ts';
-import { aDb, KINDS } from './store-fixture.ts';
+import type { Queryable } from '#scheduler/stores/store/db.ts';
+import { aDb, KINDS, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const START_MS = 1_800_000_000_000;
@@ -158,6 +159,82 @@ describe.each(KINDS)('lines that share rows, on %s', (kind) => {
       expect(all.find((line) => line.id === id)?.line).toBe(textOf(at));
     }
     expect(await logIdAt(opened.db, packed, START_MS + 10 ** 9)).toBe((all.at(-1)?.id ?? 0) + 1);
+  });
+
+  test('statements read few rows, also of a workspace that the database has no statistics of', async () => {
+    const known = Array.from({ length: 10 }, () => newId<WorkspaceId>());
+    const fill = (workspaces: readonly WorkspaceId[]): Promise<unknown> =>
+      opened.db.query(
+        `insert into log_lines (workspace_id, stub_id, container_id, stream, line, at, line_count, after_ms)
+         select ($1::text[])[1 + n % $2], 's', 'many', 'stdout', E'a\\nb', to_timestamp(1800000000 + n), 2, array[0, 5]
+         from generate_series(1, 20000) n`,
+        [workspaces, workspaces.length],
+      );
+    await fill(known);
+    await opened.db.query('analyze log_lines');
+    // Its rows came after the statistics were taken.
+    const fresh = newId<WorkspaceId>();
+    await fill([fresh]);
+    for (const id of [known[3] as WorkspaceId, fresh]) {
+      const examined: number[] = [];
+      const counting: Queryable = {
+        query: async (sql, params) => {
+          const explained = await opened.db.query<{ 'QUERY PLAN': string }>(
+            `explain (analyze, timing off, costs off) ${sql}`,
+            params,
+          );
+          const plan = explained.rows.map((row) => row['QUERY PLAN']).join('\n');
+          examined.push(
+            ...[...plan.matchAll(/rows=(\d+)|Rows Removed by [A-Za-z ]+: (\d+)/g)].map((m) => Number(m[1] ?? m[2])),
+          );
+          return opened.db.query(sql, params);
+        },
+      };
+      const all = await readLogLines(opened.db, { workspaceId: id }, { afterId: 0 }, undefined, 2_000);
+      const middle = all.at(-1);
+      await logIdAt(counting, id, middle?.atMs ?? 0);
+      await readLogLines(counting, { workspaceId: id }, { afterId: middle?.id ?? 0 }, undefined, 200);
+      await readLogLines(counting, { workspaceId: id }, { beforeId: middle?.id ?? 0 }, undefined, 200);
+      await logEdge(counting, { workspaceId: id }, { beforeId: Number.MAX_SAFE_INTEGER }, 200);
+      await lastLogIds(counting, [id]);
+      expect(Math.max(...examined)).toBeLessThan(500);
+    }
+  });
+
+  test('a hub opens with the newest lines, however many share a row', async () => {
+    const workspaceId = newId<WorkspaceId>();
+    const lines = Array.from({ length: 700 }, (_, at) => ({
+      ...someLines()[0],
+      workspaceId,
+      containerId: 'quiet' as ContainerId,
+      line: `line ${at}`,
+    })) as NewLogLine[];
+    // Rows of one line, as quiet containers write them, and at last rows of many.
+    for (const line of lines.slice(0, 300)) await insertLogLines(opened.db, [line]);
+    await insertLogLines(opened.db, lines.slice(300));
+    const live = new LiveLogs({
+      db: opened.db,
+      owners: { stubs: () => Promise.resolve(new Map()), machinesOf: () => Promise.resolve(new Map()) },
+    });
+    let pages = 0;
+    const hub = live.hub(({ line }) => Buffer.from(line), { log: silent, onPage: () => void (pages += 1) });
+    const all = await live.next(workspaceId, 0, 1_000);
+    const got: string[] = [];
+    const done = Promise.withResolvers<void>();
+    const reader = await hub.subscribe(workspaceId, {}, all.at(-400)?.seq, {
+      take: (row) => {
+        got.push(row.line);
+        return 'more';
+      },
+      atTail: () => done.resolve(),
+      failed: (error) => done.reject(error as Error),
+    });
+    reader.start();
+    await done.promise;
+    reader.end();
+    hub.stop();
+    expect(got).toEqual(lines.slice(-400).map(({ line }) => line));
+    expect(pages).toBe(0);
   });
 
   test('pages of a live reader end at the line that was asked', async () => {

@@ -3,6 +3,7 @@
 import type { ContainerId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { LogLineRow } from '../../stores/store/queries/logs.ts';
+import { MOST_LINES_OF_ROW } from '../../stores/store/log-rows.ts';
 import { lastLogIds, logEdge, logIdAt, readLogLines } from '../../stores/store/queries/logs.ts';
 import { Hub } from '../../workspaces/events/hub.ts';
 import type { HubParts } from '../../workspaces/events/hub.ts';
@@ -59,6 +60,7 @@ export class LiveLogs {
       ...parts,
       source: {
         tails: (workspaceIds) => this.#tails(workspaceIds),
+        startOf: (workspaceId, tail, most) => this.#startOf(workspaceId, tail, most),
         next: (workspaceId, afterSeq, limit) => this.next(workspaceId, afterSeq, limit),
         after: (...asked) => this.#after(...asked),
         passes,
@@ -85,6 +87,13 @@ export class LiveLogs {
   async #tails(workspaceIds: readonly WorkspaceId[]): Promise<ReadonlyMap<WorkspaceId, number>> {
     const [first] = workspaceIds;
     return first === undefined ? new Map() : await lastLogIds(this.#parts.db.reads.of(first), workspaceIds);
+  }
+
+  /** The id before some lines up to the tail. The edge may lie a row's lines further back than was asked. */
+  async #startOf(workspaceId: WorkspaceId, tail: number, most: number): Promise<number> {
+    const reads = this.#parts.db.reads.of(workspaceId);
+    const edge = await logEdge(reads, { workspaceId }, { beforeId: tail + 1 }, Math.max(1, most - MOST_LINES_OF_ROW));
+    return edge === undefined ? 0 : edge.id - 1;
   }
 
   async #after(

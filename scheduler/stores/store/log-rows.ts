@@ -5,8 +5,8 @@ import { storableText } from './rows.ts';
 
 /** Most lines of a row: the step of its ids. */
 export const MOST_LINES_OF_ROW = 64;
-/** Most characters of a row with several lines. The database compresses values above 2 KB, which costs time. */
-const MOST_CHARACTERS = 1_500;
+/** Most bytes of a row with several lines. The database compresses values above 2 KB, which costs time. */
+const MOST_BYTES = 1_500;
 /** Lines of a row are printed within this time. Readers of a span of time look so much further. */
 export const SPAN_OF_ROW_MS = 60_000;
 
@@ -33,15 +33,18 @@ export function rowsOfLines(lines: readonly NewLogLine[]): LogRow[] {
   const rows: LogRow[] = [];
   let first: NewLogLine | undefined;
   let row: LogRow | undefined;
+  let bytes = 0;
   for (const line of lines) {
     const text = storableText(line.line);
-    if (row !== undefined && first !== undefined && goesOn(row, first, line, text)) {
+    bytes += Buffer.byteLength(text) + 1;
+    if (bytes <= MOST_BYTES && row !== undefined && first !== undefined && goesOn(row, first, line, text)) {
       row.line += `\n${text}`;
       row.line_count += 1;
       (row.after_ms ??= [0]).push(line.atMs - first.atMs);
       continue;
     }
     first = line;
+    bytes = Buffer.byteLength(text);
     row = {
       n: rows.length,
       workspace_id: line.workspaceId,
@@ -67,7 +70,6 @@ const goesOn = (row: LogRow, first: NewLogLine, line: NewLogLine, text: string):
   first.containerId === line.containerId &&
   first.taskId === line.taskId &&
   first.stream === line.stream &&
-  row.line.length + text.length < MOST_CHARACTERS &&
   Math.abs(line.atMs - first.atMs) < SPAN_OF_ROW_MS &&
   !text.includes('\n') &&
   first.workspaceId === line.workspaceId &&

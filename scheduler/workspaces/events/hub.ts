@@ -10,6 +10,8 @@ import type { Log } from '#shared/log.ts';
 export interface HubSource<Row extends { readonly seq: number }, Filter> {
   /** Number of the last committed row of each workspace; 0: none. */
   tails(workspaceIds: readonly WorkspaceId[]): Promise<ReadonlyMap<WorkspaceId, number>>;
+  /** A number behind which about `most` rows lie up to the tail, and no more. */
+  startOf(workspaceId: WorkspaceId, tail: number, most: number): number | Promise<number>;
   /** The next rows behind a number, unfiltered, in order. Fewer than the limit: these are all; there may be more. */
   next(workspaceId: WorkspaceId, afterSeq: number, limit: number): Promise<readonly Row[]>;
   /** A page of rows that pass the filter, in order. Everything before `nextSeq` was looked at. */
@@ -221,7 +223,7 @@ export class Hub<Row extends { readonly seq: number }, Filter> {
   async #open(workspaceId: WorkspaceId): Promise<Channel<Row, Filter>> {
     const channel = new Channel<Row, Filter>();
     const tail = await this.tailOf(workspaceId);
-    const from = Math.max(0, tail - READ_ROWS);
+    const from = tail > 0 ? await this.#parts.source.startOf(workspaceId, tail, READ_ROWS) : 0;
     channel.tail = from;
     channel.ringFrom = from + 1;
     if (tail > 0) this.#append(channel, await this.#parts.source.next(workspaceId, from, READ_ROWS));

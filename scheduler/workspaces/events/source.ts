@@ -18,6 +18,7 @@ export function eventHub(reads: EventReads, parts: Omit<HubParts<EventRead, Even
     ...parts,
     source: {
       tails: (workspaceIds) => reads.tails(workspaceIds),
+      startOf: (_workspaceId, tail, most) => Math.max(0, tail - most),
       next: (workspaceId, afterSeq, limit) => reads.next(workspaceId, afterSeq, limit),
       after: (workspaceId, filter, afterSeq, untilSeq, limit) =>
         reads.after(workspaceId, filter, afterSeq, untilSeq, limit),

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { FRAME_KINDS, FrameReader, encodeFrame } from '../../../shared/protocol/frames.ts';
+import { FRAME_KINDS, FrameReader, encodeFrame, encodeHead } from '../../../shared/protocol/frames.ts';
 import type { FrameKind } from '../../../shared/protocol/frames.ts';
 
 const frames = [
@@ -29,6 +29,13 @@ test('a stream fed byte by byte gives the same frames', () => {
   const reader = new FrameReader();
   const found = [...whole].flatMap((byte) => reader.push(Buffer.from([byte])));
   expect(found.map((frame) => frame.kind)).toEqual(['hello', 'run', 'log', 'acked']);
+});
+
+test('a header without fields has no bytes: the runner hands on parts of such data frames only', () => {
+  expect(encodeHead('data', {}, 5).toString('hex')).toBe('00000008' + '13' + '0000');
+  expect(new FrameReader().push(encodeFrame('data', {}, Buffer.from('12345')))).toMatchObject([
+    { kind: 'data', header: {}, body: Buffer.from('12345') },
+  ]);
 });
 
 test('a data frame can be handed on in parts, wherever the stream is cut', () => {

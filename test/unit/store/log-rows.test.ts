@@ -45,10 +45,11 @@ describe('rows of log lines', () => {
     ]);
   });
 
-  test('a row has bounds: lines, characters, time', () => {
+  test('a row has bounds: lines, bytes, time', () => {
     const counts = (lines: readonly NewLogLine[]) => rowsOfLines(lines).map(({ line_count: count }) => count);
     expect(counts(Array.from({ length: MOST_LINES_OF_ROW + 1 }, () => aLine('x')))).toEqual([MOST_LINES_OF_ROW, 1]);
     expect(counts(['x', 'y'.repeat(1_400), 'z'.repeat(200)].map((text) => aLine(text)))).toEqual([2, 1]);
+    expect(counts(['x', '漢'.repeat(400), '字'.repeat(400)].map((text) => aLine(text)))).toEqual([2, 1]);
     expect(counts([aLine('x'), aLine('y', { atMs: 61_000 })])).toEqual([1, 1]);
   });
 

@@ -1,6 +1,7 @@
 // Where exports of events and log lines continue, and how far rows go.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
+import { lastOf } from './logs.ts';
 
 const numbersOf = (rows: readonly { workspace_id: string; position: number | bigint | null }[]) =>
   new Map(
@@ -38,7 +39,6 @@ export async function eventTails(db: Queryable): Promise<ReadonlyMap<WorkspaceId
 
 /** Id of the last log line of every workspace that has one. */
 export async function logTails(db: Queryable): Promise<ReadonlyMap<WorkspaceId, number>> {
-  const sql = `select c.workspace_id, (select max(l.id) from log_lines l where l.workspace_id = c.workspace_id) as position
-     from log_clocks c`;
+  const sql = `select c.workspace_id, (${lastOf('c.workspace_id')}) as position from log_clocks c`;
   return numbersOf((await db.query<{ workspace_id: string; position: number | bigint | null }>(sql)).rows);
 }

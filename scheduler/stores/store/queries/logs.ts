@@ -130,7 +130,7 @@ export interface LogMatch extends LogKey {
 /** Ids from which lines are read: newest first before `beforeId`, or oldest first after `afterId`. */
 export type LogStart = { readonly beforeId: number } | { readonly afterId: number };
 
-/** The condition of one index, which has the id as its second column. */
+/** The column of the index that lines are read by, which has the id as its second column; and its value. */
 function indexOf(key: LogKey): readonly [string, string] {
   if (key.containerId !== undefined) return ['container_id', key.containerId];
   if (key.taskId !== undefined) return ['task_id', key.taskId];
@@ -139,10 +139,43 @@ function indexOf(key: LogKey): readonly [string, string] {
   return ['workspace_id', key.workspaceId];
 }
 
-/** Condition on rows `l` that have a line behind, or before, the id in `$n`. A row's id is that of its last line. */
-const behind = (n: number): string => `l.id > $${n}`;
-const before = (n: number): string =>
-  `l.id < $${n}::bigint + ${MOST_LINES_OF_ROW - 1} and l.id - l.line_count + 1 < $${n}`;
+/** Columns whose index leaves out rows without a value. */
+const OPTIONAL = new Set(['task_id', 'deployment_id']);
+
+interface Rows {
+  readonly where: string;
+  readonly order: string;
+}
+
+/**
+ * Condition and order of rows `l` by an index. Both compare pairs, since the planner would else read the table by its
+ * key where it expects many rows of the value: past all newer rows of others, if the value's own rows are older.
+ * @param from - SQL of the first id; absent: from the first one
+ * @param to - SQL of the last id, itself included; absent: to the last one
+ */
+function byIndex(column: string, isBefore: boolean, from?: string, to?: string): Rows {
+  const direction = isBefore ? 'desc' : 'asc';
+  const bounds = [
+    from === undefined ? `l.${column} >= $1` : `(l.${column}, l.id) >= ($1, ${from})`,
+    to === undefined ? `l.${column} <= $1` : `(l.${column}, l.id) <= ($1, ${to})`,
+    ...(OPTIONAL.has(column) ? [`l.${column} is not null`] : []),
+  ];
+  return { where: bounds.join(' and '), order: `l.${column} ${direction}, l.id ${direction}` };
+}
+
+/**
+ * Rows that have a line behind or before an id, up to an edge. The id of a row is that of its last line.
+ * @param edge - SQL of the id of the last line that is wanted, in the direction of reading
+ */
+function rowsFrom(column: string, isBefore: boolean, edge?: string): Rows {
+  if (!isBefore) {
+    const to = edge === undefined ? undefined : `${edge}::bigint + ${MOST_LINES_OF_ROW - 1}`;
+    const rows = byIndex(column, isBefore, '$2::bigint + 1', to);
+    return edge === undefined ? rows : { ...rows, where: `${rows.where} and l.id - l.line_count + 1 <= ${edge}` };
+  }
+  const rows = byIndex(column, isBefore, edge, `$2::bigint + ${MOST_LINES_OF_ROW - 2}`);
+  return { ...rows, where: `${rows.where} and l.id - l.line_count + 1 < $2` };
+}
 
 /**
  * The line at about the `lines`th place from there, counted over the whole index, which includes other workspaces'
@@ -157,15 +190,14 @@ export function logEdge(
 ): Promise<{ readonly id: number; readonly atMs: number; readonly workspaceId: string } | undefined> {
   const [column, value] = indexOf(key);
   const [isBefore, from] = 'beforeId' in start ? [true, start.beforeId] : [false, start.afterId];
-  const direction = isBefore ? 'desc' : 'asc';
+  const rows = rowsFrom(column, isBefore);
   return maybeOne(
     db,
     `select ${isBefore ? 'id - line_count + 1' : 'id'} as id, at, workspace_id from (
        select l.id, l.line_count, l.at, l.workspace_id,
-         sum(l.line_count) over (order by l.id ${direction} rows unbounded preceding) as lines
-       from log_lines l where l.${column} = $1 and ${isBefore ? before(2) : behind(2)}
-       order by l.id ${direction} limit $3) counted
-     where lines >= $3 order by counted.id ${direction} limit 1`,
+         sum(l.line_count) over (order by ${rows.order} rows unbounded preceding) as lines
+       from log_lines l where ${rows.where} order by ${rows.order} limit $3) counted
+     where lines >= $3 order by counted.id ${isBefore ? 'desc' : 'asc'} limit 1`,
     [value, from, lines],
     (row: { id: number; at: Date; workspace_id: string }) => ({
       id: Number(row.id),
@@ -190,17 +222,22 @@ export function readLogLines(
   const [column, value] = indexOf(match);
   const isBefore = 'beforeId' in start;
   const params: unknown[] = [value, isBefore ? start.beforeId : start.afterId];
-  const where = [`l.${column} = $1`, isBefore ? before(2) : behind(2), `${LINE_ID} ${isBefore ? '<' : '>'} $2`];
-  /** Adds conditions on a value, each with the value's place in it as `?`. */
-  const add = (given: unknown, ...conditions: readonly string[]): void => {
+  if (edgeId !== undefined) params.push(edgeId);
+  const rows = rowsFrom(column, isBefore, edgeId === undefined ? undefined : '$3');
+  const ofRows = [rows.where];
+  const ofLines = [`${LINE_ID} ${isBefore ? '<' : '>'} $2`];
+  if (edgeId !== undefined) ofLines.push(`${LINE_ID} ${isBefore ? '>=' : '<='} $3`);
+  /** Adds a condition on rows, and one on their lines where that says more; with the place of the value as `?`. */
+  const add = (given: unknown, row: string, line?: string): void => {
     if (given === undefined) return;
     params.push(given);
-    for (const condition of conditions) where.push(condition.replaceAll('?', `$${params.length}`));
+    const place = `$${params.length}`;
+    ofRows.push(row.replaceAll('?', place));
+    if (line !== undefined) ofLines.push(line.replaceAll('?', place));
   };
-  if (isBefore) add(edgeId, 'l.id >= ?', `${LINE_ID} >= ?`);
-  else add(edgeId, `l.id < ?::bigint + ${MOST_LINES_OF_ROW}`, `${LINE_ID} <= ?`);
-  add(match.workspaceId, 'l.workspace_id = ?');
-  const workspace = `$${params.length}`;
+  const isWhole = column === 'workspace_id';
+  if (!isWhole) add(match.workspaceId, 'l.workspace_id = ?');
+  const workspace = isWhole ? '$1' : `$${params.length}`;
   add(match.containerId, 'l.container_id = ?');
   add(match.taskId, 'l.task_id = ?');
   add(match.deploymentId, 'l.deployment_id = ?');
@@ -211,17 +248,22 @@ export function readLogLines(
     `l.container_id in (select c.id from containers c where c.workspace_id = ${workspace} and c.machine_id = ?)`,
   );
   // Rows are compared first, and then their lines: few rows are taken apart.
+  const places = ofLines.length;
   const span = `interval '${SPAN_OF_ROW_MS} milliseconds'`;
   add(dateOf(match.fromMs), `l.at > ?::timestamptz - ${span}`, `${LINE_AT} >= ?`);
   add(dateOf(match.toMs), `l.at < ?::timestamptz + ${span}`, `${LINE_AT} < ?`);
   const has = (text: string): string => `strpos(lower(${text}), lower(?::text)) > 0`;
   if (match.contains !== '') add(match.contains, has('l.line'), has('one.line'));
   params.push(limit);
-  const direction = isBefore ? 'desc' : 'asc';
+  const most = `limit $${params.length}`;
+  // Each row has a line that is wanted, unless single lines are filtered: so many rows are enough, and no others are read.
+  const mostRows = ofLines.length === places ? most : '';
   return many(
     db,
-    `select ${COLUMNS} from log_lines l cross join lateral ${LINES_OF_ROW} where ${where.join(' and ')}
-     order by l.id ${direction}, one.place ${direction} limit $${params.length}`,
+    `select ${COLUMNS}
+     from (select * from log_lines l where ${ofRows.join(' and ')} order by ${rows.order} ${mostRows}) l
+     cross join lateral ${LINES_OF_ROW} where ${ofLines.join(' and ')}
+     order by ${rows.order}, one.place ${isBefore ? 'desc' : 'asc'} ${most}`,
     params,
     map,
   );
@@ -229,14 +271,18 @@ export function readLogLines(
 
 const dateOf = (ms: number | undefined): Date | undefined => (ms === undefined ? undefined : new Date(ms));
 
+/** Statement for the id of a workspace's last line, by the index of workspaces (see `byIndex`). */
+export const lastOf = (workspace: string): string =>
+  `select l.id from log_lines l where l.workspace_id >= ${workspace} and l.workspace_id <= ${workspace}
+   order by l.workspace_id desc, l.id desc limit 1`;
+
 /** Id of the last line of each of these workspaces; 0 where there is none. */
 export async function lastLogIds(
   db: Queryable,
   workspaceIds: readonly WorkspaceId[],
 ): Promise<ReadonlyMap<WorkspaceId, number>> {
   const { rows } = await db.query<{ id: string; last: number | bigint | null }>(
-    `select w.id, (select max(l.id) from log_lines l where l.workspace_id = w.id) as last
-     from unnest($1::text[]) as w (id)`,
+    `select w.id, (${lastOf('w.id')}) as last from unnest($1::text[]) as w (id)`,
     [workspaceIds],
   );
   return new Map(rows.map(({ id, last }) => [id as WorkspaceId, Number(last ?? 0)]));
@@ -247,21 +293,24 @@ export async function lastLogIds(
  * the order of their times. Behind all lines: one more than the last id.
  */
 export async function logIdAt(db: Queryable, workspaceId: WorkspaceId, ms: number): Promise<number> {
+  const [all, middle, first] = [undefined, '(halves.low + halves.high) / 2', 'found.low'].map((from) =>
+    byIndex('workspace_id', false, from),
+  ) as [Rows, Rows, Rows];
   const { rows } = await db.query<{ id: number | bigint }>(
     `with recursive halves (low, high) as (
-       select (select coalesce(min(id), 1) from log_lines where workspace_id = $1),
-         (select coalesce(max(id), 0) + 1 from log_lines where workspace_id = $1)
+       select coalesce((select l.id from log_lines l where ${all.where} order by ${all.order} limit 1), 1),
+         coalesce((${lastOf('$1')}), 0) + 1
        union all
        select case when row.at < $2 then row.id + 1 else halves.low end,
          case when row.at < $2 then halves.high else (halves.low + halves.high) / 2 end
        from halves cross join lateral (
-         select id, at + coalesce(after_ms[line_count], 0) * interval '1 millisecond' as at
-         from log_lines where workspace_id = $1 and id >= (halves.low + halves.high) / 2 order by id limit 1) row
+         select l.id, l.at + coalesce(l.after_ms[l.line_count], 0) * interval '1 millisecond' as at
+         from log_lines l where ${middle.where} order by ${middle.order} limit 1) row
        where halves.low < halves.high),
      found as (select low from halves order by high - low limit 1)
      select coalesce((
-       select ${LINE_ID} from (select * from log_lines, found where workspace_id = $1 and id >= low order by id limit 1) l
-       cross join lateral ${LINES_OF_ROW} where ${LINE_AT} >= $2 order by one.place limit 1), low) as id
+       select ${LINE_ID} from (select * from log_lines l where ${first.where} order by ${first.order} limit 1) l
+       cross join lateral ${LINES_OF_ROW} where ${LINE_AT} >= $2 order by one.place limit 1), found.low) as id
      from found`,
     [workspaceId, new Date(ms)],
   );

@@ -142,10 +142,10 @@ export async function deleteUnjoinedBefore(db: Queryable, beforeMs: number, limi
 }
 
 /**
- * Looks at the next `limit` lines in the order of their arrival and deletes those that are older. No index on the time
- * is needed: lines arrive about in the order of their time.
- * @param afterId - the last line that was looked at
- * @returns the number of lines looked at, the last one's id, and the number of deleted lines
+ * Looks at the next `limit` rows of lines in the order of their arrival and deletes those that are older. No index on
+ * the time is needed: lines arrive about in the order of their time. That of a row is the time of its first line.
+ * @param afterId - id of the last row that was looked at
+ * @returns the number of rows looked at, the last one's id, and the number of deleted rows
  */
 export async function deleteLogLinesBefore(
   db: Queryable,
