@@ -22,6 +22,10 @@ class Table implements HubSource<Row, Filter> {
   add(count: number, kind = 'a'): void {
     for (let n = 0; n < count; n += 1) this.rows.push({ seq: (this.rows.at(-1)?.seq ?? 0) + 1, kind });
   }
+  startOf(_workspaceId: WorkspaceId, tail: number, most: number): number {
+    return Math.max(0, tail - most);
+  }
+
   tails(ids: readonly WorkspaceId[]): Promise<ReadonlyMap<WorkspaceId, number>> {
     this.asked.tails += 1;
     return Promise.resolve(new Map(ids.map((id) => [id, this.rows.at(-1)?.seq ?? 0])));
