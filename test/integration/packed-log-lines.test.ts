@@ -227,7 +227,7 @@ describe.each(KINDS)('lines that share rows, on %s', (kind) => {
         return 'more';
       },
       atTail: () => done.resolve(),
-      failed: (error) => done.reject(error as Error),
+      failed: (error) => done.reject(error),
     });
     reader.start();
     await done.promise;
