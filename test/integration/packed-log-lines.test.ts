@@ -172,7 +172,7 @@ describe.each(KINDS)('lines that share rows, on %s', (kind) => {
       );
     await fill(known);
     await opened.db.query('analyze log_lines');
-    // Its rows came after the statistics were taken.
+    // Rows of another workspace came after the statistics were taken.
     const fresh = newId<WorkspaceId>();
     await fill([fresh]);
     for (const id of [known[3] as WorkspaceId, fresh]) {

@@ -256,7 +256,7 @@ export function readLogLines(
   if (match.contains !== '') add(match.contains, has('l.line'), has('one.line'));
   params.push(limit);
   const most = `limit $${params.length}`;
-  // Each row has a line that is wanted, unless single lines are filtered: so many rows are enough, and no others are read.
+  // Each row has a line that is wanted, unless single lines are filtered: so many rows are enough.
   const mostRows = ofLines.length === places ? most : '';
   return many(
     db,
