@@ -3,10 +3,11 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { LogReader } from '../../scheduler/fleet/logs/log-reads.ts';
-import type { Db, Queryable } from '../../scheduler/stores/store/db.ts';
+import type { Db } from '../../scheduler/stores/store/db.ts';
 import { logEdge, readLogLines } from '../../scheduler/stores/store/queries/logs.ts';
 import { aDb } from '../integration/store-fixture.ts';
 import type { OpenedDb } from '../integration/store-fixture.ts';
+import { Examined } from '../helpers/examined-rows.ts';
 import { waitFor } from '../helpers/services.ts';
 
 const LINES = { pglite: 200_000, postgres: 2_000_000 } as const;
@@ -33,26 +34,16 @@ describe.each(['pglite', 'postgres'] as const)('%s', (kind) => {
     await opened.stop();
   });
 
-  test('each statement of a search reads by the index of its workspace', async () => {
-    const plans: string[] = [];
-    const explaining: Queryable = {
-      query: async (sql, params) => {
-        const { rows } = await db.query<{ 'QUERY PLAN': string }>(`explain ${sql}`, params);
-        plans.push(rows.map((row) => row['QUERY PLAN']).join('\n'));
-        return db.query(sql, params);
-      },
-    };
+  test('each statement of a search looks at few rows', async () => {
+    // Postgres does so by itself, and the upkeep of PGlite does.
+    await db.query('analyze log_lines');
+    const examined = new Examined(db);
     const match = { workspaceId: attackers[0] as WorkspaceId, contains: 'needle' };
     for (const start of [{ beforeId: Number.MAX_SAFE_INTEGER }, { afterId: 0 }]) {
-      const edge = await logEdge(explaining, match, start, 2_000);
-      await readLogLines(explaining, match, start, edge?.id, 100);
+      const edge = await logEdge(examined, match, start, 2_000);
+      await readLogLines(examined, match, start, edge?.id, 100);
     }
-    expect(plans).toHaveLength(4);
-    for (const plan of plans) {
-      expect(plan).toContain('log_lines_by_workspace');
-      // The lines of a row are put in order by themselves, never those of all rows.
-      expect(plan).not.toMatch(/^\s*(?:->\s+)?Sort/m);
-    }
+    expect(examined.most).toBeLessThan(2_500);
   });
 
   test('the platform’s statements are answered between those of the searches of four workspaces', async () => {

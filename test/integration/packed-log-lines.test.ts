@@ -8,7 +8,7 @@ import { LiveLogs } from '#scheduler/fleet/logs/live-logs.ts';
 import type { LogFilter } from '#scheduler/fleet/logs/log-service.ts';
 import { insertLogLines, lastLogIds, logEdge, logIdAt, readLogLines } from '#scheduler/stores/store/queries/logs.ts';
 import type { NewLogLine } from '#scheduler/stores/store/queries/logs.ts';
-import type { Queryable } from '#scheduler/stores/store/db.ts';
+import { Examined } from '../helpers/examined-rows.ts';
 import { aDb, KINDS, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
@@ -176,28 +176,15 @@ describe.each(KINDS)('lines that share rows, on %s', (kind) => {
     const fresh = newId<WorkspaceId>();
     await fill([fresh]);
     for (const id of [known[3] as WorkspaceId, fresh]) {
-      const examined: number[] = [];
-      const counting: Queryable = {
-        query: async (sql, params) => {
-          const explained = await opened.db.query<{ 'QUERY PLAN': string }>(
-            `explain (analyze, timing off, costs off) ${sql}`,
-            params,
-          );
-          const plan = explained.rows.map((row) => row['QUERY PLAN']).join('\n');
-          examined.push(
-            ...[...plan.matchAll(/rows=(\d+)|Rows Removed by [A-Za-z ]+: (\d+)/g)].map((m) => Number(m[1] ?? m[2])),
-          );
-          return opened.db.query(sql, params);
-        },
-      };
+      const examined = new Examined(opened.db);
       const all = await readLogLines(opened.db, { workspaceId: id }, { afterId: 0 }, undefined, 2_000);
       const middle = all.at(-1);
-      await logIdAt(counting, id, middle?.atMs ?? 0);
-      await readLogLines(counting, { workspaceId: id }, { afterId: middle?.id ?? 0 }, undefined, 200);
-      await readLogLines(counting, { workspaceId: id }, { beforeId: middle?.id ?? 0 }, undefined, 200);
-      await logEdge(counting, { workspaceId: id }, { beforeId: Number.MAX_SAFE_INTEGER }, 200);
-      await lastLogIds(counting, [id]);
-      expect(Math.max(...examined)).toBeLessThan(500);
+      await logIdAt(examined, id, middle?.atMs ?? 0);
+      await readLogLines(examined, { workspaceId: id }, { afterId: middle?.id ?? 0 }, undefined, 200);
+      await readLogLines(examined, { workspaceId: id }, { beforeId: middle?.id ?? 0 }, undefined, 200);
+      await logEdge(examined, { workspaceId: id }, { beforeId: Number.MAX_SAFE_INTEGER }, 200);
+      await lastLogIds(examined, [id]);
+      expect(examined.most).toBeLessThan(500);
     }
   });
 
