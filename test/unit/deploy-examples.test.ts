@@ -36,7 +36,7 @@ test('examples for Ansible leave a host alone that has joined, and not one that 
 });
 
 test('an enrolment token that is written to a file is readable to its owner alone', () => {
-  const texts = [textOf('ansible/longshore-agent.yaml'), textOf('../docs/machines.md')];
+  const texts = [textOf('ansible/longshore-agent.yaml'), textOf('../docs/enrolment.md')];
   const lines = texts.flatMap((text) => text.match(/^.*longshore enrol-token create .*>\S+$/gm) ?? []);
   expect(lines).toHaveLength(3);
   for (const line of lines) expect(line).toContain('(umask 077; ');
