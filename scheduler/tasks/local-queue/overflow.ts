@@ -13,7 +13,7 @@ export interface OverflowParts {
   readonly store: LocalQueueStore;
   readonly addAgain: (queue: QueueName, job: TaskJob) => Promise<void>;
   readonly returnReceived: (task: LocalTask) => void;
-  /** Called when all are moved: any replica with room for them may fetch. */
+  /** Called when the move is over and all are moved: any replica with room for them may fetch. */
   readonly onMoved: (queue: QueueName) => void;
   readonly log: Log;
 }
@@ -37,12 +37,17 @@ export class Overflow {
 
   /** Moves all tasks that wait for that queue to it; must not be called while such a move is under way. */
   start(name: QueueName): void {
-    const moving = this.#move(name).finally(() => this.#underWay.delete(name));
+    const moving = this.#move(name)
+      .finally(() => this.#underWay.delete(name))
+      .then((isMoved) => {
+        if (isMoved) this.#parts.onMoved(name);
+      });
     this.#underWay.set(name, moving);
   }
 
-  async #move(name: QueueName): Promise<void> {
-    const { localQueue, store, addAgain, returnReceived, onMoved, log } = this.#parts;
+  /** @returns false: tasks are left, which the sweep moves */
+  async #move(name: QueueName): Promise<boolean> {
+    const { localQueue, store, addAgain, returnReceived, log } = this.#parts;
     const moving = localQueue.unlinkAll(name);
     for (const [index, task] of moving.entries()) {
       if (task.isReceived) {
@@ -66,9 +71,9 @@ export class Overflow {
         for (const left of moving.slice(index).toReversed()) {
           if (localQueue.get(left.job.taskId) === left) localQueue.giveBack(left);
         }
-        return;
+        return false;
       }
     }
-    onMoved(name);
+    return true;
   }
 }

@@ -108,7 +108,11 @@ export class LocalQueues implements TaskQueues {
       store,
       addAgain: (queue, job) => this.addAgain(queue, job),
       returnReceived: (task) => this.#returnReceived(task),
-      onMoved: (queue) => this.#waiting.tell(queue),
+      onMoved: (queue) => {
+        this.#waiting.tell(queue);
+        // Tasks that were given back meanwhile would wait here for the sweep, where nothing may serve them.
+        this.check(queue);
+      },
       log,
     });
     this.#view = new LocalQueueView(inner, store, this.#localQueue);
