@@ -36,7 +36,8 @@ const sessionLine = (agent: Agent) =>
 /** Resolves when the scheduler has closed the connection. */
 async function closed(socket: Socket): Promise<void> {
   socket.on('error', () => undefined).resume();
-  if (!socket.closed) await once(socket, 'close');
+  // The end may come with an error: the other side destroys its end with bytes unread.
+  if (!socket.closed) await new Promise<void>((resolve) => void socket.once('close', () => resolve()));
 }
 
 const WAYS = {
