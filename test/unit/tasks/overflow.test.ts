@@ -15,7 +15,10 @@ function anOverflow(addAgain: OverflowParts['addAgain']) {
   const moved: TaskId[] = [];
   const overflow = new Overflow({
     localQueue,
-    store: { dropLeft: () => Promise.resolve(), remove: () => Promise.resolve(true) } as unknown as OverflowParts['store'],
+    store: {
+      dropLeft: () => Promise.resolve(),
+      remove: () => Promise.resolve(true),
+    } as unknown as OverflowParts['store'],
     addAgain: async (queue, job) => {
       await addAgain(queue, job);
       moved.push(job.taskId);
