@@ -11,6 +11,8 @@ export interface ToldEvent {
   readonly type: string;
   readonly taskId: string;
   readonly status: string;
+  /** Number of the attempt; 0 before the first. */
+  readonly attempt: number;
 }
 
 export interface EventBooks {
@@ -24,9 +26,13 @@ export interface EventBooks {
   readonly statuses: ReadonlyMap<string, string>;
 }
 
-/** Statuses that may follow one another (docs/invariants.md); a late COMPLETE may replace another end. */
+/**
+ * Statuses that may follow one another (`TASK_TRANSITIONS` in scheduler/tasks/state.ts); a late COMPLETE may replace
+ * another end.
+ */
 const NEXT: Readonly<Record<string, readonly string[]>> = {
-  PENDING: ['RUNNING', 'RETRY', 'COMPLETE', 'ERROR', 'CANCELLED', 'EXPIRED', 'TIMEOUT'],
+  // PENDING: the attempt ended before it began, and a kill took the record of its hand-over.
+  PENDING: ['PENDING', 'RUNNING', 'RETRY', 'COMPLETE', 'ERROR', 'CANCELLED', 'EXPIRED', 'TIMEOUT'],
   // PENDING: the attempt ended before it began.
   RUNNING: ['PENDING', 'RETRY', 'COMPLETE', 'ERROR', 'CANCELLED', 'TIMEOUT'],
   RETRY: ['PENDING', 'RUNNING', 'COMPLETE', 'ERROR', 'CANCELLED', 'EXPIRED', 'TIMEOUT'],
@@ -56,14 +62,21 @@ function storiesOf({ history, statuses }: EventBooks): readonly string[] {
     const wrong = events.some((event, at) => {
       const before = events[at - 1];
       if (before === undefined) return event.type !== 'task.created' || event.status !== 'PENDING';
-      const allowed = isFinal(before.status) ? NEXT_OF_END : (NEXT[before.status] ?? []);
-      return event.type !== 'task.updated' || !allowed.includes(event.status) || event.seq <= before.seq;
+      return event.type !== 'task.updated' || !mayFollow(before, event) || event.seq <= before.seq;
     });
-    if (wrong) found.push(`${taskId}: ${events.map(({ seq, type, status }) => `${seq} ${type} ${status}`).join(', ')}`);
+    if (wrong) found.push(`${taskId}: ${events.map(textOf).join(', ')}`);
   }
   const ids = new Set(history.map(({ id }) => id));
   if (ids.size < history.length) found.push(`${history.length - ids.size} ids of events were given twice`);
   return found;
+}
+
+const textOf = ({ seq, type, status, attempt }: ToldEvent): string => `${seq} ${type} ${status} ${attempt}`;
+
+function mayFollow(before: ToldEvent, { status, attempt }: ToldEvent): boolean {
+  const allowed = isFinal(before.status) ? NEXT_OF_END : (NEXT[before.status] ?? []);
+  // PENDING again without an attempt in between would be no change.
+  return allowed.includes(status) && attempt >= before.attempt + (status === before.status ? 1 : 0);
 }
 
 function streamFindings({ history, streamed }: EventBooks): readonly string[] {

@@ -134,7 +134,7 @@ interface EventRecord {
   readonly seq_num: number;
   readonly type: string;
   readonly task_id: string;
-  readonly data: { readonly status: string };
+  readonly data: { readonly status: string; readonly attempt: number };
   readonly cloud_event: { readonly id: string };
 }
 
@@ -144,4 +144,5 @@ const toldOf = ({ seq_num, type, task_id, data, cloud_event }: EventRecord): Tol
   type,
   taskId: task_id,
   status: data.status,
+  attempt: data.attempt,
 });
