@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import socket
+import time
 import unittest
 from typing import Any, Awaitable, Callable, Dict, List, Tuple
 from unittest import mock
@@ -55,6 +56,23 @@ async def _drive(app: App, head: Dict[str, Any], frames: List[Frame]) -> Tuple[D
         seen += cutter.feed(data)
     writer.close()
     return result, seen
+
+
+async def _lingering() -> Tuple[bool, bool]:
+    """Whether a call whose input was not read waits for its caller's end, and whether anything waits behind that end."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    stream = Stream()
+    await asyncio.get_event_loop().create_unix_connection(lambda: stream, sock=ours)
+    _reader, writer = await asyncio.open_unix_connection(sock=theirs)
+    await stream.finish(protocol.END)
+    waits = stream._late is not None
+    writer.close()
+    until = time.monotonic() + 5
+    while stream._late is not None and time.monotonic() < until:
+        await asyncio.sleep(0.001)
+    return waits, stream._late is not None
 
 
 def drive(app: App, head: Dict[str, Any], *frames: Frame) -> Tuple[Dict[str, int], List[Frame]]:
@@ -182,6 +200,10 @@ class Response(unittest.TestCase):
         self.assertEqual([message.get('body') for message in seen], [b'a', b'b', b'c', None])
         self.assertEqual([message.get('more_body') for message in seen], [True, True, False, None])
         self.assertEqual(seen[3], {'type': 'http.disconnect'})
+
+
+    def test_a_call_whose_input_was_not_read_is_not_kept_behind_its_callers_end(self) -> None:
+        self.assertEqual(asyncio.run(asyncio.wait_for(_lingering(), 20)), (True, False))
 
 
 class WebSocket(unittest.TestCase):

@@ -53,6 +53,8 @@ class Stream(asyncio.Protocol):
         #: Kinds of frames that have arrived, read or not.
         self.seen: Set[int] = set()
         self._finished = False
+        #: Ends a connection whose other side does not.
+        self._late: Any = None
 
     # ---- called by the event loop ------------------------------------------------------------------------------------
     def connection_made(self, transport: Any) -> None:
@@ -82,6 +84,9 @@ class Stream(asyncio.Protocol):
         return None
 
     def connection_lost(self, _error: Optional[Exception]) -> None:
+        if self._late is not None:
+            self._late.cancel()  # else every call of the last minutes would stay in memory
+            self._late = None
         self.lost()
 
     def pause_writing(self) -> None:
@@ -177,7 +182,7 @@ class Stream(asyncio.Protocol):
         self._transport.write_eof()
         if not self._reading:
             self._transport.resume_reading()
-        self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
+        self._late = self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
 
 
 async def dial(path: str, task: Task) -> Stream:

@@ -65,6 +65,21 @@ test('a port that takes no end keeps no connection', async () => {
   expect(own.destroyed).toBe(true);
 });
 
+test('a port that takes the end leaves no timer behind', async () => {
+  const [own, far] = duplexPair();
+  far.write(encodeFrame('response', {}, Buffer.from('{"ok":true}')));
+  const connection = new PortConnection(own, 80, 0);
+  let isWritten = false;
+  connection.write('head', () => (isWritten = true));
+  await turned(() => isWritten);
+  connection.finish();
+  expect(vi.getTimerCount()).toBe(1);
+  far.resume();
+  far.end();
+  await turned(() => own.destroyed);
+  expect(vi.getTimerCount()).toBe(0);
+});
+
 test('an upload whose bytes nobody takes ends with a refusal', async () => {
   const { state, inside } = aContainer([]);
   const raw = Object.assign(Readable.from([Buffer.alloc(8 * 1024 * 1024)]), { complete: true });

@@ -392,7 +392,8 @@ describe('the host form', () => {
 
   test('a path below a label is nothing, and the label is nothing as a path', async () => {
     expect((await at('hello-1a2b3c4-v1.localhost', '/endpoint/hello')).status).toBe(404);
-    expect((await call('/~host/hello-1a2b3c4-v1')).status).toBe(404);
+    for (const base of ['/~host', '/%7Ehost', '/%7eh%6Fst', '/~%68%6f%73%74'])
+      expect((await call(`${base}/hello-1a2b3c4-v1`)).status).toBe(404);
     expect((await at('hello-1a2b3c4-v1.localhost', '/', 'w', 'PUT')).status).toBe(405);
     expect(tasks.calls).toEqual([]);
   });

@@ -6,6 +6,7 @@ import { StartupError } from '#shared/errors.ts';
 import { registerHealth } from '../../../scheduler/api/http/ops/health-page.ts';
 import { createHttpServer, parseAddress } from '../../../scheduler/api/http/server.ts';
 import type { HttpServer } from '../../../scheduler/api/http/server.ts';
+import { upgradeOf } from '../../../scheduler/api/http/streams/upgrades.ts';
 import { Readiness } from '../../../scheduler/api/ops/health.ts';
 
 const log = pino({ level: 'silent' });
@@ -154,6 +155,35 @@ describe('the server', () => {
       request_id: answer.headers['x-request-id'],
     });
   });
+
+  test.each(['websocket', 'longshore-stream'])(
+    'an upgrade to %s behind a request without an answer is a plain request, and behind an answered one an upgrade',
+    async (protocol) => {
+      const released = Promise.withResolvers<string>();
+      const server = createHttpServer({
+        log,
+        register: (app) => {
+          app.get('/first', () => released.promise);
+          app.get('/second', ({ raw }) => (upgradeOf(raw) === undefined ? 'plain' : 'upgraded'));
+        },
+      });
+      servers.push(server);
+      await server.start('127.0.0.1:0');
+      const [host = '', port = ''] = server.address.split(':');
+      const socket = connect(Number(port), host);
+      let text = '';
+      socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+      const upgrade = `GET /second HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: ${protocol}\r\n\r\n`;
+      socket.write(`GET /first HTTP/1.1\r\nhost: x\r\n\r\n${upgrade}`);
+      await expect.poll(() => connectionsOf(server)).toBe(1);
+      await get(server, '/nothing');
+      released.resolve('first');
+      await expect.poll(() => text).toMatch(/^HTTP\/1\.1 200 .*first.*HTTP\/1\.1 200 .*plain$/s);
+      socket.write(upgrade);
+      await expect.poll(() => text).toMatch(/upgraded$/);
+      socket.destroy();
+    },
+  );
 
   test('answers a path that cannot be decoded with 400', async () => {
     const answer = await aServer().app.inject('/api/%zz');

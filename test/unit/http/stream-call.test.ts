@@ -199,6 +199,19 @@ describe('a scheduler that stops', () => {
     expect(one.got).toEqual([]);
   });
 
+  test('tells a call to come again whose container is at another replica', async () => {
+    const { address, task, server } = await serve();
+    const { socket, text, isClosed } = connected(address);
+    socket.write(GET);
+    const one = await task(1);
+    const stopped = server.stop(60_000);
+    // The other replica finds no way here: its runner process takes the caller for gone.
+    one.finish({ status: 'CANCELLED', reason: 'request_cancelled', body: '{"error":"task cancelled"}' });
+    await turned(() => isClosed());
+    expect(text()).toMatch(/^HTTP\/1\.1 503 .*\r\n[^]*retry-after: 5\r\n[^]*this scheduler is stopping/i);
+    await stopped;
+  });
+
   test('answers a call whose application has not answered with 502: it may have done its work', async () => {
     const { address, task, server } = await serve();
     const { socket, text, isClosed } = connected(address);

@@ -16,6 +16,8 @@ export type HostLabel = (
 
 /** Base of paths that no URL from outside can name. */
 export const HOST_BASE = '/~host';
+/** The same, with any of its characters escaped: the router reads escapes. */
+const HOST_BASE_ESCAPED = /^\/(?:~|%7e)(?:h|%68)(?:o|%6f)(?:s|%73)(?:t|%74)/i;
 
 const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,45}[a-z0-9])?-(?:[0-9a-f]{7}|[0-9a-f]{16}))(?:-v([0-9]{1,9})|-(latest))?$/;
 
@@ -54,7 +56,7 @@ export function hostRewriter(domains: readonly string[]): (host: string | undefi
     const label = host === undefined ? undefined : labelOf(host.toLowerCase(), known);
     if (label !== undefined && url.startsWith('/')) return `${HOST_BASE}/${label}${url}`;
     // Paths of host labels are reached by the host alone.
-    return url.startsWith(HOST_BASE) ? '/~' : url;
+    return HOST_BASE_ESCAPED.test(url) ? '/~' : url;
   };
 }
 

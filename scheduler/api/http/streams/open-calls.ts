@@ -10,6 +10,12 @@ export interface OpenCall {
 
 export class OpenCalls {
   readonly #open = new Set<OpenCall>();
+  #isStopping = false;
+
+  /** This process takes nothing new: no other replica reaches it any more. */
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
 
   /** @returns a function for the end of the call */
   add(call: OpenCall): () => void {
@@ -19,6 +25,7 @@ export class OpenCalls {
 
   /** A WebSocket that is accepted from now on would be closed at once, so those that wait are refused. */
   refuseWebSockets(): void {
+    this.#isStopping = true;
     for (const call of [...this.#open]) if (call.protocol === 'websocket') call.refuse();
   }
 

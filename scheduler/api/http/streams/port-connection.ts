@@ -14,6 +14,7 @@ export class PortRefused extends Error {}
 
 export class PortConnection extends Duplex {
   readonly #port: number;
+  readonly #bytes: Duplex;
   readonly #frames: FrameStream;
   #isOpen = false;
   #hasEnded = false;
@@ -25,6 +26,7 @@ export class PortConnection extends Duplex {
   constructor(bytes: Duplex, port: number, waitMs: number) {
     super();
     this.#port = port;
+    this.#bytes = bytes;
     this.#frames = new FrameStream(bytes, {
       onFrame: (frame) => this.#onFrame(frame),
       onOver: () => {
@@ -71,7 +73,10 @@ export class PortConnection extends Duplex {
     this.#isFinished = true;
     this.#frames.send('end');
     this.#frames.end();
-    setTimeout(() => this.#frames.close(), LAST_MS).unref();
+    const late = setTimeout(() => this.#frames.close(), LAST_MS);
+    late.unref();
+    // Else every call of the last half minute would stay in memory.
+    this.#bytes.once('close', () => clearTimeout(late));
     this.destroy();
   }
 

@@ -349,6 +349,10 @@ class StreamCall implements OpenCall {
     if (this.#hasBegun) {
       return finished.status === 'COMPLETE' ? undefined : this.#cutBehind(finished);
     }
+    if (finished.status === 'CANCELLED' && this.#exchange === undefined && this.#parts.openCalls.isStopping) {
+      // A container at another replica had the task, and no way to this one. The application has seen nothing.
+      return this.#comeAgain();
+    }
     if (!isBehind) return this.#answer(finished);
     clearTimeout(this.#last);
     this.#last = setTimeout(() => this.#answer(undefined), LAST_BYTES_MS);
@@ -368,14 +372,17 @@ class StreamCall implements OpenCall {
 
   refuse(): void {
     if (this.#isOver || this.#hasBegun) return;
-    void this.#reply.header('connection', 'close');
     // An application that has the request may have done its work: only the caller knows whether to call again.
-    if (this.#exchange !== undefined || this.#finished !== undefined) this.#answer(this.#finished);
-    else {
-      void this.#reply.header('retry-after', String(COME_AGAIN_SECONDS));
-      this.#answer(undefined, STOPPING);
-    }
+    if (this.#exchange === undefined && this.#finished === undefined) return this.#comeAgain();
+    void this.#reply.header('connection', 'close');
+    this.#answer(this.#finished);
     this.#exchange?.cut();
+  }
+
+  /** Answers a call that no application has seen, because this process stops. */
+  #comeAgain(): void {
+    void this.#reply.header('connection', 'close').header('retry-after', String(COME_AGAIN_SECONDS));
+    this.#answer(undefined, STOPPING);
   }
 
   cut(): void {

@@ -24,9 +24,23 @@ export const upgradeOf = (request: IncomingMessage): Upgrade | undefined => upgr
 /** Protocols that connections are upgraded to: WebSockets of callers, and streamed calls of other replicas. */
 const PROTOCOLS: ReadonlySet<string> = new Set(['websocket', RELAY_PROTOCOL]);
 
-/** Other upgrades (such as `h2c`, which some clients offer) are not taken up: the request is answered as it is. */
-export const isUpgraded = ({ method, headers }: Pick<IncomingMessage, 'method' | 'headers'>): boolean =>
-  method === 'GET' && PROTOCOLS.has(headers.upgrade?.toLowerCase() ?? '');
+/** A field of Node's sockets without a public name: the response that has the connection. */
+interface WithResponse {
+  readonly _httpMessage?: unknown;
+}
+
+/**
+ * Other upgrades (such as `h2c`, which some clients offer) are not taken up: the request is answered as it is. Neither
+ * is one behind a request that has no answer yet: a connection carries one response at a time.
+ */
+export const isUpgraded = ({
+  method,
+  headers,
+  socket,
+}: Pick<IncomingMessage, 'method' | 'headers' | 'socket'>): boolean =>
+  method === 'GET' &&
+  PROTOCOLS.has(headers.upgrade?.toLowerCase() ?? '') &&
+  ((socket as WithResponse)._httpMessage ?? null) === null;
 
 export interface Upgrades {
   /** Cuts all connections that were handed over: the server does not count them as requests. */
