@@ -9,18 +9,18 @@
  * Engine, everything runs on that engine (setup/named-engine.mjs).
  */
 import { randomBytes } from 'node:crypto';
-import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { baseImageTemplate } from './setup/base-image.mjs';
 import { labelledThings, removeLeftovers } from './setup/leftovers.mjs';
 import { main, stepLog } from './setup/log.mjs';
 import { engineLine, namedEngine, runOnEngine } from './setup/named-engine.mjs';
-import { pythonWithPytest } from './setup/packages.mjs';
-import { nodeBinary, pinnedEnv, repositoryRoot } from './setup/paths.mjs';
+import { nodeBinary, pinnedEnv } from './setup/paths.mjs';
 import { setUp } from './setup/profiles.mjs';
+import { runPytest } from './setup/pytest-run.mjs';
 import { endChildrenOnSignals } from './setup/run.mjs';
-import { runProject, runVisibly, signalTests } from './setup/vitest-run.mjs';
+import { runProject, signalTests } from './setup/vitest-run.mjs';
 
 /** Time for all tests together; set-up's time comes on top. */
 const BOUND_MS = 14.5 * 60_000;
@@ -59,6 +59,8 @@ async function runTests() {
     ...pinnedEnv(),
     TMPDIR: directory,
     LS_TEST_RUN: runId,
+    // A third of a start's processor time goes into reading and compiling sources, the same ones for every daemon.
+    NODE_COMPILE_CACHE: join(directory, 'compiled'),
     LS_TEST_LOCAL_QUEUE: byQueue ? 'off' : 'on',
     LS_TEST_BASE_IMAGE: baseImage,
     LONGSHORE_BASE_IMAGE: process.env.LONGSHORE_BASE_IMAGE || baseImageTemplate(baseImage),
@@ -74,8 +76,10 @@ async function runTests() {
   try {
     const options = { node: nodeBinary() ?? process.execPath, env, filters, directory };
     const run = (part) =>
-      part === 'python' ? pythonTests(env, filters, left()) : runProject(part, { ...options, timeoutMs: left() });
-    // The Python tests use one core: they run beside the unit tests.
+      part === 'python'
+        ? runPytest({ env, filters, timeoutMs: left() })
+        : runProject(part, { ...options, timeoutMs: left() });
+    // The Python tests mostly wait: they run beside the unit tests.
     const first = parts.filter((part) => part === 'unit' || part === 'python');
     for (const together of [first, ...parts.filter((part) => !first.includes(part)).map((part) => [part])]) {
       if (interruptions.length > 0) break;
@@ -92,36 +96,6 @@ async function runTests() {
   if (total.passed + total.failed === 0) total.problems.push('no test ran');
   if (interruptions.length > 0) total.problems.push(`interrupted by ${interruptions.join(', ')}`);
   return report(total);
-}
-
-/** The tests of the Python module, by pytest. */
-async function pythonTests(env, filters, timeoutMs) {
-  const nothing = { passed: 0, failed: 0, skipped: [], problems: [] };
-  if (!existsSync(join(repositoryRoot, 'python', 'tests')) || filters.length > 0) return nothing;
-  const python = await pythonWithPytest();
-  if (python === undefined) return { ...nothing, skipped: ['python/tests: no Python with pytest'] };
-  const args = ['-m', 'pytest', '-q', '-rs', '--color=no', '-p', 'no:cacheprovider', 'tests'];
-  const { code, late, output } = await runVisibly(python, args, {
-    env: { ...env, PYTHONDONTWRITEBYTECODE: '1' },
-    cwd: join(repositoryRoot, 'python'),
-    timeoutMs,
-    capture: true,
-  });
-  const closing = output.trimEnd().split('\n').at(-1) ?? '';
-  const count = (word) => Number(new RegExp(`(\\d+) ${word}`).exec(closing)?.[1] ?? 0);
-  const outcome = {
-    passed: count('passed'),
-    failed: count('failed') + count('errors?'),
-    skipped: output
-      .split('\n')
-      .filter((line) => line.startsWith('SKIPPED'))
-      .map((line) => `python: ${line}`),
-    problems: late ? ['python: not done in time'] : [],
-  };
-  // 5: pytest found no tests.
-  if (code !== 0 && code !== 5 && outcome.failed === 0) outcome.problems.push(`python: pytest exited with ${code}`);
-  outcome.failed += outcome.problems.length;
-  return outcome;
 }
 
 function report({ passed, failed, skipped, problems, unsteady }) {

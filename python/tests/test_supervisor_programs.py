@@ -218,9 +218,11 @@ class Outputs(Supervised):
     def test_a_program_waits_for_its_slowest_reader_and_loses_nothing(self) -> None:
         self.begin()
         size = 20 * MIB
-        peer = self.attached('sh', '-c', 'head -c %d /dev/zero; echo end >&2' % size)
+        # Output from before the second reader came is kept for it up to a bound, so the program waits for both.
+        peer = self.attached('sh', '-c', 'read go; head -c %d /dev/zero; echo end >&2' % size)
         other = self.open(type='attach', pid=self.pid, stdout=0, stderr=0)
         other.response()
+        peer.send(protocol.DATA, {}, b'go\n')
         seen: List[Output] = []
         thread = threading.Thread(target=lambda: seen.append(Output(other)))
         thread.start()
@@ -241,10 +243,10 @@ class Outputs(Supervised):
         self.assertLess(len(output.stdout), 9_000_000)
 
     def test_a_reader_that_takes_little_is_not_cut_off(self) -> None:
-        self.begin(before='import longshore.supervisor.programs as p; p.STALL_SECONDS = 0.5')
+        self.begin(before='import longshore.supervisor.programs as p; p.STALL_SECONDS = 1.5')
         peer = self.attached('sh', '-c', 'head -c 4000000 /dev/zero')
         taken = 0
-        for _ in range(15):
+        for _ in range(25):
             taken += len(peer.socket.recv(65536))
             time.sleep(0.1)
         data = b''

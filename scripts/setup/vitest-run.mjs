@@ -14,15 +14,18 @@ export function signalTests(signal) {
 
 /**
  * Runs a command on our output, ends it at the bound.
+ * @param {{ env: NodeJS.ProcessEnv, cwd?: string, timeoutMs: number, capture?: boolean, atEnd?: boolean }} options -
+ *   `atEnd`: what is captured is shown when the command has ended, so that commands at once do not mix their lines
  * @returns {Promise<{ code: number, late: boolean, output: string }>} `output`: only with `capture`, its end
  */
-export function runVisibly(command, args, { env, cwd = repositoryRoot, timeoutMs, capture = false }) {
+export function runVisibly(command, args, options) {
+  const { env, cwd = repositoryRoot, timeoutMs, capture = false, atEnd = false } = options;
   return new Promise((resolve) => {
     const child = spawn(command, args, { env, cwd, stdio: ['ignore', capture ? 'pipe' : 'inherit', 'inherit'] });
     running.add(child);
     let output = '';
     child.stdout?.on('data', (chunk) => {
-      process.stdout.write(chunk);
+      if (!atEnd) process.stdout.write(chunk);
       output = (output + chunk).slice(-256 * 1024);
     });
     let late = false;
@@ -36,6 +39,7 @@ export function runVisibly(command, args, { env, cwd = repositoryRoot, timeoutMs
     const end = (code) => {
       timers.forEach(clearTimeout);
       running.delete(child);
+      if (atEnd) process.stdout.write(output);
       resolve({ code, late, output });
     };
     child.once('error', (error) => {
