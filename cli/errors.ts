@@ -42,7 +42,7 @@ export class TokenKindError extends CliError {
   constructor(kind: 'workspace' | 'admin', options: { readonly cause?: unknown; readonly status?: number } = {}) {
     const takes =
       kind === 'workspace'
-        ? 'a token of type workspace, of that workspace, not a restricted one (`longshore token create` makes them)'
+        ? 'a full token of that workspace: type workspace, without scope or app (`longshore token list` shows both, `longshore token create` makes one)'
         : "the installation's admin token, which `longshore up` keeps in the context file";
     super(`this token is good, but may not do that: it takes ${takes}; ${CHOOSE}`, {
       ...options,

@@ -41,7 +41,8 @@ export interface ServeFlags {
 export interface InvokeFlags {
   readonly data: string;
   readonly version?: number;
-  readonly kind: string;
+  /** Absent: an endpoint of that name, else the kind that the name has. */
+  readonly kind?: string;
   readonly timeout: number;
   readonly idempotencyKey?: string;
 }
@@ -87,7 +88,12 @@ export interface AuditFlags {
   readonly limit: number;
 }
 
-export interface TokenUpdateFlags {
+/** Flag of commands that an administrator may use on another workspace. */
+export interface OfWorkspace {
+  readonly workspace?: string;
+}
+
+export interface TokenUpdateFlags extends OfWorkspace {
   readonly name?: string;
   readonly expires?: string;
   readonly scope?: readonly string[];
@@ -114,7 +120,7 @@ export interface DrainFlags {
 }
 
 /** Flags of `token toggle` and `delete`. */
-export interface TokenVerbFlags {
+export interface TokenVerbFlags extends OfWorkspace {
   readonly force?: boolean;
 }
 
@@ -126,7 +132,7 @@ export interface WebhookCreateFlags {
 }
 
 export interface WebhookUpdateFlags {
-  readonly url?: string;
+  readonly to?: string;
   readonly events?: string;
   readonly description?: string;
   readonly retry?: boolean;
@@ -143,7 +149,7 @@ export interface ModelAddFlags {
   readonly deployment?: string;
   readonly kind?: string;
   readonly port?: number;
-  readonly url?: string;
+  readonly server?: string;
   readonly secret?: string;
   readonly servedName?: string;
   readonly contextLength?: number;

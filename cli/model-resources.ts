@@ -37,7 +37,7 @@ function addCreation(model: Command, invocation: () => Invocation): void {
       .option('--deployment <name>', 'a deployment of this workspace that serves it')
       .addOption(new Option('--kind <kind>', 'of the deployment (else asgi)').choices([...BACKEND_DEPLOYMENT_KINDS]))
       .option('--port <n>', 'of a pod (else its first)', wholeNumber)
-      .option('--url <url>', 'another OpenAI-compatible server that serves it, such as https://models.example.com/v1')
+      .option('--server <url>', 'another OpenAI-compatible server that serves it, as https://models.example.com/v1')
       .option('--secret <name>', 'the secret with the key of that server')
       .option('--served-name <name>', 'name of the model there (else its id)')
       .option('--context-length <tokens>', 'prompt and output together', wholeNumber)
@@ -48,7 +48,7 @@ function addCreation(model: Command, invocation: () => Invocation): void {
       .option('--public', 'every workspace may call it (administrators only)')
       .option('--file <file>', 'JSON with further fields, or with several backends: docs/models.md'),
     'model add acme/small-chat --type chat --deployment small-chat --context-length 8192',
-    'model add big --type chat --url https://models.example.com/v1 --secret MODELS_KEY',
+    'model add big --type chat --server https://models.example.com/v1 --secret MODELS_KEY',
     'model add acme/embed --type embedding --deployment embed --dimensions 384',
   ).action(async (id: string, flags: ModelAddFlags) => {
     const { runModelAdd } = await import('./commands/model.ts');

@@ -99,7 +99,12 @@ export function formatTable(
     );
   const widest = Math.max(...headings.map(({ length }) => length));
   return rows
-    .map((row) => row.map((cell, column) => `${(headings[column] ?? '').padEnd(widest)}  ${cell}`.trimEnd()).join('\n'))
+    .map((row) =>
+      row
+        .map((cell, column) => `${(headings[column] ?? '').padEnd(widest)}  ${cell}`.trimEnd())
+        .filter((line) => line !== '')
+        .join('\n'),
+    )
     .join('\n\n');
 }
 

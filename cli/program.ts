@@ -8,6 +8,7 @@ import { addGroupExamples } from './command-tree.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
 import { EXIT } from './exit-codes.ts';
+import { commandWords, guessOf } from './guessed-commands.ts';
 import type { DeployFlags, EventsFlags, InvokeFlags, LogsFlags, ServeFlags, UpFlags } from './flags.ts';
 import { groupCommands } from './help-groups.ts';
 import { note, print, printError } from './print.ts';
@@ -43,11 +44,18 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
   program.hook('preAction', (_, action) => {
     if (DAEMONS.has(action.name())) goOnUnread();
   });
+  const { unknown, isFirst } = commandWords(program, argv, WITH_VALUE);
   try {
-    await program.parseAsync([...argv], { from: 'user' });
+    await program.parseAsync(unknown === undefined ? [...argv] : argv.filter((word) => !HELP.has(word)), {
+      from: 'user',
+    });
     return exitCode;
   } catch (error) {
-    if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+    if (error instanceof CommanderError) {
+      const guess = error.code === 'commander.unknownCommand' && isFirst ? guessOf(unknown ?? '') : undefined;
+      if (guess !== undefined) note(`what to use: ${guess}`);
+      return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+    }
     if (error instanceof CliError || error instanceof StartupError) {
       printError(error.message);
       return error.exitCode;
@@ -57,6 +65,8 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
     return 1;
   }
 }
+
+const HELP: ReadonlySet<string> = new Set(['--help', '-h']);
 
 /** Options of the program that are followed by a value. */
 const WITH_VALUE: ReadonlySet<string> = new Set(['--url', '--token', '--context', '--ca-file']);
@@ -215,7 +225,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .argument('<name>', 'a deployment')
     .option('--data <json>', 'the input: a JSON object, @file, or - for stdin', '{}')
     .option('--version <n>', 'a version (else the latest)', wholeNumber)
-    .option('--kind <kind>', 'the kind of the deployment, such as taskqueue', 'endpoint')
+    .option('--kind <kind>', 'its kind, such as taskqueue, where several share the name (else an endpoint comes first)')
     .option('--timeout <seconds>', 'how long to wait for the answer', wholeNumber, 1200)
     .option('--idempotency-key <key>', 'sent again within 24 hours, the same key gives the same task and its answer')
     .addHelpText(

@@ -6,7 +6,7 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   up: ['What it starts again, what it leaves running, and where output goes: docs/cli.md#longshore-up.'],
   login: [
     'The token is read from stdin, and asked for on a terminal. It is tried before it is kept, in the file of contexts, which only you can read.',
-    '--context names the context, else its host does; --ca-file is kept with it. A context of the same address gets the new token.',
+    '--context names the context, else its host does; --ca-file is kept with it. A context of the same address and workspace gets the new token. Another workspace gets a context of its own.',
   ],
   logout: ['The token stays good elsewhere: `token delete` ends it.'],
   init: [

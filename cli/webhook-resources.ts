@@ -42,7 +42,7 @@ function addChanges(webhook: Command, invocation: () => Invocation): void {
   examples(
     command(webhook, 'update', 'Change a webhook; what is not named stays')
       .argument('<id>', ID)
-      .option('--url <url>', 'another address')
+      .option('--to <url>', 'another address')
       .option('--events <kinds>', EVENTS)
       .option('--description <text>', 'for people')
       .option('--retry <yes|no>', 'whether a delivery that fails is tried again', yesOrNo)

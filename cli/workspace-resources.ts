@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type {
   AuditFlags,
+  OfWorkspace,
   SecretSetFlags,
   StackChangeFlags,
   TokenCreateFlags,
@@ -50,15 +51,20 @@ const SCOPE = [
   '--scope <scope...>',
   'invoke (calls deployments, reads the tasks that it put), read (reads), or all',
 ] as const;
+const OF_WORKSPACE = ['--workspace <name>', "of another workspace, by name or id; an administrator's"] as const;
 const APP = ['--app <app>', 'the only app for which it counts, by name or id; all: any'] as const;
 
 const TOKEN_ID = 'as `token list` shows it';
 
 export function addToken(program: Command, invocation: () => Invocation): void {
   const token = command(program, 'token', "Look at the workspace's tokens; make, switch and delete them");
-  examples(command(token, 'list', 'List tokens, without their keys'), 'token list').action(async () => {
+  examples(
+    command(token, 'list', 'List tokens, without their keys').option(...OF_WORKSPACE),
+    'token list',
+    'token list --workspace team-a',
+  ).action(async (flags: OfWorkspace) => {
     const { runTokenList } = await import('./commands/token.ts');
-    await runTokenList(invocation());
+    await runTokenList(flags, invocation());
   });
   examples(
     command(token, 'create', 'Make a token; its key is printed alone on stdout, once')
@@ -71,10 +77,12 @@ export function addToken(program: Command, invocation: () => Invocation): void {
       .option('--name <name>', 'for people')
       .option(...EXPIRES)
       .option(...SCOPE)
-      .option(...APP),
+      .option(...APP)
+      .option(...OF_WORKSPACE),
     'token create > key.txt',
     'token create --name ci --scope invoke --app shop --expires 90d',
     'token create --type workspace_restricted --once',
+    'token create --workspace team-a > key.txt   # an administrator, for a team that lost its own',
   ).action(async (flags: TokenCreateFlags) => {
     const { runTokenCreate } = await import('./commands/token.ts');
     await runTokenCreate(flags, invocation());
@@ -85,7 +93,8 @@ export function addToken(program: Command, invocation: () => Invocation): void {
       .option('--name <name>', 'for people')
       .option(...EXPIRES)
       .option(...SCOPE)
-      .option(...APP),
+      .option(...APP)
+      .option(...OF_WORKSPACE),
     'token update 5f0c… --name dashboard --scope read',
     'token update 5f0c… --expires never',
   ).action(async (id: string, flags: TokenUpdateFlags) => {
@@ -104,7 +113,8 @@ export function addToken(program: Command, invocation: () => Invocation): void {
   examples(
     command(token, 'delete', 'Delete a token, at once and everywhere')
       .argument('<id>', TOKEN_ID)
-      .option('--force', 'also when it is the token of this command'),
+      .option('--force', 'also when it is the token of this command')
+      .option(...OF_WORKSPACE),
     'token delete 5f0c…',
   ).action(async (id: string, flags: TokenVerbFlags) => {
     const { runTokenDelete } = await import('./commands/token.ts');

@@ -32,7 +32,10 @@ export async function runEvents(
     const newest = flags.follow === true ? await history(client, base, { limit: '1' }) : [];
     const events = await history(client, base, { ...filter, limit: String(flags.limit) });
     for (const event of events) show(event);
-    if (flags.follow !== true && events.length === 0) note('no event matches; events are kept for some days');
+    if (flags.follow !== true && events.length === 0)
+      note(
+        `no event matches${flags.type === undefined ? '' : ` ${flags.type}`}: docs/events.md names the kinds; events are kept for some days`,
+      );
     if (flags.follow === true) await follow(client, base, filter, lastOf([...newest, ...events]), show, signal);
   } finally {
     await client.close();

@@ -12,7 +12,7 @@ import { CliError, usageError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
 import { note, printBytes, printError, printJson } from '../print.ts';
 import type { InvokeFlags } from '../flags.ts';
-import { deploymentsNamed } from './deployment-reference.ts';
+import { deploymentsNamed, parseReference } from './deployment-reference.ts';
 import { sayWhatItWaitsFor } from './waiting.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -23,18 +23,23 @@ const FAILED_EVENT = '\nevent: error\n';
 /** Prints the answer; an error status prints its text on stderr and gives exit code 1. */
 export async function runInvoke(name: string, flags: InvokeFlags, options: GlobalOptions, env: Env): Promise<number> {
   const body = await readInput(flags.data);
+  const called = targetOf(name, flags);
   const client = new Client(await resolveContext(options, env));
   const answered = new AbortController();
-  const reference = `${flags.kind}/${name}${flags.version === undefined ? '' : `/v${flags.version}`}`;
-  void sayWhatItWaitsFor(client, reference, note, answered.signal);
-  try {
-    const answer = await invoke(client, {
-      path: invokePath(flags.kind, name, flags.version),
+  const call = (kind: string): Promise<RawAnswer> => {
+    void sayWhatItWaitsFor(client, referenceOf({ ...called, kind }), note, answered.signal);
+    return invoke(client, {
+      path: invokePath(kind, called.name, called.version),
       body,
       timeoutMs: flags.timeout * 1000,
       ...(flags.idempotencyKey === undefined ? {} : { headers: { 'idempotency-key': flags.idempotencyKey } }),
       ...(options.json === true ? {} : { onEvents: printBytes }),
     });
+  };
+  try {
+    const first = await call(called.kind ?? ENDPOINT);
+    const kind = called.kind === undefined && isUnknown(first) ? await otherKindOf(client, called) : undefined;
+    const answer = kind === undefined ? first : await call(kind);
     answered.abort();
     const taskId = answer.headers['x-task-id'] ?? '';
     const isReplay = answer.headers['idempotency-replayed'] === 'true';
@@ -50,11 +55,11 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     } else if (answer.status < 300) {
       printBytes(answer.body);
     } else {
-      const cure = taskId === '' ? await cureOf(client, name, flags, answer) : '';
+      const cure = taskId === '' ? await cureOf(client, called, answer) : '';
       printError(cure === '' ? `${name} answered ${answer.status}: ${failureText(answer)}` : cure);
       if (failureText(answer) === OOM_TEXT) note(`what to do: ${MORE_MEMORY}`);
       if (taskId !== '') note(await taskHint(client, name, answer.status, taskId));
-      else if (answer.status === 503) note(`why: longshore explain ${referenceOf(name, flags)}`);
+      else if (answer.status === 503) note(`why: longshore explain ${referenceOf(called)}`);
     }
     if (answer.status < 300) return EXIT.ok;
     return answer.status === 401 || answer.status === 403 ? EXIT.refused : EXIT.failed;
@@ -62,7 +67,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     if (!isConnectionLost(error)) throw error;
     const again = flags.idempotencyKey === undefined ? '' : '; the same command with the same key gives its answer';
     throw new CliError(
-      `the connection to ${client.context.url} was lost while the call ran; it may still complete: \`longshore task list --deployment ${referenceOf(name, flags)}\`${again}`,
+      `the connection to ${client.context.url} was lost while the call ran; it may still complete: \`longshore task list --deployment ${referenceOf(called)}\`${again}`,
       { cause: error },
     );
   } finally {
@@ -91,27 +96,71 @@ async function taskHint(client: Client, name: string, status: number, taskId: st
   }
 }
 
-const referenceOf = (name: string, flags: InvokeFlags): string =>
-  flags.version === undefined ? name : `${name}/v${flags.version}`;
+/** The deployment that a call goes to. */
+interface Target {
+  readonly name: string;
+  /** undefined: an endpoint of the name, else the kind that the name has. */
+  readonly kind: string | undefined;
+  readonly version: number | undefined;
+}
+
+const ENDPOINT = 'endpoint';
+
+/** Reads `hello`, `hello/v3` and `taskqueue/hello`; flags say the same. @throws CliError when they contradict it */
+function targetOf(text: string, flags: InvokeFlags): Target {
+  const named = parseReference(text);
+  if ('id' in named)
+    throw usageError(`${text} is an id, and calls go to names: \`longshore deployment list\` shows the name`);
+  for (const [flag, said, wanted] of [
+    ['--kind', named.kind, flags.kind],
+    ['--version', named.version, flags.version],
+  ] as const)
+    if (said !== undefined && wanted !== undefined && said !== wanted)
+      throw usageError(`${text} and ${flag} ${wanted} say different things: give one of them`);
+  return { name: named.name, kind: flags.kind ?? named.kind, version: flags.version ?? named.version };
+}
+
+const referenceOf = ({ name, kind, version }: Target): string =>
+  `${kind === undefined ? '' : `${kind}/`}${name}${version === undefined ? '' : `/v${version}`}`;
+
+/** No deployment of that kind has the name: nothing was run. */
+const isUnknown = (answer: RawAnswer): boolean =>
+  (answer.status === 400 || answer.status === 404) && (answer.headers['x-task-id'] ?? '') === '';
+
+/** The kind of a deployment that a caller named without it; undefined: none, several, an endpoint or a pod. */
+async function otherKindOf(client: Client, target: Target): Promise<string | undefined> {
+  const found = await deploymentsNamed(client, referenceOf(target)).catch(() => []);
+  const kinds = [...new Set(found.map((one) => one.kind))];
+  const [kind] = kinds;
+  return kinds.length === 1 && kind !== ENDPOINT && kind !== 'pod' ? kind : undefined;
+}
 
 /**
  * Explains a call that matched no deployment or a stopped one, or whose token is not accepted, and names the cure; the
  * answer itself says less. Empty when none of them is the cause.
  */
-async function cureOf(client: Client, name: string, flags: InvokeFlags, answer: RawAnswer): Promise<string> {
+async function cureOf(client: Client, target: Target, answer: RawAnswer): Promise<string> {
   // No task was made, so the answer is about the caller's token.
   if (answer.status === 401) return sentenceOf(401, { message: failureText(answer) }, client.context.url);
   if (answer.status !== 400 && answer.status !== 404) return '';
   try {
-    const reference = referenceOf(name, flags);
+    const { name, kind = ENDPOINT } = target;
+    const reference = referenceOf({ ...target, kind: undefined });
     const found = await deploymentsNamed(client, reference);
-    const ofKind = found.find((one) => one.kind === flags.kind);
+    const ofKind = found.find((one) => one.kind === kind);
     const [other] = found;
     if (ofKind === undefined && other?.kind === 'pod')
       return `${name} is a pod: call one of its ports, ${client.context.url}/pod/${encodeURIComponent(name)}/PORT/ (docs/pods.md)`;
-    if (ofKind === undefined)
-      return other === undefined ? '' : `${reference} is of another kind: invoke it with --kind ${other.kind}`;
-    return ofKind.active ? '' : `${reference} is stopped: longshore deployment start ${reference}`;
+    if (ofKind === undefined && other !== undefined) {
+      const kinds = [...new Set(found.map((one) => one.kind))];
+      if (kinds.length > 1)
+        return `${reference} is the name of several kinds: say ${kinds.map((one) => `--kind ${one}`).join(' or ')}`;
+      if (target.kind !== undefined) return `${reference} is of another kind: invoke it with --kind ${other.kind}`;
+    }
+    const stopped = found.find((one) => !one.active && (target.kind === undefined || one.kind === target.kind));
+    return stopped === undefined || found.some((one) => one.active && one.kind === stopped.kind)
+      ? ''
+      : `${reference} is stopped: longshore deployment start ${reference}`;
   } catch (error) {
     if (error instanceof CliError && error.exitCode === EXIT.notFound && error.status === undefined) throw error;
     return '';

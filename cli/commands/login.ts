@@ -23,7 +23,7 @@ export async function runLogin(given: string | undefined, invocation: Invocation
   const caFile = options.caFile ?? (env['LONGSHORE_CA_BUNDLE'] || (stored?.url === url ? stored.caFile : undefined));
   const asked = { url, token, workspaceId: '', ...(caFile === undefined ? {} : { caFile }) };
   const workspace = await workspaceOf(asked);
-  const name = options.context ?? contextNameFor(url, file);
+  const name = options.context ?? contextNameFor(url, file, workspace);
   await saveContext(path, name, { ...asked, workspaceId: workspace.id });
 
   const shown = {
@@ -79,15 +79,21 @@ async function workspaceOf(context: Context): Promise<{ readonly id: string; rea
 }
 
 /**
- * The name of the context of an address: that of the context it has already, else the host's, with a number where
- * another address has that name.
+ * The name of the context of an address and a workspace: that of the context they have already. Else the host's, or
+ * the workspace's where the address has a context of another workspace: its token is shown nowhere else. A number
+ * follows where another context has that name.
  * @internal exported for its test
  */
-export function contextNameFor(url: string, file: ContextFile): string {
+export function contextNameFor(
+  url: string,
+  file: ContextFile,
+  workspace: { readonly id: string; readonly name: string },
+): string {
   const known = Object.entries(file.contexts).filter(([, context]) => context.url === url);
-  const current = known.find(([name]) => name === file.current) ?? known[0];
+  const same = known.filter(([, context]) => context.workspaceId === workspace.id || context.workspaceId === '');
+  const current = same.find(([name]) => name === file.current) ?? same[0];
   if (current !== undefined) return current[0];
-  const host = new URL(url).hostname.replaceAll(/[[\]]/g, '');
+  const host = (known.length > 0 && workspace.name) || new URL(url).hostname.replaceAll(/[[\]]/g, '');
   for (let n = 1; ; n++) {
     const name = n === 1 ? host : `${host}-${n}`;
     if (file.contexts[name] === undefined) return name;

@@ -6,7 +6,9 @@ import { CliError, usageError } from '../errors.ts';
 import type { ModelAddFlags } from '../flags.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { print, printJson } from '../print.ts';
+import { note, print, printJson } from '../print.ts';
+import { EXIT } from '../exit-codes.ts';
+import { deploymentsNamed } from './deployment-reference.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -25,11 +27,32 @@ const unknown =
 export async function runModelAdd(id: string, flags: ModelAddFlags, invocation: Invocation): Promise<void> {
   const body = { ...(await fileOf(flags.file)), ...fieldsOf(flags), id };
   if (!('type' in body)) throw usageError('name the type of the model: --type chat');
-  if (!('backends' in body)) throw usageError('name what serves the model: --deployment NAME, or --url URL');
+  if (!('backends' in body)) throw usageError('name what serves the model: --deployment NAME, or --server URL');
   await withClient(invocation, async (client) => {
-    const model = await client.restCall('POST', await pathOf(client), body);
+    const model = await client.restCall('POST', await pathOf(client), body).catch((error: unknown) => {
+      if (!(error instanceof CliError) || error.answerCode !== 'model_exists') throw error;
+      throw new CliError(
+        `there is a model ${id} already: \`longshore model show ${id}\` shows it; \`longshore model remove ${id}\` makes room for another`,
+        { cause: error },
+      );
+    });
     showDone(invocation, model, [`added model ${id}: ${textField(model, 'type')}, served by ${backendsOf(model)}`]);
+    for (const missing of await notDeployed(client, model))
+      note(`there is no ${missing} yet: calls of the model get 503 until \`longshore deploy\` makes it`);
   });
+}
+
+/** Deployments that shall serve the model, and that nobody deployed so far; it may be added first. */
+async function notDeployed(client: Client, model: JsonObject): Promise<readonly string[]> {
+  const wanted = listField(model, 'backends').filter((backend) => textField(backend, 'kind') === 'deployment');
+  const checked = wanted.map(async (backend) => {
+    const reference = `${textField(backend, 'deployment_kind')}/${textField(backend, 'deployment')}`;
+    const found = await deploymentsNamed(client, reference).catch((error: unknown) =>
+      error instanceof CliError && error.exitCode === EXIT.notFound ? undefined : reference,
+    );
+    return found === undefined ? [reference] : [];
+  });
+  return (await Promise.all(checked)).flat();
 }
 
 async function fileOf(file: string | undefined): Promise<JsonObject> {
@@ -45,15 +68,15 @@ async function fileOf(file: string | undefined): Promise<JsonObject> {
 }
 
 function fieldsOf(flags: ModelAddFlags): JsonObject {
-  if (flags.deployment !== undefined && flags.url !== undefined) {
-    throw usageError('give --deployment or --url; several backends go into --file');
+  if (flags.deployment !== undefined && flags.server !== undefined) {
+    throw usageError('give --deployment or --server; several backends go into --file');
   }
   const served = flags.servedName === undefined ? {} : { served_model_name: flags.servedName };
   const backend =
     flags.deployment === undefined
-      ? flags.url && {
+      ? flags.server && {
           kind: 'external',
-          base_url: flags.url,
+          base_url: flags.server,
           ...(flags.secret === undefined ? {} : { secret: flags.secret }),
           ...served,
         }

@@ -1,4 +1,5 @@
 // `longshore run`: a function or a command in a container, once. Which of the two it is, and what the line names.
+import { existsSync } from 'node:fs';
 import { cpuMillicores, memoryMib } from '#shared/domain/quantities.ts';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
@@ -31,6 +32,10 @@ export async function runOnce(
     const definition = { ...bare(flags.image), ...askedFor(flags) };
     return withClient(invocation, (client) => runCommand(client, { definition, command: [target, ...words] }, flags));
   }
+  if (!/\.py(:|$)/.test(target) && !existsSync(target))
+    throw usageError(
+      `${target} is no app file: \`longshore run --image IMAGE -- ${target}${words.length > 0 ? ' …' : ''}\` runs it in a container of an image, as python:3.12-slim; \`longshore run app.py:work -- COMMAND\` in that of an app`,
+    );
   const [first] = words;
   const isInput = words.length === 1 && first?.trimStart().startsWith('{') === true;
   const app = await describeApp(target, flags.root, invocation.env);

@@ -4,20 +4,21 @@ import { TOKEN_SCOPES, isTokenScope } from '#shared/domain/token-scopes.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, notFound, usageError } from '../errors.ts';
-import type { TokenCreateFlags, TokenUpdateFlags, TokenVerbFlags } from '../flags.ts';
+import type { OfWorkspace, TokenCreateFlags, TokenUpdateFlags, TokenVerbFlags } from '../flags.ts';
 import { ageOf, durationOf } from '../format.ts';
 import { listField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { workspaceIdOf } from './workspace-reference.ts';
 
 /** `admin`: a type that only an administrator can create. */
 const TYPES = ['workspace', 'workspace_restricted', 'admin'];
 
-export async function runTokenList(invocation: Invocation): Promise<void> {
+export async function runTokenList(flags: OfWorkspace, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const answer = await client.rest(await tokensPath(client));
+    const answer = await client.rest(await tokensPath(client, flags));
     const nowMs = Date.now();
     const own = tokenIdOf(client.context.token);
     showList(
@@ -44,7 +45,7 @@ export async function runTokenList(invocation: Invocation): Promise<void> {
 export async function runTokenCreate(flags: TokenCreateFlags, invocation: Invocation): Promise<void> {
   if (!TYPES.includes(flags.type)) throw usageError(`--type ${flags.type} is not one of ${TYPES.join(', ')}`);
   await withClient(invocation, async (client) => {
-    const token = await client.restCall('POST', await tokensPath(client), {
+    const token = await client.restCall('POST', await tokensPath(client, flags), {
       token_type: flags.type,
       ...(flags.once === true ? { reusable: false } : {}),
       ...(await chosen(client, flags)),
@@ -69,7 +70,7 @@ export async function runTokenUpdate(id: string, flags: TokenUpdateFlags, invoca
   await withClient(invocation, async (client) => {
     const body = await chosen(client, flags);
     if (Object.keys(body).length === 0) throw usageError('give --name, --expires, --scope or --app: what changes');
-    const path = `${await tokensPath(client)}/${encodeURIComponent(id)}`;
+    const path = `${await tokensPath(client, flags)}/${encodeURIComponent(id)}`;
     const token = await client.restCall('PATCH', path, body).catch(unknownToken(id));
     const expires = textField(token, 'expires_at');
     showDone(invocation, token, [
@@ -78,7 +79,9 @@ export async function runTokenUpdate(id: string, flags: TokenUpdateFlags, invoca
   });
 }
 
-const tokensPath = async (client: Client): Promise<string> => `/token/${await client.workspaceId()}`;
+/** Tokens of a workspace; an administrator may name another one than that of the token. */
+const tokensPath = async (client: Client, { workspace }: OfWorkspace): Promise<string> =>
+  `/token/${workspace === undefined ? await client.workspaceId() : await workspaceIdOf(client, workspace)}`;
 
 /** The body of the request that the flags ask for. */
 async function chosen(client: Client, flags: TokenUpdateFlags): Promise<JsonObject> {
@@ -86,7 +89,7 @@ async function chosen(client: Client, flags: TokenUpdateFlags): Promise<JsonObje
     ...(flags.name === undefined ? {} : { name: flags.name }),
     ...(flags.expires === undefined ? {} : { expires_at: timeIn(flags.expires, Date.now()) }),
     ...(flags.scope === undefined ? {} : { scopes: scopesIn(flags.scope) }),
-    ...(flags.app === undefined ? {} : { app_id: await appIdOf(client, flags.app) }),
+    ...(flags.app === undefined ? {} : { app_id: await appIdOf(client, flags) }),
   };
 }
 
@@ -112,10 +115,11 @@ export function timeIn(text: string, nowMs: number): string | null {
   return new Date(atMs).toISOString();
 }
 
-async function appIdOf(client: Client, app: string): Promise<string | null> {
+async function appIdOf(client: Client, { app = 'all', workspace }: TokenUpdateFlags): Promise<string | null> {
   if (app === 'all') return null;
   const query = new URLSearchParams({ name: app, limit: '1000' });
-  const apps = listField(await client.rest(`/app/${await client.workspaceId()}?${query.toString()}`), 'data');
+  const id = workspace === undefined ? await client.workspaceId() : await workspaceIdOf(client, workspace);
+  const apps = listField(await client.rest(`/app/${id}?${query.toString()}`), 'data');
   const found = apps.find((one) => textField(one, 'name') === app);
   if (found !== undefined) return textField(found, 'id');
   if (isUuid(app)) return app.toLowerCase();
@@ -148,7 +152,8 @@ export async function runTokenToggle(id: string, flags: TokenVerbFlags, invocati
 export async function runTokenDelete(id: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     mustNotBeOwn(id, client.context.token, flags, 'delete');
-    await client.restCall('DELETE', `${await tokensPath(client)}/${encodeURIComponent(id)}`).catch(unknownToken(id));
+    const path = `${await tokensPath(client, flags)}/${encodeURIComponent(id)}`;
+    await client.restCall('DELETE', path).catch(unknownToken(id));
     showDone(invocation, { tokenId: id, done: 'deleted' }, [`deleted token ${id}`]);
   });
 }

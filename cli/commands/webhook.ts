@@ -94,7 +94,7 @@ function lastOf(webhook: JsonObject, nowMs: number): string {
 export async function runWebhookUpdate(id: string, flags: WebhookUpdateFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const change = {
-      ...(flags.url === undefined ? {} : { url: flags.url }),
+      ...(flags.to === undefined ? {} : { url: flags.to }),
       ...(flags.events === undefined ? {} : { event_types: kindsIn(flags.events) }),
       ...(flags.description === undefined ? {} : { description: flags.description }),
       ...(flags.retry === undefined ? {} : { retry: flags.retry }),

@@ -1,6 +1,7 @@
 // `longshore workspace`: tenants of the installation; for its administrator.
 import { isRecord } from '#shared/json.ts';
-import { TokenKindError } from '../errors.ts';
+import type { Client } from '../client.ts';
+import { CliError, TokenKindError } from '../errors.ts';
 import { ageOf } from '../format.ts';
 import { listField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
@@ -12,6 +13,12 @@ import type { Invocation } from './run.ts';
 /** Creates a workspace and prints its first token alone on stdout. */
 export async function runWorkspaceCreate(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const same = (await workspacesOf(client)).find((workspace) => textField(workspace, 'name') === name);
+    // A workspace cannot be deleted, and commands would have to name both by their ids.
+    if (same !== undefined)
+      throw new CliError(
+        `there is a workspace ${name} already (${textField(same, 'external_id')}): choose another name, or \`longshore token create --workspace ${textField(same, 'external_id')}\` makes another token of it`,
+      );
     const made = await client.restCall('POST', '/workspace', { name }).catch(onlyAdmin);
     if (invocation.options.json === true) {
       printJson(made);
@@ -22,22 +29,14 @@ export async function runWorkspaceCreate(name: string, invocation: Invocation): 
     const token = textField(made, 'token') || textField(made, 'newToken') || textField(workspace, 'token');
     note(`workspace ${textField(workspace, 'name') || name} (${id}); its token is shown this once: keep it`);
     print(token);
-    note(`use it: LONGSHORE_URL=${client.context.url} LONGSHORE_TOKEN=… ${programName(invocation.env)} status`);
+    note(`keep it: ${programName(invocation.env)} login ${client.context.url} asks for the token`);
+    note(`use it once: LONGSHORE_URL=${client.context.url} LONGSHORE_TOKEN=… ${programName(invocation.env)} status`);
   });
 }
 
 export async function runWorkspaceList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const workspaces: JsonObject[] = [];
-    let cursor = '';
-    // Pages end at a bound that no installation reaches.
-    for (let page = 0; page < 100; page += 1) {
-      const query = new URLSearchParams({ limit: '100', ...(cursor === '' ? {} : { cursor }) });
-      const answer = await client.restCall('GET', `/workspace?${query.toString()}`).catch(onlyAdmin);
-      workspaces.push(...listField(answer, 'data'));
-      cursor = textField(answer, 'next');
-      if (cursor === '') break;
-    }
+    const workspaces = await workspacesOf(client);
     const nowMs = Date.now();
     showList(invocation, workspaces, ['ID', 'NAME', 'CREATED'], (workspace) => [
       textField(workspace, 'external_id') || textField(workspace, 'id'),
@@ -45,6 +44,21 @@ export async function runWorkspaceList(invocation: Invocation): Promise<void> {
       `${ageOf(textField(workspace, 'created_at'), nowMs)} ago`,
     ]);
   });
+}
+
+/** All workspaces, the newest first. @throws TokenKindError when the token is no administrator's */
+export async function workspacesOf(client: Client): Promise<readonly JsonObject[]> {
+  const workspaces: JsonObject[] = [];
+  let cursor = '';
+  // Pages end at a bound that no installation reaches.
+  for (let page = 0; page < 100; page += 1) {
+    const query = new URLSearchParams({ limit: '100', ...(cursor === '' ? {} : { cursor }) });
+    const answer = await client.restCall('GET', `/workspace?${query.toString()}`).catch(onlyAdmin);
+    workspaces.push(...listField(answer, 'data'));
+    cursor = textField(answer, 'next');
+    if (cursor === '') break;
+  }
+  return workspaces;
 }
 
 function inner(made: JsonObject): JsonObject {

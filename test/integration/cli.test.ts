@@ -261,7 +261,36 @@ describe('invoke', () => {
   });
 
   test.each([
-    ['sum', 'Invalid deployment', 'sum is of another kind: invoke it with --kind taskqueue'],
+    ['sum', 'POST /taskqueue/sum'],
+    ['sum/v1', 'POST /taskqueue/sum/v1'],
+    ['taskqueue/sum', 'POST /taskqueue/sum'],
+    ['sum --kind taskqueue --version 1', 'POST /taskqueue/sum/v1'],
+  ])('of %s goes to the kind that the name has', async (args, called) => {
+    const deployments = [
+      { id: 'd-1', name: 'sum', stubType: 'taskqueue/deployment', version: 1, active: true, stubId: 's-1' },
+    ];
+    reply = (route) => {
+      if (route === 'GET /api/v1/gateway/deployments') return { body: { ok: true, deployments } };
+      return route === called
+        ? { body: { task_id: 't-1' } }
+        : { status: 400, body: { message: 'Invalid deployment' }, isNoTask: true };
+    };
+    expect(await run(['invoke', ...args.split(' ')])).toMatchObject({
+      code: 0,
+      stdout: '{"task_id":"t-1"}',
+      stderr: '',
+    });
+  });
+
+  test('of a name and a flag that contradict each other is refused', async () => {
+    const ended = await run(['invoke', 'sum/v1', '--version', '2']);
+    expect(ended).toMatchObject({ code: 2, stderr: expect.stringContaining('--version 2') as string });
+    expect(seen).toEqual([]);
+  });
+
+  test.each([
+    ['sum --kind endpoint', 'Invalid deployment', 'sum is of another kind: invoke it with --kind taskqueue'],
+    ['both', 'Invalid deployment', 'both is the name of several kinds: say --kind taskqueue or --kind function'],
     ['site', 'Invalid deployment', 'site is a pod: call one of its ports, http://'],
     ['sums', 'Invalid deployment', 'no deployment is named sums'],
     ['greet', 'Deployment is not active', 'greet is stopped: longshore deployment start greet'],
@@ -270,6 +299,8 @@ describe('invoke', () => {
     const deployments = [
       { id: 'd-1', name: 'sum', stubType: 'taskqueue/deployment', version: 1, active: true, stubId: 's-1' },
       { id: 'd-2', name: 'greet', stubType: 'endpoint/deployment', version: 2, active: false, stubId: 's-2' },
+      { id: 'd-4', name: 'both', stubType: 'taskqueue/deployment', version: 2, active: true, stubId: 's-4' },
+      { id: 'd-5', name: 'both', stubType: 'function/deployment', version: 1, active: true, stubId: 's-5' },
       { id: 'd-3', name: 'site', stubType: 'pod/deployment', version: 1, active: true, stubId: 's-3' },
     ];
     reply = (route) =>

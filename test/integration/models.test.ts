@@ -127,8 +127,19 @@ test('the command line adds, lists, shows and removes a model', async ({ world: 
     '--context-length',
     '4096',
   );
-  expect(added.stderr).toBe('');
+  expect(added.stderr).toContain('there is no asgi/llm yet');
   expect(added).toMatchObject({ code: 0, stdout: 'added model acme/cli: chat, served by asgi/llm\n' });
+  expect(await cli('model', 'add', 'acme/cli', '--type', 'chat', '--deployment', 'llm')).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('`longshore model remove acme/cli`') as string,
+  });
+  const other = ['acme/elsewhere', '--type', 'chat', '--server', 'https://models.example.com/v1'];
+  expect(await cli('model', 'add', ...other)).toMatchObject({
+    code: 0,
+    stdout: 'added model acme/elsewhere: chat, served by https://models.example.com/v1\n',
+    stderr: '',
+  });
+  expect(await cli('model', 'remove', 'acme/elsewhere')).toMatchObject({ code: 0 });
   expect((await cli('model', 'list')).stdout).toContain('acme/cli');
   expect((await cli('model', 'show', 'acme/cli')).stdout).toContain('4096');
   expect(JSON.parse((await cli('model', 'show', 'acme/cli', '--json')).stdout)).toMatchObject({ id: 'acme/cli' });

@@ -318,6 +318,8 @@ test('the command line makes, shows, changes, tests and repeats', async ({ world
   const updated = await cli('webhook', 'update', id, '--active', 'no', '--events', '');
   expect(updated.stdout).toBe(`webhook ${id} is inactive: all to ${receiver.url('/cli')}\n`);
   expect((await call('GET', `/${id}`)).json).toMatchObject({ active: false, event_types: [], retry: true });
+  const moved = await cli('webhook', 'update', id, '--to', receiver.url('/moved'));
+  expect(moved.stdout).toContain(` to ${receiver.url('/moved')}\n`);
   expect(await cli('webhook', 'update', id, '--events', 'nothing.*')).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('there is no kind "nothing.*"') as string,

@@ -35,6 +35,12 @@ describe.for(commands)('$path', ({ path, command }) => {
     expect(bare).toEqual([]);
   });
 
+  test('has no option of the name of an option of the program, which would take its value', () => {
+    const own = command === program ? [] : command.options.map((one) => one.long);
+    const taken = program.options.map((one) => one.long).filter((long) => own.includes(long));
+    expect(taken).toEqual([]);
+  });
+
   test('has an example in its help, which calls it', () => {
     const examples = examplesOf(command);
     expect(examples, helpOf(command)).not.toEqual([]);

@@ -44,12 +44,21 @@ describe('templates', () => {
   });
 });
 
-test('a context is named after its host, and never takes the name of another address', () => {
-  const context = (url: string) => ({ url, token: 't', workspaceId: 'w' });
+test('a context is named after its host, and never takes the name of another address or workspace', () => {
+  const context = (url: string, workspaceId = 'w') => ({ url, token: 't', workspaceId });
+  const w = { id: 'w', name: 'team' };
   const file = { current: 'b', contexts: { a: context('https://x.example'), b: context('https://x.example') } };
-  expect(contextNameFor('https://x.example', file)).toBe('b');
-  expect(contextNameFor('https://y.example:8443', file)).toBe('y.example');
-  const taken = { current: '', contexts: { 'y.example': context('https://y.example'), '::1': context('http://a') } };
-  expect(contextNameFor('https://y.example:8443', taken)).toBe('y.example-2');
-  expect(contextNameFor('http://[::1]:1994', taken)).toBe('::1-2');
+  expect(contextNameFor('https://x.example', file, w)).toBe('b');
+  expect(contextNameFor('https://x.example', file, { id: 'v', name: 'other' })).toBe('other');
+  expect(contextNameFor('https://x.example', file, { id: 'v', name: 'a' })).toBe('a-2');
+  expect(contextNameFor('https://x.example', file, { id: 'v', name: '' })).toBe('x.example');
+  const unknown = { current: '', contexts: { a: context('https://x.example', '') } };
+  expect(contextNameFor('https://x.example', unknown, w)).toBe('a');
+  expect(contextNameFor('https://y.example:8443', file, w)).toBe('y.example');
+  const taken = {
+    current: '',
+    contexts: { 'y.example': context('https://y.example', 'v'), '::1': context('http://a') },
+  };
+  expect(contextNameFor('https://y.example:9443', taken, w)).toBe('y.example-2');
+  expect(contextNameFor('http://[::1]:1994', taken, w)).toBe('::1-2');
 });

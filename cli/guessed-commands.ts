@@ -1,0 +1,87 @@
+// Commands that newcomers guess, and what they are looking for. Commander refuses them; this adds the place to look.
+import type { Command } from 'commander';
+
+const DEPLOYED = '`longshore deploy app.py` deploys what a file defines, `longshore deployment list` shows it';
+const SANDBOXES =
+  'programs make sandboxes (docs/pods.md); `longshore container list` shows them, `longshore run --image IMAGE -- COMMAND` runs a command in a container of its own';
+const CONTAINERS = 'longshore container list';
+const ON_CONTAINER = (verb: string): string => `\`longshore container ${verb} ID\`; \`${CONTAINERS}\` shows the ids`;
+const ON_DEPLOYMENT = (verb: string): string => `\`longshore deployment ${verb} NAME\``;
+const ON_WORKER = (verb: string): string => `\`longshore worker ${verb} ID\`; \`longshore worker list\` shows the ids`;
+
+const GUESSES: Readonly<Record<string, string>> = {
+  app: DEPLOYED,
+  apps: DEPLOYED,
+  attach: ON_CONTAINER('attach'),
+  backup: 'docs/scheduler-service.md says what to keep',
+  build: '`longshore image build app.py`',
+  config: '`longshore context show`; settings of an installation are in docs/settings.md',
+  cordon: ON_WORKER('cordon'),
+  cp: '`longshore container cp` for files of a container, `longshore volume cp` for those of a volume',
+  dashboard: '`longshore top`; the page of the API is at URL/docs',
+  doctor: '`longshore status` for the installation, `longshore agent check` for this machine',
+  down: 'Ctrl-C in the terminal of `longshore up` stops it',
+  drain: ON_WORKER('drain'),
+  endpoint: DEPLOYED,
+  endpoints: DEPLOYED,
+  exec: ON_CONTAINER('exec'),
+  function: DEPLOYED,
+  functions: DEPLOYED,
+  gpu: '`longshore machine list` shows GPUs, `longshore agent check-gpu` tries those of this machine',
+  join: '`longshore machine create` prints the line that joins a machine',
+  kill: ON_CONTAINER('stop'),
+  limits: '`longshore workspace limits`',
+  list: '`longshore deployment list`, `longshore container list`, `longshore task list`',
+  ls: '`longshore deployment list`, `longshore container list`, `longshore task list`',
+  pod: DEPLOYED,
+  pods: DEPLOYED,
+  ps: '`longshore container list`',
+  queue: '`longshore task list` shows tasks, `longshore top` shows queues',
+  restore: 'docs/scheduler-service.md says how',
+  rollback: ON_DEPLOYMENT('rollback'),
+  sandbox: SANDBOXES,
+  sandboxes: SANDBOXES,
+  scale: '`longshore deployment scale NAME CONTAINERS`',
+  schedule: DEPLOYED,
+  shell: ON_CONTAINER('shell'),
+  start: `\`longshore up\` starts an installation, ${ON_DEPLOYMENT('start')} a deployment`,
+  stop: `${ON_DEPLOYMENT('stop')}, \`longshore task stop ID\`, \`longshore container stop ID\``,
+  uninstall: 'docs/removal.md says how',
+  upgrade: '`longshore machine upgrade` for machines; docs/upgrades.md has the rest',
+  whoami: '`longshore context show`',
+};
+
+/** Where to look instead of a command that does not exist; undefined: nobody guesses it. */
+export function guessOf(word: string): string | undefined {
+  return Object.hasOwn(GUESSES, word.toLowerCase()) ? GUESSES[word.toLowerCase()] : undefined;
+}
+
+/** Words of a command line that are read as commands, and the rest. */
+export interface CommandWords {
+  /** The first word that is no command where one must stand; undefined: each is known. */
+  readonly unknown: string | undefined;
+  /** Whether the word stands where commands of the program stand, not those of a group. */
+  readonly isFirst: boolean;
+}
+
+/**
+ * Finds the word that names no command. Commander looks for `--help` before it looks at such a word, and prints the
+ * help of the command above with success.
+ * @param withValue - options of the program that take a value
+ */
+export function commandWords(program: Command, argv: readonly string[], withValue: ReadonlySet<string>): CommandWords {
+  let at = program;
+  for (let index = 0; index < argv.length; index += 1) {
+    const word = argv[index] ?? '';
+    if (word === '--') break;
+    if (word.startsWith('-')) {
+      if (withValue.has(word)) index += 1;
+      continue;
+    }
+    const inner = at.commands.find((one) => one.name() === word || one.aliases().includes(word));
+    if (inner === undefined) return { unknown: word === 'help' ? undefined : word, isFirst: at === program };
+    at = inner;
+    if (at.commands.length === 0) break;
+  }
+  return { unknown: undefined, isFirst: false };
+}

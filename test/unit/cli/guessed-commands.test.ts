@@ -1,0 +1,78 @@
+// Command lines whose command does not exist: `--help` must not hide that, and guessed words lead somewhere.
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { commandsOf, pathOf } from '#cli/command-tree.ts';
+import { guessOf } from '#cli/guessed-commands.ts';
+import { buildProgram, runProgram } from '#cli/program.ts';
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+async function outcomeOf(...argv: readonly string[]) {
+  const said: string[] = [];
+  const keep = (text: unknown) => said.push(String(text)) > 0;
+  vi.spyOn(process.stdout, 'write').mockImplementation(keep);
+  vi.spyOn(process.stderr, 'write').mockImplementation(keep);
+  const code = await runProgram(argv);
+  return { code, said: said.join('') };
+}
+
+test.for([
+  [['sandbox', '--help'], "unknown command 'sandbox'"],
+  [['deplo', '-h'], "unknown command 'deplo'"],
+  [['--json', 'whoami', '--help'], "unknown command 'whoami'"],
+  [['webhook', 'creat', '--help'], "unknown command 'creat'"],
+] as const)('%j is refused, and the help of something else is not shown', async ([argv, text]) => {
+  const { code, said } = await outcomeOf(...argv);
+  expect(said).toContain(text);
+  expect(said).not.toContain('Usage:');
+  expect(code).toBe(2);
+});
+
+test.for([
+  [['--help'], 'Usage: longshore [options] [command]'],
+  [['webhook', '--help'], 'Usage: longshore webhook'],
+  [['--url', 'nonsense', 'webhook', 'create', '--help'], 'Usage: longshore webhook create'],
+  [['deploy', 'nonsense', '--help'], 'Usage: longshore deploy'],
+  [['agent', '--help'], 'Usage: longshore agent'],
+  [['run', '--help', '--', 'sandbox'], 'Usage: longshore run'],
+  [['help', 'webhook'], 'Usage: longshore webhook'],
+] as const)('%j shows help', async ([argv, text]) => {
+  const { code, said } = await outcomeOf(...argv);
+  expect(said).toContain(text);
+  expect(code).toBe(0);
+});
+
+describe('a guessed word', () => {
+  test('leads to what there is', async () => {
+    expect((await outcomeOf('sandbox')).said).toContain('what to use: programs make sandboxes');
+    expect((await outcomeOf('ps')).said).toContain('`longshore container list`');
+    expect((await outcomeOf('webhook', 'ps')).said).not.toContain('what to use');
+    expect(guessOf('constructor')).toBeUndefined();
+  });
+
+  test('is no command, and leads to commands that there are', () => {
+    const program = buildProgram(() => {});
+    const paths = commandsOf(program).map((one) => pathOf(one));
+    const words = [
+      'sandbox',
+      'pod',
+      'whoami',
+      'drain',
+      'scale',
+      'stop',
+      'start',
+      'limits',
+      'gpu',
+      'cp',
+      'doctor',
+      'queue',
+    ];
+    const named = words.flatMap((word) => [
+      ...(guessOf(word) ?? '').matchAll(/`(longshore [a-z -]+?)(?: [A-Z:-].*?| app\.py)?`/g),
+    ]);
+    expect(named.length).toBeGreaterThan(words.length);
+    expect(named.map(([, path]) => path).filter((path) => !paths.includes(path ?? ''))).toEqual([]);
+    expect(words.filter((word) => program.commands.some((one) => one.name() === word))).toEqual([]);
+  });
+});
