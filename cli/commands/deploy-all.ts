@@ -1,13 +1,18 @@
 // `longshore deploy` of several handlers: a file's, or a folder's. Each is deployed whatever became of the others; one
-// table says how it went, and the exit code is 1 when one of them failed.
+// table says how it went, and the exit code is 1 when one of them failed. An installation that
+// does not answer or does not accept the token ends it at the first handler, with the code of that.
 import type { Client } from '../client.ts';
 import { deployDefinition, kindOf, uploadCode } from '../deploy/deploy.ts';
 import type { Deployed } from '../deploy/deploy.ts';
 import type { DeployTargets } from '../deploy/targets.ts';
 import { CliError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
 import { waitForRollout } from './deploy-rollout.ts';
 import { counted } from '../format.ts';
 import { note, print, printError, printJson, printTable } from '../print.ts';
+
+/** Failures that no handler is the reason of: nobody answers, or the token is not accepted. */
+const OF_INSTALLATION: ReadonlySet<number> = new Set([EXIT.refused, EXIT.unreachable]);
 
 export async function deployAll(
   client: Client,
@@ -33,6 +38,11 @@ export async function deployAll(
       rows.push([one.name, one.kind, `v${one.version}`, one.url]);
     } catch (error) {
       if (!(error instanceof CliError)) throw error;
+      // The next handler would fail likewise, and the cure is the same.
+      if (begun.length === 0 && OF_INSTALLATION.has(error.exitCode)) {
+        for (const unread of failed) printError(`${unread.target}: ${unread.error.message}`);
+        throw error;
+      }
       errors.push({ target, error: error.message });
       rows.push([handler.name, kindOf(handler), 'failed', target]);
     }

@@ -359,9 +359,14 @@ const LIMITS: readonly (readonly [RegExp, string])[] = [
   [/^max replicas must be \S+ or less$/, 'stub.max_replicas'],
 ];
 
-/** Whose limit it is, and where it stands: the sentence is the interface's. */
+/** Whose limit it is, or where GPUs stand: the sentence is the interface's. */
 function withLimitCure(error: unknown): unknown {
   if (!(error instanceof CliError)) return error;
+  if (/no GPU capacity for/.test(error.message))
+    return new CliError(
+      `${error.message.replace(/\.$/, '')}: \`longshore machine list\` shows the GPUs that there are, \`longshore top\` what uses them`,
+      { cause: error },
+    );
   const limit = LIMITS.find(([sentence]) => sentence.test(error.message))?.[1];
   if (limit === undefined) return error;
   const cure = `it is this workspace's limit ${limit}, which \`longshore workspace limits\` shows and an administrator changes`;

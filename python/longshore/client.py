@@ -274,7 +274,10 @@ def installation() -> Tuple[str, str]:
         url = url or str(stored.get('url') or '')
         token = token or str(stored.get('token') or '')
     if not url or not token:
-        raise GatewayError('no installation is known; set LONGSHORE_URL and LONGSHORE_TOKEN, or start one with `longshore up`')
+        raise GatewayError(
+            'no installation is known; set LONGSHORE_URL and LONGSHORE_TOKEN, keep those of one with '
+            '`longshore login URL`, or start one with `longshore up`'
+        )
     if not url.startswith(('http://', 'https://')):
         raise GatewayError('%r is not a URL; it must start with http:// or https://' % url)
     return url.rstrip('/'), token

@@ -43,13 +43,14 @@ describe('a handler that fails', () => {
       what: 'returns NaN',
       app: failing('not_a_number'),
       error:
-        'ValueError: the handler returned a value that is not JSON: Out of range float values are not JSON compliant',
+        'ValueError: the handler returned a value that is not JSON: Out of range float values are not JSON compliant; put None in the place of NaN and infinity',
       log: 'Out of range float values',
     },
     {
       what: 'returns an object that is not JSON',
       app: failing('an_object'),
-      error: 'TypeError: the handler returned a value that is not JSON: Object of type object is not JSON serializable',
+      error:
+        'TypeError: the handler returned a value that is not JSON: Object of type object is not JSON serializable; return dictionaries, lists, texts, numbers, booleans and None',
       log: 'not JSON serializable',
     },
     {

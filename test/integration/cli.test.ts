@@ -168,6 +168,12 @@ describe('deploy', () => {
       { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'Memory must be 32GiB or less.' } } },
       "Memory must be 32GiB or less: it is this workspace's limit stub.memory_mib, which `longshore workspace limits`",
     ],
+    [
+      {
+        'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'There is currently no GPU capacity for H100.' } },
+      },
+      'no GPU capacity for H100: `longshore machine list` shows the GPUs that there are',
+    ],
     [{ 'PUT /put/o-1': { status: 413, body: { message: 'too large' } } }, 'the upload was refused with 413'],
     [
       { 'POST /api/v1/gateway/stubs': { status: 401, body: { code: 16, message: 'invalid or missing token' } } },
@@ -226,6 +232,15 @@ describe('deploy', () => {
     const ended = await run(['prepare', file]);
     expect(ended.code).toBe(2);
     expect(ended.stderr).toContain(`several handlers (a, b): name one, as in ${file}:a`);
+  });
+
+  test('of two handlers with a token that is not accepted says so once, with the exit code of that', async () => {
+    const refused = { status: 401, body: { code: 16, message: 'invalid or missing token' } };
+    reply = gateway({ 'POST /api/v1/gateway/objects': refused });
+    const two = ['a', 'b'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
+    const ended = await run(['deploy', anApp(`from longshore import endpoint\n\n${two}`)]);
+    expect(ended).toMatchObject({ code: 3, stdout: '' });
+    expect(ended.stderr.match(/does not accept the token/g)).toHaveLength(1);
   });
 });
 

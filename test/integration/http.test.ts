@@ -503,6 +503,16 @@ describe('what operators read', () => {
     }
   });
 
+  test('a browser that opens the bare address is led to the page, and programs are told of it', async () => {
+    const browser = { token: '', headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } };
+    const led = await call('GET /', undefined, browser);
+    const page = await call('GET /docs', undefined, browser);
+    expect([led.status, led.text]).toEqual([200, page.text]);
+    const told = await call('GET /', undefined, { token: '' });
+    expect(told).toMatchObject({ status: 404, json: { code: 'not_found' } });
+    expect(told.text).toContain('/install/');
+  });
+
   test('metrics are for this host, and from elsewhere for the administrator', async () => {
     const proxied = { headers: { 'x-forwarded-for': '10.0.0.1' } };
     expect((await call('GET /metrics', undefined, { token: '' })).text).toContain('longshore_');

@@ -346,7 +346,10 @@ describe('inputs and results', () => {
     ],
     ['object()', /^TypeError: .*Object of type object/],
     ['loop', /^ValueError: .*Circular/],
-    ['b"bytes"', /^TypeError: .*Object of type bytes/],
+    ['b"bytes"', /^TypeError: .*Object of type bytes .*base64.b64encode/],
+    ['type("ndarray", (), {})()', /Object of type ndarray .*tolist/],
+    ['type("float32", (), {})()', /Object of type float32 .*\.item/],
+    ['{(1, 2): 3}', /keys must be str.*not tuple; return dictionaries/],
   ] as const)('%s is no JSON: an error that says so', async ([value, text], { start }) => {
     const agent = await start({ files: app(`loop = []\nloop.append(loop)\ndef handler():\n    return ${value}\n`) });
     const answer = await agent.call({});

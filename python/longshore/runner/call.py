@@ -188,16 +188,25 @@ def encode_result(value: Any) -> bytes:
     except RecursionError:
         raise NotJson('ValueError: the handler returned a value that is nested too deeply for JSON') from None
     except TypeError as error:
-        raise NotJson('TypeError: the handler returned a value that is not JSON: %s' % error) from None
+        raise _not_json('TypeError', error) from None
     except ValueError as error:
-        raise NotJson('ValueError: the handler returned a value that is not JSON: %s' % error) from None
+        raise _not_json('ValueError', error) from None
     try:
         data = text.encode('utf-8')
     except UnicodeEncodeError:  # half of a surrogate pair: only the escaped form can hold it
         data = json.dumps(value, allow_nan=False).encode('ascii')
     if len(data) > MAX_BODY_BYTES:
-        raise ResultError('ValueError: the result has %d bytes, more than %d' % (len(data), MAX_BODY_BYTES))
+        raise ResultError(
+            'ValueError: the result has %d bytes, more than %d (%d MiB): write it into a volume or a file, and return its '
+            'name or the address of an `Output`' % (len(data), MAX_BODY_BYTES, MAX_BODY_BYTES >> 20)
+        )
     return data
+
+
+def _not_json(kind: str, error: BaseException) -> 'NotJson':
+    from .cures import cure_of  # not paid where results are JSON
+
+    return NotJson('%s: the handler returned a value that is not JSON: %s; %s' % (kind, error, cure_of(error)))
 
 
 def _pickled(value: Any, why: str) -> bytes:

@@ -72,7 +72,7 @@ interface Served {
   readonly tag: string;
 }
 
-/** Registers `/docs` and the files of its page. */
+/** Registers `/docs` and the files of its page, and leads browsers that open the bare address there. */
 export function registerViewer(app: FastifyInstance): void {
   // Each file is read and compressed once, when somebody first asks for it.
   const served = new Map<string, Promise<Served>>();
@@ -84,6 +84,13 @@ export function registerViewer(app: FastifyInstance): void {
     served.set(name, reading);
     return reading;
   };
+  app.get('/', (request, reply) => {
+    if (/\btext\/html\b/.test(request.headers.accept ?? '')) return reply.redirect('/docs', 302);
+    throw new AppError(
+      'not_found',
+      'nothing is at /: /docs describes the API, /install/ has the command line and the Python module',
+    );
+  });
   app.get('/docs', (_request, reply) => reply.headers(HEADERS).type('text/html; charset=utf-8').send(PAGE));
   app.get('/docs/:file', async (request, reply) => {
     const { file } = request.params as { readonly file: string };
