@@ -650,6 +650,18 @@ test('a workspace is made with a token of its own, which sees nothing of another
     code: 3,
     stderr: expect.stringContaining('admin token') as string,
   });
+  // A second one of the name could only be told from the first by its id. Its token may be made anew instead.
+  expect(await line.run(['workspace', 'create', 'harbour'])).toMatchObject({
+    code: 1,
+    stdout: '',
+    stderr: expect.stringContaining('there is a workspace harbour already') as string,
+  });
+  const again = (await line.run(['token', 'create', '--workspace', 'harbour', '--name', 'again'])).stdout.trim();
+  expect(await line.json(['deployment', 'list'], again)).toEqual([]);
+  expect((await line.run(['token', 'list', '--workspace', 'harbour'])).stdout).toContain(' again ');
+  expect((await line.run(['token', 'list'])).stdout).not.toContain(' again ');
+  expect(await line.run(['token', 'create', '--workspace', 'nowhere'])).toMatchObject({ code: 4, stdout: '' });
+  expect(await line.run(['token', 'list', '--workspace', 'harbour'], again)).toMatchObject({ code: 3 });
   // The same holds for pools: the token sees those of its workspace, and no word of the shared one.
   expect(await line.json(['pool', 'create', 'cove'], made.token)).toMatchObject({ pool: 'cove', done: 'created' });
   expect(await line.json(['pool', 'create', 'cove'], made.token)).toMatchObject({ pool: 'cove', done: 'unchanged' });
