@@ -399,4 +399,5 @@ export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'GET /metrics/{ws}/workspace-timeseries': METRICS,
   'GET /metrics/{ws}/pool-timeseries': METRICS,
   'GET /deployment/{deploymentId}/url': 'test/integration/http.test.ts',
+  'GET /stub/{stubId}/url': 'test/integration/http.test.ts',
 };

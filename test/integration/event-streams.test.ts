@@ -205,7 +205,7 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('events with %s sto
     await aToldTask();
     const client = await stream('event_types=task.*');
     expect(client.headers).toMatchObject({
-      'content-type': 'text/event-stream',
+      'content-type': 'text/event-stream; charset=utf-8',
       'cache-control': 'no-cache',
       connection: 'keep-alive',
       'x-accel-buffering': 'no',
@@ -230,7 +230,7 @@ describe.each(['servers', 'embedded'] satisfies StoreKind[])('events with %s sto
   test('pages of the named origin may read a stream, and no others', async () => {
     const allowed = await stream('', { origin: 'https://dash.example.org' });
     expect(allowed.headers).toMatchObject({
-      'content-type': 'text/event-stream',
+      'content-type': 'text/event-stream; charset=utf-8',
       'access-control-allow-origin': 'https://dash.example.org',
     });
     const other = await stream('', { origin: 'https://other.example.org' });

@@ -268,6 +268,17 @@ describe('deployments', () => {
     expect(await restUrl('')).toBe(json['invokeUrl']);
     expect(await restUrl('?url_type=path')).toBe(json['invokeUrl']);
     expect(await restUrl('?url_type=host')).toMatch(/^http:\/\/hello-[0-9a-f]{16}-v1\.localhost:/);
+    const stubUrl = async (query: string, token = own.token) => {
+      const answer = await fetch(`http://${first.httpAddress}/api/v1/stub/${stubId}/url${query}`, {
+        headers: { authorization: `Bearer ${token}` },
+      });
+      return { status: answer.status, ...((await answer.json()) as Json) };
+    };
+    const byStub = `http://${first.httpAddress}/endpoint/id/${stubId}`;
+    expect(await stubUrl('')).toEqual({ status: 200, url: byStub });
+    expect(await stubUrl('?url_type=path')).toEqual({ status: 200, url: byStub });
+    expect((await stubUrl('?url_type=host'))['url']).toBe(`http://${stubId}.localhost:${new URL(byStub).port}`);
+    expect(await stubUrl('', other.token)).toMatchObject({ status: 404, code: 'stub_not_found' });
     expect((await url(''))['url']).toBe(`http://${first.httpAddress}/endpoint/id/${stubId}`);
     expect((await url('?isShell=true'))['url']).toBe(`http://${first.httpAddress}/shell/id/${stubId}`);
     expect(await url('?isShell=true', own.restricted)).toMatchObject({ ok: false, errMsg: 'Unauthorized access' });
@@ -279,6 +290,39 @@ describe('deployments', () => {
       { id: deploymentId, name: 'hello', active: true, stubId, version: 1 },
     ]);
     expect((await gateway('GET', '/deployments', undefined, { token: other.token })).json['deployments']).toEqual([]);
+  });
+
+  test('addresses of volume files answer published clients below the root, as a string', async () => {
+    const ask = async (path: string, token = own.token) => {
+      const answer = await fetch(`http://${first.httpAddress}${path}`, {
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      });
+      return { status: answer.status, body: (await answer.json()) as unknown };
+    };
+    const volumes = async () => {
+      const { body } = await ask(`/api/v1/volume/${own.workspaceId}`);
+      return (body as { readonly data: readonly Json[] }).data.map((volume) => volume['name']);
+    };
+    const upload = `/volume/${own.workspaceId}/generate-upload-url`;
+    // No machine is there to be the home of a local volume.
+    const homeless = { status: 409, body: { code: 'volume_without_home' } };
+    expect(await ask(`${upload}/uploads/../a.bin`)).toMatchObject({ status: 404 });
+    expect(await ask(`${upload}/uploads/a%2F..%2Fb`)).toMatchObject({ status: 400, body: { code: 'invalid_query' } });
+    expect(await ask(`${upload}/uploads/`)).toMatchObject({ status: 404 });
+    expect(await ask(`${upload}/uploads/a.bin`, other.token)).toMatchObject({ status: 401 });
+    expect(await volumes()).not.toContain('uploads');
+    expect(await ask(`${upload}/uploads/a.bin`)).toMatchObject(homeless);
+    expect(await volumes()).toContain('uploads');
+    expect(await ask(`${upload}/elsewhere/a.bin`)).toMatchObject({ status: 404, body: { code: 'volume_not_found' } });
+    expect((await gateway('POST', '/volumes', { name: 'files', driver: 'shared' })).json).toMatchObject({ ok: true });
+    const both = `${upload}/files//data/a b.bin`;
+    for (const path of [both, both.replace('upload', 'download'), `/api/v1${both}`]) {
+      const { status, body } = await ask(path);
+      expect(status).toBe(200);
+      const url = new URL(String(body));
+      expect(url.origin).toBe(`http://${first.httpAddress}`);
+      expect(url.searchParams.get('path')).toBe('data/a b.bin');
+    }
   });
 
   test('versions made at once by two replicas are all different', async () => {

@@ -48,6 +48,7 @@ const REST: Readonly<Record<string, string>> = {
   'GET /deployment/{ws}': 'ra',
   'GET /deployment/{ws}/{deploymentId}': 'ra',
   'GET /deployment/{deploymentId}/url': 'ra',
+  'GET /stub/{stubId}/url': 'ra',
   'POST /deployment/{ws}/rollback/{deploymentId}': 'a',
   'POST /deployment/{ws}/start/{deploymentId}': 'a',
   'POST /deployment/{ws}/stop/{deploymentId}': 'a',

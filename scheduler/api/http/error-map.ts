@@ -17,6 +17,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   not_found: 404,
   workspace_not_found: 404,
   deployment_not_found: 404,
+  stub_not_found: 404,
   task_not_found: 404,
   machine_not_found: 404,
   pool_not_found: 404,

@@ -26,8 +26,9 @@ const MOST_UNSENT_BYTES = 64 * 1024;
 const UNREAD_MS = 10 * 60_000;
 const RETRY_AFTER_SECONDS = 10;
 
+/** Without its charset, a published client reads the stream as Latin-1. */
 const HEAD = {
-  'content-type': 'text/event-stream',
+  'content-type': 'text/event-stream; charset=utf-8',
   'cache-control': 'no-cache',
   'x-accel-buffering': 'no',
 } as const;

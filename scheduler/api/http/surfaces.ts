@@ -111,6 +111,7 @@ import { originReader } from './origin.ts';
 import type { Explains } from './rest/explain.ts';
 import { restRate } from './rest/limits.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
+import { isAtRoot } from './rest/route.ts';
 import { restRoutes } from './rest/routes.ts';
 import type { ModelRouteParts } from './rest/models.ts';
 import type { CreditRouteParts } from './rest/credits.ts';
@@ -442,45 +443,45 @@ function registerAll(
     bindOperations(scope, operations, { authenticator, originOf, log, calls });
   });
 
-  plugin(app, REST_BASE, (scope) => {
-    const { maxInvokeBodyBytes, retention } = settings;
-    const sharedState = new SharedState({
-      db: parts.db,
-      mayTakeCode: codeTrust(directory),
-      roomOf: async (workspaceId) => {
-        const { counts, bytes } = await parts.limits.of(workspaceId);
-        return { entries: counts.shared_entries, bytes: bytes.shared };
-      },
-    });
-    const outputs = new Outputs({ db: parts.db, objects: parts.objects, tasks: parts.tasks });
-    // The name that containers call leads nowhere outside them.
-    const publicBaseOf = (request: FastifyRequest): string =>
-      settings.externalUrl === null && request.headers.host === CONTAINER_HOST
-        ? (listenUrl() ?? originOf(request).baseUrl)
-        : originOf(request).baseUrl;
-    const stacks = new Stacks(parts.db, async (id) => (await parts.limits.of(id)).counts.stacks);
-    const routes = restRoutes({
-      ...parts,
-      stacks,
-      outputs,
-      publicBaseOf,
-      sharedState,
-      deployments,
-      volumes,
-      urls,
-      originOf,
-      maxInvokeBodyBytes,
-      retention,
-    });
-    const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
-    bindRest(scope, routes, {
-      authenticator,
-      workspaceExists,
-      streams: sse,
-      log,
-      ...(parts.rates === undefined ? {} : { mayAsk: restRate(parts.limits, parts.rates) }),
-    });
+  const { maxInvokeBodyBytes, retention } = settings;
+  const sharedState = new SharedState({
+    db: parts.db,
+    mayTakeCode: codeTrust(directory),
+    roomOf: async (workspaceId) => {
+      const { counts, bytes } = await parts.limits.of(workspaceId);
+      return { entries: counts.shared_entries, bytes: bytes.shared };
+    },
   });
+  const outputs = new Outputs({ db: parts.db, objects: parts.objects, tasks: parts.tasks });
+  // The name that containers call leads nowhere outside them.
+  const publicBaseOf = (request: FastifyRequest): string =>
+    settings.externalUrl === null && request.headers.host === CONTAINER_HOST
+      ? (listenUrl() ?? originOf(request).baseUrl)
+      : originOf(request).baseUrl;
+  const stacks = new Stacks(parts.db, async (id) => (await parts.limits.of(id)).counts.stacks);
+  const routes = restRoutes({
+    ...parts,
+    stacks,
+    outputs,
+    publicBaseOf,
+    sharedState,
+    deployments,
+    volumes,
+    urls,
+    originOf,
+    maxInvokeBodyBytes,
+    retention,
+  });
+  const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
+  const rest = {
+    authenticator,
+    workspaceExists,
+    streams: sse,
+    log,
+    ...(parts.rates === undefined ? {} : { mayAsk: restRate(parts.limits, parts.rates) }),
+  };
+  plugin(app, REST_BASE, (scope) => bindRest(scope, routes, rest));
+  plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), rest));
 
   plugin(app, '', (scope) => {
     registerInvoke(scope, {

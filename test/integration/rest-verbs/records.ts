@@ -82,6 +82,14 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       ...READS_NOTHING,
     },
     {
+      name: 'GET /stub/{id}/url',
+      line: (id) => `GET /stub/${id}/url`,
+      make: () => platform().stub(),
+      ok: { url: expect.stringMatching(/\/id\/[0-9a-f-]{36}$/) },
+      unknown: { status: 404 },
+      ...READS_NOTHING,
+    },
+    {
       name: 'POST /deployment/{ws}/stop/{id}',
       line: (id) => `POST /deployment/{ws}/stop/${id}`,
       make: aDeployment,

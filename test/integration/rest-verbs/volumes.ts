@@ -117,5 +117,14 @@ export function volumeVerbs(parts: RestParts): readonly Verb[] {
       foreign: { status: 401 },
       malformed: { line: 'GET /volume/{ws}/files/file-url?path=..' },
     },
+    ...['upload', 'download'].map((way): Verb => ({
+      name: `GET /volume/{ws}/generate-${way}-url/{volumeName}/{path}`,
+      line: (id) => `GET /volume/{ws}/generate-${way}-url/${id}/a%2Fb.bin`,
+      make: () => aVolume('shared'),
+      ok: { status: 200 },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      malformed: { line: `GET /volume/{ws}/generate-${way}-url/v/a%2F..%2Fb` },
+    })),
   ];
 }

@@ -56,7 +56,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
   const taken = new Map<string, string[]>();
   for (const route of routes) {
     const { method } = route;
-    const url = route.path.replace(/\{(\w+)\}/g, ':$1');
+    const url = urlOf(route);
     taken.set(url, [...(taken.get(url) ?? []), method]);
     const read = readerOf(route);
     scope.route({
@@ -93,6 +93,16 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
       },
     });
   }
+}
+
+/** Path as the router takes it: a tail is its wildcard. */
+const urlOf = ({ path, tail = '' }: RestRoute): string =>
+  path.replace(/\{(\w+)\}/g, (_, name: string) => (name === tail ? '*' : `:${name}`));
+
+/** Parameters of the path by their names. */
+function paramsOf(request: FastifyRequest, { tail }: RestRoute): Readonly<Record<string, string>> {
+  const params = request.params as Readonly<Record<string, string>>;
+  return tail === undefined ? params : { ...params, [tail]: params['*'] ?? '' };
 }
 
 /** Answers with a stream. Refusals come before its head, as any other route's. */
@@ -133,7 +143,7 @@ declare module 'fastify' {
 
 async function check(request: FastifyRequest, route: RestRoute, parts: RestParts): Promise<Checked> {
   const query = request.query as Query;
-  const params = request.params as Readonly<Record<string, string>>;
+  const params = paramsOf(request, route);
   const token = tokenOf(request.headers.authorization, query);
   const caller = token === null ? null : await parts.authenticator.authenticate(token);
   if (caller === null && token !== null) parts.authenticator.refused?.(request.ip);

@@ -34,6 +34,10 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly scope?: 'full' | 'admin';
   /** Time for the answer; 30 s when absent. */
   readonly withinMs?: number;
+  /** True: the route is bound below the root of the server, too, where published clients call it. */
+  readonly atRoot?: boolean;
+  /** Name of the path's last parameter where it takes the rest of the path, with its slashes. */
+  readonly tail?: string;
   /** Status of the answer; 200 when absent. */
   readonly status?: number;
   /** Schema of the query; absent: the query is ignored. */
@@ -81,6 +85,9 @@ export interface RestRoute extends Omit<RestDefinition<TObject, TObject, TSchema
     readonly open: (request: RestRequest) => Promise<SseSource>;
   };
 }
+
+/** Whether the route is bound below the root of the server, too. */
+export const isAtRoot = ({ atRoot = false }: Pick<RestRoute, 'atRoot'>): boolean => atRoot;
 
 const HTTP = /^(GET|POST|PUT|PATCH|DELETE) (\/\S*)$/;
 

@@ -36,6 +36,7 @@ import { downloadUrl } from './objects.ts';
 import type { ObjectRouteParts } from './objects.ts';
 import { outputRoutes } from './outputs.ts';
 import type { OutputRouteParts } from './outputs.ts';
+import { publishedVolumeFileRoutes } from './published-volume-files.ts';
 import { providerRoutes } from './providers.ts';
 import type { ProviderRouteParts } from './providers.ts';
 import { secretRoutes } from './secrets.ts';
@@ -43,6 +44,7 @@ import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
 import { stackRoutes } from './stacks.ts';
 import type { StackRouteParts } from './stacks.ts';
+import { stubUrl } from './stubs.ts';
 import { subscribeTask } from './subscribe.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
@@ -110,10 +112,12 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   downloadUrl(parts),
   ...outputRoutes(parts),
   ...volumeRoutes(parts),
+  ...publishedVolumeFileRoutes(parts),
   ...imageRoutes(parts),
   ...webhookRoutes(parts),
   ...modelRoutes(parts),
   ...stackRoutes(parts),
   ...deploymentRoutes(parts),
+  stubUrl(parts),
   ...notBuiltRoutes,
 ];
