@@ -42,41 +42,47 @@ print(json.dumps({
 }))
 `;
 
-test('the published client calls stubs and deployments, waits for tasks and uploads files', { timeout: 600_000 }, async ({
-  platform,
-}) => {
-  const environment = await once(`published-client-${VERSION}`, async (directory) => {
-    await execa('python3', ['-m', 'venv', directory], { timeout: INSTALL_MS });
-    const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check'];
-    await execa(join(directory, 'bin', 'python'), [...pip, `beta9==${VERSION}`], { timeout: INSTALL_MS });
-  });
-  const app = { app: 'published_client.py', handler: 'double' };
-  const endpoint = await platform.deploy({ ...app, name: 'double' });
-  const queue = await platform.deploy({ ...app, name: 'later', stubType: 'taskqueue/deployment' });
-  const folder = join(platform.directory, 'client');
-  const { hostname, port } = new URL(platform.url);
-  mkdirSync(join(folder, 'some folder'), { recursive: true });
-  writeFileSync(join(folder, 'input.txt'), 'one');
-  writeFileSync(join(folder, 'some folder', 'input.txt'), 'two');
-  const told = {
-    token: platform.token,
-    host: hostname,
-    port: Number(port),
-    folder,
-    stub: endpoint.stubId,
-    id: endpoint.deploymentId,
-    queue: queue.stubId,
-  };
-  const env = { HOME: folder, PATH: process.env['PATH'] ?? '' };
-  const python = join(environment, 'bin', 'python');
-  const ended = await execa(python, ['-c', PROGRAM, JSON.stringify(told)], { env, extendEnv: false, timeout: 200_000 });
-  expect(JSON.parse(ended.stdout)).toEqual({
-    by_stub: { n: 4, text: '' },
-    by_id: { n: 6, text: '' },
-    waited: { n: 8, text: 'é' },
-    later: { n: 8, text: 'é' },
-    status: 'COMPLETE',
-    unknown: true,
-    uploaded: ['one', 'two', 'one'],
-  });
-});
+test(
+  'the published client calls stubs and deployments, waits for tasks and uploads files',
+  { timeout: 600_000 },
+  async ({ platform }) => {
+    const environment = await once(`published-client-${VERSION}`, async (directory) => {
+      await execa('python3', ['-m', 'venv', directory], { timeout: INSTALL_MS });
+      const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check'];
+      await execa(join(directory, 'bin', 'python'), [...pip, `beta9==${VERSION}`], { timeout: INSTALL_MS });
+    });
+    const app = { app: 'published_client.py', handler: 'double' };
+    const endpoint = await platform.deploy({ ...app, name: 'double' });
+    const queue = await platform.deploy({ ...app, name: 'later', stubType: 'taskqueue/deployment' });
+    const folder = join(platform.directory, 'client');
+    const { hostname, port } = new URL(platform.url);
+    mkdirSync(join(folder, 'some folder'), { recursive: true });
+    writeFileSync(join(folder, 'input.txt'), 'one');
+    writeFileSync(join(folder, 'some folder', 'input.txt'), 'two');
+    const told = {
+      token: platform.token,
+      host: hostname,
+      port: Number(port),
+      folder,
+      stub: endpoint.stubId,
+      id: endpoint.deploymentId,
+      queue: queue.stubId,
+    };
+    const env = { HOME: folder, PATH: process.env['PATH'] ?? '' };
+    const python = join(environment, 'bin', 'python');
+    const ended = await execa(python, ['-c', PROGRAM, JSON.stringify(told)], {
+      env,
+      extendEnv: false,
+      timeout: 200_000,
+    });
+    expect(JSON.parse(ended.stdout)).toEqual({
+      by_stub: { n: 4, text: '' },
+      by_id: { n: 6, text: '' },
+      waited: { n: 8, text: 'é' },
+      later: { n: 8, text: 'é' },
+      status: 'COMPLETE',
+      unknown: true,
+      uploaded: ['one', 'two', 'one'],
+    });
+  },
+);

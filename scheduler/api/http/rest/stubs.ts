@@ -24,6 +24,8 @@ export const stubUrl = (parts: Pick<DeploymentRouteParts, 'directory' | 'urls' |
       const isSeen = stub !== undefined && (stub.workspaceId === caller.workspaceId || stub.public);
       if (!isSeen || isOutside(caller, stub.appId)) throw new AppError('stub_not_found', 'stub not found');
       const { baseUrl } = parts.originOf(http);
-      return { url: invokeUrl(baseUrl, urlTargetOf(stub, null), parts.urls, urlFormOf(query.url_type ?? '') || 'path') };
+      return {
+        url: invokeUrl(baseUrl, urlTargetOf(stub, null), parts.urls, urlFormOf(query.url_type ?? '') || 'path'),
+      };
     },
   });
