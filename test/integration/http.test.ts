@@ -268,7 +268,7 @@ describe('deployments', () => {
     expect(await restUrl('')).toBe(json['invokeUrl']);
     expect(await restUrl('?url_type=path')).toBe(json['invokeUrl']);
     expect(await restUrl('?url_type=host')).toMatch(/^http:\/\/hello-[0-9a-f]{16}-v1\.localhost:/);
-    const stubUrl = async (query: string, token = own.token) => {
+    const stubUrl = async (query: string, token = own.token): Promise<Json> => {
       const answer = await fetch(`http://${first.httpAddress}/api/v1/stub/${stubId}/url${query}`, {
         headers: { authorization: `Bearer ${token}` },
       });
