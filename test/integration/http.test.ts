@@ -297,7 +297,7 @@ describe('deployments', () => {
       const answer = await fetch(`http://${first.httpAddress}${path}`, {
         headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
       });
-      return { status: answer.status, body: (await answer.json()) as unknown };
+      return { status: answer.status, body: await answer.json() };
     };
     const volumes = async () => {
       const { body } = await ask(`/api/v1/volume/${own.workspaceId}`);
