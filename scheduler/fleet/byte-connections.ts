@@ -14,7 +14,10 @@ import {
 
 /** Time for the line that names the session. */
 const NAMED_WITHIN_MS = 10_000;
-/** Connections whose session is not known yet: beyond it, new ones are closed. */
+/**
+ * Connections whose session is not known yet: beyond it, the oldest one is closed. An agent names its session at once,
+ * so strangers who name none cannot keep agents out.
+ */
 const MOST_UNKNOWN = 1024;
 /** Connections of a session that wait for their stream: beyond it, new ones are closed. */
 const MOST_WAITING = 64;
@@ -39,12 +42,14 @@ export interface BytesSession {
 export interface ByteConnectionsParts {
   /** The session that lives by that id, when the authorization is its machine's; undefined: refused. */
   readonly sessionOf: (line: SessionLine) => BytesSession | undefined | Promise<BytesSession | undefined>;
+  readonly mostUnknown?: number;
 }
 
 export class ByteConnections {
   readonly #parts: ByteConnectionsParts;
   readonly #open = new Set<Socket>();
-  #unknown = 0;
+  /** In the order in which they came. */
+  readonly #unknown = new Set<Socket>();
   #takeStream: StreamedCall = (_machineId, _taskId, _token, bytes) => bytes.destroy();
   #takeOrdered: OrderedStream = (_machineId, _streamId, bytes) => bytes.destroy();
 
@@ -68,22 +73,27 @@ export class ByteConnections {
 
   accept(socket: Socket): void {
     socket.on('error', () => undefined);
-    if (this.#unknown >= MOST_UNKNOWN) return void socket.destroy();
+    if (this.#unknown.size >= (this.#parts.mostUnknown ?? MOST_UNKNOWN)) this.#closeOldest();
     this.#open.add(socket);
     socket.once('close', () => this.#open.delete(socket));
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    this.#unknown += 1;
+    this.#unknown.add(socket);
     const late = setTimeout(() => socket.destroy(), NAMED_WITHIN_MS);
     late.unref();
-    let isKnown = false;
     const known = (): void => {
-      if (isKnown) return;
-      isKnown = true;
-      this.#unknown -= 1;
+      this.#unknown.delete(socket);
       clearTimeout(late);
     };
     socket.once('close', known);
     readLine(socket, (first, rest) => void this.#named(socket, first, rest, known));
+  }
+
+  #closeOldest(): void {
+    for (const oldest of this.#unknown) {
+      this.#unknown.delete(oldest);
+      oldest.destroy();
+      return;
+    }
   }
 
   async #named(socket: Socket, first: Buffer, rest: Buffer, known: () => void): Promise<void> {

@@ -156,15 +156,18 @@ describe('the server', () => {
     });
   });
 
-  test.each(['websocket', 'longshore-stream'])(
+  test.each([
+    ['websocket', '/second'],
+    ['longshore-stream', '/~streams/1'],
+  ])(
     'an upgrade to %s behind a request without an answer is a plain request, and behind an answered one an upgrade',
-    async (protocol) => {
+    async (protocol, path) => {
       const released = Promise.withResolvers<string>();
       const server = createHttpServer({
         log,
         register: (app) => {
           app.get('/first', () => released.promise);
-          app.get('/second', ({ raw }) => (upgradeOf(raw) === undefined ? 'plain' : 'upgraded'));
+          app.get(path, ({ raw }) => (upgradeOf(raw) === undefined ? 'plain' : 'upgraded'));
         },
       });
       servers.push(server);
@@ -173,7 +176,7 @@ describe('the server', () => {
       const socket = connect(Number(port), host);
       let text = '';
       socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
-      const upgrade = `GET /second HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: ${protocol}\r\n\r\n`;
+      const upgrade = `GET ${path} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: ${protocol}\r\n\r\n`;
       socket.write(`GET /first HTTP/1.1\r\nhost: x\r\n\r\n${upgrade}`);
       await expect.poll(() => connectionsOf(server)).toBe(1);
       await get(server, '/nothing');
@@ -184,6 +187,32 @@ describe('the server', () => {
       socket.destroy();
     },
   );
+
+  test.each([
+    ['of HTTP/1.0', 'GET / HTTP/1.0', 'upgrade: websocket\r\n', ''],
+    ['with a body', 'GET / HTTP/1.1', 'upgrade: websocket\r\ncontent-length: 4\r\n', 'body'],
+    ['to the protocol of replicas elsewhere', 'GET / HTTP/1.1', 'upgrade: longshore-stream\r\n', ''],
+    ['by POST', 'POST / HTTP/1.1', 'upgrade: websocket\r\ncontent-length: 0\r\n', ''],
+  ])('an upgrade %s is a plain request', async (_name, line, headers, body) => {
+    const server = createHttpServer({
+      log,
+      register: (app) =>
+        app.route({
+          method: ['GET', 'POST'],
+          url: '/',
+          handler: ({ raw }) => (upgradeOf(raw) === undefined ? 'plain' : 'upgraded'),
+        }),
+    });
+    servers.push(server);
+    await server.start('127.0.0.1:0');
+    const [host = '', port = ''] = server.address.split(':');
+    const socket = connect(Number(port), host);
+    let text = '';
+    socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+    socket.write(`${line}\r\nhost: x\r\nconnection: upgrade\r\n${headers}\r\n${body}`);
+    await expect.poll(() => text).toMatch(/^HTTP\/1\.1 200 .*plain$/s);
+    socket.destroy();
+  });
 
   test('answers a path that cannot be decoded with 400', async () => {
     const answer = await aServer().app.inject('/api/%zz');

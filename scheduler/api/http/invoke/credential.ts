@@ -36,9 +36,13 @@ export function credentialOf(request: FastifyRequest, isHost: boolean): Credenti
  * `SameSite` does not keep them out. Browsers tell the origin with HTTPS and on localhost only: elsewhere a request
  * that does not tell counts as foreign.
  */
-export function isForeign({ headers, method, host }: FastifyRequest): boolean {
+export function isForeign({ headers, method, host, protocol }: FastifyRequest): boolean {
   const { origin } = headers;
-  if (origin !== undefined) return URL.parse(origin)?.host !== host.toLowerCase();
+  if (origin !== undefined) {
+    const from = URL.parse(origin);
+    // Anybody on the way can write a page in clear. A proxy that ends TLS may not say so, hence not the reverse.
+    return from?.host !== host.toLowerCase() || (protocol === 'https' && from.protocol !== 'https:');
+  }
   const site = headers['sec-fetch-site'];
   if (site === 'same-origin' || site === 'none') return false;
   // A link from elsewhere may lead here, but a page from elsewhere may not show this one in a frame.

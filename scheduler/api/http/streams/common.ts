@@ -1,6 +1,7 @@
 // Streamed calls to deployments and those to single containers share these parts.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '../invoke/refusal.ts';
+import { isCoded } from './head.ts';
 import type { HeaderList } from './head.ts';
 import type { StreamMetrics } from './metrics.ts';
 import { upgradeOf } from './upgrades.ts';
@@ -10,7 +11,8 @@ import type { OpenCall, OpenCalls } from './open-calls.ts';
 export const COME_AGAIN_SECONDS = 5;
 
 export const STOPPING = new Refusal(503, 'error', 'this scheduler is stopping: call again');
-export const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
+const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
+const CODED = new Refusal(501, 'error', 'Transfer-Encoding may be chunked alone: Content-Encoding is for other codings');
 
 export const NO_SUCH_UPGRADE = new Refusal(
   501,
@@ -28,8 +30,12 @@ export const asksForOtherUpgrade = ({ raw }: FastifyRequest): boolean => {
   return upgradeOf(raw) === undefined && upgrade.toLowerCase() !== 'h2c';
 };
 
-/** The platform reads the first, and an application may read another. Source: RFC 9112 §3.2. */
-export const hasTwoHosts = ({ raw }: FastifyRequest): boolean => (raw.headersDistinct['host']?.length ?? 0) > 1;
+/** Why a request is not passed on as it is; undefined: it may be. Source: RFC 9112 §3.2, §6.1. */
+export function unreadable({ raw }: FastifyRequest): Refusal | undefined {
+  // The platform reads the first, and an application may read another.
+  if ((raw.headersDistinct['host']?.length ?? 0) > 1) return TWO_HOSTS;
+  return isCoded(raw) ? CODED : undefined;
+}
 
 /** Headers that the platform has set for an answer so far. */
 export const headersOf = (reply: FastifyReply): HeaderList =>

@@ -29,6 +29,9 @@ const FORWARDED: ReadonlySet<string> = new Set([
   'x-real-ip',
 ]);
 
+/** CGI and WSGI give an application the same name for `X_Forwarded_For` as for `X-Forwarded-For`. */
+const isForwarded = (name: string): boolean => FORWARDED.has(name.includes('_') ? name.replaceAll('_', '-') : name);
+
 /** Headers of a WebSocket's handshake: each side of the platform has its own. */
 const HANDSHAKE: ReadonlySet<string> = new Set([
   'sec-websocket-accept',
@@ -81,7 +84,7 @@ export function requestHeaders(
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = (raw[at] ?? '').toLowerCase();
     const value = raw[at + 1] ?? '';
-    if (HOP_BY_HOP.has(name) || FORWARDED.has(name) || name === 'expect' || own.has(name)) continue;
+    if (HOP_BY_HOP.has(name) || isForwarded(name) || name === 'expect' || own.has(name)) continue;
     if (HANDSHAKE.has(name) && !keepsHandshake) continue;
     if (name === 'authorization' && inHeader) continue;
     if (name === 'referer') {
@@ -185,7 +188,7 @@ export function responseHead(body: Uint8Array): ResponseHead | Acceptance | unde
     const { subprotocol } = head;
     const chosen = typeof subprotocol === 'string' ? subprotocol : null;
     if (chosen !== null && !TOKEN.test(chosen)) return undefined;
-    return { accept: true, subprotocol: chosen, headers: headers.filter(([name]) => !HANDSHAKE.has(name)) };
+    return { accept: true, subprotocol: chosen, headers: headers.filter(([name]) => isOfAcceptance(name)) };
   }
   const { status } = head;
   if (typeof status !== 'number' || !Number.isInteger(status) || status < 200 || status > 999) return undefined;
@@ -194,11 +197,15 @@ export function responseHead(body: Uint8Array): ResponseHead | Acceptance | unde
   if (lengths.size > 1 || (text !== undefined && !/^[0-9]{1,15}$/.test(text))) return undefined;
   return {
     status,
-    headers: headers.filter(([name], at) => name !== 'content-length' || isFirst(headers, at)),
+    // 204 has none. Source: RFC 9110 §8.6.
+    headers: headers.filter(([name], at) => name !== 'content-length' || (status !== 204 && isFirst(headers, at))),
     trailers: head['trailers'] === true,
     length: text === undefined ? undefined : Number(text),
   };
 }
+
+/** 101 has no length. Source: RFC 9110 §8.6. */
+const isOfAcceptance = (name: string): boolean => !HANDSHAKE.has(name) && name !== 'content-length';
 
 const isFirst = (headers: HeaderList, at: number): boolean =>
   headers.findIndex(([name]) => name === headers[at]?.[0]) === at;
@@ -221,6 +228,12 @@ export function headerList(value: unknown): HeaderList | undefined {
 /** Whether the request has a body, or may have one. */
 export const hasBody = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
   headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';
+
+/** Whether the body is coded otherwise than in chunks: only the chunks are read here. */
+export const isCoded = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean => {
+  const coding = headers['transfer-encoding'];
+  return coding !== undefined && coding.trim().toLowerCase() !== 'chunked';
+};
 
 /** Whether the caller sends its body only after `100 Continue`. */
 export const waitsForContinue = (request: Pick<IncomingMessage, 'headers'>): boolean =>

@@ -16,11 +16,10 @@ import {
   COME_AGAIN_SECONDS,
   NO_SUCH_UPGRADE,
   STOPPING,
-  TWO_HOSTS,
   asksForOtherUpgrade,
-  hasTwoHosts,
   headersOf,
   underWay,
+  unreadable,
 } from './common.ts';
 import type { HeaderList } from './head.ts';
 import type { HttpExchange } from './http-exchange.ts';
@@ -63,7 +62,8 @@ export function sandboxCall(
   reply: FastifyReply,
   parts: SandboxCallParts,
 ): void {
-  if (hasTwoHosts(request)) return sendRefusal(reply, TWO_HOSTS);
+  const problem = unreadable(request);
+  if (problem !== undefined) return sendRefusal(reply, problem);
   if (asksForOtherUpgrade(request)) return sendRefusal(reply, NO_SUCH_UPGRADE);
   if (reply.raw.destroyed) return;
   const giveBack = parts.connections.take(to.workspaceId);

@@ -22,11 +22,10 @@ import {
   COME_AGAIN_SECONDS,
   NO_SUCH_UPGRADE,
   STOPPING,
-  TWO_HOSTS,
   asksForOtherUpgrade,
-  hasTwoHosts,
   headersOf,
   underWay,
+  unreadable,
 } from './common.ts';
 import { queryWithout, requestHeaders, splitTarget, waitsForContinue } from './head.ts';
 import type { HeaderList } from './head.ts';
@@ -75,7 +74,8 @@ const BAD_KEY = new Refusal(400, 'error', 'Sec-WebSocket-Key is missing or not a
 const BAD_SUBPROTOCOLS = new Refusal(400, 'error', 'Sec-WebSocket-Protocol is not a list of different names');
 
 export function streamCall(to: StreamedTo, request: FastifyRequest, reply: FastifyReply, parts: StreamCallParts): void {
-  if (hasTwoHosts(request)) return sendRefusal(reply, TWO_HOSTS);
+  const refusal = unreadable(request);
+  if (refusal !== undefined) return sendRefusal(reply, refusal);
   if (to.port !== undefined && asksForOtherUpgrade(request)) return sendRefusal(reply, NO_SUCH_UPGRADE);
   // A pod answers handshakes itself.
   const upgrade = to.port === undefined ? upgradeOf(request.raw) : undefined;

@@ -4,7 +4,8 @@ import { ServerResponse } from 'node:http';
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { FastifyInstance } from 'fastify';
-import { RELAY_PROTOCOL } from '../../../replicas/stream-relay.ts';
+import { RELAY_PATH, RELAY_PROTOCOL } from '../../../replicas/stream-relay.ts';
+import { hasBody } from './head.ts';
 
 export interface Upgrade {
   /** Takes the socket over. @returns bytes that came behind the request's head */
@@ -21,26 +22,26 @@ const upgrades = new WeakMap<IncomingMessage, Upgrade>();
 /** The socket of a request for an upgrade; undefined: it is a request like any other. */
 export const upgradeOf = (request: IncomingMessage): Upgrade | undefined => upgrades.get(request);
 
-/** Protocols that connections are upgraded to: WebSockets of callers, and streamed calls of other replicas. */
-const PROTOCOLS: ReadonlySet<string> = new Set(['websocket', RELAY_PROTOCOL]);
-
 /** A field of Node's sockets without a public name: the response that has the connection. */
 interface WithResponse {
   readonly _httpMessage?: unknown;
 }
 
 /**
- * Other upgrades (such as `h2c`, which some clients offer) are not taken up: the request is answered as it is. Neither
- * is one behind a request that has no answer yet: a connection carries one response at a time.
+ * Whether a connection is upgraded: for a WebSocket of a caller, or for a streamed call of another replica. Other
+ * upgrades (such as `h2c`, which some clients offer) are not taken up: the request is answered as it is. Neither are
+ * those of HTTP/1.0 (RFC 9110 §7.8), and those with a body, which would be read as the other protocol. An upgrade may
+ * also come behind a request without an answer: a connection carries one response at a time.
  */
-export const isUpgraded = ({
-  method,
-  headers,
-  socket,
-}: Pick<IncomingMessage, 'method' | 'headers' | 'socket'>): boolean =>
-  method === 'GET' &&
-  PROTOCOLS.has(headers.upgrade?.toLowerCase() ?? '') &&
-  ((socket as WithResponse)._httpMessage ?? null) === null;
+export function isUpgraded(request: Asking): boolean {
+  const { method, url = '', httpVersion, headers, socket } = request;
+  const protocol = headers.upgrade?.toLowerCase();
+  const isKnown = protocol === 'websocket' || (protocol === RELAY_PROTOCOL && url.startsWith(RELAY_PATH));
+  if (!isKnown || method !== 'GET' || httpVersion === '1.0' || hasBody(request)) return false;
+  return ((socket as WithResponse)._httpMessage ?? null) === null;
+}
+
+type Asking = Pick<IncomingMessage, 'method' | 'url' | 'httpVersion' | 'headers' | 'socket'>;
 
 export interface Upgrades {
   /** Cuts all connections that were handed over: the server does not count them as requests. */

@@ -129,6 +129,8 @@ export class WebSockets {
     response.removeAllListeners('close');
     response.detachSocket(socket as Parameters<ServerResponse['detachSocket']>[0]);
     let isOpen = false;
+    // Values of headers are bytes, here as in every other answer.
+    socket.setDefaultEncoding('latin1');
     this.#server.handleUpgrade(request, socket, head, (webSocket) => {
       isOpen = true;
       this.#open.add(webSocket);
