@@ -12,14 +12,17 @@ import { GET, PATH, TOKEN, cleanUp, connected, serve, turned } from '../../helpe
 
 afterEach(cleanUp);
 
-test.each(['gzip, chunked', 'deflate, chunked'])('a body in the coding %s is refused: nobody decodes it', async (coding) => {
-  const { address, tasks } = await serve();
-  const { socket, text } = connected(address);
-  socket.write(`POST ${PATH}/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ${coding}\r\n\r\n0\r\n\r\n`);
-  await turned(() => text().includes('HTTP/1.1 501'));
-  expect(text()).toContain('Transfer-Encoding');
-  expect(tasks).toEqual([]);
-});
+test.each(['gzip, chunked', 'deflate, chunked'])(
+  'a body in the coding %s is refused: nobody decodes it',
+  async (coding) => {
+    const { address, tasks } = await serve();
+    const { socket, text } = connected(address);
+    socket.write(`POST ${PATH}/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ${coding}\r\n\r\n0\r\n\r\n`);
+    await turned(() => text().includes('HTTP/1.1 501'));
+    expect(text()).toContain('Transfer-Encoding');
+    expect(tasks).toEqual([]);
+  },
+);
 
 test('a chunked body passes, however it is written', async () => {
   const { address, task } = await serve();
@@ -79,7 +82,20 @@ test('with HTTPS, a page in clear may not call by the cookie of its host', async
   const directory = await mkdtemp(join(tmpdir(), 'ls-heads-'));
   const [keyFile, certFile] = [join(directory, 'key'), join(directory, 'cert')];
   const kind = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256'];
-  const made = ['req', '-x509', ...kind, '-nodes', '-keyout', keyFile, '-out', certFile, '-days', '2', '-subj', '/CN=x'];
+  const made = [
+    'req',
+    '-x509',
+    ...kind,
+    '-nodes',
+    '-keyout',
+    keyFile,
+    '-out',
+    certFile,
+    '-days',
+    '2',
+    '-subj',
+    '/CN=x',
+  ];
   execFileSync('openssl', made, { stdio: 'ignore' });
   const { address, task } = await serve({ key: readFileSync(keyFile), cert: readFileSync(certFile) });
   await rm(directory, { recursive: true });

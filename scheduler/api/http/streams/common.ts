@@ -12,7 +12,11 @@ export const COME_AGAIN_SECONDS = 5;
 
 export const STOPPING = new Refusal(503, 'error', 'this scheduler is stopping: call again');
 const TWO_HOSTS = new Refusal(400, 'error', 'Host is there more than once');
-const CODED = new Refusal(501, 'error', 'Transfer-Encoding may be chunked alone: Content-Encoding is for other codings');
+const CODED = new Refusal(
+  501,
+  'error',
+  'Transfer-Encoding may be chunked alone: Content-Encoding is for other codings',
+);
 
 export const NO_SUCH_UPGRADE = new Refusal(
   501,
