@@ -189,6 +189,12 @@ describe('the metrics that dashboards and alert rules rely on', () => {
     );
     expect(rows).toEqual(expect.arrayContaining(found));
   });
+
+  test('stand in docs/metrics.md once', () => {
+    const names = [...docs.matchAll(/^\| `(longshore_\w+)` \|/gm)].map(([, name = '']) => name);
+    expect(names.length).toBeGreaterThan(100);
+    expect(names.filter((name, at) => names.indexOf(name) !== at)).toEqual([]);
+  });
 });
 
 const A_GPU: GpuFacts = {
