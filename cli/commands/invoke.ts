@@ -157,8 +157,9 @@ async function cureOf(client: Client, target: Target, answer: RawAnswer): Promis
         return `${reference} is the name of several kinds: say ${kinds.map((one) => `--kind ${one}`).join(' or ')}`;
       if (target.kind !== undefined) return `${reference} is of another kind: invoke it with --kind ${other.kind}`;
     }
-    const stopped = found.find((one) => !one.active && (target.kind === undefined || one.kind === target.kind));
-    return stopped === undefined || found.some((one) => one.active && one.kind === stopped.kind)
+    // The highest version: calls of the name reach it, unless a newer one is still coming.
+    const reached = ofKind ?? other;
+    return reached === undefined || reached.active
       ? ''
       : `${reference} is stopped: longshore deployment start ${reference}`;
   } catch (error) {

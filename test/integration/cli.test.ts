@@ -309,11 +309,14 @@ describe('invoke', () => {
     ['site', 'Invalid deployment', 'site is a pod: call one of its ports, http://'],
     ['sums', 'Invalid deployment', 'no deployment is named sums'],
     ['greet', 'Deployment is not active', 'greet is stopped: longshore deployment start greet'],
+    ['older', 'Deployment is not active', 'older is stopped: longshore deployment start older'],
     ['greet --version 9', 'Invalid deployment', 'there is no greet/v9'],
   ])('of %s that finds nothing to call says what to do', async (args, message, advice) => {
     const deployments = [
       { id: 'd-1', name: 'sum', stubType: 'taskqueue/deployment', version: 1, active: true, stubId: 's-1' },
       { id: 'd-2', name: 'greet', stubType: 'endpoint/deployment', version: 2, active: false, stubId: 's-2' },
+      { id: 'd-6', name: 'older', stubType: 'endpoint/deployment', version: 1, active: true, stubId: 's-6' },
+      { id: 'd-7', name: 'older', stubType: 'endpoint/deployment', version: 2, active: false, stubId: 's-7' },
       { id: 'd-4', name: 'both', stubType: 'taskqueue/deployment', version: 2, active: true, stubId: 's-4' },
       { id: 'd-5', name: 'both', stubType: 'function/deployment', version: 1, active: true, stubId: 's-5' },
       { id: 'd-3', name: 'site', stubType: 'pod/deployment', version: 1, active: true, stubId: 's-3' },
