@@ -153,17 +153,17 @@ const NEVER_HERE = [
   /longshore_autoscaler_(?:deployment_queue_depth|degraded_deployments)|longshore_task_(?:in_state|oldest_pending_seconds)/,
   /longshore_agent_(?:image_pulls|container_exits|log_records|gpu_probe_failures|gpu_lease_refusals|gpu_xid_errors|gpu_faults)_total/,
   /longshore_scheduler_(?:schedule_tick|rate_limited|deliver|container_calls|streams_ended|stream_bytes|objects_collected|retention_|log_lines_dropped)|longshore_agent_gateway_calls/,
-  // No receiver of webhooks is here.
-  /longshore_scheduler_webhook/,
+  // No receiver of webhooks is here, and no provider of machines.
+  /longshore_scheduler_(?:webhook|provision)/,
   /health=~"SUSPECT\|LOST"/,
 ];
 
 /**
- * Nothing here has a GPU or a receiver of webhooks, and NVIDIA's exporter does not run: such queries need only be
- * readable.
+ * Nothing here has a GPU, a receiver of webhooks or a model that streams, and NVIDIA's exporter does not run: such
+ * queries need only be readable.
  */
 const ONLY_READABLE =
-  /longshore_agent_gpu_lease_info|longshore_agent_gpu_leased\{[^}]*\} == 1|longshore_scheduler_webhook_duration/;
+  /longshore_agent_gpu_lease_info|longshore_agent_gpu_leased\{[^}]*\} == 1|longshore_scheduler_(?:webhook_duration|inference_first_token)/;
 /** Dashboard variables that select all pools, machines and models. */
 const EVERYTHING = { pool: '.*', instance: '.*', model: '.*', __rate_interval: '1m' };
 
@@ -244,7 +244,12 @@ scrape_configs:
     let empty: string[] = [];
     await withGpuMachine(platform, (machineId) =>
       underLoad(platform, app, async () => {
+        let looks = 0;
         const look = async (): Promise<boolean> => {
+          // A start each time: the first one may be over before Prometheus reads the pages.
+          looks += 1;
+          const begun = await platform.deploy({ app: 'counted.py', handler: 'handler', name: `begun-${looks}`, volumes });
+          expect((await platform.invoke(begun, { key: 'begun', seconds: 0 })).status).toBe(200);
           // The drain ends again and again, because a rate shows only from the second on.
           await platform.gateway(`/workers/${machineId}/drain`, {});
           // A list, which is a read of a tenant.
@@ -257,7 +262,7 @@ scrape_configs:
           await platform.gateway(`/workers/${machineId}/uncordon`, {});
           return empty.length === 0;
         };
-        await waitFor(look, 'every panel has data', 60_000).catch((error: unknown) => {
+        await waitFor(look, 'every panel has data', 100_000).catch((error: unknown) => {
           throw new Error(`without data:\n${empty.join('\n')}`, { cause: error });
         });
       }),
