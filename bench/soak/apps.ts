@@ -52,6 +52,7 @@ export async function deploySoakApp(caller: Caller, objectId: string, fields: Ap
     },
   });
   const stubId = String(stub['stubId']);
-  const deployed = await caller.gateway('/stubs/deploy', { body: { stubId, name } });
+  // A rollout would let an older version with a ready container answer the next call of the name.
+  const deployed = await caller.gateway('/stubs/deploy', { body: { stubId, name, rollout: 'now' } });
   return { name, stubId, deploymentId: String(deployed['deploymentId']), url: String(deployed['invokeUrl']) };
 }
