@@ -248,7 +248,12 @@ scrape_configs:
         const look = async (): Promise<boolean> => {
           // A start each time: the first one may be over before Prometheus reads the pages.
           looks += 1;
-          const begun = await platform.deploy({ app: 'counted.py', handler: 'handler', name: `begun-${looks}`, volumes });
+          const begun = await platform.deploy({
+            app: 'counted.py',
+            handler: 'handler',
+            name: `begun-${looks}`,
+            volumes,
+          });
           expect((await platform.invoke(begun, { key: 'begun', seconds: 0 })).status).toBe(200);
           // The drain ends again and again, because a rate shows only from the second on.
           await platform.gateway(`/workers/${machineId}/drain`, {});
