@@ -55,9 +55,11 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
     'The same --idempotency-key gives the answer of the first call: docs/idempotency.md.',
   ],
   logs: [
-    'Oldest first. The last characters of a container id do, while it runs or is one of the newest ten thousand of the workspace.',
+    'Oldest first; times are UTC. The last characters of a container id do, while it runs or is one of the newest ten thousand of the workspace.',
   ],
-  events: ['Oldest first. --follow dials again when the scheduler was away. Kinds and fields: docs/events.md.'],
+  events: [
+    'Oldest first; times are UTC. --follow dials again when the scheduler was away. Kinds and fields: docs/events.md.',
+  ],
   status: ['Exits with 1 while the scheduler is not ready.'],
   explain: [
     'Names the numbers behind the wanted containers, the machines that refused and why, what it waits for and until when, and what to do. The name of a sandbox or pod without a deployment means its newest container. With --json: all numbers, and the last 20 decisions.',

@@ -2,15 +2,22 @@
 // from stdin or a file, never from the command line, which other users of the host can see.
 import { readFile } from 'node:fs/promises';
 import { messageOf } from '#shared/errors.ts';
+import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { SecretSetFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
-import { listField, textField } from '../json.ts';
+import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { note } from '../print.ts';
 import { askHidden, readStdin } from '../typed.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+
+/** Deployments of one request. */
+const PAGE = 1_000;
+/** Deployments that a warning names. */
+const MOST_SHOWN = 5;
 
 export async function runSecretList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
@@ -37,6 +44,7 @@ export async function runSecretSet(name: string, flags: SecretSetFlags, invocati
 
 export async function runSecretDelete(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const users = await usersOf(client, name);
     await client
       .restCall('DELETE', `${await secretsPath(client)}/${encodeURIComponent(name)}`)
       .catch((error: unknown) => {
@@ -45,8 +53,44 @@ export async function runSecretDelete(name: string, invocation: Invocation): Pro
           cause: error,
         });
       });
-    showDone(invocation, { name, done: 'deleted' }, [`deleted secret ${name}`]);
+    if (users.length > 0) note(inUseText(name, users));
+    showDone(invocation, { name, done: 'deleted', used_by: users }, [`deleted secret ${name}`]);
   });
+}
+
+/** Active deployments that name the secret, as `hello/v3`. None where the token may not look. */
+async function usersOf(client: Client, name: string): Promise<readonly string[]> {
+  const users: string[] = [];
+  let cursor = '';
+  try {
+    do {
+      const query = new URLSearchParams({ active: 'true', limit: String(PAGE), ...(cursor === '' ? {} : { cursor }) });
+      const page = await client.rest(`/deployment/${await client.workspaceId()}?${query.toString()}`);
+      for (const one of listField(page, 'data')) if (namesSecret(one, name)) users.push(shownUser(one));
+      cursor = textField(page, 'next');
+    } while (cursor !== '');
+  } catch (error) {
+    if (!(error instanceof CliError)) throw error;
+  }
+  return users;
+}
+
+function namesSecret(deployment: JsonObject, name: string): boolean {
+  const config: unknown = JSON.parse(textField(objectField(deployment, 'stub'), 'config') || '{}');
+  if (!isRecord(config)) return false;
+  return listField(config, 'secrets').some((secret) => textField(secret, 'name') === name);
+}
+
+const shownUser = (deployment: JsonObject): string =>
+  `${textField(deployment, 'name')}/v${numberField(deployment, 'version')}`;
+
+/** @internal exported for its test */
+export function inUseText(name: string, users: readonly string[]): string {
+  const more = users.length > MOST_SHOWN ? `, and ${users.length - MOST_SHOWN} more` : '';
+  return (
+    `warning: ${users.slice(0, MOST_SHOWN).join(', ')}${more} named ${name}: their next containers do not start. ` +
+    `Set it again with \`longshore secret set ${name}\`, or deploy without it`
+  );
 }
 
 /** Updates the secret, or creates it when there is none. */

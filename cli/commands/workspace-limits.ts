@@ -3,9 +3,10 @@
 import { isRecord } from '#shared/json.ts';
 import { usageError } from '../errors.ts';
 import type { WorkspaceLimitsFlags } from '../flags.ts';
-import { objectField } from '../json.ts';
+import { objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { printJson, printTable } from '../print.ts';
+import { print, printJson, printTable } from '../print.ts';
+import { shown as creditsText } from './credit.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { onlyAdmin } from './workspace.ts';
@@ -22,6 +23,8 @@ const GROUPS = [
   'bytes',
   'retention',
 ] as const;
+
+const MICROS_PER_CENT = 10_000;
 
 export async function runWorkspaceLimits(
   reference: string | undefined,
@@ -41,7 +44,16 @@ export async function runWorkspaceLimits(
       return;
     }
     printTable(['LIMIT', 'VALUE', 'USED'], rowsOf(limits));
+    print(`\nbilling: ${billingText(limits)}`);
   });
+}
+
+/** How the workspace is billed, and its credits. A scheduler of the release before tells none. */
+export function billingText(limits: JsonObject): string {
+  const billing = objectField(limits, 'billing');
+  const mode = textField(billing, 'mode') || 'postpaid';
+  const cents = billing['credits_cents'];
+  return typeof cents === 'number' ? `${mode}, ${creditsText(cents * MICROS_PER_CENT)} available` : mode;
 }
 
 /** Rows of settable name, value and, where it is counted, usage. */

@@ -19,7 +19,10 @@ _QUEUED = ('taskqueue', 'function', 'schedule')
 
 
 class Task(str):
-    """A task by its id: the handle is the id, a text, and asks the installation about the task."""
+    """
+    A task by its id: the handle is the id, a text, and asks the installation about the task. Methods raise GatewayError
+    when the installation does not answer; its `status` is 404 where it has no such task.
+    """
 
     _at: Optional[At] = None
 
@@ -60,11 +63,12 @@ class Task(str):
         return list(self.read().get('outputs') or [])
 
     def subscribe(self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Any:
-        """Waits for the end, telling `event_handler` the task at each new status, and returns the result."""
+        """Waits for the end, and returns the result. event_handler: called with the task at each new status, in the form
+        of `get_task`. Raises TaskError when the task did not complete."""
         return result_of(ended(str(self), self._at, event_handler), str(self))
 
     def cancel(self) -> None:
-        """Cancels the task. A container may not."""
+        """Cancels the task; one that has ended stays as it is. Raises GatewayError, also in a container, which may not."""
         what = 'cannot cancel task %s' % self
         found = call('/api/v1/gateway/tasks/stop', what, _json({'taskIds': [str(self)]}), at=self._at)
         if found.get('ok') is not True:
@@ -72,7 +76,7 @@ class Task(str):
 
 
 class Deployment:
-    """A deployment, or a stub, that can be called."""
+    """A deployment, or a stub, that can be called: `url` is its address. `Client` makes them."""
 
     def __init__(self, stub_id: str, deployment_id: str = '', at: Optional[At] = None) -> None:
         self.stub_id = stub_id
@@ -86,7 +90,9 @@ class Deployment:
         self.url = str(found.get('url'))
 
     def submit(self, *, input: Optional[Dict[str, Any]] = None) -> Union[Task, Any]:
-        """Calls it with these inputs by name. A handler that nobody waits for gives a Task, an endpoint its result."""
+        """Calls it. A handler that nobody waits for gives a Task, an endpoint its result: JSON, a list of items where it
+        yields, or None for an empty answer. input: arguments by name, as JSON; None: none. Raises GatewayError when the
+        call is refused or fails: `status` is the HTTP status. Waits for an endpoint 21 minutes at most."""
         what = 'cannot call %s' % self.url
         # The installation may be reached by another address than the one that it announces.
         path = parse.urlsplit(self.url).path
@@ -104,7 +110,7 @@ class Deployment:
     def subscribe(
         self, *, input: Optional[Dict[str, Any]] = None, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None
     ) -> Any:
-        """As `submit`, and waits for the result of a Task."""
+        """As `submit`, and waits for the result of a Task. event_handler and errors: as `Task.subscribe`'s."""
         found = self.submit(input=input)
         return found.subscribe(event_handler) if isinstance(found, Task) else found
 
@@ -113,6 +119,11 @@ class Client:
     """
     Calls of an installation: the one of LONGSHORE_URL and LONGSHORE_TOKEN, or of the current context, where nothing is
     given. In a container that is its own installation.
+
+    token: of a workspace.
+    gateway_host, gateway_port: where the scheduler takes HTTP; a port of 0 is left out of the address.
+    tls: calls are https; so are those to port 443.
+    api_url: the whole address instead, such as `https://gpu.example.org`.
     """
 
     def __init__(
@@ -170,7 +181,8 @@ class Client:
         return self.get_deployment(identifier).subscribe(input=input, event_handler=event_handler)
 
     def upload_file(self, local_path: str = '') -> str:
-        """Uploads a file and returns an address that gives its bytes for a day, as an input of some handler."""
+        """Uploads a file and returns an address that gives its bytes for a day, as an input of some handler. Raises
+        GatewayError, and OSError for a file that cannot be read."""
         what = 'cannot upload %s' % local_path
         digest = hashlib.sha256()
         with open(local_path, 'rb') as file:
@@ -188,7 +200,8 @@ class Client:
         return str(call(path, what, at=self._at).get('url'))
 
     def download_file(self, url: str, local_path: str) -> bytes:
-        """Writes the bytes of a signed address to a file, and returns them."""
+        """Writes the bytes of a signed address to a file, and returns them. They are in memory meanwhile. Raises OSError,
+        of which `urllib.error.HTTPError` is one."""
         with request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as answer:
             data: bytes = answer.read()
         with open(local_path, 'wb') as file:

@@ -33,11 +33,47 @@ _START_SECONDS = 90.0
 _STREAMS = ('stdout', 'stderr')
 
 
-class SandboxProcessManager:
+class RunsCode:
+    """`run_code` of a sandbox and of its `process`."""
+
+    @overload
+    def run_code(
+        self, code: str, blocking: Literal[True] = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> SandboxProcessResponse: ...
+    @overload
+    def run_code(
+        self, code: str, blocking: Literal[False], cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> SandboxProcess: ...
+    @overload
+    def run_code(
+        self, code: str, blocking: bool, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> Union[SandboxProcessResponse, SandboxProcess]: ...
+    def run_code(
+        self, code: str, blocking: bool = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> Union[SandboxProcessResponse, SandboxProcess]:
+        """Runs Python code with the sandbox's `python3`. blocking: waits for the end, and returns what it printed;
+        otherwise the SandboxProcess. Parameters and errors as `exec`'s."""
+        sandbox = self._box()
+        if not blocking:
+            return sandbox.process.exec('python3', '-c', code, cwd=cwd, env=env)
+        process = SandboxProcess(sandbox, 0, cwd or '', ['python3', '-c', code], dict(env or {}))
+        # Reading begins with the first byte, so that nothing of a long output is dropped.
+        process._start()
+        process.wait()
+        return SandboxProcessResponse(process)
+
+    def _box(self) -> SandboxInstance:
+        raise NotImplementedError
+
+
+class SandboxProcessManager(RunsCode):
     """`sandbox.process`: programs of a sandbox."""
 
     def __init__(self, sandbox_instance: SandboxInstance) -> None:
         self._sandbox = sandbox_instance
+
+    def _box(self) -> SandboxInstance:
+        return self._sandbox
 
     def exec(
         self,
@@ -65,31 +101,6 @@ class SandboxProcessManager:
         found = self._sandbox.ask('POST', '/exec', what, body, SandboxProcessError)
         return SandboxProcess(self._sandbox, int(found.get('pid') or 0), cwd or '', words, dict(env or {}))
 
-    @overload
-    def run_code(
-        self, code: str, blocking: Literal[True] = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
-    ) -> SandboxProcessResponse: ...
-    @overload
-    def run_code(
-        self, code: str, blocking: Literal[False], cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
-    ) -> SandboxProcess: ...
-    @overload
-    def run_code(
-        self, code: str, blocking: bool, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
-    ) -> Union[SandboxProcessResponse, SandboxProcess]: ...
-    def run_code(
-        self, code: str, blocking: bool = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
-    ) -> Union[SandboxProcessResponse, SandboxProcess]:
-        """Runs Python code with the sandbox's `python3`. blocking: waits for the end, and returns what it printed;
-        otherwise the SandboxProcess. Parameters and errors as `exec`'s."""
-        if not blocking:
-            return self.exec('python3', '-c', code, cwd=cwd, env=env)
-        process = SandboxProcess(self._sandbox, 0, cwd or '', ['python3', '-c', code], dict(env or {}))
-        # Reading begins with the first byte, so that nothing of a long output is dropped.
-        process._start()
-        process.wait()
-        return SandboxProcessResponse(process)
-
     def list_processes(self) -> Dict[int, SandboxProcess]:
         """The programs that were started, by pid. Those that ended are there, too, as long as they are remembered."""
         what = 'cannot list programs of %s' % self._sandbox.container_id
@@ -97,7 +108,7 @@ class SandboxProcessManager:
         return {int(one['pid']): self._made(one) for one in found.get('processes') or []}
 
     def get_process(self, pid: int) -> SandboxProcess:
-        """Raises SandboxProcessError where there is none."""
+        """The program of that pid. Raises SandboxProcessError where none was started, or it is not remembered."""
         every = self.list_processes()
         if pid not in every:
             raise SandboxProcessError('there is no program %r in %s' % (pid, self._sandbox.container_id))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Type, Union, overload
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Type, Union
 
 from .client import At, GatewayError
 from .definitions import Image, Pool, Secret, Volume
 from .errors import SandboxConnectionError, SandboxProcessError
 from .pods import end_of, fields_of, refuse_reading, status_of, terminated, urls_of
-from .processes import SandboxProcessManager
+from .processes import RunsCode, SandboxProcessManager
 from .recipes import Aio, Stubs, asked, calling_module, connect, container_path, create, recipe, where
 from .sandbox_files import SandboxFileSystem
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from .handles import Client
-    from .processes import SandboxProcess, SandboxProcessResponse
 
 _NO_CHECKPOINTS = 'the memory of a sandbox is not kept: create_image_from_filesystem() keeps its files'
 _PAUSE_SECONDS = 0.5
@@ -118,7 +115,7 @@ def _stopped(container_id: str, at: At) -> None:
         pass
 
 
-class SandboxInstance:
+class SandboxInstance(RunsCode):
     """
     A sandbox that runs: `process` has its programs, `fs` its files. Ends at the end of a `with` block. Methods raise
     GatewayError when the installation does not answer, and SandboxProcessError or SandboxConnectionError when it
@@ -158,19 +155,8 @@ class SandboxInstance:
         self.terminated = terminated(self.container_id, self.at)
         return self.terminated
 
-    @overload
-    def run_code(
-        self, code: str, blocking: Literal[True] = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
-    ) -> SandboxProcessResponse: ...
-    @overload
-    def run_code(
-        self, code: str, blocking: bool, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
-    ) -> Union[SandboxProcessResponse, SandboxProcess]: ...
-    def run_code(
-        self, code: str, blocking: bool = True, cwd: Optional[str] = None, env: Optional[Mapping[str, str]] = None
-    ) -> Union[SandboxProcessResponse, SandboxProcess]:
-        """As `process.run_code`."""
-        return self.process.run_code(code, blocking, cwd, env)
+    def _box(self) -> SandboxInstance:
+        return self
 
     def status(self) -> Tuple[Optional[int], str]:
         """The exit code of the sandbox, and `PENDING`, `RUNNING`, `STOPPING` or `STOPPED`. The code is -1 while it has

@@ -16,7 +16,6 @@ from urllib import parse
 from .client import GatewayError, exchange, workspace_of
 from .values import decoded, encoded
 
-_LONGEST_SECONDS = 604_800
 _JSON = 'application/json'
 #: Pause between two looks at a signal.
 _LOOK_SECONDS = 2.0
@@ -26,13 +25,25 @@ class Map:
     """
     A mapping that handlers and programs share by its name. Keys are texts of up to 500 characters, values of up to a
     million characters as they are sent. An entry lives for seven days after it was set, or for `ttl` seconds.
+
+        seen = Map(name='seen')
+        seen['a'] = {'count': 1}
+        print(seen['a'], seen['b'])   # {'count': 1} None
+
+    `map[key]` of a missing key is None, and `del map[key]` raises KeyError. JSON values travel as JSON, others pickled.
+
+    name: 1 to 200 characters, else ValueError. All of the workspace share the map of a name.
+
+    Methods raise GatewayError when the installation refuses or does not answer, and KeyError for a key that is no text
+    of 1 to 500 characters.
     """
 
     def __init__(self, *, name: str) -> None:
         self.name = _named('map', name)
 
-    def set(self, key: str, value: Any, ttl: int = _LONGEST_SECONDS) -> bool:
-        """Sets a key, for `ttl` seconds, seven days at most. Raises GatewayError, also where the workspace has no room."""
+    def set(self, key: str, value: Any, ttl: int = 604_800) -> bool:
+        """Sets a key. ttl: seconds for which it stays, 1 to 604,800. Raises GatewayError, also where the workspace has
+        no room. Returns True."""
         encoding, text = encoded(value)
         body = {'name': self.name, 'key': _key(key), 'encoding': encoding, 'value': text, 'ttl_seconds': ttl}
         _asked('PUT', 'map', '/entry', 'cannot set %r of map %s' % (key, self.name), body)
@@ -106,6 +117,11 @@ class Queue:
     """
     A queue that handlers and programs share by its name: what is put first is taken first. An item lives for seven
     days. Taking an item deletes it: where the taker dies, the item is lost, unlike a task of a `task_queue`.
+
+    name: 1 to 200 characters, else ValueError. All of the workspace share the queue of a name.
+    max_size: items above which `put` is refused; None: as many as the workspace has room for.
+
+    Values are as a `Map`'s. Methods raise GatewayError when the installation refuses or does not answer.
     """
 
     def __init__(self, *, name: str, max_size: Optional[int] = None) -> None:
@@ -113,7 +129,8 @@ class Queue:
         self.max_size = max_size
 
     def put(self, value: Any) -> bool:
-        """Adds a value at the end. Raises GatewayError, also where the queue has `max_size` items."""
+        """Adds a value at the end. Raises GatewayError, also where the queue has `max_size` items, or the workspace no
+        room. Returns True."""
         encoding, text = encoded(value)
         body = {'name': self.name, 'encoding': encoding, 'value': text, 'max_size': self.max_size}
         _asked('POST', 'queue', '', 'cannot put into queue %s' % self.name, body)
@@ -148,8 +165,13 @@ class Queue:
 class Signal:
     """
     A flag by its name that tells running containers to do something, such as to load a model anew. In a container the
-    `handler` is called each time that the signal is set, in a thread, within some seconds. `clear_after_interval`
-    clears the signal so many seconds later.
+    `handler` is called each time that the signal is set, in a thread, within some seconds.
+
+    name: 1 to 200 characters, else ValueError. All of the workspace share the signal of a name.
+    handler: called without arguments in each process of a container; elsewhere never. Its errors are in the logs.
+    clear_after_interval: seconds after the handler's return, when it clears the signal; None, 0 or negative: it stays.
+
+    Methods raise GatewayError when the installation refuses or does not answer.
     """
 
     def __init__(
@@ -164,12 +186,12 @@ class Signal:
                 _start()
 
     def set(self, ttl: Optional[int] = 600) -> bool:
-        """Sets the signal, for `ttl` seconds."""
+        """Sets the signal, set or not. ttl: seconds for which it stays, 1 to 604,800; None: 600. Returns True."""
         _asked('PUT', 'signal', '', 'cannot set signal %s' % self.name, {'name': self.name, 'ttl_seconds': ttl})
         return True
 
     def clear(self) -> bool:
-        """Clears the signal, set or not."""
+        """Clears the signal, set or not. Returns True."""
         _asked('DELETE', 'signal', '', 'cannot clear signal %s' % self.name, None, name=self.name)
         return True
 

@@ -115,6 +115,11 @@ class SharedState(unittest.TestCase):
             del found['a']
         self.assertFalse(found.delete('a'))
 
+    def test_a_name_is_a_keyword_as_in_published_modules(self) -> None:
+        for made in (Map, Queue, Signal, beam.Map, beam.Queue):
+            with self.assertRaisesRegex(TypeError, 'positional argument'):
+                made('x')  # type: ignore[misc]
+
     def test_json_is_not_pickled(self) -> None:
         Map(name='m')['a'] = {'n': 1}
         self.assertEqual(self.server.map[('m', 'a')], {'key': 'a', 'encoding': 'json', 'value': '{"n":1}'})

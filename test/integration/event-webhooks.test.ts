@@ -347,6 +347,27 @@ describe.each(KINDS)('webhooks on %s', (kind) => {
       expect(numbersAt(at).slice(8)).toEqual([4]);
     }));
 
+  test('410 to a test or to an event that is sent again ends the webhook, too', async () => {
+    const ended = { active: false, inactiveReason: 'receiver_gone' };
+    const failed = { state: 'failed', statusCode: 410, error: 'answered 410, which ends the webhook', dueAtMs: null };
+    const tried = path();
+    const { webhook } = await hook(tried);
+    const tested = await world.service.test(ws, webhook.id);
+    expect(tested).toMatchObject({ state: 'delivered' });
+    receiver.replies.set(tried, [410, 410]);
+    expect(await world.service.test(ws, webhook.id)).toMatchObject(failed);
+    expect(await now(webhook.id)).toMatchObject(ended);
+    await world.service.change(ws, webhook.id, { active: true });
+    expect(await world.service.redeliver(ws, webhook.id, tested.id)).toMatchObject(failed);
+    expect(await now(webhook.id)).toMatchObject(ended);
+    // A webhook that somebody switched off keeps that reason.
+    await world.service.change(ws, webhook.id, { active: true });
+    await world.service.change(ws, webhook.id, { active: false });
+    receiver.replies.set(tried, [410]);
+    await world.service.test(ws, webhook.id);
+    expect(await now(webhook.id)).toMatchObject({ active: false, inactiveReason: 'switched_off' });
+  });
+
   test('410 ends the webhook, and says why', () =>
     running({}, async () => {
       const at = path();

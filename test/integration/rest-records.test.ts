@@ -122,6 +122,18 @@ describe('every field of', () => {
     expect(await first(`GET /deployment/{ws}?name=${name}`)).toEqual(one);
     const bare = (await platform.call(rest(`GET /deployment/{ws}?name=${name}&pagination=false`))).json;
     expect(bare).toEqual([one]);
+    const { id: newer } = await platform.deploy(name, { env: ['WHOLE=2'] });
+    const bareList = async (query: string) => {
+      const [, path] = rest(`GET /deployment/{ws}?name=${name}&pagination=false&limit=1${query}`).split(' ');
+      const headers = { authorization: `Bearer ${platform.own.token}` };
+      const answer = await fetch(`http://${platform.address}${path}`, { headers });
+      const rows = (await answer.json()) as Json[];
+      return { ids: rows.map((row) => row['id']), next: answer.headers.get('x-next-cursor') };
+    };
+    const { ids, next } = await bareList('');
+    expect(ids).toEqual([newer]);
+    expect(await bareList(`&cursor=${next ?? ''}`)).toEqual({ ids: [id], next: null });
+    await call(`DELETE /deployment/{ws}/${newer}`);
 
     const { config } = one['stub'] as Json;
     const read = JSON.parse(String(config)) as Json;
@@ -134,7 +146,7 @@ describe('every field of', () => {
 
     await call(`DELETE /deployment/{ws}/${id}`);
     expect((await call(`GET /deployment/{ws}?name=${name}`))['data']).toEqual([]);
-    const deleted = await first(`GET /deployment/{ws}?name=${name}&show_deleted=true`);
+    const deleted = await first(`GET /deployment/{ws}?name=${name}&version=1&show_deleted=true`);
     expect(deleted).toMatchObject({ id, active: false, deleted_at: expect.any(String) });
     hasWholeRecords(deleted, ['stub', 'app', 'workspace']);
   });

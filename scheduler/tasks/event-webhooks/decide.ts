@@ -8,6 +8,9 @@ const LONGEST_PAUSE_MS = 24 * 3600_000;
 /** Milliseconds until an event is taken up again for which there was no place. */
 export const POSTPONED_MS = 2_000;
 
+/** Answer of a receiver that takes nothing any more, to an event as to a test. */
+export const RECEIVER_IS_GONE = 410;
+
 export type EventVerdict =
   | { readonly kind: 'delivered' }
   /** Tried again after that time. */
@@ -25,7 +28,7 @@ export type EventVerdict =
 export function afterEventTry(outcome: Outcome, attempts: number, retry: boolean, nowMs: number): EventVerdict {
   if (outcome.kind === 'no_place') return { kind: 'postpone', afterMs: POSTPONED_MS };
   if (outcome.kind === 'answered' && outcome.status >= 200 && outcome.status < 300) return { kind: 'delivered' };
-  if (outcome.kind === 'answered' && outcome.status === 410) return { kind: 'gone' };
+  if (outcome.kind === 'answered' && outcome.status === RECEIVER_IS_GONE) return { kind: 'gone' };
   const pauseMs = PAUSES_MS[attempts - 1];
   if (!retry || pauseMs === undefined) return { kind: 'failed' };
   const askedMs = outcome.kind === 'answered' ? retryAfterMs(outcome.retryAfter, nowMs) : 0;
@@ -45,6 +48,7 @@ export function errorOf(outcome: Outcome): string {
   switch (outcome.kind) {
     case 'answered':
       if (outcome.status >= 200 && outcome.status < 300) return '';
+      if (outcome.status === RECEIVER_IS_GONE) return 'answered 410, which ends the webhook';
       return outcome.status >= 300 && outcome.status < 400
         ? `answered ${outcome.status}; redirects are not followed`
         : `answered ${outcome.status}`;

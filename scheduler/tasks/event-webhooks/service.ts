@@ -21,6 +21,7 @@ import {
 import type { WebhookDeliveryRow } from '../../stores/store/queries/webhook-deliveries.ts';
 import {
   changeWebhook,
+  deactivateWebhook,
   deleteWebhook,
   insertWebhook,
   listWebhooks,
@@ -34,7 +35,7 @@ import { newEventId } from '../../workspaces/events/writer.ts';
 import { wordOf } from '../webhooks/decide.ts';
 import { urlProblem } from '../webhooks/guard.ts';
 import { NoPlaceError, Places } from '../webhooks/places.ts';
-import { errorOf } from './decide.ts';
+import { RECEIVER_IS_GONE, errorOf } from './decide.ts';
 import { filtersProblem } from './filters.ts';
 import { hintOf, messageOf } from './message.ts';
 import type { EventWebhookMetrics } from './metrics.ts';
@@ -200,7 +201,7 @@ export class WebhookService {
   }
 
   /**
-   * Sends an event of the kind `webhook.test` now, also for an inactive webhook.
+   * Sends an event of the kind `webhook.test` now, also for an inactive webhook. An answer 410 ends the webhook.
    * @throws AppError `webhook_not_found`
    */
   async test(workspaceId: WorkspaceId, id: string): Promise<WebhookDeliveryRow> {
@@ -210,7 +211,8 @@ export class WebhookService {
   }
 
   /**
-   * Sends the event of a delivery again, now. An event that waits goes on waiting unless it is delivered.
+   * Sends the event of a delivery again, now. An event that waits goes on waiting unless it is delivered. An answer 410
+   * ends the webhook.
    * @throws AppError `webhook_not_found`, `delivery_not_found`, `event_gone`
    */
   async redeliver(workspaceId: WorkspaceId, id: string, deliveryId: string): Promise<WebhookDeliveryRow> {
@@ -242,7 +244,8 @@ export class WebhookService {
       metrics.tries.inc({ outcome: wordOf(outcome) });
       const isDelivered = outcome.kind === 'answered' && outcome.status >= 200 && outcome.status < 300;
       const atMs = clock.nowMs();
-      const waits = !isDelivered && before?.dueAtMs !== null && before?.dueAtMs !== undefined;
+      const isGone = outcome.kind === 'answered' && outcome.status === RECEIVER_IS_GONE;
+      const waits = !isDelivered && !isGone && before?.dueAtMs !== null && before?.dueAtMs !== undefined;
       const statusCode = outcome.kind === 'answered' ? outcome.status : null;
       const error = errorOf(outcome);
       const delivered = {
@@ -261,10 +264,12 @@ export class WebhookService {
         atMs,
       };
       const last = { event_id: event.id, status_code: statusCode, at: timestampOf(atMs), error: error || null };
-      await db.transaction(async (tx) => {
+      const isEnded = await db.transaction(async (tx) => {
         await writeDeliveries(tx, [delivered]);
         await writeProgress(tx, [{ webhookId: webhook.id, cursorSeq: 0, skipped: 0, lastDelivery: last }]);
+        return isGone && (await deactivateWebhook(tx, webhook.id, webhook.url, 'receiver_gone'));
       });
+      if (isEnded) metrics.deactivated.inc();
       const row = await deliveryOfWebhook(db, webhook.id, delivered.id);
       if (row === undefined) throw notFound();
       return row;

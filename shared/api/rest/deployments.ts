@@ -66,7 +66,7 @@ export const DeploymentQuery = Type.Object({
   created_at_end: QueryTime(),
   show_deleted: QueryFlag(),
   ...PAGE_OR_OFFSET,
-  pagination: QueryFlag('false: a bare list'),
+  pagination: QueryFlag('false: a bare list; X-Next-Cursor has the cursor of the next one, where there are more'),
 });
 export type DeploymentQuery = Static<typeof DeploymentQuery>;
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { changeOf, rowsOf } from '../../../cli/commands/workspace-limits.ts';
+import { billingText, changeOf, rowsOf } from '../../../cli/commands/workspace-limits.ts';
 
 test('what is set on the command line is sent by group and name', () => {
   expect(changeOf([])).toBeUndefined();
@@ -21,6 +21,14 @@ test.each(['gpu=4', 'concurrency.gpu_limit', 'concurrency.gpu_limit=-1', 'concur
 test('retention is no limit of a workspace', () => {
   expect(() => changeOf(['retention.tasks_days=5'])).toThrow('LONGSHORE_TASK_DAYS');
   expect(() => changeOf(['timeouts.endpoint_seconds=5'])).toThrow('the same for every workspace');
+});
+
+test.each([
+  [{ mode: 'prepaid', credits_cents: 1_250 }, 'prepaid, 12.50 available'],
+  [{ mode: 'prepaid', credits_cents: -7 }, 'prepaid, -0.07 available'],
+  [{ mode: 'postpaid', credits_cents: null }, 'postpaid'],
+] as const)('the billing %o is shown as %s', (billing, text) => {
+  expect(billingText({ billing })).toBe(text);
 });
 
 test('limits are shown by the names they are set by, beside what is used of them', () => {

@@ -91,7 +91,9 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
           },
           stubOf: ({ stub }) => stub,
         });
-        return query.pagination === false ? answer.data : answer;
+        if (query.pagination !== false) return answer;
+        if (answer.next !== '') request.answerHeaders.set(NEXT_CURSOR, answer.next);
+        return answer.data;
       },
     }),
     restRoute({
@@ -143,6 +145,9 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
     ),
   ];
 }
+
+/** Header of a bare list that was cut: the cursor at which the rest begins. */
+const NEXT_CURSOR = 'x-next-cursor';
 
 const READERS = { scopes: ['read'], confinesToApp: true } as const satisfies Grants;
 const NOT_FOUND = 'deployment_not_found';

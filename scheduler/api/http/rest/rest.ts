@@ -73,7 +73,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
         if (route.stream !== undefined) return await beginStream(route.stream, read(request.checked), reply, parts);
         const { withinMs = HANDLER_DEADLINE_MS } = route;
         const body = await withDeadline(route.handle(read(request.checked)), withinMs, () => tooLate(withinMs));
-        reply.code(route.status ?? 200);
+        reply.code(route.status ?? 200).headers(Object.fromEntries(request.checked.answerHeaders));
         if (body === undefined) return reply.send();
         return reply.header('content-type', 'application/json').send(JSON.stringify(body));
       },
@@ -159,7 +159,7 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
     }
   }
   const workspaceId = named === undefined ? caller.workspaceId : (named as WorkspaceId);
-  return { caller, workspaceId, params, http: request };
+  return { caller, workspaceId, params, http: request, answerHeaders: new Map() };
 }
 
 function readerOf({ query, body, readBody }: RestRoute): (checked: Checked) => RestRequest {

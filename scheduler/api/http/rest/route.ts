@@ -15,6 +15,8 @@ export interface RestRequest<Query = unknown, Body = unknown> {
   readonly query: Query;
   readonly body: Body;
   readonly http: FastifyRequest;
+  /** Headers that the handler adds to its answer. */
+  readonly answerHeaders: Map<string, string>;
 }
 
 export interface RestDefinition<Query extends TObject, Body extends TObject, Answer extends TSchema> {
