@@ -22,9 +22,20 @@ export function makeLogs({ stateDir, conditions, metrics }: Host): {
     pressure.unref();
   };
   const logs = new LogBuffer(LOG_LIMITS, () => performance.now());
-  logs.onResult((result, count) => {
-    metrics.logRecords.inc({ result }, count);
-    if (result === 'dropped') pressed();
+  let accepted = 0;
+  /** Counts at the end of a turn: a counter with labels costs more than adding a line. */
+  const count = (): void => {
+    metrics.logRecords.inc({ result: 'accepted' }, accepted);
+    accepted = 0;
+  };
+  logs.onResult((result, lines) => {
+    if (result === 'accepted') {
+      if (accepted === 0) setImmediate(count);
+      accepted += lines;
+      return;
+    }
+    metrics.logRecords.inc({ result }, lines);
+    pressed();
   });
   logs.onReached((containerId, position) => positions.reached(containerId, position));
   return { logs, positions };

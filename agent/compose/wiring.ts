@@ -37,7 +37,7 @@ function wireRunners(
     log.debug({ containerId, phase }, 'runner starting');
   });
   slots.onFailed((containerId, message) => executor.failed(containerId, message));
-  slots.onLog((record) => logs.add(record.containerId, { ...record, timestampMs: Date.now() }));
+  slots.onLog((record) => logs.add(record.containerId, { ...record, atMs: Date.now() }));
   slots.onMustStop((containerId, reason) => executor.end(containerId, reason, END_GRACE_MS));
   slots.onSuspect((containerId) => {
     const dockerId = journal.get(containerId)?.dockerId;
@@ -97,7 +97,7 @@ function wireMachine(
   gpus.onChange(() => link.devicesChanged());
   gpus.onFault((containerId, message) => executor.fault(containerId, message));
   gpus.onNote((containerId, message) =>
-    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, timestampMs: Date.now() }),
+    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, atMs: Date.now() }),
   );
   executor.onLeaseRefused(() => {
     link.devicesChanged();

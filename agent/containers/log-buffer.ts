@@ -3,6 +3,7 @@
  * acknowledged. The buffer never blocks a container: above a bound the oldest lines of the noisiest one are dropped,
  * and a marker line gives their number. Lines are held back while the container's secrets are unknown.
  */
+import { joinLines, separateLines } from '#shared/domain/log-lines.ts';
 import { Listeners } from '#shared/listeners.ts';
 import { redactor } from './redaction.ts';
 import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts';
@@ -10,9 +11,9 @@ import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts
 export interface LogLimits {
   readonly containerBytes: number;
   readonly totalBytes: number;
-  readonly batchRecords: number;
+  readonly batchLines: number;
   /** So many lines go without a pause, while no other batch is under way. */
-  readonly soonRecords: number;
+  readonly soonLines: number;
   readonly batchBytes: number;
   readonly linesPerSecond: number;
   /** Limit of batches that are sent and not acknowledged. */
@@ -22,8 +23,8 @@ export interface LogLimits {
 export const LOG_LIMITS: LogLimits = {
   containerBytes: 4 * 1024 * 1024,
   totalBytes: 64 * 1024 * 1024,
-  batchRecords: 256,
-  soonRecords: 64,
+  batchLines: 256,
+  soonLines: 192,
   batchBytes: 256 * 1024,
   linesPerSecond: 1000,
   inFlight: 8,
@@ -39,7 +40,9 @@ interface Line {
   readonly taskId: string;
   readonly stream: string;
   readonly line: string;
-  readonly timestampMs: number;
+  readonly atMs: number;
+  /** Of joined lines; see shared/domain/log-lines.ts. */
+  readonly afterMs?: readonly number[] | undefined;
   /** Position in the engine's log; lines that came as frames have none. */
   readonly position?: string | undefined;
   readonly bytes: number;
@@ -114,7 +117,7 @@ export class LogBuffer {
    * busy for a short time each. While a batch is under way lines gather, so a slow scheduler gets fewer, larger ones.
    */
   get isEnough(): boolean {
-    return this.#fresh >= this.#limits.soonRecords && this.#unacked.length === 0 && this.#containers.size > 0;
+    return this.#fresh >= this.#limits.soonLines && this.#unacked.length === 0 && this.#containers.size > 0;
   }
 
   get mayTake(): boolean {
@@ -181,7 +184,7 @@ export class LogBuffer {
    */
   add(
     containerId: string,
-    record: { taskId: string; stream: string; line: string | undefined; timestampMs: number; position?: string },
+    record: { taskId: string; stream: string; line: string | undefined; atMs: number; position?: string },
   ): void {
     const lines = this.#linesOf(containerId);
     this.#refill(lines);
@@ -218,6 +221,7 @@ export class LogBuffer {
   take(nowMs: number): LogBatch | undefined {
     if (!this.mayTake) return undefined;
     const records: LogRecord[] = [];
+    let count = 0;
     const reach = new Map<string, string>();
     let bytes = 0;
     for (const [containerId, lines] of this.#containers) {
@@ -225,7 +229,8 @@ export class LogBuffer {
         records.push(markerOf(containerId, lines.droppedBefore, nowMs));
         lines.droppedBefore = 0;
       }
-      while (lines.from < lines.lines.length && records.length < this.#limits.batchRecords) {
+      const taken: Line[] = [];
+      while (lines.from < lines.lines.length && count < this.#limits.batchLines) {
         const line = lines.lines[lines.from] as Line;
         if (bytes > 0 && bytes + line.bytes > this.#limits.batchBytes) break;
         lines.from += 1;
@@ -233,14 +238,10 @@ export class LogBuffer {
         this.#bytes -= line.bytes;
         bytes += line.bytes;
         if (line.position !== undefined) reach.set(containerId, line.position);
-        records.push({
-          containerId,
-          taskId: line.taskId,
-          stream: line.stream,
-          line: line.line,
-          timestampMs: line.timestampMs,
-        });
+        taken.push(line);
+        count += 1;
       }
+      for (const one of joinLines(taken, isOfOne)) records.push(recordOf(containerId, one));
       if (lines.from === lines.lines.length) {
         if (lines.droppedBehind > 0) {
           records.push(markerOf(containerId, lines.droppedBehind, nowMs));
@@ -254,7 +255,7 @@ export class LogBuffer {
         compact(lines);
         break;
       }
-      if (records.length >= this.#limits.batchRecords || bytes >= this.#limits.batchBytes) break;
+      if (count >= this.#limits.batchLines || bytes >= this.#limits.batchBytes) break;
     }
     this.#fresh = 0;
     if (records.length === 0) return undefined;
@@ -333,6 +334,28 @@ export class LogBuffer {
     compact(lines);
   }
 }
+
+const isOfOne = (line: Line, first: Line): boolean => line.taskId === first.taskId && line.stream === first.stream;
+
+const recordOf = (containerId: string, { taskId, stream, line, atMs, afterMs }: Line): LogRecord => ({
+  containerId,
+  taskId,
+  stream,
+  line,
+  timestampMs: atMs,
+  ...(afterMs === undefined ? {} : { afterMs: [...afterMs] }),
+});
+
+/** The batch as a scheduler takes it that knows records of one line alone. */
+export const separateBatch = ({ records = [], ...batch }: LogBatch): LogBatch => ({
+  ...batch,
+  records: records.flatMap(({ afterMs, timestampMs, line = '', ...record }) =>
+    separateLines({ ...record, line, atMs: Number(timestampMs), afterMs }).map(({ atMs, afterMs: _none, ...one }) => ({
+      ...one,
+      timestampMs: atMs,
+    })),
+  ),
+});
 
 /** The line that tells how many lines were dropped at its place. */
 const markerOf = (containerId: string, dropped: number, timestampMs: number): LogRecord => ({

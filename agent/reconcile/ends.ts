@@ -234,7 +234,7 @@ export class Ends {
         taskId: '',
         stream: 'stderr',
         line: `longshore: ${exit.message}`,
-        timestampMs: Date.now(),
+        atMs: Date.now(),
       });
     await this.#parts.gpus.release(entry.gpuUuids ?? [], agentState.journal.get(containerId)?.dockerId);
     agentState.notes.delete(containerId);

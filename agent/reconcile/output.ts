@@ -164,7 +164,7 @@ export class ContainerOutput {
           (stream, line, position) => {
             reached = position;
             if (NO_PYTHON.test(line)) this.#noPython.add(containerId);
-            logs.add(containerId, { taskId: '', stream, line, timestampMs: Date.now(), position });
+            logs.add(containerId, { taskId: '', stream, line, atMs: Date.now(), position });
           },
           ends.signal,
         );

@@ -187,7 +187,7 @@ export class Starts {
 
   /** Adds a line of the agent to the container's own log. */
   #tell(containerId: string, text: string): void {
-    const record = { taskId: '', stream: 'stderr' as const, line: `longshore: ${text}`, timestampMs: Date.now() };
+    const record = { taskId: '', stream: 'stderr' as const, line: `longshore: ${text}`, atMs: Date.now() };
     this.#parts.logs.add(containerId, record);
   }
 

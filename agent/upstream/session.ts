@@ -17,6 +17,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { ShownHost } from '#shared/protocol/host-header.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
+import { separateBatch } from '../containers/log-buffer.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { TaskSink } from '../slots/attempts.ts';
 import { bearer, shows } from './channel.ts';
@@ -160,7 +161,7 @@ export class Session implements TaskSink {
     stream.on('error', (error: Error) => this.#end(error));
     stream.on('end', () => this.#end(undefined));
     this.#logStream = stream;
-    for (const batch of this.#logs.unacknowledged()) stream.write(batch);
+    for (const batch of this.#logs.unacknowledged()) this.#writeLogs(stream, batch);
     this.logsWaiting();
   }
 
@@ -178,6 +179,10 @@ export class Session implements TaskSink {
     );
   }
 
+  #writeLogs(stream: ClientDuplexStream<LogBatch, LogAck__Output>, batch: LogBatch): void {
+    stream.write(this.welcome?.joinedLines === true ? batch : separateBatch(batch));
+  }
+
   /** Sends waiting log lines now. */
   #sendLogs(): void {
     const stream = this.#logStream;
@@ -185,7 +190,7 @@ export class Session implements TaskSink {
     for (;;) {
       const batch = this.#logs.take(Date.now());
       if (batch === undefined) break;
-      stream.write(batch);
+      this.#writeLogs(stream, batch);
     }
     this.#lingerFull = this.#logs.waiting;
     this.logsWaiting();

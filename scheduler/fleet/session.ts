@@ -235,6 +235,7 @@ export class Session {
         reconnectWindowMs: reconnectWindowMs(machines.expected(), this.#parts.accepting.perSecond),
         installationKey: this.#parts.installationKey,
         reportParts: true,
+        joinedLines: true,
       },
     });
     // The replica that the agent dialled before ordered its containers: read their rows.

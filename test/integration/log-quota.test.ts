@@ -1,5 +1,5 @@
-// The daily quota of log lines: counted by the database over
-// replicas and restarts, and reported once where lines are dropped.
+// Log lines as agents send them, and their daily quota: counted by the database over replicas and restarts, and reported
+// once where lines are dropped.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -52,9 +52,13 @@ describe.each(KINDS)('on %s', (kind) => {
           stream: 'stdout',
           line: text,
           timestampMs: Date.now(),
+          afterMs: [],
         })),
       );
-    return { write, dropped: () => dropped, statements: () => statements };
+    /** Writes a record of joined lines. */
+    const writeJoined = (containerId: ContainerId, line: string, afterMs: number[]) =>
+      sink.append(MACHINE, [{ containerId, taskId: '', stream: 'stderr', line, timestampMs: 1_000_000, afterMs }]);
+    return { write, writeJoined, dropped: () => dropped, statements: () => statements };
   }
   async function aContainer(): Promise<{ readonly id: ContainerId; readonly workspaceId: WorkspaceId }> {
     const workspace = await aWorkspace(opened.db);
@@ -155,5 +159,45 @@ describe.each(KINDS)('on %s', (kind) => {
     await one.write(id, 8);
     expect(one.dropped()).toBe(0);
     expect(await linesOf(workspaceId)).toHaveLength(8);
+  });
+
+  test('a record of several lines is stored as these lines, in one row', async () => {
+    const { id, workspaceId } = await aContainer();
+    const one = aReplica(10_000);
+    await one.writeJoined(id, 'a\n\nc', [0, 5, 7]);
+    expect(await linesOf(workspaceId)).toMatchObject([
+      { line: 'a', atMs: 1_000_000, stream: 'stderr', containerId: id },
+      { line: '', atMs: 1_000_005 },
+      { line: 'c', atMs: 1_000_007 },
+    ]);
+    const { rows } = await opened.db.query('select line_count from log_lines where container_id = $1', [id]);
+    expect(rows).toEqual([{ line_count: 3 }]);
+    expect((await workspaceUse(opened.db, workspaceId, clock.nowMs())).logBytesToday).toBe(3 * 64 + 2);
+  });
+
+  test('a record whose text and times do not belong together is one line', async () => {
+    const { id, workspaceId } = await aContainer();
+    const one = aReplica(10_000);
+    await one.writeJoined(id, 'a\nb', [0, 5, 7]);
+    await one.writeJoined(id, 'c\nd', [0, 1e9]);
+    await one.writeJoined(id, 'e', []);
+    const kept = await linesOf(workspaceId);
+    expect(kept.map(({ line, atMs }) => [line, atMs])).toEqual(['a\nb', 'c\nd', 'e'].map((line) => [line, 1_000_000]));
+  });
+
+  test('of joined lines the quota admits as many as there is room for', async () => {
+    const { id, workspaceId } = await aContainer();
+    const one = aReplica(1_000);
+    const text = 'y'.repeat(36);
+    const twenty = Array.from({ length: 20 }, () => text);
+    await one.writeJoined(id, twenty.slice(0, 4).join('\n'), [0, 1, 2, 3]);
+    await one.writeJoined(id, twenty.join('\n'), [...twenty.keys()]);
+    const kept = await linesOf(workspaceId);
+    expect(kept.slice(0, 10).map(({ line, atMs }) => [line, atMs])).toEqual(
+      [0, 1, 2, 3, 0, 1, 2, 3, 4, 5].map((ms) => [text, 1_000_000 + ms]),
+    );
+    expect(kept).toHaveLength(11);
+    expect(kept.at(-1)?.line).toContain('bytes.logs_per_day');
+    expect(one.dropped()).toBe(14);
   });
 });

@@ -4,6 +4,7 @@
 // lines, is told so once for each container and day, and costs nothing more.
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
+import { countOfLines } from '#shared/domain/log-lines.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
 import type { LogWritten, NewLogLine } from '../../stores/store/queries/logs.ts';
 import { LINE_OVERHEAD_BYTES } from '../../stores/store/queries/logs.ts';
@@ -40,8 +41,13 @@ export class LogQuota {
     return this.#parts.clock.nowMs();
   }
 
+  /** Whether the quota has room for all of them: else each line has to be admitted by itself. */
+  hasRoomFor(lines: NewLogLine): boolean {
+    return this.#of(lines.workspaceId).bytes + bytesOf(lines) <= this.#parts.limitOf(lines.workspaceId);
+  }
+
   /**
-   * Admits a line. Above the quota it returns a line that says so,
+   * Admits a line, or several that there is room for. Above the quota it returns a line that says so,
    * once for its container; else undefined: the line is dropped.
    */
   admit(line: NewLogLine): NewLogLine | undefined {
@@ -88,4 +94,6 @@ export class LogQuota {
   }
 }
 
-const bytesOf = ({ line }: NewLogLine): number => Buffer.byteLength(line) + LINE_OVERHEAD_BYTES;
+/** Bytes of a line, or of several: line ends between them do not count. */
+const bytesOf = (line: NewLogLine): number =>
+  Buffer.byteLength(line.line) + 1 + countOfLines(line) * (LINE_OVERHEAD_BYTES - 1);

@@ -3,6 +3,7 @@
 // Invariant: a line is kept only when its container is on the machine that sent
 // it. The owner of a line comes from the container's row, never from the message.
 import type { ContainerId, MachineId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { areJoined, separateLines } from '#shared/domain/log-lines.ts';
 import { Listeners } from '#shared/listeners.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { LogRecord__Output } from '#shared/protocol/generated/messages.ts';
@@ -64,23 +65,18 @@ export class LogSink {
     const lines: NewLogLine[] = [];
     /** Containers of notices in place of lines that were dropped. */
     const notices = new Map<NewLogLine, Owner>();
+    let containerId: string | undefined;
+    let owner: Owner | undefined;
     for (const record of records) {
-      const owner = await this.#ownerOf(record.containerId);
+      if (record.containerId !== containerId) owner = await this.#ownerOf(record.containerId);
+      containerId = record.containerId;
       if (owner === undefined || owner.machineId !== machineId) continue;
-      const line: NewLogLine = {
-        workspaceId: owner.workspaceId,
-        stubId: owner.stubId,
-        deploymentId: owner.deploymentId,
-        containerId: owner.id,
-        taskId: isUuid(record.taskId) ? (record.taskId as TaskId) : null,
-        stream: record.stream === 'stderr' ? 'stderr' : 'stdout',
-        line: record.line.slice(0, MAX_LINE_CHARACTERS),
-        atMs: datable(record.timestampMs),
-      };
-      const instead = this.#quota === undefined ? line : this.#quota.admit(line);
-      if (instead === undefined) continue;
-      lines.push(instead);
-      if (instead !== line) notices.set(instead, owner);
+      for (const line of this.#admissible(linesOf(record, owner))) {
+        const instead = this.#quota === undefined ? line : this.#quota.admit(line);
+        if (instead === undefined) continue;
+        lines.push(instead);
+        if (instead !== line) notices.set(instead, owner);
+      }
     }
     for (let offset = 0; offset < lines.length; offset += MAX_LOG_BATCH) {
       try {
@@ -93,6 +89,11 @@ export class LogSink {
         throw error;
       }
     }
+  }
+
+  /** Lines of a record as far as the quota can decide on them at once. */
+  #admissible(lines: NewLogLine): readonly NewLogLine[] {
+    return this.#quota === undefined || this.#quota.hasRoomFor(lines) ? [lines] : separateLines(lines);
   }
 
   /** Writes lines, and events about those that are notices of dropped ones. */
@@ -130,6 +131,22 @@ export class LogSink {
     const oldest = this.#ended.keys().next();
     if (this.#ended.size > MAX_REMEMBERED && oldest.done !== true) this.#ended.delete(oldest.value);
   }
+}
+
+/** A record's lines. Where text and times do not belong together, the text is one line. */
+function linesOf(record: LogRecord__Output, owner: Owner): NewLogLine {
+  const isJoined = areJoined(record.line, record.afterMs);
+  return {
+    workspaceId: owner.workspaceId,
+    stubId: owner.stubId,
+    deploymentId: owner.deploymentId,
+    containerId: owner.id,
+    taskId: isUuid(record.taskId) ? (record.taskId as TaskId) : null,
+    stream: record.stream === 'stderr' ? 'stderr' : 'stdout',
+    line: isJoined ? record.line : record.line.slice(0, MAX_LINE_CHARACTERS),
+    atMs: datable(record.timestampMs),
+    afterMs: isJoined ? record.afterMs : undefined,
+  };
 }
 
 /** The line's time if a database can store it, else the present: a refused batch would come again for ever. */

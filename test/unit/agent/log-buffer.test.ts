@@ -1,24 +1,27 @@
 import { describe, expect, test } from 'vitest';
-import { LOG_LIMITS, LogBuffer } from '../../../agent/containers/log-buffer.ts';
+import { LOG_LIMITS, LogBuffer, separateBatch } from '../../../agent/containers/log-buffer.ts';
 import { LineCutter, LogDemultiplexer } from '../../../agent/containers/lines.ts';
 import { memoryReader, mib } from '../../helpers/memory.ts';
 
 const limits = { ...LOG_LIMITS, containerBytes: 2000, totalBytes: 3000, linesPerSecond: 1_000_000 };
-const line = (text: string): { taskId: string; stream: string; line: string; timestampMs: number } => ({
+const line = (text: string): { taskId: string; stream: string; line: string; atMs: number } => ({
   taskId: 't',
   stream: 'stdout',
   line: text,
-  timestampMs: 5,
+  atMs: 5,
 });
-const lines = (buffer: LogBuffer): (string | undefined)[] =>
-  buffer.take(9)?.records?.map((record) => record.line) ?? [];
+/** The lines of the next batch, one by one. */
+const lines = (buffer: LogBuffer): (string | undefined)[] => {
+  const batch = buffer.take(9);
+  return (batch && separateBatch(batch).records?.map((record) => record.line)) ?? [];
+};
 
 test('lines go out in order and stay until they are acknowledged', () => {
   const buffer = new LogBuffer(limits, () => 0);
   buffer.add('a', line('one'));
   buffer.add('a', line('two'));
   const batch = buffer.take(9);
-  expect(batch?.records?.map((record) => record.line)).toEqual(['one', 'two']);
+  expect(batch?.records).toMatchObject([{ line: 'one\ntwo', timestampMs: 5, afterMs: [0, 0] }]);
   expect(buffer.take(9)).toBeUndefined();
   expect(buffer.unacknowledged()).toHaveLength(1);
   buffer.acknowledge(Number(batch?.seq));
@@ -90,8 +93,8 @@ test('a marker stands where the dropped lines would have stood', () => {
   expect(lines(buffer)).toEqual(['later']);
 });
 
-test('batches are bounded in records, in bytes and in number under way', () => {
-  const buffer = new LogBuffer({ ...LOG_LIMITS, batchRecords: 3, inFlight: 2 }, () => 0);
+test('batches are bounded in lines, in bytes and in number under way', () => {
+  const buffer = new LogBuffer({ ...LOG_LIMITS, batchLines: 3, inFlight: 2 }, () => 0);
   for (let at = 0; at < 9; at += 1) buffer.add('a', line(`${at}`));
   expect(lines(buffer)).toEqual(['0', '1', '2']);
   expect(lines(buffer)).toEqual(['3', '4', '5']);
@@ -110,7 +113,7 @@ test('the bytes that wait never go above the bound', () => {
 });
 
 test('a backlog that never empties keeps no line that was taken', () => {
-  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, batchRecords: 200 }, () => 0);
+  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, batchLines: 200 }, () => 0);
   let written = 0;
   const write = (count: number): void => {
     for (let at = 0; at < count; at += 1) buffer.add('a', line(`${(written += 1)}`.padEnd(1024, '.')));
@@ -233,32 +236,59 @@ describe('lines of a container whose secrets are not known yet', () => {
 });
 
 test('many lines go at once, one batch at a time; few wait', () => {
-  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, soonRecords: 3, batchRecords: 10 }, () => 0);
+  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, soonLines: 3, batchLines: 10 }, () => 0);
   const print = (count: number): void => {
     for (let line = 0; line < count; line += 1)
-      buffer.add('c', { taskId: '', stream: 'stdout', line: `${line}`, timestampMs: 0 });
+      buffer.add('c', { taskId: '', stream: 'stdout', line: `${line}`, atMs: 0 });
   };
   print(2);
   expect(buffer.isEnough).toBe(false);
   print(1);
   expect(buffer.isEnough).toBe(true);
-  expect(buffer.take(0)?.records).toHaveLength(3);
+  expect(lines(buffer)).toHaveLength(3);
   print(5);
   // The scheduler has yet to write the first batch.
   expect(buffer.isEnough).toBe(false);
   buffer.acknowledge(1);
   expect(buffer.isEnough).toBe(true);
-  expect(buffer.take(0)?.records).toHaveLength(5);
+  expect(lines(buffer)).toHaveLength(5);
   buffer.acknowledge(2);
   expect(buffer.isEnough).toBe(false);
 });
 
 test('held-back lines are not enough until they may be shown', () => {
-  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, soonRecords: 3 }, () => 0);
+  const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, soonLines: 3 }, () => 0);
   buffer.holdBack('c');
   for (let line = 0; line < 3; line += 1)
-    buffer.add('c', { taskId: '', stream: 'stdout', line: `${line}`, timestampMs: 0 });
+    buffer.add('c', { taskId: '', stream: 'stdout', line: `${line}`, atMs: 0 });
   expect(buffer.isEnough).toBe(false);
   buffer.hide('c', []);
   expect(buffer.isEnough).toBe(true);
+});
+
+test('lines that follow each other are a record; another task or stream begins one', () => {
+  const buffer = new LogBuffer(LOG_LIMITS, () => 0);
+  buffer.add('a', { ...line('one'), position: '1' });
+  buffer.add('a', { ...line('two'), atMs: 8, position: '2' });
+  buffer.add('a', { ...line('three'), stream: 'stderr' });
+  buffer.add('a', { ...line('four'), taskId: 'u' });
+  buffer.add('a', { ...line('five\nsix'), taskId: 'u' });
+  buffer.add('b', line('seven'));
+  const batch = buffer.take(9);
+  const record = { containerId: 'a', taskId: 't', stream: 'stdout', timestampMs: 5 };
+  expect(batch?.records).toEqual([
+    { ...record, line: 'one\ntwo', afterMs: [0, 3] },
+    { ...record, stream: 'stderr', line: 'three' },
+    { ...record, taskId: 'u', line: 'four' },
+    { ...record, taskId: 'u', line: 'five\nsix' },
+    { ...record, containerId: 'b', line: 'seven' },
+  ]);
+  expect(separateBatch(batch ?? { seq: 0, records: [] }).records?.slice(0, 2)).toEqual([
+    { ...record, line: 'one' },
+    { ...record, line: 'two', timestampMs: 8 },
+  ]);
+  const reached: string[][] = [];
+  buffer.onReached((...at) => reached.push(at));
+  buffer.acknowledge(1);
+  expect(reached).toEqual([['a', '2']]);
 });

@@ -48,12 +48,21 @@ describe('rows of log lines', () => {
   test('a row has bounds: lines, bytes, time', () => {
     const counts = (lines: readonly NewLogLine[]) => rowsOfLines(lines).map(({ line_count: count }) => count);
     expect(counts(Array.from({ length: MOST_LINES_OF_ROW + 1 }, () => aLine('x')))).toEqual([MOST_LINES_OF_ROW, 1]);
-    expect(counts(['x', 'y'.repeat(1_400), 'z'.repeat(200)].map((text) => aLine(text)))).toEqual([2, 1]);
-    expect(counts(['x', '漢'.repeat(400), '字'.repeat(400)].map((text) => aLine(text)))).toEqual([2, 1]);
+    expect(counts(['x', 'y'.repeat(3_400), 'z'.repeat(200)].map((text) => aLine(text)))).toEqual([2, 1]);
+    expect(counts(['x', '漢'.repeat(800), '字'.repeat(400)].map((text) => aLine(text)))).toEqual([2, 1]);
     expect(counts([aLine('x'), aLine('y', { atMs: 61_000 })])).toEqual([1, 1]);
   });
 
   test('text that a database refuses is replaced', () => {
     expect(shapes([aLine('a\0'), aLine('b\ud800')])).toEqual([['a\ufffd\nb\ufffd', 2]]);
+  });
+
+  test('joined lines stay as they came, between others', () => {
+    const rows = rowsOfLines([aLine('a'), aLine('b\nc', { afterMs: [0, 7] }), aLine('d'), aLine('e')]);
+    expect(rows).toMatchObject([
+      { line: 'a', line_count: 1, after_ms: null },
+      { line: 'b\nc', line_count: 2, after_ms: [0, 7] },
+      { line: 'd\ne', line_count: 2, after_ms: [0, 0] },
+    ]);
   });
 });

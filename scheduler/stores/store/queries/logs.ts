@@ -13,9 +13,11 @@ export interface NewLogLine {
   readonly stream: 'stdout' | 'stderr';
   readonly line: string;
   readonly atMs: number;
+  /** Milliseconds of each line behind the first, where `line` has several; see shared/domain/log-lines.ts. */
+  readonly afterMs?: readonly number[] | undefined;
 }
 
-export interface LogLineRow extends NewLogLine {
+export interface LogLineRow extends Omit<NewLogLine, 'afterMs'> {
   /** Id of the line; grows in the order of arrival. */
   readonly id: number;
 }
@@ -49,7 +51,7 @@ const map = (row: Raw): LogLineRow => ({
   atMs: msOf(row.at),
 });
 
-/** Most lines of one statement. */
+/** Most lines of one statement, or records of several lines. */
 export const MAX_LOG_BATCH = 1_000;
 
 /** Bytes that a line costs beside its text: empty lines are not free. */

@@ -8,6 +8,7 @@ export interface LogRecord {
   'stream'?: (string);
   'line'?: (string);
   'timestampMs'?: (number | string | Long);
+  'afterMs'?: (number)[];
 }
 
 export interface LogRecord__Output {
@@ -16,4 +17,5 @@ export interface LogRecord__Output {
   'stream': (string);
   'line': (string);
   'timestampMs': (number);
+  'afterMs': (number)[];
 }

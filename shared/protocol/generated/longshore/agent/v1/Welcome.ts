@@ -11,6 +11,7 @@ export interface Welcome {
   'reconnectWindowMs'?: (number);
   'installationKey'?: (string);
   'reportParts'?: (boolean);
+  'joinedLines'?: (boolean);
 }
 
 export interface Welcome__Output {
@@ -22,4 +23,5 @@ export interface Welcome__Output {
   'reconnectWindowMs': (number);
   'installationKey': (string);
   'reportParts': (boolean);
+  'joinedLines': (boolean);
 }
