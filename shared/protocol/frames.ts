@@ -79,6 +79,8 @@ export function encodeFrame(kind: FrameKind, header: object, body: Uint8Array = 
 /** Cuts a byte stream into frames, for any boundaries of the reads. Never holds more than one frame and one read. */
 export class FrameReader {
   readonly #splitsData: boolean;
+  /** Header of the last line. */
+  #logHeader: { readonly bytes: Buffer; readonly header: Frame['header'] } | undefined;
   #pending: Buffer[] = [];
   #bytes = 0;
   /** Bytes of a data frame that are still to come, where such frames are handed on in parts. */
@@ -133,12 +135,26 @@ export class FrameReader {
         this.#needed = this.#splitsData && data.length - at < PREFIX_BYTES ? PREFIX_BYTES : 4 + length;
         break;
       }
-      frames.push(readFrame(data.subarray(at + 4, at + 4 + length)));
+      frames.push(this.#frame(data.subarray(at + 4, at + 4 + length)));
       at += 4 + length;
     }
     this.#bytes = data.length - at;
     if (this.#bytes > 0) this.#pending = [at === 0 ? data : data.subarray(at)];
     return frames;
+  }
+
+  #frame(data: Buffer): Frame {
+    const behind = 3 + data.readUInt16BE(1);
+    if (behind > data.length) throw new FrameError('header is longer than its frame');
+    const kind = KIND_OF_NUMBER.get(data.readUInt8(0));
+    const body = data.subarray(behind);
+    if (behind === 3) return { kind, header: {}, body };
+    const bytes = data.subarray(3, behind);
+    if (kind !== 'log') return { kind, header: readHeader(bytes), body };
+    // Lines of a task follow each other with the same header: comparing bytes costs less than reading JSON.
+    if (this.#logHeader?.bytes.equals(bytes) !== true)
+      this.#logHeader = { bytes: Buffer.from(bytes), header: readHeader(bytes) };
+    return { kind, header: this.#logHeader.header, body };
   }
 
   /** Bytes needed before the next attempt, so that a large frame in many reads is joined once. */
@@ -151,21 +167,16 @@ const isBareData = (data: Buffer, at: number): boolean =>
 
 const dataFrame = (body: Buffer): Frame => ({ kind: 'data', header: {}, body });
 
-function readFrame(data: Buffer): Frame {
-  const headerLength = data.readUInt16BE(1);
-  if (3 + headerLength > data.length) throw new FrameError('header is longer than its frame');
-  const kind = KIND_OF_NUMBER.get(data.readUInt8(0));
-  const body = data.subarray(3 + headerLength);
-  if (headerLength === 0) return { kind, header: {}, body };
+function readHeader(bytes: Buffer): Frame['header'] {
   let header: unknown;
   try {
-    header = JSON.parse(data.toString('utf8', 3, 3 + headerLength));
+    header = JSON.parse(bytes.toString('utf8'));
   } catch (error) {
     throw new FrameError('header is not JSON', { cause: error });
   }
   if (typeof header !== 'object' || header === null || Array.isArray(header))
     throw new FrameError('header is not a JSON object');
-  return { kind, header: header as Record<string, unknown>, body };
+  return header as Record<string, unknown>;
 }
 
 /** Reads header fields leniently: a wrong type counts as absent. */

@@ -15,7 +15,7 @@ import time
 from collections import deque
 
 from . import protocol
-from .protocol import FrameCutter, FrameError, pack
+from .protocol import PREFIX, FrameCutter, FrameError, encode_header, pack
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class Link:
         self._out = bytearray()
         self._logs: Deque[Any] = deque()
         self._log_bytes = 0
-        self._log_seq = 0
+        #: Task and stream of the last line that was sent, and the header of its frame.
+        self._log_of: Any = None
+        self._log_head = b''
         self._dropped = 0
         self._parent = os.getppid()
 
@@ -198,12 +200,36 @@ class Link:
     def log(self, task_id: str, stream: str, line: bytes) -> None:
         """Queues a log line without waiting: the rest goes with a later frame, and lines above the bound are dropped
         and counted."""
+        if self._log_now(task_id, stream, line):
+            return
         if self._log_bytes + len(line) > MAX_LOG_BYTES:
             self._dropped += 1
             return
         self._log_bytes += len(line) + 64
         self._logs.append((task_id, stream, line))
         self.flush_logs()
+
+    def _log_now(self, task_id: str, stream: str, line: bytes) -> bool:
+        """Sends a line if none waits before it and the socket takes some of it at once."""
+        # Does not wait for the lock, see `flush_logs`.
+        if not self._sending.acquire(False):
+            return False
+        try:
+            connection = self._socket
+            if connection is None or not self.connected or self._out or self._logs or self._dropped:
+                return False
+            frame = self._log_frame(task_id, stream, line)
+            try:
+                sent = connection.send(frame, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            except OSError:
+                self._broken(connection)
+                return False
+            self._out += frame[sent:]
+            return True
+        finally:
+            self._sending.release()
 
     @property
     def has_waiting(self) -> bool:
@@ -245,8 +271,11 @@ class Link:
             self._out += self._log_frame('', 'stderr', b'longshore: %d log lines dropped' % lost)
 
     def _log_frame(self, task_id: str, stream: str, line: bytes) -> bytes:
-        self._log_seq += 1
-        return pack(protocol.LOG, {'taskId': task_id, 'stream': stream, 'seq': self._log_seq}, line)
+        if self._log_of != (task_id, stream):
+            self._log_of = (task_id, stream)
+            self._log_head = encode_header({'taskId': task_id, 'stream': stream})
+        head = self._log_head
+        return PREFIX.pack(3 + len(head) + len(line), protocol.LOG, len(head)) + head + line
 
     def _flush(self, wait: bool) -> bool:
         """Sends queued data; requires the lock. Logs are cut into frames only as the socket has room, so that their

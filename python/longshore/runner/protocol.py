@@ -62,13 +62,17 @@ PREFIX = struct.Struct('>IBH')
 _encode = json.JSONEncoder(separators=(',', ':')).encode
 
 
+def encode_header(header: Header) -> bytes:
+    return _encode(header).encode('ascii')
+
+
 class FrameError(Exception):
     """Bytes that are not a frame: their connection cannot be used any more."""
 
 
 def pack(kind: int, header: Header, body: bytes = b'') -> bytes:
     """Packs a frame; raises FrameError above a limit."""
-    head = _encode(header).encode('ascii')
+    head = encode_header(header)
     length = 3 + len(head) + len(body)
     if length > MAX_FRAME_BYTES or len(head) > 0xFFFF:
         raise FrameError('frame of %d bytes with a header of %d is over the limit' % (length, len(head)))

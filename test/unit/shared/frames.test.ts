@@ -105,3 +105,15 @@ test('a frame that cannot be read is refused', () => {
 test('a frame above 1 MiB is never made', () => {
   expect(() => encodeFrame('result', {}, Buffer.alloc(2 ** 20))).toThrow(/too long/);
 });
+
+test('each line has the header of its own frame', () => {
+  const headers = [{ taskId: 'a' }, { taskId: 'a' }, { taskId: 'b' }, {}, { taskId: 'b' }, { taskId: 'ab' }];
+  const bytes = Buffer.concat(headers.map((header, at) => encodeFrame('log', header, Buffer.from(`${at}`))));
+  for (const step of [7, bytes.length]) {
+    const reader = new FrameReader();
+    const found = [];
+    for (let at = 0; at < bytes.length; at += step) found.push(...reader.push(bytes.subarray(at, at + step)));
+    expect(found.map(({ header }) => header)).toEqual(headers);
+    expect(found.map(({ body }) => body.toString())).toEqual(['0', '1', '2', '3', '4', '5']);
+  }
+});
