@@ -23,8 +23,8 @@ export interface LogLimits {
 export const LOG_LIMITS: LogLimits = {
   containerBytes: 4 * 1024 * 1024,
   totalBytes: 64 * 1024 * 1024,
-  batchLines: 256,
-  soonLines: 192,
+  batchLines: 512,
+  soonLines: 512,
   batchBytes: 256 * 1024,
   linesPerSecond: 1000,
   inFlight: 8,

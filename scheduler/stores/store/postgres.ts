@@ -4,7 +4,7 @@ import pg from 'pg';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { Db, QueryResult, Transaction } from './queryable.ts';
+import type { Db, QueryOptions, QueryResult, Transaction } from './queryable.ts';
 import type { AppError } from '#shared/errors.ts';
 import {
   QUERY_DEADLINE_MS,
@@ -15,6 +15,7 @@ import {
   databaseTimeout,
   databaseUnavailable,
 } from './limits.ts';
+import { PreparedStatements } from './prepared.ts';
 import { TenantReadQueue } from './tenant-reads.ts';
 
 const CONNECTIONS = { platform: 10, reads: 4 };
@@ -96,7 +97,8 @@ export async function openPostgres(options: {
     await pool.end();
     throw unreachable(place, reasonOf(error), error);
   }
-  return new PostgresDb(pool, poolOf('longshore reads', connections.reads, READ_DEADLINE_MS), connections.reads);
+  const readPool = poolOf('longshore reads', connections.reads, READ_DEADLINE_MS);
+  return new PostgresDb(pool, readPool, connections.reads, options.log);
 }
 
 /** Asks until a server that is busy, or that has only begun to run, answers. Any other failure is final. */
@@ -136,16 +138,23 @@ class PostgresDb implements Db {
   readonly reads: TenantReadQueue;
   readonly #pool: pg.Pool;
   readonly #readPool: pg.Pool;
+  readonly #prepared: PreparedStatements;
   #closing: Promise<void> | undefined;
 
-  constructor(pool: pg.Pool, readPool: pg.Pool, readsAtOnce: number) {
+  constructor(pool: pg.Pool, readPool: pg.Pool, readsAtOnce: number, log: Log) {
     this.#pool = pool;
+    this.#prepared = new PreparedStatements(log);
     this.#readPool = readPool;
     this.reads = new TenantReadQueue(readsAtOnce, (sql, params) => run(readPool, sql, params));
   }
 
-  async query<R>(sql: string, params: readonly unknown[] = []): Promise<QueryResult<R>> {
-    return run<R>(this.#pool, sql, params);
+  async query<R>(
+    sql: string,
+    params: readonly unknown[] = [],
+    { isPrepared = false }: QueryOptions = {},
+  ): Promise<QueryResult<R>> {
+    if (!isPrepared) return run<R>(this.#pool, sql, params);
+    return answer<R>(this.#prepared.run(this.#pool, sql, params));
   }
 
   async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
@@ -193,13 +202,15 @@ class PostgresDb implements Db {
   }
 }
 
-async function run<R>(
+const run = <R>(
   on: Pick<pg.Pool, 'query'> | pg.PoolClient,
   sql: string,
   params: readonly unknown[],
-): Promise<QueryResult<R>> {
+): Promise<QueryResult<R>> => answer(on.query(sql, [...params]));
+
+async function answer<R>(running: Promise<pg.QueryResult>): Promise<QueryResult<R>> {
   try {
-    const result = await on.query(sql, [...params]);
+    const result = await running;
     return { rows: result.rows as R[], rowCount: result.rowCount ?? 0 };
   } catch (error) {
     throw translate(error);

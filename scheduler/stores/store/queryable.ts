@@ -6,6 +6,14 @@ export interface QueryResult<R> {
   readonly rowCount: number;
 }
 
+export interface QueryOptions {
+  /**
+   * The server keeps the statement parsed and planned on each connection. For a text that never varies and runs many
+   * times a second; without effect in a transaction.
+   */
+  readonly isPrepared?: boolean;
+}
+
 /** The interface that statements need; transactions and the database itself both implement it. */
 export interface Queryable {
   /**
@@ -13,7 +21,7 @@ export interface Queryable {
    * as Date, json parsed, bytea as Uint8Array. A json parameter is given as JSON text.
    * @throws AppError `database_error` (details.sqlState), `database_timeout`, `database_unavailable`
    */
-  query<R>(sql: string, params?: readonly unknown[]): Promise<QueryResult<R>>;
+  query<R>(sql: string, params?: readonly unknown[], options?: QueryOptions): Promise<QueryResult<R>>;
 }
 
 /** A connection between begin and commit. */

@@ -102,6 +102,7 @@ export async function insertLogLines(
      select counted.workspace_id, counted.log_bytes, max(written.id) as last_id
      from counted join written using (workspace_id) group by counted.workspace_id, counted.log_bytes`,
     [JSON.stringify(rowsOfLines(lines)), dayOf(nowMs)],
+    { isPrepared: true },
   );
   return new Map(
     rows.map((row) => [row.workspace_id as WorkspaceId, { dayBytes: row.log_bytes, lastId: Number(row.last_id) }]),

@@ -204,6 +204,7 @@ async function upsert(
      where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
     [JSON.stringify(records.map((record) => encode(record, null)))],
+    { isPrepared: true },
   );
   return rows;
 }
@@ -222,7 +223,7 @@ export interface AcceptedTask {
 export async function insertAcceptedTasks(db: Queryable, tasks: readonly AcceptedTask[]): Promise<void> {
   if (tasks.length === 0) return;
   const { sql, param } = acceptedTasksInsert(tasks);
-  await db.query(sql(''), [param]);
+  await db.query(sql(''), [param], { isPrepared: true });
 }
 
 /**
