@@ -24,7 +24,9 @@ afterAll(async () => {
 
 const more = async (of: number) => (await db.query(STATEMENT, [of], { isPrepared: true })).rows;
 const kept = async () =>
-  (await db.query<{ statement: string }>('select statement from pg_prepared_statements')).rows.map((row) => row.statement);
+  (await db.query<{ statement: string }>('select statement from pg_prepared_statements')).rows.map(
+    (row) => row.statement,
+  );
 
 test('a statement is kept once, others are not', async () => {
   expect(await more(1)).toEqual([{ more: 2 }]);

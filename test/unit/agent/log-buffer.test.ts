@@ -259,8 +259,7 @@ test('many lines go at once, one batch at a time; few wait', () => {
 test('held-back lines are not enough until they may be shown', () => {
   const buffer = new LogBuffer({ ...LOG_LIMITS, linesPerSecond: 1_000_000, soonLines: 3 }, () => 0);
   buffer.holdBack('c');
-  for (let line = 0; line < 3; line += 1)
-    buffer.add('c', { taskId: '', stream: 'stdout', line: `${line}`, atMs: 0 });
+  for (let line = 0; line < 3; line += 1) buffer.add('c', { taskId: '', stream: 'stdout', line: `${line}`, atMs: 0 });
   expect(buffer.isEnough).toBe(false);
   buffer.hide('c', []);
   expect(buffer.isEnough).toBe(true);

@@ -38,7 +38,8 @@ describe('joined lines', () => {
 
   test('share a text as far as the bounds go', () => {
     const of = (count: number, line: string) => Array.from({ length: count }, () => ({ line, atMs: 1 }));
-    const counts = (some: ReturnType<typeof of>) => joinLines(some, () => true).map(({ line }) => line.split('\n').length);
+    const counts = (some: ReturnType<typeof of>) =>
+      joinLines(some, () => true).map(({ line }) => line.split('\n').length);
     expect(counts(of(2 * MOST_JOINED_LINES + 1, 'x'))).toEqual([MOST_JOINED_LINES, MOST_JOINED_LINES, 1]);
     expect(counts(of(3, 'x'.repeat(MOST_JOINED_BYTES / 2 - 1)))).toEqual([2, 1]);
   });
