@@ -41,7 +41,7 @@ interface Line {
   readonly stream: string;
   readonly line: string;
   readonly atMs: number;
-  /** Of joined lines; see shared/domain/log-lines.ts. */
+  /** Set for joined lines; see shared/domain/log-lines.ts. */
   readonly afterMs?: readonly number[] | undefined;
   /** Position in the engine's log; lines that came as frames have none. */
   readonly position?: string | undefined;

@@ -1,5 +1,5 @@
-// Log lines as agents send them, and their daily quota: counted by the database over replicas and restarts, and reported
-// once where lines are dropped.
+// Log lines as agents send them, and their daily quota: counted by the database over replicas
+// and restarts, and reported once where lines are dropped.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
