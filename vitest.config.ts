@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { LongestFirst } from './test/helpers/longest-first.ts';
 import { TEST_NODE_FLAGS } from './test/helpers/node-flags.ts';
 
 /**
@@ -7,6 +8,7 @@ import { TEST_NODE_FLAGS } from './test/helpers/node-flags.ts';
  */
 export default defineConfig({
   test: {
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         test: {

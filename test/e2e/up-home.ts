@@ -9,6 +9,7 @@ import { docker as openDocker, tempDirectory, waitFor } from '../helpers/service
 
 export const ROOT = resolve(import.meta.dirname, '..', '..');
 const MAIN = join(ROOT, 'cli', 'main.ts');
+export const EXAMPLE = join(ROOT, 'examples', 'hello', 'app.py:handler');
 
 export interface Home {
   readonly dataDir: string;

@@ -1,12 +1,10 @@
-// `longshore up` as a person meets it: from an empty directory to an
-// answer, again, and after kills of every kind.
+// `longshore up` as a person meets it: from an empty directory to an answer, and again. Kills are in up-kills.test.ts.
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect } from 'vitest';
 import { runProgram, test, waitFor } from '../helpers/services.ts';
-import { ROOT, expectNothingLeft, home, pidOf, processesOf, run, tokenOf, up } from './up-home.ts';
+import { EXAMPLE, ROOT, expectNothingLeft, home, pidOf, run, tokenOf, up } from './up-home.ts';
 
-const EXAMPLE = join(ROOT, 'examples', 'hello', 'app.py:handler');
 const BACK_MS = 30_000;
 
 describe('longshore up', () => {
@@ -57,59 +55,6 @@ describe('longshore up', () => {
     expect(pidOf(here, 'docker-registry serve')).toBeGreaterThan(0);
     second.process.kill('SIGTERM');
     expect((await second.ended).code).toBe(0);
-    await expectNothingLeft(here);
-  });
-
-  test('after kill -9 of the whole tree brings it all back', async () => {
-    const here = await home();
-    await up(here, '--example', EXAMPLE);
-    const token = await tokenOf(here);
-    const pids = processesOf(here).map((one) => one.pid);
-    expect(pids.length).toBeGreaterThanOrEqual(4);
-    for (const pid of pids) process.kill(pid, 'SIGKILL');
-
-    const again = await up(here, '--example', EXAMPLE);
-    expect(again.stdout()).toContain('{"greeting":"Hello, world!"}');
-    expect(again.stderr()).toContain('hello is deployed already (version 1)');
-    expect(await tokenOf(here)).toBe(token);
-    again.process.kill('SIGTERM');
-    expect((await again.ended).code).toBe(0);
-    await expectNothingLeft(here);
-  });
-
-  test('killed alone is noticed by its children, and the next one starts at once', async () => {
-    const here = await home();
-    const first = await up(here);
-    const scheduler = pidOf(here, 'main.ts scheduler');
-    first.process.kill('SIGKILL');
-    await first.ended;
-    const second = await up(here);
-    expect(processesOf(here).map((one) => one.pid)).not.toContain(scheduler);
-    expect(processesOf(here).filter((one) => one.command.includes('redis-server'))).toHaveLength(1);
-    second.process.kill('SIGTERM');
-    expect((await second.ended).code).toBe(0);
-    await expectNothingLeft(here);
-  });
-
-  test('starts a scheduler, an agent and a Redis that died again, at the same address', async () => {
-    const here = await home();
-    const running = await up(here, '--example', EXAMPLE);
-    for (const name of ['main.ts scheduler', 'main.ts agent', 'redis-server']) {
-      const pid = pidOf(here, name);
-      process.kill(pid, 'SIGKILL');
-      await waitFor(
-        () => processesOf(here).some((one) => one.command.includes(name) && one.pid !== pid),
-        `${name} is there again`,
-        BACK_MS,
-      );
-      await waitFor(
-        async () => (await run(here, 'invoke', 'hello')).code === 0,
-        `a call is answered after the death of ${name}`,
-        BACK_MS,
-      );
-    }
-    running.process.kill('SIGTERM');
-    expect((await running.ended).code).toBe(0);
     await expectNothingLeft(here);
   });
 

@@ -15,6 +15,13 @@ import type { OpenedDb } from './store-fixture.ts';
 const START_MS = 1_800_000_000_000;
 const COUNT = 300;
 
+/** Live reads of lines whose owners are not asked for. */
+const liveLogs = ({ db }: OpenedDb): LiveLogs =>
+  new LiveLogs({
+    db,
+    owners: { stubs: () => Promise.resolve(new Map()), machinesOf: () => Promise.resolve(new Map()) },
+  });
+
 /** Runs of lines of a few containers, tasks and streams; some are empty, long, late, or have line ends of their own. */
 function someLines(): Omit<NewLogLine, 'workspaceId'>[] {
   const tasks = [newId<TaskId>(), newId<TaskId>(), null];
@@ -201,10 +208,7 @@ describe.each(KINDS)('lines that share rows, on %s', (kind) => {
     // Rows of one line, as quiet containers write them, and at last rows of many.
     for (const line of lines.slice(0, 300)) await insertLogLines(opened.db, [line]);
     await insertLogLines(opened.db, lines.slice(300));
-    const live = new LiveLogs({
-      db: opened.db,
-      owners: { stubs: () => Promise.resolve(new Map()), machinesOf: () => Promise.resolve(new Map()) },
-    });
+    const live = liveLogs(opened);
     let pages = 0;
     const hub = live.hub(({ line }) => Buffer.from(line), { log: silent, onPage: () => void (pages += 1) });
     const all = await live.next(workspaceId, 0, 1_000);
@@ -227,10 +231,7 @@ describe.each(KINDS)('lines that share rows, on %s', (kind) => {
   });
 
   test('pages of a live reader end at the line that was asked', async () => {
-    const live = new LiveLogs({
-      db: opened.db,
-      owners: { stubs: () => Promise.resolve(new Map()), machinesOf: () => Promise.resolve(new Map()) },
-    });
+    const live = liveLogs(opened);
     const all = await live.next(packed, 0, COUNT);
     expect(await live.next(packed, all[100]?.seq ?? 0, 3)).toMatchObject(
       all.slice(101, 104).map(({ seq, line }) => ({ seq, line })),

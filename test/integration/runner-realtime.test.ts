@@ -98,7 +98,8 @@ def published(context):
     expect(call.messages()).toEqual(answers);
   });
 
-  describe('whose caller has left, or whose task was stopped, while a handler runs,', () => {
+  // Handlers end seconds after a cancel, each in a runner of its own.
+  describe.concurrent('whose caller has left, or whose task was stopped, while a handler runs,', () => {
     const endless = appFiles(`
 import time
 from longshore import realtime
@@ -136,7 +137,7 @@ def items(event):
       await call.head();
       if (how === 'left') call.connection.socket.destroy();
       else (await agent.slot()).send('cancel', { taskId: call.taskId, token: 'token-1', reason: 'x' });
-      expect((await agent.answer(call.taskId, 10_000)).outcome).toBe('cancelled');
+      expect((await agent.answer(call.taskId, 30_000)).outcome).toBe('cancelled');
       if (handler === 'handler') expect(agent.lines()).toEqual(['stdout task-1 begun', 'stdout task-1 ended']);
       // The process has one slot, and so one thread.
       const other = await agent.request(SOCKET);
@@ -151,7 +152,7 @@ def items(event):
       await call.head();
       const began = Date.now();
       (await agent.slot()).send('cancel', { taskId: call.taskId, token: 'token-1', reason: 'x' });
-      expect((await agent.answer(call.taskId, 12_000)).outcome).toBe('cancelled');
+      expect((await agent.answer(call.taskId, 30_000)).outcome).toBe('cancelled');
       // Else its agent would not know that the process has to be killed.
       expect(Date.now() - began).toBeGreaterThan(7000);
       expect(agent.lines()).toEqual(['stdout task-1 begun', 'stdout task-1 ended']);
