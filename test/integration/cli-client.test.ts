@@ -72,14 +72,16 @@ describe('login', () => {
     expect(() => contexts()).toThrow(/ENOENT/);
   });
 
-  test('takes another token for the same context, and another context by name', async () => {
+  test('keeps a context for each workspace, and another one by name', async () => {
     await run(['login', url, '--token', platform.own.token]);
     await run(['login', '--token', platform.other.token]);
+    await run(['login', '--token', platform.own.token]);
     await run(['login', url, '--context', 'admin', '--token', platform.admin.token, '--json']);
     expect(contexts()).toMatchObject({
       current: 'admin',
       contexts: {
-        '127.0.0.1': { url, token: platform.other.token, workspaceId: platform.other.workspaceId },
+        '127.0.0.1': { url, token: platform.own.token, workspaceId: platform.own.workspaceId },
+        other: { url, token: platform.other.token, workspaceId: platform.other.workspaceId },
         admin: { url, token: platform.admin.token },
       },
     });

@@ -443,6 +443,10 @@ describe('kill -9 of its replica', () => {
     return { one, other, target, task, order: await sent(link) };
   }
 
+  /** Waits for the lease itself: a task that is only announced has none yet. */
+  const leaseWritten = (one: Process, taskId: TaskId) =>
+    waitFor(async () => (await one.leases.locksOf([taskId]))[0] !== undefined, 'its lease is written');
+
   const report = (order: { taskId: TaskId; token: string; containerId: ContainerId }) => ({
     agentInstance: 'agent-1',
     running: [{ taskId: order.taskId, token: order.token as never, containerId: order.containerId }],
@@ -487,7 +491,7 @@ describe('kill -9 of its replica', () => {
     link.mode = 'lose';
     one.container(target.queue, link);
     const task = await submitted(one, target);
-    await waitFor(() => one.leases.isHeld(task.taskId), 'its lease is written');
+    await leaseWritten(one, task.taskId);
     kill(one);
     expect(await swept(other)).toBe(0);
     const after = new PlayedLink();
@@ -500,7 +504,7 @@ describe('kill -9 of its replica', () => {
 
   test('while it runs: adopted under its token, one run, COMPLETE', async ({ start }) => {
     const { one, other, target, task, order } = await sentByOne(start);
-    await waitFor(() => one.leases.isHeld(task.taskId), 'its lease is written');
+    await leaseWritten(one, task.taskId);
     kill(one);
     expect(await swept(other)).toBe(0);
     other.container(target.queue, new PlayedLink(), 1, order.containerId);
@@ -513,7 +517,7 @@ describe('kill -9 of its replica', () => {
 
   test('while it runs on a machine that is given up: ERROR, and it does not run again', async ({ start }) => {
     const { one, other, target, task } = await sentByOne(start);
-    await waitFor(() => one.leases.isHeld(task.taskId), 'its lease is written');
+    await leaseWritten(one, task.taskId);
     kill(one);
     const after = new PlayedLink('m-2' as typeof MACHINE);
     other.container(target.queue, after);
