@@ -126,8 +126,9 @@ function isRefused(plan: Plan, demand: Demand, nowMs: number): boolean {
 
 function doesNotTake({ sizedSinceMs }: GrowingPool, room: Room, demand: Demand, nowMs: number): boolean {
   // A machine that was made after the container began to wait, and is smaller than its pool says. The pool may have
-  // said less before it got its present settings.
-  if (!fits(room.free, room.total, demand)) return room.createdAtMs >= Math.max(demand.sinceMs, sizedSinceMs);
+  // said less until it got its present settings, and at that very moment either may have come first.
+  if (!fits(room.free, room.total, demand))
+    return room.createdAtMs >= demand.sinceMs && room.createdAtMs > sizedSinceMs;
   return nowMs >= takenUntilMs(room, demand);
 }
 

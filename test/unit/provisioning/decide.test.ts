@@ -58,6 +58,12 @@ describe('a container that waits', () => {
     // The pool said less when that one was made.
     const resized = decideCapacity([aPool({ rooms: [small], sizedSinceMs: 11 })], [aDemand({ sinceMs: 5 })], NOW);
     expect([grown(resized), resized.refused]).toEqual([[1], []]);
+    // Within a millisecond nobody knows which came first.
+    const atOnce = decideCapacity([aPool({ rooms: [small], sizedSinceMs: 10 })], [aDemand({ sinceMs: 10 })], NOW);
+    expect([grown(atOnce), atOnce.refused]).toEqual([[1], []]);
+    // A size that is older than the machine is the one that it was made with.
+    const older = decideCapacity([aPool({ rooms: [small], sizedSinceMs: 9 })], [aDemand({ sinceMs: 10 })], NOW);
+    expect([grown(older), older.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1', machineId: 'm-1' }]]);
   });
 
   test('that a machine admitted by hand does not take gets one of the provider', () => {

@@ -125,6 +125,19 @@ test('a pool that grows for a container keeps an idle machine that is too small 
   expect(world.machines.map(({ offer, containers }) => [offer.cpuMillicores, containers.size])).toEqual([[16_000, 1]]);
 });
 
+test('machines that are made at the moment of a larger size refuse nothing: containers of that size are served', () => {
+  const settings = { minMachines: 2, maxMachines: 4, idleSeconds: 5, demandSeconds: 0 };
+  const world = new World([{ listed: null, base: aPool({ offer: anOffer(1, 4), settings }) }]);
+  world.round();
+  expect(world.machines.map(({ offer }) => offer.cpuMillicores)).toEqual([1_000, 1_000]);
+  world.resize(0, 40);
+  for (let times = 0; times < 3; times += 1) world.want(aDemand({ cpuMillicores: 40_000 }));
+  // Within ten minutes, for which a refusal would hold.
+  world.pass(HOUR / 6);
+  expect([world.waiting, world.grown, world.shrunk]).toEqual([[], 5, 2]);
+  expect(world.machines.map(({ containers }) => containers.size)).toEqual([1, 1, 1]);
+});
+
 test('a machine with less than its pool says is followed by another one, and many of them by ever fewer', () => {
   const start = (broken: number): World => {
     const world = new World([{ listed: null, base: aPool({ settings: { idleSeconds: 60, demandSeconds: 5 } }) }]);
