@@ -95,5 +95,5 @@ def gelu(values: Floats) -> Floats:
     for factor in (1.421413741, -0.284496736, 0.254829592):
         series = series * step + factor
     share = numpy.sign(values) * (1 - series * step * numpy.exp(-size * size))
-    result: Floats = values * 0.5 * (1 + share)
+    result: Floats = (values * 0.5 * (1 + share)).astype(numpy.float32, copy=False)
     return result

@@ -19,7 +19,9 @@ const LIBRARIES = [
   'standardwebhooks==1.1.0',
   'fastapi==0.165.0',
   'humanize==4.9.0',
+  'safetensors==0.8.0',
   'tabulate==0.9.0',
+  'tokenizers==0.23.3',
   'types-tabulate==0.9.0.*',
 ];
 /** Another list of packages is another environment. */
