@@ -11,6 +11,7 @@ import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts
 export interface LogLimits {
   readonly containerBytes: number;
   readonly totalBytes: number;
+  /** Markers of dropped lines count, too. */
   readonly batchLines: number;
   /** So many lines go without a pause, while no other batch is under way. */
   readonly soonLines: number;
@@ -227,6 +228,7 @@ export class LogBuffer {
     for (const [containerId, lines] of this.#containers) {
       if (lines.droppedBefore > 0) {
         records.push(markerOf(containerId, lines.droppedBefore, nowMs));
+        count += 1;
         lines.droppedBefore = 0;
       }
       const taken: Line[] = [];
@@ -245,6 +247,7 @@ export class LogBuffer {
       if (lines.from === lines.lines.length) {
         if (lines.droppedBehind > 0) {
           records.push(markerOf(containerId, lines.droppedBehind, nowMs));
+          count += 1;
           lines.droppedBehind = 0;
         }
         lines.lines = [];

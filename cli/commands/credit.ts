@@ -11,7 +11,7 @@ import { onlyAdmin } from './workspace.ts';
 import { workspaceIdOf } from './workspace-reference.ts';
 
 const pathOf = async (client: Client, reference: string | undefined): Promise<string> =>
-  `/credit/${encodeURIComponent(reference === undefined ? await client.workspaceId() : await workspaceIdOf(client, reference))}`;
+  `/credit/${encodeURIComponent(await workspaceIdOf(client, reference))}`;
 
 export async function runCreditShow(reference: string | undefined, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
@@ -82,7 +82,7 @@ export async function runUsage(flags: UsageFlags, invocation: Invocation): Promi
   });
   await withClient(invocation, async (client) => {
     const id =
-      flags.workspace === undefined ? await client.workspaceId() : await workspaceIdOf(client, flags.workspace);
+      await workspaceIdOf(client, flags.workspace);
     const usage = await client.rest(`/usage/${encodeURIComponent(id)}?${query.toString()}`).catch(onlyAdmin);
     if (invocation.options.json === true) {
       printJson(usage);

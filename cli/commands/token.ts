@@ -81,7 +81,7 @@ export async function runTokenUpdate(id: string, flags: TokenUpdateFlags, invoca
 
 /** Tokens of a workspace; an administrator may name another one than that of the token. */
 const tokensPath = async (client: Client, { workspace }: OfWorkspace): Promise<string> =>
-  `/token/${workspace === undefined ? await client.workspaceId() : await workspaceIdOf(client, workspace)}`;
+  `/token/${await workspaceIdOf(client, workspace)}`;
 
 /** The body of the request that the flags ask for. */
 async function chosen(client: Client, flags: TokenUpdateFlags): Promise<JsonObject> {
@@ -118,7 +118,7 @@ export function timeIn(text: string, nowMs: number): string | null {
 async function appIdOf(client: Client, { app = 'all', workspace }: TokenUpdateFlags): Promise<string | null> {
   if (app === 'all') return null;
   const query = new URLSearchParams({ name: app, limit: '1000' });
-  const id = workspace === undefined ? await client.workspaceId() : await workspaceIdOf(client, workspace);
+  const id = await workspaceIdOf(client, workspace);
   const apps = listField(await client.rest(`/app/${id}?${query.toString()}`), 'data');
   const found = apps.find((one) => textField(one, 'name') === app);
   if (found !== undefined) return textField(found, 'id');

@@ -33,7 +33,7 @@ export async function runWorkspaceLimits(
 ): Promise<void> {
   const change = changeOf(flags.set ?? []);
   await withClient(invocation, async (client) => {
-    const id = reference === undefined ? await client.workspaceId() : await workspaceIdOf(client, reference);
+    const id = await workspaceIdOf(client, reference);
     const path = `/workspace/${encodeURIComponent(id)}/limits`;
     const limits =
       change === undefined

@@ -4,8 +4,9 @@ import { notFound, usageError } from '../errors.ts';
 import { textField } from '../json.ts';
 import { workspacesOf } from './workspace.ts';
 
-/** Resolves an id, or a name that only one workspace has. */
-export async function workspaceIdOf(client: Client, reference: string): Promise<string> {
+/** Resolves an id, or a name that only one workspace has; without either, the workspace of the token. */
+export async function workspaceIdOf(client: Client, reference?: string): Promise<string> {
+  if (reference === undefined) return await client.workspaceId();
   if (/^[0-9a-f]{8}-[0-9a-f-]{27}$/i.test(reference)) return reference;
   const named = (await workspacesOf(client)).filter((workspace) => textField(workspace, 'name') === reference);
   const [only] = named;

@@ -89,11 +89,10 @@ export class ByteConnections {
   }
 
   #closeOldest(): void {
-    for (const oldest of this.#unknown) {
-      this.#unknown.delete(oldest);
-      oldest.destroy();
-      return;
-    }
+    const [oldest] = this.#unknown;
+    if (oldest === undefined) return;
+    this.#unknown.delete(oldest);
+    oldest.destroy();
   }
 
   async #named(socket: Socket, first: Buffer, rest: Buffer, known: () => void): Promise<void> {

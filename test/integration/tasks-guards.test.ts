@@ -10,22 +10,10 @@ import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { takesBackAnother } from '../helpers/lost-order.ts';
-import { test as base, waitFor } from '../helpers/services.ts';
+import { waitFor } from '../helpers/services.ts';
 import { sent, submitted } from '../helpers/submissions.ts';
-import type { Process } from './tasks-fixture.ts';
-import { aProcess, aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
-
-const test = base.extend('start', async ({ redis }, { onCleanup }) => {
-  const processes: Process[] = [];
-  onCleanup(async () => {
-    for (const one of processes) await one.stop();
-  });
-  return async (options: Parameters<typeof aProcess>[1] = {}): Promise<Process> => {
-    const made = await aProcess(redis, options);
-    processes.push(made);
-    return made;
-  };
-});
+import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
+import { test } from './tasks-started.ts';
 
 /** The process stands still: the monotonic clock goes on without it. */
 function standStill(ms: number): void {

@@ -199,17 +199,22 @@ describe('another scheduler process on the same Redis', () => {
 });
 
 describe('Redis', () => {
-  test('away at the completion of a job: the result is kept here and written after, and the caller gets it then', async ({
-    start,
-    redis,
-  }) => {
-    const one = await start({ localQueue: false });
+  /** A task that runs there, and is recorded so. */
+  async function runningOn(one: Process) {
     const target = aTarget();
     const link = new PlayedLink();
     const container = one.container(target.queue, link);
     const task = await submitted(one, target);
     const order = await sent(link);
     await waitFor(async () => (await statusOf(one, task.taskId)) === 'RUNNING', 'it is recorded as running');
+    return { one, target, container, task, order };
+  }
+
+  test('away at the completion of a job: the result is kept here and written after, and the caller gets it then', async ({
+    start,
+    redis,
+  }) => {
+    const { one, target, container, task, order } = await runningOn(await start({ localQueue: false }));
     redis.freeze();
     let first: Promise<boolean>;
     let repeated: Promise<boolean>;
@@ -235,13 +240,7 @@ describe('Redis', () => {
     start,
     redis,
   }) => {
-    const one = await start({ localQueue: true });
-    const target = aTarget();
-    const link = new PlayedLink();
-    const container = one.container(target.queue, link);
-    const task = await submitted(one, target);
-    const order = await sent(link);
-    await waitFor(async () => (await statusOf(one, task.taskId)) === 'RUNNING', 'it is recorded as running');
+    const { one, target, container, task, order } = await runningOn(await start({ localQueue: true }));
     redis.freeze();
     try {
       expect(await one.result(order, '{"kept":1}')).toBe(true);

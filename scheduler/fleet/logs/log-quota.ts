@@ -51,16 +51,15 @@ export class LogQuota {
    * once for its container; else undefined: the line is dropped.
    */
   admit(line: NewLogLine): NewLogLine | undefined {
-    const limit = this.#parts.limitOf(line.workspaceId);
     const used = this.#of(line.workspaceId);
-    const bytes = bytesOf(line);
-    if (used.bytes + bytes <= limit) {
-      used.bytes += bytes;
+    if (this.hasRoomFor(line)) {
+      used.bytes += bytesOf(line);
       return line;
     }
     this.#parts.onDropped();
     if (used.told.has(line.containerId) || used.told.size >= MAX_TOLD) return undefined;
     used.told.add(line.containerId);
+    const limit = this.#parts.limitOf(line.workspaceId);
     const text = `longshore: this workspace has written its ${limit} bytes of log lines for ${used.day} (UTC). Lines are dropped until midnight. An administrator can raise bytes.logs_per_day with \`longshore workspace limits\`.`;
     const notice: NewLogLine = { ...line, stream: 'stderr', taskId: null, line: text };
     used.bytes += bytesOf(notice);

@@ -9,7 +9,10 @@ const LONGEST_PAUSE_MS = 24 * 3600_000;
 export const POSTPONED_MS = 2_000;
 
 /** Answer of a receiver that takes nothing any more, to an event as to a test. */
-export const RECEIVER_IS_GONE = 410;
+const RECEIVER_IS_GONE = 410;
+
+export const isGone = (outcome: Outcome): boolean =>
+  outcome.kind === 'answered' && outcome.status === RECEIVER_IS_GONE;
 
 export type EventVerdict =
   | { readonly kind: 'delivered' }
@@ -28,7 +31,7 @@ export type EventVerdict =
 export function afterEventTry(outcome: Outcome, attempts: number, retry: boolean, nowMs: number): EventVerdict {
   if (outcome.kind === 'no_place') return { kind: 'postpone', afterMs: POSTPONED_MS };
   if (outcome.kind === 'answered' && outcome.status >= 200 && outcome.status < 300) return { kind: 'delivered' };
-  if (outcome.kind === 'answered' && outcome.status === RECEIVER_IS_GONE) return { kind: 'gone' };
+  if (isGone(outcome)) return { kind: 'gone' };
   const pauseMs = PAUSES_MS[attempts - 1];
   if (!retry || pauseMs === undefined) return { kind: 'failed' };
   const askedMs = outcome.kind === 'answered' ? retryAfterMs(outcome.retryAfter, nowMs) : 0;

@@ -35,7 +35,7 @@ import { newEventId } from '../../workspaces/events/writer.ts';
 import { wordOf } from '../webhooks/decide.ts';
 import { urlProblem } from '../webhooks/guard.ts';
 import { NoPlaceError, Places } from '../webhooks/places.ts';
-import { RECEIVER_IS_GONE, errorOf } from './decide.ts';
+import { errorOf, isGone } from './decide.ts';
 import { filtersProblem } from './filters.ts';
 import { hintOf, messageOf } from './message.ts';
 import type { EventWebhookMetrics } from './metrics.ts';
@@ -244,8 +244,8 @@ export class WebhookService {
       metrics.tries.inc({ outcome: wordOf(outcome) });
       const isDelivered = outcome.kind === 'answered' && outcome.status >= 200 && outcome.status < 300;
       const atMs = clock.nowMs();
-      const isGone = outcome.kind === 'answered' && outcome.status === RECEIVER_IS_GONE;
-      const waits = !isDelivered && !isGone && before?.dueAtMs !== null && before?.dueAtMs !== undefined;
+      const ends = isGone(outcome);
+      const waits = !isDelivered && !ends && before?.dueAtMs !== null && before?.dueAtMs !== undefined;
       const statusCode = outcome.kind === 'answered' ? outcome.status : null;
       const error = errorOf(outcome);
       const delivered = {
@@ -267,7 +267,7 @@ export class WebhookService {
       const isEnded = await db.transaction(async (tx) => {
         await writeDeliveries(tx, [delivered]);
         await writeProgress(tx, [{ webhookId: webhook.id, cursorSeq: 0, skipped: 0, lastDelivery: last }]);
-        return isGone && (await deactivateWebhook(tx, webhook.id, webhook.url, 'receiver_gone'));
+        return ends && (await deactivateWebhook(tx, webhook.id, webhook.url, 'receiver_gone'));
       });
       if (isEnded) metrics.deactivated.inc();
       const row = await deliveryOfWebhook(db, webhook.id, delivered.id);

@@ -103,6 +103,15 @@ test('batches are bounded in lines, in bytes and in number under way', () => {
   expect(lines(buffer)).toEqual(['6', '7', '8']);
 });
 
+test('markers of many containers are bounded with the lines', () => {
+  const buffer = new LogBuffer({ ...LOG_LIMITS, batchLines: 3 }, () => 0);
+  for (let at = 0; at < 5; at += 1) buffer.add(`c${at}`, { ...line(''), line: undefined });
+  const markers = Array(3).fill('[longshore: 1 lines dropped]');
+  expect(lines(buffer)).toEqual(markers);
+  expect(lines(buffer)).toEqual(markers.slice(0, 2));
+  expect(buffer.take(9)).toBeUndefined();
+});
+
 test('the bytes that wait never go above the bound', () => {
   const buffer = new LogBuffer(limits, () => 0);
   for (let at = 0; at < 5000; at += 1) {

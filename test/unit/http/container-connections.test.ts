@@ -51,7 +51,8 @@ test('a terminal that takes no hang-up keeps neither its connection nor its cont
   expect(state).toMatchObject({ holds: 0, stream: { destroyed: true } });
 });
 
-test('a port that takes no end keeps no connection', async () => {
+/** Ends of a connection to a port that was written to and finished. */
+async function finishedPort(): Promise<ReturnType<typeof duplexPair>> {
   const [own, far] = duplexPair();
   far.write(encodeFrame('response', {}, Buffer.from('{"ok":true}')));
   const connection = new PortConnection(own, 80, 0);
@@ -59,6 +60,11 @@ test('a port that takes no end keeps no connection', async () => {
   connection.write('head', () => (isWritten = true));
   await turned(() => isWritten);
   connection.finish();
+  return [own, far];
+}
+
+test('a port that takes no end keeps no connection', async () => {
+  const [own] = await finishedPort();
   await turned(() => own.writableEnded);
   expect(own.destroyed).toBe(false);
   vi.advanceTimersByTime(30_000);
@@ -66,13 +72,7 @@ test('a port that takes no end keeps no connection', async () => {
 });
 
 test('a port that takes the end leaves no timer behind', async () => {
-  const [own, far] = duplexPair();
-  far.write(encodeFrame('response', {}, Buffer.from('{"ok":true}')));
-  const connection = new PortConnection(own, 80, 0);
-  let isWritten = false;
-  connection.write('head', () => (isWritten = true));
-  await turned(() => isWritten);
-  connection.finish();
+  const [own, far] = await finishedPort();
   expect(vi.getTimerCount()).toBe(1);
   far.resume();
   far.end();

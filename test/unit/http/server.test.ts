@@ -1,4 +1,5 @@
 import { connect } from 'node:net';
+import type { Socket } from 'node:net';
 import { pino } from 'pino';
 import { Pool } from 'undici';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -34,6 +35,15 @@ const get = async (server: HttpServer, path: string) => {
   const answer = await fetch(`http://${server.address}${path}`);
   return { status: answer.status, body: await answer.json(), connection: answer.headers.get('connection') };
 };
+
+/** A connection to the server, and what came on it so far. */
+function connectedTo(server: HttpServer): { readonly socket: Socket; readonly text: () => string } {
+  const [host = '', port = ''] = server.address.split(':');
+  const socket = connect(Number(port), host);
+  let text = '';
+  socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+  return { socket, text: () => text };
+}
 
 describe('health', () => {
   test('is 200 while every store answers, and names the one that does not', async () => {
@@ -99,11 +109,8 @@ describe('while it drains', () => {
     // Connections that are busy when the drain begins: their next request is a new one.
     const asked = (path: string) =>
       new Promise<string>((resolve, reject) => {
-        const [host = '', port = ''] = server.address.split(':');
-        const socket = connect(Number(port), host);
-        let text = '';
-        socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
-        socket.on('error', reject).on('end', () => resolve(text));
+        const { socket, text } = connectedTo(server);
+        socket.on('error', reject).on('end', () => resolve(text()));
         socket.write(`GET ${path} HTTP/1.1\r\nhost: x\r\n`, () => begun.push(() => socket.write('\r\n')));
       });
     const begun: (() => void)[] = [];
@@ -172,18 +179,15 @@ describe('the server', () => {
       });
       servers.push(server);
       await server.start('127.0.0.1:0');
-      const [host = '', port = ''] = server.address.split(':');
-      const socket = connect(Number(port), host);
-      let text = '';
-      socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+      const { socket, text } = connectedTo(server);
       const upgrade = `GET ${path} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: ${protocol}\r\n\r\n`;
       socket.write(`GET /first HTTP/1.1\r\nhost: x\r\n\r\n${upgrade}`);
       await expect.poll(() => connectionsOf(server)).toBe(1);
       await get(server, '/nothing');
       released.resolve('first');
-      await expect.poll(() => text).toMatch(/^HTTP\/1\.1 200 .*first.*HTTP\/1\.1 200 .*plain$/s);
+      await expect.poll(text).toMatch(/^HTTP\/1\.1 200 .*first.*HTTP\/1\.1 200 .*plain$/s);
       socket.write(upgrade);
-      await expect.poll(() => text).toMatch(/upgraded$/);
+      await expect.poll(text).toMatch(/upgraded$/);
       socket.destroy();
     },
   );
@@ -205,12 +209,9 @@ describe('the server', () => {
     });
     servers.push(server);
     await server.start('127.0.0.1:0');
-    const [host = '', port = ''] = server.address.split(':');
-    const socket = connect(Number(port), host);
-    let text = '';
-    socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+    const { socket, text } = connectedTo(server);
     socket.write(`${line}\r\nhost: x\r\nconnection: upgrade\r\n${headers}\r\n${body}`);
-    await expect.poll(() => text).toMatch(/^HTTP\/1\.1 200 .*plain$/s);
+    await expect.poll(text).toMatch(/^HTTP\/1\.1 200 .*plain$/s);
     socket.destroy();
   });
 
