@@ -33,13 +33,17 @@ START = {'type': 'http.response.start', 'status': 200}
 BODY = {'type': 'http.response.body', 'body': b'x'}
 
 
-async def _drive(app: App, head: Dict[str, Any], frames: List[Frame]) -> Tuple[Dict[str, int], List[Frame]]:
+async def _connected() -> Tuple[Stream, asyncio.StreamReader, asyncio.StreamWriter]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
     stream = Stream()
     await asyncio.get_event_loop().create_unix_connection(lambda: stream, sock=ours)
-    reader, writer = await asyncio.open_unix_connection(sock=theirs)
+    return (stream, *await asyncio.open_unix_connection(sock=theirs))
+
+
+async def _drive(app: App, head: Dict[str, Any], frames: List[Frame]) -> Tuple[Dict[str, int], List[Frame]]:
+    stream, reader, writer = await _connected()
     for frame in frames:
         writer.write(pack(*frame))
     call = (WebSocketCall if head['type'] == 'websocket' else HttpCall)(stream, head, {'one': 1})
@@ -60,12 +64,7 @@ async def _drive(app: App, head: Dict[str, Any], frames: List[Frame]) -> Tuple[D
 
 async def _lingering() -> Tuple[bool, bool]:
     """Whether a call whose input was not read waits for its caller's end, and whether anything waits behind that end."""
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    theirs.setblocking(False)
-    stream = Stream()
-    await asyncio.get_event_loop().create_unix_connection(lambda: stream, sock=ours)
-    _reader, writer = await asyncio.open_unix_connection(sock=theirs)
+    stream, _reader, writer = await _connected()
     await stream.finish(protocol.END)
     waits = stream._late is not None
     writer.close()
