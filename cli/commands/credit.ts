@@ -81,8 +81,7 @@ export async function runUsage(flags: UsageFlags, invocation: Invocation): Promi
     ...(flags.to === undefined ? {} : { to: flags.to }),
   });
   await withClient(invocation, async (client) => {
-    const id =
-      await workspaceIdOf(client, flags.workspace);
+    const id = await workspaceIdOf(client, flags.workspace);
     const usage = await client.rest(`/usage/${encodeURIComponent(id)}?${query.toString()}`).catch(onlyAdmin);
     if (invocation.options.json === true) {
       printJson(usage);

@@ -11,8 +11,7 @@ export const POSTPONED_MS = 2_000;
 /** Answer of a receiver that takes nothing any more, to an event as to a test. */
 const RECEIVER_IS_GONE = 410;
 
-export const isGone = (outcome: Outcome): boolean =>
-  outcome.kind === 'answered' && outcome.status === RECEIVER_IS_GONE;
+export const isGone = (outcome: Outcome): boolean => outcome.kind === 'answered' && outcome.status === RECEIVER_IS_GONE;
 
 export type EventVerdict =
   | { readonly kind: 'delivered' }
