@@ -2,7 +2,7 @@
  * Streamed calls of one container. The agent opens a connection to the scheduler for each, a runner process dials
  * `streams.sock`, and the bytes pass between the two unread, with back-pressure both ways. The socket is made with the
  * container's first streamed call. Must stay true: a runner process gets the connection of an attempt that its own
- * container holds, once; the end of either side ends the other.
+ * container holds, once; the end of either side ends the other; slow callers of earlier answers keep no new call out.
  */
 import type { Socket } from 'node:net';
 import type { StreamLine } from '#shared/protocol/byte-connections.ts';
@@ -16,8 +16,8 @@ export type OpenBytes = (line: StreamLine) => Promise<Socket> | undefined;
 
 /** Connections beside one of each slot that have not named their attempt: those that begin, and strangers. */
 const SPARE_CONNECTIONS = 16;
-/** Connections beside one of each slot in all: the ends of whole responses wait here for slow callers. */
-const ENDING_CONNECTIONS = 256;
+/** Bound on answers whose attempts are over and whose ends wait here for slow callers. Beyond it, the oldest is cut. */
+export const MOST_ENDING = 256;
 /** Deadline for the frame that names the attempt. */
 const NAMED_WITHIN_MS = 10_000;
 /** The first frame of a connection is short: a longer one is no runner's. */
@@ -45,6 +45,10 @@ export class ContainerStreams {
   readonly #sockets = new Set<Socket>();
   /** Streams whose runner has not dialled yet, by attempt. */
   readonly #expected = new Map<string, Expected>();
+  /** Streams whose runner has dialled, by attempt. */
+  readonly #joined = new Map<string, Joined>();
+  /** Streams whose attempts are over, the oldest first. */
+  readonly #ending = new Set<Joined>();
   /** Connections that have not named their attempt. */
   #unnamed = 0;
   #listening: Promise<void> | undefined;
@@ -53,7 +57,8 @@ export class ContainerStreams {
   constructor(parts: ContainerStreamsParts) {
     this.#parts = parts;
     this.#listener = new SocketListener(parts.path, (socket) => this.#accept(socket), {
-      most: parts.slots + ENDING_CONNECTIONS,
+      // Twice as many as held answers and attempts need: ends that the agent has not read yet count, too.
+      most: 2 * (parts.slots + SPARE_CONNECTIONS + MOST_ENDING),
     });
   }
 
@@ -78,10 +83,39 @@ export class ContainerStreams {
     return true;
   }
 
-  /** The attempt has ended: a stream whose runner never dialled ends too. */
+  /** The attempt has ended: a stream whose runner never dialled ends too. The end of an answer may still go out. */
   over(key: string): void {
     this.#expected.get(key)?.end();
     this.#expected.delete(key);
+    const joined = this.#joined.get(key);
+    if (joined === undefined) return;
+    this.#joined.delete(key);
+    this.#ending.add(joined);
+    this.#boundEnding();
+  }
+
+  /** Cuts the oldest of too many answers that wait for their callers. A caller sees that its answer is not whole. */
+  #boundEnding(): void {
+    if (this.#ending.size <= MOST_ENDING) return;
+    const held = [...this.#ending].filter(({ link }) => (link?.writableLength ?? 0) > 0);
+    for (const { runner, link } of held.slice(0, Math.max(0, held.length - MOST_ENDING))) {
+      link?.destroy();
+      runner.destroy();
+    }
+  }
+
+  /** Remembers a stream until its connection to the scheduler is over. */
+  #join(key: string, expected: Expected, runner: Socket): void {
+    const joined: Joined = { runner, link: undefined };
+    this.#joined.set(key, joined);
+    expected.join(
+      runner,
+      (link) => (joined.link = link),
+      () => {
+        this.#ending.delete(joined);
+        if (this.#joined.get(key) === joined) this.#joined.delete(key);
+      },
+    );
   }
 
   close(): void {
@@ -121,7 +155,7 @@ export class ContainerStreams {
         // The caller left while the runner dialled, or no runner dialled at all.
         if (expected === undefined) return void socket.destroy();
         this.#expected.delete(key);
-        expected.join(socket);
+        this.#join(key, expected, socket);
       } catch {
         this.#refuse(socket);
       }
@@ -138,6 +172,13 @@ export class ContainerStreams {
     socket.destroy();
     this.#parts.onFault();
   }
+}
+
+/** Both connections of a stream. */
+interface Joined {
+  readonly runner: Socket;
+  /** Undefined: it is still being opened. */
+  link: Socket | undefined;
 }
 
 /** A connection to the scheduler, opened or still being opened, whose runner process is awaited. */
@@ -157,10 +198,21 @@ class Expected {
     );
   }
 
-  join(runner: Socket): void {
+  /**
+   * @param onJoined - called when the bytes begin to pass
+   * @param onOver - called once, when the connection to the scheduler is over or was not opened
+   */
+  join(runner: Socket, onJoined: (link: Socket) => void, onOver: () => void): void {
     this.#opening.then(
-      (link) => joinSockets(runner, link),
-      () => runner.destroy(),
+      (link) => {
+        if (link.destroyed) onOver();
+        else onJoined(link.once('close', onOver));
+        joinSockets(runner, link);
+      },
+      () => {
+        runner.destroy();
+        onOver();
+      },
     );
   }
 
