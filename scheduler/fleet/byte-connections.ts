@@ -42,7 +42,6 @@ export interface BytesSession {
 export interface ByteConnectionsParts {
   /** The session that lives by that id, when the authorization is its machine's; undefined: refused. */
   readonly sessionOf: (line: SessionLine) => BytesSession | undefined | Promise<BytesSession | undefined>;
-  readonly mostUnknown?: number;
 }
 
 export class ByteConnections {
@@ -73,7 +72,7 @@ export class ByteConnections {
 
   accept(socket: Socket): void {
     socket.on('error', () => undefined);
-    if (this.#unknown.size >= (this.#parts.mostUnknown ?? MOST_UNKNOWN)) this.#closeOldest();
+    if (this.#unknown.size >= MOST_UNKNOWN) this.#closeOldest();
     this.#open.add(socket);
     socket.once('close', () => this.#open.delete(socket));
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
