@@ -1,6 +1,8 @@
 // The heads of streamed calls: what of a request reaches the container, and what of its response reaches the caller.
 // Pure. Source: RFC 9110 §7.6 (headers of one connection), docs/runner-protocol.md.
 import type { IncomingMessage } from 'node:http';
+import { saysItIsOurs } from '../../../workspaces/identity/jwt.ts';
+import { tokenOf } from '../auth.ts';
 
 export type HeaderList = readonly (readonly [name: string, value: string])[];
 
@@ -70,7 +72,8 @@ export interface PlatformCredential {
 }
 
 /**
- * Headers of a request for the container: without those of this connection, and without the platform's credential.
+ * Headers of a request for the container: without those of this connection, and without the platform's credential. A
+ * public application gets the `Authorization` of its own users, but no token of the platform, be it valid or not.
  * @param keepsHandshake - the program answers the handshake of a WebSocket itself
  */
 export function requestHeaders(
@@ -86,7 +89,7 @@ export function requestHeaders(
     const value = raw[at + 1] ?? '';
     if (HOP_BY_HOP.has(name) || isForwarded(name) || name === 'expect' || own.has(name)) continue;
     if (HANDSHAKE.has(name) && !keepsHandshake) continue;
-    if (name === 'authorization' && inHeader) continue;
+    if (name === 'authorization' && (inHeader || saysItIsOurs(tokenOf(value) ?? ''))) continue;
     if (name === 'referer') {
       passed.push([name, refererWithout(value, queryToken)]);
       continue;
