@@ -4,7 +4,7 @@ import { PoolEvents } from '../control/provisioning/pool-events.ts';
 import { ProvisioningMetrics, registerProvisionGauges } from '../control/provisioning/metrics.ts';
 import type { Quotas } from '../control/placement/quotas.ts';
 import type { LoopMetrics } from '../cluster/loop-metrics.ts';
-import type { CapacityChanges } from '../domain/provisioning.ts';
+import type { CapacityChanges, MachineOrders } from '../domain/provisioning.ts';
 import type { PoolDirectory } from '../fleet/pool-directory.ts';
 import { volumeHomes } from '../stores/store/queries/volumes.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -16,7 +16,7 @@ export interface ProvisioningSetup {
   readonly clusterState: Pick<ClusterState, 'containers' | 'machines' | 'fence' | 'isLeader' | 'fleetMetrics'>;
   readonly events: Pick<Events, 'writer'>;
   readonly directory: PoolDirectory;
-  readonly changes: CapacityChanges;
+  readonly changes: CapacityChanges & MachineOrders;
   readonly quotas: Pick<Quotas, 'of'>;
   readonly loops: LoopMetrics;
 }
@@ -30,6 +30,7 @@ export function openProvisioning(setup: ProvisioningSetup): ProvisioningLoop {
     machines,
     containers,
     changes,
+    orders: changes,
     clock,
     log,
     loops,

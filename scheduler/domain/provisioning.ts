@@ -59,6 +59,18 @@ export interface ConfiguredProvider extends Provider {
   readonly timeoutMs: number;
 }
 
+/** Order of a machine, as its provider got it: later settings of the pool do not change it. */
+export interface MachineOrder {
+  readonly provider: string;
+  readonly shape: MachineShape;
+}
+
+/** Orders of machines that providers make, for as long as they are there, on their way or leaving. */
+export interface MachineOrders {
+  /** @returns undefined: no provider was asked for the machine, or it has ended */
+  orderOf(machineId: MachineId): MachineOrder | undefined;
+}
+
 /** Machines of a pool that a provider makes, as the loop counts them. */
 export interface PoolCapacity {
   readonly poolId: number;

@@ -3,7 +3,7 @@ import { POOL_DEFAULTS, POOL_SETTINGS } from '#shared/api/pools.ts';
 import type { PoolSettingFacts, PoolSettings, PoolSettingsChange } from '#shared/api/pools.ts';
 import { ANY_GPU } from '#shared/domain/gpus.ts';
 import { Value } from 'typebox/value';
-import type { MachineShape } from '../domain/provisioning.ts';
+import type { MachineOrder, MachineShape } from '../domain/provisioning.ts';
 
 export type ReadSettings =
   | { readonly kind: 'read'; readonly change: PoolSettingsChange }
@@ -110,6 +110,18 @@ export function shapeOf(settings: PoolSettings): MachineShape | undefined {
     cpuCores: machineCpuCores,
     memoryMib: machineMemoryMib,
   };
+}
+
+/** Whether a pool with these settings would order the machine so today: of the same provider, with the same size. */
+export function isOrderOfToday({ provider, shape }: MachineOrder, settings: PoolSettings): boolean {
+  const today = shapeOf(settings);
+  return (
+    provider === settings.provider &&
+    shape.gpuModel === today?.gpuModel &&
+    shape.gpuCount === today.gpuCount &&
+    shape.cpuCores === today.cpuCores &&
+    shape.memoryMib === today.memoryMib
+  );
 }
 
 /** Whether the settings agree with the given ones, as far as these name any. */

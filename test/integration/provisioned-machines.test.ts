@@ -54,12 +54,20 @@ describe('a provider that behaves', () => {
     expect([provisioner.machines(pool.id), provisioner.capacity(pool.id).pending]).toEqual([[], 1]);
     await story.steps(20, 1);
     expect([provisioner.machines(pool.id), provisioner.pending(pool.id)]).toEqual([[ofPool()?.row.id], []]);
+    const machineId = ofPool()?.row.id as MachineId;
+    const order = provisioner.orderOf(machineId);
+    expect(order).toEqual({ provider: expect.stringContaining(pool.provider), shape: pool.shape });
     expect(story.cloud.creates).toBe(1);
     const capacity = story.process.provisioner.capacity(pool.id);
     expect(capacity).toMatchObject({ pending: 0, alive: 1, hourlyCost: 2.5, unpriced: 0, lastFailure: null });
+    // Another leader knows it from the row.
+    await story.change();
+    await story.step(1);
+    expect(story.process.provisioner.orderOf(machineId)).toEqual(order);
     await story.steps(20, 0);
     expect(story.cloud.instances.size).toBe(0);
     expect(await present(db, pool.id)).toEqual({ rows: [], machines: [] });
+    expect(story.process.provisioner.orderOf(machineId)).toBeUndefined();
     story.end();
   });
 

@@ -65,11 +65,10 @@ export function decideCapacity(pools: readonly GrowingPool[], demands: readonly 
 }
 
 function planOf(pool: GrowingPool): Plan {
-  const { offer } = pool;
   const bins = pool.rooms
     .filter(({ isOpen, isPending }) => isOpen && !isPending)
     .map((room): Bin => ({ room, total: room.total, free: room.free, isUsed: false }));
-  for (let count = 0; count < pool.capacity.pending; count += 1) bins.push(newBin(offer));
+  bins.push(...pool.coming.map(newBin));
   return {
     pool,
     bins,
@@ -118,17 +117,16 @@ function serve(plans: readonly Plan[], alike: readonly Demand[], nowMs: number):
 /** Whether an empty machine of the pool does not take such a container; the pool does not grow for its queue then. */
 function isRefused(plan: Plan, demand: Demand, nowMs: number): boolean {
   const refuses = plan.pool.rooms.find(
-    (room) => room.isMade && room.isOpen && room.emptySinceMs !== null && doesNotTake(plan.pool, room, demand, nowMs),
+    (room) => room.isMade && room.isOpen && room.emptySinceMs !== null && doesNotTake(room, demand, nowMs),
   );
   if (refuses !== undefined) plan.refused.set(demand.queue, refuses.machineId);
   return refuses !== undefined;
 }
 
-function doesNotTake({ sizedSinceMs }: GrowingPool, room: Room, demand: Demand, nowMs: number): boolean {
-  // A machine that was made after the container began to wait, and is smaller than its pool says. The pool may have
-  // said less until it got its present settings, and at that very moment either may have come first.
-  if (!fits(room.free, room.total, demand))
-    return room.createdAtMs >= demand.sinceMs && room.createdAtMs > sizedSinceMs;
+function doesNotTake(room: Room, demand: Demand, nowMs: number): boolean {
+  // A machine that was made after the container began to wait, and is smaller than was ordered. A machine that was
+  // ordered before the pool got its present size has no fault: it was never meant for the container.
+  if (!fits(room.free, room.total, demand)) return room.isOrderOfToday && room.createdAtMs >= demand.sinceMs;
   return nowMs >= takenUntilMs(room, demand);
 }
 

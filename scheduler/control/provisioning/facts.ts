@@ -35,6 +35,8 @@ export interface Room {
   readonly isMade: boolean;
   /** Whether the pool's capacity counts it as on its way: it has joined, and is not ready or was not noted as such. */
   readonly isPending: boolean;
+  /** Whether the provider was asked for what the pool asks for today; false also of machines admitted by hand. */
+  readonly isOrderOfToday: boolean;
   /** Whether new containers may be placed there. */
   readonly isOpen: boolean;
   /** Whether it may be ended: in service, and not in doubt. */
@@ -57,10 +59,10 @@ export interface GrowingPool {
   readonly settings: PoolSettings;
   /** Whether the installation has the provider. */
   readonly isKnown: boolean;
-  /** Amounts of a machine that the provider makes. */
+  /** Amounts of a machine that the provider makes from now on. */
   readonly offer: Offer;
-  /** Since when the pool has its settings; -Infinity: longer than this process knows. */
-  readonly sizedSinceMs: number;
+  /** Amounts of each machine on its way, as it was ordered; as many as `capacity` counts as pending. */
+  readonly coming: readonly Offer[];
   /** Machines of the provider; `notBeforeMs` as monotonic time. */
   readonly capacity: PoolCapacity;
   readonly rooms: readonly Room[];

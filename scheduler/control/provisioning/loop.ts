@@ -6,13 +6,12 @@ import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
-import type { CapacityChanges } from '../../domain/provisioning.ts';
-import { offeredByShape } from '../../fleet/capacity.ts';
+import type { CapacityChanges, MachineOrders } from '../../domain/provisioning.ts';
 import type { ContainerEntryChange, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import type { PoolDirectory } from '../../fleet/pool-directory.ts';
-import { shapeOf } from '../../fleet/pool-settings.ts';
+import { isOrderOfToday, shapeOf } from '../../fleet/pool-settings.ts';
 import type { PoolRow } from '../../stores/store/queries/pools.ts';
 import type { Growth } from '../placement/waiting.ts';
 import { decideCapacity } from './decide.ts';
@@ -20,8 +19,9 @@ import { Demands } from './demands.ts';
 import type { DemandsParts, Held } from './demands.ts';
 import { explainGrowth, explainPool } from './explain.ts';
 import type { GrowthView } from './explain.ts';
-import type { Decision, GrowingPool, PoolStatement, Step } from './facts.ts';
+import type { Decision, GrowingPool, Offer, PoolStatement, Step } from './facts.ts';
 import type { ProvisioningMetrics } from './metrics.ts';
+import { offerOf } from './offers.ts';
 import type { PoolEvents } from './pool-events.ts';
 import { Refusals } from './refusals.ts';
 import { Rooms } from './rooms.ts';
@@ -31,6 +31,8 @@ export interface ProvisioningParts extends DemandsParts {
   readonly machines: Pick<Machines, 'all' | 'get' | 'capacity'>;
   readonly containers: Pick<ContainerRegistry, 'pending' | 'all' | 'get' | 'ofMachine'>;
   readonly changes: CapacityChanges;
+  /** Absent: no order is known. Machines on their way then count with today's size, and none is found too small. */
+  readonly orders?: MachineOrders;
   readonly clock: Clock;
   readonly log: Log;
   readonly loops: LoopMetrics;
@@ -54,6 +56,8 @@ const WHOLE_EVERY = 12;
 /** Pause of a pool after a step that could not be written. */
 const RETRY_MS = 5_000;
 const LONGEST_WAIT_MS = 2 ** 31 - 1;
+/** A pool without a size of its machines. */
+const NO_OFFER: Offer = { cpuMillicores: 0, memoryBytes: 0, gpuModels: [] };
 
 export class ProvisioningLoop {
   readonly name = 'provisioning';
@@ -65,8 +69,6 @@ export class ProvisioningLoop {
   readonly #due = new Map<number, number>();
   readonly #shortSince = new Map<number, number>();
   readonly #refusals = new Refusals();
-  /** When pools got their settings, as far as this process saw it. */
-  readonly #sizedSince = new Map<number, number>();
   /** Pools whose last step could not be written, and until when they pause. */
   readonly #paused = new Map<number, number>();
   readonly #statements = new Map<number, PoolStatement>();
@@ -137,8 +139,6 @@ export class ProvisioningLoop {
   settingsChanged(poolId: number): void {
     this.#firstDemandMs = undefined;
     this.#refusals.delete(poolId);
-    // The first sight of a pool is no change.
-    this.#sizedSince.set(poolId, this.#sizedSince.has(poolId) ? this.#parts.clock.monotonicMs() : -Infinity);
     this.#rooms.touchPool(poolId);
     this.#poolChanged(poolId, SOON_MS);
   }
@@ -257,37 +257,41 @@ export class ProvisioningLoop {
   #factsOf(poolId: number, nowMs: number): GrowingPool | undefined {
     const pool = this.#parts.directory.get(poolId);
     if (pool === undefined) return undefined;
-    const { changes } = this.#parts;
+    const { changes, orders } = this.#parts;
     const [made, pending] = [new Set(changes.machines(poolId)), new Set(changes.pending(poolId))];
-    return this.#poolFacts(pool, [...this.#rooms.of(poolId, made, pending)], nowMs);
+    const isOfToday = (id: MachineId): boolean => {
+      const order = orders?.orderOf(id);
+      return order !== undefined && isOrderOfToday(order, pool.settings);
+    };
+    return this.#poolFacts(pool, [...this.#rooms.of(poolId, made, pending, isOfToday)], nowMs);
   }
 
   #poolFacts({ id, name, workspaceId, settings }: PoolRow, rooms: GrowingPool['rooms'], nowMs: number): GrowingPool {
-    const { changes, clock } = this.#parts;
+    const { changes, orders, clock } = this.#parts;
     const shape = shapeOf(settings);
-    const size = shape === undefined ? undefined : offeredByShape(shape, settings);
+    const offer = shape === undefined ? NO_OFFER : offerOf(shape, settings);
     const capacity = changes.capacity(id);
     // The wall clock may be set; times of decisions are monotonic.
     const notBeforeMs = capacity.notBeforeMs === 0 ? 0 : nowMs + capacity.notBeforeMs - clock.nowMs();
+    // A leader that has yet to read its rows takes no machine for granted.
+    const coming = notBeforeMs === Infinity ? [] : [...changes.pending(id)];
     return {
       poolId: id,
       poolName: name,
       poolOwner: workspaceId,
       settings,
       isKnown: settings.provider !== null && changes.knows(settings.provider),
-      offer: {
-        cpuMillicores: size?.totalCpuMillicores ?? 0,
-        memoryBytes: size?.totalMemoryBytes ?? 0,
-        gpuModels: shape === undefined ? [] : Array.from({ length: shape.gpuCount }, () => shape.gpuModel),
-      },
+      offer,
+      coming: coming.map((one) => {
+        const order = orders?.orderOf(one);
+        return order === undefined ? offer : offerOf(order.shape, settings);
+      }),
       capacity: {
         ...capacity,
-        // A leader that has yet to read its rows takes no machine for granted.
-        pending: notBeforeMs === Infinity ? 0 : capacity.pending,
+        pending: coming.length,
         notBeforeMs: Math.max(notBeforeMs, this.#paused.get(id) ?? 0),
       },
       rooms,
-      sizedSinceMs: this.#sizedSince.get(id) ?? -Infinity,
       refused: this.#refusals.of(id, (one) => rooms.some(({ machineId }) => machineId === one), nowMs),
       shortSinceMs: this.#shortSince.get(id) ?? null,
     };
@@ -309,7 +313,7 @@ export class ProvisioningLoop {
   }
 
   #forget(poolId: number): void {
-    const known = [this.#due, this.#shortSince, this.#refusals, this.#sizedSince, this.#paused, this.#statements];
+    const known = [this.#due, this.#shortSince, this.#refusals, this.#paused, this.#statements];
     for (const one of known) one.delete(poolId);
   }
 

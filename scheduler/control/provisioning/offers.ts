@@ -1,8 +1,22 @@
-// Machines that providers could make, for the check whether a call can ever be served.
+// Amounts of machines that providers make, and machines that they could make, for the check whether a call can ever be
+// served.
+import type { PoolSettings } from '#shared/api/pools.ts';
+import type { MachineShape } from '../../domain/provisioning.ts';
 import { offeredByShape } from '../../fleet/capacity.ts';
 import { shapeOf } from '../../fleet/pool-settings.ts';
 import type { PoolRow } from '../../stores/store/queries/pools.ts';
 import type { OfferedMachine } from '../placement/feasibility.ts';
+import type { Offer } from './facts.ts';
+
+/** Amounts that a machine of that shape offers in a pool with these settings. */
+export function offerOf(shape: MachineShape, settings: PoolSettings): Offer {
+  const { totalCpuMillicores, totalMemoryBytes } = offeredByShape(shape, settings);
+  return {
+    cpuMillicores: totalCpuMillicores,
+    memoryBytes: totalMemoryBytes,
+    gpuModels: Array.from({ length: shape.gpuCount }, () => shape.gpuModel),
+  };
+}
 
 /**
  * A machine of each pool whose provider could make one.
@@ -16,14 +30,14 @@ export function* offersOf(
     const shape = shapeOf(settings);
     if (shape === undefined || settings.provider === null || !knows(settings.provider)) continue;
     if (settings.maxMachines === 0) continue;
-    const { totalCpuMillicores, totalMemoryBytes } = offeredByShape(shape, settings);
+    const { gpuModels, ...size } = offerOf(shape, settings);
     yield {
       poolName: name,
       poolOwner: workspaceId,
       requiresPoolSelector: settings.requiresPoolSelector,
       isExpected: false,
-      gpuModels: Array.from({ length: shape.gpuCount }, () => shape.gpuModel),
-      size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },
+      gpuModels,
+      size,
     };
   }
 }

@@ -16,7 +16,7 @@ export interface RoomsParts {
   readonly isGrowing: (poolId: number) => boolean;
 }
 
-type KnownRoom = Omit<Room, 'isMade' | 'isPending'>;
+type KnownRoom = Omit<Room, 'isMade' | 'isPending' | 'isOrderOfToday'>;
 
 export class Rooms {
   readonly #parts: RoomsParts;
@@ -58,10 +58,26 @@ export class Rooms {
     this.#changed.clear();
   }
 
-  /** @param made - machines of the provider that are ready. @param pending - those on their way */
-  *of(poolId: number, made: ReadonlySet<MachineId>, pending: ReadonlySet<MachineId>): Iterable<Room> {
-    for (const room of this.#byPool.get(poolId)?.values() ?? [])
-      yield { ...room, isMade: made.has(room.machineId), isPending: pending.has(room.machineId) };
+  /**
+   * @param made - machines of the provider that are ready
+   * @param pending - those on their way
+   * @param isOrderOfToday - whether the pool would order the machine so today
+   */
+  *of(
+    poolId: number,
+    made: ReadonlySet<MachineId>,
+    pending: ReadonlySet<MachineId>,
+    isOrderOfToday: (id: MachineId) => boolean,
+  ): Iterable<Room> {
+    for (const room of this.#byPool.get(poolId)?.values() ?? []) {
+      const { machineId } = room;
+      yield {
+        ...room,
+        isMade: made.has(machineId),
+        isPending: pending.has(machineId),
+        isOrderOfToday: isOrderOfToday(machineId),
+      };
+    }
   }
 
   #read(id: MachineId): void {

@@ -9,6 +9,8 @@ import type {
   CapacityChanges,
   ConfiguredProvider,
   Instance,
+  MachineOrder,
+  MachineOrders,
   MachineShape,
   PoolCapacity,
   PoolTrouble,
@@ -69,7 +71,7 @@ export interface ProvisionerParts
   readonly told?: WriteTold;
 }
 
-export class Provisioner implements CapacityChanges {
+export class Provisioner implements CapacityChanges, MachineOrders {
   readonly name = 'machines of providers';
   readonly #parts: ProvisionerParts;
   readonly #rows: ProvisionedRows;
@@ -165,6 +167,11 @@ export class Provisioner implements CapacityChanges {
   #machinesOf(poolId: number, isMeant: (row: ProvisionedRow) => boolean): readonly MachineId[] {
     const rows = this.#rows.ofPool(poolId).filter(isMeant);
     return rows.map(({ machineId }) => machineId);
+  }
+
+  orderOf(machineId: MachineId): MachineOrder | undefined {
+    const row = this.#rows.ofMachine(machineId);
+    return row === undefined ? undefined : { provider: row.provider, shape: row.shape };
   }
 
   async grow(poolId: number, reason: string): Promise<void> {

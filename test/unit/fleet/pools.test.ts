@@ -10,6 +10,7 @@ import {
   agrees,
   changeRefusal,
   FOR_ADMINISTRATORS,
+  isOrderOfToday,
   providerProblem,
   readPoolSettings,
   settled,
@@ -94,6 +95,24 @@ describe('settings', () => {
     expect(shapeOf(settled(cloud))).toEqual({ gpuModel: '', gpuCount: 0, cpuCores: 4, memoryMib: 8192 });
     expect(shapeOf(settled({ ...cloud, provider: null }))).toBeUndefined();
     expect(shapeOf(settled({ provider: 'cloud' }))).toBeUndefined();
+  });
+
+  test.for([
+    ['the same', {}, true],
+    ['another number of machines', { maxMachines: 3, idleSeconds: 7 }, true],
+    ['another provider', { provider: 'other' }, false],
+    ['other GPUs', { machineGpuModel: 'H200' }, false],
+    ['more GPUs', { machineGpuCount: 4 }, false],
+    ['more cores', { machineCpuCores: 4.5 }, false],
+    ['less memory', { machineMemoryMib: 8191 }, false],
+    ['no provider', { provider: null }, false],
+    ['no size', { machineCpuCores: null }, false],
+  ] as const)('show whether a machine was ordered as the pool orders today: %s', ([, change, isOfToday]) => {
+    const before = { machineGpuModel: 'H100', machineGpuCount: 2, machineCpuCores: 4, machineMemoryMib: 8192 };
+    const settings = settled({ ...before, provider: 'cloud' });
+    const order = { provider: 'cloud', shape: { gpuModel: 'H100', gpuCount: 2, cpuCores: 4, memoryMib: 8192 } };
+    expect(shapeOf(settings)).toEqual(order.shape);
+    expect(isOrderOfToday(order, { ...settings, ...change })).toBe(isOfToday);
   });
 
   test('that cost money are for administrators', () => {

@@ -31,6 +31,24 @@ describe('a container that waits', () => {
     expect(grown(decideCapacity([pool], many(5), NOW))).toEqual([1]);
   });
 
+  test('counts on a machine on its way only for what was ordered: the pool may ask for another size since', () => {
+    const [small, large] = [anOffer(1, 16), anOffer(16, 64)];
+    const pool = { capacity: { pending: 1, alive: 1 } };
+    const larger = aPool({ ...pool, offer: large, coming: [small] });
+    const first = decideCapacity([larger], [aDemand({ cpuMillicores: 8000 })], NOW);
+    expect([grown(first), stated(first)]).toMatchObject([[1], { awaiting: 1 }]);
+    // The container that brought the small one still gets it.
+    expect(grown(decideCapacity([larger], [aDemand()], NOW))).toEqual([]);
+    const smaller = aPool({ ...pool, offer: small, coming: [large] });
+    expect([grown(decideCapacity([smaller], many(16), NOW)), grown(decideCapacity([smaller], many(17), NOW))]).toEqual([
+      [],
+      [1],
+    ]);
+    const floor = { settings: { minFreeCpuCores: 4 }, shortSinceMs: NOW - 5_000 };
+    expect(grown(decideCapacity([aPool({ ...pool, ...floor })], [], NOW))).toEqual([]);
+    expect(grown(decideCapacity([aPool({ ...pool, ...floor, coming: [small] })], [], NOW))).toEqual([1]);
+  });
+
   test('shares a machine with others: as many are made as are needed, at most five on their way', () => {
     expect(grown(decideCapacity([aPool()], many(9), NOW))).toEqual([1, 1, 1]);
     const burst = decideCapacity([aPool({ settings: { maxMachines: 100 } })], many(100), NOW);
@@ -55,15 +73,14 @@ describe('a container that waits', () => {
     const small = aRoom({ total: anOffer(0.5, 16), createdAtMs: 10, offersSinceMs: NOW });
     const wrong = decideCapacity([aPool({ rooms: [small] })], [aDemand({ sinceMs: 5 })], NOW);
     expect([grown(wrong), wrong.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1', machineId: 'm-1' }]]);
-    // The pool said less when that one was made.
-    const resized = decideCapacity([aPool({ rooms: [small], sizedSinceMs: 11 })], [aDemand({ sinceMs: 5 })], NOW);
+    // Another size was ordered: the machine is as large as it should be.
+    const before = { ...small, isOrderOfToday: false };
+    const resized = decideCapacity([aPool({ rooms: [before] })], [aDemand({ sinceMs: 5 })], NOW);
     expect([grown(resized), resized.refused]).toEqual([[1], []]);
-    // Within a millisecond nobody knows which came first.
-    const atOnce = decideCapacity([aPool({ rooms: [small], sizedSinceMs: 10 })], [aDemand({ sinceMs: 10 })], NOW);
-    expect([grown(atOnce), atOnce.refused]).toEqual([[1], []]);
-    // A size that is older than the machine is the one that it was made with.
-    const older = decideCapacity([aPool({ rooms: [small], sizedSinceMs: 9 })], [aDemand({ sinceMs: 10 })], NOW);
-    expect([grown(older), older.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1', machineId: 'm-1' }]]);
+    // Both kinds are there: the one that was ordered as today refuses.
+    const faulty = { ...small, machineId: aRoom({ machineId: 'm-2' }).machineId };
+    const both = decideCapacity([aPool({ rooms: [before, faulty] })], [aDemand({ sinceMs: 5 })], NOW);
+    expect([grown(both), both.refused]).toEqual([[], [{ poolId: 1, queue: 'tq-1', machineId: 'm-2' }]]);
   });
 
   test('that a machine admitted by hand does not take gets one of the provider', () => {

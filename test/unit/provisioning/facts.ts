@@ -32,13 +32,15 @@ export const aPool = (
   } = {},
 ): GrowingPool => {
   const poolId = said.poolId ?? 1;
+  const capacity = aCapacity({ poolId, ...said.capacity });
+  const offer = said.offer ?? anOffer(4, 16);
   return {
     poolId,
     poolName: `pool-${poolId}`,
     poolOwner: null,
     isKnown: true,
-    offer: anOffer(4, 16),
-    sizedSinceMs: -Infinity,
+    offer,
+    coming: Array.from({ length: capacity.pending }, () => offer),
     rooms: [],
     refused: new Set(),
     shortSinceMs: null,
@@ -51,7 +53,7 @@ export const aPool = (
       hourlyCost: 1,
       ...said.settings,
     },
-    capacity: aCapacity({ poolId, ...said.capacity }),
+    capacity,
   };
 };
 
@@ -73,6 +75,7 @@ export const aRoom = (said: Omit<Partial<Room>, 'machineId'> & { readonly machin
   return {
     isMade: true,
     isPending: false,
+    isOrderOfToday: said.isMade ?? true,
     isOpen: true,
     mayLeave: true,
     total,

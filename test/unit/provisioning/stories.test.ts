@@ -126,16 +126,35 @@ test('a pool that grows for a container keeps an idle machine that is too small 
 });
 
 test('machines that are made at the moment of a larger size refuse nothing: containers of that size are served', () => {
-  const settings = { minMachines: 2, maxMachines: 4, idleSeconds: 5, demandSeconds: 0 };
+  const settings = { minMachines: 2, maxMachines: 5, idleSeconds: 900, demandSeconds: 0 };
   const world = new World([{ listed: null, base: aPool({ offer: anOffer(1, 4), settings }) }]);
   world.round();
   expect(world.machines.map(({ offer }) => offer.cpuMillicores)).toEqual([1_000, 1_000]);
   world.resize(0, 40);
   for (let times = 0; times < 3; times += 1) world.want(aDemand({ cpuMillicores: 40_000 }));
+  // The provider makes none until those machines are there, and empty.
+  world.fail(0, HOUR / 12);
+  world.pass(HOUR / 12 - 1);
+  expect(world.machines.map(({ joined }) => joined)).toEqual([true, true]);
   // Within ten minutes, for which a refusal would hold.
-  world.pass(HOUR / 6);
-  expect([world.waiting, world.grown, world.shrunk]).toEqual([[], 5, 2]);
-  expect(world.machines.map(({ containers }) => containers.size)).toEqual([1, 1, 1]);
+  world.pass(HOUR / 12);
+  expect([world.waiting, world.grown, world.shrunk]).toEqual([[], 5, 0]);
+  expect(world.machines.map(({ containers }) => containers.size)).toEqual([0, 0, 1, 1, 1]);
+});
+
+test('a container of a larger size gets a machine at once, although one of the size before is on its way', () => {
+  const settings = { minMachines: 1, maxMachines: 2, idleSeconds: 5, demandSeconds: 0 };
+  const world = new World([{ listed: null, base: aPool({ offer: anOffer(1, 4), settings }) }]);
+  world.round();
+  world.resize(0, 40);
+  world.want(aDemand({ cpuMillicores: 40_000 }));
+  world.round();
+  expect(world.machines.map(({ offer, joined }) => [offer.cpuMillicores, joined])).toEqual([
+    [1_000, false],
+    [40_000, false],
+  ]);
+  world.pass(HOUR);
+  expect([world.waiting, world.grown, world.machines.map(({ containers }) => containers.size)]).toEqual([[], 2, [1]]);
 });
 
 test('a machine with less than its pool says is followed by another one, and many of them by ever fewer', () => {

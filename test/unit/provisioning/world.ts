@@ -1,5 +1,6 @@
 // A small world for random stories of pools that grow: containers come and end, placement puts them where they fit,
 // providers make machines late, at other prices than said, or fail. The decision is the product's own.
+import { isDeepStrictEqual } from 'node:util';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import { costOf, fits, MOST_PENDING, unfitFor, without } from '#scheduler/control/provisioning/choose.ts';
 import { decideCapacity } from '#scheduler/control/provisioning/decide.ts';
@@ -9,7 +10,8 @@ import type { Decision, Demand, GrowingPool, Offer, Room } from '#scheduler/cont
 interface Machine {
   readonly id: MachineId;
   readonly pool: SimPool;
-  /** Size that its pool had when it was made. */
+  /** Size that its pool had when it was ordered. */
+  readonly ordered: Offer;
   readonly offer: Offer;
   /** Cost of an hour, as its provider lists it. */
   readonly cost: number | null;
@@ -91,7 +93,7 @@ export class World {
     if (pool === undefined) return;
     const { gpuModels } = pool.base.offer;
     const offer = { cpuMillicores: cores * 1000, memoryBytes: cores * 4 * 1024 ** 3, gpuModels };
-    pool.base = { ...pool.base, offer, sizedSinceMs: this.nowMs };
+    pool.base = { ...pool.base, offer };
     this.#refusals.delete(pool.base.poolId);
   }
 
@@ -145,14 +147,16 @@ export class World {
   #factsOf(pool: SimPool): GrowingPool {
     const alive = this.machines.filter((one) => one.pool === pool);
     const known = alive.filter(({ cost }) => cost !== null);
+    const coming = alive.filter(({ joined }) => !joined).map(({ ordered }) => ordered);
     return {
       ...pool.base,
       refused: this.#refusals.of(pool.base.poolId, (id) => alive.some((one) => one.id === id), this.nowMs),
       shortSinceMs: pool.shortSinceMs,
+      coming,
       capacity: {
         ...pool.base.capacity,
         alive: alive.length,
-        pending: alive.filter(({ joined }) => !joined).length,
+        pending: coming.length,
         hourlyCost: known.reduce((sum, { cost }) => sum + (cost ?? 0), 0),
         unpriced: alive.length - known.length,
         notBeforeMs: pool.notBeforeMs,
@@ -217,6 +221,7 @@ export class World {
       this.machines.push({
         id: `m-${(this.#ids += 1)}` as MachineId,
         pool,
+        ordered: pool.base.offer,
         offer: this.broken > 0 ? halfOf(pool.base.offer) : pool.base.offer,
         cost: pool.listed,
         createdAtMs: this.nowMs,
@@ -273,6 +278,7 @@ const roomOf = (machine: Machine): Room => ({
   machineId: machine.id,
   isMade: machine.joined,
   isPending: !machine.joined,
+  isOrderOfToday: machine.joined && isDeepStrictEqual(machine.ordered, machine.pool.base.offer),
   isOpen: machine.offersSinceMs !== null,
   mayLeave: true,
   total: machine.offer,
