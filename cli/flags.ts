@@ -50,8 +50,9 @@ export interface InvokeFlags {
 export interface LogsFlags {
   readonly container?: string;
   readonly task?: string;
+  readonly since?: string;
   readonly follow?: boolean;
-  readonly limit: number;
+  readonly limit?: number;
 }
 
 export interface EventsFlags {

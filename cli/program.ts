@@ -241,9 +241,13 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .argument('[name]', 'a deployment')
     .option('--container <id>', 'of one container')
     .option('--task <id>', 'of one task')
+    .option('--since <time>', 'from then on: 10m, 2h, 7d, or a time')
     .option('--follow', 'go on printing what comes')
-    .option('--limit <n>', 'how many of the newest lines', wholeNumber, 100)
-    .addHelpText('after', '\nExamples:\n  longshore logs hello --follow\n  longshore logs --task 5f0c…')
+    .option('--limit <n>', 'how many of the newest lines (else 100; with --since, 10000)', wholeNumber)
+    .addHelpText(
+      'after',
+      '\nExamples:\n  longshore logs hello --follow\n  longshore logs hello --since 10m\n  longshore logs --task 5f0c…',
+    )
     .action(async (name: string | undefined, options: LogsFlags) => {
       const { runLogs } = await import('./commands/logs.ts');
       await runLogs(name, options, globals(program), process.env);

@@ -56,6 +56,7 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   ],
   logs: [
     'Oldest first; times are UTC. The last characters of a container id do, while it runs or is one of the newest ten thousand of the workspace.',
+    '--since takes a span before now, or a time: UTC, unless it names its zone. At most 100000 lines are printed.',
   ],
   events: [
     'Oldest first; times are UTC. --follow dials again when the scheduler was away. Kinds and fields: docs/events.md.',

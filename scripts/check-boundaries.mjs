@@ -85,6 +85,8 @@ const LAYERS = {
       'format.ts',
       'json.ts',
       'near-name.ts',
+      'pages.ts',
+      'since.ts',
       'print.ts',
       'screen.ts',
       'program-name.ts',

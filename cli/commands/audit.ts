@@ -2,11 +2,11 @@
 import { sleep } from '#shared/backoff.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
-import { usageError } from '../errors.ts';
 import type { AuditFlags } from '../flags.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printJson, printTable } from '../print.ts';
+import { sinceMsOf } from '../since.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -16,7 +16,7 @@ const HEADINGS = ['TIME', 'WHO', 'FROM', 'ACTION', 'WHAT', 'DETAILS'];
 
 /** Prints entries, oldest first; `signal` ends following (Ctrl-C does it for a person). */
 export async function runAudit(flags: AuditFlags, invocation: Invocation, signal?: AbortSignal): Promise<void> {
-  const sinceMs = flags.since === undefined ? undefined : startIn(flags.since, Date.now());
+  const sinceMs = flags.since === undefined ? undefined : sinceMsOf(flags.since, Date.now());
   await withClient(invocation, async (client) => {
     const path = `/events/${await client.workspaceId()}/history`;
     const isJson = invocation.options.json === true;
@@ -78,14 +78,4 @@ export function rowOf(entry: JsonObject): string[] {
 function recordOf(of: JsonObject, name: string): JsonObject {
   const value = of[name];
   return isRecord(value) ? value : {};
-}
-
-const UNIT_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
-
-/** Reads `24h`, or a time. @internal exported for its test */
-export function startIn(text: string, nowMs: number): number {
-  const [, digits, unit = ''] = /^([0-9]{1,6})([mhdw])$/.exec(text) ?? [];
-  const atMs = digits === undefined ? Date.parse(text) : nowMs - Number(digits) * (UNIT_MS[unit] ?? 0);
-  if (Number.isNaN(atMs)) throw usageError(`--since ${text} is no time: give 30m, 24h, 7d or 2030-01-31T12:00:00Z`);
-  return atMs;
 }

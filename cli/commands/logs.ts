@@ -6,13 +6,21 @@ import { CliError, usageError } from '../errors.ts';
 import { follow } from '../follow.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { pagesOf } from '../pages.ts';
 import { note, print } from '../print.ts';
+import { sinceMsOf } from '../since.ts';
 import { runningId, SHORT } from './container.ts';
 import { oneDeployment } from './deployment-reference.ts';
 import type { LogsFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 type Filter = Readonly<Record<string, string>>;
+
+const DEFAULT_LINES = 100;
+const DEFAULT_LINES_SINCE = 10_000;
+/** Most lines of one command, which are in memory until the first is printed. */
+const MOST_LINES = 100_000;
+const LINES_OF_PAGE = 1_000;
 
 /** Prints lines oldest first; `signal` ends following (Ctrl-C does it for a person). */
 export async function runLogs(
@@ -25,21 +33,26 @@ export async function runLogs(
   if ([name, flags.container, flags.task].filter((given) => given !== undefined).length > 1) {
     throw usageError('name a deployment, or give --container, or --task: one of them');
   }
+  const sinceMs = flags.since === undefined ? undefined : sinceMsOf(flags.since, Date.now());
+  const limit = limitOf(flags);
   const client = new Client(await resolveContext(options, env));
   try {
     const workspaceId = await client.workspaceId();
     const filter = await filterOf(client, name, flags);
-    const newest = new URLSearchParams({ ...filter, limit: String(flags.limit) });
-    const afterSeq = await show(client, workspaceId, newest).catch((error: unknown) => {
+    const start = sinceMs === undefined ? undefined : new Date(sinceMs).toISOString();
+    const query = { ...filter, ...(start === undefined ? {} : { start_time: start }) };
+    const { lines, isCut } = await newestLines(client, `/logs/${workspaceId}`, query, limit).catch((error: unknown) => {
       if (!(error instanceof CliError) || error.answerCode !== 'task_not_found') throw error;
       throw new CliError(`there is no task ${flags.task}: \`longshore task list\` shows those there are`, {
         cause: error,
       });
     });
-    if (afterSeq === 0) await sayNone(client, workspaceId, filter, name ?? '');
+    if (isCut && start !== undefined)
+      note(`only the newest ${lines.length} lines since ${start}: --limit or a later --since changes that`);
+    for (const line of lines) showLine(line);
+    if (lines.length === 0) await sayNone(client, workspaceId, filter, name ?? '', start);
     if (flags.follow !== true) return;
-    const query = new URLSearchParams({ ...filter, seq_num: String(afterSeq + 1) });
-    await follow(client, `/logs/${workspaceId}/stream?${query.toString()}`, {
+    await follow(client, `/logs/${workspaceId}/stream?${queryBehind(lines, query)}`, {
       onRecord: ({ event, data }) => {
         if (event === 'log') showLine(JSON.parse(data) as JsonObject);
       },
@@ -50,14 +63,46 @@ export async function runLogs(
   }
 
   function showLine(line: JsonObject): void {
+    // Lines of machines that were away come late, among newer ones.
+    if (sinceMs !== undefined && Date.parse(textField(line, 'timestamp')) < sinceMs) return;
     print(options.json === true ? JSON.stringify(line) : formatLine(line));
   }
+}
 
-  async function show(reader: Client, workspaceId: string, query: URLSearchParams): Promise<number> {
-    const lines = listField(await reader.rest(`/logs/${workspaceId}?${query.toString()}`), 'logs');
-    for (const line of lines) showLine(line);
-    return lines.reduce((last, line) => Math.max(last, numberField(line, 'seq_num')), 0);
+function limitOf({ limit = 0, since }: LogsFlags): number {
+  if (limit > MOST_LINES) throw usageError(`--limit must be at most ${MOST_LINES}`);
+  return limit || (since === undefined ? DEFAULT_LINES : DEFAULT_LINES_SINCE);
+}
+
+/** Reads pages from the newest one backwards. @returns lines oldest first, and whether older ones may be left out */
+async function newestLines(
+  client: Client,
+  path: string,
+  query: Filter,
+  limit: number,
+): Promise<{ readonly lines: readonly JsonObject[]; readonly isCut: boolean }> {
+  const pages: (readonly JsonObject[])[] = [];
+  let left = limit;
+  let isCut = false;
+  const read = (before: string): Promise<JsonObject> => {
+    const page = { limit: String(Math.min(left, LINES_OF_PAGE)), ...(before === '' ? {} : { before_seq: before }) };
+    return client.rest(`${path}?${new URLSearchParams({ ...query, ...page }).toString()}`);
+  };
+  for await (const page of pagesOf('the log', read, { next: 'next_before_seq' })) {
+    const lines = listField(page, 'logs');
+    pages.push(lines);
+    left -= lines.length;
+    isCut = left <= 0 && page['next_before_seq'] !== undefined;
+    if (left <= 0) break;
   }
+  return { lines: pages.toReversed().flat(), isCut };
+}
+
+/** Query of the stream that goes on behind these lines; where there are none, from the same time on. */
+function queryBehind(lines: readonly JsonObject[], { start_time: start, ...filter }: Filter): string {
+  const last = lines.reduce((seq, line) => Math.max(seq, numberField(line, 'seq_num')), 0);
+  const from = last === 0 && start !== undefined ? { start_time: start } : { seq_num: String(last + 1) };
+  return new URLSearchParams({ ...filter, ...from }).toString();
 }
 
 async function filterOf(client: Client, name: string | undefined, flags: LogsFlags): Promise<Filter> {
@@ -82,10 +127,19 @@ export async function wholeId(client: Client, id: string): Promise<string> {
 
 /**
  * Handles an answer without lines: a task, a container or a deployment that wrote nothing gets advice on where to look
- * next. @param name - the deployment as the person named it
+ * next. Where a start was given, older lines are looked for first.
+ * @param name - the deployment as the person named it
  * @throws CliError when the task or container does not exist
  */
-async function sayNone(client: Client, workspaceId: string, filter: Filter, name: string): Promise<void> {
+async function sayNone(
+  client: Client,
+  workspaceId: string,
+  filter: Filter,
+  name: string,
+  start: string | undefined,
+): Promise<void> {
+  const older = start === undefined ? [] : (await newestLines(client, `/logs/${workspaceId}`, filter, 1)).lines;
+  if (older.length > 0) return note(`no line since ${start}: without --since, older ones are shown`);
   const { task_id: task, container_id: container, object_id: deployment } = filter;
   const id = task ?? container;
   if (id === undefined) {

@@ -7,12 +7,12 @@ import { bytesOf, coresOf } from '../format.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { formatTable, isTerminal, note, print, printJson } from '../print.ts';
+import { spanMsOf } from '../since.ts';
 import { oneDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-const DAY_MS = 86_400_000;
 
 export async function runStubMetrics(reference: string, flags: MetricFlags, invocation: Invocation): Promise<void> {
   const range = rangeOf(flags, Date.now());
@@ -77,8 +77,7 @@ export function rangeOf(
   nowMs: number,
   intervals: readonly string[] = INTERVALS,
 ): Readonly<Record<'start' | 'end' | 'interval', string>> {
-  const days = /^(\d{1,4})d$/.exec(since)?.[1];
-  const sinceMs = days === undefined ? durationMsOf(since) : Number(days) * DAY_MS;
+  const sinceMs = spanMsOf(since);
   if (sinceMs === undefined || sinceMs <= 0 || sinceMs > nowMs)
     throw usageError('--since must be a duration such as 90s, 30m, 6h or 8d');
   const fitting = intervals.find((one) => sinceMs / (durationMsOf(one) ?? 1) <= MOST_ROWS);

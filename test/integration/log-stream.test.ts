@@ -1,6 +1,13 @@
-// Streams of log lines on a whole scheduler: where they begin and end, and what they show. The lines are written into
-// the database by hand, as another replica does whose message is lost.
+// Streams of log lines on a whole scheduler: where they begin and end, and what they show; `longshore logs --since`.
+// The lines are written into the database by hand, as another replica does whose message is lost.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { runCommand } from '../helpers/command-line.ts';
+import { waitFor } from '../helpers/programs.ts';
+import { ROOT } from '../helpers/repository.ts';
+import { tempDirectory } from '../helpers/services.ts';
 import { SseClient } from '../helpers/sse.ts';
 import { withSql } from './contract-lists.ts';
 import { aPlatform, NOBODY } from './verbs-fixture.ts';
@@ -9,6 +16,9 @@ import { kitOf } from './verbs-kit.ts';
 
 const CONTAINER = 'taskqueue-watched-00000001';
 const HOUR = '2030-01-01T00:';
+const OLD = 'taskqueue-watched-00000002';
+const NEW = 'taskqueue-watched-00000003';
+const directory = tempDirectory('log-stream');
 
 describe('a stream of log lines', () => {
   let platform: Platform;
@@ -125,5 +135,91 @@ describe('a stream of log lines', () => {
     expect(client.ids).toEqual(seqs.slice(-3));
     expect(client.frames.map(({ event }) => event)).toEqual(['log', 'log', 'log']);
     expect(client.json(0)).toMatchObject({ message: 'Line 6', app_id: ids.app, stub_type: 'taskqueue/deployment' });
+  });
+
+  const writeOf = (container: string, count: number, at: string): Promise<unknown> =>
+    withSql(platform, (sql) =>
+      sql.query(
+        `insert into log_lines (workspace_id, stub_id, container_id, stream, line, at)
+         select $1, $2, $3, 'stdout', 'Line ' || n, ${at} from generate_series(1, $4::int) as n`,
+        [platform.own.workspaceId, ids.stub, container, count],
+      ),
+    );
+
+  const env = (): Readonly<Record<string, string>> => ({
+    LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
+    LONGSHORE_URL: `http://${platform.address}`,
+    LONGSHORE_TOKEN: platform.own.token,
+  });
+  const logs = (...args: readonly string[]) => runCommand(['logs', ...args], env());
+  const numbersOf = (stdout: string): readonly number[] =>
+    stdout
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => Number(String((JSON.parse(line) as Json)['message']).slice('Line '.length)));
+  const upTo = (from: number, to: number): readonly number[] =>
+    Array.from({ length: to - from + 1 }, (_, n) => from + n);
+
+  describe('and `longshore logs --since`', () => {
+    // A line a minute, the oldest first: more than two pages, and all of them older than an hour.
+    beforeAll(() => writeOf(OLD, 2_200, `now() - interval '1 hour' - (2200 - n) * interval '1 minute'`));
+    afterAll(() => directory.remove());
+
+    test('--since prints all lines from then on, oldest first, over several pages', async () => {
+      const all = await logs('--container', OLD, '--since', '3d', '--json');
+      expect(numbersOf(all.stdout)).toEqual(upTo(1, 2_200));
+      expect(all.stderr).toBe('');
+      // The line of 61 minutes ago is the oldest of the last 62 minutes, give or take the time that the test took.
+      const hour = numbersOf((await logs('--container', OLD, '--since', '100m', '--json')).stdout);
+      expect(hour.at(-1)).toBe(2_200);
+      expect(hour.length).toBeGreaterThan(0);
+      expect(hour.length).toBeLessThanOrEqual(40);
+    });
+
+    test('--since takes a time, and --limit keeps the newest lines', async () => {
+      const first = await platform.call(`GET /api/v1/logs/${platform.own.workspaceId}?container_id=${OLD}&limit=7`);
+      const [start] = first.json['logs'] as Json[];
+      const since = String(start?.['timestamp']);
+      const sinceThen = await logs('--container', OLD, '--since', since, '--json');
+      expect(numbersOf(sinceThen.stdout)).toEqual(upTo(2_194, 2_200));
+      const cut = await logs('--container', OLD, '--since', since, '--limit', '3', '--json');
+      expect(numbersOf(cut.stdout)).toEqual([2_198, 2_199, 2_200]);
+      expect(cut.stderr).toContain(`only the newest 3 lines since ${new Date(since).toISOString()}`);
+      expect(numbersOf((await logs('--container', OLD, '--limit', '1500', '--json')).stdout)).toEqual(upTo(701, 2_200));
+    });
+
+    test('a start that is none is refused with the name of the option, and exit code 2', async () => {
+      expect(await logs('--since', 'yesterday')).toEqual({
+        code: 2,
+        stdout: '',
+        stderr: 'longshore: --since yesterday is no time: give 30m, 24h, 7d or 2030-01-31T12:00:00Z\n',
+      });
+      expect(await logs('--limit', '100001')).toMatchObject({ code: 2, stderr: expect.stringContaining('--limit') });
+    });
+
+    test('--follow goes on from a start behind which nothing was written, and shows no older line', async () => {
+      await writeOf(NEW, 3, `now() - interval '2 hours'`);
+      const child = spawn(
+        process.execPath,
+        [join(ROOT, 'cli/main.ts'), 'logs', '--container', NEW, '--since', '30m', '--follow'],
+        { env: { ...process.env, ...env() }, stdio: ['ignore', 'pipe', 'pipe'] },
+      );
+      let [stdout, stderr] = ['', ''];
+      child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+      child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+      const ended = once(child, 'close');
+      await waitFor(() => stderr.includes('no line since'), 'the command says that there is none yet', 30_000);
+      await withSql(platform, (sql) =>
+        sql.query(
+          `insert into log_lines (workspace_id, stub_id, container_id, stream, line, at)
+         values ($1, $2, $3, 'stdout', 'too late', now() - interval '2 hours'), ($1, $2, $3, 'stdout', 'in time', now())`,
+          [platform.own.workspaceId, ids.stub, NEW],
+        ),
+      );
+      await waitFor(() => stdout.includes('in time'), 'the new line is printed', 30_000);
+      child.kill('SIGINT');
+      await ended;
+      expect(stdout).toMatch(/^\S+ 00000003 in time\n$/);
+    });
   });
 });
