@@ -9,6 +9,7 @@ import type { SecretSetFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { pagesOf } from '../pages.ts';
 import { note } from '../print.ts';
 import { askHidden, readStdin } from '../typed.ts';
 import { showDone, showList, withClient } from './run.ts';
@@ -61,14 +62,12 @@ export async function runSecretDelete(name: string, invocation: Invocation): Pro
 /** Active deployments that name the secret, as `hello/v3`. None where the token may not look. */
 async function usersOf(client: Client, name: string): Promise<readonly string[]> {
   const users: string[] = [];
-  let cursor = '';
+  const path = `/deployment/${await client.workspaceId()}`;
   try {
-    do {
-      const query = new URLSearchParams({ active: 'true', limit: String(PAGE), ...(cursor === '' ? {} : { cursor }) });
-      const page = await client.rest(`/deployment/${await client.workspaceId()}?${query.toString()}`);
+    for await (const page of pagesOf('the deployments', (cursor) =>
+      client.rest(`${path}?${new URLSearchParams({ active: 'true', limit: String(PAGE), cursor }).toString()}`),
+    ))
       for (const one of listField(page, 'data')) if (namesSecret(one, name)) users.push(shownUser(one));
-      cursor = textField(page, 'next');
-    } while (cursor !== '');
   } catch (error) {
     if (!(error instanceof CliError)) throw error;
   }

@@ -5,6 +5,7 @@ import type { StackChangeFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
 import { listField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { pagesOf } from '../pages.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -91,12 +92,9 @@ async function found(client: Client, reference: string): Promise<JsonObject> {
 async function allStacks(client: Client): Promise<readonly JsonObject[]> {
   const path = await stacksPath(client);
   const stacks: JsonObject[] = [];
-  let cursor = '';
-  do {
-    const answer = await client.rest(`${path}?${new URLSearchParams({ limit: String(PAGE), cursor }).toString()}`);
-    stacks.push(...listField(answer, 'data'));
-    cursor = textField(answer, 'next');
-  } while (cursor !== '');
+  const read = (cursor: string): Promise<JsonObject> =>
+    client.rest(`${path}?${new URLSearchParams({ limit: String(PAGE), cursor }).toString()}`);
+  for await (const page of pagesOf('the stacks', read)) stacks.push(...listField(page, 'data'));
   return stacks;
 }
 

@@ -5,6 +5,7 @@ import type { VolumeEntryFlags } from '../flags.ts';
 import { ageOf, bytesOf, counted } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { pagesOf } from '../pages.ts';
 import { note, print, printJson, printTable } from '../print.ts';
 import {
   joinPath,
@@ -30,17 +31,17 @@ export async function runVolumeEntries(text: string, flags: VolumeEntryFlags, in
   const place = requireVolumeOrPlace(text);
   await withClient(invocation, async (client) => {
     const all: JsonObject[] = [];
-    let cursor = '';
     let isFirst = true;
-    do {
+    const read = (cursor: string): Promise<JsonObject> => {
       const query = { path: place.path, recursive: String(flags.recursive === true), limit: String(PAGE), cursor };
-      const answer = await at(place, client, 'GET', `/files?${new URLSearchParams(query).toString()}`);
-      const entries = listField(answer, 'data');
-      cursor = textField(answer, 'next');
+      return at(place, client, 'GET', `/files?${new URLSearchParams(query).toString()}`);
+    };
+    for await (const page of pagesOf(`the files of ${shownPlace(place)}`, read)) {
+      const entries = listField(page, 'data');
       if (invocation.options.json === true) all.push(...entries);
-      else if (entries.length > 0 || (isFirst && cursor === '')) showEntries(entries, isFirst);
+      else if (entries.length > 0 || (isFirst && textField(page, 'next') === '')) showEntries(entries, isFirst);
       isFirst = false;
-    } while (cursor !== '');
+    }
     if (invocation.options.json === true) printJson(all);
   });
 }
@@ -61,13 +62,10 @@ export async function runVolumeSize(text: string, invocation: Invocation): Promi
   const place = requireVolumeOrPlace(text);
   await withClient(invocation, async (client) => {
     const sums = Object.fromEntries(SUMS.map((name) => [name, 0])) as Record<(typeof SUMS)[number], number>;
-    let cursor = '';
-    do {
-      const query = new URLSearchParams({ path: place.path, cursor });
-      const answer = await at(place, client, 'GET', `/size?${query.toString()}`);
-      for (const name of SUMS) sums[name] += numberField(answer, name);
-      cursor = textField(answer, 'next');
-    } while (cursor !== '');
+    const read = (cursor: string): Promise<JsonObject> =>
+      at(place, client, 'GET', `/size?${new URLSearchParams({ path: place.path, cursor }).toString()}`);
+    for await (const page of pagesOf(`the files of ${shownPlace(place)}`, read))
+      for (const name of SUMS) sums[name] += numberField(page, name);
     if (invocation.options.json === true) return printJson(sums);
     const { bytes, disk_bytes: disk, files, folders, others } = sums;
     const links = others === 0 ? '' : `, ${others} links and the like`;

@@ -5,6 +5,7 @@ import { CliError, TokenKindError } from '../errors.ts';
 import { ageOf } from '../format.ts';
 import { listField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { pagesOf } from '../pages.ts';
 import { note, print, printJson } from '../print.ts';
 import { programName } from '../program-name.ts';
 import { showList, withClient } from './run.ts';
@@ -49,15 +50,9 @@ export async function runWorkspaceList(invocation: Invocation): Promise<void> {
 /** All workspaces, the newest first. @throws TokenKindError when the token is no administrator's */
 export async function workspacesOf(client: Client): Promise<readonly JsonObject[]> {
   const workspaces: JsonObject[] = [];
-  let cursor = '';
-  // Pages end at a bound that no installation reaches.
-  for (let page = 0; page < 100; page += 1) {
-    const query = new URLSearchParams({ limit: '100', ...(cursor === '' ? {} : { cursor }) });
-    const answer = await client.restCall('GET', `/workspace?${query.toString()}`).catch(onlyAdmin);
-    workspaces.push(...listField(answer, 'data'));
-    cursor = textField(answer, 'next');
-    if (cursor === '') break;
-  }
+  const read = (cursor: string): Promise<JsonObject> =>
+    client.rest(`/workspace?${new URLSearchParams({ limit: '100', cursor }).toString()}`).catch(onlyAdmin);
+  for await (const page of pagesOf('the workspaces', read)) workspaces.push(...listField(page, 'data'));
   return workspaces;
 }
 

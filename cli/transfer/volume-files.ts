@@ -6,6 +6,7 @@ import { sentenceOf } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { pagesOf } from '../pages.ts';
 
 const PAGE = 10_000;
 const VOLUMES_PAGE = 1_000;
@@ -37,13 +38,9 @@ export const volumePath = async (client: Client, volume: string): Promise<string
 export async function allVolumes(client: Client): Promise<readonly JsonObject[]> {
   const path = await volumesPath(client);
   const found: JsonObject[] = [];
-  let cursor = '';
-  do {
-    const query = new URLSearchParams({ limit: String(VOLUMES_PAGE), cursor });
-    const answer = await client.rest(`${path}?${query.toString()}`);
-    found.push(...listField(answer, 'data'));
-    cursor = textField(answer, 'next');
-  } while (cursor !== '');
+  const read = (cursor: string): Promise<JsonObject> =>
+    client.rest(`${path}?${new URLSearchParams({ limit: String(VOLUMES_PAGE), cursor }).toString()}`);
+  for await (const page of pagesOf('the volumes', read)) found.push(...listField(page, 'data'));
   return found;
 }
 
@@ -56,20 +53,21 @@ export async function listFiles(
 ): Promise<Listing | undefined> {
   const base = `${await volumePath(client, volume)}/files`;
   const entries: VolumeFile[] = [];
-  let cursor = '';
-  for (;;) {
+  let kind = '';
+  const read = (cursor: string): Promise<JsonObject> => {
     const query = new URLSearchParams({ path, recursive: String(recursive), limit: String(PAGE), cursor });
-    const answer = await client.rest(`${base}?${query.toString()}`, PAGE_TIMEOUT_MS).catch((error: unknown) => {
-      if (isNoFile(error)) return undefined;
-      throw error;
-    });
-    if (answer === undefined) return undefined;
-    for (const entry of listField(answer, 'data')) entries.push(entryOf(entry));
-    const next = textField(answer, 'next');
-    // A page may be empty when its time was over; the same cursor again would lead nowhere.
-    if (next === '' || next === cursor) return { kind: textField(answer, 'kind'), entries };
-    cursor = next;
+    return client.rest(`${base}?${query.toString()}`, PAGE_TIMEOUT_MS);
+  };
+  try {
+    for await (const page of pagesOf(`the files of volume ${volume}`, read)) {
+      for (const entry of listField(page, 'data')) entries.push(entryOf(entry));
+      kind = textField(page, 'kind');
+    }
+  } catch (error) {
+    if (isNoFile(error)) return undefined;
+    throw error;
   }
+  return { kind, entries };
 }
 
 const isNoFile = (error: unknown): boolean => error instanceof CliError && error.answerCode === 'volume_file_not_found';
