@@ -5,7 +5,7 @@ import { CliError, notFound, usageError } from '../errors.ts';
 import { ageOf, gpuUseOf } from '../format.ts';
 import { listField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { deploymentsOf, shown } from './deployment-reference.ts';
+import { deploymentsOf, servedBy, shown } from './deployment-reference.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -20,7 +20,7 @@ export async function runContainerList(invocation: Invocation): Promise<void> {
     showList(invocation, containers, ['ID', 'STATUS', 'DEPLOYMENT', 'MACHINE', 'AGE', 'GPU USE'], (container) => [
       textField(container, 'containerId'),
       textField(container, 'status'),
-      names.get(textField(container, 'deploymentId')) ?? '-',
+      servedBy(container, names),
       textField(container, 'machineId') || '-',
       ageOf(textField(container, 'startedAt') || textField(container, 'scheduledAt'), nowMs),
       gpuUseOf(objectField(objectField(container, 'usage'), 'gpu')),

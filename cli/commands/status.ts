@@ -8,7 +8,7 @@ import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { machineNotes } from './machine-notes.ts';
-import { deploymentsOf, shown } from './deployment-reference.ts';
+import { deploymentsOf, servedBy, shown } from './deployment-reference.ts';
 import { tokenTypeOf } from './token.ts';
 import { print, printJson, printTable } from '../print.ts';
 
@@ -86,7 +86,7 @@ function show(
     containers.map((container) => [
       textField(container, 'containerId'),
       textField(container, 'status'),
-      names.get(textField(container, 'deploymentId')) ?? '-',
+      servedBy(container, names),
       textField(container, 'machineId') || '-',
       ageOf(textField(container, 'startedAt') || textField(container, 'scheduledAt'), nowMs),
     ]),

@@ -2,6 +2,7 @@
 import { ageOf, bytesOf, coresOf, counted, memoryOf, withNotes } from '../format.ts';
 import { numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { servedBy } from './deployment-reference.ts';
 
 /** A queue with tasks, or a deployment with containers. */
 export interface QueueRow {
@@ -220,7 +221,7 @@ export function snapshotOf(
       const gpu = objectField(usage, 'gpu');
       return {
         id: textField(container, 'containerId'),
-        deployment: nameOf(textField(container, 'stubId'), '-'),
+        deployment: nameOf(textField(container, 'stubId'), servedBy(container)),
         status: textField(container, 'status'),
         machineId: textField(container, 'machineId'),
         since: textField(container, 'startedAt') || textField(container, 'scheduledAt'),

@@ -13,6 +13,7 @@ import { tempDirectory, waitFor } from '../helpers/programs.ts';
 
 const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
 const TOKEN = 'eyJ.test';
+const SANDBOX = 'sandbox-0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11-abcdef01';
 
 interface Seen {
   readonly route: string;
@@ -413,7 +414,7 @@ describe('invoke', () => {
   });
 });
 
-test('status names the deployment of each container, and says ages as the lists do', async () => {
+test('status names the deployment of each container, or its kind, and says ages as the lists do', async () => {
   const createdAt = new Date(Date.now() - 30_000).toISOString();
   const answers: Readonly<Record<string, unknown>> = {
     'GET /api/v1/health': { status: 'ok' },
@@ -427,7 +428,10 @@ test('status names the deployment of each container, and says ages as the lists 
     },
     'GET /api/v1/gateway/containers': {
       ok: true,
-      containers: [{ containerId: 'c-1', status: 'PENDING', deploymentId: 'd-1', scheduledAt: '' }],
+      containers: [
+        { containerId: 'c-1', status: 'PENDING', deploymentId: 'd-1', scheduledAt: '' },
+        { containerId: SANDBOX, status: 'RUNNING', deploymentId: '' },
+      ],
     },
   };
   reply = (route) => ({ body: answers[route] });
@@ -435,7 +439,10 @@ test('status names the deployment of each container, and says ages as the lists 
   expect(code).toBe(0);
   expect(stdout).toMatch(/^m-1 +default +available +2 +23\.5 GiB +-$/m);
   expect(stdout).toMatch(/^sum +v3 +yes +endpoint +3\ds$/m);
-  expect(stdout).toMatch(/^c-1 +PENDING +sum v3 +- +-$/m);
+  const rows = [/^c-1 +PENDING +sum v3 +- +-/m, new RegExp(`^${SANDBOX} +RUNNING +sandbox +- +-`, 'm')];
+  for (const row of rows) expect(stdout).toMatch(row);
+  const listed = await run(['container', 'list']);
+  for (const row of rows) expect(listed.stdout).toMatch(row);
 });
 
 test('`npm start -- --help` sets nothing up', async () => {

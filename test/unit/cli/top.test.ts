@@ -93,7 +93,10 @@ describe('top', () => {
           { id: 'm', poolName: 'p', status: 'pending', conditions: ['DiskPressure'], cpu: '2000', memory: '4096' },
         ],
         deployments: [{ name: 'hello', version: 2, stubId: 's1', stubType: 'taskqueue/deployment' }],
-        containers: [{ containerId: 'c', stubId: 's1', status: 'RUNNING', usage: null }],
+        containers: [
+          { containerId: 'c', stubId: 's1', status: 'RUNNING', usage: null },
+          { containerId: 'sandbox-0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11-abcdef01', stubId: 's2', status: 'RUNNING' },
+        ],
         tasks: [
           { stubId: 's2', stubName: 'once', status: 'RUNNING' },
           { stubId: 's1', status: 'RETRY', createdAt: '2030-01-01T00:00:02Z' },
@@ -112,9 +115,12 @@ describe('top', () => {
         containers: 1,
         oldestWaiting: '2030-01-01T00:00:01Z',
       },
-      { name: 'once', kind: '', waiting: 0, running: 1, containers: 0, oldestWaiting: '' },
+      { name: 'once', kind: '', waiting: 0, running: 1, containers: 1, oldestWaiting: '' },
     ]);
-    expect(containers).toMatchObject([{ id: 'c', deployment: 'hello/v2', cpuMillicores: null, gpuPct: null }]);
+    expect(containers).toMatchObject([
+      { id: 'c', deployment: 'hello/v2', cpuMillicores: null, gpuPct: null },
+      { deployment: 'sandbox' },
+    ]);
     expect(machines).toMatchObject([{ status: 'pending (DiskPressure)', cpuMillicores: 2000, cpuPct: null }]);
   });
 });
