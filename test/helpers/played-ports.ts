@@ -105,7 +105,7 @@ export async function serve(options: ServedOptions) {
     queue: 'q',
     config: { stubType, timeoutSeconds: 0, authorized: !isPublic, pod: { entrypoint: [], ports } },
   } as unknown as Target;
-  const state = { open: 0, calls: 0, holds: 0, left: 0, bytes: [] as Duplex[] };
+  const state = { open: 0, calls: 0, holds: 0, left: 0, bytes: [] as Duplex[], versions: [] as (number | null)[] };
   const takers = new Map<TaskId, TakeBytes>();
   const stream = (onOver: () => void = () => undefined): Duplex => {
     const [own, supervisor] = duplexPair();
@@ -131,8 +131,10 @@ export async function serve(options: ServedOptions) {
     streamMetrics: new StreamMetrics(new Registry()),
     targets: {
       byStub: (stubId: string) => (stubId === STUB ? target : Promise.resolve(undefined)),
-      byName: (workspaceId: string, asked: string) =>
-        workspaceId === 'w' && asked === kind ? target : Promise.resolve(undefined),
+      byName: (workspaceId: string, asked: string, _name: string, version: number | null) => {
+        state.versions.push(version);
+        return workspaceId === 'w' && asked === kind ? target : Promise.resolve(undefined);
+      },
       bySubdomain: () => target,
     },
     hasContainers: () => options.hasContainers ?? true,

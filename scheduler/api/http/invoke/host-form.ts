@@ -2,6 +2,7 @@
 // a request whose first host label has the shape of one is given a path of its own, which invoke.ts serves. Every other
 // host is routed as usual. A port of a pod or sandbox comes last in the label. Pure. Source: decision 0008.
 import { isUuid } from '#shared/domain/ids.ts';
+import { routable } from './routable.ts';
 
 export type HostLabel = (
   | { readonly kind: 'stub'; readonly stubId: string }
@@ -18,6 +19,9 @@ export type HostLabel = (
 export const HOST_BASE = '/~host';
 /** The same, with any of its characters escaped: the router reads escapes. */
 const HOST_BASE_ESCAPED = /^\/(?:~|%7e)(?:h|%68)(?:o|%6f)(?:s|%73)(?:t|%74)/i;
+
+/** Paths of kinds that stream: the application has its own reading of escapes. */
+const STREAMED = /^\/(?:asgi|pod|sandbox\/container)\//;
 
 const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,45}[a-z0-9])?-(?:[0-9a-f]{7}|[0-9a-f]{16}))(?:-v([0-9]{1,9})|-(latest))?$/;
 
@@ -54,9 +58,10 @@ export function hostRewriter(domains: readonly string[]): (host: string | undefi
   const known = new Set(domains.map((domain) => domain.toLowerCase().replace(/:[0-9]+$/, '')));
   return (host, url) => {
     const label = host === undefined ? undefined : labelOf(host.toLowerCase(), known);
-    if (label !== undefined && url.startsWith('/')) return `${HOST_BASE}/${label}${url}`;
+    if (label !== undefined && url.startsWith('/')) return `${HOST_BASE}/${label}${routable(url)}`;
     // Paths of host labels are reached by the host alone.
-    return HOST_BASE_ESCAPED.test(url) ? '/~' : url;
+    if (HOST_BASE_ESCAPED.test(url)) return '/~';
+    return STREAMED.test(url) ? routable(url) : url;
   };
 }
 

@@ -30,6 +30,7 @@ import { credentialOf, isForeign, isPage, redirectWithCookie } from './credentia
 import type { Credential } from './credential.ts';
 import { EventStream } from './event-stream.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
+import { namingParts, restOf } from './path-form.ts';
 import { NO_CONTAINER, portInHost, portInPath, portsOf, readPort, unlisted } from './ports.ts';
 import { callKeyOf, KEY_PROBLEM, keyOf } from './idempotency-key.ts';
 import { answer, answerRefused, textOf } from './answer.ts';
@@ -382,7 +383,7 @@ function resolving(find: Find, parts: InvokeParts, form: Form = 'path'): OnReque
         });
         next();
       };
-      const found = find(caller, request.params as Params);
+      const found = find(caller, paramsOf(request));
       if (found instanceof Promise) found.then(go, fail);
       else go(found);
     };
@@ -417,7 +418,7 @@ function stream(
   if (from === 'cookie' && isForeign(request)) return sendRefusal(reply, FOREIGN_ORIGIN);
   if (isHost && from === 'query' && token !== null && isPage(request)) return redirectWithCookie(token, request, reply);
   if (isSupervised(target.kind)) return callPort(target, caller, from === 'header', how);
-  const rootPath = isHost ? '' : rootPathOf(request.originalUrl, target);
+  const rootPath = isHost ? '' : rootPathOf(request.originalUrl);
   streamCall({ target, caller, rootPath, tokenInHeader: from === 'header' }, request, reply, parts);
 }
 
@@ -463,12 +464,16 @@ function callPort(
 }
 
 /** The part of a URL's path that names the deployment: `/asgi/name`, `/asgi/name/v3`, `/asgi/id/…`. */
-function rootPathOf(url: string, { kind }: Target): string {
-  const [path = ''] = url.split('?', 1);
-  const [, , second = '', third = ''] = path.split('/');
-  const isNamed = second !== 'id' && second !== 'public';
-  const length = isNamed && third !== 'latest' && versionParam({ version: third }) === undefined ? 2 : 3;
-  return `/${[kind, second, third].slice(0, length).join('/')}`;
+function rootPathOf(url: string): string {
+  const segments = splitTarget(url).path.split('/');
+  return segments.slice(0, namingParts(segments)).join('/');
+}
+
+/** Parameters of the route, with the rest of the path as it was sent. */
+function paramsOf({ params, originalUrl }: FastifyRequest): Params {
+  const read = params as Params;
+  if (read['*'] === undefined || !originalUrl.includes('%')) return read;
+  return { ...read, '*': restOf(splitTarget(originalUrl).path) };
 }
 
 /** Refuses a token: 401, or 429 where too many were refused. */

@@ -1,6 +1,6 @@
 // The port that a URL of a pod or sandbox names, and the part of its path that the program does not see.
 import type { Target } from '../../../domain/stub-config.ts';
-import { versionParam } from './find-target.ts';
+import { namingParts } from './path-form.ts';
 import { Refusal } from './refusal.ts';
 
 export interface ChosenPort {
@@ -22,9 +22,7 @@ export const portsOf = ({ config }: Pick<Target, 'config'>): readonly number[] =
 /** The port of a path: `/pod/name/v3/8000/rest`, `/pod/id/…/8000`. A pod with one port needs none in its path. */
 export function portInPath(path: string, target: Target): ChosenPort | Refusal {
   const segments = path.split('/');
-  const [, , second = '', third = ''] = segments;
-  const isNamed = second !== 'id' && second !== 'public';
-  const length = isNamed && third !== 'latest' && versionParam({ version: third }) === undefined ? 3 : 4;
+  const length = namingParts(segments);
   const named = readPort(segments[length] ?? '');
   const ports = portsOf(target);
   const rootOf = (end: number): string => segments.slice(0, end).join('/');

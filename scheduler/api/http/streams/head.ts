@@ -126,15 +126,21 @@ export function cookieOf(header: string | undefined, name: string): string | und
 
 /** The address of the page before, without a token in its query. */
 function refererWithout(address: string, name: string): string {
-  const { path, query } = splitTarget(address);
+  const { path, mark, query } = splitTarget(address);
   const left = queryWithout(query, name);
-  return query === left ? address : `${path}${left === '' ? '' : `?${left}`}`;
+  return query === left ? address : `${path}${left === '' ? '' : `${mark}${left}`}`;
 }
 
 /** Splits a request's target as the router does: a number sign begins a query, too. */
-export function splitTarget(target: string): { readonly path: string; readonly query: string } {
+export function splitTarget(target: string): {
+  readonly path: string;
+  /** The sign between both; empty: there is no query. */
+  readonly mark: string;
+  readonly query: string;
+} {
   const at = target.search(/[#?]/);
-  return at < 0 ? { path: target, query: '' } : { path: target.slice(0, at), query: target.slice(at + 1) };
+  if (at < 0) return { path: target, mark: '', query: '' };
+  return { path: target.slice(0, at), mark: target.charAt(at), query: target.slice(at + 1) };
 }
 
 /** A query without some of its parameters, otherwise as it was sent. */

@@ -38,9 +38,11 @@ export function portExchange(
   asked: PortUpgrade | undefined,
 ): HttpExchange {
   const { fastify, rootPath, port, waitMs, request, response, bytes, onBytes } = parts;
-  const { path, query } = splitTarget(fastify.originalUrl);
+  const { path, mark, query } = splitTarget(fastify.originalUrl);
   const left = queryWithout(query, TOKEN_QUERY);
   const own = path.slice(rootPath.length);
+  // A mark without a query stays, unless the query was the token alone.
+  const behind = left === '' && query !== '' ? '' : `${mark}${left}`;
   const { upgrade } = request.headers;
   let program: PortFrames;
   return new HttpExchange({
@@ -54,7 +56,7 @@ export function portExchange(
           waitMs,
           request,
           response,
-          path: `${own === '' ? '/' : own}${left === '' ? '' : `?${left}`}`,
+          path: `${own === '' ? '/' : own}${behind}`,
           headers: requestHeaders(
             request.rawHeaders,
             {
