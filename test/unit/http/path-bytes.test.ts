@@ -75,20 +75,23 @@ async function serveProgram(kind: 'pod' | 'sandbox' = 'pod') {
 const HOST = `${STUB}.apps.test`;
 
 describe('a program gets the target as it was sent', () => {
-  test.for(['path', 'path with a port', 'named path', 'host', 'container'] as const)('in the form: %s', async (form) => {
-    const { port, targetOf } = await serveProgram(form === 'container' ? 'sandbox' : 'pod');
-    const roots = {
-      path: `/pod/public/${STUB}`,
-      'path with a port': `/pod/id/${STUB}/${port}`,
-      'named path': `/pod/app/v2/${port}`,
-      host: '',
-      container: `/sandbox/container/${STUB}/${SANDBOX}/${port}`,
-    };
-    for (const sent of [...SAME, ...OF_PROGRAMS]) {
-      const url = `${roots[form]}${sent}`;
-      expect(await targetOf({ url, ...(form === 'host' ? { host: HOST } : {}) })).toBe(sent);
-    }
-  });
+  test.for(['path', 'path with a port', 'named path', 'host', 'container'] as const)(
+    'in the form: %s',
+    async (form) => {
+      const { port, targetOf } = await serveProgram(form === 'container' ? 'sandbox' : 'pod');
+      const roots = {
+        path: `/pod/public/${STUB}`,
+        'path with a port': `/pod/id/${STUB}/${port}`,
+        'named path': `/pod/app/v2/${port}`,
+        host: '',
+        container: `/sandbox/container/${STUB}/${SANDBOX}/${port}`,
+      };
+      for (const sent of [...SAME, ...OF_PROGRAMS]) {
+        const url = `${roots[form]}${sent}`;
+        expect(await targetOf({ url, ...(form === 'host' ? { host: HOST } : {}) })).toBe(sent);
+      }
+    },
+  );
 
   test.for([
     ['without a path', '', '/'],
