@@ -219,7 +219,7 @@ export function wireScaling({
   targets.onChange((change) => autoscaler.targetChanged(change));
   containers.onChange((change) => accounting.containerChanged(change));
   machines.onChange((machine) => accounting.machineChanged(machine));
-  agentReports.beforeReady((machine) => accounting.recount([machine]));
+  agentReports.beforeReady((machine) => accounting.reported(machine));
   // Redis may have come back without its data, or with older data.
   general.on('ready', () => void accounting.recount());
   containers.onChange((change) => placer.containerChanged(change));

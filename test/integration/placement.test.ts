@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { describe, expect } from 'vitest';
 import { wireGivenUp } from '#scheduler/compose/wiring.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
-import type { StubId } from '#shared/domain/ids.ts';
+import type { ContainerId, StubId } from '#shared/domain/ids.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { HandMadeContainers } from '#scheduler/fleet/containers/hand-made.ts';
 import { ContainerWaits } from '#scheduler/fleet/containers/waits.ts';
@@ -33,7 +33,15 @@ async function withGpus(
   world: World,
   count: number,
   session = 's2',
-  { volumeDrivers = [], conditions = [] }: { volumeDrivers?: string[]; conditions?: string[] } = {},
+  {
+    volumeDrivers = [],
+    conditions = [],
+    orphans = [],
+  }: {
+    volumeDrivers?: string[];
+    conditions?: string[];
+    orphans?: Parameters<AgentReports['setOrphans']>[2];
+  } = {},
 ): Promise<void> {
   const { machineId } = world.link;
   const gpus = Array.from({ length: count }, (_none, index) => ({
@@ -47,6 +55,7 @@ async function withGpus(
   const rest = { version: '0', protocol: 1, inventory, observed: [], conditions: { names: conditions } };
   const hello = { machineId, bootId: 'b', instanceId: 'i', ...rest };
   await world.agentReports.hello(machineId, session, hello as unknown as Parameters<AgentReports['hello']>[2]);
+  await world.agentReports.setOrphans(machineId, session, orphans);
   await world.agentReports.reported(machineId, session);
   world.agentReports.ready(machineId, session);
 }
@@ -359,6 +368,23 @@ describe('a container that has exited and is not removed', () => {
     await isAssigned(second);
     await waitFor(async () => (await devices(world))['GPU-0'] === ownerOf(second), 'the device is the next one’s');
     expect(await world.drift()).toEqual(driftBefore);
+  });
+
+  test('is no drift either when its agent reports it at its return', async ({ world }) => {
+    const { machineId } = world.link;
+    const containerId = 'endpoint-of-nobody-00000001' as ContainerId;
+    const holds = { cpuMillicores: 0, memoryBytes: 0, gpuUuids: ['GPU-0'] };
+    const orphans = [{ containerId, assignmentId: 'a-1', epoch: 1, ...holds }];
+    await withGpus(world, 1);
+    await world.accounting.recount();
+    const driftBefore = await world.drift();
+    await withGpus(world, 1, 's3', { orphans });
+    expect(await devices(world)).toEqual({ 'GPU-0': 'a-1 1' });
+    expect(await world.drift()).toEqual(driftBefore);
+    // The next return reports the same, so a difference is drift.
+    await world.redis.hincrby(keys(world).capacity(machineId), 'cpu', 250);
+    await withGpus(world, 1, 's4', { orphans });
+    expect(await world.drift()).toContain('cpu');
   });
 });
 

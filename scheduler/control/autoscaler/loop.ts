@@ -293,7 +293,7 @@ export class Autoscaler {
       try {
         await this.#decideOne(queue, depths[index], clock.nowMs());
       } catch (error) {
-        log.error({ err: error, queue }, 'scaling round failed, trying again');
+        log.warn({ err: error, queue }, 'scaling round failed, trying again');
         this.#again(queue, clock.nowMs() + 1000);
       }
     }

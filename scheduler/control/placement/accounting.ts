@@ -2,6 +2,7 @@
 // rows and the agents' reports. A container's resources are given back once it is proven
 // gone. Counts are made anew at the start of a leadership, after Redis lost its data, before
 // a machine takes work again, and every 30 s against drift. The rows decide; Redis follows.
+import { isDeepStrictEqual } from 'node:util';
 import type { Counter } from '#shared/metrics.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
@@ -66,6 +67,11 @@ export class Accounting {
       void this.recount([machine], { expected: this.#orphansChanged(machine) });
   }
 
+  /** Counts a machine whose agent came back and has reported all it has, before the machine is READY. */
+  async reported(machine: Machine): Promise<void> {
+    await this.recount([machine], { expected: this.#orphansChanged(machine) });
+  }
+
   start(): void {
     const every = (ms: number, work: () => Promise<void>): void => {
       const timer = setInterval(() => void work(), ms);
@@ -89,7 +95,7 @@ export class Accounting {
   #orphansChanged({ row, orphans }: Machine): boolean {
     const before = this.#orphans.get(row.id);
     this.#orphans.set(row.id, orphans);
-    return before !== undefined && before !== orphans && before.size + orphans.size > 0;
+    return before !== undefined && !isDeepStrictEqual(before, orphans);
   }
 
   /**

@@ -242,7 +242,7 @@ export class Placer {
         if (this.#parts.fence() !== undefined) await this.#parts.loops.round('placement', () => this.#placeAll());
       }
     } catch (error) {
-      this.#parts.log.error({ err: error }, 'placement round failed, trying again');
+      this.#parts.log.warn({ err: error }, 'placement round failed, trying again');
       this.#wakeIn(BACKOFF.baseMs);
     } finally {
       this.#running = false;

@@ -299,7 +299,7 @@ export class Completion {
         return fence;
       } catch (error) {
         if (clock.monotonicMs() < untilMs) continue;
-        log.error({ err: error, taskId }, 'completion could not be written; the agent keeps the result');
+        log.warn({ err: error, taskId }, 'completion could not be written; the agent keeps the result');
         // The local queue forgets the task, because no attempt works
         // on it; its record goes out by itself when Redis answers.
         queues.disown(attempt.queue, taskId);

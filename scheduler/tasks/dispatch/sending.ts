@@ -79,7 +79,7 @@ export class Sender {
   /** Sends a job that the dispatcher fetched for a free slot. */
   begin(claim: Claim): void {
     void this.#begin(claim).catch((error: unknown) => {
-      this.#parts.log.error(
+      this.#parts.log.warn(
         { err: error, taskId: claim.job.taskId },
         'a fetched task could not be sent, giving it back',
       );
