@@ -4,6 +4,7 @@
  * of them.
  */
 import type { Duplex } from 'node:stream';
+import { reusedReads } from './reused-reads.ts';
 
 /** Frees the memory of a chunk that nobody reads any more. A chunk that shares its memory with others is left alone. */
 export function giveBack(chunk: Uint8Array): void {
@@ -13,6 +14,8 @@ export function giveBack(chunk: Uint8Array): void {
 
 /** Passes everything on, with back-pressure, and the end behind it. Nothing else may read `from`. */
 export function passOn(from: Duplex, to: Duplex): void {
+  reusedReads(from)?.passTo(to);
+  // Without them: everything. With them: what was read before.
   from.on('data', (chunk: Buffer) => {
     if (to.destroyed || to.writableEnded) return;
     if (!to.write(chunk, () => giveBack(chunk))) from.pause();

@@ -10,6 +10,7 @@ import { splitAddress } from '#shared/address.ts';
 import { AppError } from '#shared/errors.ts';
 import { BYTES_ALPN, HELD_BYTES, KEEP_ALIVE_MS } from '#shared/protocol/byte-connections.ts';
 import { SERVER_NAME } from '#shared/protocol/link.ts';
+import { ReusedReads } from '#shared/reused-reads.ts';
 import type { Proxy } from '../proxy.ts';
 import { dialThrough } from './tunnel.ts';
 
@@ -28,19 +29,26 @@ function trustOf(caPem: string): SecureContext {
 
 /** @param path - a socket where only this user can listen */
 export const dialLocalBytes = (path: string): Promise<Socket> =>
-  opened(connect({ path, ...HELD }), 'connect', `the socket ${path}`);
+  opened(
+    ReusedReads.of((reads) => connect({ path, ...HELD, ...reads })),
+    'connect',
+    `the socket ${path}`,
+  );
 
 /** @throws AppError `scheduler_unreachable` */
 export async function dialBytes(address: string, caPem: string, proxy: Proxy | undefined): Promise<Socket> {
   const { host, port } = splitAddress(address);
   const through = proxy === undefined ? undefined : await dialThrough(proxy, address);
-  const socket = connectTls({
-    ...HELD,
-    ...(through === undefined ? { host, port } : { socket: through }),
-    servername: SERVER_NAME,
-    secureContext: trustOf(caPem),
-    ALPNProtocols: [BYTES_ALPN],
-  });
+  const socket = ReusedReads.of((reads) =>
+    connectTls({
+      ...HELD,
+      ...reads,
+      ...(through === undefined ? { host, port } : { socket: through }),
+      servername: SERVER_NAME,
+      secureContext: trustOf(caPem),
+      ALPNProtocols: [BYTES_ALPN],
+    }),
+  );
   socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
   socket.once('close', () => through?.destroy());
   return await opened(socket, 'secureConnect', address);

@@ -7,6 +7,8 @@ import type { Frame, FrameKind } from './frames.ts';
 
 /** Largest piece of a body in a frame. */
 export const PIECE_BYTES = 256 * 1024;
+/** Pieces of a body wait for each other up to so many bytes: what a unix socket holds. */
+const TOGETHER_BYTES = Number(process.env['LS_TOG'] ?? 160) * 1024;
 
 /** Frames with a shorter body are joined with those before and behind them. */
 const SMALL_BYTES = 4096;
@@ -35,6 +37,9 @@ export class FrameStream {
   /** Small frames that go out at the end of this turn. */
   #small: Uint8Array[] = [];
   #smallBytes = 0;
+  /** Pieces of a body that go out in one frame behind them. */
+  #pieces: Uint8Array[] = [];
+  #piecesBytes = 0;
 
   constructor(bytes: Duplex, events: FrameEvents) {
     this.#bytes = bytes;
@@ -100,6 +105,7 @@ export class FrameStream {
 
   /** Small frames of a turn are joined: a buffer for each would take many times its bytes while it waits. */
   #sendSmall(head: Uint8Array, body: Uint8Array): boolean {
+    if (this.#piecesBytes > 0) this.#flush();
     if (this.#smallBytes === 0) process.nextTick(() => this.#flush());
     this.#small.push(head, body);
     this.#smallBytes += head.length + body.length;
@@ -109,21 +115,46 @@ export class FrameStream {
     return writableLength + this.#smallBytes < writableHighWaterMark || this.#flush();
   }
 
+  /** Writes what waits. @returns as `send` */
   #flush(): boolean {
-    if (this.#smallBytes === 0) return true;
-    const joined = Buffer.concat(this.#small, this.#smallBytes);
+    if (this.#smallBytes === 0 && this.#piecesBytes === 0) return true;
+    const small = this.#small;
+    const pieces = this.#pieces;
+    const [smallBytes, piecesBytes] = [this.#smallBytes, this.#piecesBytes];
     this.#small = [];
     this.#smallBytes = 0;
-    return this.#bytes.destroyed || this.#bytes.writableEnded || this.#bytes.write(joined);
+    this.#pieces = [];
+    this.#piecesBytes = 0;
+    if (this.#bytes.destroyed || this.#bytes.writableEnded) return true;
+    this.#bytes.cork();
+    let hasRoom = smallBytes === 0 || this.#bytes.write(Buffer.concat(small, smallBytes));
+    if (piecesBytes > 0) this.#bytes.write(encodeHead('data', NOTHING, piecesBytes));
+    for (const piece of pieces) hasRoom = this.#bytes.write(piece, () => giveBack(piece));
+    this.#bytes.uncork();
+    return hasRoom;
   }
 
-  /** Sends bytes of any size as frames of bounded size, and gives their memory back. @returns as `send` */
-  sendPieces(kind: 'data', bytes: Uint8Array): boolean {
-    if (bytes.length <= PIECE_BYTES) return this.send(kind, NOTHING, bytes, () => giveBack(bytes));
+  /**
+   * Sends bytes of a body, and gives their memory back. What comes in one turn of the loop goes out together: each write
+   * wakes the agent, and each of its writes the runner process. @returns as `send`
+   */
+  sendPieces(_kind: 'data', bytes: Uint8Array): boolean {
     let hasRoom = true;
     for (let at = 0; at < bytes.length; at += PIECE_BYTES)
-      hasRoom = this.send(kind, NOTHING, bytes.subarray(at, at + PIECE_BYTES));
+      hasRoom = this.#sendPiece(bytes.length <= PIECE_BYTES ? bytes : bytes.subarray(at, at + PIECE_BYTES));
     return hasRoom;
+  }
+
+  #sendPiece(piece: Uint8Array): boolean {
+    if (this.#bytes.destroyed || this.#bytes.writableEnded) return true;
+    if (this.#piecesBytes + piece.length > PIECE_BYTES) this.#flush();
+    if (this.#piecesBytes === 0) setImmediate(() => this.#flush());
+    this.#pieces.push(piece);
+    this.#piecesBytes += piece.length;
+    const { writableNeedDrain, writableLength, writableHighWaterMark } = this.#bytes;
+    if (this.#piecesBytes >= TOGETHER_BYTES) return this.#flush();
+    if (writableNeedDrain) return false;
+    return writableLength + this.#smallBytes + this.#piecesBytes < writableHighWaterMark || this.#flush();
   }
 
   onceWritable(then: () => void): void {
@@ -132,7 +163,7 @@ export class FrameStream {
 
   /** Bytes that were sent and not taken yet. */
   get waitingBytes(): number {
-    return this.#bytes.destroyed ? 0 : this.#bytes.writableLength + this.#smallBytes;
+    return this.#bytes.destroyed ? 0 : this.#bytes.writableLength + this.#smallBytes + this.#piecesBytes;
   }
 
   /** Calls when nothing waits any more: what was sent is out behind the end, or the call was cut. May call twice. */
