@@ -45,7 +45,7 @@ export async function openWorkplace(signal: AbortSignal): Promise<Workplace> {
   const engine = new BenchEngine(runId, process.env['DOCKER_HOST']);
   const undo: (() => Promise<void>)[] = [];
   const env: Record<string, string | undefined> = {};
-  for (const name of [...PASSED_ON, ...Object.keys(process.env).filter((n) => n.startsWith('LS_') || n.startsWith('MALLOC') || n === 'NODE_OPTIONS' || n.startsWith('UV_'))]) if (process.env[name] !== undefined) env[name] = process.env[name];
+  for (const name of PASSED_ON) if (process.env[name] !== undefined) env[name] = process.env[name];
   const children = new Map<number, string>();
   let started = 0;
   return {

@@ -3,6 +3,7 @@
  * at the next garbage collection: chunks lie outside the heap, and the collector runs in full for every few dozen MiB
  * of them.
  */
+import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { reusedReads } from './reused-reads.ts';
 
@@ -14,14 +15,16 @@ export function giveBack(chunk: Uint8Array): void {
 
 /** Passes everything on, with back-pressure, and the end behind it. Nothing else may read `from`. */
 export function passOn(from: Duplex, to: Duplex): void {
-  reusedReads(from)?.passTo(to);
-  // Without them: everything. With them: what was read before.
+  const reads = to instanceof Socket ? reusedReads(from) : undefined;
+  if (to instanceof Socket) reads?.passTo(to);
+  // Beside reused reads: what was read before.
   from.on('data', (chunk: Buffer) => {
     if (to.destroyed || to.writableEnded) return;
     if (!to.write(chunk, () => giveBack(chunk))) from.pause();
   });
   to.on('drain', () => from.resume());
   from.once('end', () => {
+    reads?.flush();
     if (!to.writableEnded) to.end();
   });
   from.resume();

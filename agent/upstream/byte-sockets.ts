@@ -30,7 +30,7 @@ function trustOf(caPem: string): SecureContext {
 /** @param path - a socket where only this user can listen */
 export const dialLocalBytes = (path: string): Promise<Socket> =>
   opened(
-    ReusedReads.of((reads) => connect({ path, ...HELD, ...reads })),
+    ReusedReads.dial((reads) => connect({ path, ...HELD, ...reads })),
     'connect',
     `the socket ${path}`,
   );
@@ -39,7 +39,7 @@ export const dialLocalBytes = (path: string): Promise<Socket> =>
 export async function dialBytes(address: string, caPem: string, proxy: Proxy | undefined): Promise<Socket> {
   const { host, port } = splitAddress(address);
   const through = proxy === undefined ? undefined : await dialThrough(proxy, address);
-  const socket = ReusedReads.of((reads) =>
+  const socket = ReusedReads.dial((reads) =>
     connectTls({
       ...HELD,
       ...reads,

@@ -1,8 +1,7 @@
 // `streams`: calls of a web application whose bytes pass through scheduler, agent and runner. The baseline is a direct
 // connection to a container that serves the same application. Both sides have one caller, this process, on the same
 // cores.
-import { spawn } from 'node:child_process';
-import { readFileSync, readdirSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { sleep } from '#shared/backoff.ts';
 import { startAsgiServer } from '../baselines/asgi-server.ts';
 import type { Figures, Round } from '../measure.ts';
@@ -62,26 +61,6 @@ export async function streams(context: SuiteContext): Promise<SuiteResult> {
   await warmUp(direct);
 
   // First, because memory that a load has left behind hides the memory of streams.
-  if (process.env['LS_BODIES'] !== undefined) {
-    const cpu = (): string[] => readdirSync('/proc').filter((p) => /^\d+$/.test(p)).flatMap((p) => { try { const st = readFileSync(`/proc/${p}/stat`, 'utf8'); const f = st.slice(st.lastIndexOf(')') + 2).split(' '); const name = readFileSync(`/proc/${p}/cmdline`, 'utf8').replaceAll('\0', ' ').slice(0, 90); const cs = /^voluntary_ctxt_switches:\s+(\d+)/m.exec(readFileSync(`/proc/${p}/status`, 'utf8'))?.[1]; return [`${p}|${name}|${f[11]}|${f[12]}|${f[7]}|${cs}`]; } catch { return []; } });
-    for (let n = 0; n < 6; n += 1) {
-      for (const [name, target] of [['direct', direct], ['ours', ours]] as const) {
-        const c = new WebClient(target);
-        const out: string[] = [];
-        for (const d of ['download', 'upload'] as const) {
-          const b = new Map(cpu().map((l) => { const f = l.split('|'); return [f[0], f] as const; }));
-          if (process.env['LS_PERF'] !== undefined && name === 'ours' && d === 'upload' && n === 3) spawn('perf', process.env['LS_PERF'] === 'stat' ? ['stat', '-a', '-o', '/tmp/perf.stat', '-e', 'syscalls:sys_enter_recvfrom,syscalls:sys_enter_read,syscalls:sys_enter_write,syscalls:sys_enter_writev,syscalls:sys_enter_epoll_wait,syscalls:sys_enter_epoll_pwait,syscalls:sys_enter_epoll_ctl,syscalls:sys_enter_futex,context-switches,migrations,sched:sched_wakeup', '--', 'sleep', '1'] : ['record', '-a', '-g', '-F', '4000', '-o', '/tmp/perf.data', '--', 'sleep', '1.2'], { stdio: 'ignore' });
-          if (process.env['LS_STRACE'] !== undefined && name === 'ours' && d === 'upload' && n === 5) spawn('bash', ['-c', `sleep 0.4; for p in $(pgrep -f 'cli/main.ts scheduler|no-sparkplug|longshore.runner'); do timeout 0.4 strace -r -o /tmp/st.$p -p $p & done; wait`], { stdio: 'ignore' });
-          const v = await c[d](1024 * MIB);
-          if (n > 0) console.error(cpu().flatMap((l) => { const [p, nm, u, k, m, w] = l.split('|'); const o = b.get(p); const du = Number(u) - Number(o?.[2] ?? 0), dk = Number(k) - Number(o?.[3] ?? 0); return du + dk > 5 ? [`   ${d} ${p} ${(nm ?? '').slice(-45)} u${du} s${dk} flt ${Number(m) - Number(o?.[4])} switches ${Number(w) - Number(o?.[5])}`] : []; }).join('\n'));
-          out.push(`${d} ${(1024 * MIB / 1e6 / v).toFixed(0)}`);
-        }
-        c.close();
-        console.error(name, out.join(' '));
-      }
-    }
-    throw new Error('over');
-  }
   const idle = await idleStreams(bench);
   const beside = await context.runRounds(
     'streams',

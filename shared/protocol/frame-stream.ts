@@ -8,7 +8,7 @@ import type { Frame, FrameKind } from './frames.ts';
 /** Largest piece of a body in a frame. */
 export const PIECE_BYTES = 256 * 1024;
 /** Pieces of a body wait for each other up to so many bytes: what a unix socket holds. */
-const TOGETHER_BYTES = Number(process.env['LS_TOG'] ?? 160) * 1024;
+const TOGETHER_BYTES = 160 * 1024;
 
 /** Frames with a shorter body are joined with those before and behind them. */
 const SMALL_BYTES = 4096;

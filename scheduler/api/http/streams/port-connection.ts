@@ -4,7 +4,7 @@
 import { Duplex } from 'node:stream';
 import { isRecord } from '#shared/json.ts';
 import type { Frame } from '#shared/protocol/frames.ts';
-import { FrameStream, PIECE_BYTES } from '#shared/protocol/frame-stream.ts';
+import { FrameStream } from '#shared/protocol/frame-stream.ts';
 
 /** Time for the container to take the end: one that does not must not keep the connection, which is a use of it. */
 const LAST_MS = 30_000;
@@ -89,10 +89,7 @@ export class PortConnection extends Duplex {
       this.#onceOpen = () => this._write(chunk, 'latin1', done);
       return;
     }
-    let hasRoom = true;
-    for (let at = 0; at < chunk.length; at += PIECE_BYTES)
-      hasRoom = this.#frames.send('data', {}, chunk.subarray(at, at + PIECE_BYTES));
-    if (hasRoom) done();
+    if (this.#frames.sendPieces('data', chunk)) done();
     else this.#frames.onceWritable(done);
   }
 
