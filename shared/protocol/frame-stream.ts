@@ -129,7 +129,8 @@ export class FrameStream {
     this.#bytes.cork();
     let hasRoom = smallBytes === 0 || this.#bytes.write(Buffer.concat(small, smallBytes));
     if (piecesBytes > 0) this.#bytes.write(encodeHead('data', NOTHING, piecesBytes));
-    for (const piece of pieces) hasRoom = this.#bytes.write(piece, () => giveBack(piece));
+    for (const piece of pieces)
+      hasRoom = this.#bytes.write(piece, piece.length < SMALL_BYTES ? undefined : () => giveBack(piece));
     this.#bytes.uncork();
     return hasRoom;
   }

@@ -109,6 +109,9 @@ export async function serve(options: ServedOptions) {
   const takers = new Map<TaskId, TakeBytes>();
   const stream = (onOver: () => void = () => undefined): Duplex => {
     const [own, supervisor] = duplexPair();
+    // As a connection does: else both ends share memory that the sender gives back.
+    const write = own._write.bind(own);
+    own._write = (chunk: Buffer, encoding, done) => write(Buffer.from(chunk), encoding, done);
     state.open += 1;
     state.bytes.push(own);
     supervise(supervisor, () => {
