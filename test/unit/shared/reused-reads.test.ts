@@ -89,7 +89,7 @@ async function write(sender: Socket, pieces: Iterable<Buffer>): Promise<void> {
 /** Pieces of all sizes, a few around those of records and buffers. */
 function* mixed(bytes: number, make: (size: number) => Buffer): Generator<Buffer> {
   const edges = [1, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 160 * 1024, 256 * 1024];
-  for (let left = bytes; left > 0; ) {
+  for (let left = bytes; left > 0;) {
     const size = Math.min(left, randomInt(3) === 0 ? edges[randomInt(edges.length)]! : randomInt(1, 300_000));
     yield make(size);
     left -= size;
