@@ -86,7 +86,7 @@ test('a frame is no larger than a piece may be, and no byte is lost when the way
   expect(sent).toBeLessThan(2 * 1024 * 1024);
   frames.sendPieces('data', Buffer.alloc(600_000, 'y'));
   sent += 600_000;
-  const told = new Promise<void>((resolve) => void frames.onceWritable(resolve));
+  const told = new Promise<void>((resolve) => frames.onceWritable(resolve));
   const got = framesAt(peer);
   peer.resume();
   await told;
