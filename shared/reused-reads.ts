@@ -42,7 +42,7 @@ export class ReusedReads {
   #to: Socket | undefined;
   /** Undefined: the connection is quiet. */
   #lent: Lent | undefined;
-  /** What has come is written at the end of this turn. */
+  /** A write of all that has come is due at the end of this turn. */
   #isDue = false;
   /** The last turn brought little. */
   #isCalm = false;

@@ -136,8 +136,8 @@ export class FrameStream {
   }
 
   /**
-   * Sends bytes of a body, and gives their memory back. What comes in one turn of the loop goes out together: each write
-   * wakes the agent, and each of its writes the runner process. @returns as `send`
+   * Sends bytes of a body, and gives their memory back. All that come in one turn of the loop go out together: each
+   * write wakes the agent, and each of its writes the runner process. @returns as `send`
    */
   sendPieces(_kind: 'data', bytes: Uint8Array): boolean {
     let hasRoom = true;
