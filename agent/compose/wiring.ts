@@ -96,9 +96,7 @@ function wireMachine(
   conditions.onChange(() => link.heartbeatNow());
   gpus.onChange(() => link.devicesChanged());
   gpus.onFault((containerId, message) => executor.fault(containerId, message));
-  gpus.onNote((containerId, message) =>
-    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, atMs: Date.now() }),
-  );
+  gpus.onNote((containerId, message) => logs.say(containerId, message));
   executor.onLeaseRefused(() => {
     link.devicesChanged();
     link.reportAll();

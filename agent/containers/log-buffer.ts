@@ -179,6 +179,11 @@ export class LogBuffer {
     return this.#redactors.get(containerId)?.(text) ?? text;
   }
 
+  /** Adds a line of the agent itself to a container's log. */
+  say(containerId: string, message: string): void {
+    this.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, atMs: Date.now() });
+  }
+
   /**
    * @param record - `line`: undefined for a line that was dropped before;
    *   `position`: where the line stands in the engine's log

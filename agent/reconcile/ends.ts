@@ -229,13 +229,7 @@ export class Ends {
     }
     logs.giveUp(containerId);
     // The log already has a failure that the runner reported; an end that only the agent saw must be found there too.
-    if (exit.message !== '' && !agentState.notes.has(containerId))
-      logs.add(containerId, {
-        taskId: '',
-        stream: 'stderr',
-        line: `longshore: ${exit.message}`,
-        atMs: Date.now(),
-      });
+    if (exit.message !== '' && !agentState.notes.has(containerId)) logs.say(containerId, exit.message);
     await this.#parts.gpus.release(entry.gpuUuids ?? [], agentState.journal.get(containerId)?.dockerId);
     agentState.notes.delete(containerId);
     agentState.ending.delete(containerId);

@@ -136,7 +136,7 @@ export class Executor {
     if (agentState.notes.get(containerId)?.reason === PROTOCOL_VIOLATION) return;
     metrics.protocolViolations.inc({ rule });
     log.warn({ containerId, rule }, 'container ends because of what it sent to the agent');
-    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, atMs: Date.now() });
+    logs.say(containerId, message);
     agentState.notes.set(containerId, { reason: PROTOCOL_VIOLATION, message });
     this.end(containerId, PROTOCOL_VIOLATION, 0);
   }
@@ -156,7 +156,7 @@ export class Executor {
     if (agentState.notes.has(containerId) || agentState.journal.get(containerId)?.dockerId === undefined) return;
     log.warn({ containerId, message }, 'container ends with its mount');
     agentState.notes.set(containerId, { reason: 'mount_error', message });
-    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, atMs: Date.now() });
+    logs.say(containerId, message);
     this.end(containerId, 'mount_error', FAULT_GRACE_MS);
   }
 
@@ -166,7 +166,7 @@ export class Executor {
     if (agentState.notes.has(containerId) || agentState.journal.get(containerId) === undefined) return;
     log.warn({ containerId, message }, 'container ends at its disk limit');
     agentState.notes.set(containerId, { reason: DISK_LIMIT, message });
-    logs.add(containerId, { taskId: '', stream: 'stderr', line: `longshore: ${message}`, atMs: Date.now() });
+    logs.say(containerId, message);
     this.end(containerId, DISK_LIMIT, OVER_DISK_GRACE_MS);
   }
 

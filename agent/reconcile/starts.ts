@@ -134,7 +134,7 @@ export class Starts {
         .ensure(
           image,
           (text) => {
-            if (!agentState.pulling.has(containerId)) this.#tell(containerId, text);
+            if (!agentState.pulling.has(containerId)) this.#parts.logs.say(containerId, text);
             this.#context.clock.missed(containerId);
             agentState.pulling.set(containerId, text);
             agentState.changed(containerId);
@@ -183,12 +183,6 @@ export class Starts {
     const problem = await architectureProblem(image, config.architecture);
     if (problem !== undefined) throw new AppError('image_error', problem);
     return { config, base };
-  }
-
-  /** Adds a line of the agent to the container's own log. */
-  #tell(containerId: string, text: string): void {
-    const record = { taskId: '', stream: 'stderr' as const, line: `longshore: ${text}`, atMs: Date.now() };
-    this.#parts.logs.add(containerId, record);
   }
 
   async start(action: Extract<Action, { kind: 'start' }>, signal: AbortSignal): Promise<void> {

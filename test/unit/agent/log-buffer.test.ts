@@ -300,3 +300,13 @@ test('lines that follow each other are a record; another task or stream begins o
   buffer.acknowledge(1);
   expect(reached).toEqual([['a', '2']]);
 });
+
+test('a line of the agent itself is marked as such, and secrets are hidden in it', () => {
+  const buffer = new LogBuffer(limits, () => 0);
+  buffer.hide('a', ['hush-hush']);
+  buffer.say('a', 'cannot pull as hush-hush');
+  const [record] = buffer.take(9)?.records ?? [];
+  expect(record).toMatchObject({ containerId: 'a', taskId: '', stream: 'stderr' });
+  expect(record?.line).toMatch(/^longshore: cannot pull as /);
+  expect(record?.line).not.toContain('hush-hush');
+});
