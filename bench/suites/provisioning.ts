@@ -11,7 +11,7 @@ import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
 import { ProvisioningLoop } from '#scheduler/control/provisioning/loop.ts';
 import type { ProvisioningParts } from '#scheduler/control/provisioning/loop.ts';
 import { NO_TROUBLE } from '#scheduler/domain/provisioning.ts';
-import type { CapacityChanges, PoolCapacity, PoolTrouble } from '#scheduler/domain/provisioning.ts';
+import type { CapacityChanges, MachineOrders, PoolCapacity, PoolTrouble } from '#scheduler/domain/provisioning.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
 import { PoolDirectory } from '#scheduler/fleet/pool-directory.ts';
 import { openDb } from '#scheduler/stores/store/db.ts';
@@ -113,7 +113,7 @@ async function processorShare(seconds: number): Promise<number> {
 }
 
 /** Containers that wait, and a provider that notes when it is asked. */
-class PlayedWorld implements CapacityChanges {
+class PlayedWorld implements CapacityChanges, MachineOrders {
   readonly waiting = new Set<ContainerEntry>();
   asked = 0;
   #calls = 0;
@@ -147,6 +147,10 @@ class PlayedWorld implements CapacityChanges {
 
   pending(): Iterable<MachineId> {
     return [];
+  }
+
+  orderOf(): undefined {
+    return undefined;
   }
 
   onChange(): void {

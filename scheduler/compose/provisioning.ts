@@ -30,7 +30,6 @@ export function openProvisioning(setup: ProvisioningSetup): ProvisioningLoop {
     machines,
     containers,
     changes,
-    orders: changes,
     clock,
     log,
     loops,

@@ -30,9 +30,7 @@ export interface ProvisioningParts extends DemandsParts {
   readonly directory: Pick<PoolDirectory, 'all' | 'get'>;
   readonly machines: Pick<Machines, 'all' | 'get' | 'capacity'>;
   readonly containers: Pick<ContainerRegistry, 'pending' | 'all' | 'get' | 'ofMachine'>;
-  readonly changes: CapacityChanges;
-  /** Absent: no order is known. Machines on their way then count with today's size, and none is found too small. */
-  readonly orders?: MachineOrders;
+  readonly changes: CapacityChanges & MachineOrders;
   readonly clock: Clock;
   readonly log: Log;
   readonly loops: LoopMetrics;
@@ -257,17 +255,17 @@ export class ProvisioningLoop {
   #factsOf(poolId: number, nowMs: number): GrowingPool | undefined {
     const pool = this.#parts.directory.get(poolId);
     if (pool === undefined) return undefined;
-    const { changes, orders } = this.#parts;
+    const { changes } = this.#parts;
     const [made, pending] = [new Set(changes.machines(poolId)), new Set(changes.pending(poolId))];
     const isOfToday = (id: MachineId): boolean => {
-      const order = orders?.orderOf(id);
+      const order = changes.orderOf(id);
       return order !== undefined && isOrderOfToday(order, pool.settings);
     };
     return this.#poolFacts(pool, [...this.#rooms.of(poolId, made, pending, isOfToday)], nowMs);
   }
 
   #poolFacts({ id, name, workspaceId, settings }: PoolRow, rooms: GrowingPool['rooms'], nowMs: number): GrowingPool {
-    const { changes, orders, clock } = this.#parts;
+    const { changes, clock } = this.#parts;
     const shape = shapeOf(settings);
     const offer = shape === undefined ? NO_OFFER : offerOf(shape, settings);
     const capacity = changes.capacity(id);
@@ -283,7 +281,7 @@ export class ProvisioningLoop {
       isKnown: settings.provider !== null && changes.knows(settings.provider),
       offer,
       coming: coming.map((one) => {
-        const order = orders?.orderOf(one);
+        const order = changes.orderOf(one);
         return order === undefined ? offer : offerOf(order.shape, settings);
       }),
       capacity: {
