@@ -55,6 +55,7 @@ export class ReusedReads {
     const reads = new ReusedReads();
     const connection = by({ onread: { buffer: () => reads.#room(), callback: (bytes) => reads.#onRead(bytes) } });
     reads.#connection = connection;
+    connection.once('close', () => reads.#giveUp());
     known.set(connection, reads);
     return connection;
   }
@@ -136,6 +137,15 @@ export class ReusedReads {
     lent.writes -= 1;
     if (lent.isFull && lent.writes === 0) giveBack(lent.bytes);
     if (this.#to !== undefined && this.#to.writableLength < MOST_WAITING) this.#connection?.resume();
+  }
+
+  /** Nothing is read any more: what has come goes out, and the buffer is free behind it. */
+  #giveUp(): void {
+    this.flush();
+    const lent = this.#lent;
+    if (lent === undefined) return;
+    lent.isFull = true;
+    this.#lend(undefined);
   }
 
   #pause(): false {

@@ -6,7 +6,7 @@ import { connect, createServer } from 'node:net';
 import type { Server, Socket } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { passOn } from '#shared/pass-on.ts';
 import { ReusedReads } from '#shared/reused-reads.ts';
 import { SERVER_NAME } from '#shared/protocol/link.ts';
@@ -211,5 +211,22 @@ describe.each(['unix', 'tls'] as const)('%s', (way) => {
     const ended = once(from, 'end');
     await write(sender, [Buffer.alloc(MUCH_BYTES, 'x')]);
     await ended;
+  });
+
+  test('the buffers of a connection serve those behind it', async () => {
+    using place = new Place();
+    const made = vi.spyOn(Buffer, 'allocUnsafeSlow');
+    using _restored = { [Symbol.dispose]: () => made.mockRestore() };
+    for (let count = 0; count < 20; count += 1) {
+      const { from, sender, receiver } = await place.passed(way);
+      const over = read(receiver, () => undefined);
+      const closed = once(from, 'close');
+      await write(sender, [Buffer.alloc(100_000, 'x')]);
+      await over;
+      from.destroy();
+      await closed;
+    }
+    // The last bytes of one may still be on their way when the next begins.
+    expect(made.mock.calls.filter(([size]) => size === 256 * 1024).length).toBeLessThan(8);
   });
 });
