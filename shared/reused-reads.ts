@@ -60,7 +60,10 @@ export class ReusedReads {
     return connection;
   }
 
-  /** Writes everything that is read from now on there, with back-pressure; the caller resumes after `drain`. */
+  /**
+   * Writes everything that is read from now on there, with back-pressure; the caller resumes after `drain`. Must not be
+   * called from within a read of the connection: its bytes could go ahead of those that a stream still holds.
+   */
   passTo(to: Socket): void {
     this.#to = to;
   }
