@@ -53,12 +53,15 @@ export function keyIdOf(text: string): string | null | undefined {
 /** Longest text whose signature is looked at. */
 const MOST_CHARACTERS = 4_096;
 
+/** Whether a text has the form of a signed one. Checked before any decoding, since strangers send texts, too. */
+const hasForm = (text: string): boolean => text.length <= MOST_CHARACTERS && text.split('.').length === 3;
+
 /**
  * Whether a text says that an installation signed it, valid or not: also one that was switched off, revoked, used up or
  * expired, or whose key was retired. Reads neither keys nor rows, and proves nothing.
  */
 export function saysItIsOurs(text: string): boolean {
-  if (text.length > MOST_CHARACTERS || text.split('.').length !== 3) return false;
+  if (!hasForm(text)) return false;
   try {
     const { iss, typ } = decodeJwt(text);
     return iss === ISSUER && typeof typ === 'string' && decodeProtectedHeader(text).alg === ALGORITHM;
@@ -69,8 +72,7 @@ export function saysItIsOurs(text: string): boolean {
 
 /** The claims of a valid text; null: not ours, altered, or expired. */
 export async function verifiedClaims(keys: SigningKeys, text: string, nowMs: number): Promise<JWTPayload | null> {
-  // The form is checked first, two dots and a sane length, before any arithmetic on strangers' texts.
-  if (text.length > MOST_CHARACTERS || text.split('.').length !== 3) return null;
+  if (!hasForm(text)) return null;
   try {
     const { payload } = await jwtVerify(text, ({ kid }) => publicKeyOf(keys, kid ?? null), {
       algorithms: [ALGORITHM],
