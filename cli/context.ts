@@ -95,8 +95,10 @@ export async function saveContext(path: string, name: string, context: Context):
 }
 
 /**
- * The context a command works with: flags, then `LONGSHORE_URL` and `LONGSHORE_TOKEN`, then the file. URL and token are
- * chosen separately, so another token can be tried against the installation in the file.
+ * The context a command works with: flags, then `LONGSHORE_URL` and `LONGSHORE_TOKEN`, then the file. Another token can
+ * be tried against the installation in the file. A token that nobody named goes to its own address alone: that of the
+ * file to the URL of its context, and `LONGSHORE_TOKEN` to `LONGSHORE_URL` where both are set.
+ * Source: decision 0289.
  * @throws CliError saying where a URL or a token may come from
  */
 export async function resolveContext(options: GlobalOptions, env: Env): Promise<Context> {
@@ -105,24 +107,69 @@ export async function resolveContext(options: GlobalOptions, env: Env): Promise<
   const name = options.context ?? file.current;
   const stored = file.contexts[name];
   if (options.context !== undefined && stored === undefined) throw noSuchContext(options.context, file, path);
-  const url = options.url ?? (env['LONGSHORE_URL'] || stored?.url);
-  const token = options.token ?? (env['LONGSHORE_TOKEN'] || stored?.token);
-  if (url === undefined || token === undefined) {
-    const what = url === undefined ? 'installation' : 'token';
-    throw new CliError(
-      `no ${what} is known: log in to an installation with \`longshore login URL\`, start one with \`longshore up\` (in a checkout: \`npm start\`), or set LONGSHORE_URL and LONGSHORE_TOKEN (looked in ${path})`,
-      { exitCode: EXIT.refused },
-    );
-  }
+  const named = options.url ?? (env['LONGSHORE_URL'] || stored?.url);
+  if (named === undefined) throw nothingKnown('installation', path);
+  const url = checkedUrl(named);
+  const kept = isSameAddress(stored?.url, url) ? stored : options.context === undefined ? keptFor(file, url) : undefined;
+  const token = options.token ?? (tokenOfEnv(url, env) || kept?.token);
+  if (token === undefined) throw noTokenFor(url, { file, name, path }, env);
+  const caFile = options.caFile ?? (env['LONGSHORE_CA_BUNDLE'] || kept?.caFile);
   const isStored = options.url === undefined && !env['LONGSHORE_URL'];
-  const caFile = options.caFile ?? (env['LONGSHORE_CA_BUNDLE'] || (isStored ? stored?.caFile : undefined));
   return {
-    url: checkedUrl(url),
+    url,
     token,
-    workspaceId: token === stored?.token ? stored.workspaceId : '',
+    workspaceId: kept !== undefined && token === kept.token ? kept.workspaceId : '',
     ...(isStored ? { name } : {}),
     ...(caFile === undefined ? {} : { caFile: resolve(caFile) }),
   };
+}
+
+/** `LONGSHORE_TOKEN`, unless `LONGSHORE_URL` beside it is another address; empty: none. */
+const tokenOfEnv = (url: string, env: Env): string =>
+  !env['LONGSHORE_URL'] || isSameAddress(env['LONGSHORE_URL'], url) ? (env['LONGSHORE_TOKEN'] ?? '') : '';
+
+/** The context of an address, beside the current one; undefined: none, or several. */
+function keptFor(file: ContextFile, url: string): Context | undefined {
+  const [found, ...others] = namesOf(file, url);
+  return found === undefined || others.length > 0 ? undefined : file.contexts[found];
+}
+
+const namesOf = ({ contexts }: ContextFile, url: string): readonly string[] =>
+  Object.keys(contexts).filter((name) => isSameAddress(contexts[name]?.url, url));
+
+/** Whether two URLs are one address: case of the host, a default port and slashes at the end make no difference. */
+function isSameAddress(a: string | undefined, b: string): boolean {
+  const plain = (url: string): string => (URL.parse(url)?.href ?? url).replace(/\/+$/, '');
+  return a !== undefined && plain(a) === plain(b);
+}
+
+function nothingKnown(what: 'installation' | 'token', path: string): CliError {
+  return new CliError(
+    `no ${what} is known: log in to an installation with \`longshore login URL\`, start one with \`longshore up\` (in a checkout: \`npm start\`), or set LONGSHORE_URL and LONGSHORE_TOKEN (looked in ${path})`,
+    { exitCode: EXIT.refused },
+  );
+}
+
+function noTokenFor(
+  url: string,
+  { file, name, path }: { readonly file: ContextFile; readonly name: string; readonly path: string },
+  env: Env,
+): CliError {
+  const names = namesOf(file, url);
+  const stored = file.contexts[name];
+  const others = [
+    ...(env['LONGSHORE_TOKEN'] ? ['LONGSHORE_TOKEN goes to LONGSHORE_URL alone'] : []),
+    ...(stored === undefined ? [] : [`the token of the context ${name} goes to ${stored.url} alone`]),
+  ];
+  if (names.length > 1)
+    return new CliError(`the contexts ${names.join(', ')} are of ${url}: choose one with --context`, {
+      exitCode: EXIT.refused,
+    });
+  if (others.length === 0) return nothingKnown('token', path);
+  return new CliError(
+    `no token for ${url} is known, and ${others.join(', and ')}: \`longshore login ${url}\` keeps one, or give it with --token`,
+    { exitCode: EXIT.refused },
+  );
 }
 
 /** Makes a stored context the current one. @param caFile - kept with it; undefined: what it has stays */

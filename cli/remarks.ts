@@ -55,7 +55,7 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
     'The same --idempotency-key gives the answer of the first call: docs/idempotency.md.',
   ],
   logs: [
-    'Oldest first; times are UTC. The last characters of a container id do, while it runs or is one of the newest ten thousand of the workspace.',
+    'Oldest first; times are UTC, with the date where a line is not of today. The last characters of a container id do, while it runs or is one of the newest ten thousand of the workspace.',
     '--since takes a span before now, or a time: UTC, unless it names its zone. At most 100000 lines are printed.',
   ],
   events: [

@@ -12,7 +12,7 @@ const CLIENT_SETTINGS = [
     'the installations that commands know, with their tokens',
   ],
   ['LONGSHORE_URL', 'the current context', 'the installation to talk to'],
-  ['LONGSHORE_TOKEN', 'the current context', 'the token to use'],
+  ['LONGSHORE_TOKEN', 'that of the context of the installation', 'the token to use'],
 ];
 
 /** The data directory's default is set where a program starts, so its schema has none. */

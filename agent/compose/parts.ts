@@ -145,7 +145,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
         imageBuilds.present().catch(() => undefined),
       ]);
       return {
-        ...withImages(inventory, found),
+        ...withImages(inventory, found, config),
         volumeDrivers: [...volumes.offered],
         streams: true,
         supervisors: true,

@@ -102,15 +102,18 @@ export async function allVersions(client: Client, text: string): Promise<readonl
 /** `hello v3`. */
 export const shown = (deployment: DeploymentFacts): string => `${deployment.name} v${deployment.version}`;
 
+/** Kind of a container, such as `sandbox`: its id begins so. Empty: not known. */
+export const kindOfContainer = (container: JsonObject): string =>
+  /^([a-z]+)-[0-9a-f]{8}-/.exec(textField(container, 'containerId'))?.[1] ?? '';
+
 /**
- * The deployment of a container by its name. A container without one has its kind instead, such as `sandbox`: its id
- * begins so.
+ * The deployment of a container by its name. A container without one has its kind instead.
  * @param names - of deployments by id
  */
 export function servedBy(container: JsonObject, names: ReadonlyMap<string, string> = new Map()): string {
   const deploymentId = textField(container, 'deploymentId');
   if (deploymentId !== '') return names.get(deploymentId) ?? '-';
-  return /^([a-z]+)-[0-9a-f]{8}-/.exec(textField(container, 'containerId'))?.[1] ?? '-';
+  return kindOfContainer(container) || '-';
 }
 
 function ambiguous(text: string, kinds: readonly string[]): CliError {

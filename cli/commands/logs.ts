@@ -11,6 +11,7 @@ import { note, print } from '../print.ts';
 import { sinceMsOf } from '../since.ts';
 import { runningId, SHORT } from './container.ts';
 import { oneDeployment } from './deployment-reference.ts';
+import { LogText } from './log-text.ts';
 import type { LogsFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -33,7 +34,9 @@ export async function runLogs(
   if ([name, flags.container, flags.task].filter((given) => given !== undefined).length > 1) {
     throw usageError('name a deployment, or give --container, or --task: one of them');
   }
-  const sinceMs = flags.since === undefined ? undefined : sinceMsOf(flags.since, Date.now());
+  const nowMs = Date.now();
+  const sinceMs = flags.since === undefined ? undefined : sinceMsOf(flags.since, nowMs);
+  const text = new LogText(nowMs);
   const limit = limitOf(flags);
   const client = new Client(await resolveContext(options, env));
   try {
@@ -49,6 +52,7 @@ export async function runLogs(
     });
     if (isCut && start !== undefined)
       note(`only the newest ${lines.length} lines since ${start}: --limit or a later --since changes that`);
+    text.expect(lines);
     for (const line of lines) showLine(line);
     if (lines.length === 0) await sayNone(client, workspaceId, filter, name ?? '', start);
     if (flags.follow !== true) return;
@@ -65,7 +69,7 @@ export async function runLogs(
   function showLine(line: JsonObject): void {
     // Lines of machines that were away come late, among newer ones.
     if (sinceMs !== undefined && Date.parse(textField(line, 'timestamp')) < sinceMs) return;
-    print(options.json === true ? JSON.stringify(line) : formatLine(line));
+    print(options.json === true ? JSON.stringify(line) : text.of(line));
   }
 }
 
@@ -173,10 +177,4 @@ export function noneText(what: 'task' | 'container' | 'deployment', id: string, 
     'what to do:',
     ...next.map((step) => `  - ${step}`),
   ];
-}
-
-function formatLine(line: JsonObject): string {
-  const time = textField(line, 'timestamp').slice(11, 23);
-  const container = textField(line, 'container_id').slice(-8);
-  return `${time} ${container} ${textField(line, 'message')}`;
 }

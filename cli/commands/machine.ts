@@ -92,7 +92,7 @@ export async function runMachineUpgrade(flags: UpgradeFlags, invocation: Invocat
       print(`  ${line}`);
       noteLoopback(
         new URL(client.context.url).host,
-        'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994 and a certificate (docs/https.md), and name it by its own address: longshore --url https://HOST:1994 machine upgrade',
+        'LONGSHORE_HTTP_ADDRESS=0.0.0.0:1994 and a certificate (docs/https.md), and log in at its own address: longshore login https://HOST:1994',
       );
     }
   });

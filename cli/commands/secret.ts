@@ -54,24 +54,33 @@ export async function runSecretDelete(name: string, invocation: Invocation): Pro
           cause: error,
         });
       });
-    if (users.length > 0) note(inUseText(name, users));
-    showDone(invocation, { name, done: 'deleted', used_by: users }, [`deleted secret ${name}`]);
+    for (const line of inUseLines(name, users)) note(line);
+    const told = { name, done: 'deleted', used_by: users.names, used_by_complete: users.lack === '' };
+    showDone(invocation, told, [`deleted secret ${name}`]);
   });
 }
 
-/** Active deployments that name the secret, as `hello/v3`. None where the token may not look. */
-async function usersOf(client: Client, name: string): Promise<readonly string[]> {
-  const users: string[] = [];
+/** Active deployments that name a secret, as `hello/v3`. */
+interface SecretUsers {
+  readonly names: readonly string[];
+  /** Reason why there may be more of them; empty: these are all. */
+  readonly lack: string;
+}
+
+/** A list that the scheduler refuses, or that breaks off, keeps no secret from being deleted. */
+async function usersOf(client: Client, name: string): Promise<SecretUsers> {
+  const names: string[] = [];
   const path = `/deployment/${await client.workspaceId()}`;
   try {
     for await (const page of pagesOf('the deployments', (cursor) =>
       client.rest(`${path}?${new URLSearchParams({ active: 'true', limit: String(PAGE), cursor }).toString()}`),
     ))
-      for (const one of listField(page, 'data')) if (namesSecret(one, name)) users.push(shownUser(one));
+      for (const one of listField(page, 'data')) if (namesSecret(one, name)) names.push(shownUser(one));
   } catch (error) {
     if (!(error instanceof CliError)) throw error;
+    return { names, lack: error.message };
   }
-  return users;
+  return { names, lack: '' };
 }
 
 function namesSecret(deployment: JsonObject, name: string): boolean {
@@ -83,13 +92,16 @@ function namesSecret(deployment: JsonObject, name: string): boolean {
 const shownUser = (deployment: JsonObject): string =>
   `${textField(deployment, 'name')}/v${numberField(deployment, 'version')}`;
 
-/** @internal exported for its test */
-export function inUseText(name: string, users: readonly string[]): string {
-  const more = users.length > MOST_SHOWN ? `, and ${users.length - MOST_SHOWN} more` : '';
-  return (
-    `warning: ${users.slice(0, MOST_SHOWN).join(', ')}${more} named ${name}: their next containers do not start. ` +
-    `Set it again with \`longshore secret set ${name}\`, or deploy without it`
-  );
+/** @internal exported for its test: warnings on stderr */
+export function inUseLines(name: string, { names, lack }: SecretUsers): readonly string[] {
+  const more = names.length > MOST_SHOWN ? `, and ${names.length - MOST_SHOWN} more` : '';
+  const used =
+    `warning: ${names.slice(0, MOST_SHOWN).join(', ')}${more} named ${name}: their next containers do not start. ` +
+    `Set it again with \`longshore secret set ${name}\`, or deploy without it`;
+  const unknown =
+    `warning: there may be ${names.length === 0 ? '' : 'more '}deployments that name ${name}, and whose next containers do not start. ` +
+    `They could not all be listed: ${lack}`;
+  return [...(names.length === 0 ? [] : [used]), ...(lack === '' ? [] : [unknown])];
 }
 
 /** Updates the secret, or creates it when there is none. */

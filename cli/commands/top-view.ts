@@ -2,9 +2,9 @@
 import { ageOf, bytesOf, coresOf, counted, memoryOf, withNotes } from '../format.ts';
 import { numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { servedBy } from './deployment-reference.ts';
+import { kindOfContainer, servedBy } from './deployment-reference.ts';
 
-/** A queue with tasks, or a deployment with containers. */
+/** A queue with tasks, a deployment with containers, or containers of one kind that have neither. */
 export interface QueueRow {
   readonly name: string;
   readonly kind: string;
@@ -252,25 +252,32 @@ function machineRow(machine: JsonObject): MachineRow {
   };
 }
 
+const stubOf = (one: JsonObject): string => textField(one, 'stubId');
+
 const isWaiting = (task: JsonObject): boolean => textField(task, 'status') !== 'RUNNING';
 
-/** Queues with open tasks or containers, the fullest first. */
+/**
+ * Queues with open tasks or containers, the fullest first. Stubs without a deployment and without open tasks, such as
+ * those of sandboxes, have no name: those of one kind are one row, named as lists of containers name them.
+ */
 function queueRows(
   tasks: readonly JsonObject[],
   containers: readonly JsonObject[],
   byStub: ReadonlyMap<string, JsonObject>,
   nameOf: (stubId: string, other: string) => string,
 ): readonly QueueRow[] {
-  const stubs = new Set([...tasks, ...containers].map((one) => textField(one, 'stubId')));
-  const rows = [...stubs].map((stubId) => {
-    const own = tasks.filter((task) => textField(task, 'stubId') === stubId);
+  const named = new Set([...byStub.keys(), ...tasks.map(stubOf)]);
+  const keyOf = (one: JsonObject): string =>
+    (named.has(stubOf(one)) ? '' : kindOfContainer(one)) || stubOf(one);
+  const rows = [...new Set([...tasks.map(stubOf), ...containers.map(keyOf)])].map((key) => {
+    const own = tasks.filter((task) => stubOf(task) === key);
+    const kept = containers.filter((container) => keyOf(container) === key);
     const waiting = own.filter(isWaiting);
     const times = waiting.map((task) => textField(task, 'createdAt')).filter((time) => time !== '');
-    const kept = containers.filter((container) => textField(container, 'stubId') === stubId);
-    const type = textField(byStub.get(stubId) ?? {}, 'stubType');
+    const type = textField(byStub.get(key) ?? {}, 'stubType');
     return {
-      name: nameOf(stubId, textField(own[0] ?? {}, 'stubName') || stubId),
-      kind: type.split('/', 1)[0] ?? '',
+      name: nameOf(key, textField(own[0] ?? {}, 'stubName') || key),
+      kind: type.split('/', 1)[0] || kindOfContainer(kept[0] ?? {}),
       waiting: waiting.length,
       running: own.length - waiting.length,
       containers: kept.length,

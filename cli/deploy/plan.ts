@@ -72,7 +72,7 @@ export async function planItem(
 ): Promise<DeployPlan> {
   const name = nameFlag ?? handler.name;
   const kind = kindOf(handler);
-  const { image, problem } = await planImage(client, handler);
+  const { image, builtFrom, problem } = await planImage(client, handler);
   const mounts = await planVolumes(client, handler);
   const { place = '' } = handler;
   const recipe = stubFields(handler);
@@ -83,6 +83,7 @@ export async function planItem(
       objectId: '',
       // An image that is built, or will be, is no problem of the stub.
       imageId: image.kind === 'named' ? image.name : '',
+      builtFrom,
       volumes: mounts.map(({ id, mountPath, config }) => ({ id, mountPath, ...(config === null ? {} : { config }) })),
     })
     .catch((error: unknown) => {
@@ -131,32 +132,29 @@ async function filesPlan(client: Client, directory: string, found: AppFiles): Pr
 async function planImage(
   client: Client,
   handler: DeployItem['handler'],
-): Promise<{ readonly image: ImagePlan; readonly problem?: string }> {
+): Promise<{ readonly image: ImagePlan; readonly builtFrom: string; readonly problem?: string }> {
   const wanted = wantedImage(handler);
   const pythonVersion = textField(handler, 'pythonVersion');
   if (wanted.kind === 'named') {
     const { name } = wanted;
     const kind = name === '' ? 'base' : 'named';
-    return { image: { kind, name, pythonVersion, exists: true, steps: [], context: null } };
+    return { image: { kind, name, pythonVersion, exists: true, steps: [], context: null }, builtFrom: '' };
   }
   const hasContext = textField(wanted.definition, 'dockerfile') !== '';
+  const builtFrom = hasContext ? 'Dockerfile' : textField(wanted.definition, 'existingImageUri');
   const context = hasContext ? await filesPlan(client, wanted.contextDir, await contextFiles(wanted.contextDir)) : null;
   const buildCtxObject = context?.isThere === true ? await objectIdOf(client, wanted.contextDir) : '';
   const none = { kind: 'built', name: '', pythonVersion, exists: false, steps: [], context } as const;
   try {
     const known = await client.gateway('POST', '/images/verify-build', { ...wanted.definition, buildCtxObject });
     const isWhole = context === null || context.isThere;
-    return {
-      image: {
-        ...none,
-        name: isWhole ? textField(known, 'imageId') : '',
-        exists: isWhole && known['exists'] === true,
-        steps: textsField(known, 'steps'),
-      },
-    };
+    const name = isWhole ? textField(known, 'imageId') : '';
+    const exists = isWhole && known['exists'] === true;
+    const image = { ...none, name, exists, steps: textsField(known, 'steps') };
+    return { image, builtFrom: exists ? name : builtFrom };
   } catch (error) {
     if (!(error instanceof CliError) || error.status !== undefined) throw error;
-    return { image: none, problem: `the image: ${error.message}` };
+    return { image: none, builtFrom, problem: `the image: ${error.message}` };
   }
 }
 

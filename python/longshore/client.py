@@ -263,17 +263,21 @@ def opened(method: str, path: str, what: str, at: At, body: Any = None, size: in
 
 
 def installation() -> Tuple[str, str]:
-    """URL and token, each on its own: LONGSHORE_URL and LONGSHORE_TOKEN, else the current context of the context
-    file."""
+    """URL and token: LONGSHORE_URL and LONGSHORE_TOKEN, else the current context of the context file. A context's token
+    goes to its own URL alone (decision 0289)."""
     url = os.environ.get('LONGSHORE_URL', '')
     token = os.environ.get('LONGSHORE_TOKEN', '')
     if os.environ.get('CONTAINER_ID') and not url:
         raise GatewayError('this container has no way to the gateway: the agent of its machine is older than this module')
     if not url or not token:
-        stored = _current_context()
+        stored = _context(url)
         url = url or str(stored.get('url') or '')
         token = token or str(stored.get('token') or '')
-    if not url or not token:
+    if url and not token:
+        raise GatewayError(
+            'no token for %s is known; set LONGSHORE_TOKEN, or keep one with `longshore login %s`' % (url, url)
+        )
+    if not url:
         raise GatewayError(
             'no installation is known; set LONGSHORE_URL and LONGSHORE_TOKEN, keep those of one with '
             '`longshore login URL`, or start one with `longshore up`'
@@ -443,7 +447,8 @@ def _pickled_inputs(what: str, args: List[Any], kwargs: Dict[str, Any]) -> bytes
         raise GatewayError('%s: its inputs are neither JSON nor can be pickled: %s' % (what, problem)) from None
 
 
-def _current_context() -> Dict[str, Any]:
+def _context(url: str) -> Dict[str, Any]:
+    """The current context, or the only one with that URL. Empty: none."""
     path = os.environ.get('LONGSHORE_CONTEXT_FILE')
     if not path:
         home = os.environ.get('XDG_CONFIG_HOME') or os.path.join(os.path.expanduser('~'), '.config')
@@ -456,8 +461,32 @@ def _current_context() -> Dict[str, Any]:
     except OSError as problem:
         raise GatewayError('cannot read the context file %s: %s' % (path, problem.strerror)) from None
     every = contexts.get('contexts')
-    found = every.get(contexts.get('current')) if isinstance(every, dict) else None
-    return found if isinstance(found, dict) else {}
+    if not isinstance(every, dict):
+        return {}
+    current = every.get(contexts.get('current'))
+    if isinstance(current, dict) and (not url or _is_at(current, url)):
+        return current
+    found = [one for one in every.values() if isinstance(one, dict) and url and _is_at(one, url)]
+    return found[0] if len(found) == 1 else {}
+
+
+def _is_at(context: Dict[str, Any], url: str) -> bool:
+    """Whether the context is of that URL. Case of the host, a default port and slashes at the end make no difference."""
+    return _plain(str(context.get('url') or '')) == _plain(url)
+
+
+def _plain(url: str) -> Tuple[str, str, Optional[int], str]:
+    parts = parse.urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return (
+        parts.scheme,
+        parts.hostname or '',
+        port or {'http': 80, 'https': 443}.get(parts.scheme),
+        parts.path.rstrip('/'),
+    )
 
 
 def _opener(url: str) -> request.OpenerDirector:
@@ -472,12 +501,12 @@ def _opener(url: str) -> request.OpenerDirector:
 
 
 def trust() -> Any:
-    """This machine's trusted certificates and the PEM file of LONGSHORE_CA_BUNDLE, else of the current context."""
+    """This machine's trusted certificates and the PEM file of LONGSHORE_CA_BUNDLE, else of the installation's context."""
     import ssl
 
     path = os.environ.get('LONGSHORE_CA_BUNDLE', '')
-    if not path and not os.environ.get('LONGSHORE_URL'):
-        path = str(_current_context().get('caFile') or '')
+    if not path:
+        path = str(_context(os.environ.get('LONGSHORE_URL', '')).get('caFile') or '')
     context = ssl.create_default_context()
     if path:
         try:

@@ -274,6 +274,19 @@ class Installation(unittest.TestCase):
         self.assertEqual(self.found(LONGSHORE_TOKEN='mine'), ('http://here:1', 'mine'))
         self.assertEqual(self.found(LONGSHORE_URL='https://x/', LONGSHORE_TOKEN='mine'), ('https://x', 'mine'))
 
+    def test_the_token_of_a_context_goes_to_its_own_url_alone(self) -> None:
+        here = {'url': 'http://here:80', 'token': 'file'}
+        there = {'url': 'https://there', 'token': 'other'}
+        self.write({'current': 'here', 'contexts': {'here': here, 'there': there}})
+        self.assertEqual(self.found(LONGSHORE_URL='http://HERE/'), ('http://HERE', 'file'))
+        self.assertEqual(self.found(LONGSHORE_URL='https://there:443'), ('https://there:443', 'other'))
+        for url in ('http://there', 'https://here', 'http://here:81', 'http://here/x', 'http://here:99999'):
+            with self.assertRaisesRegex(GatewayError, 'no token for %s is known; set LONGSHORE_TOKEN' % url):
+                self.found(LONGSHORE_URL=url)
+        self.write({'current': 'here', 'contexts': {'here': here, 'a': there, 'b': there}})
+        with self.assertRaisesRegex(GatewayError, 'no token for https://there is known'):
+            self.found(LONGSHORE_URL='https://there')
+
     def test_none_a_damaged_file_and_no_url_are_said(self) -> None:
         with self.assertRaisesRegex(GatewayError, 'no installation is known; set LONGSHORE_URL'):
             self.found()

@@ -121,7 +121,13 @@ export const GetOrCreateStubResponse = Type.Object({
 export type GetOrCreateStubResponse = Static<typeof GetOrCreateStubResponse>;
 
 /** As GetOrCreateStub's; ids of the object, volumes and a built image are not looked up. */
-export const CheckStubRequest = GetOrCreateStubRequest;
+export const CheckStubRequest = Type.Object({
+  ...GetOrCreateStubRequest.properties,
+  builtFrom: Text({
+    description: 'an image that a deploy builds, or starts to build from, in place of the base image; empty: none',
+  }),
+});
+export type CheckStubRequest = Static<typeof CheckStubRequest>;
 
 export const StubProblem = Type.Object({
   field: Text({ description: 'secrets, gpu, pool or callbackUrl; empty: the text says it' }),

@@ -47,5 +47,6 @@ test('secret delete names the active deployments whose next containers lack it',
     name: 'TAKEN',
     done: 'deleted',
     used_by: ['second/v1', 'first/v1'],
+    used_by_complete: true,
   });
 });

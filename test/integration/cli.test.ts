@@ -498,6 +498,35 @@ describe('volume', () => {
   });
 });
 
+describe('secret delete', () => {
+  test('says that there may be more users, and why, when the list of deployments breaks off', async () => {
+    const user = { name: 'sum', version: 2, stub: { config: JSON.stringify({ secrets: [{ name: 'KEY' }] }) } };
+    let isFirstPageThere = true;
+    reply = (route, request) => {
+      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
+      if (route === 'DELETE /api/v1/secret/w-1/KEY') return { status: 204, body: '' };
+      if (route !== 'GET /api/v1/deployment/w-1') return undefined;
+      const cursor = URL.parse(request.url ?? '', url)?.searchParams.get('cursor');
+      return cursor === '' && isFirstPageThere
+        ? { body: { data: [user], next: 'second' } }
+        : { status: 403, body: { message: 'too many questions' } };
+    };
+    const partial = await run(['secret', 'delete', 'KEY']);
+    expect(partial).toMatchObject({ code: 0, stdout: 'deleted secret KEY\n' });
+    expect(partial.stderr).toMatch(
+      /^warning: sum\/v2 named KEY: .*\nwarning: there may be more deployments that name KEY.*: too many questions\n$/,
+    );
+    const { used_by, used_by_complete } = JSON.parse((await run(['secret', 'delete', 'KEY', '--json'])).stdout) as {
+      readonly used_by: unknown;
+      readonly used_by_complete: unknown;
+    };
+    expect([used_by, used_by_complete]).toEqual([['sum/v2'], false]);
+
+    isFirstPageThere = false;
+    expect((await run(['secret', 'delete', 'KEY'])).stderr).toMatch(/^warning: there may be deployments that name KEY/);
+  });
+});
+
 describe('logs', () => {
   test('of a container that has ended are found by the end of its id', async () => {
     const id = 'endpoint-1-c69a6597';
@@ -514,7 +543,9 @@ describe('logs', () => {
           }
         : undefined;
     };
-    expect((await run(['logs', '--container', 'c69a6597'])).stdout).toBe('10:00:00.000 c69a6597 it was me\n');
+    expect((await run(['logs', '--container', 'c69a6597'])).stdout).toBe(
+      '2026-01-01 10:00:00.000 c69a6597 it was me\n',
+    );
   });
 
   test('of a task that wrote nothing say how it stands, and where to look next', async () => {

@@ -2,10 +2,11 @@
 // for a GPU that no machine has is refused at once instead of waiting for nothing.
 import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import { capacityOf } from '../../fleet/capacity.ts';
 import type { Machines } from '../../fleet/machines.ts';
-import { tooSmallReason, infeasibleReason } from './feasibility.ts';
+import { infeasibleReason, noBaseImageReason, tooSmallReason } from './feasibility.ts';
 import type { OfferedMachine } from './feasibility.ts';
 import { mayUsePool, poolNameOf } from '../../domain/pools.ts';
 import type { FeasibilityWarning } from '../../workspaces/deployments/needs.ts';
@@ -68,19 +69,23 @@ export class FeasibilityCheck {
   }
 
   /**
-   * Warning for a deploy: why calls would be refused or wait for
-   * a larger machine; undefined: some machine may serve them.
+   * Warning for a deploy: why calls would be refused or wait for a larger machine, or
+   * no container would start; undefined: some machine may serve them.
    */
   warning(workspaceId: WorkspaceId, config: StubConfig): FeasibilityWarning | undefined {
     const refused = this.refusal({ workspaceId, config });
     if (refused !== undefined) return { says: refused, effect: 'calls are refused until one does' };
     const { cpuMillicores, memoryMib } = config;
     const poolName = poolNameOf(config.extra);
-    const says = tooSmallReason(
-      { workspaceId, poolName, cpuMillicores, memoryBytes: memoryMib * MIB },
-      this.#offered().machines,
-    );
-    return says === undefined ? undefined : { says, effect: 'calls wait for one that does' };
+    const { machines } = this.#offered();
+    const request = { workspaceId, poolName, cpuMillicores, memoryBytes: memoryMib * MIB };
+    const small = tooSmallReason(request, machines);
+    if (small !== undefined) return { says: small, effect: 'calls wait for one that does' };
+    const version = config.imageId === '' ? /^python(3\.\d+)$/.exec(config.pythonVersion)?.[1] : undefined;
+    const lack = version === undefined ? undefined : noBaseImageReason(request, version, machines);
+    return lack === undefined
+      ? undefined
+      : { says: lack, effect: 'no container starts', step: 'name one of these versions, or a base image of your own' };
   }
 
   /**
@@ -106,6 +111,7 @@ export class FeasibilityCheck {
         isExpected: health === 'PENDING',
         gpuModels: (inventory?.gpus ?? []).map((device) => device.model),
         size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },
+        basePythons: (inventory as Partial<Inventory__Output> | null)?.basePythons ?? [],
       };
     });
     return { machines: [...machines, ...this.#makeable()], untilMs };

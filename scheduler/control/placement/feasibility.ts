@@ -19,6 +19,8 @@ export interface OfferedMachine {
   readonly isExpected: boolean;
   readonly gpuModels: readonly string[];
   readonly size: MachineSize;
+  /** Python versions of its base images, such as `3.11`, where it can pull no other; empty: it may pull them. */
+  readonly basePythons: readonly string[];
 }
 
 /**
@@ -66,6 +68,28 @@ export function tooSmallReason(
   if (mostMemory < memoryBytes) return `${none} ${asked.memory} of memory: the most is ${gib(mostMemory, Math.floor)}`;
   if (mostCpu < cpuMillicores) return `${none} ${asked.cpu}: the most is ${cores(mostCpu, Math.floor)}`;
   return `${none} ${asked.cpu} together with ${asked.memory} of memory`;
+}
+
+/**
+ * Reason why no machine has the base image of a Python version. undefined: one has it or may
+ * pull it, or there is none to judge. The reason is shown on deploy. Pure.
+ * @param version - such as `3.9`
+ */
+export function noBaseImageReason(
+  request: Pick<PlacementRequest, 'workspaceId' | 'poolName'>,
+  version: string,
+  machines: readonly OfferedMachine[],
+): string | undefined {
+  const { workspaceId, poolName } = request;
+  const usable = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
+  const canHave = ({ isExpected, basePythons }: OfferedMachine): boolean =>
+    isExpected || basePythons.length === 0 || basePythons.includes(version);
+  if (usable.length === 0 || usable.some(canHave)) return undefined;
+  const there = [...new Set(usable.flatMap(({ basePythons }) => basePythons))];
+  const minorOf = (text: string): number => Number(text.split('.')[1]);
+  const listed = there.toSorted((a, b) => minorOf(a) - minorOf(b)).join(', ');
+  const where = poolName === '' ? '' : ` in pool ${poolName}`;
+  return `no machine that this workspace may use${where} has a base image of Python ${version}: they have ${listed}`;
 }
 
 /** Rounding of amounts: up for what is asked, down for what exists, so that too little never looks like enough. */

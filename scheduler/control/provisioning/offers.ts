@@ -38,6 +38,7 @@ export function* offersOf(
       isExpected: false,
       gpuModels,
       size,
+      basePythons: [],
     };
   }
 }

@@ -14,6 +14,8 @@ export interface FeasibilityWarning {
   readonly says: string;
   /** Consequence for calls, as a clause. */
   readonly effect: string;
+  /** The cure; absent: another machine. */
+  readonly step?: string;
 }
 
 /**

@@ -1,7 +1,7 @@
 // Looks at a stub request as a deploy would, and changes nothing. CheckStub calls it, for `longshore deploy --dry-run`.
 // Invariant: what getOrCreate refuses is a problem here, except for ids of objects, volumes and built images.
 import { GPU_MODELS, gpuMatches } from '#shared/domain/gpus.ts';
-import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import type { CheckStubRequest } from '#shared/api/stubs.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { GpuMachine } from './gpu-supply.ts';
@@ -33,7 +33,7 @@ export interface StubCheckParts extends StubNeedsParts {
 export async function checkStub(
   parts: StubCheckParts,
   { workspaceId }: Pick<Caller, 'workspaceId'>,
-  request: GetOrCreateStubRequest,
+  request: CheckStubRequest,
   limits: StubLimits | undefined,
 ): Promise<CheckedStub> {
   const normalised = normaliseStub(request, limits);
@@ -62,7 +62,9 @@ export async function checkStub(
     const others = warnMsg.replace(unknownGpusText(unknown), '').trim();
     if (others !== '') warnings.push(others);
   }
-  const lack = await supplyLack(parts, workspaceId, { pool: request.pool }, config);
+  // With an image of its own, the base image of its Python version is not needed.
+  const asBuilt = config === null || request.builtFrom === '' ? config : { ...config, imageId: request.builtFrom };
+  const lack = await supplyLack(parts, workspaceId, { pool: request.pool }, asBuilt);
   if (lack?.of === 'unknown_pool')
     problems.push({ field: 'pool', value: lack.pool, text: lack.text.replace(/\.$/, '') });
   // No machine has a model that nobody knows: the problem above says it.

@@ -1,6 +1,6 @@
 // Stubs: immutable recipes, made once per distinct request. Called by the stub operations.
 // Invariant: the same request gives the same stub (unless forced), and a stub never changes after it was made.
-import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import type { CheckStubRequest, GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
 import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
@@ -147,7 +147,7 @@ export class Stubs {
   }
 
   /** As `getOrCreate`, with everything that is wrong, and nothing made. */
-  async check(caller: Caller, request: GetOrCreateStubRequest): Promise<CheckedStub> {
+  async check(caller: Caller, request: CheckStubRequest): Promise<CheckedStub> {
     return checkStub(this.#parts, caller, request, await this.#parts.limitsOf?.(caller));
   }
 

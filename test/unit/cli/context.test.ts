@@ -91,6 +91,55 @@ describe('the context of a command', () => {
     expect(context).toMatchObject({ url: 'http://flag:1', token: 'eyJ.flag' });
   });
 
+  test('sends the token of a context to no other address', async () => {
+    await saveContext(path, 'local', local);
+    const elsewhere = 'http://other:1';
+    for (const [options, more] of [
+      [{ url: elsewhere }, {}],
+      [{ url: elsewhere, context: 'local' }, {}],
+      [{}, { LONGSHORE_URL: elsewhere }],
+      [{ context: 'local' }, { LONGSHORE_URL: elsewhere }],
+    ] as const)
+      await expect(resolveContext(options, env(more))).rejects.toThrow(
+        'no token for http://other:1 is known, and the token of the context local goes to http://127.0.0.1:1994 alone: `longshore login http://other:1` keeps one, or give it with --token',
+      );
+    expect(await resolveContext({ url: elsewhere, token: 'eyJ.mine' }, env())).toMatchObject({ token: 'eyJ.mine' });
+  });
+
+  test('sends LONGSHORE_TOKEN where LONGSHORE_URL is, and anywhere when that is not set', async () => {
+    const pair = { LONGSHORE_URL: 'http://env:1', LONGSHORE_TOKEN: 'eyJ.env' };
+    await expect(resolveContext({ url: 'http://other:1' }, env(pair))).rejects.toThrow(
+      'no token for http://other:1 is known, and LONGSHORE_TOKEN goes to LONGSHORE_URL alone',
+    );
+    expect((await resolveContext({ url: 'http://ENV:1/' }, env(pair))).token).toBe('eyJ.env');
+    const alone = env({ LONGSHORE_TOKEN: 'eyJ.env' });
+    expect((await resolveContext({ url: 'http://other:1' }, alone)).token).toBe('eyJ.env');
+    await saveContext(path, 'local', local);
+    expect(await resolveContext({}, alone)).toMatchObject({ url: local.url, token: 'eyJ.env', workspaceId: '' });
+  });
+
+  test('takes the context of a URL that is given, with its workspace and its CA file', async () => {
+    const gpu = { url: 'https://gpu.example', token: 'eyJ.gpu', workspaceId: 'w-2', caFile: '/ca.pem' };
+    await saveContext(path, 'gpu', gpu);
+    await saveContext(path, 'local', local);
+    expect(await resolveContext({ url: 'https://GPU.example:443/' }, env())).toEqual({
+      ...gpu,
+      url: 'https://GPU.example:443',
+    });
+    expect((await resolveContext({}, env({ LONGSHORE_URL: gpu.url }))).token).toBe('eyJ.gpu');
+    expect((await resolveContext({ url: local.url }, env())).token).toBe(local.token);
+  });
+
+  test('asks which workspace is meant where several contexts are of a URL and none of them is current', async () => {
+    for (const name of ['team-a', 'team-b']) await saveContext(path, name, { ...local, token: `eyJ.${name}` });
+    expect((await resolveContext({ url: local.url }, env())).token).toBe('eyJ.team-b');
+    await saveContext(path, 'gpu', { ...local, url: 'https://gpu.example' });
+    await expect(resolveContext({ url: local.url }, env())).rejects.toThrow(
+      'the contexts team-a, team-b are of http://127.0.0.1:1994: choose one with --context',
+    );
+    expect((await resolveContext({ url: local.url, context: 'team-a' }, env())).token).toBe('eyJ.team-a');
+  });
+
   test('that nobody knows is an error with the cure', async () => {
     await expect(resolveContext({}, env())).rejects.toThrow(
       'start one with `longshore up` (in a checkout: `npm start`), or set LONGSHORE_URL',

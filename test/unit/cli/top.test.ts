@@ -115,12 +115,35 @@ describe('top', () => {
         containers: 1,
         oldestWaiting: '2030-01-01T00:00:01Z',
       },
-      { name: 'once', kind: '', waiting: 0, running: 1, containers: 1, oldestWaiting: '' },
+      { name: 'once', kind: 'sandbox', waiting: 0, running: 1, containers: 1, oldestWaiting: '' },
     ]);
     expect(containers).toMatchObject([
       { id: 'c', deployment: 'hello/v2', cpuMillicores: null, gpuPct: null },
       { deployment: 'sandbox' },
     ]);
     expect(machines).toMatchObject([{ status: 'pending (DiskPressure)', cpuMillicores: 2000, cpuPct: null }]);
+  });
+
+  test('sandboxes are one queue of their kind, and containers of an unknown kind go by their stub', () => {
+    const sandbox = (end: string, stubId: string) => ({
+      containerId: `sandbox-0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11-${end}`,
+      stubId,
+      status: 'RUNNING',
+    });
+    const { queues } = snapshotOf(
+      'http://x',
+      {
+        machines: null,
+        deployments: [],
+        containers: [sandbox('abcdef01', 's1'), sandbox('abcdef02', 's2'), { containerId: 'c', stubId: 's3' }],
+        tasks: [],
+      },
+      1000,
+    );
+    const idle = { waiting: 0, running: 0, oldestWaiting: '' };
+    expect(queues).toEqual([
+      { name: 's3', kind: '', containers: 1, ...idle },
+      { name: 'sandbox', kind: 'sandbox', containers: 2, ...idle },
+    ]);
   });
 });

@@ -3,7 +3,7 @@ import { POOL_DEFAULTS } from '#shared/api/pools.ts';
 import type { StubConfig, Target } from '#scheduler/domain/stub-config.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FeasibilityCheck } from '#scheduler/control/placement/feasibility-check.ts';
-import { tooSmallReason, infeasibleReason } from '#scheduler/control/placement/feasibility.ts';
+import { infeasibleReason, noBaseImageReason, tooSmallReason } from '#scheduler/control/placement/feasibility.ts';
 import type { OfferedMachine } from '#scheduler/control/placement/feasibility.ts';
 
 const GIB = 1024 ** 3;
@@ -14,6 +14,7 @@ const machine = (changes: Partial<OfferedMachine> = {}): OfferedMachine => ({
   isExpected: false,
   gpuModels: ['A10G', 'A10G'],
   size: { cpuMillicores: 4_000, memoryBytes: 8 * GIB },
+  basePythons: [],
   ...changes,
 });
 const HUGE = { cpuMillicores: 1_000_000, memoryBytes: 1_000 * GIB };
@@ -46,6 +47,45 @@ describe('a stub that every machine is too small for', () => {
     ['there is none to judge', sized(100, 30), []],
   ] as const)('not: %s', (_what, request, machines: readonly OfferedMachine[]) => {
     expect(tooSmallReason(request, machines)).toBeUndefined();
+  });
+});
+
+describe('a Python version without a base image', () => {
+  const setUp = (...basePythons: string[]) => machine({ basePythons });
+  const asked = { workspaceId: 'w-1', poolName: '' };
+  test('is told with the versions that there are', () => {
+    const machines = [setUp('3.11', '3.9'), setUp('3.10'), machine({ poolOwner: 'w-2' })];
+    expect(noBaseImageReason(asked, '3.12', machines)).toBe(
+      'no machine that this workspace may use has a base image of Python 3.12: they have 3.9, 3.10, 3.11',
+    );
+    expect(noBaseImageReason({ ...asked, poolName: 'default' }, '3.12', machines)).toContain('in pool default');
+  });
+  test.each([
+    ['one has it', [setUp('3.11'), setUp('3.12')]],
+    ['one may pull it', [setUp('3.11'), machine()]],
+    ['one is expected', [setUp('3.11'), machine({ isExpected: true, basePythons: ['3.9'] })]],
+    ['there is none to judge', []],
+  ])('is not told where %s', (_what, machines) => {
+    expect(noBaseImageReason(asked, '3.12', machines)).toBeUndefined();
+  });
+  test('is a warning for stubs without an image of their own', () => {
+    const row = { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };
+    const inventory = { gpus: [], cpuMillicores: 4_000, memoryBytes: 8 * GIB, basePythons: ['3.11'] };
+    const played = { all: () => [{ row, health: 'READY', inventory, orphans: new Map() }] };
+    const feasibility = new FeasibilityCheck(played as unknown as Machines, { nowMs: () => 1_000 });
+    const warning = (pythonVersion: string, imageId = '') =>
+      feasibility.warning('w-1' as never, {
+        ...({ gpu: [], gpuCount: 0, extra: {}, cpuMillicores: 100, memoryMib: 64 } as unknown as StubConfig),
+        pythonVersion,
+        imageId,
+      });
+    expect(warning('python3.9')).toEqual({
+      says: expect.stringContaining('has a base image of Python 3.9: they have 3.11') as string,
+      effect: 'no container starts',
+      step: 'name one of these versions, or a base image of your own',
+    });
+    for (const [version, imageId] of [['python3'], ['python3.11'], ['micromamba3.9'], ['python3.9', 'ubuntu:24.04']])
+      expect(warning(version ?? '', imageId)).toBeUndefined();
   });
 });
 
