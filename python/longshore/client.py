@@ -478,15 +478,10 @@ def _is_at(context: Dict[str, Any], url: str) -> bool:
 def _plain(url: str) -> Tuple[str, str, Optional[int], str]:
     parts = parse.urlsplit(url)
     try:
-        port = parts.port
+        port = parts.port or {'http': 80, 'https': 443}.get(parts.scheme)
     except ValueError:
-        port = None
-    return (
-        parts.scheme,
-        parts.hostname or '',
-        port or {'http': 80, 'https': 443}.get(parts.scheme),
-        parts.path.rstrip('/'),
-    )
+        port = -1
+    return parts.scheme, parts.hostname or '', port, parts.path.rstrip('/')
 
 
 def _opener(url: str) -> request.OpenerDirector:

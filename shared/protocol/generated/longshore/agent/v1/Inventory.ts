@@ -29,6 +29,7 @@ export interface Inventory {
   'caches'?: (_longshore_agent_v1_CachedVolume)[];
   'registry'?: (boolean);
   'supervisors'?: (boolean);
+  'basePythons'?: (string)[];
 }
 
 export interface Inventory__Output {
@@ -55,4 +56,5 @@ export interface Inventory__Output {
   'caches': (_longshore_agent_v1_CachedVolume__Output)[];
   'registry': (boolean);
   'supervisors': (boolean);
+  'basePythons': (string)[];
 }
