@@ -110,7 +110,11 @@ export async function resolveContext(options: GlobalOptions, env: Env): Promise<
   const named = options.url ?? (env['LONGSHORE_URL'] || stored?.url);
   if (named === undefined) throw nothingKnown('installation', path);
   const url = checkedUrl(named);
-  const kept = isSameAddress(stored?.url, url) ? stored : options.context === undefined ? keptFor(file, url) : undefined;
+  const kept = isSameAddress(stored?.url, url)
+    ? stored
+    : options.context === undefined
+      ? keptFor(file, url)
+      : undefined;
   const token = options.token ?? (tokenOfEnv(url, env) || kept?.token);
   if (token === undefined) throw noTokenFor(url, { file, name, path }, env);
   const caFile = options.caFile ?? (env['LONGSHORE_CA_BUNDLE'] || kept?.caFile);

@@ -267,8 +267,7 @@ function queueRows(
   nameOf: (stubId: string, other: string) => string,
 ): readonly QueueRow[] {
   const named = new Set([...byStub.keys(), ...tasks.map(stubOf)]);
-  const keyOf = (one: JsonObject): string =>
-    (named.has(stubOf(one)) ? '' : kindOfContainer(one)) || stubOf(one);
+  const keyOf = (one: JsonObject): string => (named.has(stubOf(one)) ? '' : kindOfContainer(one)) || stubOf(one);
   const rows = [...new Set([...tasks.map(stubOf), ...containers.map(keyOf)])].map((key) => {
     const own = tasks.filter((task) => stubOf(task) === key);
     const kept = containers.filter((container) => keyOf(container) === key);

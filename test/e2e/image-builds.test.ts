@@ -111,7 +111,9 @@ test('a Python version without a base image is told by deploys and dry runs', as
   const { platform } = builder;
   skip(!baseImageOf(platform.engine).startsWith('longshore-python:'), 'base images are pulled here');
   const stub = { stubType: 'function/deployment', name: 'old', handler: 'app:handler', pythonVersion: 'python3.8' };
-  const told = expect.stringMatching(/has a base image of Python 3\.8: they have 3\.\d+.*; no container starts; name one/);
+  const told = expect.stringMatching(
+    /has a base image of Python 3\.8: they have 3\.\d+.*; no container starts; name one/,
+  );
   const check = (more: Definition) => platform.gateway<{ warnings: string[] }>('/stubs/check', { ...stub, ...more });
   expect(await check({})).toMatchObject({ problems: [], warnings: [told] });
   expect(await platform.gateway('/stubs', stub)).toMatchObject({ warnMsg: told });

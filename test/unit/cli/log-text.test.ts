@@ -8,10 +8,7 @@ test('lines of today have their time of day alone', () => {
   const text = new LogText(NOW_MS);
   const lines = [at('2030-01-31T00:00:00.000Z'), at('2030-01-31T11:59:59.123456Z')];
   text.expect(lines);
-  expect(lines.map((line) => text.of(line))).toEqual([
-    '00:00:00.000 c69a6597 said',
-    '11:59:59.123 c69a6597 said',
-  ]);
+  expect(lines.map((line) => text.of(line))).toEqual(['00:00:00.000 c69a6597 said', '11:59:59.123 c69a6597 said']);
 });
 
 test('lines that are shown together all have their date when one of them is of another day', () => {
