@@ -2,7 +2,7 @@
 // come; reading stops while the other side is full. Kinds: docs/runner-protocol.md, docs/supervisor-protocol.md.
 import type { Duplex } from 'node:stream';
 import { giveBack } from '../pass-on.ts';
-import { FrameReader, encodeHead } from './frames.ts';
+import { FrameReader, NO_FIELDS, encodeHead } from './frames.ts';
 import type { Frame, FrameKind } from './frames.ts';
 
 /** Largest piece of a body in a frame. */
@@ -13,7 +13,6 @@ const TOGETHER_BYTES = 160 * 1024;
 /** Frames with a shorter body are joined with those before and behind them. */
 const SMALL_BYTES = 4096;
 
-const NOTHING = {};
 const EMPTY = new Uint8Array();
 
 export interface FrameEvents {
@@ -40,6 +39,8 @@ export class FrameStream {
   /** Pieces of a body that go out in one frame behind them. */
   #pieces: Uint8Array[] = [];
   #piecesBytes = 0;
+  /** Pieces go out at the end of this turn. */
+  #isDue = false;
 
   constructor(bytes: Duplex, events: FrameEvents) {
     this.#bytes = bytes;
@@ -91,7 +92,7 @@ export class FrameStream {
    * @param used - may be called once nobody reads the body's memory any more
    * @returns false: the way is full until {@link onceWritable}
    */
-  send(kind: FrameKind, header: object = NOTHING, body: Uint8Array = EMPTY, used?: () => void): boolean {
+  send(kind: FrameKind, header: object = NO_FIELDS, body: Uint8Array = EMPTY, used?: () => void): boolean {
     if (this.#bytes.destroyed || this.#bytes.writableEnded) return true;
     const head = encodeHead(kind, header, body.length);
     if (body.length < SMALL_BYTES) return this.#sendSmall(head, body);
@@ -128,9 +129,9 @@ export class FrameStream {
     if (this.#bytes.destroyed || this.#bytes.writableEnded) return true;
     this.#bytes.cork();
     let hasRoom = smallBytes === 0 || this.#bytes.write(Buffer.concat(small, smallBytes));
-    if (piecesBytes > 0) this.#bytes.write(encodeHead('data', NOTHING, piecesBytes));
-    for (const piece of pieces)
-      hasRoom = this.#bytes.write(piece, piece.length < SMALL_BYTES ? undefined : () => giveBack(piece));
+    if (piecesBytes > 0) this.#bytes.write(encodeHead('data', NO_FIELDS, piecesBytes));
+    for (const [index, piece] of pieces.entries())
+      hasRoom = this.#bytes.write(piece, index < pieces.length - 1 ? undefined : () => giveAllBack(pieces));
     this.#bytes.uncork();
     return hasRoom;
   }
@@ -149,7 +150,13 @@ export class FrameStream {
   #sendPiece(piece: Uint8Array): boolean {
     if (this.#bytes.destroyed || this.#bytes.writableEnded) return true;
     if (this.#piecesBytes + piece.length > PIECE_BYTES) this.#flush();
-    if (this.#piecesBytes === 0) setImmediate(() => this.#flush());
+    if (!this.#isDue) {
+      this.#isDue = true;
+      setImmediate(() => {
+        this.#isDue = false;
+        this.#flush();
+      });
+    }
     this.#pieces.push(piece);
     this.#piecesBytes += piece.length;
     const { writableNeedDrain, writableLength, writableHighWaterMark } = this.#bytes;
@@ -194,4 +201,8 @@ export class FrameStream {
     this.#isOver = true;
     this.#bytes.destroy();
   }
+}
+
+function giveAllBack(pieces: readonly Uint8Array[]): void {
+  for (const piece of pieces) if (piece.length >= SMALL_BYTES) giveBack(piece);
 }

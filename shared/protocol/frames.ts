@@ -55,12 +55,13 @@ export class FrameError extends Error {
 }
 
 const PREFIX_BYTES = 7;
+/** The header of a frame without fields. */
+export const NO_FIELDS = Object.freeze({});
 const EMPTY = Buffer.alloc(0);
 
 /** Header and prefix in one buffer; the body follows unchanged. A header without fields has no bytes. */
 export function encodeHead(kind: FrameKind, header: object, bodyBytes: number): Buffer {
-  const text = JSON.stringify(header);
-  const json = text === '{}' ? EMPTY : Buffer.from(text, 'utf8');
+  const json = header === NO_FIELDS ? EMPTY : headerBytes(header);
   const length = 3 + json.length + bodyBytes;
   if (json.length > 0xffff) throw new FrameError(`header of ${json.length} bytes is too long`);
   if (length > MAX_MESSAGE_BYTES) throw new FrameError(`frame of ${length} bytes is too long`);
@@ -70,6 +71,11 @@ export function encodeHead(kind: FrameKind, header: object, bodyBytes: number): 
   head.writeUInt16BE(json.length, 5);
   json.copy(head, PREFIX_BYTES);
   return head;
+}
+
+function headerBytes(header: object): Buffer {
+  const text = JSON.stringify(header);
+  return text === '{}' ? EMPTY : Buffer.from(text, 'utf8');
 }
 
 export function encodeFrame(kind: FrameKind, header: object, body: Uint8Array = EMPTY): Buffer {

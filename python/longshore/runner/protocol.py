@@ -104,19 +104,19 @@ class FrameCutter:
     def feed(self, data: bytes) -> List[Frame]:
         """Frames that `data` completes, oldest first."""
         frames: List[Frame] = []
-        if self._rest:
+        at = 0
+        if self._rest:  # then nothing is kept
             part = data[: self._rest]
             self._rest -= len(part)
             frames.append((DATA, {}, part))
             if len(part) == len(data):
                 return frames
-            data = data[len(part) :]
+            at = len(part)
         kept = self._kept
         buffer: Any = data
         if kept:
             kept += data
             buffer = kept
-        at = 0
         size = len(buffer)
         while size - at >= 7:
             length, kind, head_length = PREFIX.unpack_from(buffer, at)

@@ -4,9 +4,10 @@ import { Counter, fromZero, Gauge } from '#shared/metrics.ts';
 /** Metrics of streamed calls at this replica. */
 export class StreamMetrics {
   readonly active: Gauge<'protocol'>;
-  readonly bytes: Counter<'direction'>;
   readonly ended: Counter<'protocol' | 'result'>;
   readonly full: Counter<'bound'>;
+  /** Bytes since the last collection: a counter with labels costs too much for each chunk. */
+  readonly #passed = { in: 0, out: 0 };
 
   constructor(registry: Registry) {
     const registers = [registry];
@@ -17,13 +18,19 @@ export class StreamMetrics {
       registers,
     });
     for (const protocol of ['http', 'websocket']) this.active.set({ protocol }, 0);
-    this.bytes = new Counter({
+    const passed = this.#passed;
+    new Counter({
       name: 'longshore_scheduler_stream_bytes_total',
       help: 'Bytes of bodies and messages of streamed calls: in (from callers), out (to callers).',
       labelNames: ['direction'],
       registers,
+      collect() {
+        for (const direction of ['in', 'out'] as const) {
+          this.inc({ direction }, passed[direction]);
+          passed[direction] = 0;
+        }
+      },
     });
-    fromZero(this.bytes, [{ direction: 'in' }, { direction: 'out' }]);
     this.ended = new Counter({
       name: 'longshore_scheduler_streams_ended_total',
       help: 'Streamed calls that ended: whole, cut (either side went away), or answered by the platform itself.',
@@ -41,5 +48,9 @@ export class StreamMetrics {
       registers,
     });
     fromZero(this.full, [{ bound: 'connection' }, { bound: 'workspace' }, { bound: 'process' }]);
+  }
+  /** Counts bytes of bodies and messages. @param direction - from or to the caller */
+  countBytes(direction: 'in' | 'out', count: number): void {
+    this.#passed[direction] += count;
   }
 }

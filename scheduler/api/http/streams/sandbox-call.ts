@@ -146,7 +146,7 @@ class SandboxCall implements OpenCall {
         response,
         bytes,
         begin: () => this.#begun(),
-        onBytes: (direction, count) => streamMetrics.bytes.inc({ direction }, count),
+        onBytes: (direction, count) => streamMetrics.countBytes(direction, count),
         onOver: (isWhole) => this.#over(isWhole),
         port,
         waitMs: PORT_WAIT_MS,

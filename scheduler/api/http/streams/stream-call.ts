@@ -179,7 +179,7 @@ class StreamCall implements OpenCall {
     const { webSockets, streamMetrics } = this.#parts;
     const onBytes = (direction: 'in' | 'out', count: number): void => {
       if (direction === 'in') this.#bodyGrew = true;
-      streamMetrics.bytes.inc({ direction }, count);
+      streamMetrics.countBytes(direction, count);
     };
     const common = {
       request,
