@@ -1,5 +1,6 @@
 // Commands that newcomers guess, and what they are looking for. Commander refuses them; this adds the place to look.
 import type { Command } from 'commander';
+import { pathOf, wordsOf } from './command-tree.ts';
 
 const DEPLOYED = '`longshore deploy app.py` deploys what a file defines, `longshore deployment list` shows it';
 const SANDBOXES =
@@ -56,12 +57,56 @@ export function guessOf(word: string): string | undefined {
   return Object.hasOwn(GUESSES, word.toLowerCase()) ? GUESSES[word.toLowerCase()] : undefined;
 }
 
+/** Verbs that mean the same: groups of commands have one of them, and newcomers try another. */
+const SAME: readonly (readonly string[])[] = [
+  ['show', 'get', 'describe', 'inspect', 'view', 'info'],
+  ['list', 'ls', 'ps'],
+  ['delete', 'rm', 'remove', 'destroy', 'revoke'],
+  ['create', 'add', 'new', 'make', 'set', 'put'],
+  ['stop', 'cancel', 'kill', 'abort'],
+  ['start', 'resume'],
+  ['update', 'edit', 'change'],
+  ['watch', 'follow', 'wait'],
+  ['use', 'switch', 'select'],
+  ['mv', 'move', 'rename'],
+  ['cp', 'copy', 'upload', 'download'],
+  ['exec', 'run'],
+];
+
+/** Commands outside of a group that do what its missing verb says. */
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  'container logs': '`longshore logs --container ID`',
+  'container show': '`longshore explain ID`',
+  'container start': 'deployments start containers; `longshore run` starts one for a single command',
+  'deployment create': '`longshore deploy app.py`',
+  'deployment invoke': '`longshore invoke NAME`',
+  'deployment logs': '`longshore logs NAME`',
+  'deployment show': '`longshore explain NAME`',
+  'deployment update': '`longshore deploy app.py` makes a new version',
+  'task create': '`longshore invoke NAME`',
+  'task logs': '`longshore logs --task ID`',
+  'secret show': 'a secret is read by containers alone, as a variable; `longshore secret list` shows the names',
+  'worker show': '`longshore machine show ID`',
+};
+
+/** The name in a group, or the place elsewhere, of a verb that the group lacks; undefined: nobody guesses it. */
+export function guessIn(group: Command, word: string): string | undefined {
+  const same = SAME.find((verbs) => verbs.includes(word)) ?? [word];
+  const known = group.commands.find((one) => same.includes(one.name()));
+  if (known !== undefined) return `\`${pathOf(known)}\``;
+  const name = wordsOf(group);
+  const elsewhere = same.find((verb) => Object.hasOwn(ELSEWHERE, `${name} ${verb}`));
+  if (elsewhere !== undefined) return ELSEWHERE[`${name} ${elsewhere}`];
+  const canList = same[0] === 'show' && group.commands.some((one) => one.name() === 'list');
+  return canList ? `\`${pathOf(group)} list\`, with --json for all fields` : undefined;
+}
+
 /** Words of a command line that are read as commands, and the rest. */
 export interface CommandWords {
   /** The first word that is no command where one must stand; undefined: each is known. */
   readonly unknown: string | undefined;
-  /** Whether the word stands where commands of the program stand, not those of a group. */
-  readonly isFirst: boolean;
+  /** Where the word stands: the program, or a group of commands. */
+  readonly at: Command;
 }
 
 /**
@@ -79,9 +124,9 @@ export function commandWords(program: Command, argv: readonly string[], withValu
       continue;
     }
     const inner = at.commands.find((one) => one.name() === word || one.aliases().includes(word));
-    if (inner === undefined) return { unknown: word === 'help' ? undefined : word, isFirst: at === program };
+    if (inner === undefined) return { unknown: word === 'help' ? undefined : word, at };
     at = inner;
     if (at.commands.length === 0) break;
   }
-  return { unknown: undefined, isFirst: false };
+  return { unknown: undefined, at };
 }

@@ -8,7 +8,7 @@ import { addGroupExamples } from './command-tree.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
 import { EXIT } from './exit-codes.ts';
-import { commandWords, guessOf } from './guessed-commands.ts';
+import { commandWords, guessIn, guessOf } from './guessed-commands.ts';
 import type { DeployFlags, EventsFlags, InvokeFlags, LogsFlags, ServeFlags, UpFlags } from './flags.ts';
 import { groupCommands } from './help-groups.ts';
 import { note, print, printError } from './print.ts';
@@ -44,7 +44,10 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
   program.hook('preAction', (_, action) => {
     if (DAEMONS.has(action.name())) goOnUnread();
   });
-  const { unknown, isFirst } = commandWords(program, argv, WITH_VALUE);
+  const { unknown, at } = commandWords(program, argv, WITH_VALUE);
+  const guess = unknown === undefined ? undefined : at === program ? guessOf(unknown) : guessIn(at, unknown);
+  // The guess knows better than a likeness of letters, by which `show` is near to `stop`.
+  if (guess !== undefined) at.showSuggestionAfterError(false);
   try {
     await program.parseAsync(unknown === undefined ? [...argv] : argv.filter((word) => !HELP.has(word)), {
       from: 'user',
@@ -52,8 +55,8 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
     return exitCode;
   } catch (error) {
     if (error instanceof CommanderError) {
-      const guess = error.code === 'commander.unknownCommand' && isFirst ? guessOf(unknown ?? '') : undefined;
-      if (guess !== undefined) note(`what to use: ${guess}`);
+      const hint = error.code === 'commander.unknownCommand' ? guess : excessHint(error.code, at);
+      if (hint !== undefined) note(`what to use: ${hint}`);
       return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
     }
     if (error instanceof CliError || error instanceof StartupError) {
@@ -64,6 +67,13 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
     if (error instanceof Error && error.stack !== undefined) note(error.stack);
     return 1;
   }
+}
+
+/** Where arguments belong that stand behind the name of a call, as in `invoke hello name=Ada`. */
+function excessHint(code: string, at: Command): string | undefined {
+  return code === 'commander.excessArguments' && at.name() === 'invoke'
+    ? 'the input is one JSON object, `longshore invoke hello --data \'{"name": "Ada"}\'`'
+    : undefined;
 }
 
 const HELP: ReadonlySet<string> = new Set(['--help', '-h']);

@@ -7,6 +7,7 @@ import type { Deployed } from '../deploy/deploy.ts';
 import type { DeployTargets } from '../deploy/targets.ts';
 import { CliError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
+import { callLines } from './call-lines.ts';
 import { waitForRollout } from './deploy-rollout.ts';
 import { counted } from '../format.ts';
 import { note, print, printError, printJson, printTable } from '../print.ts';
@@ -59,7 +60,23 @@ export async function deployAll(
       [...rows, ...failed.map(({ target }) => ['-', '-', 'failed', target])],
     );
     if (errors.length > 0) print(`\n${counted(deployed.length, 'deployment')}, ${errors.length} failed`);
+    printCalls(
+      deployed.filter(({ rollout }) => rollout.state === 'done'),
+      program,
+    );
   }
   for (const { target, error } of errors) printError(`${target}: ${error}`);
   return errors.length === 0 && isServed ? 0 : 1;
+}
+
+/** How the first deployment of each kind is called: the others are called likewise. */
+function printCalls(deployed: readonly Deployed[], program: string): void {
+  const kinds = new Set<string>();
+  const firsts = deployed.filter(({ kind, isRealtime }) => {
+    const manner = isRealtime === true ? 'realtime' : kind;
+    return !kinds.has(manner) && kinds.add(manner).has(manner);
+  });
+  if (firsts.length === 0) return;
+  print('\nCall them:');
+  for (const line of firsts.flatMap((one) => callLines(one, program))) print(`  ${line}`);
 }

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { MORE_MEMORY, OOM_TEXT, isToldByContainer } from '#shared/domain/task-failures.ts';
 import { messageOf } from '#shared/errors.ts';
+import { isRecord } from '#shared/json.ts';
 import { Client, isConnectionLost, isEventStream, sentenceOf } from '../client.ts';
 import type { CallOptions, RawAnswer } from '../client.ts';
 import { resolveContext } from '../context.ts';
@@ -54,6 +55,8 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       return 1;
     } else if (answer.status < 300) {
       printBytes(answer.body);
+      const begun = begunTask(kind ?? called.kind, answer);
+      if (begun !== '') note(`its end and result: longshore task watch ${begun}`);
     } else {
       const cure = taskId === '' ? await cureOf(client, called, answer) : '';
       printError(cure === '' ? `${name} answered ${answer.status}: ${failureText(answer)}` : cure);
@@ -75,6 +78,15 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     await client.close();
   }
 }
+
+/** The task of a call that is answered before its handler ran; empty: the answer is the handler's. */
+function begunTask(kind: string | undefined, answer: RawAnswer): string {
+  if (kind === undefined || !ASYNCHRONOUS.has(kind)) return '';
+  const value = parsedOrText(answer.body);
+  return isRecord(value) ? textField(value, 'task_id') : '';
+}
+
+const ASYNCHRONOUS: ReadonlySet<string> = new Set(['taskqueue', 'function', 'schedule']);
 
 /** A short limit: a hint is not worth a long wait. */
 const HINT_TIMEOUT_MS = 5_000;

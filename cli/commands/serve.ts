@@ -20,7 +20,7 @@ import { packFolder } from '../serve/tree.ts';
 import type { PackedFolder } from '../serve/tree.ts';
 import { foldersIn, watchFolders } from '../serve/watch.ts';
 import { SERVED_KINDS } from '#shared/domain/status.ts';
-import { callLines } from './deploy.ts';
+import { callLines } from './call-lines.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 

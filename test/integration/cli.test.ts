@@ -227,7 +227,9 @@ describe('deploy', () => {
     reply = gateway();
     const two = ['a', 'b'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
     const file = anApp(`from longshore import endpoint\n\n${two}`);
-    expect(await run(['deploy', file])).toMatchObject({ code: 0 });
+    const made = await run(['deploy', file]);
+    expect(made.code).toBe(0);
+    expect(made.stdout).toMatch(/\n\nCall them:\n {2}curl -X POST \S+ -H .*\n {2}\S+ invoke [ab]\n$/);
     expect(seen.filter(({ route }) => route === 'POST /api/v1/gateway/stubs/deploy')).toHaveLength(2);
     expect(seen.filter(({ route }) => route === 'PUT /put/o-1')).toHaveLength(1);
     const ended = await run(['prepare', file]);
@@ -294,7 +296,7 @@ describe('invoke', () => {
     expect(await run(['invoke', ...args.split(' ')])).toMatchObject({
       code: 0,
       stdout: '{"task_id":"t-1"}',
-      stderr: '',
+      stderr: 'its end and result: longshore task watch t-1\n',
     });
   });
 

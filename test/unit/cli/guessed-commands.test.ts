@@ -1,7 +1,7 @@
 // Command lines whose command does not exist: `--help` must not hide that, and guessed words lead somewhere.
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { commandsOf, pathOf } from '#cli/command-tree.ts';
-import { guessOf } from '#cli/guessed-commands.ts';
+import { guessIn, guessOf } from '#cli/guessed-commands.ts';
 import { buildProgram, runProgram } from '#cli/program.ts';
 
 afterEach(() => {
@@ -47,7 +47,7 @@ describe('a guessed word', () => {
   test('leads to what there is', async () => {
     expect((await outcomeOf('sandbox')).said).toContain('what to use: programs make sandboxes');
     expect((await outcomeOf('ps')).said).toContain('`longshore container list`');
-    expect((await outcomeOf('webhook', 'ps')).said).not.toContain('what to use');
+    expect((await outcomeOf('webhook', 'whoami')).said).not.toContain('what to use');
     expect(guessOf('constructor')).toBeUndefined();
   });
 
@@ -75,4 +75,44 @@ describe('a guessed word', () => {
     expect(named.map(([, path]) => path).filter((path) => !paths.includes(path ?? ''))).toEqual([]);
     expect(words.filter((word) => program.commands.some((one) => one.name() === word))).toEqual([]);
   });
+});
+
+describe('a verb that a group calls otherwise', () => {
+  test.for([
+    [['task', 'show'], '`longshore task get`'],
+    [['volume', 'remove'], '`longshore volume delete`'],
+    [['token', 'ls'], '`longshore token list`'],
+    [['secret', 'add'], '`longshore secret set`'],
+    [['container', 'kill'], '`longshore container stop`'],
+    [['deployment', 'get'], '`longshore explain NAME`'],
+    [['container', 'logs'], '`longshore logs --container ID`'],
+  ] as const)('%j leads to it, and to nothing that looks alike', async ([argv, text]) => {
+    const { code, said } = await outcomeOf(...argv, '5f0c');
+    expect(said).toContain(`what to use: ${text}`);
+    expect(said).not.toContain('Did you mean');
+    expect(code).toBe(2);
+  });
+
+  test('leads only to commands that there are', () => {
+    const program = buildProgram(() => {});
+    const paths = new Set(commandsOf(program).map((one) => pathOf(one)));
+    const groups = program.commands.filter((one) => one.commands.length > 0);
+    const words = ['show', 'logs', 'create', 'update', 'invoke', 'start'];
+    const named = groups.flatMap((group) =>
+      words.flatMap((word) => [...(guessIn(group, word) ?? '').matchAll(/`(longshore [a-z-]+(?: [a-z]+(?=[ `]))?)/g)]),
+    );
+    expect(named.length).toBeGreaterThan(groups.length);
+    const missing = named.map(([, path = '']) => path.replace(/ app$/, ''));
+    expect(missing.filter((path) => !paths.has(path))).toEqual([]);
+  });
+
+  test('a misspelt one is still named by likeness', async () => {
+    expect((await outcomeOf('webhook', 'creat')).said).toContain('Did you mean create?');
+  });
+});
+
+test('inputs behind the name of a call lead to --data', async () => {
+  const { code, said } = await outcomeOf('invoke', 'hello', 'name=Ada');
+  expect(said).toContain('--data');
+  expect(code).toBe(2);
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { sentenceOf, unreachable } from '#cli/client.ts';
-import { callLines, exampleInput } from '#cli/commands/deploy.ts';
+import { callLines, exampleInput } from '#cli/commands/call-lines.ts';
 import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
 import { splitTarget } from '#cli/deploy/describe.ts';
 import { CliError } from '#cli/errors.ts';
