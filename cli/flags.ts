@@ -225,6 +225,11 @@ export interface UsageFlags {
   readonly by?: string;
 }
 
+export interface WorkspaceDeleteFlags {
+  readonly yes?: boolean;
+  readonly dryRun?: boolean;
+}
+
 export interface WorkspaceLimitsFlags {
   readonly set?: readonly string[];
 }

@@ -123,6 +123,10 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   ],
   audit: ['Newest last. With --json: the events.'],
   'key retire': ['First give people new tokens (`token create`; `--type admin` for yourself), and look at `key list`.'],
+  'workspace delete': [
+    'Asks for the name, unless --yes. From the answer on no token of it counts. Audit lines and the ledger stay: docs/removal.md.',
+    'With --json: {id, name, state, deleting_at, hold, refusal, deployments, containers, volumes, volume_bytes, objects, object_bytes, images, secrets, models, machines}.',
+  ],
   'workspace limits': [
     'A change counts at once, everywhere. A lowered limit stops no running container: new containers above it wait, or are refused. docs/limits.md#quotas-of-a-workspace has them.',
   ],

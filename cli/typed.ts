@@ -1,5 +1,6 @@
 // Input from the person: a value typed without being shown, or what a pipe gives.
 import { createInterface } from 'node:readline';
+import type { Interface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { CliError } from './errors.ts';
@@ -16,14 +17,24 @@ export const readStdin = (): Promise<string> => text(process.stdin);
 export async function askHidden(question: string): Promise<string> {
   process.stderr.write(question);
   const silent = new Writable({ write: (_chunk, _encoding, done) => done() });
-  const terminal = createInterface({ input: process.stdin, output: silent, terminal: true });
+  try {
+    return await lineFrom(createInterface({ input: process.stdin, output: silent, terminal: true }), '');
+  } finally {
+    note('');
+  }
+}
+
+/** Asks on stderr, and reads a line. @throws CliError as {@link askHidden} */
+export const ask = (question: string): Promise<string> =>
+  lineFrom(createInterface({ input: process.stdin, output: process.stderr, terminal: true }), question);
+
+async function lineFrom(terminal: Interface, question: string): Promise<string> {
   try {
     return await new Promise<string>((resolve, reject) => {
       const stop = (): void => reject(new CliError('stopped: nothing was changed', { exitCode: EXIT.interrupted }));
-      terminal.once('SIGINT', stop).once('close', stop).question('', resolve);
+      terminal.once('SIGINT', stop).once('close', stop).question(question, resolve);
     });
   } finally {
     terminal.close();
-    note('');
   }
 }

@@ -10,12 +10,17 @@ import type {
   TokenCreateFlags,
   TokenUpdateFlags,
   TokenVerbFlags,
+  WorkspaceDeleteFlags,
   WorkspaceLimitsFlags,
 } from './flags.ts';
 import { command, examples, listLimit } from './program-parts.ts';
 
 export function addWorkspace(program: Command, invocation: () => Invocation): void {
-  const workspace = command(program, 'workspace', "Make and list workspaces (the administrator's); look at limits");
+  const workspace = command(
+    program,
+    'workspace',
+    "Make, list and delete workspaces (the administrator's); look at limits",
+  );
   examples(
     command(workspace, 'create', 'Make a workspace; prints its token, once').argument(
       '<name>',
@@ -30,6 +35,18 @@ export function addWorkspace(program: Command, invocation: () => Invocation): vo
   examples(command(workspace, 'list', 'List the workspaces'), 'workspace list').action(async () => {
     const { runWorkspaceList } = await import('./commands/workspace.ts');
     await runWorkspaceList(invocation());
+  });
+  examples(
+    command(workspace, 'delete', 'Delete a workspace with all that it owns')
+      .argument('<workspace>', 'its id or name')
+      .option('--dry-run', 'print what would go, or how far it is, and change nothing')
+      .option('--yes', 'do not ask'),
+    'workspace delete team-a --dry-run',
+    'workspace delete team-a',
+    'workspace delete team-a --yes --json',
+  ).action(async (reference: string, flags: WorkspaceDeleteFlags) => {
+    const { runWorkspaceDelete } = await import('./commands/workspace-delete.ts');
+    await runWorkspaceDelete(reference, flags, invocation());
   });
 }
 

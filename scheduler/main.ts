@@ -49,6 +49,7 @@ import { openVolumeFiles } from './compose/volume-files.ts';
 import { openWebhooks } from './compose/webhooks.ts';
 import { wire } from './compose/wiring.ts';
 import { openWorkers } from './compose/workers.ts';
+import { openWorkspaceDeletion } from './compose/workspace-deletion.ts';
 import type { SchedulerSettings } from './config.ts';
 import { firstWorkspaceOfOwner } from './workspaces/identity/bootstrap.ts';
 
@@ -189,8 +190,17 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const streamRelay = openStreamRelay(infrastructure, identity, clusterState, certificate);
   const volumeFileParts = openVolumeFiles(infrastructure, identity, clusterState, taskParts);
   const buildParts = openBuilds(infrastructure, clusterState, objectParts, taskParts, scaling, registryParts);
+  const deletionParts = openWorkspaceDeletion({
+    ...base,
+    actionParts,
+    deferredParts,
+    volumeFileParts,
+    buildParts,
+    poolParts,
+  });
   const surfaces = openSurfaces({
     ...base,
+    ...deletionParts,
     ...modelParts,
     ...deferredParts,
     creditAccounts: credits.creditAccounts,
@@ -219,6 +229,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     ...actionParts,
     ...workerParts,
     ...deferredParts,
+    ...deletionParts,
     provisioned,
     provisioning,
     poolParts,

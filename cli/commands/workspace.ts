@@ -15,7 +15,11 @@ import type { Invocation } from './run.ts';
 export async function runWorkspaceCreate(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const same = (await workspacesOf(client)).find((workspace) => textField(workspace, 'name') === name);
-    // A workspace cannot be deleted, and commands would have to name both by their ids.
+    // Commands would have to name both by their ids.
+    if (same !== undefined && textField(same, 'deleting_at') !== '')
+      throw new CliError(
+        `the workspace ${name} from before is still being deleted: \`longshore workspace delete ${name} --dry-run\` shows how far it is`,
+      );
     if (same !== undefined)
       throw new CliError(
         `there is a workspace ${name} already (${textField(same, 'external_id')}): choose another name, or \`longshore token create --workspace ${textField(same, 'external_id')}\` makes another token of it`,
@@ -39,10 +43,11 @@ export async function runWorkspaceList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const workspaces = await workspacesOf(client);
     const nowMs = Date.now();
-    showList(invocation, workspaces, ['ID', 'NAME', 'CREATED'], (workspace) => [
+    showList(invocation, workspaces, ['ID', 'NAME', 'CREATED', 'STATE'], (workspace) => [
       textField(workspace, 'external_id') || textField(workspace, 'id'),
       textField(workspace, 'name') || '-',
       `${ageOf(textField(workspace, 'created_at'), nowMs)} ago`,
+      textField(workspace, 'deleting_at') === '' ? 'active' : 'deleting',
     ]);
   });
 }

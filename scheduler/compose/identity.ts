@@ -1,6 +1,7 @@
 // Identity: the installation's keys, workspaces with their tokens, limits and secrets. Also the channel by which
 // replicas tell each other that one of these has changed.
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
+import { ClosedWorkspaces } from '../workspaces/identity/closed-workspaces.ts';
 import type { Installation } from '../workspaces/identity/installation.ts';
 import { openInstallation } from '../workspaces/identity/installation.ts';
 import type { Invalidation } from '../workspaces/identity/invalidation.ts';
@@ -31,6 +32,8 @@ export interface Identity {
   readonly installation: Installation;
   readonly invalidation: Invalidation;
   readonly limits: Limits;
+  /** Workspaces that are being deleted. */
+  readonly closed: ClosedWorkspaces;
   /** Rates of workspaces' requests, and counts of refused tokens; absent: not counted. */
   readonly rates?: Rates;
   readonly refusals?: Refusals;
@@ -77,6 +80,7 @@ export async function openIdentity(infrastructure: Infrastructure, { writer: eve
     installation,
     invalidation,
     limits,
+    closed: new ClosedWorkspaces(db, invalidation, log),
     ...counted,
     inferenceRates: new InferenceRates({
       redis: settings.LONGSHORE_RATE_LIMITS === 'off' ? undefined : general,
@@ -103,7 +107,7 @@ export interface TokenParts {
 export function openTokens(
   { db, clock, log }: Infrastructure,
   { writer: events }: Events,
-  { installation: keys, invalidation, limits }: Identity,
+  { installation: keys, invalidation, limits, closed }: Identity,
   credentials: Pick<ContainerCredentials, 'isLive'>,
 ): TokenParts {
   const tokenUses = new TokenUses(db, clock, log);
@@ -112,6 +116,7 @@ export function openTokens(
     installation: keys,
     invalidation,
     clock,
+    isClosed: (id) => closed.has(id),
     isContainerLive: (id: ContainerId, epoch: number) => credentials.isLive(id, epoch),
     onUsed: (tokenId) => tokenUses.used(tokenId),
   });

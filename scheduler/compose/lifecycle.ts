@@ -38,6 +38,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
   return [
     ...opened,
     identity.invalidation,
+    identity.closed,
     parts.tokenUses,
     targets,
     predecessorsPart(infrastructure, clusterState),
@@ -86,6 +87,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.podParts.engines,
     ...[parts.pushes, parts.registryParts.builtRegistry?.sweep].filter((part) => part !== undefined),
     parts.retention,
+    parts.deletionRounds,
     ...replicas.running,
     parts.scheduleParts.schedules,
     parts.deferredUpkeep,

@@ -68,6 +68,7 @@ export interface SurfacesSetup extends Pick<
   | 'keptAnswers'
   | 'deferredCalls'
   | 'deferredExecutor'
+  | 'workspaceDeletion'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

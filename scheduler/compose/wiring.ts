@@ -61,8 +61,9 @@ import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
 import type { EventWebhooks } from './event-webhooks.ts';
 import type { Webhooks } from './webhooks.ts';
+import type { WorkspaceDeletionParts } from './workspace-deletion.ts';
 
-export interface Wired extends DeferredParts {
+export interface Wired extends DeferredParts, Pick<WorkspaceDeletionParts, 'deletionRounds'> {
   readonly infrastructure: Infrastructure;
   readonly events: Events;
   readonly liveLogs: LiveLogParts;
@@ -163,6 +164,7 @@ export function wire(parts: Wired): void {
   const { provisioned: provisioner } = parts;
   machines.onChange(({ row }) => provisioner.machineChanged(row.id));
   clusterState.leader.onChange(({ kind }) => void (kind === 'leading' && provisioner.tick()));
+  clusterState.leader.onChange(({ kind }) => void (kind === 'leading' && parts.deletionRounds.wake()));
   wireUpkeep(parts);
   wireDecisions(parts);
   wireDeployments(parts);

@@ -182,8 +182,16 @@ export class VolumeFiles {
     const volume = await volumeById(this.#parts.db, volumeId);
     if (volume === undefined) throw new AppError('volume_not_found', 'the volume is not there any more');
     if (announced !== undefined) await this.#requireRoom(volume, announced);
+    return await this.openOf(volume, signal);
+  }
+
+  /**
+   * Opens a transfer of a volume that the caller has found.
+   * @throws AppError `volume_without_home`, `machine_away`, `machine_silent`, `too_many_transfers`
+   */
+  async openOf(volume: VolumeRow, signal: AbortSignal): Promise<OpenedFile> {
     const machineId = await this.#machineOf(volume);
-    const { workspaceId, driver } = volume;
+    const { workspaceId, driver, id: volumeId } = volume;
     const done = this.#take(workspaceId, machineId);
     try {
       const bytes = await this.#parts.streams.open(machineId, { workspaceId, volumeId, driver }, signal);

@@ -127,6 +127,7 @@ export const VERBS: Readonly<Record<string, Verb>> = {
   'pool delete': each('pool delete pool-*', { by: 'admin' }),
   'provider check': twice('provider check cloud', { by: 'admin' }),
   'workspace create': each('workspace create team-*', { by: 'admin' }),
+  'workspace delete': each('workspace delete team-* --yes', { by: 'admin' }),
   'credit grant': each('credit grant {other_workspace} 5 --key invoice-*', { by: 'admin' }),
   'credit mode': twice('credit mode {other_workspace} prepaid', { by: 'admin' }),
   'credit limit': twice('credit limit {other_workspace} 100', { by: 'admin' }),

@@ -46,6 +46,7 @@ import type { InferenceRates } from '../../workspaces/identity/inference-rates.t
 import type { Rates } from '../../workspaces/identity/rates.ts';
 import type { Refusals } from '../../workspaces/identity/refusals.ts';
 import type { Tenants } from '../../workspaces/identity/tenants.ts';
+import type { WorkspaceDeletion } from '../../workspaces/deletion/deletion.ts';
 import type { TokenAdmin } from '../../workspaces/identity/token-admin.ts';
 import type { Tokens } from '../../workspaces/identity/tokens.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
@@ -178,6 +179,7 @@ export interface SurfaceParts {
   /** Counts of refused tokens; absent: not counted. */
   readonly refusals?: Refusals;
   readonly tenants: Tenants;
+  readonly workspaceDeletion: Pick<WorkspaceDeletion, 'state' | 'begin'>;
   readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;
   readonly bootstrap: Bootstrap;
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
@@ -472,7 +474,11 @@ function registerAll(
     maxInvokeBodyBytes,
     retention,
   });
-  const workspaceExists = async (id: string) => (await directory.workspace(id)) !== undefined;
+  const workspaceExists = async (id: string, isDeletedToo: boolean): Promise<boolean> => {
+    const workspace = await directory.workspace(id);
+    if (isDeletedToo) return workspace !== undefined || (await directory.wasDeleted(id));
+    return workspace !== undefined && workspace.deletingAtMs === null;
+  };
   const rest = {
     authenticator,
     workspaceExists,

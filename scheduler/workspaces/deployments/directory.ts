@@ -15,6 +15,7 @@ import { servingAmong, servingIds } from '../../stores/store/queries/rollouts.ts
 import { latestStubsOfApps, stubById } from '../../stores/store/queries/stubs.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { workspaceById } from '../../stores/store/queries/workspaces.ts';
+import { wasDeleted } from '../../stores/store/queries/workspace-rows.ts';
 import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
 import { BoundedMap } from './bounded-map.ts';
 
@@ -34,6 +35,11 @@ export class Directory {
 
   async workspace(id: string): Promise<WorkspaceRow | undefined> {
     return isUuid(id) ? workspaceById(this.#db, id) : undefined;
+  }
+
+  /** Whether there was a workspace of that id, which is deleted. */
+  async wasDeleted(id: string): Promise<boolean> {
+    return isUuid(id) && (await wasDeleted(this.#db, id));
   }
 
   async workspaceName(id: string): Promise<string> {

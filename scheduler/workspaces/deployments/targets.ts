@@ -61,6 +61,7 @@ export class Targets {
   async start(): Promise<void> {
     const { invalidation } = this.#parts;
     invalidation?.on('deployment', (id) => this.#inBackground(this.#heard(id)));
+    invalidation?.on('workspace_deleted', (id) => this.#closed(id as WorkspaceId));
     invalidation?.onReset(() => {
       this.forgetAll();
       this.#inBackground(this.refreshAll());
@@ -204,6 +205,20 @@ export class Targets {
     if (id === this.#own) return;
     const target = await this.refresh(id as DeploymentId);
     if (target === undefined) await this.refreshAll();
+  }
+
+  /** Nothing of that workspace is a target any more: its statement finds none, and the known ones go. */
+  #closed(workspaceId: WorkspaceId): void {
+    const gone = new Set<DeploymentId>();
+    for (const target of [...this.#warm.values(), ...[...this.#byQueue].map(([, known]) => known)])
+      if (target.workspaceId === workspaceId && target.deploymentId !== null) gone.add(target.deploymentId);
+    this.#generation++;
+    for (const known of [this.#byName, this.#byStub, this.#byQueue])
+      for (const [key, target] of [...known]) if (target.workspaceId === workspaceId) known.delete(key);
+    for (const deploymentId of gone) {
+      this.#warm.delete(deploymentId);
+      this.#tell({ deploymentId, target: undefined });
+    }
   }
 
   #inBackground(work: Promise<unknown>): void {

@@ -88,6 +88,7 @@ export const AUDIT_KINDS = [
   'audit.enrolment_token.created',
   'audit.enrolment_token.revoked',
   'audit.workspace.created',
+  'audit.workspace.deleted',
   'audit.signing_key.created',
   'audit.signing_key.retired',
 ] as const;

@@ -7,7 +7,14 @@ import type { Redis } from 'ioredis';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 
-export type InvalidationKind = 'token' | 'deployment' | 'workspace' | 'signing_key' | 'container' | 'model';
+export type InvalidationKind =
+  | 'token'
+  | 'deployment'
+  | 'workspace'
+  | 'workspace_deleted'
+  | 'signing_key'
+  | 'container'
+  | 'model';
 
 export interface Invalidation {
   /**
@@ -20,6 +27,7 @@ export interface Invalidation {
    * - token: sha256 hex of the token
    * - deployment: deployment or stub id
    * - workspace: workspace id
+   * - workspace_deleted: id of a workspace whose deletion began, or ended
    * - signing_key: the id of a retired key, else the name of the action
    * - container: the id of one that ends
    * - model: workspace id, or `public`

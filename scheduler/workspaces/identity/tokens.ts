@@ -75,6 +75,8 @@ export interface TokensOptions {
    * use, so it answers from memory where it can. Absent: none is valid.
    */
   readonly isContainerLive?: (id: ContainerId, epoch: number) => boolean | Promise<boolean>;
+  /** Whether the workspace is being deleted: none of its tokens is valid. Absent: none is. */
+  readonly isClosed?: (id: WorkspaceId) => boolean;
   /** Told of each use of a token that has a row. Called within calls, so it returns at once. */
   readonly onUsed?: (tokenId: TokenId) => void;
   readonly clock?: Clock;
@@ -206,7 +208,12 @@ class CachedTokens implements Tokens {
   #known(key: string): Known {
     const messagesArrive = this.#options.invalidation?.isLive ?? true;
     const known = this.#cache.get(key, this.#clock.monotonicMs(), messagesArrive);
+    if (known !== undefined && known !== null && this.#isClosed(known)) return null;
     return known?.expiresAtMs === undefined || this.#clock.nowMs() < known.expiresAtMs ? known : null;
+  }
+
+  #isClosed({ workspaceId }: Caller): boolean {
+    return this.#options.isClosed?.(workspaceId) ?? false;
   }
 
   #used(caller: Caller): Caller {
@@ -280,6 +287,7 @@ class CachedTokens implements Tokens {
     caller: Caller,
     { containerId, epoch }: NonNullable<Caller['container']>,
   ): Caller | null | Promise<Caller | null> {
+    if (this.#isClosed(caller)) return null;
     const live = this.#options.isContainerLive?.(containerId, epoch) ?? false;
     if (typeof live === 'boolean') return live ? caller : null;
     return live.then((isLive) => (isLive ? caller : null));

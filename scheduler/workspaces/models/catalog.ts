@@ -32,6 +32,10 @@ export class ModelCatalog {
   constructor(parts: CatalogParts) {
     this.#parts = parts;
     parts.invalidation.on('model', (scope) => this.#forget(scope));
+    parts.invalidation.on('workspace_deleted', (id) => {
+      this.#forget(id);
+      this.#forget(PUBLIC);
+    });
     parts.invalidation.onReset(() => {
       this.#generation++;
       this.#lists.clear();

@@ -13,6 +13,7 @@ export const WorkspaceRecord = Type.Object({
   signing_key: nullable(
     Type.String({ description: 'of the own workspace, for tokens that may sign in its name; else null' }),
   ),
+  deleting_at: Type.Optional(Time()),
   volume_cache_enabled: Type.Boolean(),
   multi_gpu_enabled: Type.Boolean(),
   concurrency_limit: Type.Optional(
@@ -44,3 +45,23 @@ export const CreatedWorkspace = Type.Object({
   ...WorkspaceRecord.properties,
   token: Type.String({ description: 'its first token, this once' }),
 });
+
+export const WorkspaceDeletionRecord = Type.Object({
+  id: Id(),
+  name: Type.String(),
+  state: Type.Union([Type.Literal('present'), Type.Literal('deleting')]),
+  deleting_at: nullable(Time()),
+  hold: Type.String({ description: 'what the deletion waits for; empty: nothing' }),
+  refusal: Type.String({ description: 'why it cannot be deleted now; empty: it can, or is being deleted' }),
+  deployments: Count('not deleted'),
+  containers: Count('not ended'),
+  volumes: Count(),
+  volume_bytes: Count('as machines counted them last'),
+  objects: Count('uploaded archives and files'),
+  object_bytes: Count(),
+  images: Count('that it defined'),
+  secrets: Count(),
+  models: Count(),
+  machines: Count('in its own pools'),
+});
+export type WorkspaceDeletionRecord = Static<typeof WorkspaceDeletionRecord>;

@@ -13,6 +13,12 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
     const counts = (await platform().call(rest('GET /api/v1/workspace/{ws}/limits'))).json['counts'] as Json;
     return (counts['tokens'] as Json)['limit'];
   };
+  const aWorkspace = async (): Promise<string> =>
+    String((await platform().call('POST /api/v1/workspace', { name: 'passing' }, asAdmin())).json['id']);
+  const isThere = async (id: string): Promise<boolean> => {
+    const answer = await platform().call(`GET /api/v1/workspace/${id}/deletion`, undefined, asAdmin());
+    return answer.status === 200 && answer.json['state'] === 'present';
+  };
   const asAdmin = () => ({ token: platform().admin.token });
   const signingKeys = async (): Promise<Json[]> =>
     (await platform().call('GET /api/v1/signing-key', undefined, asAdmin())).json['data'] as Json[];
@@ -37,6 +43,25 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
       body: () => ({ name: 'third' }),
       ok: { status: 201 },
       byAdmin: true,
+    },
+    {
+      name: 'GET /workspace/{id}/deletion',
+      line: (id) => `GET /workspace/${id}/deletion`,
+      make: aWorkspace,
+      ok: { name: 'passing', state: 'present', deleting_at: null, hold: '', refusal: '', deployments: 0 },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      byAdmin: true,
+    },
+    {
+      name: 'DELETE /workspace/{id}',
+      line: (id) => `DELETE /workspace/${id}`,
+      make: aWorkspace,
+      ok: { name: 'passing', state: 'deleting' },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      byAdmin: true,
+      done: async (id) => !(await isThere(id)),
     },
     {
       name: 'GET /workspace/{ws}/limits',

@@ -36,6 +36,7 @@ export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly Res
   restRoute({
     http: 'GET /credit/{ws}',
     summary: 'Credits of a workspace: balance, holds, mode and spend limit',
+    ofDeleted: true,
     answer: CreditRecord,
     errors: ['queues_unavailable'],
     handle: async ({ workspaceId }) => recordOf(await creditAccounts.show(workspaceId)),
@@ -85,6 +86,7 @@ export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly Res
   restRoute({
     http: 'GET /usage/{ws}',
     summary: 'Requests to models, their tokens and costs, by day, model or token; time of containers',
+    ofDeleted: true,
     query: UsageQuery,
     answer: UsageRecord,
     handle: async ({ workspaceId, query }) => {
@@ -102,6 +104,7 @@ export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly Res
   restRoute({
     http: 'GET /credit/{ws}/ledger',
     summary: 'Rows of the ledger, the newest first: requests to models, grants and time of containers',
+    ofDeleted: true,
     query: LedgerQuery,
     answer: LedgerList,
     handle: async ({ workspaceId, query }) => {

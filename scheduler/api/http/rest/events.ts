@@ -42,6 +42,7 @@ function history(parts: EventRouteParts): RestRoute {
   return restRoute({
     http: 'GET /events/{ws}/history',
     summary: 'Events that happened, by time',
+    ofDeleted: true,
     grants: READERS,
     query: EventQuery,
     answer: EventHistory,

@@ -31,6 +31,7 @@ export function workspaceRecord(row: WorkspaceRow, signingKey: string | null): W
     name: row.name,
     created_at: timestampOf(row.createdAtMs),
     updated_at: timestampOf(row.updatedAtMs),
+    ...(row.deletingAtMs === null ? {} : { deleting_at: timestampOf(row.deletingAtMs) }),
     signing_key: signingKey,
     // Every workspace may have volumes of driver `cache`.
     volume_cache_enabled: true,

@@ -26,7 +26,8 @@ export interface RestParts {
   readonly authenticator: Authenticator;
   /** Called first for every request. Absent: requests are not bounded. @throws AppError `rate_limited` */
   readonly mayAsk?: (caller: Caller, kind: 'rest' | 'state') => Promise<void>;
-  readonly workspaceExists: (id: WorkspaceId) => Promise<boolean>;
+  /** @param isDeletedToo - whether workspaces that are being deleted, or are gone, count as well */
+  readonly workspaceExists: (id: WorkspaceId, isDeletedToo: boolean) => Promise<boolean>;
   readonly streams: Pick<SseStreams, 'take' | 'leave' | 'begin'>;
   readonly log: Log;
 }
@@ -154,7 +155,7 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
   const named = params['ws']?.toLowerCase();
   if (named !== undefined && named !== caller.workspaceId) {
     if (!caller.isAdmin) throw unauthorized();
-    if (!(await parts.workspaceExists(named as WorkspaceId))) {
+    if (!(await parts.workspaceExists(named as WorkspaceId, route.ofDeleted === true))) {
       throw new AppError('bad_request', 'there is no such workspace');
     }
   }

@@ -34,6 +34,8 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly rate?: 'state';
   /** Permitted callers. full: not restricted tokens · admin: the administrator. Absent: any. */
   readonly scope?: 'full' | 'admin';
+  /** True: the administrator reads what is kept of workspaces that were deleted. */
+  readonly ofDeleted?: boolean;
   /** Time for the answer; 30 s when absent. */
   readonly withinMs?: number;
   /** True: the route is bound below the root of the server, too, where published clients call it. */

@@ -29,6 +29,7 @@ import type { LogStreamParts } from './log-stream.ts';
 import { metricRoutes } from './metrics.ts';
 import type { MetricRouteParts } from './metrics.ts';
 import type { RestRoute } from './route.ts';
+import type { WorkspaceDeletion } from '../../../workspaces/deletion/deletion.ts';
 import { modelRoutes } from './models.ts';
 import type { ModelRouteParts } from './models.ts';
 import { notBuiltRoutes } from './not-built.ts';
@@ -54,6 +55,7 @@ import type { VolumeRouteParts } from './volumes.ts';
 import { webhookRoutes } from './webhooks.ts';
 import type { WebhookRouteParts } from './webhooks.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
+import { workspaceDeletionRoutes } from './workspace-deletion.ts';
 
 export interface RestRouteParts
   extends
@@ -77,6 +79,7 @@ export interface RestRouteParts
   readonly taskActions: Pick<TaskActions, 'stopTasks'>;
   readonly queueDepth: TaskRouteParts['queueDepth'];
   readonly tenants: Tenants;
+  readonly workspaceDeletion: Pick<WorkspaceDeletion, 'state' | 'begin'>;
   readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly logs: LogReads;
@@ -90,6 +93,7 @@ export interface RestRouteParts
 /** All routes. Routes use their services only when they are called, so the description needs none. */
 export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...workspaceRoutes(parts.tenants),
+  ...workspaceDeletionRoutes(parts.workspaceDeletion),
   ...limitRoutes(parts),
   ...creditRoutes(parts),
   ...signingKeyRoutes(parts.signingKeys),

@@ -57,7 +57,8 @@ interface Raw {
 
 const COLUMNS = `m.id, m.workspace_id, w.name as workspace_name, m.name, m.is_public, m.active, m.type, m.prompt_micros,
   m.completion_micros, m.request_micros, m.details, m.backends, m.created_at, m.updated_at`;
-const FROM = 'models m join workspaces w on w.id = m.workspace_id';
+/** Models of a workspace that is being deleted are none. */
+const FROM = 'models m join workspaces w on w.id = m.workspace_id and w.deleting_at is null';
 const map = (row: Raw): ModelRow => ({
   id: row.id,
   workspaceId: row.workspace_id as WorkspaceId,

@@ -58,15 +58,19 @@ export async function useObjectByHash(
   return maybeOne(db, `select ${COLUMNS} from objects where workspace_id = $1 and hash = $2`, [workspaceId, hash], map);
 }
 
+/** Whether the workspace of the object is not being deleted: addresses that were signed before lead nowhere then. */
+const IS_OPEN = 'not exists (select 1 from workspaces w where w.id = workspace_id and w.deleting_at is not null)';
+
 /** The object with this id, marked as in `useObjectByHash`; of any workspace, callers compare it. */
 export async function useObject(db: Queryable, id: string): Promise<ObjectRow | undefined> {
   const touched = await maybeOne(
     db,
-    `update objects set touched_at = now() where id = $1 and touched_at < now() - ${TOUCH_EVERY} returning ${COLUMNS}`,
+    `update objects set touched_at = now() where id = $1 and touched_at < now() - ${TOUCH_EVERY} and ${IS_OPEN}
+     returning ${COLUMNS}`,
     [id],
     map,
   );
-  return touched ?? objectById(db, id);
+  return touched ?? maybeOne(db, `select ${COLUMNS} from objects where id = $1 and ${IS_OPEN}`, [id], map);
 }
 
 /**

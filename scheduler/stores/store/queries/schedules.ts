@@ -32,6 +32,7 @@ const map = (row: Raw): ScheduleRow => ({
   databaseNowMs: msOf(row.now),
 });
 const ACTIVE = `select d.id, s.config->'schedule' as schedule, d.ticked_to, now() as now from deployments d join stubs s on s.id = d.stub_id
+  join workspaces w on w.id = d.workspace_id and w.deleting_at is null
   where d.active and d.deleted_at is null and d.stub_type in ('schedule', 'schedule/deployment') and s.config ? 'schedule'`;
 
 /** Active schedules of every workspace. */
@@ -59,6 +60,7 @@ export async function advanceSchedule(
   const { rowCount } = await db.query(
     `update deployments set ticked_to = $3
      where id = $1 and active and deleted_at is null and date_trunc('milliseconds', ticked_to) = $2
+       and not exists (select 1 from workspaces w where w.id = workspace_id and w.deleting_at is not null)
        and $3::timestamptz <= now() + make_interval(secs => $4)`,
     [deploymentId, new Date(fromMs), new Date(toMs), MOST_AHEAD_MS / 1000],
   );

@@ -50,8 +50,10 @@ const STUB_COLUMNS =
   's.workspace_id, s.app_id, s.id as stub_id, s.name as stub_name, s.type as stub_type, s.config, o.id as object_id, o.sha256, o.size';
 const DEPLOYMENT_COLUMNS =
   'd.id as deployment_id, d.name, d.version, d.active, d.superseded_by, d.rollout, d.image_digest, d.scale_min, d.scale_max';
+/** Nothing of a workspace that is being deleted is a target. */
+const OPEN = 'join workspaces w on w.id = s.workspace_id and w.deleting_at is null';
 const FROM_DEPLOYMENTS = `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from deployments d
-  join stubs s on s.id = d.stub_id left join objects o on o.id = s.object_id`;
+  join stubs s on s.id = d.stub_id ${OPEN} left join objects o on o.id = s.object_id`;
 
 const map = (row: Raw): TargetRow => ({
   workspaceId: row.workspace_id as WorkspaceId,
@@ -139,7 +141,7 @@ export function targetBySubdomain(
 export function targetOfStub(db: Queryable, stubId: string): Promise<TargetRow | undefined> {
   return maybeOne(
     db,
-    `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from stubs s left join objects o on o.id = s.object_id
+    `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from stubs s ${OPEN} left join objects o on o.id = s.object_id
      left join deployments d on d.stub_id = s.id and d.deleted_at is null
      where s.id = $1 order by d.active desc nulls last, ${servingFirst('d')} nulls last limit 1`,
     [stubId],
@@ -153,7 +155,7 @@ export function targetOfPlainStub(db: Queryable, stubId: string): Promise<Target
     db,
     `select ${STUB_COLUMNS}, null as deployment_id, null as name, null::integer as version, null::boolean as active,
        null::integer as superseded_by, null as rollout, null::integer as scale_min, null::integer as scale_max
-     from stubs s left join objects o on o.id = s.object_id where s.id = $1`,
+     from stubs s ${OPEN} left join objects o on o.id = s.object_id where s.id = $1`,
     [stubId],
     map,
   );

@@ -171,8 +171,15 @@ export async function noteTokenUses(db: Queryable, uses: readonly TokenUse[]): P
   );
 }
 
+/** The token of that hash, unless its workspace is being deleted. */
 export function tokenByHash(db: Queryable, hash: Uint8Array): Promise<TokenRow | undefined> {
-  return maybeOne(db, `select ${COLUMNS} from tokens t where t.hash = $1`, [hash], map);
+  return maybeOne(
+    db,
+    `select ${COLUMNS} from tokens t join workspaces w on w.id = t.workspace_id and w.deleting_at is null
+     where t.hash = $1`,
+    [hash],
+    map,
+  );
 }
 
 /** Tokens of the workspace, newest first, without the internal `worker` and `container` types. */

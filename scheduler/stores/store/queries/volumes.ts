@@ -71,9 +71,15 @@ export function volumeByName(db: Queryable, workspaceId: WorkspaceId, name: stri
   return maybeOne(db, `select ${COLUMNS} from volumes where workspace_id = $1 and name = $2`, [workspaceId, name], map);
 }
 
-/** A volume of any workspace, for a caller who was told its id. */
+/** A volume of any workspace that is not being deleted, for a caller who was told its id. */
 export function volumeById(db: Queryable, id: string): Promise<VolumeRow | undefined> {
-  return maybeOne(db, `select ${COLUMNS} from volumes where id = $1`, [id], map);
+  return maybeOne(
+    db,
+    `select ${COLUMNS} from volumes where id = $1
+       and not exists (select 1 from workspaces w where w.id = workspace_id and w.deleting_at is not null)`,
+    [id],
+    map,
+  );
 }
 
 /** Ids among these that name no volume of any workspace. */

@@ -1,6 +1,6 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable, Transaction } from '../db.ts';
-import { many, maybeOne, msOf, one } from '../rows.ts';
+import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
 
 export interface WorkspaceRow {
   readonly id: WorkspaceId;
@@ -13,6 +13,10 @@ export interface WorkspaceRow {
   readonly limits: Readonly<Record<string, unknown>>;
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
+  /** When its deletion began; null: it is not being deleted. */
+  readonly deletingAtMs: number | null;
+  /** Reason why the deletion waits, for people; empty: it does not. */
+  readonly deletionHold: string;
 }
 
 interface Raw {
@@ -24,8 +28,10 @@ interface Raw {
   limits: Record<string, unknown>;
   created_at: Date;
   updated_at: Date;
+  deleting_at: Date | null;
+  deletion_hold: string;
 }
-const COLUMNS = 'id, number, name, signing_key, is_admin, limits, created_at, updated_at';
+const COLUMNS = 'id, number, name, signing_key, is_admin, limits, created_at, updated_at, deleting_at, deletion_hold';
 const map = (row: Raw): WorkspaceRow => ({
   id: row.id as WorkspaceId,
   number: row.number,
@@ -35,6 +41,8 @@ const map = (row: Raw): WorkspaceRow => ({
   limits: row.limits,
   createdAtMs: msOf(row.created_at),
   updatedAtMs: msOf(row.updated_at),
+  deletingAtMs: msOrNull(row.deleting_at),
+  deletionHold: row.deletion_hold,
 });
 
 export function insertWorkspace(
@@ -56,6 +64,16 @@ export function insertWorkspace(
 
 export function workspaceById(db: Queryable, id: string): Promise<WorkspaceRow | undefined> {
   return maybeOne(db, `select ${COLUMNS} from workspaces where id = $1`, [id], map);
+}
+
+/** Workspaces that are being deleted. */
+export function closedWorkspaces(db: Queryable): Promise<WorkspaceId[]> {
+  return many(
+    db,
+    'select id from workspaces where deleting_at is not null order by deleting_at, id',
+    [],
+    (row: { id: string }) => row.id as WorkspaceId,
+  );
 }
 
 export function listWorkspaces(db: Queryable): Promise<WorkspaceRow[]> {

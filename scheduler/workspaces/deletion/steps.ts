@@ -1,0 +1,176 @@
+// The steps of a deletion, in order: what runs ends, then data goes. Each step takes a bounded part of what is left.
+import type { Clock } from '#shared/clock.ts';
+import { sleep } from '#shared/backoff.ts';
+import { queueNameOf } from '#shared/domain/ids.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { messageOf } from '#shared/errors.ts';
+import type { Db } from '../../stores/store/db.ts';
+import { deleteDeployment } from '../../stores/store/queries/deployments.ts';
+import { listVolumes } from '../../stores/store/queries/volumes.ts';
+import {
+  containersLeft,
+  deleteStubs,
+  deploymentsLeft,
+  endBuildsOf,
+  imagesLeft,
+  openDeferredCallsLeft,
+  openTasksLeft,
+  poolsLeft,
+  stubsLeft,
+} from '../../stores/store/queries/workspace-deletion.ts';
+import {
+  BATCHED,
+  deleteAppsOf,
+  deleteObjects,
+  deleteRowsOf,
+  deleteTasksOf,
+  objectsLeft,
+} from '../../stores/store/queries/workspace-rows.ts';
+import type { BatchedTable } from '../../stores/store/queries/workspace-rows.ts';
+import type { DeletionNeeds } from './needs.ts';
+
+const DEPLOYMENTS = 20;
+const TASKS = 500;
+const AT_ONCE = 20;
+const STUBS = 50;
+const VOLUMES = 5;
+const MOST_VOLUMES = 1_000;
+const IMAGES = 50;
+const OBJECTS = 50;
+const ROWS = 500;
+/** Least time between two batches. Else a batch is followed by a pause as long as it took. */
+const LEAST_PAUSE_MS = 2;
+const MOST_NAMED = 3;
+
+/**
+ * Ends what runs.
+ * @returns what has not ended yet, for people; empty: nothing runs
+ */
+export async function endWork(db: Db, needs: DeletionNeeds, id: WorkspaceId): Promise<readonly string[]> {
+  await endBuildsOf(db, id);
+  for (const container of needs.runningContainers(id)) await needs.stopContainer(container);
+  const tasks = await openTasksLeft(db, id, TASKS);
+  await inTurns(tasks, (task) => needs.cancelTask(task));
+  const calls = await openDeferredCallsLeft(db, id, TASKS);
+  await inTurns(calls, (call) => needs.cancelDeferredCall(call));
+  // Rows lag behind tasks that ended a moment ago: they are looked at again in the next round.
+  if (tasks.length > 0 || calls.length > 0) return ['tasks end'];
+  const deployments = await deploymentsLeft(db, id, DEPLOYMENTS);
+  for (const deployment of deployments) {
+    await needs.endQueue(queueNameOf(deployment.id, deployment.stubId));
+    await deleteDeployment(db, id, deployment.id);
+    // Other replicas answer callers of the deployment that wait there.
+    await needs.deploymentChanged(deployment.id);
+  }
+  if (deployments.length === DEPLOYMENTS) return ['deployments end'];
+  const containers = await containersLeft(db, id);
+  return containers.length === 0 ? [] : [containersText(containers)];
+}
+
+async function inTurns<T>(items: readonly T[], run: (item: T) => Promise<unknown>): Promise<void> {
+  for (let from = 0; from < items.length; from += AT_ONCE)
+    await Promise.all(items.slice(from, from + AT_ONCE).map(run));
+}
+
+function containersText(containers: Awaited<ReturnType<typeof containersLeft>>): string {
+  const named = containers
+    .slice(0, MOST_NAMED)
+    .map((one) => (one.machineId === null ? one.id : `${one.id} on machine ${one.machineId}`));
+  return `${containers.length} containers stop: ${named.join(', ')}${containers.length > MOST_NAMED ? ', …' : ''}`;
+}
+
+export interface Removed {
+  /** Things that cannot go now, for people. */
+  readonly holds: readonly string[];
+  /** Number of rows that went. */
+  readonly removed: number;
+  /** Whether nothing was left when it was looked for. */
+  readonly isEmpty: boolean;
+}
+
+export interface Turn {
+  readonly clock: Pick<Clock, 'monotonicMs'>;
+  readonly mayGoOn: () => boolean;
+  readonly signal: AbortSignal;
+}
+
+/** Removes files, images, bytes and rows, as far as the turn lasts. */
+export async function removeData(db: Db, needs: DeletionNeeds, id: WorkspaceId, turn: Turn): Promise<Removed> {
+  const holds = [...(await removeVolumes(db, needs, id)), ...(await removePools(db, needs, id))];
+  const images = await imagesLeft(db, id, IMAGES);
+  for (const image of images) await needs.deleteImage(id, image);
+  let removed = 0;
+  for (const batch of batchesOf(db, needs, id)) {
+    for (;;) {
+      if (!turn.mayGoOn()) return { holds, removed, isEmpty: false };
+      const startedMs = turn.clock.monotonicMs();
+      const { gone, isDone } = await batch();
+      removed += gone;
+      // The pause leaves the database to its other users for at least half of the time.
+      if (gone > 0) await sleep(Math.max(LEAST_PAUSE_MS, turn.clock.monotonicMs() - startedMs), turn.signal);
+      if (isDone) break;
+    }
+  }
+  return { holds, removed, isEmpty: images.length === 0 };
+}
+
+type Batch = () => Promise<{ readonly gone: number; readonly isDone: boolean }>;
+
+/** Batches in an order that references between tables allow. */
+function batchesOf(db: Db, needs: DeletionNeeds, id: WorkspaceId): readonly Batch[] {
+  const byCount = (gone: number, limit: number) => ({ gone, isDone: gone < limit });
+  const tasks: Batch = async () => {
+    const { gone, resultObjectIds } = await deleteTasksOf(db, id, ROWS);
+    // The row goes first. If the store does not answer, the object collector finds the remaining bytes.
+    await Promise.allSettled(resultObjectIds.map((one) => needs.removeBytes(one)));
+    return byCount(gone, ROWS);
+  };
+  const stubs: Batch = async () => {
+    const ids = await stubsLeft(db, id, STUBS);
+    // Functions, pods and sandboxes have queues of their stubs.
+    for (const stub of ids) await needs.endQueue(queueNameOf(null, stub));
+    if (ids.length > 0) await db.transaction((tx) => deleteStubs(tx, ids));
+    return byCount(ids.length, STUBS);
+  };
+  const objects: Batch = async () => {
+    const ids = await objectsLeft(db, id, OBJECTS);
+    // Nobody reaches these objects any more, so their bytes may go before the rows that find them again.
+    await Promise.all(ids.map((one) => needs.removeBytes(one)));
+    if (ids.length > 0) await deleteObjects(db, ids);
+    return byCount(ids.length, OBJECTS);
+  };
+  const rows = (Object.keys(BATCHED) as BatchedTable[]).map(
+    (table): Batch =>
+      async () =>
+        byCount(await deleteRowsOf(db, table, id, ROWS), ROWS),
+  );
+  return [tasks, ...rows, stubs, objects, async () => byCount(await deleteAppsOf(db, id, ROWS), ROWS)];
+}
+
+async function removeVolumes(db: Db, needs: DeletionNeeds, id: WorkspaceId): Promise<readonly string[]> {
+  const all = await listVolumes(db, id, '', MOST_VOLUMES);
+  // Any of them have their turn: those that cannot be reached now do not keep the others.
+  const volumes = all.toSorted(() => Math.random() - 0.5).slice(0, VOLUMES);
+  const holds = await Promise.all(
+    volumes.map(async (volume) => {
+      try {
+        if (!(await needs.emptyVolume(volume))) return `volume ${volume.name}: its files are being removed`;
+        await needs.forgetVolume(volume);
+        return '';
+      } catch (error) {
+        return `volume ${volume.name}: ${messageOf(error)}`;
+      }
+    }),
+  );
+  const left = holds.filter((hold) => hold !== '');
+  return left.length === 0 && all.length > volumes.length ? ['volumes are being removed'] : left;
+}
+
+/** Pools without machines go; a machine that joined at the last moment keeps its pool. */
+async function removePools(db: Db, needs: DeletionNeeds, id: WorkspaceId): Promise<readonly string[]> {
+  const names = await poolsLeft(db, id);
+  const holds: string[] = [];
+  for (const name of names)
+    if (!(await needs.deletePool(id, name))) holds.push(`pool ${name} has machines: delete them`);
+  return holds;
+}
