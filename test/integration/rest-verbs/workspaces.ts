@@ -52,6 +52,7 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
       unknown: { status: 404 },
       foreign: { status: 401 },
       byAdmin: true,
+      ...READS_NOTHING,
     },
     {
       name: 'DELETE /workspace/{id}',
