@@ -328,7 +328,7 @@ function checkJoinToken(token: string | undefined): void {
   if (token === undefined || token === 'none' || parseJoinToken(token) !== undefined) return;
   throw new StartupError(
     'bad_config',
-    'LONGSHORE_JOIN_TOKEN: must look like lsj1.<64 hex characters>.<secret>, or lse1.…; take agentUpstreamToken of CreateMachine, or an enrolment token, as it is',
+    'LONGSHORE_JOIN_TOKEN: must look like lsj1.<64 hex characters>.<secret>, or lse1.…; take the token that `longshore machine create` prints (in the API `agentUpstreamToken`), or an enrolment token, as it is',
   );
 }
 

@@ -46,7 +46,7 @@ export async function schedulerFindings(config: AgentConfig, identity: Identity 
         ? 'check the address, or take a join token from that scheduler'
         : 'check the address; a proxy that opens TLS (inspection) must let this address through as it is, or have it in NO_PROXY'
       : 'check the address, the name service and the firewalls between: the port (1995) must be reachable from here';
-    const cause = error instanceof Error && error.cause !== undefined ? ` (${messageOf(error.cause)})` : '';
+    const cause = !isWrong && error instanceof Error && error.cause !== undefined ? ` (${messageOf(error.cause)})` : '';
     return [joined, byProxy, failed('scheduler', `${messageOf(error)}${cause}`, remedy)];
   }
 }

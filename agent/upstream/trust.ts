@@ -41,6 +41,12 @@ export async function readTrustedCa(address: string, fingerprint: string, proxy?
   return ca.toString();
 }
 
+/** Codes of OpenSSL for a first answer that is no TLS, as of an HTTP server. */
+const NO_TLS: ReadonlySet<unknown> = new Set(['ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
+
+const speaksNoTls = (cause: Error | undefined): boolean =>
+  cause !== undefined && 'code' in cause && NO_TLS.has(cause.code);
+
 async function readChain(address: string, proxy: Proxy | undefined): Promise<X509Certificate[]> {
   const { host, port } = splitAddress(address);
   const through = proxy === undefined ? undefined : await dialThrough(proxy, address);
@@ -55,12 +61,15 @@ async function readChain(address: string, proxy: Proxy | undefined): Promise<X50
     const fail = (cause?: Error): void => {
       socket.destroy();
       through?.destroy();
+      const options = cause === undefined ? {} : { cause };
       reject(
-        new AppError(
-          'scheduler_unreachable',
-          `cannot reach the scheduler at ${address}`,
-          cause === undefined ? {} : { cause },
-        ),
+        speaksNoTls(cause)
+          ? new AppError(
+              'wrong_scheduler',
+              `${address} speaks no TLS, so it is not the scheduler's port for agents (LONGSHORE_AGENT_ADDRESS there, port 1995 unless set)`,
+              options,
+            )
+          : new AppError('scheduler_unreachable', `cannot reach the scheduler at ${address}`, options),
       );
     };
     socket.once('timeout', () => fail());

@@ -1,7 +1,7 @@
 // `longshore invoke`: calls a deployment once and prints the answer's bytes unchanged.
 import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
-import { MORE_MEMORY, OOM_TEXT, isToldByContainer } from '#shared/domain/task-failures.ts';
+import { cureOf, isToldByContainer } from '#shared/domain/task-failures.ts';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import { Client, isConnectionLost, isEventStream, sentenceOf } from '../client.ts';
@@ -58,9 +58,10 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       const begun = begunTask(kind ?? called.kind, answer);
       if (begun !== '') note(`its end and result: longshore task watch ${begun}`);
     } else {
-      const cure = taskId === '' ? await cureOf(client, called, answer) : '';
+      const cure = taskId === '' ? await uncalledText(client, called, answer) : '';
       printError(cure === '' ? `${name} answered ${answer.status}: ${failureText(answer)}` : cure);
-      if (failureText(answer) === OOM_TEXT) note(`what to do: ${MORE_MEMORY}`);
+      const step = cureOf(failureText(answer));
+      if (step !== undefined) note(`what to do: ${step}`);
       if (taskId !== '') note(await taskHint(client, name, answer.status, taskId));
       else if (answer.status === 503) note(`why: longshore explain ${referenceOf(called)}`);
     }
@@ -151,7 +152,7 @@ async function otherKindOf(client: Client, target: Target): Promise<string | und
  * Explains a call that matched no deployment or a stopped one, or whose token is not accepted, and names the cure; the
  * answer itself says less. Empty when none of them is the cause.
  */
-async function cureOf(client: Client, target: Target, answer: RawAnswer): Promise<string> {
+async function uncalledText(client: Client, target: Target, answer: RawAnswer): Promise<string> {
   // No task was made, so the answer is about the caller's token.
   if (answer.status === 401) return sentenceOf(401, { message: failureText(answer) }, client.context.url);
   if (answer.status !== 400 && answer.status !== 404) return '';

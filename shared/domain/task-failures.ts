@@ -1,4 +1,4 @@
-// Tells which log explains a task's failure.
+// Tells which log explains a task's failure, and the cure of errors that name none.
 
 /**
  * Failures in which the container could not start or ended early: the container's log has the cause, not the task's.
@@ -8,8 +8,19 @@ const TOLD_BY_CONTAINER: ReadonlySet<string> = new Set(['start_failed', 'process
 /** Error of a task whose process needed more memory than its container has. */
 export const OOM_TEXT = 'process ran out of memory';
 
-/** The cure of that error. */
-export const MORE_MEMORY = "give its handler more memory (`memory='1gi'`), and deploy again";
+const MORE_MEMORY = "give its handler more memory than it has, such as `memory='2gi'`, and deploy again";
+
+/** The error of an import, alone or as the last line of a traceback. */
+const NO_MODULE = /(?:^|\n)ModuleNotFoundError: No module named '([A-Za-z_]\w*)[^']*'\s*$/;
+
+/** The step that cures the error of a task; undefined: its text has to be enough. */
+export function cureOf(error: string): string | undefined {
+  if (error === OOM_TEXT) return MORE_MEMORY;
+  const [, module] = NO_MODULE.exec(error) ?? [];
+  return module === undefined
+    ? undefined
+    : `the container lacks ${module}: name the package that brings it in \`image=Image(python_packages=[…])\`, or put its file into the app's folder, and deploy again`;
+}
 
 /** @param failureReason - the reason in a task's record */
 export const isToldByContainer = (failureReason: string): boolean => TOLD_BY_CONTAINER.has(failureReason);

@@ -63,6 +63,9 @@ test('each thing that is wrong is found, with what to do about it', async ({ wor
     expect(of(findings, 'metrics port')?.remedy).toMatch(/LONGSHORE_AGENT_METRICS_ADDRESS/);
     expect(of(findings, 'scheduler')?.found).toMatch(/another fingerprint/);
     expect(impostor.asked).toEqual([]);
+    const plain = await checkMachine(world.env({ LONGSHORE_SCHEDULER_ADDRESS: `127.0.0.1:${port}` }));
+    expect(of(plain, 'scheduler')?.found).toMatch(/speaks no TLS, so it is not the scheduler's port for agents/);
+    expect(of(plain, 'scheduler')?.found).not.toMatch(/openssl/i);
   } finally {
     taken.close();
     impostor.down();

@@ -279,6 +279,14 @@ describe('invoke', () => {
   });
 
   test.each([
+    ['process ran out of memory', 'give its handler more memory'],
+    ["ModuleNotFoundError: No module named 'numpy'", 'the container lacks numpy'],
+  ])('that fails with %s says what to do', async (error, cure) => {
+    reply = () => ({ status: 500, body: { error } });
+    expect((await run(['invoke', 'sum'])).stderr).toContain(`what to do: ${cure}`);
+  });
+
+  test.each([
     ['sum', 'POST /taskqueue/sum'],
     ['sum/v1', 'POST /taskqueue/sum/v1'],
     ['taskqueue/sum', 'POST /taskqueue/sum'],

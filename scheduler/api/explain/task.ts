@@ -3,7 +3,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { MORE_MEMORY, OOM_TEXT, isToldByContainer } from '#shared/domain/task-failures.ts';
+import { cureOf, isToldByContainer } from '#shared/domain/task-failures.ts';
 import { isRecord } from '#shared/json.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { JobPlace } from '../../stores/queues/task-queues.ts';
@@ -222,10 +222,11 @@ function errorText({ status, result }: TaskRecord): string {
   return line.length > MOST_ERROR ? `${line.slice(0, MOST_ERROR)} …` : line;
 }
 
-function startSteps({ container, deploymentName }: TaskFacts): string[] {
+function startSteps({ container, deploymentName, record }: TaskFacts): string[] {
   const logs = `\`longshore logs ${deploymentName.replace(/\/v\d+$/, '')}\` shows what its containers wrote`;
   const known = deploymentName === '' ? [] : [logs];
-  return [...(container === undefined ? known : failedSteps(container)), 'correct what failed, and deploy again'];
+  const cure = cureOf(errorOf(record.result)) ?? 'correct what failed, and deploy again';
+  return [...(container === undefined ? known : failedSteps(container)), cure];
 }
 
 function stepsOf(facts: TaskFacts): string[] {
@@ -238,8 +239,8 @@ function stepsOf(facts: TaskFacts): string[] {
   if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
   if (isTerminalTask(record.status)) {
     const result = `\`longshore task get ${record.taskId}\` shows its error`;
-    const memory = errorText(record) === OOM_TEXT ? [MORE_MEMORY] : [];
-    return record.attempt > 0 ? [...memory, logs, result] : [];
+    const cure = cureOf(errorText(record));
+    return record.attempt > 0 ? [...(cure === undefined ? [] : [cure]), logs, result] : [];
   }
   if (record.status === 'RUNNING') return [logs];
   if (scaling === null) return [];

@@ -731,6 +731,9 @@ describe('a task', () => {
       ],
       task: { attempts: [] },
     });
+    const lacking = JSON.stringify({ error: "Traceback\nModuleNotFoundError: No module named 'numpy'\n" });
+    const steps = explained({ container }, { ...failed, containerId: container.id, result: lacking }).next_steps;
+    expect(steps[1]).toMatch(/lacks numpy: .*python_packages/);
     // Older records do not name their container.
     const unnamed = explained({ container: undefined }, { ...failed, result });
     expect(unnamed.details).toEqual(['its container did not start: RuntimeError: the model is not there']);
@@ -760,10 +763,12 @@ describe('a task', () => {
     const short = failed('process ran out of memory', 'process_exited');
     expect(short.details).toEqual(['its error: process ran out of memory']);
     expect(short.next_steps).toEqual([
-      "give its handler more memory (`memory='1gi'`), and deploy again",
+      "give its handler more memory than it has, such as `memory='2gi'`, and deploy again",
       '`longshore logs --container c` shows what its container wrote',
       '`longshore task get t` shows its error',
     ]);
+    expect(failed("ModuleNotFoundError: No module named 'numpy.linalg'").next_steps[0]).toMatch(/lacks numpy: .*Image/);
+    expect(failed('RuntimeError: said "No module named \'numpy\'"').next_steps[0]).toMatch(/^`longshore logs/);
   });
 
   test('that waited for a container to start says how long that took', () => {
