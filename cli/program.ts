@@ -55,7 +55,7 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
     return exitCode;
   } catch (error) {
     if (error instanceof CommanderError) {
-      const hint = error.code === 'commander.unknownCommand' ? guess : excessHint(error.code, at);
+      const hint = error.code === 'commander.unknownCommand' ? guess : usageHint(error.code, at, argv);
       if (hint !== undefined) note(`what to use: ${hint}`);
       return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
     }
@@ -69,11 +69,13 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
   }
 }
 
-/** Where arguments belong that stand behind the name of a call, as in `invoke hello name=Ada`. */
-function excessHint(code: string, at: Command): string | undefined {
-  return code === 'commander.excessArguments' && at.name() === 'invoke'
-    ? 'the input is one JSON object, `longshore invoke hello --data \'{"name": "Ada"}\'`'
-    : undefined;
+/** The cure of habits from other programs: `invoke hello name=Ada`, `container exec -it ID`. */
+function usageHint(code: string, at: Command, argv: readonly string[]): string | undefined {
+  if (code === 'commander.excessArguments' && at.name() === 'invoke')
+    return 'the input is one JSON object, `longshore invoke hello --data \'{"name": "Ada"}\'`';
+  if (code === 'commander.unknownOption' && at.name() === 'exec' && argv.some((word) => /^-[it]{1,2}$/.test(word)))
+    return 'input and terminal are passed on without an option; `longshore container shell ID` opens a shell';
+  return undefined;
 }
 
 const HELP: ReadonlySet<string> = new Set(['--help', '-h']);

@@ -111,6 +111,12 @@ describe('a verb that a group calls otherwise', () => {
   });
 });
 
+test('options that other programs have for a terminal lead to what needs none', async () => {
+  const { code, said } = await outcomeOf('container', 'exec', '-it', '1f2e', 'sh');
+  expect(said).toContain('what to use: input and terminal are passed on without an option');
+  expect(code).toBe(2);
+});
+
 test('inputs behind the name of a call lead to --data', async () => {
   const { code, said } = await outcomeOf('invoke', 'hello', 'name=Ada');
   expect(said).toContain('--data');
