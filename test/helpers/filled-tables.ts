@@ -17,29 +17,32 @@ interface Column {
 /** Tables that belong to the installation, and are left alone. */
 const OTHERS = new Set(['installation', 'bootstrap', 'workspaces', 'deleted_workspaces', 'leadership']);
 
+const known = new WeakMap<Queryable, readonly Column[]>();
+
 async function columnsOf(db: Queryable): Promise<readonly Column[]> {
-  const { rows } = await db.query<{
-    table_name: string;
-    column_name: string;
-    data_type: string;
-    given: boolean;
-    refers: string | null;
-  }>(
+  const before = known.get(db);
+  if (before !== undefined) return before;
+  const { rows: references } = await db.query<{ of: string; refers: string }>(
+    `select t.relname || '.' || a.attname as of, f.relname::text as refers from pg_constraint k
+       join pg_class t on t.oid = k.conrelid join pg_class f on f.oid = k.confrelid
+       join pg_attribute a on a.attrelid = k.conrelid and a.attnum = k.conkey[1] where k.contype = 'f'`,
+  );
+  const refers = new Map(references.map((row) => [row.of, row.refers]));
+  const { rows } = await db.query<{ table_name: string; column_name: string; data_type: string; given: boolean }>(
     `select c.table_name, c.column_name, c.data_type,
-       c.is_nullable = 'YES' or c.column_default is not null or c.is_identity = 'YES' as given,
-       (select f.relname from pg_constraint k join pg_class t on t.oid = k.conrelid join pg_class f on f.oid = k.confrelid
-          join pg_attribute a on a.attrelid = k.conrelid and a.attnum = k.conkey[1]
-        where k.contype = 'f' and t.relname = c.table_name and a.attname = c.column_name limit 1)::text as refers
+       c.is_nullable = 'YES' or c.column_default is not null or c.is_identity = 'YES' as given
      from information_schema.columns c join information_schema.tables t using (table_schema, table_name)
      where c.table_schema = 'public' and t.table_type = 'BASE TABLE' order by c.table_name, c.ordinal_position`,
   );
-  return rows.map((row) => ({
+  const columns = rows.map((row) => ({
     table: row.table_name,
     name: row.column_name,
     type: row.data_type,
     isGiven: row.given,
-    refers: row.refers ?? '',
+    refers: refers.get(`${row.table_name}.${row.column_name}`) ?? '',
   }));
+  known.set(db, columns);
+  return columns;
 }
 
 /** Tables with a column `workspace_id`. */
@@ -104,15 +107,14 @@ export async function fillTables(
 export async function countsOf(db: Queryable, workspaceId?: string): Promise<Readonly<Record<string, number>>> {
   const columns = await columnsOf(db);
   const tables = [...new Set(columns.map(({ table }) => table))].filter((table) => !OTHERS.has(table));
-  const counts: Record<string, number> = {};
-  for (const table of tables) {
-    const has = columns.some((column) => column.table === table && column.name === 'workspace_id');
-    if (workspaceId !== undefined && !has) continue;
-    const { rows } = await db.query<{ n: number }>(
-      `select count(*)::int as n from ${table} ${workspaceId === undefined ? '' : 'where workspace_id = $1'}`,
-      workspaceId === undefined ? [] : [workspaceId],
-    );
-    counts[table] = rows[0]?.n ?? -1;
-  }
-  return counts;
+  const counted = tables.filter(
+    (table) => workspaceId === undefined || columns.some((one) => one.table === table && one.name === 'workspace_id'),
+  );
+  const where = workspaceId === undefined ? '' : 'where workspace_id = $1';
+  const sql = counted.map((table) => `select '${table}' as name, count(*)::int as n from ${table} ${where}`);
+  const { rows } = await db.query<{ name: string; n: number }>(
+    sql.join(' union all '),
+    workspaceId === undefined ? [] : [workspaceId],
+  );
+  return Object.fromEntries(rows.map(({ name, n }) => [name, n]));
 }

@@ -9,16 +9,30 @@ import { WorkspaceDeletion } from '#scheduler/workspaces/deletion/deletion.ts';
 import type { DeletionNeeds } from '#scheduler/workspaces/deletion/needs.ts';
 import { DeletionRounds } from '#scheduler/workspaces/deletion/rounds.ts';
 import { KEPT, wasDeleted } from '#scheduler/stores/store/queries/workspace-rows.ts';
-import { deleteVolume } from '#scheduler/stores/store/queries/volumes.ts';
+import { publicModels } from '#scheduler/stores/store/queries/models.ts';
+import { useObject } from '#scheduler/stores/store/queries/objects.ts';
+import { scheduleById } from '#scheduler/stores/store/queries/schedules.ts';
+import {
+  targetByName,
+  targetBySubdomain,
+  targetOfDeployment,
+  targetOfPlainStub,
+  targetOfStub,
+  warmTargets,
+} from '#scheduler/stores/store/queries/targets.ts';
+import { tokenByHash } from '#scheduler/stores/store/queries/tokens.ts';
+import { deleteVolume, volumeById } from '#scheduler/stores/store/queries/volumes.ts';
+import { activeWebhooks } from '#scheduler/stores/store/queries/webhooks.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { workspaceById } from '#scheduler/stores/store/queries/workspaces.ts';
 import { countsOf, fillTables, tablesOfWorkspaces } from '../helpers/filled-tables.ts';
 import { KillableDb } from '../helpers/killable-db.ts';
 import { TestClock } from '../helpers/test-clock.ts';
-import { KINDS, aDb, aWorkspace, silent } from './store-fixture.ts';
+import { KINDS, aDb, aDeployment, aStub, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const NOW = new Date();
+const HOUR_MS = 3_600_000;
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;
@@ -39,11 +53,13 @@ describe.each(KINDS)('on %s', (kind) => {
       'tasks.queue': `tq-${stub}`,
       'tasks.rank': 1,
       'containers.state': 'RUNNING',
+      'containers.started_at': new Date(NOW.getTime() - HOUR_MS),
       'images.state': 'BUILDING',
       'machines.deleted_at': NOW,
       'events.type': 'audit.token.created',
       'metric_samples.step': 60,
       'volumes.driver': 'cache',
+      'webhooks.active': true,
     });
     await db.query("insert into breakers (queue, fence, breaker) values ($1, 1, '{}')", [`tq-${stub}`]);
     await db.query(
@@ -96,7 +112,12 @@ describe.each(KINDS)('on %s', (kind) => {
     });
   const trail = newId<WorkspaceId>();
   const stopContainers = (id: WorkspaceId) =>
-    db.query("update containers set state = 'STOPPED' where workspace_id = $1", [id]);
+    db.query("update containers set state = 'STOPPED', ended_at = $2 where workspace_id = $1", [id, NOW]);
+
+  /** Runs rounds until no workspace is being deleted. */
+  const toTheEnd = async (rounds = roundsOn(db)): Promise<void> => {
+    for (let at = 0; await rounds.round(); at += 1) if (at > 20) throw new Error('a deletion does not end');
+  };
 
   test('every table with a workspace is emptied, or listed as kept; another workspace keeps all', async () => {
     const [gone, other] = [await aFullWorkspace(), await aFullWorkspace()];
@@ -111,11 +132,17 @@ describe.each(KINDS)('on %s', (kind) => {
     expect((await deletionOn(db).state(gone)).workspace.deletionHold).toMatch(/^1 containers stop: id-/);
     expect((await countsOf(db, gone))['objects']).toBe(1);
     await stopContainers(gone);
-    while (await rounds.round());
+    await toTheEnd(rounds);
     const left = Object.entries(await countsOf(db, gone)).filter(([, count]) => count > 0);
     expect(left.map(([table]) => table).toSorted()).toEqual(Object.keys(KEPT).toSorted());
     const { rows } = await db.query<{ type: string }>('select type from events where workspace_id = $1', [gone]);
     expect(rows).toEqual([{ type: 'audit.token.created' }]);
+    // The time of the last container is billed, though its row went.
+    const billed = await db.query<{ ms: number }>(
+      "select sum(container_ms)::float8 as ms from credit_ledger where workspace_id = $1 and kind = 'compute'",
+      [gone],
+    );
+    expect(billed.rows[0]?.ms).toBe(HOUR_MS);
     expect(removedBytes.size).toBeGreaterThan(0);
     expect(await countsOf(db, other)).toEqual(before);
     // Tables without a workspace lost the rows that belonged to it.
@@ -125,6 +152,49 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await workspaceById(db, gone)).toBeUndefined();
     expect(await wasDeleted(db, gone)).toBe(true);
     expect(await wasDeleted(db, other)).toBe(false);
+  });
+
+  test('statements that let callers in find nothing of it from the commit on', async () => {
+    const id = await aFullWorkspace();
+    const stub = await aStub(db, id, 'open');
+    const deployment = await aDeployment(db, stub);
+    const hash = (await db.query<{ hash: Uint8Array }>('select hash from tokens where workspace_id = $1', [id])).rows[0];
+    const idOf = async (table: string): Promise<string> =>
+      (await db.query<{ id: string }>(`select id from ${table} where workspace_id = $1`, [id])).rows[0]?.id ?? '';
+    await db.query(
+      `update stubs set type = 'schedule', config = '{"schedule": {"when": "* * * * *", "timezone": "UTC"}}' where id = $1`,
+      [stub.id],
+    );
+    await db.query("update deployments set stub_type = 'schedule', scale_min = 1, scale_max = 1 where id = $1", [
+      deployment.id,
+    ]);
+    await db.query('update models set is_public = true where workspace_id = $1', [id]);
+    const [object, volume] = [await idOf('objects'), await idOf('volumes')];
+    const found = async (): Promise<readonly boolean[]> => [
+      (await tokenByHash(db, hash?.hash ?? new Uint8Array())) !== undefined,
+      (await targetOfDeployment(db, deployment.id)) !== undefined,
+      (await targetByName(db, id, 'schedule', 'named', null)) !== undefined,
+      (await targetBySubdomain(db, deployment.subdomain, null)) !== undefined,
+      (await targetOfStub(db, stub.id)) !== undefined,
+      (await targetOfPlainStub(db, stub.id)) !== undefined,
+      (await warmTargets(db)).some((one) => one.workspaceId === id),
+      (await scheduleById(db, deployment.id)) !== undefined,
+      (await publicModels(db, 1_000)).some((one) => one.workspaceId === id),
+      (await useObject(db, object)) !== undefined,
+      (await volumeById(db, volume)) !== undefined,
+      (await activeWebhooks(db)).has(id),
+    ];
+    expect(await found()).toEqual(Array.from({ length: 12 }, () => true));
+    await deletionOn(db).begin(id, SYSTEM, trail);
+    // The token is gone by its row, too; its statement is looked at with the row back.
+    await db.query("insert into tokens (id, workspace_id, hash, hint, type) values ($1, $2, $3, '', 'workspace')", [
+      newId(),
+      id,
+      hash?.hash,
+    ]);
+    expect(await found()).toEqual(Array.from({ length: 12 }, () => false));
+    await stopContainers(id);
+    await toTheEnd();
   });
 
   test('a begin that is killed at any statement leaves nothing begun, or a deletion', async () => {
@@ -146,7 +216,7 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(killed).toBeGreaterThan(8);
     expect((await deletionOn(db).begin(id, SYSTEM, trail)).workspace.deletingAtMs).not.toBeNull();
     await stopContainers(id);
-    while (await roundsOn(db).round());
+    await toTheEnd();
   });
 
   test('rounds that are killed again and again come to the end', async () => {
@@ -155,7 +225,7 @@ describe.each(KINDS)('on %s', (kind) => {
     await deletionOn(db).begin(id, SYSTEM, trail);
     await stopContainers(id);
     let deaths = 0;
-    for (let at = 1; (await workspaceById(db, id)) !== undefined; at += 1) {
+    for (let at = 1; at < 100 && (await workspaceById(db, id)) !== undefined; at += 1) {
       const killable = new KillableDb(db);
       killable.killAt(at * 3, at % 2 === 0);
       await roundsOn(killable)

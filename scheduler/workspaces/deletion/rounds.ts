@@ -29,7 +29,7 @@ export interface DeletionRoundsParts {
   readonly needs: DeletionNeeds;
   readonly invalidation: Pick<Invalidation, 'on'>;
   readonly isLeader: () => boolean;
-  readonly clock: Pick<Clock, 'monotonicMs'>;
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
   readonly log: Log;
   readonly roundMs?: number;
   readonly settledMs?: number;
@@ -96,6 +96,7 @@ export class DeletionRounds implements Part {
       work.length > 0
         ? { holds: [], isEmpty: false, removed: 0 }
         : await removeData(db, needs, id, { clock, mayGoOn, signal });
+    if (signal.aborted) return false;
     const holds = [...work, ...data.holds];
     await holdDeletion(db, id, holds.join('; ').slice(0, MOST_HOLD));
     if (data.removed > 0) log.info({ workspaceId: id, rows: data.removed }, 'rows of a deleted workspace were removed');

@@ -5,6 +5,7 @@ import { queueNameOf } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Db } from '../../stores/store/db.ts';
+import { MOST_COMPUTE_ROWS, writeComputeRows } from '../../stores/store/queries/compute-ledger.ts';
 import { deleteDeployment } from '../../stores/store/queries/deployments.ts';
 import { listVolumes } from '../../stores/store/queries/volumes.ts';
 import {
@@ -41,6 +42,8 @@ const ROWS = 500;
 /** Least time between two batches. Else a batch is followed by a pause as long as it took. */
 const LEAST_PAUSE_MS = 2;
 const MOST_NAMED = 3;
+/** Age above which a container has its rows of the ledger, as for the leader that writes them. */
+const LEDGER_BACK_MS = 7 * 86_400_000;
 
 /**
  * Ends what runs.
@@ -89,18 +92,18 @@ export interface Removed {
 }
 
 export interface Turn {
-  readonly clock: Pick<Clock, 'monotonicMs'>;
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
   readonly mayGoOn: () => boolean;
   readonly signal: AbortSignal;
 }
 
 /** Removes files, images, bytes and rows, as far as the turn lasts. */
 export async function removeData(db: Db, needs: DeletionNeeds, id: WorkspaceId, turn: Turn): Promise<Removed> {
-  const holds = [...(await removeVolumes(db, needs, id)), ...(await removePools(db, needs, id))];
+  const holds = [...(await removeVolumes(db, needs, id, turn.signal)), ...(await removePools(db, needs, id))];
   const images = await imagesLeft(db, id, IMAGES);
   for (const image of images) await needs.deleteImage(id, image);
   let removed = 0;
-  for (const batch of batchesOf(db, needs, id)) {
+  for (const batch of batchesOf(db, needs, id, turn)) {
     for (;;) {
       if (!turn.mayGoOn()) return { holds, removed, isEmpty: false };
       const startedMs = turn.clock.monotonicMs();
@@ -117,7 +120,7 @@ export async function removeData(db: Db, needs: DeletionNeeds, id: WorkspaceId, 
 type Batch = () => Promise<{ readonly gone: number; readonly isDone: boolean }>;
 
 /** Batches in an order that references between tables allow. */
-function batchesOf(db: Db, needs: DeletionNeeds, id: WorkspaceId): readonly Batch[] {
+function batchesOf(db: Db, needs: DeletionNeeds, id: WorkspaceId, turn: Turn): readonly Batch[] {
   const byCount = (gone: number, limit: number) => ({ gone, isDone: gone < limit });
   const tasks: Batch = async () => {
     const { gone, resultObjectIds } = await deleteTasksOf(db, id, ROWS);
@@ -139,22 +142,34 @@ function batchesOf(db: Db, needs: DeletionNeeds, id: WorkspaceId): readonly Batc
     if (ids.length > 0) await deleteObjects(db, ids);
     return byCount(ids.length, OBJECTS);
   };
-  const rows = (Object.keys(BATCHED) as BatchedTable[]).map(
-    (table): Batch =>
-      async () =>
-        byCount(await deleteRowsOf(db, table, id, ROWS), ROWS),
-  );
+  const containers: Batch = async () => {
+    // The ledger gets the time that the last containers ran before their rows go.
+    const nowMs = turn.clock.nowMs();
+    const range = { sinceMs: nowMs - LEDGER_BACK_MS, nowMs, isWithRunning: false, workspaceId: id };
+    const written = await writeComputeRows(db, range);
+    if (written === MOST_COMPUTE_ROWS) return { gone: written, isDone: false };
+    return byCount(await deleteRowsOf(db, 'containers', id, ROWS), ROWS);
+  };
+  const rows = (Object.keys(BATCHED) as BatchedTable[]).map((table): Batch => {
+    if (table === 'containers') return containers;
+    return async () => byCount(await deleteRowsOf(db, table, id, ROWS), ROWS);
+  });
   return [tasks, ...rows, stubs, objects, async () => byCount(await deleteAppsOf(db, id, ROWS), ROWS)];
 }
 
-async function removeVolumes(db: Db, needs: DeletionNeeds, id: WorkspaceId): Promise<readonly string[]> {
+async function removeVolumes(
+  db: Db,
+  needs: DeletionNeeds,
+  id: WorkspaceId,
+  signal: AbortSignal,
+): Promise<readonly string[]> {
   const all = await listVolumes(db, id, '', MOST_VOLUMES);
   // Any of them have their turn: those that cannot be reached now do not keep the others.
   const volumes = all.toSorted(() => Math.random() - 0.5).slice(0, VOLUMES);
   const holds = await Promise.all(
     volumes.map(async (volume) => {
       try {
-        if (!(await needs.emptyVolume(volume))) return `volume ${volume.name}: its files are being removed`;
+        if (!(await until(needs.emptyVolume(volume), signal))) return `volume ${volume.name}: its files are being removed`;
         await needs.forgetVolume(volume);
         return '';
       } catch (error) {
@@ -164,6 +179,20 @@ async function removeVolumes(db: Db, needs: DeletionNeeds, id: WorkspaceId): Pro
   );
   const left = holds.filter((hold) => hold !== '');
   return left.length === 0 && all.length > volumes.length ? ['volumes are being removed'] : left;
+}
+
+/** Waits for work, and no longer than this process runs. */
+async function until<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const stopping = Promise.withResolvers<never>();
+  const stop = (): void => stopping.reject(new Error('the scheduler stops'));
+  signal.addEventListener('abort', stop, { once: true });
+  try {
+    return await Promise.race([work, stopping.promise]);
+  } finally {
+    signal.removeEventListener('abort', stop);
+    // The work may fail after nobody waits for it any more.
+    work.catch(() => undefined);
+  }
 }
 
 /** Pools without machines go; a machine that joined at the last moment keeps its pool. */

@@ -1,5 +1,6 @@
 // Rows of the ledger for the time that containers ran: one for each container and hour of UTC, written once the hour is
 // over or the container has ended. They cost nothing yet, and change no account.
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db } from '../db.ts';
 
 /** Most rows of one statement. */
@@ -8,20 +9,21 @@ export const MOST_COMPUTE_ROWS = 1_000;
 /**
  * Writes up to {@link MOST_COMPUTE_ROWS} rows that are missing since a time. Rows that are there are left alone. A
  * container whose machine is lost counts until the time that its row has as its end.
- * @param range - `isWithRunning`: also whole hours of containers that run
+ * @param range - `isWithRunning`: also whole hours of containers that run; `workspaceId`: of one workspace alone
  * @returns number of rows written
  */
 export async function writeComputeRows(
   db: Db,
-  range: { readonly sinceMs: number; readonly nowMs: number; readonly isWithRunning: boolean },
+  range: { readonly sinceMs: number; readonly nowMs: number; readonly isWithRunning: boolean; readonly workspaceId?: WorkspaceId },
 ): Promise<number> {
   const { rows } = await db.query<{ readonly id: string }>(
     `with ran as (
        select id, workspace_id, stub_id, started_at, null::timestamptz as ended_at, jsonb_array_length(gpu_uuids) as gpus
        from containers where $3::boolean and state not in ('STOPPED', 'FAILED', 'LOST') and started_at is not null
+         and ($4::text is null or workspace_id = $4)
        union all
        select id, workspace_id, stub_id, started_at, ended_at, jsonb_array_length(gpu_uuids)
-       from containers where ended_at >= $1 and started_at is not null),
+       from containers where ended_at >= $1 and started_at is not null and ($4::text is null or workspace_id = $4)),
      hours as (
        select ran.*, hour from ran, generate_series(date_trunc('hour', greatest(started_at, $1::timestamptz), 'UTC'),
          coalesce(ended_at, $2::timestamptz), interval '1 hour') as hour
@@ -38,7 +40,7 @@ export async function writeComputeRows(
      limit ${MOST_COMPUTE_ROWS}
      on conflict (request_id) do nothing
      returning request_id as id`,
-    [new Date(range.sinceMs), new Date(range.nowMs), range.isWithRunning],
+    [new Date(range.sinceMs), new Date(range.nowMs), range.isWithRunning, range.workspaceId ?? null],
   );
   return rows.length;
 }
