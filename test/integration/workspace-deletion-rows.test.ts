@@ -158,7 +158,8 @@ describe.each(KINDS)('on %s', (kind) => {
     const id = await aFullWorkspace();
     const stub = await aStub(db, id, 'open');
     const deployment = await aDeployment(db, stub);
-    const hash = (await db.query<{ hash: Uint8Array }>('select hash from tokens where workspace_id = $1', [id])).rows[0];
+    const hash = (await db.query<{ hash: Uint8Array }>('select hash from tokens where workspace_id = $1', [id]))
+      .rows[0];
     const idOf = async (table: string): Promise<string> =>
       (await db.query<{ id: string }>(`select id from ${table} where workspace_id = $1`, [id])).rows[0]?.id ?? '';
     await db.query(

@@ -169,7 +169,8 @@ async function removeVolumes(
   const holds = await Promise.all(
     volumes.map(async (volume) => {
       try {
-        if (!(await until(needs.emptyVolume(volume), signal))) return `volume ${volume.name}: its files are being removed`;
+        if (!(await until(needs.emptyVolume(volume), signal)))
+          return `volume ${volume.name}: its files are being removed`;
         await needs.forgetVolume(volume);
         return '';
       } catch (error) {

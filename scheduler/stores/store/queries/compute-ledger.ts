@@ -14,7 +14,12 @@ export const MOST_COMPUTE_ROWS = 1_000;
  */
 export async function writeComputeRows(
   db: Db,
-  range: { readonly sinceMs: number; readonly nowMs: number; readonly isWithRunning: boolean; readonly workspaceId?: WorkspaceId },
+  range: {
+    readonly sinceMs: number;
+    readonly nowMs: number;
+    readonly isWithRunning: boolean;
+    readonly workspaceId?: WorkspaceId;
+  },
 ): Promise<number> {
   const { rows } = await db.query<{ readonly id: string }>(
     `with ran as (
