@@ -9,6 +9,8 @@ export interface MachineFacts {
   readonly processor: string;
   readonly memoryGiB: number;
   readonly kernel: string;
+  /** Congestion control of TCP: BBR paces connections of loopback, too, which costs senders and receivers. */
+  readonly tcp: string;
   readonly versions: Readonly<Record<string, string>>;
 }
 
@@ -19,6 +21,7 @@ export function machineFacts(engineVersion: string | undefined): MachineFacts {
     processor: cpus()[0]?.model.trim() ?? 'unknown',
     memoryGiB: Math.round(totalmem() / 1024 ** 3),
     kernel: release().split('-', 1)[0] ?? '',
+    tcp: congestionControl(),
     versions: {
       node: process.versions.node,
       ...(engineVersion === undefined ? {} : { docker: engineVersion }),
@@ -33,7 +36,15 @@ export function machineFacts(engineVersion: string | undefined): MachineFacts {
 /** The facts as one line for people. */
 export function machineText(facts: MachineFacts): string {
   const versions = Object.entries(facts.versions).map(([name, version]) => `${name} ${version}`);
-  return `${facts.cores} cores (${facts.processor}), ${facts.memoryGiB} GiB, kernel ${facts.kernel}; ${versions.join(', ')}`;
+  return `${facts.cores} cores (${facts.processor}), ${facts.memoryGiB} GiB, kernel ${facts.kernel}, TCP ${facts.tcp}; ${versions.join(', ')}`;
+}
+
+function congestionControl(): string {
+  try {
+    return readFileSync('/proc/sys/net/ipv4/tcp_congestion_control', 'utf8').trim();
+  } catch {
+    return 'unknown';
+  }
 }
 
 function redisVersion(): string {

@@ -20,6 +20,7 @@ import { runProgram } from './program.ts';
 import { writeBenchRelease } from './release.ts';
 import { runRounds } from './rounds.ts';
 import { agent, agentGpus } from './suites/agent.ts';
+import { bodies } from './suites/bodies.ts';
 import { builds } from './suites/builds.ts';
 import { cold } from './suites/cold.ts';
 import { crossing } from './suites/crossing.ts';
@@ -64,6 +65,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   records,
   crossing,
   streams,
+  bodies,
   volumes,
   builds,
   weights,

@@ -22,6 +22,7 @@ export const SUITES = [
   'records',
   'crossing',
   'streams',
+  'bodies',
   'volumes',
   'builds',
   'weights',

@@ -1,9 +1,7 @@
 // `streams`: calls of a web application whose bytes pass through scheduler, agent and runner. The baseline is a direct
 // connection to a container that serves the same application. Both sides have one caller, this process, on the same
 // cores.
-import { readFileSync } from 'node:fs';
 import { sleep } from '#shared/backoff.ts';
-import { startAsgiServer } from '../baselines/asgi-server.ts';
 import type { Figures, Round } from '../measure.ts';
 import { measureOf } from '../measure.ts';
 import type { Product } from '../product.ts';
@@ -11,17 +9,17 @@ import { inTurn } from '../rounds.ts';
 import { percentile } from '../stats.ts';
 import { EchoSocket, WebClient } from '../streams-client.ts';
 import type { EventStream, WebTarget } from '../streams-client.ts';
+import { DAEMONS, MIB, growthDuring, residentMib, stopAll, streamedApp, withoutBaseline } from './streamed-app.ts';
+import type { Daemon } from './streamed-app.ts';
 import type { Check, SuiteContext, SuiteResult } from './suite.ts';
 
-const MIB = 1024 * 1024;
 const SIZES = {
-  full: { calls: 1000, bodyBytes: 1024 * MIB, echoMs: 4000, loadMs: 10_000, idleMs: 300_000 },
-  quick: { calls: 300, bodyBytes: 256 * MIB, echoMs: 2000, loadMs: 4000, idleMs: 20_000 },
+  full: { calls: 1000, echoMs: 4000, loadMs: 10_000, idleMs: 300_000 },
+  quick: { calls: 300, echoMs: 2000, loadMs: 4000, idleMs: 20_000 },
 } as const;
 type Sizes = (typeof SIZES)[keyof typeof SIZES];
 
 const WARM_UP_CALLS = 100;
-const WARM_UP_BYTES = 32 * MIB;
 const MESSAGE = Buffer.alloc(1024, 'm');
 const SOCKETS = [1, 64] as const;
 const IDLE = { sockets: 500, events: 200, atOnce: 20, settleMs: 3000, steadyTimes: 5, mostTries: 40 } as const;
@@ -31,10 +29,6 @@ const CALLS = { perSecond: 50, connections: 32, body: '{"name":"bench"}' } as co
 const BESIDE_BYTES = 20_000_000;
 /** Larger than anything that is read of it. */
 const UNREAD_BYTES = 1024 * MIB;
-const SAMPLE_MS = 50;
-
-type Daemon = keyof Product['pids'];
-const DAEMONS: readonly Daemon[] = ['scheduler', 'agent'];
 
 interface Bench {
   readonly context: SuiteContext;
@@ -47,18 +41,11 @@ interface Bench {
 }
 
 export async function streams(context: SuiteContext): Promise<SuiteResult> {
-  const { place, slack } = context;
+  const { slack } = context;
   const sizes = context.isQuick ? SIZES.quick : SIZES.full;
-  const product = await context.product();
-  const headers = { authorization: `Bearer ${product.client.context.token}` };
-  const app = await product.deploy('bench/apps/streams/app.py:streams');
+  const { product, app, headers, ours, direct } = await streamedApp(context, warmUp);
   const endpoint = await product.deploy('bench/apps/streams/app.py:call');
-  const ours = { url: app.url, headers };
   const bench: Bench = { context, sizes, product, ours, calls: { url: endpoint.url, headers } };
-  await warmUp(ours);
-  const spec = { image: product.image, network: product.network, cpuMillicores: 1000, memoryBytes: 512 * MIB };
-  const direct = { url: await startAsgiServer(place.engine, spec), headers: {} };
-  await warmUp(direct);
 
   // First, because memory that a load has left behind hides the memory of streams.
   const idle = await idleStreams(bench);
@@ -71,18 +58,11 @@ export async function streams(context: SuiteContext): Promise<SuiteResult> {
   );
   const calls = await callsBeside(bench);
   const stalled = await besideUnread(bench);
-  // The warm containers are stopped, because other suites need their cores.
-  for (const { deploymentId } of [app, endpoint])
-    await product.client.gateway('POST', `/deployments/${deploymentId}/stop`);
-  const alone = withoutBaseline(beside);
+  await stopAll(product, [app, endpoint]);
   return {
     measures: [
       ...['first byte p50', 'first byte p99', 'first chunk p50', 'first chunk p99'].map((name) =>
         measureOf('streams', name, 'ms', beside, slack),
-      ),
-      ...['download', 'upload'].map((name) => measureOf('streams', name, 'MB/s', beside, slack)),
-      ...['download', 'upload'].flatMap((name) =>
-        DAEMONS.map((daemon) => measureOf('streams', `${name} ${daemon} grows`, 'MiB', alone, slack)),
       ),
       ...SOCKETS.flatMap((count) => [
         measureOf('streams', `echo ${count} p50`, 'ms', beside, slack),
@@ -100,17 +80,11 @@ export async function streams(context: SuiteContext): Promise<SuiteResult> {
   };
 }
 
-/** Rounds whose figures have nothing to compare with. */
-const withoutBaseline = (rounds: readonly Round[]): readonly Round[] =>
-  rounds.map((round) => ({ ...round, baseline: undefined }));
-
 async function warmUp(target: WebTarget): Promise<void> {
   const client = new WebClient(target);
   try {
     await client.firstBytes('/small', { calls: WARM_UP_CALLS });
     await client.firstBytes('/streamed', { calls: WARM_UP_CALLS });
-    await client.download(WARM_UP_BYTES);
-    await client.upload(WARM_UP_BYTES);
   } finally {
     client.close();
   }
@@ -120,7 +94,7 @@ async function warmUp(target: WebTarget): Promise<void> {
 }
 
 /** Everything that both sides do, on one of them. */
-async function measured({ context, sizes, product }: Bench, target: WebTarget): Promise<Figures> {
+async function measured({ context, sizes }: Bench, target: WebTarget): Promise<Figures> {
   const { signal } = context.place;
   const figures: Record<string, number> = {};
   const client = new WebClient(target);
@@ -133,12 +107,6 @@ async function measured({ context, sizes, product }: Bench, target: WebTarget): 
       const took = await client.firstBytes(path, { calls: sizes.calls });
       figures[`${name} p50`] = percentile(took, 50);
       figures[`${name} p99`] = percentile(took, 99);
-    }
-    for (const direction of ['download', 'upload'] as const) {
-      signal.throwIfAborted();
-      const { value, grown } = await growthDuring(product, () => client[direction](sizes.bodyBytes));
-      figures[direction] = sizes.bodyBytes / 1e6 / value;
-      for (const daemon of DAEMONS) figures[`${direction} ${daemon} grows`] = grown[daemon];
     }
   } finally {
     client.close();
@@ -277,31 +245,4 @@ async function besideUnread({ context, sizes, product, ours }: Bench): Promise<r
   );
   client.close();
   return rounds;
-}
-
-/** The largest growth of each daemon over its memory before the work. */
-async function growthDuring<T>(
-  product: Product,
-  work: () => Promise<T>,
-): Promise<{ readonly value: T; readonly grown: Readonly<Record<Daemon, number>> }> {
-  const before = residentMib(product);
-  const grown = { scheduler: 0, agent: 0 };
-  const sample = (): void => {
-    const now = residentMib(product);
-    for (const daemon of DAEMONS) grown[daemon] = Math.max(grown[daemon], now[daemon] - before[daemon]);
-  };
-  const timer = setInterval(sample, SAMPLE_MS);
-  try {
-    const value = await work();
-    sample();
-    return { value, grown };
-  } finally {
-    clearInterval(timer);
-  }
-}
-
-function residentMib({ pids }: Product): Readonly<Record<Daemon, number>> {
-  const of = (pid: number): number =>
-    Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
-  return { scheduler: of(pids.scheduler), agent: of(pids.agent) };
 }
