@@ -149,6 +149,20 @@ export class HostsPlatform extends Platform {
     await Promise.all(this.members.map((member) => this.statusIs(member, 'available', timeoutMs)));
   }
 
+  /** The members of an installation with two hosts. */
+  get two(): readonly [Member, Member] {
+    const [one, two] = this.members;
+    if (one === undefined || two === undefined) throw new Error('there are two hosts');
+    return [one, two];
+  }
+
+  /** Leaves one machine to take work. */
+  async only(member: Member): Promise<void> {
+    for (const one of this.members)
+      await this.gateway(`/workers/${one.machineId()}/${one === member ? 'uncordon' : 'cordon'}`, {});
+    await this.statusIs(member, 'available', 30_000);
+  }
+
   /** On which member a container is. */
   async memberOf(containerId: string): Promise<Member | undefined> {
     for (const member of this.members) {

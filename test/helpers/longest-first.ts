@@ -21,6 +21,8 @@ export const LONGEST: readonly string[] = [
   'test/integration/agent.test.ts',
   'test/integration/replicas-leader.test.ts',
   'test/integration/event-webhooks.test.ts',
+  'test/integration/agent-starts.test.ts',
+  'test/integration/event-webhooks-rules.test.ts',
   'test/integration/event-streams.test.ts',
   'test/integration/cli.test.ts',
   'test/integration/replicas.test.ts',

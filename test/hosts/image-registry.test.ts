@@ -23,17 +23,15 @@ afterAll(async () => {
 }, 60_000);
 
 test('an image that one host built is pulled by the other, which serves it', { timeout: 120_000 }, async () => {
-  const [builder, other] = platform.members;
-  if (builder === undefined || other === undefined) throw new Error('there are two hosts');
-  await platform.gateway(`/workers/${other.machineId()}/cordon`, {});
+  const [builder, other] = platform.two;
+  await platform.only(builder);
   const { imageId } = await buildImage(platform, {
     pythonVersion: 'python3.11',
     commands: ['mkdir /built', 'echo hello > /built/file'],
   });
   const built = await imageOf(platform, imageId);
   expect(built).toMatchObject({ machines: [{ id: builder.machineId() }], registry: { error: '' } });
-  await platform.gateway(`/workers/${other.machineId()}/uncordon`, {});
-  await platform.gateway(`/workers/${builder.machineId()}/cordon`, {});
+  await platform.only(other);
   const app = await platform.deploy({ app: 'packages.py', handler: 'file', name: 'pulled', imageId });
   expect(jsonOf(await platform.invoke(app))).toEqual({ file: 'hello' });
   expect(await other.host.containers([`io.longshore.deployment=${app.deploymentId}`])).toHaveLength(1);

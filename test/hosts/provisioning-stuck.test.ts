@@ -1,12 +1,12 @@
 // Machines that cannot go on, in the real daemon: its provider makes instances, and cannot list or terminate them.
-import { chmodSync, rmSync, writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { growthLines } from '#cli/commands/pool.ts';
 import { jsonOf } from '../helpers/platform.ts';
-import { ReplicaSet } from '../helpers/replicas.ts';
-import type { Replica } from '../helpers/replicas.ts';
-import { aPostgres, aRedis, waitFor } from '../helpers/services.ts';
+import { aProviderWorld } from '../helpers/provider-world.ts';
+import type { ProviderWorld } from '../helpers/provider-world.ts';
+import { waitFor } from '../helpers/services.ts';
 
 /** A verb fails while its file is there. */
 const PROGRAM = `#!/bin/sh
@@ -21,9 +21,9 @@ const SETTINGS = { provider: 'cloud', machineCpuCores: 2, machineMemoryMib: 2048
 
 type Json = Readonly<Record<string, unknown>>;
 
-let set: ReplicaSet;
-let replica: Replica;
-let stop: () => Promise<void>;
+let set: ProviderWorld['set'];
+let replica: ProviderWorld['replica'];
+let stop: ProviderWorld['stop'];
 
 const pool = async (): Promise<Json> =>
   jsonOf<{ readonly pool: Json }>(await set.call(replica, '/api/v1/gateway/pools/grown')).pool;
@@ -33,18 +33,7 @@ const stuckOf = ({ growth }: Json): readonly Json[] =>
   (growth as { readonly stuck?: readonly Json[] } | null)?.stuck ?? [];
 
 beforeAll(async () => {
-  const [postgres, redis] = await Promise.all([aPostgres(), aRedis()]);
-  set = new ReplicaSet(postgres, redis);
-  stop = async () => {
-    await set.stop();
-    await Promise.all([postgres.stop(), redis.stop()]);
-  };
-  const program = join(set.directory, 'provider');
-  writeFileSync(program, PROGRAM);
-  chmodSync(program, 0o755);
-  const file = join(set.directory, 'providers.json');
-  writeFileSync(file, JSON.stringify({ providers: { cloud: { command: [program], env: { FOLDER: set.directory } } } }));
-  replica = await set.add({ LONGSHORE_PROVIDERS_FILE: file });
+  ({ set, replica, stop } = await aProviderWorld(PROGRAM));
 }, 120_000);
 afterAll(() => stop());
 

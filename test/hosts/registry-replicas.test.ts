@@ -1,26 +1,21 @@
 // The managed registry with two schedulers and two machines, each linked to its own scheduler; and the registry's daily
 // collection of layers in the middle of a push and of a pull.
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { ManagedRegistry } from '#cli/up/managed-registry.ts';
-import { registryDirectory } from '#cli/up/registry-config.ts';
-import type { HostsPlatform, Member } from '../helpers/hosts.ts';
+import type { HostsPlatform } from '../helpers/hosts.ts';
 import { aHostsPlatform } from '../helpers/hosts.ts';
 import { buildImage, imageOf } from '../helpers/images.ts';
+import { ServedRegistry } from '../helpers/managed-registry.ts';
 import type { Deployment } from '../helpers/platform.ts';
 import { Daemon, jsonOf } from '../helpers/platform.ts';
 import type { PrivatePostgres, PrivateRedis } from '../helpers/services.ts';
-import { aPostgres, aRedis, tempDirectory, waitFor } from '../helpers/services.ts';
-import { silent } from '../integration/store-fixture.ts';
+import { aPostgres, aRedis, waitFor } from '../helpers/services.ts';
 
 const MB = 1_000_000;
-const directory = tempDirectory('registry');
 let postgres: PrivatePostgres;
 let redis: PrivateRedis;
-let registry: ManagedRegistry;
-let serving: Promise<void>;
+let registry: ServedRegistry;
 let platform: HostsPlatform;
 let second: Daemon;
 let first: string;
@@ -28,14 +23,8 @@ let other: string;
 
 beforeAll(async () => {
   [postgres, redis] = await Promise.all([aPostgres(), aRedis()]);
-  registry = new ManagedRegistry({
-    program: 'docker-registry',
-    settings: { LONGSHORE_DATA_DIR: directory.path, LONGSHORE_OBJECTS_REGION: '', LONGSHORE_OBJECTS_PREFIX: '' },
-    address: undefined,
-    log: silent,
-  });
+  registry = new ServedRegistry();
   await registry.start();
-  serving = registry.run();
   const settings = { DATABASE_URL: postgres.url, REDIS_URL: redis.url, LONGSHORE_REGISTRY: registry.address };
   platform = await aHostsPlatform({ count: 2, settings });
   first = platform.url;
@@ -49,7 +38,7 @@ beforeAll(async () => {
   const ready = await second.start();
   other = `http://${String(ready['httpAddress'])}`;
   // The second machine links to the second scheduler from now on.
-  const [, machine] = members();
+  const [, machine] = platform.two;
   const before = platform.agentAddress;
   await machine.agent.stop();
   platform.agentAddress = String(ready['agentAddress']);
@@ -61,16 +50,8 @@ afterAll(async () => {
   await (second as Daemon | undefined)?.stop();
   await (platform as HostsPlatform | undefined)?.stop();
   await registry.stop();
-  await serving;
   await Promise.all([redis.stop(), postgres.stop()]);
-  directory.remove();
 }, 60_000);
-
-function members(): readonly [Member, Member] {
-  const [one, two] = platform.members;
-  if (one === undefined || two === undefined) throw new Error('there are two hosts');
-  return [one, two];
-}
 
 /** Runs with calls to one of the schedulers. */
 async function at<Result>(url: string, run: () => Promise<Result>): Promise<Result> {
@@ -80,13 +61,6 @@ async function at<Result>(url: string, run: () => Promise<Result>): Promise<Resu
   } finally {
     platform.url = first;
   }
-}
-
-/** Leaves one machine to take work. */
-async function only(member: Member): Promise<void> {
-  for (const one of members())
-    await platform.gateway(`/workers/${one.machineId()}/${one === member ? 'uncordon' : 'cordon'}`, {});
-  await platform.statusIs(member, 'available', 30_000);
 }
 
 const definition = (...commands: readonly string[]): object => ({
@@ -107,19 +81,15 @@ async function bytes(direction: 'in' | 'out'): Promise<number> {
   return (await Promise.all(each)).reduce((sum, one) => sum + one, 0);
 }
 
-const pid = (): string => readFileSync(join(registryDirectory(directory.path), 'pid'), 'utf8');
-
 /** Has the registry collect its layers once 10 MB have passed. */
 async function collectIn(direction: 'in' | 'out'): Promise<void> {
   const from = await bytes(direction);
   await waitFor(async () => (await bytes(direction)) > from + 10 * MB, `bytes go ${direction}`, 120_000);
-  const before = pid();
-  registry.collectNow();
-  await waitFor(() => pid() !== before, 'the registry changes its child', 60_000);
+  await registry.collect()();
 }
 
 test('an image is built and pushed by a call to any scheduler, on a machine of any, and each machine pulls it', async () => {
-  const [one, two] = members();
+  const [one, two] = platform.two;
   const ways = [
     { url: first, builder: one, puller: two },
     { url: first, builder: two, puller: one },
@@ -127,12 +97,12 @@ test('an image is built and pushed by a call to any scheduler, on a machine of a
     { url: other, builder: two, puller: one },
   ];
   for (const [index, { url, builder, puller }] of ways.entries()) {
-    await only(builder);
+    await platform.only(builder);
     const { imageId } = await at(url, () => buildImage(platform, definition()));
     const built = await imageOf(platform, imageId);
     expect(built).toMatchObject({ machines: [{ id: builder.machineId() }], registry: { error: '' } });
     expect(built?.registry.digest).toMatch(/^sha256:/);
-    await only(puller);
+    await platform.only(puller);
     const app = await at(url, () => deploy(`way-${index}`, imageId));
     const answer = await at(url === first ? other : first, () => platform.invoke(app));
     expect(jsonOf(answer)).toEqual({ file: 'hello' });
@@ -141,8 +111,8 @@ test('an image is built and pushed by a call to any scheduler, on a machine of a
 }, 400_000);
 
 test('a push goes on behind the daily collection of the registry, and so does a pull; nothing is lost', async () => {
-  const [one, two] = members();
-  await only(one);
+  const [one, two] = platform.two;
+  await platform.only(one);
   let isOver = false;
   const building = buildImage(platform, definition('head -c 150000000 /dev/urandom > /built/large')).finally(
     () => (isOver = true),
@@ -154,7 +124,7 @@ test('a push goes on behind the daily collection of the registry, and so does a 
     error: '',
     digest: expect.stringMatching(/^sha256:/) as string,
   });
-  await only(two);
+  await platform.only(two);
   const app = await deploy('large', imageId);
   isOver = false;
   const answering = platform.invoke(app).finally(() => (isOver = true));

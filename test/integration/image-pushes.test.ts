@@ -8,7 +8,6 @@ import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { encodeEvent } from '#shared/protocol/build-events.ts';
 import type { BuildEvent } from '#shared/protocol/build-events.ts';
-import { ManagedRegistry } from '#cli/up/managed-registry.ts';
 import { Pushes } from '#scheduler/fleet/builds/pushes.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import { RegistryAccess } from '#scheduler/fleet/registry/access.ts';
@@ -16,6 +15,7 @@ import { RegistryClient } from '#scheduler/fleet/registry/client.ts';
 import { RegistryMetrics } from '#scheduler/fleet/registry/metrics.ts';
 import { imageById } from '#scheduler/stores/store/queries/images.ts';
 import type { ImageRow } from '#scheduler/stores/store/queries/images.ts';
+import { registryIn } from '../helpers/managed-registry.ts';
 import { tempDirectory } from '../helpers/services.ts';
 import { KINDS, aDb, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
@@ -25,12 +25,7 @@ const MANIFEST = 'application/vnd.docker.distribution.manifest.v2+json';
 const sha256 = (bytes: Buffer): string => `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 const { privateKey: signingKey, publicKey } = generateKeyPairSync('ed25519');
 const directory = tempDirectory('registry');
-const registry = new ManagedRegistry({
-  program: 'docker-registry',
-  settings: { LONGSHORE_DATA_DIR: directory.path, LONGSHORE_OBJECTS_REGION: '', LONGSHORE_OBJECTS_PREFIX: '' },
-  address: undefined,
-  log: silent,
-});
+const registry = registryIn(directory.path);
 let client: RegistryClient;
 
 beforeAll(async () => {

@@ -3,27 +3,14 @@ import { systemClock } from '#shared/clock.ts';
 import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
 import type { LocalQueueSweepParts } from '#scheduler/tasks/local-queue/sweep.ts';
 import { LocalQueueSweep } from '#scheduler/tasks/local-queue/sweep.ts';
-import { test as base } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
-import { aProcess, quiet } from './tasks-fixture.ts';
+import { quiet } from './tasks-fixture.ts';
+import { testWith } from './tasks-started.ts';
 
-export type Options = NonNullable<Parameters<typeof aProcess>[1]>;
 /** Replicas that count as dead. */
 export const dead = new Set<InstanceId>();
 
-export const test = base
-  .extend('start', async ({ redis }, { onCleanup }) => {
-    const processes: Process[] = [];
-    onCleanup(async () => {
-      for (const one of processes) await one.stop();
-    });
-    return async (options: Options = {}): Promise<Process> => {
-      const made = await aProcess(redis, { localQueue: true, alive: (replica) => !dead.has(replica), ...options });
-      processes.push(made);
-      return made;
-    };
-  })
-  .extend('one', async ({ start }) => start());
+export const test = testWith({ localQueue: true, alive: (replica) => !dead.has(replica) });
 
 export const inLocalQueue = (one: Process, queue: QueueName) => one.client.hkeys(one.keys.localQueue(queue));
 export const jobs = async (one: Process, queue: QueueName) =>

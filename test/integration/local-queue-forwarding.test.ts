@@ -9,7 +9,7 @@ import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted } from '../helpers/submissions.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
-import type { Options } from './local-queue-fixture.ts';
+import type { Options } from './tasks-started.ts';
 import { dead, inLocalQueue, jobs, kill, sweepOf, swept, test as base } from './local-queue-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';

@@ -11,7 +11,7 @@ import type { Target } from '#scheduler/domain/stub-config.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted } from '../helpers/submissions.ts';
 import { sent, submitted } from '../helpers/submissions.ts';
-import type { Options } from './local-queue-fixture.ts';
+import type { Options } from './tasks-started.ts';
 import { inLocalQueue, jobs, kill, sweepOf, swept, test as base } from './local-queue-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { jsonOf } from '../helpers/platform.ts';
-import { ReplicaSet } from '../helpers/replicas.ts';
-import type { Replica } from '../helpers/replicas.ts';
-import { aPostgres, aRedis, waitFor } from '../helpers/services.ts';
+import { aProviderWorld } from '../helpers/provider-world.ts';
+import type { ProviderWorld } from '../helpers/provider-world.ts';
+import { waitFor } from '../helpers/services.ts';
 
 /** TAG in the listing stands for the tag of the installation. */
 const PROGRAM = `#!/bin/sh
@@ -32,21 +32,13 @@ interface Listed extends Json {
   readonly pools: readonly Json[];
 }
 
-let set: ReplicaSet;
-let replica: Replica;
+let set: ProviderWorld['set'];
+let replica: ProviderWorld['replica'];
 let program: string;
 let folder: string;
-let stop: () => Promise<void>;
+let writeFile: ProviderWorld['write'];
+let stop: ProviderWorld['stop'];
 
-const writeFile = (names: readonly string[], more: Json = {}): void =>
-  writeFileSync(
-    join(folder, 'providers.json'),
-    JSON.stringify({
-      providers: Object.fromEntries(
-        names.map((name) => [name, { command: [program], env: { FOLDER: folder }, ...more }]),
-      ),
-    }),
-  );
 const readAgain = async (names: readonly string[], more: Json = {}): Promise<void> => {
   const before = replica.daemon.log().split('providers file read again').length;
   writeFile(names, more);
@@ -57,7 +49,7 @@ const readAgain = async (names: readonly string[], more: Json = {}): Promise<voi
     30_000,
   );
 };
-const listing = (text: string): void => writeFileSync(join(folder, 'listing'), text);
+const listing = (text: string, at = folder): void => writeFileSync(join(at, 'listing'), text);
 const providers = async (): Promise<readonly Listed[]> =>
   jsonOf<{ readonly data: readonly Listed[] }>(await set.call(replica, '/api/v1/provider')).data;
 const providerIs = async (name: string): Promise<Listed | undefined> =>
@@ -73,19 +65,8 @@ const pool = async (name: string): Promise<Json> => {
 };
 
 beforeAll(async () => {
-  const [postgres, redis] = await Promise.all([aPostgres(), aRedis()]);
-  set = new ReplicaSet(postgres, redis);
-  stop = async () => {
-    await set.stop();
-    await Promise.all([postgres.stop(), redis.stop()]);
-  };
-  folder = set.directory;
-  program = join(folder, 'provider');
-  writeFileSync(program, PROGRAM);
-  chmodSync(program, 0o755);
-  listing(EMPTY);
-  writeFile(['cloud']);
-  replica = await set.add({ LONGSHORE_PROVIDERS_FILE: join(folder, 'providers.json') });
+  const world = await aProviderWorld(PROGRAM, (at) => listing(EMPTY, at));
+  ({ set, replica, folder, program, write: writeFile, stop } = world);
 }, 120_000);
 afterAll(() => stop());
 

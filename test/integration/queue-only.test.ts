@@ -5,7 +5,7 @@ import type { InstanceId } from '#shared/domain/ids.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
-import type { Options } from './local-queue-fixture.ts';
+import type { Options } from './tasks-started.ts';
 import { inLocalQueue, jobs, test } from './local-queue-fixture.ts';
 import { aTarget, PlayedLink } from './tasks-fixture.ts';
 

@@ -4,7 +4,7 @@ import { expect } from 'vitest';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
-import type { Options } from './local-queue-fixture.ts';
+import type { Options } from './tasks-started.ts';
 import { inLocalQueue, test } from './local-queue-fixture.ts';
 import { aTarget, PlayedLink } from './tasks-fixture.ts';
 

@@ -8,7 +8,7 @@ import { newInstanceId } from '#shared/domain/ids.ts';
 import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
-import type { Options } from './local-queue-fixture.ts';
+import type { Options } from './tasks-started.ts';
 import { aQueueTarget, put } from './tasks-world.ts';
 import { inLocalQueue, jobs, test } from './local-queue-fixture.ts';
 import type { Process } from './tasks-fixture.ts';

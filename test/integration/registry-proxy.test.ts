@@ -20,7 +20,8 @@ import { RegistryProxy } from '#scheduler/fleet/registry/proxy.ts';
 import { RegistrySweep } from '#scheduler/fleet/registry/sweep.ts';
 import { TOKEN_LIFE_MS, issueToken } from '#scheduler/fleet/registry/tokens.ts';
 import { endPush, forgetDigest, imageById, registryBytes } from '#scheduler/stores/store/queries/images.ts';
-import { ManagedRegistry } from '#cli/up/managed-registry.ts';
+import type { ManagedRegistry } from '#cli/up/managed-registry.ts';
+import { registryIn } from '../helpers/managed-registry.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { aDb, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
@@ -54,13 +55,7 @@ const program = join(directory.path, 'docker-registry');
 const held = join(directory.path, 'held');
 const begun = join(directory.path, 'begun');
 
-const aRegistry = (): ManagedRegistry =>
-  new ManagedRegistry({
-    program,
-    settings: { LONGSHORE_DATA_DIR: directory.path, LONGSHORE_OBJECTS_REGION: '', LONGSHORE_OBJECTS_PREFIX: '' },
-    address: undefined,
-    log: silent,
-  });
+const aRegistry = (): ManagedRegistry => registryIn(directory.path, { program });
 
 beforeAll(async () => {
   const waits = `[ "$1" != garbage-collect ] || { : >'${begun}'; while [ -e '${held}' ]; do sleep 0.05; done; }`;

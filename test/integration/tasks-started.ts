@@ -10,19 +10,25 @@ import { submitted as accepted } from '../helpers/submissions.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aProcess } from './tasks-fixture.ts';
 
-export const test = base
-  .extend('start', async ({ redis }, { onCleanup }) => {
-    const processes: Process[] = [];
-    onCleanup(async () => {
-      for (const one of processes) await one.stop();
-    });
-    return async (options: Parameters<typeof aProcess>[1] = {}): Promise<Process> => {
-      const made = await aProcess(redis, options);
-      processes.push(made);
-      return made;
-    };
-  })
-  .extend('one', async ({ start }) => start());
+export type Options = NonNullable<Parameters<typeof aProcess>[1]>;
+
+/** `start` makes a process, and `one` is one. @param common - options of all of them */
+export const testWith = (common: Options) =>
+  base
+    .extend('start', async ({ redis }, { onCleanup }) => {
+      const processes: Process[] = [];
+      onCleanup(async () => {
+        for (const one of processes) await one.stop();
+      });
+      return async (options: Options = {}): Promise<Process> => {
+        const made = await aProcess(redis, { ...common, ...options });
+        processes.push(made);
+        return made;
+      };
+    })
+    .extend('one', async ({ start }) => start());
+
+export const test = testWith({});
 
 /** An accepted task whose answers are counted. */
 export async function submitted(

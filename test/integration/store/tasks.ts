@@ -1,0 +1,149 @@
+// Records of tasks, on the database of `store.test.ts`.
+import { beforeAll, describe, expect, test } from 'vitest';
+import { newId } from '#shared/domain/ids.ts';
+import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Db } from '../../../scheduler/stores/store/db.ts';
+import {
+  insertAcceptedTasks,
+  listOpenAcceptedTasks,
+  listTasks,
+  taskById,
+  upsertTaskRecords,
+} from '../../../scheduler/stores/store/queries/tasks.ts';
+import { aContainerId, aRecord, aStub, aWorkspace } from '../store-fixture.ts';
+
+/** @param of - the database, which is open when the tests run */
+export function taskTests(of: () => Db): void {
+  describe('tasks', () => {
+    let db: Db;
+    beforeAll(() => {
+      db = of();
+    });
+
+    test('a record is read back as it was written, with what belongs to it', async () => {
+      const workspace = await aWorkspace(db);
+      const stub = await aStub(db, workspace.id, 'named');
+      const record = aRecord({
+        workspaceId: workspace.id,
+        stubId: stub.id,
+        status: 'COMPLETE',
+        attempt: 1,
+        rank: 3,
+        startedAtMs: 1_800_000_000_200,
+        endedAtMs: 1_800_000_000_301,
+        durationMs: 100.5,
+        containerHostname: 'host-1',
+        deadlineMs: 1_800_000_600_000,
+        result: '{"a":"\\u0000 é 😀"}',
+      });
+      await upsertTaskRecords(db, [record]);
+      expect(await taskById(db, record.taskId)).toMatchObject({ ...record, stubName: 'named', deploymentName: null });
+      const [listed] = await listTasks(db, { workspaceId: workspace.id, limit: 5 });
+      expect(listed?.taskId).toBe(record.taskId);
+      expect(listed?.result).toBeUndefined();
+    });
+
+    test('whatever the order and however often records come, the furthest one stands', async () => {
+      const base = aRecord();
+      const steps = [
+        { status: 'PENDING', attempt: 0, rank: 0 },
+        { status: 'RUNNING', attempt: 1, rank: 1 },
+        { status: 'RETRY', attempt: 1, rank: 2 },
+        { status: 'RUNNING', attempt: 2, rank: 1 },
+        { status: 'ERROR', attempt: 2, rank: 3 },
+        { status: 'COMPLETE', attempt: 2, rank: 4 },
+      ] as const;
+      for (const order of [steps, steps.toReversed(), [...steps.slice(3), ...steps.slice(0, 3)]]) {
+        const taskId = newId<TaskId>();
+        for (const step of [...order, ...order]) await upsertTaskRecords(db, [{ ...base, taskId, ...step }]);
+        expect(await taskById(db, taskId)).toMatchObject(steps[5]);
+      }
+    });
+
+    test('a final status stays, but for a completion of an attempt that none came after', async () => {
+      const record = aRecord();
+      const status = async (): Promise<string | undefined> => (await taskById(db, record.taskId))?.status;
+      await upsertTaskRecords(db, [{ ...record, status: 'TIMEOUT', attempt: 2, rank: 3 }]);
+      for (const late of [
+        { status: 'RUNNING', attempt: 3, rank: 1 },
+        { status: 'ERROR', attempt: 3, rank: 3 },
+        { status: 'COMPLETE', attempt: 1, rank: 4 },
+      ] as const) {
+        await upsertTaskRecords(db, [{ ...record, ...late }]);
+        expect(await status()).toBe('TIMEOUT');
+      }
+      await upsertTaskRecords(db, [{ ...record, status: 'COMPLETE', attempt: 2, rank: 4 }]);
+      await upsertTaskRecords(db, [{ ...record, status: 'CANCELLED', attempt: 3, rank: 3 }]);
+      expect(await status()).toBe('COMPLETE');
+    });
+
+    test('500 records go in one statement, and a batch above that is refused', async () => {
+      const workspaceId = newId<WorkspaceId>();
+      const records = Array.from({ length: 500 }, (_value, index) =>
+        aRecord({ workspaceId, createdAtMs: 1_800_000_000_000 + index, failureReason: 'bad \ud800 text\0' }),
+      );
+      await upsertTaskRecords(db, records);
+      const page = await listTasks(db, { workspaceId, limit: 3 });
+      expect(page.map((row) => row.createdAtMs)).toEqual([1_800_000_000_499, 1_800_000_000_498, 1_800_000_000_497]);
+      const last = page[2];
+      const next = await listTasks(db, {
+        workspaceId,
+        limit: 2,
+        before: { createdAtMs: last?.createdAtMs ?? 0, taskId: last?.taskId ?? '' },
+      });
+      expect(next.map((row) => row.createdAtMs)).toEqual([1_800_000_000_496, 1_800_000_000_495]);
+      await expect(upsertTaskRecords(db, [...records, aRecord()])).rejects.toThrow(RangeError);
+    });
+
+    test('lists follow their filters and stay in their workspace', async () => {
+      const workspaceId = newId<WorkspaceId>();
+      const containerId = aContainerId();
+      const one = aRecord({ workspaceId, status: 'COMPLETE', rank: 3, containerId });
+      const two = aRecord({ workspaceId, createdAtMs: 1_800_000_001_000 });
+      await upsertTaskRecords(db, [one, two]);
+      const ids = async (filter: object): Promise<string[]> =>
+        (await listTasks(db, { workspaceId, limit: 10, ...filter })).map((row) => row.taskId);
+      expect(await ids({})).toEqual([two.taskId, one.taskId]);
+      expect(await ids({ statuses: ['COMPLETE'] })).toEqual([one.taskId]);
+      expect(await ids({ stubIds: [two.stubId] })).toEqual([two.taskId]);
+      expect(await ids({ containerIds: [containerId] })).toEqual([one.taskId]);
+      expect(await ids({ deploymentIds: [one.deploymentId] })).toEqual([one.taskId]);
+      expect(await ids({ ids: [one.taskId, 'not-a-uuid'] })).toEqual([one.taskId]);
+      expect(await ids({ ids: [] })).toEqual([]);
+      expect(await ids({ createdFromMs: 1_800_000_000_500 })).toEqual([two.taskId]);
+      expect(await ids({ createdToMs: 1_800_000_000_500 })).toEqual([one.taskId]);
+      expect(await ids({ workspaceId: newId<WorkspaceId>() })).toEqual([]);
+    });
+
+    test('an accepted task keeps its queue entry until it ends, whichever is written first', async () => {
+      const record = aRecord({ sync: false, kind: 'taskqueue' });
+      const job = JSON.stringify({ taskId: record.taskId, input: '{"a":1}' });
+      const early = aRecord({
+        sync: false,
+        kind: 'taskqueue',
+        queue: record.queue,
+        status: 'RUNNING',
+        attempt: 1,
+        rank: 1,
+      });
+      await upsertTaskRecords(db, [early]);
+      await insertAcceptedTasks(db, [
+        { record, job },
+        { record: { ...early, status: 'PENDING', attempt: 0, rank: 0 }, job },
+      ]);
+      await insertAcceptedTasks(db, [{ record, job: 'other' }]);
+      const open = await listOpenAcceptedTasks(db, { queue: record.queue, limit: 10 });
+      expect(new Map(open.map((task) => [task.taskId, [task.status, task.job]]))).toEqual(
+        new Map([
+          [record.taskId, ['PENDING', job]],
+          [early.taskId, ['RUNNING', job]],
+        ]),
+      );
+      await upsertTaskRecords(db, [{ ...record, status: 'COMPLETE', attempt: 1, rank: 3 }]);
+      expect(await listOpenAcceptedTasks(db, { queue: record.queue, limit: 10 })).toHaveLength(1);
+      await insertAcceptedTasks(db, [{ record, job }]);
+      expect((await taskById(db, record.taskId))?.status).toBe('COMPLETE');
+      expect(await listOpenAcceptedTasks(db, { queue: record.queue, limit: 10 })).toHaveLength(1);
+    });
+  });
+}

@@ -1,0 +1,295 @@
+// The sweep of asynchronous tasks, on real Redis and a real database, and tasks of runners that are not ours.
+import { describe, expect } from 'vitest';
+import { systemClock } from '#shared/clock.ts';
+import type { ContainerId, StubId } from '#shared/domain/ids.ts';
+import { parsedResult } from '#scheduler/api/http/rest/records.ts';
+import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
+import { acceptedJobOf, taskById } from '#scheduler/stores/store/queries/tasks.ts';
+import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
+import { waitFor } from '../helpers/services.ts';
+import { reaches, sent } from '../helpers/submissions.ts';
+import { PlayedLink, quiet } from './tasks-fixture.ts';
+import { aQueueTarget, age, anEnd, callerOf, drained, put, test } from './tasks-world.ts';
+
+describe('the sweep', () => {
+  test('ends what waited beyond its time: EXPIRED, and out of the queue', async ({ one }) => {
+    const target = aQueueTarget({ ttlSeconds: 0 });
+    const taskId = await put(one, target);
+    await age(one, 20);
+    await one.sweep.round();
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'EXPIRED', failureReason: 'expired' });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  });
+
+  test('what waited beyond its time is EXPIRED at the fetch, too, and does not run', async ({ one }) => {
+    const target = aQueueTarget({ ttlSeconds: 0 });
+    const taskId = await put(one, target);
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    await reaches(one, taskId, 'EXPIRED');
+    expect(link.orders).toEqual([]);
+  });
+
+  test('queues a task again whose job was lost with the data of Redis, under its id', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    await drained(one);
+    await one.client.flushall();
+    await age(one, 20);
+    await one.sweep.round();
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    await age(one, 70);
+    await one.sweep.round();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const order = await sent(link);
+    expect(order).toMatchObject({ taskId, input: '{"x":1}' });
+    await one.result(order);
+    await reaches(one, taskId, 'COMPLETE');
+  });
+
+  test('numbers the attempts of such a task on from those it had', async ({ one }) => {
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const taskId = await put(one, target);
+    await sent(link);
+    await drained(one);
+    await one.client.flushall();
+    // The process that ran it is gone with its attempt.
+    one.slots.remove(container.containerId);
+    const attempt = one.attempts.current(taskId);
+    if (attempt !== undefined) one.attempts.remove(attempt);
+    await age(one, 70);
+    await one.sweep.round();
+    const other = new PlayedLink();
+    one.container(target.queue, other);
+    await one.result(await sent(other));
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2 });
+  });
+
+  test('does not queue again what ended while it looked', async ({ start }) => {
+    const one = await start();
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    const order = await sent(link);
+    await drained(one);
+    await age(one, 70);
+    const { queues } = one;
+    // The end comes between the look at the record and the look at the queue.
+    const read: TaskQueues['read'] = async (queue, id) => {
+      await one.result(order);
+      return await queues.read(queue, id);
+    };
+    const sweep = new TaskSweep({
+      db: one.db,
+      queues: new Proxy(queues, {
+        get: (whole, name) => {
+          if (name === 'read') return read;
+          const value: unknown = Reflect.get(whole, name);
+          return typeof value === 'function' ? value.bind(whole) : value;
+        },
+      }),
+      records: one.records,
+      leases: one.leases,
+      clock: systemClock,
+      log: quiet,
+      completion: one.completion,
+      changes: one.changes,
+      attempts: { current: () => undefined },
+      jobOf: (id) => acceptedJobOf(one.db, id),
+      isLeader: () => true,
+      isAlive: () => true,
+      served: () => [],
+    });
+    await sweep.round();
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
+  });
+
+  test('leaves alone what a runner that is not ours has', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    expect(await one.actions.startTask(callerOf(target), taskId, 'c-1')).toBe('started');
+    await drained(one);
+    await age(one, 70);
+    await one.sweep.round();
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'RUNNING' });
+  });
+
+  test('comes to every task, however many wait at the front', async ({ start }) => {
+    const one = await start({ batch: 2 });
+    const waiting = aQueueTarget();
+    for (let index = 0; index < 5; index += 1) await put(one, waiting);
+    const target = aQueueTarget({ ttlSeconds: 0 });
+    const expired = [await put(one, target), await put(one, target)];
+    await age(one, 20);
+    for (let rounds = 0; rounds < 4; rounds += 1) await one.sweep.round();
+    for (const taskId of expired) expect((await one.records.read(taskId))?.status).toBe('EXPIRED');
+  });
+
+  test('goes on at once while whole pages of lost jobs are queued again', async ({ start }) => {
+    const one = await start({ batch: 2 });
+    const target = aQueueTarget();
+    for (let index = 0; index < 5; index += 1) await put(one, target);
+    await age(one, 70);
+    await one.client.flushall();
+    const mores = [await one.sweep.round(), await one.sweep.round(), await one.sweep.round()];
+    expect(mores).toEqual([true, true, false]);
+    expect((await one.queues.depth(target.queue)).waiting).toBe(5);
+    expect(await one.sweep.round()).toBe(false);
+  });
+});
+
+describe('StartTask and EndTask of runners that are not ours', () => {
+  test.for([
+    ['bytes that are no text', [0xff, 0xfe, 0, 1], { base64: '//4AAQ==' }],
+    ['text with NUL, which Postgres does not store', [0x61, 0, 0x62], { base64: 'YQBi' }],
+    ['text that is no JSON', [...Buffer.from('naïve')], { base64: 'bmHDr3Zl' }],
+    ['JSON', [...Buffer.from('{"ä":1}')], { ä: 1 }],
+  ] as const)('a result of %s is read as it was given', async ([, bytes, read], { one }) => {
+    const target = aQueueTarget();
+    const result = Uint8Array.from(bytes);
+    // The two cases: a task of which only the record is known, and an attempt that this replica holds.
+    const claimed = await put(one, target);
+    await one.actions.startTask(callerOf(target), claimed, 'c-1');
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const attempted = await put(one, target);
+    const { containerId } = await sent(link);
+    for (const [taskId, at] of [
+      [claimed, 'c-1'],
+      [attempted, containerId],
+    ] as const) {
+      expect(await one.actions.endTask(callerOf(target), anEnd(taskId, { containerId: at, result }))).toBe('ended');
+      expect(parsedResult((await one.records.read(taskId))?.result)).toEqual(read);
+    }
+    await drained(one);
+    for (const taskId of [claimed, attempted]) {
+      expect(parsedResult((await taskById(one.db, taskId))?.result)).toEqual(read);
+    }
+  });
+
+  test('one of them gets a waiting task, ends it, and may say so again', async ({ one }) => {
+    const target = aQueueTarget();
+    const caller = callerOf(target);
+    const taskId = await put(one, target);
+    expect(await one.actions.startTask(caller, taskId, 'c-1')).toBe('started');
+    expect(await one.actions.startTask(caller, taskId, 'c-1')).toBe('started');
+    expect(await one.actions.startTask(caller, taskId, 'c-2')).toBe('refused');
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-2' }))).toBe('refused');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-1', containerHostname: 'far' }))).toBe(
+      'ended',
+    );
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-1' }))).toBe('unchanged');
+    expect(await one.records.read(taskId)).toMatchObject({
+      status: 'COMPLETE',
+      result: '{"by":"another"}',
+      attempt: 1,
+      containerId: 'c-1',
+    });
+    expect(link.orders).toEqual([]);
+    await drained(one);
+    expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE', containerHostname: 'far' });
+  });
+
+  test('what one of them asks to be retried comes back within the retries, and is ERROR after them', async ({
+    one,
+  }) => {
+    const target = aQueueTarget({ retries: 1 });
+    const caller = callerOf(target);
+    const taskId = await put(one, target);
+    await one.actions.startTask(caller, taskId, 'c-1');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { taskStatus: 'RETRY' }))).toBe('ended');
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'RETRY', attempt: 1 });
+    await waitFor(async () => (await one.queues.read(target.queue, taskId)) !== undefined, 'its back-off is over');
+    expect(await one.queues.read(target.queue, taskId)).toMatchObject({
+      retriesUsed: 1,
+      attempts: 1,
+      input: '{"x":1}',
+    });
+    expect(await one.actions.startTask(caller, taskId, 'c-1')).toBe('started');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { taskStatus: 'RETRY' }))).toBe('ended');
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'ERROR', attempt: 2 });
+  });
+
+  test('one whose container is gone has lost its task to the next who starts it, and can end it no more', async ({
+    one,
+  }) => {
+    const target = aQueueTarget();
+    const caller = callerOf(target);
+    const taskId = await put(one, target);
+    await one.actions.startTask(caller, taskId, 'c-gone');
+    const starts = await Promise.all(['c-2', 'c-3'].map((id) => one.actions.startTask(caller, taskId, id)));
+    expect(starts.toSorted()).toEqual(['refused', 'started']);
+    const winner = starts[0] === 'started' ? 'c-2' : 'c-3';
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'RUNNING', attempt: 2, containerId: winner });
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: 'c-gone' }))).toBe('refused');
+    expect(await one.actions.endTask(caller, anEnd(taskId, { containerId: winner }))).toBe('ended');
+  });
+
+  test('one that never says how it ended is TIMEOUT beyond the limit, and not run again', async ({ one }) => {
+    const target = aQueueTarget({ retries: 3 });
+    const taskId = await put(one, target);
+    await one.actions.startTask(callerOf(target), taskId, 'c-1');
+    await drained(one);
+    await age(one, 70);
+    await one.sweep.round();
+    expect((await one.records.read(taskId))?.status).toBe('RUNNING');
+    await one.leases.hold(taskId, Date.now() - 1);
+    await one.sweep.round();
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'TIMEOUT', failureReason: 'execution_timeout' });
+    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+  });
+
+  test('a task that a container of ours runs is nobody else’s to start, and its own to end', async ({ one }) => {
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link);
+    const taskId = await put(one, target);
+    await sent(link);
+    expect(await one.actions.startTask(callerOf(target), taskId, 'c-9')).toBe('refused');
+    const end = anEnd(taskId, { containerId: container.containerId, keepWarmSeconds: 90, containerHostname: 'near' });
+    expect(await one.actions.endTask(callerOf(target), end)).toBe('ended');
+    expect(await one.records.read(taskId)).toMatchObject({
+      status: 'COMPLETE',
+      result: '{"by":"another"}',
+      containerHostname: 'near',
+    });
+    expect(container.keepWarmMs).toBe(90_000);
+    expect((await one.queues.depth(target.queue)).active).toBe(0);
+  });
+
+  test('a container’s credential speaks for that container alone', async ({ one }) => {
+    const target = aQueueTarget();
+    const own = { containerId: 'c-1' as ContainerId, epoch: 1, stubId: target.stubId, deploymentId: null };
+    const taskId = await put(one, target);
+    expect(await one.actions.startTask(callerOf(target, own), taskId, 'c-2')).toBe('refused');
+    expect(await one.actions.startTask(callerOf(target, { ...own, stubId: 's' as StubId }), taskId, 'c-1')).toBe(
+      'refused',
+    );
+    expect(await one.actions.startTask(callerOf(target, own), taskId, '')).toBe('started');
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'RUNNING', containerId: 'c-1' });
+    const other = { ...own, containerId: 'c-2' as ContainerId };
+    expect(await one.actions.endTask(callerOf(target, other), anEnd(taskId))).toBe('refused');
+    expect(await one.actions.endTask(callerOf(target, own), anEnd(taskId))).toBe('ended');
+  });
+
+  test('a task that waits, or ended without ever running, is not theirs to end', async ({ one }) => {
+    const target = aQueueTarget();
+    const caller = callerOf(target);
+    const taskId = await put(one, target);
+    expect(await one.actions.endTask(caller, anEnd(taskId))).toBe('refused');
+    expect(await one.actions.stopTasks(caller, [taskId])).toEqual({ kind: 'stopped' });
+    expect(await one.actions.endTask(caller, anEnd(taskId))).toBe('unchanged');
+    expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
+    expect(await one.actions.startTask(caller, taskId, 'c-1')).toBe('refused');
+    expect(await one.actions.startTask(callerOf(aQueueTarget()), taskId, 'c-1')).toBe('refused');
+  });
+});
