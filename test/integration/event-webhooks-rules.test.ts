@@ -1,4 +1,4 @@
-// Webhooks of events on real databases of both kinds: changes and bounds, addresses, secrets and requests to send again.
+// Webhooks of events on real databases of both kinds: changes, bounds, addresses, secrets, and requests to send again.
 import { createHmac } from 'node:crypto';
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
