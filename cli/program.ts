@@ -73,6 +73,10 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
 function usageHint(code: string, at: Command, argv: readonly string[]): string | undefined {
   if (code === 'commander.excessArguments' && at.name() === 'invoke')
     return 'the input is one JSON object, `longshore invoke hello --data \'{"name": "Ada"}\'`';
+  if (code === 'commander.excessArguments' && at.name() === 'deploy')
+    return 'a handler stands behind its file, as in `longshore deploy app.py:handler`';
+  if (code === 'commander.unknownOption' && at.name() === 'run')
+    return 'a command stands behind --, as in `longshore run --image IMAGE -- python3 -c "print(6 * 7)"`';
   if (code === 'commander.unknownOption' && at.name() === 'exec' && argv.some((word) => /^-[it]{1,2}$/.test(word)))
     return 'input and terminal are passed on without an option; `longshore container shell ID` opens a shell';
   return undefined;

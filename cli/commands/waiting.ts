@@ -1,5 +1,6 @@
 // Explains on stderr, while a long call runs, what the call waits for; the scheduler supplies the text.
 import { sleep } from '#shared/backoff.ts';
+import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
 import type { Client } from '../client.ts';
 import { counted } from '../format.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
@@ -57,10 +58,14 @@ export async function explainedTask(client: Client, taskId: string, stubId: stri
   return explained(client, coming === undefined ? taskId : textField(coming, 'containerId'));
 }
 
-/** Why a task or container is as it is. */
+/** Why a task or container is as it is; empty for a task that has ended, since nothing waits for it any more. */
 export async function explained(client: Client, id: string): Promise<string> {
-  return sentence(await client.rest(`/explain/${await client.workspaceId()}/${encodeURIComponent(id)}`));
+  const found = await client.rest(`/explain/${await client.workspaceId()}/${encodeURIComponent(id)}`);
+  const isOver = textField(found, 'kind') === 'task' && ENDS.has(textField(found, 'state'));
+  return isOver ? '' : sentence(found);
 }
+
+const ENDS: ReadonlySet<string> = new Set(TASK_STATUSES.filter(isTerminalTask));
 
 /** The reason from a container that is starting, if there is one: it says more than the deployment. */
 async function reason(client: Client, reference: string): Promise<string> {

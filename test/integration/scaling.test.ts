@@ -410,6 +410,13 @@ describe('Control plane restart', () => {
     );
     next.start();
     await next.decided('hold', 'after_restart');
+    next.waiting = 2;
+    next.autoscaler.wake(next.target.queue);
+    const own = await waitFor(() => next.entries('PENDING')[0], 'another container is made');
+    next.waiting = 0;
+    next.autoscaler.wake(next.target.queue);
+    await waitFor(() => own.row.state !== 'PENDING', 'what the next one made itself goes');
+    expect(entry.row.state).toBe('RUNNING');
     next.clock.aheadMs = 119_000;
     next.autoscaler.wake(next.target.queue);
     await next.decided('hold', 'after_restart');

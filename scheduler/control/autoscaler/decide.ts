@@ -30,6 +30,8 @@ export interface ScaleContainer {
    * container is surplus as soon as it is idle, because another may have replaced it.
    */
   readonly returned: boolean;
+  /** Whether this process found it when it began to lead: attempts may run in it that no agent has reported yet. */
+  readonly found: boolean;
   /**
    * Time at which the agent of its lost machine stops it. Until then it may
    * run there, and must not run anywhere else. Absent: it may be replaced.
@@ -161,7 +163,8 @@ export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
   const kept = keptContainers(input, wanted);
   if (live.length <= wanted) return { kind: 'hold', why: 'at_target', wanted };
   if (live.length <= kept) return { kind: 'hold', why: 'in_window', wanted, ...again(input.windowEndsMs, nowMs) };
-  if (input.active && input.hold !== undefined) return held(input.hold, wanted, nowMs);
+  if (input.active && input.hold !== undefined)
+    return whileHeld(input.hold, live, live.length - kept, input, wanted, nowMs);
   return stopSurplus(live, live.length - kept, input, wanted, nowMs);
 }
 
@@ -208,7 +211,28 @@ function whileCooling(
   return { kind: 'stop', containers, wanted, againAtMs };
 }
 
-function held(hold: ScaleInHold, wanted: number, nowMs: number): ScaleDecision {
+/**
+ * Decision while nothing is to be stopped. After a restart that spares the containers which were found: the others are
+ * known from their first moment. Source: decisions 0017, 0290.
+ */
+function whileHeld(
+  hold: ScaleInHold,
+  live: readonly ScaleContainer[],
+  surplus: number,
+  input: ScaleInput,
+  wanted: number,
+  nowMs: number,
+): ScaleDecision {
+  const rest = held(hold, wanted, nowMs);
+  const own = hold.why === 'after_restart' ? live.filter((container) => !container.found) : [];
+  const containers = leaving(own, surplus, input, nowMs);
+  const againAtMs = Math.min(rest.againAtMs, nextExpiry(own, input.keepWarmMs, nowMs) ?? Number.POSITIVE_INFINITY);
+  return containers.length > 0 ? { kind: 'stop', containers, wanted, againAtMs } : { ...rest, againAtMs };
+}
+
+type Held = Extract<ScaleDecision, { readonly kind: 'hold' }> & { readonly againAtMs: number };
+
+function held(hold: ScaleInHold, wanted: number, nowMs: number): Held {
   const leftMs = hold.why === 'mass_disconnect' ? GUARD_AGAIN_MS : Math.max(1, hold.leftMs);
   return { kind: 'hold', why: hold.why, wanted, againAtMs: nowMs + leftMs };
 }

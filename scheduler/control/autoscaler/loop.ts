@@ -108,6 +108,8 @@ export class Autoscaler {
   readonly #startFailed = new Listeners<[QueueName, string, ContainerId]>();
   /** Queues that had containers when this process began to lead. */
   #adopted: ReadonlySet<QueueName> = new Set();
+  /** Containers of these queues. */
+  #found: ReadonlySet<ContainerId> = new Set();
   #startedMs = 0;
   #leadingSinceMs = 0;
   #ready: Promise<void> = Promise.resolve();
@@ -119,6 +121,7 @@ export class Autoscaler {
   constructor(parts: AutoscalerParts) {
     this.#parts = parts;
     this.#inputs = new ScaleInputReader({ ...parts, isServed: (stubId) => parts.serves.isServed(stubId) });
+    this.#inputs.isFound = (id) => this.#found.has(id);
   }
 
   /**
@@ -145,6 +148,9 @@ export class Autoscaler {
     const { clock, containers, breakers, log } = this.#parts;
     this.#leadingSinceMs = clock.monotonicMs();
     this.#adopted = new Set(containers.queues());
+    this.#found = new Set(
+      [...this.#adopted].flatMap((queue) => [...containers.ofQueue(queue)].map(({ row }) => row.id)),
+    );
     this.#histories.clear();
     this.#ready = breakers.load().catch((error: unknown) => {
       log.warn({ err: error }, 'breakers not read, beginning without them');

@@ -56,6 +56,8 @@ export class ScaleInputReader {
   readonly #parts: ScaleInputReaderParts;
   /** Whether a container serves on, but no longer counts. */
   leftOut: (id: ContainerId) => boolean = () => false;
+  /** Whether this process found a container when it began to lead. */
+  isFound: (id: ContainerId) => boolean = () => false;
   /** Containers that came back with a lost machine, and the number of tasks each had completed by then. */
   readonly #returned = new Map<ContainerId, number>();
 
@@ -157,6 +159,7 @@ export class ScaleInputReader {
       createdAtMs: entry.row.createdAtMs,
       keepWarmMs: Math.max(load?.keepWarmMs ?? 0, firstCallMs(target, load?.completed ?? 0)),
       warmUp: entry.spec.warmUp === true,
+      found: this.isFound(entry.row.id),
       returned: completedBefore !== undefined && (load?.completed ?? 0) <= completedBefore,
       ...this.#held(entry),
     };

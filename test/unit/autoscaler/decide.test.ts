@@ -21,6 +21,7 @@ function aContainer(changes: Partial<ScaleContainer> = {}): ScaleContainer {
     keepWarmMs: 0,
     warmUp: false,
     returned: false,
+    found: false,
     ...changes,
   };
 }
@@ -51,6 +52,7 @@ const container = fc
     createdAtMs: fc.integer({ min: NOW - 60_000, max: NOW }),
     warmUp: fc.boolean(),
     returned: fc.boolean(),
+    found: fc.boolean(),
     keepWarmMs: fc.constantFrom(0, 1000, 600_000),
   })
   .map((one) => ({ ...one, attempts: one.state === 'RUNNING' || one.state === 'DRAINING' ? one.attempts : 0 }));
@@ -122,7 +124,10 @@ describe('whatever the input', () => {
         // While a breaker cools, starting containers go, too; then the ready ones count.
         if (isCooling(given)) expect(ready.length).toBeGreaterThanOrEqual(Math.min(decision.wanted, readyOf(given)));
         else expect(stays).toBeGreaterThanOrEqual(Math.max(decision.wanted, given.active ? given.minContainers : 0));
-        if (given.active) expect(given.hold).toBeUndefined();
+        if (!given.active || given.hold === undefined) return;
+        expect(given.hold.why).toBe('after_restart');
+        const stopped = given.containers.filter(({ id }) => decision.containers.includes(id));
+        expect(stopped.filter(({ found }) => found)).toEqual([]);
       }),
       runs,
     );
@@ -332,14 +337,34 @@ describe('who leaves first', () => {
     expect(decideScale(anInput({ minContainers: 2, containers }), NOW)).toMatchObject({ kind: 'start', count: 1 });
   });
 
-  test('right after a scheduler start nothing stops for want of work', () => {
-    const containers = [aContainer()];
+  test('right after a scheduler start nothing that it found stops for want of work', () => {
+    const containers = [aContainer({ found: true })];
     expect(decideScale(anInput({ containers, hold: { why: 'after_restart', leftMs: 90_000 } }), NOW)).toMatchObject({
       kind: 'hold',
       why: 'after_restart',
       againAtMs: NOW + 90_000,
     });
     expect(decideScale(anInput({ inFlight: 3, waiting: 3, hold: { why: 'mass_disconnect' } }), NOW).kind).toBe('start');
+  });
+
+  test('what a scheduler started itself goes right after its start, also beside what it found', () => {
+    const hold = { why: 'after_restart', leftMs: 90_000 } as const;
+    const [found, own, warm] = [
+      aContainer({ found: true }),
+      aContainer({ createdAtMs: NOW }),
+      aContainer({ idleSinceMs: NOW - 4000 }),
+    ];
+    const containers = [found, own, warm];
+    expect(decideScale(anInput({ containers, hold }), NOW)).toMatchObject({
+      kind: 'stop',
+      containers: [own.id],
+      againAtMs: NOW + 6000,
+    });
+    // A container that was found may be the one that is wanted.
+    const one = anInput({ containers: [found, own], inFlight: 1, hold });
+    expect(decideScale(one, NOW)).toMatchObject({ kind: 'stop', containers: [own.id] });
+    expect(decideScale(anInput({ containers, hold: { why: 'new_leader', leftMs: 1 } }), NOW).kind).toBe('hold');
+    expect(decideScale(anInput({ containers, hold: { why: 'mass_disconnect' } }), NOW).kind).toBe('hold');
   });
 });
 

@@ -80,7 +80,16 @@ test('with a window the number of containers never turns twice within it, whatev
             made += 1;
             const id = `c-${made}` as ContainerId;
             const times = { idleSinceMs: nowMs, createdAtMs: nowMs };
-            return { id, state: 'RUNNING', attempts: 0, ...times, keepWarmMs: 0, warmUp: false, returned: false };
+            return {
+              id,
+              state: 'RUNNING',
+              attempts: 0,
+              ...times,
+              keepWarmMs: 0,
+              warmUp: false,
+              returned: false,
+              found: false,
+            };
           });
           containers = [...containers, ...added];
         }

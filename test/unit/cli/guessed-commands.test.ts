@@ -117,6 +117,16 @@ test('options that other programs have for a terminal lead to what needs none', 
   expect(code).toBe(2);
 });
 
+test('a command that is run without -- leads to it', async () => {
+  expect((await outcomeOf('run', 'python3', '-c', 'print(1)')).said).toContain(
+    'what to use: a command stands behind --',
+  );
+});
+
+test('a handler beside its file is written behind it', async () => {
+  expect((await outcomeOf('deploy', 'app.py', 'hi')).said).toContain('`longshore deploy app.py:handler`');
+});
+
 test('inputs behind the name of a call lead to --data', async () => {
   const { code, said } = await outcomeOf('invoke', 'hello', 'name=Ada');
   expect(said).toContain('--data');

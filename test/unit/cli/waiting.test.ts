@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Client } from '#cli/client.ts';
-import { sayWhatItWaitsFor } from '#cli/commands/waiting.ts';
+import { explainedTask, sayWhatItWaitsFor } from '#cli/commands/waiting.ts';
 
 const SOON = { afterMs: 1, everyMs: 1 };
 const starts = 'container c-1 of hello/v3 starts on machine m1';
@@ -79,4 +79,19 @@ test('one that is answered at once, or that nobody can explain, says nothing', a
   const over2 = new AbortController();
   await sayWhatItWaitsFor(away, 'hello', (line) => lines.push(line), over2.signal, SOON);
   expect(lines).toEqual([]);
+});
+
+test('a task that has ended meanwhile is said to wait for nothing', async () => {
+  const told = (state: string) =>
+    explainedTask(
+      {
+        gateway: () => Promise.resolve({ containers: [] }),
+        workspaceId: () => Promise.resolve('w'),
+        rest: () => Promise.resolve({ kind: 'task', state, summary: `task t is ${state}`, details: [] }),
+      } as unknown as Client,
+      't',
+      's',
+    );
+  expect(await told('PENDING')).toBe('task t is PENDING');
+  expect(await told('COMPLETE')).toBe('');
 });

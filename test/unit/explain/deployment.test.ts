@@ -103,7 +103,7 @@ describe('a deployment', () => {
       waits_for: 'containers beyond those wanted to end their work and their keep-warm time',
     });
     const hold = { why: 'after_restart', leftMs: 70_000 } as const;
-    expect(deploymentOf(scalingOf({ containers: [aContainer()], keepWarmMs: 0, hold }))).toMatchObject({
+    expect(deploymentOf(scalingOf({ containers: [aContainer({ found: true })], keepWarmMs: 0, hold }))).toMatchObject({
       waits_for: 'the quiet time after the start of the scheduler to end',
       until: at(70_000),
     });

@@ -33,7 +33,17 @@ export const deploymentOf = (scaling: ExplainedScaling | null, refusal = '', poo
 export function aContainer(changes: Partial<ScaleContainer> = {}): ScaleContainer {
   const times = { idleSinceMs: NOW - 4000, createdAtMs: NOW - 60_000 };
   const id = 'c-1' as ContainerId;
-  return { id, state: 'RUNNING', attempts: 0, ...times, keepWarmMs: 0, warmUp: false, returned: false, ...changes };
+  return {
+    id,
+    state: 'RUNNING',
+    attempts: 0,
+    ...times,
+    keepWarmMs: 0,
+    warmUp: false,
+    returned: false,
+    found: false,
+    ...changes,
+  };
 }
 
 export function scalingOf(

@@ -185,6 +185,7 @@ export function scaleInput(world: World, queue: Queue, sampled: boolean): ScaleI
         keepWarmMs: 0,
         warmUp: false,
         returned: row.returned,
+        found: false,
       })),
     breaker: CLOSED_BREAKER,
     wantedInWindow: 0,
