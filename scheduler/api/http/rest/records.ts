@@ -17,7 +17,7 @@ import type { AppRow } from '../../../stores/store/queries/apps.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
-import type { TaskRecord } from '../../../tasks/records/records.ts';
+import type { TaskRecord } from '../../../tasks/records/task-record.ts';
 import { limitsOf } from '../../../workspaces/identity/limits.ts';
 import { servingRecord } from './serving-record.ts';
 

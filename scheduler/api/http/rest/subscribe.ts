@@ -9,7 +9,7 @@ import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { EventRow } from '../../../stores/store/queries/events.ts';
 import { RANK } from '../../../tasks/state.ts';
-import type { TaskRecord } from '../../../tasks/records/records.ts';
+import type { TaskRecord } from '../../../tasks/records/task-record.ts';
 import type { Reader, Subscription, Taken } from '../../../workspaces/events/hub.ts';
 import type { EventHub } from '../../../workspaces/events/source.ts';
 import { sseFrame } from '../sse.ts';

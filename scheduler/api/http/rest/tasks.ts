@@ -9,7 +9,7 @@ import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { isOutside, ownApp, seesOwnTasksOnly } from '../../../workspaces/identity/confinement.ts';
 import type { TaskActions } from '../../../tasks/actions.ts';
 import type { AddressedOutput } from '../../../tasks/outputs/service.ts';
-import type { TaskRecord } from '../../../tasks/records/records.ts';
+import type { TaskRecord } from '../../../tasks/records/task-record.ts';
 import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';

@@ -1,0 +1,340 @@
+// Routes of every HTTP surface, each in a scope of its own. `surfaces.ts` makes the server that they are on.
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { Places } from '#shared/places.ts';
+import { portsOf } from '../../fleet/inside/access.ts';
+import type { Deployments } from '../../workspaces/deployments/deployments.ts';
+import type { Stubs } from '../../workspaces/deployments/stubs.ts';
+import { containerUrl } from '../../workspaces/deployments/urls.ts';
+import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
+import { Stacks } from '../../workspaces/deployments/stacks.ts';
+import type { Volumes } from '../../workspaces/deployments/volumes.ts';
+import { allOperations } from '../operations/index.ts';
+import { Readiness } from '../ops/health.ts';
+import { HOST as CONTAINER_HOST } from './container-calls.ts';
+import { Outputs } from '../../tasks/outputs/service.ts';
+import { codeTrust } from '../../workspaces/deployments/code-trust.ts';
+import { SharedState } from '../../workspaces/shared-state/service.ts';
+import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
+import { GatewayCalls } from './gateway-calls.ts';
+import { BodyBudget } from './body-budget.ts';
+import { bindOperations, GATEWAY_BASE } from './bind.ts';
+import { registerContainers } from './containers/routes.ts';
+import type { ContainerSockets } from './containers/sockets.ts';
+import { openApiDocument } from './description/openapi.ts';
+import { registerViewer } from './description/viewer.ts';
+import { Backends } from './inference/backends.ts';
+import { deferredRunner } from './inference/deferred-call.ts';
+import { InferenceMetrics } from './inference/metrics.ts';
+import { routeEvent } from './inference/route-event.ts';
+import type { RoutedCall } from './inference/route-event.ts';
+import { registerInference } from './inference/routes.ts';
+import { ANSWER_RULES } from './inference/whole-answer.ts';
+import { registerInvoke } from './invoke/invoke.ts';
+import { registerDiscovery } from './ops/discovery.ts';
+import { registerHealth } from './ops/health-page.ts';
+import { registerInstall } from './ops/install.ts';
+import { registerMetrics } from './ops/metrics-page.ts';
+import { registerDownload } from './ops/download.ts';
+import { registerUpload } from './ops/upload.ts';
+import { VolumeFileMetrics } from './ops/volume-file-metrics.ts';
+import { registerVolumeFiles } from './ops/volume-files.ts';
+import { originReader } from './origin.ts';
+import { restRate } from './rest/limits.ts';
+import { bindRest, REST_BASE } from './rest/rest.ts';
+import { isAtRoot } from './rest/route.ts';
+import { restRoutes } from './rest/routes.ts';
+import { StreamMetrics } from './streams/metrics.ts';
+import { registerRelay } from './streams/relay-route.ts';
+import type { OpenCalls } from './streams/open-calls.ts';
+import { MOST_CONNECTIONS } from './streams/sandbox-call.ts';
+import { StreamRoom } from './streams/room.ts';
+import type { WebSockets } from './streams/websockets.ts';
+import type { ServerState } from './server.ts';
+import type { SseStreams } from './sse.ts';
+import type { SurfaceParts } from './surface-parts.ts';
+
+/** The services that the surfaces make themselves, and the sockets and streams that they hold. */
+export interface SurfacesMade {
+  readonly stubs: Stubs;
+  readonly deployments: Deployments;
+  readonly volumes: Volumes;
+  readonly webSockets: WebSockets;
+  readonly containerSockets: ContainerSockets;
+  readonly openCalls: OpenCalls;
+  readonly sse: SseStreams;
+}
+
+/** The server that surfaces are registered on, and what all of them use. */
+interface Registering {
+  readonly app: FastifyInstance;
+  readonly state: ServerState;
+  readonly parts: SurfaceParts;
+  readonly made: SurfacesMade;
+  readonly authenticator: ReturnType<typeof boundedAuthenticator>;
+  readonly urls: UrlSettings;
+  /** Whether the address of a caller proves anything: no proxy stands before the server. */
+  readonly trustsLoopback: boolean;
+  readonly originOf: ReturnType<typeof originReader>;
+}
+
+export function registerAll(app: FastifyInstance, state: ServerState, parts: SurfaceParts, made: SurfacesMade): void {
+  const { settings } = parts;
+  const { scheme, listenUrl } = state;
+  const trustsLoopback = mayTrustLoopback(settings);
+  const on: Registering = {
+    app,
+    state,
+    parts,
+    made,
+    authenticator: boundedAuthenticator(parts.tokens, parts.refusals),
+    urls: { invokeDomain: settings.invokeDomain },
+    trustsLoopback,
+    originOf: originReader({ externalUrl: settings.externalUrl, listenUrl, scheme, trustsLoopback }),
+  };
+  registerGateway(on);
+  registerRest(on);
+  registerInvocations(on);
+  registerModels(on);
+  registerBytes(on);
+  registerPages(on);
+}
+
+/** The gateway's operations. */
+function registerGateway({ app, parts, made, authenticator, originOf, urls }: Registering): void {
+  const { stubs, deployments, volumes } = made;
+  const { directory, log } = parts;
+  plugin(app, GATEWAY_BASE, (scope) => {
+    const operations = allOperations({
+      bootstrap: parts.bootstrap,
+      objects: parts.objects,
+      stubs,
+      deployments,
+      urls,
+      machines: parts.machines,
+      enrolment: parts.enrolment,
+      agentUpstream: parts.agentUpstream,
+      tasks: parts.tasks,
+      taskActions: parts.taskActions,
+      containers: parts.containers,
+      containerActions: parts.containerActions,
+      usage: parts.usage,
+      targets: parts.targets,
+      handMade: parts.handMade,
+      serves: parts.serves,
+      servedContainers: parts.containers,
+      began: (stub) => stubs.began(stub),
+      refusalOf: (target) => parts.feasibility.refusal(target),
+      access: parts.access,
+      inside: parts.inside,
+      used: (containerId) => parts.containerUses.used(containerId),
+      setTtl: (containerId, seconds) => parts.containerUses.setTtl(containerId, seconds),
+      exposePort: (containerId, port) => parts.handMade.exposePort(containerId, port),
+      portsOf: ({ row }) => portsOf(row),
+      urlOf: (baseUrl, container, port) => containerUrl(baseUrl, container, port, urls),
+      changes: parts.containerChanges,
+      keepNetwork: (containerId, network) => parts.handMade.keepNetwork(containerId, network),
+      snapshots: parts.snapshots,
+      workers: parts.workers,
+      pools: parts.pools,
+      growthOf: parts.growthOf,
+      tokenAdmin: parts.tokenAdmin,
+      volumes,
+      builds: parts.builds,
+      signingKeyOf: async (workspaceId) => {
+        const workspace = await directory.workspace(workspaceId);
+        return workspace === undefined ? undefined : parts.signingKeyOf(workspace);
+      },
+      clock: parts.clock,
+      directory,
+      log,
+    });
+    const calls = new GatewayCalls(parts.events.passing, () => parts.clock.nowMs());
+    bindOperations(scope, operations, { authenticator, originOf, log, calls });
+  });
+}
+
+/** The REST API of workspaces. */
+function registerRest({ app, state, parts, made, authenticator, originOf, urls }: Registering): void {
+  const { deployments, volumes, sse } = made;
+  const { settings, directory, log } = parts;
+  const { listenUrl } = state;
+  const { maxInvokeBodyBytes, retention } = settings;
+  const sharedState = new SharedState({
+    db: parts.db,
+    mayTakeCode: codeTrust(directory),
+    roomOf: async (workspaceId) => {
+      const { counts, bytes } = await parts.limits.of(workspaceId);
+      return { entries: counts.shared_entries, bytes: bytes.shared };
+    },
+  });
+  const outputs = new Outputs({ db: parts.db, objects: parts.objects, tasks: parts.tasks });
+  // The name that containers call leads nowhere outside them.
+  const publicBaseOf = (request: FastifyRequest): string =>
+    settings.externalUrl === null && request.headers.host === CONTAINER_HOST
+      ? (listenUrl() ?? originOf(request).baseUrl)
+      : originOf(request).baseUrl;
+  const stacks = new Stacks(parts.db, async (id) => (await parts.limits.of(id)).counts.stacks);
+  const routes = restRoutes({
+    ...parts,
+    stacks,
+    outputs,
+    publicBaseOf,
+    sharedState,
+    deployments,
+    volumes,
+    urls,
+    originOf,
+    maxInvokeBodyBytes,
+    retention,
+  });
+  const workspaceExists = async (id: string, isDeletedToo: boolean): Promise<boolean> => {
+    const workspace = await directory.workspace(id);
+    if (isDeletedToo) return workspace !== undefined || (await directory.wasDeleted(id));
+    return workspace !== undefined && workspace.deletingAtMs === null;
+  };
+  const rest = {
+    authenticator,
+    workspaceExists,
+    streams: sse,
+    log,
+    ...(parts.rates === undefined ? {} : { mayAsk: restRate(parts.limits, parts.rates) }),
+  };
+  plugin(app, REST_BASE, (scope) => bindRest(scope, routes, rest));
+  plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), rest));
+}
+
+/** Calls of deployments, and of ports of pods and sandboxes. */
+function registerInvocations({ app, state, parts, made, authenticator }: Registering): void {
+  const { webSockets, openCalls } = made;
+  const { settings, directory, log } = parts;
+  plugin(app, '', (scope) => {
+    registerInvoke(scope, {
+      authenticator,
+      targets: parts.targets,
+      submissions: parts.submissions,
+      containers: parts.containerActions,
+      callbackProblem: parts.callbackProblem,
+      mayTakeCode: codeTrust(directory),
+      log,
+      maxBodyBytes: settings.maxInvokeBodyBytes,
+      release: (request) => state.bodies.release(request),
+      hasContainers: (queue) => parts.containers.hasLive(queue),
+      containerStreams: parts.containerStreams,
+      containerUses: parts.containerUses,
+      containerWaits: parts.containerWaits,
+      connections: new Places<WorkspaceId>(MOST_CONNECTIONS),
+      streams: parts.streams,
+      cancel: parts.cancelTask,
+      webSockets,
+      room: new StreamRoom(),
+      openCalls,
+      streamMetrics: new StreamMetrics(parts.registry),
+    });
+  });
+}
+
+/** Calls of models, at once and later. */
+function registerModels({ app, state, parts, made, authenticator, originOf }: Registering): void {
+  const { openCalls } = made;
+  const { log } = parts;
+  plugin(app, '', (scope) => {
+    const calls = {
+      backends: new Backends({
+        targets: parts.targets,
+        external: parts.externalServers,
+        submissions: parts.submissions,
+        streams: parts.streams,
+        cancel: parts.cancelTask,
+        random: Math.random,
+        log,
+      }),
+      catalog: parts.modelCatalog,
+      openCalls,
+      answers: new BodyBudget(ANSWER_RULES),
+      charging: parts.charging,
+      holds: parts.holds,
+      rates: parts.inferenceRates,
+      metrics: new InferenceMetrics(parts.registry),
+      routed: (call: RoutedCall) => parts.events.collected.tell(routeEvent(call, parts.clock.nowMs())),
+      nowMs: () => parts.clock.monotonicMs(),
+      log,
+    };
+    registerInference(scope, {
+      ...calls,
+      authenticator,
+      hasContainers: (queue) => parts.containers.hasLive(queue),
+      release: (request) => state.bodies.release(request),
+      keptAnswers: parts.keptAnswers,
+      deferred: parts.deferredCalls,
+      taskUrlOf: (request, workspaceId, taskId) => `${originOf(request).baseUrl}/api/v1/task/${workspaceId}/${taskId}`,
+      wallMs: () => parts.clock.nowMs(),
+    });
+    parts.deferredExecutor.runsWith(
+      deferredRunner({ ...calls, correctRate: (...told) => parts.inferenceRates.correct(...told) }),
+    );
+  });
+}
+
+/** Bytes by signed addresses, into containers and between replicas. */
+function registerBytes({ app, parts, made, authenticator }: Registering): void {
+  const { containerSockets } = made;
+  const { directory, log } = parts;
+  plugin(app, '', (scope) => {
+    registerUpload(scope, {
+      objects: parts.objects,
+      log,
+      sha256Of: (objectId) => directory.sha256OfObject(objectId),
+      onReplaced: (objectId) => parts.targets.codeChanged(objectId),
+    });
+  });
+
+  plugin(app, '', (scope) => registerContainers(scope, { ...parts, authenticator, sockets: containerSockets, log }));
+  plugin(app, '', (scope) => registerRelay(scope, parts.relay));
+  plugin(app, '', (scope) => registerDownload(scope, { objects: parts.objects, log }));
+  plugin(app, '', (scope) =>
+    registerVolumeFiles(scope, { files: parts.volumeFiles, metrics: new VolumeFileMetrics(parts.registry), log }),
+  );
+}
+
+/** Pages for operators, programs and people. */
+function registerPages({ app, state, parts, authenticator, originOf, trustsLoopback }: Registering): void {
+  const { settings } = parts;
+  const { scheme } = state;
+  registerHealth(app, {
+    readiness: new Readiness(parts.checks),
+    isDraining: state.isDraining,
+    warnings: state.warnings,
+    version: settings.version,
+  });
+  registerInstall(app, { ...parts, baseUrlOf: (request) => originOf(request).baseUrl });
+  const readers = { authenticator, metricsToken: settings.metricsToken, trustsLoopback };
+  registerMetrics(app, { ...readers, registry: parts.registry });
+  registerDiscovery(app, {
+    ...readers,
+    ...parts.discovery,
+    scheme,
+    baseUrlOf: (request) => originOf(request).baseUrl,
+  });
+  registerOpenApi(app, settings.version);
+}
+
+/** Registers openapi.json for programs, and its page for people. */
+function registerOpenApi(app: FastifyInstance, version: string): void {
+  let text: string | undefined;
+  app.get('/openapi.json', (_request, reply) =>
+    reply.type('application/json; charset=utf-8').send((text ??= JSON.stringify(openApiDocument(version)))),
+  );
+  registerViewer(app);
+}
+
+/** Registers a surface as a plugin of its own, so that its error shape and body rules stay inside. */
+function plugin(app: FastifyInstance, prefix: string, register: (scope: FastifyInstance) => void): void {
+  void app.register(
+    (scope, _options, done) => {
+      register(scope);
+      done();
+    },
+    prefix === '' ? {} : { prefix },
+  );
+}
