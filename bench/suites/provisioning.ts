@@ -12,7 +12,7 @@ import { ProvisioningLoop } from '#scheduler/control/provisioning/loop.ts';
 import type { ProvisioningParts } from '#scheduler/control/provisioning/loop.ts';
 import { NO_TROUBLE } from '#scheduler/domain/provisioning.ts';
 import type { CapacityChanges, MachineOrders, PoolCapacity, PoolTrouble } from '#scheduler/domain/provisioning.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { PoolDirectory } from '#scheduler/fleet/pool-directory.ts';
 import { openDb } from '#scheduler/stores/store/db.ts';
 import { migrate } from '#scheduler/stores/store/migrate.ts';

@@ -10,7 +10,7 @@ import { migrate } from '#scheduler/stores/store/migrate.ts';
 import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { aRedis } from '../../test/helpers/redis.ts';
 import { measureOf } from '../measure.ts';
 import { inTurn } from '../rounds.ts';

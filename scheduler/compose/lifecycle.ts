@@ -9,7 +9,7 @@ import type { PoolParts } from './pools.ts';
 import { recordsPart } from './records.ts';
 import { predecessorsPart } from './replicas.ts';
 import { httpPart } from './surfaces.ts';
-import type { Wired } from './wiring.ts';
+import type { Wired } from './wired.ts';
 
 export interface Started extends Wired {
   readonly poolParts: PoolParts;

@@ -5,7 +5,7 @@ import { MachineCredentials } from '../fleet/credentials.ts';
 import type { LinksParts } from '../fleet/links.ts';
 import { Links } from '../fleet/links.ts';
 import { MachinePages } from '../fleet/machine-pages.ts';
-import { SESSION_SETTINGS } from '../fleet/session.ts';
+import { SESSION_SETTINGS } from '../fleet/session-settings.ts';
 import { Usage } from '../fleet/usage.ts';
 import { issueCredential } from '../fleet/containers/credentials.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';

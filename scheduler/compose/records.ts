@@ -9,7 +9,7 @@ import { keptJobs } from '../tasks/admission/accepting.ts';
 import { CaughtUp } from '../tasks/records/caught-up.ts';
 import { Drainer } from '../tasks/records/drainer.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
-import type { TaskRecord } from '../tasks/records/records.ts';
+import type { TaskRecord } from '../tasks/records/task-record.ts';
 import { TaskRecords } from '../tasks/records/records.ts';
 import { writeRecords } from '../tasks/webhooks/callbacks.ts';
 import type { ClusterState } from './cluster-state.ts';

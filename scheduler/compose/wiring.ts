@@ -1,123 +1,31 @@
 // Every notification between parts: who is told of what, and in which order. All parts exist before the first line
 // here runs, and none of them has started. Listeners of one notification run in the order of their lines.
 import type { Redis } from 'ioredis';
-import { imagesOf, readStep } from '#shared/domain/dockerfile.ts';
 import type { DeploymentId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import { outcomes } from '../api/http/invoke/outcomes.ts';
-import type { ScalingRelay } from '../api/explain/relay.ts';
-import type { Explain } from '../api/explain/service.ts';
-import type { ContainerCalls } from '../api/http/container-calls.ts';
 import type { AgentReports } from '../fleet/agent-reports.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
-import type { ContainerUses } from '../fleet/containers/uses.ts';
-import type { Loads } from '../cluster/loads.ts';
 import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
-import type { CacheVolumes } from '../fleet/cache-volumes.ts';
-import type { VolumeStreams } from '../fleet/volume-streams.ts';
 import type { Workers } from '../fleet/workers.ts';
 import { readRevoke } from '../replicas/outcome-messages.ts';
-import type { StreamRelay } from '../replicas/stream-relay.ts';
-import type { Objects } from '../stores/objects/service.ts';
 import type { ProvisioningLoop } from '../control/provisioning/loop.ts';
 import { offersOf } from '../control/provisioning/offers.ts';
 import type { FeasibilityCheck } from '../control/placement/feasibility-check.ts';
 import type { Placer } from '../control/placement/placer.ts';
 import type { CapacityChanges } from '../domain/provisioning.ts';
 import type { PoolDirectory } from '../fleet/pool-directory.ts';
-import type { Cancellation } from '../tasks/completion/cancellation.ts';
-import type { DeploymentStops } from '../tasks/deployment-stops.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { LocalQueues } from '../tasks/local-queue/queues.ts';
 import type { DueTimes } from '../stores/queues/due.ts';
 import type { Callers } from '../tasks/admission/callers.ts';
 import type { Sender } from '../tasks/dispatch/sending.ts';
-import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
-import type { BuildParts } from './builds.ts';
-import type { ClusterState } from './cluster-state.ts';
-import type { CreditParts } from './credits.ts';
-import type { DeferredParts } from './deferred-calls.ts';
-import type { Events } from './events.ts';
-import type { Exporter } from '../fleet/exports/exporter.ts';
-import type { Gauges } from './gauges.ts';
-import type { Infrastructure } from './infrastructure.ts';
-import type { Identity, TokenParts } from './identity.ts';
-import type { LocalQueueParts } from './local-queue.ts';
-import type { LinkParts } from './links.ts';
-import type { LiveLogParts } from './live-logs.ts';
-import type { PoolParts } from './pools.ts';
-import type { Provisioner } from '../fleet/provisioning/provisioner.ts';
-import type { Records } from './records.ts';
-import type { PodParts } from './pods.ts';
-import type { RegistryParts } from './registry.ts';
-import type { Replicas } from './replicas.ts';
 import type { Scaling } from './scaling.ts';
-import type { ScheduleParts } from './schedules.ts';
-import type { SeriesParts } from './series.ts';
-import type { TaskMaintenance } from './task-maintenance.ts';
-import type { TaskParts } from './tasks.ts';
-import type { EventWebhooks } from './event-webhooks.ts';
-import type { Webhooks } from './webhooks.ts';
-import type { WorkspaceDeletionParts } from './workspace-deletion.ts';
-
-export interface Wired extends DeferredParts, Pick<WorkspaceDeletionParts, 'deletionRounds'> {
-  readonly infrastructure: Infrastructure;
-  readonly events: Events;
-  readonly liveLogs: LiveLogParts;
-  readonly exporters: readonly Exporter[];
-  readonly identity: Identity;
-  readonly tokenUses: TokenParts['tokenUses'];
-  readonly clusterState: ClusterState;
-  readonly targets: Targets;
-  readonly objects: Objects;
-  readonly localQueue: LocalQueueParts;
-  readonly records: Records;
-  readonly credits: CreditParts;
-  readonly taskParts: TaskParts;
-  readonly scaling: Scaling;
-  readonly linkParts: LinkParts;
-  readonly maintenance: TaskMaintenance;
-  readonly cancellation: Cancellation;
-  readonly deploymentStops: DeploymentStops;
-  readonly serves: ServeLeases;
-  readonly replicas: Replicas;
-  readonly workers: Workers;
-  readonly drains: Drains;
-  readonly provisioned: Provisioner;
-  readonly provisioning: ProvisioningLoop;
-  readonly poolParts: Pick<PoolParts, 'poolDirectory'>;
-  readonly containerCalls: ContainerCalls;
-  readonly streamRelay: StreamRelay;
-  readonly volumeStreams: VolumeStreams;
-  readonly podParts: PodParts;
-  readonly cacheVolumes: CacheVolumes;
-  readonly buildStreams: BuildParts['buildStreams'];
-  readonly builds: BuildParts['builds'];
-  readonly rebuilds: BuildParts['rebuilds'];
-  readonly pushes?: BuildParts['pushes'];
-  readonly imageCollector: BuildParts['imageCollector'];
-  readonly registryParts: RegistryParts;
-  readonly explain: Explain;
-  readonly relay: ScalingRelay;
-  readonly gauges: Gauges;
-  readonly scheduleParts: ScheduleParts;
-  readonly seriesParts: SeriesParts;
-  readonly webhooks: Webhooks;
-  readonly eventWebhooks: EventWebhooks;
-}
-
-/** Parts around the links of agents. */
-export interface WiredLinks {
-  readonly clusterState: Pick<ClusterState, 'containers' | 'machines' | 'slots'> & {
-    readonly loads: Pick<Loads, 'forget'>;
-  };
-  readonly linkParts: LinkParts;
-  readonly podParts: { readonly containerUses: Pick<ContainerUses, 'hold'> };
-  readonly taskParts: Pick<TaskParts, 'attempts' | 'dispatcher' | 'drainCutoff' | 'reports' | 'streams'>;
-}
+import type { Wired } from './wired.ts';
+import { wireBuilds, wireCaches, wireChanges, wireContainers, wireLinks, wireOrderedStreams } from './wiring-links.ts';
 
 export function wire(parts: Wired): void {
   const { infrastructure, clusterState, localQueue, taskParts, scaling, targets, workers, drains } = parts;
@@ -254,91 +162,6 @@ export function wireProvisioning({
   placer.growsBy((id) => provisioning.growthFor(id));
 }
 
-/** Links, logs and images follow containers and machines. */
-export function wireLinks({ clusterState, linkParts, taskParts, podParts }: WiredLinks): void {
-  const { links, logs, images, pages } = linkParts;
-  clusterState.containers.onChange((change) => logs.containerChanged(change));
-  clusterState.machines.onChange((machine) => links.machineChanged(machine));
-  images.onOrder((machineId, order) => links.prepareImage(machineId, order));
-  pages.onOrder((machineId, requestId) => links.orderMetrics(machineId, requestId));
-  const { attempts, streams } = taskParts;
-  links.onStream((machineId, taskId, token, bytes) => {
-    const attempt = attempts.find(taskId, token);
-    // The attempt has ended meanwhile, or is another machine's.
-    if (attempt === undefined || attempt.machineId !== machineId || attempt.ending !== undefined)
-      return void bytes.destroy();
-    const { containerId } = attempt;
-    // A container made by hand is in use while a call lasts.
-    if (clusterState.containers.get(containerId)?.spec.byHand === true)
-      bytes.once('close', podParts.containerUses.hold(containerId));
-    streams.arrived(attempt.job, bytes);
-  });
-  links.onQueuesReady((queues) => {
-    for (const queue of queues) taskParts.dispatcher.wake(queue);
-  });
-}
-
-/** Streams that were ordered from agents: files of volumes, programs in containers, events of builds. */
-function wireOrderedStreams(parts: Wired): void {
-  const { linkParts, volumeStreams, podParts, buildStreams, clusterState } = parts;
-  const { links, images } = linkParts;
-  const { containerStreams } = podParts;
-  for (const streams of [containerStreams, volumeStreams, buildStreams])
-    clusterState.machines.onChange((machine) => streams.machineChanged(machine));
-  containerStreams.onOrder((machineId, order) => links.serveContainer(machineId, order));
-  volumeStreams.onOrder((machineId, order) => links.serveVolume(machineId, order));
-  buildStreams.onOrder((machineId, order) => {
-    // The machine asks for credentials of its bases here, where it is linked.
-    const workspaceId = order.workspaceId as WorkspaceId;
-    images.expect(machineId, workspaceId, basesOf(order.steps ?? []));
-    return links.buildImage(machineId, order);
-  });
-  links.onOrderedStream((machineId, streamId, bytes) =>
-    ([buildStreams, containerStreams].find((streams) => streams.has(streamId)) ?? volumeStreams).arrived(
-      machineId,
-      streamId,
-      bytes,
-    ),
-  );
-}
-
-const basesOf = (steps: readonly { readonly text?: string }[]): readonly string[] =>
-  imagesOf(steps.flatMap(({ text = '' }) => readStep(text) ?? []));
-
-/** Changes of containers, which their agents carry out. */
-function wireChanges({ clusterState: { machines }, linkParts: { links }, podParts }: Wired): void {
-  const { containerChanges, snapshots } = podParts;
-  snapshots.onUnwanted((machineId, images) => void links.removeImages(machineId, images));
-  containerChanges.onOrder((machineId, order) => links.changeContainer(machineId, order));
-  links.onContainerChanged((machineId, changed) => containerChanges.changed(machineId, changed));
-  machines.onChange((machine) => containerChanges.machineChanged(machine));
-}
-
-/** Cache volumes that were deleted. */
-function wireCaches({ clusterState: { agentReports }, linkParts: { links }, cacheVolumes }: Wired): void {
-  cacheVolumes.onRemove((machineId, volumeIds) => links.removeCaches(machineId, volumeIds));
-  agentReports.onCaches((machineId, volumeIds) => cacheVolumes.told(machineId, volumeIds));
-}
-
-/** Built images: those that are unused, those that a machine has, and those that are wanted where they are not. */
-function wireBuilds(parts: Wired): void {
-  const { linkParts, scaling, imageCollector, rebuilds, registryParts } = parts;
-  const { links } = linkParts;
-  const { machines } = parts.clusterState;
-  const { builtRegistry } = registryParts;
-  links.onRegistry((machineId, bytes) => {
-    if (builtRegistry === undefined) bytes.destroy();
-    else builtRegistry.proxy.accept(machineId, bytes);
-  });
-  scaling.placer.onImageAway(({ row, spec }, homes) => {
-    const work = { workspaceId: row.workspaceId, poolName: spec.poolName, gpu: spec.gpuCount > 0 ? spec.gpu : [] };
-    rebuilds.wanted({ image: spec.wire.image ?? '', work, homes: [...homes] });
-  });
-  rebuilds.onBuilt(() => scaling.placer.wake());
-  imageCollector.onRemove((machineId, images) => links.removeImages(machineId, images));
-  machines.onChange((machine) => imageCollector.machineChanged(machine));
-}
-
 /**
  * Tells callers at this replica when a container found no place and failed, unless another container serves the queue.
  */
@@ -359,22 +182,6 @@ export function wireGivenUp(
 function wireLocalQueue(containers: ContainerRegistry, machines: Machines, queues: LocalQueues): void {
   containers.onChange(({ entry }) => queues.check(entry.spec.queue));
   machines.onChange(() => queues.checkAll());
-}
-
-/** Orders, slots, loads and attempts follow the containers. */
-export function wireContainers({ clusterState, linkParts, taskParts }: WiredLinks): void {
-  const { containers, slots, loads } = clusterState;
-  containers.onChange((change) => {
-    const { entry, to } = change;
-    linkParts.links.containerMoved(change);
-    if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
-    if (to === 'STOPPING') taskParts.drainCutoff.lookAt(entry.row.id);
-    if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
-      slots.remove(entry.row.id);
-      loads.forget(entry.row.id);
-      void taskParts.reports.containerGone(entry.row.id);
-    }
-  });
 }
 
 /** Machines and containers of other replicas, and wake-ups that cross. */

@@ -1,7 +1,7 @@
 import type { Gpu__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { MachineShape } from '../domain/provisioning.ts';
-import type { ContainerEntry } from './containers/container-registry.ts';
+import type { ContainerEntry } from './containers/container-entry.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
 
 /** Resources that a container takes up which an agent has and the container registry does not know there. */

@@ -23,13 +23,13 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { Db } from '../stores/store/db.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
+import { machineById } from '../stores/store/queries/machines.ts';
 import {
-  machineById,
   machineKey,
   offerCredential,
   replaceCredentials,
   useCredential,
-} from '../stores/store/queries/machines.ts';
+} from '../stores/store/queries/machine-credentials.ts';
 import type { Enrolment } from './enrolment.ts';
 import { shownHost } from './host-identities.ts';
 import type { HostIdentities } from './host-identities.ts';

@@ -5,12 +5,8 @@ import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type {
-  ContainerControl,
-  ContainerEntryChange,
-  ContainerEntry,
-  ContainerRegistry,
-} from './containers/container-registry.ts';
+import type { ContainerControl, ContainerEntryChange, ContainerRegistry } from './containers/container-registry.ts';
+import type { ContainerEntry } from './containers/container-entry.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { Loads } from '../cluster/loads.ts';
 import type { DrainContainer, DrainStep } from './drain-plan.ts';

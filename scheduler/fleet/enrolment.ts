@@ -16,8 +16,9 @@ import {
   usedEnrolmentToken,
 } from '../stores/store/queries/enrolment-tokens.ts';
 import type { EnrolmentTokenRow } from '../stores/store/queries/enrolment-tokens.ts';
-import type { JoiningAgent, MachineRow } from '../stores/store/queries/machines.ts';
-import { enrolMachine, enrolledBefore, lockAdmissions } from '../stores/store/queries/machines.ts';
+import type { JoiningAgent } from '../stores/store/queries/machine-joins.ts';
+import type { MachineRow } from '../stores/store/queries/machines.ts';
+import { enrolMachine, enrolledBefore, lockAdmissions } from '../stores/store/queries/machine-joins.ts';
 import { poolByName } from '../stores/store/queries/pools.ts';
 import type { Actor } from '../workspaces/events/audit.ts';
 import type { InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';

@@ -9,8 +9,8 @@ import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db, Transaction } from '../stores/store/db.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
+import { deleteMachine } from '../stores/store/queries/machines.ts';
 import {
-  deleteMachine,
   expireJoinSecrets,
   insertMachine,
   joinMachine,
@@ -18,7 +18,7 @@ import {
   lockAdmissions,
   unjoinedMachines,
   voidJoinSecret,
-} from '../stores/store/queries/machines.ts';
+} from '../stores/store/queries/machine-joins.ts';
 import { getOrCreatePool } from '../stores/store/queries/pools.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor } from '../workspaces/events/audit.ts';

@@ -34,7 +34,8 @@ import type {
   ContainerChanged__Output,
   Samples__Output,
 } from '#shared/protocol/generated/messages.ts';
-import type { ContainerEntryChange, ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
+import type { ContainerEntryChange, ContainerRegistry } from './containers/container-registry.ts';
+import type { ContainerEntry } from './containers/container-entry.ts';
 import type { Reports } from '../tasks/completion/reports.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { ImageOrders } from './images/orders.ts';
@@ -56,7 +57,8 @@ import type { Machines } from './machines.ts';
 import type { Usage } from './usage.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { isNewOrder } from './orders.ts';
-import type { ControlCall, SessionParts, SessionSettings } from './session.ts';
+import type { ControlCall, SessionParts } from './session.ts';
+import type { SessionSettings } from './session-settings.ts';
 import { Session } from './session.ts';
 import { PartsBudget } from './result-parts.ts';
 import type { TaskCall } from './task-stream.ts';

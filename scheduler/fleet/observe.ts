@@ -2,7 +2,7 @@ import { ENGINE_CANNOT_START } from '#shared/domain/conditions.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEvent } from './containers/state.ts';
-import type { ContainerChange } from '../stores/store/queries/containers.ts';
+import type { ContainerChange } from '../stores/store/queries/container-moves.ts';
 
 export interface ObservedStep {
   readonly event: ContainerEvent;

@@ -1,6 +1,6 @@
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Assignment } from '#shared/protocol/generated/messages.ts';
-import type { ContainerEntry } from './containers/container-registry.ts';
+import type { ContainerEntry } from './containers/container-entry.ts';
 import type { ContainerRow } from '../stores/store/queries/containers.ts';
 import { networkOf } from './containers/spec.ts';
 

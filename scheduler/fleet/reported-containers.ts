@@ -5,7 +5,8 @@
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { ObservedContainer__Output, StatusReport__Output } from '#shared/protocol/generated/messages.ts';
 import type { AgentReports } from './agent-reports.ts';
-import type { ContainerEntry, ContainerRegistry } from './containers/container-registry.ts';
+import type { ContainerEntry } from './containers/container-entry.ts';
+import type { ContainerRegistry } from './containers/container-registry.ts';
 import type { Orphan } from './machine.ts';
 import type { Machines } from './machines.ts';
 import { stepsAfterReboot, stepsFor, stepsWhenAbsent } from './observe.ts';

@@ -10,7 +10,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { endOnDeleted } from './containers/deleted-machine.ts';
 import type { ContainerEntryChange, ContainerRegistry } from './containers/container-registry.ts';
-import { viewOf } from './containers/container-registry.ts';
+import { viewOf } from './containers/container-entry.ts';
 import type { Db } from '../stores/store/db.ts';
 import { deleteMachine, updateMachine } from '../stores/store/queries/machines.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';

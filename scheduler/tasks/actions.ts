@@ -20,7 +20,8 @@ import type { Completion } from './completion/completion.ts';
 import type { TaskBodies } from './dispatch/bodies.ts';
 import type { ForeignRuns } from './foreign-runs.ts';
 import { resultTextOf } from './completion/result-text.ts';
-import type { RecordRank, TaskRecord, TaskRecords } from './records/records.ts';
+import type { RecordRank, TaskRecord } from './records/task-record.ts';
+import type { TaskRecords } from './records/records.ts';
 import { ENDED_BY, RANK } from './state.ts';
 
 export type StartOutcome = 'started' | 'refused';

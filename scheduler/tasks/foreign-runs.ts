@@ -12,7 +12,7 @@ import type { TaskJob } from '../stores/queues/jobs.ts';
 import { parseTaskJob } from '../stores/queues/jobs.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { Changes } from './records/changes.ts';
-import type { RecordRank, TaskRecord } from './records/records.ts';
+import type { RecordRank, TaskRecord } from './records/task-record.ts';
 import { RANK, USER_BACKOFF } from './state.ts';
 
 export interface ForeignRunsParts {

@@ -2,7 +2,7 @@
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import type { Submission } from '#scheduler/tasks/admission/calls.ts';
 import { aTarget } from '../integration/tasks-fixture.ts';
 import type { Process } from '../integration/tasks-fixture.ts';

@@ -10,7 +10,7 @@ import { CaughtUp } from '#scheduler/tasks/records/caught-up.ts';
 import type { CaughtUpParts } from '#scheduler/tasks/records/caught-up.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { quiet } from './tasks-fixture.ts';
 

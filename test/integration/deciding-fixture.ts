@@ -13,7 +13,7 @@ import { ALONE } from '#scheduler/cluster/bus.ts';
 import { Loads } from '#scheduler/cluster/loads.ts';
 import { Autoscaler } from '#scheduler/control/autoscaler/loop.ts';
 import { AutoscalerMetrics } from '#scheduler/control/autoscaler/metrics.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { openMachines } from '#scheduler/compose/machines.ts';
 import { openPlacement } from '#scheduler/compose/placement.ts';
 import { wireScaling } from '#scheduler/compose/wiring.ts';

@@ -11,7 +11,7 @@ import type { DeferredCallsParts } from '#scheduler/tasks/deferred-calls/deferre
 import { DeferredExecutor } from '#scheduler/tasks/deferred-calls/executor.ts';
 import type { DeferredTimes, RunDeferred, TryOutcome } from '#scheduler/tasks/deferred-calls/executor.ts';
 import { DeferredCallMetrics } from '#scheduler/tasks/deferred-calls/metrics.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { claimDeferredCalls } from '#scheduler/stores/store/queries/deferred-calls.ts';
 import type { NewDeferredCall } from '#scheduler/stores/store/queries/deferred-calls.ts';
 import {

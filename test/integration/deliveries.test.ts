@@ -21,7 +21,7 @@ import { Deliveries } from '#scheduler/tasks/webhooks/deliveries.ts';
 import type { DeliveryJob, Prepared } from '#scheduler/tasks/webhooks/deliveries.ts';
 import { DeliveryMetrics } from '#scheduler/tasks/webhooks/metrics.ts';
 import { Poster } from '#scheduler/tasks/webhooks/post.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { Receiver } from '../helpers/receiver.ts';
 import type { PrivateRedis } from '../helpers/services.ts';
 import { test as base, waitFor } from '../helpers/services.ts';

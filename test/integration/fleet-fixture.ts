@@ -31,7 +31,7 @@ import type {
   TaskFromAgent,
   TaskToAgent__Output,
 } from '#shared/protocol/generated/messages.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
@@ -41,10 +41,10 @@ import { ALONE } from '#scheduler/cluster/bus.ts';
 import { buildLinks } from '#scheduler/compose/links.ts';
 import type { MachineParts } from '#scheduler/compose/machines.ts';
 import { openMachines } from '#scheduler/compose/machines.ts';
-import { wireContainers, wireLinks } from '#scheduler/compose/wiring.ts';
+import { wireContainers, wireLinks } from '#scheduler/compose/wiring-links.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
-import type { SessionSettings } from '#scheduler/fleet/session.ts';
-import { SESSION_SETTINGS } from '#scheduler/fleet/session.ts';
+import type { SessionSettings } from '#scheduler/fleet/session-settings.ts';
+import { SESSION_SETTINGS } from '#scheduler/fleet/session-settings.ts';
 import { openInstallation } from '#scheduler/workspaces/identity/installation.ts';
 import { createSealer } from '#scheduler/workspaces/secrets/seal.ts';
 import { Secrets } from '#scheduler/workspaces/secrets/service.ts';

@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { status } from '@grpc/grpc-js';
 import { describe, expect } from 'vitest';
 import type { ContainerId, ObjectId } from '#shared/domain/ids.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { isSchedulable } from '#scheduler/fleet/machine.ts';
 import { listenPrivately } from '#scheduler/fleet/local-socket.ts';
 import { readLogLines } from '#scheduler/stores/store/queries/logs.ts';

@@ -34,7 +34,7 @@ import {
 } from '#scheduler/stores/store/queries/webhook-deliveries.ts';
 import { singleEvents, taskEvents } from '#scheduler/tasks/records/task-events.ts';
 import type { StreamedRecord } from '#scheduler/tasks/records/task-events.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { EventReads } from '#scheduler/workspaces/events/reads.ts';
 import type { EventFilter } from '#scheduler/workspaces/events/reads.ts';
 import { eventHub } from '#scheduler/workspaces/events/source.ts';

@@ -5,7 +5,7 @@ import { describe, expect } from 'vitest';
 import { wireGivenUp } from '#scheduler/compose/wiring.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, StubId } from '#shared/domain/ids.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { HandMadeContainers } from '#scheduler/fleet/containers/hand-made.ts';
 import { ContainerWaits } from '#scheduler/fleet/containers/waits.ts';
 import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';

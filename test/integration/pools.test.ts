@@ -3,7 +3,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { Pools } from '#scheduler/fleet/pools.ts';
 import { readPoolsFile } from '#scheduler/fleet/pools-file.ts';
 import type { Db, Transaction } from '#scheduler/stores/store/db.ts';

@@ -21,7 +21,7 @@ import type {
   PoolTrouble,
 } from '#scheduler/domain/provisioning.ts';
 import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { PoolDirectory } from '#scheduler/fleet/pool-directory.ts';
 import { shapeOf } from '#scheduler/fleet/pool-settings.ts';

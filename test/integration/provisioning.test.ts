@@ -4,7 +4,7 @@ import { describe, expect } from 'vitest';
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
 import { AWAITED_MS, GIVE_UP_MS } from '#scheduler/control/placement/waiting.ts';
 import { NO_TROUBLE } from '#scheduler/domain/provisioning.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { Pools } from '#scheduler/fleet/pools.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { World } from './deciding-fixture.ts';

@@ -7,8 +7,10 @@ import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import type { Keys } from '#scheduler/stores/queues/keys.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import type { DrainerOptions } from '#scheduler/tasks/records/drainer.ts';
-import { encodeTaskRecord, isNewer, TaskRecords } from '#scheduler/tasks/records/records.ts';
-import type { TaskRecord, TaskRecordsOptions } from '#scheduler/tasks/records/records.ts';
+import { encodeTaskRecord, isNewer } from '#scheduler/tasks/records/task-record.ts';
+import { TaskRecords } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
+import type { TaskRecordsOptions } from '#scheduler/tasks/records/records.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
 

@@ -8,7 +8,7 @@ import { RetentionMetrics } from '#scheduler/tasks/retention/metrics.ts';
 import { Retention } from '#scheduler/tasks/retention/retention.ts';
 import { insertDeliveries } from '#scheduler/stores/store/queries/deliveries.ts';
 import { insertLogLines } from '#scheduler/stores/store/queries/logs.ts';
-import { insertMachine } from '#scheduler/stores/store/queries/machines.ts';
+import { insertMachine } from '#scheduler/stores/store/queries/machine-joins.ts';
 import { getOrCreatePool } from '#scheduler/stores/store/queries/pools.ts';
 import { OLDEST, PRUNE, oldestOf } from '#scheduler/stores/store/queries/retention.ts';
 import { insertAcceptedTasks, taskById, upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';

@@ -6,7 +6,7 @@ import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
 import { Registry } from '#shared/metrics.ts';
 import { newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, QueueName } from '#shared/domain/ids.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import { deploymentById, insertDeployment, listDeployments } from '#scheduler/stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '#scheduler/stores/store/queries/deployments.ts';

@@ -14,14 +14,14 @@ import type { ContainerState } from '#shared/domain/status.ts';
 import { isUniqueViolation } from '../../scheduler/stores/store/db.ts';
 import type { Db } from '../../scheduler/stores/store/db.ts';
 import { getOrCreateApp, listApps } from '../../scheduler/stores/store/queries/apps.ts';
-import type { ContainerChange, MoveFrom } from '../../scheduler/stores/store/queries/containers.ts';
+import type { ContainerChange, MoveFrom } from '../../scheduler/stores/store/queries/container-moves.ts';
 import {
   containersById,
   insertContainers,
   listContainers,
   listLiveContainers,
-  moveContainers,
 } from '../../scheduler/stores/store/queries/containers.ts';
+import { moveContainers } from '../../scheduler/stores/store/queries/container-moves.ts';
 import {
   deleteDeployment,
   deploymentByName,

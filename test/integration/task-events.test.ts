@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ContainerId, DeploymentId, TaskId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import { insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { aDb, aDeployment, aRecord, aStub, aWorkspace, KINDS, storedEvents } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';

@@ -39,7 +39,7 @@ import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { AcceptedTask } from '#scheduler/stores/store/queries/tasks.ts';
 import { TaskBodies } from '#scheduler/tasks/dispatch/bodies.ts';
 import type { ByteStore } from '#scheduler/tasks/dispatch/bodies.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
 import type { GracePeriods } from '#scheduler/tasks/maintenance/grace-periods.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';

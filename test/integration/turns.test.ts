@@ -19,7 +19,7 @@ import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { writeTogether } from '#scheduler/stores/queues/turns.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
-import type { RecordRank, TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { RecordRank, TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
 

@@ -2,7 +2,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import type { Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import type { TaskRecord } from '../../tasks/records/records.ts';
+import type { TaskRecord } from '../../tasks/records/task-record.ts';
 
 export function explainModelCall(record: TaskRecord): Explanation {
   const { taskId, status } = record;

@@ -10,7 +10,8 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Autoscaler } from '../../control/autoscaler/loop.ts';
 import { scaleFacts } from '../../control/autoscaler/scale-input-reader.ts';
-import type { ContainerEntry, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
+import type { ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { START_TIMEOUT_MS, fellBackFrom } from '../../fleet/containers/spec.ts';
 import type { StoredSpec } from '../../fleet/containers/spec.ts';
 import type { Target } from '../../domain/stub-config.ts';
@@ -41,7 +42,7 @@ import { deploymentById, deploymentByName } from '../../stores/store/queries/dep
 import { highestDeployment, servingDeployment } from '../../stores/store/queries/rollouts.ts';
 import { imageById, imagePlaces } from '../../stores/store/queries/images.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
-import type { TaskRecord } from '../../tasks/records/records.ts';
+import type { TaskRecord } from '../../tasks/records/task-record.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
 import type { EventReads } from '../../workspaces/events/reads.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';

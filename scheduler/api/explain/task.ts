@@ -10,7 +10,7 @@ import type { JobPlace } from '../../stores/queues/task-queues.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
-import type { TaskRecord } from '../../tasks/records/records.ts';
+import type { TaskRecord } from '../../tasks/records/task-record.ts';
 import { failedSteps, reasonText } from './container.ts';
 import type { WaitTexts } from './deployment.ts';
 import { NO_WAIT, growthTexts, lastLine, placeTexts, waitSteps, waitingOf as scalingWaits } from './deployment.ts';

@@ -73,7 +73,7 @@ interface Registering {
   readonly made: SurfacesMade;
   readonly authenticator: ReturnType<typeof boundedAuthenticator>;
   readonly urls: UrlSettings;
-  /** Whether the address of a caller proves anything: no proxy stands before the server. */
+  /** Whether a request from loopback counts as this host's own. */
   readonly trustsLoopback: boolean;
   readonly originOf: ReturnType<typeof originReader>;
 }

@@ -106,7 +106,6 @@ export interface SurfaceSettings {
   readonly version: string;
 }
 
-
 export interface SurfaceParts {
   readonly settings: SurfaceSettings;
   /** The certificate; absent: HTTP in clear. */

@@ -8,12 +8,8 @@ import { isLiveContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type {
-  ContainerControl,
-  ContainerEntryChange,
-  ContainerEntry,
-  Moved,
-} from '../../fleet/containers/container-registry.ts';
+import type { ContainerControl, ContainerEntryChange, Moved } from '../../fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { TargetChange, Targets } from '../../workspaces/deployments/targets.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';

@@ -3,11 +3,8 @@
 import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isLiveContainer, isServe } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
-import type {
-  ContainerControl,
-  ContainerEntryChange,
-  ContainerEntry,
-} from '../../fleet/containers/container-registry.ts';
+import type { ContainerControl, ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import { replaceableAfterMs } from '../../fleet/containers/spec.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { DeploymentFacts } from '../../workspaces/deployments/state.ts';

@@ -1,5 +1,6 @@
 // Rules for which ends of containers count against their queue's starts, and which containers prove that starts work.
-import type { ContainerEntryChange, ContainerEntry } from '../../fleet/containers/container-registry.ts';
+import type { ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import { isUserCause } from '../../fleet/observe.ts';
 import type { StartFailure } from './breaker.ts';
 

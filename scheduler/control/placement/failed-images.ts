@@ -1,6 +1,6 @@
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { ContainerEntry } from '../../fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
 
 const BASE_MS = 60_000;

@@ -3,8 +3,9 @@
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isBuiltImage } from '#shared/domain/built-images.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
-import type { ContainerEntryChange, ContainerEntry } from '../../fleet/containers/container-registry.ts';
-import { unwrittenEntry } from '../../fleet/containers/container-registry.ts';
+import type { ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
+import { unwrittenEntry } from '../../fleet/containers/container-entry.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import { isSchedulable } from '../../fleet/machine.ts';
 import type { Machine } from '../../fleet/machine.ts';

@@ -2,11 +2,8 @@
 // would help, because their workspace has used up its limits or their volume is on another machine.
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
-import type {
-  ContainerEntry,
-  ContainerEntryChange,
-  ContainerRegistry,
-} from '../../fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
+import type { ContainerEntryChange, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { volumesOf } from '../placement/placement-writes.ts';
 import { useOf } from '../placement/snapshot.ts';
 import type { Quota } from '../placement/snapshot.ts';

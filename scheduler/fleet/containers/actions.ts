@@ -3,7 +3,8 @@ import type { ContainerId, QueueName, WorkspaceId } from '#shared/domain/ids.ts'
 import { isLiveContainer } from '#shared/domain/status.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
-import type { ContainerEntry, ContainerRegistry } from './container-registry.ts';
+import type { ContainerEntry } from './container-entry.ts';
+import type { ContainerRegistry } from './container-registry.ts';
 
 export class ContainerActions {
   readonly #containers: ContainerRegistry;

@@ -4,7 +4,6 @@
 // container happen one after another. Memory never goes back to an older revision. A
 // transition that the table does not list is refused, counted and logged.
 import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
-import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { isLiveContainer, isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -13,18 +12,10 @@ import type { Target } from '../../domain/stub-config.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
 import type { EventWriter } from '../../workspaces/events/writer.ts';
 import { eventsOfMove, isTold } from './container-events.ts';
-import type { StartPhase } from './container-events.ts';
 import { MAX_EVENT_BATCH } from '../../stores/store/queries/events.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
-import type {
-  InitialPlacement,
-  ContainerAmendment,
-  ContainerChange,
-  ContainerMove,
-  ContainerRow,
-  MoveOutcome,
-  NewContainer,
-} from '../../stores/store/queries/containers.ts';
+import type { InitialPlacement, ContainerAmendment, ContainerRow } from '../../stores/store/queries/containers.ts';
+import type { ContainerChange, ContainerMove, MoveOutcome } from '../../stores/store/queries/container-moves.ts';
 import {
   amendContainer,
   containersById,
@@ -33,27 +24,15 @@ import {
   liveContainerRevisions,
   liveContainersOfMachine,
   MAX_CONTAINER_BATCH,
-  moveContainers,
   recordRejections,
 } from '../../stores/store/queries/containers.ts';
+import { moveContainers } from '../../stores/store/queries/container-moves.ts';
 import type { ContainerReads, ContainerView } from './container-view.ts';
 import type { StoredSpec } from './spec.ts';
-import { slotsOf, specOf, ttlOf } from './spec.ts';
 import type { ContainerEvent } from './state.ts';
-import { containerTransition, publicStatus } from './state.ts';
-
-export interface ContainerEntry {
-  row: ContainerRow;
-  /** The recipe in the row. */
-  spec: StoredSpec;
-  /** The machines' rejections at the last placement attempt. */
-  rejections: Readonly<Record<string, number>> | null;
-  tail: Promise<unknown>;
-  /** Progress of its start, as the agent reports it: known where its machine is linked. */
-  progress?: string;
-  /** Steps of its start there, as the agent measured them. */
-  startPhases?: readonly StartPhase[];
-}
+import { containerTransition } from './state.ts';
+import { besides, entryOf, newContainersOf, newPlacements, viewOf } from './container-entry.ts';
+import type { ContainerEntry, CreateOptions } from './container-entry.ts';
 
 export type Moved = 'moved' | 'already' | 'refused' | 'unknown';
 
@@ -81,14 +60,6 @@ export interface ContainerControl extends Pick<
    * their place; returns none when this process does not lead any more.
    */
   createPlaced(target: Target, placements: readonly InitialPlacement[]): Promise<readonly ContainerEntry[]>;
-}
-
-/** Who asked for a container, where scaling did not. */
-export interface CreateOptions {
-  /** A warm-up. */
-  readonly warmUp?: boolean;
-  /** CreatePod: scaling leaves the container alone. */
-  readonly byHand?: boolean;
 }
 
 export interface MoveOptions {
@@ -455,90 +426,6 @@ export class ContainerRegistry implements ContainerReads {
   #tell(change: ContainerEntryChange): void {
     for (const listener of this.#listeners) listener(change);
   }
-}
-
-const newPlacements = (target: Target, count: number): InitialPlacement[] =>
-  Array.from({ length: count }, () => ({ id: newContainerId(target.kind, target.stubId) }));
-
-/** An entry that has no row yet: placement decides on it before its row is written. */
-export function unwrittenEntry(target: Target, nowMs: number): ContainerEntry {
-  const common = newContainersOf(target, {});
-  return entryOf({
-    ...common,
-    id: newContainerId(target.kind, target.stubId),
-    state: 'PENDING',
-    machineId: null,
-    assignmentId: null,
-    epoch: 0,
-    frozen: false,
-    startFailures: 0,
-    reason: null,
-    exitCode: null,
-    message: null,
-    rejections: null,
-    gpuUuids: [],
-    stateBefore: null,
-    ttlSeconds: null,
-    exposedPorts: [],
-    createdAtMs: nowMs,
-    scheduledAtMs: null,
-    startedAtMs: null,
-    endedAtMs: null,
-    revision: 0,
-  });
-}
-
-function newContainersOf(target: Target, { warmUp, byHand }: CreateOptions): Omit<NewContainer, 'id'> {
-  return {
-    workspaceId: target.workspaceId,
-    stubId: target.stubId,
-    deploymentId: target.deploymentId,
-    spec: {
-      ...specOf(target),
-      ...(warmUp === true ? { warmUp: true } : {}),
-      ...(byHand === true ? { byHand: true } : {}),
-    },
-    slots: slotsOf(target),
-    ttlSeconds: byHand === true ? ttlOf(target.config.keepWarmSeconds) : null,
-  };
-}
-
-function entryOf(row: ContainerRow): ContainerEntry {
-  return {
-    row,
-    spec: row.spec as StoredSpec,
-    rejections: row.rejections,
-    tail: Promise.resolve(),
-  };
-}
-
-/**
- * Columns that follow from a move itself: back in the queue a
- * container holds no device, and UNKNOWN remembers the state before.
- */
-function besides(from: ContainerState, to: ContainerState): ContainerChange {
-  if (to === 'PENDING') return { gpuUuids: [] };
-  if (to === 'UNKNOWN') return { stateBefore: from };
-  return from === 'UNKNOWN' ? { stateBefore: null } : {};
-}
-
-export function viewOf(entry: ContainerEntry): ContainerView | undefined {
-  const { row, spec } = entry;
-  const status = publicStatus(row.state, row.stateBefore);
-  if (status === undefined) return undefined;
-  return {
-    containerId: row.id,
-    workspaceId: row.workspaceId,
-    stubId: row.stubId,
-    deploymentId: row.deploymentId,
-    state: row.state,
-    status,
-    machineId: row.machineId,
-    scheduledAtMs: row.scheduledAtMs,
-    startedAtMs: row.startedAtMs,
-    cpuMillicores: spec.cpuMillicores,
-    memoryMib: Math.round(spec.memoryBytes / (1024 * 1024)),
-  };
 }
 
 function add<K>(index: Map<K, Set<ContainerEntry>>, key: K, entry: ContainerEntry): void {

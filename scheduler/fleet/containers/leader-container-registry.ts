@@ -3,11 +3,10 @@
 // Operators' commands and agents' reports go to the registry itself, from any replica.
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Target } from '../../domain/stub-config.ts';
+import type { CreateOptions, ContainerEntry } from './container-entry.ts';
 import type {
-  CreateOptions,
   ContainerControl,
   ContainerEntryChange,
-  ContainerEntry,
   ContainerRegistry,
   MoveOptions,
   Moved,

@@ -4,7 +4,8 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
-import type { ContainerEntry, ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
+import type { ContainerEntry } from './container-entry.ts';
+import type { ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
 
 /** Time for which a container that does not live is not looked for again: anybody may ask for such ids. */
 const GONE_MS = 5_000;

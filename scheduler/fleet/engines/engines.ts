@@ -6,7 +6,7 @@ import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ReadyContainer, SlotTable } from '../../tasks/dispatch/slots.ts';
-import type { ContainerEntry } from '../containers/container-registry.ts';
+import type { ContainerEntry } from '../containers/container-entry.ts';
 import type { Inside } from '../inside/inside.ts';
 import { bodyOfAnswer, engineMetricsOf } from './metrics-text.ts';
 import type { EngineMetrics } from './metrics-text.ts';

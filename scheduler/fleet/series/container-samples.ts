@@ -11,7 +11,8 @@ import type { ContainerSample__Output, Samples__Output } from '#shared/protocol/
 import type { Queryable } from '../../stores/store/db.ts';
 import { insertSamples, MAX_SAMPLE_BATCH } from '../../stores/store/queries/metric-samples.ts';
 import type { NewSample } from '../../stores/store/queries/metric-samples.ts';
-import type { ContainerEntry, ContainerRegistry } from '../containers/container-registry.ts';
+import type { ContainerEntry } from '../containers/container-entry.ts';
+import type { ContainerRegistry } from '../containers/container-registry.ts';
 import type { SeriesMetrics } from './metrics.ts';
 
 const FLUSH_MS = 10_000;

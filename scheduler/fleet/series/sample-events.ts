@@ -4,7 +4,7 @@ import type { Log } from '#shared/log.ts';
 import type { NewSample } from '../../stores/store/queries/metric-samples.ts';
 import type { PassingEvents } from '../../workspaces/events/passing.ts';
 import type { EventGiven } from '../../workspaces/events/writer.ts';
-import type { ContainerEntry } from '../containers/container-registry.ts';
+import type { ContainerEntry } from '../containers/container-entry.ts';
 
 type Stub = { readonly appId: string; readonly type: string };
 

@@ -28,7 +28,8 @@ import type { Idempotency, KeyClaim } from './idempotency.ts';
 import type { QueueQuota } from './queue-quota.ts';
 import { recordOf } from '../records/recording.ts';
 import { isInline } from '../dispatch/bodies.ts';
-import type { TaskRecord, TaskRecords } from '../records/records.ts';
+import type { TaskRecord } from '../records/task-record.ts';
+import type { TaskRecords } from '../records/records.ts';
 import type { Commits, Withdrawals } from './withdrawals.ts';
 import { commitOf } from './withdrawals.ts';
 

@@ -6,7 +6,7 @@ import type { Log } from '#shared/log.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { containerFact } from '../../workspaces/events/container-fact.ts';
 import type { EventWriter } from '../../workspaces/events/writer.ts';
-import type { TaskRecord } from '../records/records.ts';
+import type { TaskRecord } from '../records/task-record.ts';
 
 export interface CancelEventsParts {
   readonly db: Db;

@@ -12,7 +12,8 @@ import type { Attempt, Attempts } from '../dispatch/attempts.ts';
 import type { DeferredCalls } from '../deferred-calls/deferred-calls.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import type { Changes } from '../records/changes.ts';
-import type { RecordRank, TaskRecord, TaskRecords } from '../records/records.ts';
+import type { RecordRank, TaskRecord } from '../records/task-record.ts';
+import type { TaskRecords } from '../records/records.ts';
 import { ENDED_BY, RANK } from '../state.ts';
 import type { Completion } from './completion.ts';
 

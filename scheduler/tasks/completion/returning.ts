@@ -14,7 +14,7 @@ import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
 import { untilRequeued } from './requeue.ts';
 import { recordOf, withPast } from '../records/recording.ts';
-import type { RecordRank } from '../records/records.ts';
+import type { RecordRank } from '../records/task-record.ts';
 import { RANK, USER_BACKOFF } from '../state.ts';
 
 export interface ReturningParts {

@@ -22,7 +22,8 @@ import {
 import type { DeferredBounds, DeferredCallRow, NewDeferredCall } from '../../stores/store/queries/deferred-calls.ts';
 import { errorBody } from '../records/recording.ts';
 import type { Changes } from '../records/changes.ts';
-import type { TaskRecord, TaskRecords } from '../records/records.ts';
+import type { TaskRecord } from '../records/task-record.ts';
+import type { TaskRecords } from '../records/records.ts';
 import { ENDED_BY } from '../state.ts';
 import type { DeferredCallMetrics } from './metrics.ts';
 import { endedRecord, openRecord } from './task-record.ts';

@@ -3,7 +3,7 @@ import type { StubId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { DEFERRED_CALLS_QUEUE } from '../../domain/inference.ts';
 import type { DeferredCallRow } from '../../stores/store/queries/deferred-calls.ts';
-import type { RecordRank, TaskRecord } from '../records/records.ts';
+import type { RecordRank, TaskRecord } from '../records/task-record.ts';
 import { RANK } from '../state.ts';
 
 /** Facts of a call that its record shows. */

@@ -2,7 +2,7 @@
 // kept as objects of the installation, named by their task.
 import type { ObjectId, TaskId } from '#shared/domain/ids.ts';
 import { MAX_INLINE_RESULT_BYTES } from '../records/records.ts';
-import type { TaskRecord } from '../records/records.ts';
+import type { TaskRecord } from '../records/task-record.ts';
 
 /** Most bytes of an input within its job; a larger one is kept as an object. */
 const INLINE_INPUT_BYTES = 64 * 1024;

@@ -24,7 +24,8 @@ import type { Changes } from '../records/changes.ts';
 import type { Attempt, Attempts, Claim } from './attempts.ts';
 import { untilRequeued } from '../completion/requeue.ts';
 import { recordOf } from '../records/recording.ts';
-import type { TaskRecord, TaskRecords } from '../records/records.ts';
+import type { TaskRecord } from '../records/task-record.ts';
+import type { TaskRecords } from '../records/records.ts';
 import { endingOf } from '../state.ts';
 
 /** Longest delay of a timer in milliseconds; a longer one would fire at once. */

@@ -17,7 +17,8 @@ import { CALLER_GONE, EXPIRED, failureReasonOf } from '../../domain/endings.ts';
 import type { Completion } from '../completion/completion.ts';
 import { parseTaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
-import type { RecordRank, TaskRecord, TaskRecords } from '../records/records.ts';
+import type { RecordRank, TaskRecord } from '../records/task-record.ts';
+import type { TaskRecords } from '../records/records.ts';
 import { RANK } from '../state.ts';
 
 const EVERY_MS = 15_000;

@@ -4,7 +4,8 @@
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskMetrics } from '../metrics.ts';
-import type { TaskRecord, TaskRecords } from './records.ts';
+import type { TaskRecord } from './task-record.ts';
+import type { TaskRecords } from './records.ts';
 import type { TaskEvent } from '../state.ts';
 import { moveOf } from '../state.ts';
 

@@ -12,8 +12,9 @@ import type { Registry } from '#shared/metrics.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
 import { DrainLoop, writeHalved } from '../../stores/queues/drain-loop.ts';
 import type { StreamedRecord } from './task-events.ts';
-import { parseTaskRecord, SMALL_RECORD } from './records.ts';
-import type { TaskRecord } from './records.ts';
+import { parseTaskRecord } from './task-record.ts';
+import { SMALL_RECORD } from './records.ts';
+import type { TaskRecord } from './task-record.ts';
 import { mayReplace } from '../state.ts';
 
 export const DRAIN_BATCH = 500;

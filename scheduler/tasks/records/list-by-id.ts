@@ -1,7 +1,7 @@
 // Lists of tasks asked for by id are built from single reads, which see newer records
 // than a list from the database; so the other filters are applied here. Pure.
 import type { StubId } from '#shared/domain/ids.ts';
-import type { TaskRecord } from './records.ts';
+import type { TaskRecord } from './task-record.ts';
 import type { TaskFilter } from './reads.ts';
 
 /** Facts about a stub by which tasks are filtered. */

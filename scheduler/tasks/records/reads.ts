@@ -4,7 +4,8 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { TaskBodies } from '../dispatch/bodies.ts';
 import type { StubFacts } from './list-by-id.ts';
 import { pickById } from './list-by-id.ts';
-import type { TaskRecord, TaskRecords } from './records.ts';
+import type { TaskRecord } from './task-record.ts';
+import type { TaskRecords } from './records.ts';
 
 export interface TaskFilter {
   /** Tasks of the workspace when absent. public: calls that it made of others' deployments · all: both. */

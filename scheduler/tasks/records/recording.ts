@@ -5,7 +5,7 @@ import { encodeTaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { AcceptedTask, TaskRow } from '../../stores/store/queries/tasks.ts';
 import type { Attempt } from '../dispatch/attempts.ts';
-import type { RecordRank, TaskRecord } from './records.ts';
+import type { RecordRank, TaskRecord } from './task-record.ts';
 import { RANK } from '../state.ts';
 
 /** JSON text of `{"error": text}`. */

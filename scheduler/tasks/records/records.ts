@@ -3,79 +3,18 @@
 // first, and the drainer hands the store whole batches. Invariants: a record is in Redis until
 // the database has it. Writing it twice, or an older one after a newer one, changes nothing.
 import type { Redis } from 'ioredis';
-import type {
-  ContainerId,
-  DeploymentId,
-  InstanceId,
-  ObjectId,
-  PutBy,
-  QueueName,
-  StubId,
-  TaskId,
-  WorkspaceId,
-} from '#shared/domain/ids.ts';
-import type { TaskKind, TaskStatus } from '#shared/domain/status.ts';
-import { AppError } from '#shared/errors.ts';
+import type { TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { Counter, Gauge } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
-import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
 import { unavailable } from '../../stores/queues/answers.ts';
 import { defineScript } from '../../stores/queues/scripts.ts';
 import type { Script } from '../../stores/queues/scripts.ts';
 import { atTurnEnd } from '../../stores/queues/turns.ts';
 import { RecentRecords } from './recent-records.ts';
-import { mayReplace } from '../state.ts';
-
-/**
- * Order of the records of one attempt: the higher wins, and a higher attempt wins over both. 0
- * pending, 1 running, 2 waiting for a retry, 3 final, 4 a completion that came after the end.
- */
-export type RecordRank = 0 | 1 | 2 | 3 | 4;
-
-/** State of a task after one change; always whole, never a difference. Times are epoch milliseconds. */
-export interface TaskRecord {
-  readonly taskId: TaskId;
-  readonly workspaceId: WorkspaceId;
-  readonly stubId: StubId;
-  readonly deploymentId: DeploymentId | null;
-  readonly queue: QueueName;
-  readonly kind: TaskKind;
-  readonly sync: boolean;
-  readonly status: TaskStatus;
-  /** Number of the attempt; 0 before the first fetch. */
-  readonly attempt: number;
-  readonly rank: RecordRank;
-  readonly containerId: ContainerId | null;
-  /** Reason of a failure, as a sentence; empty unless the task failed. */
-  readonly failureReason: string;
-  readonly createdAtMs: number;
-  readonly startedAtMs: number | null;
-  readonly endedAtMs: number | null;
-  readonly durationMs: number | null;
-  /** The result's JSON text, at most 256 KiB. */
-  readonly result?: string;
-  readonly resultObjectId?: ObjectId;
-  readonly deadlineMs: number;
-  /** URL that is told how the task ended. Absent: none. */
-  readonly callbackUrl?: string;
-  /** Stub whose container put the task. */
-  readonly putBy?: PutBy;
-  /** Workspace that called a public deployment of another. */
-  readonly calledBy?: WorkspaceId;
-  /** Host name that EndTask gave. */
-  readonly containerHostname?: string;
-  /** Replica where the caller of a synchronous task waits; only in Redis, never in the database. */
-  readonly replica?: InstanceId;
-  /** Earlier attempts, as the job has them; only in Redis, never in the database. */
-  readonly past?: NonNullable<TaskJob['past']>;
-}
-
-/** Whether `a` must win over `b` of the same task; false for equal ones. */
-export function isNewer(a: Pick<TaskRecord, 'attempt' | 'rank'>, b: Pick<TaskRecord, 'attempt' | 'rank'>): boolean {
-  return mayReplace(a, b) && (a.attempt !== b.attempt || a.rank !== b.rank);
-}
+import { encodeTaskRecord, isNewer, parseTaskRecord } from './task-record.ts';
+import type { TaskRecord } from './task-record.ts';
 
 /** Most bytes of a result's text in a record; a larger one goes to an object. */
 export const MAX_INLINE_RESULT_BYTES = 256 * 1024;
@@ -486,32 +425,4 @@ export class TaskRecords {
       () => undefined,
     );
   }
-}
-
-/**
- * JSON text of a record. The script compares records by the
- * beginning of their text, so `attempt` and `rank` come first.
- */
-export function encodeTaskRecord(record: TaskRecord): string {
-  const { attempt, rank, ...rest } = record;
-  return JSON.stringify({ attempt, rank, ...rest });
-}
-
-/** @throws AppError `bad_record` */
-export function parseTaskRecord(text: string): TaskRecord {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (error) {
-    throw new AppError('bad_record', 'a task record is not JSON', { cause: error });
-  }
-  const record = value as Partial<TaskRecord> | null;
-  const usable =
-    typeof record === 'object' &&
-    typeof record?.taskId === 'string' &&
-    Number.isSafeInteger(record.attempt) &&
-    Number.isSafeInteger(record.rank) &&
-    typeof record.status === 'string';
-  if (!usable) throw new AppError('bad_record', 'a task record lacks its task, attempt, rank or status');
-  return record as TaskRecord;
 }

@@ -5,7 +5,7 @@ import type { TaskId } from '#shared/domain/ids.ts';
 import { PACKED_TYPE, changesOf, eventsOfChanges, idOf, keyOf, packed } from '../../domain/task-changes.ts';
 import type { TaskChange } from '../../domain/task-changes.ts';
 import type { NewEvent } from '../../stores/store/queries/events.ts';
-import type { TaskRecord } from './records.ts';
+import type { TaskRecord } from './task-record.ts';
 
 /** A record as the stream has it. */
 export interface StreamedRecord {

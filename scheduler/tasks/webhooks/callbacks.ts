@@ -13,7 +13,7 @@ import { appendNewEvents, toldEvents } from '../../stores/store/queries/events.t
 import { taskById, upsertTaskRecordsSaying } from '../../stores/store/queries/tasks.ts';
 import type { TaskRow } from '../../stores/store/queries/tasks.ts';
 import { errorBody } from '../records/recording.ts';
-import type { TaskRecord } from '../records/records.ts';
+import type { TaskRecord } from '../records/task-record.ts';
 import { taskEvents } from '../records/task-events.ts';
 import type { StreamedRecord } from '../records/task-events.ts';
 import type { Policy } from './decide.ts';

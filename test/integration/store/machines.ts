@@ -5,18 +5,22 @@ import type { MachineId } from '#shared/domain/ids.ts';
 import type { Db } from '../../../scheduler/stores/store/db.ts';
 import {
   deleteMachine,
-  expireJoinSecrets,
-  insertMachine,
-  joinMachine,
   listMachines,
   machineById,
   recordHello,
-  offerCredential,
-  renewJoinSecret,
-  replaceCredentials,
   updateMachine,
-  useCredential,
 } from '../../../scheduler/stores/store/queries/machines.ts';
+import {
+  expireJoinSecrets,
+  insertMachine,
+  joinMachine,
+  renewJoinSecret,
+} from '../../../scheduler/stores/store/queries/machine-joins.ts';
+import {
+  offerCredential,
+  replaceCredentials,
+  useCredential,
+} from '../../../scheduler/stores/store/queries/machine-credentials.ts';
 import { getOrCreatePool } from '../../../scheduler/stores/store/queries/pools.ts';
 
 /** @param of - the database, which is open when the tests run */

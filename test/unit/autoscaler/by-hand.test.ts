@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { ContainerEntry } from '../../../scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '../../../scheduler/fleet/containers/container-entry.ts';
 import { ScaleInputReader } from '../../../scheduler/control/autoscaler/scale-input-reader.ts';
 import type { ScaleInputReaderParts } from '../../../scheduler/control/autoscaler/scale-input-reader.ts';
 import { CLOSED_BREAKER } from '../../../scheduler/control/autoscaler/breaker.ts';

@@ -1,6 +1,6 @@
 // The container that a rollout brought is spared until its first call, also with a keep-warm of 0.
 import { expect, test } from 'vitest';
-import type { ContainerEntry } from '../../../scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '../../../scheduler/fleet/containers/container-entry.ts';
 import { CLOSED_BREAKER } from '../../../scheduler/control/autoscaler/breaker.ts';
 import { decideScale } from '../../../scheduler/control/autoscaler/decide.ts';
 import { ScaleInputReader } from '../../../scheduler/control/autoscaler/scale-input-reader.ts';

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import { MachinePages } from '#scheduler/fleet/machine-pages.ts';
-import { SESSION_SETTINGS, paced } from '#scheduler/fleet/session.ts';
+import { SESSION_SETTINGS, paced } from '#scheduler/fleet/session-settings.ts';
 import { targetsOf } from '#scheduler/api/http/ops/discovery.ts';
 import { reachableAt } from '#scheduler/api/ops/host-address.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';

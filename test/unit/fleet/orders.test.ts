@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { CONTAINER_TRANSITIONS } from '#scheduler/fleet/containers/state.ts';
 import { assignmentOf, isNewOrder, ordersFor } from '#scheduler/fleet/orders.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { Counter, Gauge, Histogram, LabelValues, Registry, bounded } from '#shared/metrics.ts';
 import { registerScaleGauges } from '#scheduler/control/autoscaler/metrics.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { registerFleetGauges } from '#scheduler/fleet/gauges.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';

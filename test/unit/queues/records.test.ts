@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import { encodeTaskRecord, isNewer, parseTaskRecord } from '#scheduler/tasks/records/records.ts';
-import type { RecordRank, TaskRecord } from '#scheduler/tasks/records/records.ts';
+import { encodeTaskRecord, isNewer, parseTaskRecord } from '#scheduler/tasks/records/task-record.ts';
+import type { RecordRank, TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 
 const record: TaskRecord = {
   taskId: 't' as TaskId,

@@ -8,7 +8,7 @@ import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';
 import { Attempts } from '#scheduler/tasks/dispatch/attempts.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import { seenByCaller } from '../../helpers/seen-by-caller.ts';
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, InstanceId, MachineId, StubId } from '#shared/domain/ids.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import { pickOf, RemoteCapacity } from '#scheduler/replicas/remote-capacity.ts';
 

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, DeploymentId, InstanceId, MachineId, StubId, TaskId } from '#shared/domain/ids.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';
 import { RemoteCapacity } from '#scheduler/replicas/remote-capacity.ts';

@@ -5,7 +5,7 @@ import { Registry } from '#shared/metrics.ts';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { ContainerSample__Output, Samples__Output } from '#shared/protocol/generated/messages.ts';
 import { loadLink } from '#shared/protocol/link.ts';
-import type { ContainerEntry } from '#scheduler/fleet/containers/container-registry.ts';
+import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { ContainerSamples } from '#scheduler/fleet/series/container-samples.ts';
 import { SeriesMetrics } from '#scheduler/fleet/series/metrics.ts';
 

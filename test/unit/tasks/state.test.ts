@@ -4,7 +4,7 @@ import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
 import { failureReasonOf } from '#scheduler/domain/endings.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask, TASK_STATUSES } from '#shared/domain/status.ts';
-import { isNewer } from '#scheduler/tasks/records/records.ts';
+import { isNewer } from '#scheduler/tasks/records/task-record.ts';
 import type { AttemptOutcome, EndingFacts } from '#scheduler/tasks/state.ts';
 import { endingOf, RANK, TASK_TRANSITIONS, verdictOf } from '#scheduler/tasks/state.ts';
 

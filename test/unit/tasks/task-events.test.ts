@@ -4,7 +4,7 @@ import { newId } from '#shared/domain/ids.ts';
 import { eventsOf } from '#scheduler/stores/store/queries/events.ts';
 import type { NewEvent } from '#scheduler/stores/store/queries/events.ts';
 import { taskEvents } from '#scheduler/tasks/records/task-events.ts';
-import type { TaskRecord } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 
 const CREATED = Date.UTC(2030, 0, 1);
 const aRecord = (over: Partial<TaskRecord> = {}): TaskRecord => ({

@@ -1,7 +1,7 @@
 import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Queryable } from '../db.ts';
-import { dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
+import { many, maybeOne, msOf, msOrNull } from '../rows.ts';
 
 export interface ContainerRow {
   readonly id: ContainerId;
@@ -37,7 +37,7 @@ export interface ContainerRow {
   readonly revision: number;
 }
 
-interface Raw {
+export interface RawContainer {
   id: string;
   workspace_id: string;
   stub_id: string;
@@ -64,10 +64,10 @@ interface Raw {
   ended_at: Date | null;
   revision: number;
 }
-const COLUMNS = `id, workspace_id, stub_id, deployment_id, state, machine_id, assignment_id, epoch, spec, slots, frozen, start_failures,
+export const CONTAINER_COLUMNS = `id, workspace_id, stub_id, deployment_id, state, machine_id, assignment_id, epoch, spec, slots, frozen, start_failures,
   reason, exit_code, message, rejections, gpu_uuids, state_before, ttl_seconds, exposed_ports, created_at, scheduled_at, started_at, ended_at, revision`;
-const map = (row: Raw): ContainerRow => ({ ...mapMoved(row), spec: row.spec });
-const mapMoved = (row: Omit<Raw, 'spec'>): Omit<ContainerRow, 'spec'> => ({
+const map = (row: RawContainer): ContainerRow => ({ ...mapMoved(row), spec: row.spec });
+export const mapMoved = (row: Omit<RawContainer, 'spec'>): Omit<ContainerRow, 'spec'> => ({
   id: row.id as ContainerId,
   workspaceId: row.workspace_id as WorkspaceId,
   stubId: row.stub_id as StubId,
@@ -101,7 +101,7 @@ export type NewContainer = Pick<ContainerRow, 'id' | 'workspaceId' | 'stubId' | 
  * The highest fencing number that has led. Writes under way share the row lock:
  * a new leader's number waits for them, and later writes wait for that number.
  */
-const LED = 'select fence from leadership where id = 1 for share';
+export const LED = 'select fence from leadership where id = 1 for share';
 
 /** Most containers written in one statement. */
 export const MAX_CONTAINER_BATCH = 500;
@@ -142,7 +142,7 @@ export async function insertContainers(
        new.machine_id, new.assignment_id, new.epoch, new.gpu_uuids, new.scheduled_at
      from json_to_recordset($1::json)
        as new (id text, state text, machine_id text, assignment_id text, epoch bigint, gpu_uuids jsonb, scheduled_at timestamptz) ${leads}
-     returning ${COLUMNS}`,
+     returning ${CONTAINER_COLUMNS}`,
     [
       JSON.stringify(placements.map(firstRowOf)),
       workspaceId,
@@ -167,168 +167,6 @@ const firstRowOf = ({ id, place }: InitialPlacement): object => ({
   gpu_uuids: place?.gpuUuids ?? [],
   scheduled_at: place === undefined ? null : new Date(place.scheduledAtMs),
 });
-
-/** Columns that a transition may write beside the state; an absent one stays as it is, null clears it. */
-export interface ContainerChange {
-  readonly machineId?: MachineId | null;
-  readonly assignmentId?: string | null;
-  readonly epoch?: number;
-  readonly slots?: number;
-  readonly frozen?: boolean;
-  readonly startFailures?: number;
-  readonly reason?: string | null;
-  readonly exitCode?: number | null;
-  readonly message?: string | null;
-  readonly rejections?: Readonly<Record<string, number>> | null;
-  readonly gpuUuids?: readonly string[];
-  readonly stateBefore?: ContainerState | null;
-  readonly scheduledAtMs?: number | null;
-  readonly startedAtMs?: number | null;
-  readonly endedAtMs?: number | null;
-}
-
-const textOrNull = (text: string | null): string | null => (text === null ? null : storableText(text));
-const same = (value: unknown): unknown => value;
-/** Column of each change, its SQL type, and its value as JSON. */
-const COLUMN_OF: {
-  readonly [K in keyof Required<ContainerChange>]: readonly [string, string, (value: never) => unknown];
-} = {
-  machineId: ['machine_id', 'text', same],
-  assignmentId: ['assignment_id', 'text', same],
-  epoch: ['epoch', 'bigint', same],
-  slots: ['slots', 'integer', same],
-  frozen: ['frozen', 'boolean', same],
-  startFailures: ['start_failures', 'integer', same],
-  reason: ['reason', 'text', textOrNull],
-  exitCode: ['exit_code', 'integer', same],
-  message: ['message', 'text', textOrNull],
-  rejections: ['rejections', 'jsonb', same],
-  gpuUuids: ['gpu_uuids', 'jsonb', same],
-  stateBefore: ['state_before', 'text', same],
-  scheduledAtMs: ['scheduled_at', 'timestamptz', dateOrNull],
-  startedAtMs: ['started_at', 'timestamptz', dateOrNull],
-  endedAtMs: ['ended_at', 'timestamptz', dateOrNull],
-};
-
-/** Conditions of a move: the row must still match them. */
-export interface MoveFrom {
-  readonly states: readonly ContainerState[];
-  readonly epoch?: number;
-  readonly revision?: number;
-}
-
-/** A move of a container from a state to another. */
-export interface ContainerMove {
-  readonly id: ContainerId;
-  readonly from: MoveFrom;
-  readonly to: ContainerState;
-  readonly change?: ContainerChange;
-  /** The leader's fencing number, when a leader decided the move. */
-  readonly fence?: number | undefined;
-}
-
-export type MoveOutcome =
-  /** The row as it is now, without its recipe, which a move does not change. */
-  | { readonly kind: 'written'; readonly row: Omit<ContainerRow, 'spec'> }
-  /** The row was in another state, epoch or revision, or does not exist: a normal result, another writer was faster. */
-  | { readonly kind: 'elsewhere' }
-  /** A higher fencing number has led meanwhile. */
-  | { readonly kind: 'stale' };
-
-const SETS = Object.values(COLUMN_OF).map(([column, type]) => {
-  const given =
-    type === 'jsonb' ? `nullif(m.change -> '${column}', 'null'::jsonb)` : `(m.change ->> '${column}')::${type}`;
-  return `${column} = case when m.change ? '${column}' then ${given} else c.${column} end`;
-});
-const MOVED_COLUMNS = COLUMNS.replace(' spec,', '');
-/**
- * Rows are locked in the order of their ids, so that two such
- * statements at once wait for each other and never deadlock.
- */
-const MOVE = `with led as (${LED}),
-   m as materialized (
-     select * from json_to_recordset($1::json)
-       as m (id text, states jsonb, at_epoch bigint, at_revision bigint, to_state text, change jsonb, by_leader bigint)),
-   locked as materialized (select id from containers where id = any ($2::text[]) order by id collate "C" for update),
-   written as (
-     update containers as c set state = m.to_state, revision = c.revision + 1, updated_at = now(), ${SETS.join(', ')}
-     from m join locked using (id)
-     where c.id = m.id and m.states ? c.state and (m.at_epoch is null or c.epoch = m.at_epoch)
-       and (m.at_revision is null or c.revision = m.at_revision)
-       and (m.by_leader is null or (select fence from led) <= m.by_leader)
-     returning ${MOVED_COLUMNS.replaceAll(/\w+/g, 'c.$&')})
-   select m.id as move_id, (m.by_leader is null or (select fence from led) <= m.by_leader) as leads, written.*
-   from m left join written on written.id = m.id`;
-
-/**
- * Moves many containers in one statement, each by its own compare-and-set:
- * a container moves when it is in a named state (and epoch).
- * @param moves - of different containers, at most {@link MAX_CONTAINER_BATCH}
- * @returns the outcome of each move, in their order
- */
-export async function moveContainers(db: Queryable, moves: readonly ContainerMove[]): Promise<readonly MoveOutcome[]> {
-  if (moves.length > MAX_CONTAINER_BATCH) throw new RangeError(`at most ${MAX_CONTAINER_BATCH} containers at a time`);
-  const [first] = moves;
-  if (first === undefined) return [];
-  if (moves.length === 1) return [await moveOne(db, first)];
-  const ordered = moves.toSorted((a, b) => (a.id < b.id ? -1 : Number(a.id > b.id)));
-  const { rows } = await db.query<Omit<Raw, 'spec'> & { move_id: string; leads: boolean | null; id: string | null }>(
-    MOVE,
-    [JSON.stringify(ordered.map(asJson)), ordered.map(({ id }) => id)],
-  );
-  const outcomes = new Map(
-    rows.map((row): [string, MoveOutcome] => {
-      if (row.leads !== true) return [row.move_id, { kind: 'stale' }];
-      return [row.move_id, row.id === null ? { kind: 'elsewhere' } : { kind: 'written', row: mapMoved(row) }];
-    }),
-  );
-  return moves.map(({ id }) => outcomes.get(id) ?? { kind: 'elsewhere' });
-}
-
-/** Moves a single container: planning this statement is much cheaper for the database. */
-async function moveOne(db: Queryable, { id, from, to, change = {}, fence }: ContainerMove): Promise<MoveOutcome> {
-  const params: unknown[] = [id, from.states, from.epoch ?? null, from.revision ?? null, to, fence ?? null];
-  const sets = ['state = $5', 'revision = revision + 1', 'updated_at = now()'];
-  for (const [key, value] of Object.entries(change)) {
-    if (value === undefined) continue;
-    const [column, type, toJson] = COLUMN_OF[key as keyof ContainerChange];
-    const given = toJson(value as never);
-    params.push(type === 'jsonb' && given !== null ? JSON.stringify(given) : given);
-    sets.push(`${column} = $${params.length}`);
-  }
-  const leads = '($6::bigint is null or (select fence from led) <= $6::bigint)';
-  const { rows } = await db.query<Omit<Raw, 'spec'> & { leads: boolean | null; written_id: string | null }>(
-    `with led as (${LED}), written as (
-       update containers set ${sets.join(', ')}
-       where id = $1 and state = any ($2::text[]) and ($3::bigint is null or epoch = $3::bigint)
-         and ($4::bigint is null or revision = $4::bigint) and ${leads}
-       returning ${MOVED_COLUMNS})
-     select ${leads} as leads, written.id as written_id, written.* from (select 1) as always left join written on true`,
-    params,
-  );
-  const [row] = rows;
-  if (row?.leads !== true) return { kind: 'stale' };
-  return row.written_id === null ? { kind: 'elsewhere' } : { kind: 'written', row: mapMoved(row) };
-}
-
-function asJson({ id, from, to, change = {}, fence }: ContainerMove): object {
-  const changes: Record<string, unknown> = {};
-  for (const [key, value] of Object.entries(change)) {
-    if (value === undefined) continue;
-    const [column, , toJson] = COLUMN_OF[key as keyof ContainerChange];
-    changes[column] = toJson(value as never);
-  }
-  const { states, epoch, revision } = from;
-  return {
-    id,
-    states,
-    at_epoch: epoch ?? null,
-    at_revision: revision ?? null,
-    to_state: to,
-    change: changes,
-    by_leader: fence ?? null,
-  };
-}
 
 /** Stores why no machine takes the container while it waits for a place. No transition, so the revision stays. */
 export async function recordRejections(
@@ -371,7 +209,7 @@ export function amendContainer(
   return maybeOne(
     db,
     `update containers set revision = revision + 1, updated_at = now(), ${sets}
-     where id = $1 and state not in ('STOPPED', 'FAILED', 'LOST') ${where} returning ${COLUMNS}`,
+     where id = $1 and state not in ('STOPPED', 'FAILED', 'LOST') ${where} returning ${CONTAINER_COLUMNS}`,
     [id, value],
     map,
   );
@@ -438,7 +276,7 @@ export async function expiredContainers(db: Queryable, limit: number): Promise<r
 }
 
 export function containerById(db: Queryable, id: string): Promise<ContainerRow | undefined> {
-  return maybeOne(db, `select ${COLUMNS} from containers where id = $1`, [id], map);
+  return maybeOne(db, `select ${CONTAINER_COLUMNS} from containers where id = $1`, [id], map);
 }
 
 /** Number of a workspace's newest containers among which the end of an id is looked for. */
@@ -452,7 +290,7 @@ export function newestOfStubName(
 ): Promise<ContainerRow | undefined> {
   return maybeOne(
     db,
-    `select ${COLUMNS} from containers where deployment_id is null and stub_id in (
+    `select ${CONTAINER_COLUMNS} from containers where deployment_id is null and stub_id in (
        select id from stubs where workspace_id = $1 and name = $2 order by created_at desc limit 100)
      order by ended_at is null desc, created_at desc limit 1`,
     [workspaceId, stubName],
@@ -474,7 +312,7 @@ export function firstFailedStart(
 ): Promise<ContainerRow | undefined> {
   return maybeOne(
     db,
-    `select ${COLUMNS} from containers where stub_id = $1 and deployment_id = $2 and created_at >= $3
+    `select ${CONTAINER_COLUMNS} from containers where stub_id = $1 and deployment_id = $2 and created_at >= $3
        and state = 'FAILED' and started_at is null and coalesce(reason, 'user_error') = any ($4::text[])
      order by created_at limit 1`,
     [of.stubId, of.deploymentId, new Date(of.sinceMs), of.reasons],
@@ -494,7 +332,7 @@ export async function containerByEnd(
 ): Promise<ContainerRow | undefined> {
   const found = await many(
     db,
-    `select ${COLUMNS} from containers where id in (
+    `select ${CONTAINER_COLUMNS} from containers where id in (
        select id from (
          select id from containers where workspace_id = $1 order by created_at desc limit ${MOST_LOOKED_THROUGH}) as newest
        where id like '%' || $2::text limit 2)`,
@@ -506,7 +344,7 @@ export async function containerByEnd(
 
 /** The containers with these ids, in any state; unknown ids are left out. */
 export function containersById(db: Queryable, ids: readonly ContainerId[]): Promise<ContainerRow[]> {
-  return many(db, `select ${COLUMNS} from containers where id = any ($1::text[])`, [ids], map);
+  return many(db, `select ${CONTAINER_COLUMNS} from containers where id = any ($1::text[])`, [ids], map);
 }
 
 /** The machine where each of these containers was last. */
@@ -537,7 +375,7 @@ export async function liveContainerRevisions(db: Queryable): Promise<ReadonlyMap
 export function liveContainersOfMachine(db: Queryable, machineId: MachineId): Promise<ContainerRow[]> {
   return many(
     db,
-    `select ${COLUMNS} from containers where machine_id = $1 and state not in ('STOPPED', 'FAILED', 'LOST')`,
+    `select ${CONTAINER_COLUMNS} from containers where machine_id = $1 and state not in ('STOPPED', 'FAILED', 'LOST')`,
     [machineId],
     map,
   );
@@ -547,7 +385,7 @@ export function liveContainersOfMachine(db: Queryable, machineId: MachineId): Pr
 export function listLiveContainers(db: Queryable): Promise<ContainerRow[]> {
   return many(
     db,
-    `select ${COLUMNS} from containers where state not in ('STOPPED', 'FAILED', 'LOST') order by created_at, id`,
+    `select ${CONTAINER_COLUMNS} from containers where state not in ('STOPPED', 'FAILED', 'LOST') order by created_at, id`,
     [],
     map,
   );
@@ -566,7 +404,7 @@ export function listContainers(
 ): Promise<ContainerRow[]> {
   return many(
     db,
-    `select ${COLUMNS} from containers
+    `select ${CONTAINER_COLUMNS} from containers
      where ($1::text is null or workspace_id = $1) and ($2::text is null or stub_id = $2)
        and ($3::text is null or deployment_id = $3)
        and (not $4::boolean or state not in ('STOPPED', 'FAILED', 'LOST'))

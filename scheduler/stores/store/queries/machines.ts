@@ -2,7 +2,7 @@ import type { PoolSettings } from '#shared/api/pools.ts';
 import type { HostIdentity } from '#shared/domain/host-identity.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
+import { many, maybeOne, msOf, msOrNull } from '../rows.ts';
 import { poolSettingsOf } from './pools.ts';
 import type { RawPoolSettings } from './pools.ts';
 
@@ -108,10 +108,10 @@ interface Raw extends RawPoolSettings {
   updated_at: Date;
   deleted_at: Date | null;
 }
-const COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, p.settings, m.intent, m.health,
+export const MACHINE_COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, p.settings, m.intent, m.health,
   m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.credential_next, m.credential_next_at, m.contested_at, m.host_identity, m.refused_at, m.refused_words, m.enrolment_token_id, m.hostname,
   m.inventory, m.strangers, m.boot_id, m.goodbye, m.drain_deadline_at, m.drain_total, m.host_drain_until, m.delete_at, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, greatest(m.updated_at, p.updated_at) as updated_at, m.deleted_at`;
-const map = (row: Raw): MachineRow => ({
+export const mapMachine = (row: Raw): MachineRow => ({
   id: row.id as MachineId,
   poolId: row.pool_id,
   poolName: row.pool_name,
@@ -151,257 +151,13 @@ const map = (row: Raw): MachineRow => ({
   deletedAtMs: msOrNull(row.deleted_at),
 });
 
-/**
- * Inserts a machine that may join.
- * @param joinSecretHash - sha256 of the secret part of the join token, which is stored nowhere
- */
-export function insertMachine(
-  db: Queryable,
-  machine: {
-    readonly id: MachineId;
-    readonly poolId: number;
-    readonly joinSecretHash: Uint8Array;
-    readonly joinExpiresAtMs: number;
-  },
-): Promise<MachineRow> {
-  return one(
-    db,
-    `with m as (
-       insert into machines (id, pool_id, join_secret_hash, join_expires_at) values ($1, $2, $3, $4) returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [machine.id, machine.poolId, machine.joinSecretHash, new Date(machine.joinExpiresAtMs)],
-    map,
-  );
-}
-
-/**
- * Locks the admissions of the owner of the machines' pools: one admission at a time, until the transaction ends.
- * @param workspaceId - null: the shared pools
- */
-export async function lockAdmissions(tx: Queryable, workspaceId: WorkspaceId | null): Promise<void> {
-  // This lock does not block inserts of rows that refer to this one.
-  if (workspaceId === null) await tx.query('select 1 from installation where id = 1 for no key update');
-  else await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
-}
-
-/**
- * Machines of the owner that have not joined.
- * @returns their number, and those among them whose tokens have expired, the longest expired first
- */
-export async function unjoinedMachines(
-  db: Queryable,
-  workspaceId: WorkspaceId | null,
-  nowMs: number,
-): Promise<{ readonly count: number; readonly expired: readonly MachineId[] }> {
-  const { rows } = await db.query<{ id: string; is_expired: boolean }>(
-    `select m.id, m.join_expires_at <= $2 as is_expired from machines m join pools p on p.id = m.pool_id
-     where m.joined_at is null and m.deleted_at is null and p.workspace_id is not distinct from $1::text
-     order by m.join_expires_at`,
-    [workspaceId, new Date(nowMs)],
-  );
-  const expired = rows.filter((row) => row.is_expired).map((row) => row.id as MachineId);
-  return { count: rows.length, expired };
-}
-
-/** Gives a machine that has not joined a new secret; PENDING again if it was EXPIRED. */
-export function renewJoinSecret(
-  db: Queryable,
-  id: MachineId,
-  joinSecretHash: Uint8Array,
-  joinExpiresAtMs: number,
-): Promise<MachineRow | undefined> {
-  return maybeOne(
-    db,
-    `with m as (
-       update machines set join_secret_hash = $2, join_expires_at = $3, health = 'PENDING', updated_at = now()
-       where id = $1 and joined_at is null and deleted_at is null returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [id, joinSecretHash, new Date(joinExpiresAtMs)],
-    map,
-  );
-}
-
-/** An agent that joins, as it describes itself and its host. */
-export interface JoiningAgent {
-  readonly nonce: string;
-  readonly fingerprint: string;
-  readonly publicKey: string;
-  readonly hostname: string;
-  readonly agentVersion: string;
-  /** null, absent: an agent of an earlier version, or one that finds out nothing. */
-  readonly hostIdentity?: HostIdentity | null;
-  readonly nowMs: number;
-}
-
-/**
- * Swaps the join secret for an identity by one compare-and-set: the first use burns
- * the secret, and no second use succeeds. The same nonce from the same machine gets
- * the same answer for ten minutes, since an answer may be lost on the way.
- * @returns undefined: unknown, expired, used by another, or the machine is deleted
- */
-export function joinMachine(
-  db: Queryable,
-  join: JoiningAgent & { readonly secretHash: Uint8Array },
-): Promise<MachineRow | undefined> {
-  return maybeOne(
-    db,
-    `with m as (
-       update machines set
-         joined_at = coalesce(joined_at, $7::timestamptz),
-         join_nonce = $2, fingerprint = $3, public_key = $4, hostname = $5, agent_version = $6, host_identity = $8::jsonb,
-         credential_version = case when joined_at is null then credential_version + 1 else credential_version end,
-         updated_at = now()
-       where join_secret_hash = $1 and deleted_at is null
-         and ((joined_at is null and join_expires_at > $7::timestamptz)
-           or (join_nonce = $2 and fingerprint = $3 and host_identity is not distinct from $8::jsonb and joined_at > $7::timestamptz - interval '10 minutes'))
-       returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [
-      join.secretHash,
-      join.nonce,
-      join.fingerprint,
-      join.publicKey,
-      join.hostname,
-      join.agentVersion,
-      new Date(join.nowMs),
-      jsonOrNull(join.hostIdentity),
-    ],
-    map,
-  );
-}
-
-const jsonOrNull = (value: object | null | undefined): string | null =>
-  value === null || value === undefined ? null : JSON.stringify(value);
-
-/** Inserts a machine that joins by an enrolment token, whose row the transaction has locked. */
-export function enrolMachine(
-  tx: Queryable,
-  machine: JoiningAgent & { readonly id: MachineId; readonly poolId: number; readonly tokenId: string },
-): Promise<MachineRow> {
-  return one(
-    tx,
-    `with m as (
-       insert into machines (id, pool_id, enrolment_token_id, joined_at, join_nonce, fingerprint, public_key, hostname, agent_version, host_identity, credential_version)
-       values ($1, $2, $3, $10::timestamptz, $4, $5, $6, $7, $8, $9::jsonb, 1) returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [
-      machine.id,
-      machine.poolId,
-      machine.tokenId,
-      machine.nonce,
-      machine.fingerprint,
-      machine.publicKey,
-      machine.hostname,
-      machine.agentVersion,
-      jsonOrNull(machine.hostIdentity),
-      new Date(machine.nowMs),
-    ],
-    map,
-  );
-}
-
-/** The machine that the host made by that token with that nonce in the last ten minutes: its answer was lost. */
-export function enrolledBefore(
-  tx: Queryable,
-  join: Omit<JoiningAgent, 'agentVersion' | 'hostname'> & { readonly tokenId: string },
-): Promise<MachineRow | undefined> {
-  return maybeOne(
-    tx,
-    `with m as (
-       update machines set public_key = $4, updated_at = now()
-       where enrolment_token_id = $1 and join_nonce = $2 and fingerprint = $3 and deleted_at is null
-         and host_identity is not distinct from $5::jsonb and joined_at > $6::timestamptz - interval '10 minutes'
-       returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [join.tokenId, join.nonce, join.fingerprint, join.publicKey, jsonOrNull(join.hostIdentity), new Date(join.nowMs)],
-    map,
-  );
-}
-
-/** Stores the host that a machine's agent showed. @returns undefined: another one was stored meanwhile */
-export function storeHostIdentity(
-  db: Queryable,
-  id: MachineId,
-  known: HostIdentity | null,
-  identity: HostIdentity,
-): Promise<MachineRow | undefined> {
-  return maybeOne(
-    db,
-    `with m as (
-       update machines set host_identity = $3::jsonb, updated_at = now()
-       where id = $1 and host_identity is not distinct from $2::jsonb and deleted_at is null returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [id, jsonOrNull(known), JSON.stringify(identity)],
-    map,
-  );
-}
-
-/**
- * Notes that another host came with the machine's disk and was refused.
- * @returns undefined: the same was noted in the last ten minutes
- */
-export function noteRefusedHost(
-  db: Queryable,
-  id: MachineId,
-  words: string,
-  nowMs: number,
-): Promise<MachineRow | undefined> {
-  return maybeOne(
-    db,
-    `with m as (
-       update machines set refused_at = $3::timestamptz, refused_words = $2, updated_at = now()
-       where id = $1 and deleted_at is null
-         and (refused_at is null or refused_words <> $2 or refused_at < $3::timestamptz - interval '10 minutes')
-       returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [id, words, new Date(nowMs)],
-    map,
-  );
-}
-
-/** Why that secret joins no machine now; undefined: no machine has it. */
-export async function joinSecretState(
-  db: Queryable,
-  secretHash: Uint8Array,
-): Promise<{ readonly id: MachineId; readonly joinedAtMs: number | null } | undefined> {
-  const { rows } = await db.query<{ id: string; joined_at: Date | null }>(
-    'select id, joined_at from machines where join_secret_hash = $1 and deleted_at is null',
-    [secretHash],
-  );
-  const [row] = rows;
-  return row === undefined ? undefined : { id: row.id as MachineId, joinedAtMs: msOrNull(row.joined_at) };
-}
-
-/** The public key with which a machine proves itself, also when it is deleted. */
-export async function machineKey(
-  db: Queryable,
-  id: string,
-): Promise<
-  | {
-      readonly publicKey: string | null;
-      readonly isDeleted: boolean;
-      /** When the machine was last seen, else when it joined. */
-      readonly seenAtMs: number | null;
-    }
-  | undefined
-> {
-  const { rows } = await db.query<{
-    public_key: string | null;
-    deleted_at: Date | null;
-    seen_at: Date | null;
-  }>('select public_key, deleted_at, coalesce(last_seen_at, joined_at) as seen_at from machines where id = $1', [id]);
-  const [row] = rows;
-  if (row === undefined) return undefined;
-  return { publicKey: row.public_key, isDeleted: row.deleted_at !== null, seenAtMs: msOrNull(row.seen_at) };
-}
-
 /** The machine with this id, if it is not deleted. */
 export function machineById(db: Queryable, id: string): Promise<MachineRow | undefined> {
   return maybeOne(
     db,
-    `select ${COLUMNS} from machines m join pools p on p.id = m.pool_id where m.id = $1 and m.deleted_at is null`,
+    `select ${MACHINE_COLUMNS} from machines m join pools p on p.id = m.pool_id where m.id = $1 and m.deleted_at is null`,
     [id],
-    map,
+    mapMachine,
   );
 }
 
@@ -409,9 +165,9 @@ export function machineById(db: Queryable, id: string): Promise<MachineRow | und
 export function listMachines(db: Queryable): Promise<MachineRow[]> {
   return many(
     db,
-    `select ${COLUMNS} from machines m join pools p on p.id = m.pool_id where m.deleted_at is null order by m.created_at, m.id`,
+    `select ${MACHINE_COLUMNS} from machines m join pools p on p.id = m.pool_id where m.deleted_at is null order by m.created_at, m.id`,
     [],
-    map,
+    mapMachine,
   );
 }
 
@@ -419,9 +175,9 @@ export function listMachines(db: Queryable): Promise<MachineRow[]> {
 export function machinesById(db: Queryable, ids: readonly MachineId[]): Promise<MachineRow[]> {
   return many(
     db,
-    `select ${COLUMNS} from machines m join pools p on p.id = m.pool_id where m.id = any ($1::text[]) and m.deleted_at is null`,
+    `select ${MACHINE_COLUMNS} from machines m join pools p on p.id = m.pool_id where m.id = any ($1::text[]) and m.deleted_at is null`,
     [ids],
-    map,
+    mapMachine,
   );
 }
 
@@ -477,7 +233,7 @@ export function recordHello(
          boot_id = $2, goodbye = null, host_drain_until = $9::timestamptz, agent_version = $3, hostname = $4, inventory = $5::jsonb, conditions = coalesce($7::jsonb, conditions), health = 'RECONCILING', replica = $6,
          session_epoch = session_epoch + 1, last_seen_at = now(), updated_at = now()
        where id = $1 and deleted_at is null returning *
-     ) select ${COLUMNS}, (select boot_id from before) as boot_id_before from m join pools p on p.id = m.pool_id`,
+     ) select ${MACHINE_COLUMNS}, (select boot_id from before) as boot_id_before from m join pools p on p.id = m.pool_id`,
     [
       hello.id,
       hello.bootId,
@@ -489,7 +245,10 @@ export function recordHello(
       hello.agentInstance,
       dateOf(hello.hostDrainUntilMs),
     ],
-    (row: Raw & { readonly boot_id_before: string | null }) => ({ ...map(row), bootIdBefore: row.boot_id_before }),
+    (row: Raw & { readonly boot_id_before: string | null }) => ({
+      ...mapMachine(row),
+      bootIdBefore: row.boot_id_before,
+    }),
   );
 }
 
@@ -563,73 +322,6 @@ export async function touchMachines(db: Queryable, ids: readonly MachineId[], no
     ids,
     new Date(nowMs),
   ]);
-}
-
-/** Expires unused join secrets past their time: PENDING becomes EXPIRED. */
-export async function expireJoinSecrets(db: Queryable, nowMs: number): Promise<number> {
-  const { rowCount } = await db.query(
-    `update machines set health = 'EXPIRED', updated_at = now()
-     where health = 'PENDING' and joined_at is null and join_expires_at <= $1 and deleted_at is null`,
-    [new Date(nowMs)],
-  );
-  return rowCount;
-}
-
-/** Ends the time of an unused join secret. @returns false: the machine has joined, or is deleted */
-export async function voidJoinSecret(db: Queryable, id: MachineId, nowMs: number): Promise<boolean> {
-  const { rowCount } = await db.query(
-    `update machines set join_expires_at = least(join_expires_at, $2::timestamptz), updated_at = now()
-     where id = $1 and joined_at is null and deleted_at is null`,
-    [id, new Date(nowMs)],
-  );
-  return rowCount === 1;
-}
-
-/**
- * Offers a new credential; the older one is valid until the new one is
- * used. A credential that was offered and not used is offered again.
- */
-export function offerCredential(db: Queryable, id: MachineId, nowMs: number): Promise<MachineRow | undefined> {
-  return maybeOne(
-    db,
-    `with m as (
-       update machines set credential_next = coalesce(credential_next, credential_version + 1),
-         credential_next_at = coalesce(credential_next_at, $2::timestamptz), updated_at = now()
-       where id = $1 and deleted_at is null returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [id, new Date(nowMs)],
-    map,
-  );
-}
-
-/** Replaces the machine's credential: all earlier ones are invalid from now on. */
-export function replaceCredentials(db: Queryable, id: MachineId): Promise<MachineRow | undefined> {
-  return maybeOne(
-    db,
-    `with m as (
-       update machines set credential_version = greatest(credential_version, coalesce(credential_next, 0)) + 1,
-         credential_next = null, credential_next_at = null, updated_at = now()
-       where id = $1 and deleted_at is null returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [id],
-    map,
-  );
-}
-
-/**
- * The offered credential was used: the one before it is invalid from now on.
- * @returns undefined: it was not on offer
- */
-export function useCredential(db: Queryable, id: MachineId, version: number): Promise<MachineRow | undefined> {
-  return maybeOne(
-    db,
-    `with m as (
-       update machines set credential_version = $2, credential_next = null, credential_next_at = null, updated_at = now()
-       where id = $1 and credential_next = $2 and deleted_at is null returning *
-     ) select ${COLUMNS} from m join pools p on p.id = m.pool_id`,
-    [id, version],
-    map,
-  );
 }
 
 /**
