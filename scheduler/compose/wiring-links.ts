@@ -8,8 +8,8 @@ export function wireLinks({ clusterState, linkParts, taskParts, podParts }: Wire
   const { links, logs, images, pages } = linkParts;
   clusterState.containers.onChange((change) => logs.containerChanged(change));
   clusterState.machines.onChange((machine) => links.machineChanged(machine));
-  images.onOrder((machineId, order) => links.prepareImage(machineId, order));
-  pages.onOrder((machineId, requestId) => links.orderMetrics(machineId, requestId));
+  images.onOrder((machineId, order) => links.order(machineId, { prepareImage: order }));
+  pages.onOrder((machineId, requestId) => links.order(machineId, { fetchMetrics: { requestId } }));
   const { attempts, streams } = taskParts;
   links.onStream((machineId, taskId, token, bytes) => {
     const attempt = attempts.find(taskId, token);
@@ -34,13 +34,13 @@ export function wireOrderedStreams(parts: Wired): void {
   const { containerStreams } = podParts;
   for (const streams of [containerStreams, volumeStreams, buildStreams])
     clusterState.machines.onChange((machine) => streams.machineChanged(machine));
-  containerStreams.onOrder((machineId, order) => links.serveContainer(machineId, order));
-  volumeStreams.onOrder((machineId, order) => links.serveVolume(machineId, order));
+  containerStreams.onOrder((machineId, order) => links.order(machineId, { serveContainer: order }));
+  volumeStreams.onOrder((machineId, order) => links.order(machineId, { serveVolume: order }));
   buildStreams.onOrder((machineId, order) => {
     // The machine asks for credentials of its bases here, where it is linked.
     const workspaceId = order.workspaceId as WorkspaceId;
     images.expect(machineId, workspaceId, basesOf(order.steps ?? []));
-    return links.buildImage(machineId, order);
+    return links.order(machineId, { buildImage: order });
   });
   links.onOrderedStream((machineId, streamId, bytes) =>
     ([buildStreams, containerStreams].find((streams) => streams.has(streamId)) ?? volumeStreams).arrived(
@@ -57,15 +57,17 @@ const basesOf = (steps: readonly { readonly text?: string }[]): readonly string[
 /** Changes of containers, which their agents carry out. */
 export function wireChanges({ clusterState: { machines }, linkParts: { links }, podParts }: Wired): void {
   const { containerChanges, snapshots } = podParts;
-  snapshots.onUnwanted((machineId, images) => void links.removeImages(machineId, images));
-  containerChanges.onOrder((machineId, order) => links.changeContainer(machineId, order));
+  snapshots.onUnwanted((machineId, images) => void links.order(machineId, { removeImages: { images: [...images] } }));
+  containerChanges.onOrder((machineId, order) => links.order(machineId, { changeContainer: order }));
   links.onContainerChanged((machineId, changed) => containerChanges.changed(machineId, changed));
   machines.onChange((machine) => containerChanges.machineChanged(machine));
 }
 
 /** Cache volumes that were deleted. */
 export function wireCaches({ clusterState: { agentReports }, linkParts: { links }, cacheVolumes }: Wired): void {
-  cacheVolumes.onRemove((machineId, volumeIds) => links.removeCaches(machineId, volumeIds));
+  cacheVolumes.onRemove((machineId, volumeIds) =>
+    links.order(machineId, { removeCaches: { volumeIds: [...volumeIds] } }),
+  );
   agentReports.onCaches((machineId, volumeIds) => cacheVolumes.told(machineId, volumeIds));
 }
 
@@ -84,7 +86,7 @@ export function wireBuilds(parts: Wired): void {
     rebuilds.wanted({ image: spec.wire.image ?? '', work, homes: [...homes] });
   });
   rebuilds.onBuilt(() => scaling.placer.wake());
-  imageCollector.onRemove((machineId, images) => links.removeImages(machineId, images));
+  imageCollector.onRemove((machineId, images) => links.order(machineId, { removeImages: { images: [...images] } }));
   machines.onChange((machine) => imageCollector.machineChanged(machine));
 }
 

@@ -20,17 +20,12 @@ import type {
   GatewayResponse,
   JoinRequest__Output,
   JoinResponse,
-  PrepareImage,
   PullImageRequest__Output,
   PullImageResponse,
   ProveRequest__Output,
   ProveResponse,
   MetricsPage__Output,
   RenewCredentialResponse,
-  ServeContainer,
-  ServeVolume,
-  BuildImage,
-  ChangeContainer,
   ContainerChanged__Output,
   Samples__Output,
 } from '#shared/protocol/generated/messages.ts';
@@ -57,7 +52,7 @@ import type { Machines } from './machines.ts';
 import type { Usage } from './usage.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { isNewOrder } from './orders.ts';
-import type { ControlCall, SessionParts } from './session.ts';
+import type { AgentOrder, ControlCall, SessionParts } from './session.ts';
 import type { SessionSettings } from './session-settings.ts';
 import { Session } from './session.ts';
 import { PartsBudget } from './result-parts.ts';
@@ -413,60 +408,13 @@ export class Links {
   }
 
   /** Sends an order to an agent. @returns false when that machine is not linked here */
-  prepareImage(machineId: MachineId, order: PrepareImage): boolean {
+  order(machineId: MachineId, order: AgentOrder): boolean {
     const session = this.#connections.get(machineId)?.session;
     if (session?.alive !== true) return false;
-    session.prepareImage(order);
-    return true;
-  }
-
-  /** Orders a stream for the files of a volume. @returns false when that machine is not linked here */
-  serveVolume(machineId: MachineId, order: ServeVolume): boolean {
-    const session = this.#connections.get(machineId)?.session;
-    if (session?.alive !== true) return false;
-    session.serveVolume(order);
-    return true;
-  }
-
-  /** Orders a stream into a container. @returns false when that machine is not linked here */
-  serveContainer(machineId: MachineId, order: ServeContainer): boolean {
-    const session = this.#connections.get(machineId)?.session;
-    if (session?.alive !== true) return false;
-    session.serveContainer(order);
-    return true;
-  }
-
-  /** Orders a build of an image. @returns false when that machine is not linked here */
-  buildImage(machineId: MachineId, order: BuildImage): boolean {
-    const session = this.#connections.get(machineId)?.session;
-    if (session?.alive !== true) return false;
-    const { objectId = '' } = order.context ?? {};
+    // The agent asks for the objects that its build needs.
+    const objectId = order.buildImage?.context?.objectId ?? '';
     if (objectId !== '') this.#buildObjects.add(machineId, objectId);
-    session.buildImage(order);
-    return true;
-  }
-
-  /** Orders a change of a container. @returns false when that machine is not linked here */
-  changeContainer(machineId: MachineId, order: ChangeContainer): boolean {
-    const session = this.#connections.get(machineId)?.session;
-    if (session?.alive !== true) return false;
-    session.changeContainer(order);
-    return true;
-  }
-
-  /** Has a machine remove cache volumes. @returns false when that machine is not linked here */
-  removeCaches(machineId: MachineId, volumeIds: readonly string[]): boolean {
-    const session = this.#connections.get(machineId)?.session;
-    if (session?.alive !== true) return false;
-    session.removeCaches(volumeIds);
-    return true;
-  }
-
-  /** Has a machine remove images that it built. @returns false when that machine is not linked here */
-  removeImages(machineId: MachineId, images: readonly string[]): boolean {
-    const session = this.#connections.get(machineId)?.session;
-    if (session?.alive !== true) return false;
-    session.removeImages(images);
+    session.order(order);
     return true;
   }
 
@@ -516,17 +464,6 @@ export class Links {
     const machineId = await this.#parts.credentials.authenticate(call.metadata);
     this.#parts.pages.delivered(machineId, call.request.requestId, call.request.page);
     return {};
-  }
-
-  /**
-   * Has the agent of a machine that is linked here send its metrics page.
-   * @returns false when the machine is not linked here
-   */
-  orderMetrics(machineId: MachineId, requestId: string): boolean {
-    const session = this.#connections.get(machineId)?.session;
-    if (session?.alive !== true) return false;
-    session.fetchMetrics(requestId);
-    return true;
   }
 }
 

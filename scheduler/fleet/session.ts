@@ -13,14 +13,9 @@ import type {
   ControlFromAgent__Output,
   ControlToAgent,
   Hello__Output,
-  PrepareImage,
   Refuse__Output,
   Revoked,
   Samples__Output,
-  ServeContainer,
-  ServeVolume,
-  BuildImage,
-  ChangeContainer,
   ContainerChanged__Output,
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntry } from './containers/container-entry.ts';
@@ -79,6 +74,19 @@ export interface SessionParts {
   readonly onPing: (ms: number) => void;
   readonly onEnd: (session: Session, reason: string) => void;
 }
+
+/** Orders beside the desired state: they start and stop no container. */
+export type AgentOrder = Pick<
+  ControlToAgent,
+  | 'prepareImage'
+  | 'serveVolume'
+  | 'serveContainer'
+  | 'buildImage'
+  | 'changeContainer'
+  | 'removeCaches'
+  | 'removeImages'
+  | 'fetchMetrics'
+>;
 
 export class Session {
   readonly id = randomUUID();
@@ -285,32 +293,9 @@ export class Session {
     });
   }
 
-  prepareImage(order: PrepareImage): void {
-    this.#write({ prepareImage: order });
-  }
-
-  serveVolume(order: ServeVolume): void {
-    this.#write({ serveVolume: order });
-  }
-
-  serveContainer(order: ServeContainer): void {
-    this.#write({ serveContainer: order });
-  }
-
-  buildImage(order: BuildImage): void {
-    this.#write({ buildImage: order });
-  }
-
-  changeContainer(order: ChangeContainer): void {
-    this.#write({ changeContainer: order });
-  }
-
-  removeCaches(volumeIds: readonly string[]): void {
-    this.#write({ removeCaches: { volumeIds: [...volumeIds] } });
-  }
-
-  removeImages(images: readonly string[]): void {
-    this.#write({ removeImages: { images: [...images] } });
+  /** Sends an order that no snapshot of desired state has. */
+  order(order: AgentOrder): void {
+    this.#write(order);
   }
 
   #takesWork(): boolean {
@@ -429,11 +414,6 @@ export class Session {
     for (const { row } of this.#parts.containers.ofMachine(this.machineId)) {
       if (row.state === 'ASSIGNED' && nowMs - (row.scheduledAtMs ?? nowMs) >= REPEAT_AFTER_MS) return this.changed();
     }
-  }
-
-  /** Has the agent send its metrics page, which comes on a stream of its own. */
-  fetchMetrics(requestId: string): void {
-    this.#write({ fetchMetrics: { requestId } });
   }
 
   /** A newer session of the same machine took over. */
