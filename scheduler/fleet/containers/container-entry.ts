@@ -1,4 +1,4 @@
-// A container as a process remembers it: its row and what only its link tells. Pure.
+// A container as a process remembers it: its row and what only its link tells.
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Target } from '../../domain/stub-config.ts';
