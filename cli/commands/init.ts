@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { cannotWrite, usageError } from '../errors.ts';
+import { resolveContext } from '../context.ts';
 import type { InitFlags } from '../flags.ts';
 import { print, printJson } from '../print.ts';
 import { listTemplates, starterApp } from '../templates.ts';
@@ -34,7 +35,21 @@ export async function runInit(folder: string | undefined, flags: InitFlags, invo
   print(`made an app of the template ${flags.template} in ${isHere ? 'this folder' : place}:`);
   for (const { path } of app.files) print(`  ${path}`);
   print('\nNext:');
+  const { env } = invocation;
+  if (next.some((line) => USES_VARIABLES.test(line)) && !(env['LONGSHORE_URL'] && env['LONGSHORE_TOKEN']))
+    print(`  ${await variablesLine(invocation)}`);
   for (const line of next) print(`  ${line}`);
+}
+
+const USES_VARIABLES = /\$LONGSHORE_(URL|TOKEN)\b/;
+
+/** Sets the variables that the next steps use, as the current context says; without one, with the usual address. */
+async function variablesLine({ options, env }: Invocation): Promise<string> {
+  const url = await resolveContext(options, env).then(
+    (context) => context.url,
+    () => 'http://127.0.0.1:1994',
+  );
+  return `export LONGSHORE_URL=${url} LONGSHORE_TOKEN=$(longshore context token)`;
 }
 
 /** A name of a deployment, as near to the folder's as a name of a host allows. */

@@ -155,6 +155,17 @@ describe('init', () => {
     expect(app).toContain("@endpoint(name='my-shop'");
   });
 
+  test('sets the variables that next steps use, unless they are set', async () => {
+    const made = await run(['init', join(directory.path, 'a'), '--template', 'text_generator']);
+    const line = /\n {2}export LONGSHORE_URL=http:\/\/\S+ LONGSHORE_TOKEN=\$\(longshore context token\)\n/;
+    expect(made.stdout).toMatch(line);
+    const set = { LONGSHORE_URL: url, LONGSHORE_TOKEN: platform.own.token };
+    expect((await run(['init', join(directory.path, 'b'), '--template', 'text_generator'], set)).stdout).not.toMatch(
+      line,
+    );
+    expect((await run(['init', join(directory.path, 'c')])).stdout).not.toMatch(line);
+  });
+
   test('never overwrites a file, and writes nothing then', async () => {
     mkdirSync(join(directory.path, 'site'));
     writeFileSync(join(directory.path, 'site', 'app.py'), 'mine');
