@@ -81,7 +81,7 @@ describe('tokens', () => {
     const once = (await line.run(['token', 'create', '--once'])).stdout.trim();
     expect((await line.run(['deployment', 'list'], once)).code).toBe(0);
     expect((await line.run(['deployment', 'list'], once)).code).toBe(3);
-  }, 60_000);
+  }, 120_000);
 });
 
 describe('machines, workers and pools', () => {
@@ -216,7 +216,7 @@ describe('machines, workers and pools', () => {
 test('a workspace is made with a token of its own, which sees nothing of another', async ({ line }) => {
   const made = await line.json<{ readonly token: string; readonly name: string }>(['workspace', 'create', 'harbour']);
   expect(made.name).toBe('harbour');
-  expect((await line.run(['workspace', 'list'])).stdout).toMatch(/^[0-9a-f-]{36} +harbour +\d+s ago$/m);
+  expect((await line.run(['workspace', 'list'])).stdout).toMatch(/^[0-9a-f-]{36} +harbour +\d+s ago +active$/m);
   const file = line.app('mine', 'from longshore import endpoint\n\n@endpoint(name="mine")\ndef mine(): ...\n');
   await line.json(['deploy', file]);
   expect(await line.json(['deployment', 'list'], made.token)).toEqual([]);
