@@ -2,6 +2,7 @@
 import type { Part } from '#shared/lifecycle.ts';
 import { DEPLOYMENT_DELETED } from '../domain/endings.ts';
 import { VolumeCalls } from '../fleet/volume-calls.ts';
+import type { ContainerRow } from '../stores/store/queries/containers.ts';
 import { deleteVolume, volumeHomes } from '../stores/store/queries/volumes.ts';
 import { WorkspaceDeletion } from '../workspaces/deletion/deletion.ts';
 import type { DeletionNeeds } from '../workspaces/deletion/needs.ts';
@@ -55,6 +56,10 @@ export function openWorkspaceDeletion(setup: WorkspaceDeletionSetup): WorkspaceD
   };
 }
 
+/** A container of a lost machine has the state UNKNOWN. Told again, it would change between the two in every round. */
+const wasToldToStop = ({ state, stateBefore }: ContainerRow): boolean =>
+  (state === 'UNKNOWN' ? stateBefore : state) === 'STOPPING';
+
 function needsOf(setup: WorkspaceDeletionSetup): DeletionNeeds {
   const { actionParts, clusterState, deferredParts, volumeFileParts, buildParts, poolParts, targets, objects } = setup;
   const { db } = setup.infrastructure;
@@ -69,14 +74,14 @@ function needsOf(setup: WorkspaceDeletionSetup): DeletionNeeds {
       await deferredParts.deferredCalls.cancel({ taskId }, DEPLOYMENT_DELETED);
     },
     runningContainers: (id) =>
-      [...containers.all()].flatMap(({ row }) => (row.workspaceId === id && row.state !== 'STOPPING' ? [row.id] : [])),
+      [...containers.all()].flatMap(({ row }) => (row.workspaceId === id && !wasToldToStop(row) ? [row.id] : [])),
     stopContainer: (id) => containerActions.stopFor(id, 'admin_stop'),
     deletePool: async (workspaceId, name) => (await poolParts.pools.delete({ workspaceId }, name)).kind !== 'occupied',
     emptyVolume: async (volume) => {
       if (!(await volumeFiles.hasFiles(volume))) return true;
       const home = (await volumeHomes(db, [volume.id])).get(volume.id);
       // The directory of a machine that was deleted is out of reach for good.
-      if (volume.driver === 'local' && home !== undefined && machines.get(home) === undefined) return true;
+      if (volume.driver === 'local' && home !== undefined && (await machines.byId(home)) === undefined) return true;
       const calls = new VolumeCalls({ open: (_id, signal) => volumeFiles.openOf(volume, signal) });
       const answer = await calls.ask(volume.id, { purpose: 'remove', path: '', recursive: true });
       return answer['complete'] === true;

@@ -2,7 +2,7 @@
 // kept, another workspace keeps its rows, and a process that is killed at any statement leaves a deletion that goes on.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
-import type { ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
 import { SYSTEM } from '#scheduler/workspaces/events/audit.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import { WorkspaceDeletion } from '#scheduler/workspaces/deletion/deletion.ts';
@@ -92,10 +92,10 @@ describe.each(KINDS)('on %s', (kind) => {
     recordsCaughtUp: async () => {},
   });
 
-  const roundsOn = (on: Db): DeletionRounds =>
+  const roundsOn = (on: Db, needs: Partial<DeletionNeeds> = {}): DeletionRounds =>
     new DeletionRounds({
       db: on,
-      needs: needsOn(on),
+      needs: { ...needsOn(on), ...needs },
       invalidation: { on: () => undefined },
       isLeader: () => true,
       clock: new TestClock(),
@@ -152,6 +152,32 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await workspaceById(db, gone)).toBeUndefined();
     expect(await wasDeleted(db, gone)).toBe(true);
     expect(await wasDeleted(db, other)).toBe(false);
+  });
+
+  test('what fails is told in the workspace, and keeps nothing else from going', async () => {
+    const id = await aFullWorkspace();
+    await deletionOn(db).begin(id, SYSTEM, trail);
+    const containers = [newId<ContainerId>(), newId<ContainerId>()];
+    const stopped: ContainerId[] = [];
+    const rounds = roundsOn(db, {
+      runningContainers: () => containers,
+      stopContainer: async (one) => {
+        if (one === containers[0]) throw new Error('no answer');
+        stopped.push(one);
+      },
+      removeBytes: async () => Promise.reject(new Error('the store is away')),
+    });
+    const hold = async (): Promise<string> => (await deletionOn(db).state(id)).workspace.deletionHold;
+    for (let at = 0; at < 5; at += 1) await rounds.round();
+    expect(stopped).toContain(containers[1]);
+    expect(await hold()).toContain(`container ${containers[0]}: no answer`);
+    containers.length = 0;
+    await stopContainers(id);
+    for (let at = 0; at < 5; at += 1) expect(await rounds.round()).toBe(true);
+    expect(await hold()).toBe('1 objects: the store is away');
+    const counts = await countsOf(db, id);
+    expect([counts['objects'], counts['stubs'], counts['secrets']]).toEqual([1, 0, 0]);
+    await toTheEnd();
   });
 
   test('statements that let callers in find nothing of it from the commit on', async () => {

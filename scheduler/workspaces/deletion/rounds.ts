@@ -3,8 +3,8 @@
 // round has an end, and a batch never holds the database longer than a moment. What cannot go now is told in the
 // workspace's row, and keeps nothing else from going.
 import type { Clock } from '#shared/clock.ts';
-import { sleep } from '#shared/backoff.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { messageOf } from '#shared/errors.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db } from '../../stores/store/db.ts';
@@ -15,8 +15,10 @@ import type { Invalidation } from '../identity/invalidation.ts';
 import type { DeletionNeeds } from './needs.ts';
 import { endWork, removeData } from './steps.ts';
 
-/** Time between two rounds while a workspace is being deleted, and between two looks for one. */
+/** Time between two rounds while a workspace is being deleted. It doubles after a round that changes nothing. */
 const ROUND_MS = 1_000;
+const MOST_ROUND_MS = 15_000;
+/** Time between two looks for a deletion. */
 const SWEEP_MS = 30_000;
 /** Most time that a round spends on the rows of one workspace. */
 const TURN_MS = 2_000;
@@ -41,6 +43,8 @@ export class DeletionRounds implements Part {
   readonly #abort = new AbortController();
   /** Since when a workspace had nothing left, as this process saw it. */
   readonly #emptySince = new Map<WorkspaceId, number>();
+  /** The last round changed something. */
+  #hasMoved = false;
   #isAwake = false;
   #wakeUp: (() => void) | undefined;
   #running: Promise<void> | undefined;
@@ -71,6 +75,7 @@ export class DeletionRounds implements Part {
     const { db, log } = this.#parts;
     const ids = await closedWorkspaces(db);
     for (const id of this.#emptySince.keys()) if (!ids.includes(id)) this.#emptySince.delete(id);
+    this.#hasMoved = false;
     let left = 0;
     for (const id of ids) {
       if (this.#abort.signal.aborted || !this.#parts.isLeader()) return true;
@@ -79,6 +84,7 @@ export class DeletionRounds implements Part {
       } catch (error) {
         left += 1;
         log.warn({ err: error, workspaceId: id }, 'the deletion of a workspace goes on later');
+        await this.#hold(id, [messageOf(error)]);
       }
     }
     return left > 0;
@@ -90,15 +96,16 @@ export class DeletionRounds implements Part {
     const { signal } = this.#abort;
     const until = clock.monotonicMs() + TURN_MS;
     const mayGoOn = (): boolean => !signal.aborted && this.#parts.isLeader() && clock.monotonicMs() < until;
-    const work = await endWork(db, needs, id);
+    const work = await endWork(db, needs, id, mayGoOn);
     // Data that a task or container still uses goes after it.
     const data =
-      work.length > 0
-        ? { holds: [], isEmpty: false, removed: 0 }
+      work.holds.length > 0
+        ? { holds: [], isEmpty: false, removed: 0, isMoving: false }
         : await removeData(db, needs, id, { clock, mayGoOn, signal });
     if (signal.aborted) return false;
-    const holds = [...work, ...data.holds];
-    await holdDeletion(db, id, holds.join('; ').slice(0, MOST_HOLD));
+    const holds = [...work.holds, ...data.holds];
+    if (work.isMoving || data.isMoving || holds.length === 0) this.#hasMoved = true;
+    await this.#hold(id, holds);
     if (data.removed > 0) log.info({ workspaceId: id, rows: data.removed }, 'rows of a deleted workspace were removed');
     if (holds.length > 0 || !data.isEmpty || data.removed > 0) {
       this.#emptySince.delete(id);
@@ -115,10 +122,16 @@ export class DeletionRounds implements Part {
     return true;
   }
 
+  /** Tells people what the deletion waits for. */
+  async #hold(id: WorkspaceId, holds: readonly string[]): Promise<void> {
+    if (await holdDeletion(this.#parts.db, id, holds.join('; ').slice(0, MOST_HOLD))) this.#hasMoved = true;
+  }
+
   async #run(): Promise<void> {
     const { isLeader, log, roundMs = ROUND_MS } = this.#parts;
     // A deletion may have begun before this process.
     await this.#rest(roundMs);
+    let restMs = roundMs;
     while (!this.#abort.signal.aborted) {
       this.#isAwake = false;
       let isLeft = false;
@@ -130,9 +143,8 @@ export class DeletionRounds implements Part {
           log.warn({ err: error }, 'deletions of workspaces go on later');
         }
       }
-      // While a deletion is under way, a wake-up brings nothing that the next round would miss.
-      if (isLeft) await sleep(roundMs, this.#abort.signal);
-      else await this.#rest(SWEEP_MS);
+      restMs = this.#hasMoved || !isLeft ? roundMs : Math.min(restMs * 2, MOST_ROUND_MS);
+      await this.#rest(isLeft ? restMs : SWEEP_MS);
     }
   }
 

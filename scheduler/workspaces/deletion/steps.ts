@@ -45,19 +45,26 @@ const MOST_NAMED = 3;
 /** Age above which a container has its rows of the ledger, as for the leader that writes them. */
 const LEDGER_BACK_MS = 7 * 86_400_000;
 
-/**
- * Ends what runs.
- * @returns what has not ended yet, for people; empty: nothing runs
- */
-export async function endWork(db: Db, needs: DeletionNeeds, id: WorkspaceId): Promise<readonly string[]> {
+/** How far a step came. */
+export interface Step {
+  /** Things that cannot go now, for people. */
+  readonly holds: readonly string[];
+  /** Whether the next round finds less than this one, however soon it comes. */
+  readonly isMoving: boolean;
+}
+
+/** Ends what runs; no holds: nothing runs. */
+export async function endWork(db: Db, needs: DeletionNeeds, id: WorkspaceId, mayGoOn: () => boolean): Promise<Step> {
   await endBuildsOf(db, id);
-  for (const container of needs.runningContainers(id)) await needs.stopContainer(container);
+  const stopped = await each('container', needs.runningContainers(id), (one) => needs.stopContainer(one), mayGoOn);
   const tasks = await openTasksLeft(db, id, TASKS);
-  await inTurns(tasks, (task) => needs.cancelTask(task));
+  const cancelled = await each('task', tasks, (one) => needs.cancelTask(one), mayGoOn);
   const calls = await openDeferredCallsLeft(db, id, TASKS);
-  await inTurns(calls, (call) => needs.cancelDeferredCall(call));
+  const ended = await each('call', calls, (one) => needs.cancelDeferredCall(one), mayGoOn);
+  const failures = [...stopped, ...cancelled, ...ended];
   // Rows lag behind tasks that ended a moment ago: they are looked at again in the next round.
-  if (tasks.length > 0 || calls.length > 0) return ['tasks end'];
+  if (tasks.length > 0 || calls.length > 0)
+    return { holds: [...failures, 'tasks end'], isMoving: failures.length < tasks.length + calls.length };
   const deployments = await deploymentsLeft(db, id, DEPLOYMENTS);
   for (const deployment of deployments) {
     await needs.endQueue(queueNameOf(deployment.id, deployment.stubId));
@@ -65,14 +72,31 @@ export async function endWork(db: Db, needs: DeletionNeeds, id: WorkspaceId): Pr
     // Other replicas answer callers of the deployment that wait there.
     await needs.deploymentChanged(deployment.id);
   }
-  if (deployments.length === DEPLOYMENTS) return ['deployments end'];
+  if (deployments.length === DEPLOYMENTS) return { holds: [...failures, 'deployments end'], isMoving: true };
   const containers = await containersLeft(db, id);
-  return containers.length === 0 ? [] : [containersText(containers)];
+  const left = containers.length === 0 ? [] : [containersText(containers)];
+  return { holds: [...failures, ...left], isMoving: deployments.length > 0 };
 }
 
-async function inTurns<T>(items: readonly T[], run: (item: T) => Promise<unknown>): Promise<void> {
-  for (let from = 0; from < items.length; from += AT_ONCE)
-    await Promise.all(items.slice(from, from + AT_ONCE).map(run));
+/** Does something with each, several at once; a failure keeps no other back. @returns the failures, for people */
+async function each<T extends string>(
+  kind: string,
+  items: readonly T[],
+  run: (item: T) => Promise<unknown>,
+  mayGoOn: () => boolean,
+): Promise<readonly string[]> {
+  const failures: string[] = [];
+  for (let from = 0; from < items.length && mayGoOn(); from += AT_ONCE) {
+    const some = items.slice(from, from + AT_ONCE).map(async (item) => {
+      try {
+        await run(item);
+      } catch (error) {
+        failures.push(`${kind} ${item}: ${messageOf(error)}`);
+      }
+    });
+    await Promise.all(some);
+  }
+  return failures;
 }
 
 function containersText(containers: Awaited<ReturnType<typeof containersLeft>>): string {
@@ -82,9 +106,7 @@ function containersText(containers: Awaited<ReturnType<typeof containersLeft>>):
   return `${containers.length} containers stop: ${named.join(', ')}${containers.length > MOST_NAMED ? ', …' : ''}`;
 }
 
-export interface Removed {
-  /** Things that cannot go now, for people. */
-  readonly holds: readonly string[];
+export interface Removed extends Step {
   /** Number of rows that went. */
   readonly removed: number;
   /** Whether nothing was left when it was looked for. */
@@ -99,25 +121,29 @@ export interface Turn {
 
 /** Removes files, images, bytes and rows, as far as the turn lasts. */
 export async function removeData(db: Db, needs: DeletionNeeds, id: WorkspaceId, turn: Turn): Promise<Removed> {
-  const holds = [...(await removeVolumes(db, needs, id, turn.signal)), ...(await removePools(db, needs, id))];
+  const volumes = await removeVolumes(db, needs, id, turn.signal);
+  const holds = [...volumes.holds, ...(await removePools(db, needs, id))];
   const images = await imagesLeft(db, id, IMAGES);
   for (const image of images) await needs.deleteImage(id, image);
+  const isMoving = volumes.isMoving || images.length > 0;
   let removed = 0;
   for (const batch of batchesOf(db, needs, id, turn)) {
     for (;;) {
-      if (!turn.mayGoOn()) return { holds, removed, isEmpty: false };
+      if (!turn.mayGoOn()) return { holds, removed, isEmpty: false, isMoving: true };
       const startedMs = turn.clock.monotonicMs();
-      const { gone, isDone } = await batch();
+      const { gone, isDone, hold } = await batch();
       removed += gone;
+      if (hold !== undefined && isDone) holds.push(hold);
       // The pause leaves the database to its other users for at least half of the time.
       if (gone > 0) await sleep(Math.max(LEAST_PAUSE_MS, turn.clock.monotonicMs() - startedMs), turn.signal);
       if (isDone) break;
     }
   }
-  return { holds, removed, isEmpty: images.length === 0 };
+  return { holds, removed, isEmpty: images.length === 0, isMoving: isMoving || removed > 0 };
 }
 
-type Batch = () => Promise<{ readonly gone: number; readonly isDone: boolean }>;
+/** `hold`: rows that stay, and why, for people. */
+type Batch = () => Promise<{ readonly gone: number; readonly isDone: boolean; readonly hold?: string }>;
 
 /** Batches in an order that references between tables allow. */
 function batchesOf(db: Db, needs: DeletionNeeds, id: WorkspaceId, turn: Turn): readonly Batch[] {
@@ -138,9 +164,14 @@ function batchesOf(db: Db, needs: DeletionNeeds, id: WorkspaceId, turn: Turn): r
   const objects: Batch = async () => {
     const ids = await objectsLeft(db, id, OBJECTS);
     // Nobody reaches these objects any more, so their bytes may go before the rows that find them again.
-    await Promise.all(ids.map((one) => needs.removeBytes(one)));
-    if (ids.length > 0) await deleteObjects(db, ids);
-    return byCount(ids.length, OBJECTS);
+    const tried = await Promise.allSettled(ids.map((one) => needs.removeBytes(one)));
+    const gone = ids.filter((_, at) => tried[at]?.status === 'fulfilled');
+    if (gone.length > 0) await deleteObjects(db, gone);
+    const failed = tried.find((one) => one.status === 'rejected');
+    const isDone = ids.length < OBJECTS || gone.length === 0;
+    if (failed === undefined) return { gone: gone.length, isDone };
+    const hold = `${ids.length - gone.length} objects: ${messageOf(failed.reason)}`;
+    return { gone: gone.length, isDone, hold };
   };
   const containers: Batch = async () => {
     // The ledger gets the time that the last containers ran before their rows go.
@@ -157,15 +188,11 @@ function batchesOf(db: Db, needs: DeletionNeeds, id: WorkspaceId, turn: Turn): r
   return [tasks, ...rows, stubs, objects, async () => byCount(await deleteAppsOf(db, id, ROWS), ROWS)];
 }
 
-async function removeVolumes(
-  db: Db,
-  needs: DeletionNeeds,
-  id: WorkspaceId,
-  signal: AbortSignal,
-): Promise<readonly string[]> {
+async function removeVolumes(db: Db, needs: DeletionNeeds, id: WorkspaceId, signal: AbortSignal): Promise<Step> {
   const all = await listVolumes(db, id, '', MOST_VOLUMES);
   // Any of them have their turn: those that cannot be reached now do not keep the others.
   const volumes = all.toSorted(() => Math.random() - 0.5).slice(0, VOLUMES);
+  let failed = 0;
   const holds = await Promise.all(
     volumes.map(async (volume) => {
       try {
@@ -174,12 +201,14 @@ async function removeVolumes(
         await needs.forgetVolume(volume);
         return '';
       } catch (error) {
+        failed += 1;
         return `volume ${volume.name}: ${messageOf(error)}`;
       }
     }),
   );
   const left = holds.filter((hold) => hold !== '');
-  return left.length === 0 && all.length > volumes.length ? ['volumes are being removed'] : left;
+  const isRest = left.length === 0 && all.length > volumes.length;
+  return { holds: isRest ? ['volumes are being removed'] : left, isMoving: failed < volumes.length };
 }
 
 /** Waits for work, and no longer than this process runs. */

@@ -59,9 +59,13 @@ export async function closeWorkspace(tx: Queryable, id: WorkspaceId): Promise<vo
   await tx.query('update enrolment_tokens set revoked_at = now() where workspace_id = $1 and revoked_at is null', [id]);
 }
 
-/** Writes what the deletion waits for, where that changed. */
-export async function holdDeletion(db: Queryable, id: WorkspaceId, hold: string): Promise<void> {
-  await db.query('update workspaces set deletion_hold = $2 where id = $1 and deletion_hold <> $2', [id, hold]);
+/** Writes what the deletion waits for, where that changed. @returns whether it did */
+export async function holdDeletion(db: Queryable, id: WorkspaceId, hold: string): Promise<boolean> {
+  const { rows } = await db.query(
+    'update workspaces set deletion_hold = $2 where id = $1 and deletion_hold <> $2 returning id',
+    [id, hold],
+  );
+  return rows.length > 0;
 }
 
 /** Things that a workspace has. */
