@@ -49,6 +49,7 @@ function attack() {
   socket.once('data', (data) => {
     const status = data.toString('latin1', 9, 12);
     statuses[status] = (statuses[status] ?? 0) + 1;
+    if (statuses[status] === 1) process.send({ kind: 'met', status });
     // A client that reads its refusal goes away; another one comes.
     socket.destroy();
   });
