@@ -197,6 +197,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     volumeFileParts,
     buildParts,
     poolParts,
+    workerParts,
   });
   const surfaces = openSurfaces({
     ...base,

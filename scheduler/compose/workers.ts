@@ -14,6 +14,11 @@ import type { Db } from '../stores/store/db.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 
+export interface WorkerParts {
+  readonly workers: Workers;
+  readonly drains: Drains;
+}
+
 export function openWorkers(parts: {
   readonly db: Db;
   readonly machines: Machines;
@@ -29,7 +34,7 @@ export function openWorkers(parts: {
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   readonly machineEvents: MachineEvents;
   readonly providers: ProviderNames;
-}): { readonly workers: Workers; readonly drains: Drains } {
+}): WorkerParts {
   const { autoscaler, credentials, fence } = parts;
   const drains = new Drains({
     ...parts,

@@ -18,6 +18,7 @@ import type { Infrastructure } from './infrastructure.ts';
 import type { ObjectParts } from './objects.ts';
 import type { PoolParts } from './pools.ts';
 import type { Records } from './records.ts';
+import type { WorkerParts } from './workers.ts';
 import type { VolumeFileParts } from './volume-files.ts';
 
 export interface WorkspaceDeletionSetup {
@@ -33,6 +34,7 @@ export interface WorkspaceDeletionSetup {
   readonly volumeFileParts: Pick<VolumeFileParts, 'volumeFiles' | 'cacheVolumes'>;
   readonly buildParts: Pick<BuildParts, 'imageCollector'>;
   readonly poolParts: Pick<PoolParts, 'pools'>;
+  readonly workerParts: Pick<WorkerParts, 'workers'>;
 }
 
 export interface WorkspaceDeletionParts {
@@ -76,6 +78,8 @@ function needsOf(setup: WorkspaceDeletionSetup): DeletionNeeds {
     runningContainers: (id) =>
       [...containers.all()].flatMap(({ row }) => (row.workspaceId === id && !wasToldToStop(row) ? [row.id] : [])),
     stopContainer: (id) => containerActions.stopFor(id, 'admin_stop'),
+    deleteMachine: async (workspaceId, id) =>
+      (await setup.workerParts.workers.deleteMachine({ workspaceId }, id, '', true)) === 'deleted',
     deletePool: async (workspaceId, name) => (await poolParts.pools.delete({ workspaceId }, name)).kind !== 'occupied',
     emptyVolume: async (volume) => {
       if (!(await volumeFiles.hasFiles(volume))) return true;

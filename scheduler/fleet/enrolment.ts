@@ -40,6 +40,7 @@ export type CreateEnrolmentOutcome =
 
 /** Operations on enrolment tokens for the surfaces. */
 export interface EnrolmentService {
+  /** @throws AppError `workspace_not_found`: the workspace is gone or being deleted */
   create(owner: Owner, request: EnrolmentRequest, by: Actor): Promise<CreateEnrolmentOutcome>;
   list(owner: Owner): Promise<readonly EnrolmentToken[]>;
   /** @param reference - an id, or the name of a token that counts @returns undefined: there is none */
@@ -52,6 +53,9 @@ export interface EnrolmentRequest {
   readonly maxMachines: number;
   readonly lifetimeMs: number;
 }
+
+/** Refusal of a caller who came in before the deletion of the workspace began. */
+export const workspaceClosed = (): AppError => new AppError('workspace_not_found', 'there is no such workspace');
 
 /** Facts that a host gives when it joins. */
 export type JoiningHost = Omit<JoiningAgent, 'nowMs'> & { readonly secret: string };
@@ -84,7 +88,7 @@ export class Enrolment implements EnrolmentService {
     const secret = randomBytes(32).toString('base64url');
     const nowMs = clock.nowMs();
     return this.#written(async (tx, say): Promise<CreateEnrolmentOutcome> => {
-      await lockAdmissions(tx, workspaceId);
+      if (!(await lockAdmissions(tx, workspaceId))) throw workspaceClosed();
       const all = (await listEnrolmentTokens(tx, workspaceId)).map((row) => this.#asToken(row));
       const active = all.filter(({ state }) => state === 'active');
       if (active.length >= MOST_ENROLMENT_TOKENS) return { kind: 'too_many' };

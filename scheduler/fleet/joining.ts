@@ -27,6 +27,7 @@ import { viewOf } from './machine.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { MachineEvents } from './machine-events.ts';
 import type { Machines } from './machines.ts';
+import { workspaceClosed } from './enrolment.ts';
 import type { JoiningHost } from './enrolment.ts';
 import type { FleetMetrics } from './metrics.ts';
 
@@ -95,7 +96,8 @@ export class Joining implements MachineService {
    * Creates a machine.
    * @param settings - of the pool, where this call makes it
    * @param also - writes more in the same transaction
-   * @throws AppError `too_many_unjoined` (details.limit): so many of the owner's machines have not joined and still may
+   * @throws AppError `too_many_unjoined` (details.limit): so many of the owner's machines have not joined and still may;
+   * `workspace_not_found`: the workspace is gone or being deleted
    */
   async create(
     owner: { readonly workspaceId: WorkspaceId | null },
@@ -113,7 +115,7 @@ export class Joining implements MachineService {
     const joinToken = `lsj1.${this.#caFingerprint}.${secret}`;
     const expiresAtMs = nowMs + JOIN_TOKEN_MS;
     const { row, replaced } = await this.#written(async (tx, say) => {
-      await lockAdmissions(tx, owner.workspaceId);
+      if (!(await lockAdmissions(tx, owner.workspaceId))) throw workspaceClosed();
       const { count, expired } = await unjoinedMachines(tx, owner.workspaceId, nowMs);
       // Expired machines make room, the oldest first.
       const leave = expired.slice(0, Math.max(0, count + 1 - most));

@@ -77,6 +77,8 @@ describe.each(KINDS)('on %s', (kind) => {
       void (await on.query("update deferred_calls set state = 'ended' where task_id = $1", [task])),
     runningContainers: () => [],
     stopContainer: async () => {},
+    deleteMachine: async (_id, machine) =>
+      (await on.query('update machines set deleted_at = now() where id = $1', [machine])).rowCount === 1,
     deletePool: async (workspaceId, name) => {
       await on.query('update pools set deleted_at = now() where workspace_id = $1 and name = $2', [workspaceId, name]);
       return true;

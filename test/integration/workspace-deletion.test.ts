@@ -78,6 +78,14 @@ test('a workspace is deleted, and its neighbour stays whole', async () => {
     }),
   ]);
 
+  // A machine comes in with the begin, past everything that keeps it out.
+  const stray = await platform.gateway('POST /machines', { poolName: 'mine' });
+  const strayId = String((stray.json['machine'] as Json)['id']);
+  await sql.query(`update machines set deleted_at = now() where id = '${strayId}';
+    create function come_in() returns trigger language plpgsql as $$ begin
+      update machines set deleted_at = null where id = '${strayId}'; return new; end $$;
+    create trigger come_in after update of deleting_at on workspaces for each row execute function come_in();`);
+
   // A caller of another workspace waits for the public deployment.
   const openPath = `/endpoint/public/${open.stubId}`;
   const waiting = platform.call(`POST ${openPath}`, {}, byOther);
@@ -117,6 +125,7 @@ test('a workspace is deleted, and its neighbour stays whole', async () => {
   };
   expect(await trailOf(platform.admin.workspaceId, 'audit.workspace.deleted')).toHaveLength(1);
   expect((await trailOf(own.workspaceId, 'audit.secret.created')).length).toBe(1);
+  expect((await trailOf(own.workspaceId, 'audit.machine.deleted')).length).toBe(2);
   const ledger = await platform.call(`GET /api/v1/credit/${own.workspaceId}/ledger`, undefined, asAdmin());
   expect(ledger.status).toBe(200);
 

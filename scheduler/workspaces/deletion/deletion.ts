@@ -10,6 +10,7 @@ import {
   closeWorkspace,
   lockForDeletion,
   occupiedPools,
+  revokeEnrolmentTokens,
   workspaceContents,
 } from '../../stores/store/queries/workspace-deletion.ts';
 import type { OwnPool, WorkspaceContents } from '../../stores/store/queries/workspace-deletion.ts';
@@ -69,6 +70,8 @@ export class WorkspaceDeletion {
       const row = await lockForDeletion(tx, workspaceId);
       if (row === undefined) throw notFound();
       if (row.isDeleting) return;
+      // Before machines are counted: a host may be joining by one of these tokens.
+      await revokeEnrolmentTokens(tx, workspaceId);
       const refusal = await this.#refusalOf(tx, { id: workspaceId, ...row });
       if (refusal !== undefined) throw refusal;
       await closeWorkspace(tx, workspaceId);

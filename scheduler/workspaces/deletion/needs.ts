@@ -1,5 +1,5 @@
 // Needs of a deletion that rooms above fill: ends of tasks and containers, files of volumes, images, pools.
-import type { ContainerId, DeploymentId, ObjectId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, DeploymentId, MachineId, ObjectId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeRow } from '../../stores/store/queries/volumes.ts';
 
 /** Each is idempotent: a round that was cut off runs again. */
@@ -15,6 +15,8 @@ export interface DeletionNeeds {
   /** Containers that were not told to stop, as the leader knows them. */
   runningContainers(id: WorkspaceId): readonly ContainerId[];
   stopContainer(id: ContainerId): Promise<void>;
+  /** Deletes a machine of the workspace's own, or drains it to be deleted. @returns whether it is gone */
+  deleteMachine(id: WorkspaceId, machineId: MachineId): Promise<boolean>;
   /** Deletes a pool of the workspace unless it has machines. @returns whether it is gone */
   deletePool(id: WorkspaceId, name: string): Promise<boolean>;
   /**

@@ -14,6 +14,7 @@ import {
   deploymentsLeft,
   endBuildsOf,
   imagesLeft,
+  machinesLeft,
   openDeferredCallsLeft,
   openTasksLeft,
   poolsLeft,
@@ -38,6 +39,7 @@ const VOLUMES = 5;
 const MOST_VOLUMES = 1_000;
 const IMAGES = 50;
 const OBJECTS = 50;
+const MACHINES = 20;
 const ROWS = 500;
 /** Least time between two batches. Else a batch is followed by a pause as long as it took. */
 const LEAST_PAUSE_MS = 2;
@@ -225,11 +227,20 @@ async function until<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   }
 }
 
-/** Pools without machines go; a machine that joined at the last moment keeps its pool. */
+/**
+ * Removes pools. The begin refuses a workspace with machines; one that is there all the same goes first, since nobody has
+ * a token any more to delete it.
+ */
 async function removePools(db: Db, needs: DeletionNeeds, id: WorkspaceId): Promise<readonly string[]> {
-  const names = await poolsLeft(db, id);
   const holds: string[] = [];
-  for (const name of names)
-    if (!(await needs.deletePool(id, name))) holds.push(`pool ${name} has machines: delete them`);
+  for (const machine of await machinesLeft(db, id, MACHINES)) {
+    try {
+      if (!(await needs.deleteMachine(id, machine))) holds.push(`machine ${machine} is being deleted`);
+    } catch (error) {
+      holds.push(`machine ${machine}: ${messageOf(error)}`);
+    }
+  }
+  for (const name of await poolsLeft(db, id))
+    if (!(await needs.deletePool(id, name))) holds.push(`pool ${name}: its machines are being deleted`);
   return holds;
 }

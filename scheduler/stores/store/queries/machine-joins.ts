@@ -32,11 +32,20 @@ export function insertMachine(
 /**
  * Locks the admissions of the owner of the machines' pools: one admission at a time, until the transaction ends.
  * @param workspaceId - null: the shared pools
+ * @returns false: the workspace is gone or being deleted, and nothing may come in
  */
-export async function lockAdmissions(tx: Queryable, workspaceId: WorkspaceId | null): Promise<void> {
+export async function lockAdmissions(tx: Queryable, workspaceId: WorkspaceId | null): Promise<boolean> {
   // This lock does not block inserts of rows that refer to this one.
-  if (workspaceId === null) await tx.query('select 1 from installation where id = 1 for no key update');
-  else await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
+  if (workspaceId === null) {
+    await tx.query('select 1 from installation where id = 1 for no key update');
+    return true;
+  }
+  // The row is as its last change left it, also when that committed while the lock was waited for.
+  const { rows } = await tx.query<{ open: boolean }>(
+    'select deleting_at is null as open from workspaces where id = $1 for no key update',
+    [workspaceId],
+  );
+  return rows[0]?.open === true;
 }
 
 /**

@@ -1,6 +1,6 @@
 // Deletion of a workspace: its begin, what it still has, and its end. The rows that go in batches are in
 // workspace-rows.ts.
-import type { ContainerId, DeploymentId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, DeploymentId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, one } from '../rows.ts';
 
@@ -48,7 +48,15 @@ export function occupiedPools(db: Queryable, id: WorkspaceId): Promise<OwnPool[]
   );
 }
 
-/** Begins a deletion: from the commit on no token, webhook or enrolment token of the workspace counts. */
+/**
+ * Revokes the workspace's enrolment tokens. A host that joins by such a token holds its row, so machines that are read
+ * afterwards are all that ever come in by them.
+ */
+export async function revokeEnrolmentTokens(tx: Queryable, id: WorkspaceId): Promise<void> {
+  await tx.query('update enrolment_tokens set revoked_at = now() where workspace_id = $1 and revoked_at is null', [id]);
+}
+
+/** Begins a deletion: from the commit on no token and no webhook of the workspace counts. */
 export async function closeWorkspace(tx: Queryable, id: WorkspaceId): Promise<void> {
   await tx.query('update workspaces set deleting_at = now(), updated_at = now() where id = $1', [id]);
   await tx.query('delete from tokens where workspace_id = $1', [id]);
@@ -56,7 +64,6 @@ export async function closeWorkspace(tx: Queryable, id: WorkspaceId): Promise<vo
     `update webhooks set active = false, inactive_reason = 'workspace_deleted' where workspace_id = $1 and active`,
     [id],
   );
-  await tx.query('update enrolment_tokens set revoked_at = now() where workspace_id = $1 and revoked_at is null', [id]);
 }
 
 /** Writes what the deletion waits for, where that changed. @returns whether it did */
@@ -171,6 +178,17 @@ export async function endBuildsOf(db: Queryable, id: WorkspaceId): Promise<void>
     `update images set state = 'PENDING', owner = null, renewed_at = null
      where workspace_id = $1 and state = 'BUILDING'`,
     [id],
+  );
+}
+
+/** Machines in pools of the workspace. */
+export function machinesLeft(db: Queryable, id: WorkspaceId, limit: number): Promise<MachineId[]> {
+  return many(
+    db,
+    `select m.id from machines m join pools p on p.id = m.pool_id
+     where p.workspace_id = $1 and m.deleted_at is null order by m.id limit $2`,
+    [id, limit],
+    (row: { id: string }) => row.id as MachineId,
   );
 }
 
