@@ -96,11 +96,8 @@ const machinesOf = async (id: WorkspaceId): Promise<number> =>
 const blocked = (count: number) =>
   waitFor(
     async () =>
-      (
-        await db.query(
-          `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-        )
-      ).rowCount === count,
+      (await db.query(`select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`))
+        .rowCount === count,
     `${count} wait for a lock`,
     WAIT_MS,
   );

@@ -1,5 +1,13 @@
 // Needs of a deletion that rooms above fill: ends of tasks and containers, files of volumes, images, pools.
-import type { ContainerId, DeploymentId, MachineId, ObjectId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type {
+  ContainerId,
+  DeploymentId,
+  MachineId,
+  ObjectId,
+  QueueName,
+  TaskId,
+  WorkspaceId,
+} from '#shared/domain/ids.ts';
 import type { VolumeRow } from '../../stores/store/queries/volumes.ts';
 
 /** Each is idempotent: a round that was cut off runs again. */

@@ -1,6 +1,14 @@
 // Deletion of a workspace: its begin, what it still has, and its end. The rows that go in batches are in
 // workspace-rows.ts.
-import type { ContainerId, DeploymentId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type {
+  ContainerId,
+  DeploymentId,
+  MachineId,
+  QueueName,
+  StubId,
+  TaskId,
+  WorkspaceId,
+} from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, one } from '../rows.ts';
 
