@@ -96,8 +96,8 @@ export class Joining implements MachineService {
    * Creates a machine.
    * @param settings - of the pool, where this call makes it
    * @param also - writes more in the same transaction
-   * @throws AppError `too_many_unjoined` (details.limit): so many of the owner's machines have not joined and still may;
-   * `workspace_not_found`: the workspace is gone or being deleted
+   * @throws AppError `too_many_unjoined` (details.limit): so many of the owner's machines have not joined and still
+   * may; `workspace_not_found`: the workspace is gone or being deleted
    */
   async create(
     owner: { readonly workspaceId: WorkspaceId | null },

@@ -1,5 +1,5 @@
-// A machine comes in at the moment when the deletion of its workspace begins: whichever has its lock first, no machine is
-// in a workspace that is being deleted. Two connections to a real Postgres hold the moment open.
+// A machine comes in at the moment when the deletion of its workspace begins: whichever has its lock first, no machine
+// is in a workspace that is being deleted. Two connections to a real Postgres hold the moment open.
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';

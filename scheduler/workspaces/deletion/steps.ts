@@ -228,8 +228,8 @@ async function until<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
 }
 
 /**
- * Removes pools. The begin refuses a workspace with machines; one that is there all the same goes first, since nobody has
- * a token any more to delete it.
+ * Removes pools. The begin refuses a workspace with machines. A machine that is there all the same goes first, since
+ * nobody has a token any more to delete it.
  */
 async function removePools(db: Db, needs: DeletionNeeds, id: WorkspaceId): Promise<readonly string[]> {
   const holds: string[] = [];
