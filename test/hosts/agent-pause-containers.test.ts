@@ -8,7 +8,7 @@ import { PAUSE_IMAGE } from '../../agent/containers/pause-image.ts';
 import { LABELS } from '../../agent/containers/runtime.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
-import { engineGate } from '../helpers/engine-gate.ts';
+import { gated } from '../helpers/gated-agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
 import type { TestDocker } from '../helpers/services.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
@@ -28,22 +28,6 @@ const test = withWorld.extend('bare', async ({ docker }, { onCleanup }): Promise
   await world.agent.connected;
   return world;
 });
-
-/** A gate before the engine, and an agent behind it. */
-const gated = base
-  // oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
-  .extend('gate', async ({}, { onCleanup }) => {
-    const gate = await engineGate();
-    onCleanup(() => gate.close());
-    return gate;
-  })
-  .extend('world', async ({ docker, gate }, { onCleanup }): Promise<AgentWorld> => {
-    const world = await agentWorld(docker.labels, { DOCKER_HOST: gate.host });
-    onCleanup(() => world.end());
-    await world.agent.start();
-    await world.agent.connected;
-    return world;
-  });
 
 /** Ids of this test's pause containers, in any state. */
 async function pauseContainers(docker: TestDocker): Promise<string[]> {

@@ -3,59 +3,46 @@ import { readdir } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import type { AgentWorld } from '../helpers/agent.ts';
-import { agentWorld, zip } from '../helpers/agent.ts';
+import { zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
-import { engineGate } from '../helpers/engine-gate.ts';
+import { gatedBeforeStart } from '../helpers/gated-agent.ts';
 import { until } from '../helpers/fake-scheduler.ts';
-import { test as base } from '../helpers/services.ts';
 import { HELLO } from './agent-started.ts';
 
-/** A gate before the engine, and an agent that is not started yet. */
-const gated = base
-  // oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
-  .extend('gate', async ({}, { onCleanup }) => {
-    const gate = await engineGate();
-    onCleanup(() => gate.close());
-    return gate;
-  })
-  .extend('world', async ({ docker, gate }, { onCleanup }): Promise<AgentWorld> => {
-    const world = await agentWorld(docker.labels, { DOCKER_HOST: gate.host });
-    onCleanup(() => world.end());
-    return world;
-  });
-
-gated('memory that runs out is named also when the engine tells of it after the end', async ({ gate, world }) => {
-  let hidden = 0;
-  gate.change((piece) => {
-    if (!piece.startsWith('GET /events?') || !piece.includes('%22oom%22%2C')) return piece;
-    hidden += 1;
-    // The request for events leaves out `oom`, yet the engine records it.
-    return piece.replace('%22oom%22%2C', '');
-  });
-  await world.agent.start();
-  await world.agent.connected;
-  const source = `
+gatedBeforeStart(
+  'memory that runs out is named also when the engine tells of it after the end',
+  async ({ gate, world }) => {
+    let hidden = 0;
+    gate.change((piece) => {
+      if (!piece.startsWith('GET /events?') || !piece.includes('%22oom%22%2C')) return piece;
+      hidden += 1;
+      // The request for events leaves out `oom`, yet the engine records it.
+      return piece.replace('%22oom%22%2C', '');
+    });
+    await world.agent.start();
+    await world.agent.connected;
+    const source = `
 import threading
 kept = []
 def handler():
     threading.Timer(0.1, lambda: kept.append(bytearray(400_000_000))).start()
 `;
-  const code = world.scheduler.addArchive(await zip({ 'app.py': source }));
-  const assignment = anAssignment({ code, memoryBytes: 64 << 20 });
-  world.scheduler.desire([assignment]);
-  await world.scheduler.phase(assignment.containerId, 'running');
-  world.scheduler.run('t1', assignment.containerId, '');
-  await world.scheduler.resultOf('t1');
-  expect(await world.scheduler.phase(assignment.containerId, 'removed')).toMatchObject({
-    oomKilled: true,
-    reason: 'oom',
-    exitCode: 137,
-  });
-  expect(hidden).toBe(1);
-});
+    const code = world.scheduler.addArchive(await zip({ 'app.py': source }));
+    const assignment = anAssignment({ code, memoryBytes: 64 << 20 });
+    world.scheduler.desire([assignment]);
+    await world.scheduler.phase(assignment.containerId, 'running');
+    world.scheduler.run('t1', assignment.containerId, '');
+    await world.scheduler.resultOf('t1');
+    expect(await world.scheduler.phase(assignment.containerId, 'removed')).toMatchObject({
+      oomKilled: true,
+      reason: 'oom',
+      exitCode: 137,
+    });
+    expect(hidden).toBe(1);
+  },
+);
 
-gated(
+gatedBeforeStart(
   'an end between a listing of containers and the stream of events is seen when the stream opens',
   async ({ docker, gate, world }) => {
     const { scheduler } = world;
@@ -77,7 +64,7 @@ gated(
   },
 );
 
-gated(
+gatedBeforeStart(
   'an agent that is started again listens to its containers while the engine still lists them, and what it does not list is gone',
   async ({ docker, gate, world }) => {
     const { scheduler } = world;

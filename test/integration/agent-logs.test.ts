@@ -7,7 +7,7 @@ import type { ContainerSpec } from '#shared/protocol/generated/messages.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentWorld, zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
-import { engineGate } from '../helpers/engine-gate.ts';
+import { gated } from '../helpers/gated-agent.ts';
 import { until } from '../helpers/fake-scheduler.ts';
 import { test as base } from '../helpers/services.ts';
 
@@ -118,20 +118,6 @@ def handler(word):
 describe('an agent that takes containers up while the engine says nothing of their secrets', () => {
   const SOURCE =
     'import os\ndef handler(word):\n    print(word, os.environ.get("API_KEY", "nothing"))\n    return word\n';
-  const gated = base
-    // oxlint-disable-next-line no-empty-pattern -- vitest reads a fixture's needs from the pattern
-    .extend('gate', async ({}, { onCleanup }) => {
-      const gate = await engineGate();
-      onCleanup(() => gate.close());
-      return gate;
-    })
-    .extend('world', async ({ docker, gate }, { onCleanup }): Promise<AgentWorld> => {
-      const world = await agentWorld(docker.labels, { DOCKER_HOST: gate.host });
-      onCleanup(() => world.end());
-      await world.agent.start();
-      await world.agent.connected;
-      return world;
-    });
 
   gated.for(['wait', 'cut'] as const)(
     '(its requests: %s) runs their tasks, and tells no line of theirs before',
