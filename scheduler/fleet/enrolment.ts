@@ -7,6 +7,7 @@ import { sha256Hex } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db, Queryable, Transaction } from '../stores/store/db.ts';
+import { noSuchWorkspace } from '../domain/no-workspace.ts';
 import {
   deleteEnrolmentTokens,
   insertEnrolmentToken,
@@ -54,9 +55,6 @@ export interface EnrolmentRequest {
   readonly lifetimeMs: number;
 }
 
-/** Refusal of a caller who came in before the deletion of the workspace began. */
-export const workspaceClosed = (): AppError => new AppError('workspace_not_found', 'there is no such workspace');
-
 /** Facts that a host gives when it joins. */
 export type JoiningHost = Omit<JoiningAgent, 'nowMs'> & { readonly secret: string };
 
@@ -88,7 +86,7 @@ export class Enrolment implements EnrolmentService {
     const secret = randomBytes(32).toString('base64url');
     const nowMs = clock.nowMs();
     return this.#written(async (tx, say): Promise<CreateEnrolmentOutcome> => {
-      if (!(await lockAdmissions(tx, workspaceId))) throw workspaceClosed();
+      if (!(await lockAdmissions(tx, workspaceId))) throw noSuchWorkspace();
       const all = (await listEnrolmentTokens(tx, workspaceId)).map((row) => this.#asToken(row));
       const active = all.filter(({ state }) => state === 'active');
       if (active.length >= MOST_ENROLMENT_TOKENS) return { kind: 'too_many' };

@@ -7,6 +7,7 @@ import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import { noSuchWorkspace } from '../domain/no-workspace.ts';
 import type { Db, Transaction } from '../stores/store/db.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
 import { deleteMachine } from '../stores/store/queries/machines.ts';
@@ -27,7 +28,6 @@ import { viewOf } from './machine.ts';
 import type { CreatedMachine, MachineService, MachineView } from './machine-service.ts';
 import type { MachineEvents } from './machine-events.ts';
 import type { Machines } from './machines.ts';
-import { workspaceClosed } from './enrolment.ts';
 import type { JoiningHost } from './enrolment.ts';
 import type { FleetMetrics } from './metrics.ts';
 
@@ -115,7 +115,7 @@ export class Joining implements MachineService {
     const joinToken = `lsj1.${this.#caFingerprint}.${secret}`;
     const expiresAtMs = nowMs + JOIN_TOKEN_MS;
     const { row, replaced } = await this.#written(async (tx, say) => {
-      if (!(await lockAdmissions(tx, owner.workspaceId))) throw workspaceClosed();
+      if (!(await lockAdmissions(tx, owner.workspaceId))) throw noSuchWorkspace();
       const { count, expired } = await unjoinedMachines(tx, owner.workspaceId, nowMs);
       // Expired machines make room, the oldest first.
       const leave = expired.slice(0, Math.max(0, count + 1 - most));

@@ -7,6 +7,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
+import { noSuchWorkspace } from '../../domain/no-workspace.ts';
 import type { Log } from '#shared/log.ts';
 import type { CreditBook } from '../../stores/queues/credit-book.ts';
 import type { Db, Transaction } from '../../stores/store/db.ts';
@@ -217,6 +218,6 @@ export class CreditAccounts {
 
 async function nameOf(tx: Transaction, workspaceId: WorkspaceId): Promise<string> {
   const workspace = isUuid(workspaceId) ? await workspaceById(tx, workspaceId) : undefined;
-  if (workspace === undefined) throw new AppError('workspace_not_found', 'there is no such workspace');
+  if (workspace === undefined) throw noSuchWorkspace();
   return workspace.name;
 }

@@ -5,6 +5,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
+import { noSuchWorkspace } from '../../domain/no-workspace.ts';
 import type { Db } from '../../stores/store/db.ts';
 import {
   closeWorkspace,
@@ -48,7 +49,7 @@ export class WorkspaceDeletion {
   async state(id: string): Promise<DeletionState> {
     const { db, volumeBytes } = this.#parts;
     const workspace = isUuid(id) ? await workspaceById(db, id.toLowerCase()) : undefined;
-    if (workspace === undefined) throw notFound();
+    if (workspace === undefined) throw noSuchWorkspace();
     const contents = await workspaceContents(db, workspace.id);
     return {
       workspace,
@@ -65,10 +66,10 @@ export class WorkspaceDeletion {
   async begin(id: string, by: Actor, trail: WorkspaceId): Promise<DeletionState> {
     const { db, events, clock, invalidation } = this.#parts;
     const workspaceId = id.toLowerCase() as WorkspaceId;
-    if (!isUuid(id)) throw notFound();
+    if (!isUuid(id)) throw noSuchWorkspace();
     await events.transaction(db, async (tx, emit) => {
       const row = await lockForDeletion(tx, workspaceId);
-      if (row === undefined) throw notFound();
+      if (row === undefined) throw noSuchWorkspace();
       if (row.isDeleting) return;
       // Before machines are counted: a host may be joining by one of these tokens.
       await revokeEnrolmentTokens(tx, workspaceId);
@@ -110,5 +111,3 @@ export function machinesText(name: string, pools: readonly OwnPool[]): string {
     `(\`longshore token create --workspace\`), delete them with \`longshore machine delete\`${provided}`
   );
 }
-
-const notFound = (): AppError => new AppError('workspace_not_found', 'there is no such workspace');

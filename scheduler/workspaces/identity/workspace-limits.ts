@@ -5,7 +5,7 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
-import { AppError } from '#shared/errors.ts';
+import { noSuchWorkspace } from '../../domain/no-workspace.ts';
 import { BoundedMap } from '../deployments/bounded-map.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { SYSTEM, auditEvent } from '../events/audit.ts';
@@ -141,7 +141,7 @@ export class Limits {
           return written;
         })
       : undefined;
-    if (row === undefined) throw new AppError('workspace_not_found', 'there is no such workspace');
+    if (row === undefined) throw noSuchWorkspace();
     this.#drop(id);
     await this.#parts.invalidation?.publish('workspace', id);
     return limitsOf(row.limits, this.#defaults);

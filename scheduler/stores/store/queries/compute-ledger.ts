@@ -2,6 +2,7 @@
 // over or the container has ended. They cost nothing yet, and change no account.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db } from '../db.ts';
+import { NOT_ENDED } from './containers.ts';
 
 /** Most rows of one statement. */
 export const MOST_COMPUTE_ROWS = 1_000;
@@ -24,7 +25,7 @@ export async function writeComputeRows(
   const { rows } = await db.query<{ readonly id: string }>(
     `with ran as (
        select id, workspace_id, stub_id, started_at, null::timestamptz as ended_at, jsonb_array_length(gpu_uuids) as gpus
-       from containers where $3::boolean and state not in ('STOPPED', 'FAILED', 'LOST') and started_at is not null
+       from containers where $3::boolean and ${NOT_ENDED} and started_at is not null
          and ($4::text is null or workspace_id = $4)
        union all
        select id, workspace_id, stub_id, started_at, ended_at, jsonb_array_length(gpu_uuids)

@@ -64,6 +64,8 @@ export interface RawContainer {
   ended_at: Date | null;
   revision: number;
 }
+/** Rows of containers that have not ended. */
+export const NOT_ENDED = "state not in ('STOPPED', 'FAILED', 'LOST')";
 export const CONTAINER_COLUMNS = `id, workspace_id, stub_id, deployment_id, state, machine_id, assignment_id, epoch, spec, slots, frozen, start_failures,
   reason, exit_code, message, rejections, gpu_uuids, state_before, ttl_seconds, exposed_ports, created_at, scheduled_at, started_at, ended_at, revision`;
 const map = (row: RawContainer): ContainerRow => ({ ...mapMoved(row), spec: row.spec });
@@ -209,7 +211,7 @@ export function amendContainer(
   return maybeOne(
     db,
     `update containers set revision = revision + 1, updated_at = now(), ${sets}
-     where id = $1 and state not in ('STOPPED', 'FAILED', 'LOST') ${where} returning ${CONTAINER_COLUMNS}`,
+     where id = $1 and ${NOT_ENDED} ${where} returning ${CONTAINER_COLUMNS}`,
     [id, value],
     map,
   );
@@ -258,7 +260,7 @@ export async function noteUses(db: Queryable, uses: readonly ContainerUse[]): Pr
          when u."isOver" then case when c.held_until is not null then least(c.held_until, now() + make_interval(secs => u."heldMs" / 1000)) end
          else greatest(c.held_until, now() + make_interval(secs => u."heldMs" / 1000)) end
      from u join locked using (id)
-     where c.id = u.id and c.ttl_seconds is not null and c.state not in ('STOPPED', 'FAILED', 'LOST')`,
+     where c.id = u.id and c.ttl_seconds is not null and c.${NOT_ENDED}`,
     [JSON.stringify(uses), uses.map(({ id }) => id)],
   );
 }
@@ -267,7 +269,7 @@ export async function noteUses(db: Queryable, uses: readonly ContainerUse[]): Pr
 export async function expiredContainers(db: Queryable, limit: number): Promise<readonly ContainerId[]> {
   const { rows } = await db.query<{ id: string }>(
     `select id from containers
-     where expires_at <= now() and state not in ('STOPPED', 'FAILED', 'LOST') and state = 'RUNNING'
+     where expires_at <= now() and ${NOT_ENDED} and state = 'RUNNING'
        and (held_until is null or held_until <= now()) and started_at + make_interval(secs => ttl_seconds) <= now()
      order by expires_at limit $1`,
     [limit],
@@ -366,7 +368,7 @@ export async function machinesOfContainers(
  */
 export async function liveContainerRevisions(db: Queryable): Promise<ReadonlyMap<ContainerId, number>> {
   const { rows } = await db.query<{ id: string; revision: number }>(
-    "select id, revision from containers where state not in ('STOPPED', 'FAILED', 'LOST')",
+    `select id, revision from containers where ${NOT_ENDED}`,
   );
   return new Map(rows.map((row) => [row.id as ContainerId, row.revision]));
 }
@@ -375,7 +377,7 @@ export async function liveContainerRevisions(db: Queryable): Promise<ReadonlyMap
 export function liveContainersOfMachine(db: Queryable, machineId: MachineId): Promise<ContainerRow[]> {
   return many(
     db,
-    `select ${CONTAINER_COLUMNS} from containers where machine_id = $1 and state not in ('STOPPED', 'FAILED', 'LOST')`,
+    `select ${CONTAINER_COLUMNS} from containers where machine_id = $1 and ${NOT_ENDED}`,
     [machineId],
     map,
   );
@@ -383,12 +385,7 @@ export function liveContainersOfMachine(db: Queryable, machineId: MachineId): Pr
 
 /** Every container that is not terminal, of every workspace, oldest first. */
 export function listLiveContainers(db: Queryable): Promise<ContainerRow[]> {
-  return many(
-    db,
-    `select ${CONTAINER_COLUMNS} from containers where state not in ('STOPPED', 'FAILED', 'LOST') order by created_at, id`,
-    [],
-    map,
-  );
+  return many(db, `select ${CONTAINER_COLUMNS} from containers where ${NOT_ENDED} order by created_at, id`, [], map);
 }
 
 /** Containers that match the filter, newest first. */
@@ -407,7 +404,7 @@ export function listContainers(
     `select ${CONTAINER_COLUMNS} from containers
      where ($1::text is null or workspace_id = $1) and ($2::text is null or stub_id = $2)
        and ($3::text is null or deployment_id = $3)
-       and (not $4::boolean or state not in ('STOPPED', 'FAILED', 'LOST'))
+       and (not $4::boolean or ${NOT_ENDED})
      order by created_at desc, id desc limit $5`,
     [filter.workspaceId ?? null, filter.stubId ?? null, filter.deploymentId ?? null, filter.liveOnly, filter.limit],
     map,

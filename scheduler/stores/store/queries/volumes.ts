@@ -2,6 +2,7 @@ import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, one } from '../rows.ts';
+import { NOT_ENDED } from './containers.ts';
 
 export interface VolumeRow {
   readonly id: string;
@@ -140,7 +141,7 @@ export interface VolumeUserRow {
 /** Whether a stub, `s`, mounts the volume `$2`. */
 const MOUNTS = `s.config -> 'volumes' @> jsonb_build_array(jsonb_build_object('volumeId', $2::text))`;
 const LIVE_CONTAINERS = `select 1 from containers c join stubs s on s.id = c.stub_id
-  where c.workspace_id = $1 and c.state not in ('STOPPED', 'FAILED', 'LOST') and ${MOUNTS}`;
+  where c.workspace_id = $1 and c.${NOT_ENDED} and ${MOUNTS}`;
 
 /** Deployments that mount the volume and are not deleted: active ones first, then newer ones. */
 export function deploymentsOfVolume(

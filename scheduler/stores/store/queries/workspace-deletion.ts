@@ -11,6 +11,7 @@ import type {
 } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, one } from '../rows.ts';
+import { NOT_ENDED } from './containers.ts';
 
 /** A pool of the workspace, with its machines and instances that have not ended. */
 export interface OwnPool {
@@ -96,13 +97,11 @@ export interface WorkspaceContents {
   readonly machines: number;
 }
 
-const LIVE = "state not in ('STOPPED', 'FAILED', 'LOST')";
-
 export function workspaceContents(db: Queryable, id: WorkspaceId): Promise<WorkspaceContents> {
   return one(
     db,
     `select (select count(*) from deployments where workspace_id = $1 and deleted_at is null)::int as deployments,
-       (select count(*) from containers where workspace_id = $1 and ${LIVE})::int as containers,
+       (select count(*) from containers where workspace_id = $1 and ${NOT_ENDED})::int as containers,
        (select count(*) from volumes where workspace_id = $1)::int as volumes,
        (select count(*) from objects where workspace_id = $1)::int as objects,
        (select coalesce(sum(size), 0) from objects where workspace_id = $1)::float8 as object_bytes,
@@ -174,7 +173,7 @@ export function containersLeft(
 ): Promise<{ readonly id: ContainerId; readonly machineId: string | null }[]> {
   return many(
     db,
-    `select id, machine_id from containers where workspace_id = $1 and ${LIVE} order by created_at`,
+    `select id, machine_id from containers where workspace_id = $1 and ${NOT_ENDED} order by created_at`,
     [id],
     (row: { id: string; machine_id: string | null }) => ({ id: row.id as ContainerId, machineId: row.machine_id }),
   );
