@@ -246,6 +246,8 @@ export function joinSockets(runner: Socket, link: Socket): void {
   passOn(runner, link);
   passOn(link, runner);
   runner.once('close', () => {
+    // The scheduler's side is over already where an answer was whole: `end` would make an error for nobody.
+    if (link.destroyed) return;
     link.end();
     lingering(link);
   });

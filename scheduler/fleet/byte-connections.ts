@@ -3,13 +3,15 @@
 // Invariant: a connection belongs to one session that lives. It ends with that session unless a stream has it, and a
 // stream gets it once.
 import type { Socket } from 'node:net';
+import type { Static, TSchema } from 'typebox';
+import { Compile } from 'typebox/compile';
+import type { Validator } from 'typebox/compile';
 import type { AttemptToken, MachineId, TaskId } from '#shared/domain/ids.ts';
 import {
   KEEP_ALIVE_MS,
   MOST_LINE_BYTES,
   SessionLine,
   StreamLine,
-  decodeLine,
 } from '#shared/protocol/byte-connections.ts';
 
 /** Time for the line that names the session. */
@@ -23,6 +25,8 @@ const MOST_UNKNOWN = 1024;
 const MOST_WAITING = 64;
 const NEWLINE = 0x0a;
 const NOTHING: Buffer = Buffer.alloc(0);
+const isSession = Compile(SessionLine);
+const isStream = Compile(StreamLine);
 
 /** Takes the bytes of a streamed call to its caller. */
 export type StreamedCall = (machineId: MachineId, taskId: TaskId, token: AttemptToken, bytes: Socket) => void;
@@ -96,7 +100,7 @@ export class ByteConnections {
 
   async #named(socket: Socket, first: Buffer, rest: Buffer, known: () => void): Promise<void> {
     try {
-      const line = decodeLine(SessionLine, first);
+      const line = decodeLine(isSession, first);
       const found = line && this.#parts.sessionOf(line);
       const session = found instanceof Promise ? await found : found;
       if (session === undefined || session.waiting.size >= MOST_WAITING) return void socket.destroy();
@@ -120,7 +124,7 @@ export class ByteConnections {
   }
 
   #handOver(machineId: MachineId, socket: Socket, second: Buffer, behind: Buffer): void {
-    const line = decodeLine(StreamLine, second);
+    const line = decodeLine(isStream, second);
     if (line === undefined) return void socket.destroy();
     if (behind.length > 0) socket.unshift(behind);
     if ('streamId' in line) this.#takeOrdered(machineId, line.streamId, socket);
@@ -136,6 +140,16 @@ export class ByteConnections {
   /** Ends all connections. */
   close(): void {
     for (const socket of this.#open) socket.destroy();
+  }
+}
+
+/** @returns undefined for a line that is not of that shape */
+function decodeLine<T extends TSchema>(shape: Validator<Record<never, never>, T>, line: Buffer): Static<T> | undefined {
+  try {
+    const value: unknown = JSON.parse(line.toString('utf8'));
+    return shape.Check(value) ? (value as Static<T>) : undefined;
+  } catch {
+    return undefined;
   }
 }
 

@@ -7,8 +7,7 @@
  */
 import { dirname, join } from 'node:path';
 import { Type } from 'typebox';
-import type { Static, TSchema } from 'typebox';
-import { Value } from 'typebox/value';
+import type { Static } from 'typebox';
 
 /** The protocol's name in the TLS handshake. */
 export const BYTES_ALPN = 'longshore-bytes/1';
@@ -39,13 +38,3 @@ export type StreamLine = Static<typeof StreamLine>;
 export const MOST_LINE_BYTES = 16 * 1024;
 
 export const encodeLine = (line: SessionLine | StreamLine): Buffer => Buffer.from(`${JSON.stringify(line)}\n`, 'utf8');
-
-/** @returns undefined for a line that is not of that shape */
-export function decodeLine<T extends TSchema>(shape: T, line: Buffer): Static<T> | undefined {
-  try {
-    const value: unknown = JSON.parse(line.toString('utf8'));
-    return Value.Check(shape, value) ? value : undefined;
-  } catch {
-    return undefined;
-  }
-}

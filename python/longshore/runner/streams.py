@@ -199,12 +199,16 @@ async def dial(path: str, task: Task) -> Stream:
                 if time.monotonic() > until:
                     raise
                 await asyncio.sleep(0.01)
+        # A new socket has room for it. Sent before the loop knows the connection, it is there a turn of the loop earlier.
+        try:
+            connection.sendall(pack(protocol.STREAM, {'version': protocol.VERSION, 'taskId': task.task_id, 'token': task.token}))
+        except ConnectionError:
+            pass  # the loop will tell of the end
         stream = Stream()
         await asyncio.get_event_loop().create_unix_connection(lambda: stream, sock=connection)
     except BaseException:
         connection.close()
         raise
-    stream.write(pack(protocol.STREAM, {'version': protocol.VERSION, 'taskId': task.task_id, 'token': task.token}))
     return stream
 
 

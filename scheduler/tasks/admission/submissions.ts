@@ -212,12 +212,14 @@ export class Submissions {
     let depth: number;
     let isForwarded = false;
     let undone = false;
+    let isWoken = false;
     try {
       await queues.open(target.queue);
       const adding = queues.add(target.queue, job, maxPendingTasks);
       // Where a slot is free, the fetch leaves right behind the add, which saves a round trip. When
       // the queue is above its bound, the fetch finds an older task, or this task runs already.
-      if (target.sync) process.nextTick(() => this.#parts.dispatcher.wakeHere(target.queue, taskId));
+      // An add without a round trip is over before this tick, and its own wake-up with it.
+      if (target.sync) process.nextTick(() => isWoken || this.#parts.dispatcher.wakeHere(target.queue, taskId));
       const added = await adding;
       depth = added.depth;
       isForwarded = added.isForwarded ?? false;
@@ -250,7 +252,10 @@ export class Submissions {
     this.#parts.metrics.waiting.set(replies.size);
     if (isForwarded) this.#parts.dispatcher.forget(target.queue, taskId);
     // The second wake-up covers a fetch that was answered before the add; while a fetch is under way it costs nothing.
-    else if (this.#parts.attempts.current(taskId) === undefined) this.#parts.dispatcher.wake(target.queue, taskId);
+    else if (this.#parts.attempts.current(taskId) === undefined) {
+      isWoken = true;
+      this.#parts.dispatcher.wake(target.queue, taskId);
+    }
     this.#depth.tell(target, depth);
     return {
       kind: 'accepted',
