@@ -1,5 +1,5 @@
 // A caller of a web application, as the benchmark of streamed calls needs it: times of first bytes, bodies of any size
-// at full or fixed speed, WebSockets that echo.
+// at full speed, WebSockets that echo.
 import { Agent, request } from 'node:http';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { sleep } from '#shared/backoff.ts';
@@ -15,8 +15,6 @@ export interface WebTarget {
 const PIECE = Buffer.alloc(256 * 1024, 'x');
 /** A connection on which nothing passes for so long is stuck. */
 const SILENT_MS = 60_000;
-/** Milliseconds by which a paced body may be ahead. */
-const PACE_MS = 20;
 
 /** Calls on connections that stay open. */
 export class WebClient {
@@ -85,19 +83,13 @@ export class WebClient {
     return Promise.all(took);
   }
 
-  /** @param bytesPerSecond - reads no faster. @returns seconds until the last byte */
-  async download(bytes: number, bytesPerSecond = Infinity, signal?: AbortSignal): Promise<number> {
+  /** @returns seconds until the last byte */
+  async download(bytes: number): Promise<number> {
     const startedMs = performance.now();
-    const answer = await this.#answer(this.#request('GET', `/download?${bytes}`, true, signal));
+    const answer = await this.#answer(this.#request('GET', `/download?${bytes}`, true));
     let got = 0;
     await new Promise<void>((resolve, reject) => {
-      answer.on('data', (chunk: Buffer) => {
-        got += chunk.length;
-        const aheadMs = (got / bytesPerSecond) * 1000 - (performance.now() - startedMs);
-        if (aheadMs <= PACE_MS) return;
-        answer.pause();
-        setTimeout(() => answer.resume(), aheadMs);
-      });
+      answer.on('data', (chunk: Buffer) => (got += chunk.length));
       answer.once('error', reject);
       answer.once('end', resolve);
     });
@@ -105,17 +97,15 @@ export class WebClient {
     return (performance.now() - startedMs) / 1000;
   }
 
-  /** @param bytesPerSecond - writes no faster. @returns seconds until the answer, which must name the size */
-  async upload(bytes: number, bytesPerSecond = Infinity, signal?: AbortSignal): Promise<number> {
+  /** @returns seconds until the answer, which must name the size */
+  async upload(bytes: number): Promise<number> {
     const startedMs = performance.now();
-    const sent = this.#request('POST', '/upload', false, signal);
+    const sent = this.#request('POST', '/upload', false);
     const answer = this.#answer(sent);
     answer.catch(() => undefined);
     for (let at = 0; at < bytes; at += PIECE.length) {
       if (!sent.write(PIECE.subarray(0, Math.min(PIECE.length, bytes - at)))) await writable(sent);
       if (sent.destroyed) break;
-      const aheadMs = (at / bytesPerSecond) * 1000 - (performance.now() - startedMs);
-      if (aheadMs > PACE_MS) await sleep(aheadMs);
     }
     sent.end();
     const text = await textOf(await answer);
@@ -144,14 +134,9 @@ export class WebClient {
     };
   }
 
-  #request(method: string, path: string, isWhole: boolean, signal?: AbortSignal): ClientRequest {
+  #request(method: string, path: string, isWhole: boolean): ClientRequest {
     const { url, headers } = this.#target;
-    const sent = request(`${url}${path}`, {
-      method,
-      headers,
-      agent: this.#agent,
-      ...(signal === undefined ? {} : { signal }),
-    });
+    const sent = request(`${url}${path}`, { method, headers, agent: this.#agent });
     sent.setTimeout(SILENT_MS, () =>
       sent.destroy(new Error(`${method} ${path}: nothing came for ${SILENT_MS / 1000} s`)),
     );

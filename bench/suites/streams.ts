@@ -4,6 +4,7 @@
 import { sleep } from '#shared/backoff.ts';
 import type { Figures, Round } from '../measure.ts';
 import { measureOf } from '../measure.ts';
+import { pacedDownload, pacedUpload } from '../paced-bodies.ts';
 import type { Product } from '../product.ts';
 import { inTurn } from '../rounds.ts';
 import { percentile } from '../stats.ts';
@@ -29,6 +30,8 @@ const IDLE = { sockets: 500, events: 200, atOnce: 20, settleMs: 3000, steadyTime
 const CALLS = { perSecond: 50, connections: 32, body: '{"name":"bench"}' } as const;
 /** Bytes per second of the bodies beside the calls: half of them down, half up. */
 const BESIDE_BYTES = 20_000_000;
+/** Share of the bytes due that has to pass: with less, the calls had less beside them. */
+const LEAST_SHARE = 0.9;
 /** Larger than anything that is read of it. */
 const UNREAD_BYTES = 1024 * MIB;
 
@@ -204,24 +207,25 @@ async function callsBeside({ context, sizes, ours, calls }: Bench): Promise<read
   return rounds;
 }
 
-/** Runs work while bodies flow at a fixed rate. */
+/** Runs work while bodies flow at a fixed rate. @throws Error when they end before the work, or fall behind */
 async function besideBodies<T>(target: WebTarget, work: () => Promise<T>): Promise<T> {
-  const client = new WebClient(target, 2);
   const over = new AbortController();
-  const { signal } = over;
-  const flow = [
-    client.download(UNREAD_BYTES, BESIDE_BYTES / 2, signal),
-    client.upload(UNREAD_BYTES, BESIDE_BYTES / 2, signal),
-  ];
-  const broken = new Promise<never>((_, reject) => {
-    for (const one of flow) one.then(() => reject(new Error('a body ended too soon')), reject);
-  });
+  const perSecond = BESIDE_BYTES / 2;
+  const pace = { bytes: UNREAD_BYTES, perSecond };
+  const startedMs = performance.now();
+  const flow = Promise.all([pacedDownload(target, pace, over.signal), pacedUpload(target, pace, over.signal)]);
+  const broken = flow.then(() => Promise.reject(new Error('bodies ended too soon')));
+  broken.catch(() => undefined);
   try {
-    return await Promise.race([work(), broken]);
-  } finally {
-    broken.catch(() => undefined);
+    const value = await Promise.race([work(), broken]);
+    const due = (perSecond * (performance.now() - startedMs)) / 1000;
     over.abort();
-    client.close();
+    const passed = await flow;
+    if (passed.some((bytes) => bytes < LEAST_SHARE * due))
+      throw new Error(`bodies of ${passed.join(' and ')} bytes passed, of ${Math.round(due)} each`);
+    return value;
+  } finally {
+    over.abort();
   }
 }
 

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { request } from 'node:http';
 import type { ClientRequest, IncomingMessage } from 'node:http';
+import type { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 
 const PIECE_BYTES = 256 * 1024;
@@ -71,7 +72,7 @@ async function answerOf(sent: ClientRequest): Promise<IncomingMessage> {
 }
 
 /** Resolves when a request takes more of its body, or is over. */
-export function writable(sent: ClientRequest): Promise<void> {
+export function writable(sent: Writable): Promise<void> {
   return new Promise((resolve) => {
     const done = (): void => {
       sent.off('drain', done);
