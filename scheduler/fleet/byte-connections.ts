@@ -7,12 +7,7 @@ import type { Static, TSchema } from 'typebox';
 import { Compile } from 'typebox/compile';
 import type { Validator } from 'typebox/compile';
 import type { AttemptToken, MachineId, TaskId } from '#shared/domain/ids.ts';
-import {
-  KEEP_ALIVE_MS,
-  MOST_LINE_BYTES,
-  SessionLine,
-  StreamLine,
-} from '#shared/protocol/byte-connections.ts';
+import { KEEP_ALIVE_MS, MOST_LINE_BYTES, SessionLine, StreamLine } from '#shared/protocol/byte-connections.ts';
 
 /** Time for the line that names the session. */
 const NAMED_WITHIN_MS = 10_000;
@@ -147,7 +142,7 @@ export class ByteConnections {
 function decodeLine<T extends TSchema>(shape: Validator<Record<never, never>, T>, line: Buffer): Static<T> | undefined {
   try {
     const value: unknown = JSON.parse(line.toString('utf8'));
-    return shape.Check(value) ? (value as Static<T>) : undefined;
+    return shape.Check(value) ? value : undefined;
   } catch {
     return undefined;
   }

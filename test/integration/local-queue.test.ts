@@ -134,6 +134,31 @@ describe('of a process that is alone with its Redis', () => {
     expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
   });
 
+  test('a task enters, and the queue is not asked for a job that cannot be there', async ({ start }) => {
+    const one = await start({ isAlone: true });
+    const target = aTarget();
+    const link = new PlayedLink();
+    const container = one.container(target.queue, link, 2);
+    await submitted(one, target);
+    await one.result(await sent(link));
+    await waitFor(async () => (await inLocalQueue(one, target.queue)).length === 0, 'it is over');
+    await waitFor(() => container.inFlight === 0, 'its slot is free');
+    const keys: unknown[] = [];
+    const { client } = one;
+    const send = client.sendCommand.bind(client);
+    client.sendCommand = (command, ...more) => {
+      keys.push(command.args[2]);
+      return send(command, ...more);
+    };
+    const task = await submitted(one, target);
+    const order = await sent(link, 2);
+    await waitFor(() => one.leases.isHeld(task.taskId), 'its lease is written');
+    client.sendCommand = send;
+    const ofQueue = keys.filter((key) => String(key).includes(target.queue));
+    expect(ofQueue, 'it enters once, and nothing is fetched').toHaveLength(1);
+    await one.result(order);
+  });
+
   test('the bound is exact all the same, with what a process before it left there', async ({ start }) => {
     const before = await start();
     const target = aTarget({ maxPendingTasks: 100 });

@@ -199,7 +199,7 @@ async def dial(path: str, task: Task) -> Stream:
                 if time.monotonic() > until:
                     raise
                 await asyncio.sleep(0.01)
-        # Sent before the loop knows the connection: a new socket has room for it, and it is there a turn of the loop earlier.
+        # A new socket has room for it. Sent before the loop knows the connection, it is there a turn earlier.
         try:
             connection.sendall(pack(protocol.STREAM, {'version': protocol.VERSION, 'taskId': task.task_id, 'token': task.token}))
         except ConnectionError:

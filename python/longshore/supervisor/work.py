@@ -137,9 +137,9 @@ def _become(channel: Channel, cwd: str, request: Request) -> NoReturn:
 
 
 def _serve(work: Work, cwd: str, request: Request) -> None:
-    from importlib import import_module
-
     try:
+        from importlib import import_module  # a user who may not read Python's library gets an answer, too
+
         module = import_module('.' + FORKED[request['type']], __package__)
         module.CALLS[request['type']](work, cwd, request)
     except Wrong as wrong:
