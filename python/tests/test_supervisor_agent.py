@@ -465,7 +465,7 @@ class Limits(Served):
     def test_a_container_without_free_process_numbers(self) -> None:
         # The limit of a user who has no other processes stands for the container's; only root can become one.
         user = 100_000 + os.getpid()
-        # That user may not be able to read Python's library: modules are imported before.
+        # Modules are imported before: that user may be unable to read Python's library.
         before = 'from longshore.supervisor import attach, entries, programs, requests; import importlib, os, resource; '
         before += 'os.setgid(%d); os.setuid(%d); '
         before = before % (user, user) + 'resource.setrlimit(resource.RLIMIT_NPROC, (12, 12))'
