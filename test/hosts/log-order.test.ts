@@ -3,8 +3,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ContainerId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { insertLogLines, readLogLines } from '#scheduler/stores/store/queries/logs.ts';
 import type { NewLogLine } from '#scheduler/stores/store/queries/logs.ts';
-import { aDb, aWorkspace, KINDS } from './store-fixture.ts';
-import type { OpenedDb } from './store-fixture.ts';
+import { aDb, aWorkspace, KINDS } from '../integration/store-fixture.ts';
+import type { OpenedDb } from '../integration/store-fixture.ts';
 
 const aLine = (workspaceId: WorkspaceId, line: string): NewLogLine => ({
   workspaceId,

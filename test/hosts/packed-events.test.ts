@@ -38,8 +38,8 @@ import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { EventReads } from '#scheduler/workspaces/events/reads.ts';
 import type { EventFilter } from '#scheduler/workspaces/events/reads.ts';
 import { eventHub } from '#scheduler/workspaces/events/source.ts';
-import { aDb, aRecord, aWorkspace, KINDS, storedEvents } from './store-fixture.ts';
-import type { OpenedDb } from './store-fixture.ts';
+import { aDb, aRecord, aWorkspace, KINDS, storedEvents } from '../integration/store-fixture.ts';
+import type { OpenedDb } from '../integration/store-fixture.ts';
 
 const BEGIN_MS = Date.UTC(2040, 0, 1);
 const MINUTE = 60_000;

@@ -9,8 +9,8 @@ import type { LogFilter } from '#scheduler/fleet/logs/log-service.ts';
 import { insertLogLines, lastLogIds, logEdge, logIdAt, readLogLines } from '#scheduler/stores/store/queries/logs.ts';
 import type { NewLogLine } from '#scheduler/stores/store/queries/logs.ts';
 import { Examined } from '../helpers/examined-rows.ts';
-import { aDb, KINDS, silent } from './store-fixture.ts';
-import type { OpenedDb } from './store-fixture.ts';
+import { aDb, KINDS, silent } from '../integration/store-fixture.ts';
+import type { OpenedDb } from '../integration/store-fixture.ts';
 
 const START_MS = 1_800_000_000_000;
 const COUNT = 300;

@@ -4,8 +4,8 @@
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
-import { NOBODY, aPlatform } from './verbs-fixture.ts';
-import type { Answer, Platform } from './verbs-fixture.ts';
+import { NOBODY, aPlatform } from '../integration/verbs-fixture.ts';
+import type { Answer, Platform } from '../integration/verbs-fixture.ts';
 
 let platform: Platform;
 let deployment: string;

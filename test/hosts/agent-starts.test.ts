@@ -4,8 +4,8 @@ import type { Assignment } from '#shared/protocol/generated/messages.ts';
 import { zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
 import { until } from '../helpers/fake-scheduler.ts';
-import { HELLO, test } from './agent-started.ts';
-import type { Started } from './agent-started.ts';
+import { HELLO, test } from '../integration/agent-started.ts';
+import type { Started } from '../integration/agent-started.ts';
 
 test('an on_start that raises is a failed start with its last lines', async ({ started }) => {
   const { world, deploy } = started;

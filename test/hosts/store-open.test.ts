@@ -15,7 +15,7 @@ import { listLiveContainers } from '#scheduler/stores/store/queries/containers.t
 import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
 import { listMachines } from '#scheduler/stores/store/queries/machines.ts';
 import { aPostgres, startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
-import { silent } from './store-fixture.ts';
+import { silent } from '../integration/store-fixture.ts';
 
 const holder = new URL('../fixtures/hold-data-dir.ts', import.meta.url).pathname;
 const directories: { remove(): void }[] = [];
