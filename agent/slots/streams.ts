@@ -219,17 +219,21 @@ class Expected {
   /** Ends a connection that no runner process takes. */
   end(): void {
     this.#opening.then(
-      (link) => {
-        link.end();
-        lingering(link);
-      },
+      (link) => leave(link),
       () => undefined,
     );
   }
 }
 
-/** Reads what the scheduler still sends, until it ends its side too. */
-export function lingering(link: Socket): void {
+/**
+ * Ends the agent's side, and reads what the scheduler still sends until it ends its own.
+ * @param last - goes out before
+ */
+export function leave(link: Socket, last?: Buffer): void {
+  // The scheduler's side is over already where an answer was whole: `end` would make an error for nobody.
+  if (link.destroyed) return;
+  if (last !== undefined) link.write(last);
+  link.end();
   link.resume();
   const late = setTimeout(() => link.destroy(), LINGER_MS);
   late.unref();
@@ -239,18 +243,10 @@ export function lingering(link: Socket): void {
 /** Passes bytes between a connection of a container and one of the scheduler until both are over. */
 export function joinSockets(runner: Socket, link: Socket): void {
   if (link.destroyed) return void runner.destroy();
-  if (runner.destroyed) {
-    link.end();
-    return lingering(link);
-  }
+  if (runner.destroyed) return leave(link);
   passOn(runner, link);
   passOn(link, runner);
-  runner.once('close', () => {
-    // The scheduler's side is over already where an answer was whole: `end` would make an error for nobody.
-    if (link.destroyed) return;
-    link.end();
-    lingering(link);
-  });
+  runner.once('close', () => leave(link));
   // Nobody reads what the runner still sends: it hears of the end at its next read or write.
   const over = (): void => runner.destroySoon();
   link.once('end', over);

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { encodeFrame } from '#shared/protocol/frames.ts';
-import { lingering } from '../slots/streams.ts';
+import { leave } from '../slots/streams.ts';
 
 /** An answer in the supervisor's place; codes are those of docs/supervisor-protocol.md. */
 export interface Refusal {
@@ -10,8 +10,6 @@ export interface Refusal {
 
 /** Answers a stream's request. */
 export function refuse(link: Socket, { code, error }: Refusal): void {
-  if (link.destroyed) return;
   const body = Buffer.from(JSON.stringify({ ok: false, code, error }), 'utf8');
-  link.end(encodeFrame('response', {}, body));
-  lingering(link);
+  leave(link, encodeFrame('response', {}, body));
 }

@@ -17,7 +17,7 @@ import type { ServeVolume__Output } from '#shared/protocol/generated/messages.ts
 import { serveFiles } from '../containers/helpers.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import { DialledConnections } from '../slots/dialled.ts';
-import { lingering } from '../slots/streams.ts';
+import { leave } from '../slots/streams.ts';
 import type { OpenBytes } from '../slots/streams.ts';
 import type { Volumes } from '../volumes/volumes.ts';
 
@@ -203,12 +203,12 @@ function refuse(link: Socket, status: number, code: string, message: string): vo
     ['content-length', String(body.length)],
     ['retry-after', '5'],
   ];
-  link.end(
+  leave(
+    link,
     Buffer.concat([
       encodeFrame('response', {}, Buffer.from(JSON.stringify({ status, headers }), 'utf8')),
       encodeFrame('data', {}, body),
       encodeFrame('end', {}),
     ]),
   );
-  lingering(link);
 }
