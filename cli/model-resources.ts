@@ -1,7 +1,7 @@
 // The command tree's part for models. Names, flags and help are here; the commands' module is loaded when one runs.
 import { Option } from 'commander';
 import type { Command } from 'commander';
-import { BACKEND_DEPLOYMENT_KINDS, MODEL_TYPES } from '#shared/api/rest/models.ts';
+import { BACKEND_DEPLOYMENT_KINDS, MODEL_TYPES } from '#shared/domain/models.ts';
 import type { Invocation } from './commands/run.ts';
 import type { ModelAddFlags } from './flags.ts';
 import { command, examples, wholeNumber } from './program-parts.ts';

@@ -20,6 +20,7 @@ import { nodeBinary, pinnedEnv } from './setup/paths.mjs';
 import { setUp } from './setup/profiles.mjs';
 import { runPytest } from './setup/pytest-run.mjs';
 import { endChildrenOnSignals } from './setup/run.mjs';
+import { testParent } from './setup/test-directory.mjs';
 import { runProject, signalTests } from './setup/vitest-run.mjs';
 
 /** Time for all tests together; set-up's time comes on top. */
@@ -53,7 +54,7 @@ async function runTests() {
   const runId = `run-${randomBytes(4).toString('hex')}`;
   // The directory is short, because socket paths end at 107 bytes,
   // and open, because Postgres runs as a user of its own.
-  const directory = mkdtempSync(join(tmpdir(), 'ls-'));
+  const directory = mkdtempSync(join(onHosts ? tmpdir() : testParent(), 'ls-'));
   chmodSync(directory, 0o755);
   const env = {
     ...pinnedEnv(),

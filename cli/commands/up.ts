@@ -136,6 +136,9 @@ function showReady(context: Context, example: ExampleAnswer | undefined, flags: 
   note('Ctrl-C stops everything.');
 }
 
+/** Node's options for this process are meant for its daemons too, except for a debugger's port, which only one has. */
+const OWN_NODE_OPTIONS = process.execArgv.filter((option) => !option.startsWith('--inspect'));
+
 /** Owns the processes and their order. */
 class Up {
   onGaveUp: (sentence: string) => void = () => {};
@@ -354,7 +357,7 @@ class Up {
     return new SupervisedChild({
       name,
       command: process.execPath,
-      args: [...nodeOptions, PROGRAM, ...command],
+      args: [...OWN_NODE_OPTIONS, ...nodeOptions, PROGRAM, ...command],
       env,
       logPath: this.#logPath(name),
       readyTimeoutMs: READY_TIMEOUT_MS,

@@ -1,5 +1,5 @@
 // Models of hosted inference: the catalog in memory, and the service behind its routes.
-import { MOST_MODELS } from '#shared/api/rest/models.ts';
+import { MOST_MODELS } from '#shared/domain/models.ts';
 import { ExternalServers } from '../api/http/inference/external.ts';
 import { KeptAnswers } from '../stores/queues/kept-answers.ts';
 import { ModelCatalog } from '../workspaces/models/catalog.ts';

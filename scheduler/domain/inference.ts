@@ -1,5 +1,5 @@
 // Vocabulary of hosted inference, shared by the catalog, the /v1 surface and the credit ledger.
-import type { MODEL_TYPES } from '#shared/api/rest/models.ts';
+import type { MODEL_TYPES } from '#shared/domain/models.ts';
 import type { QueueName, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 
 /** Sort of work that a model does. Source: reference of the inference API, §3. */

@@ -5,6 +5,7 @@ import { existsSync, readFileSync, readdirSync, readlinkSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import { seedDatabase } from '../helpers/empty-database.ts';
+import { TEST_NODE_FLAGS } from '../helpers/node-flags.ts';
 import { docker as openDocker, tempDirectory, waitFor } from '../helpers/services.ts';
 
 export const ROOT = resolve(import.meta.dirname, '..', '..');
@@ -58,7 +59,7 @@ let baseImage = '';
 let homes: Home[] = [];
 
 export function longshore(home: Home, args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {
-  const child = spawn(process.execPath, [MAIN, ...args], {
+  const child = spawn(process.execPath, [...TEST_NODE_FLAGS, MAIN, ...args], {
     env: { ...home.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -1,4 +1,4 @@
-// `longshore up` as a person meets it: from an empty directory to an answer, and again. Kills are in up-kills.test.ts.
+// `longshore up` as a person meets it: from an empty directory to an answer, and again. Kills: test/hosts/up-kills.
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect } from 'vitest';

@@ -8,10 +8,7 @@ import type { TestSpecification } from 'vitest/node';
 /** Files that take more than 20 s among others, the longest first. */
 export const LONGEST: readonly string[] = [
   'test/e2e/up.test.ts',
-  'test/e2e/up-kills.test.ts',
-  'test/e2e/examples.test.ts',
   'test/e2e/python-module.test.ts',
-  'test/e2e/image-builds.test.ts',
   'test/e2e/failures.test.ts',
   'test/e2e/pods.test.ts',
   'test/e2e/beam-js.test.ts',
@@ -23,15 +20,9 @@ export const LONGEST: readonly string[] = [
   'test/integration/event-webhooks.test.ts',
   'test/integration/event-webhooks-rules.test.ts',
   'test/integration/event-streams.test.ts',
-  'test/integration/cli.test.ts',
   'test/integration/replicas.test.ts',
   'test/integration/webhook-routes.test.ts',
   'test/integration/cli-containers.test.ts',
-  'test/integration/provisioned-machines.test.ts',
-  'test/integration/agent-logs.test.ts',
-  'test/integration/audit.test.ts',
-  'test/integration/stream-replicas.test.ts',
-  'test/integration/callbacks.test.ts',
   'test/integration/rollouts.test.ts',
 ];
 

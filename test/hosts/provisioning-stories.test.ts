@@ -1,5 +1,5 @@
 // Stories of a misbehaving provider on a real Postgres, whose connections work side by side: the same stories as in
-// test/integration/provisioned-machines.test.ts, and ten times as many.
+// test/hosts/provisioned-machines.test.ts, and ten times as many.
 import { afterAll, beforeAll, test } from 'vitest';
 import { openInstallation } from '#scheduler/workspaces/identity/installation.ts';
 import { sealer, tellStory } from '../helpers/provisioning-story.ts';

@@ -1,13 +1,10 @@
 // The audit trail, and events of deployments: who is told what, with the change or not at all, on both kinds of stores.
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { AUDIT_KINDS } from '#scheduler/workspaces/events/audit.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import { createSealer } from '#scheduler/workspaces/secrets/seal.ts';
 import { Secrets } from '#scheduler/workspaces/secrets/service.ts';
-import { ROOT } from '../helpers/repository.ts';
+import { runCommand } from '../helpers/command-line.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Json, Platform, StoreKind } from './verbs-fixture.ts';
 import { KINDS, aDb, aWorkspace } from './store-fixture.ts';
@@ -158,22 +155,12 @@ describe.each<StoreKind>(['embedded', 'servers'])('the audit trail on %s', (stor
     expect((await longshoreAudit(platform.own.token, '--since', 'yesterday')).stderr).toContain('--since yesterday');
   });
 
-  const longshoreAudit = async (token: string, ...args: readonly string[]) => {
-    const child = spawn(process.execPath, [join(ROOT, 'cli', 'main.ts'), 'audit', ...args], {
-      env: {
-        ...process.env,
-        LONGSHORE_URL: `http://${platform.address}`,
-        LONGSHORE_TOKEN: token,
-        LONGSHORE_CONTEXT_FILE: '/nowhere/contexts.json',
-      },
-      stdio: ['ignore', 'pipe', 'pipe'],
+  const longshoreAudit = (token: string, ...args: readonly string[]) =>
+    runCommand(['audit', ...args], {
+      LONGSHORE_URL: `http://${platform.address}`,
+      LONGSHORE_TOKEN: token,
+      LONGSHORE_CONTEXT_FILE: '/nowhere/contexts.json',
     });
-    let [stdout, stderr] = ['', ''];
-    child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
-    child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-    const [code] = (await once(child, 'close')) as [number | null];
-    return { code, stdout, stderr };
-  };
 
   test('the administrator changes limits and makes workspaces', async () => {
     const { admin, own } = platform;

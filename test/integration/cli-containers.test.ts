@@ -1,4 +1,4 @@
-// `longshore container exec`, `shell`, `attach`, `cp` and `port-forward`, as processes; terminals are real ones.
+// `longshore container exec`, `shell`, `attach`, `cp` and `port-forward`: most as processes; terminals are real ones.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
@@ -22,6 +22,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { runCommand } from '../helpers/command-line.ts';
 import { HANDLER, POD, aContainerWorld } from '../helpers/containers.ts';
 import { expectOutput } from '../helpers/golden.ts';
 import { terminal as terminalProgram } from '../helpers/terminal.ts';
@@ -83,6 +84,12 @@ const ended = async (
   args: readonly string[],
   input = '',
 ): Promise<{ out: string; err: string; code: number | null }> => {
+  if (args[0] === 'cp' && !args.includes('-')) {
+    // Reads no input, so it needs no process.
+    const env = { LONGSHORE_CONTEXT_FILE: join(home, 'none.json'), LONGSHORE_URL: world.url, LONGSHORE_TOKEN: 'own' };
+    const { stdout, stderr, code } = await runCommand(['container', ...args], env);
+    return { out: stdout, err: stderr, code };
+  }
   const run = new Run(args);
   run.child.stdin?.end(input);
   const code = await run.code;

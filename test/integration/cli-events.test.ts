@@ -1,10 +1,11 @@
-// `longshore events` as a process, against a small HTTP server that breaks its streams.
+// `longshore events` against a small HTTP server that breaks its streams.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { runCommand } from '../helpers/command-line.ts';
 import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 
@@ -56,14 +57,18 @@ beforeEach(() => {
   stored = [eventOf(1, 'PENDING'), eventOf(2, 'RUNNING')];
 });
 
+const environment = () => ({
+  LONGSHORE_URL: url,
+  LONGSHORE_TOKEN: 'eyJ.token',
+  LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
+});
+
+const run = (...args: readonly string[]) => runCommand(['events', ...args], environment());
+
+/** A process, which a signal ends. */
 function start(...args: readonly string[]) {
   const child = spawn(process.execPath, [MAIN, 'events', ...args], {
-    env: {
-      ...process.env,
-      LONGSHORE_URL: url,
-      LONGSHORE_TOKEN: 'eyJ.token',
-      LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
-    },
+    env: { ...process.env, ...environment() },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let [stdout, stderr] = ['', ''];
@@ -74,7 +79,7 @@ function start(...args: readonly string[]) {
 }
 
 test('prints what happened, oldest first, one line for each event', async () => {
-  const ended = await start('--type', 'task.*', '--task', TASK, '--limit', '7').ended;
+  const ended = await run('--type', 'task.*', '--task', TASK, '--limit', '7');
   expect(ended).toEqual({
     code: 0,
     stdout:
@@ -86,7 +91,7 @@ test('prints what happened, oldest first, one line for each event', async () => 
 });
 
 test('prints records as they are with --json, and says when there are none', async () => {
-  const { stdout } = await start('--json').ended;
+  const { stdout } = await run('--json');
   expect(
     stdout
       .trimEnd()
@@ -94,7 +99,7 @@ test('prints records as they are with --json, and says when there are none', asy
       .map((line) => JSON.parse(line) as object),
   ).toEqual(stored);
   stored = [];
-  expect(await start().ended).toMatchObject({ code: 0, stdout: '', stderr: expect.stringContaining('no event') });
+  expect(await run()).toMatchObject({ code: 0, stdout: '', stderr: expect.stringContaining('no event') });
 });
 
 test('follows, and dials a broken stream again behind the last event', { timeout: 30_000 }, async () => {
@@ -141,7 +146,7 @@ test('follows events that only pass, and says how many were left out', { timeout
 
 test('a token that is refused ends it', async () => {
   streams = [{ text: '', status: 401 }];
-  const ended = await start('-f').ended;
+  const ended = await run('-f');
   expect(ended.code).toBe(3);
   expect(ended.stderr).not.toBe('');
 });

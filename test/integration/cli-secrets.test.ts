@@ -1,11 +1,8 @@
-// `longshore secret delete` of a secret that deployments name, as a process.
-import { join } from 'node:path';
-import { execa } from 'execa';
+// `longshore secret delete` of a secret that deployments name.
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { runCommand } from '../helpers/command-line.ts';
 import { aPlatform } from './verbs-fixture.ts';
 import type { Platform } from './verbs-fixture.ts';
-
-const PROGRAM = join(import.meta.dirname, '../../bin/longshore.mjs');
 
 let platform: Platform;
 beforeAll(async () => {
@@ -18,12 +15,13 @@ const make = async (name: string): Promise<void> => {
   expect((await platform.call(line, { name, value: 'x' })).status).toBe(201);
 };
 
-const remove = (name: string, ...flags: readonly string[]) => {
+const remove = async (name: string, ...flags: readonly string[]) => {
   const where = ['--url', `http://${platform.address}`, '--token', platform.own.token];
-  return execa(process.execPath, [PROGRAM, 'secret', 'delete', name, ...where, ...flags], {
-    env: { PATH: process.env['PATH'] ?? '', HOME: '/nonexistent' },
-    extendEnv: false,
+  const ended = await runCommand(['secret', 'delete', name, ...where, ...flags], {
+    LONGSHORE_CONTEXT_FILE: '/nonexistent/contexts.json',
   });
+  expect(ended.code).toBe(0);
+  return ended;
 };
 
 test('secret delete names the active deployments whose next containers lack it', async () => {
@@ -38,9 +36,9 @@ test('secret delete names the active deployments whose next containers lack it',
 
   expect(await remove('FREE', '--json')).toMatchObject({ stderr: '' });
   const taken = await remove('TAKEN');
-  expect(taken.stdout).toBe('deleted secret TAKEN');
+  expect(taken.stdout).toBe('deleted secret TAKEN\n');
   expect(taken.stderr).toBe(
-    'warning: second/v1, first/v1 named TAKEN: their next containers do not start. Set it again with `longshore secret set TAKEN`, or deploy without it',
+    'warning: second/v1, first/v1 named TAKEN: their next containers do not start. Set it again with `longshore secret set TAKEN`, or deploy without it\n',
   );
   await make('TAKEN');
   expect(JSON.parse((await remove('TAKEN', '--json')).stdout)).toEqual({

@@ -1,12 +1,11 @@
-// `longshore workspace delete` as a process against a real HTTP server that answers as a scheduler does: what it asks,
+// `longshore workspace delete` against a real HTTP server that answers as a scheduler does: what it asks,
 // prints and leaves alone.
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { Server } from 'node:http';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { MAIN } from '../helpers/platform.ts';
+import { runCommand } from '../helpers/command-line.ts';
 
 const ID = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
 const CONTENTS = {
@@ -40,17 +39,12 @@ afterAll(() => {
 async function run(now: Record<string, unknown>, ...args: readonly string[]) {
   state = now;
   asked = [];
-  const env = { ...process.env, LONGSHORE_URL: url, LONGSHORE_TOKEN: 'eyJ.test' };
-  const child = spawn(process.execPath, [MAIN, 'workspace', 'delete', 'team-a', ...args], {
-    env: { ...env, LONGSHORE_CONTEXT_FILE: join(import.meta.dirname, 'no-such-file.json') },
-    stdio: ['ignore', 'pipe', 'pipe'],
+  const ended = await runCommand(['workspace', 'delete', 'team-a', ...args], {
+    LONGSHORE_URL: url,
+    LONGSHORE_TOKEN: 'eyJ.test',
+    LONGSHORE_CONTEXT_FILE: join(import.meta.dirname, 'no-such-file.json'),
   });
-  let stdout = '';
-  let stderr = '';
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-  const [code] = (await once(child, 'close')) as [number | null];
-  return { code, stdout, stderr, isDeleted: asked.includes(`DELETE /api/v1/workspace/${ID}`) };
+  return { ...ended, isDeleted: asked.includes(`DELETE /api/v1/workspace/${ID}`) };
 }
 
 test('a dry run prints what would go or what the deletion waits for, and changes nothing', async () => {

@@ -1,4 +1,4 @@
-// The commands as processes against a small real HTTP server that answers as the
+// The commands against a small real HTTP server that answers as the
 // gateway does. The server shows behaviour that a healthy scheduler does not: refusals,
 // odd answers, silence. The good path, against the real one, is in test/e2e/up.test.ts.
 import { spawn } from 'node:child_process';
@@ -9,6 +9,7 @@ import { join, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { runCommand } from '../helpers/command-line.ts';
 import { tempDirectory, waitFor } from '../helpers/programs.ts';
 
 const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
@@ -67,15 +68,16 @@ afterEach(() => {
   directory.remove();
 });
 
+const environment = () => ({
+  LONGSHORE_URL: url,
+  LONGSHORE_TOKEN: TOKEN,
+  LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
+});
+
 function start(args: readonly string[], stdin = '', cwd = process.cwd()) {
   const child = spawn(process.execPath, [MAIN, ...args], {
     cwd,
-    env: {
-      ...process.env,
-      LONGSHORE_URL: url,
-      LONGSHORE_TOKEN: TOKEN,
-      LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
-    },
+    env: { ...process.env, ...environment() },
     stdio: 'pipe',
   });
   child.stdin.end(stdin);
@@ -86,7 +88,9 @@ function start(args: readonly string[], stdin = '', cwd = process.cwd()) {
   const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
   return { child, ended, stdout: () => stdout };
 }
-const run = (args: readonly string[], stdin = '', cwd?: string) => start(args, stdin, cwd).ended;
+/** In this process, except where the command reads stdin or has a directory of its own. */
+const run = (args: readonly string[], stdin = '', cwd?: string) =>
+  stdin === '' && cwd === undefined ? runCommand(args, environment()) : start(args, stdin, cwd).ended;
 
 /** A gateway that answers every route well, except for the answers in `special`. */
 function gateway(special: Readonly<Record<string, Reply>> = {}) {

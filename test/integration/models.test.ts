@@ -1,9 +1,10 @@
 // Models as their owners see them: fields that are refused by name, bounds, pages, public models of the administrator,
 // and the command line. Two schedulers see a change at once.
 /* oxlint-disable no-empty-pattern */
+import { join } from 'node:path';
 import { expect } from 'vitest';
-import { MAIN, jsonOf, plainEnv } from '../helpers/platform.ts';
-import { endOf } from '../helpers/programs.ts';
+import { runCommand } from '../helpers/command-line.ts';
+import { jsonOf } from '../helpers/platform.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
 import { test as base } from '../helpers/services.ts';
 
@@ -38,10 +39,12 @@ const test = base.extend('world', { scope: 'file' }, async ({ postgres, redis },
       });
       return { status: answer.status, json: answer.text === '' ? {} : jsonOf<Json>(answer) };
     },
-    cli: (...args) => {
-      const env = { ...plainEnv(), HOME: set.directory, LONGSHORE_URL: replica.url, LONGSHORE_TOKEN: set.token };
-      return endOf(process.execPath, [MAIN, ...args], { env });
-    },
+    cli: (...args) =>
+      runCommand(args, {
+        LONGSHORE_URL: replica.url,
+        LONGSHORE_TOKEN: set.token,
+        LONGSHORE_CONTEXT_FILE: join(set.directory, 'contexts.json'),
+      }),
   };
 });
 

@@ -12,8 +12,8 @@ import { deploymentById, insertDeployment, listDeployments } from '#scheduler/st
 import type { DeploymentRow } from '#scheduler/stores/store/queries/deployments.ts';
 import { servingAmong, servingIds } from '#scheduler/stores/store/queries/rollouts.ts';
 import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
-import { MAIN, plainEnv } from '../helpers/platform.ts';
-import { runProgram, waitFor } from '../helpers/programs.ts';
+import { runCommand } from '../helpers/command-line.ts';
+import { waitFor } from '../helpers/programs.ts';
 import { SimulatedAgent, echo } from '../helpers/simulated-agent.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
@@ -270,8 +270,16 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     const second = await deploy('typed', { now: true });
     await callsReach('typed', second);
     const { own, address } = platform;
-    const env = { ...plainEnv(), LONGSHORE_URL: `http://${address}`, LONGSHORE_TOKEN: own.token };
-    const run = (...args: readonly string[]): Promise<string> => runProgram(process.execPath, [MAIN, ...args], { env });
+    const env = {
+      LONGSHORE_URL: `http://${address}`,
+      LONGSHORE_TOKEN: own.token,
+      LONGSHORE_CONTEXT_FILE: '/nonexistent/contexts.json',
+    };
+    const run = async (...args: readonly string[]): Promise<string> => {
+      const ended = await runCommand(args, env);
+      expect(ended).toMatchObject({ code: 0 });
+      return ended.stdout;
+    };
     expect(await run('deployment', 'rollback', 'typed')).toContain('calls of typed reach v1 now, no longer v2\n');
     expect((await run('deployment', 'list', '--name', 'typed')).replace(/ {2,}/g, ' ')).toMatch(
       /^NAME VERSION KIND ACTIVE SERVES .*\ntyped v2 endpoint yes withdrawn .*\ntyped v1 endpoint yes yes /,

@@ -1,13 +1,8 @@
 // Stacks over HTTP and by the command line, against a real scheduler with real stores. There is no machine.
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { resolve } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { runCommand } from '../helpers/command-line.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Answer, Json, Platform } from './verbs-fixture.ts';
-
-const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
 
 describe('stacks', () => {
   let platform: Platform;
@@ -170,19 +165,12 @@ describe('stacks', () => {
   });
 
   test('are listed, made, changed and deleted by the command line', async () => {
-    const cli = async (...args: readonly string[]) => {
-      const child = spawn(process.execPath, [MAIN, 'stack', ...args], {
-        env: {
-          ...process.env,
-          LONGSHORE_URL: `http://${platform.address}`,
-          LONGSHORE_TOKEN: platform.other.token,
-          LONGSHORE_CONTEXT_FILE: '/nonexistent/contexts.json',
-        },
-        stdio: ['ignore', 'pipe', 'pipe'],
+    const cli = (...args: readonly string[]) =>
+      runCommand(['stack', ...args], {
+        LONGSHORE_URL: `http://${platform.address}`,
+        LONGSHORE_TOKEN: platform.other.token,
+        LONGSHORE_CONTEXT_FILE: '/nonexistent/contexts.json',
       });
-      const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]);
-      return { code: child.exitCode, stdout, stderr };
-    };
     const fine = async (...args: readonly string[]): Promise<string> => {
       const ended = await cli(...args);
       expect(ended).toMatchObject({ code: 0, stderr: '' });

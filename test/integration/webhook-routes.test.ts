@@ -9,8 +9,8 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { Webhook } from 'standardwebhooks';
 import { expect } from 'vitest';
-import { MAIN, ROOT, jsonOf, plainEnv } from '../helpers/platform.ts';
-import { endOf } from '../helpers/programs.ts';
+import { runCommand } from '../helpers/command-line.ts';
+import { ROOT, jsonOf, plainEnv } from '../helpers/platform.ts';
 import { Receiver } from '../helpers/receiver.ts';
 import type { Received } from '../helpers/receiver.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
@@ -75,10 +75,12 @@ const test = base.extend('world', { scope: 'file' }, async ({ postgres, redis },
       });
       return { status: answer.status, json: answer.text === '' ? {} : jsonOf<Json>(answer) };
     },
-    cli: (...args) => {
-      const env = { ...plainEnv(), HOME: set.directory, LONGSHORE_URL: at().url, LONGSHORE_TOKEN: set.token };
-      return endOf(process.execPath, [MAIN, ...args], { env });
-    },
+    cli: (...args) =>
+      runCommand(args, {
+        LONGSHORE_URL: at().url,
+        LONGSHORE_TOKEN: set.token,
+        LONGSHORE_CONTEXT_FILE: join(set.directory, 'contexts.json'),
+      }),
   };
 });
 

@@ -6,7 +6,7 @@ import {
   MODEL_TYPES,
   MODEL_VISIBILITIES,
   MOST_MODEL_BACKENDS,
-} from '#shared/api/rest/models.ts';
+} from '#shared/domain/models.ts';
 import type { ChangeModel, CreateModel, ModelBackend, ModelCapabilities } from '#shared/api/rest/models.ts';
 import type { ModelType, Prices } from '../../domain/inference.ts';
 import type { ModelDetails, NewModel } from '../../stores/store/queries/models.ts';

@@ -1,6 +1,6 @@
 // Models as their owners see them: made, changed, listed and deleted. The REST routes call it on any replica. A change
 // is told to the audit trail with its row, and to every replica's catalog behind the commit.
-import { MOST_MODELS } from '#shared/api/rest/models.ts';
+import { MOST_MODELS } from '#shared/domain/models.ts';
 import type { ChangeModel, CreateModel } from '#shared/api/rest/models.ts';
 import type { Clock } from '#shared/clock.ts';
 import { newId } from '#shared/domain/ids.ts';

@@ -1,18 +1,15 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
+import {
+  BACKEND_DEPLOYMENT_KINDS,
+  BACKEND_KINDS,
+  MODEL_TYPES,
+  MODEL_VISIBILITIES,
+  MOST_MODEL_BACKENDS,
+  MOST_PRICE,
+} from '#shared/domain/models.ts';
 import { nullable } from '../fields.ts';
 import { Id, OneOf, Time, listOf } from './lists.ts';
-
-/** Id of a model: `name` or `org/name`. */
-export const MODEL_ID = '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$';
-export const MODEL_TYPES = ['chat', 'completion', 'embedding', 'rerank', 'image', 'custom'] as const;
-export const MODEL_VISIBILITIES = ['workspace', 'public'] as const;
-export const BACKEND_KINDS = ['deployment', 'external'] as const;
-export const BACKEND_DEPLOYMENT_KINDS = ['asgi', 'pod'] as const;
-export const MOST_MODEL_BACKENDS = 8;
-export const MOST_MODELS = 100;
-/** Largest price, in millionths of the currency. */
-export const MOST_PRICE = 1_000_000_000_000;
 
 const Micros = (what: string) =>
   Type.Integer({ minimum: 0, maximum: MOST_PRICE, description: `millionths of the currency ${what}` });

@@ -1,3 +1,5 @@
+import { execFileSync } from 'node:child_process';
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { buildProgram } from '#cli/program.ts';
 
@@ -24,5 +26,22 @@ describe('the command line', () => {
     }
     await expect(program.parseAsync([...argv], { from: 'user' })).rejects.toThrow();
     expect(said.join('')).toContain(text);
+  });
+
+  test('is read without a library but commander: each command loads what it needs', () => {
+    const repository = join(import.meta.dirname, '..', '..', '..');
+    const hook = `import { registerHooks } from 'node:module';
+      const packages = new Set();
+      registerHooks({ load: (url, context, next) => {
+        packages.add(/node_modules\\/((?:@[^/]+\\/)?[^/]+)/.exec(url)?.[1] ?? 'own');
+        return next(url, context);
+      } });
+      process.on('exit', () => console.log([...packages].sort().join(' ')));`;
+    const said = execFileSync(
+      process.execPath,
+      ['--import', `data:text/javascript,${encodeURIComponent(hook)}`, 'cli/main.ts', '--version'],
+      { cwd: repository, encoding: 'utf8' },
+    );
+    expect(said.trimEnd().split('\n').at(-1)).toBe('commander own');
   });
 });

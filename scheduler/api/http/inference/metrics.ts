@@ -1,6 +1,6 @@
 import type { Registry } from '#shared/metrics.ts';
 import { Counter, fromZero, Histogram, SLOW_BUCKETS } from '#shared/metrics.ts';
-import { MODEL_TYPES } from '#shared/api/rest/models.ts';
+import { MODEL_TYPES } from '#shared/domain/models.ts';
 
 const CLASSES = ['2xx', '4xx', '5xx', 'left'] as const;
 

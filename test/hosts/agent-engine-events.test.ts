@@ -7,7 +7,7 @@ import { zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
 import { gatedBeforeStart } from '../helpers/gated-agent.ts';
 import { until } from '../helpers/fake-scheduler.ts';
-import { HELLO } from './agent-started.ts';
+import { HELLO } from '../integration/agent-started.ts';
 
 gatedBeforeStart(
   'memory that runs out is named also when the engine tells of it after the end',

@@ -22,8 +22,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { giveBack } from '#shared/pass-on.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { tempDirectory } from '../helpers/services.ts';
-import { NOBODY, aPlatform } from './verbs-fixture.ts';
-import type { Platform } from './verbs-fixture.ts';
+import { NOBODY, aPlatform } from '../integration/verbs-fixture.ts';
+import type { Platform } from '../integration/verbs-fixture.ts';
 
 const directory = tempDirectory('transfers');
 const dataDir = join(directory.path, 'data');

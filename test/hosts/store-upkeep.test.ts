@@ -1,7 +1,7 @@
 import { afterAll, expect } from 'vitest';
 import { openPglite } from '../../scheduler/stores/store/pglite.ts';
 import { tempDirectory, test, waitFor } from '../helpers/services.ts';
-import { silent } from './store-fixture.ts';
+import { silent } from '../integration/store-fixture.ts';
 
 const MIB = 1024 * 1024;
 const directories: { remove(): void }[] = [];

@@ -16,7 +16,7 @@ import type { MachineId } from '#shared/domain/ids.ts';
 import { aPool, nextFence, present, Process, sealer, Story, tellStory } from '../helpers/provisioning-story.ts';
 import { test as base } from '../helpers/services.ts';
 import { TestClock } from '../helpers/test-clock.ts';
-import { aDb } from './store-fixture.ts';
+import { aDb } from '../integration/store-fixture.ts';
 
 const SEEDS = Number(process.env['LS_PROVISIONING_SEEDS'] ?? 20);
 

@@ -1,7 +1,7 @@
 // `longshore up` after kills: of all of it, of itself alone, and of each of its daemons.
 import { describe, expect } from 'vitest';
 import { test, waitFor } from '../helpers/services.ts';
-import { EXAMPLE, expectNothingLeft, home, pidOf, processesOf, run, tokenOf, up } from './up-home.ts';
+import { EXAMPLE, expectNothingLeft, home, pidOf, processesOf, run, tokenOf, up } from '../e2e/up-home.ts';
 
 const BACK_MS = 30_000;
 
