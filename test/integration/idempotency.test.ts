@@ -253,13 +253,15 @@ describe('a process that dies', () => {
   }) => {
     const one = await replica();
     const [target, theirs] = [aQueueTarget(), aQueueTarget()];
-    const calls: Promise<Submission>[] = [];
-    for (let at = 0; at < 251; at += 1) {
+    const keys = Array.from({ length: 251 }, (_, at) => `k-${at}`);
+    for (const key of keys) {
       const { workspaceId, stubId, deploymentId } = target;
-      const place = { workspaceId, scope: `stub/${stubId}`, key: `k-${at}`, fingerprint: 'same' };
+      const place = { workspaceId, scope: `stub/${stubId}`, key, fingerprint: 'same' };
       await keysIn(db).insert({ ...place, isOwn: true, taskId: newId<TaskId>(), deploymentId });
-      calls.push(call(one, target, { key: `k-${at}` }));
     }
+    // A claim is given up some seconds after it was made, however long the others took to make.
+    await db.query('update idempotency_keys set claimed_at = now()');
+    const calls = keys.map((key) => call(one, target, { key }));
     expect(await Promise.race(calls)).toMatchObject({ kind: 'unavailable', retryAfterSeconds: 1 });
     await aDeadClaim(db, theirs, newId<TaskId>());
     await db.query('update idempotency_keys set claimed_at = now()');
