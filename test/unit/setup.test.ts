@@ -20,6 +20,10 @@ const { stepLog } = await load<{
 const { namedEngine } = await load<{ namedEngine: (env: Record<string, string>) => string | undefined }>(
   'named-engine',
 );
+const { isRoomy, testParent } = await load<{
+  isRoomy: (said: { type: number; freeBytes: number; mounts: string; memory: string }) => boolean;
+  testParent: (env: Record<string, string>) => string;
+}>('test-directory');
 const { stateDir } = await load<{ stateDir: (env: Record<string, string>) => string }>('paths');
 
 describe('whether npm ci is needed', () => {
@@ -170,5 +174,32 @@ describe('an engine that LS_TEST_ENGINE names', () => {
     uid.mockReturnValue(1000);
     expect(() => namedEngine({ LS_TEST_ENGINE: folder.path })).toThrow(/needs root/);
     uid.mockRestore();
+  });
+});
+
+describe('the files of a test run', () => {
+  const roomy = {
+    type: 0x0102_1994,
+    freeBytes: 8 * 1024 ** 3,
+    mounts: 'proc /proc proc rw 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n',
+    memory: 'MemTotal:       24000000 kB\nMemAvailable:   20000000 kB\n',
+  };
+
+  test('are in memory where there is room for them and for the programs', () => {
+    expect(isRoomy(roomy)).toBe(true);
+  });
+
+  test.each([
+    ['is on a disk', { type: 0xef53 }],
+    ['is small, as in a container', { freeBytes: 64 * 1024 ** 2 }],
+    ['runs no programs', { mounts: 'tmpfs /dev/shm tmpfs rw,noexec 0 0\n' }],
+    ['is no mount', { mounts: 'proc /proc proc rw 0 0\n' }],
+    ['has its memory in use', { memory: 'MemAvailable:   2000000 kB\n' }],
+  ])('are not in a directory that %s', (_, said) => {
+    expect(isRoomy({ ...roomy, ...said })).toBe(false);
+  });
+
+  test('are below TMPDIR where somebody has set it', () => {
+    expect(testParent({ TMPDIR: '/somewhere' })).toBe('/somewhere');
   });
 });
