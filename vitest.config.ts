@@ -44,7 +44,7 @@ export default defineConfig({
           environment: 'node',
           testTimeout: 180_000,
           hookTimeout: 240_000,
-          maxWorkers: 4,
+          maxWorkers: 3,
           execArgv: [...TEST_NODE_FLAGS],
         },
       },

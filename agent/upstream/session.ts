@@ -29,6 +29,8 @@ const SILENT_PINGS = 3;
 const LOG_LINGER_MS = 100;
 /** Wait of a closing session for the last acknowledgement of lines. */
 const LOG_ACK_MS = 1000;
+/** Wait of a closing session for its goodbye to leave. */
+const GOODBYE_MS = 2000;
 
 export interface SessionEvents {
   /** Called when the control stream is welcomed. */
@@ -205,7 +207,7 @@ export class Session implements TaskSink {
     if (this.#ended) return;
     this.#control.write(goodbye);
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, 500);
+      const timer = setTimeout(resolve, GOODBYE_MS);
       const done = (): void => {
         clearTimeout(timer);
         resolve();

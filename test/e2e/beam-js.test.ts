@@ -20,9 +20,9 @@ test('syncs, deploys, invokes, lists, cancels, stops and deletes', async ({ plat
   const directory = join(platform.directory, 'js-app');
   mkdirSync(directory);
   writeFileSync(join(directory, 'app.py'), APP);
-  await runProgram(process.execPath, [CLIENT, platform.url, platform.token, platform.workspaceId], {
-    cwd: directory,
-  });
+  // Builds an image with a package of the index, too.
+  const args = [CLIENT, platform.url, platform.token, platform.workspaceId];
+  await runProgram(process.execPath, args, { cwd: directory }, 150_000);
   const report = JSON.parse(readFileSync(join(directory, 'report.json'), 'utf8')) as Readonly<Record<string, unknown>>;
   const { deployed } = report as { readonly deployed: Readonly<Record<string, unknown>> };
   expect(report).toEqual({

@@ -149,7 +149,7 @@ def handler(seconds=0):
   scheduler.run('t2', assignment.containerId, '{"seconds":6}');
   await until('t2 to start', () => scheduler.started.includes('t2'));
   await world.agent.stop();
-  expect(scheduler.heard.some((message) => message.goodbye?.reason === 'restarting')).toBe(true);
+  await until('the goodbye', () => scheduler.heard.some((message) => message.goodbye?.reason === 'restarting'));
   await world.restart();
   expect(scheduler.hellos.at(-1)?.observed).toMatchObject([{ containerId: assignment.containerId, phase: 'running' }]);
   scheduler.desire([assignment]);
