@@ -266,23 +266,22 @@ class BullmqTaskQueues implements BullmqQueues {
 
   async placeOf(name: QueueName, taskId: TaskId): Promise<JobPlace> {
     const { wait, delayed, active } = this.#queue(name).backend.keys;
-    const pipeline = this.#client.pipeline();
-    // BullMQ takes jobs from the right.
-    pipeline.call('lpos', String(wait), taskId, 'RANK', -1, 'MAXLEN', MAX_PLACES);
-    pipeline.llen(String(wait));
-    pipeline.zscore(String(delayed), taskId);
-    pipeline.call('lpos', String(active), taskId, 'MAXLEN', MAX_PLACES);
-    pipeline.exists(this.#queue(name).backend.toKey(taskId));
-    const answers = await this.#asking(`find task ${taskId}`, pipeline.exec());
-    const [index, length, score, held, exists] = (answers ?? []).map(([error, value]) => {
-      if (error !== null) throw unavailable(`find task ${taskId}`, error);
-      return value;
-    });
-    if (typeof index === 'number') return { kind: 'waiting', position: Number(length) - index };
+    const [index, length, score, held, exists] = await this.#asking(
+      `find task ${taskId}`,
+      Promise.all([
+        // BullMQ takes jobs from the right.
+        this.#client.lpos(String(wait), taskId, 'RANK', -1, 'MAXLEN', MAX_PLACES),
+        this.#client.llen(String(wait)),
+        this.#client.zscore(String(delayed), taskId),
+        this.#client.lpos(String(active), taskId, 'MAXLEN', MAX_PLACES),
+        this.#client.exists(this.#queue(name).backend.toKey(taskId)),
+      ]),
+    );
+    if (index !== null) return { kind: 'waiting', position: length - index };
     // The score is the due time, with a part of the id in its low bits.
-    if (typeof score === 'string') return { kind: 'delayed', dueMs: Math.floor(Number(score) / DELAYED_SCALE) };
-    if (typeof held === 'number') return { kind: 'active' };
-    return Number(exists) === 1 ? { kind: 'waiting', position: undefined } : { kind: 'gone' };
+    if (score !== null) return { kind: 'delayed', dueMs: Math.floor(Number(score) / DELAYED_SCALE) };
+    if (held !== null) return { kind: 'active' };
+    return exists === 1 ? { kind: 'waiting', position: undefined } : { kind: 'gone' };
   }
 
   depth(name: QueueName): Promise<QueueDepth> {
@@ -292,15 +291,10 @@ class BullmqTaskQueues implements BullmqQueues {
   async depths(names: readonly QueueName[]): Promise<readonly QueueDepth[]> {
     const found: QueueDepth[] = [];
     for (let at = 0; at < names.length; at += PIPELINE_BATCH) {
-      const pipeline = this.#client.pipeline();
-      for (const name of names.slice(at, at + PIPELINE_BATCH)) {
-        this.#depthScript.queueOn(pipeline, ...this.depthKeys(name));
-      }
-      const answers = await this.#asking('count the queues', pipeline.exec());
-      for (const [error, counts] of answers ?? []) {
-        if (error !== null) throw unavailable('count the queues', error);
-        found.push(depthOf(counts));
-      }
+      const counting = names
+        .slice(at, at + PIPELINE_BATCH)
+        .map((name) => this.#depthScript.run(...this.depthKeys(name)));
+      found.push(...(await this.#asking('count the queues', Promise.all(counting))).map(depthOf));
     }
     return found;
   }

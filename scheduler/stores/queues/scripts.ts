@@ -1,7 +1,7 @@
 // Lua scripts of ours, one file each in lua/, as commands of a client.
 // They write only our own keys (depth.lua reads four of BullMQ's).
 import { readFileSync } from 'node:fs';
-import type { ChainableCommander, Redis } from 'ioredis';
+import type { Redis } from 'ioredis';
 
 const SCRIPTS = {
   longshoreDepth: { file: 'depth.lua', numberOfKeys: 5 },
@@ -35,8 +35,6 @@ export type ScriptName = keyof typeof SCRIPTS;
 export interface Script {
   /** Runs the script now; a script with any number of keys gets that number first. @throws the client's error */
   readonly run: (...keysAndArguments: readonly (string | number)[]) => Promise<unknown>;
-  /** Adds the script to a pipeline. */
-  readonly queueOn: (pipeline: ChainableCommander, ...keysAndArguments: readonly (string | number)[]) => void;
 }
 
 type Command = (...keysAndArguments: readonly (string | number)[]) => unknown;
@@ -55,11 +53,6 @@ export function defineScript(client: Redis, name: ScriptName): Script {
   if (command === undefined) throw new Error(`Redis client has no command ${name}`);
   return {
     run: async (...given) => Reflect.apply(command, client, given),
-    queueOn: (pipeline, ...given) => {
-      const queued = commandOf(pipeline, name);
-      if (queued === undefined) throw new Error(`Redis pipeline has no command ${name}`);
-      Reflect.apply(queued, pipeline, given);
-    },
   };
 }
 

@@ -1,6 +1,8 @@
 // Grouping of all Redis commands of one turn of the event loop: one socket write, and one command for
 // several of the same kind (the depth after the adds, leases, records). Separate socket writes and
 // commands are most of the cost of a busy connection, and no answer is read before the turn ends anyway.
+// Pipelines of ioredis are not used: each gets a hidden class that keeps what it reaches until a full collection of
+// garbage (docs/decisions.md, 0277).
 // Invariant: a deferred command is on its way before anything that is written after the turn. A run
 // order to an agent ends the turn first (`endTurnNow`): its lease must leave this process before it.
 import type { Redis } from 'ioredis';

@@ -190,10 +190,9 @@ export class LocalQueueStore {
     const found: QueueName[] = [];
     for (let at = 0; at < names.length; at += MOST_AT_ONCE) {
       const some = names.slice(at, at + MOST_AT_ONCE);
-      const pipeline = client.pipeline();
-      for (const name of some) pipeline.hlen(keys.localQueue(name));
-      const counts = (await this.#asking('count the lanes', pipeline.exec())) ?? [];
-      found.push(...some.filter((_name, index) => Number(counts[index]?.[1] ?? 0) > 0));
+      const counting = some.map((name) => client.hlen(keys.localQueue(name)));
+      const counts = await this.#asking('count the lanes', Promise.all(counting));
+      found.push(...some.filter((_name, index) => (counts[index] ?? 0) > 0));
     }
     return found;
   }

@@ -201,16 +201,11 @@ export class Drainer {
 
   async #forget(batch: Batch): Promise<void> {
     const { client, keys } = this.#options;
-    const pipeline = client.pipeline();
-    pipeline.xtrim(keys.records, 'MINID', '=', idAfter(batch.lastId));
-    for (const record of batch.records) {
-      const isLarge = (record.result?.length ?? 0) > SMALL_RECORD / 2;
-      if (record.rank >= 3 && isLarge) pipeline.expire(keys.task(record.taskId), DRAINED_TTL_S);
-    }
-    pipeline.xlen(keys.records);
-    const answers = (await pipeline.exec()) ?? [];
-    for (const [error] of answers) if (error !== null) throw error;
-    this.#drained.tell(Number(answers.at(-1)?.[1] ?? 0));
+    const trimmed = client.xtrim(keys.records, 'MINID', '=', idAfter(batch.lastId));
+    const large = batch.records.filter(({ rank, result }) => rank >= 3 && (result?.length ?? 0) > SMALL_RECORD / 2);
+    const expiring = large.map(({ taskId }) => client.expire(keys.task(taskId), DRAINED_TTL_S));
+    const [left] = await Promise.all([client.xlen(keys.records), trimmed, ...expiring]);
+    this.#drained.tell(left);
   }
 
   async #putAside(text: string, reason: string): Promise<void> {

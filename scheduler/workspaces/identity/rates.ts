@@ -35,14 +35,11 @@ export class Rates {
     const nowMs = this.#clock.nowMs();
     const minute = Math.floor(nowMs / MINUTE_MS);
     const key = this.#keys.rate(kind, workspaceId, minute);
-    const counting = this.#redis
-      .pipeline()
-      .incr(key)
-      .pexpire(key, 2 * MINUTE_MS)
-      .exec();
-    const answers = await withDeadline(counting, WITHIN_MS, () => new Error('redis is slow')).catch(() => undefined);
-    const count = answers?.[0]?.[1];
-    if (typeof count !== 'number' || count <= perMinute) return undefined;
+    const counting = this.#redis.incr(key);
+    // If this fails, one small key stays: that of a workspace and a minute.
+    this.#redis.pexpire(key, 2 * MINUTE_MS).catch(() => undefined);
+    const count = await withDeadline(counting, WITHIN_MS, () => new Error('redis is slow')).catch(() => undefined);
+    if (count === undefined || count <= perMinute) return undefined;
     this.#onLimited(kind);
     return Math.max(1, Math.ceil(((minute + 1) * MINUTE_MS - nowMs) / 1000));
   }
