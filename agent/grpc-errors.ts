@@ -1,6 +1,7 @@
 // Errors of gRPC calls: their codes and texts, and whether another try is worthwhile. Pure.
 import type { ServiceError } from '@grpc/grpc-js';
 import { status } from '@grpc/grpc-js';
+import { messageOf } from '#shared/errors.ts';
 
 export function grpcCode(error: unknown): status | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'number'
@@ -12,6 +13,15 @@ export const grpcText = (error: unknown): string =>
   error instanceof Error && 'details' in error && typeof error.details === 'string' && error.details !== ''
     ? error.details
     : String(error);
+
+/** Why a call or a session of the scheduler ended, in one line. */
+export function reasonOf(error: unknown): string {
+  if (error === undefined || error === null) return 'the scheduler ended it';
+  if (grpcCode(error) !== undefined) return grpcText(error);
+  const text = messageOf(error);
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause.message : '';
+  return text.includes(cause) ? text : `${text}: ${cause}`;
+}
 
 /** The scheduler knows the caller and refuses. */
 export const isRefusal = (error: unknown): boolean => {

@@ -28,7 +28,7 @@ import { isRevocation } from './revocation.ts';
 import type { ProxySettings } from '../proxy.ts';
 import { routeTo } from '../proxy.ts';
 import { readTrustedCa } from './trust.ts';
-import { grpcText, isFull, isRefusal, isTransient } from '../grpc-errors.ts';
+import { grpcText, isFull, isRefusal, isTransient, reasonOf } from '../grpc-errors.ts';
 import { emptyTokenFile } from './token-file.ts';
 
 const CALL_DEADLINE_MS = 10_000;
@@ -154,7 +154,7 @@ export async function join(
       }
       if (full) onFull?.(grpcText(error));
       log.info(
-        { err: error, tries },
+        { reason: reasonOf(error), tries },
         full ? 'no room to join; trying again' : 'scheduler cannot be reached to join; trying again',
       );
       if (!(await sleep(backoffMs(tries, full ? FULL_AGAIN : AGAIN), signal)))

@@ -49,7 +49,8 @@ import { fitted } from '../slots/message-parts.ts';
 import { RECONNECT_MS, redialWaitMs } from './redial.ts';
 import { Reports } from './reports.ts';
 import { Session } from './session.ts';
-import { isRefusal } from '../grpc-errors.ts';
+import { isRefusal, reasonOf } from '../grpc-errors.ts';
+import { FailedDials } from './failed-dials.ts';
 
 const SUPERSEDED_WAIT_MS = 30_000;
 const FULL_STATUS_MS = 60_000;
@@ -296,6 +297,8 @@ export class Link {
 
   #ended: (() => void) | undefined;
 
+  readonly #failedDials = new FailedDials();
+
   async #keepDialling(): Promise<void> {
     const { signal } = this.#abort;
     while (!signal.aborted) {
@@ -389,6 +392,7 @@ export class Link {
     if (session !== this.#session) return;
     const { metrics, log } = this.#parts;
     this.#dialler.welcomed();
+    this.#failedDials.succeeded();
     this.#revision = -1;
     this.#membership.welcomed();
     this.#reconnectWindowMs = welcome.reconnectWindowMs;
@@ -500,8 +504,11 @@ export class Link {
     this.#disconnected.tell();
     metrics.connected.set(0);
     if (session.welcome === undefined) metrics.connectionAttempts.inc({ result: 'error' });
-    if (!this.#abort.signal.aborted)
-      log.info({ err: error, welcomed: session.welcome !== undefined }, 'session with the scheduler ended');
+    if (this.#abort.signal.aborted) return;
+    const reason = reasonOf(error);
+    if (session.welcome !== undefined) return log.info({ reason }, 'the session with the scheduler ended');
+    const outage = this.#failedDials.failed(reason, performance.now());
+    if (outage !== undefined) log.warn({ reason, ...outage }, 'the scheduler cannot be reached; trying again');
   }
 }
 
