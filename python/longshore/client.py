@@ -125,7 +125,7 @@ def send_file(url: str, file: Any, size: int, what: str) -> None:
         else:
             answer = _sent(url, file, headers)
     except GatewayError as problem:
-        raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
+        raise GatewayError('%s: %s' % (what, problem), problem.status) from None
     if answer.status != 200:
         raise GatewayError('%s: %s' % (what, sentence(answer.status, answer.data)), answer.status)
 
@@ -139,7 +139,7 @@ def _sent(url: str, file: Any, headers: Dict[str, str]) -> _Answer:
         with refused:
             return _Answer(refused.code, _whole(refused), False)
     except (OSError, HTTPException) as problem:
-        raise _NotAnswered('the address does not answer (%s)' % getattr(problem, 'reason', problem)) from problem
+        raise _NotAnswered('the address does not answer (%s)' % getattr(problem, 'reason', problem)) from None
 
 
 def put_many(kind: str, name: str, calls: Sequence[Sequence[Any]], stub_id: str = '') -> List[Optional[str]]:
@@ -237,7 +237,7 @@ def exchange(
         else:
             answer = _once(path, body, seconds, '', at, method, content_type)
     except GatewayError as problem:
-        raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
+        raise GatewayError('%s: %s' % (what, problem), problem.status) from None
     if not 200 <= answer.status < 300 and answer.status != 404:
         raise GatewayError('%s: %s' % (what, sentence(answer.status, answer.data)), answer.status)
     return answer.status, answer.data
@@ -259,7 +259,7 @@ def opened(method: str, path: str, what: str, at: At, body: Any = None, size: in
             data = _whole(refused)
         raise GatewayError('%s: %s' % (what, sentence(refused.code, data)), refused.code) from None
     except (OSError, HTTPException) as problem:
-        raise GatewayError('%s: %s does not answer (%s)' % (what, url, getattr(problem, 'reason', problem))) from problem
+        raise GatewayError('%s: %s does not answer (%s)' % (what, url, getattr(problem, 'reason', problem))) from None
 
 
 def installation() -> Tuple[str, str]:
@@ -319,7 +319,7 @@ def _asked(
             # recognised.
             answer = _once(path, body, max(1.0, until - time.monotonic()), '', at, '', content_type)
     except GatewayError as problem:
-        raise GatewayError('%s: %s' % (what, problem), problem.status) from problem.__cause__
+        raise GatewayError('%s: %s' % (what, problem), problem.status) from None
     if not 200 <= answer.status < 300:
         kind = NotDeployedError if _text(answer.data) == _UNKNOWN else GatewayError
         raise kind('%s: %s' % (what, sentence(answer.status, answer.data, unknown)), answer.status)
@@ -391,9 +391,9 @@ def _by_url(
         with refused:
             return _Answer(refused.code, _whole(refused), 'X-Task-Id' in refused.headers)
     except ValueError as problem:
-        raise GatewayError('%s does not answer (%s)' % (url, problem)) from problem
+        raise GatewayError('%s does not answer (%s)' % (url, problem)) from None
     except (OSError, HTTPException) as problem:
-        raise _NotAnswered('%s does not answer (%s)' % (url, getattr(problem, 'reason', problem))) from problem
+        raise _NotAnswered('%s does not answer (%s)' % (url, getattr(problem, 'reason', problem))) from None
 
 
 def _by_socket(socket_path: str, method: str, path: str, body: Any, headers: Dict[str, str], seconds: float) -> _Answer:
@@ -424,7 +424,7 @@ def _once_by_socket(socket_path: str, method: str, path: str, body: Any, headers
         answer = connection.getresponse()
         return _Answer(answer.status, _whole(answer), answer.getheader('X-Task-Id') is not None)
     except (OSError, HTTPException) as problem:
-        raise _NotAnswered('the agent of this machine does not answer (%s)' % (problem or type(problem).__name__)) from problem
+        raise _NotAnswered('the agent of this machine does not answer (%s)' % (problem or type(problem).__name__)) from None
     finally:
         connection.close()
 

@@ -51,7 +51,7 @@ class WebSocket:
         try:
             self._socket = _connected(url)
         except (OSError, HTTPException) as problem:
-            raise GatewayError('%s: %s does not answer (%s)' % (what, url, problem)) from problem
+            raise GatewayError('%s: %s does not answer (%s)' % (what, url, problem)) from None
         try:
             self._shake_hands(url, token, path)
         except BaseException:
@@ -74,7 +74,7 @@ class WebSocket:
             self._socket.sendall('\r\n'.join(lines).encode('utf-8'))
             status, answered, body = self._head()
         except OSError as problem:
-            raise GatewayError('%s: %s does not answer (%s)' % (self._what, url, problem)) from problem
+            raise GatewayError('%s: %s does not answer (%s)' % (self._what, url, problem)) from None
         if status != 101:
             raise GatewayError('%s: %s' % (self._what, _refusal(status, body)), status)
         expected = base64.b64encode(hashlib.sha1(key + _ACCEPTED).digest()).decode('ascii')

@@ -8,6 +8,7 @@ import os
 import socket
 import tempfile
 import threading
+import traceback
 import unittest
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Dict, List, Tuple
@@ -185,6 +186,10 @@ class Put(unittest.TestCase):
     def test_nobody_there_is_said_with_the_address(self) -> None:
         self.environment(LONGSHORE_URL='http://127.0.0.1:9', LONGSHORE_TOKEN='key')
         self.assertIn('http://127.0.0.1:9 does not answer', str(self.refused('x')))
+        # People see one traceback: the reason is in its text.
+        told = ''.join(traceback.format_exception(None, self.refused('x'), None))
+        self.assertEqual(told.count('Error: '), 1, told)
+        self.assertIn('Connection refused', told)
 
 
 @endpoint(name='adder')  # type: ignore[untyped-decorator]
