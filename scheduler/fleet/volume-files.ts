@@ -50,6 +50,14 @@ export interface OpenedFile {
   readonly bytes: Duplex;
   /** Gives the place of the transfer back; further calls have no effect. */
   readonly done: () => void;
+  /** Bound on an upload. Absent: there is none. */
+  readonly bound?: UploadBound;
+}
+
+export interface UploadBound {
+  readonly bytes: number;
+  /** `volume_quota_reached`, for an upload that brings more. */
+  readonly exceeded: () => AppError;
 }
 
 type Keys = readonly [Uint8Array, ...Uint8Array[]];
@@ -181,8 +189,9 @@ export class VolumeFiles {
   async open(volumeId: string, signal: AbortSignal, announced?: number): Promise<OpenedFile> {
     const volume = await volumeById(this.#parts.db, volumeId);
     if (volume === undefined) throw new AppError('volume_not_found', 'the volume is not there any more');
-    if (announced !== undefined) await this.#requireRoom(volume, announced);
-    return await this.openOf(volume, signal);
+    const bound = announced === undefined ? undefined : await this.#requireRoom(volume, announced);
+    const opened = await this.openOf(volume, signal);
+    return bound === undefined ? opened : { ...opened, bound };
   }
 
   /**
@@ -230,14 +239,20 @@ export class VolumeFiles {
     return chosen.row.id;
   }
 
-  /** @throws AppError `volume_quota_reached`: those bytes would pass the workspace's bound. Other drivers have none */
-  async #requireRoom({ workspaceId, driver }: VolumeRow, bytes: number): Promise<void> {
-    if (driver !== 'local') return;
+  /**
+   * @returns what an upload may bring; undefined: any number of bytes, as other drivers may
+   * @throws AppError `volume_quota_reached`: those bytes would pass the workspace's bound
+   */
+  async #requireRoom({ workspaceId, driver }: VolumeRow, bytes: number): Promise<UploadBound | undefined> {
+    if (driver !== 'local') return undefined;
     const { used, most } = await this.#parts.quotaOf(workspaceId);
-    if (most === null || (used < most && used + bytes <= most)) return;
-    const more = bytes === 0 ? '' : `; with ${bytes} more they exceed it`;
-    const text = `the volumes of this workspace have ${used} bytes, as last counted; its limit bytes.volumes is ${most}${more}. Remove files (\`longshore volume rm\`; they are counted soon after), or have an administrator raise it (\`longshore workspace limits\`).`;
-    throw new AppError('volume_quota_reached', text, { details: { limit: 'bytes.volumes' } });
+    if (most === null) return undefined;
+    const reached = (more: string): AppError => {
+      const text = `the volumes of this workspace have ${used} bytes, as last counted; its limit bytes.volumes is ${most}${more}. Remove files (\`longshore volume rm\`; they are counted soon after), or have an administrator raise it (\`longshore workspace limits\`).`;
+      return new AppError('volume_quota_reached', text, { details: { limit: 'bytes.volumes' } });
+    };
+    if (used >= most || used + bytes > most) throw reached(bytes === 0 ? '' : `; with ${bytes} more they exceed it`);
+    return { bytes: most - used, exceeded: () => reached('; this upload brings more') };
   }
 
   #take(workspaceId: string, machineId: string): () => void {

@@ -197,7 +197,9 @@ test('above the bound of the workspace nothing more is uploaded, and everything 
   const { id, files, sign, use } = aWorld();
   use(99, 100);
   await sign('a', 'put');
-  await files.open(id, signal, 1);
+  const { bound } = await files.open(id, signal, 1);
+  expect(bound?.bytes).toBe(1);
+  expect(bound?.exceeded()).toMatchObject({ code: 'volume_quota_reached' });
   await expect(files.open(id, signal, 2)).rejects.toMatchObject({
     code: 'volume_quota_reached',
     message: expect.stringMatching(/99 bytes.*bytes\.volumes is 100; with 2 more/),
@@ -210,5 +212,5 @@ test('above the bound of the workspace nothing more is uploaded, and everything 
   await files.open(id, signal);
   await sign('a', 'get');
   use(1_000_000, null);
-  await files.open(id, signal, 5);
+  expect((await files.open(id, signal, 5)).bound).toBeUndefined();
 });

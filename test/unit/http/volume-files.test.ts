@@ -16,6 +16,7 @@ import { registerVolumeFiles } from '../../../scheduler/api/http/ops/volume-file
 import { createHttpServer } from '../../../scheduler/api/http/server.ts';
 import type { HttpServer } from '../../../scheduler/api/http/server.ts';
 import { VOLUME_FILES_PATH, VOLUME_PACKS_PATH } from '../../../scheduler/fleet/volume-files.ts';
+import type { UploadBound } from '../../../scheduler/fleet/volume-files.ts';
 import { waitFor } from '../../helpers/programs.ts';
 
 const PACE = { windowMs: 60, bytesPerWindow: 1000 };
@@ -33,7 +34,11 @@ interface Served {
 }
 
 /** @param onFrame - the file server, for each frame of a request */
-async function serve(onFrame: (frame: Frame, end: Duplex) => void, refusal?: AppError): Promise<Served> {
+async function serve(
+  onFrame: (frame: Frame, end: Duplex) => void,
+  refusal?: AppError,
+  bound?: UploadBound,
+): Promise<Served> {
   const [done, closed]: [string[], string[]] = [[], []];
   const registry = new Registry();
   const server = createHttpServer({
@@ -53,7 +58,7 @@ async function serve(onFrame: (frame: Frame, end: Duplex) => void, refusal?: App
               end.on('data', (data: Buffer) => reader.push(data).forEach((frame) => onFrame(frame, end)));
               end.on('error', () => undefined);
               own.once('close', () => closed.push('closed'));
-              return { bytes: own, done: () => void done.push('done') };
+              return { bytes: own, done: () => void done.push('done'), ...(bound === undefined ? {} : { bound }) };
             },
           },
           metrics: new VolumeFileMetrics(registry),
@@ -142,6 +147,41 @@ test('a refusal before the stream, and a stream that breaks before its answer', 
     'volume_failed',
   ]);
   await waitFor(() => broken.done.length === 2, 'both gave their places back');
+});
+
+test('an upload that brings more than its bound ends with the reason, and passes no more on', async () => {
+  let passed = 0;
+  const bound = { bytes: 100_000, exceeded: () => new AppError('volume_quota_reached', 'no more room') };
+  const { url, done } = await serve(
+    ({ kind, body }, end) => {
+      if (kind === 'data') passed += body.length;
+      if (kind === 'end') end.write(Buffer.concat([headOf(200, 0), encodeFrame('end', {})]));
+    },
+    undefined,
+    bound,
+  );
+  // Chunks, whose sum nobody says.
+  const pieces = (count: number): ReadableStream<Uint8Array> => {
+    let left = count;
+    return new ReadableStream({
+      pull(controller) {
+        if (left === 0) controller.close();
+        else controller.enqueue(new Uint8Array(10_000));
+        left -= 1;
+      },
+    });
+  };
+  const put = (count: number) =>
+    fetch(`${url.replace(VOLUME_FILES_PATH, VOLUME_PACKS_PATH)}unpack`, {
+      method: 'PUT',
+      body: pieces(count),
+      duplex: 'half',
+    });
+  expect((await put(10)).status).toBe(200);
+  expect(passed).toBe(100_000);
+  expect(await codeOf(await put(30))).toEqual([507, 'volume_quota_reached']);
+  await waitFor(() => done.length === 2, 'both gave their places back');
+  expect(passed).toBeLessThan(100_000 + 200_000);
 });
 
 test('a download that ends early breaks its connection', async () => {

@@ -122,12 +122,13 @@ function exchange(
   request: FastifyRequest,
   reply: FastifyReply,
   asked: Asked,
-  { bytes, done }: OpenedFile,
+  { bytes, done, bound }: OpenedFile,
   { metrics, pace = PACE_RULES }: VolumeFileParts,
 ): void {
   const { raw } = request;
   let failure = new AppError('volume_failed', 'the machine of the volume broke the transfer off');
   let hasBegun = false;
+  let brought = 0;
   const watch = new Watch(pace, () => raw.complete || !hasBody(raw), {
     onSlow: (text) => {
       if (!raw.complete) failure = new AppError('body_too_slow', text);
@@ -148,6 +149,12 @@ function exchange(
     onBytes: (direction, count) => {
       metrics.bytes.inc({ direction }, count);
       watch.passed(direction, count);
+      if (bound === undefined || direction === 'out') return;
+      brought += count;
+      // A pack does not say how much it brings.
+      if (brought <= bound.bytes) return;
+      failure = bound.exceeded();
+      passing.cut();
     },
     onOver: (isWhole) => {
       metrics.ended.inc({
