@@ -169,14 +169,14 @@ class Folders(Volume):
 
 
 class Packs(Volume):
-    def unpack(self, body: bytes, folder: str = '') -> Answer:
-        client = Client(self.root, {'purpose': 'unpack', 'folder': folder, 'method': 'PUT'})
+    def unpack(self, body: bytes, folder: str = '', **more: Any) -> Answer:
+        client = Client(self.root, {'purpose': 'unpack', 'folder': folder, 'method': 'PUT', **more})
         for at in range(0, len(body), 50_000):
             client.send(body[at : at + 50_000])
         return client.answer()
 
-    def written(self, body: bytes, folder: str = '') -> Dict[str, Any]:
-        answer = self.unpack(body, folder)
+    def written(self, body: bytes, folder: str = '', **more: Any) -> Dict[str, Any]:
+        answer = self.unpack(body, folder, **more)
         self.assertEqual(answer.status, 200, answer.body)
         return dict(json.loads(answer.body))
 
@@ -231,6 +231,25 @@ class Packs(Volume):
         self.assertEqual(set(codes[:-2]), {'invalid_query', 'volume_file_irregular'})
         self.assertFalse(os.path.exists(self.at('wrong')))
         self.assertEqual(self.left(), [])
+
+    def test_files_that_do_not_fit_are_refused_and_leave_nothing(self) -> None:
+        body = record('first', b'12345') + record('much', b'x' * 6) + record('second', b'67890') + record('third', b'!')
+        told = self.written(body, room=10)
+        self.assertEqual((told['files'], [one['path'] for one in told['failed']]), (2, ['much', 'third']))
+        self.assertEqual({one['code'] for one in told['failed']}, {'volume_quota_reached'})
+        self.assertIn('leaves room for 0 bytes, and this file needs 1', told['failed'][1]['message'])
+        self.assertEqual((sorted(os.listdir(self.root)), self.left()), (['first', 'second'], []))
+
+    def test_a_large_file_counts_once_and_as_what_is_left_of_it(self) -> None:
+        data = os.urandom(30_000)
+        parts = [
+            record('large', data[at : at + 10_000], **{'size': len(data), 'from': at, 'key': 'ab' * 8}) for at in (0, 10_000, 20_000)
+        ]
+        self.assertEqual(self.written(parts[0], room=29_999)['failures'], 1)
+        self.assertEqual(os.listdir(self.root), [])
+        self.assertEqual(self.written(parts[0] + record('small', b'x'), room=30_000)['failures'], 1)
+        self.assertEqual(self.written(parts[1] + parts[2], room=20_000)['files'], 1)
+        self.assertEqual((self.read('large') == data, self.left()), (True, []))
 
     def test_texts_that_are_no_pack(self) -> None:
         bad = [b'x', b'x\n', b'[]\n', b'{}\n', b'{"path": "a", "length": 5, "size": 5}\nab', b'{"path": "a"}\n']

@@ -20,7 +20,7 @@ from .wire import Cut, Out, Refusal
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+    from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
 
     from .wire import Wire
 
@@ -231,7 +231,8 @@ def receive_pack(wire: Wire, root: int, head: Dict[str, Any]) -> None:
     """Writes the files of a pack, and answers how many, and which could not be written."""
     parts = paths.folder_parts_of(head['folder'])
     base = paths.open_folder(root, parts, make=True)
-    receiving = _Receiving(root, base)
+    room = head.get('room')
+    receiving = _Receiving(root, base, room if isinstance(room, int) else None)
     try:
         uploads.remove_old(base, uploads.now())
         if head.get('expectsContinue'):
@@ -251,8 +252,12 @@ def receive_pack(wire: Wire, root: int, head: Dict[str, Any]) -> None:
 class _Receiving:
     """The files of one pack."""
 
-    def __init__(self, root: int, base: int) -> None:
+    def __init__(self, root: int, base: int, room: Optional[int]) -> None:
         self._root = root
+        #: Bytes that files may still have; None: any number.
+        self._room = room
+        #: Files of several records that are counted.
+        self._counted: Set[str] = set()
         self._folders = _Folders(root, base, make=True)
         self._temporary = _Temporary(base)
         #: The large file whose next part is expected.
@@ -299,6 +304,7 @@ class _Receiving:
                 self._folders.of([*names, name])
                 return
             facts = (bool(record.get('executable')), mtime_ns)
+            self._take_room(path, size, first, length)
             folder = self._folders.of(names)
             if first == 0 and length == size <= _SMALL_BYTES:
                 taken = bytearray()
@@ -334,6 +340,18 @@ class _Receiving:
             self._fail(path, refusal, body, pending)
         except OSError as error:
             self._fail(path, of_os_error(error), body, pending)
+
+    def _take_room(self, path: str, size: int, first: int, length: int) -> None:
+        """Counts a file, with its first record. Raises Refusal where it does not fit."""
+        if self._room is None or path in self._counted:
+            return
+        needed = size - first
+        if needed > self._room:
+            text = 'the limit bytes.volumes of this workspace leaves room for %d bytes, and this file needs %d' % (self._room, needed)
+            raise Refusal(507, 'volume_quota_reached', text)
+        self._room -= needed
+        if length < size:
+            self._counted.add(path)
 
     def _fail(self, path: str, refusal: Refusal, body: _In, pending: Optional[int]) -> None:
         if pending is not None:

@@ -171,17 +171,28 @@ test('an upload that brings more than its bound ends with the reason, and passes
       },
     });
   };
-  const put = (count: number) =>
-    fetch(`${url.replace(VOLUME_FILES_PATH, VOLUME_PACKS_PATH)}unpack`, {
-      method: 'PUT',
-      body: pieces(count),
-      duplex: 'half',
-    });
+  const put = (count: number) => fetch(`${url}put`, { method: 'PUT', body: pieces(count), duplex: 'half' });
   expect((await put(10)).status).toBe(200);
   expect(passed).toBe(100_000);
   expect(await codeOf(await put(30))).toEqual([507, 'volume_quota_reached']);
   await waitFor(() => done.length === 2, 'both gave their places back');
   expect(passed).toBeLessThan(100_000 + 200_000);
+});
+
+test('the file server hears how much a pack may bring', async () => {
+  const heads: object[] = [];
+  const bound = { bytes: 5, exceeded: () => new AppError('volume_quota_reached', 'no more room') };
+  const { url } = await serve(
+    ({ kind, body }, end) => {
+      if (kind === 'request') heads.push(JSON.parse(body.toString('utf8')) as object);
+      if (kind === 'end') end.write(Buffer.concat([headOf(200, 0), encodeFrame('end', {})]));
+    },
+    undefined,
+    bound,
+  );
+  const pack = `${url.replace(VOLUME_FILES_PATH, VOLUME_PACKS_PATH)}unpack`;
+  expect((await fetch(pack, { method: 'PUT', body: 'a line that has more bytes' })).status).toBe(200);
+  expect(heads).toMatchObject([{ purpose: 'unpack', room: 5 }]);
 });
 
 test('a download that ends early breaks its connection', async () => {

@@ -6,7 +6,13 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { VOLUME_FILES_PATH, VOLUME_PACKS_PATH } from '../../../fleet/volume-files.ts';
-import type { FilePurpose, OpenedFile, SignedFileQuery, VolumeFiles } from '../../../fleet/volume-files.ts';
+import type {
+  FilePurpose,
+  OpenedFile,
+  SignedFileQuery,
+  UploadBound,
+  VolumeFiles,
+} from '../../../fleet/volume-files.ts';
 import { levelOf, problemOf, sendProblem } from '../error-map.ts';
 import { PACE_RULES } from '../pace.ts';
 import type { PaceRules } from '../pace.ts';
@@ -139,7 +145,7 @@ function exchange(
     request: raw,
     response: reply.raw,
     bytes,
-    head: Buffer.from(JSON.stringify(headOf(request, asked)), 'utf8'),
+    head: Buffer.from(JSON.stringify(headOf(request, asked, bound)), 'utf8'),
     begin: () => {
       hasBegun = true;
       const added = headersOf(reply);
@@ -149,9 +155,9 @@ function exchange(
     onBytes: (direction, count) => {
       metrics.bytes.inc({ direction }, count);
       watch.passed(direction, count);
-      if (bound === undefined || direction === 'out') return;
+      // The file server refuses single files of a pack that do not fit.
+      if (bound === undefined || direction === 'out' || asked.purpose === 'unpack') return;
       brought += count;
-      // A pack does not say how much it brings.
       if (brought <= bound.bytes) return;
       failure = bound.exceeded();
       passing.cut();
@@ -171,7 +177,7 @@ function exchange(
 }
 
 /** The head of the request, as the file server reads it. */
-function headOf(request: FastifyRequest, { path, purpose }: Asked): object {
+function headOf(request: FastifyRequest, { path, purpose }: Asked, bound: UploadBound | undefined): object {
   const { raw } = request;
   const isPack = purpose === 'pack' || purpose === 'unpack';
   return {
@@ -180,6 +186,7 @@ function headOf(request: FastifyRequest, { path, purpose }: Asked): object {
     method: raw.method ?? 'GET',
     // A file server of an earlier release must not take a pack for the bytes of one file.
     ...(isPack ? { folder: path } : { path }),
+    ...(bound === undefined ? {} : { room: bound.bytes }),
     headers: PASSED.flatMap((name) => {
       const value = raw.headers[name];
       return typeof value === 'string' ? [[name, value]] : [];
