@@ -16,7 +16,7 @@ export const grpcText = (error: unknown): string =>
 
 /** Why a call or a session of the scheduler ended, in one line. */
 export function reasonOf(error: unknown): string {
-  if (error === undefined || error === null) return 'the scheduler ended it';
+  if (error === undefined || error === null) return 'ended without an error';
   if (grpcCode(error) !== undefined) return grpcText(error);
   const text = messageOf(error);
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause.message : '';

@@ -1,8 +1,11 @@
-// Which failed dials of an outage are worth a line in the log: the first, each with another reason, and one a minute.
-// An agent dials once a second or more often, for as long as its scheduler is away.
+// Which failed dials of an outage are worth a line in the log: the first with each reason, and one a minute of it. An
+// agent dials once a second or more often, for as long as its scheduler is away.
 
 /** Interval of lines while nothing changes. */
 const AGAIN_MS = 60_000;
+
+/** Bound on reasons that are remembered; beyond it, the oldest is forgotten. */
+const MOST_REASONS = 16;
 
 /** An outage so far. */
 export interface Outage {
@@ -14,8 +17,8 @@ export interface Outage {
 export class FailedDials {
   #tries = 0;
   #sinceMs = 0;
-  #saidAtMs = -Infinity;
-  #reason: string | undefined;
+  /** When each reason was told. */
+  readonly #said = new Map<string, number>();
 
   /**
    * Notes a failed dial.
@@ -25,16 +28,17 @@ export class FailedDials {
   failed(reason: string, nowMs: number): Outage | undefined {
     if (this.#tries === 0) this.#sinceMs = nowMs;
     this.#tries += 1;
-    if (reason === this.#reason && nowMs - this.#saidAtMs < AGAIN_MS) return undefined;
-    this.#reason = reason;
-    this.#saidAtMs = nowMs;
+    if (nowMs - (this.#said.get(reason) ?? -Infinity) < AGAIN_MS) return undefined;
+    const [oldest] = this.#said.keys();
+    if (oldest !== undefined && this.#said.size >= MOST_REASONS) this.#said.delete(oldest);
+    this.#said.delete(reason);
+    this.#said.set(reason, nowMs);
     return { tries: this.#tries, forSeconds: Math.round((nowMs - this.#sinceMs) / 1000) };
   }
 
   /** The scheduler has answered. */
   succeeded(): void {
     this.#tries = 0;
-    this.#reason = undefined;
-    this.#saidAtMs = -Infinity;
+    this.#said.clear();
   }
 }

@@ -508,7 +508,11 @@ export class Link {
     const reason = reasonOf(error);
     if (session.welcome !== undefined) return log.info({ reason }, 'the session with the scheduler ended');
     const outage = this.#failedDials.failed(reason, performance.now());
-    if (outage !== undefined) log.warn({ reason, ...outage }, 'the scheduler cannot be reached; trying again');
+    const what =
+      isRefusal(error) || error === REVOKED
+        ? 'the scheduler refuses this machine'
+        : 'the scheduler cannot be reached; trying again';
+    if (outage !== undefined) log.warn({ reason, ...outage }, what);
   }
 }
 

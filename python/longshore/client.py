@@ -424,7 +424,7 @@ def _once_by_socket(socket_path: str, method: str, path: str, body: Any, headers
         answer = connection.getresponse()
         return _Answer(answer.status, _whole(answer), answer.getheader('X-Task-Id') is not None)
     except (OSError, HTTPException) as problem:
-        raise _NotAnswered('the agent of this machine does not answer (%s)' % (problem or type(problem).__name__)) from None
+        raise _NotAnswered('the agent of this machine does not answer (%s)' % (str(problem) or type(problem).__name__)) from None
     finally:
         connection.close()
 

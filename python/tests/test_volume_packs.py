@@ -245,8 +245,10 @@ class Packs(Volume):
         parts = [
             record('large', data[at : at + 10_000], **{'size': len(data), 'from': at, 'key': 'ab' * 8}) for at in (0, 10_000, 20_000)
         ]
-        self.assertEqual(self.written(parts[0], room=29_999)['failures'], 1)
-        self.assertEqual(os.listdir(self.root), [])
+        told = self.written(b''.join(parts) + record('small', b'x' * 20_000), room=29_999)
+        self.assertEqual((told['files'], [(one['path'], one['code']) for one in told['failed']]), (1, [('large', 'volume_quota_reached')]))
+        self.assertEqual(os.listdir(self.root), ['small'])
+        os.remove(self.at('small'))
         self.assertEqual(self.written(parts[0] + record('small', b'x'), room=30_000)['failures'], 1)
         self.assertEqual(self.written(parts[1] + parts[2], room=20_000)['files'], 1)
         self.assertEqual((self.read('large') == data, self.left()), (True, []))

@@ -31,6 +31,8 @@ CONTENT_TYPE = 'application/x-longshore-pack'
 _SMALL_BYTES = 1024 * 1024
 _MOST_LINE_BYTES = 64 * 1024
 _MOST_ASKED_BYTES = 4 * 1024 * 1024
+#: Files of several records in one pack.
+_MOST_UPLOADS = 10_000
 _MOST_TOLD = 100
 _MOST_FOLDERS = 64
 _KEY = re.compile(r'[0-9a-f]{16}')
@@ -256,8 +258,10 @@ class _Receiving:
         self._root = root
         #: Bytes that files may still have; None: any number.
         self._room = room
-        #: Files of several records that are counted.
-        self._counted: Set[str] = set()
+        #: Files of several records: why each was refused for want of room; None: it fits.
+        self._uploads: Dict[Any, Optional[Refusal]] = {}
+        #: Those of them whose failure was told.
+        self._told: Set[Any] = set()
         self._folders = _Folders(root, base, make=True)
         self._temporary = _Temporary(base)
         #: The large file whose next part is expected.
@@ -294,6 +298,8 @@ class _Receiving:
             raise _bad_pack()
         #: Bytes that still have to be read, with the line behind them.
         pending = length if 'length' in record else None
+        #: The file that several records bring; None: this one brings a whole file, or a folder.
+        upload = (path, size, str(record.get('key'))) if pending is not None and length < size else None
         try:
             *names, name = paths.parts_of(path)
             if self._open is not None and not self._open.expects(record):
@@ -304,7 +310,7 @@ class _Receiving:
                 self._folders.of([*names, name])
                 return
             facts = (bool(record.get('executable')), mtime_ns)
-            self._take_room(path, size, first, length)
+            self._take_room(upload, size - first)
             folder = self._folders.of(names)
             if first == 0 and length == size <= _SMALL_BYTES:
                 taken = bytearray()
@@ -337,27 +343,38 @@ class _Receiving:
         except Refusal as refusal:
             if refusal.code == 'invalid_body':
                 raise
-            self._fail(path, refusal, body, pending)
+            self._fail(path, refusal, body, pending, upload)
         except OSError as error:
-            self._fail(path, of_os_error(error), body, pending)
+            self._fail(path, of_os_error(error), body, pending, upload)
 
-    def _take_room(self, path: str, size: int, first: int, length: int) -> None:
-        """Counts a file, with its first record. Raises Refusal where it does not fit."""
-        if self._room is None or path in self._counted:
+    def _take_room(self, upload: Any, needed: int) -> None:
+        """Counts a file, with its first record. Raises Refusal where it does not fit, for each of its records."""
+        if self._room is None:
             return
-        needed = size - first
-        if needed > self._room:
-            text = 'the limit bytes.volumes of this workspace leaves room for %d bytes, and this file needs %d' % (self._room, needed)
-            raise Refusal(507, 'volume_quota_reached', text)
-        self._room -= needed
-        if length < size:
-            self._counted.add(path)
+        refusal = self._uploads.get(upload)
+        if refusal is None and upload not in self._uploads:
+            if len(self._uploads) >= _MOST_UPLOADS:
+                raise _bad_pack()
+            if needed > self._room:
+                text = 'the limit bytes.volumes of this workspace leaves room for %d bytes, and this file needs %d' % (self._room, needed)
+                refusal = Refusal(507, 'volume_quota_reached', text)
+            else:
+                self._room -= needed
+            if upload is not None:
+                self._uploads[upload] = refusal
+        if refusal is not None:
+            raise refusal
 
-    def _fail(self, path: str, refusal: Refusal, body: _In, pending: Optional[int]) -> None:
+    def _fail(self, path: str, refusal: Refusal, body: _In, pending: Optional[int], upload: Any) -> None:
         if pending is not None:
             for _run in body.take(pending):
                 pass
             body.line()
+        # A file that does not fit is told once, however many records it has.
+        if self._uploads.get(upload) is refusal:
+            if upload in self._told:
+                return
+            self._told.add(upload)
         self._failures += 1
         if len(self._failed) < _MOST_TOLD:
             self._failed.append({'path': path[:5000], 'code': refusal.code, 'message': refusal.message})
