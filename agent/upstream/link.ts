@@ -508,11 +508,12 @@ export class Link {
     const reason = reasonOf(error);
     if (session.welcome !== undefined) return log.info({ reason }, 'the session with the scheduler ended');
     const outage = this.#failedDials.failed(reason, performance.now());
-    const what =
-      isRefusal(error) || error === REVOKED
-        ? 'the scheduler refuses this machine'
-        : 'the scheduler cannot be reached; trying again';
-    if (outage !== undefined) log.warn({ reason, ...outage }, what);
+    if (outage === undefined) return;
+    const isRefused = isRefusal(error) || error === REVOKED;
+    log.warn(
+      { reason, ...outage },
+      isRefused ? 'the scheduler refuses this machine' : 'the scheduler cannot be reached; trying again',
+    );
   }
 }
 

@@ -20,7 +20,7 @@ from .wire import Cut, Out, Refusal
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
+    from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
     from .wire import Wire
 
@@ -260,8 +260,6 @@ class _Receiving:
         self._room = room
         #: Files of several records: why each was refused for want of room; None: it fits.
         self._uploads: Dict[Any, Optional[Refusal]] = {}
-        #: Those of them whose failure was told.
-        self._told: Set[Any] = set()
         self._folders = _Folders(root, base, make=True)
         self._temporary = _Temporary(base)
         #: The large file whose next part is expected.
@@ -300,6 +298,8 @@ class _Receiving:
         pending = length if 'length' in record else None
         #: The file that several records bring; None: this one brings a whole file, or a folder.
         upload = (path, size, str(record.get('key'))) if pending is not None and length < size else None
+        # A file that does not fit is told once, however many records it has.
+        is_told = self._uploads.get(upload) is not None
         try:
             *names, name = paths.parts_of(path)
             if self._open is not None and not self._open.expects(record):
@@ -343,18 +343,18 @@ class _Receiving:
         except Refusal as refusal:
             if refusal.code == 'invalid_body':
                 raise
-            self._fail(path, refusal, body, pending, upload)
+            self._fail(path, refusal, body, pending, is_told)
         except OSError as error:
-            self._fail(path, of_os_error(error), body, pending, upload)
+            self._fail(path, of_os_error(error), body, pending, is_told)
 
     def _take_room(self, upload: Any, needed: int) -> None:
         """Counts a file, with its first record. Raises Refusal where it does not fit, for each of its records."""
         if self._room is None:
             return
-        refusal = self._uploads.get(upload)
-        if refusal is None and upload not in self._uploads:
+        if upload not in self._uploads:
             if len(self._uploads) >= _MOST_UPLOADS:
                 raise _bad_pack()
+            refusal = None
             if needed > self._room:
                 text = 'the limit bytes.volumes of this workspace leaves room for %d bytes, and this file needs %d' % (self._room, needed)
                 refusal = Refusal(507, 'volume_quota_reached', text)
@@ -362,19 +362,18 @@ class _Receiving:
                 self._room -= needed
             if upload is not None:
                 self._uploads[upload] = refusal
+        else:
+            refusal = self._uploads[upload]
         if refusal is not None:
             raise refusal
 
-    def _fail(self, path: str, refusal: Refusal, body: _In, pending: Optional[int], upload: Any) -> None:
+    def _fail(self, path: str, refusal: Refusal, body: _In, pending: Optional[int], is_told: bool) -> None:
         if pending is not None:
             for _run in body.take(pending):
                 pass
             body.line()
-        # A file that does not fit is told once, however many records it has.
-        if self._uploads.get(upload) is refusal:
-            if upload in self._told:
-                return
-            self._told.add(upload)
+        if is_told:
+            return
         self._failures += 1
         if len(self._failed) < _MOST_TOLD:
             self._failed.append({'path': path[:5000], 'code': refusal.code, 'message': refusal.message})

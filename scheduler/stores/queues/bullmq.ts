@@ -28,7 +28,8 @@ const STALLED_INTERVAL_MS = 30_000;
 const MAX_STALLED_COUNT = 1_000_000;
 /** Most queues kept open; the least recently used one is opened again when it is needed. */
 const MAX_OPEN = 20_000;
-const PIPELINE_BATCH = 500;
+/** Bound on commands that go out together. */
+const MOST_AT_ONCE = 500;
 const READY_DEADLINE_MS = 10_000;
 const MALFORMED_IN_A_ROW = 10;
 /** Last place in a queue that is counted. */
@@ -133,8 +134,8 @@ class BullmqTaskQueues implements BullmqQueues {
   async reopenAll(): Promise<void> {
     const opened = [...this.#queues.values()].filter((queue) => queue.opened !== undefined);
     for (const queue of opened) queue.opened = undefined;
-    for (let at = 0; at < opened.length; at += PIPELINE_BATCH) {
-      await Promise.all(opened.slice(at, at + PIPELINE_BATCH).map((queue) => this.open(queue.name)));
+    for (let at = 0; at < opened.length; at += MOST_AT_ONCE) {
+      await Promise.all(opened.slice(at, at + MOST_AT_ONCE).map((queue) => this.open(queue.name)));
     }
   }
 
@@ -290,10 +291,8 @@ class BullmqTaskQueues implements BullmqQueues {
 
   async depths(names: readonly QueueName[]): Promise<readonly QueueDepth[]> {
     const found: QueueDepth[] = [];
-    for (let at = 0; at < names.length; at += PIPELINE_BATCH) {
-      const counting = names
-        .slice(at, at + PIPELINE_BATCH)
-        .map((name) => this.#depthScript.run(...this.depthKeys(name)));
+    for (let at = 0; at < names.length; at += MOST_AT_ONCE) {
+      const counting = names.slice(at, at + MOST_AT_ONCE).map((name) => this.#depthScript.run(...this.depthKeys(name)));
       found.push(...(await this.#asking('count the queues', Promise.all(counting))).map(depthOf));
     }
     return found;
@@ -309,8 +308,8 @@ class BullmqTaskQueues implements BullmqQueues {
     const ids = await this.activeIds(name, limit);
     const { backend } = this.#queue(name);
     const held: HeldLock[] = [];
-    for (let at = 0; at < ids.length; at += PIPELINE_BATCH) {
-      const batch = ids.slice(at, at + PIPELINE_BATCH);
+    for (let at = 0; at < ids.length; at += MOST_AT_ONCE) {
+      const batch = ids.slice(at, at + MOST_AT_ONCE);
       const keys = batch.map((id) => backend.toKey(`${id}:lock`));
       const tokens = await this.#asking(`read the locks of ${name}`, this.#client.mget(keys));
       for (const [index, taskId] of batch.entries()) {

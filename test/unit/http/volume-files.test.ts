@@ -79,6 +79,8 @@ const headOf = (status: number, length: number): Buffer =>
     {},
     Buffer.from(JSON.stringify({ status, headers: [['content-length', String(length)]] }), 'utf8'),
   );
+/** A whole answer without a body. */
+const EMPTY = Buffer.concat([headOf(200, 0), encodeFrame('end', {})]);
 const codeOf = async (answer: Response): Promise<readonly [number, unknown]> => [
   answer.status,
   ((await answer.json()) as { code: unknown }).code,
@@ -95,7 +97,7 @@ test('each method needs an address of its kind, and the file server hears which 
   const heads: object[] = [];
   const { url, registry } = await serve(({ kind, body }, end) => {
     if (kind === 'request') heads.push(JSON.parse(body.toString('utf8')) as object);
-    if (kind === 'end') end.write(Buffer.concat([headOf(200, 0), encodeFrame('end', {})]));
+    if (kind === 'end') end.write(EMPTY);
   });
   expect(await codeOf(await fetch(`${url}put`))).toEqual([403, 'download_refused']);
   expect(await codeOf(await fetch(`${url}get`, { method: 'PUT', body: 'x' }))).toEqual([403, 'upload_refused']);
@@ -117,7 +119,7 @@ test('packs are read by POST and written by PUT, each by an address of its kind'
   const heads: object[] = [];
   const { url, registry } = await serve(({ kind, body }, end) => {
     if (kind === 'request') heads.push(JSON.parse(body.toString('utf8')) as object);
-    if (kind === 'end') end.write(Buffer.concat([headOf(200, 0), encodeFrame('end', {})]));
+    if (kind === 'end') end.write(EMPTY);
   });
   const packs = url.replace(VOLUME_FILES_PATH, VOLUME_PACKS_PATH);
   const send = (path: string, method: string) => fetch(packs + path, { method, body: 'x' });
@@ -155,22 +157,13 @@ test('an upload that brings more than its bound ends with the reason, and passes
   const { url, done } = await serve(
     ({ kind, body }, end) => {
       if (kind === 'data') passed += body.length;
-      if (kind === 'end') end.write(Buffer.concat([headOf(200, 0), encodeFrame('end', {})]));
+      if (kind === 'end') end.write(EMPTY);
     },
     undefined,
     bound,
   );
   // Chunks, whose sum nobody says.
-  const pieces = (count: number): ReadableStream<Uint8Array> => {
-    let left = count;
-    return new ReadableStream({
-      pull(controller) {
-        if (left === 0) controller.close();
-        else controller.enqueue(new Uint8Array(10_000));
-        left -= 1;
-      },
-    });
-  };
+  const pieces = (count: number) => ReadableStream.from(Array.from({ length: count }, () => new Uint8Array(10_000)));
   const put = (count: number) => fetch(`${url}put`, { method: 'PUT', body: pieces(count), duplex: 'half' });
   expect((await put(10)).status).toBe(200);
   expect(passed).toBe(100_000);
@@ -185,7 +178,7 @@ test('the file server hears how much a pack may bring', async () => {
   const { url } = await serve(
     ({ kind, body }, end) => {
       if (kind === 'request') heads.push(JSON.parse(body.toString('utf8')) as object);
-      if (kind === 'end') end.write(Buffer.concat([headOf(200, 0), encodeFrame('end', {})]));
+      if (kind === 'end') end.write(EMPTY);
     },
     undefined,
     bound,
