@@ -174,7 +174,7 @@ async function bench(options: BenchOptions, place: Workplace, output: Output): P
 
   if (outcomes.some((outcome) => !outcome.isRight)) return 1;
   if (!options.isGate) return 0;
-  return unquiet.length > 0 || measures.some((measure) => measure.isMet === false) ? 1 : 0;
+  return unquiet.length > 0 || measures.some((measure) => measure.verdict === 'missed') ? 1 : 0;
 }
 
 function once<T>(make: () => Promise<T>): () => Promise<T> {

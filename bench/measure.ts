@@ -1,7 +1,7 @@
 // From rounds to the reported measures. Pure. A suite names its measures, and a round holds a number per measure for
 // each side. Rounds that other programs on the machine disturbed are not counted.
-import { GOALS, meetsGoal } from './goals.ts';
-import type { Goal } from './goals.ts';
+import { GOALS, verdictOn } from './goals.ts';
+import type { Goal, Verdict } from './goals.ts';
 import { compare, summarise } from './stats.ts';
 import type { Comparison, Summary } from './stats.ts';
 
@@ -29,7 +29,7 @@ export interface Measure {
   readonly comparison: Comparison | undefined;
   readonly goal: Goal | undefined;
   /** undefined: no goal. */
-  readonly isMet: boolean | undefined;
+  readonly verdict: Verdict | undefined;
 }
 
 /** Mean over turns of equal length; a figure missing from a turn counts as 0. */
@@ -67,6 +67,6 @@ export function measureOf(
     product: summarise(products),
     comparison: pairs.length > 0 ? compare(pairs) : undefined,
     goal,
-    isMet: goal === undefined ? undefined : meetsGoal(goal, judged, slack),
+    verdict: goal === undefined ? undefined : verdictOn(goal, judged, slack),
   };
 }

@@ -1,8 +1,14 @@
 // The table that a person reads at the end of a run: one row per measure, columns aligned. Pure; main.ts prints it.
 import { goalText } from './goals.ts';
+import type { Verdict } from './goals.ts';
 import type { Measure } from './measure.ts';
 import type { Summary } from './stats.ts';
 
+const VERDICTS: Readonly<Record<Verdict, string>> = {
+  met: 'met',
+  in_proportion: 'met in proportion',
+  missed: 'MISSED',
+};
 const HEAD = ['benchmark', 'baseline', 'longshore', 'ratio', 'difference', 'goal', ''];
 
 /** @returns lines without a trailing newline */
@@ -12,7 +18,6 @@ export function resultTable(measures: readonly Measure[]): string {
 
 function rowOf(measure: Measure): string[] {
   const { unit, comparison, product } = measure;
-  const verdict = measure.isMet === undefined ? '' : measure.isMet ? 'met' : 'MISSED';
   return [
     `${measure.suite} ${measure.name}`,
     comparison === undefined ? '-' : spread(comparison.baseline, unit),
@@ -20,7 +25,7 @@ function rowOf(measure: Measure): string[] {
     comparison === undefined ? '-' : spread(comparison.ratio, 'x'),
     comparison === undefined ? '-' : spread(comparison.difference, unit),
     measure.goal === undefined ? '-' : goalText(measure.goal, unit),
-    verdict,
+    measure.verdict === undefined ? '' : VERDICTS[measure.verdict],
   ];
 }
 
