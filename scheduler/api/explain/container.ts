@@ -12,6 +12,7 @@ import { commonest, GIVE_UP_MS } from '../../control/placement/waiting.ts';
 import type { WaitTexts } from './deployment.ts';
 import { NO_WAIT, growthTexts, waitSteps } from './deployment.ts';
 import { imageSteps } from './images.ts';
+import { awaitedReadiness, readinessSteps, startPhases } from './readiness.ts';
 import { countsOf } from './scaling.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
@@ -127,7 +128,7 @@ function summaryOf(row: ContainerRow): string {
     case 'ASSIGNED':
       return `has its place${on}, whose agent has not taken it yet`;
     case 'STARTING':
-      return `starts${on}: image, code, then \`on_start\``;
+      return `starts${on}: ${startPhases(row.spec as StoredSpec)}`;
     case 'RUNNING':
       return `is ready${on}`;
     case 'DRAINING':
@@ -157,7 +158,7 @@ function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined, silen
       return { waits_for: 'the word of the agent; then another machine', until: after(row.scheduledAtMs, ACK_MS) };
     case 'STARTING':
       return {
-        waits_for: 'its runner to say that it is ready; then it fails',
+        waits_for: `${awaitedReadiness(row.spec as StoredSpec)}; then it fails`,
         until: after(row.scheduledAtMs, startTimeoutMs(row)),
       };
     case 'RUNNING':
@@ -193,6 +194,7 @@ function detailsOf(
   ];
   if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions, facts.conditionWords));
   if ((rejections['gpu_count'] ?? 0) > 0) details.push(...gpuTexts(facts.gpus));
+  if (row.reason === 'start_timeout') details.push(`it waited in vain for ${awaitedReadiness(row.spec as StoredSpec)}`);
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
   if (facts.start !== undefined) details.push(`its start ${startTimes(facts.start)}`);
@@ -231,12 +233,17 @@ function stepsOf(
   if (row.state === 'FAILED') return failedSteps(row);
   const asked = fellBackFrom(row);
   if (asked !== undefined) return [oneWorkerTexts(asked).step];
+  if (row.state === 'STARTING') return readinessSteps(row.spec as StoredSpec, row.id);
   if (row.state === 'UNKNOWN') return ['bring its machine back, or delete it: `longshore machine list`'];
   return [];
 }
 
 /** Steps to cure a FAILED container. */
 export function failedSteps(row: ContainerRow): string[] {
+  if (row.reason === 'start_timeout') {
+    const steps = readinessSteps(row.spec as StoredSpec, row.id);
+    if (steps.length > 0) return steps;
+  }
   if (row.reason !== 'image_error') return [`\`longshore logs --container ${row.id}\` shows what it wrote`];
   const { wire } = row.spec as StoredSpec;
   return [...imageSteps(row.message ?? '', wire?.image ?? '', row.machineId ?? '')];

@@ -242,6 +242,37 @@ describe('a container', () => {
     expect(explained({ state: 'STARTING', scheduledAtMs: NOW }).until).toBe(at(900_000));
   });
 
+  test.each([
+    [{ ports: [8000] }, 'its program to take connections on port 8000', 8000],
+    [
+      { ports: [8000], readinessProbe: { type: 'http', port: 9000, path: '/up', command: [], morePaths: ['/v1'] } },
+      'its program to answer `GET /up` or `/v1` on port 9000 with a status from 200 to 399',
+      9000,
+    ],
+    [
+      {
+        ports: [8000],
+        readinessProbe: { type: 'command', port: 0, path: '', command: ['check', '-q'], morePaths: [] },
+      },
+      'its readiness probe to end with 0: `check -q`',
+      undefined,
+    ],
+    [{ ports: [] }, 'its program to start', undefined],
+  ])('that is a pod says what its start waits for: %j', (wire, awaited, port) => {
+    const spec = { kind: 'pod', wire: { startTimeoutMs: 900_000, ...wire } };
+    const logs = '`longshore logs --container endpoint-s-1` shows what its program writes';
+    const listen = `let its program listen on port ${port}, or deploy it with the port that it has (\`ports\`)`;
+    const steps = port === undefined ? [logs] : [listen, logs];
+    expect(explained({ state: 'STARTING', machineId: 'm' as MachineId, spec })).toMatchObject({
+      summary: 'container endpoint-s-1 of hello/v3 starts on machine m: image, code, then its program',
+      waits_for: `${awaited}; then it fails`,
+      next_steps: steps,
+    });
+    const failed = explained({ state: 'FAILED', reason: 'start_timeout', spec });
+    expect(failed.details).toContain(`it waited in vain for ${awaited}`);
+    expect(failed.next_steps).toEqual(steps);
+  });
+
   test('on a lost machine is given up a day after that one went silent, however old it is', () => {
     const old = { state: 'UNKNOWN', scheduledAtMs: NOW - 7 * 86_400_000 } as const;
     expect(explained(old, null, NOW - 3600_000).until).toBe(at(23 * 3600_000));

@@ -1,0 +1,34 @@
+// What a container that starts does until it is ready. Pure. Pods have a program of their own; all others have a runner.
+import type { StoredSpec } from '../../fleet/containers/spec.ts';
+
+/** Phases of a start, `image, code, then its program`. */
+export const startPhases = (spec: StoredSpec): string =>
+  isPod(spec) ? 'image, code, then its program' : 'image, code, then `on_start`';
+
+/** Awaited event, `its program to take connections on port 8000`. */
+export function awaitedReadiness(spec: StoredSpec): string {
+  if (!isPod(spec)) return 'its runner to say that it is ready';
+  const { readinessProbe: probe, ports } = spec.wire;
+  const port = probe?.port || ports?.[0];
+  if (probe?.type === 'command')
+    return `its readiness probe to end with 0: \`${shortened((probe.command ?? []).join(' '))}\``;
+  if (probe?.type === 'http')
+    return `its program to answer \`GET ${[probe.path, ...(probe.morePaths ?? [])].join('` or `')}\` on port ${port} with a status from 200 to 399`;
+  return port === undefined ? 'its program to start' : `its program to take connections on port ${port}`;
+}
+
+/** Steps where a start takes long, or took too long. A runner's own errors end the start at once, a program's need not. */
+export function readinessSteps(spec: StoredSpec, containerId: string): string[] {
+  if (!isPod(spec)) return [];
+  const { readinessProbe: probe, ports } = spec.wire;
+  const port = probe?.port || ports?.[0];
+  const logs = `\`longshore logs --container ${containerId}\` shows what its program writes`;
+  if (probe?.type === 'command' || port === undefined) return [logs];
+  return [`let its program listen on port ${port}, or deploy it with the port that it has (\`ports\`)`, logs];
+}
+
+const MOST_COMMAND = 200;
+const shortened = (text: string): string => (text.length <= MOST_COMMAND ? text : `${text.slice(0, MOST_COMMAND)}…`);
+
+/** Sandboxes are ready at once, so only pods count. */
+const isPod = (spec: StoredSpec): boolean => spec.kind === 'pod';
