@@ -1,4 +1,4 @@
-// What a container that starts does until it is ready. Pure. Pods have a program of their own; all others have a runner.
+// The end of a container's start: the sign by which it counts as ready. Pods have a program, all others a runner. Pure.
 import type { StoredSpec } from '../../fleet/containers/spec.ts';
 
 /** Phases of a start, `image, code, then its program`. */
@@ -17,7 +17,7 @@ export function awaitedReadiness(spec: StoredSpec): string {
   return port === undefined ? 'its program to start' : `its program to take connections on port ${port}`;
 }
 
-/** Steps where a start takes long, or took too long. A runner's own errors end the start at once, a program's need not. */
+/** Steps where a start takes too long. Errors of a runner end its start at once; those of a program need not. */
 export function readinessSteps(spec: StoredSpec, containerId: string): string[] {
   if (!isPod(spec)) return [];
   const { readinessProbe: probe, ports } = spec.wire;
