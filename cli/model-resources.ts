@@ -35,7 +35,11 @@ function addCreation(model: Command, invocation: () => Invocation): void {
       .argument('<id>', ID)
       .addOption(new Option('--type <type>', 'sort of work that it does').choices([...MODEL_TYPES]))
       .option('--deployment <name>', 'a deployment of this workspace that serves it')
-      .addOption(new Option('--kind <kind>', 'of the deployment (else asgi)').choices([...BACKEND_DEPLOYMENT_KINDS]))
+      .addOption(
+        new Option('--kind <kind>', 'of the deployment (else asgi, or pod where only a pod has the name)').choices([
+          ...BACKEND_DEPLOYMENT_KINDS,
+        ]),
+      )
       .option('--port <n>', 'of a pod (else its first)', wholeNumber)
       .option('--server <url>', 'another OpenAI-compatible server that serves it, as https://models.example.com/v1')
       .option('--secret <name>', 'the secret with the key of that server')

@@ -2,5 +2,5 @@
 // replaced in that build: machine-commands.ts.
 import './older-node.ts';
 
-const { runProgram } = await import('./program.ts');
-process.exitCode = await runProgram(process.argv.slice(2));
+const [{ runProgram }, { endWithReader }] = await Promise.all([import('./program.ts'), import('./print.ts')]);
+process.exitCode = await runProgram(process.argv.slice(2), endWithReader());

@@ -9,6 +9,7 @@ import type { JsonObject } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { EXIT } from '../exit-codes.ts';
 import { deploymentsNamed } from './deployment-reference.ts';
+import { secretsPath } from './secret.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -25,10 +26,12 @@ const unknown =
   };
 
 export async function runModelAdd(id: string, flags: ModelAddFlags, invocation: Invocation): Promise<void> {
-  const body = { ...(await fileOf(flags.file)), ...fieldsOf(flags), id };
-  if (!('type' in body)) throw usageError('name the type of the model: --type chat');
-  if (!('backends' in body)) throw usageError('name what serves the model: --deployment NAME, or --server URL');
+  const given = { ...(await fileOf(flags.file)), ...fieldsOf(flags), id };
+  if (!('type' in given)) throw usageError('name the type of the model: --type chat');
+  if (!('backends' in given)) throw usageError('name what serves the model: --deployment NAME, or --server URL');
   await withClient(invocation, async (client) => {
+    const kind = flags.kind ?? (await kindOf(client, flags.deployment));
+    const body = { ...given, ...fieldsOf(kind === undefined ? flags : { ...flags, kind }) };
     const model = await client.restCall('POST', await pathOf(client), body).catch((error: unknown) => {
       if (!(error instanceof CliError) || error.answerCode !== 'model_exists') throw error;
       throw new CliError(
@@ -37,22 +40,55 @@ export async function runModelAdd(id: string, flags: ModelAddFlags, invocation: 
       );
     });
     showDone(invocation, model, [`added model ${id}: ${textField(model, 'type')}, served by ${backendsOf(model)}`]);
-    for (const missing of await notDeployed(client, model))
-      note(`there is no ${missing} yet: calls of the model get 503 until \`longshore deploy\` makes it`);
+    for (const lack of await lacksOf(client, model)) note(lack);
   });
 }
 
-/** Deployments that shall serve the model, and that nobody deployed so far; it may be added first. */
-async function notDeployed(client: Client, model: JsonObject): Promise<readonly string[]> {
-  const wanted = listField(model, 'backends').filter((backend) => textField(backend, 'kind') === 'deployment');
-  const checked = wanted.map(async (backend) => {
-    const reference = `${textField(backend, 'deployment_kind')}/${textField(backend, 'deployment')}`;
-    const found = await deploymentsNamed(client, reference).catch((error: unknown) =>
-      error instanceof CliError && error.exitCode === EXIT.notFound ? undefined : reference,
-    );
-    return found === undefined ? [reference] : [];
-  });
-  return (await Promise.all(checked)).flat();
+/** The kind of the deployment of that name; undefined: it is an application, the default, or nobody deployed it. */
+async function kindOf(client: Client, name: string | undefined): Promise<'pod' | undefined> {
+  const kinds = name === undefined ? [] : await kindsNamed(client, name);
+  return kinds.includes('pod') && !kinds.includes('asgi') ? 'pod' : undefined;
+}
+
+const kindsNamed = (client: Client, name: string): Promise<readonly string[]> =>
+  deploymentsNamed(client, name).then(
+    (found) => [...new Set(found.map((one) => one.kind))],
+    (error: unknown) => {
+      if (error instanceof CliError && error.exitCode === EXIT.notFound) return [];
+      throw error;
+    },
+  );
+
+/** The deployments and secrets that the model's backends name, and that are not there; it may be added before them. */
+async function lacksOf(client: Client, model: JsonObject): Promise<readonly string[]> {
+  const checked = listField(model, 'backends').map(async (backend) =>
+    textField(backend, 'kind') === 'deployment'
+      ? deploymentLack(
+          textField(backend, 'deployment_kind'),
+          textField(backend, 'deployment'),
+          await kindsNamed(client, textField(backend, 'deployment')),
+        )
+      : secretLack(client, textField(backend, 'secret')),
+  );
+  // The model is added: a failure to look is no failure of the command.
+  return (await Promise.allSettled(checked)).flatMap((one) => (one.status === 'fulfilled' ? one.value : []));
+}
+
+function deploymentLack(kind: string, name: string, kinds: readonly string[]): readonly string[] {
+  if (kinds.includes(kind)) return [];
+  if (kinds.includes('pod'))
+    return [`${name} is a pod: remove the model, and add it with --kind pod, or calls of it get 503`];
+  const other = kinds.length === 0 ? '' : ` (${kinds.join(', ')} ${name} cannot serve a model)`;
+  return [`there is no ${kind}/${name} yet${other}: calls of the model get 503 until \`longshore deploy\` makes it`];
+}
+
+async function secretLack(client: Client, name: string): Promise<readonly string[]> {
+  if (name === '') return [];
+  const secrets = listField(await client.rest(await secretsPath(client)), 'data');
+  const isThere = secrets.some((secret) => textField(secret, 'name') === name);
+  return isThere
+    ? []
+    : [`there is no secret ${name} yet: calls of the model get 503 until \`longshore secret set ${name}\` makes it`];
 }
 
 async function fileOf(file: string | undefined): Promise<JsonObject> {

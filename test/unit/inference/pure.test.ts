@@ -1,14 +1,57 @@
 // Pure parts of the /v1 surface: paths, prices, events, the order of backends, schemas, preferences.
 import { describe, expect, test } from 'vitest';
+import type { TaskId } from '#shared/domain/ids.ts';
 import { backendOrder } from '#scheduler/api/http/inference/choose-backend.ts';
 import { outcomeOf } from '#scheduler/api/http/inference/deferred-call.ts';
-import { backendFailed, failureOf, timedOut, unavailable } from '#scheduler/api/http/inference/failures.ts';
+import { backendFailed, failureOf, refusalOf, timedOut, unavailable } from '#scheduler/api/http/inference/failures.ts';
 import { schemaProblem } from '#scheduler/api/http/inference/input-schema.ts';
 import { decimalPrice } from '#scheduler/api/http/inference/model-page.ts';
 import { matchPath } from '#scheduler/api/http/inference/paths.ts';
 import { prefersLater } from '#scheduler/api/http/inference/respond-later.ts';
 import { SseReader, TooLargeEvent } from '#scheduler/api/http/inference/sse.ts';
 import { StreamFrames } from '#scheduler/api/http/inference/stream-frames.ts';
+
+describe('a refusal of a backend', () => {
+  const said = (error: unknown): string => JSON.stringify({ error });
+
+  test('keeps the field at fault, and the codes that callers act on', () => {
+    expect(refusalOf(400, said({ message: 'no n', code: 'unsupported_parameter', param: 'n' }))).toMatchObject({
+      status: 400,
+      code: 'unsupported_parameter',
+      message: 'no n',
+      param: 'n',
+    });
+    expect(refusalOf(400, said({ message: '6000 words', code: 'context_length_exceeded' }))).toMatchObject({
+      code: 'context_length_exceeded',
+      param: 'messages',
+    });
+    expect(
+      refusalOf(400, said({ message: 'too many', code: 'context_length_exceeded', param: 'input' })),
+    ).toMatchObject({
+      param: 'input',
+    });
+    expect(refusalOf(400, said({ message: 'odd', code: 'of_their_own', param: 7 }))).toMatchObject({
+      code: 'invalid_request',
+      param: null,
+    });
+  });
+
+  test('names the served model to its owner alone', () => {
+    expect(refusalOf(404, '', 'acme/pod').message).toContain('no model "acme/pod": `served_model_name`');
+    expect(refusalOf(404, '').message).toBe('the server of this model does not have this route or model');
+  });
+});
+
+test('a model that broke off names its task to its owner alone', () => {
+  const taskId = '0f5c0000-0000-4000-8000-000000000000' as TaskId;
+  const told = failureOf({ kind: 'broken' }, true, taskId);
+  expect(told).toMatchObject({ status: 502, code: 'backend_error', headers: { 'x-task-id': taskId } });
+  expect(told.message).toContain(`longshore logs --task ${taskId}`);
+  expect(failureOf({ kind: 'broken' }, false, taskId)).toMatchObject({
+    message: 'the model broke off before it answered',
+    headers: {},
+  });
+});
 
 test.for([
   ['GET', '/v1/models?q=a', { kind: 'list' }],

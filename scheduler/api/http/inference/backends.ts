@@ -15,7 +15,7 @@ import { BackendError, callDeployment } from '../streams/backend-call.ts';
 import type { BackendAnswer, BackendCallParts } from '../streams/backend-call.ts';
 import { backendOrder } from './choose-backend.ts';
 import { InferenceError } from './errors.ts';
-import { ExternalError } from './external.ts';
+import { ExternalError, KeyMissing } from './external.ts';
 import type { ExternalServers } from './external.ts';
 import { backendFailed, failureOf, mayFallBack, refusalOf, unavailable } from './failures.ts';
 import type { JsonObject } from './fields.ts';
@@ -40,6 +40,9 @@ export interface Asked extends Answered {
   readonly route: RouteReason;
 }
 
+const NOT_AVAILABLE = 'the model is not available now';
+/** Kind of a deployment that a backend names without one. */
+const DEFAULT_KIND = 'asgi';
 /** Largest refusal of a backend that is read. */
 const MOST_REFUSAL = 64 * 1024;
 const REFUSAL_MS = 5_000;
@@ -101,10 +104,11 @@ export class Backends {
     const accept = prepared.stream ? 'text/event-stream, application/json' : 'application/json';
     const answer =
       backend.kind === 'external'
-        ? await this.#askExternal(backend, prepared, body, accept, waitMs, signal)
+        ? await this.#askExternal(backend, prepared, body, accept, caller, waitMs, signal)
         : await this.#askDeployment(backend, prepared, sent, body, accept, caller, affinity, signal);
     if (answer.status >= 200 && answer.status < 300) return answer;
-    throw refusalOf(answer.status, await beginOf(answer.body));
+    const servedName = caller.workspaceId === prepared.model.workspaceId ? sent['model'] : undefined;
+    throw refusalOf(answer.status, await beginOf(answer.body), typeof servedName === 'string' ? servedName : undefined);
   }
 
   async #askExternal(
@@ -112,6 +116,7 @@ export class Backends {
     { model, path }: CallFacts,
     body: Buffer,
     accept: string,
+    caller: Caller,
     waitMs: number,
     signal: AbortSignal,
   ): Promise<Answered> {
@@ -120,6 +125,8 @@ export class Backends {
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof ExternalError) throw backendFailed(error.message, error);
+      if (error instanceof KeyMissing)
+        throw unavailable(caller.workspaceId === model.workspaceId ? error.message : NOT_AVAILABLE);
       throw error;
     }
   }
@@ -139,7 +146,7 @@ export class Backends {
     if (target === undefined || !target.active) throw unavailable(gone(backend, target, isOwn));
     const port = backend.deployment_kind === 'pod' ? (backend.port ?? portsOf(target)[0]) : undefined;
     if (backend.deployment_kind === 'pod' && (port === undefined || !portsOf(target).includes(port)))
-      throw unavailable(isOwn ? `the pod ${target.deploymentName} has no such port` : 'the model is not available now');
+      throw unavailable(isOwn ? `the pod ${target.deploymentName} has no such port` : NOT_AVAILABLE);
     // The stub knows what its container holds; the model's record only knows the length of a call.
     const llm = target.config.serving?.llm ?? {
       contextLength: model.details.contextLength ?? DEFAULT_CONTEXT_LENGTH,
@@ -168,7 +175,7 @@ export class Backends {
       return { ...answer, version: target.version };
     } catch (error) {
       signal.throwIfAborted();
-      if (error instanceof BackendError) throw failureOf(error.why, isOwn);
+      if (error instanceof BackendError) throw failureOf(error.why, isOwn, error.taskId);
       throw error;
     }
   }
@@ -176,15 +183,21 @@ export class Backends {
   /** The deployment of a backend; undefined: there is none, or it is another server. */
   targetOf(
     owner: Target['workspaceId'],
-    { kind, deployment = '', deployment_kind: deploymentKind = 'asgi' }: ModelBackend,
+    { kind, deployment = '', deployment_kind: deploymentKind = DEFAULT_KIND }: ModelBackend,
   ): Target | undefined | Promise<Target | undefined> {
     return kind === 'external' ? undefined : this.#parts.targets.byName(owner, deploymentKind, deployment, null);
   }
 }
 
-function gone({ deployment = '' }: ModelBackend, target: Target | undefined, isOwn: boolean): string {
-  if (!isOwn) return 'the model is not available now';
-  return target === undefined ? `there is no deployment ${deployment}` : `the deployment ${deployment} is stopped`;
+function gone(
+  { deployment = '', deployment_kind: kind = DEFAULT_KIND }: ModelBackend,
+  target: Target | undefined,
+  isOwn: boolean,
+): string {
+  if (!isOwn) return NOT_AVAILABLE;
+  return target === undefined
+    ? `there is no deployment ${kind}/${deployment}`
+    : `the deployment ${kind}/${deployment} is stopped`;
 }
 
 /** The begin of a refusal, within bounds of bytes and time. */

@@ -37,6 +37,14 @@ export interface ExternalParts {
 /** The server could not be asked. The cause is for the log alone. */
 export class ExternalError extends Error {}
 
+/** The secret with the server's key is not there. */
+export class KeyMissing extends Error {
+  constructor(secret: string) {
+    super(`the secret ${secret} of this model is missing: \`longshore secret set ${secret}\` makes it`);
+    this.name = 'KeyMissing';
+  }
+}
+
 export class ExternalServers {
   readonly #parts: ExternalParts;
   readonly #kept = new Map<string, Kept>();
@@ -49,7 +57,7 @@ export class ExternalServers {
    * Calls a server.
    * @param owner - workspace of the model, whose secret has the key
    * @param waitMs - until the head of the answer, at most
-   * @throws ExternalError; the signal's reason
+   * @throws ExternalError; KeyMissing; the signal's reason
    */
   async call(
     backend: Pick<ModelBackend, 'base_url' | 'secret'>,
@@ -85,6 +93,7 @@ export class ExternalServers {
     } catch (error) {
       signal.throwIfAborted();
       this.#forget(id, kept);
+      if (error instanceof KeyMissing) throw error;
       throw new ExternalError('the server of this model was not reached', { cause: error });
     }
   }
@@ -116,7 +125,7 @@ export class ExternalServers {
     let key: string | undefined;
     if (secret !== '') {
       const found = await secrets.valuesOf(owner, [secret]);
-      if (found.kind !== 'values') throw new Error(`the secret ${secret} of this model is missing`);
+      if (found.kind !== 'values') throw new KeyMissing(secret);
       key = found.values[secret];
     }
     const pool = new Pool(new URL(baseUrl).origin, {

@@ -4,11 +4,16 @@ import { textOf } from '../invoke/answer.ts';
 import type { NoAnswer } from '../streams/backend-call.ts';
 import { InferenceError } from './errors.ts';
 import { isRecord } from '#shared/json.ts';
+import type { TaskId } from '#shared/domain/ids.ts';
 
 const NO_RETRY = { 'x-should-retry': 'false' };
 const SOON = { 'retry-after': '1' };
 const LATER = { 'retry-after': '5' };
 const MOST_MESSAGE = 1000;
+const MOST_PARAM = 200;
+/** Codes of a backend that callers get as they are. */
+const TOO_LONG = 'context_length_exceeded';
+const UNSUPPORTED = 'unsupported_parameter';
 
 const overloaded = (text: string): InferenceError =>
   new InferenceError(429, 'model_overloaded', text, { headers: SOON });
@@ -18,13 +23,20 @@ export const backendFailed = (text: string, cause?: unknown): InferenceError =>
   new InferenceError(502, 'backend_error', text, { cause });
 export const timedOut = (text: string): InferenceError => new InferenceError(504, 'timeout', text);
 
-/** @param isOwn - the caller is of the workspace that owns the model, and may read how a start failed */
-export function failureOf(why: NoAnswer, isOwn: boolean): InferenceError {
-  if (why.kind === 'broken') return backendFailed('the model broke off before it answered');
+/**
+ * @param isOwn - the caller is of the workspace that owns the model, and may read how a start failed
+ * @param taskId - of the call; undefined: it became no task
+ */
+export function failureOf(why: NoAnswer, isOwn: boolean, taskId?: TaskId): InferenceError {
+  if (why.kind === 'broken') return brokenOff(isOwn, taskId);
   if (why.kind === 'refused') {
     const { submission } = why;
     if (submission.kind === 'queue_full' || submission.kind === 'queue_bytes_reached')
-      return overloaded('the model has as many requests as it may have: try again');
+      return overloaded(
+        isOwn
+          ? 'the model has as many requests as its deployment may have at a time (max_pending_tasks): try again'
+          : 'the model has as many requests as it may have: try again',
+      );
     if (submission.kind === 'rate_limited')
       return new InferenceError(429, 'rate_limit_exceeded', textOf(submission).error, {
         headers: { 'retry-after': String(submission.retryAfterSeconds) },
@@ -44,8 +56,16 @@ export function failureOf(why: NoAnswer, isOwn: boolean): InferenceError {
     case 503:
       return unavailable(isOwn ? textIn(body) || 'the model is not available now' : 'the model is not available now');
     default:
-      return backendFailed('the model broke off before it answered');
+      return brokenOff(isOwn, taskId);
   }
+}
+
+function brokenOff(isOwn: boolean, taskId: TaskId | undefined): InferenceError {
+  const text = 'the model broke off before it answered';
+  if (!isOwn || taskId === undefined) return backendFailed(text);
+  return new InferenceError(502, 'backend_error', `${text}: \`longshore logs --task ${taskId}\` shows what it wrote`, {
+    headers: { 'x-task-id': taskId },
+  });
 }
 
 function textIn(body: string): string {
@@ -57,35 +77,53 @@ function textIn(body: string): string {
   }
 }
 
-/** A backend's own refusal. Nothing of its body but the message reaches the caller. */
-export function refusalOf(status: number, body: string): InferenceError {
-  const said = messageIn(body);
+/**
+ * A backend's own refusal. Of its body the message reaches the caller, and the name of the field at fault.
+ * @param servedName - name by which the model was asked for; undefined: the caller may not know it
+ */
+export function refusalOf(status: number, body: string, servedName?: string): InferenceError {
+  const { message: said, code, param } = saidIn(body);
   if (status === 429) return overloaded('the model has as many requests as it takes: try again');
   if (status === 401 || status === 403)
     return backendFailed('the server of this model refused the key of the platform');
   if (status === 404 || status === 405)
-    return backendFailed('the server of this model does not have this route or model');
+    return backendFailed(
+      servedName === undefined
+        ? 'the server of this model does not have this route or model'
+        : `the server of this model does not have this route, or no model ${JSON.stringify(servedName.slice(0, 200))}: \`served_model_name\` is the name that the server has for it`,
+    );
   if (status === 408 || status === 504) return timedOut('the model did not answer in time');
   if (status === 503) return unavailable('the model is not available now');
   if (status >= 500 || status < 400) return backendFailed('the model failed');
   const text = said === '' ? 'the model refused the request' : said;
-  const isTooLong = /context.{0,20}(length|window|size)|maximum.{0,20}tokens/i.test(said);
+  const isTooLong = code === TOO_LONG || /context.{0,20}(length|window|size)|maximum.{0,20}tokens/i.test(said);
   if (status === 413) return new InferenceError(413, 'request_too_large', text);
   if (status === 422) return new InferenceError(422, 'unprocessable', text);
-  return new InferenceError(400, isTooLong ? 'context_length_exceeded' : 'invalid_request', text, {
-    ...(isTooLong ? { param: 'messages' } : {}),
-  });
+  if (isTooLong) return new InferenceError(400, TOO_LONG, text, { param: param ?? 'messages' });
+  const known = code === UNSUPPORTED ? UNSUPPORTED : 'invalid_request';
+  return new InferenceError(400, known, text, param === undefined ? {} : { param });
 }
 
-function messageIn(body: string): string {
+interface Said {
+  readonly message: string;
+  readonly code?: unknown;
+  readonly param?: string;
+}
+
+function saidIn(body: string): Said {
   try {
     const value: unknown = JSON.parse(body);
-    if (!isRecord(value)) return '';
+    if (!isRecord(value)) return { message: '' };
     const { error, message, detail } = value;
     const found = isRecord(error) ? error['message'] : (error ?? message ?? detail);
-    return typeof found === 'string' ? found.slice(0, MOST_MESSAGE) : '';
+    const { code, param } = isRecord(error) ? error : value;
+    return {
+      message: typeof found === 'string' ? found.slice(0, MOST_MESSAGE) : '',
+      code,
+      ...(typeof param === 'string' && param !== '' ? { param: param.slice(0, MOST_PARAM) } : {}),
+    };
   } catch {
-    return '';
+    return { message: '' };
   }
 }
 

@@ -56,10 +56,13 @@ export type NoAnswer =
 
 export class BackendError extends Error {
   readonly why: NoAnswer;
-  constructor(why: NoAnswer) {
+  /** undefined: the call did not become a task. */
+  readonly taskId: TaskId | undefined;
+  constructor(why: NoAnswer, taskId?: TaskId) {
     super(`the backend gave no answer: ${why.kind}`);
     this.name = 'BackendError';
     this.why = why;
+    this.taskId = taskId;
   }
 }
 
@@ -295,7 +298,7 @@ class BackendCall {
   #fail(why: NoAnswer): void {
     if (this.#isOver) return;
     this.#close();
-    this.#reject(new BackendError(why));
+    this.#reject(new BackendError(why, why.kind === 'refused' ? undefined : this.#taskId));
   }
 
   #giveUp(): void {
