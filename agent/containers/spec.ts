@@ -4,6 +4,7 @@
  * and sandboxes have of their own is in supervised.ts.
  */
 import { createHash } from 'node:crypto';
+import { LEAST_CPU_MILLICORES, LEAST_MEMORY_MIB } from '#shared/domain/least-resources.ts';
 import type { Assignment__Output, ContainerSpec__Output } from '#shared/protocol/generated/messages.ts';
 import type { CreateContainer, GpuDriver, ImageConfig, Mount } from './runtime.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
@@ -24,8 +25,7 @@ import {
 } from './supervised.ts';
 import { volumesProblem } from './volumes-problem.ts';
 
-const MIN_MEMORY_BYTES = 16 * 1024 * 1024;
-const MIN_CPU_MILLICORES = 10;
+const MIN_MEMORY_BYTES = LEAST_MEMORY_MIB * 1024 * 1024;
 const MAX_WORKERS = 256;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,200}$/;
 const IMAGE = /^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}$/;
@@ -65,7 +65,7 @@ export function checkAssignment(assignment: Assignment__Output): string | undefi
     return 'spec.handler is empty or not one line';
   if (spec.onStart !== '' && !HANDLER.test(spec.onStart)) return 'spec.on_start is not one line';
   if (spec.memoryBytes < MIN_MEMORY_BYTES) return `spec.memory_bytes is below ${MIN_MEMORY_BYTES}`;
-  if (spec.cpuMillicores < MIN_CPU_MILLICORES) return `spec.cpu_millicores is below ${MIN_CPU_MILLICORES}`;
+  if (spec.cpuMillicores < LEAST_CPU_MILLICORES) return `spec.cpu_millicores is below ${LEAST_CPU_MILLICORES}`;
   if (spec.workers < 1 || spec.workers > MAX_WORKERS) return `spec.workers is not from 1 to ${MAX_WORKERS}`;
   if (!['', ...WORKER_MODES].includes(spec.workerMode)) return `spec.worker_mode is not ${WORKER_MODES.join(', ')}`;
   for (const name of Object.keys(spec.env)) if (!ENV_NAME.test(name)) return `spec.env: ${name} is not a variable name`;

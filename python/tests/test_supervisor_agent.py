@@ -20,7 +20,7 @@ from .supervised import SECONDS, SOURCE, Output, Peer, Supervised, children_of, 
 from .test_supervisor_ports import free_port
 
 SERVE = """
-import socket, sys, time
+import os, socket, sys, time
 time.sleep(float(sys.argv[2]))
 listener = socket.socket()
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -33,6 +33,8 @@ while True:
         data = connection.recv(100)
         while data and not data.endswith(b'hold'):
             connection.sendall(data.upper())
+            if data.endswith(b'die'):
+                os._exit(7)
             data = connection.recv(100)
         if data:
             time.sleep(1000)
@@ -322,6 +324,18 @@ class Calls(Served):
         header, value = self.result(runner)
         self.assertEqual((header['outcome'], value), ('cancelled', {'error': 'task was cancelled'}))
         self.assertIsNone(peer.next())
+
+    def test_a_program_that_ends_never_ends_its_bytes_in_order(self) -> None:
+        for _ in range(5):
+            runner, port = self.serving()
+            peer = self.call(runner, 'task')
+            peer.send(protocol.REQUEST, {}, json.dumps({'type': 'connect', 'port': port, 'waitMs': 0}).encode())
+            self.assertEqual(peer.response(), {'ok': True})
+            peer.send(protocol.DATA, {}, b'die')
+            self.assertEqual(peer.expect(protocol.DATA)[2], b'DIE')
+            self.assertIsNone(peer.next())
+            # The agent tells by the container's end, which has the exit code.
+            self.assertIsNone(runner.next())
 
     def test_a_restarted_agent_hears_all_again(self) -> None:
         runner, port = self.serving()

@@ -28,6 +28,20 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.path == '/exit':
             os._exit(3)
+        if self.path == '/half':
+            self.protocol_version = 'HTTP/1.0'
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'half of it')
+            self.wfile.flush()
+            os._exit(3)
+        if self.path == '/unframed':
+            self.protocol_version = 'HTTP/1.0'
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'all of it')
+            self.close_connection = True
+            return
         if self.path.startswith('/through/'):
             through = http.client.HTTPConnection('gateway')
             through.sock = socket.socket(socket.AF_UNIX)
@@ -146,10 +160,25 @@ describe('a pod', () => {
     expect([refused.status, refused.text]).toEqual([403, expect.stringContaining('not_allowed')]);
   });
 
-  test('whose program ends in the middle of a call is 502, and another container serves the next', async ({
+  test('whose program ends in the middle of a call is told so, and another container serves the next', async ({
     platform,
   }) => {
-    expect((await platform.call('/pod/own/v1/8000/exit')).status).toBe(502);
+    const headers = { authorization: `Bearer ${platform.token}` };
+    const broken = await fetch(`${platform.url}/pod/own/8000/exit`, { headers });
+    expect([broken.status, await broken.text()]).toEqual([500, expect.stringContaining('process exited (code 3)')]);
+    // The end of the program is the reason, and no caller who left.
+    await platform.taskIs(String(broken.headers.get('x-task-id')), 'ERROR');
+    await waitFor(async () => (await platform.call('/pod/own/v1/8000/')).status === 200, 'it serves again', 60_000);
+  });
+
+  test('whose program ends in the middle of an answer without a length never looks whole', async ({ platform }) => {
+    const headers = { authorization: `Bearer ${platform.token}` };
+    const whole = await fetch(`${platform.url}/pod/own/8000/unframed`, { headers });
+    expect(await whole.text()).toBe('all of it');
+    const half = await fetch(`${platform.url}/pod/own/8000/half`, { headers });
+    expect(half.status).toBe(200);
+    await expect(half.text()).rejects.toThrow();
+    await platform.taskIs(String(half.headers.get('x-task-id')), 'ERROR');
     await waitFor(async () => (await platform.call('/pod/own/v1/8000/')).status === 200, 'it serves again', 60_000);
   });
 });

@@ -62,6 +62,8 @@ describe('a container that dies', () => {
     const answer = await connection.answer();
     expect(answer.isWhole).toBe(false);
     expect(answer.body.toString()).toBe('a part');
+    // The process is the reason, and no caller who left.
+    await platform.taskIs(answer.headers['x-task-id'] ?? '', 'ERROR');
     await waitFor(async () => (await platform.call(`${web.url}/`)).status === 200, 'another serves', 30_000);
   });
 });

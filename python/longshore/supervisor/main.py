@@ -102,6 +102,8 @@ class Main:
             self._fail(text, NOT_FOUND if wrong.code == 'not_found' else NOT_STARTED)
             return
         self._entry = self._programs.entrypoint = program
+        if self._runner is not None:
+            self._runner.entry = program
         self._output = ContainerOutput(self._loop, program)
         program.on_end.append(self._entry_ended)
         self._probe()

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from ..runner.protocol import Header
     from .channel import Channel
     from .loop import Loop, Timer
+    from .programs import Program
 
 #: Between tries while nothing listens.
 _AGAIN_SECONDS = 0.05
+#: Time between the kernel's close of a program's connections and its word that the program has ended, at most.
+ENDED_SECONDS = 0.02
 #: Bound on one try: a listener whose queue is full does not answer.
 _TRY_SECONDS = 5.0
 _RESET = struct.pack('ii', 1, 0)
@@ -120,13 +123,30 @@ class Dial:
         self._finish(None, 'failed', 'port %d: the connection failed' % self._port)
 
 
-class PortConnection:
-    """Bytes between a channel and a port. `answer` hears once whether there is a connection: a code and a text, else empty."""
+def has_ended(program: Program) -> bool:
+    """Whether its process has, even though its last output is not read yet."""
+    return program.ending or not program.running
 
-    def __init__(self, loop: Loop, channel: Channel, port: int, wait_seconds: float, answer: Callable[[str, str], object]) -> None:
+
+class PortConnection:
+    """
+    Bytes between a channel and a port. `answer` hears once whether there is a connection: a code and a text, else empty.
+    `entry` is the container's own program: where it has ended, the end of the port's bytes is no regular end.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        channel: Channel,
+        port: int,
+        wait_seconds: float,
+        answer: Callable[[str, str], object],
+        entry: Optional[Program] = None,
+    ) -> None:
         self._loop = loop
         self._channel = channel
         self._answer = answer
+        self._entry = entry
         self._socket: Any = None
         self._fd = -1
         self._mask = 0
@@ -135,6 +155,10 @@ class PortConnection:
         #: Whether the near side (the channel), and the port, have ended what they send.
         self.near_ended = False
         self.port_ended = False
+        #: The port's side broke the connection off.
+        self.broken = False
+        #: The near side has yet to hear of the port's end.
+        self._end_due = False
         self._shut = False
         self._over = False
         channel.on_frame = self._on_frame
@@ -201,13 +225,28 @@ class PortConnection:
         except BlockingIOError:
             return
         except OSError:
-            self.cut()
+            self._break_off()
             return
         if data:
             self._channel.send_data(data)
         else:
             self.port_ended = True
-            self._channel.send(protocol.END, {})
+            self._end_due = self._entry is not None
+            if self._end_due:
+                self._loop.later(ENDED_SECONDS, self._tell_end)
+            else:
+                self._channel.send(protocol.END, {})
+
+    def _tell_end(self) -> None:
+        """A program that was killed closes its connections as one that has said all does."""
+        if self._over:
+            return
+        self._end_due = False
+        if self._entry is not None and has_ended(self._entry):
+            self._break_off()
+            return
+        self._channel.send(protocol.END, {})
+        self._settle()
 
     # ---- both --------------------------------------------------------------------------------------------------------
     def _settle(self) -> None:
@@ -226,11 +265,11 @@ class PortConnection:
                 self._socket.shutdown(socket.SHUT_WR)
             except OSError:
                 pass
-        if self.port_ended and self._shut:
+        if self.port_ended and self._shut and not self._end_due:
             self._close()
             self._channel.finish()
             return
-        if self._channel.ended and self._shut:
+        if self._channel.ended and self._shut and not self._end_due:
             self._close()
             return
         mask = (READ if not self.port_ended and not self._channel.full else 0) | (WRITE if self._out else 0)
@@ -255,6 +294,11 @@ class PortConnection:
             self._settle()
         else:
             self.cut()
+
+    def _break_off(self) -> None:
+        """The program, or its connection, ended before it had said all."""
+        self.broken = True
+        self.cut()
 
     def cut(self) -> None:
         """Breaks the connection off, so that nobody takes what came for the whole."""

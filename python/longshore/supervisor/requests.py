@@ -155,7 +155,7 @@ class Served:
 
     # ---- ports -------------------------------------------------------------------------------------------------------
     def connect(self, request: Request) -> None:
-        connect(self._loop, self.channel, request, self._answered)
+        connect(self._loop, self.channel, request, self._answered, self._programs.entrypoint)
 
     def _answered(self, code: str, text: str) -> None:
         if code:
@@ -311,11 +311,13 @@ _CALLS: Dict[str, Callable[[Served, Request], None]] = {
 }
 
 
-def connect(loop: Loop, channel: Channel, request: Request, answered: Callable[[str, str], object]) -> PortConnection:
+def connect(
+    loop: Loop, channel: Channel, request: Request, answered: Callable[[str, str], object], entry: Optional[Program]
+) -> PortConnection:
     """Goes on as a connection to the port that the request names. Raises Wrong or SettingsError."""
     port = port_of(request.get('port'), 'port')
     seconds = min(_number(request.get('waitMs', 0), 'waitMs', 0) / 1000, MOST_WAIT_SECONDS)
-    return PortConnection(loop, channel, port, seconds, answered)
+    return PortConnection(loop, channel, port, seconds, answered, entry)
 
 
 def directory_of(value: Any, base: str) -> str:

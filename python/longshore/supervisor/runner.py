@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..runner.protocol import Header
     from .loop import Loop
+    from .programs import Program
 
     Key = Tuple[str, str]
 
@@ -40,6 +41,8 @@ class Runner:
         self.slots = slots
         self.unacknowledged: 'OrderedDict[Key, bytes]' = OrderedDict()
         self.calls: Dict[Key, Call] = {}
+        #: The container's own program, once it runs.
+        self.entry: Optional[Program] = None
         #: Called for a drain, with its seconds.
         self.on_drain: Callable[[float], object] = lambda _seconds: None
         #: Called when the agent acknowledged that the start failed.
@@ -192,7 +195,7 @@ class Call:
             request = json.loads(body)
             if not isinstance(request, dict) or request.get('type') != 'connect':
                 raise Wrong('bad_request', 'a pod takes only requests of type connect')
-            self._port = connect(self._runner.loop, self._channel, request, self._answered)
+            self._port = connect(self._runner.loop, self._channel, request, self._answered, self._runner.entry)
         except (SettingsError, ValueError) as error:
             self._answered('bad_request', str(error))
         except Wrong as wrong:
@@ -210,10 +213,22 @@ class Call:
         """All was sent, or the connection was closed."""
         if self._wrong:
             self._tell('error', self._wrong)
+        elif self._port is not None and self._port.broken:
+            from .ports import ENDED_SECONDS
+
+            self._runner.loop.later(ENDED_SECONDS, self._broken)
         elif self._port is not None and (self._port.near_ended or self._port.port_ended):
             self._runner.told(self, 'ok', {'status': 200})
         else:
             self._tell('cancelled', 'the caller left')
+
+    def _broken(self) -> None:
+        """The end of the program ends the container, whose end is the call's: nothing is told then."""
+        from .ports import has_ended
+
+        entry = self._runner.entry
+        if entry is None or not has_ended(entry):
+            self._tell('error', 'the program broke the connection off')
 
     def cancel(self) -> None:
         self._cancelled = True

@@ -240,10 +240,12 @@ function stepsOf(
 
 /** Steps to cure a FAILED container. */
 export function failedSteps(row: ContainerRow): string[] {
-  if (row.reason === 'start_timeout') {
-    const steps = readinessSteps(row.spec as StoredSpec, row.id);
-    if (steps.length > 0) return steps;
-  }
+  if (row.reason === 'start_timeout') return readinessSteps(row.spec as StoredSpec, row.id);
+  if (row.reason === 'oom')
+    return [
+      'give it more memory (`memory`), and deploy again',
+      `\`longshore logs --container ${row.id}\` shows what it wrote`,
+    ];
   if (row.reason !== 'image_error') return [`\`longshore logs --container ${row.id}\` shows what it wrote`];
   const { wire } = row.spec as StoredSpec;
   return [...imageSteps(row.message ?? '', wire?.image ?? '', row.machineId ?? '')];

@@ -286,8 +286,18 @@ function stepsOf(scaling: ExplainedScaling, name: string, pool: NamedPool): stri
   if (breaker.phase !== 'closed') {
     return [look, `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`];
   }
-  const steps = waitSteps(scaling, scaling.containers, pool);
+  const steps = [...waitSteps(scaling, scaling.containers, pool), ...startSteps(scaling.containers)];
   return breaker.failures > 0 ? [look, ...steps] : steps;
+}
+
+/** Where to look while nothing is ready: one of the containers that start. */
+function startSteps(all: readonly ExplainedContainer[]): string[] {
+  const starting = all.find((one) => one.state === 'STARTING');
+  if (starting === undefined || all.some((one) => one.state === 'RUNNING')) return [];
+  const id = starting.container_id;
+  return [
+    `\`longshore explain ${id}\` says what its start waits for, \`longshore logs --container ${id}\` what it wrote`,
+  ];
 }
 
 /** Steps that would give the PENDING containers a place. */

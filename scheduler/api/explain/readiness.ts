@@ -17,12 +17,12 @@ export function awaitedReadiness(spec: StoredSpec): string {
   return port === undefined ? 'its program to start' : `its program to take connections on port ${port}`;
 }
 
-/** Steps where a start takes too long. Errors of a runner end its start at once; those of a program need not. */
+/** Steps where a start takes too long. */
 export function readinessSteps(spec: StoredSpec, containerId: string): string[] {
-  if (!isPod(spec)) return [];
+  const logs = `\`longshore logs --container ${containerId}\` shows what it wrote`;
+  if (!isPod(spec)) return [logs];
   const { readinessProbe: probe, ports } = spec.wire;
   const port = probe?.port || ports?.[0];
-  const logs = `\`longshore logs --container ${containerId}\` shows what its program writes`;
   if (probe?.type === 'command' || port === undefined) return [logs];
   return [`let its program listen on port ${port}, or deploy it with the port that it has (\`ports\`)`, logs];
 }

@@ -1,5 +1,6 @@
 // Why a request for a stub is refused, as callers read it; null: that part of it is fine. Pure.
 import { isIP } from 'node:net';
+import { LEAST_CPU_MILLICORES, LEAST_MEMORY_MIB } from '#shared/domain/least-resources.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { poolNameOf, poolNameProblem } from '../../domain/pools.ts';
@@ -50,8 +51,10 @@ export const memoryOf = ({ memory = 128 }: Pick<GetOrCreateStubRequest, 'memory'
 export function refuseResources(request: GetOrCreateStubRequest, gpuCount: number, limits: StubLimits): string | null {
   const [cpu, memory] = [cpuOf(request), memoryOf(request)];
   if (cpu <= 0) return 'CPU must be greater than 0.';
+  if (cpu < LEAST_CPU_MILLICORES) return `CPU must be at least ${LEAST_CPU_MILLICORES / 1000}.`;
   if (cpu > limits.maxCpuMillicores) return `CPU must be ${limits.maxCpuMillicores} or less.`;
   if (memory <= 0) return 'Memory must be greater than 0.';
+  if (memory < LEAST_MEMORY_MIB) return `Memory must be at least ${LEAST_MEMORY_MIB} MiB.`;
   if (memory > limits.maxMemoryMib) return `Memory must be ${round(limits.maxMemoryMib / 1024)}GiB or less.`;
   if (gpuCount > 0 && limits.gpuConcurrency === 0) return 'GPU concurrency limit is 0.';
   if (gpuCount > limits.maxGpuCount) return `GPU count must be ${limits.maxGpuCount} or less.`;

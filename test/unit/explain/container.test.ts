@@ -260,7 +260,7 @@ describe('a container', () => {
     [{ ports: [] }, 'its program to start', undefined],
   ])('that is a pod says what its start waits for: %j', (wire, awaited, port) => {
     const spec = { kind: 'pod', wire: { startTimeoutMs: 900_000, ...wire } };
-    const logs = '`longshore logs --container endpoint-s-1` shows what its program writes';
+    const logs = '`longshore logs --container endpoint-s-1` shows what it wrote';
     const listen = `let its program listen on port ${port}, or deploy it with the port that it has (\`ports\`)`;
     const steps = port === undefined ? [logs] : [listen, logs];
     expect(explained({ state: 'STARTING', machineId: 'm' as MachineId, spec })).toMatchObject({

@@ -37,6 +37,11 @@ export class PortConnection extends Duplex {
     this.#frames.send('request', {}, Buffer.from(JSON.stringify(head), 'utf8'));
   }
 
+  /** Whether the program has said that no more comes. */
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
   #onFrame({ kind, body }: Frame): void {
     switch (kind) {
       case 'response':

@@ -130,6 +130,8 @@ export class PortFrames implements Frames {
     this.#tell('response', Buffer.from(JSON.stringify(head), 'utf8'));
     response.on('data', (chunk: Buffer) => this.#tell('data', chunk));
     response.on('end', () => {
+      // Node takes any end of the connection for the end of a body that has no other mark of it.
+      if (this.#endsWithConnection(response) && !this.#connection.hasEnded) return this.#over();
       const trailers = pairsOf(response.rawTrailers);
       this.#tell('end', trailers.length === 0 ? EMPTY : Buffer.from(JSON.stringify(trailers), 'utf8'));
     });
@@ -137,6 +139,11 @@ export class PortFrames implements Frames {
     response.on('close', () => {
       if (!response.complete) this.#over();
     });
+  }
+
+  #endsWithConnection({ statusCode = 0, headers }: IncomingMessage): boolean {
+    if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined) return false;
+    return this.#call.request.method !== 'HEAD' && statusCode !== 204 && statusCode !== 304;
   }
 
   #upgrade(upgraded: Upgraded): void {

@@ -67,6 +67,8 @@ export interface StreamedTo {
   readonly tokenInHeader: boolean;
 }
 
+/** Time for the end of a task whose container broke its response off. */
+const OWN_END_MS = 5_000;
 /** Time for an application to end after its WebSocket was closed. */
 const AFTER_CLOSE_MS = 30_000;
 
@@ -112,7 +114,7 @@ class StreamCall implements OpenCall {
   #finished: Finished | undefined;
   #hasBegun = false;
   #isOver = false;
-  /** The stream ended without a head. */
+  /** The container's side ended before a whole response. */
   #isBrokenOff = false;
   #hasLeft = false;
   /** The caller was answered in the container's place. */
@@ -310,6 +312,8 @@ class StreamCall implements OpenCall {
   #over(isWhole: boolean): void {
     clearTimeout(this.#limit);
     clearTimeout(this.#last);
+    const isCallers = this.#hasLeft || this.#reply.raw.destroyed || this.#request.raw.errored !== null;
+    if (!isWhole && !isCallers) this.#isBrokenOff = true;
     const protocol = this.protocol;
     if (this.#hasBegun) {
       this.#isOver = true;
@@ -318,7 +322,6 @@ class StreamCall implements OpenCall {
       return;
     }
     if (this.#isOver) return;
-    this.#isBrokenOff = true;
     const refusal = this.#program?.refusal;
     if (refusal !== undefined) return this.#answer(undefined, new Refusal(502, 'error', refusal));
     // The stream ended without a head: the end of the task has the reason, if it comes soon.
@@ -404,7 +407,7 @@ class StreamCall implements OpenCall {
     this.#request.raw.resume();
     void this.#reply.header('x-task-id', this.#taskId ?? '');
     // The application may go on, with a response that nobody gets.
-    if (this.#finished === undefined) this.#callerLeft();
+    this.#giveUp();
     if (finished === undefined || finished.status === 'COMPLETE') return sendRefusal(this.#reply, refusal);
     const isOwn = this.#to.caller?.workspaceId === this.#to.target.workspaceId;
     send(this.#reply, outcomes.httpStatusOf(finished.status, finished.reason), bodyFor(finished, isOwn));
@@ -419,6 +422,14 @@ class StreamCall implements OpenCall {
     clearTimeout(this.#last);
     this.#forget();
     this.#exchange?.cut();
-    if (this.#finished === undefined) this.#callerLeft();
+    this.#giveUp();
+  }
+
+  /** Ends the task, since nobody waits for it. A container that is gone says so soon: its reason goes first. */
+  #giveUp(): void {
+    if (this.#finished !== undefined) return;
+    if (!this.#isBrokenOff) return this.#callerLeft();
+    this.#last = setTimeout(() => this.#callerLeft(), OWN_END_MS);
+    this.#last.unref();
   }
 }
