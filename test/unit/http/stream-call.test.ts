@@ -85,6 +85,28 @@ test('a task whose response cannot be passed on is ended', async () => {
   await turned(() => one.hasLeft);
 });
 
+test('a container that breaks off ends its task itself, if it does so soon', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const { address, task } = await serve();
+  for (const number of [1, 2]) {
+    const { socket, text } = connected(address);
+    socket.write(GET);
+    const one = await task(number);
+    one.begin();
+    one.send('response', {}, OK);
+    one.send('data', {}, 'a part');
+    await turned(() => text().includes('a part'));
+    one.runner.destroy();
+    await turned(() => socket.destroyed);
+    expect(one.hasLeft).toBe(false);
+    if (number === 1) one.finish({ status: 'ERROR', reason: 'process_exited', body: '' });
+    await turned(() => true);
+    vi.advanceTimersByTime(5_001);
+    if (number === 2) await turned(() => one.hasLeft);
+    expect(one.hasLeft).toBe(number === 2);
+  }
+});
+
 test.for([
   ['in the query', '/?a=1&auth_token=TOKEN', ''],
   ['in the query, escaped', '/?a=1&auth%5ftoken=TOKEN', ''],

@@ -116,6 +116,10 @@ class StreamCall implements OpenCall {
   #isOver = false;
   /** The container's side ended before a whole response. */
   #isBrokenOff = false;
+  /** It ended so just now: the end of the task may follow. */
+  #endIsNear = false;
+  /** This scheduler stops, and cuts the response. */
+  #isCutHere = false;
   #hasLeft = false;
   /** The caller was answered in the container's place. */
   #isAnswered = false;
@@ -312,8 +316,8 @@ class StreamCall implements OpenCall {
   #over(isWhole: boolean): void {
     clearTimeout(this.#limit);
     clearTimeout(this.#last);
-    const isCallers = this.#hasLeft || this.#reply.raw.destroyed || this.#request.raw.errored !== null;
-    if (!isWhole && !isCallers) this.#isBrokenOff = true;
+    const isOurs = this.#hasLeft || this.#reply.raw.destroyed || this.#request.raw.errored !== null || this.#isCutHere;
+    if (!isWhole && !isOurs) this.#isBrokenOff = this.#endIsNear = true;
     const protocol = this.protocol;
     if (this.#hasBegun) {
       this.#isOver = true;
@@ -326,7 +330,10 @@ class StreamCall implements OpenCall {
     if (refusal !== undefined) return this.#answer(undefined, new Refusal(502, 'error', refusal));
     // The stream ended without a head: the end of the task has the reason, if it comes soon.
     if (this.#finished !== undefined) return this.#answer(this.#finished);
-    this.#last = setTimeout(() => this.#answer(undefined), LAST_BYTES_MS);
+    this.#last = setTimeout(() => {
+      this.#endIsNear = false;
+      this.#answer(undefined);
+    }, LAST_BYTES_MS);
   }
 
   /** An application may go on after its response: its execution limit begins anew. */
@@ -389,7 +396,9 @@ class StreamCall implements OpenCall {
   }
 
   cut(): void {
-    if (this.#hasBegun) this.#exchange?.cut();
+    if (!this.#hasBegun) return;
+    this.#isCutHere = true;
+    this.#exchange?.cut();
   }
 
   /** Answers in the container's place. @param refusal - the answer of a call whose task has no end to tell */
@@ -428,7 +437,7 @@ class StreamCall implements OpenCall {
   /** Ends the task, since nobody waits for it. A container that is gone says so soon: its reason goes first. */
   #giveUp(): void {
     if (this.#finished !== undefined) return;
-    if (!this.#isBrokenOff) return this.#callerLeft();
+    if (!this.#endIsNear) return this.#callerLeft();
     this.#last = setTimeout(() => this.#callerLeft(), OWN_END_MS);
     this.#last.unref();
   }
