@@ -116,7 +116,7 @@ class StreamCall implements OpenCall {
   #isOver = false;
   /** The container's side ended before a whole response. */
   #isBrokenOff = false;
-  /** It ended so just now: the end of the task may follow. */
+  /** The container broke off just now: the end of the task may follow. */
   #endIsNear = false;
   /** This scheduler stops, and cuts the response. */
   #isCutHere = false;
