@@ -46,13 +46,14 @@ export async function runModelAdd(id: string, flags: ModelAddFlags, invocation: 
 
 /** The kind of the deployment of that name; undefined: it is an application, the default, or nobody deployed it. */
 async function kindOf(client: Client, name: string | undefined): Promise<'pod' | undefined> {
-  const kinds = name === undefined ? [] : await kindsNamed(client, name);
+  // The scheduler judges the rest: a look that fails is no reason to add nothing.
+  const kinds = name === undefined ? [] : await kindsNamed(client, name).catch((): readonly string[] => []);
   return kinds.includes('pod') && !kinds.includes('asgi') ? 'pod' : undefined;
 }
 
 const kindsNamed = (client: Client, name: string): Promise<readonly string[]> =>
   deploymentsNamed(client, name).then(
-    (found) => [...new Set(found.map((one) => one.kind))],
+    (found) => [...new Set(found.filter((one) => one.name === name).map((one) => one.kind))],
     (error: unknown) => {
       if (error instanceof CliError && error.exitCode === EXIT.notFound) return [];
       throw error;
@@ -77,7 +78,9 @@ async function lacksOf(client: Client, model: JsonObject): Promise<readonly stri
 function deploymentLack(kind: string, name: string, kinds: readonly string[]): readonly string[] {
   if (kinds.includes(kind)) return [];
   if (kinds.includes('pod'))
-    return [`${name} is a pod: remove the model, and add it with --kind pod, or calls of it get 503`];
+    return [
+      `${name} is a pod: remove the model, and add it with --kind pod (\`deployment_kind\` in a file), or calls of it get 503`,
+    ];
   const other = kinds.length === 0 ? '' : ` (${kinds.join(', ')} ${name} cannot serve a model)`;
   return [`there is no ${kind}/${name} yet${other}: calls of the model get 503 until \`longshore deploy\` makes it`];
 }
@@ -88,7 +91,7 @@ async function secretLack(client: Client, name: string): Promise<readonly string
   const isThere = secrets.some((secret) => textField(secret, 'name') === name);
   return isThere
     ? []
-    : [`there is no secret ${name} yet: calls of the model get 503 until \`longshore secret set ${name}\` makes it`];
+    : [`there is no secret ${name} yet: calls of the model fail until \`longshore secret set ${name}\` makes it`];
 }
 
 async function fileOf(file: string | undefined): Promise<JsonObject> {

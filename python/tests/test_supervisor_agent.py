@@ -33,7 +33,9 @@ while True:
         data = connection.recv(100)
         while data and not data.endswith(b'hold'):
             connection.sendall(data.upper())
-            if data.endswith(b'die'):
+            if data.endswith(b'big'):
+                connection.sendall(b'x' * 600000)
+            if data.endswith((b'die', b'big')):
                 os._exit(7)
             data = connection.recv(100)
         if data:
@@ -336,6 +338,16 @@ class Calls(Served):
             self.assertIsNone(peer.next())
             # The agent tells by the container's end, which has the exit code.
             self.assertIsNone(runner.next())
+
+    def test_what_a_program_said_before_its_end_reaches_a_slow_reader(self) -> None:
+        runner, port = self.serving()
+        peer = self.call(runner, 'task')
+        peer.send(protocol.REQUEST, {}, json.dumps({'type': 'connect', 'port': port, 'waitMs': 0}).encode())
+        self.assertEqual(peer.response(), {'ok': True})
+        peer.send(protocol.DATA, {}, b'big')
+        time.sleep(0.5)
+        got = [body for kind, _header, body in peer.frames() if kind == protocol.DATA]
+        self.assertEqual(len(b''.join(got)), len(b'BIG') + 600_000)
 
     def test_a_restarted_agent_hears_all_again(self) -> None:
         runner, port = self.serving()

@@ -129,7 +129,10 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     expect(await explained(second)).toMatchObject({
       waits_for: '1 container to be ready',
       details: expect.arrayContaining(['calls of moves go on to v1 until a container of this version is ready']),
-      next_steps: ['`longshore deployment rollback moves v2` moves calls of moves here at once'],
+      next_steps: [
+        expect.stringMatching(/^`longshore explain \S+` says what its start waits for/),
+        '`longshore deployment rollback moves v2` moves calls of moves here at once',
+      ],
     });
     expect((await explained(first))['details']).toContain(
       'v2 takes the calls of moves when a container of it is ready',

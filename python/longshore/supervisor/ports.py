@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Between tries while nothing listens.
 _AGAIN_SECONDS = 0.05
-#: Time between the kernel's close of a program's connections and its word that the program has ended, at most.
+#: Time between the kernel's close of a program's connections and its word that the program has ended.
 ENDED_SECONDS = 0.02
 #: Bound on one try: a listener whose queue is full does not answer.
 _TRY_SECONDS = 5.0
@@ -125,6 +125,7 @@ class Dial:
 
 def has_ended(program: Program) -> bool:
     """Whether its process has, even though its last output is not read yet."""
+    program.programs.reap()
     return program.ending or not program.running
 
 
@@ -157,6 +158,7 @@ class PortConnection:
         self.port_ended = False
         #: The port's side broke the connection off.
         self.broken = False
+        self._reset = False
         #: The near side has yet to hear of the port's end.
         self._end_due = False
         self._shut = False
@@ -225,15 +227,17 @@ class PortConnection:
         except BlockingIOError:
             return
         except OSError:
-            self._break_off()
-            return
+            self._reset = True
+            data = b''
         if data:
             self._channel.send_data(data)
         else:
             self.port_ended = True
-            self._end_due = self._entry is not None
-            if self._end_due:
+            if self._entry is not None:
+                self._end_due = True
                 self._loop.later(ENDED_SECONDS, self._tell_end)
+            elif self._reset:
+                self.cut()
             else:
                 self._channel.send(protocol.END, {})
 
@@ -242,8 +246,12 @@ class PortConnection:
         if self._over:
             return
         self._end_due = False
-        if self._entry is not None and has_ended(self._entry):
-            self._break_off()
+        ended = self._entry is not None and has_ended(self._entry)
+        if ended or (self._reset and not self.near_ended):
+            # Bytes that came go out; without an END nobody takes them for the whole.
+            self.broken = True
+            self._close()
+            self._channel.finish()
             return
         self._channel.send(protocol.END, {})
         self._settle()
@@ -294,11 +302,6 @@ class PortConnection:
             self._settle()
         else:
             self.cut()
-
-    def _break_off(self) -> None:
-        """The program, or its connection, ended before it had said all."""
-        self.broken = True
-        self.cut()
 
     def cut(self) -> None:
         """Breaks the connection off, so that nobody takes what came for the whole."""

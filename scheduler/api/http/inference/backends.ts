@@ -40,6 +40,7 @@ export interface Asked extends Answered {
   readonly route: RouteReason;
 }
 
+const NOT_REACHED = 'the server of this model was not reached';
 const NOT_AVAILABLE = 'the model is not available now';
 /** Kind of a deployment that a backend names without one. */
 const DEFAULT_KIND = 'asgi';
@@ -126,7 +127,7 @@ export class Backends {
       signal.throwIfAborted();
       if (error instanceof ExternalError) throw backendFailed(error.message, error);
       if (error instanceof KeyMissing)
-        throw unavailable(caller.workspaceId === model.workspaceId ? error.message : NOT_AVAILABLE);
+        throw backendFailed(caller.workspaceId === model.workspaceId ? error.message : NOT_REACHED, error);
       throw error;
     }
   }

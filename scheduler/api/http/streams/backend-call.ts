@@ -17,7 +17,7 @@ import type { Finished } from '../../../tasks/dispatch/replies.ts';
 import type { Streams } from '../../../tasks/streams/streams.ts';
 import { responseHead } from './head.ts';
 import type { HeaderList } from './head.ts';
-import { LAST_BYTES_MS, MOST_HEAD_BYTES, PORT_WAIT_MS, noHead, tooLongAfter } from './limits.ts';
+import { LAST_BYTES_MS, MOST_HEAD_BYTES, OWN_END_MS, PORT_WAIT_MS, noHead, tooLongAfter } from './limits.ts';
 import { PortConnection } from './port-connection.ts';
 
 export interface BackendCallParts {
@@ -227,9 +227,8 @@ class BackendCall {
         this.#whole();
         connection.finish();
       });
-      response.once('close', () => {
-        if (!response.complete) this.#close();
-      });
+      // Node counts a body without a length as complete, however its connection ended.
+      response.once('close', () => this.#close());
     });
     request.end(body);
   }
@@ -283,7 +282,10 @@ class BackendCall {
   /** The task has ended. */
   #end(finished: Finished): void {
     this.#finished = finished;
-    if (this.#isOver) return clearTimeout(this.#limit);
+    if (this.#isOver) {
+      clearTimeout(this.#limit);
+      return clearTimeout(this.#last);
+    }
     if (this.#body !== undefined) {
       // The bytes come by another way than the end, and may be behind it.
       if (finished.status !== 'COMPLETE')
@@ -319,6 +321,9 @@ class BackendCall {
     clearTimeout(this.#last);
     this.#forget();
     this.#bytes?.destroy();
-    if (this.#finished === undefined) this.#callerLeft();
+    if (this.#finished !== undefined) return;
+    if (!this.#isBroken || this.#body === undefined) return this.#callerLeft();
+    // A container that is gone within its answer says so soon: its reason goes first.
+    this.#last = setTimeout(() => this.#callerLeft(), OWN_END_MS).unref();
   }
 }

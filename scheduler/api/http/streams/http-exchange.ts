@@ -24,7 +24,8 @@ export interface HttpExchangeParts {
   /** Takes the frames of a WebSocket that the container accepts. Absent: the request asks for none. */
   readonly accept?: (acceptance: Acceptance) => void;
   /** The exchange is over. @param isWhole - the response went out to its end; false: it was cut, or never began */
-  readonly onOver: (isWhole: boolean) => void;
+  /** @param byContainer - the container's side broke off; false: the caller's, or the platform cut it */
+  readonly onOver: (isWhole: boolean, byContainer: boolean) => void;
   /** Counts bytes of bodies. */
   readonly onBytes: (direction: 'in' | 'out', count: number) => void;
 }
@@ -59,7 +60,7 @@ export class HttpExchange {
     this.#waitsForContinue = waitsForContinue(request);
     const events: FrameEvents = {
       onFrame: (frame, used) => this.#onFrame(frame, used),
-      onOver: () => this.#cut(),
+      onOver: () => this.#cut(true),
     };
     this.#frames = parts.open?.(events) ?? new FrameStream(parts.bytes, events);
     response.once('close', () => {
@@ -213,11 +214,11 @@ export class HttpExchange {
   }
 
   /** The container, its machine or the caller is gone: the response, if it began, is cut. */
-  #cut(): void {
+  #cut(byContainer = false): void {
     if (this.#isOver) return;
     this.#isOver = true;
     if (this.#head !== undefined) this.#cutResponse(this.#head);
-    this.#finish(false);
+    this.#finish(false, byContainer);
   }
 
   /** Without a length and without chunks, the end of the connection looks like the end of the body. */
@@ -239,10 +240,10 @@ export class HttpExchange {
     else if (!this.#frames.isOver) this.#parts.bytes.destroy();
   }
 
-  #finish(isWhole: boolean): void {
+  #finish(isWhole: boolean, byContainer = false): void {
     clearTimeout(this.#unread);
     this.#frames.close();
-    this.#parts.onOver(isWhole);
+    this.#parts.onOver(isWhole, byContainer);
   }
 }
 

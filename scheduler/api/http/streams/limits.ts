@@ -5,6 +5,8 @@ import type { Ending } from '../../../domain/endings.ts';
 export const PORT_WAIT_MS = 1_000;
 /** Time for the last bytes of a task that has ended, and for the end of a task whose bytes broke off. */
 export const LAST_BYTES_MS = 10_000;
+/** Time for the end of a task whose container broke its response off. */
+export const OWN_END_MS = 5_000;
 /** Largest head that a program on a port may answer with. */
 export const MOST_HEAD_BYTES = 64 * 1024;
 

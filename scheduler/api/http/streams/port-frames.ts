@@ -142,7 +142,7 @@ export class PortFrames implements Frames {
   }
 
   #endsWithConnection({ statusCode = 0, headers }: IncomingMessage): boolean {
-    if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined) return false;
+    if (headers['content-length'] !== undefined || isLastChunked(headers['transfer-encoding'])) return false;
     return this.#call.request.method !== 'HEAD' && statusCode !== 204 && statusCode !== 304;
   }
 
@@ -207,6 +207,8 @@ function refusalOf(error: Error & { readonly code?: string }, port: number): str
     return `the program on port ${port} gave no HTTP response: ${messageOf(error)}`;
   return undefined;
 }
+
+const isLastChunked = (coding: string | undefined): boolean => /(?:^|[,\s])chunked\s*$/i.test(coding ?? '');
 
 const isChunked = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
   headers['transfer-encoding'] !== undefined;

@@ -35,7 +35,7 @@ import type { HttpExchangeParts } from './http-exchange.ts';
 import type { StreamMetrics } from './metrics.ts';
 import { calledBy } from '../../../tasks/admission/calls.ts';
 import type { OpenCall, OpenCalls } from './open-calls.ts';
-import { LAST_BYTES_MS, PORT_WAIT_MS, noHead, tooLongAfter } from './limits.ts';
+import { LAST_BYTES_MS, OWN_END_MS, PORT_WAIT_MS, noHead, tooLongAfter } from './limits.ts';
 import { portExchange } from './port-exchange.ts';
 import type { PortFrames } from './port-frames.ts';
 import type { StreamRoom } from './room.ts';
@@ -67,8 +67,6 @@ export interface StreamedTo {
   readonly tokenInHeader: boolean;
 }
 
-/** Time for the end of a task whose container broke its response off. */
-const OWN_END_MS = 5_000;
 /** Time for an application to end after its WebSocket was closed. */
 const AFTER_CLOSE_MS = 30_000;
 
@@ -114,12 +112,10 @@ class StreamCall implements OpenCall {
   #finished: Finished | undefined;
   #hasBegun = false;
   #isOver = false;
-  /** The container's side ended before a whole response. */
+  /** The stream ended without a head. */
   #isBrokenOff = false;
   /** The container broke off just now: the end of the task may follow. */
   #endIsNear = false;
-  /** This scheduler stops, and cuts the response. */
-  #isCutHere = false;
   #hasLeft = false;
   /** The caller was answered in the container's place. */
   #isAnswered = false;
@@ -193,7 +189,7 @@ class StreamCall implements OpenCall {
       bytes,
       begin: () => this.#begun(),
       onBytes,
-      onOver: (isWhole: boolean) => this.#over(isWhole),
+      onOver: (isWhole: boolean, byContainer: boolean) => this.#over(isWhole, byContainer),
     };
     if (port !== undefined) return this.#connectPort(port, common, upgrade);
     let frames: FrameStream;
@@ -289,16 +285,16 @@ class StreamCall implements OpenCall {
     this.#limit = setTimeout(() => {
       if (this.#hasBegun || this.#isOver) return;
       if (this.#bodyGrew) this.#limitHead(seconds);
-      else this.#cancelAtLimit(noHead(seconds));
+      else this.#endTask(noHead(seconds));
     }, seconds * 1000);
     this.#limit.unref();
   }
 
-  #cancelAtLimit(ending: Ending): void {
+  #endTask(ending: Ending): void {
     const taskId = this.#taskId;
     if (taskId === undefined) return;
     this.#parts.cancel(taskId, ending).catch((error: unknown) => {
-      this.#parts.log.warn({ err: error, taskId }, 'a streamed call could not be ended at its limit');
+      this.#parts.log.warn({ err: error, taskId }, 'a streamed call could not be ended');
       this.#answer({ ...ending, body: JSON.stringify({ error: ending.detail }) });
     });
   }
@@ -313,11 +309,10 @@ class StreamCall implements OpenCall {
   }
 
   /** The exchange is over; what follows depends on how the task ends. */
-  #over(isWhole: boolean): void {
+  #over(isWhole: boolean, byContainer = false): void {
     clearTimeout(this.#limit);
     clearTimeout(this.#last);
-    const isOurs = this.#hasLeft || this.#reply.raw.destroyed || this.#request.raw.errored !== null || this.#isCutHere;
-    if (!isWhole && !isOurs) this.#isBrokenOff = this.#endIsNear = true;
+    this.#endIsNear = byContainer;
     const protocol = this.protocol;
     if (this.#hasBegun) {
       this.#isOver = true;
@@ -326,8 +321,9 @@ class StreamCall implements OpenCall {
       return;
     }
     if (this.#isOver) return;
+    this.#isBrokenOff = true;
     const refusal = this.#program?.refusal;
-    if (refusal !== undefined) return this.#answer(undefined, new Refusal(502, 'error', refusal));
+    if (refusal !== undefined) return this.#refused(refusal);
     // The stream ended without a head: the end of the task has the reason, if it comes soon.
     if (this.#finished !== undefined) return this.#answer(this.#finished);
     this.#last = setTimeout(() => {
@@ -340,7 +336,7 @@ class StreamCall implements OpenCall {
   #boundRest(): void {
     const { timeoutSeconds } = this.#to.target.config;
     if (timeoutSeconds === 0) return;
-    this.#limit = setTimeout(() => this.#cancelAtLimit(tooLongAfter(timeoutSeconds)), timeoutSeconds * 1000);
+    this.#limit = setTimeout(() => this.#endTask(tooLongAfter(timeoutSeconds)), timeoutSeconds * 1000);
     this.#limit.unref();
   }
 
@@ -396,9 +392,7 @@ class StreamCall implements OpenCall {
   }
 
   cut(): void {
-    if (!this.#hasBegun) return;
-    this.#isCutHere = true;
-    this.#exchange?.cut();
+    if (this.#hasBegun) this.#exchange?.cut();
   }
 
   /** Answers in the container's place. @param refusal - the answer of a call whose task has no end to tell */
@@ -432,6 +426,13 @@ class StreamCall implements OpenCall {
     this.#forget();
     this.#exchange?.cut();
     this.#giveUp();
+  }
+
+  /** The program of a pod, which lives on, gave no response: its task has failed, whatever its supervisor tells. */
+  #refused(detail: string): void {
+    this.#endIsNear = true;
+    if (this.#finished === undefined) this.#endTask({ status: 'ERROR', reason: 'handler_error', detail });
+    this.#answer(undefined, new Refusal(502, 'error', detail));
   }
 
   /** Ends the task, since nobody waits for it. A container that is gone says so soon: its reason goes first. */
