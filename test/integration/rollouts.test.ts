@@ -130,8 +130,8 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
       waits_for: '1 container to be ready',
       details: expect.arrayContaining(['calls of moves go on to v1 until a container of this version is ready']),
       next_steps: [
-        expect.stringMatching(/^`longshore explain \S+` says what its start waits for/),
         '`longshore deployment rollback moves v2` moves calls of moves here at once',
+        expect.stringMatching(/^`longshore explain \S+` says what its start waits for/),
       ],
     });
     expect((await explained(first))['details']).toContain(
