@@ -76,6 +76,13 @@ class Served(Supervised):
         self.assertEqual((header['taskId'], header['token'], header['version']), (task, token, protocol.VERSION))
         return peer
 
+    def connected(self, runner: Peer, port: int, task: str) -> Peer:
+        """A call that has its connection to the port."""
+        peer = self.call(runner, task)
+        peer.send(protocol.REQUEST, {}, json.dumps({'type': 'connect', 'port': port, 'waitMs': 0}).encode())
+        self.assertEqual(peer.response(), {'ok': True})
+        return peer
+
     def result(self, runner: Peer) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         _kind, header, body = runner.expect(protocol.RESULT)
         return header, json.loads(body)
@@ -273,9 +280,7 @@ class Readiness(Served):
 class Calls(Served):
     def test_a_call_reaches_the_port_and_its_result_the_agent(self) -> None:
         runner, port = self.serving()
-        peer = self.call(runner, 'task-1')
-        peer.send(protocol.REQUEST, {}, json.dumps({'type': 'connect', 'port': port, 'waitMs': 0}).encode())
-        self.assertEqual(peer.response(), {'ok': True})
+        peer = self.connected(runner, port, 'task-1')
         peer.send(protocol.DATA, {}, b'hello')
         self.assertEqual(peer.expect(protocol.DATA)[2], b'HELLO')
         peer.send(protocol.END)
@@ -330,9 +335,7 @@ class Calls(Served):
     def test_a_program_that_ends_never_ends_its_bytes_in_order(self) -> None:
         for _ in range(5):
             runner, port = self.serving()
-            peer = self.call(runner, 'task')
-            peer.send(protocol.REQUEST, {}, json.dumps({'type': 'connect', 'port': port, 'waitMs': 0}).encode())
-            self.assertEqual(peer.response(), {'ok': True})
+            peer = self.connected(runner, port, 'task')
             peer.send(protocol.DATA, {}, b'die')
             self.assertEqual(peer.expect(protocol.DATA)[2], b'DIE')
             self.assertIsNone(peer.next())
@@ -341,9 +344,7 @@ class Calls(Served):
 
     def test_what_a_program_said_before_its_end_reaches_a_slow_reader(self) -> None:
         runner, port = self.serving()
-        peer = self.call(runner, 'task')
-        peer.send(protocol.REQUEST, {}, json.dumps({'type': 'connect', 'port': port, 'waitMs': 0}).encode())
-        self.assertEqual(peer.response(), {'ok': True})
+        peer = self.connected(runner, port, 'task')
         peer.send(protocol.DATA, {}, b'big')
         time.sleep(0.5)
         got = [body for kind, _header, body in peer.frames() if kind == protocol.DATA]

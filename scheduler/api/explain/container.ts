@@ -12,7 +12,7 @@ import { commonest, GIVE_UP_MS } from '../../control/placement/waiting.ts';
 import type { WaitTexts } from './deployment.ts';
 import { NO_WAIT, growthTexts, waitSteps } from './deployment.ts';
 import { imageSteps } from './images.ts';
-import { awaitedReadiness, readinessSteps, startPhases } from './readiness.ts';
+import { awaitedReadiness, logsStep, readinessSteps, startPhases } from './readiness.ts';
 import { countsOf } from './scaling.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
@@ -241,12 +241,8 @@ function stepsOf(
 /** Steps to cure a FAILED container. */
 export function failedSteps(row: ContainerRow): string[] {
   if (row.reason === 'start_timeout') return readinessSteps(row.spec as StoredSpec, row.id);
-  if (row.reason === 'oom')
-    return [
-      'give it more memory (`memory`), and deploy again',
-      `\`longshore logs --container ${row.id}\` shows what it wrote`,
-    ];
-  if (row.reason !== 'image_error') return [`\`longshore logs --container ${row.id}\` shows what it wrote`];
+  if (row.reason === 'oom') return ['give it more memory (`memory`), and deploy again', logsStep(row.id)];
+  if (row.reason !== 'image_error') return [logsStep(row.id)];
   const { wire } = row.spec as StoredSpec;
   return [...imageSteps(row.message ?? '', wire?.image ?? '', row.machineId ?? '')];
 }

@@ -8,10 +8,10 @@ export const startPhases = (spec: StoredSpec): string =>
 /** Awaited event, `its program to take connections on port 8000`. */
 export function awaitedReadiness(spec: StoredSpec): string {
   if (!isPod(spec)) return 'its runner to say that it is ready';
-  const { readinessProbe: probe, ports } = spec.wire;
-  const port = probe?.port || ports?.[0];
+  const { readinessProbe: probe } = spec.wire;
   if (probe?.type === 'command')
     return `its readiness probe to end with 0: \`${shortened((probe.command ?? []).join(' '))}\``;
+  const port = awaitedPort(spec);
   if (probe?.type === 'http')
     return `its program to answer \`GET ${[probe.path, ...(probe.morePaths ?? [])].join('` or `')}\` on port ${port} with a status from 200 to 399`;
   return port === undefined ? 'its program to start' : `its program to take connections on port ${port}`;
@@ -19,12 +19,19 @@ export function awaitedReadiness(spec: StoredSpec): string {
 
 /** Steps where a start takes too long. */
 export function readinessSteps(spec: StoredSpec, containerId: string): string[] {
-  const logs = `\`longshore logs --container ${containerId}\` shows what it wrote`;
-  if (!isPod(spec)) return [logs];
+  const port = awaitedPort(spec);
+  const listen = `let its program listen on port ${port}, or deploy it with the port that it has (\`ports\`)`;
+  return [...(port === undefined ? [] : [listen]), logsStep(containerId)];
+}
+
+export const logsStep = (containerId: string): string =>
+  `\`longshore logs --container ${containerId}\` shows what it wrote`;
+
+/** The port of a pod that has to answer; undefined: its start waits for another sign. */
+function awaitedPort(spec: StoredSpec): number | undefined {
+  if (!isPod(spec)) return undefined;
   const { readinessProbe: probe, ports } = spec.wire;
-  const port = probe?.port || ports?.[0];
-  if (probe?.type === 'command' || port === undefined) return [logs];
-  return [`let its program listen on port ${port}, or deploy it with the port that it has (\`ports\`)`, logs];
+  return probe?.type === 'command' ? undefined : probe?.port || ports?.[0];
 }
 
 const MOST_COMMAND = 200;

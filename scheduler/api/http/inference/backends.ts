@@ -17,7 +17,15 @@ import { backendOrder } from './choose-backend.ts';
 import { InferenceError } from './errors.ts';
 import { ExternalError, KeyMissing } from './external.ts';
 import type { ExternalServers } from './external.ts';
-import { backendFailed, failureOf, mayFallBack, refusalOf, unavailable } from './failures.ts';
+import {
+  NOT_AVAILABLE,
+  NOT_REACHED,
+  backendFailed,
+  failureOf,
+  mayFallBack,
+  refusalOf,
+  unavailable,
+} from './failures.ts';
 import type { JsonObject } from './fields.ts';
 import type { CallFacts } from './prepared.ts';
 import type { RouteReason } from './route-event.ts';
@@ -40,8 +48,6 @@ export interface Asked extends Answered {
   readonly route: RouteReason;
 }
 
-const NOT_REACHED = 'the server of this model was not reached';
-const NOT_AVAILABLE = 'the model is not available now';
 /** Kind of a deployment that a backend names without one. */
 const DEFAULT_KIND = 'asgi';
 /** Largest refusal of a backend that is read. */

@@ -11,6 +11,7 @@ import type { Lookups } from '../../../tasks/webhooks/lookups.ts';
 import { unlessAborted } from '../../../tasks/webhooks/post.ts';
 import type { Secrets } from '../../../workspaces/secrets/service.ts';
 import type { BackendAnswer } from '../streams/backend-call.ts';
+import { NOT_REACHED } from './failures.ts';
 
 /** Milliseconds for which checked addresses and a key are used. */
 const CHECKED_MS = 30_000;
@@ -94,7 +95,7 @@ export class ExternalServers {
       signal.throwIfAborted();
       this.#forget(id, kept);
       if (error instanceof KeyMissing) throw error;
-      throw new ExternalError('the server of this model was not reached', { cause: error });
+      throw new ExternalError(NOT_REACHED, { cause: error });
     }
   }
 

@@ -9,6 +9,9 @@ import type { TaskId } from '#shared/domain/ids.ts';
 const NO_RETRY = { 'x-should-retry': 'false' };
 const SOON = { 'retry-after': '1' };
 const LATER = { 'retry-after': '5' };
+/** For callers who may not read why. */
+export const NOT_AVAILABLE = 'the model is not available now';
+export const NOT_REACHED = 'the server of this model was not reached';
 const MOST_MESSAGE = 1000;
 const MOST_PARAM = 200;
 /** Codes of a backend that callers get as they are. */
@@ -41,7 +44,7 @@ export function failureOf(why: NoAnswer, isOwn: boolean, taskId?: TaskId): Infer
       return new InferenceError(429, 'rate_limit_exceeded', textOf(submission).error, {
         headers: { 'retry-after': String(submission.retryAfterSeconds) },
       });
-    return unavailable(isOwn ? textOf(submission).error : 'the model is not available now');
+    return unavailable(isOwn ? textOf(submission).error : NOT_AVAILABLE);
   }
   const { status, reason, body } = why.finished;
   if (reason === 'start_failed') {
@@ -54,7 +57,7 @@ export function failureOf(why: NoAnswer, isOwn: boolean, taskId?: TaskId): Infer
         ? timedOut('the model took longer than it may')
         : new InferenceError(504, 'timeout', 'no container of the model was free in time', { isUnserved: true });
     case 503:
-      return unavailable(isOwn ? textIn(body) || 'the model is not available now' : 'the model is not available now');
+      return unavailable(isOwn ? textIn(body) || NOT_AVAILABLE : NOT_AVAILABLE);
     default:
       return brokenOff(isOwn, taskId);
   }
@@ -93,7 +96,7 @@ export function refusalOf(status: number, body: string, servedName?: string): In
         : `the server of this model does not have this route, or no model ${JSON.stringify(servedName.slice(0, 200))}: \`served_model_name\` is the name that the server has for it`,
     );
   if (status === 408 || status === 504) return timedOut('the model did not answer in time');
-  if (status === 503) return unavailable('the model is not available now');
+  if (status === 503) return unavailable(NOT_AVAILABLE);
   if (status >= 500 || status < 400) return backendFailed('the model failed');
   const text = said === '' ? 'the model refused the request' : said;
   const isTooLong = code === TOO_LONG || /context.{0,20}(length|window|size)|maximum.{0,20}tokens/i.test(said);

@@ -23,8 +23,11 @@ export interface HttpExchangeParts {
   readonly begin: () => HeaderList;
   /** Takes the frames of a WebSocket that the container accepts. Absent: the request asks for none. */
   readonly accept?: (acceptance: Acceptance) => void;
-  /** The exchange is over. @param isWhole - the response went out to its end; false: it was cut, or never began */
-  /** @param byContainer - the container's side broke off; false: the caller's, or the platform cut it */
+  /**
+   * The exchange is over.
+   * @param isWhole - the response went out to its end; false: it was cut, or never began
+   * @param byContainer - the container's side broke off; false: the caller's did, or the platform cut it
+   */
   readonly onOver: (isWhole: boolean, byContainer: boolean) => void;
   /** Counts bytes of bodies. */
   readonly onBytes: (direction: 'in' | 'out', count: number) => void;
