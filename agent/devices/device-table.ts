@@ -7,6 +7,7 @@ import type { LeasableDevice } from './leases.ts';
 import type { GpuRow, Listing, MigSlice } from './parse.ts';
 import { busIdOf, recoveryOf } from './parse.ts';
 import type { StoredDevice } from './store.ts';
+import type { Slices, WholeDevice } from './nvidia-smi.ts';
 
 export interface GpuSample {
   readonly utilizationRatio: number | undefined;
@@ -117,6 +118,18 @@ export class DeviceTable {
       this.#devices.set(uuid, { ...device, lastDockerIds: [...new Set([...device.lastDockerIds, ...dockerIds])] });
   }
 
+  /** The whole devices, those of slices included, as the tool can be asked for them. */
+  wholes(): readonly WholeDevice[] {
+    const found = new Map(this.all().map(({ uuid, parentUuid, busId }) => [parentUuid || uuid, busId]));
+    return [...found].map(([uuid, busId]) => ({ uuid, busId }));
+  }
+
+  /** The whole devices that these are, or are part of. */
+  wholesOf(uuids: readonly string[]): readonly WholeDevice[] {
+    const wanted = new Set(uuids.map((uuid) => this.#devices.get(uuid)?.parentUuid || uuid));
+    return this.wholes().filter(({ uuid }) => wanted.has(uuid));
+  }
+
   /** UUIDs of devices that share its silicon: a whole device and its slices. */
   sharers(uuid: string): readonly string[] {
     return this.leasable(uuid)?.sharesWith ?? [];
@@ -124,11 +137,11 @@ export class DeviceTable {
 
   /**
    * Takes in an answer of the tool.
-   * @param slices - slices of divided devices; undefined: they could not be listed
+   * @param slices - slices of divided devices
    * @param held - devices of containers, which are never forgotten
    * @returns devices that became unusable with this answer: out of reach, or in need of a reset
    */
-  take(listing: Listing, slices: readonly MigSlice[] | undefined, held: ReadonlySet<string>): readonly Device[] {
+  take(listing: Listing, slices: Slices, held: ReadonlySet<string>): readonly Device[] {
     const before = new Map(this.#devices);
     // Samples are dropped first: an answer that omits a device must not leave its old use in place.
     for (const device of before.values()) this.#devices.set(device.uuid, { ...device, sample: undefined });
@@ -149,11 +162,7 @@ export class DeviceTable {
     });
   }
 
-  #listed(
-    listing: Extract<Listing, { kind: 'listed' }>,
-    slices: readonly MigSlice[] | undefined,
-    held: ReadonlySet<string>,
-  ): void {
+  #listed(listing: Extract<Listing, { kind: 'listed' }>, slices: Slices, held: ReadonlySet<string>): void {
     const seen = new Set<string>();
     const divided = new Map<string, GpuRow>();
     for (const row of listing.rows) {
@@ -163,7 +172,7 @@ export class DeviceTable {
       if (row.migEnabled) divided.set(row.uuid, row);
       else if (this.#put(rowDevice(row), row.recovery, sampleOf(row))) seen.add(row.uuid);
     }
-    for (const slice of slices ?? []) {
+    for (const slice of slices.found) {
       const row = divided.get(slice.parentUuid);
       if (row === undefined || this.#isExcluded(slice.uuid, '')) continue;
       if (this.#put(sliceDevice(row, slice), row.recovery, undefined)) seen.add(slice.uuid);
@@ -175,7 +184,7 @@ export class DeviceTable {
       const isWhole = listing.rows.some((row) => row.uuid === parentUuid && !row.migEnabled);
       if (this.#isExcluded(uuid, busId) && !held.has(uuid)) this.#devices.delete(uuid);
       else if (listing.broken.includes(busId)) this.event(uuid, { kind: 'absent', why: UNREACHABLE });
-      else if (listing.unreadable > 0 || (divided.has(parentUuid) && slices === undefined))
+      else if (listing.unreadable > 0 || listing.silent?.has(busId) === true || slices.silent.has(parentUuid))
         this.event(uuid, { kind: 'missed', why: 'the GPU tool gave no readable answer about it' });
       // The operator changed the division: a device that no container holds exists no more.
       else if ((isDivided || isWhole) && !held.has(uuid)) this.#devices.delete(uuid);

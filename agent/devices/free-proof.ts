@@ -9,7 +9,7 @@ import type { Log } from '#shared/log.ts';
 import { hasCode } from '../durable.ts';
 import type { DeviceTable } from './device-table.ts';
 import { MAY_BE_USED } from './health.ts';
-import type { NvidiaSmi } from './nvidia-smi.ts';
+import type { NvidiaSmi, Processes } from './nvidia-smi.ts';
 
 const PROOF_MS = 10_000;
 const PROOF_PAUSE_MS = 500;
@@ -46,7 +46,7 @@ export class FreeProof {
     const isTold = (uuid: string): boolean => (table.get(uuid)?.health.missed ?? 0) === 0;
     let left = gpuUuids.filter((uuid) => !isLost(uuid));
     while (left.length > 0) {
-      const processes = await smi.processes();
+      const processes = await smi.processes(table.wholesOf(left));
       const busy = new Set<string>();
       for (const uuid of left) if (await this.#isUsed(uuid, processes, [dockerId])) busy.add(uuid);
       const isFree = (uuid: string): boolean => !busy.has(uuid) && isTold(uuid) && !isLost(uuid);
@@ -73,21 +73,19 @@ export class FreeProof {
         ({ uuid, health: { unproven, state, missed } }) =>
           unproven && state !== 'lost' && missed === 0 && !held.has(uuid) && !isStuck(uuid),
       );
-    const processes = kept.length > 0 ? await smi.processes() : undefined;
+    if (kept.length === 0) return;
+    const processes = await smi.processes(table.wholesOf(kept.map(({ uuid }) => uuid)));
     for (const { uuid, lastDockerIds } of kept)
       if (!(await this.#isUsed(uuid, processes, lastDockerIds))) table.event(uuid, { kind: 'proved_free' });
   }
 
-  /** Whether a process of those containers is on the device, or nobody can say: the tool listed no processes. */
-  async #isUsed(
-    uuid: string,
-    processes: Awaited<ReturnType<NvidiaSmi['processes']>>,
-    dockerIds: readonly string[],
-  ): Promise<boolean> {
-    if (processes === undefined) return true;
-    const names = [uuid, this.#parts.table.get(uuid)?.parentUuid];
-    for (const { uuid: on, pid } of processes)
-      if (names.includes(on) && (await mayBelongTo(pid, dockerIds))) return true;
+  /** Whether a process of those containers is on the device, or nobody can say: the device gave no list. */
+  async #isUsed(uuid: string, processes: Processes, dockerIds: readonly string[]): Promise<boolean> {
+    const parentUuid = this.#parts.table.get(uuid)?.parentUuid ?? '';
+    const listed = processes.get(parentUuid || uuid);
+    if (listed === undefined) return true;
+    const names = [uuid, parentUuid];
+    for (const { uuid: on, pid } of listed) if (names.includes(on) && (await mayBelongTo(pid, dockerIds))) return true;
     return false;
   }
 }

@@ -23,8 +23,11 @@ import { FreeProof } from './free-proof.ts';
 import { gpuUseOf } from './gpu-use.ts';
 import { conflicts, leaseRefusal } from './leases.ts';
 import type { LeaseOwner, LeaseRefusal } from './leases.ts';
-import type { NvidiaSmi } from './nvidia-smi.ts';
+import type { NvidiaSmi, WholeDevice } from './nvidia-smi.ts';
+import { NO_SLICES } from './nvidia-smi.ts';
 import type { Listing } from './parse.ts';
+import { isPassedOn, readPciGpus } from './pci.ts';
+import type { PciGpu } from './pci.ts';
 import type { ProbesParts } from './probes.ts';
 import { Probes } from './probes.ts';
 import { DeviceFile } from './store.ts';
@@ -44,6 +47,8 @@ export interface GpusParts {
   readonly kernelLog: string;
   readonly probeEveryMs?: number;
   readonly proofMs?: number;
+  /** NVIDIA's functions on the PCI bus. */
+  readonly pciGpus?: () => Promise<readonly PciGpu[]>;
   readonly metrics: AgentMetrics;
   readonly log: Log;
   /** Containers that have devices. */
@@ -321,13 +326,15 @@ export class Gpus {
     const { smi, metrics, log } = this.#parts;
     const from = performance.now();
     const faults = this.#faults;
-    const known = this.#table.all().filter(({ parentUuid }) => parentUuid === '');
-    const listing = await smi.list(known.map(({ uuid }) => uuid));
-    const slices = listing.kind === 'listed' && listing.rows.some((row) => row.migEnabled) ? await smi.slices() : [];
+    const pci = await (this.#parts.pciGpus ?? readPciGpus)();
+    const known = this.#withPci(pci);
+    const listing = await smi.list(known);
+    const divided = listing.kind === 'listed' ? listing.rows.filter((row) => row.migEnabled) : [];
+    const slices = divided.length > 0 ? await smi.slices(divided) : NO_SLICES;
     metrics.gpuProbeDuration.observe((performance.now() - from) / 1000);
     const failing = listing.kind === 'failed' ? listing.reason : '';
     // A machine without GPUs lacks the tool: no failure.
-    if (listing.kind === 'failed' && (failing !== 'not_found' || known.length > 0)) {
+    if (listing.kind === 'failed' && (failing !== 'not_found' || this.#table.all().length > 0)) {
       metrics.gpuProbeFailures.inc({ reason: listing.reason });
       if (failing !== this.#failing) log.warn({ reason: listing.reason, text: listing.text }, 'GPUs do not answer');
     } else if (this.#failing !== '' && failing === '') log.info('GPUs answer again');
@@ -342,6 +349,13 @@ export class Gpus {
     if (this.#table.all().length > 0) this.#listen();
     this.#probes.looked();
     return out;
+  }
+
+  /** Devices that the tool can be asked for one by one: those that it has listed, and others that PCI shows. */
+  #withPci(pci: readonly PciGpu[]): readonly WholeDevice[] {
+    const known = this.#table.wholes();
+    const others = pci.filter((one) => !isPassedOn(one) && !known.some(({ busId }) => busId === one.busId));
+    return [...known, ...others.map(({ busId }) => ({ uuid: '', busId }))];
   }
 
   #listen(): void {

@@ -1,39 +1,54 @@
 /**
- * The GPU tool as a child process with a deadline: a hanging driver blocks the child, never the agent. At the deadline
- * the child's process group is killed. A child that survives the kill (it sleeps in the kernel) is left behind, and no
- * second one starts before it has gone.
+ * Questions to the GPU tool. A single broken device can make the tool fail for all of them. The devices are then asked
+ * one by one, and each is judged by its own answer. Must stay true: every question ends within two deadlines, whatever
+ * the number of devices. A device that does not answer is told apart from a device that is gone.
  */
-import { constants } from 'node:fs';
-import { access } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
-import { withDeadline } from '#shared/backoff.ts';
-import { inheritedEnv, runProgram } from '#shared/child-process.ts';
-import { hasCode } from '../durable.ts';
 import type { ConditionField, GpuCondition } from './gpu-condition.ts';
 import { CONDITION_FIELDS, REMAP_FIELDS, parseConditions, unknownField } from './gpu-condition.ts';
-import type { ComputeProcess, GpuField, Listing, MigSlice, ToolOutput } from './parse.ts';
+import type { ComputeProcess, GpuField, Listing, MigSlice, ProbeFailure } from './parse.ts';
 import { GPU_FIELDS, parseInstances, parseListing, parseProcesses, parseSlices } from './parse.ts';
+import type { AskTool, Run } from './smi-program.ts';
+import { SmiProgram } from './smi-program.ts';
 
 /** Without persistence mode the driver starts each idle GPU anew for each call, which takes over a second. */
 export const PROBE_DEADLINE_MS = 30_000;
-/** Wait for the child's end after the kill. */
-const REAP_MS = 500;
-const MAX_OUTPUT = 1024 * 1024;
-const MAX_GPUS_ASKED_SINGLY = 16;
+/** Part of the deadline that one device has of its own. */
+const SINGLE_PART = 1 / 3;
+const MAX_GPUS_ASKED_SINGLY = 32;
+const ASKED_AT_ONCE = 16;
 /**
  * Bound on queries for the instances of one set of slices: the answer is long, and a driver that lacks them will not
  * gain them.
  */
 const MAX_INSTANCE_TRIES = 3;
+const PROCESSES = ['--query-compute-apps=gpu_uuid,pid', '--format=csv,noheader,nounits'];
+/** Failures that concern the driver or the tool, and so every device alike. */
+const OF_ALL: ReadonlySet<ProbeFailure> = new Set(['not_found', 'no_driver', 'driver_mismatch', 'permission']);
 
-type Run = ({ readonly kind: 'done' } & ToolOutput) | { readonly kind: 'timeout' } | { readonly kind: 'missing' };
+/** A whole device as the tool can be asked for it. */
+export interface WholeDevice {
+  /** Empty: a function on PCI that the driver has not listed yet. */
+  readonly uuid: string;
+  readonly busId: string;
+}
+
+/** Processes by the UUID of the whole device; a device without an entry gave no answer. */
+export type Processes = ReadonlyMap<string, readonly ComputeProcess[]>;
+
+export interface Slices {
+  readonly found: readonly MigSlice[];
+  /** UUIDs of divided devices whose slices could not be listed. */
+  readonly silent: ReadonlySet<string>;
+}
+
+export const NO_SLICES: Slices = { found: [], silent: new Set() };
 
 export class NvidiaSmi {
-  readonly #path: string;
+  readonly #ask: AskTool;
   readonly #deadlineMs: number;
-  /** Children that survived their kill. */
-  #undead = 0;
   #fields: readonly GpuField[] = GPU_FIELDS;
+  /** The last question for all devices failed: further ones go to each device at once. */
+  #failsForAll = false;
   /** GPU instances of the slices in the last listing, and the number of queries for them. */
   #instances: { readonly of: string; readonly tries: number; readonly found: ReadonlyMap<string, number> } = {
     of: '',
@@ -41,75 +56,107 @@ export class NvidiaSmi {
     found: new Map(),
   };
 
-  constructor(path: string, deadlineMs: number = PROBE_DEADLINE_MS) {
-    this.#path = path;
+  /** @param tool - path of the tool, or what stands in for it */
+  constructor(tool: string | AskTool, deadlineMs: number = PROBE_DEADLINE_MS) {
+    this.#ask = typeof tool === 'string' ? new SmiProgram(tool).ask : tool;
     this.#deadlineMs = deadlineMs;
   }
 
-  /**
-   * Lists every device of the driver. @param known - devices that are asked one by one when one of them makes the tool
-   * fail as a whole
-   */
-  async list(known: readonly string[] = []): Promise<Listing> {
-    const all = await this.#query([]);
-    if (all.kind !== 'failed' || known.length === 0 || (all.broken.length === 0 && all.reason !== 'off_bus'))
-      return all;
-    const singly = await Promise.all(
-      known.slice(0, MAX_GPUS_ASKED_SINGLY).map((uuid) => this.#query([`--id=${uuid}`])),
-    );
-    const rows = singly.flatMap((one) => (one.kind === 'listed' ? one.rows : []));
-    if (rows.length === 0) return all;
-    // Devices that fail while others answer are those that the first answer named as broken. A query that hangs says
-    // nothing about its device.
-    const silent = singly.filter((one) => one.kind === 'failed' && one.reason === 'timeout').length;
-    return { kind: 'listed', rows, broken: all.broken, unreadable: silent };
+  /** Lists every device of the driver. @param known - devices that are asked one by one when the tool fails for all */
+  async list(known: readonly WholeDevice[] = []): Promise<Listing> {
+    const all = await this.#query('');
+    this.#failsForAll = all.kind === 'failed' && !OF_ALL.has(all.reason);
+    if (all.kind !== 'failed' || !this.#failsForAll) return all;
+    const broken = new Set(all.broken);
+    const asked = known.filter(({ busId }) => !broken.has(busId));
+    const answers = await this.#singly(asked, (id, deadlineMs) => this.#query(id, deadlineMs));
+    const silent = new Set<string>();
+    for (const [{ busId }, one] of answers) {
+      if (one === undefined) silent.add(busId);
+      else if (one.kind === 'listed') {
+        for (const id of one.broken) broken.add(id);
+        if (one.unreadable > 0) silent.add(busId);
+      } else if (one.kind === 'failed' && (one.reason === 'off_bus' || one.broken.includes(busId))) broken.add(busId);
+      else silent.add(busId);
+    }
+    const rows = answers.flatMap(([, one]) => (one?.kind === 'listed' ? one.rows : []));
+    if (rows.length === 0) return { ...all, broken: [...broken] };
+    return { kind: 'listed', rows, broken: [...broken], unreadable: 0, silent };
   }
 
-  /** MIG slices of the divided devices; undefined: the query failed. */
-  async slices(): Promise<readonly MigSlice[] | undefined> {
-    const run = await this.#run(['-L']);
-    if (run.kind !== 'done' || run.exitCode !== 0) return undefined;
-    const slices = parseSlices(run.stdout);
-    if (slices.every(({ instance }) => instance !== undefined)) return slices;
-    await this.#askInstances(slices);
-    return slices.map((slice) => ({
-      ...slice,
-      instance: slice.instance ?? this.#instances.found.get(`${slice.parentUuid}/${slice.index}`),
-    }));
+  /** MIG slices of the divided devices. */
+  async slices(divided: readonly WholeDevice[]): Promise<Slices> {
+    const run = this.#failsForAll ? undefined : await this.#run(['-L']);
+    const outputs: string[] = [];
+    if (run?.kind === 'done' && run.exitCode === 0) outputs.push(run.stdout);
+    else
+      for (const [, one] of await this.#singly(divided, (id, deadlineMs) => this.#run(['-L'], id, deadlineMs)))
+        if (one?.kind === 'done' && one.exitCode === 0) outputs.push(one.stdout);
+    const { slices, parents } = parseSlices(outputs.join('\n'));
+    const silent = new Set(divided.flatMap(({ uuid }) => (parents.has(uuid) ? [] : [uuid])));
+    if (slices.every(({ instance }) => instance !== undefined)) return { found: slices, silent };
+    await this.#askInstances(slices, divided);
+    const instanceOf = ({ parentUuid, index }: MigSlice): number | undefined =>
+      this.#instances.found.get(`${parentUuid}/${index}`);
+    return { found: slices.map((slice) => ({ ...slice, instance: slice.instance ?? instanceOf(slice) })), silent };
   }
 
   /** Queries GPU instances only when the set of slices has changed. */
-  async #askInstances(slices: readonly MigSlice[]): Promise<void> {
+  async #askInstances(slices: readonly MigSlice[], divided: readonly WholeDevice[]): Promise<void> {
     const of = slices.map(({ uuid, index }) => `${uuid} ${index}`).join();
     const before = this.#instances;
     if (before.of === of && (before.found.size > 0 || before.tries >= MAX_INSTANCE_TRIES)) return;
-    const run = await this.#run(['-q', '-x']);
-    const found = run.kind === 'done' && run.exitCode === 0 ? parseInstances(run.stdout) : new Map<string, number>();
+    const outputs = await this.#details(divided);
+    const found = new Map(outputs.flatMap((stdout) => [...parseInstances(stdout)]));
     this.#instances = { of, tries: before.of === of ? before.tries + 1 : 1, found };
   }
 
-  /** Compute processes of all devices; undefined: not known. */
-  async processes(): Promise<readonly ComputeProcess[] | undefined> {
-    const run = await this.#run(['--query-compute-apps=gpu_uuid,pid', '--format=csv,noheader,nounits']);
-    return run.kind === 'done' ? parseProcesses(run) : undefined;
+  /** Output of `-q -x`, for all devices together or for each. */
+  async #details(devices: readonly WholeDevice[]): Promise<readonly string[]> {
+    const run = this.#failsForAll ? undefined : await this.#run(['-q', '-x']);
+    if (run?.kind === 'done' && run.exitCode === 0) return [run.stdout];
+    const answers = await this.#singly(devices, (id, deadlineMs) => this.#run(['-q', '-x'], id, deadlineMs));
+    return answers.flatMap(([, one]) => (one?.kind === 'done' && one.exitCode === 0 ? [one.stdout] : []));
+  }
+
+  /** Compute processes on those devices. */
+  async processes(of: readonly WholeDevice[]): Promise<Processes> {
+    const run = this.#failsForAll ? undefined : await this.#run(PROCESSES);
+    const all = run?.kind === 'done' ? parseProcesses(run) : undefined;
+    if (all !== undefined) return new Map(of.map(({ uuid }) => [uuid, all]));
+    if (run?.kind === 'missing') return new Map();
+    const answers = await this.#singly(of, (id, deadlineMs) => this.#run(PROCESSES, id, deadlineMs));
+    return new Map(
+      answers.flatMap(([{ uuid }, one]) => {
+        const found = one?.kind === 'done' ? parseProcesses(one, uuid) : undefined;
+        return found === undefined ? [] : [[uuid, found] as const];
+      }),
+    );
   }
 
   /**
    * Condition of the GPUs, which a check of the host asks for beside the listing; undefined: the tool did not answer.
+   * @param known - devices that are asked one by one when the tool fails for all
    */
-  async conditions(): Promise<readonly GpuCondition[] | undefined> {
+  async conditions(known: readonly WholeDevice[] = []): Promise<readonly GpuCondition[] | undefined> {
+    const all = await this.#conditionsOf('', this.#deadlineMs);
+    if (all !== undefined || known.length === 0) return all;
+    const answers = await this.#singly(known, (id, deadlineMs) => this.#conditionsOf(id, deadlineMs));
+    const found = answers.flatMap(([, one]) => one ?? []);
+    return found.length === 0 ? undefined : found;
+  }
+
+  async #conditionsOf(id: string, deadlineMs: number): Promise<readonly GpuCondition[] | undefined> {
     let fields: readonly ConditionField[] = CONDITION_FIELDS;
     for (;;) {
-      const run = await this.#run([`--query-gpu=${fields.join(',')}`, '--format=csv,noheader,nounits']);
+      const run = await this.#run([`--query-gpu=${fields.join(',')}`, '--format=csv,noheader,nounits'], id, deadlineMs);
       if (run.kind !== 'done') return undefined;
       const unknown = unknownField(run);
       const fewer = fields.filter((field) => field !== unknown);
       if (unknown === undefined || fewer.length === fields.length) {
         if (run.exitCode !== 0) return undefined;
-        const remaps = await this.#run([
-          `--query-remapped-rows=${REMAP_FIELDS.join(',')}`,
-          '--format=csv,noheader,nounits',
-        ]);
+        const remapArgs = [`--query-remapped-rows=${REMAP_FIELDS.join(',')}`, '--format=csv,noheader,nounits'];
+        const remaps = await this.#run(remapArgs, id, deadlineMs);
         return parseConditions(
           fields,
           run.stdout,
@@ -120,14 +167,14 @@ export class NvidiaSmi {
     }
   }
 
-  async #query(extra: readonly string[]): Promise<Listing> {
+  async #query(id: string, deadlineMs = this.#deadlineMs): Promise<Listing> {
     for (;;) {
       const fields = this.#fields;
-      const run = await this.#run([...extra, `--query-gpu=${fields.join(',')}`, '--format=csv,noheader,nounits']);
+      const run = await this.#run([`--query-gpu=${fields.join(',')}`, '--format=csv,noheader,nounits'], id, deadlineMs);
       if (run.kind === 'timeout')
-        return { kind: 'failed', reason: 'timeout', text: `no answer in ${this.#deadlineMs} ms`, broken: [] };
+        return { kind: 'failed', reason: 'timeout', text: `no answer in ${deadlineMs} ms`, broken: [] };
       if (run.kind === 'missing')
-        return { kind: 'failed', reason: 'not_found', text: `${this.#path} is not there`, broken: [] };
+        return { kind: 'failed', reason: 'not_found', text: 'the tool is not there', broken: [] };
       const listing = parseListing(fields, run);
       if (listing.kind !== 'unknown_field') return listing;
       const fewer = fields.filter((field) => field !== listing.field);
@@ -137,45 +184,29 @@ export class NvidiaSmi {
     }
   }
 
-  async #run(args: readonly string[]): Promise<Run> {
-    if (this.#undead > 0) return { kind: 'timeout' };
-    // Most machines lack the tool: looking for its file first spares them a process.
-    const late = (): Error => new Error('no answer where programs lie');
-    const found = await withDeadline(isThere(this.#path), this.#deadlineMs, late).catch(() => true);
-    if (!found) return { kind: 'missing' };
-    // A child may have survived its kill meanwhile.
-    if (this.#undead > 0) return { kind: 'timeout' };
-    const end = await runProgram(this.#path, args, {
-      deadlineMs: this.#deadlineMs,
-      maxOutput: MAX_OUTPUT,
-      env: { ...inheritedEnv(), LC_ALL: 'C' },
-    });
-    switch (end.kind) {
-      case 'ended':
-        return { kind: 'done', exitCode: end.exitCode ?? 255, stdout: end.stdout, stderr: end.stderr };
-      case 'not_started':
-        if (hasCode(end.error, 'ENOENT', 'EACCES', 'ENOTDIR')) return { kind: 'missing' };
-        return { kind: 'done', exitCode: 255, stdout: '', stderr: end.error.message };
-      case 'timeout':
-        await this.#reap(end.gone);
-        return { kind: 'timeout' };
+  /**
+   * Asks each device, several at once, each within its own deadline and all within one of the tool's.
+   * @returns undefined for a device that was not asked in time
+   */
+  async #singly<T>(
+    devices: readonly WholeDevice[],
+    ask: (id: string, deadlineMs: number) => Promise<T>,
+  ): Promise<readonly (readonly [WholeDevice, T | undefined])[]> {
+    const until = performance.now() + this.#deadlineMs;
+    const answers: (readonly [WholeDevice, T | undefined])[] = [];
+    for (let from = 0; from < devices.length; from += ASKED_AT_ONCE) {
+      const leftMs = Math.floor(Math.min(this.#deadlineMs * SINGLE_PART, until - performance.now()));
+      const isAsked = from < MAX_GPUS_ASKED_SINGLY && leftMs > 0;
+      const some = devices.slice(from, from + ASKED_AT_ONCE).map(async (device) => {
+        const id = device.uuid === '' ? device.busId : device.uuid;
+        return [device, isAsked ? await ask(id, leftMs) : undefined] as const;
+      });
+      answers.push(...(await Promise.all(some)));
     }
+    return answers;
   }
 
-  /** Waits for the end of a killed child; one that goes on is counted until it ends. */
-  async #reap(gone: Promise<void>): Promise<void> {
-    await withDeadline(gone, REAP_MS, () => new Error('timeout')).catch(() => {
-      this.#undead += 1;
-      void gone.then(() => (this.#undead -= 1));
-    });
+  #run(args: readonly string[], id = '', deadlineMs = this.#deadlineMs): Promise<Run> {
+    return this.#ask(args, id, deadlineMs);
   }
-}
-
-/** Whether a program of that name exists on the path. */
-async function isThere(name: string): Promise<boolean> {
-  const folders = name.includes('/') ? [''] : (process.env['PATH'] ?? '').split(delimiter);
-  const found = await Promise.allSettled(
-    folders.map((folder) => access(folder === '' ? name : join(folder, name), constants.X_OK)),
-  );
-  return found.some(({ status }) => status === 'fulfilled');
 }

@@ -83,6 +83,8 @@ export type Listing =
       readonly broken: readonly string[];
       /** Number of unreadable rows: with any, a device that is not listed is not gone. */
       readonly unreadable: number;
+      /** Bus ids of devices that were asked one by one and gave no readable answer: they are not gone. */
+      readonly silent?: ReadonlySet<string>;
     }
   | {
       readonly kind: 'failed';
@@ -222,12 +224,20 @@ export interface MigSlice {
 /**
  * Slices in the output of `-L`, the only listing with their UUIDs; drivers before 470 also print the instance there.
  */
-export function parseSlices(stdout: string): readonly MigSlice[] {
+export function parseSlices(stdout: string): {
+  readonly slices: readonly MigSlice[];
+  /** UUIDs of the whole devices in the output, divided or not. */
+  readonly parents: ReadonlySet<string>;
+} {
   const slices: MigSlice[] = [];
+  const parents = new Set<string>();
   let parentUuid = '';
   for (const line of stdout.split('\n')) {
     const gpu = /^GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)/.exec(line);
-    if (gpu !== null) parentUuid = gpu[1] ?? '';
+    if (gpu !== null) {
+      parentUuid = gpu[1] ?? '';
+      parents.add(parentUuid);
+    } else if (/^\S/.test(line)) parentUuid = '';
     const slice = /^\s+MIG (\S+)\s+Device\s+(\d+):\s*\(UUID: (MIG-[^)\s]+)\)/.exec(line);
     if (slice === null || parentUuid === '') continue;
     const [, profile = '', index = '', uuid = ''] = slice;
@@ -243,7 +253,7 @@ export function parseSlices(stdout: string): readonly MigSlice[] {
       instance: instance === undefined ? undefined : Number(instance),
     });
   }
-  return slices;
+  return { slices, parents };
 }
 
 /**
@@ -271,14 +281,16 @@ export interface ComputeProcess {
 /**
  * Compute processes of `--query-compute-apps=gpu_uuid,pid`; undefined: the query failed. A driver without this list has
  * none to report.
+ * @param of - the only device that was asked for: a row that cannot say its device is about this one
  */
-export function parseProcesses(output: ToolOutput): readonly ComputeProcess[] | undefined {
+export function parseProcesses(output: ToolOutput, of?: string): readonly ComputeProcess[] | undefined {
   if (output.exitCode !== 0) return undefined;
   const found: ComputeProcess[] = [];
   for (const line of output.stdout.split('\n')) {
     if (line.trim() === '' || /no running processes found|^\s*\[?(?:N\/A|Not Supported)\]?/i.test(line)) continue;
-    const [uuid = '', pid = ''] = line.split(',').map((value) => value.trim());
-    if (isError(uuid) || !isGpuUuid(uuid) || !/^\d+$/.test(pid)) return undefined;
+    const [said = '', pid = ''] = line.split(',').map((value) => value.trim());
+    const uuid = isGpuUuid(said) ? said : of;
+    if (uuid === undefined || !/^\d+$/.test(pid)) return undefined;
     found.push({ uuid, pid: Number(pid) });
   }
   return found;

@@ -10,6 +10,7 @@ import { imageOf, loadAgentConfig } from '../config.ts';
 import { dockerRuntime } from '../containers/engine/docker.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../devices/nvidia-smi.ts';
+import { readPciGpus } from '../devices/pci.ts';
 import { imagesRoot } from '../images/images-root.ts';
 import { readHostFacts } from '../telemetry/host-facts.ts';
 import { IdentityFile } from '../upstream/identity.ts';
@@ -112,10 +113,14 @@ async function lookAtFirewall(config: AgentConfig, runtime: ContainerRuntime): P
 
 async function lookAtGpus(config: AgentConfig, info: EngineInfo | undefined): Promise<Finding[]> {
   const smi = new NvidiaSmi(config.LONGSHORE_NVIDIA_SMI, PROBE_DEADLINE_MS);
-  const listing = await smi.list();
+  const listing = await smi.list((await readPciGpus()).map(({ busId }) => ({ uuid: '', busId })));
   const gpu = await gpuFinding(listing, info);
   if (listing.kind !== 'listed' || listing.rows.length === 0) return [gpu];
-  return [gpu, ...conditionFindings(await smi.conditions(), await readFabric()), ...(await toolkitFindings())];
+  return [
+    gpu,
+    ...conditionFindings(await smi.conditions(listing.rows), await readFabric()),
+    ...(await toolkitFindings()),
+  ];
 }
 
 async function baseImage(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {

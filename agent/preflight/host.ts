@@ -1,6 +1,6 @@
 // The host's side of an agent's needs besides an engine: writable places, a free port, drivers. Read-only but for one
 // probe file in the state directory.
-import { access, constants, readFile, readdir, stat, statfs } from 'node:fs/promises';
+import { access, constants, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { splitAddress } from '#shared/address.ts';
@@ -8,6 +8,7 @@ import { registryOf } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
 import type { Listing } from '../devices/parse.ts';
+import { readPciGpus } from '../devices/pci.ts';
 import { cdiGpus } from '../containers/cdi.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
 import { imagesRoot } from '../images/images-root.ts';
@@ -18,7 +19,6 @@ import { failed, ok, warning } from './finding.ts';
 const LEAST_FREE = 0.1;
 const LEAST_FREE_IMAGES = 0.15;
 const LEAST_INODES = 0.05;
-const NVIDIA_VENDOR = '0x10de';
 
 export interface StateFinding extends Finding {
   /** An agent has the directory now, and rightly holds its port. */
@@ -141,7 +141,7 @@ export async function gpuFinding(listing: Listing, info: EngineInfo | undefined)
       'install the NVIDIA Container Toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker',
     );
   }
-  const devices = await nvidiaDevices();
+  const devices = (await readPciGpus()).length;
   if (listing.kind !== 'failed' || listing.reason === 'not_found')
     return devices === 0
       ? ok(check, 'none')
@@ -155,21 +155,6 @@ export async function gpuFinding(listing: Listing, info: EngineInfo | undefined)
     `nvidia-smi: ${listing.text}`,
     'make `nvidia-smi` work; after an upgrade of the driver, reboot',
   );
-}
-
-/** Number of display and 3D controllers of NVIDIA on the PCI bus. */
-async function nvidiaDevices(): Promise<number> {
-  const root = '/sys/bus/pci/devices';
-  const names = await readdir(root).catch(() => []);
-  const kinds = await Promise.all(
-    names.map(async (name) => {
-      const [vendor, kind] = await Promise.all(
-        ['vendor', 'class'].map((file) => readFile(join(root, name, file), 'utf8').catch(() => '')),
-      );
-      return vendor?.trim() === NVIDIA_VENDOR && (kind ?? '').startsWith('0x03');
-    }),
-  );
-  return kinds.filter(Boolean).length;
 }
 
 async function onPath(program: string): Promise<boolean> {

@@ -4,6 +4,8 @@
  */
 import { appendFileSync, chmodSync, renameSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import type { ToolOutput } from '../../agent/devices/parse.ts';
+import type { AskTool } from '../../agent/devices/smi-program.ts';
 import { fakeCuda } from './fake-cuda.ts';
 import type { HostOptions, SimulatedHost } from './hosts/host.ts';
 
@@ -21,7 +23,26 @@ export interface FakeDriver {
   readonly fail?: { readonly exitCode: number; readonly stdout?: string; readonly stderr?: string };
   /** Bus id of a GPU because of which the tool fails when it is asked for all. */
   readonly brokenAll?: string;
+  /** UUIDs of GPUs at which the tool hangs, when it is asked for them or for all. */
+  readonly hangOne?: readonly string[];
 }
+
+const { answer } = (await import(resolve(import.meta.dirname, 'nvidia-smi-answers.mjs'))) as {
+  answer: (world: FakeDriver, args: readonly string[]) => ToolOutput | undefined;
+};
+
+/**
+ * The tool without a process, for tests of many looks. Where it hangs, the deadline passes at once.
+ * @param asked - called with each question
+ */
+export const askFake =
+  (world: () => FakeDriver, asked: (args: readonly string[]) => void = () => undefined): AskTool =>
+  (args, id) => {
+    const all = id === '' ? args : [`--id=${id}`, ...args];
+    asked(all);
+    const end = answer(world(), all);
+    return Promise.resolve(end === undefined ? { kind: 'timeout' } : { kind: 'done', ...end });
+  };
 
 /**
  * The stand-in for `journalctl`, in a directory for the PATH. Prints the entries of the file beside it that follow the

@@ -23,9 +23,11 @@ import { mountedGpus, reloadNotAsked, reloadRefusal, tryReload } from './reload.
 import type { GpuReport, Line } from './report.ts';
 import { line, outcomeOf } from './report.ts';
 import { KMSG } from '../../devices/kernel-log.ts';
-import type { NvidiaSmi } from '../../devices/nvidia-smi.ts';
+import type { NvidiaSmi, Processes, Slices } from '../../devices/nvidia-smi.ts';
+import { NO_SLICES } from '../../devices/nvidia-smi.ts';
 import type { GpuRow, MigSlice, ProbeFailure } from '../../devices/parse.ts';
 import { busIdOf, recoveryOf } from '../../devices/parse.ts';
+import { readPciGpus } from '../../devices/pci.ts';
 import { meaningOf, parseXid } from '../../devices/xid.ts';
 
 const ASK_MS = 5000;
@@ -114,6 +116,7 @@ function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
 
 interface Devices {
   readonly info: EngineInfo;
+  readonly rows: readonly GpuRow[];
   /** UUIDs of devices that containers may get. */
   readonly offered: readonly string[];
 }
@@ -128,7 +131,7 @@ async function look(
 ): Promise<Devices | undefined> {
   const { checks } = seen;
   const [listing, engine] = await Promise.all([
-    smi.list(),
+    smi.list((await readPciGpus()).map(({ busId }) => ({ uuid: '', busId }))),
     runtime.info().then(
       (info) => ({ info, lines: engineFindings(info) }),
       (error: unknown) => ({ info: undefined, lines: [engineFailure(error, engineAt)] }),
@@ -150,7 +153,8 @@ async function look(
     checks.push(line('skipped', 'driver', 'the driver is there and finds no device'));
     return undefined;
   }
-  const slices = rows.some((row) => row.migEnabled) ? await smi.slices() : [];
+  const divided = rows.filter((row) => row.migEnabled);
+  const slices = divided.length > 0 ? await smi.slices(divided) : NO_SLICES;
   checks.push(
     ...engine.lines,
     ...rows.map(deviceLine),
@@ -160,21 +164,17 @@ async function look(
       : []),
     migLine(rows, slices),
   );
-  checks.push(...conditionFindings(await smi.conditions(), await readFabric()));
+  checks.push(...conditionFindings(await smi.conditions(rows), await readFabric()));
   checks.push(...(await toolkitFindings()));
   checks.push(...(await kernelLines(kernelLog ?? KMSG)));
-  const processes = await smi.processes();
-  checks.push(
-    processes === undefined
-      ? line('failed', 'processes', 'compute processes cannot be listed', REMEDIES.error)
-      : line('ok', 'processes', `compute processes are listed (${processes.length} now)`),
-  );
+  checks.push(processesLine(rows, await smi.processes(rows)));
   if (engine.info === undefined) return undefined;
   const kept = new Set(excluded.map((one) => busIdOf(one) || one.toLowerCase()));
   const free = rows.filter(({ uuid, busId }) => !kept.has(uuid.toLowerCase()) && !kept.has(busId));
   return {
     info: engine.info,
-    offered: wholeOrSlices(free, slices ?? []),
+    rows,
+    offered: wholeOrSlices(free, slices.found),
   };
 }
 
@@ -213,7 +213,7 @@ const notRemoved = (error: unknown): Line =>
 /** Tries each free device by the agent's way, and the first one by the other way too. */
 async function tried(
   { runtime, smi, image, reload, signal }: CheckParts,
-  { info, offered }: Devices,
+  { info, rows, offered }: Devices,
   run: CheckRun,
   lines: Line[],
 ): Promise<void> {
@@ -224,7 +224,7 @@ async function tried(
   if (pulled !== undefined) lines.push(pulled);
   if (pulled?.level === 'failed') return;
   // The use is read after the pull, which may take minutes: other work may have begun.
-  const used = new Set((await smi.processes())?.map(({ uuid }) => uuid));
+  const used = new Set([...(await smi.processes(rows)).values()].flat().map(({ uuid }) => uuid));
   const [foreign, mounted, byCdi] = await Promise.all([runtime.gpuContainers(), mountedGpus(), cdiGpus(info)]);
   const taken = (uuid: string): string => {
     // A container that may use all devices, such as an exporter of metrics, uses only those on which it has a process.
@@ -295,11 +295,24 @@ function deviceLine(row: GpuRow): Line {
   return line('ok', 'device', found);
 }
 
-function migLine(rows: readonly GpuRow[], slices: readonly MigSlice[] | undefined): Line {
+function processesLine(rows: readonly GpuRow[], processes: Processes): Line {
+  const silent = rows.filter(({ uuid }) => !processes.has(uuid)).map(({ uuid }) => uuid);
+  if (silent.length > 0)
+    return line('failed', 'processes', `compute processes of ${silent.join(', ')} cannot be listed`, REMEDIES.error);
+  const pids = new Set([...processes.values()].flat().map(({ pid }) => pid));
+  return line('ok', 'processes', `compute processes are listed (${pids.size} now)`);
+}
+
+function migLine(rows: readonly GpuRow[], { found: slices, silent }: Slices): Line {
   const divided = rows.filter((row) => row.migEnabled);
   if (divided.length === 0) return line('ok', 'mig', 'off');
-  if (slices === undefined)
-    return line('failed', 'mig', '`nvidia-smi -L` gives no slices although MIG is on', REMEDIES.error);
+  if (silent.size > 0)
+    return line(
+      'failed',
+      'mig',
+      `\`nvidia-smi -L\` gives no slices of ${[...silent].join(', ')} although MIG is on`,
+      REMEDIES.error,
+    );
   const empty = divided.filter((row) => !slices.some((one) => one.parentUuid === row.uuid));
   if (empty.length > 0)
     return line(

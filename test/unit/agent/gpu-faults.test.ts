@@ -9,7 +9,7 @@ import type { Log } from '#shared/log.ts';
 import { DeviceTable } from '../../../agent/devices/device-table.ts';
 import { Gpus } from '../../../agent/devices/gpus.ts';
 import type { LeaseOwner } from '../../../agent/devices/leases.ts';
-import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
+import { NO_SLICES, NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
 import { GPU_FIELDS, parseListing } from '../../../agent/devices/parse.ts';
 import type { GpuRow } from '../../../agent/devices/parse.ts';
 import { AgentMetrics } from '../../../agent/telemetry/metrics.ts';
@@ -205,7 +205,7 @@ describe('a recovery that the driver asks for', () => {
   ])('%s: the device takes no new work until it is asked no more; containers that fail: %j', async (action, failed) => {
     const table = new DeviceTable([], () => 0);
     const listed = (recovery: string | undefined): ReturnType<DeviceTable['take']> =>
-      table.take({ kind: 'listed', rows: [{ ...ROW, recovery }], broken: [], unreadable: 0 }, [], new Set());
+      table.take({ kind: 'listed', rows: [{ ...ROW, recovery }], broken: [], unreadable: 0 }, NO_SLICES, new Set());
     const probed = (): void => table.event(ROW.uuid, { kind: 'probed', why: '' });
     expect(listed('None')).toEqual([]);
     probed();
@@ -221,7 +221,7 @@ describe('a recovery that the driver asks for', () => {
     probed();
     expect(table.leasable(ROW.uuid)?.state).toBe('healthy');
     // The action has the same effect in every other state: a device that is back, and one that a process may still use.
-    table.take({ kind: 'listed', rows: [], broken: [], unreadable: 0 }, [], new Set());
+    table.take({ kind: 'listed', rows: [], broken: [], unreadable: 0 }, NO_SLICES, new Set());
     listed(action);
     expect(table.leasable(ROW.uuid)?.state).toBe('unhealthy');
     listed('None');

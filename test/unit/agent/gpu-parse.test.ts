@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { DeviceTable } from '../../../agent/devices/device-table.ts';
+import { NO_SLICES } from '../../../agent/devices/nvidia-smi.ts';
 import type { Listing, ToolOutput } from '../../../agent/devices/parse.ts';
 import {
   GPU_FIELDS,
@@ -190,7 +191,7 @@ GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-12121212-3434-5656-7878-909090909090)
   MIG 3g.40gb     Device  2: (UUID: MIG-GPU-12121212-3434-5656-7878-909090909090/2/0)
 `;
   const parentUuid = 'GPU-12121212-3434-5656-7878-909090909090';
-  expect(parseSlices(text)).toEqual([
+  expect(parseSlices(text).slices).toEqual([
     { uuid: 'MIG-a686709d-6dc2-542a-8851-0d2508448c10', parentUuid, profile: '1g.10gb', memoryMib: 10_240, index: 0 },
     {
       uuid: 'MIG-11111111-6dc2-542a-8851-0d2508448c10',
@@ -277,67 +278,67 @@ describe('the table of devices', () => {
 
   test('offers slices in place of the device that is divided', () => {
     const devices = table();
-    const slices = parseSlices(
+    const { slices } = parseSlices(
       'GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-12121212-3434-5656-7878-909090909090)\n  MIG 3g.40gb     Device  0: (UUID: MIG-53864714-0a66-5df2-9007-9268e30d9a72)\n',
     );
-    devices.take(read(`${H100}\n${MIG}\n`), slices, none);
+    devices.take(read(`${H100}\n${MIG}\n`), { found: slices, silent: none }, none);
     expect(devices.all().map(({ model, memoryBytes }) => [model, memoryBytes / 1024 ** 2])).toEqual([
       ['H100', 81_559],
       ['H100-MIG-3g.40gb', 40_960],
     ]);
     // The operator switches MIG off, and free slices are no devices any more.
-    devices.take(read(`${H100}\n${MIG.replace('Enabled', 'Disabled')}\n`), [], none);
+    devices.take(read(`${H100}\n${MIG.replace('Enabled', 'Disabled')}\n`), NO_SLICES, none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy', 'GPU-12121212': 'healthy' });
   });
 
   test('leaves out what is excluded, by UUID or bus id', () => {
     const devices = table('GPU-7C3A1D52-0f4e-4d0b-9a55-1c6f5a1e9b01', '00000000:00:1E.0');
-    devices.take(read(`${H100}\n${A10G}\n${SHARED}\n`), [], none);
+    devices.take(read(`${H100}\n${A10G}\n${SHARED}\n`), NO_SLICES, none);
     expect(devices.all().map(({ model }) => model)).toEqual(['GB10']);
   });
 
   test('calls a device suspect after two probes without an answer, never lost, and healthy with the next answer', () => {
     const devices = table();
-    devices.take(read(`${H100}\n`), [], none);
+    devices.take(read(`${H100}\n`), NO_SLICES, none);
     const silence: Listing = { kind: 'failed', reason: 'timeout', text: 'no answer', broken: [] };
     for (const state of ['healthy', 'suspect', 'suspect', 'suspect']) {
-      expect(devices.take(silence, [], none)).toEqual([]);
+      expect(devices.take(silence, NO_SLICES, none)).toEqual([]);
       expect(states(devices)).toEqual({ 'GPU-7c3a1d52': state });
     }
-    devices.take(read(`${H100}\n`), [], none);
+    devices.take(read(`${H100}\n`), NO_SLICES, none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy' });
   });
 
   test('calls lost what the driver lists no more or cannot reach, and nothing else', () => {
     const devices = table();
-    devices.take(read(`${H100}\n${A10G}\n`), [], none);
-    expect(devices.take(read(`${A10G}\n`), [], none).map(({ model }) => model)).toEqual(['H100']);
+    devices.take(read(`${H100}\n${A10G}\n`), NO_SLICES, none);
+    expect(devices.take(read(`${A10G}\n`), NO_SLICES, none).map(({ model }) => model)).toEqual(['H100']);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'lost', 'GPU-0a0b0c0d': 'healthy' });
     const broken = 'Unable to determine the device handle for GPU0000:00:1E.0: Unknown Error';
-    devices.take(read(`${H100}\n${broken}\n`), [], none);
+    devices.take(read(`${H100}\n${broken}\n`), NO_SLICES, none);
     // A listing does not say whether its last container is gone.
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'quarantined', 'GPU-0a0b0c0d': 'lost' });
     devices.event('GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01', { kind: 'proved_free' });
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy', 'GPU-0a0b0c0d': 'lost' });
-    devices.take(read(`${H100}\n${A10G.slice(0, 40)}`), [], none);
+    devices.take(read(`${H100}\n${A10G.slice(0, 40)}`), NO_SLICES, none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy', 'GPU-0a0b0c0d': 'lost' });
-    devices.take(read('No devices were found\n', 6), [], none);
+    devices.take(read('No devices were found\n', 6), NO_SLICES, none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'lost', 'GPU-0a0b0c0d': 'lost' });
   });
 
   test('keeps what is broken out until the driver, having asked for a reset, asks no more, or the host has booted', () => {
     const devices = table();
     const uuid = 'GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01';
-    devices.take(read(`${H100}\n`), [], none);
+    devices.take(read(`${H100}\n`), NO_SLICES, none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy' });
     devices.event(uuid, { kind: 'broken', why: 'Xid 79' });
-    devices.take(read(`${H100}\n`), [], none);
+    devices.take(read(`${H100}\n`), NO_SLICES, none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'unhealthy' });
     const again = table();
     again.restore(JSON.parse(JSON.stringify(devices.stored())) as ReturnType<DeviceTable['stored']>, false, '580');
     expect(states(again)).toEqual({ 'GPU-7c3a1d52': 'unhealthy' });
-    devices.take(read(`${H100.replace(/None$/, 'Reset')}\n`), [], none);
-    devices.take(read(`${H100}\n`), [], none);
+    devices.take(read(`${H100.replace(/None$/, 'Reset')}\n`), NO_SLICES, none);
+    devices.take(read(`${H100}\n`), NO_SLICES, none);
     expect(states(devices)).toEqual({ 'GPU-7c3a1d52': 'healthy' });
     const booted = table();
     booted.restore(again.stored(), true, '580');

@@ -7,7 +7,7 @@ import { createLog } from '#shared/log.ts';
 import { DeviceTable } from '../../../agent/devices/device-table.ts';
 import { gpuUseOf } from '../../../agent/devices/gpu-use.ts';
 import { Gpus } from '../../../agent/devices/gpus.ts';
-import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
+import { NO_SLICES, NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
 import { GPU_FIELDS, parseListing, parseSlices } from '../../../agent/devices/parse.ts';
 import type { Listing } from '../../../agent/devices/parse.ts';
 import { AgentMetrics } from '../../../agent/telemetry/metrics.ts';
@@ -27,7 +27,7 @@ function listed(gpus: readonly FakeGpu[]): Listing {
 
 function tableOf(gpus: readonly FakeGpu[], slices = ''): DeviceTable {
   const table = new DeviceTable([], () => -1);
-  table.take(listed(gpus), parseSlices(slices), new Set());
+  table.take(listed(gpus), { found: parseSlices(slices).slices, silent: new Set() }, new Set());
   return table;
 }
 
@@ -79,7 +79,7 @@ describe('the GPU use of a container', () => {
     ['does not list the device', listed([aGpu(1)])],
   ])('is not that of before when the tool %s', (_case, answer) => {
     const table = tableOf([busy(0, 90, 1000, 300), aGpu(1)]);
-    table.take(answer, [], new Set([gpuUuid(0)]));
+    table.take(answer, NO_SLICES, new Set([gpuUuid(0)]));
     expect(useIn(table, [gpuUuid(0)])).toEqual({ devices: 1, memoryTotalBytes: 81_559 * MIB });
   });
 });
