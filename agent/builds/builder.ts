@@ -1,43 +1,37 @@
 /**
- * A build from its images to its end: a segment of steps after another, by the engine's builder or in containers of the
- * agent. Must stay true: its steps have the network of a container and no more; its end leaves no container.
+ * A build from its images to its end. Must stay true: its steps have the network of a container and no more; its end
+ * leaves no container.
  */
-import { readFile } from 'node:fs/promises';
-import { Readable } from 'node:stream';
-import { repeat, sleep } from '#shared/backoff.ts';
+import { repeat } from '#shared/backoff.ts';
 import {
   BASE_IMAGE,
   BUILD_LABEL,
   BUILD_STEP_LABEL,
   BUILD_WORKSPACE_LABEL,
-  PACKAGES_VARIABLE,
   isBuiltImage,
 } from '#shared/domain/built-images.ts';
-import type { Instruction } from '#shared/domain/dockerfile.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { BuildEvent } from '#shared/protocol/build-events.ts';
 import type { Archives } from '../code/archives.ts';
 import type { PauseContainers } from '../containers/pause-containers.ts';
 import { LABELS } from '../containers/runtime.ts';
-import type { ContainerRuntime, Mount } from '../containers/runtime.ts';
+import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Images } from '../images/images.ts';
-import { assemble, basesOf, instructionsOf, titleOf } from './assemble.ts';
+import { basesOf, instructionsOf } from './assemble.ts';
 import { failure, tell } from './build.ts';
 import type { Build } from './build.ts';
-import { BuildOutput } from './output.ts';
-import { PACKAGES_TARGET } from './packages.ts';
 import type { Packages } from './packages.ts';
-import { segmentsOf } from './segments.ts';
-import type { Segment } from './segments.ts';
+import { runStages } from './stages.ts';
 import type { StepsApart } from './steps-apart.ts';
-import { tarOf } from '../containers/tar.ts';
 
 export interface BuildLimits {
   /** Builds at once; 0: none. */
   readonly atOnce: number;
   readonly memoryBytes: number;
   readonly cpuMillicores: number;
+  /** Processes and threads of a step. */
+  readonly pids: number;
   /** Bytes that the steps of one build may write together. */
   readonly diskBytes: number;
   readonly timeMs: number;
@@ -79,25 +73,6 @@ const TAKEN_LABELS = new Set<string>([...Object.values(LABELS), BUILD_LABEL, BUI
 const WATCH_EVERY_MS = 3000;
 /** A look at the packages takes a container of its own. */
 const PACKAGES_EVERY_ROUNDS = 3;
-const GPU_LOOK_EVERY_MS = 2000;
-const CA_NAME = '.longshore-ca.pem';
-const CA_TARGET = '/usr/local/share/longshore-ca.pem';
-/** Variables that name a file of certificates, for pip and other programs. */
-const CA_VARIABLES = ['PIP_CERT', 'SSL_CERT_FILE', 'REQUESTS_CA_BUNDLE', 'CURL_CA_BUNDLE', 'NODE_EXTRA_CA_CERTS'];
-
-/** A build whose images are there. */
-interface Work {
-  readonly build: Build;
-  /** The name under which the build holds things of this machine. */
-  readonly held: string;
-  readonly instructions: readonly Instruction[];
-  readonly segments: readonly Segment[];
-  readonly ids: ReadonlyMap<string, string>;
-  readonly directory: string | undefined;
-  readonly network: string;
-  readonly mounts: readonly Mount[];
-  readonly onContainer: (dockerId: string) => void;
-}
 
 export class Builder {
   readonly #parts: BuilderParts;
@@ -139,15 +114,15 @@ export class Builder {
       hasPackages = keepsPackages;
       const mounts = keepsPackages ? [await packages.take(workspaceId)] : [];
       watching = this.#watch(build, { network, keepsPackages }, watch.signal, end);
-      const built = await this.#steps({
+      const built = await runStages(this.#parts, {
         build,
         held,
         instructions,
+        isApart: (at) => hasApart && steps[at]?.apart === true,
         ids,
         directory,
         network,
         mounts,
-        segments: segmentsOf(instructions, (at) => hasApart && steps[at]?.apart === true),
         onContainer: (dockerId) => ended.push(dockerId),
       });
       return 'failed' in built ? built.failed : await this.#named(image, built.imageId);
@@ -167,99 +142,11 @@ export class Builder {
     }
   }
 
-  /** Runs all steps. @returns the last image, or the failure of a step */
-  async #steps(work: Work): Promise<{ readonly imageId: string } | { readonly failed: BuildEvent }> {
-    const { runtime, limits, variables, machineId, stepsApart } = this.#parts;
-    const { build, held, instructions, ids, directory, network, mounts, segments } = work;
-    const { order, abort } = build;
-    const { steps, workspaceId } = order;
-    const ca = this.#parts.caBundle === undefined ? undefined : await readFile(this.#parts.caBundle, 'utf8');
-    const args = {
-      ...variables,
-      ...(ca === undefined ? {} : Object.fromEntries(CA_VARIABLES.map((name) => [name, CA_TARGET]))),
-    };
-    const labels = { [BUILD_LABEL]: machineId(), [BUILD_WORKSPACE_LABEL]: workspaceId, [BUILD_STEP_LABEL]: '' };
-    const bounds = { network, memoryBytes: limits.memoryBytes, cpuMillicores: limits.cpuMillicores };
-    const output = new BuildOutput(instructions.length, (event) => tell(build, event));
-    let imageId: string | undefined;
-    for (const segment of segments) {
-      if (segment.kind === 'apart') {
-        if (imageId === undefined) return { failed: failure('the order of the build begins with a step of ours') };
-        const instruction = instructions[segment.at];
-        if (instruction === undefined) continue;
-        output.stepApart(titleOf(steps[segment.at], instruction));
-        const result = await stepsApart.run({
-          imageId,
-          script: segment.script,
-          variables: mounts.length > 0 ? { ...args, [PACKAGES_VARIABLE]: PACKAGES_TARGET } : args,
-          mounts,
-          ...bounds,
-          gpuUuids: order.gpus.length > 0 ? [await this.#gpu(build, held)] : [],
-          key: order.gpus.join(','),
-          noCache: order.noCache,
-          signal: abort.signal,
-          onLine: (line) => output.line(line),
-          onContainer: work.onContainer,
-        });
-        if (result.kind === 'failed')
-          return { failed: output.failed(`the step returned a non-zero code: ${result.exitCode}`) };
-        if (result.isReused) output.reused();
-        imageId = result.imageId;
-        continue;
-      }
-      const isFirst = imageId === undefined;
-      const { dockerfile, titles } = assemble(
-        steps.slice(segment.from, segment.to),
-        instructions.slice(segment.from, segment.to),
-        {
-          ids,
-          labels,
-          args: Object.keys(args),
-          ...(imageId === undefined ? {} : { onto: imageId }),
-          ...(isFirst && ca !== undefined ? { certificates: { from: CA_NAME, to: CA_TARGET } } : {}),
-        },
-      );
-      const texts = [
-        { name: 'Dockerfile', text: dockerfile },
-        ...(isFirst && ca !== undefined ? [{ name: CA_NAME, text: ca }] : []),
-      ];
-      output.instructions(titles);
-      const result = await runtime.build(
-        Readable.from(tarOf(texts, isFirst ? directory : undefined), { objectMode: false }),
-        {
-          ...bounds,
-          args,
-          noCache: order.noCache,
-          signal: abort.signal,
-          onText: (text) => output.push(text),
-        },
-      );
-      output.end();
-      if (result.kind === 'failed') return { failed: output.failed(result.message) };
-      imageId = result.imageId;
-    }
-    return { imageId: imageId ?? '' };
-  }
-
   async #named(image: string, imageId: string): Promise<BuildEvent> {
     const { runtime } = this.#parts;
     await runtime.tagImage(imageId, image);
     const facts = await runtime.image(image);
     return { built: facts?.id ?? imageId, bytes: facts?.bytes ?? 0 };
-  }
-
-  /** The build's GPU: the one that it has, else the next that is free. */
-  async #gpu(build: Build, held: string): Promise<string> {
-    const { gpus } = this.#parts;
-    const { order, abort } = build;
-    for (let round = 0; ; round += 1) {
-      const taken = gpus.takeForBuild(held, order.gpus);
-      if (taken.kind === 'leased') return taken.uuid;
-      if (taken.kind === 'absent')
-        throw new AppError('gpu_unavailable', `the machine of the build has no GPU ${order.gpus.join(' or ')}`);
-      if (round === 0) tell(build, { note: 'waits for a GPU: containers have all of them' });
-      if (!(await sleep(GPU_LOOK_EVERY_MS, abort.signal))) throw new Error('the build was ended');
-    }
   }
 
   /** Has the images that the steps name. @returns the engine's id of each */
@@ -285,6 +172,12 @@ export class Builder {
         throw new AppError('image_error', `image ${base} has the label ${label}, which is Longshore's own`);
       if (!isOwn && config?.onBuild.some((trigger) => /--from|^\s*FROM\b/i.test(trigger)) === true)
         throw new AppError('image_error', `image ${base} has ONBUILD instructions that name other images`);
+      // The engine's builder would run them itself, without a bound on processes.
+      if (config?.onBuild.some((trigger) => /^\s*RUN\b/i.test(trigger)) === true)
+        throw new AppError(
+          'image_error',
+          `image ${base} has ONBUILD RUN instructions: write them into the Dockerfile, on an image without them`,
+        );
       ids.set(base, id);
       if (build.abort.signal.aborted) throw new Error('the build was ended');
     }

@@ -1,8 +1,7 @@
 /**
- * Steps of builds that run in containers of our own, where the engine's builder could not give them what they need: the
- * workspace's downloaded packages, and a GPU. Called by builder.ts. Must stay true: such a container has the
- * network, the limits and at most the capabilities of a step of the engine's builder; it is removed with its step; no
- * variable of the step stays in the image.
+ * Programs of builds, each in a container of our own: the engine's builder bounds no processes, keeps new privileges,
+ * and gives neither packages from before nor a GPU. Called by stages.ts. Must stay true: such a container has
+ * the network and the limits of the build; it is removed with its step; no variable of the step stays in the image.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { BUILD_STEP_LABEL } from '#shared/domain/built-images.ts';
@@ -13,7 +12,7 @@ import { EngineError, isGpuRefusal } from '../containers/runtime.ts';
 import type { GpuDrivers } from '../containers/cdi.ts';
 
 /** The engine's usual capabilities, without raw sockets and device nodes, which no package needs. */
-const CAPABILITIES = [
+const PACKAGE_CAPABILITIES = [
   'AUDIT_WRITE',
   'CHOWN',
   'DAC_OVERRIDE',
@@ -27,6 +26,8 @@ const CAPABILITIES = [
   'SETUID',
   'SYS_CHROOT',
 ];
+/** The engine's usual capabilities. */
+const CAPABILITIES = [...PACKAGE_CAPABILITIES, 'MKNOD', 'NET_RAW'];
 const GPU_CAPABILITIES = ['compute', 'utility'];
 
 export interface StepsApartParts {
@@ -39,12 +40,16 @@ export interface StepsApartParts {
 export interface StepApart {
   /** The image on which the step runs, by its id. */
   readonly imageId: string;
-  readonly script: string;
+  /** The program with its arguments. */
+  readonly command: readonly string[];
   readonly variables: Readonly<Record<string, string>>;
+  /** A step of the scheduler's own, which needs fewer capabilities. */
+  readonly isOurs: boolean;
   readonly mounts: readonly Mount[];
   readonly network: string;
   readonly memoryBytes: number;
   readonly cpuMillicores: number;
+  readonly pids: number;
   /** UUIDs of the step's GPUs. */
   readonly gpuUuids: readonly string[];
   /** Further facts that the layer follows from. */
@@ -58,7 +63,9 @@ export interface StepApart {
 
 export type StepResult =
   | { readonly kind: 'built'; readonly imageId: string; readonly isReused: boolean }
-  | { readonly kind: 'failed'; readonly exitCode: number };
+  | { readonly kind: 'failed'; readonly exitCode: number }
+  /** The program could not be started; the engine's words. */
+  | { readonly kind: 'not_started'; readonly message: string };
 
 /** Prefix of the names of this machine's containers. */
 export const stepPrefix = (machineId: string): string => `ls-step-${machineId}-`;
@@ -87,7 +94,13 @@ export class StepsApart {
     const key = keyOf(step);
     const before = step.noCache ? undefined : await runtime.imageIdWithLabel(`${BUILD_STEP_LABEL}=${key}`);
     if (before !== undefined) return { kind: 'built', imageId: before, isReused: true };
-    const dockerId = await this.#started(step, key);
+    let dockerId: string;
+    try {
+      dockerId = await this.#started(step, key);
+    } catch (error) {
+      if (!(error instanceof NotStarted)) throw error;
+      return { kind: 'not_started', message: messageOf(error.cause) };
+    }
     try {
       await this.#follow(dockerId, step);
       if (step.signal.aborted) throw new EngineError('refused', 'the build was ended');
@@ -125,7 +138,7 @@ export class StepsApart {
     const dockerId = await runtime.create({
       name: `${stepPrefix(machineId())}${randomBytes(6).toString('hex')}`,
       image: step.imageId,
-      entrypoint: ['/bin/sh', '-c', withVariables(step.script, step.variables)],
+      entrypoint: withVariables(step.command, step.variables),
       workingDir: config?.workingDir ?? '',
       user: config?.user ?? '',
       env: [],
@@ -135,7 +148,8 @@ export class StepsApart {
       network: step.network,
       memoryBytes: step.memoryBytes,
       cpuMillicores: step.cpuMillicores,
-      capabilities: CAPABILITIES,
+      pids: step.pids,
+      capabilities: step.isOurs ? PACKAGE_CAPABILITIES : CAPABILITIES,
       ...(gpus === undefined ? {} : { gpus }),
     });
     try {
@@ -144,7 +158,9 @@ export class StepsApart {
       return dockerId;
     } catch (error) {
       await this.#remove(dockerId);
-      throw error;
+      // An engine that answers has a reason in the image: no such program, user or directory.
+      const isOfImage = error instanceof EngineError && error.failure === 'refused';
+      throw isOfImage ? new NotStarted('the program of a step could not be started', { cause: error }) : error;
     }
   }
 
@@ -174,14 +190,22 @@ export class StepsApart {
 }
 
 /** The layer follows from the image below, which names the workspace, and from what the step reads. */
-const keyOf = ({ imageId, script, variables, gpuUuids, key }: StepApart): string =>
+const keyOf = ({ imageId, command, variables, gpuUuids, key }: StepApart): string =>
   createHash('sha256')
-    .update(JSON.stringify(['step-1', imageId, script, Object.entries(variables), gpuUuids.length, key]))
+    .update(JSON.stringify(['step-2', imageId, command, Object.entries(variables), gpuUuids.length, key]))
     .digest('hex');
 
-/** Variables of the container itself would stay in the image. */
-const withVariables = (script: string, variables: Readonly<Record<string, string>>): string =>
-  [
-    ...Object.entries(variables).map(([name, value]) => `export ${name}='${value.replaceAll("'", `'\\''`)}'`),
-    script,
-  ].join('\n');
+/** Variables of the container itself would stay in the image, so a shell sets them. */
+function withVariables(command: readonly string[], variables: Readonly<Record<string, string>>): readonly string[] {
+  const exports = Object.entries(variables).map(
+    ([name, value]) => `export ${name}='${value.replaceAll("'", `'\\''`)}'`,
+  );
+  return exports.length === 0
+    ? command
+    : ['/bin/sh', '-c', [...exports, 'exec "$@"'].join('\n'), '/bin/sh', ...command];
+}
+
+/** A program that the engine could not start. */
+class NotStarted extends Error {
+  override readonly name = 'NotStarted';
+}

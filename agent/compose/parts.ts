@@ -22,6 +22,7 @@ import { PythonBase } from '../containers/python-base.ts';
 import { PauseContainers } from '../containers/pause-containers.ts';
 import { RootLimits } from '../containers/root-limits.ts';
 import { RunnerCompiler } from '../containers/runner-compiler.ts';
+import { mostPids } from '../containers/spec.ts';
 import { GatewaySockets } from '../gateway/sockets.ts';
 import { HostDrain } from '../host-drain.ts';
 import type { PullSettings } from '../images/images.ts';
@@ -300,6 +301,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
       atOnce: config.LONGSHORE_AGENT_BUILDS,
       memoryBytes: config.LONGSHORE_AGENT_BUILD_MEMORY_MIB * MIB,
       cpuMillicores: Math.min(config.LONGSHORE_AGENT_BUILD_CPU, engine.cores) * 1000,
+      pids: mostPids(Math.ceil(Math.min(config.LONGSHORE_AGENT_BUILD_CPU, engine.cores)), 0),
       diskBytes: config.LONGSHORE_AGENT_BUILD_DISK_MIB * MIB,
       timeMs: config.LONGSHORE_AGENT_BUILD_MINUTES * 60_000,
     },

@@ -193,6 +193,8 @@ export interface ImageConfig {
   /** User and directory of its containers; empty: the engine's default. */
   readonly user: string;
   readonly workingDir: string;
+  /** The shell of its builds, with its flags; empty: the engine's default. */
+  readonly shell: readonly string[];
   /** The program of its containers, with its arguments; empty: it names none. */
   readonly program: readonly string[];
   /** `amd64`, `arm64`, …; empty: it does not say. */

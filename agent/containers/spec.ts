@@ -167,7 +167,7 @@ export function createContainerOf(
     ...(host.openFiles === undefined ? {} : { openFiles: host.openFiles }),
     // The engine refuses more cores than the machine has; an overcommitted pool may assign them.
     cpuMillicores: Math.min(spec.cpuMillicores, host.cores * 1000),
-    pids: mostPidsOf(spec, cores),
+    pids: mostPids(cores, spec.workers * Math.max(1, spec.concurrentRequests)),
     ...(hasGpu
       ? {
           gpus: {
@@ -186,10 +186,8 @@ const coresOf = (spec: ContainerSpec__Output, host: HostFacts): number =>
   Math.max(1, Math.min(Math.ceil(spec.cpuMillicores / 1000), host.cores));
 
 /** Bound on processes: every slot may take a thread; libraries and tools take theirs by cores. */
-function mostPidsOf(spec: ContainerSpec__Output, cores: number): number {
-  const slots = spec.workers * Math.max(1, spec.concurrentRequests);
-  return Math.min(PIDS_BASE + PIDS_PER_CORE * cores + slots, MOST_PIDS);
-}
+export const mostPids = (cores: number, slots: number): number =>
+  Math.min(PIDS_BASE + PIDS_PER_CORE * cores + slots, MOST_PIDS);
 
 /**
  * Driver parts for the container. A stub asks for OpenGL's and Vulkan's libraries by the variable of NVIDIA's own

@@ -289,8 +289,8 @@ test(
       success: false,
       msg: expect.stringContaining('begin it again') as string,
     });
-    await waitFor(async () => (await containersOf()).length === 0, 'the engine has ended the step', 30_000);
     await platform.agent.start();
+    await waitFor(async () => (await containersOf()).length === 0, 'the next agent has removed the step', 30_000);
     const dangling = { dangling: ['true'], label: [`io.longshore.build=${platform.machineId() ?? ''}`] };
     await waitFor(
       async () => (await client.listImages({ filters: dangling })).length === 0,

@@ -37,6 +37,7 @@ interface RawConfig {
   readonly Entrypoint?: string[] | null;
   readonly Cmd?: string[] | null;
   readonly Env?: string[] | null;
+  readonly Shell?: string[] | null;
 }
 
 /** A line of the engine's answer. */
@@ -57,6 +58,7 @@ export function buildCalls(engine: EngineClient): BuildCalls {
           env: config.Env ?? [],
           user: config.User ?? '',
           workingDir: config.WorkingDir ?? '',
+          shell: config.Shell ?? [],
           program: [...(config.Entrypoint ?? []), ...(config.Cmd ?? [])],
           architecture,
         };
@@ -153,7 +155,9 @@ export function buildCalls(engine: EngineClient): BuildCalls {
     async commit(dockerId: string, imageId: string, labels: Readonly<Record<string, string>>): Promise<string> {
       try {
         const { config } = await rawImage(engine, imageId);
-        const body = { ...config, Labels: { ...config.Labels, ...labels } };
+        // The engine adds the program of the container where the image has none, unless an empty list says so.
+        const program = { Entrypoint: config.Entrypoint ?? [], Cmd: config.Cmd ?? [] };
+        const body = { ...config, ...program, Labels: { ...config.Labels, ...labels } };
         const made = (await engine.timed(
           'commit',
           () =>

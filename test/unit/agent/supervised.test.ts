@@ -17,6 +17,7 @@ const CONFIG: ImageConfig = {
   env: [],
   user: '',
   workingDir: '/srv',
+  shell: [],
   program: ['/entry.sh', 'nginx'],
   architecture: 'amd64',
 };

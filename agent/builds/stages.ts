@@ -1,0 +1,274 @@
+/**
+ * The steps of a build, stage by stage: files and settings by the engine's builder, programs in containers of the
+ * agent. Called by builder.ts. Must stay true: the engine's builder never runs a program, because none that it
+ * runs has a bound on processes.
+ */
+import { readFile } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import { sleep } from '#shared/backoff.ts';
+import {
+  BUILD_LABEL,
+  BUILD_STEP_LABEL,
+  BUILD_WORKSPACE_LABEL,
+  OWN_LABELS,
+  PACKAGES_VARIABLE,
+} from '#shared/domain/built-images.ts';
+import type { Instruction } from '#shared/domain/dockerfile.ts';
+import { AppError } from '#shared/errors.ts';
+import type { BuildEvent } from '#shared/protocol/build-events.ts';
+import type { Mount } from '../containers/runtime.ts';
+import { tarOf } from '../containers/tar.ts';
+import type { Assembled, Surroundings } from './assemble.ts';
+import { assemble, titleOf } from './assemble.ts';
+import { failure, tell } from './build.ts';
+import type { Build } from './build.ts';
+import type { BuilderParts } from './builder.ts';
+import { BuildOutput } from './output.ts';
+import { PACKAGES_TARGET } from './packages.ts';
+import { commandOf, declaredBy, segmentsOf } from './segments.ts';
+import type { Segment } from './segments.ts';
+import { StageNames } from './stage-names.ts';
+
+const GPU_LOOK_EVERY_MS = 2000;
+const CA_NAME = '.longshore-ca.pem';
+const CA_TARGET = '/usr/local/share/longshore-ca.pem';
+/** Variables that name a file of certificates, for pip and other programs. */
+const CA_VARIABLES = ['PIP_CERT', 'SSL_CERT_FILE', 'REQUESTS_CA_BUNDLE', 'CURL_CA_BUNDLE', 'NODE_EXTRA_CA_CERTS'];
+/** Labels of a layer that is thrown away, by which the engine tells the values of ARG instructions. */
+const VALUE_LABEL = `${OWN_LABELS}build.value.`;
+
+export type StagesParts = Pick<
+  BuilderParts,
+  'runtime' | 'limits' | 'variables' | 'machineId' | 'stepsApart' | 'gpus' | 'caBundle'
+>;
+
+/** A build whose images are there. */
+export interface Work {
+  readonly build: Build;
+  /** The name under which the build holds things of this machine. */
+  readonly held: string;
+  readonly instructions: readonly Instruction[];
+  /** Whether a step runs with packages from before and a GPU. */
+  readonly isApart: (at: number) => boolean;
+  readonly ids: ReadonlyMap<string, string>;
+  readonly directory: string | undefined;
+  readonly network: string;
+  readonly mounts: readonly Mount[];
+  readonly onContainer: (dockerId: string) => void;
+}
+
+type Failed = { readonly failed: BuildEvent };
+
+/** Runs all steps. @returns the last image, or the failure of a step */
+export async function runStages(parts: StagesParts, work: Work): Promise<{ readonly imageId: string } | Failed> {
+  const ca = parts.caBundle === undefined ? undefined : await readFile(parts.caBundle, 'utf8');
+  return new Stages(parts, work, ca).run();
+}
+
+class Stages {
+  readonly #parts: StagesParts;
+  readonly #work: Work;
+  readonly #ca: string | undefined;
+  readonly #output: BuildOutput;
+  readonly #names = new StageNames();
+  /** Variables of every step, as the operator sets them. */
+  readonly #own: Readonly<Record<string, string>>;
+  /** ARG instructions before the first stage. */
+  #globals: readonly Instruction[] = [];
+  /** ARG variables of the stage; without a value: undefined. */
+  #declared = new Map<string, string | undefined>();
+  #imageId: string | undefined;
+
+  constructor(parts: StagesParts, work: Work, ca: string | undefined) {
+    this.#parts = parts;
+    this.#work = work;
+    this.#ca = ca;
+    this.#output = new BuildOutput(work.instructions.length, (event) => tell(work.build, event));
+    this.#own = {
+      ...parts.variables,
+      ...(ca === undefined ? {} : Object.fromEntries(CA_VARIABLES.map((name) => [name, CA_TARGET]))),
+    };
+  }
+
+  async run(): Promise<{ readonly imageId: string } | Failed> {
+    const { instructions } = this.#work;
+    for (const segment of segmentsOf(instructions)) {
+      const failed = await this.#segment(segment);
+      if (failed !== undefined) return { failed };
+    }
+    return { imageId: this.#imageId ?? '' };
+  }
+
+  /** @returns the failure; undefined: the segment is done */
+  async #segment(segment: Segment): Promise<BuildEvent | undefined> {
+    const { instructions } = this.#work;
+    if (segment.kind === 'run') return this.#run(segment.at);
+    if (segment.kind === 'engine') return this.#engine(segment);
+    if (this.#imageId !== undefined) return this.#args(segment);
+    this.#globals = instructions.slice(segment.from, segment.to);
+    for (let at = segment.from; at < segment.to; at += 1) this.#output.stepApart(this.#title(at));
+    return undefined;
+  }
+
+  #title(at: number): string {
+    const { build, instructions } = this.#work;
+    const instruction = instructions[at];
+    return instruction === undefined ? '' : titleOf(build.order.steps[at], instruction);
+  }
+
+  /** Instructions of the engine's builder: a stage's first ones, or ones that go on from the image before. */
+  async #engine({ from, to }: { readonly from: number; readonly to: number }): Promise<BuildEvent | undefined> {
+    const { build, instructions } = this.#work;
+    const first = instructions[from];
+    const isStage = first?.name === 'FROM';
+    if (isStage) this.#declared = new Map();
+    const some = instructions.slice(from, to).map((instruction) => this.#names.resolved(instruction));
+    const assembled = assemble(build.order.steps.slice(from, to), some, this.#surroundings(isStage));
+    const hasFiles = some.some(({ name }) => name === 'COPY' || name === 'ADD');
+    const built = await this.#build(assembled, { hasFiles, hasCertificates: isStage });
+    if ('failed' in built) return built.failed;
+    if (isStage) this.#names.began(first);
+    this.#imageId = built.imageId;
+    this.#names.is(built.imageId);
+    return undefined;
+  }
+
+  /** Has the engine expand ARG instructions, on a layer that is thrown away, and keeps their values. */
+  async #args({ from, to }: { readonly from: number; readonly to: number }): Promise<BuildEvent | undefined> {
+    const { build, instructions } = this.#work;
+    const some = instructions.slice(from, to);
+    const names = declaredBy(some);
+    const { dockerfile, titles } = assemble(build.order.steps.slice(from, to), some, this.#surroundings(false));
+    const labels = names.map((name, at) => `LABEL ${VALUE_LABEL}${at}="$${name}"`);
+    const globals = this.#globals.map(({ name, rest }) => `${name} ${rest}`);
+    const built = await this.#build(
+      {
+        dockerfile: [...globals, dockerfile.trimEnd(), ...labels, ''].join('\n'),
+        titles: [...globals.map(() => undefined), ...titles, ...labels.map(() => undefined)],
+      },
+      { hasFiles: false, hasCertificates: false },
+    );
+    if ('failed' in built) return built.failed;
+    const values = (await this.#parts.runtime.imageConfig(built.imageId))?.labels ?? {};
+    for (const [at, name] of names.entries()) {
+      const value = values[`${VALUE_LABEL}${at}`] ?? '';
+      const isGiven = value !== '' || some.some(({ rest }) => rest.startsWith(`${name}=`));
+      this.#declared.set(name, isGiven ? value : undefined);
+    }
+    return undefined;
+  }
+
+  /** Everything of the stage that instructions behind its first ones need. */
+  #surroundings(isStage: boolean): Surroundings {
+    const { build, ids } = this.#work;
+    const labels = {
+      [BUILD_LABEL]: this.#parts.machineId(),
+      [BUILD_WORKSPACE_LABEL]: build.order.workspaceId,
+      [BUILD_STEP_LABEL]: '',
+    };
+    return {
+      ids,
+      labels,
+      args: [...new Set([...Object.keys(this.#own), ...this.#declared.keys()])],
+      ...(isStage ? {} : { onto: this.#imageId ?? '' }),
+      ...(isStage && this.#ca !== undefined ? { certificates: { from: CA_NAME, to: CA_TARGET } } : {}),
+    };
+  }
+
+  async #build(
+    { dockerfile, titles }: Assembled,
+    { hasFiles, hasCertificates }: { readonly hasFiles: boolean; readonly hasCertificates: boolean },
+  ): Promise<{ readonly imageId: string } | Failed> {
+    const { runtime, limits } = this.#parts;
+    const { build, directory, network } = this.#work;
+    const texts = [
+      { name: 'Dockerfile', text: dockerfile },
+      ...(hasCertificates && this.#ca !== undefined ? [{ name: CA_NAME, text: this.#ca }] : []),
+    ];
+    this.#output.instructions(titles);
+    const result = await runtime.build(
+      Readable.from(tarOf(texts, hasFiles ? directory : undefined), { objectMode: false }),
+      {
+        network,
+        memoryBytes: limits.memoryBytes,
+        cpuMillicores: limits.cpuMillicores,
+        args: { ...this.#given(), ...this.#own },
+        noCache: build.order.noCache,
+        signal: build.abort.signal,
+        onText: (text) => this.#output.push(text),
+      },
+    );
+    this.#output.end();
+    return result.kind === 'failed' ? { failed: this.#output.failed(result.message) } : { imageId: result.imageId };
+  }
+
+  /** ARG variables of the stage that have a value. */
+  #given(): Readonly<Record<string, string>> {
+    return Object.fromEntries(
+      [...this.#declared].flatMap(([name, value]) => (value === undefined ? [] : [[name, value]])),
+    );
+  }
+
+  async #run(at: number): Promise<BuildEvent | undefined> {
+    const { runtime, limits, stepsApart } = this.#parts;
+    const { build, instructions, isApart, network, mounts, onContainer } = this.#work;
+    const { order, abort } = build;
+    const instruction = instructions[at];
+    if (this.#imageId === undefined || instruction === undefined)
+      return failure('the order of the build begins with a step of ours');
+    this.#output.stepApart(this.#title(at));
+    const config = await runtime.imageConfig(this.#imageId);
+    const withPackages = isApart(at) && mounts.length > 0;
+    const hasGpu = isApart(at) && order.gpus.length > 0;
+    const result = await stepsApart.run({
+      imageId: this.#imageId,
+      command: commandOf(instruction, config?.shell ?? []),
+      variables: {
+        ...withoutNames({ ...this.#given(), ...this.#own }, config?.env ?? []),
+        ...(withPackages ? { [PACKAGES_VARIABLE]: PACKAGES_TARGET } : {}),
+      },
+      isOurs: isApart(at),
+      mounts: withPackages ? mounts : [],
+      network,
+      memoryBytes: limits.memoryBytes,
+      cpuMillicores: limits.cpuMillicores,
+      pids: limits.pids,
+      gpuUuids: hasGpu ? [await this.#gpu()] : [],
+      key: hasGpu ? order.gpus.join(',') : '',
+      noCache: order.noCache,
+      signal: abort.signal,
+      onLine: (line) => this.#output.line(line),
+      onContainer,
+    });
+    if (result.kind === 'not_started') return this.#output.failed(result.message);
+    if (result.kind === 'failed') return this.#output.failed(`the step returned a non-zero code: ${result.exitCode}`);
+    if (result.isReused) this.#output.reused();
+    this.#imageId = result.imageId;
+    this.#names.is(result.imageId);
+    return undefined;
+  }
+
+  /** The build's GPU: the one that it has, else the next that is free. */
+  async #gpu(): Promise<string> {
+    const { gpus } = this.#parts;
+    const { build, held } = this.#work;
+    const { order, abort } = build;
+    for (let round = 0; ; round += 1) {
+      const taken = gpus.takeForBuild(held, order.gpus);
+      if (taken.kind === 'leased') return taken.uuid;
+      if (taken.kind === 'absent')
+        throw new AppError('gpu_unavailable', `the machine of the build has no GPU ${order.gpus.join(' or ')}`);
+      if (round === 0) tell(build, { note: 'waits for a GPU: containers have all of them' });
+      if (!(await sleep(GPU_LOOK_EVERY_MS, abort.signal))) throw new Error('the build was ended');
+    }
+  }
+}
+
+/** As the engine has it: a variable of the image hides an ARG of the same name. */
+const withoutNames = (
+  variables: Readonly<Record<string, string>>,
+  env: readonly string[],
+): Readonly<Record<string, string>> => {
+  const taken = new Set(env.map((one) => one.slice(0, one.indexOf('='))));
+  return Object.fromEntries(Object.entries(variables).filter(([name]) => !taken.has(name)));
+};
