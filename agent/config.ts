@@ -1,7 +1,7 @@
 import { splitAddress } from '#shared/address.ts';
 import { readFileSync } from 'node:fs';
 import { homedir, hostname } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import type { Static } from 'typebox';
 import { Type } from 'typebox';
 import { loadConfig } from '#shared/config.ts';
@@ -77,6 +77,14 @@ export const AgentSettings = Type.Object({
     description:
       'GPUs that are not offered, by UUID (GPU-…, MIG-…) or PCI bus id (0000:3b:00.0), with commas between them',
   }),
+  LONGSHORE_EXPECTED_GPUS: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: 64,
+      description:
+        'GPUs that this machine should have, each divided one once: with fewer it says GpuDegraded; else as its pool says (`--expected-gpus`), else nothing is expected',
+    }),
+  ),
   LONGSHORE_AGENT_ORPHAN_SECONDS: Type.Integer({
     default: 300,
     minimum: 1,
@@ -413,6 +421,10 @@ export const pipVariables = (config: AgentConfig): Readonly<Record<string, strin
       ['LONGSHORE_CONDA_CHANNELS', config.LONGSHORE_CONDA_CHANNELS],
     ].filter((pair): pair is [string, string] => pair[1] !== undefined),
   );
+
+/** Directory that the agent alone writes. */
+export const stateDirOf = (config: Pick<AgentConfig, 'LONGSHORE_DATA_DIR'>): string =>
+  join(resolve(config.LONGSHORE_DATA_DIR), 'agent');
 
 /** UUIDs of devices that the operator excludes. */
 export const excludedGpus = (config: AgentConfig): readonly string[] =>

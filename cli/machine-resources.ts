@@ -169,6 +169,7 @@ export function addPool(program: Command, invocation: () => Invocation): void {
     ).option('--workspace <id>', OWNED_BY),
     'pool set gpu --cpu-work-on-gpu-machines yes --reserved-memory-mib 8192',
     'pool set gpu --cpu-overcommit default',
+    'pool set gpu --expected-gpus 8',
     'pool set gpu --provider cloud --machine-gpu-model H100 --machine-gpu-count 8 --machine-cpu-cores 96 --machine-memory-mib 1048576',
   ).action(async (name: string, flags: PoolFlags & PoolOwnerFlags) => {
     const { runPoolSet } = await import('./commands/pool.ts');
@@ -247,6 +248,11 @@ function poolSettings(of: Command): Command {
       '--hourly-cost <n>',
       'cost of each machine in an hour; unless said, as the provider lists it, else not known',
       numberOrDefault(0, 1_000_000),
+    )
+    .option(
+      '--expected-gpus <n>',
+      'GPUs that each machine should have: one with fewer says so',
+      numberOrDefault(0, 64, 'whole number'),
     )
     .option(
       '--provider <name>',

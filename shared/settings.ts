@@ -111,6 +111,7 @@ export const SETTINGS_OF: Readonly<Record<Daemon | 'clients', readonly string[]>
     'LONGSHORE_NFS_OPTIONS',
     'LONGSHORE_SHUTDOWN_DRAIN_SECONDS',
     'LONGSHORE_EXCLUDED_GPUS',
+    'LONGSHORE_EXPECTED_GPUS',
     'LONGSHORE_NVIDIA_SMI',
   ],
   mounts: [

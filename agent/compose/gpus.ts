@@ -2,6 +2,7 @@
 import { excludedGpus } from '../config.ts';
 import type { GpuDrivers } from '../containers/cdi.ts';
 import { Gpus } from '../devices/gpus.ts';
+import type { GpusParts } from '../devices/gpus.ts';
 import { KMSG } from '../devices/kernel-log.ts';
 import { CdiWatch } from '../devices/cdi-watch.ts';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../devices/nvidia-smi.ts';
@@ -17,6 +18,7 @@ export interface GpuOptions {
   readonly probeDeadlineMs?: number;
   readonly proofMs?: number;
   readonly cudaProbeDeadlineMs?: number;
+  readonly pciGpus?: GpusParts['pciGpus'];
 }
 
 /** Helpers for probing GPUs. */
@@ -40,6 +42,7 @@ export function makeGpus(host: Host, agentState: AgentState, options: GpuOptions
     stateDir,
     bootId,
     excluded: excludedGpus(config),
+    expected: config.LONGSHORE_EXPECTED_GPUS,
     kernelLog: KMSG,
     ...options,
     metrics,

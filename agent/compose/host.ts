@@ -3,11 +3,12 @@
  * opens what reports on them: the metrics page and the conditions. Called by the composition root. Must stay true: one
  * agent owns a state directory at a time, and takes it first; a failure is a sentence with its cure.
  */
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Inventory } from '#shared/protocol/generated/messages.ts';
 import type { AgentConfig } from '../config.ts';
+import { stateDirOf } from '../config.ts';
 import { dockerRuntime } from '../containers/engine/docker.ts';
 import { installRunner, pythonSource } from '../containers/runner-files.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
@@ -54,7 +55,7 @@ export interface OpenHost {
 /** @throws StartupError for the state directory, the engine (`no_docker`, `docker_forbidden`) or the page's address */
 export async function openHost(parts: OpenHost): Promise<Host> {
   const { config, log, atStop } = parts;
-  const stateDir = await prepareStateDir(join(resolve(config.LONGSHORE_DATA_DIR), 'agent'));
+  const stateDir = await prepareStateDir(stateDirOf(config));
   atStop(await lockStateDir(stateDir));
   const metrics = new AgentMetrics();
   const runtime = dockerRuntime(config.DOCKER_HOST, (operation, result, seconds) =>

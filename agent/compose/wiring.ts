@@ -95,6 +95,7 @@ function wireMachine(
 ): void {
   conditions.onChange(() => link.heartbeatNow());
   gpus.onChange(() => link.devicesChanged());
+  link.onExpectedGpus((count) => gpus.poolExpects(count));
   gpus.onFault((containerId, message) => executor.fault(containerId, message));
   gpus.onNote((containerId, message) => logs.say(containerId, message));
   executor.onLeaseRefused(() => {

@@ -7,6 +7,7 @@ import type { LeasableDevice } from './leases.ts';
 import type { GpuRow, Listing, MigSlice } from './parse.ts';
 import { busIdOf, recoveryOf } from './parse.ts';
 import type { StoredDevice } from './store.ts';
+import type { KnownDevice } from './presence.ts';
 import type { Slices, WholeDevice } from './nvidia-smi.ts';
 
 export interface GpuSample {
@@ -40,6 +41,8 @@ const MIB = 1024 * 1024;
 export class DeviceTable {
   driver = '';
   readonly #devices = new Map<string, Device>();
+  /** Bus ids of whole devices in the last listing, by UUID: excluded ones and divided ones without slices, too. */
+  #listedAt: ReadonlyMap<string, string> = new Map();
   /** State of NVLink through switches, by whole device, as of the last look. */
   readonly #fabrics = new Map<string, string>();
   readonly #excluded: ReadonlySet<string>;
@@ -124,6 +127,19 @@ export class DeviceTable {
     return [...found].map(([uuid, busId]) => ({ uuid, busId }));
   }
 
+  /** Every whole device that is known: those in the table, and those that the last listing showed beside them. */
+  known(): readonly KnownDevice[] {
+    const isLost = (whole: string): boolean =>
+      this.all().some((one) => (one.parentUuid || one.uuid) === whole && one.health.state === 'lost');
+    const places = new Map([...this.wholes().map(({ uuid, busId }) => [uuid, busId] as const), ...this.#listedAt]);
+    return [...places].map(([uuid, busId]) => ({ uuid, busId, isLost: !this.#listedAt.has(uuid) && isLost(uuid) }));
+  }
+
+  /** Whether a setting excludes that device. */
+  isExcluded(uuid: string, busId: string): boolean {
+    return this.#excluded.has(uuid.toLowerCase()) || (busId !== '' && this.#excluded.has(busId));
+  }
+
   /** The whole devices that these are, or are part of. */
   wholesOf(uuids: readonly string[]): readonly WholeDevice[] {
     const wanted = new Set(uuids.map((uuid) => this.#devices.get(uuid)?.parentUuid || uuid));
@@ -146,11 +162,13 @@ export class DeviceTable {
     // Samples are dropped first: an answer that omits a device must not leave its old use in place.
     for (const device of before.values()) this.#devices.set(device.uuid, { ...device, sample: undefined });
     if (listing.kind === 'listed') this.#listed(listing, slices, held);
-    else if (listing.kind === 'failed')
+    else if (listing.kind === 'failed') {
+      this.#listedAt = new Map([...this.#listedAt].filter(([, busId]) => !listing.broken.includes(busId)));
       for (const device of this.all()) {
         const gone = listing.broken.includes(device.busId);
         this.event(device.uuid, { kind: gone ? 'absent' : 'missed', why: gone ? UNREACHABLE : listing.text });
       }
+    }
     const needReset = new Set(
       listing.kind === 'listed'
         ? listing.rows.filter((row) => recoveryOf(row.recovery ?? '') === 'reset').map((row) => row.uuid)
@@ -163,18 +181,21 @@ export class DeviceTable {
   }
 
   #listed(listing: Extract<Listing, { kind: 'listed' }>, slices: Slices, held: ReadonlySet<string>): void {
+    this.#replaced(listing.rows, held);
+    const silent = [...this.#listedAt].filter(([, busId]) => listing.silent?.has(busId) === true);
+    this.#listedAt = new Map([...silent, ...listing.rows.map(({ uuid, busId }) => [uuid, busId] as const)]);
     const seen = new Set<string>();
     const divided = new Map<string, GpuRow>();
     for (const row of listing.rows) {
       this.#fabricIs(row);
       if (row.driver !== '') this.#driverIs(row.driver);
-      if (this.#isExcluded(row.uuid, row.busId)) continue;
+      if (this.isExcluded(row.uuid, row.busId)) continue;
       if (row.migEnabled) divided.set(row.uuid, row);
       else if (this.#put(rowDevice(row), row.recovery, sampleOf(row))) seen.add(row.uuid);
     }
     for (const slice of slices.found) {
       const row = divided.get(slice.parentUuid);
-      if (row === undefined || this.#isExcluded(slice.uuid, '')) continue;
+      if (row === undefined || this.isExcluded(slice.uuid, '')) continue;
       if (this.#put(sliceDevice(row, slice), row.recovery, undefined)) seen.add(slice.uuid);
     }
     for (const device of this.all()) {
@@ -182,7 +203,7 @@ export class DeviceTable {
       if (seen.has(uuid)) continue;
       const isDivided = divided.has(uuid) || divided.has(parentUuid);
       const isWhole = listing.rows.some((row) => row.uuid === parentUuid && !row.migEnabled);
-      if (this.#isExcluded(uuid, busId) && !held.has(uuid)) this.#devices.delete(uuid);
+      if (this.isExcluded(uuid, busId) && !held.has(uuid)) this.#devices.delete(uuid);
       else if (listing.broken.includes(busId)) this.event(uuid, { kind: 'absent', why: UNREACHABLE });
       else if (listing.unreadable > 0 || listing.silent?.has(busId) === true || slices.silent.has(parentUuid))
         this.event(uuid, { kind: 'missed', why: 'the GPU tool gave no readable answer about it' });
@@ -190,6 +211,14 @@ export class DeviceTable {
       else if ((isDivided || isWhole) && !held.has(uuid)) this.#devices.delete(uuid);
       else this.event(uuid, { kind: 'absent', why: 'the driver does not list it any more' });
     }
+  }
+
+  /** Forgets lost devices whose place on the bus another device has: the card was replaced. */
+  #replaced(rows: readonly GpuRow[], held: ReadonlySet<string>): void {
+    const known = new Set(this.wholes().map(({ uuid }) => uuid));
+    const taken = new Set(rows.filter(({ uuid }) => !known.has(uuid)).map(({ busId }) => busId));
+    for (const { uuid, busId, health } of this.all())
+      if (health.state === 'lost' && taken.has(busId) && !held.has(uuid)) this.#devices.delete(uuid);
   }
 
   /**
@@ -209,10 +238,6 @@ export class DeviceTable {
     if (this.driver !== '' && this.driver !== driver)
       for (const { uuid } of this.all()) this.event(uuid, { kind: 'new_driver' });
     this.driver = driver;
-  }
-
-  #isExcluded(uuid: string, busId: string): boolean {
-    return this.#excluded.has(uuid.toLowerCase()) || (busId !== '' && this.#excluded.has(busId));
   }
 
   #put(facts: DeviceFacts, recovery: string | undefined, sample: GpuSample | undefined): boolean {
@@ -240,13 +265,12 @@ export class DeviceTable {
   }
 
   /**
-   * @param booted - the host has booted since: no earlier process uses a device, and missing devices are gone
+   * @param booted - the host has booted since: no earlier process uses a device
    * @param driver - the driver with which healthy devices passed a probe; empty: the earlier agent ran none
    */
   restore(devices: readonly StoredDevice[], booted: boolean, driver: string): void {
     this.driver = driver;
     for (const { state, why, resetAsked, probeCures = false, unproven, ...device } of devices) {
-      if (booted && state === 'lost') continue;
       const known = GPU_STATES.find((one): one is GpuState => one === state) ?? 'suspect';
       const isProved = driver !== '' || known !== 'healthy';
       this.#devices.set(device.uuid, {

@@ -28,6 +28,8 @@ import { NO_SLICES } from './nvidia-smi.ts';
 import type { Listing } from './parse.ts';
 import { isPassedOn, readPciGpus } from './pci.ts';
 import type { PciGpu } from './pci.ts';
+import type { Presence } from './presence.ts';
+import { NOTHING_MISSING, presenceOf } from './presence.ts';
 import type { ProbesParts } from './probes.ts';
 import { Probes } from './probes.ts';
 import { DeviceFile } from './store.ts';
@@ -44,11 +46,13 @@ export interface GpusParts {
   readonly bootId: string;
   /** UUIDs or bus ids that are not offered. */
   readonly excluded: readonly string[];
+  /** Number of GPUs that the machine's own setting expects; undefined: its pool says, or nobody. */
+  readonly expected?: number | undefined;
   readonly kernelLog: string;
   readonly probeEveryMs?: number;
   readonly proofMs?: number;
   /** NVIDIA's functions on the PCI bus. */
-  readonly pciGpus?: () => Promise<readonly PciGpu[]>;
+  readonly pciGpus?: (() => Promise<readonly PciGpu[]>) | undefined;
   readonly metrics: AgentMetrics;
   readonly log: Log;
   /** Containers that have devices. */
@@ -86,6 +90,9 @@ export class Gpus {
   #listening = false;
   /** Builds of images that have devices, by the build. */
   readonly #builds = new Map<string, LeaseOwner>();
+  /** GPUs that the machine's pool expects. */
+  #poolExpects: number | undefined;
+  #presence: Presence = NOTHING_MISSING;
   /** An agent that runs probes was here before. */
   #hasProbed = false;
 
@@ -101,6 +108,7 @@ export class Gpus {
       devices: this.#table.stored(),
       probedDriver: this.#table.driver,
       rests: this.#probes.prober.stored(),
+      ...(this.#poolExpects === undefined ? {} : { expected: this.#poolExpects }),
     }));
     this.#access = new Access({
       running: parts.running,
@@ -139,6 +147,13 @@ export class Gpus {
     this.#changes.add(listener);
   }
 
+  /** Takes the number of GPUs that the machine's pool expects; it counts from the next look on. */
+  poolExpects(count: number | undefined): void {
+    if (count === this.#poolExpects) return;
+    this.#poolExpects = count;
+    this.#file.changed();
+  }
+
   /** Told when the container can no longer use its devices. */
   onFault(listener: (containerId: string, message: string) => void): void {
     this.#faulted.add(listener);
@@ -153,6 +168,7 @@ export class Gpus {
   async open(): Promise<void> {
     const stored = await this.#file.read();
     const booted = stored !== undefined && stored.bootId !== this.#parts.bootId;
+    this.#poolExpects = stored?.expected;
     if (!booted) this.#probes.prober.restore(stored?.rests);
     this.#hasProbed = (stored?.probedDriver ?? '') !== '';
     if (stored !== undefined) this.#table.restore(stored.devices, booted, stored.probedDriver ?? '');
@@ -229,14 +245,11 @@ export class Gpus {
         .filter((device) => device.health.state === 'unhealthy')
         .map((device) => device.busId),
     );
-    this.#parts.conditions.set(
-      'GpuDegraded',
-      degraded.length > 0,
-      degraded
-        .slice(0, MOST_NAMED)
-        .map(({ uuid, health }) => `${uuid} is ${health.state}: ${health.why.slice(0, 100)}`)
-        .join('; '),
-    );
+    const faults = [
+      ...degraded.map(({ uuid, health }) => `${uuid} is ${health.state}: ${health.why.slice(0, 100)}`),
+      ...this.#presence.faults,
+    ];
+    this.#parts.conditions.set('GpuDegraded', faults.length > 0, faults.slice(0, MOST_NAMED).join('; '));
     this.#parts.conditions.set('SuspectHost', broken.size >= BROKEN_TO_SUSPECT_HOST);
     this.#probes.tellConditions();
   }
@@ -340,12 +353,19 @@ export class Gpus {
     } else if (this.#failing !== '' && failing === '') log.info('GPUs answer again');
     this.#failing = failing;
     const held = this.#held();
-    const before = this.#table.fingerprint();
+    const before = `${this.#table.fingerprint()} ${this.#presence.faults.join()}`;
     const out = this.#table.take(faults === this.#faults ? listing : withoutRecovery(listing), slices, held);
     for (const device of out) this.#failLeaseOwners(device, device.health.why);
     await this.#freeProof.check(held);
     this.#parts.onLook(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'lost' ? [] : [uuid])));
-    if (this.#table.fingerprint() !== before) this.#changed();
+    this.#presence = presenceOf({
+      listing,
+      pci,
+      known: this.#table.known(),
+      isExcluded: (busId) => this.#table.isExcluded('', busId),
+      expected: this.#parts.expected ?? this.#poolExpects,
+    });
+    if (`${this.#table.fingerprint()} ${this.#presence.faults.join()}` !== before) this.#changed();
     if (this.#table.all().length > 0) this.#listen();
     this.#probes.looked();
     return out;
@@ -419,11 +439,13 @@ export class Gpus {
         gpuUuids.map((uuid) => [uuid, deploymentId ?? ''] as const),
       ),
     );
+    metrics.setGpuCounts(this.#presence);
     metrics.setGpus(
       this.#table.all().map((device) => ({
         uuid: device.uuid,
         model: device.model,
         healthy: device.health.state === 'healthy',
+        state: device.health.state,
         missing: device.health.state === 'lost',
         leased: held.has(device.uuid),
         deploymentId: held.get(device.uuid) ?? '',

@@ -96,7 +96,8 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
         ? { ...before, state: 'unhealthy', why: 'the driver asks for a recovery', unproven: false }
         : unprobed('no process is left on it; no probe has run since');
     case 'booted':
-      return UNPROBED;
+      // A device that a boot did not bring back must not vanish, so it stays lost; no process has survived the boot.
+      return before.state === 'lost' ? { ...before, missed: 0, unproven: false } : UNPROBED;
     case 'new_driver':
       if (before.state === 'lost' || before.state === 'quarantined') return before;
       return probedNext(before, UNPROBED.why);

@@ -28,6 +28,8 @@ export async function readPciGpus(root = DEVICES): Promise<readonly PciGpu[]> {
   const found = await Promise.all(
     names.map(async (name): Promise<PciGpu[]> => {
       if ((await text(name, 'vendor')) !== NVIDIA || !DISPLAY.test(await text(name, 'class'))) return [];
+      // A virtual function belongs to the device that it is a part of.
+      if (await readlink(join(root, name, 'physfn')).then(Boolean, () => false)) return [];
       const driver = await readlink(join(root, name, 'driver')).catch(() => '');
       return [{ busId: name.toLowerCase(), driver: basename(driver) }];
     }),

@@ -39,6 +39,8 @@ const Stored = Type.Object({
   devices: Type.Array(StoredDevice),
   /** Driver of the probes that devices passed; absent: the agent that wrote the file ran none. */
   probedDriver: Type.Optional(Type.String()),
+  /** GPUs that the machine's pool expects. */
+  expected: Type.Optional(Type.Integer()),
   /** Errors of devices in this boot that named no recovery, and the end of their rest since boot. */
   rests: Type.Optional(Type.Record(Type.String(), Type.Object({ faults: Type.Number(), restUntilMs: Type.Number() }))),
 });
@@ -48,11 +50,26 @@ export type StoredDevices = Readonly<Static<typeof Stored>>;
 /** Bounds writes: a burst of errors is one write. */
 const WRITES_APART_MS = 1000;
 
+const FILE = 'gpus.json';
+
+/**
+ * Facts of devices that an agent has stored; undefined: none.
+ * @throws when the file cannot be read, or has another form
+ */
+export async function readStored(stateDir: string): Promise<StoredDevices | undefined> {
+  const text = await readIfThere(join(stateDir, FILE));
+  if (text === undefined) return undefined;
+  const stored: unknown = JSON.parse(text);
+  if (!Value.Check(Stored, stored)) throw new Error('the file has another form');
+  return stored;
+}
+
 /**
  * The file of devices, written at most once a second. A crash loses the changes of that second: the kernel's log is
  * then read again from the stored position.
  */
 export class DeviceFile {
+  readonly #directory: string;
   readonly #path: string;
   readonly #log: Log;
   readonly #content: () => StoredDevices;
@@ -62,25 +79,23 @@ export class DeviceFile {
 
   /** @param content - called at each write */
   constructor(stateDir: string, log: Log, content: () => StoredDevices) {
-    this.#path = join(stateDir, 'gpus.json');
+    this.#directory = stateDir;
+    this.#path = join(stateDir, FILE);
     this.#log = log;
     this.#content = content;
   }
 
   /** Reads the file. Undefined: absent or unreadable; the tool is then asked anew, and the journal has the leases. */
   async read(): Promise<StoredDevices | undefined> {
-    const text = await readIfThere(this.#path);
-    if (text === undefined) return undefined;
-    const [log, path] = [this.#log, this.#path];
     try {
-      const stored: unknown = JSON.parse(text);
-      if (Value.Check(Stored, stored)) return stored;
+      return await readStored(this.#directory);
     } catch (error) {
-      log.warn({ err: error, path }, 'what was known of GPUs cannot be read: they are looked at anew');
+      this.#log.warn(
+        { err: error, path: this.#path },
+        'what was known of GPUs cannot be read: they are looked at anew',
+      );
       return undefined;
     }
-    log.warn({ path }, 'what was known of GPUs has another form: they are looked at anew');
-    return undefined;
   }
 
   /** Schedules a write. */

@@ -3,10 +3,9 @@
  * start the agent checks the part that no other condition watches (the engine's abilities); a failure there is the
  * condition Preflight.
  */
-import { join, resolve } from 'node:path';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { AgentConfig } from '../config.ts';
-import { imageOf, loadAgentConfig } from '../config.ts';
+import { imageOf, loadAgentConfig, stateDirOf } from '../config.ts';
 import { dockerRuntime } from '../containers/engine/docker.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../devices/nvidia-smi.ts';
@@ -18,7 +17,8 @@ import type { Identity } from '../upstream/identity.ts';
 import { engineFailure, engineFindings } from './engine.ts';
 import type { Finding } from './finding.ts';
 import { firewallFindings, readFirewall } from './firewall.ts';
-import { failed, ok } from './finding.ts';
+import { failed, ok, warning } from './finding.ts';
+import { MISSING_GPU_STEP, missingGpus } from './missing-gpus.ts';
 import { conditionFindings, readFabric, toolkitFindings } from './gpus.ts';
 import { mountsFinding } from './mounts.ts';
 import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } from './host.ts';
@@ -41,7 +41,7 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
     const remedy = isHidden ? 'sudo longshore agent check' : 'docs/settings.md has all of them';
     return [failed('settings', messageOf(error), remedy)];
   }
-  const stateDir = join(resolve(config.LONGSHORE_DATA_DIR), 'agent');
+  const stateDir = stateDirOf(config);
   const runtime = dockerRuntime(config.DOCKER_HOST);
   const [{ info, findings }, state, identity] = await Promise.all([
     askEngine(runtime, config.DOCKER_HOST),
@@ -113,11 +113,16 @@ async function lookAtFirewall(config: AgentConfig, runtime: ContainerRuntime): P
 
 async function lookAtGpus(config: AgentConfig, info: EngineInfo | undefined): Promise<Finding[]> {
   const smi = new NvidiaSmi(config.LONGSHORE_NVIDIA_SMI, PROBE_DEADLINE_MS);
-  const listing = await smi.list((await readPciGpus()).map(({ busId }) => ({ uuid: '', busId })));
-  const gpu = await gpuFinding(listing, info);
-  if (listing.kind !== 'listed' || listing.rows.length === 0) return [gpu];
+  const pci = await readPciGpus();
+  const listing = await smi.list(pci.map(({ busId }) => ({ uuid: '', busId })));
+  const missing = await missingGpus(config, listing, pci);
+  const gpu = [
+    await gpuFinding(listing, info),
+    ...missing.map((fault) => warning('gpu missing', fault, MISSING_GPU_STEP)),
+  ];
+  if (listing.kind !== 'listed' || listing.rows.length === 0) return gpu;
   return [
-    gpu,
+    ...gpu,
     ...conditionFindings(await smi.conditions(listing.rows), await readFabric()),
     ...(await toolkitFindings()),
   ];

@@ -19,6 +19,8 @@ export interface GpuFacts {
   readonly uuid: string;
   readonly model: string;
   readonly healthy: boolean;
+  /** State of the device, as `longshore machine gpu list` shows it. */
+  readonly state: string;
   /** The driver does not have the device any more: only its bad health is shown. */
   readonly missing: boolean;
   readonly leased: boolean;
@@ -38,6 +40,13 @@ export interface GpuFacts {
         readonly slowed: boolean | undefined;
       }
     | undefined;
+}
+
+/** Numbers of whole GPUs. */
+export interface GpuCounts {
+  readonly present: number;
+  readonly expected: number | undefined;
+  readonly unlisted: number;
 }
 
 /** Bounds, several times what one host can have. */
@@ -201,6 +210,16 @@ export class AgentMetrics {
     // The registry collects in the order of registration: this first gauge fills all the others.
     collect: () => this.#collectGpus(),
   });
+  readonly #gpuState = this.#gauge('gpu_state', '1 for the state that the GPU is in now', [...GPU_LABELS, 'state']);
+  readonly #gpusPresent = this.#gauge('gpus_present', 'Whole GPUs that the driver lists');
+  readonly #gpusExpected = this.#gauge(
+    'gpus_expected',
+    'Whole GPUs that the machine should have, by its own setting or that of its pool; absent: nobody says',
+  );
+  readonly #gpusUnlisted = this.#gauge(
+    'gpus_unlisted',
+    'GPUs that the host has and that the driver cannot name: broken ones, and functions on PCI without a device',
+  );
   readonly #gpuLeased = this.#gauge('gpu_leased', '1 while a container has the GPU', GPU_LABELS);
   readonly #gpuUtilization = this.#gauge('gpu_utilization_ratio', 'As of the last look', GPU_LABELS);
   readonly #gpuMemoryUsed = this.#gauge('gpu_memory_used_bytes', 'As of the last look', GPU_LABELS);
@@ -300,14 +319,32 @@ export class AgentMetrics {
     this.#collectGpus = collect;
   }
 
-  /** Replaces the shown GPUs; for a missing one only its bad health is shown. */
+  /** Shows how many GPUs there are. The numbers are absent on a machine that never had one and expects none. */
+  setGpuCounts({ present, expected, unlisted }: GpuCounts): void {
+    for (const gauge of [this.#gpusPresent, this.#gpusExpected, this.#gpusUnlisted]) gauge.remove();
+    if (expected !== undefined) this.#gpusExpected.set(expected);
+    if (present + unlisted === 0 && expected === undefined) return;
+    this.#gpusPresent.set(present);
+    this.#gpusUnlisted.set(unlisted);
+  }
+
+  /** Replaces the shown GPUs; for a missing one only its state is shown. */
   setGpus(gpus: readonly GpuFacts[]): void {
     const shown = [this.#gpuLeased, this.#gpuUtilization, this.#gpuMemoryUsed, this.#gpuMemoryTotal];
-    const all = [this.#gpuHealthy, ...shown, this.#gpuTemperature, this.#gpuPower, this.#gpuSlowed, this.#gpuLeaseInfo];
+    const all = [
+      this.#gpuHealthy,
+      this.#gpuState,
+      ...shown,
+      this.#gpuTemperature,
+      this.#gpuPower,
+      this.#gpuSlowed,
+      this.#gpuLeaseInfo,
+    ];
     for (const gauge of all) gauge.reset();
     for (const gpu of gpus) {
       const labels = { gpu_uuid: gpu.uuid, gpu_model: gpu.model };
       this.#gpuHealthy.set(labels, gpu.healthy ? 1 : 0);
+      this.#gpuState.set({ ...labels, state: gpu.state }, 1);
       this.#showFaults(gpu.uuid);
       if (gpu.missing) continue;
       const set = (gauge: Gauge, value: number | undefined): void => {

@@ -92,6 +92,7 @@ export class Link {
   readonly #buildImage = new Listeners<[BuildImage__Output]>();
   readonly #removeImages = new Listeners<[readonly string[]]>();
   readonly #removeCaches = new Listeners<[readonly string[]]>();
+  readonly #expectedGpus = new Listeners<[number | undefined]>();
   readonly #sessionBegan = new Listeners<[]>();
   readonly #disconnected = new Listeners<[]>();
   readonly #desired = new Listeners<[Desired__Output]>();
@@ -143,6 +144,11 @@ export class Link {
   /** Told of a change of a container that runs. */
   onChangeContainer(listener: (order: ChangeContainer__Output) => void): void {
     this.#changeContainer.add(listener);
+  }
+
+  /** Told with each answer to a heartbeat how many GPUs the machine's pool expects; undefined: it does not say. */
+  onExpectedGpus(listener: (count: number | undefined) => void): void {
+    this.#expectedGpus.add(listener);
   }
 
   /** Told of an image to build. */
@@ -431,8 +437,10 @@ export class Link {
         return;
       }
       case 'heartbeatAck':
-        if (message.heartbeatAck !== null && message.heartbeatAck !== undefined)
+        if (message.heartbeatAck !== null && message.heartbeatAck !== undefined) {
           this.#reports.answered(message.heartbeatAck.sentAtMs, message.heartbeatAck.serverTimeMs);
+          this.#expectedGpus.tell(message.heartbeatAck.expectedGpus ?? undefined);
+        }
         return;
       case 'fetchMetrics':
         if (message.fetchMetrics !== null && message.fetchMetrics !== undefined)

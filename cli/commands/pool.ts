@@ -115,6 +115,7 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
     reservedCpuCores: 'a tenth of the cores, at most one',
     reservedMemoryMib: '5 % of the memory',
     hourlyCost: 'as the provider lists it, else not known',
+    expectedGpus: 'nothing is expected',
     provider: 'none: machines are admitted by hand',
     hourlyBudget: 'none: maxMachines is the bound',
     machineGpuModel: 'none',

@@ -176,7 +176,13 @@ export class Session {
     else if (message.heartbeat) {
       const { conditions, diskFreeBytes, conditionWords } = message.heartbeat;
       this.#parts.reports.heartbeat(this.machineId, this.id, conditions, diskFreeBytes, conditionWords);
-      this.#write({ heartbeatAck: { sentAtMs: message.heartbeat.sentAtMs, serverTimeMs: this.#parts.clock.nowMs() } });
+      this.#write({
+        heartbeatAck: {
+          sentAtMs: message.heartbeat.sentAtMs,
+          serverTimeMs: this.#parts.clock.nowMs(),
+          ...this.#expectedGpus(),
+        },
+      });
       this.#parts.onHeartbeat(message.heartbeat.liveAttempts as unknown as readonly LiveReport[]);
     } else if (message.samples) this.#parts.onSamples(message.samples);
     else if (message.goodbye)
@@ -291,6 +297,11 @@ export class Session {
         })),
       },
     });
+  }
+
+  #expectedGpus(): { readonly expectedGpus?: number } {
+    const expected = this.#parts.machines.get(this.machineId)?.row.poolSettings.expectedGpus;
+    return expected === null || expected === undefined ? {} : { expectedGpus: expected };
   }
 
   /** Sends an order that no snapshot of desired state has. */

@@ -57,6 +57,15 @@ export const PoolSettings = Type.Object({
         "cost of each machine in an hour, in the operator's currency; null: as the provider lists it, else not known",
     }),
   ),
+  expectedGpus: nullable(
+    Type.Integer({
+      minimum: 0,
+      maximum: 64,
+      default: null,
+      description:
+        'GPUs that each machine should have, a divided one counted once: with fewer it has the condition GpuDegraded; LONGSHORE_EXPECTED_GPUS of a machine comes first; null: nothing is expected',
+    }),
+  ),
   provider: nullable(
     Type.String({
       pattern: NAME_PATTERN,

@@ -47,7 +47,11 @@ export const CONDITIONS = {
     says: 'a disk that also came to another host, which was refused',
     step: 'run `longshore-agent reset` on the other host, then `longshore-agent join` with a token; where the disk has moved for good, delete this machine',
   },
-  GpuDegraded: { blocks: false, says: 'a GPU that is not healthy', step: 'look at `nvidia-smi` on that machine' },
+  GpuDegraded: {
+    blocks: false,
+    says: 'a GPU that is not healthy, or missing',
+    step: 'the words beside the condition in `longshore machine list` name it; `longshore agent check-gpu` and `nvidia-smi` on that machine say more',
+  },
   GpusUnusable: {
     blocks: false,
     says: 'GPUs that no program reaches',

@@ -32,6 +32,8 @@ export class GpuHost {
   probe: GpusParts['probe'] = () => Promise.resolve({ kind: 'passed', text: '' });
   metrics = new AgentMetrics();
   excluded: readonly string[] = [];
+  /** Settings of the agent that a test changes. */
+  parts: Partial<GpusParts> = {};
   #boots = 0;
   #gpus: Gpus | undefined;
   #containers = 0;
@@ -47,17 +49,31 @@ export class GpuHost {
     return this.#gpus;
   }
 
+  /** The tool, as the agent asks it. */
+  smi(): NvidiaSmi {
+    return new NvidiaSmi(
+      askFake(
+        () => this.nvidia.now,
+        (args) => this.asked.push(args.join(' ')),
+      ),
+    );
+  }
+
+  /** The tool of a host that has none. */
+  withoutTool(): NvidiaSmi {
+    return new NvidiaSmi((args) => {
+      this.asked.push(args.join(' '));
+      return Promise.resolve({ kind: 'missing' });
+    });
+  }
+
   /** The agent starts; the one before has stopped. */
-  async start(parts: Partial<GpusParts> = {}): Promise<void> {
+  async start(parts: Partial<GpusParts> = this.parts): Promise<void> {
     await this.stop();
     this.metrics = new AgentMetrics();
     const log = createLog({ name: 'test', level: 'silent' });
-    const ask = askFake(
-      () => this.nvidia.now,
-      (args) => this.asked.push(args.join(' ')),
-    );
     const gpus = new Gpus({
-      smi: new NvidiaSmi(ask),
+      smi: this.smi(),
       stateDir: this.directory,
       bootId: `boot-${this.#boots}`,
       excluded: this.excluded,

@@ -302,7 +302,10 @@ describe.skipIf(whyNoHosts !== undefined)('GPUs of a machine', () => {
     await gpus.deviceIs(1, 'lost');
     expect(await scheduler.phase(good.containerId, 'removed')).toMatchObject({ reason: 'gpu_fault' });
     const shown = (await gpus.page()).split('\n').filter((line) => line.includes(G1) && !/xid|faults/.test(line));
-    expect(shown).toEqual([`longshore_agent_gpu_healthy{gpu_uuid="${G1}",gpu_model="H100"} 0`]);
+    expect(shown).toEqual([
+      `longshore_agent_gpu_healthy{gpu_uuid="${G1}",gpu_model="H100"} 0`,
+      `longshore_agent_gpu_state{gpu_uuid="${G1}",gpu_model="H100",state="lost"} 1`,
+    ]);
     gpus.nvidia.is({ gpus: [aGpu(0), aGpu(1)] });
     await gpus.deviceIs(1, 'healthy');
   });

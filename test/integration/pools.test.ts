@@ -28,6 +28,7 @@ const NOTHING_SAID: PoolSettingsChange = {
   reservedCpuCores: null,
   reservedMemoryMib: null,
   hourlyCost: null,
+  expectedGpus: null,
 };
 
 /** The pool `default`, which every world's machine is in, begins anew with each test. */

@@ -25,9 +25,11 @@ import { line, outcomeOf } from './report.ts';
 import { KMSG } from '../../devices/kernel-log.ts';
 import type { NvidiaSmi, Processes, Slices } from '../../devices/nvidia-smi.ts';
 import { NO_SLICES } from '../../devices/nvidia-smi.ts';
-import type { GpuRow, MigSlice, ProbeFailure } from '../../devices/parse.ts';
+import type { GpuRow, Listing, MigSlice, ProbeFailure } from '../../devices/parse.ts';
 import { busIdOf, recoveryOf } from '../../devices/parse.ts';
 import { readPciGpus } from '../../devices/pci.ts';
+import type { PciGpu } from '../../devices/pci.ts';
+import { MISSING_GPU_STEP } from '../missing-gpus.ts';
 import { meaningOf, parseXid } from '../../devices/xid.ts';
 
 const ASK_MS = 5000;
@@ -60,6 +62,9 @@ export interface CheckParts {
   /** Ends the check: its containers are removed, and the report has the lines until then. */
   readonly signal: AbortSignal;
   readonly kernelLog?: string;
+  readonly pciGpus?: () => Promise<readonly PciGpu[]>;
+  /** Words about GPUs that the host should have, after that answer of the tool. */
+  readonly missing: (listing: Listing, pci: readonly PciGpu[]) => Promise<readonly string[]>;
 }
 
 /** Results of the check so far. */
@@ -126,12 +131,13 @@ interface Devices {
  * @returns undefined when there is nothing to try with containers
  */
 async function look(
-  { smi, runtime, engineAt, excluded, kernelLog }: CheckParts,
+  { smi, runtime, engineAt, excluded, kernelLog, missing, pciGpus = readPciGpus }: CheckParts,
   seen: Seen,
 ): Promise<Devices | undefined> {
   const { checks } = seen;
+  const pci = await pciGpus();
   const [listing, engine] = await Promise.all([
-    smi.list((await readPciGpus()).map(({ busId }) => ({ uuid: '', busId }))),
+    smi.list(pci.map(({ busId }) => ({ uuid: '', busId }))),
     runtime.info().then(
       (info) => ({ info, lines: engineFindings(info) }),
       (error: unknown) => ({ info: undefined, lines: [engineFailure(error, engineAt)] }),
@@ -139,16 +145,17 @@ async function look(
   ]);
   seen.engine = engine.info;
   if (listing.kind === 'unknown_field') throw new Error('the tool was asked for the same field again');
+  const absent = (await missing(listing, pci)).map((fault) => line('failed', 'gpu missing', fault, MISSING_GPU_STEP));
   if (listing.kind === 'failed') {
-    const missing = listing.reason === 'not_found';
-    seen.hasGpus = !missing;
+    const isMissing = listing.reason === 'not_found' && absent.length === 0;
+    seen.hasGpus = !isMissing;
     const text = listing.text || listing.reason;
-    checks.push(line(missing ? 'skipped' : 'failed', 'driver', text, REMEDIES[listing.reason]));
+    checks.push(line(isMissing ? 'skipped' : 'failed', 'driver', text, REMEDIES[listing.reason]), ...absent);
     return undefined;
   }
   const { rows, broken, unreadable } = listing;
   seen.rows = rows;
-  seen.hasGpus = rows.length > 0 || broken.length > 0 || unreadable > 0;
+  seen.hasGpus = rows.length > 0 || broken.length > 0 || unreadable > 0 || absent.length > 0;
   if (!seen.hasGpus) {
     checks.push(line('skipped', 'driver', 'the driver is there and finds no device'));
     return undefined;
@@ -158,7 +165,7 @@ async function look(
   checks.push(
     ...engine.lines,
     ...rows.map(deviceLine),
-    ...broken.map((id) => line('failed', 'device', `the GPU at ${id} does not answer`, REMEDIES.off_bus)),
+    ...absent,
     ...(unreadable > 0
       ? [line('failed', 'device', `${unreadable} rows of nvidia-smi cannot be read`, REMEDIES.unparsable)]
       : []),

@@ -3,6 +3,7 @@ import { excludedGpus, imageOf, loadAgentConfig } from '../../config.ts';
 import { dockerRuntime } from '../../containers/engine/docker.ts';
 import { checkGpus } from './check.ts';
 import type { GpuReport } from './report.ts';
+import { missingGpus } from '../missing-gpus.ts';
 import { checkSettings } from '../service-settings.ts';
 import { NvidiaSmi } from '../../devices/nvidia-smi.ts';
 
@@ -24,5 +25,6 @@ export async function checkGpuHost(
     reload,
     signal,
     excluded: excludedGpus(config),
+    missing: (listing, pci) => missingGpus(config, listing, pci),
   });
 }

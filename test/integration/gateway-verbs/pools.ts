@@ -14,6 +14,7 @@ const POOL_SETTINGS = {
   reservedCpuCores: null,
   reservedMemoryMib: null,
   hourlyCost: null,
+  expectedGpus: null,
   provider: null,
   minFreeGpu: 0,
   minFreeCpuCores: 0,

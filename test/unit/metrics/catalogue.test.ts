@@ -201,6 +201,7 @@ const A_GPU: GpuFacts = {
   uuid: 'MIG-7',
   model: 'H100-MIG-3g.40gb',
   healthy: true,
+  state: 'healthy',
   missing: false,
   leased: true,
   deploymentId: 'd-1',
