@@ -252,7 +252,7 @@ export const isGpuRefusal = (error: unknown): boolean =>
 
 /** Events that the engine sends as they happen; a listing finds those that it omits. */
 export interface EngineEvent {
-  readonly action: 'die' | 'oom' | 'destroy';
+  readonly action: 'kill' | 'die' | 'oom' | 'destroy';
   readonly dockerId: string;
   readonly labels: Readonly<Record<string, string>>;
   /** The engine's clock. */
@@ -260,6 +260,14 @@ export interface EngineEvent {
   /** Exit code, for `die` only. */
   readonly exitCode: number | undefined;
 }
+
+/**
+ * The engine's memory of a container's end. An engine keeps its last 256 events in memory: it forgets them when it ends.
+ * - `own`: the engine saw the end and had sent no signal, or it cannot be known any more.
+ * - `signalled`: the engine that answers had sent the container a signal, for somebody or because it stops.
+ * - `new_engine`: the engine that answers began after the container did, and ended it or did not see its end.
+ */
+export type EndMemory = 'own' | 'signalled' | 'new_engine';
 
 /** A path of this machine in a container. */
 export interface BindMount {
@@ -381,6 +389,11 @@ export interface ContainerRuntime {
    * its clock. Returns when the stream ends.
    */
   watch(sinceMs: number, onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void>;
+  /**
+   * Asks the engine what it knows of the end of a container that ran.
+   * @throws EngineError
+   */
+  endMemory(dockerId: string): Promise<EndMemory>;
   /** Watches networks of every owner until the signal. Returns when the stream ends. */
   watchNetworks(onMade: () => void, signal: AbortSignal): Promise<void>;
   /** Starts a program in a container, and does not wait for it. @returns the engine's id of it @throws EngineError */

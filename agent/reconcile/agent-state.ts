@@ -54,6 +54,8 @@ export class AgentState {
   /** Desired assignments by container id; undefined until the session's first snapshot. */
   #wanted: Map<string, Assignment__Output> | undefined;
   readonly #outOfMemory = new Set<string>();
+  /** Containers to which the engine sent a signal, by its events. */
+  readonly #signalled = new Set<string>();
   readonly #seen = new Map<string, SeenFacts>();
   /** Engine ids of removed containers, so that a listing in progress does not bring them back. */
   readonly #removed = new Map<string, number>();
@@ -168,6 +170,15 @@ export class AgentState {
     if (this.#seen.has(dockerId)) this.#outOfMemory.add(dockerId);
   }
 
+  /** The engine sent the container a signal: for this agent, for somebody else, or because the engine stops. */
+  signalled(dockerId: string): void {
+    if (this.#seen.has(dockerId)) this.#signalled.add(dockerId);
+  }
+
+  wasSignalled(dockerId: string): boolean {
+    return this.#signalled.has(dockerId);
+  }
+
   /** Whether the engine reported a process that was killed for lack of memory. */
   lackedMemory(dockerId: string): boolean {
     return this.#outOfMemory.has(dockerId);
@@ -199,6 +210,7 @@ export class AgentState {
     this.#removed.set(dockerId, performance.now());
     this.#seen.delete(dockerId);
     this.#outOfMemory.delete(dockerId);
+    this.#signalled.delete(dockerId);
     if (seen !== undefined) this.changed(seen.containerId);
     this.#tellExit(dockerId);
   }

@@ -5,11 +5,12 @@
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { withDeadline } from '#shared/backoff.ts';
-import type { RuntimeContainer } from '../containers/runtime.ts';
+import { sleep, withDeadline } from '#shared/backoff.ts';
+import type { EndMemory, RuntimeContainer } from '../containers/runtime.ts';
 import { shortIdOf } from '../containers/spec.ts';
 import { isSupervised } from '../containers/supervised.ts';
-import { attemptsEnd, exitMessage, exitReason } from './exits.ts';
+import type { OutsideEnd } from './exits.ts';
+import { attemptsEnd, BY_SIGNAL, exitMessage, exitReason, outsideEnd } from './exits.ts';
 import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
 import { climbStopLadder } from './stop-ladder.ts';
@@ -19,6 +20,8 @@ import type { ExecutorParts, ExecutorContext } from './executor-context.ts';
 const LOG_END_MS = 2000;
 /** Wait for the engine's second answer on the end of a killed container, whose tasks wait too. */
 const LOOK_AGAIN_MS = 2000;
+/** Wait for the engine's note of a signal. */
+const NOTED_MS = 200;
 /** The exit code of SIGKILL. */
 const KILLED = 137;
 
@@ -80,6 +83,8 @@ export class Ends {
     );
     const isOrdered = agentState.notes.has(containerId) || agentState.ending.has(containerId) || rebooted;
     const seen = isOrdered ? found : { ...found, oomKilled: await this.#ranOutOfMemory(found) };
+    const isOwn = (isOrdered && agentState.ending.get(containerId)?.reason !== 'lost') || seen.oomKilled;
+    const outside = isOwn ? undefined : await this.#outsideEnd(entry, seen);
     const supervised = isSupervised(entry.kind ?? '');
     const exitFacts = {
       seen,
@@ -88,6 +93,7 @@ export class Ends {
       note: agentState.notes.get(containerId),
       ending: agentState.ending.get(containerId)?.reason,
       rebooted,
+      outside,
     };
     // An image without our Python shows only in the output of its init.
     if (entry.ready === undefined && (seen.exitCode === 127 || seen.exitCode === 126))
@@ -134,6 +140,20 @@ export class Ends {
       () => new Error('the engine did not answer'),
     ).catch(() => undefined);
     return again?.oomKilled === true || agentState.lackedMemory(dockerId);
+  }
+
+  /** Whether an end that was not ordered came from outside the container. */
+  async #outsideEnd(entry: JournalEntry, found: RuntimeContainer): Promise<OutsideEnd | undefined> {
+    const { runtime, agentState } = this.#parts;
+    const { dockerId, exitCode } = found;
+    // The engine has no event for the end of a container that it could not start.
+    if (entry.startedAtMs === undefined && found.startedAtMs === 0) return undefined;
+    const ask = (): Promise<EndMemory | undefined> => runtime.endMemory(dockerId).catch(() => undefined);
+    let memory = await ask();
+    // The engine may note the signal a moment after the end that it caused.
+    if (memory === 'own' && BY_SIGNAL.has(exitCode) && (await sleep(NOTED_MS))) memory = await ask();
+    const liveRestore = memory === 'new_engine' && (await runtime.info().catch(() => undefined))?.liveRestore === true;
+    return outsideEnd({ memory, signalled: agentState.wasSignalled(dockerId), liveRestore, exitCode });
   }
 
   async vanished(action: Extract<Action, { kind: 'vanished' }>): Promise<void> {

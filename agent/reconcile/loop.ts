@@ -266,7 +266,8 @@ export class ReconcileLoop {
               this.#pauseContainerEnded.tell(event.dockerId);
             const containerId = event.labels[LABELS.container];
             if (containerId === undefined || !agentState.hasSeen(event.dockerId)) return;
-            if (event.action === 'oom') {
+            if (event.action === 'kill') agentState.signalled(event.dockerId);
+            else if (event.action === 'oom') {
               agentState.ranOutOfMemory(event.dockerId);
               this.#oom.tell(containerId);
             } else if (event.exitCode !== undefined) agentState.died(event.dockerId, event.exitCode, event.atMs);

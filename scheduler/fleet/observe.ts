@@ -157,8 +157,14 @@ function whenExited(
   }
 }
 
-/** Reasons for which the agent itself ends a container. Exit code 0 is then no success: the container only obeyed. */
-const ENDED_BY_AGENT: ReadonlySet<string> = new Set(['gpu_fault', 'protocol_violation', 'disk_limit']);
+/** Reasons for which the agent or its engine ends a container. Exit code 0 is then no success: it only obeyed. */
+const ENDED_BY_AGENT: ReadonlySet<string> = new Set([
+  'gpu_fault',
+  'protocol_violation',
+  'disk_limit',
+  'engine_restarted',
+  'killed',
+]);
 const endedWell = ({ exitCode, oomKilled, reason }: ObservedContainer__Output): boolean =>
   exitCode === 0 && !oomKilled && !ENDED_BY_AGENT.has(reason);
 

@@ -105,6 +105,46 @@ gatedBeforeStart(
   },
 );
 
+gatedBeforeStart(
+  'a container that somebody ends through the engine is no fault of its own, whatever its exit code; one that ends itself is',
+  async ({ docker, world }) => {
+    const { scheduler } = world;
+    await world.agent.start();
+    await world.agent.connected;
+    const source = `
+import os, time
+def handler(how):
+    if how == 'itself':
+        os._exit(3)
+    time.sleep(600)
+`;
+    const code = scheduler.addArchive(await zip({ 'app.py': source }));
+    const run = async (taskId: string, how: string, end: (dockerId: string) => Promise<unknown>) => {
+      const assignment = anAssignment({ code });
+      const { containerId } = assignment;
+      scheduler.desire([assignment]);
+      await scheduler.phase(containerId, 'running');
+      scheduler.run(taskId, containerId, JSON.stringify({ how }));
+      const label = [`io.longshore.container=${containerId}`];
+      const [container] = await docker.client.listContainers({ filters: { label } });
+      await end(container?.Id ?? '');
+      const { outcome } = await scheduler.resultOf(taskId);
+      const { reason } = await scheduler.phase(containerId, 'removed');
+      return { outcome, reason };
+    };
+    const container = (id: string) => docker.client.getContainer(id);
+    expect(await run('t1', 'waits', (id) => container(id).stop({ t: 1 }))).toEqual({
+      outcome: 'lost',
+      reason: 'killed',
+    });
+    expect(await run('t2', 'waits', (id) => container(id).kill())).toEqual({ outcome: 'lost', reason: 'killed' });
+    expect(await run('t3', 'waits', (id) => container(id).kill({ signal: 'SIGTERM' }))).toMatchObject({
+      reason: 'killed',
+    });
+    expect(await run('t4', 'itself', async () => undefined)).toEqual({ outcome: 'exited', reason: 'user_error' });
+  },
+);
+
 /** Whether a server accepts connections at the path. */
 function isListening(path: string): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();

@@ -77,12 +77,13 @@ describe.skipIf(whyNoHosts !== undefined)('Docker restart / hang', () => {
     expect((await fleet.containerSection(container)).status).toBe('RUNNING');
     await member.host.startEngine();
     await waitFor(async () => (await fleet.containerSection(container)).status === '', 'its end is noticed', 60_000);
+    expect((await fleet.containerSection(container)).reason).toBe('engine_restarted');
     const answer = await fleet.invoke(deployment, { key: 'back', seconds: 0 });
     expect(answer).toMatchObject({ status: 200 });
     expect(jsonOf<{ container: string }>(answer).container).not.toBe(container);
   });
 
-  test('an engine that is stopped ends its containers: that is noticed, and the task in hand runs again', async ({
+  test('an engine that is stopped ends its containers: no fault of theirs, and a task without retries runs again', async ({
     fleet,
   }) => {
     const queue = await fleet.deploy({
@@ -90,7 +91,7 @@ describe.skipIf(whyNoHosts !== undefined)('Docker restart / hang', () => {
       handler: 'handler',
       name: 'stopped',
       stubType: 'taskqueue/deployment',
-      retries: 3,
+      retries: 0,
       autoscaler: { type: 'queue_depth', maxContainers: 1, tasksPerContainer: 1 },
     });
     const id = await fleet.put(queue, { key: 'stopped', seconds: 0, held: true });
@@ -106,6 +107,7 @@ describe.skipIf(whyNoHosts !== undefined)('Docker restart / hang', () => {
       'it runs again',
       60_000,
     );
+    expect((await fleet.containerSection(first)).reason).toBe('engine_restarted');
     await fleet.exec(again.container_id, 'touch /tmp/go-stopped');
     await fleet.taskIs(id, 'COMPLETE', 30_000);
   });

@@ -1,12 +1,17 @@
 // Streams of the engine that last: the output of a container, and events.
 import type { Readable } from 'node:stream';
 import { LogDemultiplexer } from '../lines.ts';
-import type { ContainerRuntime, EngineEvent } from '../runtime.ts';
+import type { ContainerRuntime, EndMemory, EngineEvent } from '../runtime.ts';
 import { LABELS } from '../runtime.ts';
 import type { EngineClient } from './client.ts';
+import type { PastEvent } from './past-events.ts';
+import { memoryOfEnd, pastEvent } from './past-events.ts';
 import { drain } from './streams.ts';
 
-export type OutputCalls = Pick<ContainerRuntime, 'followLogs' | 'watch' | 'watchNetworks'>;
+/** An engine that stops answers no new connection; the tasks of the container wait for this answer. */
+const END_MEMORY_MS = 2000;
+
+export type OutputCalls = Pick<ContainerRuntime, 'followLogs' | 'watch' | 'endMemory' | 'watchNetworks'>;
 
 export function outputCalls(engine: EngineClient): OutputCalls {
   return {
@@ -32,7 +37,7 @@ export function outputCalls(engine: EngineClient): OutputCalls {
     async watch(sinceMs: number, onEvent: (event: EngineEvent) => void, signal: AbortSignal): Promise<void> {
       const stream = (await engine.docker.getEvents({
         since: Math.floor(sinceMs / 1000),
-        filters: { type: ['container'], event: ['die', 'oom', 'destroy'], label: [`${LABELS.managed}=1`] },
+        filters: { type: ['container'], event: ['kill', 'die', 'oom', 'destroy'], label: [`${LABELS.managed}=1`] },
         abortSignal: signal,
       })) as unknown as Readable;
       let rest = '';
@@ -46,6 +51,11 @@ export function outputCalls(engine: EngineClient): OutputCalls {
       });
     },
 
+    async endMemory(dockerId: string): Promise<EndMemory> {
+      const events = await engine.call('events', (abortSignal) => pastEvents(engine, abortSignal), END_MEMORY_MS);
+      return memoryOfEnd(events, dockerId);
+    },
+
     async watchNetworks(onMade: () => void, signal: AbortSignal): Promise<void> {
       const stream = (await engine.docker.getEvents({
         filters: { type: ['network'], event: ['create'] },
@@ -54,6 +64,18 @@ export function outputCalls(engine: EngineClient): OutputCalls {
       await drain(stream, signal, () => onMade());
     },
   };
+}
+
+/** All events that the engine still has in memory. */
+async function pastEvents(engine: EngineClient, abortSignal: AbortSignal): Promise<readonly PastEvent[]> {
+  const stream = (await engine.docker.getEvents({
+    since: 0,
+    until: Math.floor(Date.now() / 1000),
+    abortSignal,
+  })) as unknown as Readable;
+  const pieces: Buffer[] = [];
+  await drain(stream, abortSignal, (data) => void pieces.push(data));
+  return Buffer.concat(pieces).toString('utf8').split('\n').flatMap(pastEvent);
 }
 
 /** A time as the engine wants it: seconds, a point, nine digits. */
@@ -76,7 +98,7 @@ function parseEvent(line: string): EngineEvent | undefined {
     timeNano?: unknown;
   };
   const action = event.Action;
-  if (action !== 'die' && action !== 'oom' && action !== 'destroy') return undefined;
+  if (action !== 'kill' && action !== 'die' && action !== 'oom' && action !== 'destroy') return undefined;
   if (typeof event.Actor?.ID !== 'string') return undefined;
   const labels = event.Actor.Attributes ?? {};
   const code = Number(action === 'die' ? (labels['exitCode'] ?? Number.NaN) : Number.NaN);

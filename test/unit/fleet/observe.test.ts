@@ -187,7 +187,8 @@ test('a machine that comes back has its containers as they were', () => {
 
 test('what fails everywhere is the user’s, what may work elsewhere is not', () => {
   expect(['user_error', 'image_error', 'start_timeout', 'oom'].every(isUserCause)).toBe(true);
-  expect(['lost', 'mount_error', 'gpu_fault', 'host_reboot', 'drained'].some(isUserCause)).toBe(false);
+  const machines = ['lost', 'mount_error', 'gpu_fault', 'host_reboot', 'drained', 'engine_restarted', 'killed'];
+  expect(machines.some(isUserCause)).toBe(false);
 });
 
 test('a start that failed on an engine that starts nothing costs its container none of its tries, however often', () => {
@@ -204,6 +205,12 @@ test('a container that broke the rules of its sockets has failed by its user’s
   // Another start would end the same way.
   expect(see(anEntry('STARTING'), broke)).toBe('FAILED');
   expect(isUserCause('protocol_violation')).toBe(true);
+});
+
+test('a container that its engine took along has failed, also with exit code 0, and its start is tried again', () => {
+  expect(see(anEntry('RUNNING'), { phase: 'exited', reason: 'engine_restarted', exitCode: 0 })).toBe('FAILED');
+  const report = observed({ phase: 'removed', exitCode: 143, reason: 'engine_restarted' });
+  expect(stepsFor(anEntry('STARTING'), report)).toMatchObject([{ event: 'retry' }]);
 });
 
 test('a container that ended at its disk limit is its own fault, and is not placed again', () => {
