@@ -202,7 +202,7 @@ export const AgentSettings = Type.Object({
     Type.String({
       pattern: '^/.',
       description:
-        'where `cache` volumes are, best on a scratch disk of this machine; absent: `cache` below the data directory. Made when it is missing',
+        'where `cache` volumes are, best on a scratch disk of this machine; absent: `cache` below the data directory. It must be there: a folder of the scratch disk, so that nothing is written beside that disk when it is not mounted',
     }),
   ),
   LONGSHORE_AGENT_CACHE_MIB: Type.Optional(

@@ -19,6 +19,7 @@ PACKAGE=/usr/lib/longshore-agent
 CONFIG=/etc/longshore-agent
 STATE=/var/lib/longshore-agent
 UNITS=/etc/systemd/system
+STATE_DISK=10-longshore-state-disk.conf
 AGENT=longshore-agent.service
 DRAIN=longshore-agent-drain.service
 MOUNTS=longshore-mounts.service
@@ -224,7 +225,7 @@ do_uninstall() {
   end_work
   systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
   end_mounts
-  rm -f "$UNITS/$AGENT" "$UNITS/$DRAIN" "$UNITS/$MOUNTS" /usr/local/sbin/longshore-agent
+  rm -f "$UNITS/$AGENT" "$UNITS/$DRAIN" "$UNITS/$MOUNTS" "$UNITS/$AGENT.d/$STATE_DISK" /usr/local/sbin/longshore-agent
   [ "$(readlink /usr/local/bin/longshore 2>/dev/null)" != "$ROOT/current/bin/longshore" ] || rm -f /usr/local/bin/longshore
   reload_units
   if ! systemctl -q is-enabled longshore-scheduler.service 2>/dev/null; then rm -rf "$ROOT"; fi
@@ -385,6 +386,20 @@ make_settings() {
   [ -f "$CONFIG/mounts.env" ] || [ ! -f "$ROOT/$release/systemd/mounts.env" ] ||
     install -m 600 "$ROOT/$release/systemd/mounts.env" "$CONFIG/mounts.env"
   [ -f "$CONFIG/agent.env" ] || install -m 600 "$ROOT/$release/systemd/agent.env" "$CONFIG/agent.env"
+  require_state_disk
+}
+
+# A data directory on a disk of its own: the agent waits for its mount, and does not start beside it. systemd knows that
+# of the unit's own directory by itself. Other disks, such as that of cache volumes, keep no agent from its work.
+require_state_disk() {
+  where=$(setting LONGSHORE_DATA_DIR)
+  case "$where" in
+    '' | "$UNIT_STATE" | *[!A-Za-z0-9._/@:+-]*) rm -f "$UNITS/$AGENT.d/$STATE_DISK"; return 0 ;;
+  esac
+  mkdir -p "$UNITS/$AGENT.d"
+  printf '# Written by the installer from LONGSHORE_DATA_DIR.\n[Unit]\nRequiresMountsFor=%s\n[Service]\nReadWritePaths=-%s\n' "$where" "$where" >"$UNITS/$AGENT.d/$STATE_DISK.new"
+  if cmp -s "$UNITS/$AGENT.d/$STATE_DISK.new" "$UNITS/$AGENT.d/$STATE_DISK"; then rm "$UNITS/$AGENT.d/$STATE_DISK.new"
+  else mv "$UNITS/$AGENT.d/$STATE_DISK.new" "$UNITS/$AGENT.d/$STATE_DISK"; fi
 }
 
 write_settings() {
@@ -508,6 +523,7 @@ remove_old() {
 
 # The settings name the state directory.
 own_state=$(setting LONGSHORE_DATA_DIR)
+UNIT_STATE=$STATE
 STATE=${own_state:-$STATE}
 token_needed=''
 [ -f "$STATE/agent/machine.json" ] || token_needed=yes

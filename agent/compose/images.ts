@@ -3,6 +3,8 @@
 import { join } from 'node:path';
 import type { ImagePrepared } from '#shared/protocol/generated/messages.ts';
 import { imageOf } from '../config.ts';
+import { imagesRoot } from '../images/images-root.ts';
+import { volumeHomes } from '../volumes/open.ts';
 import { BuiltImages } from '../images/built.ts';
 import { ImageCache } from '../images/cache.ts';
 import type { PullSettings } from '../images/images.ts';
@@ -22,7 +24,9 @@ const minFreeRatioOf = ({ config }: Host): number => config.LONGSHORE_MIN_FREE_D
 export function makeDisks(host: Host): DiskWatch {
   return new DiskWatch({
     imagesPath: host.imagesRoot,
+    askImagesPath: async () => imagesRoot(await host.runtime.info()),
     statePath: host.stateDir,
+    volumePaths: volumeHomes(host.config),
     minFreeRatio: minFreeRatioOf(host),
     conditions: host.conditions,
     onFree: (filesystem, bytes) => host.metrics.diskFree.set({ filesystem }, bytes),

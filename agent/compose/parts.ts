@@ -116,6 +116,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     helper,
     helperMounts,
     config,
+    stateDir,
     runtime,
     labels,
     conditions,

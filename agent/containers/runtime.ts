@@ -262,7 +262,7 @@ export interface EngineEvent {
 }
 
 /**
- * The engine's memory of a container's end. An engine keeps its last 256 events in memory: it forgets them when it ends.
+ * The engine's memory of a container's end. An engine keeps its last 256 events in memory, until it ends.
  * - `own`: the engine saw the end and had sent no signal, or it cannot be known any more.
  * - `signalled`: the engine that answers had sent the container a signal, for somebody or because it stops.
  * - `new_engine`: the engine that answers began after the container did, and ended it or did not see its end.

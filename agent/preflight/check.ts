@@ -51,7 +51,7 @@ export async function checkMachine(env: Readonly<Record<string, string | undefin
   const [inventory, firewall, disks, port, gpu, image, buckets, scheduler] = await Promise.all([
     lookAtHost(stateDir, info),
     info === undefined ? [] : lookAtFirewall(config, runtime),
-    diskFindings(stateDir, info),
+    diskFindings(config, stateDir, info),
     portFinding(config.LONGSHORE_AGENT_METRICS_ADDRESS, state.inUse),
     lookAtGpus(config, info),
     info === undefined ? [] : baseImage(config, runtime),

@@ -1,6 +1,6 @@
 // The host's side of an agent's needs besides an engine: writable places, a free port, drivers. Read-only but for one
 // probe file in the state directory.
-import { access, constants, stat, statfs } from 'node:fs/promises';
+import { access, constants, stat } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { splitAddress } from '#shared/address.ts';
@@ -11,14 +11,12 @@ import type { Listing } from '../devices/parse.ts';
 import { readPciGpus } from '../devices/pci.ts';
 import { cdiGpus } from '../containers/cdi.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
+import type { AgentConfig } from '../config.ts';
 import { imagesRoot } from '../images/images-root.ts';
+import { MIN_FREE_INODES_RATIO, otherMinFreeRatio, readDisk } from '../telemetry/disks.ts';
+import { volumeHomes } from '../volumes/open.ts';
 import type { Finding } from './finding.ts';
 import { failed, ok, warning } from './finding.ts';
-
-/** Shares of free space below which nothing is placed (the condition DiskPressure). */
-const LEAST_FREE = 0.1;
-const LEAST_FREE_IMAGES = 0.15;
-const LEAST_INODES = 0.05;
 
 export interface StateFinding extends Finding {
   /** An agent has the directory now, and rightly holds its port. */
@@ -58,13 +56,23 @@ export async function stateFinding(stateDir: string, isAgent: boolean): Promise<
   }
 }
 
-/** Free space and inodes of the agent's directory and of the images'. */
-export async function diskFindings(stateDir: string, info: EngineInfo | undefined): Promise<Finding[]> {
+/**
+ * Free space and inodes of the disks that images, the agent and volumes fill: those whose shortage is DiskPressure.
+ * @param config - the settings of the agent
+ */
+export async function diskFindings(
+  config: AgentConfig,
+  stateDir: string,
+  info: EngineInfo | undefined,
+): Promise<Finding[]> {
+  const forImages = config.LONGSHORE_MIN_FREE_DISK_PERCENT / 100;
+  const least = otherMinFreeRatio(forImages);
+  const { volumes, cache } = volumeHomes(config);
   const places = [
-    { check: 'disk', path: stateDir, least: LEAST_FREE },
-    ...(info === undefined
-      ? []
-      : [{ check: 'disk of images', path: await imagesRoot(info), least: LEAST_FREE_IMAGES }]),
+    { check: 'disk', path: stateDir, least },
+    { check: 'disk of volumes', path: volumes, least },
+    ...(cache === undefined ? [] : [{ check: 'disk of caches', path: cache, least }]),
+    ...(info === undefined ? [] : [{ check: 'disk of images', path: await imagesRoot(info), least: forImages }]),
   ];
   return await Promise.all(places.map(diskFinding));
 }
@@ -80,12 +88,17 @@ async function diskFinding({
 }): Promise<Finding> {
   const at = await existing(path).catch((error: unknown) => error);
   if (typeof at !== 'string') return failed(check, messageOf(at), 'name a directory that can be made there');
-  const { bsize, blocks, bavail, files, ffree } = await statfs(at);
-  const text = `${(bavail / blocks).toLocaleString('en', { style: 'percent' })} of ${Math.round((blocks * bsize) / 1e9)} GB free at ${path}`;
-  if (bavail / blocks < least)
-    return failed(check, text, `make room: below ${least * 100} % nothing new is placed here`);
-  if (files > 0 && ffree / files < LEAST_INODES)
-    return failed(check, `${text}, ${ffree} of ${files} inodes`, 'remove small files, or make the file system anew');
+  const { freeBytes, usableBytes, totalBytes, freeInodesRatio } = await readDisk(at);
+  const share = (ratio: number): string => ratio.toLocaleString('en', { style: 'percent' });
+  const text = `${share(freeBytes / usableBytes)} of ${Math.round(totalBytes / 1e9)} GB free at ${path}`;
+  if (freeBytes < usableBytes * least)
+    return failed(check, text, `make room: below ${share(least)} nothing new is placed here`);
+  if (freeInodesRatio < MIN_FREE_INODES_RATIO)
+    return failed(
+      check,
+      `${text}, and ${share(freeInodesRatio)} of the inodes`,
+      `remove small files, or make the file system anew: below ${share(MIN_FREE_INODES_RATIO)} nothing new is placed here`,
+    );
   return ok(check, text);
 }
 

@@ -1,19 +1,27 @@
-import { repeat } from '#shared/backoff.ts';
+import { repeat, withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Conditions } from './conditions.ts';
 import type { FileSystem } from './disk-limits.ts';
-import type { DiskReading, Pressure } from './disks.ts';
-import { fullNow, NO_PRESSURE, pressureAfter, readDisk } from './disks.ts';
+import type { DiskReading, OtherDisk, Pressure } from './disks.ts';
+import { fullNow, NO_PRESSURE, OTHER_DISKS, pressureAfter, readDisk } from './disks.ts';
 
 const LOOK_EVERY_MS = 10_000;
+/** Time for one disk: another one may hang. */
+const READ_MS = 3_000;
+/** The engine may be started again with its images elsewhere. */
+const ASK_IMAGES_PATH_EVERY_MS = 60_000;
 
 export interface DiskWatchParts {
   /** The engine's directory of images; the agent's own state directory if that is unreadable from here. */
   readonly imagesPath: string;
+  /** Asks the engine for that directory again. */
+  readonly askImagesPath: () => Promise<string>;
   readonly statePath: string;
+  /** Directories of volumes that have a home here. */
+  readonly volumePaths: Readonly<Partial<Record<'volumes' | 'cache', string>>>;
   readonly minFreeRatio: number;
   readonly conditions: Pick<Conditions, 'set'>;
-  readonly onFree: (filesystem: 'images' | 'root' | 'state', bytes: number) => void;
+  readonly onFree: (filesystem: 'images' | OtherDisk, bytes: number) => void;
   readonly log: Log;
 }
 
@@ -26,6 +34,9 @@ export class DiskWatch {
   #pressure: Pressure = NO_PRESSURE;
   #looking: Promise<void> | undefined;
   #reading: DiskReading | undefined;
+  #askedMs = performance.now();
+  /** Reads that a hanging disk has not answered: no second one is started. */
+  readonly #hanging = new Set<string>();
 
   constructor(parts: DiskWatchParts) {
     this.#parts = parts;
@@ -85,18 +96,52 @@ export class DiskWatch {
   }
 
   async check(): Promise<void> {
-    const { minFreeRatio, statePath, onFree, log } = this.#parts;
+    const { minFreeRatio, onFree, log } = this.#parts;
+    await this.#followImages();
     let images = await this.readImagesDisk();
     if (images.freeBytes < images.usableBytes * minFreeRatio) {
       await this.#makeRoom().catch((error: unknown) => log.warn({ err: error }, 'no room could be made'));
       images = await this.readImagesDisk();
     }
-    const [root, state] = await Promise.all([readDisk('/'), readDisk(statePath)]);
     this.#reading = images;
     onFree('images', images.freeBytes);
-    onFree('root', root.freeBytes);
-    onFree('state', state.freeBytes);
-    this.#become(pressureAfter(this.#pressure, { images, root }, minFreeRatio, performance.now()));
+    const others: Partial<Record<OtherDisk, DiskReading>> = {};
+    for (const name of OTHER_DISKS) {
+      const found = await this.#readIfItAnswers(name);
+      if (found === undefined) continue;
+      others[name] = found;
+      onFree(name, found.freeBytes);
+    }
+    this.#become(pressureAfter(this.#pressure, { images, ...others }, minFreeRatio, performance.now()));
+  }
+
+  /** Asks the engine now and then where its images are. */
+  async #followImages(): Promise<void> {
+    const { askImagesPath, log } = this.#parts;
+    if (performance.now() - this.#askedMs < ASK_IMAGES_PATH_EVERY_MS) return;
+    this.#askedMs = performance.now();
+    try {
+      const path = await askImagesPath();
+      if (path === this.#imagesPath) return;
+      await readDisk(path);
+      log.info({ path, before: this.#imagesPath }, "the engine's images are in another directory now");
+      this.#imagesPath = path;
+    } catch (error) {
+      log.debug({ err: error }, "the engine's disk is not known anew");
+    }
+  }
+
+  async #readIfItAnswers(name: OtherDisk): Promise<DiskReading | undefined> {
+    const { statePath, volumePaths } = this.#parts;
+    const path = { root: '/', state: statePath, ...volumePaths }[name];
+    if (path === undefined || this.#hanging.has(name)) return undefined;
+    this.#hanging.add(name);
+    const reading = readDisk(path)
+      .catch(() => undefined)
+      .finally(() => this.#hanging.delete(name));
+    return withDeadline(reading, READ_MS, () => new Error(`the disk of ${path} does not answer`)).catch(
+      () => undefined,
+    );
   }
 
   #become(pressure: Pressure): void {

@@ -25,8 +25,15 @@ export async function readDisk(path: string): Promise<DiskReading> {
 /** Time with enough room after which pressure is over. */
 export const CLEAR_AFTER_MS = 5 * 60_000;
 export const MIN_FREE_INODES_RATIO = 0.05;
-/** The root file system needs less room than the images' one. */
-export const MAX_ROOT_MIN_FREE_RATIO = 0.1;
+/** All other disks need less room than the images' one. */
+export const MAX_OTHER_MIN_FREE_RATIO = 0.1;
+
+/** Disks beside the images' one that the agent or its containers write to. `volumes`: the local volumes. */
+export const OTHER_DISKS = ['root', 'state', 'volumes', 'cache'] as const;
+export type OtherDisk = (typeof OTHER_DISKS)[number];
+
+/** Share of a disk that must be free, by the share for the images' one. */
+export const otherMinFreeRatio = (minFreeRatio: number): number => Math.min(minFreeRatio, MAX_OTHER_MIN_FREE_RATIO);
 
 export interface Pressure {
   readonly holds: boolean;
@@ -38,10 +45,8 @@ export interface Pressure {
 
 export const NO_PRESSURE: Pressure = { holds: false, roomSinceMs: 0, why: '' };
 
-export interface Disks {
-  readonly images: DiskReading;
-  readonly root: DiskReading;
-}
+/** A disk that is missing here does not exist, or does not answer: other conditions say so. */
+export type Disks = { readonly images: DiskReading } & { readonly [K in OtherDisk]?: DiskReading | undefined };
 
 /** @param minFreeRatio - required free share of the images' file system */
 export function pressureAfter(before: Pressure, disks: Disks, minFreeRatio: number, nowMs: number): Pressure {
@@ -55,23 +60,18 @@ export function pressureAfter(before: Pressure, disks: Disks, minFreeRatio: numb
 /** Pressure after a pull that found no room, in spite of the measured numbers. */
 export const fullNow = (why: string): Pressure => ({ holds: true, roomSinceMs: 0, why });
 
-function shortageOf({ images, root }: Disks, minFreeRatio: number): string {
-  const below = (name: string, reading: DiskReading, share: number): string =>
-    reading.freeBytes < reading.usableBytes * share
-      ? `${name}: ${percent(reading.freeBytes / reading.usableBytes)} free, ${percent(share)} wanted`
-      : '';
-  const inodes = (name: string, reading: DiskReading): string =>
-    reading.freeInodesRatio < MIN_FREE_INODES_RATIO
-      ? `${name}: ${percent(reading.freeInodesRatio)} of the inodes free, ${percent(MIN_FREE_INODES_RATIO)} wanted`
-      : '';
-  return (
-    [
-      below('images', images, minFreeRatio),
-      below('root', root, Math.min(minFreeRatio, MAX_ROOT_MIN_FREE_RATIO)),
-      inodes('images', images),
-      inodes('root', root),
-    ].find((text) => text !== '') ?? ''
-  );
+function shortageOf({ images, ...others }: Disks, minFreeRatio: number): string {
+  const asked: readonly (readonly [string, DiskReading | undefined, number])[] = [
+    ['images', images, minFreeRatio],
+    ...OTHER_DISKS.map((name) => [name, others[name], otherMinFreeRatio(minFreeRatio)] as const),
+  ];
+  const found = asked.flatMap(([name, reading, share]) => (reading === undefined ? [] : [{ name, reading, share }]));
+  const full = found.find(({ reading, share }) => reading.freeBytes < reading.usableBytes * share);
+  if (full !== undefined)
+    return `${full.name}: ${percent(full.reading.freeBytes / full.reading.usableBytes)} free, ${percent(full.share)} wanted`;
+  const crowded = found.find(({ reading }) => reading.freeInodesRatio < MIN_FREE_INODES_RATIO);
+  if (crowded === undefined) return '';
+  return `${crowded.name}: ${percent(crowded.reading.freeInodesRatio)} of the inodes free, ${percent(MIN_FREE_INODES_RATIO)} wanted`;
 }
 
 const percent = (ratio: number): string => `${Math.floor(ratio * 1000) / 10} %`;

@@ -6,6 +6,7 @@
 import { runInChild } from '../child.ts';
 import type { DirectoryVolumes } from './directories.ts';
 import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
+import type { VolumesHome } from './home.ts';
 import { VOLUME_ID } from '../containers/volumes-problem.ts';
 
 const DEADLINE_MS = 5_000;
@@ -23,6 +24,8 @@ export interface CacheDirectory extends VolumeId {
 
 export interface CacheDirectoriesParts {
   readonly root: string;
+  /** A directory that the operator named. */
+  readonly home?: Pick<VolumesHome, 'check'> | undefined;
   readonly directories: DirectoryVolumes;
   /** Why the volume may not be mounted now. */
   readonly refusal: (volume: VolumeId) => string | undefined;
@@ -67,8 +70,13 @@ export class CacheDirectories implements VolumeDriver {
     await this.removeIf(volume, () => true);
   }
 
-  probe(): Promise<void> {
-    return this.#parts.directories.probe();
+  get isWatched(): boolean {
+    return this.#parts.home !== undefined;
+  }
+
+  async probe(): Promise<void> {
+    await this.#parts.home?.check();
+    await this.#parts.directories.probe();
   }
 
   /** Notes that containers use the volume now. */
@@ -78,6 +86,7 @@ export class CacheDirectories implements VolumeDriver {
 
   /** Every cache volume of this machine, also those whose removal was cut off. */
   async list(): Promise<readonly CacheDirectory[]> {
+    await this.#parts.home?.check();
     const listed = await runInChild(LIST, [this.#parts.root], DEADLINE_MS);
     return listed.split('\n').flatMap((line) => {
       const [, seconds, workspaceId = '', volumeId = ''] = /^(\d+) ([^/]+)\/\.used-(.+)$/.exec(line) ?? [];
@@ -87,6 +96,7 @@ export class CacheDirectories implements VolumeDriver {
   }
 
   async #run(script: string, { workspaceId, volumeId }: VolumeId): Promise<void> {
+    await this.#parts.home?.check();
     await runInChild(script, [this.#parts.root, workspaceId, volumeId], DEADLINE_MS);
   }
 

@@ -18,6 +18,7 @@ import type { CacheDirectories } from './cache-directories.ts';
 import type { VolumeId } from './driver.ts';
 import type { CacheDecision, CachedVolume, Excess } from './evict-caches.ts';
 import { chooseCacheEvictions } from './evict-caches.ts';
+import { HomeMissing } from './home.ts';
 
 export const LOOK_EVERY_MS = 15_000;
 /** Reports are repeated, so that the scheduler names volumes that were deleted meanwhile. */
@@ -54,6 +55,8 @@ export class Caches {
   readonly #abort = new AbortController();
   readonly #known = new Map<string, Known>();
   #root: string;
+  /** The volumes of earlier runs are known. */
+  #isOpen = false;
   #running: Promise<void> | undefined;
   #looking: Promise<void> | undefined;
   readonly #excess = new Listeners<[string, string]>();
@@ -73,15 +76,31 @@ export class Caches {
   /** Finds the volumes of earlier runs of this agent, and begins to look. */
   async start(): Promise<void> {
     if (!this.#parts.enabled) return;
-    this.#root = await realpath(this.#parts.root);
-    for (const { usedAtMs, ...volume } of await this.#parts.directories.list())
-      this.#volume(volume).usedAtMs = Math.min(usedAtMs, Date.now());
+    await this.#open().catch((error: unknown) =>
+      this.#parts.log.warn({ err: error, root: this.#parts.root }, 'cache volumes cannot be reached'),
+    );
     this.#running = repeat(
       LOOK_EVERY_MS,
       this.#abort.signal,
       () => this.look(),
-      (error) => this.#parts.log.warn({ err: error }, 'cache volumes could not be looked through'),
+      (error) => {
+        // The condition CacheVolumesDown says so.
+        if (!(error instanceof HomeMissing))
+          this.#parts.log.warn({ err: error }, 'cache volumes could not be looked through');
+      },
     );
+  }
+
+  /** Finds the volumes of earlier runs, as soon as their disk is there. */
+  async #open(): Promise<void> {
+    if (this.#isOpen) return;
+    const listed = await this.#parts.directories.list();
+    this.#root = await realpath(this.#parts.root);
+    for (const { usedAtMs, ...volume } of listed) {
+      const known = this.#volume(volume);
+      known.usedAtMs = Math.max(known.usedAtMs, Math.min(usedAtMs, Date.now()));
+    }
+    this.#isOpen = true;
   }
 
   async stop(): Promise<void> {
@@ -131,6 +150,7 @@ export class Caches {
   }
 
   async #look(): Promise<void> {
+    await this.#open();
     if (this.#known.size === 0) return this.#looked();
     const mounts = await this.#mounts();
     for (const volume of this.#known.values()) {

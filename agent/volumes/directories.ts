@@ -8,6 +8,7 @@
 import { join } from 'node:path';
 import { runInChild } from '../child.ts';
 import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
+import type { VolumesHome } from './home.ts';
 
 const DEADLINE_MS = 5_000;
 /** Deadline of a removal: a volume may hold many files. */
@@ -40,8 +41,10 @@ const PROBE = `${ENTER} probe=".probe-$2"; mkdir -p -- "$probe"; rmdir -- "$prob
 
 export interface DirectoriesParts {
   readonly name: 'local' | 'cache' | 'shared';
-  /** Absolute path, made before by this agent; that of `shared` must be there. */
+  /** Absolute path, made before by this agent, unless the operator named it. */
   readonly root: string;
+  /** A directory that the operator named. */
+  readonly home?: Pick<VolumesHome, 'check'> | undefined;
   /** Empties a folder whose files belong to a container's user, where this process may not. */
   readonly emptyByContainer: (path: string) => Promise<void>;
 }
@@ -58,7 +61,12 @@ export class DirectoryVolumes implements VolumeDriver {
     return this.#parts.name;
   }
 
+  get isWatched(): boolean {
+    return this.#parts.home !== undefined;
+  }
+
   async mount({ workspaceId, volumeId }: VolumeId): Promise<VolumeSource> {
+    await this.#parts.home?.check();
     const path = await runInChild(MOUNT, [this.#parts.root, workspaceId, volumeId], DEADLINE_MS);
     return { kind: 'bind', path };
   }
@@ -85,6 +93,7 @@ export class DirectoryVolumes implements VolumeDriver {
 
   /** Reads and writes, since a file system may have stopped either. */
   async probe(): Promise<void> {
+    await this.#parts.home?.check();
     await runInChild(PROBE, [this.#parts.root, String(process.pid)], DEADLINE_MS);
   }
 }

@@ -24,6 +24,8 @@ export interface VolumeDriver {
   readonly name: VolumeDriverName;
   /** Time after which a call counts as unanswered. */
   readonly deadlineMs: number;
+  /** The disk may be missing or away: the driver is probed also while nobody mounts anything. */
+  readonly isWatched?: boolean;
   /**
    * Creates the volume if missing, and returns its mount source.
    * @param holder - the container or transfer that uses it

@@ -16,6 +16,7 @@ import type { VolumeDriver } from './driver.ts';
 import type { HelperMounts } from './helper-mounts.ts';
 import { S3Volumes } from './helper-mounts.ts';
 import type { MountHelper } from './mount-helper.ts';
+import { VolumesHome } from './home.ts';
 import { NFS_PREFIX, NfsVolumes, nfsExport } from './nfs.ts';
 import { Volumes } from './volumes.ts';
 
@@ -24,6 +25,8 @@ const EMPTY_MS = 10 * 60_000;
 
 export interface MakeVolumes {
   readonly config: AgentConfig;
+  /** The agent's own state. */
+  readonly stateDir: string;
   readonly runtime: ContainerRuntime;
   readonly labels: () => Readonly<Record<string, string>>;
   readonly conditions: Pick<Conditions, 'set'>;
@@ -35,14 +38,21 @@ export interface MakeVolumes {
   readonly log: Log;
 }
 
-/** Creates the homes of volumes on this machine, which must exist before the first mount. */
+/** Creates the homes of volumes on this machine, but none that the operator named: its disk may not be mounted. */
 export async function makeVolumesHome(config: AgentConfig): Promise<void> {
   await mkdir(localRoot(resolve(config.LONGSHORE_DATA_DIR)), { recursive: true, mode: 0o700 });
-  if (hasCaches(config)) await mkdir(cacheRoot(config), { recursive: true, mode: 0o700 });
+  if (hasCaches(config) && config.LONGSHORE_AGENT_CACHE_DIR === undefined)
+    await mkdir(cacheRoot(config), { recursive: true, mode: 0o700 });
 }
 
 export const cacheRoot = ({ LONGSHORE_AGENT_CACHE_DIR: root, LONGSHORE_DATA_DIR: data }: AgentConfig): string =>
   resolve(root ?? join(data, 'cache'));
+
+/** Directories of volumes on disks of this machine. */
+export const volumeHomes = (config: AgentConfig): { readonly volumes: string; readonly cache?: string } => ({
+  volumes: localRoot(resolve(config.LONGSHORE_DATA_DIR)),
+  ...(hasCaches(config) ? { cache: cacheRoot(config) } : {}),
+});
 
 export const hasCaches = ({ LONGSHORE_AGENT_CACHE_MIB: mib }: AgentConfig): boolean => mib !== 0;
 
@@ -53,15 +63,25 @@ export function makeVolumes(parts: MakeVolumes): { volumes: Volumes; cacheDirect
   const empty = (path: string): Promise<void> => emptyByContainer(runtime, path, labels(), EMPTY_MS);
   const drivers: VolumeDriver[] = [new DirectoryVolumes({ name: 'local', root: local, emptyByContainer: empty })];
   const root = cacheRoot(config);
+  const homeOf = (name: 'cache' | 'shared', path: string | undefined): VolumesHome | undefined =>
+    path === undefined ? undefined : new VolumesHome({ name, root: resolve(path), stateDir: parts.stateDir });
   const cacheDirectories = new CacheDirectories({
     root,
+    home: homeOf('cache', config.LONGSHORE_AGENT_CACHE_DIR),
     directories: new DirectoryVolumes({ name: 'cache', root, emptyByContainer: empty }),
     ...parts.caches,
   });
   if (hasCaches(config)) drivers.push(cacheDirectories);
   const shared = config.LONGSHORE_SHARED_VOLUMES_DIR;
   if (shared !== undefined)
-    drivers.push(new DirectoryVolumes({ name: 'shared', root: resolve(shared), emptyByContainer: empty }));
+    drivers.push(
+      new DirectoryVolumes({
+        name: 'shared',
+        root: resolve(shared),
+        home: homeOf('shared', shared),
+        emptyByContainer: empty,
+      }),
+    );
   if (config.LONGSHORE_NFS_VOLUMES !== undefined)
     drivers.push(
       new NfsVolumes({
@@ -77,7 +97,7 @@ export function makeVolumes(parts: MakeVolumes): { volumes: Volumes; cacheDirect
     labels,
     metrics,
     log,
-    onDown: (driver, down) => conditions.set(volumesDownCondition(driver), down),
+    onDown: (driver, down, why) => conditions.set(volumesDownCondition(driver), down, why),
   });
   return { volumes, cacheDirectories };
 }

@@ -16,6 +16,7 @@ import { hasCode } from '../durable.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { VolumeDriver, VolumeId, VolumeSource } from './driver.ts';
 import type { BucketKeys, HelperMounts } from './helper-mounts.ts';
+import { HomeMissing } from './home.ts';
 import { NoAnswer } from '../child.ts';
 import type { WantedBucket, WantedVolume } from '../containers/volumes-problem.ts';
 import { VOLUME_ID, volumesProblem } from '../containers/volumes-problem.ts';
@@ -31,7 +32,7 @@ export interface VolumesParts {
   /** Labels of volumes that the engine creates for us. */
   readonly labels: () => Readonly<Record<string, string>>;
   /** Called when a driver stops answering, or answers again. */
-  readonly onDown: (driver: VolumeDriverName, down: boolean) => void;
+  readonly onDown: (driver: VolumeDriverName, down: boolean, why: string) => void;
   readonly metrics: Pick<AgentMetrics, 'volumeOperations'>;
   readonly log: Log;
 }
@@ -47,7 +48,8 @@ const NO_KEYS: BucketKeys = { accessKey: '', secretKey: '' };
 export class Volumes {
   readonly #parts: VolumesParts;
   readonly #drivers: ReadonlyMap<VolumeDriverName, VolumeDriver>;
-  readonly #down = new Set<VolumeDriverName>();
+  /** Drivers that are down, with the reason for the operator. */
+  readonly #down = new Map<VolumeDriverName, string>();
   readonly #timers = new Map<VolumeDriverName, NodeJS.Timeout>();
   #stopped = false;
 
@@ -56,9 +58,9 @@ export class Volumes {
     this.#drivers = new Map(parts.drivers.map((driver) => [driver.name, driver]));
   }
 
-  /** Begins to probe stores on other machines' disks. */
+  /** Begins to probe stores that may be away. */
   start(): void {
-    if (this.#drivers.has('shared')) this.#probeIn('shared', 0);
+    for (const { name, isWatched } of this.#drivers.values()) if (isWatched === true) this.#probeIn(name, 0);
   }
 
   stop(): void {
@@ -74,7 +76,7 @@ export class Volumes {
 
   /** Drivers whose files do not answer. */
   get down(): readonly string[] {
-    return [...this.#down];
+    return [...this.#down.keys()];
   }
 
   /**
@@ -178,7 +180,8 @@ export class Volumes {
     const what = `${operation} ${driver.name} volume ${volumeId}`;
     if (this.#down.has(driver.name)) {
       this.#count(operation, 'down');
-      throw new AppError('mount_error', `cannot ${what}: the files of ${driver.name} volumes do not answer`);
+      const why = this.#down.get(driver.name) || `the files of ${driver.name} volumes do not answer`;
+      throw new AppError('mount_error', `cannot ${what}: ${why}`);
     }
     try {
       const result = await work(driver);
@@ -198,9 +201,10 @@ export class Volumes {
     const silent = error instanceof NoAnswer || (error instanceof EngineError && error.failure === 'unavailable');
     if (!silent) return 'error';
     if (!this.#down.has(driver.name)) {
-      this.#down.add(driver.name);
+      const why = error instanceof HomeMissing ? error.message : '';
+      this.#down.set(driver.name, why);
       this.#parts.log.error({ err: error, driver: driver.name }, 'files of volumes do not answer');
-      this.#parts.onDown(driver.name, true);
+      this.#parts.onDown(driver.name, true, why);
     }
     this.#probeIn(driver.name, PROBE_DOWN_MS);
     return 'timeout';
@@ -222,9 +226,9 @@ export class Volumes {
       this.#count('probe', 'ok');
       if (this.#down.delete(name)) {
         this.#parts.log.info({ driver: name }, 'files of volumes answer again');
-        this.#parts.onDown(name, false);
+        this.#parts.onDown(name, false, '');
       }
-      if (name === 'shared') this.#probeIn(name, PROBE_EVERY_MS);
+      if (driver.isWatched === true) this.#probeIn(name, PROBE_EVERY_MS);
     } catch (error) {
       const result = this.#judge(driver, error);
       this.#count('probe', result);

@@ -84,12 +84,12 @@ export const CONDITIONS = {
   },
   CacheVolumesDown: {
     blocks: false,
-    says: 'a disk with cache volumes that does not answer',
+    says: 'a disk with cache volumes that does not answer or is not mounted',
     step: 'look at the disk of LONGSHORE_AGENT_CACHE_DIR there (`cache` below its data directory when it is not set); containers that mount a cache volume go to other machines',
   },
   SharedVolumesDown: {
     blocks: false,
-    says: 'shared volumes that do not answer',
+    says: 'shared volumes that do not answer or are not mounted',
     step: 'look at what is mounted at LONGSHORE_SHARED_VOLUMES_DIR there; containers that mount a shared volume go to other machines',
   },
   NfsVolumesDown: {

@@ -9,6 +9,7 @@ import { dockerRuntime } from '#agent/containers/engine/docker.ts';
 import { mountOptions } from '#agent/containers/engine/options.ts';
 import { runWithMount } from '#agent/containers/helpers.ts';
 import { DirectoryVolumes } from '#agent/volumes/directories.ts';
+import { HomeMissing, VolumesHome } from '#agent/volumes/home.ts';
 import { NfsVolumes, nfsExport } from '#agent/volumes/nfs.ts';
 import { removeUnusedNfs } from '#agent/volumes/open.ts';
 import { test as base } from '../helpers/services.ts';
@@ -116,4 +117,48 @@ test('a link in the place of a volume, or of its workspace, is neither mounted n
     await expect(volumes.remove(one)).rejects.toThrow('is a link: not deleted');
   }
   expect(await readdir(join(root, 'outside', 'v1'))).toEqual(['kept']);
+});
+
+test('a disk that is not mounted is not replaced by the disk below, neither before nor under running volumes', async ({
+  root,
+}) => {
+  const [disk, stateDir] = [join(root, 'scratch'), join(root, 'state')];
+  for (const path of [disk, stateDir]) await mkdir(path);
+  const mount = () => execFileSync('mount', ['-t', 'tmpfs', 'longshore-test', disk]);
+  const umount = () => execFileSync('umount', [disk]);
+  for (const home of [join(disk, 'longshore'), disk]) {
+    // Another agent process each time, as after a boot.
+    const volumes = (name: 'cache' | 'shared') =>
+      new DirectoryVolumes({
+        name,
+        root: home,
+        home: new VolumesHome({ name, root: home, stateDir }),
+        emptyByContainer: async () => undefined,
+      });
+    mount();
+    try {
+      if (home !== disk) {
+        // The first time: the agent says what to do, and does not make the directory.
+        await expect(volumes('cache').mount(V1)).rejects.toThrow(`mkdir -m 700 ${home}`);
+        await mkdir(home);
+      }
+      const running = volumes('cache');
+      await running.probe();
+      await volumes('shared').mount(V1);
+      umount();
+      for (const one of [running, volumes('cache'), volumes('shared')]) {
+        await expect(one.mount(V1)).rejects.toThrow(HomeMissing);
+        await expect(one.probe()).rejects.toThrow(HomeMissing);
+      }
+      expect(await readdir(disk)).toEqual([]);
+      mount();
+      if (home !== disk) await mkdir(home);
+      // An empty new disk: the operator says so.
+      await expect(running.mount(V1)).rejects.toThrow(`touch ${join(home, '.longshore-disk')}`);
+      await writeFile(join(home, '.longshore-disk'), '');
+      expect(await running.mount(V1)).toEqual({ kind: 'bind', path: join(home, 'ws-1', 'v1') });
+    } finally {
+      umount();
+    }
+  }
 });

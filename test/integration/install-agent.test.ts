@@ -303,6 +303,21 @@ test('a script of a scheduler takes the hash of its architecture, and ends befor
   expect(both.said).toContain('longshore-9-linux-arm64.tar.gz could not be fetched');
 });
 
+test("an agent whose data directory is elsewhere waits for that disk's mount, and never starts beside it", async ({
+  machine,
+}) => {
+  const dropIn = join(machine.state, '../units/longshore-agent.service.d/10-longshore-state-disk.conf');
+  expect((await machine.install(TOKEN)).code).toBe(0);
+  expect(existsSync(dropIn)).toBe(false);
+  machine.set('LONGSHORE_DATA_DIR="/mnt/nvme/longshore"');
+  expect((await machine.install('')).code).toBe(0);
+  expect(readFileSync(dropIn, 'utf8')).toContain('[Unit]\nRequiresMountsFor=/mnt/nvme/longshore\n');
+  expect(readFileSync(dropIn, 'utf8')).toContain('[Service]\nReadWritePaths=-/mnt/nvme/longshore\n');
+  machine.set('LONGSHORE_DATA_DIR=');
+  expect((await machine.install('')).code).toBe(0);
+  expect(existsSync(dropIn)).toBe(false);
+});
+
 test("the agent's unit starts after the engine and after what sets NVIDIA's devices up", () => {
   const unit = readFileSync(join(SCRIPT, '..', 'longshore-agent.service'), 'utf8');
   const after = /^After=(.*)$/m.exec(unit)?.[1]?.split(' ');

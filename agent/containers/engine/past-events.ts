@@ -1,4 +1,4 @@
-// What an engine's memory of its events says about the end of a container. Pure.
+// Reads an engine's memory of its events for the end of a container. Pure.
 import type { EndMemory } from '../runtime.ts';
 
 /** Events that an engine keeps in memory (moby, daemon/events: `eventsLimit`). */
@@ -18,7 +18,7 @@ export interface PastEvent {
   readonly atMs: number;
 }
 
-/** One line of the engine's answer; an unreadable one is no event, and still counts as kept. */
+/** An event of a line of the engine's answer; an unreadable line still counts as an event that is kept. */
 export function pastEvent(line: string): PastEvent[] {
   if (line.trim() === '') return [];
   let parsed: unknown;

@@ -112,6 +112,18 @@ describe('disk pressure', () => {
     });
   });
 
+  test('holds for every other disk that is written to, and not for a disk that does not answer', () => {
+    const room = { images: disk(50), root: disk(50) };
+    for (const name of ['state', 'volumes', 'cache'] as const) {
+      const when = (reading: DiskReading | undefined) =>
+        pressureAfter(NO_PRESSURE, { ...room, [name]: reading }, 0.15, 0);
+      expect(when(disk(10)).holds).toBe(false);
+      expect(when(disk(9)).why).toBe(`${name}: 9 % free, 10 % wanted`);
+      expect(when(disk(50, 0.04)).why).toBe(`${name}: 4 % of the inodes free, 5 % wanted`);
+      expect(when(undefined).holds).toBe(false);
+    }
+  });
+
   test('is over when there was room for five minutes without a break', () => {
     const room = { images: disk(50), root: disk(50) };
     let now = fullNow('a pull found no space left');
