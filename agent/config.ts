@@ -120,7 +120,7 @@ export const AgentSettings = Type.Object({
     minimum: 0,
     maximum: 1 << 30,
     description:
-      'MiB that one container may write to its root and to its view of the code together (volumes not counted). A container that writes more ends with `disk_limit`; 0: no limit',
+      'MiB that one container may write to its root and to its view of the code together, with volumes that its image brings. A container that writes more ends with `disk_limit`; 0: no limit',
   }),
   LONGSHORE_AGENT_BUILDS: Type.Integer({
     default: 2,

@@ -24,6 +24,7 @@ import type { Build } from './build.ts';
 import type { Packages } from './packages.ts';
 import { runStages } from './stages.ts';
 import type { StepsApart } from './steps-apart.ts';
+import { Written } from './written.ts';
 
 export interface BuildLimits {
   /** Builds at once; 0: none. */
@@ -58,6 +59,8 @@ export interface BuilderParts {
   /** The base image of a Python version. */
   readonly baseImageOf: (pythonVersion: string) => string;
   readonly machineId: () => string;
+  /** Counts blocks below these folders, past their permissions. */
+  readonly countByHelper: (paths: readonly string[]) => Promise<number>;
   /** Whether the disk of images is too full to take more. */
   readonly isDiskFull: () => boolean;
   readonly limits: BuildLimits;
@@ -101,6 +104,11 @@ export class Builder {
     const hasApart = steps.some(({ apart }) => apart) && (packages.isKept || order.gpus.length > 0);
     const keepsPackages = hasApart && packages.isKept;
     const ended: string[] = [];
+    const written = new Written({
+      ...this.#parts,
+      mostBytes: limits.diskBytes,
+      onOver: () => end(`the steps wrote more than ${Math.round(limits.diskBytes / 1024 ** 2)} MiB`),
+    });
     let hasPackages = false;
     try {
       const ids = await this.#bases(build, basesOf(instructions));
@@ -113,7 +121,7 @@ export class Builder {
       // The folder is counted by now: the watch begins with these bytes.
       hasPackages = keepsPackages;
       const mounts = keepsPackages ? [await packages.take(workspaceId)] : [];
-      watching = this.#watch(build, { network, keepsPackages }, watch.signal, end);
+      watching = this.#watch(build, { network, keepsPackages, written }, watch.signal, end);
       const built = await runStages(this.#parts, {
         build,
         held,
@@ -123,8 +131,11 @@ export class Builder {
         directory,
         network,
         mounts,
+        written,
         onContainer: (dockerId) => ended.push(dockerId),
       });
+      await written.settled();
+      if (why !== undefined) return failure(why);
       return 'failed' in built ? built.failed : await this.#named(image, built.imageId);
     } catch (error) {
       if (why !== undefined) return failure(why);
@@ -187,24 +198,20 @@ export class Builder {
   /** Ends a build that fills the disk. Steps have no limit of the engine's. */
   async #watch(
     { order: { workspaceId } }: Build,
-    { network, keepsPackages }: { readonly network: string; readonly keepsPackages: boolean },
+    { network, keepsPackages, written }: { network: string; keepsPackages: boolean; written: Written },
     signal: AbortSignal,
     end: (why: string) => void,
   ): Promise<void> {
-    const { runtime, limits, packages, isDiskFull, log } = this.#parts;
-    const bytesOf = new Map<string, number>();
+    const { runtime, packages, isDiskFull, log } = this.#parts;
     const packagesAtFirst = keepsPackages ? packages.countedOf(workspaceId) : 0;
     let round = 0;
     const look = async (): Promise<void> => {
       if (isDiskFull()) end('the disk of the machine is full');
-      for (const dockerId of await runtime.containersOn(network))
-        bytesOf.set(dockerId, Math.max(bytesOf.get(dockerId) ?? 0, (await runtime.writtenBytes(dockerId)) ?? 0));
+      for (const dockerId of await runtime.containersOn(network)) await written.step(dockerId);
       round += 1;
       // A count of packages takes a container, so it comes less often, and not in a short build.
       if (keepsPackages && round % PACKAGES_EVERY_ROUNDS === 0)
-        bytesOf.set('packages', Math.max(0, (await packages.bytesOf(workspaceId)) - packagesAtFirst));
-      const bytes = [...bytesOf.values()].reduce((sum, one) => sum + one, 0);
-      if (bytes > limits.diskBytes) end(`the steps wrote more than ${Math.round(limits.diskBytes / 1024 ** 2)} MiB`);
+        written.set('packages', Math.max(0, (await packages.bytesOf(workspaceId)) - packagesAtFirst));
     };
     await repeat(WATCH_EVERY_MS, signal, look, (error) => log.info({ err: error }, 'a build could not be measured'));
   }

@@ -28,6 +28,7 @@ import { PACKAGES_TARGET } from './packages.ts';
 import { commandOf, declaredBy, segmentsOf } from './segments.ts';
 import type { Segment } from './segments.ts';
 import { StageNames } from './stage-names.ts';
+import type { Written } from './written.ts';
 
 const GPU_LOOK_EVERY_MS = 2000;
 const CA_NAME = '.longshore-ca.pem';
@@ -54,6 +55,7 @@ export interface Work {
   readonly directory: string | undefined;
   readonly network: string;
   readonly mounts: readonly Mount[];
+  readonly written: Pick<Written, 'step' | 'engine' | 'layer'>;
   readonly onContainer: (dockerId: string) => void;
 }
 
@@ -180,12 +182,13 @@ class Stages {
     { hasFiles, hasCertificates }: { readonly hasFiles: boolean; readonly hasCertificates: boolean },
   ): Promise<{ readonly imageId: string } | Failed> {
     const { runtime, limits } = this.#parts;
-    const { build, directory, network } = this.#work;
+    const { build, directory, network, written } = this.#work;
     const texts = [
       { name: 'Dockerfile', text: dockerfile },
       ...(hasCertificates && this.#ca !== undefined ? [{ name: CA_NAME, text: this.#ca }] : []),
     ];
     this.#output.instructions(titles);
+    written.engine();
     const result = await runtime.build(
       Readable.from(tarOf(texts, hasFiles ? directory : undefined), { objectMode: false }),
       {
@@ -196,6 +199,7 @@ class Stages {
         noCache: build.order.noCache,
         signal: build.abort.signal,
         onText: (text) => this.#output.push(text),
+        onLayer: (imageId) => written.layer(imageId),
       },
     );
     this.#output.end();
@@ -211,7 +215,7 @@ class Stages {
 
   async #run(at: number): Promise<BuildEvent | undefined> {
     const { runtime, limits, stepsApart } = this.#parts;
-    const { build, instructions, isApart, network, mounts, onContainer } = this.#work;
+    const { build, instructions, isApart, network, mounts, written, onContainer } = this.#work;
     const { order, abort } = build;
     const instruction = instructions[at];
     if (this.#imageId === undefined || instruction === undefined)
@@ -239,6 +243,7 @@ class Stages {
       signal: abort.signal,
       onLine: (line) => this.#output.line(line),
       onContainer,
+      onEnd: (dockerId) => written.step(dockerId),
     });
     if (result.kind === 'not_started') return this.#output.failed(result.message);
     if (result.kind === 'failed') return this.#output.failed(`the step returned a non-zero code: ${result.exitCode}`);

@@ -59,6 +59,8 @@ export interface StepApart {
   readonly onLine: (line: string) => void;
   /** Called with the container's id before it starts. */
   readonly onContainer: (dockerId: string) => void;
+  /** Called with the container's id once the program has ended, while the container is there. */
+  readonly onEnd: (dockerId: string) => Promise<void>;
 }
 
 export type StepResult =
@@ -103,6 +105,7 @@ export class StepsApart {
     }
     try {
       await this.#follow(dockerId, step);
+      if (!step.signal.aborted) await step.onEnd(dockerId);
       if (step.signal.aborted) throw new EngineError('refused', 'the build was ended');
       const end = await runtime.inspect(dockerId);
       if (end === undefined || end.state !== 'exited')

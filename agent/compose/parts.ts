@@ -297,6 +297,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     open: (line) => link.openBytes(line),
     baseImageOf: (pythonVersion) => imageOf(config, '', pythonVersion),
     machineId,
+    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
     isDiskFull: () => conditions.names.includes('DiskPressure'),
     limits: {
       atOnce: config.LONGSHORE_AGENT_BUILDS,

@@ -215,6 +215,8 @@ export interface BuildOptions {
   readonly signal: AbortSignal;
   /** Called with the builder's output as it comes, in parts of any length. */
   readonly onText: (text: string) => void;
+  /** Called with the id, or a part of it, of each layer that the builder makes or has. */
+  readonly onLayer: (imageId: string) => void;
 }
 
 export type BuildResult =
@@ -293,6 +295,11 @@ export interface ContainerRuntime {
    * when there is no such container.
    */
   rootPath(dockerId: string): Promise<string | undefined>;
+  /**
+   * Folders on the host of volumes that nobody asked for: the image names them, and the engine makes them. Undefined
+   * when there is no such container.
+   */
+  imageVolumes(dockerId: string): Promise<readonly string[] | undefined>;
   /**
    * Summed lengths of the files that the container wrote to its root; undefined when there is no such container. The
    * engine walks over them.

@@ -1,5 +1,6 @@
 /**
- * Counts the bytes that this machine's containers have written, to their root and their view of the code together.
+ * Counts the bytes that this machine's containers have written, to their root, their view of the code and volumes that
+ * their image brings together.
  * Looks when disk-limits.ts says so, and reports containers over the limit as soon as it is known. Must stay true: no
  * report rests on an estimate. Only counted blocks prove an excess; a helper counts blocks that this user may not read.
  * A container that cannot be counted is logged, and delays no other.
@@ -25,7 +26,7 @@ export interface DiskUse {
 }
 
 export interface ContainerDisksParts {
-  readonly runtime: Pick<ContainerRuntime, 'rootPath' | 'writtenBytes'>;
+  readonly runtime: Pick<ContainerRuntime, 'rootPath' | 'imageVolumes' | 'writtenBytes'>;
   readonly running: () => readonly WatchedContainer[];
   /** The folder of a container's writes to its view. */
   readonly viewOf: (shortId: string) => string;
@@ -43,6 +44,10 @@ export interface ContainerDisksParts {
 interface ToCount {
   readonly one: WatchedContainer;
   readonly paths: readonly string[];
+  /** Folders of volumes that its image brings. */
+  readonly volumes: readonly string[];
+  /** Bytes of its root and its view; undefined: not counted. */
+  readonly blocks?: number | undefined;
 }
 
 export class ContainerDisks {
@@ -52,6 +57,7 @@ export class ContainerDisks {
   readonly #used = new Map<string, number>();
   /** Folders of roots, by the engine's id; empty: the engine names none. */
   readonly #roots = new Map<string, string>();
+  readonly #volumes = new Map<string, readonly string[]>();
   /** Time of the last look at each container. */
   readonly #lookedAt = new Map<string, number>();
   #watch: Watch = newWatch(performance.now());
@@ -99,7 +105,7 @@ export class ContainerDisks {
   async round(): Promise<void> {
     const { running, limitBytes, fileSystems } = this.#parts;
     const containers = running();
-    forgetOthers(this.#roots, new Set(containers.map((one) => one.dockerId)));
+    for (const map of [this.#roots, this.#volumes]) forgetOthers(map, new Set(containers.map((one) => one.dockerId)));
     for (const map of [this.#used, this.#lookedAt])
       forgetOthers(map, new Set(containers.map((one) => one.containerId)));
     const nowMs = performance.now();
@@ -117,10 +123,13 @@ export class ContainerDisks {
       if (this.#abort.signal.aborted) return;
       left.push(...(await this.#check(oldestFirst.slice(from, Math.min(look, from + COUNTED_AT_ONCE)), nowMs)));
     }
-    // The remaining containers come last: the engine's own count may be slow.
-    for (const { one, paths } of left) {
+    // The remaining containers come last: helpers and the engine's own count may be slow.
+    for (const { one, paths, volumes, blocks } of left) {
       if (this.#abort.signal.aborted) return;
-      const usedBytes = await this.#tried(one, () => this.#estimated(one, paths));
+      const usedBytes = await this.#tried(one, async () => {
+        const written = blocks ?? (await this.#estimated(one, paths));
+        return written === undefined ? undefined : written + (await this.#inVolumes(volumes));
+      });
       this.#counted([{ containerId: one.containerId, usedBytes }]);
     }
   }
@@ -135,15 +144,20 @@ export class ContainerDisks {
     for (const one of some) {
       this.#lookedAt.set(one.containerId, nowMs);
       const root = await this.#tried(one, () => this.#rootOf(one));
-      if (root !== undefined)
-        living.push({ one, paths: root === '' ? [viewOf(one.shortId)] : [viewOf(one.shortId), root] });
+      const volumes = await this.#tried(one, () => this.#volumesOf(one));
+      if (root !== undefined && volumes !== undefined)
+        living.push({ one, paths: root === '' ? [viewOf(one.shortId)] : [viewOf(one.shortId), root], volumes });
     }
     // Containers whose root the engine names are counted here; the others need the engine's own count.
     const whole = living.filter(({ paths }) => paths.length > 1);
     const bytes = await countEachHere(whole.map(({ paths }) => paths));
     const blocks = new Map(whole.map(({ one }, at) => [one.containerId, bytes[at]]));
-    this.#counted(living.map(({ one: { containerId } }) => ({ containerId, usedBytes: blocks.get(containerId) })));
-    return living.filter(({ one }) => blocks.get(one.containerId) === undefined);
+    const counted = living.map((each) => ({ ...each, blocks: blocks.get(each.one.containerId) }));
+    const isDone = ({ blocks: some, volumes }: ToCount): boolean => some !== undefined && volumes.length === 0;
+    this.#counted(
+      counted.filter(isDone).map(({ one: { containerId }, blocks: usedBytes }) => ({ containerId, usedBytes })),
+    );
+    return counted.filter((each) => !isDone(each));
   }
 
   #counted(some: readonly { readonly containerId: string; readonly usedBytes: number | undefined }[]): void {
@@ -177,6 +191,17 @@ export class ContainerDisks {
     return root;
   }
 
+  /** @returns undefined when the container has ended */
+  async #volumesOf({ dockerId }: WatchedContainer): Promise<readonly string[] | undefined> {
+    const volumes = this.#volumes.get(dockerId) ?? (await this.#parts.runtime.imageVolumes(dockerId));
+    if (volumes !== undefined) this.#volumes.set(dockerId, volumes);
+    return volumes;
+  }
+
+  async #inVolumes(volumes: readonly string[]): Promise<number> {
+    return volumes.length === 0 ? 0 : this.#parts.countByHelper(volumes);
+  }
+
   /**
    * Bytes where this user may not read everything, or the engine names no root. The engine's lengths are an estimate,
    * so above the limit a helper counts blocks.
@@ -199,4 +224,4 @@ const MIB = 1024 * 1024;
 
 /** The reason of a container's end, for its author. */
 export const overDiskText = (usedBytes: number, limitBytes: number): string =>
-  `it wrote ${Math.ceil(usedBytes / MIB)} MiB to its disk (its root and its code together), and may write ${Math.floor(limitBytes / MIB)} MiB (LONGSHORE_AGENT_CONTAINER_DISK_MIB of its machine); large files belong in a volume`;
+  `it wrote ${Math.ceil(usedBytes / MIB)} MiB to its disk (its root, its code and volumes of its image together), and may write ${Math.floor(limitBytes / MIB)} MiB (LONGSHORE_AGENT_CONTAINER_DISK_MIB of its machine); large files belong in a volume`;

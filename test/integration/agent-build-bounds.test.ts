@@ -1,7 +1,7 @@
 // Bounds of a build's steps, on the real engine: processes, capabilities, bytes, and who runs a step at all.
 import { Duplex } from 'node:stream';
 import type { Socket } from 'node:net';
-import { expect } from 'vitest';
+import { describe, expect } from 'vitest';
 import { BUILD_LABEL } from '#shared/domain/built-images.ts';
 import { createLog } from '#shared/log.ts';
 import { isRecord } from '#shared/json.ts';
@@ -11,6 +11,7 @@ import type { BuildLimits, BuilderParts } from '#agent/builds/builder.ts';
 import { Packages } from '#agent/builds/packages.ts';
 import { StepsApart } from '#agent/builds/steps-apart.ts';
 import { GpuDrivers } from '#agent/containers/cdi.ts';
+import { countByContainer } from '#agent/containers/helpers.ts';
 import { dockerRuntime } from '#agent/containers/engine/docker.ts';
 import { PauseContainers } from '#agent/containers/pause-containers.ts';
 import { test as base } from '../helpers/services.ts';
@@ -85,6 +86,7 @@ const test = base.extend('builds', async ({ docker }, { onCleanup }): Promise<Bu
     },
     baseImageOf: () => docker.baseImage,
     machineId: () => machineId,
+    countByHelper: (paths) => countByContainer(runtime, paths, docker.labels),
     isDiskFull: () => false,
     limits: {
       atOnce: 1,
@@ -237,4 +239,27 @@ test('steps mean what they mean to the engine: stages, variables, shells, users,
   expect(Config.Env.join(' ')).not.toMatch(/NAME=|GLOBAL=/);
   const missing = await builds.build(['FROM scratch', 'RUN echo never']);
   expect(missing.last).toMatchObject({ failed: expect.stringMatching(/^step 2 of 2 failed[^]*\/bin\/sh/) as string });
+});
+
+describe('a build that writes more than it may ends', () => {
+  const limits = { diskBytes: 20 * MIB };
+  const why = { failed: 'the steps wrote more than 20 MiB' };
+
+  test('also by volumes of its image, and short steps', async ({ builds, docker }) => {
+    const slow = 'RUN head -c 30000000 /dev/zero > /data/x; sleep 60';
+    expect((await builds.build([`FROM ${docker.baseImage}`, 'VOLUME /data', slow], limits)).last).toMatchObject(why);
+    const short = 'RUN head -c 15000000 /dev/zero > /data/x';
+    const twice = [`FROM ${docker.baseImage}`, 'VOLUME /data', short, `${short}1`];
+    expect((await builds.build(twice, limits)).last).toMatchObject(why);
+  });
+
+  test('also by files that are copied again and again', async ({ builds, docker }) => {
+    const made = [
+      `FROM ${docker.baseImage} AS made`,
+      'RUN head -c 9000000 /dev/urandom > /x',
+      `FROM ${docker.baseImage}`,
+    ];
+    const copies = [1, 2].map((at) => `COPY --from=made /x /x${at}`);
+    expect((await builds.build([...made, ...copies], limits)).last).toMatchObject(why);
+  });
 });

@@ -26,9 +26,9 @@ const test = base.extend('view', async ({ task: _task }, { onCleanup }): Promise
   return view;
 });
 
-async function writer(docker: TestDocker, script: string): Promise<string> {
+async function writer(docker: TestDocker, script: string, image = PAUSE_IMAGE): Promise<string> {
   const container = await docker.run({
-    Image: PAUSE_IMAGE,
+    Image: image,
     Entrypoint: ['sh', '-c', `${script}; echo written; exec sleep 600`],
     HostConfig: { NetworkMode: 'none' },
   });
@@ -113,6 +113,30 @@ test('a process without any capability counts what a container has closed to oth
   await chmod(join(view, 'closed'), 0o700);
   expect(over).toHaveLength(1);
   expect(over[0]?.usedBytes).toBeGreaterThan(6 * MIB - 1);
+});
+
+test('volumes that an image brings count, and go with the container', async ({ docker, view }) => {
+  const image = `ls-test-volumes-${docker.label.replace('.', '-')}`;
+  const plain = docker.client.getContainer(await writer(docker, ':'));
+  await plain.commit({ repo: image, changes: 'VOLUME ["/data", "/a b"]' });
+  try {
+    const script = 'head -c 4000000 /dev/urandom > /data/x; head -c 4000000 /dev/urandom > "/a b/x"; echo > /own';
+    const dockerId = await writer(docker, script, image);
+    const below = await lookAt(docker, dockerId, view, 64 * MIB);
+    expect(below.over).toEqual([]);
+    expect(below.used).toBeGreaterThan(7.6 * MIB);
+    const above = await lookAt(docker, dockerId, view, 5 * MIB);
+    expect(above.over).toEqual([{ containerId: 'c1', usedBytes: above.used }]);
+    const { Mounts } = await docker.client.getContainer(dockerId).inspect();
+    const names = Mounts.map(({ Name = '' }) => Name);
+    expect(names).toHaveLength(2);
+    await dockerRuntime(process.env['DOCKER_HOST']).remove(dockerId);
+    const { Volumes } = await docker.client.listVolumes();
+    expect((Volumes ?? []).filter(({ Name }) => names.includes(Name))).toEqual([]);
+  } finally {
+    await docker.removeOwn();
+    await docker.client.getImage(image).remove({ force: true });
+  }
 });
 
 test('several are counted by one child, each for itself: whole, gone, closed, or too slow', async ({ view }) => {

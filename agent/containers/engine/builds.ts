@@ -13,6 +13,8 @@ const LOAD_MS = 60_000;
 const CPU_PERIOD_US = 100_000;
 /** Bound on one message of the engine. */
 const MOST_MESSAGE = 4 * 1024 * 1024;
+/** The builder's line about a layer that it made, or has. */
+const LAYER = /^ ---> ([0-9a-f]{12,64})\s*$/;
 
 type BuildCalls = Pick<
   ContainerRuntime,
@@ -69,7 +71,7 @@ export function buildCalls(engine: EngineClient): BuildCalls {
     },
 
     async build(context: Readable, options: BuildOptions): Promise<BuildResult> {
-      const { tag, network, memoryBytes, cpuMillicores, args, noCache, onText } = options;
+      const { tag, network, memoryBytes, cpuMillicores, args, noCache } = options;
       const from = performance.now();
       const give = new AbortController();
       const signal = AbortSignal.any([options.signal, give.signal]);
@@ -95,7 +97,7 @@ export function buildCalls(engine: EngineClient): BuildCalls {
           pull: false,
           abortSignal: signal,
         })) as unknown as Readable;
-        const result = await readBuild(stream, signal, onText);
+        const result = await readBuild(stream, signal, options);
         engine.onCall('build', 'ok', (performance.now() - from) / 1000);
         return result;
       } catch (error) {
@@ -304,7 +306,11 @@ async function rawImage(
 }
 
 /** A stream that ends without an image is a failure, with or without a word of the engine. */
-async function readBuild(stream: Readable, signal: AbortSignal, onText: (text: string) => void): Promise<BuildResult> {
+async function readBuild(
+  stream: Readable,
+  signal: AbortSignal,
+  { onText, onLayer }: Pick<BuildOptions, 'onText' | 'onLayer'>,
+): Promise<BuildResult> {
   let rest = '';
   let imageId = '';
   let failure: string | undefined;
@@ -317,7 +323,11 @@ async function readBuild(stream: Readable, signal: AbortSignal, onText: (text: s
     }
     if (typeof message.error === 'string') failure ??= message.error;
     if (typeof message.aux?.ID === 'string') imageId = message.aux.ID;
-    if (typeof message.stream === 'string') onText(message.stream);
+    if (typeof message.stream !== 'string') return;
+    onText(message.stream);
+    // The builder runs no program, so each such line is its own.
+    const layer = LAYER.exec(message.stream)?.[1];
+    if (layer !== undefined) onLayer(layer);
   };
   const decoder = new TextDecoder();
   const destroy = (): void => void stream.destroy();

@@ -14,6 +14,7 @@ export interface ContainerCalls extends Pick<
   | 'inspect'
   | 'pidOf'
   | 'rootPath'
+  | 'imageVolumes'
   | 'writtenBytes'
   | 'canLimitRoots'
   | 'environment'
@@ -127,6 +128,19 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
           State: { Pid: number };
         };
         return GraphDriver?.Data?.['UpperDir'] ?? (await upperDirOf(State.Pid));
+      } catch (error) {
+        if (statusOf(error) === 404) return undefined;
+        throw translate(error, 'cannot look at a container');
+      }
+    },
+
+    async imageVolumes(dockerId: string): Promise<readonly string[] | undefined> {
+      try {
+        const { Mounts, HostConfig } = await inspected(dockerId);
+        const asked = new Set((HostConfig.Mounts ?? []).map(({ Target }) => Target));
+        return Mounts.flatMap(({ Type, Source, Destination }) =>
+          Type === 'volume' && !asked.has(Destination) ? [Source] : [],
+        );
       } catch (error) {
         if (statusOf(error) === 404) return undefined;
         throw translate(error, 'cannot look at a container');

@@ -73,7 +73,11 @@ test('containers over their limit are told of while another waits for the engine
   let freeBytes = 1e9;
   const disks = new ContainerDisks({
     // The engine gives no folder for the first container, and never answers how much it wrote.
-    runtime: { rootPath: (dockerId) => Promise.resolve(roots[dockerId] ?? small), writtenBytes: never },
+    runtime: {
+      rootPath: (dockerId) => Promise.resolve(roots[dockerId] ?? small),
+      imageVolumes: () => Promise.resolve([]),
+      writtenBytes: never,
+    },
     running: () =>
       Array.from({ length: 12 }, (_, at) => at + 1).map((n) => ({
         containerId: `c${n}`,
