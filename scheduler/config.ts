@@ -194,6 +194,19 @@ export const SchedulerSettings = Type.Object({
       "file with credentials of image registries, as Docker's config.json has them; machines get those of one registry for one pull. An entry is for every workspace and repository, unless it lists `workspaces` (ids) or `repositories` (team/app, team/*)",
     ),
   ),
+  LONGSHORE_IMAGE_PULLS: Type.Integer({
+    minimum: 1,
+    maximum: 10_000,
+    default: 8,
+    description:
+      'machines that pull one image at once before the first of them has it; the others wait in line. Each machine that has it lets one more pull (docs/images.md)',
+  }),
+  LONGSHORE_IMAGE_PULLS_MOST: Type.Integer({
+    minimum: 1,
+    maximum: 10_000,
+    default: 64,
+    description: 'bound on the machines that pull one image at once; LONGSHORE_IMAGE_PULLS wins where it is larger',
+  }),
   LONGSHORE_WEBHOOK_ALLOW: Text(
     'networks, with commas between them, that callbacks and events may be sent to although they are not public, such as 10.1.0.0/16. Hosts in these networks must be meant for every workspace',
     { default: '' },

@@ -11,7 +11,7 @@ import type { PullSettings } from '../images/images.ts';
 import { Images, PULL_SETTINGS } from '../images/images.ts';
 import { ImageLedger } from '../images/ledger.ts';
 import type { AskToPull } from '../images/permits.ts';
-import { askPermit } from '../images/permits.ts';
+import { askPermit, HELD_MS } from '../images/permits.ts';
 import { ImagePreparer } from '../images/prepare.ts';
 import { ImageRights } from '../images/rights.ts';
 import type { Journal } from '../reconcile/journal.ts';
@@ -72,8 +72,9 @@ export function makeImages({ host, journal, pulls, disks, askToPull, registryHos
   const images = new Images({
     runtime,
     built,
-    permit: (image, workspaceId) => askPermit(askToPull, { image, workspaceId }, log),
-    release: (image) => void askToPull({ image, done: true }).catch(() => undefined),
+    permit: (image, workspaceId, asking) =>
+      askPermit(askToPull, { image, workspaceId, ...asking, maxWaitMs: asking.pulling === true ? 0 : HELD_MS }, log),
+    release: (image, pulled) => void askToPull({ image, done: true, pulled }).catch(() => undefined),
     rights: new ImageRights({
       runtime,
       ledger,

@@ -8,6 +8,11 @@ export class Limiter {
     this.#width = width;
   }
 
+  /** Whether the next task would wait. */
+  get isFull(): boolean {
+    return this.#running >= this.#width;
+  }
+
   async run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#running >= this.#width) await new Promise<void>((resolve) => this.#waiting.push(resolve));
     else this.#running += 1;

@@ -4,6 +4,9 @@
  * Source: the texts of Docker Engine 20.10 to 28; reference, scheduling §11.
  */
 
+import { AppError } from '#shared/errors.ts';
+import { EngineError } from '../containers/runtime.ts';
+
 export type PullFailure =
   /** The registry has no such image. */
   | 'not_found'
@@ -20,7 +23,9 @@ export type PullFailure =
   /** This machine has no room. */
   | 'disk_full'
   /** The engine itself does not answer. */
-  | 'engine';
+  | 'engine'
+  /** The engine's words are not known: worth another try. */
+  | 'unknown';
 
 const TABLE: readonly (readonly [PullFailure, RegExp])[] = [
   ['disk_full', /no space left on device|disk quota exceeded/i],
@@ -42,17 +47,42 @@ const TABLE: readonly (readonly [PullFailure, RegExp])[] = [
   ],
   ['not_found', /manifest unknown|name unknown|not found|does not exist|no such (?:image|manifest)/i],
   ['unauthorized', /denied|forbidden/i],
+  [
+    'busy',
+    /time ?out|timed out|deadline exceeded|\bEOF\b|connection reset|broken pipe|closed network connection|stream error|GOAWAY|INTERNAL_ERROR|TLS handshake|proxyconnect|download failed|unavailable|try again|ended before|nothing heard/i,
+  ],
 ];
 
 /** @param message - the engine's error line or answer */
 export function classifyPull(message: string): PullFailure {
   for (const [failure, pattern] of TABLE) if (pattern.test(message)) return failure;
-  return 'busy';
+  return 'unknown';
 }
 
 /** Whether another try may succeed. A full disk is handled separately. */
 export const isTransient = (failure: PullFailure): boolean =>
-  failure === 'busy' || failure === 'unreachable' || failure === 'corrupt' || failure === 'engine';
+  failure === 'busy' ||
+  failure === 'unreachable' ||
+  failure === 'corrupt' ||
+  failure === 'engine' ||
+  failure === 'unknown';
+
+/**
+ * The error of an image that a start lacks. A busy registry, an engine that does not answer and a full disk are causes
+ * of the host or of what is around it: the user's deployment is not at fault, and its container may start elsewhere.
+ */
+export function imageFailure(failure: PullFailure, text: string, cause: unknown): Error {
+  switch (failure) {
+    case 'busy':
+      return new AppError('registry_busy', text, { cause });
+    case 'engine':
+      return new EngineError('unavailable', text, { cause });
+    case 'disk_full':
+      return new AppError('disk_full', text, { cause });
+    default:
+      return new AppError('image_error', text, { cause });
+  }
+}
 
 /** Advice that follows the engine's message. */
 export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
@@ -66,4 +96,5 @@ export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
   corrupt: 'the registry sent other bytes than it announced, several times',
   disk_full: 'make room on the disk of that machine',
   engine: 'look at the container engine of that machine',
+  unknown: 'look at the words of the engine; it failed several times',
 };

@@ -3,7 +3,6 @@
  * soon. Must stay true: one pull per image at a time, for any number of callers. An incomplete pull, or one with other
  * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
-import { sleep } from '#shared/backoff.ts';
 import { isBuiltImage, isRegistryPortReference, setUpImageVersion } from '#shared/domain/built-images.ts';
 import { digestOf, registryOf } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
@@ -16,16 +15,18 @@ import type { BackoffSettings } from './backoff.ts';
 import { RegistryBackoff } from './backoff.ts';
 import type { PullFailure } from './failures.ts';
 import type { Pulled } from './ledger.ts';
-import { classifyPull, isTransient, PULL_CURES } from './failures.ts';
+import { classifyPull, imageFailure, isTransient, PULL_CURES } from './failures.ts';
 import type { PullProgress } from '../containers/pull-stream.ts';
 import type { ImageRights } from './rights.ts';
+import { PullTurns } from './turns.ts';
+import type { PullPermit, TurnsParts, TurnSettings } from './turns.ts';
 
-export interface PullSettings extends BackoffSettings {
+export interface PullSettings extends BackoffSettings, TurnSettings {
   readonly atOnce: number;
   readonly tries: number;
   /** A pull without any progress message for this long has failed. */
   readonly silenceMs: number;
-  /** Bound on all tries and waits together. */
+  /** Bound on the time in which the image is pulled, all tries together; waits between them are outside of it. */
   readonly totalMs: number;
 }
 
@@ -36,18 +37,10 @@ export const PULL_SETTINGS: PullSettings = {
   totalMs: 30 * 60_000,
   baseMs: 2000,
   capMs: 120_000,
+  turnMs: 4 * 3600_000,
+  aloneMs: 5 * 60_000,
+  unansweredMs: 2000,
 };
-
-/** The scheduler's answer to a machine that wants to pull. */
-export interface PullPermit {
-  /** Wait before the next question: enough machines pull this image already. */
-  readonly waitMs: number;
-  readonly auth: RegistryAuth | undefined;
-  /** Place of an image that Longshore built behind the registry port; empty: no registry has it. */
-  readonly builtFrom?: string;
-  /** The scheduler could not be asked; a registry that requires credentials may get them at the next try. */
-  readonly unasked?: boolean;
-}
 
 /** The registry requires credentials, and the scheduler, which has them, could not be asked. */
 class NotAsked extends Error {
@@ -61,9 +54,10 @@ class NotKept extends Error {
 
 export interface ImagesParts {
   readonly runtime: Pick<ContainerRuntime, 'image' | 'pull'>;
-  /** Asks whether this machine may pull now; repeated during the pull, which keeps its place. */
-  readonly permit: (reference: string, workspaceId: string) => Promise<PullPermit>;
-  readonly release: (reference: string) => void;
+  /** Asks whether this machine may pull now; repeated during the pull, which keeps its permit. */
+  readonly permit: TurnsParts['permit'];
+  /** Gives the permit back. @param pulled - whether the image is here now */
+  readonly release: (reference: string, pulled: boolean) => void;
   /** Frees room. @returns whether something was removed */
   readonly makeRoom: () => Promise<boolean>;
   /** Called when there is no room and none could be freed. */
@@ -100,7 +94,6 @@ interface Flight {
   text: string;
 }
 
-const RENEW_MS = 20_000;
 const LOG_EVERY_MS = 10_000;
 const TELL_EVERY_MS = 1000;
 
@@ -108,12 +101,14 @@ export class Images {
   readonly #parts: ImagesParts;
   readonly #limit: Limiter;
   readonly #backoff: RegistryBackoff;
+  readonly #turns: PullTurns;
   readonly #flights = new Map<string, Flight>();
 
   constructor(parts: ImagesParts) {
     this.#parts = parts;
     this.#limit = new Limiter(parts.settings.atOnce);
     this.#backoff = new RegistryBackoff(parts.settings);
+    this.#turns = new PullTurns(parts);
   }
 
   /** References in a pull, or waiting for one. */
@@ -124,7 +119,8 @@ export class Images {
   /**
    * @param onProgress - called when the image is absent, with a sentence on the progress of its pull
    * @param workspaceId - the workspace that needs the image; absent: the agent itself, which may use every image
-   * @throws AppError `image_error` naming the image; `disk_full` when this machine has no room for it
+   * @throws AppError `image_error` naming the image; `registry_busy` when its registry does not serve this machine now;
+   * `disk_full` when this machine has no room for it; EngineError when the engine does not answer
    */
   async ensure(reference: string, onProgress: OnProgress, workspaceId = ''): Promise<Present> {
     const { runtime, rights, onUsed } = this.#parts;
@@ -173,14 +169,12 @@ export class Images {
       flight.text = text;
       for (const listener of listeners) listener(text);
     };
-    const done = this.#limit
-      .run(() => this.#pull(reference, workspaceId, tell))
-      .finally(() => {
-        this.#flights.delete(reference);
-      });
-    const waits = this.#flights.size >= this.#parts.settings.atOnce;
-    const text = waits ? `image ${reference} waits for other pulls of this machine` : `pulling image ${reference}`;
-    const flight: Flight = { workspaceId, done, listeners, text };
+    const flight: Flight = {
+      workspaceId,
+      done: this.#pull(reference, workspaceId, tell).finally(() => this.#flights.delete(reference)),
+      listeners,
+      text: `pulling image ${reference}`,
+    };
     this.#flights.set(reference, flight);
     return flight;
   }
@@ -189,29 +183,32 @@ export class Images {
   async #pull(reference: string, workspaceId: string, tell: OnProgress): Promise<string> {
     const { metrics, log, settings, makeRoom, onFull, onPulled } = this.#parts;
     const registry = registryOf(reference);
-    const deadline = AbortSignal.timeout(settings.totalMs);
     const from = performance.now();
     const seconds = (): number => (performance.now() - from) / 1000;
+    const time = { leftMs: settings.totalMs };
     let roomMade = false;
     metrics.pullsActive(1);
     try {
+      // The flight is in the map before its first sentence.
+      await Promise.resolve();
       for (let tries = 1; ; tries += 1) {
         try {
-          await this.#backoff.pass(registry, deadline);
-          const how = await this.#attempt(reference, workspaceId, deadline, tell);
+          await this.#backoff.pass(registry, AbortSignal.timeout(settings.totalMs));
+          const how = await this.#attempt(reference, workspaceId, time, tell);
           this.#backoff.worked(registry);
           metrics.pullEnded('ok', seconds());
           log.info({ image: reference, durationMs: Math.round(seconds() * 1000), tries }, 'image pulled');
           await onPulled(reference, how);
           return how.imageId;
         } catch (error) {
+          const isLate = time.leftMs <= 0;
           const failure = failureOf(error);
           metrics.pullEnded(failure, seconds());
-          const again = await this.#again(failure, tries, roomMade, deadline, makeRoom);
+          const again = !isLate && (await this.#again(error, failure, tries, roomMade, makeRoom));
           roomMade ||= failure === 'disk_full';
           log.info({ image: reference, err: error, failure, tries, again }, 'image pull failed');
           if (failure === 'disk_full' && !again) onFull();
-          if (!again) throw failed(reference, failure, error, deadline.aborted);
+          if (!again) throw failed(reference, failure, error, isLate ? settings.totalMs : undefined);
           if (failure !== 'disk_full') this.#backoff.failed(registry);
           tell(`image ${reference}: pull ${tries} of ${settings.tries} failed (${messageOf(error)}), trying again`);
         }
@@ -221,26 +218,55 @@ export class Images {
     }
   }
 
-  /** After a full disk, tries once more if room was freed. */
+  /** After a full disk, tries once more if room was freed. A turn that did not come is not waited for again. */
   async #again(
+    error: unknown,
     failure: PullFailure,
     tries: number,
     roomMade: boolean,
-    deadline: AbortSignal,
     makeRoom: () => Promise<boolean>,
   ): Promise<boolean> {
-    if (deadline.aborted) return false;
+    if (isTurnLost(error)) return false;
     if (failure === 'disk_full') return !roomMade && (await makeRoom());
     return isTransient(failure) && tries < this.#parts.settings.tries;
   }
 
-  async #attempt(reference: string, workspaceId: string, deadline: AbortSignal, tell: OnProgress): Promise<Pulled> {
-    const { runtime, metrics, log, settings, release } = this.#parts;
-    const permit = await this.#permitted(reference, workspaceId, deadline, tell);
+  /** @param time - what is left of the time for the pull, which counts from the moment at which it begins */
+  async #attempt(reference: string, workspaceId: string, time: { leftMs: number }, tell: OnProgress): Promise<Pulled> {
+    const { release } = this.#parts;
+    // A machine that waits for its turn takes no place from another image of this machine.
+    const permit = await this.#turns.next(reference, workspaceId, tell);
+    const endKeeping = this.#turns.keep(reference, workspaceId);
+    let pulled = false;
+    try {
+      if (this.#limit.isFull) tell(`image ${reference} waits for other pulls of this machine`);
+      const how = await this.#limit.run(async () => {
+        const from = performance.now();
+        try {
+          return await this.#transfer(reference, workspaceId, permit, AbortSignal.timeout(time.leftMs), tell);
+        } finally {
+          time.leftMs = Math.max(0, Math.floor(time.leftMs - (performance.now() - from)));
+        }
+      });
+      pulled = true;
+      return how;
+    } finally {
+      endKeeping();
+      release(reference, pulled);
+    }
+  }
+
+  async #transfer(
+    reference: string,
+    workspaceId: string,
+    permit: PullPermit,
+    deadline: AbortSignal,
+    tell: OnProgress,
+  ): Promise<Pulled> {
+    const { runtime, metrics, log, settings } = this.#parts;
     const { unasked } = permit;
     const from = this.#place(reference, permit);
     const { auth } = from;
-    const renewal = setInterval(() => void this.#renew(reference, workspaceId), RENEW_MS);
     let bytes = 0;
     let loggedMs = performance.now();
     let toldMs = 0;
@@ -274,24 +300,6 @@ export class Images {
           cause: error,
         });
       throw error;
-    } finally {
-      clearInterval(renewal);
-      release(reference);
-    }
-  }
-
-  async #permitted(
-    reference: string,
-    workspaceId: string,
-    deadline: AbortSignal,
-    tell: OnProgress,
-  ): Promise<PullPermit> {
-    for (;;) {
-      const permit = await this.#parts.permit(reference, workspaceId);
-      const { waitMs } = permit;
-      if (waitMs <= 0) return permit;
-      tell(`image ${reference} waits: as many machines pull it as may at once`);
-      if (!(await sleep(waitMs, deadline))) throw new Error('it waited too long for other machines');
     }
   }
 
@@ -309,31 +317,28 @@ export class Images {
       );
     return { name: `${host}/${builtFrom}`, auth: { ...auth, serverAddress: host }, isBuilt: true };
   }
-
-  async #renew(reference: string, workspaceId: string): Promise<void> {
-    try {
-      await this.#parts.permit(reference, workspaceId);
-    } catch (error) {
-      this.#parts.log.info({ err: error, image: reference }, 'pull permit not renewed');
-    }
-  }
 }
 
+const isTurnLost = (error: unknown): error is AppError => error instanceof AppError && error.code === 'registry_busy';
+
 function failureOf(error: unknown): PullFailure {
-  if (error instanceof NotAsked) return 'busy';
+  if (error instanceof NotAsked || isTurnLost(error)) return 'busy';
   if (error instanceof NotKept) return 'not_found';
   if (error instanceof EngineError && error.failure === 'unavailable') return 'engine';
   return classifyPull(messageOf(error));
 }
 
-function failed(reference: string, failure: PullFailure, error: unknown, late: boolean): AppError {
+/** @param lateMs - time in which the image was not here, when that ended the pull */
+function failed(reference: string, failure: PullFailure, error: unknown, lateMs: number | undefined): Error {
+  if (isTurnLost(error)) return error;
   if (error instanceof NotKept) return new AppError('image_error', error.message, { cause: error });
-  const why = late ? `it was not here after ${PULL_SETTINGS.totalMs / 60_000} minutes` : messageOf(error);
-  const text = `cannot pull image ${reference}: ${why} (${failure}); ${PULL_CURES[failure]}`;
-  return failure === 'disk_full'
-    ? new AppError('disk_full', text, { cause: error })
-    : new AppError('image_error', text, { cause: error });
+  // A pull that is too slow is the registry's, or the network's.
+  const why = lateMs === undefined ? failure : failure === 'disk_full' ? failure : 'busy';
+  const words = lateMs === undefined ? messageOf(error) : `it was not here after ${minutes(lateMs)} of pulling`;
+  return imageFailure(why, `cannot pull image ${reference}: ${words} (${why}); ${PULL_CURES[why]}`, error);
 }
+
+const minutes = (ms: number): string => `${Math.round(ms / 60_000)} minutes`;
 
 const MB = 1_000_000;
 

@@ -4,12 +4,12 @@
  * agent pulled with credentials starts for no workspace that its registry refused, or that the registry was never asked
  * about.
  */
-import { AppError, messageOf } from '#shared/errors.ts';
+import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime, ImageFacts } from '../containers/runtime.ts';
-import { classifyPull, isTransient, PULL_CURES } from './failures.ts';
+import { classifyPull, imageFailure, isTransient, PULL_CURES } from './failures.ts';
 import type { ImageLedger } from './ledger.ts';
-import type { PullPermit } from './images.ts';
+import type { PullPermit } from './turns.ts';
 
 /** Lifetime of a registry's answer. */
 const RIGHT_MS = 5 * 60_000;
@@ -35,7 +35,7 @@ export class ImageRights {
 
   /**
    * Returns when the workspace may use the image that is here.
-   * @throws AppError `image_error` naming the image and what to do
+   * @throws AppError `image_error` naming the image and what to do; `registry_busy` when the registry cannot say
    */
   async require(reference: string, facts: ImageFacts, workspaceId: string): Promise<void> {
     const entry = this.#parts.ledger.privateEntry(reference, facts.id);
@@ -79,11 +79,8 @@ export class ImageRights {
         'the registry did not confirm a right to an image',
       );
       if (isUnknown && (wasAllowed || isFromBefore)) return;
-      throw new AppError(
-        'image_error',
-        `image ${reference} is on this machine, and its registry does not give it to this workspace: ${messageOf(error)} (${failure}); ${PULL_CURES[failure]}`,
-        { cause: error },
-      );
+      const text = `image ${reference} is on this machine, and its registry does not give it to this workspace: ${messageOf(error)} (${failure}); ${PULL_CURES[failure]}`;
+      throw imageFailure(failure, text, error);
     }
   }
 }

@@ -19,8 +19,9 @@ export function startFailure(error: unknown): { readonly reason: string; readonl
   // The image names a user that it does not have.
   if (/unable to find (?:user|group) /.test(message)) return { reason: 'image_error', message };
   if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
-  // A full disk is this machine's fault, not the image's: the container may start elsewhere.
-  if (error instanceof AppError && error.code === 'disk_full') return { reason: 'disk_full', message };
+  // These are faults of this machine or of the registry, not of the image: the container may start elsewhere.
+  if (error instanceof AppError && (error.code === 'disk_full' || error.code === 'registry_busy'))
+    return { reason: error.code, message };
   return { reason: 'start_failed', message };
 }
 

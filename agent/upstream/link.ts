@@ -255,7 +255,7 @@ export class Link {
       client.pullImage(
         question,
         bearer(credential, welcome.sessionId),
-        { deadline: Date.now() + PULL_ANSWER_MS },
+        { deadline: Date.now() + PULL_ANSWER_MS + (question.maxWaitMs ?? 0) },
         (error, answer) => {
           if (error === null && answer !== undefined) resolve(answer);
           else reject(error ?? new Error('no answer'));

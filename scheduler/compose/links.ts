@@ -13,7 +13,8 @@ import { machineSigner } from '../workspaces/identity/machine-credentials.ts';
 import { ImageCredentials } from '../fleet/images/workspace-credentials.ts';
 import { RegistryCredentials } from '../fleet/images/credentials.ts';
 import { ImageOrders } from '../fleet/images/orders.ts';
-import { PullPermits } from '../fleet/images/pull-permits.ts';
+import type { PullLineSettings } from '../fleet/images/pull-line.ts';
+import { PULL_LINE, PullLines } from '../fleet/images/pull-line.ts';
 import { LogQuota } from '../fleet/logs/log-quota.ts';
 import type { LogSinkParts } from '../fleet/logs/log-sink.ts';
 import { LogSink } from '../fleet/logs/log-sink.ts';
@@ -60,6 +61,8 @@ export interface LinkNeeds
   readonly registries: Pick<RegistryCredentials, 'of'>;
   /** Absent: built images are in no registry. */
   readonly builtRegistry?: RegistryParts['builtRegistry'];
+  /** Settings of the lines of pulls that differ from the defaults. */
+  readonly pullLine?: Partial<PullLineSettings>;
   /** Absent: logs have no bound. */
   readonly quota?: LogQuota;
   /** Database and writer of events about dropped log lines; absent: nothing is told. */
@@ -73,7 +76,7 @@ export function buildLinks({ redis, keys, bus, isAlone, installation, secrets, .
   const images = new ImageOrders({
     ...needs,
     credentials: new ImageCredentials(needs.registries, secrets),
-    permits: new PullPermits(redis, keys),
+    lines: new PullLines({ ...needs, client: redis, keys, bus, settings: { ...PULL_LINE, ...needs.pullLine } }),
     registry: needs.builtRegistry?.access,
   });
   const logs = new LogSink(needs);
@@ -115,6 +118,7 @@ export function openLinks({ infrastructure, identity, clusterState, ...setup }: 
     reports,
     attempts,
     quota,
+    pullLine: { width: settings.LONGSHORE_IMAGE_PULLS, widthMost: settings.LONGSHORE_IMAGE_PULLS_MOST },
     cpuWorkAllowed: setup.scaling.cpuWorkAllowed,
     tokenOf: (row) => issueCredential(setup.tokens, row),
     openObject: async (objectId) => (await setup.objects.open(objectId))?.stream,

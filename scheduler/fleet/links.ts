@@ -404,7 +404,10 @@ export class Links {
 
   async #pullImage(call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>): Promise<PullImageResponse> {
     const machineId = await this.#parts.credentials.authenticate(call.metadata);
-    return this.#parts.images.pull(machineId, call.request);
+    const gone = new AbortController();
+    if (call.cancelled) gone.abort();
+    else call.once('cancelled', () => gone.abort());
+    return this.#parts.images.pull(machineId, call.request, gone.signal);
   }
 
   /** Sends an order to an agent. @returns false when that machine is not linked here */

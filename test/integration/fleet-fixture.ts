@@ -24,6 +24,7 @@ import type {
   LogAck__Output,
   LogBatch,
   ObservedContainer,
+  PullImageRequest,
   PullImageResponse__Output,
   RegistryAuth,
   ProveResponse__Output,
@@ -379,8 +380,8 @@ export class Agent {
     return new Heard(this.client.logs(this.#metadata()));
   }
 
-  pullImage(image: string, done = false, workspaceId = ''): Promise<PullImageResponse__Output> {
-    return called((answer) => this.client.pullImage({ image, done, workspaceId }, this.#metadata(), answer));
+  pullImage(image: string, question: Omit<PullImageRequest, 'image'> = {}): Promise<PullImageResponse__Output> {
+    return called((answer) => this.client.pullImage({ image, ...question }, this.#metadata(), answer));
   }
 
   async fetchCode(objectId: string): Promise<Buffer> {

@@ -1,36 +1,19 @@
 /**
- * Images across the fleet, over the real link and a real Redis: permits
- * among the machines that pull, and the machines that get credentials.
+ * Images across the fleet, over the real link and a real Redis: the line of
+ * machines that pull, and the machines that get credentials.
  */
 import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ControlToAgent__Output } from '#shared/protocol/generated/messages.ts';
-import { PullPermits } from '#scheduler/fleet/images/pull-permits.ts';
 import { RegistryCredentials, parseDockerConfig } from '#scheduler/fleet/images/credentials.ts';
-import { tempDirectory, waitFor } from '../helpers/services.ts';
+import { tempDirectory } from '../helpers/services.ts';
 import type { Agent } from './fleet-fixture.ts';
 import { test } from './fleet-fixture.ts';
 import { aWorkspace, silent as quiet } from './store-fixture.ts';
 import { aTarget } from './tasks-fixture.ts';
-
-test('so many machines pull one image at once; a place is given back, or runs out', async ({ fleet }) => {
-  const { client, keys } = fleet.process;
-  const permits = new PullPermits(client, keys);
-  const image = randomUUID();
-  const take = (machine: string, holdMs = 60_000): Promise<boolean> =>
-    permits.take(image, machine as MachineId, 2, holdMs);
-  expect([await take('a'), await take('b', 300), await take('c')]).toEqual([true, true, false]);
-  // A machine keeps its place by asking again.
-  expect(await take('a')).toBe(true);
-  await permits.give(image, 'a' as MachineId);
-  expect([await take('c'), await take('a')]).toEqual([true, false]);
-  await waitFor(() => take('a'), 'the place that was not renewed is free');
-  // Another image has permits of its own.
-  expect(await permits.take(randomUUID(), 'd' as MachineId, 2, 60_000)).toBe(true);
-});
 
 test('credentials go to a machine that has a container of the image, and to no other', async ({ fleet, agents }) => {
   const [one, other] = [await agents.joined(), await agents.joined()];
@@ -61,7 +44,7 @@ test('a workspace’s own credentials go with its own containers alone, for the 
   for (const target of [mine, others]) await fleet.assigned(target, shared.machineId);
   await fleet.assigned(mine, own.machineId);
   const asks = async (agent: Agent, { workspaceId }: { workspaceId: string }, what = image) =>
-    (await agent.pullImage(what, false, workspaceId)).auth?.username;
+    (await agent.pullImage(what, { workspaceId })).auth?.username;
   expect(await asks(shared, mine)).toBe('me');
   expect(await asks(own, mine)).toBe('me');
   expect(await asks(shared, others)).toBeUndefined();
@@ -131,18 +114,40 @@ async function machinesWith(
   return made;
 }
 
-test('the ninth machine waits until one of the eight has the image', async ({ fleet, agents }) => {
+test('the ninth machine is told its place, and its turn as soon as one of the eight has the image', async ({
+  fleet,
+  agents,
+}) => {
+  const image = `registry.test/${randomUUID()}:1`;
+  const target = await fleet.target({ config: { ...aTarget().config, imageId: image } });
+  const machines = await machinesWith(agents, 10);
+  for (const { machineId } of machines) await fleet.assigned(target, machineId);
+  for (const agent of machines.slice(0, 8)) expect((await agent.pullImage(image)).waitMs).toBe(0);
+  const [ninth, tenth] = machines.slice(8) as [Agent, Agent];
+  expect(await ninth.pullImage(image, { maxWaitMs: 20 })).toMatchObject({ waitMs: 1, place: 1, waiting: 1 });
+  // An agent of an earlier version cannot wait for the answer, and keeps its place as well.
+  const older = await tenth.pullImage(image);
+  expect(older).toMatchObject({ place: 2, waiting: 2 });
+  expect(older.waitMs).toBeGreaterThan(1000);
+  const turn = ninth.pullImage(image, { maxWaitMs: 20_000, hasWaited: true });
+  await machines[0]?.pullImage(image, { done: true });
+  expect(await turn).toMatchObject({ waitMs: 0, place: 0 });
+  expect(await tenth.pullImage(image)).toMatchObject({ place: 1 });
+  // The second machine that has the image widens the line as well.
+  await machines[1]?.pullImage(image, { done: true, pulled: true });
+  expect((await tenth.pullImage(image)).waitMs).toBe(0);
+});
+
+test('a machine whose container went while it waited in the line pulls nothing', async ({ fleet, agents }) => {
   const image = `registry.test/${randomUUID()}:1`;
   const target = await fleet.target({ config: { ...aTarget().config, imageId: image } });
   const machines = await machinesWith(agents, 9);
-  for (const { machineId } of machines) await fleet.assigned(target, machineId);
+  const entries = [];
+  for (const { machineId } of machines) entries.push(await fleet.assigned(target, machineId));
   const waits = await Promise.all(machines.map(async (agent) => (await agent.pullImage(image)).waitMs > 0));
-  expect(waits.filter(Boolean)).toHaveLength(1);
-  const last = machines[waits.indexOf(true)];
-  const first = machines[waits.indexOf(false)];
-  await first?.pullImage(image, true);
-  expect((await last?.pullImage(image))?.waitMs).toBe(0);
-  expect(fleet.machines.get(last?.machineId ?? ('' as MachineId))).toBeDefined();
+  const last = waits.indexOf(true);
+  await fleet.containers.transition(entries[last]?.row.id as ContainerId, 'abandon');
+  expect(await machines[last]?.pullImage(image, { hasWaited: true })).toMatchObject({ waitMs: 0, unwanted: true });
 });
 
 test('machines that nobody wants the image on, and those of other owners, take no permits of it', async ({

@@ -78,7 +78,7 @@ export function explainContainer(facts: ContainerFacts): Explanation {
     state: row.state,
     since: timestampOf(sinceMs(row)),
     summary: `container ${row.id}${facts.deploymentName === '' ? '' : ` of ${facts.deploymentName}`} ${summaryOf(row)}`,
-    ...waitingOf(row, own, facts.machineSilentSinceMs),
+    ...waitingOf(facts, own),
     details: detailsOf(facts, own, rejections),
     next_steps: [
       ...stepsOf(facts, own, rejections),
@@ -146,7 +146,10 @@ function summaryOf(row: ContainerRow): string {
   }
 }
 
-function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined, silentSinceMs: number | null): WaitTexts {
+function waitingOf(
+  { row, progress, machineSilentSinceMs: silentSinceMs }: ContainerFacts,
+  own: ExplainedContainer | undefined,
+): WaitTexts {
   const after = (ms: number | null, more: number) => timestampOf(ms === null ? null : ms + more);
   switch (row.state) {
     case 'PENDING':
@@ -157,6 +160,8 @@ function waitingOf(row: ContainerRow, own: ExplainedContainer | undefined, silen
     case 'ASSIGNED':
       return { waits_for: 'the word of the agent; then another machine', until: after(row.scheduledAtMs, ACK_MS) };
     case 'STARTING':
+      // The time of a start begins when its image is there.
+      if (progress !== '') return { waits_for: 'its image', until: null };
       return {
         waits_for: `${awaitedReadiness(row.spec as StoredSpec)}; then it fails`,
         until: after(row.scheduledAtMs, startTimeoutMs(row)),
@@ -242,6 +247,8 @@ function stepsOf(
 export function failedSteps(row: ContainerRow): string[] {
   if (row.reason === 'start_timeout') return readinessSteps(row.spec as StoredSpec, row.id);
   if (row.reason === 'oom') return ['give it more memory (`memory`), and deploy again', logsStep(row.id)];
+  if (row.reason === 'registry_busy')
+    return ['its registry did not serve its machine: look at the registry, or give the pool a mirror of it'];
   if (row.reason !== 'image_error') return [logsStep(row.id)];
   const { wire } = row.spec as StoredSpec;
   return [...imageSteps(row.message ?? '', wire?.image ?? '', row.machineId ?? '')];

@@ -1,6 +1,6 @@
 /**
- * Images across the fleet: the meaning of a reference at deployment, the machines that get an image ahead, the bound on
- * simultaneous pulls of an image, and the credentials for a pull. Deploying and the links of machines call it.
+ * Images across the fleet: the meaning of a reference at deployment, the machines that get an image ahead, the line of
+ * machines that pull an image, and the credentials for a pull. Deploying and the links of machines call it.
  * Invariant: credentials go only to a machine that has a container of that image of that
  * workspace, or was told to pull it. The operator's credentials go to the operator's own
  * machines alone. A machine that does not answer delays a deploy by seconds and never fails it.
@@ -21,15 +21,15 @@ import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
 import { mayHost } from './hosts.ts';
-import type { PullPermits } from './pull-permits.ts';
+import type { PullLines } from './pull-line.ts';
 import type { RegistryAccess } from '../registry/access.ts';
 import type { ImageCredentials } from './workspace-credentials.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import type { Resolution } from '../../workspaces/deployments/needs.ts';
 
-/** Most machines that pull the same image at once. */
-const PULLS_AT_ONCE = 8;
-const PERMIT_MS = 60_000;
+/** Longest time for which an agent's question is held. */
+const MOST_HELD_MS = 30_000;
+/** Pause before an agent asks again that cannot wait for its answer, or whose line is not known now. */
 const ASK_AGAIN_MS = 2000;
 const RESOLVE_MS = 10_000;
 /** Most machines that one deploy asks to have its image. */
@@ -45,7 +45,7 @@ export interface ImageOrdersParts {
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
   readonly containers: Pick<ContainerRegistry, 'ofMachine'>;
   readonly credentials: Pick<ImageCredentials, 'of'>;
-  readonly permits: Pick<PullPermits, 'take' | 'give'>;
+  readonly lines: Pick<PullLines, 'ask' | 'hold' | 'leave'>;
   /** Absent: built images are in no registry. */
   readonly registry?: Pick<RegistryAccess, 'toPull'> | undefined;
   /** Whether work without a GPU may go to GPU machines of a pool that does not set it. */
@@ -117,22 +117,43 @@ export class ImageOrders {
     }
   }
 
-  /** An agent asks before it pulls, and every 20 s while it does. */
-  async pull(machineId: MachineId, request: PullImageRequest__Output): Promise<PullImageResponse> {
-    const { permits, credentials } = this.#parts;
+  /**
+   * An agent asks before it pulls, and every 20 s while it does.
+   * @param signal - aborted when the agent does not wait for the answer any more
+   */
+  async pull(
+    machineId: MachineId,
+    request: PullImageRequest__Output,
+    signal?: AbortSignal,
+  ): Promise<PullImageResponse> {
+    const { lines, credentials } = this.#parts;
     const { image } = request;
     const workspaceId = request.workspaceId as WorkspaceId | '';
-    const key = this.#permitKeyOf(machineId, image);
+    const key = this.#lineKeyOf(machineId, image);
     if (request.done) {
-      await permits.give(key, machineId).catch(() => undefined);
+      await lines.leave(key, machineId, request.pulled).catch(() => undefined);
       return { waitMs: 0 };
     }
-    // A machine that was not meant to have the image pulls it at
-    // its own risk: no place that others wait for, no credentials.
-    if (!this.#isMeant(machineId, workspaceId, image)) return { waitMs: 0 };
-    // The permits spare registries; without Redis every machine pulls.
-    const mayPull = request.check || (await permits.take(key, machineId, PULLS_AT_ONCE, PERMIT_MS).catch(() => true));
-    if (!mayPull) return { waitMs: ASK_AGAIN_MS * (0.75 + Math.random() / 2) };
+    if (!this.#isMeant(machineId, workspaceId, image)) {
+      // The container of a machine that waited has gone: if all of them pulled now, the line would have been in vain.
+      if (request.hasWaited) {
+        await lines.leave(key, machineId, false).catch(() => undefined);
+        return { waitMs: 0, unwanted: true };
+      }
+      // A machine that was not meant to have the image pulls it at
+      // its own risk: no place that others wait for, no credentials.
+      return { waitMs: 0 };
+    }
+    if (request.pulling) await lines.hold(key, machineId).catch(() => undefined);
+    else if (!request.check) {
+      const turn = await lines.ask(key, machineId, Math.min(request.maxWaitMs, MOST_HELD_MS), signal);
+      if (turn.kind === 'wait') {
+        const { place, waiting } = turn;
+        // An agent whose question was held asks again at once, with its place kept.
+        const waitMs = request.maxWaitMs > 0 && place > 0 ? 1 : ASK_AGAIN_MS * (0.75 + Math.random() / 2);
+        return { waitMs, place, waiting };
+      }
+    }
     if (isBuiltImage(image))
       return {
         waitMs: 0,
@@ -183,10 +204,10 @@ export class ImageOrders {
   }
 
   /**
-   * The key of an image's permits. Machines of one owner share
-   * them, so that one owner's machines keep no other's waiting.
+   * The key of an image's line. Machines of one owner share
+   * it, so that one owner's machines keep no other's waiting.
    */
-  #permitKeyOf(machineId: MachineId, image: string): string {
+  #lineKeyOf(machineId: MachineId, image: string): string {
     const owner = this.#ownerOf(machineId) ?? '';
     return createHash('sha256').update(`${owner} ${image}`).digest('hex').slice(0, 32);
   }

@@ -53,8 +53,10 @@ export interface Keys {
   readonly assignments: string;
   /** Reservations that no row names yet, by the time at which they run out. */
   readonly reserving: string;
-  /** Machines that pull one image, by the time at which their permits run out. */
-  readonly pulls: (image: string) => string;
+  /** Machines that pull one image or wait for it: the five sorted sets of queues/lua/pull-line.lua. */
+  readonly pullLine: (image: string) => readonly [string, string, string, string, string];
+  /** Images of which a machine gave its permit back. */
+  readonly pullLinesChannel: string;
   /** Answers for callers who wait at that replica. */
   readonly repliesChannel: (instance: InstanceId) => string;
   /** Wake-ups for containers on machines linked to that replica. */
@@ -143,7 +145,14 @@ export function keysOf(prefix = 'ls'): Keys {
     devices: (machine: MachineId) => `${prefix}:devices:${machine}`,
     assignments: `${prefix}:assignments`,
     reserving: `${prefix}:reserving`,
-    pulls: (image: string) => `${prefix}:pulls:${image}`,
+    pullLine: (image: string): ReturnType<Keys['pullLine']> => [
+      `${prefix}:pulls:${image}`,
+      `${prefix}:pulls-begun:${image}`,
+      `${prefix}:pull-line:${image}`,
+      `${prefix}:pull-places:${image}`,
+      `${prefix}:pulls-served:${image}`,
+    ],
+    pullLinesChannel: `${prefix}:pull-lines`,
     repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
     linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
     forwardingChannel: (instance: InstanceId) => `${prefix}:loans:${instance}`,

@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import type { Log } from '#shared/log.ts';
 import { Images, PULL_SETTINGS } from '../../../agent/images/images.ts';
-import type { ImagesParts, PullPermit } from '../../../agent/images/images.ts';
+import type { ImagesParts } from '../../../agent/images/images.ts';
+import type { PullPermit } from '../../../agent/images/turns.ts';
 import { ImageLedger } from '../../../agent/images/ledger.ts';
 import { ImageRights } from '../../../agent/images/rights.ts';
 
@@ -107,7 +108,7 @@ describe('an image that was pulled with credentials', () => {
     world.nowMs += 5 * 60_000;
     world.registry = no('i/o timeout');
     expect(await use('a')).toMatchObject({ was: 'present' });
-    await expect(use('b')).rejects.toMatchObject({ code: 'image_error' });
+    await expect(use('b')).rejects.toMatchObject({ code: 'registry_busy' });
     world.nowMs += 5 * 60_000;
     world.registry = no('unauthorized: authentication required');
     world.permit = { waitMs: 0, auth: undefined, unasked: true };

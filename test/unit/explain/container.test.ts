@@ -50,6 +50,7 @@ describe('a container', () => {
     conditionWords: Record<string, string> = {},
     usage: ContainerFacts['usage'] = null,
     gpus: Record<string, number> = {},
+    progress = '',
   ): Explanation => {
     const facts = {
       pool,
@@ -58,7 +59,7 @@ describe('a container', () => {
       conditions,
       conditionWords,
       gpus,
-      progress: 'pulling image a:1: 1 of 3 layers, 10 of 30 MB',
+      progress,
       machineHealth: 'READY',
       machineSilentSinceMs,
       usage,
@@ -196,11 +197,6 @@ describe('a container', () => {
     expect(explained({}, { memory: 1 }, null, { DiskPressure: 2 }).details.join()).not.toContain('DiskPressure');
   });
 
-  test('that starts says how the pull of its image goes', () => {
-    expect(explained({ state: 'STARTING' }).details).toContain('pulling image a:1: 1 of 3 layers, 10 of 30 MB');
-    expect(explained({ state: 'RUNNING' }).details.join()).not.toContain('pulling');
-  });
-
   test('that is ready says how long its start took, and the steps that matter', () => {
     const event = (id: string, durationMs: number, epoch = '2', success = true) =>
       ({ data: { id, duration_ms: durationMs, success, attrs: { epoch } } }) as unknown as EventRow;
@@ -235,6 +231,21 @@ describe('a container', () => {
     });
     expect(found.details).toContain(`its start ${text}`);
     expect(lastStart([event('container.startup', 5, '1', false)])).toBeUndefined();
+  });
+
+  test.each(['pulling image a:1: 1 of 3 layers, 10 of 30 MB', 'waits for its turn to pull a:1: place 12 of 40'])(
+    'that waits for its image says so, and names no time at which its start fails: %s',
+    (progress) => {
+      const starts = { state: 'STARTING', scheduledAtMs: NOW } as const;
+      const found = explained(starts, null, null, {}, NO_POOL, {}, null, {}, progress);
+      expect(found).toMatchObject({ waits_for: 'its image', until: null, details: [progress] });
+    expect(explained({ state: 'RUNNING' }, null, null, {}, NO_POOL, {}, null, {}, progress).details).toEqual([]);
+    },
+  );
+
+  test('whose registry did not serve its machine is no fault of its image', () => {
+    const [step, ...more] = explained({ state: 'FAILED', reason: 'registry_busy', endedAtMs: NOW }).next_steps;
+    expect([step, more]).toEqual([expect.stringMatching(/registry .*mirror/), []]);
   });
 
   test('that waits for its agent, or starts, says by when', () => {

@@ -6,6 +6,10 @@ export interface PullImageRequest {
   'done'?: (boolean);
   'workspaceId'?: (string);
   'check'?: (boolean);
+  'maxWaitMs'?: (number);
+  'pulling'?: (boolean);
+  'pulled'?: (boolean);
+  'hasWaited'?: (boolean);
 }
 
 export interface PullImageRequest__Output {
@@ -13,4 +17,8 @@ export interface PullImageRequest__Output {
   'done': (boolean);
   'workspaceId': (string);
   'check': (boolean);
+  'maxWaitMs': (number);
+  'pulling': (boolean);
+  'pulled': (boolean);
+  'hasWaited': (boolean);
 }

@@ -6,10 +6,16 @@ export interface PullImageResponse {
   'waitMs'?: (number);
   'auth'?: (_longshore_agent_v1_RegistryAuth | null);
   'builtFrom'?: (string);
+  'place'?: (number);
+  'waiting'?: (number);
+  'unwanted'?: (boolean);
 }
 
 export interface PullImageResponse__Output {
   'waitMs': (number);
   'auth': (_longshore_agent_v1_RegistryAuth__Output | null);
   'builtFrom': (string);
+  'place': (number);
+  'waiting': (number);
+  'unwanted': (boolean);
 }

@@ -1,0 +1,109 @@
+// Turns of pulls: what a machine does while others pull the same image, and whose fault a pull is that cannot begin.
+import { expect, test } from 'vitest';
+import type { Log } from '#shared/log.ts';
+import { AppError } from '#shared/errors.ts';
+import { Images, PULL_SETTINGS } from '#agent/images/images.ts';
+import type { ImagesParts, PullSettings } from '#agent/images/images.ts';
+import type { PullPermit } from '#agent/images/turns.ts';
+import { startFailure } from '#agent/reconcile/starting.ts';
+
+const quiet = { info: () => undefined, warn: () => undefined } as unknown as Log;
+const digest = `sha256:${'a'.repeat(64)}`;
+const FAST: Partial<PullSettings> = { baseMs: 1, capMs: 2 };
+
+interface World {
+  permit: () => PullPermit;
+  /** The engine's pull; absent: it succeeds at once. */
+  pull: (signal: AbortSignal) => Promise<void>;
+}
+
+function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {}) {
+  const world: World = { permit: () => ({ waitMs: 0, auth: undefined }), pull: () => Promise.resolve(), ...changes };
+  const here = new Set<string>();
+  const said: string[] = [];
+  const images = new Images({
+    runtime: {
+      image: (name) =>
+        Promise.resolve(
+          here.has(name) ? { id: name, digests: [digest], isLocal: false, bytes: 1, builtFor: '' } : undefined,
+        ),
+      pull: async (name, { signal }) => {
+        await world.pull(signal);
+        here.add(name);
+        return digest;
+      },
+    },
+    permit: () => Promise.resolve(world.permit()),
+    built: { host: undefined, adopt: () => Promise.resolve() },
+    rights: { require: () => Promise.resolve() },
+    release: () => undefined,
+    makeRoom: () => Promise.resolve(false),
+    onFull: () => undefined,
+    onUsed: () => undefined,
+    onPulled: () => Promise.resolve(),
+    metrics: { pullEnded: () => undefined, pullBytes: () => undefined, pullsActive: () => undefined },
+    log: quiet,
+    settings: { ...PULL_SETTINGS, ...FAST, ...settings },
+  } satisfies ImagesParts);
+  const ensure = (name = 'registry.test/app:1') => images.ensure(name, (text) => said.push(text));
+  const failed = async (name?: string) =>
+    startFailure(
+      await ensure(name).then(
+        () => new Error('it was pulled'),
+        (error: unknown) => error,
+      ),
+    );
+  return { world, said, ensure, failed };
+}
+
+test('a machine that waits for its turn longer than a pull may take pulls then, within the whole of that time', async () => {
+  const from = performance.now();
+  const { ensure } = aMachine(
+    {
+      permit: () => ({ waitMs: performance.now() - from < 400 ? 20 : 0, auth: undefined }),
+      pull: (signal) =>
+        new Promise((resolve, reject) => {
+          setTimeout(resolve, 100);
+          signal.addEventListener('abort', () => reject(new Error('aborted')));
+        }),
+    },
+    { totalMs: 200 },
+  );
+  expect(await ensure()).toMatchObject({ was: 'pulled' });
+});
+
+test.each([
+  'toomanyrequests: You have reached your pull rate limit',
+  'received unexpected HTTP status: 503 Service Unavailable',
+  'Get "https://registry.test/v2/": dial tcp 10.0.0.1:443: i/o timeout',
+])('a registry that is busy is no fault of the image: %s', async (text) => {
+  const { failed } = aMachine({ pull: () => Promise.reject(new Error(text)) });
+  expect((await failed()).reason).toBe('registry_busy');
+});
+
+test('a pull that was not over in time is no fault of the image', async () => {
+  const { failed } = aMachine(
+    {
+      pull: (signal) =>
+        new Promise((_, reject) => signal.addEventListener('abort', () => reject(new Error('the pull was given up')))),
+    },
+    { totalMs: 50 },
+  );
+  const note = await failed();
+  expect(note.reason).toBe('registry_busy');
+  expect(note.message).toContain('registry.test/app:1');
+});
+
+test('an engine that does not answer is no fault of the image', async () => {
+  const { EngineError } = await import('#agent/containers/runtime.ts');
+  const { failed } = aMachine({ pull: () => Promise.reject(new EngineError('unavailable', 'connect ENOENT')) });
+  expect((await failed()).reason).toBe('start_failed');
+});
+
+test('a name that the registry does not have stays the fault of the image', async () => {
+  const { failed } = aMachine({ pull: () => Promise.reject(new Error('manifest unknown: manifest unknown')) });
+  expect((await failed()).reason).toBe('image_error');
+  const typo = aMachine({ pull: () => Promise.reject(new Error('dial tcp: lookup registri.test: no such host')) });
+  expect((await typo.failed()).reason).toBe('image_error');
+  expect(new AppError('image_error', 'x').code).toBe('image_error');
+});
