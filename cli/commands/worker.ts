@@ -102,20 +102,27 @@ export async function neverJoined(client: Pick<Client, 'gateway'>, id: string): 
 const WHY: Readonly<Record<string, string>> = {
   tasks: 'end their tasks',
   replacement: 'wait for a replacement',
+  made_by_hand: 'were made by hand and stay until the deadline',
   stopping: 'stop',
   machine_away: 'are on a machine that does not answer',
 };
 
+/** Most replacements that are described in a line. */
+const MOST_DETAILS = 3;
+
 /** `3 of 5 containers left: 2 wait for a replacement, 1 end their tasks; until 14:05` */
 export function progressOf(drain: JsonObject): string {
   const counts = new Map<string, number>();
-  for (const one of listField(drain, 'blockedBy'))
-    counts.set(textField(one, 'why'), (counts.get(textField(one, 'why')) ?? 0) + 1);
+  const blocked = listField(drain, 'blockedBy');
+  for (const one of blocked) counts.set(textField(one, 'why'), (counts.get(textField(one, 'why')) ?? 0) + 1);
   const why = [...counts].map(([name, count]) => `${count} ${WHY[name] ?? name}`).join(', ');
   const deadline = textField(drain, 'deadline');
   return [
     `${numberField(drain, 'remaining')} of ${numberField(drain, 'total')} containers left${why === '' ? '' : `: ${why}`}`,
     ...(deadline === '' ? [] : [`until ${new Date(deadline).toLocaleTimeString('en-GB')}`]),
+    ...[...new Set(blocked.map((one) => textField(one, 'detail')))]
+      .filter((text) => text !== '')
+      .slice(0, MOST_DETAILS),
   ].join('; ');
 }
 

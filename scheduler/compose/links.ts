@@ -7,6 +7,7 @@ import { Links } from '../fleet/links.ts';
 import { MachinePages } from '../fleet/machine-pages.ts';
 import { SESSION_SETTINGS } from '../fleet/session-settings.ts';
 import { Usage } from '../fleet/usage.ts';
+import { StartProgress } from '../fleet/containers/start-progress.ts';
 import { issueCredential } from '../fleet/containers/credentials.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
 import { machineSigner } from '../workspaces/identity/machine-credentials.ts';
@@ -51,7 +52,7 @@ export interface LinkParts {
 /** Parts of other rooms, and questions to them, that the links need. */
 export interface LinkNeeds
   extends
-    Omit<LinksParts, 'usage' | 'pages' | 'logs' | 'credentials' | 'secretsOf' | 'images' | 'server'>,
+    Omit<LinksParts, 'usage' | 'pages' | 'logs' | 'credentials' | 'secretsOf' | 'images' | 'progress' | 'server'>,
     Pick<Infrastructure, 'db' | 'keys'>,
     Pick<Identity, 'installation' | 'secrets'>,
     Pick<ClusterState, 'bus' | 'isAlone' | 'joining' | 'enrolment' | 'hostIdentities'>,
@@ -79,6 +80,7 @@ export function buildLinks({ redis, keys, bus, isAlone, installation, secrets, .
     lines: new PullLines({ ...needs, client: redis, keys, bus, settings: { ...PULL_LINE, ...needs.pullLine } }),
     registry: needs.builtRegistry?.access,
   });
+  const progress = new StartProgress({ ...needs, bus, channel: keys.startsChannel });
   const logs = new LogSink(needs);
   const links = new Links({
     ...needs,
@@ -86,6 +88,7 @@ export function buildLinks({ redis, keys, bus, isAlone, installation, secrets, .
     pages,
     logs,
     images,
+    progress,
     credentials: new MachineCredentials({ ...needs, signer: machineSigner(installation) }),
     secretsOf: (workspaceId, names) => secrets.valuesOf(workspaceId, names),
     server: installation.server,

@@ -1,7 +1,8 @@
 // The next step of a drain for the containers of one queue; pure.
-// Invariant: a container that serves, or that minContainers needs, keeps taking tasks until its replacement does, or
-// 120 s have passed, or capacity is lacking. At most a quarter of the needed containers (at least one) wait for that at
-// a time. A container with a task, or one made by hand, is stopped at the deadline only.
+// Invariant: a container that serves, or that minContainers needs, keeps taking tasks until its replacement does. It
+// waits for a replacement that makes progress, up to the deadline. Without progress for five minutes, or without
+// capacity, it leaves. At most a quarter of the needed containers (at least one) wait for that at a time. A container
+// with a task, or one made by hand, is stopped at the deadline only.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 
@@ -28,6 +29,11 @@ export interface DrainQueue {
   readonly readyElsewhere: number;
   /** Whether placement found no machine for a waiting container. */
   readonly hasNoCapacity: boolean;
+  /**
+   * When a container on its way to a machine that stays got on last: its place, its image, its volumes or the phase of
+   * its start changed. Undefined: none is on its way, or nothing is known.
+   */
+  readonly progressedAtMs: number | undefined;
   readonly containers: readonly DrainContainer[];
 }
 
@@ -40,7 +46,8 @@ export interface DrainStep {
   readonly id: ContainerId;
 }
 
-export const REPLACEMENT_WITHIN_MS = 120_000;
+/** Time without progress of any replacement after which a container does not wait for it any more. */
+export const PROGRESS_WITHIN_MS = 5 * 60_000;
 const AT_ONCE = 0.25;
 
 export function drainSteps(queue: DrainQueue, nowMs: number): readonly DrainStep[] {
@@ -81,7 +88,7 @@ function replaced(queue: DrainQueue, serving: readonly DrainContainer[], nowMs: 
     steps.push({ kind: attempts === 0 ? 'stop' : 'drain', id });
   };
   for (const one of picked.toSorted((a, b) => (a.pickedAtMs ?? 0) - (b.pickedAtMs ?? 0))) {
-    const isOverdue = nowMs - (one.pickedAtMs ?? nowMs) >= REPLACEMENT_WITHIN_MS;
+    const isOverdue = nowMs - Math.max(one.pickedAtMs ?? nowMs, queue.progressedAtMs ?? 0) >= PROGRESS_WITHIN_MS;
     if (spare > 0 || isOverdue || queue.hasNoCapacity) leave(one);
   }
   const waiting = picked.length - steps.length;

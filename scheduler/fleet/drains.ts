@@ -31,10 +31,15 @@ export interface DrainsParts {
   readonly demandOf: (queue: QueueName) => Promise<{ readonly wanted: number; readonly minContainers: number }>;
 }
 
+/** Time without progress that is told. */
+const QUIET_MS = 30_000;
+
 export class Drains {
   readonly #parts: DrainsParts;
   /** Serving containers that are to be replaced, and since when, in monotonic milliseconds. */
   readonly #picked = new Map<ContainerId, number>();
+  /** Last start that failed in the queue of a machine that drains; forgotten when no container waits any more. */
+  readonly #failed = new Map<QueueName, string>();
   readonly #looking = new Map<QueueName, Promise<void>>();
   readonly #pickedFrom = new Listeners<[QueueName]>();
   readonly #deadlines: SteadyDeadlines<MachineId>;
@@ -53,8 +58,34 @@ export class Drains {
     if (this.#parts.machines.get(row.id) === undefined) this.#deadlines.forget(row.id);
   }
 
-  containerChanged({ entry, to }: ContainerEntryChange): void {
-    if (to !== 'RUNNING') this.#picked.delete(entry.row.id);
+  containerChanged({ entry, from, to }: ContainerEntryChange): void {
+    const { row, spec } = entry;
+    if (to !== 'RUNNING') this.#picked.delete(row.id);
+    if (from === 'STARTING' && to === 'FAILED' && this.#waitsFor(spec.queue))
+      this.#failed.set(spec.queue, `replacement ${row.id} failed (${row.reason ?? 'no reason given'})`);
+    else if (to === 'RUNNING' || (this.#failed.has(spec.queue) && !this.#waitsFor(spec.queue)))
+      this.#failed.delete(spec.queue);
+  }
+
+  /** Whether a container of the queue serves on a machine that drains. */
+  #waitsFor(queue: QueueName): boolean {
+    return this.#ofQueue(queue).leaving.some(([{ row }]) => row.state === 'RUNNING');
+  }
+
+  /** Containers of a queue: those on machines that drain, and the others. */
+  #ofQueue(queue: QueueName): {
+    readonly leaving: readonly (readonly [ContainerEntry, Machine])[];
+    readonly others: readonly ContainerEntry[];
+  } {
+    const { containers, machines } = this.#parts;
+    const leaving: (readonly [ContainerEntry, Machine])[] = [];
+    const others: ContainerEntry[] = [];
+    for (const entry of containers.ofQueue(queue)) {
+      const machine = entry.row.machineId === null ? undefined : machines.get(entry.row.machineId);
+      if (machine !== undefined && isDraining(machine.row)) leaving.push([entry, machine]);
+      else others.push(entry);
+    }
+    return { leaving, others };
   }
 
   /**
@@ -93,19 +124,21 @@ export class Drains {
   }
 
   async #step(queue: QueueName): Promise<void> {
-    const { containers, clock, machines, demandOf } = this.#parts;
+    const { clock, machines, demandOf } = this.#parts;
     const demand = await demandOf(queue);
     const nowMs = clock.monotonicMs();
-    const draining: DrainContainer[] = [];
+    const { leaving, others } = this.#ofQueue(queue);
     let readyElsewhere = 0;
     let hasNoCapacity = false;
-    for (const entry of containers.ofQueue(queue)) {
-      const machine = entry.row.machineId === null ? undefined : machines.get(entry.row.machineId);
-      if (machine !== undefined && isDraining(machine.row)) draining.push(this.#container(entry, machine));
-      else if (entry.row.state === 'RUNNING' && machine !== undefined && isSchedulable(machine)) readyElsewhere += 1;
-      else if (entry.row.state === 'PENDING' && entry.rejections !== null) hasNoCapacity = true;
+    let progressedAtMs: number | undefined;
+    for (const { row, rejections, start } of others) {
+      const machine = row.machineId === null ? undefined : machines.get(row.machineId);
+      if (row.state === 'RUNNING' && machine !== undefined && isSchedulable(machine)) readyElsewhere += 1;
+      else if (row.state === 'PENDING' && rejections !== null) hasNoCapacity = true;
+      else if (start !== undefined) progressedAtMs = Math.max(progressedAtMs ?? 0, start.atMs);
     }
-    const steps = drainSteps({ ...demand, readyElsewhere, hasNoCapacity, containers: draining }, nowMs);
+    const containers = leaving.map(([entry, machine]) => this.#container(entry, machine));
+    const steps = drainSteps({ ...demand, readyElsewhere, hasNoCapacity, progressedAtMs, containers }, nowMs);
     await Promise.all(steps.map((step) => this.#carryOut(queue, step, nowMs)));
   }
 
@@ -140,6 +173,19 @@ export class Drains {
 
   // ---- what is shown ------------------------------------------------------------------------------------------------
 
+  /** State of the replacement of a serving container, in words; empty: it does not wait for one. */
+  #detailOf(entry: ContainerEntry): string {
+    if (whyItStays(entry) !== 'replacement') return '';
+    const nowMs = this.#parts.clock.monotonicMs();
+    const onTheirWay = this.#ofQueue(entry.spec.queue).others.filter(
+      ({ row }) => row.state === 'PENDING' || row.state === 'ASSIGNED' || row.state === 'STARTING',
+    );
+    const [best] = onTheirWay.toSorted((a, b) => (b.start?.atMs ?? 0) - (a.start?.atMs ?? 0));
+    const failed = this.#failed.get(entry.spec.queue);
+    const now = best === undefined ? 'no replacement is on its way' : replacementText(best, nowMs);
+    return failed === undefined ? now : `${now}; ${failed}`;
+  }
+
   /** Progress of a machine's drain; null: the machine does not drain, and has not. */
   progressOf(machine: Machine): DrainView | null {
     const { row } = machine;
@@ -153,10 +199,22 @@ export class Drains {
       blockedBy: entries.map((entry) => ({
         containerId: entry.row.id,
         why: whyItStays(entry),
+        detail: this.#detailOf(entry),
         attempts: this.#parts.loads.of(entry.row.id)?.inFlight ?? 0,
       })),
     };
   }
+}
+
+/** State of a replacement that is on its way. */
+function replacementText({ row, rejections, start }: ContainerEntry, nowMs: number): string {
+  const replacement = `replacement ${row.id}`;
+  if (row.state === 'PENDING')
+    return `${replacement} ${rejections === null ? 'is being placed' : 'has no machine that takes it'}`;
+  const doing = start?.text === undefined || start.text === '' ? 'starts' : start.text;
+  const quietMs = start === undefined ? 0 : nowMs - start.atMs;
+  const quiet = quietMs < QUIET_MS ? '' : `, no progress for ${Math.floor(quietMs / 1000)} s`;
+  return `${replacement} on machine ${row.machineId ?? ''}: ${doing}${quiet}`;
 }
 
 /** The operator's deadline or its host's, the earlier one. */

@@ -31,6 +31,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntryChange, ContainerRegistry } from './containers/container-registry.ts';
 import type { ContainerEntry } from './containers/container-entry.ts';
+import type { StartProgress } from './containers/start-progress.ts';
 import type { Reports } from '../tasks/completion/reports.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { ImageOrders } from './images/orders.ts';
@@ -64,6 +65,7 @@ export interface LinksParts {
   readonly machines: Machines;
   readonly agentReports: AgentReports;
   readonly containers: ContainerRegistry;
+  readonly progress: StartProgress;
   readonly slots: SlotTable;
   readonly reports: StreamedTasks['reports'] & Pick<Reports, 'heartbeat' | 'containerReady'>;
   readonly attempts: StreamedTasks['attempts'];
@@ -271,6 +273,7 @@ export class Links {
       machines,
       reports: agentReports,
       containers,
+      progress: this.#parts.progress,
       clock,
       log,
       metrics,
@@ -279,6 +282,7 @@ export class Links {
       onRunning: (entry, slots) => this.#running(entry, slots),
       onSamples: (samples) => {
         this.#parts.usage.heard(machineId, samples);
+        this.#parts.progress.sampled(samples);
         this.#sampled.tell(machineId, samples);
       },
       onHeartbeat: (live) => this.#parts.reports.heartbeat(machineId, live),

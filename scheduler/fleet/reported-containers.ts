@@ -7,14 +7,13 @@ import type { ObservedContainer__Output, StatusReport__Output } from '#shared/pr
 import type { AgentReports } from './agent-reports.ts';
 import type { ContainerEntry } from './containers/container-entry.ts';
 import type { ContainerRegistry } from './containers/container-registry.ts';
+import type { StartProgress } from './containers/start-progress.ts';
 import type { Orphan } from './machine.ts';
 import type { Machines } from './machines.ts';
 import { stepsAfterReboot, stepsFor, stepsWhenAbsent } from './observe.ts';
 
 /** Containers that an agent has and no row places there. Further ones are not kept: no machine runs so many. */
 const MOST_ORPHANS = 1_000;
-/** Most characters of a pull's progress. */
-const MOST_PROGRESS = 1024;
 /** Bound on the length of ids; ours are shorter. */
 const MAX_ID_LENGTH = 200;
 
@@ -24,6 +23,7 @@ export interface ReportedContainersParts {
   readonly machines: Pick<Machines, 'get'>;
   readonly reports: Pick<AgentReports, 'setOrphans'>;
   readonly containers: ContainerRegistry;
+  readonly progress: Pick<StartProgress, 'reported'>;
   /** Tells the dispatcher that a container runs, and how many of its slots take attempts now. */
   readonly onRunning: (entry: ContainerEntry, slots: number) => void;
 }
@@ -113,7 +113,7 @@ export class ReportedContainers {
     // The assignment is unknown or ended here, or another machine's. The
     // next snapshot leaves the container out, so the agent stops it.
     if (entry === undefined || entry.row.machineId !== machineId || entry.row.epoch !== observed.epoch) return;
-    entry.progress = observed.phase === 'pulling' ? observed.message.slice(0, MOST_PROGRESS) : '';
+    this.#parts.progress.reported(entry, observed);
     if (observed.phase === 'running') entry.startPhases = observed.startPhases;
     for (const step of stepsFor(entry.row, observed)) {
       await containers.transition(entry.row.id, step.event, { epoch: observed.epoch, change: step.change });

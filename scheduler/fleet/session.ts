@@ -33,6 +33,7 @@ import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
 import { ordersFor } from './orders.ts';
 import { ReportedContainers } from './reported-containers.ts';
+import type { ReportedContainersParts } from './reported-containers.ts';
 import { paced } from './session-settings.ts';
 import type { SessionSettings } from './session-settings.ts';
 
@@ -49,6 +50,7 @@ export interface SessionParts {
   readonly machines: Machines;
   readonly reports: AgentReports;
   readonly containers: ContainerRegistry;
+  readonly progress: ReportedContainersParts['progress'];
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: FleetMetrics;
@@ -115,13 +117,14 @@ export class Session {
   constructor(parts: SessionParts) {
     this.#parts = parts;
     this.machineId = parts.machineId;
-    const { machineId, machines, reports, containers, onRunning } = parts;
+    const { machineId, machines, reports, containers, progress, onRunning } = parts;
     this.#containers = new ReportedContainers({
       machineId,
       sessionId: this.id,
       machines,
       reports,
       containers,
+      progress,
       onRunning,
     });
     this.#inbox = new Inbox(parts.call, (message) => this.#take(message));

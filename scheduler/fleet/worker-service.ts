@@ -49,6 +49,8 @@ export interface DrainView {
     readonly containerId: ContainerId;
     readonly why: 'tasks' | 'replacement' | 'made_by_hand' | 'stopping' | 'machine_away';
     readonly attempts: number;
+    /** State of its replacement, in words; empty: it waits for none. */
+    readonly detail: string;
   }[];
 }
 

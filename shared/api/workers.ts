@@ -34,8 +34,9 @@ export const Worker = Type.Object({
       blockedBy: Type.Array(
         Type.Object({
           containerId: Text(),
-          why: Text({ description: 'tasks, replacement, stopping or machine_away' }),
+          why: Text({ description: 'tasks, replacement, made_by_hand, stopping or machine_away' }),
           attempts: Uint32(),
+          detail: Text({ description: 'state of the replacement that it waits for; empty: it waits for none' }),
         }),
       ),
       deadline: Timestamp(),

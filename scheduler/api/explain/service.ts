@@ -269,7 +269,7 @@ export class Explain {
       quota,
       rejections: entry?.rejections ?? null,
       ...this.#conditionsFor(row.workspaceId),
-      progress: entry?.progress ?? '',
+      progress: entry?.start?.text ?? '',
       machineHealth: this.#healthOf(row.machineId),
       machineSilentSinceMs: this.#machine(row.machineId)?.suspectSinceMs ?? null,
       usage: await this.#usageOf(row),

@@ -23,6 +23,8 @@ export interface RolloutFacts {
   readonly sinceMs: number;
   /** Time that a start may take. */
   readonly limitMs: number;
+  /** When a pull of the newer version's image got on last; undefined: none is under way. */
+  readonly pulledAtMs: number | undefined;
   readonly newer: VersionFacts;
   /** First start of the newer version that failed since the rollout began. */
   readonly failed: FailedStart | undefined;
@@ -30,13 +32,16 @@ export interface RolloutFacts {
   readonly older: VersionFacts | null;
 }
 
+/** Longest time by which pulls of its image extend a rollout. */
+const LONGEST_PULL_MS = 4 * 3600_000;
+
 export type RolloutDecision =
   | { readonly kind: 'wait'; readonly untilMs: number }
   | { readonly kind: 'move'; readonly why: 'ready' | 'nothing_serves' | 'start_limit'; readonly text: string }
   | { readonly kind: 'fail'; readonly text: string };
 
 export function decideRollout(
-  { sinceMs, limitMs, newer, failed, older }: RolloutFacts,
+  { sinceMs, limitMs, pulledAtMs, newer, failed, older }: RolloutFacts,
   nowMs: number,
 ): RolloutDecision {
   if (newer.ready > 0) return { kind: 'move', why: 'ready', text: 'a container of it is ready' };
@@ -44,12 +49,13 @@ export function decideRollout(
   if (!older.active) return nothingServes(`v${older.version} was stopped or deleted`);
   if (failed !== undefined) return { kind: 'fail', text: failureText(failed) };
   if (older.live === 0) return nothingServes(`v${older.version} has no containers any more`);
-  const untilMs = sinceMs + limitMs;
+  // A start's time begins when its image is there, and many machines may wait in line for a large one.
+  const untilMs = limitMs + Math.min(Math.max(sinceMs, pulledAtMs ?? sinceMs), sinceMs + LONGEST_PULL_MS);
   if (nowMs < untilMs) return { kind: 'wait', untilMs };
   return {
     kind: 'move',
     why: 'start_limit',
-    text: `none of its containers was ready within ${Math.round(limitMs / 60_000)} minutes, and calls wait for one`,
+    text: `none of its containers was ready within ${Math.round((untilMs - sinceMs) / 60_000)} minutes, and calls wait for one`,
   };
 }
 

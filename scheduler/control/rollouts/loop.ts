@@ -120,6 +120,7 @@ export class RolloutLoop {
     return {
       sinceMs,
       limitMs: startLimitMs ?? START_TIMEOUT_MS,
+      pulledAtMs: this.#pulledAtMs(newer),
       newer: this.#versionOf(newer),
       failed: failed && {
         containerId: failed.id,
@@ -138,6 +139,14 @@ export class RolloutLoop {
       if (isLiveContainer(container.state)) live += 1;
     }
     return { version: row.version, active: row.active, ready, live };
+  }
+
+  #pulledAtMs(row: Pick<DeploymentRow, 'id' | 'stubId'>): number | undefined {
+    const { containers, clock } = this.#parts;
+    const pulls = [...containers.ofQueue(queueOf(row))].flatMap(({ start }) =>
+      start === undefined || start.text === '' ? [] : [start.atMs],
+    );
+    return pulls.length === 0 ? undefined : clock.nowMs() - (clock.monotonicMs() - Math.max(...pulls));
   }
 
   async #carryOut(row: DeploymentRow, decision: RolloutDecision): Promise<void> {

@@ -17,10 +17,26 @@ export interface ContainerEntry {
   /** The machines' rejections at the last placement attempt. */
   rejections: Readonly<Record<string, number>> | null;
   tail: Promise<unknown>;
-  /** Progress of its start, as the agent reports it: known where its machine is linked. */
-  progress?: string;
+  /** How its start goes on; absent: it does not start, or nothing is known (start-progress.ts). */
+  start?: StartSigns;
   /** Steps of its start there, as the agent measured them. */
   startPhases?: readonly StartPhase[];
+}
+
+/** The last signs of a start. */
+export interface StartSigns {
+  /** Phase in its agent's words; empty: not reported yet. */
+  readonly phase: string;
+  /** Progress of its pull; empty: it pulls nothing. */
+  readonly text: string;
+  /** When something changed last, in monotonic milliseconds. */
+  readonly atMs: number;
+  /** When the other replicas were told last. */
+  readonly toldAtMs: number;
+  /** Bytes that the program had read, received and kept when this counted as progress last. */
+  readonly loadedBytes: number;
+  /** Bytes that the program has read from disks. */
+  readonly readBytes: number;
 }
 
 /** Who asked for a container, where scaling did not. */

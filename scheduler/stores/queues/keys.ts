@@ -55,6 +55,8 @@ export interface Keys {
   readonly reserving: string;
   /** Machines that pull one image or wait for it: the five sorted sets of queues/lua/pull-line.lua. */
   readonly pullLine: (image: string) => readonly [string, string, string, string, string];
+  /** Starts of containers that got on, for replicas that their machines are not linked to. */
+  readonly startsChannel: string;
   /** Images of which a machine gave its permit back. */
   readonly pullLinesChannel: string;
   /** Answers for callers who wait at that replica. */
@@ -152,6 +154,7 @@ export function keysOf(prefix = 'ls'): Keys {
       `${prefix}:pull-places:${image}`,
       `${prefix}:pulls-served:${image}`,
     ],
+    startsChannel: `${prefix}:starts`,
     pullLinesChannel: `${prefix}:pull-lines`,
     repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
     linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,

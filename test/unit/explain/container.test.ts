@@ -239,7 +239,7 @@ describe('a container', () => {
       const starts = { state: 'STARTING', scheduledAtMs: NOW } as const;
       const found = explained(starts, null, null, {}, NO_POOL, {}, null, {}, progress);
       expect(found).toMatchObject({ waits_for: 'its image', until: null, details: [progress] });
-    expect(explained({ state: 'RUNNING' }, null, null, {}, NO_POOL, {}, null, {}, progress).details).toEqual([]);
+      expect(explained({ state: 'RUNNING' }, null, null, {}, NO_POOL, {}, null, {}, progress).details).toEqual([]);
     },
   );
 

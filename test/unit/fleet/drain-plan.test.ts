@@ -1,6 +1,7 @@
+import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
-import { REPLACEMENT_WITHIN_MS, drainSteps } from '../../../scheduler/fleet/drain-plan.ts';
+import { PROGRESS_WITHIN_MS, drainSteps } from '../../../scheduler/fleet/drain-plan.ts';
 import type { DrainContainer, DrainQueue } from '../../../scheduler/fleet/drain-plan.ts';
 
 const NOW = 1_000_000;
@@ -22,6 +23,7 @@ const queue = (containers: readonly DrainContainer[], facts: Partial<DrainQueue>
   minContainers: 0,
   readyElsewhere: 0,
   hasNoCapacity: false,
+  progressedAtMs: undefined,
   containers,
   ...facts,
 });
@@ -51,13 +53,61 @@ describe('a container on a machine that drains', () => {
     expect(stepsOf(queue([picked], { wanted: 1, readyElsewhere: 1 }))).toEqual(['drain a']);
   });
 
-  test('goes without one when it is not needed any more, when there is no capacity, or after 120 s', () => {
+  test('goes without one when it is not needed any more, when there is no capacity, or without progress', () => {
     const picked = container('a', { pickedAtMs: NOW });
     expect(stepsOf(queue([picked], { wanted: 0 }))).toEqual(['drain a']);
     expect(stepsOf(queue(busy(2), { wanted: 1 }))).toEqual(['drain b0', 'pick b1']);
     expect(stepsOf(queue([picked], { wanted: 1, hasNoCapacity: true }))).toEqual(['drain a']);
-    expect(stepsOf(queue([picked], { wanted: 1 }), NOW + REPLACEMENT_WITHIN_MS - 1)).toEqual([]);
-    expect(stepsOf(queue([picked], { wanted: 1 }), NOW + REPLACEMENT_WITHIN_MS)).toEqual(['drain a']);
+    expect(stepsOf(queue([picked], { wanted: 1 }), NOW + PROGRESS_WITHIN_MS - 1)).toEqual([]);
+    expect(stepsOf(queue([picked], { wanted: 1 }), NOW + PROGRESS_WITHIN_MS)).toEqual(['drain a']);
+  });
+
+  test.each([1, 0])('with %s tasks waits for a replacement that gets on, for as long as it does', (attempts) => {
+    const left = attempts === 0 ? ['stop a'] : ['drain a'];
+    const waits = (progressedAtMs: number | undefined, facts: Partial<DrainContainer> = {}) =>
+      queue([container('a', { pickedAtMs: NOW, attempts, ...facts })], { wanted: 1, minContainers: 1, progressedAtMs });
+    const later = NOW + 25 * 60_000;
+    expect(stepsOf(waits(later - PROGRESS_WITHIN_MS + 1), later)).toEqual([]);
+    expect(stepsOf(waits(later - PROGRESS_WITHIN_MS), later)).toEqual(left);
+    expect(stepsOf(waits(undefined), later)).toEqual(left);
+    // Progress from before it was picked is none of its replacement.
+    expect(stepsOf(waits(NOW - 60_000), NOW + PROGRESS_WITHIN_MS - 1)).toEqual([]);
+    expect(stepsOf(waits(later, { isLate: true }), later)).toEqual(['end a']);
+  });
+
+  test('that alone serves is never stopped before its replacement is ready, while that makes progress', () => {
+    const gaps = fc.array(fc.integer({ min: 1, max: PROGRESS_WITHIN_MS - 1 }), { minLength: 1, maxLength: 20 });
+    const looks = fc.array(fc.integer({ min: 1, max: 60_000 }), { minLength: 1, maxLength: 50 });
+    fc.assert(
+      fc.property(
+        gaps,
+        looks,
+        fc.nat({ max: 2 }),
+        fc.integer({ min: 1, max: 90 * 60_000 }),
+        (steps, waits, tasks, deadline) => {
+          const changes = steps.reduce<number[]>((all, gap) => [...all, (all.at(-1) ?? 0) + gap], []);
+          const readyMs = changes.at(-1) ?? 0;
+          let pickedAtMs: number | undefined;
+          for (let nowMs = 0, at = 0; ; nowMs += waits[at++ % waits.length] ?? 1) {
+            const isReady = nowMs >= readyMs;
+            const progressed = changes.filter((ms) => ms <= nowMs).at(-1);
+            const [step] = drainSteps(
+              queue([container('a', { attempts: tasks, pickedAtMs, isLate: nowMs >= deadline })], {
+                wanted: 1,
+                minContainers: 1,
+                readyElsewhere: isReady ? 1 : 0,
+                progressedAtMs: progressed,
+              }),
+              nowMs,
+            );
+            if (step?.kind === 'pick') pickedAtMs = nowMs;
+            else if (step !== undefined) return isReady || nowMs >= deadline;
+            else if (isReady) return false;
+          }
+        },
+      ),
+      { numRuns: 2_000 },
+    );
   });
 
   test('whose task ended while it waited for its replacement is stopped, not drained', () => {

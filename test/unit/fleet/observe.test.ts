@@ -187,7 +187,16 @@ test('a machine that comes back has its containers as they were', () => {
 
 test('what fails everywhere is the user’s, what may work elsewhere is not', () => {
   expect(['user_error', 'image_error', 'start_timeout', 'oom'].every(isUserCause)).toBe(true);
-  const machines = ['lost', 'mount_error', 'gpu_fault', 'host_reboot', 'drained', 'engine_restarted', 'killed', 'registry_busy'];
+  const machines = [
+    'lost',
+    'mount_error',
+    'gpu_fault',
+    'host_reboot',
+    'drained',
+    'engine_restarted',
+    'killed',
+    'registry_busy',
+  ];
   expect(machines.some(isUserCause)).toBe(false);
 });
 

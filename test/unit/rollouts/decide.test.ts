@@ -7,6 +7,7 @@ const failed = { containerId: 'c-1', reason: 'user_error', message: 'Traceback\n
 const some = (changed: Partial<RolloutFacts> = {}): RolloutFacts => ({
   sinceMs: NOW - 10_000,
   limitMs: 900_000,
+  pulledAtMs: undefined,
   newer: { version: 2, active: true, ready: 0, live: 1 },
   failed: undefined,
   older: { version: 1, active: true, ready: 2, live: 2 },
@@ -52,4 +53,15 @@ test('calls move at the start limit, and not before', () => {
   const decision = decideRollout(some(), NOW + 890_000);
   expect(decision).toMatchObject({ kind: 'move', why: 'start_limit' });
   expect(decision).toHaveProperty('text', 'none of its containers was ready within 15 minutes, and calls wait for one');
+});
+
+test('calls stay while the image of the newer version is on its way, for hours at most', () => {
+  const later = NOW + 3600_000;
+  expect(decideRollout(some({ pulledAtMs: later - 1_000 }), later)).toEqual({ kind: 'wait', untilMs: later + 899_000 });
+  expect(decideRollout(some({ pulledAtMs: later - 900_000 }), later)).toMatchObject({
+    kind: 'move',
+    text: 'none of its containers was ready within 60 minutes, and calls wait for one',
+  });
+  const nextDay = NOW + 24 * 3600_000;
+  expect(decideRollout(some({ pulledAtMs: nextDay }), nextDay)).toMatchObject({ kind: 'move', why: 'start_limit' });
 });
