@@ -4,9 +4,10 @@
  * another kind of log is read; errors of an earlier boot do not count.
  */
 import type { Log } from '#shared/log.ts';
+import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import { followKernelLog } from './kernel-log.ts';
-import type { KernelLine } from './kernel-log.ts';
+import type { KernelLine, KernelLogState } from './kernel-log.ts';
 import type { StoredDevices } from './store.ts';
 import type { Xid, XidMeaning } from './xid.ts';
 import { RECOVERY_CHANGED, meaningOf, parseSxid, parseXid } from './xid.ts';
@@ -27,7 +28,8 @@ export interface GpuError extends Xid {
 export interface DriverErrorsParts {
   /** Path of a file that is read like /dev/kmsg. */
   readonly kernelLog: string;
-  readonly metrics: Pick<AgentMetrics, 'gpuSwitchErrors'>;
+  readonly metrics: Pick<AgentMetrics, 'gpuSwitchErrors' | 'kernelLogRead' | 'kernelLogLastLine'>;
+  readonly conditions: Pick<Conditions, 'set'>;
   readonly log: Log;
   readonly onError: (error: GpuError) => void;
 }
@@ -78,11 +80,20 @@ export class DriverErrors {
   follow(signal: AbortSignal): Promise<void> {
     const { kernelLog, log } = this.#parts;
     const onLine = (line: KernelLine): void => this.#onLine(line);
-    return followKernelLog(kernelLog, { cursor: this.#journalCursor, sinceMs: this.#sinceMs, onLine }, signal, log);
+    const onState = (state: KernelLogState): void => this.#onState(state);
+    const place = { cursor: this.#journalCursor, sinceMs: this.#sinceMs };
+    return followKernelLog(kernelLog, { ...place, onLine, onState }, signal, log);
+  }
+
+  #onState({ problem }: KernelLogState): void {
+    const { conditions, metrics } = this.#parts;
+    metrics.kernelLogRead.set(problem === '' ? 1 : 0);
+    conditions.set('KernelLogUnread', problem !== '', problem);
   }
 
   #onLine(line: KernelLine): void {
     this.#journalCursor = line.cursor ?? this.#journalCursor;
+    this.#parts.metrics.kernelLogLastLine.set(Math.round((Date.now() - sinceBootMs() + line.atMs) / 1000));
     if (line.sequence !== undefined) {
       if (line.sequence <= this.#sequence) return;
       this.#sequence = line.sequence;

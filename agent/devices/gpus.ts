@@ -98,9 +98,9 @@ export class Gpus {
 
   constructor(parts: GpusParts) {
     this.#parts = parts;
-    const { stateDir, kernelLog, metrics, log } = parts;
+    const { stateDir, kernelLog, metrics, conditions, log } = parts;
     this.#table = new DeviceTable(parts.excluded, numaNodeOf);
-    this.#errors = new DriverErrors({ kernelLog, metrics, log, onError: (error) => this.#onError(error) });
+    this.#errors = new DriverErrors({ kernelLog, metrics, conditions, log, onError: (error) => this.#onError(error) });
     this.#file = new DeviceFile(stateDir, log, () => ({
       version: 1,
       bootId: parts.bootId,

@@ -1,13 +1,15 @@
 /**
  * Lines of the kernel's log in this boot, for as long as the agent runs. Source: `/dev/kmsg` where it is readable (no
- * CAP_SYSLOG, no `dmesg_restrict`), else the journal from a cursor on, whose files root may read by ownership. Without
- * either, one log line says so, and only the GPU tool reports the devices' health.
+ * CAP_SYSLOG, no `dmesg_restrict`), else the journal from a cursor on, whose files root may read by ownership. Must
+ * stay true: a log that cannot be read is told. A journal may fail without a word: its program exits, prints nothing, or
+ * stands still. So the newest line is asked for by another call now and then, and compared with the last one read.
  */
 import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { setImmediate } from 'node:timers/promises';
 import { backoffMs, sleep } from '#shared/backoff.ts';
-import { inheritedEnv, startProgram } from '#shared/child-process.ts';
+import { inheritedEnv, runProgram, startProgram } from '#shared/child-process.ts';
+import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { hasCode } from '../durable.ts';
 
@@ -18,7 +20,26 @@ const MAX_READS = 20_000;
 /** Records read before other work gets a turn. */
 const READS_IN_A_TURN = 50;
 
+/** Time for the lines of a boot after the start of the journal's program. */
+const FIRST_LOOK_MS = 30_000;
+/** Interval of comparisons with the journal's newest line. */
+const LOOK_EVERY_MS = 5 * 60_000;
+const ASK_MS = 10_000;
+/** A program that ended without a line is started again; so many ends in a row mean that the journal is not read. */
+const ENDS_TO_UNREAD = 2;
+/** Kept end of the program's error output. */
+const MOST_WORDS = 500;
+/** A line that is newer than the last one read by this much was missed: reading takes a moment. */
+const MISSED_MS = 5_000;
+
 export const KMSG = '/dev/kmsg';
+
+/** Whether the kernel's log is read. */
+export interface KernelLogState {
+  readonly source: 'kmsg' | 'journal' | 'none';
+  /** Why the log is not read; empty: it is. */
+  readonly problem: string;
+}
 
 export interface KernelLine {
   /** Sequence number of the line in /dev/kmsg; grows from boot on. */
@@ -38,6 +59,10 @@ export interface Reader {
    */
   readonly sinceMs: number;
   readonly onLine: (line: KernelLine) => void;
+  /** Told whether the log is read, at the beginning and at each change. */
+  readonly onState: (state: KernelLogState) => void;
+  /** Times of the looks at the journal, for tests. */
+  readonly looks?: { readonly firstMs: number; readonly everyMs: number };
 }
 
 /** @param path - a file read like /dev/kmsg: a record a line, `level,sequence,time,flags;text` */
@@ -54,10 +79,13 @@ export async function followKernelLog(path: string, reader: Reader, signal: Abor
   try {
     const buffer = Buffer.alloc(READ_BYTES);
     let rest = '';
+    let told = false;
     do {
       for (let reads = 0; reads < MAX_READS && !signal.aborted; reads += 1) {
         if (reads % READS_IN_A_TURN === READS_IN_A_TURN - 1) await setImmediate();
         const text = readSome(file, buffer);
+        if (!told) reader.onState({ source: 'kmsg', problem: '' });
+        told = true;
         if (text === '') break;
         const lines = (rest + text).split('\n');
         rest = (lines.pop() ?? '').slice(-READ_BYTES);
@@ -96,44 +124,127 @@ function recordOf(line: string): KernelLine | undefined {
 }
 
 /**
- * Follows the journal. A child that ends is restarted after its last line. Memory is bounded: the journal cuts fields
- * to 4 KiB in this output, and a backlog is taken line by line.
+ * Follows the journal. A child that ends is restarted after its last line, and one that stands still is ended. Memory
+ * is bounded: the journal cuts fields to 4 KiB in this output, and a backlog is taken line by line.
  */
 async function followJournal(reader: Reader, signal: AbortSignal, log: Log): Promise<void> {
   let { cursor: after, sinceMs } = reader;
+  let seenMs = 0;
+  let emptyEnds = 0;
+  let told: string | undefined;
+  const tell = (problem: string): void => {
+    if (problem === told) return;
+    if (problem !== '') log.warn({ problem }, 'the kernel log is not read: errors of GPUs there are not seen');
+    else if (told !== undefined && told !== '') log.info('the kernel log is read again');
+    told = problem;
+    reader.onState({ source: problem === '' ? 'journal' : 'none', problem });
+  };
   for (let tries = 0; !signal.aborted; tries += 1) {
     const from = performance.now();
     const place = after === undefined ? [] : [`--after-cursor=${after}`];
     const args = ['--dmesg', '--follow', '--no-tail', '--output=json', '--output-fields=MESSAGE', ...place];
-    const options = { env: inheritedEnv(), signal };
-    const { child, ended } = startProgram('journalctl', args, { ...options, stdio: ['ignore', 'pipe', 'ignore'] });
-    const lines = child?.stdout ? createInterface({ input: child.stdout }) : undefined;
+    const child = followChild(args, signal);
     let taken = 0;
-    lines?.on('line', (text) => {
+    child.onLine((text) => {
       const line = journalLine(text);
       if (line === undefined) return;
       taken += 1;
+      emptyEnds = 0;
       after = line.cursor;
+      seenMs = Math.max(seenMs, line.atMs);
+      if (told === undefined) tell('');
       if (place.length === 0 && line.atMs < sinceMs) return;
       sinceMs = Math.max(sinceMs, line.atMs);
       reader.onLine(line);
     });
-    const end = await ended;
-    lines?.close();
+    const compare = async (): Promise<void> => {
+      const problem = await missedBy(() => seenMs, sinceMs, child.words());
+      if (child.isOver()) return;
+      tell(problem);
+      if (problem !== '') child.end();
+    };
+    const looks = repeatedly(compare, reader.looks ?? { firstMs: FIRST_LOOK_MS, everyMs: LOOK_EVERY_MS });
+    const end = await child.ended;
+    clearInterval(looks.timer);
     if (signal.aborted) return;
     const [error, exitCode] = 'error' in end ? [end.error, null] : [undefined, end.exitCode];
-    if (hasCode(error, 'ENOENT')) {
-      log.warn('neither /dev/kmsg nor the journal can be read: errors that the GPU driver reports there are not seen');
-      return;
-    }
+    if (taken === 0) emptyEnds += 1;
     // The journal rejects the cursor: this boot is read again, and lines taken in earlier are recognised by their time.
     if (exitCode !== null && exitCode !== 0 && taken === 0 && after !== undefined) {
       log.warn({ cursor: after }, 'the journal does not know where it was read to: this boot is read again');
       after = undefined;
-    }
+    } else if (error !== undefined || emptyEnds >= ENDS_TO_UNREAD) tell(endText(error, exitCode, child.words()));
     if (performance.now() - from > 60_000) tries = 0;
     if (!(await sleep(backoffMs(tries, { baseMs: 1000, capMs: 300_000, floorMs: 1000 }), signal))) return;
   }
+}
+
+const endText = (error: Error | undefined, exitCode: number | null, words: string): string =>
+  error === undefined
+    ? `journalctl ends with ${exitCode ?? 'a signal'} and prints no line${words === '' ? '' : `: ${words}`}`
+    : `neither ${KMSG} nor the journal can be read: ${messageOf(error)}`;
+
+/** The journal's program, line by line, with the end of its error output. */
+function followChild(args: readonly string[], signal: AbortSignal) {
+  const { child, ended } = startProgram('journalctl', args, {
+    env: { ...inheritedEnv(), LC_ALL: 'C' },
+    signal,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const lines = child?.stdout ? createInterface({ input: child.stdout }) : undefined;
+  let words = '';
+  let over = false;
+  child?.stderr?.setEncoding('utf8').on('data', (text: string) => (words = (words + text).slice(-MOST_WORDS)));
+  return {
+    ended: ended.finally(() => {
+      over = true;
+      lines?.close();
+    }),
+    onLine: (listener: (text: string) => void) => void lines?.on('line', listener),
+    words: () => words.trim(),
+    isOver: () => over,
+    end: () => void child?.kill('SIGKILL'),
+  };
+}
+
+/** Runs work once after a first time, and then again and again; never twice at a time. */
+function repeatedly(work: () => Promise<void>, { firstMs, everyMs }: { firstMs: number; everyMs: number }) {
+  const looks: { timer: NodeJS.Timeout | undefined } = { timer: undefined };
+  let running = false;
+  const run = (): void => {
+    if (running) return;
+    running = true;
+    void work().finally(() => (running = false));
+  };
+  looks.timer = setTimeout(() => {
+    looks.timer = setInterval(run, everyMs).unref();
+    run();
+  }, firstMs).unref();
+  return looks;
+}
+
+/**
+ * Compares the journal's newest line of the kernel with the last one read.
+ * @param sinceMs - lines before this time need not have been read
+ * @returns why the log is not read; empty: it is
+ */
+async function missedBy(seenMs: () => number, sinceMs: number, words: string): Promise<string> {
+  const args = ['--dmesg', '--lines=1', '--output=json', '--output-fields=MESSAGE'];
+  const asked = await runProgram('journalctl', args, {
+    deadlineMs: ASK_MS,
+    env: { ...inheritedEnv(), LC_ALL: 'C' },
+  });
+  if (asked.kind === 'timeout') return 'journalctl does not answer';
+  if (asked.kind === 'not_started') return endText(asked.error, null, '');
+  const newest = asked.stdout
+    .split('\n')
+    .flatMap((text) => journalLine(text) ?? [])
+    .at(-1);
+  const said = asked.stderr.trim().slice(-MOST_WORDS) || words;
+  // Every boot has lines of the kernel: a journal without one does not keep them, or does not show them.
+  if (newest === undefined) return `the journal shows no line of the kernel${said === '' ? '' : `: ${said}`}`;
+  if (newest.atMs <= Math.max(seenMs(), sinceMs) + MISSED_MS) return '';
+  return 'journalctl stands still: the journal has newer lines of the kernel than it printed';
 }
 
 /** Parses an entry of `--output=json`; only a text that may concern a device is decoded. */

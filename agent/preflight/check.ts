@@ -19,7 +19,7 @@ import type { Finding } from './finding.ts';
 import { firewallFindings, readFirewall } from './firewall.ts';
 import { failed, ok, warning } from './finding.ts';
 import { MISSING_GPU_STEP, missingGpus } from './missing-gpus.ts';
-import { conditionFindings, readFabric, toolkitFindings } from './gpus.ts';
+import { conditionFindings, kernelLogFinding, readFabric, toolkitFindings } from './gpus.ts';
 import { mountsFinding } from './mounts.ts';
 import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } from './host.ts';
 import { inventoryFindings } from './inventory.ts';
@@ -125,6 +125,7 @@ async function lookAtGpus(config: AgentConfig, info: EngineInfo | undefined): Pr
     ...gpu,
     ...conditionFindings(await smi.conditions(listing.rows), await readFabric()),
     ...(await toolkitFindings()),
+    await kernelLogFinding(),
   ];
 }
 

@@ -1,8 +1,10 @@
 // The condition of this host's GPUs, and their needs beside a driver. The check only reads: no setting changes, and no
 // program runs on a device. Warnings at worst: other work runs here.
-import { readFile, readdir } from 'node:fs/promises';
+import { open, readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { messageOf } from '#shared/errors.ts';
 import type { GpuCondition } from '../devices/gpu-condition.ts';
+import { KMSG } from '../devices/kernel-log.ts';
 import { programOutput } from './program-output.ts';
 import type { Finding } from './finding.ts';
 import { ok, warning } from './finding.ts';
@@ -39,6 +41,30 @@ export async function readFabric(root = '/'): Promise<Fabric> {
     pids.map((pid) => readFile(join(root, '/proc', pid, 'comm'), 'utf8').catch(() => '')),
   );
   return { switches: switches.length, managerRuns: names.some((name) => name.trim() === FABRIC_MANAGER) };
+}
+
+/**
+ * Whether errors that GPU drivers write to the kernel's log can be seen by this user. The agent itself has the
+ * condition KernelLogUnread.
+ * @param newest - the journal's newest line of the kernel; empty: none
+ */
+export async function kernelLogFinding(
+  path: string = KMSG,
+  newest: () => Promise<string> = () =>
+    programOutput('journalctl', ['--dmesg', '--boot', '--output=cat', '--lines=1'], ASK_MS),
+): Promise<Finding> {
+  const check = 'kernel log';
+  const problem = await open(path, 'r').then(
+    (file) => file.close().then(() => ''),
+    (error: unknown) => messageOf(error),
+  );
+  if (problem === '') return ok(check, `read from ${path}`);
+  if ((await newest()) !== '') return ok(check, 'read from the journal');
+  return warning(
+    check,
+    `neither ${path} (${problem}) nor the journal gives a line of the kernel: errors of GPUs (Xid) are not seen`,
+    'run this as root; `journalctl --dmesg --lines=1` must print a line (ReadKMsg= of journald)',
+  );
 }
 
 /** @param gpus - undefined: the tool reported none */

@@ -256,6 +256,14 @@ export class AgentMetrics {
     'Errors that the driver of NVSwitches wrote to the kernel log (SXid): fatal, non_fatal',
     ['severity'],
   );
+  readonly kernelLogRead = this.#gauge(
+    'kernel_log_read',
+    '1 while the kernel log is read, where GPU drivers report errors; else 0, also on a machine without a GPU',
+  );
+  readonly kernelLogLastLine = this.#gauge(
+    'kernel_log_last_line_timestamp_seconds',
+    'When the kernel wrote the newest line that was read of its log',
+  );
   readonly gpuLeaseRefusals = this.#counter(
     'gpu_lease_refusals_total',
     'Assignments refused because of a GPU that they name',

@@ -67,6 +67,11 @@ export const CONDITIONS = {
     says: 'a CDI specification that lacks GPUs of the machine',
     step: 'run `sudo nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml` there, or enable nvidia-cdi-refresh',
   },
+  KernelLogUnread: {
+    blocks: false,
+    says: 'a kernel log that is not read: errors of GPUs (Xid) are not seen there',
+    step: "look at the words beside the condition in `longshore machine list`; on that machine `sudo journalctl --dmesg --lines=1` must print a line (a journal without the kernel's lines: ReadKMsg= of journald)",
+  },
   StuckContainer: {
     blocks: false,
     says: 'a container that does not die',

@@ -65,7 +65,9 @@ export class FakeJournal {
     const script = `#!/bin/sh
 echo "$*" >> '${this.calls}'
 from=-10
+follow=
 for one in "$@"; do case "$one" in
+  --follow) follow=-f ;;
   --no-tail) from=+1 ;;
   --lines=*) from=-\${one##*=} ;;
 esac; done
@@ -73,7 +75,7 @@ for one in "$@"; do case "$one" in
   --after-cursor=bad*) exit 1 ;;
   --after-cursor=*) from=+$((\${one##*=c} + 1)) ;;
 esac; done
-exec tail -n "$from" -f '${this.#entries}'
+exec tail -n "$from" $follow '${this.#entries}'
 `;
     writeFileSync(path, script);
     chmodSync(path, 0o755);

@@ -7,7 +7,7 @@ import { describe, expect, test as base } from 'vitest';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../../../agent/devices/nvidia-smi.ts';
 import { CONDITION_FIELDS, parseConditions } from '../../../agent/devices/gpu-condition.ts';
 import type { Fabric } from '../../../agent/preflight/gpus.ts';
-import { conditionFindings, readFabric, toolkitFindings } from '../../../agent/preflight/gpus.ts';
+import { conditionFindings, kernelLogFinding, readFabric, toolkitFindings } from '../../../agent/preflight/gpus.ts';
 import type { Finding } from '../../../agent/preflight/finding.ts';
 import { FakeNvidia, aGpu, gpuUuid } from '../../helpers/gpus.ts';
 
@@ -152,4 +152,12 @@ test.each([
   ['', undefined],
 ])('the toolkit %j is %s', async (words, level) => {
   expect((await toolkitFindings(() => Promise.resolve(words)))[0]?.level).toBe(level);
+});
+
+test('a kernel log that nobody here can read is a warning, by the file and by the journal', async () => {
+  const seen = async (path: string, newest: string) =>
+    (await kernelLogFinding(path, () => Promise.resolve(newest))).level;
+  expect(await seen(import.meta.filename, '')).toBe('ok');
+  expect(await seen('/not/there', 'a line')).toBe('ok');
+  expect(await seen('/not/there', '')).toBe('warning');
 });
