@@ -44,6 +44,9 @@ export interface BuildGpus {
     buildId: string,
     models: readonly string[],
   ): { readonly kind: 'leased'; readonly uuid: string } | { readonly kind: 'busy' | 'absent' };
+  beforeLease(gpuUuids: readonly string[]): Promise<void>;
+  /** Free devices of these models, which a build may get. */
+  freeForBuild(models: readonly string[]): readonly string[];
   holdForBuild(buildId: string, gpuUuids: readonly string[]): void;
   releaseFromBuild(buildId: string, dockerIds: readonly string[]): Promise<void>;
 }

@@ -259,6 +259,7 @@ class Stages {
     const { build, held } = this.#work;
     const { order, abort } = build;
     for (let round = 0; ; round += 1) {
+      await gpus.beforeLease(gpus.freeForBuild(order.gpus));
       const taken = gpus.takeForBuild(held, order.gpus);
       if (taken.kind === 'leased') return taken.uuid;
       if (taken.kind === 'absent')

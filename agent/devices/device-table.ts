@@ -3,6 +3,7 @@ import type { GpuState } from '#shared/domain/gpus.ts';
 import { GPU_STATES, gpuModelOf } from '#shared/domain/gpus.ts';
 import type { DeviceHealth, HealthEvent } from './health.ts';
 import { HEALTHY, UNPROBED, healthAfter } from './health.ts';
+import { idleLimitMib } from './idle-memory.ts';
 import type { LeasableDevice } from './leases.ts';
 import type { GpuRow, Listing, MigSlice } from './parse.ts';
 import { busIdOf, recoveryOf } from './parse.ts';
@@ -33,6 +34,8 @@ export interface Device {
   /** Containers whose processes may still use the device, until that is disproved. */
   readonly lastDockerIds: readonly string[];
   readonly sample: GpuSample | undefined;
+  /** Memory in use as of the last look, also of a slice where that was asked for; undefined: not known. */
+  readonly usedMib: number | undefined;
 }
 
 const MAX_DEVICES = 256;
@@ -90,11 +93,13 @@ export class DeviceTable {
   /** A text that changes with every reported or stored field. */
   fingerprint(): string {
     return JSON.stringify(
-      this.all().map(({ sample: _sample, lastDockerIds, health: { missed: _missed, ...health }, ...rest }) => [
-        rest,
-        health,
-        health.unproven ? lastDockerIds : [],
-      ]),
+      this.all().map(
+        ({ sample: _sample, usedMib: _usedMib, lastDockerIds, health: { missed: _missed, ...health }, ...rest }) => [
+          rest,
+          health,
+          health.unproven ? lastDockerIds : [],
+        ],
+      ),
     );
   }
 
@@ -160,7 +165,8 @@ export class DeviceTable {
   take(listing: Listing, slices: Slices, held: ReadonlySet<string>): readonly Device[] {
     const before = new Map(this.#devices);
     // Samples are dropped first: an answer that omits a device must not leave its old use in place.
-    for (const device of before.values()) this.#devices.set(device.uuid, { ...device, sample: undefined });
+    for (const device of before.values())
+      this.#devices.set(device.uuid, { ...device, sample: undefined, usedMib: undefined });
     if (listing.kind === 'listed') this.#listed(listing, slices, held);
     else if (listing.kind === 'failed') {
       this.#listedAt = new Map([...this.#listedAt].filter(([, busId]) => !listing.broken.includes(busId)));
@@ -191,12 +197,12 @@ export class DeviceTable {
       if (row.driver !== '') this.#driverIs(row.driver);
       if (this.isExcluded(row.uuid, row.busId)) continue;
       if (row.migEnabled) divided.set(row.uuid, row);
-      else if (this.#put(rowDevice(row), row.recovery, sampleOf(row))) seen.add(row.uuid);
+      else if (this.#put(rowDevice(row), row.recovery, sampleOf(row), row.memoryUsedMib)) seen.add(row.uuid);
     }
     for (const slice of slices.found) {
       const row = divided.get(slice.parentUuid);
       if (row === undefined || this.isExcluded(slice.uuid, '')) continue;
-      if (this.#put(sliceDevice(row, slice), row.recovery, undefined)) seen.add(slice.uuid);
+      if (this.#put(sliceDevice(row, slice), row.recovery, undefined, usedBySlice(row, slice))) seen.add(slice.uuid);
     }
     for (const device of this.all()) {
       const { uuid, busId, parentUuid } = device;
@@ -240,20 +246,25 @@ export class DeviceTable {
     this.driver = driver;
   }
 
-  #put(facts: DeviceFacts, recovery: string | undefined, sample: GpuSample | undefined): boolean {
+  #put(
+    facts: DeviceFacts,
+    recovery: string | undefined,
+    sample: GpuSample | undefined,
+    usedMib: number | undefined,
+  ): boolean {
     const known = this.#devices.get(facts.uuid);
     if (known === undefined && this.#devices.size >= MAX_DEVICES) return false;
     const health = healthAfter(known?.health ?? UNPROBED, { kind: 'listed', recovery });
     const numaNode = known?.numaNode ?? this.#numaNodeOf(facts.busId);
     const lastDockerIds = health.unproven ? (known?.lastDockerIds ?? []) : [];
-    this.#devices.set(facts.uuid, { ...facts, numaNode, health, lastDockerIds, sample });
+    this.#devices.set(facts.uuid, { ...facts, numaNode, health, lastDockerIds, sample, usedMib });
     return true;
   }
 
   // ---- on disk ------------------------------------------------------------------------------------------------------
 
   stored(): StoredDevice[] {
-    return this.all().map(({ health, sample: _sample, ...device }) => ({
+    return this.all().map(({ health, sample: _sample, usedMib: _usedMib, ...device }) => ({
       ...device,
       lastDockerIds: [...device.lastDockerIds],
       state: health.state,
@@ -286,6 +297,7 @@ export class DeviceTable {
             }
           : UNPROBED,
         sample: undefined,
+        usedMib: undefined,
       });
       if (booted) this.event(device.uuid, { kind: 'booted' });
     }
@@ -305,7 +317,7 @@ export class DeviceTable {
 const FABRIC_WORKS = 'Completed';
 const UNREACHABLE = 'the driver cannot reach it';
 
-type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'lastDockerIds' | 'sample'>;
+type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'lastDockerIds' | 'sample' | 'usedMib'>;
 
 const rowDevice = ({ uuid, name, memoryMib, busId, index }: GpuRow): DeviceFacts => ({
   uuid,
@@ -326,6 +338,10 @@ const sliceDevice = (row: GpuRow, slice: MigSlice): DeviceFacts => ({
   parentUuid: row.uuid,
   ...(slice.instance === undefined ? {} : { instance: slice.instance }),
 });
+
+/** At most: where the whole device uses little, none of its slices uses more. */
+const usedBySlice = ({ memoryUsedMib: all }: GpuRow, { memoryUsedMib }: MigSlice): number | undefined =>
+  memoryUsedMib ?? (all !== undefined && all <= idleLimitMib(0, 0) ? all : undefined);
 
 const sampleOf = (row: GpuRow): GpuSample => ({
   utilizationRatio: row.utilizationPct === undefined ? undefined : row.utilizationPct / 100,

@@ -18,6 +18,8 @@ export interface FreeProofParts {
   readonly table: DeviceTable;
   readonly smi: Pick<NvidiaSmi, 'processes'>;
   readonly proofMs: number | undefined;
+  /** Devices among these whose memory is in use, read now. */
+  readonly crowded: (uuids: readonly string[]) => Promise<readonly string[]>;
   /** Whether a probe on the device does not end. */
   readonly isStuck: (uuid: string) => boolean;
   readonly log: Log;
@@ -33,9 +35,9 @@ export class FreeProof {
   }
 
   /**
-   * Waits, after the container's removal, until no process of it is left on its devices. Devices without proof in time
-   * are quarantined.
-   * @returns whether devices were quarantined
+   * Waits, after the container's removal, until no process of it is left on its devices, and their memory is free.
+   * Devices without proof of the first in time are quarantined; those whose memory is in use wait for a probe.
+   * @returns whether devices are not free
    * @throws when the agent stops meanwhile
    */
   async release(gpuUuids: readonly string[], dockerId: string): Promise<boolean> {
@@ -56,9 +58,24 @@ export class FreeProof {
     }
     if (signal.aborted) throw new Error('stopped before its GPUs were seen to be free');
     const kept = gpuUuids.filter((uuid) => left.includes(uuid) || isLost(uuid));
+    const inUse = await this.#crowded(
+      gpuUuids.filter((uuid) => !kept.includes(uuid)),
+      until,
+    );
     for (const uuid of kept) table.quarantine(uuid, [dockerId], MAY_BE_USED);
     if (kept.length > 0) log.error({ gpuUuids: kept, dockerId }, 'GPUs are not proved free: they are given to nobody');
-    return kept.length > 0;
+    return kept.length + inUse.length > 0;
+  }
+
+  /** Waits until the memory of these devices is free. @returns those where it is not in time */
+  async #crowded(uuids: readonly string[], until: number): Promise<readonly string[]> {
+    let left = uuids;
+    while (left.length > 0) {
+      left = await this.#parts.crowded(left);
+      if (left.length === 0 || performance.now() >= until) break;
+      if (!(await sleep(PROOF_PAUSE_MS, this.#parts.signal))) break;
+    }
+    return left;
   }
 
   /**

@@ -21,11 +21,13 @@ import { DriverErrors } from './driver-errors.ts';
 import type { GpuError } from './driver-errors.ts';
 import { FreeProof } from './free-proof.ts';
 import { gpuUseOf } from './gpu-use.ts';
+import { idleLimitMib } from './idle-memory.ts';
 import { conflicts, leaseRefusal } from './leases.ts';
 import type { LeaseOwner, LeaseRefusal } from './leases.ts';
 import type { NvidiaSmi, WholeDevice } from './nvidia-smi.ts';
 import { NO_SLICES } from './nvidia-smi.ts';
-import type { Listing } from './parse.ts';
+import { MemoryWatch } from './memory-watch.ts';
+import type { GpuRow, Listing } from './parse.ts';
 import { isPassedOn, readPciGpus } from './pci.ts';
 import type { PciGpu } from './pci.ts';
 import type { Presence } from './presence.ts';
@@ -74,6 +76,7 @@ export class Gpus {
   readonly #probes: Probes;
   readonly #access: Access;
   readonly #freeProof: FreeProof;
+  readonly #memory: MemoryWatch;
   readonly #changes = new Listeners<[]>();
   readonly #faulted = new Listeners<[string, string]>();
   readonly #noted = new Listeners<[string, string]>();
@@ -131,10 +134,18 @@ export class Gpus {
         else this.#tellConditions();
       },
     });
+    this.#memory = new MemoryWatch({
+      table: this.#table,
+      smi: parts.smi,
+      inUse: () => new Set([...this.#held(), ...this.#probes.prober.running]),
+      probedAtMs: (uuid) => this.#probes.prober.endedAtMs(uuid),
+      log,
+    });
     this.#freeProof = new FreeProof({
       table: this.#table,
       smi: parts.smi,
       proofMs: parts.proofMs,
+      crowded: (uuids) => this.#memory.released(uuids),
       isStuck: (uuid) => this.#probes.isStuck(uuid),
       log,
       signal: this.#abort.signal,
@@ -237,7 +248,8 @@ export class Gpus {
   }
 
   #tellConditions(): void {
-    const isDegraded = ({ health: { state } }: Device): boolean => state !== 'healthy' && state !== 'unprobed';
+    const isDegraded = ({ health: { state, occupied } }: Device): boolean =>
+      occupied || (state !== 'healthy' && state !== 'unprobed');
     const degraded = this.#table.all().filter(isDegraded);
     const broken = new Set(
       this.#table
@@ -269,6 +281,14 @@ export class Gpus {
   }
 
   /**
+   * Looks at the memory of devices that are about to be leased, where the last answer is not current: a device whose
+   * memory is in use is then refused. Costs at most five seconds.
+   */
+  async beforeLease(gpuUuids: readonly string[]): Promise<void> {
+    if (await this.#memory.beforeLease(gpuUuids)) this.#changed();
+  }
+
+  /**
    * Waits, after the container's removal, until no process of it is left on its devices, which are then free. Devices
    * without proof in time are quarantined until it comes.
    * @param dockerId - undefined: the engine never had the container
@@ -291,15 +311,21 @@ export class Gpus {
   ): { readonly kind: 'leased'; readonly uuid: string } | { readonly kind: 'busy' | 'absent' } {
     const [had] = this.#builds.get(buildId)?.gpuUuids ?? [];
     if (had !== undefined) return { kind: 'leased', uuid: had };
-    const devices = models.flatMap((model) => this.#table.all().filter((one) => gpuMatches(one.model, [model])));
-    const isFree = (uuid: string): boolean =>
-      leaseRefusal({ containerId: buildId, epoch: 0, gpuUuids: [uuid] }, this.#owners(), (one) =>
-        this.#table.leasable(one),
-      ) === undefined;
-    const uuid = devices.find((one) => isFree(one.uuid))?.uuid;
-    if (uuid === undefined) return { kind: devices.length === 0 ? 'absent' : 'busy' };
+    const [uuid] = this.freeForBuild(models);
+    const isHere = this.#table.all().some((one) => gpuMatches(one.model, models));
+    if (uuid === undefined) return { kind: isHere ? 'busy' : 'absent' };
     this.holdForBuild(buildId, [uuid]);
     return { kind: 'leased', uuid };
+  }
+
+  /** Free devices of these models, in order of preference. */
+  freeForBuild(models: readonly string[]): readonly string[] {
+    const devices = models.flatMap((model) => this.#table.all().filter((one) => gpuMatches(one.model, [model])));
+    const isFree = (uuid: string): boolean =>
+      leaseRefusal({ containerId: '', epoch: 0, gpuUuids: [uuid] }, this.#owners(), (one) =>
+        this.#table.leasable(one),
+      ) === undefined;
+    return devices.map(({ uuid }) => uuid).filter(isFree);
   }
 
   /** Counts devices as a build's, such as those of a step that an agent before this one began. */
@@ -338,12 +364,13 @@ export class Gpus {
   async #probe(): Promise<readonly Device[]> {
     const { smi, metrics, log } = this.#parts;
     const from = performance.now();
+    const inUse = new Set([...this.#held(), ...this.#probes.prober.running]);
     const faults = this.#faults;
     const pci = await (this.#parts.pciGpus ?? readPciGpus)();
     const known = this.#withPci(pci);
     const listing = await smi.list(known);
     const divided = listing.kind === 'listed' ? listing.rows.filter((row) => row.migEnabled) : [];
-    const slices = divided.length > 0 ? await smi.slices(divided) : NO_SLICES;
+    const slices = divided.length > 0 ? await smi.slices(divided, this.#crowded(divided, inUse)) : NO_SLICES;
     metrics.gpuProbeDuration.observe((performance.now() - from) / 1000);
     const failing = listing.kind === 'failed' ? listing.reason : '';
     // A machine without GPUs lacks the tool: no failure.
@@ -357,6 +384,7 @@ export class Gpus {
     const out = this.#table.take(faults === this.#faults ? listing : withoutRecovery(listing), slices, held);
     for (const device of out) this.#failLeaseOwners(device, device.health.why);
     await this.#freeProof.check(held);
+    await this.#memory.looked(from, inUse);
     this.#parts.onLook(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'lost' ? [] : [uuid])));
     this.#presence = presenceOf({
       listing,
@@ -369,6 +397,13 @@ export class Gpus {
     if (this.#table.all().length > 0) this.#listen();
     this.#probes.looked();
     return out;
+  }
+
+  /** Divided devices whose memory is in use while a slice of theirs is free: it may be on that slice. */
+  #crowded(divided: readonly GpuRow[], inUse: ReadonlySet<string>): readonly GpuRow[] {
+    const hasFree = (whole: string): boolean =>
+      this.#table.all().some(({ uuid, parentUuid }) => parentUuid === whole && !inUse.has(uuid));
+    return divided.filter(({ uuid, memoryUsedMib = 0 }) => memoryUsedMib > idleLimitMib(0, 0) && hasFree(uuid));
   }
 
   /** Devices that the tool can be asked for one by one: those that it has listed, and others that PCI shows. */
@@ -452,6 +487,7 @@ export class Gpus {
         wholeUuid: device.parentUuid === '' ? device.uuid : device.parentUuid,
         instance: device.instance === undefined ? '' : String(device.instance),
         memoryBytes: device.memoryBytes,
+        memoryUnknownBytes: this.#memory.aboveBytes(device.uuid),
         sample: device.sample,
       })),
     );

@@ -25,6 +25,8 @@ export interface DeviceHealth {
    * or lost.
    */
   readonly unproven: boolean;
+  /** Memory of the device is in use by nobody known: it waits, unprobed, until the memory is free again. */
+  readonly occupied: boolean;
 }
 
 export type HealthEvent =
@@ -45,6 +47,10 @@ export type HealthEvent =
   | { readonly kind: 'new_driver' }
   /** The device survived an error, or a fact shows that no program may run there now. */
   | { readonly kind: 'doubted'; readonly why: string }
+  /** Nobody has the device, and its memory is in use. */
+  | { readonly kind: 'occupied'; readonly why: string }
+  /** The memory is free again, or an operator knows whose it is. */
+  | { readonly kind: 'vacated' }
   /** A probe ran. `why`: not empty when the device failed it */
   | { readonly kind: 'probed'; readonly why: string }
   /** No probe could run, for a reason that is not the device's. */
@@ -59,6 +65,7 @@ export const HEALTHY: DeviceHealth = {
   resetAsked: false,
   probeCures: false,
   unproven: false,
+  occupied: false,
 };
 
 const unprobed = (why: string): DeviceHealth => ({ ...HEALTHY, state: 'unprobed', why });
@@ -70,8 +77,8 @@ const probedNext = ({ unproven }: DeviceHealth, why: string): DeviceHealth =>
 export const MAY_BE_USED = 'its last container may still use it';
 
 /** Whether a probe may make the device healthy. */
-export const awaitsProbe = ({ state, missed, probeCures, unproven }: DeviceHealth): boolean =>
-  missed === 0 && !unproven && (state === 'unprobed' || (state === 'unhealthy' && probeCures));
+export const awaitsProbe = ({ state, missed, probeCures, unproven, occupied }: DeviceHealth): boolean =>
+  missed === 0 && !unproven && !occupied && (state === 'unprobed' || (state === 'unhealthy' && probeCures));
 
 export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHealth {
   switch (event.kind) {
@@ -103,12 +110,21 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
       return probedNext(before, UNPROBED.why);
     case 'doubted':
       return before.state === 'healthy' || before.state === 'suspect' ? unprobed(event.why) : before;
+    case 'occupied':
+      return before.state === 'healthy' || before.state === 'suspect' || before.state === 'unprobed'
+        ? { ...unprobed(event.why), missed: before.missed, occupied: true }
+        : { ...before, occupied: true };
+    case 'vacated':
+      if (!before.occupied) return before;
+      return before.state === 'unprobed'
+        ? unprobed('its memory is free again; no probe has run since')
+        : { ...before, occupied: false };
     case 'probed':
       if (!awaitsProbe({ ...before, missed: 0 })) return before;
       if (event.why === '') return { ...HEALTHY, missed: before.missed };
       return { ...before, state: 'unhealthy', why: `probe_failed: ${event.why}`, probeCures: true };
     case 'not_probed':
-      return before.state === 'unprobed' ? { ...before, why: event.why } : before;
+      return before.state === 'unprobed' && !before.occupied ? { ...before, why: event.why } : before;
   }
 }
 

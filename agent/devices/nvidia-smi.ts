@@ -5,8 +5,17 @@
  */
 import type { ConditionField, GpuCondition } from './gpu-condition.ts';
 import { CONDITION_FIELDS, REMAP_FIELDS, parseConditions, unknownField } from './gpu-condition.ts';
+import { idleLimitMib } from './idle-memory.ts';
 import type { ComputeProcess, GpuField, Listing, MigSlice, ProbeFailure } from './parse.ts';
-import { GPU_FIELDS, parseInstances, parseListing, parseProcesses, parseSlices } from './parse.ts';
+import {
+  GPU_FIELDS,
+  parseInstances,
+  parseListing,
+  parseMemory,
+  parseProcesses,
+  parseSliceMemory,
+  parseSlices,
+} from './parse.ts';
 import type { AskTool, Run } from './smi-program.ts';
 import { SmiProgram } from './smi-program.ts';
 
@@ -30,6 +39,12 @@ export interface WholeDevice {
   /** Empty: a function on PCI that the driver has not listed yet. */
   readonly uuid: string;
   readonly busId: string;
+}
+
+/** A whole device, or a slice. */
+export interface AnyDevice extends WholeDevice {
+  /** The device that a slice is part of; empty for a whole device. */
+  readonly parentUuid: string;
 }
 
 /** Processes by the UUID of the whole device; a device without an entry gave no answer. */
@@ -84,8 +99,20 @@ export class NvidiaSmi {
     return { kind: 'listed', rows, broken: [...broken], unreadable: 0, silent };
   }
 
-  /** MIG slices of the divided devices. */
-  async slices(divided: readonly WholeDevice[]): Promise<Slices> {
+  /**
+   * MIG slices of the divided devices.
+   * @param crowded - devices of which the memory of each slice is asked for, too: a long answer
+   */
+  async slices(divided: readonly WholeDevice[], crowded: readonly WholeDevice[] = []): Promise<Slices> {
+    const slices = await this.#slicesOf(divided);
+    if (crowded.length === 0) return slices;
+    const outputs = await this.#details(crowded);
+    const used = new Map(outputs.flatMap((stdout) => [...parseSliceMemory(stdout)]));
+    const usedBy = ({ parentUuid, index }: MigSlice): number | undefined => used.get(`${parentUuid}/${index}`);
+    return { ...slices, found: slices.found.map((slice) => ({ ...slice, memoryUsedMib: usedBy(slice) })) };
+  }
+
+  async #slicesOf(divided: readonly WholeDevice[]): Promise<Slices> {
     const run = this.#failsForAll ? undefined : await this.#run(['-L']);
     const outputs: string[] = [];
     if (run?.kind === 'done' && run.exitCode === 0) outputs.push(run.stdout);
@@ -132,6 +159,47 @@ export class NvidiaSmi {
         return found === undefined ? [] : [[uuid, found] as const];
       }),
     );
+  }
+
+  /**
+   * Used memory in MiB of those devices and slices, by the UUID; a device that does not tell is absent. Where a divided
+   * device uses little in all, each of its slices counts as using that.
+   */
+  async memory(devices: readonly AnyDevice[], deadlineMs: number): Promise<ReadonlyMap<string, number>> {
+    const places = new Map(devices.map(({ uuid, parentUuid, busId }) => [parentUuid || uuid, busId]));
+    const wholes = [...places].map(([uuid, busId]) => ({ uuid, busId }));
+    const used = await this.#memoryOf(wholes, Math.min(deadlineMs, this.#deadlineMs));
+    const isDivided = (uuid: string): boolean => devices.some(({ parentUuid }) => parentUuid === uuid);
+    const crowded = wholes.filter(({ uuid }) => isDivided(uuid) && (used.get(uuid) ?? 0) > idleLimitMib(0, 0));
+    const { found } = crowded.length > 0 ? await this.slices(crowded, crowded) : NO_SLICES;
+    const usedBy = ({ uuid, parentUuid }: AnyDevice): number | undefined =>
+      crowded.some((one) => one.uuid === parentUuid)
+        ? found.find((slice) => slice.uuid === uuid)?.memoryUsedMib
+        : used.get(parentUuid || uuid);
+    return new Map(
+      devices.flatMap((device) => {
+        const mib = usedBy(device);
+        return mib === undefined ? [] : [[device.uuid, mib] as const];
+      }),
+    );
+  }
+
+  async #memoryOf(wholes: readonly WholeDevice[], limitMs: number): Promise<ReadonlyMap<string, number>> {
+    const args = ['--query-gpu=uuid,memory.used', '--format=csv,noheader,nounits'];
+    const run = this.#failsForAll ? undefined : await this.#run(args, '', limitMs);
+    if (run?.kind === 'done' && run.exitCode === 0) return parseMemory(run);
+    if (run?.kind === 'missing') return new Map();
+    const answers = await this.#singly(wholes, (id, leftMs) => this.#run(args, id, Math.min(leftMs, limitMs)));
+    return new Map(
+      answers.flatMap(([, one]) => (one?.kind === 'done' && one.exitCode === 0 ? [...parseMemory(one)] : [])),
+    );
+  }
+
+  /** Whether a display is driven by that device, as in a workstation. */
+  async hasDisplay({ uuid }: WholeDevice, deadlineMs: number): Promise<boolean> {
+    const args = ['--query-gpu=display_active', '--format=csv,noheader,nounits'];
+    const run = await this.#run(args, uuid, Math.min(deadlineMs, this.#deadlineMs));
+    return run.kind === 'done' && run.exitCode === 0 && run.stdout.trim() === 'Enabled';
   }
 
   /**

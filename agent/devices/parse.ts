@@ -219,6 +219,8 @@ export interface MigSlice {
   readonly index: number;
   /** GPU instance of the slice, which the kernel's log names; undefined: not known. */
   readonly instance: number | undefined;
+  /** Memory in use; undefined: not asked for, or not told. */
+  readonly memoryUsedMib?: number | undefined;
 }
 
 /**
@@ -271,6 +273,33 @@ export function parseInstances(stdout: string): ReadonlyMap<string, number> {
     for (const [, index, instance] of slices) found.set(`${uuid}/${Number(index)}`, Number(instance));
   }
   return found;
+}
+
+/** Used memory of slices in `-q -x`: keys as in `parseInstances`, values in MiB. */
+export function parseSliceMemory(stdout: string): ReadonlyMap<string, number> {
+  const found = new Map<string, number>();
+  for (const part of stdout.split(/<gpu id=/).slice(1)) {
+    const uuid = /<uuid>(GPU-[^<\s]+)<\/uuid>/.exec(part)?.[1];
+    if (uuid === undefined) continue;
+    for (const slice of part.split('<mig_device>').slice(1)) {
+      const index = /<index>(\d+)<\/index>/.exec(slice)?.[1];
+      const memory = /<fb_memory_usage>([\s\S]*?)<\/fb_memory_usage>/.exec(slice)?.[1] ?? '';
+      const used = /<used>(\d+) MiB<\/used>/.exec(memory)?.[1];
+      if (index !== undefined && used !== undefined) found.set(`${uuid}/${Number(index)}`, Number(used));
+    }
+  }
+  return found;
+}
+
+/** Used memory in MiB of `--query-gpu=uuid,memory.used`, by the UUID; a device that does not tell is absent. */
+export function parseMemory(output: ToolOutput): ReadonlyMap<string, number> {
+  const rows = output.stdout.split('\n').map((line) => line.split(',').map((value) => value.trim()));
+  return new Map(
+    rows.flatMap(([uuid = '', used = '']) => {
+      const mib = numberOf(used);
+      return isGpuUuid(uuid) && mib !== undefined ? [[uuid, mib] as const] : [];
+    }),
+  );
 }
 
 export interface ComputeProcess {

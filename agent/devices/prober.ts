@@ -35,6 +35,8 @@ export class Prober {
   readonly #abort = new AbortController();
   readonly #notes = new Map<string, ProbeNotes>();
   readonly #running = new Map<string, Promise<void>>();
+  /** When the last probe of a device ended, on the clock of `performance`. */
+  readonly #endedAtMs = new Map<string, number>();
   #started = false;
   #timer: NodeJS.Timeout | undefined;
 
@@ -87,6 +89,14 @@ export class Prober {
     this.#notes.set(uuid, notesAfterFault(this.#notes.get(uuid) ?? NO_NOTES, sinceBootMs()));
   }
 
+  get running(): readonly string[] {
+    return [...this.#running.keys()];
+  }
+
+  endedAtMs(uuid: string): number | undefined {
+    return this.#endedAtMs.get(uuid);
+  }
+
   /** Makes the device's next probe due now, because a condition outside has changed. */
   again(uuid: string): void {
     const notes = this.#notes.get(uuid);
@@ -94,7 +104,8 @@ export class Prober {
   }
 
   forget(isThere: (uuid: string) => boolean): void {
-    for (const uuid of this.#notes.keys()) if (!isThere(uuid)) this.#notes.delete(uuid);
+    for (const known of [this.#notes, this.#endedAtMs])
+      for (const uuid of known.keys()) if (!isThere(uuid)) known.delete(uuid);
   }
 
   async #run(uuid: string): Promise<void> {
@@ -114,6 +125,7 @@ export class Prober {
       text: messageOf(error),
     }));
     this.#running.delete(uuid);
+    this.#endedAtMs.set(uuid, performance.now());
     if (this.#abort.signal.aborted) return;
     const durationMs = Math.round(performance.now() - from);
     const before = this.#notes.get(uuid) ?? NO_NOTES;

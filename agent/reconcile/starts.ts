@@ -49,6 +49,9 @@ export class Starts {
   async accept(action: Extract<Action, { kind: 'accept' }>): Promise<void> {
     const { agentState, send, imageOf, bootId } = this.#parts;
     const { containerId, assignmentId, epoch } = action;
+    // Reads the memory of its GPUs where that was not read a moment ago; the assignment may change meanwhile.
+    if (agentState.journal.get(containerId)?.assignmentId !== assignmentId)
+      await this.#parts.gpus.beforeLease(agentState.assignmentOf(containerId)?.spec?.gpuUuids ?? []);
     const assignment = agentState.assignmentOf(containerId);
     if (assignment === undefined || assignment.assignmentId !== assignmentId) return;
     const ack = { assignmentId, containerId, epoch };

@@ -31,6 +31,8 @@ export interface GpuFacts {
   /** GPU instance of a MIG slice; otherwise empty. */
   readonly instance: string;
   readonly memoryBytes: number;
+  /** Memory in use by nobody known; undefined: somebody has the device, or the driver does not tell. */
+  readonly memoryUnknownBytes?: number | undefined;
   readonly sample:
     | {
         readonly utilizationRatio: number | undefined;
@@ -224,6 +226,11 @@ export class AgentMetrics {
   readonly #gpuUtilization = this.#gauge('gpu_utilization_ratio', 'As of the last look', GPU_LABELS);
   readonly #gpuMemoryUsed = this.#gauge('gpu_memory_used_bytes', 'As of the last look', GPU_LABELS);
   readonly #gpuMemoryTotal = this.#gauge('gpu_memory_total_bytes', 'As the driver says', GPU_LABELS);
+  readonly #gpuMemoryUnknown = this.#gauge(
+    'gpu_memory_unknown_bytes',
+    'Memory above the idle use of a GPU that nobody has: it is in use by nobody known',
+    GPU_LABELS,
+  );
   readonly #gpuTemperature = this.#gauge('gpu_temperature_celsius', 'As of the last look', GPU_LABELS);
   readonly #gpuPower = this.#gauge('gpu_power_watts', 'As of the last look', GPU_LABELS);
   readonly #gpuSlowed = this.#gauge(
@@ -338,7 +345,8 @@ export class AgentMetrics {
 
   /** Replaces the shown GPUs; for a missing one only its state is shown. */
   setGpus(gpus: readonly GpuFacts[]): void {
-    const shown = [this.#gpuLeased, this.#gpuUtilization, this.#gpuMemoryUsed, this.#gpuMemoryTotal];
+    const memory = [this.#gpuMemoryUsed, this.#gpuMemoryTotal, this.#gpuMemoryUnknown];
+    const shown = [this.#gpuLeased, this.#gpuUtilization, ...memory];
     const all = [
       this.#gpuHealthy,
       this.#gpuState,
@@ -372,6 +380,7 @@ export class AgentMetrics {
       set(this.#gpuMemoryTotal, gpu.memoryBytes > 0 ? gpu.memoryBytes : undefined);
       set(this.#gpuUtilization, gpu.sample?.utilizationRatio);
       set(this.#gpuMemoryUsed, gpu.sample?.memoryUsedBytes);
+      set(this.#gpuMemoryUnknown, gpu.leased ? undefined : gpu.memoryUnknownBytes);
       set(this.#gpuTemperature, gpu.sample?.temperatureCelsius);
       set(this.#gpuPower, gpu.sample?.powerWatts);
       set(this.#gpuSlowed, gpu.sample?.slowed === undefined ? undefined : Number(gpu.sample.slowed));

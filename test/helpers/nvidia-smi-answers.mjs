@@ -14,6 +14,7 @@ const KNOWN = new Set([
   'compute_cap',
   'mig.mode.current',
   'pci.bus_id',
+  'display_active',
   'gpu_recovery_action',
   'persistence_mode',
   'ecc.mode.current',

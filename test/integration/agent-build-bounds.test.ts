@@ -80,6 +80,8 @@ const test = base.extend('builds', async ({ docker }, { onCleanup }): Promise<Bu
       log,
     }),
     gpus: {
+      beforeLease: () => Promise.resolve(),
+      freeForBuild: () => [],
       takeForBuild: () => ({ kind: 'absent' }),
       holdForBuild: () => undefined,
       releaseFromBuild: async () => undefined,

@@ -1,0 +1,191 @@
+// Memory of a GPU that is in use by nobody known: the device is given to nobody until it is free again.
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { idleLimitMib } from '../../../agent/devices/idle-memory.ts';
+import { GpuHost } from '../../helpers/gpu-host.ts';
+import type { FakeGpu } from '../../helpers/gpus.ts';
+import { aGpu, gpuUuid } from '../../helpers/gpus.ts';
+
+const [G0, G1] = [gpuUuid(0), gpuUuid(1)];
+const using = (mib: number, facts: Readonly<Record<string, unknown>> = {}): readonly FakeGpu[] => [
+  aGpu(0, { 'memory.used': mib, ...facts }),
+  aGpu(1),
+];
+const IN_USE = 'memory in use by nobody known';
+
+async function host(gpus: readonly FakeGpu[], before: (host: GpuHost) => void = () => undefined): Promise<GpuHost> {
+  const made = new GpuHost({ gpus });
+  before(made);
+  onTestFinished(() => made.close());
+  await made.start();
+  return made;
+}
+const questions = (one: GpuHost): string[] => one.asked.filter((args) => args.includes('uuid,memory.used'));
+
+describe('memory that nobody known has', () => {
+  test('takes a device out at a look, and it comes back by a probe when the memory is free', async () => {
+    const one = await host(using(4));
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    one.nvidia.is({ gpus: using(60_000) });
+    await one.are({ [G0]: 'unprobed', [G1]: 'healthy' });
+    expect(one.gpus.report()[0]).toMatchObject({ state: 'unprobed', why: IN_USE, unhealthy: true });
+    expect(await one.runs('c0', G0)).toContain(IN_USE);
+    expect(await one.runs('c1', G1)).toBeUndefined();
+    expect(one.conditions.words['GpuDegraded']).toBe(`${G0} is unprobed: ${IN_USE}`);
+    const unknown = /gpu_memory_unknown_bytes\{gpu_uuid="(\S+)",gpu_model="H100"\} (\S+)/.exec(await one.page());
+    expect(unknown?.slice(1)).toEqual([G0, String((60_000 - 4 - 512) * 1024 ** 2)]);
+    // The state lasts: no probe ends it as long as the memory is used.
+    await one.looks(5);
+    expect(one.states()[G0]).toBe('unprobed');
+    one.nvidia.is({ gpus: using(4) });
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    await vi.waitFor(() => expect(one.conditions.names).not.toContain('GpuDegraded'));
+  });
+
+  test('is found on a device that nobody has seen empty, before its first lease, and after a restart', async () => {
+    const one = await host(using(60_000));
+    await one.are({ [G0]: 'unprobed', [G1]: 'healthy' });
+    await one.start();
+    await one.looks();
+    expect(one.states()).toEqual({ [G0]: 'unprobed', [G1]: 'healthy' });
+  });
+
+  test('after the end of a container keeps its device from the next, though no process is listed', async () => {
+    const one = await host(using(4));
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    await one.runs('c0', G0);
+    one.nvidia.is({ gpus: using(60_000) });
+    await one.looks();
+    expect(one.states()[G0]).toBe('healthy');
+    await one.ends('c0');
+    // At once, without another look.
+    expect(await one.runs('c1', G0)).toContain(IN_USE);
+    one.nvidia.is({ gpus: using(4) });
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+  });
+
+  test('that the driver frees a moment after the end is waited for', async () => {
+    const one = await host(using(4), (made) => {
+      made.parts = { proofMs: 5000 };
+    });
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    await one.runs('c0', G0);
+    one.nvidia.is({ gpus: using(60_000) });
+    const ended = one.ends('c0');
+    await vi.waitFor(() => expect(questions(one).length).toBeGreaterThan(0));
+    one.nvidia.is({ gpus: using(4) });
+    await ended;
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+  });
+
+  test('is looked for before a lease where the last answer is old, and only then', async () => {
+    const one = await host(using(4));
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    await one.start({ probeEveryMs: 600_000 });
+    expect(one.states()).toEqual({ [G0]: 'healthy', [G1]: 'healthy' });
+    one.asked.length = 0;
+    await one.gpus.beforeLease([G0, G1]);
+    expect(one.asked).toEqual([]);
+    const now = vi.spyOn(performance, 'now');
+    onTestFinished(() => now.mockRestore());
+    const later = performance.now() + 6000;
+    now.mockImplementation(() => later);
+    one.nvidia.is({ gpus: using(60_000) });
+    await one.gpus.beforeLease([G0, G1]);
+    expect(questions(one)).toHaveLength(1);
+    expect(one.gpus.refusal({ containerId: 'c0', epoch: 1, gpuUuids: [G0] })).toMatchObject({
+      reason: 'gpu_not_healthy',
+      message: `GPU ${G0} is unprobed: ${IN_USE}`,
+    });
+    expect(one.gpus.refusal({ containerId: 'c1', epoch: 1, gpuUuids: [G1] })).toBeUndefined();
+  });
+});
+
+describe('is not seen', () => {
+  test.each<[string, Readonly<Record<string, unknown>>, number]>([
+    ['in the reserves that an older driver counts', {}, 620],
+    ['in what persistence mode and monitoring add', {}, 450],
+    ['where the driver does not tell, as on GB10', { 'memory.total': '[N/A]' }, Number.NaN],
+    ['on a device that drives a display', { display_active: 'Enabled' }, 3000],
+  ])('%s', async (_case, facts, mib) => {
+    const one = await host(
+      using(Number.isNaN(mib) ? 4 : mib, { ...facts, ...(Number.isNaN(mib) ? { 'memory.used': '[N/A]' } : {}) }),
+    );
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    await one.looks();
+    expect(one.states()[G0]).toBe('healthy');
+  });
+
+  test('while a probe runs, or a container has the device', async () => {
+    let end = (): void => undefined;
+    const one = await host(using(4));
+    await one.stop();
+    one.nvidia.is({ gpus: using(4) });
+    one.probe = (uuid) =>
+      new Promise((resolve) => {
+        if (uuid === G1) resolve({ kind: 'passed', text: '' });
+        else {
+          one.nvidia.is({ gpus: using(9000) });
+          end = () => {
+            one.nvidia.is({ gpus: using(4) });
+            resolve({ kind: 'passed', text: '' });
+          };
+        }
+      });
+    await one.boot();
+    await one.looks(5);
+    expect(one.gpus.report()[0]).toMatchObject({ state: 'unprobed', why: 'no probe has run yet' });
+    end();
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    await one.runs('c0', G0);
+    one.nvidia.is({ gpus: using(70_000) });
+    await one.looks(5);
+    expect(one.states()[G0]).toBe('healthy');
+  });
+});
+
+describe('slices', () => {
+  const [S1, S2] = ['MIG-00000000-0000-4000-8000-000000000001', 'MIG-00000000-0000-4000-8000-000000000002'];
+  const divided = (used: number, first: number, second: number): readonly FakeGpu[] => [
+    aGpu(0, {
+      'mig.mode.current': 'Enabled',
+      'memory.used': used,
+      slices: [
+        { profile: '3g.40gb', uuid: S1, instance: 1, used: first },
+        { profile: '3g.40gb', uuid: S2, instance: 2, used: second },
+      ],
+    }),
+  ];
+
+  test('are judged each by its own memory: the neighbour serves on', async () => {
+    const one = await host(divided(60, 20, 20));
+    await one.are({ [S1]: 'healthy', [S2]: 'healthy' });
+    await one.runs('c1', S1);
+    one.nvidia.is({ gpus: divided(30_060, 30_000, 20) });
+    await one.looks();
+    expect(one.states()).toEqual({ [S1]: 'healthy', [S2]: 'healthy' });
+    expect(await one.runs('c2', S2)).toBeUndefined();
+    await one.ends('c1');
+    await one.are({ [S1]: 'unprobed', [S2]: 'healthy' });
+    expect(one.gpus.report()[0]?.why).toBe(IN_USE);
+    one.nvidia.is({ gpus: divided(60, 20, 20) });
+    await one.are({ [S1]: 'healthy', [S2]: 'healthy' });
+  });
+
+  test('cost no long answer while their device uses little', async () => {
+    const one = await host(divided(60, 20, 20));
+    await one.are({ [S1]: 'healthy', [S2]: 'healthy' });
+    await one.runs('c1', S1);
+    await one.ends('c1');
+    one.asked.length = 0;
+    await one.looks(5);
+    expect(one.asked.filter((args) => args.includes('-x'))).toEqual([]);
+  });
+});
+
+test('the idle use of a device is the lowest that was seen, with room for monitoring, and has a bound', () => {
+  expect(idleLimitMib(81_559, 4)).toBe(516);
+  expect(idleLimitMib(81_559, undefined)).toBeCloseTo(81_559 * 0.02 + 512);
+  expect(idleLimitMib(24_000, undefined)).toBe(1536);
+  expect(idleLimitMib(24_000, 60_000)).toBe(1536);
+  expect(idleLimitMib(0, undefined)).toBe(1536);
+});
