@@ -1,8 +1,8 @@
 /**
  * Lines of the kernel's log in this boot, for as long as the agent runs. Source: `/dev/kmsg` where it is readable (no
  * CAP_SYSLOG, no `dmesg_restrict`), else the journal from a cursor on, whose files root may read by ownership. Must
- * stay true: a log that cannot be read is told. A journal may fail without a word: its program exits, prints nothing, or
- * stands still. So the newest line is asked for by another call now and then, and compared with the last one read.
+ * stay true: a log that cannot be read is told. A journal may fail without a word: its program exits, prints nothing,
+ * or stands still. So the newest line is asked for by another call now and then, and compared with the last one read.
  */
 import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { createInterface } from 'node:readline';

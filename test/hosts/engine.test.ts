@@ -107,7 +107,8 @@ describe.skipIf(whyNoHosts !== undefined)('Docker restart / hang', () => {
       'it runs again',
       60_000,
     );
-    expect((await fleet.containerSection(first)).reason).toBe('engine_restarted');
+    // An engine that stops may still answer, and ends the container's network first.
+    expect(['engine_restarted', 'killed', 'lost']).toContain((await fleet.containerSection(first)).reason);
     await fleet.exec(again.container_id, 'touch /tmp/go-stopped');
     await fleet.taskIs(id, 'COMPLETE', 30_000);
   });

@@ -70,7 +70,8 @@ export function outputCalls(engine: EngineClient): OutputCalls {
 async function pastEvents(engine: EngineClient, abortSignal: AbortSignal): Promise<readonly PastEvent[]> {
   const stream = (await engine.docker.getEvents({
     since: 0,
-    until: Math.floor(Date.now() / 1000),
+    // A whole second would leave out the end itself. The engine takes fractions.
+    until: (Date.now() / 1000).toFixed(3) as unknown as number,
     abortSignal,
   })) as unknown as Readable;
   const pieces: Buffer[] = [];
