@@ -22,6 +22,7 @@ import type { ListenWish } from './listen-policy.ts';
 import { CrossOrigin } from './cross-origin.ts';
 import { levelOf, problemOf, sendProblem } from './error-map.ts';
 import { closeUnread, dropLate } from './polite-close.ts';
+import { NOWHERE, pathOfTarget } from './request-target.ts';
 import { isUpgraded, routeUpgrades } from './streams/upgrades.ts';
 
 export interface HttpServerParts {
@@ -136,9 +137,13 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     return503OnClosing: false,
     trustProxy: proxies(parts.trustedProxies ?? []),
     forceCloseConnections: 'idle',
-    rewriteUrl: (request: IncomingMessage) => {
-      const url = request.url ?? '/';
-      return rewriteUrl === undefined ? url : rewriteUrl(request.headers.host, url);
+    rewriteUrl: (request: IncomingMessage & { originalUrl?: string }) => {
+      const { host } = request.headers;
+      const url = pathOfTarget(request.url ?? '/', host);
+      // The library has kept the target as it was sent, and routes read it from here.
+      request.originalUrl = url ?? NOWHERE;
+      if (url === undefined) return NOWHERE;
+      return rewriteUrl === undefined ? url : rewriteUrl(host, url);
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 1024 },
     // The server always makes the id itself: callers could choose the same one.

@@ -2,6 +2,7 @@
 // a request whose first host label has the shape of one is given a path of its own, which invoke.ts serves. Every other
 // host is routed as usual. A port of a pod or sandbox comes last in the label. Pure. Source: decision 0008.
 import { isUuid } from '#shared/domain/ids.ts';
+import { NOWHERE } from '../request-target.ts';
 import { routable } from './routable.ts';
 
 export type HostLabel = (
@@ -58,9 +59,9 @@ export function hostRewriter(domains: readonly string[]): (host: string | undefi
   const known = new Set(domains.map((domain) => domain.toLowerCase().replace(/:[0-9]+$/, '')));
   return (host, url) => {
     const label = host === undefined ? undefined : labelOf(host.toLowerCase(), known);
-    if (label !== undefined && url.startsWith('/')) return `${HOST_BASE}/${label}${routable(url)}`;
+    if (label !== undefined) return `${HOST_BASE}/${label}${routable(url)}`;
     // Paths of host labels are reached by the host alone.
-    if (HOST_BASE_ESCAPED.test(url)) return '/~';
+    if (HOST_BASE_ESCAPED.test(url)) return NOWHERE;
     return STREAMED.test(url) ? routable(url) : url;
   };
 }
