@@ -23,7 +23,7 @@ import type { LedgerRowRead } from '../../../stores/store/queries/ledger-rows.ts
 import type { UsageGroupSums, UsageSums } from '../../../stores/store/queries/ledger-usage.ts';
 import { actorBehind } from '../origin.ts';
 import { cursorOf, pageLimit, pageOf } from './paging.ts';
-import { restRoute } from './route.ts';
+import { READERS_OF_ALL, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export interface CreditRouteParts {
@@ -35,6 +35,7 @@ const MOST_RANGE_MS = 400 * 86_400_000;
 export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly RestRoute[] => [
   restRoute({
     http: 'GET /credit/{ws}',
+    grants: READERS_OF_ALL,
     summary: 'Credits of a workspace: balance, holds, mode and spend limit',
     ofDeleted: true,
     answer: CreditRecord,
@@ -85,6 +86,7 @@ export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly Res
   }),
   restRoute({
     http: 'GET /usage/{ws}',
+    grants: READERS_OF_ALL,
     summary: 'Requests to models, their tokens and costs, by day, model or token; time of containers',
     ofDeleted: true,
     query: UsageQuery,
@@ -103,6 +105,7 @@ export const creditRoutes = ({ creditAccounts }: CreditRouteParts): readonly Res
   }),
   restRoute({
     http: 'GET /credit/{ws}/ledger',
+    grants: READERS_OF_ALL,
     summary: 'Rows of the ledger, the newest first: requests to models, grants and time of containers',
     ofDeleted: true,
     query: LedgerQuery,

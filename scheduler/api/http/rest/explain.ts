@@ -1,7 +1,7 @@
 import { Explanation } from '#shared/api/explain.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import { restRoute } from './route.ts';
+import { READERS_OF_ALL, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export interface Explains {
@@ -13,6 +13,7 @@ export interface Explains {
 export function explainRoute(explains: Explains): RestRoute {
   return restRoute({
     http: 'GET /explain/{ws}/{id}',
+    grants: READERS_OF_ALL,
     summary: 'Why a task, a container or a deployment (by its id, or its name) is as it is',
     answer: Explanation,
     errors: ['not_found', 'queues_unavailable'],

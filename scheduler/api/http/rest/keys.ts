@@ -7,7 +7,7 @@ import type { KeyRing, SigningKeyInfo } from '../../../workspaces/identity/key-r
 import { tokenOf } from '../auth.ts';
 import { actorBehind } from '../origin.ts';
 import type { Query } from '../decode.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 /**
@@ -18,6 +18,7 @@ export function signingKeyRoutes(ring: Pick<KeyRing, 'list' | 'rotate' | 'retire
   return [
     restRoute({
       http: 'GET /signing-key',
+      grants: NOT_LIMITED,
       tag: 'installation',
       summary: 'The keys that tokens are signed with (administrator)',
       scope: 'admin',

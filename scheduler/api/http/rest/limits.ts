@@ -13,7 +13,7 @@ import type { Limits } from '../../../workspaces/identity/workspace-limits.ts';
 import { actorBehind } from '../origin.ts';
 import type { CreditRouteParts } from './credits.ts';
 import { REST_BODY_LIMIT } from './rest.ts';
-import { restRoute } from './route.ts';
+import { READERS_OF_ALL, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export interface LimitsParts {
@@ -37,6 +37,7 @@ export function limitRoutes(parts: LimitsParts): readonly RestRoute[] {
   return [
     restRoute({
       http: 'GET /workspace/{ws}/limits',
+      grants: READERS_OF_ALL,
       summary: 'What a workspace may have, and has',
       answer: LimitsRecord,
       handle: async ({ workspaceId }) => show(workspaceId, await parts.limits.of(workspaceId)),

@@ -19,7 +19,7 @@ import type { BucketRead, SampleBucket } from '../../../stores/store/queries/met
 import type { PoolBucket } from '../../../stores/store/queries/pool-samples.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { timeMsOf } from './query.ts';
-import { restRoute } from './route.ts';
+import { READERS_OF_ALL, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export interface MetricRouteParts {
@@ -36,6 +36,7 @@ const NAMED_INTERVALS: Readonly<Record<string, string>> = { minute: '1m', hour: 
 export const metricRoutes = ({ series, directory }: MetricRouteParts): readonly RestRoute[] => [
   restRoute({
     http: 'GET /metrics/{ws}/stub-timeseries',
+    grants: READERS_OF_ALL,
     summary: 'Resource use of the containers of a stub',
     query: StubSeriesQuery,
     answer: MetricSeries,
@@ -50,6 +51,7 @@ export const metricRoutes = ({ series, directory }: MetricRouteParts): readonly 
   }),
   restRoute({
     http: 'GET /metrics/{ws}/workspace-timeseries',
+    grants: READERS_OF_ALL,
     summary: 'Resource use of the containers of a workspace',
     query: WorkspaceSeriesQuery,
     answer: MetricSeries,
@@ -64,6 +66,7 @@ export const metricRoutes = ({ series, directory }: MetricRouteParts): readonly 
   }),
   restRoute({
     http: 'GET /metrics/{ws}/pool-timeseries',
+    grants: READERS_OF_ALL,
     summary: "Machines, use and cost of the workspace's pools; of all pools for an administrator's own workspace",
     query: PoolSeriesQuery,
     answer: PoolSeries,

@@ -9,7 +9,7 @@ import type { By, ModelService } from '../../../workspaces/models/service.ts';
 import { AppError } from '#shared/errors.ts';
 import { actorBehind } from '../origin.ts';
 import { pageLimit } from './paging.ts';
-import { restRoute } from './route.ts';
+import { READERS_OF_ALL, restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface ModelRouteParts {
@@ -25,6 +25,7 @@ const byOf = (request: Pick<RestRequest, 'caller' | 'http'>): By => ({
 export const modelRoutes = ({ models }: ModelRouteParts): readonly RestRoute[] => [
   restRoute({
     http: 'GET /model/{ws}',
+    grants: READERS_OF_ALL,
     summary: 'Models that the workspace owns, by id',
     query: Type.Object(PAGE),
     answer: ModelList,
@@ -50,6 +51,7 @@ export const modelRoutes = ({ models }: ModelRouteParts): readonly RestRoute[] =
   }),
   restRoute({
     http: 'GET /model/{ws}/{modelId}',
+    grants: READERS_OF_ALL,
     summary: 'A model of the workspace',
     answer: ModelRecord,
     errors: ['model_not_found'],

@@ -1,7 +1,7 @@
 // Routes of the interface that are not built yet. Once the caller is known, they
 // answer 501 with a sentence, so that clients can tell them from unknown paths.
 import { AppError } from '#shared/errors.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 interface NotBuilt {
@@ -20,6 +20,7 @@ export const notBuiltRoutes: readonly RestRoute[] = NOT_BUILT.flatMap(({ what, r
       http,
       summary: `Not built yet: ${what} to come`,
       status: 501,
+      grants: NOT_LIMITED,
       ...(http.startsWith('GET') ? {} : { scope: 'full' as const }),
       errors: ['not_implemented'],
       handle: () => Promise.reject(new AppError('not_implemented', `${what} not built yet in this version`)),

@@ -3,7 +3,7 @@ import { DownloadAddress } from '#shared/api/rest/objects.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Objects } from '../../../stores/objects/service.ts';
 import type { Origin } from '../../operations/operation.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface ObjectRouteParts {
@@ -15,6 +15,7 @@ export interface ObjectRouteParts {
 export const downloadUrl = (parts: ObjectRouteParts): RestRoute =>
   restRoute({
     http: 'GET /object/{ws}/{objectId}/download-url',
+    grants: NOT_LIMITED,
     summary: 'A signed address that gives the bytes of an object for a day',
     answer: DownloadAddress,
     errors: ['object_not_found'],

@@ -3,7 +3,7 @@ import { OutputAddress, OutputAddressQuery, OutputRecord, SaveOutput } from '#sh
 import { AppError } from '#shared/errors.ts';
 import { ADDRESS_SECONDS, MOST_ADDRESS_SECONDS } from '../../../tasks/outputs/service.ts';
 import type { OutputOwner, Outputs } from '../../../tasks/outputs/service.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface OutputRouteParts {
@@ -32,6 +32,7 @@ export function outputRoutes(parts: OutputRouteParts): readonly RestRoute[] {
     }),
     restRoute({
       http: 'GET /output/{ws}/{outputId}/url',
+      grants: NOT_LIMITED,
       summary: 'A signed address that gives the bytes of an output',
       scope: 'full',
       containers: true,

@@ -6,7 +6,7 @@ import type { ProviderRecord } from '#shared/api/rest/providers.ts';
 import type { ProviderCheck } from '../../../fleet/provisioning/provider-checks.ts';
 import type { ProviderService } from '../../../fleet/provisioning/provider-service.ts';
 import type { ProviderView } from '../../../fleet/provisioning/provider-views.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 /** Longest deadline that a providers file may give, and some time to compare. */
@@ -20,6 +20,7 @@ export function providerRoutes(parts: ProviderRouteParts): readonly RestRoute[] 
   return [
     restRoute({
       http: 'GET /provider',
+      grants: NOT_LIMITED,
       tag: 'installation',
       summary: 'Providers of machines, with their pools, machines and last calls (administrator)',
       scope: 'admin',

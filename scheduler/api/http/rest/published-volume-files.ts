@@ -5,7 +5,7 @@ import { filePathProblem } from '#shared/domain/volume-file-paths.ts';
 import { AppError } from '#shared/errors.ts';
 import type { FilePurpose } from '../../../fleet/volume-files.ts';
 import type { RestRequest, RestRoute } from './route.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { VolumeRouteParts } from './volumes.ts';
 
 /** The client's own volume, which it cannot make. */
@@ -31,12 +31,14 @@ export function publishedVolumeFileRoutes(parts: VolumeRouteParts): readonly Res
     restRoute({
       ...described,
       http: 'GET /volume/{ws}/generate-upload-url/{volumeName}/{path}',
+      grants: NOT_LIMITED,
       summary: 'A signed address that uploads a file for a day, as a string; makes the volume uploads, and no other',
       handle: (request) => addressOf(request, 'put'),
     }),
     restRoute({
       ...described,
       http: 'GET /volume/{ws}/generate-download-url/{volumeName}/{path}',
+      grants: NOT_LIMITED,
       summary: 'A signed address that downloads a file for a day, as a string',
       handle: (request) => addressOf(request, 'get'),
     }),

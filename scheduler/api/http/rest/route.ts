@@ -28,7 +28,7 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly tag?: 'workspace' | 'installation';
   /** Whether a container's own token may call it; the handler decides what to show. */
   readonly containers?: boolean;
-  /** Rights of limited tokens; absent: a GET without `scope` may be called by the scope read. */
+  /** Rights of limited tokens; absent: none. A test holds every GET to say so itself. */
   readonly grants?: Grants;
   /** Rate that counts the requests: those of the REST API when absent. */
   readonly rate?: 'state';
@@ -95,9 +95,13 @@ export const isAtRoot = ({ atRoot = false }: Pick<RestRoute, 'atRoot'>): boolean
 
 const HTTP = /^(GET|POST|PUT|PATCH|DELETE) (\/\S*)$/;
 
+/** Rights of limited tokens on routes that tell of a whole workspace: the scope read, unless its token has one app. */
+export const READERS_OF_ALL: Grants = { scopes: ['read'] };
+/** Rights on routes that lead to bytes, credentials or settings of a workspace: no limited token may call them. */
+export const NOT_LIMITED: Grants = {};
+
 /** Rights of limited tokens on a route. */
-export const grantsOf = ({ grants, method, scope }: Pick<RestRoute, 'grants' | 'method' | 'scope'>): Grants =>
-  grants ?? (method === 'GET' && scope === undefined ? { scopes: ['read'] } : {});
+export const grantsOf = ({ grants }: Pick<RestRoute, 'grants'>): Grants => grants ?? NOT_LIMITED;
 
 type Nothing = TObject<Record<never, never>>;
 

@@ -3,7 +3,7 @@ import { ChangeSecret, CreateSecret, SecretList, SecretRecord } from '#shared/ap
 import type { Secrets } from '../../../workspaces/secrets/service.ts';
 import type { SecretRow } from '../../../stores/store/queries/secrets.ts';
 import { actorBehind } from '../origin.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 /** Routes of secrets: they show names and times, and never a value. */
@@ -11,6 +11,7 @@ export function secretRoutes(secrets: Pick<Secrets, 'list' | 'create' | 'change'
   return [
     restRoute({
       http: 'GET /secret/{ws}',
+      grants: NOT_LIMITED,
       summary: 'Secrets by name, without their values',
       scope: 'full',
       answer: SecretList,

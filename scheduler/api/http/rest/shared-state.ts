@@ -22,7 +22,7 @@ import { AppError } from '#shared/errors.ts';
 import type { SharedEntry } from '../../../stores/store/queries/shared-entries.ts';
 import { SIGNAL_SECONDS } from '../../../workspaces/shared-state/service.ts';
 import type { NewValue, SharedBy, SharedState } from '../../../workspaces/shared-state/service.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestDefinition, RestRequest, RestRoute } from './route.ts';
 
 const MOST_KEYS = 1_000;
@@ -36,6 +36,7 @@ export function sharedStateRoutes(shared: SharedState): readonly RestRoute[] {
     restRoute({
       ...common,
       http: 'GET /map/{ws}/keys',
+      grants: NOT_LIMITED,
       summary: 'The keys of a map, in their order',
       query: MapKeysQuery,
       answer: MapKeys,
@@ -52,6 +53,7 @@ export function sharedStateRoutes(shared: SharedState): readonly RestRoute[] {
     restRoute({
       ...common,
       http: 'GET /map/{ws}/entry',
+      grants: NOT_LIMITED,
       summary: 'The value of a key',
       query: MapEntryQuery,
       answer: MapEntry,
@@ -89,6 +91,7 @@ export function sharedStateRoutes(shared: SharedState): readonly RestRoute[] {
     restRoute({
       ...common,
       http: 'GET /queue/{ws}',
+      grants: NOT_LIMITED,
       summary: 'The size of a queue, and its oldest item, which stays there',
       query: SharedNameQuery,
       answer: QueueState,
@@ -130,6 +133,7 @@ export function sharedStateRoutes(shared: SharedState): readonly RestRoute[] {
     restRoute({
       ...common,
       http: 'GET /signal/{ws}',
+      grants: NOT_LIMITED,
       summary: 'Whether a signal is set',
       query: SharedNameQuery,
       answer: SignalState,

@@ -15,7 +15,7 @@ import type { Stacks } from '../../../workspaces/deployments/stacks.ts';
 import { latestOf } from './apps.ts';
 import type { AppRouteParts } from './apps.ts';
 import { cursorOf, pageLimit, pageOf } from './paging.ts';
-import { restRoute } from './route.ts';
+import { READERS_OF_ALL, restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 const APPS_AT_ONCE = 100;
@@ -34,6 +34,7 @@ export function stackRoutes(parts: StackRouteParts): readonly RestRoute[] {
   return [
     restRoute({
       http: 'GET /stack/{ws}',
+      grants: READERS_OF_ALL,
       summary: 'Stacks, the last changed first',
       query: StackQuery,
       answer: StackList,

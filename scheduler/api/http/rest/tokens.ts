@@ -9,7 +9,7 @@ import type { IssuedToken } from '../../../workspaces/identity/tokens.ts';
 import { tokenTypesFor } from '../../operations/tokens.ts';
 import { actorBehind } from '../origin.ts';
 import { compileDecoder } from '../decode.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 const NOT_FOUND = 'token_not_found';
@@ -21,6 +21,7 @@ export function tokenRoutes(tokens: Pick<TokenAdmin, 'list' | 'create' | 'change
   return [
     restRoute({
       http: 'GET /token/{ws}',
+      grants: NOT_LIMITED,
       summary: 'Tokens, newest first, without their keys',
       scope: 'full',
       answer: TokenList,

@@ -34,7 +34,7 @@ import type { VolumeRow } from '../../../stores/store/queries/volumes.ts';
 import type { Volumes } from '../../../workspaces/deployments/volumes.ts';
 import type { Origin } from '../../operations/operation.ts';
 import { pageLimit } from './paging.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface VolumeRouteParts {
@@ -241,6 +241,7 @@ const entryRoutes = ({ volumeFiles, volumeCalls }: VolumeRouteParts): readonly R
   }),
   restRoute({
     http: 'GET /volume/{ws}/{volumeName}/upload',
+    grants: NOT_LIMITED,
     summary: 'How much of a large file of packs has arrived',
     scope: 'full',
     query: UploadQuery,
@@ -329,6 +330,7 @@ const sizeOf = (answer: VolumeAnswer): VolumeSize => ({
 const addressRoutes = (parts: VolumeRouteParts): readonly RestRoute[] => [
   restRoute({
     http: 'GET /volume/{ws}/{volumeName}/file-url',
+    grants: NOT_LIMITED,
     summary: 'A signed address that downloads or uploads a file of a volume for a day',
     scope: 'full',
     query: FileAddressQuery,
@@ -347,6 +349,7 @@ const addressRoutes = (parts: VolumeRouteParts): readonly RestRoute[] => [
   }),
   restRoute({
     http: 'GET /volume/{ws}/{volumeName}/pack-url',
+    grants: NOT_LIMITED,
     summary: 'A signed address that reads or writes many files of a folder in one request, for a day',
     scope: 'full',
     query: PackAddressQuery,

@@ -20,7 +20,7 @@ import type { WebhookRow } from '../../../stores/store/queries/webhooks.ts';
 import type { WebhookService } from '../../../tasks/event-webhooks/service.ts';
 import { cursorOf, pageLimit, pageOf } from './paging.ts';
 import { actorBehind } from '../origin.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface WebhookRouteParts {
@@ -40,6 +40,7 @@ export const webhookRoutes = (parts: WebhookRouteParts): readonly RestRoute[] =>
 const recordRoutes = ({ webhooks }: WebhookRouteParts): readonly RestRoute[] => [
   restRoute({
     http: 'GET /webhook/{ws}',
+    grants: NOT_LIMITED,
     summary: 'Webhooks, the one changed last first, without their secrets',
     query: WebhookListQuery,
     answer: WebhookList,
@@ -67,6 +68,7 @@ const recordRoutes = ({ webhooks }: WebhookRouteParts): readonly RestRoute[] => 
   }),
   restRoute({
     http: 'GET /webhook/{ws}/{webhookId}',
+    grants: NOT_LIMITED,
     summary: 'A webhook, without its secret',
     answer: WebhookRecord,
     errors: ['webhook_not_found'],
@@ -117,6 +119,7 @@ const deliveryRoutes = ({ webhooks }: WebhookRouteParts): readonly RestRoute[] =
   }),
   restRoute({
     http: 'GET /webhook/{ws}/{webhookId}/deliveries',
+    grants: NOT_LIMITED,
     summary: 'Deliveries of a webhook, the newest first',
     query: DeliveryListQuery,
     answer: DeliveryList,

@@ -3,13 +3,14 @@ import { timestampOf } from '#shared/api/fields.ts';
 import { WorkspaceDeletionRecord } from '#shared/api/rest/workspaces.ts';
 import type { DeletionState, WorkspaceDeletion } from '../../../workspaces/deletion/deletion.ts';
 import { actorBehind } from '../origin.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export function workspaceDeletionRoutes(deletion: Pick<WorkspaceDeletion, 'state' | 'begin'>): readonly RestRoute[] {
   return [
     restRoute({
       http: 'GET /workspace/{workspaceId}/deletion',
+      grants: NOT_LIMITED,
       summary: 'What the deletion of a workspace would remove, or how far it is; changes nothing (administrator)',
       scope: 'admin',
       answer: WorkspaceDeletionRecord,

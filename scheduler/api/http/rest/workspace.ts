@@ -11,7 +11,7 @@ import type { Tenants } from '../../../workspaces/identity/tenants.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import { actorBehind } from '../origin.ts';
 import { workspaceRecord } from './records.ts';
-import { restRoute } from './route.ts';
+import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 /** Types of tokens that may sign in the workspace's name, and so see its signing key. */
@@ -59,6 +59,7 @@ export function workspaceRoutes(tenants: Pick<Tenants, 'create' | 'list'>): read
     }),
     restRoute({
       http: 'GET /workspace',
+      grants: NOT_LIMITED,
       summary: 'All workspaces (administrator)',
       scope: 'admin',
       query: WorkspaceQuery,
