@@ -138,6 +138,8 @@ export interface Target {
   /** Id of the deployment; null: a stub invoked by its own id. */
   readonly deploymentId: DeploymentId | null;
   readonly deploymentName: string;
+  /** Host label of the deployment's name; null: a stub. */
+  readonly subdomain: string | null;
   readonly version: number;
   readonly kind: string;
   /** Whether callers wait for the answer, as those of endpoints and ASGI do. */

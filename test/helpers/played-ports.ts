@@ -20,6 +20,7 @@ import { StreamRoom } from '../../scheduler/api/http/streams/room.ts';
 import { WebSockets } from '../../scheduler/api/http/streams/websockets.ts';
 import type { Target } from '../../scheduler/domain/stub-config.ts';
 import type { Finished } from '../../scheduler/tasks/dispatch/replies.ts';
+import { playedHosts } from './played-streams.ts';
 import type { TakeBytes } from '../../scheduler/tasks/streams/streams.ts';
 
 export const STUB = '00000000-0000-4000-8000-000000000000';
@@ -92,6 +93,7 @@ export interface ServedOptions {
   readonly isPublic?: boolean;
   readonly hasContainers?: boolean;
   readonly mostConnections?: number;
+  readonly hosts?: ReturnType<typeof playedHosts>;
   readonly exposedPorts?: readonly number[];
 }
 
@@ -100,6 +102,7 @@ export async function serve(options: ServedOptions) {
   const target = {
     workspaceId: 'w' as WorkspaceId,
     stubId: STUB,
+    subdomain: 'site-0123456789abcdef',
     kind,
     active: true,
     queue: 'q',
@@ -125,6 +128,7 @@ export async function serve(options: ServedOptions) {
   const openCalls = new OpenCalls();
   const parts = {
     log: pino({ level: 'silent' }),
+    hosts: options.hosts ?? playedHosts(),
     maxBodyBytes: 1000,
     cancel: () => Promise.resolve(),
     webSockets: new WebSockets(),

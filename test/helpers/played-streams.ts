@@ -12,6 +12,8 @@ import type { FrameKind } from '#shared/protocol/frames.ts';
 import type { Target } from '../../scheduler/domain/stub-config.ts';
 import { hostRewriter } from '../../scheduler/api/http/invoke/host-form.ts';
 import { registerInvoke } from '../../scheduler/api/http/invoke/invoke.ts';
+import type { HostParts } from '../../scheduler/api/http/invoke/own-host.ts';
+import { originReader } from '../../scheduler/api/http/origin.ts';
 import type { InvokeParts } from '../../scheduler/api/http/invoke/invoke.ts';
 import type { Certificate, CertificateWatch } from '../../scheduler/api/http/certificate.ts';
 import { createHttpServer } from '../../scheduler/api/http/server.ts';
@@ -27,10 +29,19 @@ export const PATH = '/asgi/public/00000000-0000-4000-8000-000000000000';
 export const TOKEN = 'eyJtoken';
 const TARGET = {
   workspaceId: 'w' as WorkspaceId,
+  stubId: '00000000-0000-4000-8000-000000000000',
+  subdomain: 'site-0123456789abcdef',
   kind: 'asgi',
   active: true,
   config: { timeoutSeconds: 0, authorized: false },
 } as unknown as Target;
+
+/** Hosts of applications as an installation without settings has them. */
+export function playedHosts(over: { invokeDomain?: string; externalUrl?: string } = {}): HostParts {
+  const { invokeDomain = null, externalUrl = null } = over;
+  const originOf = originReader({ externalUrl, listenUrl: () => null, scheme: 'http', trustsLoopback: false });
+  return { invokeDomain, isExternal: externalUrl !== null, baseUrlOf: (request) => originOf(request).baseUrl };
+}
 
 const servers: HttpServer[] = [];
 const sockets: Socket[] = [];
@@ -61,7 +72,8 @@ export interface Played {
   readonly runner: Duplex;
 }
 
-export async function serve(certificate?: Keys) {
+/** @param target - fields of the application that is called */
+export async function serve(certificate?: Keys, hosts = playedHosts(), target: Partial<Target> = {}) {
   const tasks: Played[] = [];
   const registry = new Registry();
   const parts = {
@@ -72,7 +84,8 @@ export async function serve(certificate?: Keys) {
     room: new StreamRoom(),
     openCalls: new OpenCalls(),
     streamMetrics: new StreamMetrics(registry),
-    targets: { byStub: () => TARGET, byName: () => TARGET },
+    hosts,
+    targets: { byStub: () => ({ ...TARGET, ...target }), byName: () => ({ ...TARGET, ...target }) },
     containers: { warmUp: () => Promise.resolve() },
     authenticator: { authenticate: (token: string) => (token === TOKEN ? { workspaceId: 'w' } : null) },
     streams: {

@@ -81,6 +81,7 @@ export function aTarget(changes: Partial<Target['config']> = {}): Target {
     stubId,
     deploymentId: null,
     deploymentName: 'd',
+    subdomain: null,
     version: 1,
     kind: 'endpoint',
     sync: true,

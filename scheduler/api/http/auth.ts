@@ -70,9 +70,8 @@ export function tokenOf(authorization: string | undefined, query?: Readonly<Reco
   return typeof fallback === 'string' && fallback !== '' ? fallback : null;
 }
 
-// Headers that show a proxy in between, or a request from a web
-// page (a page may reach loopback under a name of its own).
-const IN_BETWEEN = [
+/** Headers that show a proxy in between. */
+const OF_PROXIES = [
   'forwarded',
   'via',
   'x-forwarded-for',
@@ -82,7 +81,6 @@ const IN_BETWEEN = [
   'x-real-ip',
   'true-client-ip',
   'cf-connecting-ip',
-  'origin',
 ] as const;
 
 const LOOPBACK = /^(?:127\.|::1$|::ffff:127\.)/;
@@ -98,12 +96,19 @@ export const mayTrustLoopback = (settings: {
   readonly trustedProxies?: readonly string[];
 }): boolean => settings.externalUrl === null && (settings.trustedProxies ?? []).length === 0;
 
-/** True when the request comes from this host itself. */
+/**
+ * True when the request comes from this host itself, and from no web
+ * page: a page may reach loopback under a name of its own.
+ */
 export function isLoopback(request: Pick<FastifyRequest, 'socket' | 'headers'>): boolean {
   const address = request.socket.remoteAddress;
   if (address === undefined || !LOOPBACK.test(address)) return false;
   // `none` in this header: a person typed the address.
   const site = request.headers['sec-fetch-site'];
   if (site !== undefined && site !== 'none') return false;
-  return IN_BETWEEN.every((name) => request.headers[name] === undefined);
+  return request.headers.origin === undefined && !isProxied(request);
 }
+
+/** Whether a header shows a proxy in between. */
+export const isProxied = ({ headers }: Pick<FastifyRequest, 'headers'>): boolean =>
+  OF_PROXIES.some((name) => headers[name] !== undefined);

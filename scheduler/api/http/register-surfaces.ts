@@ -205,12 +205,17 @@ function registerRest({ app, state, parts, made, authenticator, originOf, urls }
 }
 
 /** Calls of deployments, and of ports of pods and sandboxes. */
-function registerInvocations({ app, state, parts, made, authenticator }: Registering): void {
+function registerInvocations({ app, state, parts, made, authenticator, originOf, urls }: Registering): void {
   const { webSockets, openCalls } = made;
   const { settings, directory, log } = parts;
   plugin(app, '', (scope) => {
     registerInvoke(scope, {
       authenticator,
+      hosts: {
+        ...urls,
+        isExternal: settings.externalUrl !== null,
+        baseUrlOf: (request) => originOf(request).baseUrl,
+      },
       targets: parts.targets,
       submissions: parts.submissions,
       containers: parts.containerActions,

@@ -1,6 +1,6 @@
 // The target of a request as everything behind the server reads it: a path. Pure. Source: RFC 9112 §3.2.
-// Invariant: the path that is checked is the path that is routed. The router itself reads `http://x/a` as `/a`, and does
-// not look at the first character of any other target.
+// Invariant: the path that is checked is the path that is routed. The router reads `http://x/a` as `/a`, and does not
+// look at the first character of any other target.
 
 /** A path that no route has. */
 export const NOWHERE = '/~';

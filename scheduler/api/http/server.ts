@@ -21,6 +21,7 @@ import { NARROWED, listenPlace } from './listen-policy.ts';
 import type { ListenWish } from './listen-policy.ts';
 import { CrossOrigin } from './cross-origin.ts';
 import { levelOf, problemOf, sendProblem } from './error-map.ts';
+import { answerWorker } from './leaving-worker.ts';
 import { closeUnread, dropLate } from './polite-close.ts';
 import { NOWHERE, pathOfTarget } from './request-target.ts';
 import { isUpgraded, routeUpgrades } from './streams/upgrades.ts';
@@ -150,6 +151,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     genReqId: () => `${prefix}-${(++counter).toString(36)}`,
     frameworkErrors: (error, request, reply: FastifyReply) => {
       reply.header('x-request-id', request.id);
+      if (answerWorker(request, reply)) return;
       closeUnread(request, reply);
       void sendProblem(reply, request.id, problemOf(error));
     },
@@ -171,6 +173,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     // This request came behind one whose connection is closing: its answer would reach no client.
     if (request.raw.socket.writableEnded) return void request.raw.destroy();
     reply.header('x-request-id', request.id);
+    if (answerWorker(request, reply)) return;
     if (crossOrigin.take(request, reply)) return;
     if (draining) {
       reply.header('connection', 'close');

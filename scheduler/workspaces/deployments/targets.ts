@@ -289,6 +289,7 @@ export function targetOf(row: TargetRow): Target {
     stubId: row.stubId,
     deploymentId: row.deployment?.id ?? null,
     deploymentName: row.deployment?.name ?? '',
+    subdomain: row.deployment?.subdomain ?? null,
     version: row.deployment?.version ?? 0,
     kind,
     sync: isSyncKind(kind),

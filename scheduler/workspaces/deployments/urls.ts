@@ -87,7 +87,9 @@ export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings):
   return `${url.protocol}//${label}${port}.${domain}${url.port === '' ? '' : `:${url.port}`}`;
 }
 
-const isLoopbackName = (host: string): boolean => host === 'localhost' || host.startsWith('127.') || host === '[::1]';
+/** Whether a browser that uses that name is on this machine. */
+export const isLoopbackName = (host: string): boolean =>
+  host === 'localhost' || host.startsWith('127.') || host === '[::1]';
 
 /**
  * The address of a port of one container, in the default form of the installation.

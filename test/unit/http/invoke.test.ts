@@ -20,6 +20,7 @@ import type { Caller } from '../../../scheduler/workspaces/identity/caller.ts';
 import type { Call, Submission } from '../../../scheduler/tasks/admission/calls.ts';
 import type { Finished } from '../../../scheduler/tasks/dispatch/replies.ts';
 import { inputOf } from '#scheduler/api/http/invoke/input.ts';
+import { playedHosts } from '../../helpers/played-streams.ts';
 
 const log = pino({ level: 'silent' });
 const STUB = '05ed1b36-2098-4790-99eb-732099e99ca6';
@@ -38,6 +39,7 @@ const aTarget = (
   stubId: STUB as StubId,
   deploymentId: 'd' as DeploymentId,
   deploymentName: 'hello',
+  subdomain: 'hello-1a2b3c4',
   version: 1,
   kind: said.kind ?? 'endpoint',
   sync: (said.kind ?? 'endpoint') === 'endpoint',
@@ -105,6 +107,7 @@ beforeEach(() => {
                 : Promise.resolve(undefined),
             byStub: (stubId) => (stubId === STUB && target !== undefined ? target : Promise.resolve(undefined)),
           },
+          hosts: playedHosts(),
           submissions: tasks,
           containers: { warmUp: async () => void warmed++ },
           callbackProblem: (url) => (url.startsWith('https://') ? undefined : 'must be better'),

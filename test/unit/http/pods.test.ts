@@ -181,7 +181,7 @@ describe('the response', () => {
     const { address } = await serve({ ports: [port] });
     const text = await exchanged(address, `GET ${PATH}/ HTTP/1.1\r\nHost: x\r\n\r\n`, 'x-sum');
     expect(text).toMatch(/^HTTP\/1\.1 299 /);
-    for (const line of ['x-a: 1', 'set-cookie: a', 'set-cookie: b', 'x-task-id: task-1'])
+    for (const line of ['x-a: 1', `set-cookie: a; Path=${PATH}`, `set-cookie: b; Path=${PATH}`, 'x-task-id: task-1'])
       expect(text).toContain(`\r\n${line}\r\n`);
     expect(text).not.toMatch(/x-own|timeout=5/i);
     expect(text).toContain('3\r\nabc\r\n0\r\nx-sum: 7\r\n');

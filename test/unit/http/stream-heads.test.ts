@@ -7,7 +7,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, expect, test } from 'vitest';
-import { responseHead } from '#scheduler/api/http/streams/head.ts';
 import { encodeFrame } from '#shared/protocol/frames.ts';
 import { GET, PATH, TOKEN, cleanUp, connected, serve, turned } from '../../helpers/played-streams.ts';
 
@@ -58,21 +57,6 @@ test('204 has no length, 304 has that of its page', async () => {
     await turned(() => text().includes('\r\n\r\n'));
     expect(/content-length: 5/i.test(text())).toBe(status === 304);
   }
-});
-
-test('a cookie belongs to the host that was called, in answers and in acceptances', () => {
-  const cookies = [
-    ['a=1; Domain=example.org; Path=/; HttpOnly', 'a=1; Path=/; HttpOnly'],
-    ['b=2;domain = .example.org', 'b=2'],
-    ['c=3; DOMAIN=x; domain=y; Secure', 'c=3; Secure'],
-    ['domain=4; Path=/domain=', 'domain=4; Path=/domain='],
-  ];
-  const headers = [...cookies.map(([sent]) => ['Set-Cookie', sent]), ['x-domain', '; domain=x']];
-  for (const more of [{ status: 200 }, { accept: true, subprotocol: null }])
-    expect(responseHead(Buffer.from(JSON.stringify({ ...more, headers })))?.headers).toEqual([
-      ...cookies.map(([, passed]) => ['set-cookie', passed]),
-      ['x-domain', '; domain=x'],
-    ]);
 });
 
 test('headers of a WebSocket’s acceptance are bytes as those of any answer, and tell no length', async () => {

@@ -5,11 +5,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { tokenOf } from '../auth.ts';
 import { cookieOf, queryWithout, splitTarget } from '../streams/head.ts';
+import { PLAIN_COOKIE, SEALED_COOKIE } from './own-cookies.ts';
 
-/** Cookies that hold a caller's token. With HTTPS the prefix keeps other hosts of the domain from setting it. */
-const SEALED_COOKIE = '__Host-longshore_token';
-const PLAIN_COOKIE = 'longshore_token';
-export const TOKEN_COOKIES: readonly string[] = [SEALED_COOKIE, PLAIN_COOKIE];
 /** Query parameter with a caller's token. */
 export const TOKEN_QUERY = 'auth_token';
 

@@ -30,6 +30,8 @@ import { credentialOf, isForeign, isPage, redirectWithCookie } from './credentia
 import type { Credential } from './credential.ts';
 import { EventStream } from './event-stream.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
+import { leadToOwnHost } from './own-host.ts';
+import type { HostParts } from './own-host.ts';
 import { namingParts, restOf } from './path-form.ts';
 import { NO_CONTAINER, portInHost, portInPath, portsOf, readPort, unlisted } from './ports.ts';
 import { callKeyOf, KEY_PROBLEM, keyOf } from './idempotency-key.ts';
@@ -73,6 +75,7 @@ import {
 } from './refusal.ts';
 
 export interface InvokeParts extends FindParts, FailureParts, StreamCallParts, SandboxCallParts {
+  readonly hosts: HostParts;
   /** Whether containers of the queue run, or will. */
   readonly hasContainers: (queue: QueueName) => boolean;
   readonly authenticator: Authenticator;
@@ -419,6 +422,7 @@ function stream(
   if (isHost && from === 'query' && token !== null && isPage(request)) return redirectWithCookie(token, request, reply);
   if (isSupervised(target.kind)) return callPort(target, caller, from === 'header', how);
   const rootPath = isHost ? '' : rootPathOf(request.originalUrl);
+  if (!isHost && leadToOwnHost(target, { rootPath }, request, reply, parts.hosts)) return;
   streamCall({ target, caller, rootPath, tokenInHeader: from === 'header' }, request, reply, parts);
 }
 
@@ -453,11 +457,14 @@ function callPort(
       const ports = [...new Set([...portsOf(target), ...exposedPorts])];
       return ports.includes(port) ? undefined : unlisted(port, ports);
     };
+    if (label === undefined && leadToOwnHost(target, { rootPath, port, containerId }, request, reply, parts.hosts))
+      return;
     const to = { containerId, stubId, workspaceId, port, refuses, rootPath, tokenInHeader };
     return sandboxCall(to, request, reply, parts);
   }
   const chosen = label === undefined ? portInPath(path, target) : portInHost(label.port, target);
   if (chosen instanceof Refusal) return sendRefusal(reply, chosen);
+  if (label === undefined && leadToOwnHost(target, chosen, request, reply, parts.hosts)) return;
   if (isMadeByHand(target.config.stubType) && !parts.hasContainers(target.queue))
     return sendRefusal(reply, NO_CONTAINER);
   streamCall({ target, caller, ...chosen, tokenInHeader }, request, reply, parts);

@@ -6,10 +6,18 @@ import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { problemOf, sendProblem } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
+import { SANDBOX } from '../streams/tenant-answers.ts';
 import { cutWhenStalled } from '../pace.ts';
 import { decideDownload } from '../ranges.ts';
 import { DOWNLOAD_PATH } from '../../../stores/objects/service.ts';
 import type { Objects, OpenedDownload } from '../../../stores/objects/service.ts';
+
+/** The bytes are a tenant's, and no page or script of this origin. */
+const OF_A_TENANT = {
+  'content-type': 'application/octet-stream',
+  'content-security-policy': SANDBOX,
+  'x-content-type-options': 'nosniff',
+};
 
 export interface DownloadParts {
   readonly objects: Pick<Objects, 'verifyDownload' | 'openDownload'>;
@@ -63,7 +71,7 @@ async function answer(request: FastifyRequest, reply: FastifyReply, opened: Open
     case 'part': {
       const { first, last } = decision.kind === 'part' ? decision.range : { first: 0, last: size - 1 };
       if (decision.kind === 'part') reply.code(206).header('content-range', `bytes ${first}-${last}/${size}`);
-      reply.headers({ 'content-type': 'application/octet-stream', 'content-length': String(last - first + 1) });
+      reply.headers({ ...OF_A_TENANT, 'content-length': String(last - first + 1) });
       if (!isSent) return reply.send();
       cutWhenStalled(reply);
       return reply.send(opened.read(first, last));

@@ -145,6 +145,8 @@ function exchange(
     request: raw,
     response: reply.raw,
     bytes,
+    // The machine may be the workspace's own, and its answer whatever it likes.
+    rootPath: VOLUME_FILES_PATH,
     head: Buffer.from(JSON.stringify(headOf(request, asked, bound)), 'utf8'),
     begin: () => {
       hasBegun = true;

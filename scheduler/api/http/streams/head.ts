@@ -65,7 +65,7 @@ export interface Forwarded {
 export interface PlatformCredential {
   /** The request's `Authorization` is the platform's token. */
   readonly inHeader: boolean;
-  /** Names of the cookies that hold the platform's token. */
+  /** Names of the platform's own cookies. */
   readonly cookies: readonly string[];
   /** Name of the query parameter that holds it. */
   readonly queryToken: string;
@@ -219,13 +219,7 @@ const isOfAcceptance = (name: string): boolean => !HANDSHAKE.has(name) && name !
 const isFirst = (headers: HeaderList, at: number): boolean =>
   headers.findIndex(([name]) => name === headers[at]?.[0]) === at;
 
-/** The part of a cookie that gives it to other hosts. */
-const COOKIE_DOMAIN = /;[ \t]*domain[ \t]*=[^;]*/gi;
-
-/**
- * Reads a list of headers without those of one connection; undefined: not such a list. Cookies belong to the host that
- * was called: its domain has applications of other tenants, too.
- */
+/** Reads a list of headers without those of one connection; undefined: not such a list. */
 export function headerList(value: unknown): HeaderList | undefined {
   if (!Array.isArray(value)) return undefined;
   const passed: [string, string][] = [];
@@ -235,7 +229,7 @@ export function headerList(value: unknown): HeaderList | undefined {
     const [name, text] = [pair[0].toLowerCase(), pair[1]];
     if (!TOKEN.test(name) || BAD_VALUE.test(text)) return undefined;
     if (name === 'connection') for (const one of text.split(',')) own.add(one.trim().toLowerCase());
-    if (!HOP_BY_HOP.has(name)) passed.push([name, name === 'set-cookie' ? text.replaceAll(COOKIE_DOMAIN, '') : text]);
+    if (!HOP_BY_HOP.has(name)) passed.push([name, text]);
   }
   return passed.filter(([name]) => !own.has(name));
 }

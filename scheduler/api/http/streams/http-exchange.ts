@@ -10,6 +10,7 @@ import { FrameStream } from '#shared/protocol/frame-stream.ts';
 import type { FrameEvents, Frames } from '#shared/protocol/frame-stream.ts';
 import { hasBody, headerList, responseHead, waitsForContinue } from './head.ts';
 import type { Acceptance, HeaderList, ResponseHead } from './head.ts';
+import { answerHeaders, withinReach } from './tenant-answers.ts';
 
 export interface HttpExchangeParts {
   readonly request: IncomingMessage;
@@ -17,6 +18,8 @@ export interface HttpExchangeParts {
   /** The head of the request, for the runner process. */
   readonly head: Uint8Array;
   readonly bytes: Duplex;
+  /** Part of the path that names the application: its answers are sandboxed. Empty: the host form. */
+  readonly rootPath: string;
   /** Begins the reading and writing of frames. Absent: they are those of a runner process, on the bytes. */
   readonly open?: (events: FrameEvents) => Frames;
   /** Takes the response over: from here on nobody else writes it. @returns headers to send beside the container's */
@@ -153,21 +156,22 @@ export class HttpExchange {
   }
 
   #begin(body: Uint8Array): void {
-    const { request, response, begin } = this.#parts;
+    const { request, response, begin, rootPath } = this.#parts;
     const head = responseHead(body);
     if (head !== undefined && 'accept' in head) {
       if (this.#parts.accept === undefined) return this.#cut();
       this.#isOver = true;
       this.#isAccepted = true;
-      return this.#parts.accept(head);
+      return this.#parts.accept({ ...head, headers: withinReach(head.headers, rootPath) });
     }
     if (head === undefined) return this.#cut();
     this.#head = head;
-    const names = new Set(head.headers.map(([name]) => name));
+    const passed = answerHeaders(head.headers, rootPath);
+    const names = new Set(passed.map(([name]) => name));
     const added = begin().filter(([name]) => !names.has(name));
     response.writeHead(
       head.status,
-      [...added, ...head.headers, ...(head.status === 426 ? UPGRADE : [])].flatMap(([name, value]) => [name, value]),
+      [...added, ...passed, ...(head.status === 426 ? UPGRADE : [])].flatMap(([name, value]) => [name, value]),
     );
     answerBegan(request.socket, response);
     // A caller who closes its side ends the connection, before Node ends this side as if nothing were missing.
@@ -183,7 +187,7 @@ export class HttpExchange {
     const head = this.#head;
     if (head === undefined) return this.#cut();
     if (head.length !== undefined && this.#sentBytes < head.length && this.#carriesBody(head)) return this.#cut();
-    if (head.trailers && trailers.length > 0) addTrailers(response, trailers);
+    if (head.trailers && trailers.length > 0) addTrailers(response, trailers, this.#parts.rootPath);
     this.#isOver = true;
     response.end();
     this.#cutWhenUnread(head);
@@ -250,10 +254,11 @@ export class HttpExchange {
   }
 }
 
-function addTrailers(response: ServerResponse, body: Uint8Array): void {
+function addTrailers(response: ServerResponse, body: Uint8Array, rootPath: string): void {
   try {
     const list = headerList(JSON.parse(Buffer.from(body).toString('utf8')));
-    if (list !== undefined) response.addTrailers(list.map(([name, value]): [string, string] => [name, value]));
+    if (list === undefined) return;
+    response.addTrailers(withinReach(list, rootPath).map(([name, value]): [string, string] => [name, value]));
   } catch {
     // Trailers that cannot be read are left out.
   }

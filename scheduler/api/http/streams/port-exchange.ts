@@ -1,13 +1,15 @@
 // The exchange of a call with the program on a port: the request as the program gets it, its response, and the
 // connection that both turn to another protocol. Calls of pods (stream-call.ts) and of sandboxes (sandbox-call.ts).
 import type { FastifyRequest } from 'fastify';
-import { TOKEN_COOKIES, TOKEN_QUERY } from '../invoke/credential.ts';
+import { TOKEN_QUERY } from '../invoke/credential.ts';
+import { OWN_COOKIES } from '../invoke/own-cookies.ts';
 import { queryWithout, requestHeaders, splitTarget } from './head.ts';
 import type { HeaderList } from './head.ts';
 import { HttpExchange } from './http-exchange.ts';
 import type { HttpExchangeParts } from './http-exchange.ts';
 import { PortFrames } from './port-frames.ts';
-import { passUpgraded } from './raw-upgrade.ts';
+import { headersOf, passUpgraded } from './raw-upgrade.ts';
+import { withinReach } from './tenant-answers.ts';
 import type { Upgrade } from './upgrades.ts';
 
 export interface PortExchangeParts extends Omit<HttpExchangeParts, 'head' | 'open' | 'accept'> {
@@ -15,8 +17,6 @@ export interface PortExchangeParts extends Omit<HttpExchangeParts, 'head' | 'ope
   readonly port: number;
   /** Time for which the supervisor tries while nothing listens yet. */
   readonly waitMs: number;
-  /** Part of the path that names the port: the program does not see it. */
-  readonly rootPath: string;
   readonly tokenInHeader: boolean;
 }
 
@@ -65,10 +65,12 @@ export function portExchange(
               proto: fastify.protocol,
               prefix: rootPath,
             },
-            { inHeader: parts.tokenInHeader, cookies: TOKEN_COOKIES, queryToken: TOKEN_QUERY },
+            { inHeader: parts.tokenInHeader, cookies: OWN_COOKIES, queryToken: TOKEN_QUERY },
             asked !== undefined,
           ),
           ...(asked === undefined || upgrade === undefined ? {} : { upgrade }),
+          // A browser would follow hints before it knows that the page is sandboxed.
+          takesHints: rootPath === '' || request.headers['sec-fetch-mode'] !== 'navigate',
         },
         events,
       );
@@ -81,7 +83,13 @@ export function portExchange(
           accept: () => {
             const { upgraded } = program;
             if (upgraded !== undefined)
-              passUpgraded(response, asked.upgrade, upgraded, asked.begun(), { onBytes, onOver: asked.onOver });
+              passUpgraded(
+                response,
+                asked.upgrade,
+                { ...upgraded, headers: withinReach(headersOf(upgraded.head), rootPath) },
+                asked.begun(),
+                { onBytes, onOver: asked.onOver },
+              );
           },
         }),
   });

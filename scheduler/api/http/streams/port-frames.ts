@@ -31,6 +31,8 @@ export interface PortCall {
   /** Path and query for the program. */
   readonly path: string;
   readonly headers: HeaderList;
+  /** Whether early hints pass. */
+  readonly takesHints: boolean;
   /** Value of `Upgrade`, where the caller asks for another protocol. */
   readonly upgrade?: string;
 }
@@ -163,7 +165,7 @@ export class PortFrames implements Frames {
     readonly statusCode: number;
     readonly headers: IncomingMessage['headers'];
   }): void {
-    const { request, response } = this.#call;
+    const { request, response, takesHints } = this.#call;
     this.#information += 1;
     if (this.#information > MOST_INFORMATION) {
       const text = `the program on port ${this.#call.port} gave ${MOST_INFORMATION} responses before the final one`;
@@ -171,6 +173,7 @@ export class PortFrames implements Frames {
     }
     const link = headers['link'];
     if (statusCode !== 103 || link === undefined || request.httpVersion === '1.0' || response.headersSent) return;
+    if (!takesHints) return;
     this.#hints += 1;
     if (this.#hints > MOST_HINTS) return;
     try {

@@ -8,6 +8,11 @@ import type { HeaderList } from './head.ts';
 import type { Upgraded } from './port-frames.ts';
 import type { Upgrade } from './upgrades.ts';
 
+/** The protocol that the program agreed to, with the headers of its answer as they may pass. */
+export interface PassedUpgrade extends Upgraded {
+  readonly headers: HeaderList;
+}
+
 /** Time without bytes after which the kernel asks whether the caller is still there. */
 const ALIVE_MS = 30_000;
 
@@ -21,7 +26,7 @@ export interface RawUpgradeEvents {
 export function passUpgraded(
   response: ServerResponse,
   upgrade: Upgrade,
-  { head, socket: program, early }: Upgraded,
+  { head, headers, socket: program, early }: PassedUpgrade,
   added: HeaderList,
   events: RawUpgradeEvents,
 ): void {
@@ -30,7 +35,7 @@ export function passUpgraded(
   response.removeAllListeners('close');
   response.detachSocket(caller as Parameters<ServerResponse['detachSocket']>[0]);
   (caller as { setKeepAlive?: (isOn: boolean, ms: number) => void }).setKeepAlive?.(true, ALIVE_MS);
-  const lines = [...added, ...headersOf(head), ['connection', 'upgrade'], ['upgrade', head.headers.upgrade ?? '']];
+  const lines = [...added, ...headers, ['connection', 'upgrade'], ['upgrade', head.headers.upgrade ?? '']];
   const text = lines.map(([name, value]) => `${name}: ${value}\r\n`).join('');
   caller.write(`HTTP/1.1 101 Switching Protocols\r\n${text}\r\n`, 'latin1');
   if (early.length > 0) {
@@ -58,7 +63,7 @@ export function passUpgraded(
 }
 
 /** Headers of the program's answer, without those of its connection. */
-function headersOf({ rawHeaders }: IncomingMessage): HeaderList {
+export function headersOf({ rawHeaders }: IncomingMessage): HeaderList {
   const pairs: [string, string][] = [];
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) pairs.push([rawHeaders[at] ?? '', rawHeaders[at + 1] ?? '']);
   return headerList(pairs) ?? [];

@@ -13,7 +13,8 @@ import type { Streams } from '../../../tasks/streams/streams.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { putByOf } from '../../../workspaces/identity/confinement.ts';
 import { answerRefused, bodyFor } from '../invoke/answer.ts';
-import { TOKEN_COOKIES, TOKEN_QUERY } from '../invoke/credential.ts';
+import { TOKEN_QUERY } from '../invoke/credential.ts';
+import { OWN_COOKIES } from '../invoke/own-cookies.ts';
 import { outcomes } from '../invoke/outcomes.ts';
 import { BAD_GATEWAY, NO_ROOM, Refusal, send, sendFailure, sendRefusal } from '../invoke/refusal.ts';
 import type { FailureParts } from '../invoke/refusal.ts';
@@ -172,7 +173,7 @@ class StreamCall implements OpenCall {
   /** A runner process is there: from now on bytes pass. */
   #connect(bytes: Duplex): void {
     if (this.#isOver || this.#reply.raw.destroyed) return void bytes.destroy();
-    const { target, port } = this.#to;
+    const { target, port, rootPath } = this.#to;
     const { timeoutSeconds } = target.config;
     if (timeoutSeconds > 0) this.#limitHead(timeoutSeconds);
     const { raw: request } = this.#request;
@@ -187,6 +188,7 @@ class StreamCall implements OpenCall {
       request,
       response,
       bytes,
+      rootPath,
       begin: () => this.#begun(),
       onBytes,
       onOver: (isWhole: boolean, byContainer: boolean) => this.#over(isWhole, byContainer),
@@ -224,9 +226,9 @@ class StreamCall implements OpenCall {
     common: Omit<HttpExchangeParts, 'head' | 'open' | 'accept'>,
     upgrade: Upgrade | undefined,
   ): void {
-    const { rootPath, tokenInHeader } = this.#to;
+    const { tokenInHeader } = this.#to;
     this.#exchange = portExchange(
-      { ...common, port, waitMs: PORT_WAIT_MS, fastify: this.#request, rootPath, tokenInHeader },
+      { ...common, port, waitMs: PORT_WAIT_MS, fastify: this.#request, tokenInHeader },
       (program) => (this.#program = program),
       upgrade && {
         upgrade,
@@ -261,7 +263,7 @@ class StreamCall implements OpenCall {
           proto: request.protocol,
           prefix: rootPath,
         },
-        { inHeader: tokenInHeader, cookies: TOKEN_COOKIES, queryToken: TOKEN_QUERY },
+        { inHeader: tokenInHeader, cookies: OWN_COOKIES, queryToken: TOKEN_QUERY },
       ),
       client: [request.ip, remotePort ?? 0],
       server: [localAddress ?? '', localPort ?? 0],

@@ -17,6 +17,8 @@ export interface TargetRow {
   readonly deployment: {
     readonly id: DeploymentId;
     readonly name: string;
+    /** Host label of the name. */
+    readonly subdomain: string;
     readonly version: number;
     readonly active: boolean;
     readonly supersededBy: number | null;
@@ -38,6 +40,7 @@ interface Raw {
   size: number | null;
   deployment_id: string | null;
   name: string | null;
+  subdomain: string | null;
   version: number | null;
   active: boolean | null;
   superseded_by: number | null;
@@ -49,7 +52,7 @@ interface Raw {
 const STUB_COLUMNS =
   's.workspace_id, s.app_id, s.id as stub_id, s.name as stub_name, s.type as stub_type, s.config, o.id as object_id, o.sha256, o.size';
 const DEPLOYMENT_COLUMNS =
-  'd.id as deployment_id, d.name, d.version, d.active, d.superseded_by, d.rollout, d.image_digest, d.scale_min, d.scale_max';
+  'd.id as deployment_id, d.name, d.subdomain, d.version, d.active, d.superseded_by, d.rollout, d.image_digest, d.scale_min, d.scale_max';
 /** Nothing of a workspace that is being deleted is a target. */
 const OPEN = 'join workspaces w on w.id = s.workspace_id and w.deleting_at is null';
 const FROM_DEPLOYMENTS = `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from deployments d
@@ -72,6 +75,7 @@ const map = (row: Raw): TargetRow => ({
       : {
           id: row.deployment_id as DeploymentId,
           name: row.name ?? '',
+          subdomain: row.subdomain ?? '',
           version: row.version ?? 0,
           active: row.active === true,
           supersededBy: row.superseded_by ?? null,
