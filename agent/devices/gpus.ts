@@ -35,6 +35,7 @@ import { NOTHING_MISSING, presenceOf } from './presence.ts';
 import type { ProbesParts } from './probes.ts';
 import { Probes } from './probes.ts';
 import { DeviceFile } from './store.ts';
+import { COUNTED_FROM_ZERO } from './xid.ts';
 
 const PROBE_MS = 30_000;
 /** This many devices that break one after another count as the machine's fault. */
@@ -150,6 +151,7 @@ export class Gpus {
       log,
       signal: this.#abort.signal,
     });
+    parts.metrics.xidsFromZero = COUNTED_FROM_ZERO;
     parts.metrics.onCollectGpus(() => this.#collect());
   }
 

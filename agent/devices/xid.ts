@@ -24,7 +24,7 @@ export type XidMeaning = 'fatal' | 'drain' | 'container' | 'warn' | 'note';
  * Catalog"; decision 0100). A number in no list is its application's own.
  */
 /** Errors that require a reset of the device, or a boot of the host. */
-const FATAL: ReadonlySet<number> = new Set([46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 158]);
+const FATAL: ReadonlySet<number> = new Set([46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 158]);
 /** Errors that require a reset when there is time: resources of the device wait to be retired. */
 const DRAIN: ReadonlySet<number> = new Set([156]);
 /** NVLink errors without a severity: the second one takes the device out of service. */
@@ -34,8 +34,7 @@ const FATAL_WHEN_REPEATED: ReadonlySet<number> = new Set([74]);
  * NVLink and bus errors whose numbers mean several things; drivers that know them name the action by Xid 154.
  */
 const WARN: ReadonlySet<number> = new Set([
-  54, 63, 92, 93, 121, 144, 145, 146, 147, 148, 149, 150, 155, 157, 159, 160, 161, 163, 164, 165, 167, 168, 169, 171,
-  172,
+  54, 63, 92, 93, 121, 144, 145, 146, 147, 148, 149, 150, 157, 159, 160, 161, 163, 164, 165, 167, 168, 169, 171, 172,
 ]);
 const CONTAINED = 94;
 export const RECOVERY_CHANGED = 154;
@@ -62,6 +61,13 @@ function meaningOfChange(text: string): XidMeaning {
   if (recovery === undefined) return 'warn';
   return ({ none: 'note', drain: 'drain', reset: 'fatal' } as const)[recovery];
 }
+
+/** Frequent errors of applications. */
+const OF_APPLICATIONS = [13, 31, 43, 45] as const;
+/** Numbers whose counters begin at 0 with each device, so that their first one is an increase. */
+export const COUNTED_FROM_ZERO: readonly number[] = [
+  ...new Set([...OF_APPLICATIONS, ...FATAL, ...DRAIN, ...FATAL_WHEN_REPEATED, CONTAINED, RECOVERY_CHANGED, ...WARN]),
+];
 
 /**
  * Parses `nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`.

@@ -204,6 +204,7 @@ export class AgentMetrics {
 
   readonly #shownFaults = new Set<string>();
   #collectGpus: () => void = () => undefined;
+  #xidsFromZero: readonly number[] = [];
   readonly #gpuHealthy = new Gauge({
     name: 'longshore_agent_gpu_healthy',
     help: '1 while the GPU may be leased, else 0',
@@ -329,6 +330,11 @@ export class AgentMetrics {
     fromZero(this.logRecords, [{ result: 'accepted' }, { result: 'dropped' }]);
   }
 
+  /** Numbers of the driver's errors that are counted from 0 on for each GPU. */
+  set xidsFromZero(xids: readonly number[]) {
+    this.#xidsFromZero = xids;
+  }
+
   /** Sets the function that calls `setGpus` at each request of the page. */
   onCollectGpus(collect: () => void): void {
     this.#collectGpus = collect;
@@ -387,13 +393,17 @@ export class AgentMetrics {
     }
   }
 
-  /** Starts the counter of faults at 0 with the first look at a GPU, so that its first fault is an increase. */
+  /** Starts the counters of errors at 0 with the first look at a GPU, so that its first one is an increase. */
   #showFaults(uuid: string): void {
     if (this.#shownFaults.has(uuid) || this.#shownFaults.size >= MOST_GPUS) return;
     this.#shownFaults.add(uuid);
     fromZero(
       this.gpuFaults,
       GPU_EFFECTS.map((effect) => ({ gpu_uuid: uuid, effect })),
+    );
+    fromZero(
+      this.gpuXidErrors,
+      this.#xidsFromZero.map((xid) => ({ gpu_uuid: uuid, xid: String(xid) })),
     );
   }
 

@@ -37,6 +37,21 @@ test('an error that ends its container alone takes the device out until a probe 
   expect(row).toContain(`after Xid ${contained},`);
 });
 
+test('the alert about Xids names exactly the errors after which an operator should look', () => {
+  const rules = readFileSync(join(import.meta.dirname, '../../../deploy/prometheus/alerts.yml'), 'utf8');
+  const [rule = ''] = /alert: LongshoreGpuXid\n.*/.exec(rules) ?? [];
+  const named = [...rule.matchAll(/xid=~"([\d|]+)"/g)].map(([, numbers = '']) => numbers.split('|').map(Number));
+  // The meaning of 154 is in its text.
+  const warned = by('warn').filter((number) => number !== 154);
+  expect(named).toEqual([warned, warned]);
+});
+
+test('Xid 155 needs a reset as in NVIDIA’s catalogue; its neighbours of NVLink wait for Xid 154', () => {
+  expect(meaningOf(155, 0, 'NVLINK: SW Defined Error')).toBe('fatal');
+  for (const number of [144, 145, 146, 147, 148, 149, 150, 157]) expect(meaningOf(number, 0, '')).toBe('warn');
+  expect([151, 156, 158].map((number) => meaningOf(number, 0, ''))).toEqual(['fatal', 'drain', 'fatal']);
+});
+
 test('every alert about GPUs is in the table of alerts', () => {
   const rules = readFileSync(join(import.meta.dirname, '../../../deploy/prometheus/alerts.yml'), 'utf8');
   const names = [...rules.matchAll(/alert: (Longshore\w*(?:Gpu|NvidiaSmi)\w*)/g)].map(([, name = '']) => name);

@@ -109,12 +109,14 @@ describe('an error number of the driver', () => {
   });
 
   const each: readonly (readonly [xid: number, before: number, meaning: string])[] = [
-    ...[46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 158].map((xid) => [xid, 0, 'fatal'] as const),
+    ...[46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 158].map(
+      (xid) => [xid, 0, 'fatal'] as const,
+    ),
     [156, 0, 'drain'],
     [74, 0, 'warn'],
     [74, 1, 'fatal'],
     [94, 0, 'container'],
-    ...[63, 92, 121, 149, 155, 157].map((xid) => [xid, 5, 'warn'] as const),
+    ...[63, 92, 121, 149, 157].map((xid) => [xid, 5, 'warn'] as const),
     ...[13, 31, 43, 45, 68, 137].map((xid) => [xid, 9, 'note'] as const),
   ];
   test.each(each)('%i, seen %i times before, is %s', (xid, before, meaning) => {

@@ -189,3 +189,10 @@ test('the idle use of a device is the lowest that was seen, with room for monito
   expect(idleLimitMib(24_000, 60_000)).toBe(1536);
   expect(idleLimitMib(0, undefined)).toBe(1536);
 });
+
+test('the counters of frequent errors begin at 0 with the first look at a device', async () => {
+  const one = await host(using(4));
+  const page = await one.page();
+  for (const xid of [13, 31, 43, 63, 79, 94])
+    expect(page).toContain(`gpu_xid_errors_total{gpu_uuid="${G0}",xid="${xid}"} 0`);
+});

@@ -8,6 +8,7 @@ import { describe, expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { FAST_BUCKETS, Registry, SLOW_BUCKETS } from '#shared/metrics.ts';
 import type { GpuFacts } from '#agent/telemetry/metrics.ts';
+import { COUNTED_FROM_ZERO } from '#agent/devices/xid.ts';
 import { AgentMetrics } from '#agent/telemetry/metrics.ts';
 import { AutoscalerMetrics } from '#scheduler/control/autoscaler/metrics.ts';
 import { ProvisioningMetrics, registerProvisionGauges } from '#scheduler/control/provisioning/metrics.ts';
@@ -229,6 +230,7 @@ const namedIn = (selector: string): readonly string[] =>
 
 test('counters whose increase an alert watches are at 0 before anything is counted, so that the first event is seen', async () => {
   const agent = new AgentMetrics();
+  agent.xidsFromZero = COUNTED_FROM_ZERO;
   agent.setGpus([A_GPU]);
   const page = (await Promise.all([schedulerRegistry().metrics(), agent.registry.metrics()])).join('\n');
   const labels = documentedMetrics();
