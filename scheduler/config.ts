@@ -125,6 +125,20 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_MAX_INVOKE_BODY_BYTES: Count('largest body of a JSON invocation', 16 * 1024 ** 2),
   LONGSHORE_MAX_RESULT_BYTES: Count('largest result of a task', 64 * 1024 ** 2),
   LONGSHORE_MAX_CONTAINERS: Count('most containers of one deployment', 100),
+  LONGSHORE_START_TIMEOUT_SECONDS: Type.Integer({
+    minimum: 1,
+    maximum: 86_400,
+    default: 900,
+    description:
+      'seconds from the creation of a container until it must be ready, where its stub does not say (`start_timeout`). Counts for stubs that are made from then on',
+  }),
+  LONGSHORE_START_TIMEOUT_MOST_SECONDS: Type.Integer({
+    minimum: 1,
+    maximum: 86_400,
+    default: 7_200,
+    description:
+      'longest `start_timeout` that a stub may name; LONGSHORE_START_TIMEOUT_SECONDS wins where it is larger',
+  }),
   LONGSHORE_RESTART_GRACE_SECONDS: Type.Integer({
     minimum: 0,
     maximum: 3600,

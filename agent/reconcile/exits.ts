@@ -78,7 +78,8 @@ function messageOf(exit: ExitInput): string {
   if (exit.note !== undefined) return exit.note.message;
   if (exitReason(exit) === ENGINE_RESTARTED)
     return 'the container engine of the machine was stopped or started again, and ended the container';
-  if (exit.ending === 'start_timeout') return 'the container did not become ready in time';
+  if (exit.ending === 'start_timeout')
+    return 'the container was not ready within the time of its start (`start_timeout`)';
   if (exit.ending === DISCONNECTED)
     return 'the scheduler did not answer its machine for so long that the container had to stop (stopAfterDisconnect)';
   if (exit.ending !== undefined || exit.rebooted) return '';

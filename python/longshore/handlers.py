@@ -237,6 +237,7 @@ def endpoint(
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
+    start_timeout: Optional[int] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -283,6 +284,8 @@ def endpoint(
     stop_after_disconnect: a container stops when its machine has not heard from the scheduler for five minutes (True)
     or this number of seconds (60 to 86400). Its replacement starts a minute later, not before: for work that must not
     run twice. Otherwise containers run on.
+    start_timeout: seconds that a container may take to be ready, `on_start` included and the pull of its image not; None:
+    the installation's (900). Then its start has failed (`start_timeout`).
     block_network: containers reach nothing but the platform itself (`put`, `invoke`).
     allow_list: containers reach these ranges of addresses alone, `['10.0.0.0/8']`; at most ten, and not together with
     `block_network`.
@@ -329,6 +332,7 @@ def task_queue(
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
+    start_timeout: Optional[int] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -424,6 +428,8 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optio
     silence = given['stop_after_disconnect']
     if silence is not None and silence is not False:
         extra = dict(extra, stopAfterDisconnect=True if silence is True else whole('stop_after_disconnect', silence, 60))
+    if given['start_timeout'] is not None:
+        extra = dict(extra, startTimeout=whole('start_timeout', given['start_timeout'], 1))
     options['extra'] = json.dumps(extra, separators=(',', ':'))
     return options
 

@@ -89,6 +89,7 @@ class Pod(Definition):
         concurrent_requests: int = 256,
         timeout: Optional[int] = 0,
         stop_after_disconnect: Union[bool, int] = False,
+        start_timeout: Optional[int] = None,
         client: Optional[Client] = None,
     ) -> None:
         given = {**locals(), 'authorized': self._authorized if authorized is None else authorized}

@@ -89,6 +89,7 @@ class Decorator(unittest.TestCase):
             'app': 5,
             'tracebacks': 1,
             'stop_after_disconnect': 59,
+            'start_timeout': 0,
             'pool': ['gpu'],
             'block_network': 1,
             'allow_list': '10.0.0.0/8',
@@ -350,6 +351,15 @@ def handler(): ...
             self.write('app.py', 'from longshore import endpoint\n@endpoint(stop_after_disconnect=%s)\ndef handler(): ...\n' % said)
             _, answer, _, _ = self.describe('app.py:handler')
             self.assertEqual(json.loads(answer['handlers'][0]['extra']), extra)
+
+    def test_the_time_of_a_start_is_the_apps_to_say(self) -> None:
+        for kind in ('endpoint', 'task_queue', 'function', 'asgi', 'realtime'):
+            for said, extra in (('start_timeout=3600', 3600), ('start_timeout=None', None), ('', None)):
+                self.write('app.py', 'from longshore import %s\n@%s(%s)\ndef work(): ...\n' % (kind, kind, said))
+                _, answer, _, _ = self.describe('app.py')
+                self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('startTimeout'), extra)
+        with self.assertRaisesRegex(DefinitionError, '^start_timeout: must be a whole number of at least 1'):
+            longshore.Pod(ports=[8000], start_timeout=0)
 
     def test_workers_are_made_as_the_app_says(self) -> None:
         for kind in ('endpoint', 'task_queue', 'function', 'schedule'):

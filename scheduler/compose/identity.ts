@@ -62,7 +62,20 @@ export async function openIdentity(infrastructure: Infrastructure, { writer: eve
   installation.ring.attach(invalidation);
   installation.ring.record(new InstallationTrail(db, events, () => clock.nowMs()));
   const metrics = new IdentityMetrics(registry);
-  const limits = new Limits({ db, clock, events, invalidation, maxContainers: settings.LONGSHORE_MAX_CONTAINERS });
+  const limits = new Limits({
+    db,
+    clock,
+    events,
+    invalidation,
+    maxContainers: settings.LONGSHORE_MAX_CONTAINERS,
+    startLimits: {
+      startTimeoutSeconds: settings.LONGSHORE_START_TIMEOUT_SECONDS,
+      maxStartTimeoutSeconds: Math.max(
+        settings.LONGSHORE_START_TIMEOUT_SECONDS,
+        settings.LONGSHORE_START_TIMEOUT_MOST_SECONDS,
+      ),
+    },
+  });
   const counted =
     settings.LONGSHORE_RATE_LIMITS === 'off'
       ? {}

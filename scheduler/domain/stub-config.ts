@@ -116,6 +116,8 @@ export interface StubConfig {
    * them. Absent: they run on, and are replaced when the machine is lost.
    */
   readonly stopAfterDisconnectSeconds?: number;
+  /** Seconds that a start may take from the creation of its container; absent: 15 minutes. */
+  readonly startTimeoutSeconds?: number;
   readonly autoscaler: AutoscalerConfig;
   /** When a schedule runs. Absent: not a schedule. */
   readonly schedule?: When;

@@ -326,6 +326,7 @@ describe.each(KINDS)('the leader’s loop on %s', (kind) => {
     const loop = new RolloutLoop({
       db: opened.db,
       targets: {
+        byDeployment: () => Promise.resolve(undefined),
         changed: (id) => {
           told.push(id);
           return Promise.resolve(undefined);

@@ -11,6 +11,7 @@ import type { NamedPool } from '../../domain/named-pool.ts';
 import { commonest, GIVE_UP_MS } from '../../control/placement/waiting.ts';
 import type { WaitTexts } from './deployment.ts';
 import { NO_WAIT, growthTexts, waitSteps } from './deployment.ts';
+import { startTimeoutMsOf } from '../../domain/start-timeout.ts';
 import { imageSteps } from './images.ts';
 import { awaitedReadiness, logsStep, readinessSteps, startPhases } from './readiness.ts';
 import { countsOf } from './scaling.ts';
@@ -61,7 +62,6 @@ export interface ContainerFacts {
 }
 
 const ACK_MS = 15_000;
-const START_TIMEOUT_MS = 15 * 60_000;
 const TERM_MS = 30_000;
 const UNKNOWN_MS = 24 * 3600_000;
 
@@ -182,7 +182,8 @@ function waitingOf(
   }
 }
 
-const startTimeoutMs = (row: ContainerRow): number => (row.spec as StoredSpec).wire?.startTimeoutMs || START_TIMEOUT_MS;
+const startTimeoutMs = (row: ContainerRow): number =>
+  (row.spec as StoredSpec).wire?.startTimeoutMs || startTimeoutMsOf(undefined);
 
 function detailsOf(
   facts: ContainerFacts,
@@ -199,7 +200,10 @@ function detailsOf(
   ];
   if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions, facts.conditionWords));
   if ((rejections['gpu_count'] ?? 0) > 0) details.push(...gpuTexts(facts.gpus));
-  if (row.reason === 'start_timeout') details.push(`it waited in vain for ${awaitedReadiness(row.spec as StoredSpec)}`);
+  if (row.reason === 'start_timeout')
+    details.push(
+      `it waited in vain for ${awaitedReadiness(row.spec as StoredSpec)}, ${startTimeoutMs(row) / 1000} seconds (\`start_timeout\`)`,
+    );
   if (row.startFailures > 0)
     details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
   if (facts.start !== undefined) details.push(`its start ${startTimes(facts.start)}`);
@@ -245,7 +249,11 @@ function stepsOf(
 
 /** Steps to cure a FAILED container. */
 export function failedSteps(row: ContainerRow): string[] {
-  if (row.reason === 'start_timeout') return readinessSteps(row.spec as StoredSpec, row.id);
+  if (row.reason === 'start_timeout')
+    return [
+      ...readinessSteps(row.spec as StoredSpec, row.id),
+      'where it needs more time, deploy it with a longer `start_timeout`',
+    ];
   if (row.reason === 'oom') return ['give it more memory (`memory`), and deploy again', logsStep(row.id)];
   if (row.reason === 'registry_busy')
     return ['its registry did not serve its machine: look at the registry, or give the pool a mirror of it'];

@@ -12,7 +12,8 @@ import type { Autoscaler } from '../../control/autoscaler/loop.ts';
 import { scaleFacts } from '../../control/autoscaler/scale-input-reader.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { ContainerRegistry } from '../../fleet/containers/container-registry.ts';
-import { START_TIMEOUT_MS, fellBackFrom } from '../../fleet/containers/spec.ts';
+import { fellBackFrom } from '../../fleet/containers/spec.ts';
+import { startTimeoutMsOf } from '../../domain/start-timeout.ts';
 import type { StoredSpec } from '../../fleet/containers/spec.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
@@ -194,16 +195,16 @@ export class Explain {
       refusal: refusal ?? '',
       pool: await this.#poolOf(target),
       quota: kept,
-      rollout: await this.#rolloutOf(row),
+      rollout: await this.#rolloutOf(row, target),
       ...(oneWorkerInsteadOf === undefined ? {} : { oneWorkerInsteadOf }),
     };
     return explainDeployment(row, keepWarmSeconds, scaling, calls, this.#nextTick(target));
   }
 
-  async #rolloutOf(row: DeploymentRow): Promise<RolloutTexts> {
+  async #rolloutOf(row: DeploymentRow, target: Target | undefined): Promise<RolloutTexts> {
     const { db } = this.#parts;
     const [serving, highest] = await Promise.all([servingDeployment(db, row), highestDeployment(db, row)]);
-    return rolloutTexts({ row, serving, highest, limitMs: START_TIMEOUT_MS });
+    return rolloutTexts({ row, serving, highest, limitMs: startTimeoutMsOf(target?.config) });
   }
 
   #oneWorkerInsteadOf(queue: QueueName, target: Target | undefined): number | undefined {

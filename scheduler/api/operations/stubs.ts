@@ -107,7 +107,7 @@ export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log
       const { deployment, stub, warning: warnMsg } = outcome;
       const url = invokeUrl(origin.baseUrl, urlTargetOf(stub, deployment), urls);
       const { id: deploymentId, version } = deployment;
-      const rollout = rolloutOf(deployment) ?? AT_ONCE;
+      const rollout = rolloutOf(deployment, stub.config) ?? AT_ONCE;
       return { ok: true, errMsg: '', warnMsg, deploymentId, version, invokeUrl: url, rollout };
     },
   });

@@ -8,7 +8,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
 import type { ContainerEntryChange, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
-import { START_TIMEOUT_MS } from '../../fleet/containers/spec.ts';
+import { startTimeoutMsOf } from '../../domain/start-timeout.ts';
 import { USER_CAUSES } from '../../fleet/observe.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { firstFailedStart } from '../../stores/store/queries/containers.ts';
@@ -23,7 +23,7 @@ import type { RolloutDecision, RolloutFacts, VersionFacts } from './decide.ts';
 
 export interface RolloutLoopParts {
   readonly db: Db;
-  readonly targets: Pick<Targets, 'changed'>;
+  readonly targets: Pick<Targets, 'byDeployment' | 'changed'>;
   readonly containers: Pick<ContainerRegistry, 'ofQueue'>;
   readonly events: Pick<EventWriter, 'transaction'>;
   readonly clock: Clock;
@@ -119,7 +119,7 @@ export class RolloutLoop {
     const failed = await firstFailedStart(db, { ...newer, deploymentId: newer.id, sinceMs, reasons: [...USER_CAUSES] });
     return {
       sinceMs,
-      limitMs: startLimitMs ?? START_TIMEOUT_MS,
+      limitMs: startLimitMs ?? (await this.#startLimitMs(newer)),
       pulledAtMs: this.#pulledAtMs(newer),
       newer: this.#versionOf(newer),
       failed: failed && {
@@ -139,6 +139,11 @@ export class RolloutLoop {
       if (isLiveContainer(container.state)) live += 1;
     }
     return { version: row.version, active: row.active, ready, live };
+  }
+
+  /** Time that a start of the version may take. */
+  async #startLimitMs({ id }: Pick<DeploymentRow, 'id'>): Promise<number> {
+    return startTimeoutMsOf((await this.#parts.targets.byDeployment(id))?.config);
   }
 
   #pulledAtMs(row: Pick<DeploymentRow, 'id' | 'stubId'>): number | undefined {

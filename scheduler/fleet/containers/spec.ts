@@ -4,6 +4,7 @@ import type { BucketMount, ContainerSpec, NetworkRules } from '#shared/protocol/
 import type { PodConfig, StubBucket, Target } from '../../domain/stub-config.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { poolNameOf } from '../../domain/pools.ts';
+import { startTimeoutMsOf } from '../../domain/start-timeout.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
 
 /**
@@ -46,9 +47,6 @@ export function networkOf({ spec }: Pick<ContainerRow, 'spec'>): Required<Networ
   const { blockNetwork = false, allowList = [], networkVersion = 0 } = (spec as Partial<StoredSpec>).wire ?? {};
   return { blockNetwork, allowList, version: networkVersion };
 }
-
-/** Time that a start may take, from its place on a machine. */
-export const START_TIMEOUT_MS = 15 * 60_000;
 
 export function specOf(target: Target): StoredSpec {
   const { config } = target;
@@ -101,7 +99,7 @@ export function specOf(target: Target): StoredSpec {
       blockNetwork: config.blockNetwork,
       tracebacks: config.tracebacks,
       stopAfterDisconnectMs: (config.stopAfterDisconnectSeconds ?? 0) * 1000,
-      startTimeoutMs: START_TIMEOUT_MS,
+      startTimeoutMs: startTimeoutMsOf(config),
       ...(config.pod === undefined ? {} : programOf(config.pod)),
       keepWarmSeconds: Math.max(0, Math.min(config.keepWarmSeconds, 2 ** 31)),
     },

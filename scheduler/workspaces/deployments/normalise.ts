@@ -23,10 +23,12 @@ import {
   memoryOf,
   refuseResources,
   refuseRunning,
+  refuseStartTimeout,
   refuseWorkerMode,
 } from './refusals.ts';
 import { normalisePod } from './pods.ts';
 import { normaliseServing } from './serving.ts';
+import { START_TIMEOUT_S } from '../../domain/start-timeout.ts';
 import type { StubLimits } from './stub-limits.ts';
 import { DEFAULT_LIMITS, MAX_RETRIES, MAX_TTL_S } from './stub-limits.ts';
 
@@ -60,6 +62,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refuseResources(request, gpuCount, limits) ??
     refuseRunning(request, extra) ??
     refuseWorkerMode(extra?.['workerMode'], gpuCount) ??
+    refuseStartTimeout(extra?.['startTimeout'], limits) ??
     (typeof volumes === 'string' ? volumes : null) ??
     (typeof when === 'string' ? when : null) ??
     (typeof pod === 'string' ? pod : null) ??
@@ -113,6 +116,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     tracebacks: extra['tracebacks'] === true,
     ...workerModeField(extra),
     ...disconnectField(extra),
+    ...startField(extra, limits),
     autoscaler,
     ...(when === undefined ? {} : { schedule: when }),
     ...(pod === undefined ? {} : { pod }),
@@ -125,6 +129,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     ...(unknown.length === 0 ? [] : [unknownGpusText(unknown)]),
     ...(lacksChoice(config) ? [oneWorkerWarning(config.workers)] : []),
     ...(pod !== undefined && request.tcp ? [TCP_STAYS_INSIDE] : []),
+    ...(rules.sync && typeof extra['startTimeout'] === 'number' ? longStartWarnings(config) : []),
   ];
   return { kind: 'config', config, warnMsg: warnings.join(' '), unsupportedGpus: unknown };
 }
@@ -150,6 +155,24 @@ function disconnectField(extra: Readonly<Record<string, unknown>>): Pick<StubCon
   const asked = extra['stopAfterDisconnect'];
   if (asked === true) return { stopAfterDisconnectSeconds: STOP_AFTER_DISCONNECT_S };
   return typeof asked === 'number' ? { stopAfterDisconnectSeconds: asked } : {};
+}
+
+/** The time of a start, absent where it is the usual one: a stub made before the field existed equals a new one. */
+function startField(
+  extra: Readonly<Record<string, unknown>>,
+  limits: StubLimits,
+): Pick<StubConfig, 'startTimeoutSeconds'> {
+  const asked = extra['startTimeout'];
+  const startTimeoutSeconds = typeof asked === 'number' ? asked : limits.startTimeoutSeconds;
+  return startTimeoutSeconds === START_TIMEOUT_S ? {} : { startTimeoutSeconds };
+}
+
+/** Callers do not wait for a container longer than their own limit, however long its start may take. */
+function longStartWarnings({ startTimeoutSeconds = START_TIMEOUT_S, ttlSeconds }: StubConfig): readonly string[] {
+  if (ttlSeconds <= 0 || startTimeoutSeconds <= ttlSeconds) return [];
+  return [
+    `A start may take ${startTimeoutSeconds} seconds (start_timeout), and callers wait ${ttlSeconds} seconds for a container (ttl of the task policy), then get 504: keep one warm (min_containers), or raise ttl.`,
+  ];
 }
 
 function timeoutSeconds(timeout: number, rules: KindRules): number {

@@ -127,4 +127,11 @@ function refuseDisconnect(asked: unknown): string | null {
   return `extra.stopAfterDisconnect must be true (${STOP_AFTER_DISCONNECT_S} s) or whole seconds from ${min} to ${max}, got ${JSON.stringify(asked)}`;
 }
 
+/** @param asked - `extra.startTimeout` */
+export function refuseStartTimeout(asked: unknown, { maxStartTimeoutSeconds: most }: StubLimits): string | null {
+  if (asked === undefined || asked === null) return null;
+  if (typeof asked === 'number' && Number.isInteger(asked) && asked >= 1 && asked <= most) return null;
+  return `extra.startTimeout must be whole seconds from 1 to ${most} (start_timeout; the scheduler's LONGSHORE_START_TIMEOUT_MOST_SECONDS is the bound), got ${JSON.stringify(asked)}`;
+}
+
 export const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);

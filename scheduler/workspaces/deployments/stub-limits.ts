@@ -1,3 +1,5 @@
+import { START_TIMEOUT_S } from '../../domain/start-timeout.ts';
+
 /** Bounds of a workspace's stubs; the defaults apply where its limits do not set them. */
 export interface StubLimits {
   readonly maxCpuMillicores: number;
@@ -12,6 +14,9 @@ export interface StubLimits {
   readonly maxPendingTasks: number | null;
   /** Default of stubs that do not set it. */
   readonly maxPendingTasksDefault: number;
+  /** Seconds that a start may take where the stub does not say, and most that it may say. */
+  readonly startTimeoutSeconds: number;
+  readonly maxStartTimeoutSeconds: number;
   /** Deployments of the workspace, deleted ones not counted; null: no limit. */
   readonly maxDeployments: number | null;
   /** Stubs of the workspace. */
@@ -21,6 +26,7 @@ export interface StubLimits {
 export const MAX_TTL_S = 86_400;
 export const MAX_RETRIES = 5;
 const DEFAULT_PENDING = 100;
+export const START_LIMITS = { startTimeoutSeconds: START_TIMEOUT_S, maxStartTimeoutSeconds: 7_200 } as const;
 
 export const DEFAULT_LIMITS: StubLimits = {
   maxCpuMillicores: 128_000,
@@ -32,6 +38,7 @@ export const DEFAULT_LIMITS: StubLimits = {
   maxTtlSeconds: MAX_TTL_S,
   maxPendingTasks: null,
   maxPendingTasksDefault: DEFAULT_PENDING,
+  ...START_LIMITS,
   maxDeployments: null,
   maxStubs: 10_000,
 };

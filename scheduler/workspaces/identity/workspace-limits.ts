@@ -17,6 +17,7 @@ import { changeWorkspaceLimits, workspaceById } from '../../stores/store/queries
 import type { Invalidation } from './invalidation.ts';
 import { DEFAULT_WORKSPACE_LIMITS, changed, limitsOf } from './limits.ts';
 import type { LimitsChange, WorkspaceLimits } from './limits.ts';
+import { START_LIMITS } from '../deployments/stub-limits.ts';
 import type { StubLimits } from '../deployments/stub-limits.ts';
 
 const MAX_WORKSPACES = 10_000;
@@ -35,6 +36,8 @@ export interface WorkspaceLimitsParts {
   readonly invalidation?: Pick<Invalidation, 'on' | 'onReset' | 'publish' | 'isLive'>;
   /** `LONGSHORE_MAX_CONTAINERS`: applies where a workspace's limits do not set it. */
   readonly maxContainers: number;
+  /** Settings of the scheduler about the time of a start; absent: the defaults. */
+  readonly startLimits?: Pick<StubLimits, 'startTimeoutSeconds' | 'maxStartTimeoutSeconds'>;
   /** Writer of events; absent in tools: one that nobody listens to. */
   readonly events?: Pick<EventWriter, 'transaction'>;
 }
@@ -120,6 +123,7 @@ export class Limits {
       maxPendingTasksDefault: tasks.max_pending_tasks_default,
       maxDeployments: counts.deployments,
       maxStubs: counts.stubs,
+      ...(this.#parts.startLimits ?? START_LIMITS),
     };
   }
 

@@ -71,6 +71,11 @@ describe('refusals', () => {
     [{ extra: '{"stopAfterDisconnect":59}' }, /extra.stopAfterDisconnect must be true .* from 60 to 86400, got 59/],
     [{ extra: '{"stopAfterDisconnect":90.5}' }, /got 90.5/],
     [{ extra: '{"stopAfterDisconnect":"5m"}' }, /got "5m"/],
+    [{ extra: '{"startTimeout":0}' }, /^extra\.startTimeout must be whole seconds from 1 to 7200 .*, got 0$/],
+    [{ extra: '{"startTimeout":7201}' }, /LONGSHORE_START_TIMEOUT_MOST_SECONDS.*, got 7201$/],
+    [{ extra: '{"startTimeout":1.5}' }, /got 1.5/],
+    [{ extra: '{"startTimeout":"1h"}' }, /got "1h"/],
+    [{ extra: '{"startTimeout":true}' }, /got true/],
     [{ extra: '{"workerMode":"threads"}' }, /^worker_mode must be fork, thread, spawn, got "threads"$/],
     [{ extra: '{"workerMode":["spawn"]}' }, /^worker_mode must be fork, thread, spawn, got \["spawn"\]$/],
     [{ extra: '{"workerMode":"fork"}', gpu: 'H100' }, /^worker_mode must be thread or spawn with a GPU, got "fork"$/],
@@ -246,6 +251,30 @@ describe('what has no field of its own', () => {
     expect(slotsAndWarning({ gpuCount: 1, extra: '{"workerMode":"spawn"}' })).toEqual([12, '']);
     expect(slotsAndWarning({})).toEqual([12, '']);
     expect(slotsAndWarning({ gpu: 'H100', workers: 1 })).toEqual([3, '']);
+  });
+
+  test('so is the time of a start; the installation’s own is kept where it is not the usual one', () => {
+    const startMsOf = (config: StubConfig) => specOf({ config, code: null } as unknown as Target).wire.startTimeoutMs;
+    expect(startMsOf(configOf({ extra: '{"startTimeout":3600}' }))).toBe(3_600_000);
+    expect(startMsOf(configOf({ extra: '{"startTimeout":null}' }))).toBe(900_000);
+    expect(configOf({})).not.toHaveProperty('startTimeoutSeconds');
+    const limits = { ...DEFAULT_LIMITS, startTimeoutSeconds: 1800, maxStartTimeoutSeconds: 1800 };
+    const own = normaliseStub(aRequest({}), limits);
+    expect(own.kind === 'config' ? startMsOf(own.config) : undefined).toBe(1_800_000);
+    expect(normaliseStub(aRequest({ extra: '{"startTimeout":1801}' }), limits)).toMatchObject({ kind: 'refused' });
+  });
+
+  test('callers who may wait less long than a start may take are told of at deploy', () => {
+    const warning = (changes: Partial<GetOrCreateStubRequest>) => {
+      const normalised = normaliseStub(aRequest(changes));
+      return normalised.kind === 'config' ? normalised.warnMsg : normalised.errMsg;
+    };
+    const policy = { maxRetries: 0, timeout: 0, ttl: 600 };
+    expect(warning({ extra: '{"startTimeout":3600}', taskPolicy: policy })).toMatch(
+      /A start may take 3600 seconds \(start_timeout\), and callers wait 600 seconds .*504/,
+    );
+    expect(warning({ extra: '{"startTimeout":600}', taskPolicy: policy })).toBe('');
+    expect(warning({ stubType: 'taskqueue', extra: '{"startTimeout":3600}', taskPolicy: policy })).toBe('');
   });
 
   test('so is the silence after which an exclusive container stops; who asks for none has no such field', () => {

@@ -280,8 +280,8 @@ describe('a container', () => {
       next_steps: steps,
     });
     const failed = explained({ state: 'FAILED', reason: 'start_timeout', spec });
-    expect(failed.details).toContain(`it waited in vain for ${awaited}`);
-    expect(failed.next_steps).toEqual(steps);
+    expect(failed.details).toContain(`it waited in vain for ${awaited}, 900 seconds (\`start_timeout\`)`);
+    expect(failed.next_steps).toEqual([...steps, 'where it needs more time, deploy it with a longer `start_timeout`']);
   });
 
   test('on a lost machine is given up a day after that one went silent, however old it is', () => {

@@ -126,7 +126,7 @@ export function deploymentRecord(
     createdAt,
     updatedAt,
     appId: row.appId,
-    rollout: rolloutOf(row),
+    rollout: rolloutOf(row, stub?.config),
     object_id: stub?.objectId ?? '',
   };
 }
