@@ -10,18 +10,20 @@ import {
   BUILD_WORKSPACE_LABEL,
   isBuiltImage,
 } from '#shared/domain/built-images.ts';
+import { imagesIn } from '#shared/domain/dockerfile/stages.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { BuildEvent } from '#shared/protocol/build-events.ts';
 import type { Archives } from '../code/archives.ts';
 import type { PauseContainers } from '../containers/pause-containers.ts';
-import { LABELS } from '../containers/runtime.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Images } from '../images/images.ts';
-import { basesOf, instructionsOf } from './assemble.ts';
+import { readOrder } from './assemble.ts';
+import type { Base } from './assemble.ts';
 import { failure, tell } from './build.ts';
 import type { Build } from './build.ts';
 import type { Packages } from './packages.ts';
+import { takenLabel, wrongLabel } from './own-labels.ts';
 import { runStages } from './stages.ts';
 import type { StepsApart } from './steps-apart.ts';
 import { Written } from './written.ts';
@@ -74,8 +76,8 @@ export interface BuilderParts {
   readonly log: Log;
 }
 
-/** Labels by which agents know what is theirs. */
-const TAKEN_LABELS = new Set<string>([...Object.values(LABELS), BUILD_LABEL, BUILD_WORKSPACE_LABEL, BUILD_STEP_LABEL]);
+type Labels = Readonly<Record<string, string>>;
+
 const WATCH_EVERY_MS = 3000;
 /** A look at the packages takes a container of its own. */
 const PACKAGES_EVERY_ROUNDS = 3;
@@ -89,12 +91,13 @@ export class Builder {
 
   /** @returns the last event */
   async build(build: Build): Promise<BuildEvent> {
-    const { pauseContainers, archives, limits, packages } = this.#parts;
+    const { pauseContainers, archives, limits, packages, machineId } = this.#parts;
     const { order, abort } = build;
-    const { steps, context, workspaceId, image } = order;
-    const instructions = instructionsOf(steps);
-    if (instructions === undefined || !isBuiltImage(image) || workspaceId === '')
-      return failure('the order of the build cannot be read');
+    const { context, workspaceId, image } = order;
+    const read = readOrder(order.steps);
+    if (read.kind === 'problem') return failure(`the order of the build cannot be read: ${read.problem}`);
+    const { steps } = read;
+    if (!isBuiltImage(image) || workspaceId === '') return failure('the order of the build cannot be read');
     const held = `build-${build.id}`;
     let why: string | undefined;
     const end = (text: string): void => {
@@ -104,7 +107,7 @@ export class Builder {
     const late = setTimeout(() => end(`the build took longer than ${limits.timeMs / 60_000} minutes`), limits.timeMs);
     const watch = new AbortController();
     let watching: Promise<void> | undefined;
-    const hasApart = steps.some(({ apart }) => apart) && (packages.isKept || order.gpus.length > 0);
+    const hasApart = order.steps.some(({ apart }) => apart) && (packages.isKept || order.gpus.length > 0);
     const keepsPackages = hasApart && packages.isKept;
     const ended: string[] = [];
     const written = new Written({
@@ -114,7 +117,9 @@ export class Builder {
     });
     let hasPackages = false;
     try {
-      const ids = await this.#bases(build, basesOf(instructions));
+      const bases = await this.#bases(build, imagesIn(steps.map(({ source }) => source)));
+      // They come first in every layer: no layer is ever used again for another workspace.
+      const labels = { [BUILD_LABEL]: machineId(), [BUILD_WORKSPACE_LABEL]: workspaceId, [BUILD_STEP_LABEL]: '' };
       const directory = context === null ? undefined : await archives.acquire(context, held);
       const { network } = await pauseContainers.takeForBuild(held).catch((error: unknown) => {
         throw new AppError('network_error', `${messageOf(error)}; builds need Linux 5.16 or newer on the machine`, {
@@ -128,9 +133,10 @@ export class Builder {
       const built = await runStages(this.#parts, {
         build,
         held,
-        instructions,
-        isApart: (at) => hasApart && steps[at]?.apart === true,
-        ids,
+        steps,
+        isApart: (at) => hasApart && order.steps[at]?.apart === true,
+        bases,
+        labels,
         directory,
         network,
         mounts,
@@ -139,7 +145,9 @@ export class Builder {
       });
       await written.settled();
       if (why !== undefined) return failure(why);
-      return 'failed' in built ? built.failed : await this.#named(image, built.imageId);
+      if ('failed' in built) return built.failed;
+      const last = steps.findLast(({ instruction }) => instruction.name !== 'ARG');
+      return await this.#named(image, built.imageId, labels, last?.instruction.name === 'RUN');
     } catch (error) {
       if (why !== undefined) return failure(why);
       throw error;
@@ -156,22 +164,39 @@ export class Builder {
     }
   }
 
-  async #named(image: string, imageId: string): Promise<BuildEvent> {
-    const { runtime } = this.#parts;
+  /**
+   * Names the image, if it has the labels that the build meant.
+   * @param endsInStep - its last layer is that of a RUN
+   */
+  async #named(image: string, imageId: string, labels: Labels, endsInStep: boolean): Promise<BuildEvent> {
+    const { runtime, log } = this.#parts;
+    const config = await runtime.imageConfig(imageId);
+    const wrong = wrongLabel(config?.labels ?? {}, labels, endsInStep);
+    if (wrong !== undefined || config?.onBuild.length !== 0) {
+      log.error({ image, imageId, label: wrong }, 'a build made an image with labels or triggers that it did not mean');
+      await runtime.removeImage(imageId).catch((error: unknown) => {
+        log.warn({ err: error, imageId }, 'an image without a name stays until the next removal of layers');
+      });
+      return failure(
+        wrong === undefined
+          ? 'the image has ONBUILD instructions, which no step of the build has: it was removed'
+          : `the image has another label ${wrong} than its build gave it: it was removed`,
+      );
+    }
     await runtime.tagImage(imageId, image);
     const facts = await runtime.image(image);
     return { built: facts?.id ?? imageId, bytes: facts?.bytes ?? 0 };
   }
 
-  /** Has the images that the steps name. @returns the engine's id of each */
-  async #bases(build: Build, bases: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  /** Has the images that the steps name. */
+  async #bases(build: Build, names: readonly string[]): Promise<ReadonlyMap<string, Base>> {
     const { runtime, images, baseImageOf } = this.#parts;
     const { workspaceId, pythonVersion } = build.order;
-    const ids = new Map<string, string>();
-    for (const base of bases) {
-      const isOwn = base === BASE_IMAGE;
-      if (!isOwn && isBuiltImage(base)) throw new AppError('image_error', `${base} is not a base of builds`);
-      const reference = isOwn ? baseImageOf(pythonVersion) : base;
+    const bases = new Map<string, Base>();
+    for (const name of names) {
+      const isOwn = name === BASE_IMAGE;
+      if (!isOwn && isBuiltImage(name)) throw new AppError('image_error', `${name} is not a base of builds`);
+      const reference = isOwn ? baseImageOf(pythonVersion) : name;
       let told = '';
       const onProgress = (text: string): void => {
         if (text !== told) tell(build, { note: text });
@@ -180,22 +205,21 @@ export class Builder {
       // The operator's base image is for all; every other one only for who may pull it.
       const { id } = await images.ensure(reference, onProgress, isOwn ? '' : workspaceId);
       const config = await runtime.imageConfig(id);
+      if (config === undefined) throw new AppError('image_error', `image ${reference} has left this machine`);
       // Labels and triggers of a base act in the build, past the check of its steps.
-      const label = Object.keys(config?.labels ?? {}).find((name) => TAKEN_LABELS.has(name));
-      if (!isOwn && label !== undefined)
-        throw new AppError('image_error', `image ${base} has the label ${label}, which is Longshore's own`);
-      if (!isOwn && config?.onBuild.some((trigger) => /--from|^\s*FROM\b/i.test(trigger)) === true)
-        throw new AppError('image_error', `image ${base} has ONBUILD instructions that name other images`);
-      // The engine's builder would run them itself, without a bound on processes.
-      if (config?.onBuild.some((trigger) => /^\s*RUN\b/i.test(trigger)) === true)
+      const [trigger] = config.onBuild;
+      if (trigger !== undefined)
         throw new AppError(
           'image_error',
-          `image ${base} has ONBUILD RUN instructions: write them into the Dockerfile, on an image without them`,
+          `image ${reference} has ONBUILD instructions (${trigger.slice(0, 60)}), which no build runs: take a base without them, and write them into the Dockerfile`,
         );
-      ids.set(base, id);
+      const label = isOwn ? undefined : takenLabel(config.labels);
+      if (label !== undefined)
+        throw new AppError('image_error', `image ${reference} has the label ${label}, which is Longshore's own`);
+      bases.set(name, { id, architecture: config.architecture });
       if (build.abort.signal.aborted) throw new Error('the build was ended');
     }
-    return ids;
+    return bases;
   }
 
   /** Ends a build that fills the disk. Steps have no limit of the engine's. */

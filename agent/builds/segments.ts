@@ -1,5 +1,5 @@
 // Parts of a build in their order: runs of instructions for the engine's builder, and what the agent does itself. Pure.
-import type { Instruction } from '#shared/domain/dockerfile.ts';
+import type { Instruction } from '#shared/domain/dockerfile/instruction.ts';
 
 /** Instructions from `from` up to `to`, without `to`. */
 interface Span {
@@ -33,28 +33,3 @@ export function segmentsOf(instructions: readonly Pick<Instruction, 'name'>[]): 
   }
   return segments;
 }
-
-/**
- * The command of a RUN, as the engine's builder reads it: a list of texts, else a script for the image's shell.
- * @param shell - the shell of the image, with its flags; empty: the engine's default
- */
-export function commandOf({ rest }: Pick<Instruction, 'rest'>, shell: readonly string[]): readonly string[] {
-  const list = rest.startsWith('[') ? listOf(rest) : undefined;
-  return list ?? [...(shell.length > 0 ? shell : DEFAULT_SHELL), rest];
-}
-
-const DEFAULT_SHELL = ['/bin/sh', '-c'];
-
-function listOf(text: string): readonly string[] | undefined {
-  try {
-    const list: unknown = JSON.parse(text);
-    const isList = Array.isArray(list) && list.length > 0 && list.every((one) => typeof one === 'string');
-    return isList ? list : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Names that ARG instructions declare; a name that no `$NAME` can mean is left out. */
-export const declaredBy = (instructions: readonly Pick<Instruction, 'rest'>[]): readonly string[] =>
-  instructions.flatMap(({ rest }) => /^([A-Za-z_][A-Za-z0-9_]*)(?:=|$)/.exec(rest)?.[1] ?? []);

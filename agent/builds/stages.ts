@@ -6,28 +6,22 @@
 import { readFile } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { sleep } from '#shared/backoff.ts';
-import {
-  BUILD_LABEL,
-  BUILD_STEP_LABEL,
-  BUILD_WORKSPACE_LABEL,
-  OWN_LABELS,
-  PACKAGES_VARIABLE,
-} from '#shared/domain/built-images.ts';
-import type { Instruction } from '#shared/domain/dockerfile.ts';
+import { OWN_LABELS, PACKAGES_VARIABLE } from '#shared/domain/built-images.ts';
+import type { Instruction } from '#shared/domain/dockerfile/instruction.ts';
+import { textOf } from '#shared/domain/dockerfile/write.ts';
 import { AppError } from '#shared/errors.ts';
 import type { BuildEvent } from '#shared/protocol/build-events.ts';
 import type { Mount } from '../containers/runtime.ts';
 import { tarOf } from '../containers/tar.ts';
-import type { Assembled, Surroundings } from './assemble.ts';
-import { assemble, titleOf } from './assemble.ts';
+import type { Assembled, Base, Known, ReadStep, Surroundings } from './assemble.ts';
+import { assemble, forEngine, imageIdOf, programOf, shellOr } from './assemble.ts';
 import { failure, tell } from './build.ts';
 import type { Build } from './build.ts';
 import type { BuilderParts } from './builder.ts';
 import { BuildOutput } from './output.ts';
 import { PACKAGES_TARGET } from './packages.ts';
-import { commandOf, declaredBy, segmentsOf } from './segments.ts';
+import { segmentsOf } from './segments.ts';
 import type { Segment } from './segments.ts';
-import { StageNames } from './stage-names.ts';
 import type { Written } from './written.ts';
 
 const GPU_LOOK_EVERY_MS = 2000;
@@ -48,10 +42,12 @@ export interface Work {
   readonly build: Build;
   /** The name under which the build holds things of this machine. */
   readonly held: string;
-  readonly instructions: readonly Instruction[];
+  readonly steps: readonly ReadStep[];
   /** Whether a step runs with packages from before and a GPU. */
   readonly isApart: (at: number) => boolean;
-  readonly ids: ReadonlyMap<string, string>;
+  readonly bases: ReadonlyMap<string, Base>;
+  /** Labels of every layer. */
+  readonly labels: Readonly<Record<string, string>>;
   readonly directory: string | undefined;
   readonly network: string;
   readonly mounts: readonly Mount[];
@@ -72,7 +68,8 @@ class Stages {
   readonly #work: Work;
   readonly #ca: string | undefined;
   readonly #output: BuildOutput;
-  readonly #names = new StageNames();
+  /** Images of the stages, the last one as it is so far. */
+  readonly #stages: string[] = [];
   /** Variables of every step, as the operator sets them. */
   readonly #own: Readonly<Record<string, string>>;
   /** ARG instructions before the first stage. */
@@ -85,7 +82,7 @@ class Stages {
     this.#parts = parts;
     this.#work = work;
     this.#ca = ca;
-    this.#output = new BuildOutput(work.instructions.length, (event) => tell(work.build, event));
+    this.#output = new BuildOutput(work.steps.length, (event) => tell(work.build, event));
     this.#own = {
       ...parts.variables,
       ...(ca === undefined ? {} : Object.fromEntries(CA_VARIABLES.map((name) => [name, CA_TARGET]))),
@@ -93,8 +90,7 @@ class Stages {
   }
 
   async run(): Promise<{ readonly imageId: string } | Failed> {
-    const { instructions } = this.#work;
-    for (const segment of segmentsOf(instructions)) {
+    for (const segment of segmentsOf(this.#work.steps.map(({ instruction }) => instruction))) {
       const failed = await this.#segment(segment);
       if (failed !== undefined) return { failed };
     }
@@ -103,74 +99,82 @@ class Stages {
 
   /** @returns the failure; undefined: the segment is done */
   async #segment(segment: Segment): Promise<BuildEvent | undefined> {
-    const { instructions } = this.#work;
     if (segment.kind === 'run') return this.#run(segment.at);
     if (segment.kind === 'engine') return this.#engine(segment);
     if (this.#imageId !== undefined) return this.#args(segment);
-    this.#globals = instructions.slice(segment.from, segment.to);
-    for (let at = segment.from; at < segment.to; at += 1) this.#output.stepApart(this.#title(at));
+    const steps = this.#work.steps.slice(segment.from, segment.to);
+    this.#globals = steps.map(({ instruction }) => instruction);
+    for (const { title } of steps) this.#output.stepApart(title);
     return undefined;
   }
 
-  #title(at: number): string {
-    const { build, instructions } = this.#work;
-    const instruction = instructions[at];
-    return instruction === undefined ? '' : titleOf(build.order.steps[at], instruction);
+  get #known(): Known {
+    return { bases: this.#work.bases, stages: this.#stages };
+  }
+
+  /** The shell of an image; empty: of none. */
+  async #shellOf(imageId: string): Promise<readonly string[]> {
+    return shellOr(imageId === '' ? [] : ((await this.#parts.runtime.imageConfig(imageId))?.shell ?? []));
   }
 
   /** Instructions of the engine's builder: a stage's first ones, or ones that go on from the image before. */
   async #engine({ from, to }: { readonly from: number; readonly to: number }): Promise<BuildEvent | undefined> {
-    const { build, instructions } = this.#work;
-    const first = instructions[from];
-    const isStage = first?.name === 'FROM';
+    const steps = this.#work.steps.slice(from, to);
+    const first = steps[0];
+    const isStage = first?.instruction.name === 'FROM';
     if (isStage) this.#declared = new Map();
-    const some = instructions.slice(from, to).map((instruction) => this.#names.resolved(instruction));
-    const assembled = assemble(build.order.steps.slice(from, to), some, this.#surroundings(isStage));
+    const shell = await this.#shellOf(isStage ? imageIdOf(first, this.#known) : (this.#imageId ?? ''));
+    const some = forEngine(steps, this.#known, shell);
+    const titles = steps.map(({ title }) => title);
+    const assembled = assemble(some, titles, this.#surroundings(isStage));
     const hasFiles = some.some(({ name }) => name === 'COPY' || name === 'ADD');
     const built = await this.#build(assembled, { hasFiles, hasCertificates: isStage });
     if ('failed' in built) return built.failed;
-    if (isStage) this.#names.began(first);
-    this.#imageId = built.imageId;
-    this.#names.is(built.imageId);
+    if (isStage) this.#stages.push('');
+    this.#goesOnFrom(built.imageId);
     return undefined;
+  }
+
+  #goesOnFrom(imageId: string): void {
+    this.#imageId = imageId;
+    this.#stages[this.#stages.length - 1] = imageId;
   }
 
   /** Has the engine expand ARG instructions, on a layer that is thrown away, and keeps their values. */
   async #args({ from, to }: { readonly from: number; readonly to: number }): Promise<BuildEvent | undefined> {
-    const { build, instructions } = this.#work;
-    const some = instructions.slice(from, to);
-    const names = declaredBy(some);
-    const { dockerfile, titles } = assemble(build.order.steps.slice(from, to), some, this.#surroundings(false));
-    const labels = names.map((name, at) => `LABEL ${VALUE_LABEL}${at}="$${name}"`);
-    const globals = this.#globals.map(({ name, rest }) => `${name} ${rest}`);
+    const steps = this.#work.steps.slice(from, to);
+    const some = steps.map(({ instruction }) => instruction);
+    const args = some.flatMap((instruction) => (instruction.name === 'ARG' ? instruction.args : []));
+    const { dockerfile, titles } = assemble(
+      some,
+      steps.map(({ title }) => title),
+      this.#surroundings(false),
+    );
+    const values = args.map(({ key }, at) =>
+      textOf({ name: 'LABEL', pairs: [{ key: `${VALUE_LABEL}${at}`, value: [{ name: key }] }] }),
+    );
+    const globals = this.#globals.map(textOf);
     const built = await this.#build(
       {
-        dockerfile: [...globals, dockerfile.trimEnd(), ...labels, ''].join('\n'),
-        titles: [...globals.map(() => undefined), ...titles, ...labels.map(() => undefined)],
+        dockerfile: [...globals, dockerfile.trimEnd(), ...values, ''].join('\n'),
+        titles: [...globals.map(() => undefined), ...titles, ...values.map(() => undefined)],
       },
       { hasFiles: false, hasCertificates: false },
     );
     if ('failed' in built) return built.failed;
-    const values = (await this.#parts.runtime.imageConfig(built.imageId))?.labels ?? {};
-    for (const [at, name] of names.entries()) {
-      const value = values[`${VALUE_LABEL}${at}`] ?? '';
-      const isGiven = value !== '' || some.some(({ rest }) => rest.startsWith(`${name}=`));
-      this.#declared.set(name, isGiven ? value : undefined);
+    const labels = (await this.#parts.runtime.imageConfig(built.imageId))?.labels ?? {};
+    for (const [at, { key, value: given }] of args.entries()) {
+      const value = labels[`${VALUE_LABEL}${at}`] ?? '';
+      const isGiven = value !== '' || given !== undefined;
+      this.#declared.set(key, isGiven ? value : undefined);
     }
     return undefined;
   }
 
   /** Everything of the stage that instructions behind its first ones need. */
   #surroundings(isStage: boolean): Surroundings {
-    const { build, ids } = this.#work;
-    const labels = {
-      [BUILD_LABEL]: this.#parts.machineId(),
-      [BUILD_WORKSPACE_LABEL]: build.order.workspaceId,
-      [BUILD_STEP_LABEL]: '',
-    };
     return {
-      ids,
-      labels,
+      labels: this.#work.labels,
       args: [...new Set([...Object.keys(this.#own), ...this.#declared.keys()])],
       ...(isStage ? {} : { onto: this.#imageId ?? '' }),
       ...(isStage && this.#ca !== undefined ? { certificates: { from: CA_NAME, to: CA_TARGET } } : {}),
@@ -215,18 +219,18 @@ class Stages {
 
   async #run(at: number): Promise<BuildEvent | undefined> {
     const { runtime, limits, stepsApart } = this.#parts;
-    const { build, instructions, isApart, network, mounts, written, onContainer } = this.#work;
+    const { build, steps, isApart, network, mounts, written, onContainer } = this.#work;
     const { order, abort } = build;
-    const instruction = instructions[at];
-    if (this.#imageId === undefined || instruction === undefined)
+    const step = steps[at];
+    if (this.#imageId === undefined || step?.instruction.name !== 'RUN')
       return failure('the order of the build begins with a step of ours');
-    this.#output.stepApart(this.#title(at));
+    this.#output.stepApart(step.title);
     const config = await runtime.imageConfig(this.#imageId);
     const withPackages = isApart(at) && mounts.length > 0;
     const hasGpu = isApart(at) && order.gpus.length > 0;
     const result = await stepsApart.run({
       imageId: this.#imageId,
-      command: commandOf(instruction, config?.shell ?? []),
+      command: programOf(step.instruction.command, config?.shell ?? []),
       variables: {
         ...withoutNames({ ...this.#given(), ...this.#own }, config?.env ?? []),
         ...(withPackages ? { [PACKAGES_VARIABLE]: PACKAGES_TARGET } : {}),
@@ -248,8 +252,7 @@ class Stages {
     if (result.kind === 'not_started') return this.#output.failed(result.message);
     if (result.kind === 'failed') return this.#output.failed(`the step returned a non-zero code: ${result.exitCode}`);
     if (result.isReused) this.#output.reused();
-    this.#imageId = result.imageId;
-    this.#names.is(result.imageId);
+    this.#goesOnFrom(result.imageId);
     return undefined;
   }
 

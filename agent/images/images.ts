@@ -4,7 +4,7 @@
  * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
 import { isBuiltImage, isRegistryPortReference, setUpImageVersion } from '#shared/domain/built-images.ts';
-import { digestOf, registryOf } from '#shared/domain/image-reference.ts';
+import { digestOf, isImageId, registryOf } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { Limiter } from '../containers/limiter.ts';
@@ -126,6 +126,9 @@ export class Images {
     const { runtime, rights, onUsed } = this.#parts;
     if (isRegistryPortReference(reference))
       throw new AppError('image_error', `image ${reference} is the agent's own: name it as its build did`);
+    // An id, or the first digits of one, finds images of every workspace.
+    if (workspaceId !== '' && isImageId(reference))
+      throw new AppError('image_error', `image ${reference} could be an id: name it with a tag, such as name:latest`);
     onUsed(reference);
     for (;;) {
       if (!this.#flights.has(reference)) {

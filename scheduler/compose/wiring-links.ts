@@ -1,5 +1,6 @@
 // Notifications around the links of agents: orders of images, streams, builds, changes and containers.
-import { imagesOf, readStep } from '#shared/domain/dockerfile.ts';
+import { readSteps } from '#shared/domain/dockerfile/read.ts';
+import { imagesIn } from '#shared/domain/dockerfile/stages.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Wired, WiredLinks } from './wired.ts';
 
@@ -51,8 +52,10 @@ export function wireOrderedStreams(parts: Wired): void {
   );
 }
 
-const basesOf = (steps: readonly { readonly text?: string }[]): readonly string[] =>
-  imagesOf(steps.flatMap(({ text = '' }) => readStep(text) ?? []));
+function basesOf(steps: readonly { readonly text?: string }[]): readonly string[] {
+  const read = readSteps(steps.map(({ text = '' }) => text));
+  return read.kind === 'steps' ? imagesIn(read.sources) : [];
+}
 
 /** Changes of containers, which their agents carry out. */
 export function wireChanges({ clusterState: { machines }, linkParts: { links }, podParts }: Wired): void {

@@ -28,6 +28,8 @@ export const BUILD_WORKSPACE_LABEL = 'io.longshore.build.workspace';
 export const BUILD_STEP_LABEL = 'io.longshore.build.step';
 /** Labels whose names begin with this are the agent's alone. */
 export const OWN_LABELS = 'io.longshore.';
+/** Labels of the base images that set-up makes; a build may begin with such an image. */
+export const SET_UP_LABELS: readonly string[] = ['io.longshore.base', 'io.longshore.base.ca'];
 
 /** Repositories of the managed registry begin so; nobody may name one. */
 const REPOSITORIES = 'longshore-built/';

@@ -39,3 +39,25 @@ export const withTag = (reference: string): string =>
   /(@|:[^/]*$)/.test(reference) ? reference : `${reference}:latest`;
 
 export const isDigest = (text: string): boolean => /^sha256:[0-9a-f]{64}$/.test(text);
+
+const PART = '[A-Za-z0-9][A-Za-z0-9._-]*';
+const REFERENCE = new RegExp(
+  `^(?:${PART}|\\[[0-9A-Fa-f:.]{2,45}\\](?=[:/]))(?::[0-9]{1,5}(?=/))?(?:/${PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?$`,
+);
+const MOST_REFERENCE = 512;
+
+/**
+ * Whether the engine could take a reference for the id of an image, or for the beginning of one. An id finds images of
+ * every workspace, and a single digit may be enough for it.
+ */
+export const isImageId = (reference: string): boolean => /^(?:sha256:)?[0-9a-f]+$/i.test(reference.trim());
+
+/** Why nobody may name an image so, as a text that goes on after a subject; undefined: the reference is good. */
+export function imageProblem(reference: string): string | undefined {
+  const quoted = JSON.stringify(reference.slice(0, 60));
+  if (isImageId(reference))
+    return `names the image ${quoted}, which could be the id of one: write its name with a tag, such as name:latest`;
+  return reference.length > MOST_REFERENCE || !REFERENCE.test(reference)
+    ? `names the image ${quoted}, which is not such as registry.example/team/name:tag`
+    : undefined;
+}

@@ -7,6 +7,7 @@ import type { Duplex } from 'node:stream';
 import { repeat, sleep } from '#shared/backoff.ts';
 import type { BuildImageRequest, VerifyImageBuildRequest } from '#shared/api/images.ts';
 import { isBuiltImage } from '#shared/domain/built-images.ts';
+import { imageProblem } from '#shared/domain/image-reference.ts';
 import { isUuid, sha256Hex } from '#shared/domain/ids.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
@@ -122,6 +123,8 @@ export class Builds {
 
   /** Why a stub of the workspace cannot have that image; undefined: it can, as far as is known here. */
   async problemOf(workspaceId: WorkspaceId, imageId: string): Promise<string | undefined> {
+    const why = imageId === '' ? undefined : imageProblem(imageId);
+    if (why !== undefined) return `imageId ${why}`;
     if (!isBuiltImage(imageId)) return undefined;
     const row = await imageById(this.#parts.db, workspaceId, imageId);
     const quoted = JSON.stringify(imageId.slice(0, 80));

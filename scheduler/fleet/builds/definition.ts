@@ -3,9 +3,12 @@
 // workspace does.
 import type { BuildImageRequest } from '#shared/api/images.ts';
 import { BASE_IMAGE, builtImageName, isBuiltImage } from '#shared/domain/built-images.ts';
-import { imagesOf, readDockerfile, textOf } from '#shared/domain/dockerfile.ts';
+import { readDockerfile, readStep, readSteps } from '#shared/domain/dockerfile/read.ts';
+import { imagesIn } from '#shared/domain/dockerfile/stages.ts';
+import { textOf } from '#shared/domain/dockerfile/write.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { imageProblem } from '#shared/domain/image-reference.ts';
 import { isRecord } from '#shared/json.ts';
 import { aptStep, condaStep, condaSteps, pipStep, pythonSteps, shellStep } from './package-steps.ts';
 import type { Step } from './package-steps.ts';
@@ -67,11 +70,9 @@ export function readDefinition(request: ImageRequest): ReadDefinition {
   const gpu = modelsOf(request.gpu);
   const steps = [...first, ...(gpu.length === 0 ? added : added.map(onGpu))];
   if (steps.length > MOST_STEPS) return { kind: 'refused', errMsg: `the image has more than ${MOST_STEPS} steps` };
-  const instructions = steps.map(({ text }) => ({
-    name: text.slice(0, text.indexOf(' ')),
-    rest: text.slice(text.indexOf(' ') + 1),
-  }));
-  const bases = imagesOf(instructions);
+  const instructions = readSteps(steps.map(({ text }) => text));
+  if (instructions.kind === 'problem') return { kind: 'refused', errMsg: `the image: ${instructions.problem}` };
+  const bases = imagesIn(instructions.sources);
   const foreign = bases.find((image) => image !== BASE_IMAGE && isBuiltImage(image));
   if (foreign !== undefined || (dockerfile !== '' && bases.includes(BASE_IMAGE))) {
     const field = dockerfile === '' ? 'existingImageUri' : 'dockerfile';
@@ -129,8 +130,8 @@ function fieldProblem(request: ImageRequest): string | undefined {
     return `pythonVersion must be python3, python3.8 to python3.14 or micromamba3.8 to micromamba3.12, not ${quoted(pythonVersion)}`;
   if (hasCredentials(existingImageCreds))
     return 'existingImageCreds: credentials are kept once for a workspace, not in an image: `longshore registry set`';
-  if (existingImageUri !== '' && !/^[A-Za-z0-9][\w.:/@-]*$/.test(existingImageUri))
-    return `existingImageUri ${quoted(existingImageUri)} is not the name of an image`;
+  const imageWhy = existingImageUri === '' ? undefined : imageProblem(existingImageUri);
+  if (imageWhy !== undefined) return `existingImageUri ${imageWhy}`;
   if (existingImageUri !== '' && dockerfile !== '') return 'dockerfile and existingImageUri exclude each other';
   if (buildCtxObject !== '' && dockerfile === '') return 'buildCtxObject needs a dockerfile';
   return undefined;
@@ -159,7 +160,7 @@ function firstSteps({ dockerfile, existingImageUri }: ImageRequest): readonly St
   }
   const read = readDockerfile(dockerfile);
   if (read.kind === 'problem') return `dockerfile: ${read.problem}`;
-  return read.instructions.map((instruction) => ({ text: textOf(instruction), title: '' }));
+  return read.instructions.map(({ instruction, source }) => ({ text: textOf(instruction), title: source }));
 }
 
 /** The steps that fields of the request add, in order; a text is a refusal. */
@@ -230,7 +231,9 @@ function variableStep(item: string, index: number): Step | string {
   const [name, value] = [item.slice(0, cut), item.slice(cut + 1)];
   if (cut === -1 || !VARIABLE.test(name)) return `envVars[${index}]: ${quoted(item)} is not NAME=VALUE`;
   if (/[\n\r\0]/.test(value)) return `envVars[${index}]: the value of ${name} has several lines`;
-  return { text: `ENV ${name}="${value.replaceAll(/[\\"$]/g, (one) => `\\${one}`)}"`, title: '' };
+  const text = textOf({ name: 'ENV', pairs: [{ key: name, value: [value] }] });
+  const read = readStep(text);
+  return read.kind === 'problem' ? `envVars[${index}]: ${read.problem}` : { text, title: '' };
 }
 
 const quoted = (value: unknown): string => JSON.stringify(String(value).slice(0, 60));

@@ -2,6 +2,7 @@
 // (kinds.ts), refusals (refusals.ts), limits of a workspace (stub-limits.ts). Pure.
 import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { imageProblem } from '#shared/domain/image-reference.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { isServe, kindOf } from '#shared/domain/status.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
@@ -59,6 +60,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
   const refusal =
     refuseNames(request, rules) ??
+    refuseImage(request) ??
     refuseResources(request, gpuCount, limits) ??
     refuseRunning(request, extra) ??
     refuseWorkerMode(extra?.['workerMode'], gpuCount) ??
@@ -132,6 +134,12 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     ...(rules.sync && typeof extra['startTimeout'] === 'number' ? longStartWarnings(config) : []),
   ];
   return { kind: 'config', config, warnMsg: warnings.join(' '), unsupportedGpus: unknown };
+}
+
+/** An image by the engine's id of it would be any workspace's. */
+function refuseImage({ imageId }: Pick<GetOrCreateStubRequest, 'imageId'>): string | null {
+  const why = imageId === '' ? undefined : imageProblem(imageId);
+  return why === undefined ? null : `imageId ${why}`;
 }
 
 /** Warning about names that are no GPU models. */

@@ -88,7 +88,7 @@ test('micromamba brings its own Python, and its packages come from the channels 
 
 test('packages run apart, and with a GPU every added command does', () => {
   const apart = (gpu: string) =>
-    built({ gpu, dockerfile: 'FROM a\nRUN b', pythonPackages: ['six'], commands: ['c'] })
+    built({ gpu, dockerfile: 'FROM img\nRUN b', pythonPackages: ['six'], commands: ['c'] })
       .steps.filter((step) => step.apart)
       .map(({ title }) => title);
   expect(apart('')).toEqual(['RUN pip install six']);
@@ -107,9 +107,13 @@ test('a base image is named as it is, and its steps run as root', () => {
 });
 
 test('a Dockerfile comes first, and what is added comes behind it', () => {
-  const definition = built({ dockerfile: 'FROM a:1\nCOPY . /x', buildCtxObject: 'o', commands: ['y'] });
-  expect(definition.steps.map(({ text }) => text).slice(0, 2)).toEqual(['FROM a:1', 'COPY . /x']);
-  expect(definition).toMatchObject({ contextObjectId: 'o', bases: ['a:1'] });
+  const definition = built({ dockerfile: 'FROM img:1\nCOPY . /x', buildCtxObject: 'o', commands: ['y'] });
+  expect(definition.steps.map(({ text }) => text).slice(0, 2)).toEqual([
+    'FROM img:1',
+    String.raw`COPY ["\".\"","\"/x\""]`,
+  ]);
+  expect(definition.steps.map(({ title }) => title).slice(0, 2)).toEqual(['FROM img:1', 'COPY . /x']);
+  expect(definition).toMatchObject({ contextObjectId: 'o', bases: ['img:1'] });
 });
 
 test.for<[string, Partial<ImageRequest>]>([
@@ -124,11 +128,14 @@ test.for<[string, Partial<ImageRequest>]>([
     'existingImageUri: longshore.internal/x is not a base',
     { existingImageUri: 'longshore.internal/x', commands: ['x'] },
   ],
-  ['dockerfile: longshore.internal/x is not a base', { dockerfile: 'FROM a\nCOPY --from=longshore.internal/x a b' }],
+  ['dockerfile: longshore.internal/x is not a base', { dockerfile: 'FROM img\nCOPY --from=longshore.internal/x a b' }],
   ['dockerfile: longshore.internal/base is not a base', { dockerfile: 'FROM longshore.internal/base' }],
-  ['dockerfile: line 2:', { dockerfile: 'FROM a\nNO_IMAGE x' }],
-  ['dockerfile and existingImageUri', { dockerfile: 'FROM a', existingImageUri: 'b' }],
+  ['dockerfile: line 2:', { dockerfile: 'FROM img\nNO_IMAGE x' }],
+  ['dockerfile and existingImageUri', { dockerfile: 'FROM img', existingImageUri: 'image' }],
   ['buildCtxObject needs a dockerfile', { buildCtxObject: 'x' }],
+  ['envVars[0]: ENV has the character U+0007', { envVars: ['A=\u0007'] }],
+  ['existingImageUri names the image "68cd7c11f0de", which could be the id', { existingImageUri: '68cd7c11f0de' }],
+  ['dockerfile: line 2: COPY names the image "68c", which', { dockerfile: 'FROM img\nCOPY --from=68c a b' }],
   ['envVars[0]', { envVars: ['NO_IMAGE'] }],
   ['envVars[1]', { envVars: ['A=', 'B=a\nb'] }],
   ['systemPackages[0]', { systemPackages: ['git; rm'] }],
