@@ -234,6 +234,8 @@ export type EngineFailure =
   | 'no_gpu_support'
   /** The toolkit could not pass a GPU. */
   | 'gpu_refused'
+  /** The image needs a newer GPU driver than this host has. */
+  | 'gpu_requirement'
   | 'unavailable'
   /** A helper container missed its deadline, and was removed. */
   | 'overdue'

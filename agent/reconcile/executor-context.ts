@@ -55,7 +55,7 @@ export interface ExecutorParts {
   /** Whether an image is one of the operator's base images. */
   readonly isBaseImage: (image: string) => boolean;
   readonly send: (message: ControlFromAgent) => void;
-  readonly gpus: Pick<Gpus, 'beforeLease' | 'refusal' | 'release'>;
+  readonly gpus: Pick<Gpus, 'beforeLease' | 'refusal' | 'release' | 'driver'>;
   readonly gpuDrivers: Pick<GpuDrivers, 'check' | 'driverFor' | 'refused'>;
 }
 

@@ -2,6 +2,10 @@
 import { readdir } from 'node:fs/promises';
 import { AppError, messageOf } from '#shared/errors.ts';
 import { EngineError, isGpuRefusal } from '../containers/runtime.ts';
+import { needText, requirementProblem } from '../devices/cuda-requirement.ts';
+
+/** The image needs a newer GPU driver than this machine has. */
+const GPU_DRIVER = 'gpu_driver';
 
 /** Messages of a container's init that cannot find the program that we told it to run. */
 export const NO_PYTHON = /exec python3 failed|exec: "python3"|exec \/opt\/longshore\/base\/ld\.so failed/;
@@ -15,6 +19,12 @@ export function startFailure(error: unknown): { readonly reason: string; readonl
   if (error instanceof EngineError && error.failure === 'no_such_image') return { reason: 'image_error', message };
   if (error instanceof AppError && error.code === 'mount_error') return { reason: 'mount_error', message };
   if (error instanceof EngineError && error.failure === 'mount_refused') return { reason: 'mount_error', message };
+  if (error instanceof AppError && error.code === GPU_DRIVER) return { reason: GPU_DRIVER, message };
+  if (error instanceof EngineError && error.failure === 'gpu_requirement')
+    return {
+      reason: GPU_DRIVER,
+      message: needText(/requirement error: (?:unsatisfied condition: )?([^\n]*)/.exec(message)?.[1] ?? message, ''),
+    };
   if (isGpuRefusal(error)) return { reason: 'gpu_fault', message };
   // The image names a user that it does not have.
   if (/unable to find (?:user|group) /.test(message)) return { reason: 'image_error', message };
@@ -23,6 +33,18 @@ export function startFailure(error: unknown): { readonly reason: string; readonl
   if (error instanceof AppError && (error.code === 'disk_full' || error.code === 'registry_busy'))
     return { reason: error.code, message };
   return { reason: 'start_failed', message };
+}
+
+/**
+ * Checks an image's need for a GPU driver, which NVIDIA's hook does by itself and CDI does not.
+ * @param env - the image's variables, `NAME=value`
+ * @throws AppError `gpu_driver`
+ */
+export function checkGpuDriver(env: readonly string[], driver: string): void {
+  const of = (name: string): string => env.findLast((one) => one.startsWith(`${name}=`))?.slice(name.length + 1) ?? '';
+  if (/^(1|true)$/i.test(of('NVIDIA_DISABLE_REQUIRE'))) return;
+  const problem = requirementProblem(of('NVIDIA_REQUIRE_CUDA'), driver);
+  if (problem !== undefined) throw new AppError(GPU_DRIVER, problem);
 }
 
 /** Processors in the words of images. */

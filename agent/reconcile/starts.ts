@@ -21,7 +21,7 @@ import type { JournalEntry } from './journal.ts';
 import type { Action } from './plan.ts';
 import { NFS_PREFIX } from '../volumes/nfs.ts';
 import { factsLabel } from './rebuild.ts';
-import { abortable, architectureProblem, startFailure } from './starting.ts';
+import { abortable, architectureProblem, checkGpuDriver, startFailure } from './starting.ts';
 import type { ExecutorParts, Prepared, ExecutorContext } from './executor-context.ts';
 
 const DEFAULT_START_TIMEOUT_MS = 15 * 60_000;
@@ -261,6 +261,8 @@ export class Starts {
     this.#parts.logs.hide(containerId, [...Object.values(secrets), containerToken]);
     let pauseContainer = await takePauseContainer();
     clock.mark(containerId, 'holder');
+    if (spec.gpuUuids.length > 0)
+      checkGpuDriver((await this.#parts.runtime.imageConfig(prepared.imageId))?.env ?? [], this.#parts.gpus.driver);
     let gpuDriver = gpuDrivers.driverFor(spec.gpuUuids);
     const build = async (): Promise<CreateContainer> => {
       const paths = {

@@ -19,7 +19,10 @@ export const USER_CAUSES: ReadonlySet<string> = new Set([
   'timeout',
   'protocol_violation',
   'disk_limit',
+  'gpu_driver',
 ]);
+/** Causes that another machine may not have: they are the user's, yet the start is tried elsewhere first. */
+const MACHINES_DIFFER: ReadonlySet<string> = new Set(['gpu_driver']);
 export const isUserCause = (reason: string): boolean => USER_CAUSES.has(reason);
 const MAX_START_FAILURES = 3;
 /** Most slots that an agent may report: more than any stub may ask for, and within the column. */
@@ -141,7 +144,8 @@ function whenExited(
       // which gets nothing new. The reason says nothing about the container.
       if (observed.reason === ENGINE_CANNOT_START)
         return [{ event: 'retry', change: { machineId: null, assignmentId: null } }];
-      return isUserCause(observed.reason) || entry.startFailures + 1 >= MAX_START_FAILURES
+      return (isUserCause(observed.reason) && !MACHINES_DIFFER.has(observed.reason)) ||
+        entry.startFailures + 1 >= MAX_START_FAILURES
         ? [{ event: 'fail', change: endOf(observed) }]
         : [{ event: 'retry', change: unassigned(entry.startFailures) }];
     case 'RUNNING':

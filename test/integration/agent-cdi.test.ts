@@ -168,6 +168,13 @@ test('a specification that names some GPUs by UUID lacks the others; one by inde
   expect(engine.drivers.lacks([G0, G1])).toEqual([]);
 });
 
+test('an image that needs a newer driver is no fault of the machine, in the words of the hook', async ({ engine }) => {
+  engine.refusal =
+    'OCI runtime create failed: nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to a newer version, or use an earlier cuda container';
+  const error = await engine.runtime.start('0'.repeat(64)).catch((thrown: unknown) => thrown);
+  expect(startFailure(error)).toEqual({ reason: 'gpu_driver', message: 'the image needs CUDA 12.8 or newer' });
+});
+
 const FAILED =
   'OCI runtime create failed: runc create failed: unable to start container process: error during container init: ';
 const LIBRARIES = '/usr/lib/x86_64-linux-gnu';

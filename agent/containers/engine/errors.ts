@@ -34,6 +34,8 @@ export function translate(error: unknown, what: string): EngineError {
   if (/failed to mount local volume|error while mounting volume/.test(text))
     return new EngineError('mount_refused', message, { cause: error });
   if (/could not select device driver/.test(text)) return new EngineError('no_gpu_support', message, { cause: error });
+  // NVIDIA's hook compares the image with the driver: no fault of this machine.
+  if (/requirement error: /.test(text)) return new EngineError('gpu_requirement', message, { cause: error });
   if (GPU_REFUSED.some((words) => words.test(text))) return new EngineError('gpu_refused', message, { cause: error });
   if (status === undefined) return new EngineError('unavailable', message, { cause: error });
   return new EngineError('refused', message, { cause: error });

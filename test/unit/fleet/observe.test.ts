@@ -216,6 +216,13 @@ test('a container that broke the rules of its sockets has failed by its user’s
   expect(isUserCause('protocol_violation')).toBe(true);
 });
 
+test('an image that needs a newer GPU driver is tried on other machines, and then counts as its author’s fault', () => {
+  const report = observed({ phase: 'removed', exitCode: 1, reason: 'gpu_driver' });
+  const at = (startFailures: number) => stepsFor(anEntry('STARTING', { startFailures }), report)[0]?.event;
+  expect([0, 1, 2].map(at)).toEqual(['retry', 'retry', 'fail']);
+  expect(isUserCause('gpu_driver')).toBe(true);
+});
+
 test('a container that its engine took along has failed, also with exit code 0, and its start is tried again', () => {
   expect(see(anEntry('RUNNING'), { phase: 'exited', reason: 'engine_restarted', exitCode: 0 })).toBe('FAILED');
   const report = observed({ phase: 'removed', exitCode: 143, reason: 'engine_restarted' });
