@@ -19,6 +19,8 @@ export type MetricsPageConfig = Pick<
 >;
 
 const REQUEST_MS = 5_000;
+/** Connections at once; collectors need few. */
+const MOST_CONNECTIONS = 64;
 
 /** The Prometheus page. A request only reads existing numbers, so it answers in every state of the engine. */
 export class MetricsPage {
@@ -86,11 +88,12 @@ export class MetricsPage {
     const { LONGSHORE_AGENT_METRICS_TLS_CERT: certFile, LONGSHORE_AGENT_METRICS_TLS_KEY: keyFile } = this.#config;
     // An import of this module would evaluate all of its exports, among them `WebSocket` with Node's whole fetch: 7 MiB
     // of an agent at rest.
+    const bounds = { requestTimeout: REQUEST_MS, headersTimeout: REQUEST_MS };
     if (certFile === undefined || keyFile === undefined)
-      return process.getBuiltinModule('node:http').createServer({ requestTimeout: REQUEST_MS }, listener);
+      return bounded(process.getBuiltinModule('node:http').createServer(bounds, listener));
     try {
       const [cert, key] = [readFileSync(certFile), readFileSync(keyFile)];
-      return createTlsServer({ cert, key, requestTimeout: REQUEST_MS }, listener);
+      return bounded(createTlsServer({ cert, key, handshakeTimeout: REQUEST_MS, ...bounds }, listener));
     } catch (error) {
       throw new StartupError(
         'bad_config',
@@ -107,4 +110,9 @@ export class MetricsPage {
     const given = /^Bearer (.+)$/i.exec(authorization ?? '')?.[1] ?? '';
     return timingSafeEqual(Buffer.from(sha256Hex(given)), Buffer.from(sha256Hex(token)));
   }
+}
+
+function bounded<T extends Server>(server: T): T {
+  server.maxConnections = MOST_CONNECTIONS;
+  return server;
 }

@@ -1,6 +1,6 @@
 // The port that agents dial, and the unix sockets where the agent of this machine reaches the scheduler without TLS.
 // TLS names the protocol of a connection (ALPN): gRPC gets the link's, and `onBytes` those for bytes.
-// Invariant: every protocol asks for the machine's credential on every way.
+// Invariant: every protocol asks for the machine's credential on every way, and connections without one are bounded.
 import { createServer } from 'node:net';
 import type { Server as SocketServer, Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
@@ -10,30 +10,36 @@ import { splitAddress } from '#shared/address.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { BYTES_ALPN, HELD_BYTES, bytesSocketOf } from '#shared/protocol/byte-connections.ts';
 import { listenPrivately } from './local-socket.ts';
+import type { StrangerBounds } from './session-settings.ts';
+import { Strangers } from './strangers.ts';
 
 /** Protocol of gRPC in the TLS handshake. */
 const GRPC_ALPN = 'h2';
-/** Time for a TLS handshake. */
-const HANDSHAKE_MS = 10_000;
+/** Connections of the port in all: those for bytes of a large fleet, and room. Others are closed at once. */
+const MOST_CONNECTIONS = 200_000;
 
 export interface AgentPortParts {
   readonly grpc: Server;
-  /** Takes a connection for bytes. */
-  readonly onBytes: (socket: Socket) => void;
+  /** Takes a connection for bytes. `onKnown` is called once it has shown a credential. */
+  readonly onBytes: (socket: Socket, onKnown: () => void) => void;
   readonly certificate: { readonly chainPem: string; readonly keyPem: string };
   /** `host:port`; port 0 picks one. */
   readonly address: string;
   /** Unix socket that the agent of this machine may dial as well. */
   readonly socketPath: string | undefined;
+  readonly strangers: StrangerBounds;
 }
 
 export class AgentPort {
   readonly #parts: AgentPortParts;
   readonly #servers: SocketServer[] = [];
+  /** Connections that have shown no credential, and those of each machine that have. */
+  readonly strangers: Strangers;
   #address = '';
 
   constructor(parts: AgentPortParts) {
     this.#parts = parts;
+    this.strangers = new Strangers(parts.strangers);
   }
 
   /** `host:port` as bound. */
@@ -64,6 +70,7 @@ export class AgentPort {
   /** Takes no further connection. */
   stop(): void {
     for (const server of this.#servers) server.close();
+    this.strangers.close();
   }
 
   /** @returns the port as bound */
@@ -75,13 +82,16 @@ export class AgentPort {
       cert: certificate.chainPem,
       key: certificate.keyPem,
       ALPNProtocols: [BYTES_ALPN, GRPC_ALPN],
-      handshakeTimeout: HANDSHAKE_MS,
+      handshakeTimeout: this.#parts.strangers.handshakeWithinMs,
       noDelay: true,
       highWaterMark: HELD_BYTES,
     });
+    server.maxConnections = MOST_CONNECTIONS;
+    server.on('connection', (socket: Socket) => this.strangers.came(socket));
     server.on('secureConnection', (socket) => {
       socket.on('error', () => undefined);
-      if (socket.alpnProtocol === BYTES_ALPN) onBytes(socket);
+      this.strangers.shookHands(socket);
+      if (socket.alpnProtocol === BYTES_ALPN) onBytes(socket, () => this.strangers.known(socket));
       else injector.injectConnection(socket);
     });
     const address = await listening(server, { host, port });
@@ -92,7 +102,7 @@ export class AgentPort {
   async #listenLocally(socketPath: string): Promise<void> {
     const { grpc, onBytes } = this.#parts;
     await listenPrivately(bytesSocketOf(socketPath), async (path) => {
-      const server = createServer({ highWaterMark: HELD_BYTES }, onBytes);
+      const server = createServer({ highWaterMark: HELD_BYTES }, (socket) => onBytes(socket, () => undefined));
       await listening(server, { path });
       this.#servers.push(server);
     });

@@ -69,7 +69,8 @@ export class ByteConnections {
     this.#takeRegistry = handler;
   }
 
-  accept(socket: Socket): void {
+  /** @param onKnown - called once the connection's session is known */
+  accept(socket: Socket, onKnown: () => void = () => undefined): void {
     socket.on('error', () => undefined);
     if (this.#unknown.size >= MOST_UNKNOWN) this.#closeOldest();
     this.#open.add(socket);
@@ -83,7 +84,14 @@ export class ByteConnections {
       clearTimeout(late);
     };
     socket.once('close', known);
-    readLine(socket, (first, rest) => void this.#named(socket, first, rest, known));
+    readLine(
+      socket,
+      (first, rest) =>
+        void this.#named(socket, first, rest, () => {
+          known();
+          onKnown();
+        }),
+    );
   }
 
   #closeOldest(): void {

@@ -100,6 +100,11 @@ interface Connection {
   readonly waiting: Set<Socket>;
 }
 
+/** Streams of a connection at once: calls of a machine's containers, code, and the link's own. */
+const MOST_STREAMS = 4096;
+/** A connection without a stream is closed after this time: an agent that lives has its control stream. */
+const IDLE_MS = 60_000;
+
 export class Links {
   readonly name = 'agent links';
   readonly #parts: LinksParts;
@@ -126,11 +131,13 @@ export class Links {
     this.#server = new Server({
       'grpc.max_receive_message_length': 2 * MAX_MESSAGE_BYTES,
       'grpc.max_send_message_length': 2 * MAX_MESSAGE_BYTES,
+      'grpc.max_concurrent_streams': MOST_STREAMS,
+      'grpc.max_connection_idle_ms': IDLE_MS,
     });
     const { service } = loadLink().longshore.agent.v1.AgentLink;
     this.#server.addService(service, {
       Join: (call: ServerUnaryCall<JoinRequest__Output, JoinResponse>, done: sendUnaryData<JoinResponse>) =>
-        void answer(credentials.join(call.request, call.metadata), done),
+        void answer(this.#join(call), done),
       RenewCredential: (
         call: ServerUnaryCall<unknown, RenewCredentialResponse>,
         done: sendUnaryData<RenewCredentialResponse>,
@@ -156,11 +163,17 @@ export class Links {
     this.#bytes = new ByteConnections({ sessionOf: (line) => this.#sessionOf(line) });
     this.#port = new AgentPort({
       grpc: this.#server,
-      onBytes: (socket) => this.#bytes.accept(socket),
+      onBytes: (socket, onKnown) => this.#bytes.accept(socket, onKnown),
       certificate: parts.server,
       address: parts.address,
       socketPath: parts.socketPath,
+      strangers: parts.settings.strangers,
     });
+  }
+
+  /** Connections of the port that have shown no credential yet. */
+  get strangers(): number {
+    return this.#port.strangers.size;
   }
 
   /** Told when a container takes tasks now, or a machine came back: their queues may be served. */
@@ -253,6 +266,19 @@ export class Links {
     connection.session.supersede();
   }
 
+  async #join(call: ServerUnaryCall<JoinRequest__Output, JoinResponse>): Promise<JoinResponse> {
+    const joined = await this.#parts.credentials.join(call.request, call.metadata);
+    this.#port.strangers.knownByCall(call.getPeer(), joined.machineId as MachineId);
+    return joined;
+  }
+
+  /** The machine of a call, whose connection is no stranger's from now on. */
+  async #authenticated(call: Pick<ControlCall, 'metadata' | 'getPeer'>): Promise<MachineId> {
+    const machineId = await this.#parts.credentials.authenticate(call.metadata);
+    this.#port.strangers.knownByCall(call.getPeer(), machineId);
+    return machineId;
+  }
+
   // ---- streams ------------------------------------------------------------------------------------------------------
 
   async #control(call: ControlCall): Promise<void> {
@@ -261,6 +287,7 @@ export class Links {
     try {
       // Before anything changes: a copy of a machine's disk in another host must not end the machine's session.
       machineId = await this.#parts.credentials.admit(call.metadata);
+      this.#port.strangers.knownByCall(call.getPeer(), machineId);
     } catch (error) {
       await this.#refuse(call, error);
       return;
@@ -353,7 +380,7 @@ export class Links {
   async #tasks(call: TaskCall): Promise<void> {
     call.pause();
     try {
-      const machineId = await this.#parts.credentials.authenticate(call.metadata);
+      const machineId = await this.#authenticated(call);
       const connection = this.#connections.get(machineId);
       const sessionId = String(call.metadata.get('session-id')[0] ?? '');
       if (connection === undefined || connection.session.id !== sessionId) {
@@ -399,7 +426,7 @@ export class Links {
   async #logs(call: LogCall): Promise<void> {
     call.pause();
     try {
-      const machineId = await this.#parts.credentials.authenticate(call.metadata);
+      const machineId = await this.#authenticated(call);
       if (!call.cancelled) this.#logStreams.serve(machineId, call);
     } catch (error) {
       call.emit('error', grpcError(error));
@@ -407,7 +434,7 @@ export class Links {
   }
 
   async #pullImage(call: ServerUnaryCall<PullImageRequest__Output, PullImageResponse>): Promise<PullImageResponse> {
-    const machineId = await this.#parts.credentials.authenticate(call.metadata);
+    const machineId = await this.#authenticated(call);
     const gone = new AbortController();
     if (call.cancelled) gone.abort();
     else call.once('cancelled', () => gone.abort());
@@ -427,7 +454,7 @@ export class Links {
 
   async #fetchCode(call: CodeCall): Promise<void> {
     try {
-      const machineId = await this.#parts.credentials.authenticate(call.metadata);
+      const machineId = await this.#authenticated(call);
       await sendCode(call, machineId, {
         ...this.#parts,
         isForBuild: (machine, objectId) => this.#buildObjects.has(machine, objectId),
@@ -440,7 +467,7 @@ export class Links {
   async #containerCall(call: ContainerCall): Promise<void> {
     call.pause();
     try {
-      const machineId = await this.#parts.credentials.authenticate(call.metadata);
+      const machineId = await this.#authenticated(call);
       if (!call.cancelled) await this.#serveCall(machineId, call);
     } catch (error) {
       call.emit('error', grpcError(error));
@@ -468,7 +495,7 @@ export class Links {
   }
 
   async #deliverMetrics(call: ServerUnaryCall<MetricsPage__Output, Delivered>): Promise<Delivered> {
-    const machineId = await this.#parts.credentials.authenticate(call.metadata);
+    const machineId = await this.#authenticated(call);
     this.#parts.pages.delivered(machineId, call.request.requestId, call.request.page);
     return {};
   }
