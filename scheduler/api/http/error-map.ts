@@ -90,6 +90,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   not_implemented: 501,
   database_unavailable: 503,
   database_timeout: 503,
+  database_outcome_unknown: 503,
   database_busy: 503,
   disk_read_only: 503,
   ledger_behind: 503,

@@ -1,13 +1,18 @@
 import { AppError } from '#shared/errors.ts';
 
-/** Deadline of a statement, waiting included. */
-export const QUERY_DEADLINE_MS = 10_000;
-/** Deadline of a tenant's read, from its turn on. */
-export const READ_DEADLINE_MS = 5_000;
-/** Deadline of a whole transaction. */
-export const TRANSACTION_DEADLINE_MS = 30_000;
-/** Deadline of a migration's script. */
-export const SCRIPT_DEADLINE_MS = 600_000;
+/** Deadlines of a database. Tests give shorter ones. */
+export interface Deadlines {
+  /** Longest run of a statement. */
+  readonly queryMs: number;
+  /** Longest run of a tenant's read, from its turn on. */
+  readonly readMs: number;
+  /** Longest time from the begin of a transaction to the end of its work. The commit is a statement of its own. */
+  readonly transactionMs: number;
+  /** Longest run of a migration's script. */
+  readonly scriptMs: number;
+}
+
+export const DEADLINES: Deadlines = { queryMs: 10_000, readMs: 5_000, transactionMs: 30_000, scriptMs: 600_000 };
 
 /** Both drivers throw this error, so that callers can tell failures apart by SQL state. */
 export function databaseError(cause: {
@@ -26,6 +31,21 @@ export const databaseTimeout = (cause?: unknown): AppError =>
 
 export const databaseUnavailable = (cause?: unknown): AppError =>
   new AppError('database_unavailable', 'the database does not answer', { cause });
+
+/**
+ * The commit was sent and not answered. Callers that try again must find out first, or send something that has the same
+ * effect once and twice.
+ */
+export const databaseOutcomeUnknown = (cause?: unknown): AppError =>
+  new AppError(
+    'database_outcome_unknown',
+    'the database did not answer whether it kept the change: read before you try again',
+    { cause },
+  );
+
+/** Whether the database answered with a refusal, so that the statement had no effect. */
+export const isRefusedByDatabase = (error: unknown): boolean =>
+  error instanceof AppError && error.code === 'database_error';
 
 /** Whether SQLSTATE class 22 (bad data) or 23 (a constraint) is in the chain of causes. */
 export function isDataRefused(error: unknown): boolean {

@@ -2,24 +2,19 @@
 // callers wait in a bounded line. Tenants' reads run one at a time, and after the platform's statements.
 import { Worker } from 'node:worker_threads';
 import { join } from 'node:path';
-import { AppError, StartupError, messageOf } from '#shared/errors.ts';
+import { StartupError, messageOf } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db, QueryResult, Transaction } from './queryable.ts';
-import {
-  QUERY_DEADLINE_MS,
-  READ_DEADLINE_MS,
-  SCRIPT_DEADLINE_MS,
-  TRANSACTION_DEADLINE_MS,
-  databaseError,
-  databaseTimeout,
-  databaseUnavailable,
-} from './limits.ts';
+import { DEADLINES, databaseError, databaseTimeout, databaseUnavailable } from './limits.ts';
+import type { Deadlines } from './limits.ts';
 import { OPENED } from './pglite-protocol.ts';
 import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
 import { keepUp } from './pglite-upkeep.ts';
 import { lockDataDir } from './data-dir.ts';
 import { TenantReadQueue } from './tenant-reads.ts';
+import { runTransaction } from './transaction.ts';
+import type { TransactionConnection } from './transaction.ts';
 import type { DataDirLock } from './data-dir.ts';
 
 const OPEN_DEADLINE_MS = 120_000;
@@ -44,6 +39,7 @@ export async function openPglite(options: {
   readonly dataDir: string;
   readonly log: Log;
   readonly upkeepEveryMs?: number;
+  readonly deadlines?: Deadlines | undefined;
   readonly onBegun?: (() => void) | undefined;
 }): Promise<Db> {
   const lock = await lockDataDir(options.dataDir);
@@ -59,7 +55,7 @@ export async function openPglite(options: {
   // The engine's output has no reader, and would pile up if it were not drained.
   worker.stdout.resume();
   worker.stderr.resume();
-  const db = new PgliteDb(worker, lock, options.log);
+  const db = new PgliteDb(worker, lock, options.log, options.deadlines ?? DEADLINES);
   try {
     await withDeadline(db.opened, OPEN_DEADLINE_MS, databaseTimeout);
     db.keepUp(options.upkeepEveryMs);
@@ -81,10 +77,11 @@ class PgliteDb implements Db {
   readonly #worker: Worker;
   readonly #lock: DataDirLock;
   readonly #log: Log;
+  readonly #deadlines: Deadlines;
   readonly #pending = new Map<number, Pending>();
   readonly reads: TenantReadQueue;
   readonly #line: (() => void)[] = [];
-  /** Waiting reads of tenants: one, and those that were given up meanwhile. */
+  /** Waiting reads of tenants. */
   readonly #readers: (() => void)[] = [];
   /** Platform statements since the last tenant's read. */
   #passed = 0;
@@ -94,7 +91,8 @@ class PgliteDb implements Db {
   #closing: Promise<void> | undefined;
   #endUpkeep = (): void => undefined;
 
-  constructor(worker: Worker, lock: DataDirLock, log: Log) {
+  constructor(worker: Worker, lock: DataDirLock, log: Log, deadlines: Deadlines) {
+    this.#deadlines = deadlines;
     this.#worker = worker;
     this.#lock = lock;
     this.#log = log;
@@ -117,30 +115,40 @@ class PgliteDb implements Db {
   }
 
   async query<R>(sql: string, params: readonly unknown[] = []): Promise<QueryResult<R>> {
-    return withDeadline(
-      this.#alone(() => this.#ask<R>('query', sql, params)),
-      QUERY_DEADLINE_MS,
-      databaseTimeout,
-    );
+    const { queryMs } = this.#deadlines;
+    return this.#within(queryMs, () => this.#alone(() => this.#ask<R>('query', sql, params), queryMs));
   }
 
-  /**
-   * PGlite cannot cancel a statement. A statement whose caller gave
-   * up in line never begins, and reads are small by construction.
-   */
   #read(sql: string, params: readonly unknown[]): Promise<QueryResult<unknown>> {
-    let isLate = false;
-    const late = (): AppError => {
-      isLate = true;
-      return databaseTimeout();
-    };
-    const ask = (): Promise<QueryResult<unknown>> =>
-      isLate ? Promise.reject(databaseTimeout()) : this.#ask('query', sql, params);
-    return withDeadline(this.#alone(ask, 'read'), READ_DEADLINE_MS, late);
+    const { readMs } = this.#deadlines;
+    return this.#within(readMs, () => this.#alone(() => this.#ask('query', sql, params), readMs, 'read'));
+  }
+
+  /** PGlite cannot cancel a statement: what has begun goes on, and its caller no longer waits. */
+  #within<R>(ms: number, ask: () => Promise<QueryResult<R>>): Promise<QueryResult<R>> {
+    return withDeadline(ask(), ms, databaseTimeout);
   }
 
   async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
-    return this.#alone(() => this.#runTransaction(work));
+    const rollback = (): Promise<unknown> => this.#ask('script', 'rollback', []);
+    const connection: TransactionConnection = {
+      query: <R>(sql: string, params: readonly unknown[]) =>
+        this.#within(this.#deadlines.queryMs, () => this.#ask<R>('query', sql, params)),
+      script: (sql) => this.#ask('script', sql, []).then(() => undefined),
+      begin: () => this.#ask('script', 'begin', []),
+      commit: () => this.#ask('script', 'commit', []),
+      rollback,
+      // The thread runs the rollback behind the statement under way. A rollback that fails means that the thread is
+      // gone, which is logged where that is noticed.
+      giveUp: () =>
+        rollback().then(
+          () => undefined,
+          () => undefined,
+        ),
+      broken: undefined,
+    };
+    const { transactionMs } = this.#deadlines;
+    return this.#alone(() => runTransaction(connection, work, this.#deadlines), transactionMs);
   }
 
   close(): Promise<void> {
@@ -149,55 +157,10 @@ class PgliteDb implements Db {
     return this.#closing;
   }
 
-  async #runTransaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
-    let open = true;
-    // A transaction that runs a script (a migration) may take as long as the script.
-    let expire: (() => void) | undefined;
-    const expired = new Promise<never>((_resolve, reject) => {
-      expire = () => reject(databaseTimeout());
-    });
-    let timer = setTimeout(() => expire?.(), TRANSACTION_DEADLINE_MS);
-    const guard = (): void => {
-      if (!open) throw new AppError('database_error', 'a statement came after its transaction had ended');
-    };
-    const tx: Transaction = {
-      query: async <R>(sql: string, params: readonly unknown[] = []) => {
-        guard();
-        return withDeadline(this.#ask<R>('query', sql, params), QUERY_DEADLINE_MS, databaseTimeout);
-      },
-      script: async (sql) => {
-        guard();
-        clearTimeout(timer);
-        timer = setTimeout(() => expire?.(), SCRIPT_DEADLINE_MS);
-        await this.#ask('script', sql, []);
-      },
-    };
-    await this.#ask('script', 'begin', []);
-    try {
-      const result = await Promise.race([work(tx), expired]);
-      open = false;
-      await this.#ask('script', 'commit', []);
-      return result;
-    } catch (error) {
-      open = false;
-      // The transaction's own error is thrown. A rollback that fails as well
-      // means that the thread is gone, which is logged where that is noticed.
-      await this.#ask('script', 'rollback', []).catch(() => undefined);
-      throw error;
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-
-  async #alone<T>(work: () => Promise<T>, kind: 'platform' | 'read' = 'platform'): Promise<T> {
+  /** @param waitMs - longest wait for the connection: work whose caller gave up in line never begins */
+  async #alone<T>(work: () => Promise<T>, waitMs?: number, kind: 'platform' | 'read' = 'platform'): Promise<T> {
     if (this.#closing !== undefined) throw databaseUnavailable();
-    if (this.#owned) {
-      if (this.#line.length >= MAX_WAITING) throw databaseUnavailable(new Error('too many statements wait'));
-      await new Promise<void>((resolve) => {
-        if (kind === 'read' && this.#readers.length === 0) this.#passed = 0;
-        (kind === 'read' ? this.#readers : this.#line).push(resolve);
-      });
-    }
+    if (this.#owned) await this.#turn(kind === 'read' ? this.#readers : this.#line, waitMs);
     this.#owned = true;
     try {
       return await work();
@@ -206,6 +169,24 @@ class PgliteDb implements Db {
       if (next === undefined) this.#owned = false;
       else next();
     }
+  }
+
+  async #turn(line: (() => void)[], waitMs: number | undefined): Promise<void> {
+    if (line === this.#line && line.length >= MAX_WAITING) {
+      throw databaseUnavailable(new Error('too many statements wait'));
+    }
+    if (line === this.#readers && line.length === 0) this.#passed = 0;
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve, reject) => {
+      line.push(resolve);
+      if (waitMs === undefined) return;
+      timer = setTimeout(() => {
+        const at = line.indexOf(resolve);
+        if (at < 0) return;
+        line.splice(at, 1);
+        reject(databaseTimeout());
+      }, waitMs);
+    }).finally(() => clearTimeout(timer));
   }
 
   #next(): (() => void) | undefined {

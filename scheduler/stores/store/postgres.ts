@@ -6,17 +6,12 @@ import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db, QueryOptions, QueryResult, Transaction } from './queryable.ts';
 import type { AppError } from '#shared/errors.ts';
-import {
-  QUERY_DEADLINE_MS,
-  READ_DEADLINE_MS,
-  SCRIPT_DEADLINE_MS,
-  TRANSACTION_DEADLINE_MS,
-  databaseError,
-  databaseTimeout,
-  databaseUnavailable,
-} from './limits.ts';
+import { DEADLINES, databaseError, databaseTimeout, databaseUnavailable } from './limits.ts';
+import type { Deadlines } from './limits.ts';
 import { PreparedStatements } from './prepared.ts';
 import { TenantReadQueue } from './tenant-reads.ts';
+import { runTransaction } from './transaction.ts';
+import type { TransactionConnection } from './transaction.ts';
 
 const CONNECTIONS = { platform: 10, reads: 4 };
 const CONNECT_DEADLINE_MS = 5_000;
@@ -64,6 +59,7 @@ export async function openPostgres(options: {
   readonly url: string;
   readonly connections?: { readonly platform: number; readonly reads: number } | undefined;
   readonly log: Log;
+  readonly deadlines?: Deadlines | undefined;
 }): Promise<Db> {
   if (!/^postgres(ql)?:\/\//.test(options.url) || !URL.canParse(options.url)) {
     throw new StartupError(
@@ -72,7 +68,7 @@ export async function openPostgres(options: {
     );
   }
   const place = placeOf(options.url);
-  const connections = options.connections ?? CONNECTIONS;
+  const { connections = CONNECTIONS, deadlines = DEADLINES } = options;
   const poolOf = (name: string, max: number, deadlineMs: number): pg.Pool => {
     const made = new pg.Pool({
       connectionString: options.url,
@@ -81,7 +77,7 @@ export async function openPostgres(options: {
       // The server itself cancels statements that run longer.
       statement_timeout: deadlineMs,
       query_timeout: deadlineMs + 500,
-      idle_in_transaction_session_timeout: TRANSACTION_DEADLINE_MS,
+      idle_in_transaction_session_timeout: deadlines.transactionMs,
       keepAlive: true,
       application_name: name,
       types: TYPES,
@@ -90,15 +86,15 @@ export async function openPostgres(options: {
     made.on('error', (error) => options.log.info({ err: error }, 'idle database connection ended'));
     return made;
   };
-  const pool = poolOf('longshore', connections.platform, QUERY_DEADLINE_MS);
+  const pool = poolOf('longshore', connections.platform, deadlines.queryMs);
   try {
     await firstAnswer(pool, options.log);
   } catch (error) {
     await pool.end();
     throw unreachable(place, reasonOf(error), error);
   }
-  const readPool = poolOf('longshore reads', connections.reads, READ_DEADLINE_MS);
-  return new PostgresDb(pool, readPool, connections.reads, options.log);
+  const readPool = poolOf('longshore reads', connections.reads, deadlines.readMs);
+  return new PostgresDb(pool, readPool, connections.reads, options.log, deadlines);
 }
 
 /** Asks until a server that is busy, or that has only begun to run, answers. Any other failure is final. */
@@ -139,9 +135,11 @@ class PostgresDb implements Db {
   readonly #pool: pg.Pool;
   readonly #readPool: pg.Pool;
   readonly #prepared: PreparedStatements;
+  readonly #deadlines: Deadlines;
   #closing: Promise<void> | undefined;
 
-  constructor(pool: pg.Pool, readPool: pg.Pool, readsAtOnce: number, log: Log) {
+  constructor(pool: pg.Pool, readPool: pg.Pool, readsAtOnce: number, log: Log, deadlines: Deadlines) {
+    this.#deadlines = deadlines;
     this.#pool = pool;
     this.#prepared = new PreparedStatements(log);
     this.#readPool = readPool;
@@ -161,34 +159,11 @@ class PostgresDb implements Db {
     const client = await this.#pool.connect().catch((error: unknown) => {
       throw translate(error);
     });
-    let broken: Error | undefined;
-    const onError = (error: Error): void => {
-      broken = error;
-    };
-    client.on('error', onError);
-    let deadlineMs = TRANSACTION_DEADLINE_MS;
-    const tx: Transaction = {
-      query: (sql, params = []) => run(client, sql, params),
-      script: async (sql) => {
-        deadlineMs = SCRIPT_DEADLINE_MS;
-        await run(client, `set local statement_timeout = ${SCRIPT_DEADLINE_MS}`, []);
-        await script(client, sql);
-      },
-    };
+    const connection = new PostgresConnection(client, this.#deadlines.scriptMs);
     try {
-      await run(client, 'begin', []);
-      const result = await expiring(work(tx), () => deadlineMs);
-      await run(client, 'commit', []);
-      return result;
-    } catch (error) {
-      // The transaction's own error is thrown. A connection that cannot roll back is discarded below.
-      await run(client, 'rollback', []).catch((rollbackError: unknown) => {
-        broken ??= rollbackError instanceof Error ? rollbackError : new Error(String(rollbackError));
-      });
-      throw error;
+      return await runTransaction(connection, work, this.#deadlines);
     } finally {
-      client.off('error', onError);
-      client.release(broken);
+      connection.release();
     }
   }
 
@@ -199,6 +174,64 @@ class PostgresDb implements Db {
       databaseTimeout,
     );
     return this.#closing;
+  }
+}
+
+/** A connection of the pool, for one transaction. */
+class PostgresConnection implements TransactionConnection {
+  readonly #client: pg.PoolClient;
+  readonly #scriptMs: number;
+  broken: Error | undefined;
+  readonly #onError = (error: Error): void => {
+    this.broken ??= error;
+  };
+
+  constructor(client: pg.PoolClient, scriptMs: number) {
+    this.#client = client;
+    this.#scriptMs = scriptMs;
+    client.on('error', this.#onError);
+  }
+
+  query<R>(sql: string, params: readonly unknown[]): Promise<QueryResult<R>> {
+    return run(this.#client, sql, params);
+  }
+
+  async script(sql: string): Promise<void> {
+    await run(this.#client, `set local statement_timeout = ${this.#scriptMs}`, []);
+    await answer(this.#client.query({ text: sql, query_timeout: this.#scriptMs } as pg.QueryConfig));
+  }
+
+  begin(): Promise<unknown> {
+    return run(this.#client, 'begin', []);
+  }
+
+  async commit(): Promise<void> {
+    // The server answers the commit of a transaction that had failed with a rollback, and without an error.
+    const { command } = await this.#client.query('commit').catch((error: unknown) => {
+      throw translate(error);
+    });
+    if (command !== 'COMMIT') throw databaseError({ message: `the server answered the commit with ${command}` });
+  }
+
+  rollback(): Promise<unknown> {
+    return run(this.#client, 'rollback', []);
+  }
+
+  /**
+   * Closes the socket: the server then rolls back, after the statement under way, which has a deadline there too. A
+   * goodbye in the protocol would wait behind that statement.
+   */
+  giveUp(cause: unknown): Promise<void> {
+    this.broken ??= cause instanceof Error ? cause : new Error(messageOf(cause));
+    (this.#client as unknown as { readonly connection: pg.Connection }).connection.stream.destroy();
+    return Promise.resolve();
+  }
+
+  /** Gives the connection back, unless its state is unknown: the pool then opens another when one is needed. */
+  release(): void {
+    if (this.#client.getTransactionStatus() !== 'I') this.broken ??= new Error('a transaction was left open');
+    this.#client.off('error', this.#onError);
+    this.#client.release(this.broken);
   }
 }
 
@@ -214,33 +247,5 @@ async function answer<R>(running: Promise<pg.QueryResult>): Promise<QueryResult<
     return { rows: result.rows as R[], rowCount: result.rowCount ?? 0 };
   } catch (error) {
     throw translate(error);
-  }
-}
-
-async function script(client: pg.PoolClient, sql: string): Promise<void> {
-  const query = { text: sql, query_timeout: SCRIPT_DEADLINE_MS };
-  try {
-    await client.query(query);
-  } catch (error) {
-    throw translate(error);
-  }
-}
-
-/** Like withDeadline, for a deadline that may be moved while the work runs. */
-async function expiring<T>(work: Promise<T>, deadlineMs: () => number): Promise<T> {
-  const startedAt = performance.now();
-  let timer: NodeJS.Timeout | undefined;
-  const expired = new Promise<never>((_resolve, reject) => {
-    const check = (): void => {
-      const leftMs = deadlineMs() - (performance.now() - startedAt);
-      if (leftMs <= 0) reject(databaseTimeout());
-      else timer = setTimeout(check, leftMs);
-    };
-    check();
-  });
-  try {
-    return await Promise.race([work, expired]);
-  } finally {
-    clearTimeout(timer);
   }
 }

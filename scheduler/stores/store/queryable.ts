@@ -19,7 +19,8 @@ export interface Queryable {
   /**
    * Runs a statement. int8 arrives as a number when safe (else a bigint), timestamptz
    * as Date, json parsed, bytea as Uint8Array. A json parameter is given as JSON text.
-   * @throws AppError `database_error` (details.sqlState), `database_timeout`, `database_unavailable`
+   * @throws AppError `database_error` (details.sqlState): it had no effect; `database_timeout`, `database_unavailable`:
+   * outside of a transaction it may have had one; `transaction_ended`: it was not run
    */
   query<R>(sql: string, params?: readonly unknown[], options?: QueryOptions): Promise<QueryResult<R>>;
 }
@@ -48,8 +49,10 @@ export interface Db extends Queryable {
   readonly kind: 'pglite' | 'postgres';
   readonly reads: TenantReads;
   /**
-   * Runs `work` on one connection; a throw rolls back and is rethrown. The
-   * callback must not await statements of others: PGlite has one connection.
+   * Runs `work` on one connection, its statements one after another; a throw rolls back and is rethrown. Work that
+   * hides a failed statement is rolled back all the same. The callback must not await statements of others, because
+   * PGlite has one connection. It has no effect but its statements, because they may be rolled back.
+   * @throws AppError `database_timeout` after 30 s; `database_outcome_unknown` when the commit was not answered
    */
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
   /** Ends running statements, flushes, and closes the files. Safe to call twice. */

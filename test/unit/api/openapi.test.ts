@@ -82,7 +82,7 @@ test('a route of the REST API says what it takes, what it answers and by which c
     415: 'unsupported_media_type',
     422: 'invalid_body',
     429: 'rate_limited',
-    503: 'bodies_full, draining, database_unavailable, database_timeout',
+    503: 'bodies_full, draining, database_unavailable, database_timeout, database_outcome_unknown',
     504: 'deadline_exceeded',
   });
   expect(made.responses['201']?.content).toEqual({

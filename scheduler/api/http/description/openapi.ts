@@ -152,7 +152,7 @@ function errorsOf(route: RestRoute): readonly string[] {
     'draining',
     'database_unavailable',
     'database_timeout',
-    ...(route.method === 'GET' ? ['database_busy'] : []),
+    route.method === 'GET' ? 'database_busy' : 'database_outcome_unknown',
     'deadline_exceeded',
     ...(route.errors ?? []),
   ];
