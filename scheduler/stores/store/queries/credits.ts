@@ -125,7 +125,8 @@ export const writeLedger = (db: Db, entries: readonly LedgerEntry[]): Promise<Le
 
 /**
  * Writes entries and changes their accounts. A request id that has a row changes nothing, with one exception: a `lost`
- * row is replaced by what its replica says itself.
+ * row is replaced by what its replica says itself. Rows and balances change in one statement, so that no fault comes
+ * between them. The accounts are locked before, so that a row of another writer is there or not for all of it.
  */
 export async function appendLedger(tx: Transaction, entries: readonly LedgerEntry[]): Promise<LedgerWritten> {
   const given = new Map<string, LedgerEntry>();
@@ -133,35 +134,19 @@ export async function appendLedger(tx: Transaction, entries: readonly LedgerEntr
     const held = given.get(entry.requestId);
     if (held === undefined || (held.status === 'lost' && entry.status !== 'lost')) given.set(entry.requestId, entry);
   }
-  const accounts = await lockAccounts(
+  const rows = [...given.values()];
+  const locked = await lockAccounts(
     tx,
-    [...given.values()].map(({ workspaceId }) => workspaceId),
+    rows.map(({ workspaceId }) => workspaceId),
   );
-  const known = new Map(
-    await many(
-      tx,
-      'select request_id, status, cost_micros, created_at from credit_ledger where request_id = any ($1::text[])',
-      [[...given.keys()]],
-      (row: { request_id: string; status: string; cost_micros: number; created_at: Date }) =>
-        [row.request_id, { status: row.status, costMicros: row.cost_micros, atMs: row.created_at.getTime() }] as const,
-    ),
-  );
-  const fresh = [...given.values()].filter(({ requestId }) => !known.has(requestId));
-  const replacing = [...given.values()].filter(
-    ({ requestId, status }) => known.get(requestId)?.status === 'lost' && status !== 'lost',
-  );
-  if (fresh.length > 0) await insertEntries(tx, fresh);
-  for (const entry of replacing) await replaceLost(tx, entry);
-  const changes: AccountChange[] = [];
-  for (const entry of fresh) changes.push(changeOf(entry));
-  for (const entry of replacing) {
-    const before = known.get(entry.requestId);
-    changes.push(changeOf(entry));
-    if (before !== undefined)
-      changes.push({ workspaceId: entry.workspaceId, cost: -before.costMicros, grant: 0, month: monthOf(before.atMs) });
-  }
-  const written = await changeAccounts(tx, accounts, changes);
-  return { accounts: written, added: new Set([...fresh, ...replacing].map(({ requestId }) => requestId)) };
+  const changed = await tx.query<RawAccount & { request_ids: readonly string[] }>(WRITE, [
+    JSON.stringify(rows.map(columnsOf)),
+  ]);
+  const after = new Map(changed.rows.map((row) => [row.workspace_id, accountOf(row)]));
+  return {
+    accounts: locked.map((account) => after.get(account.workspaceId) ?? account),
+    added: new Set(changed.rows.flatMap((row) => row.request_ids)),
+  };
 }
 
 /** Amount of a grant; undefined: there is none. */
@@ -173,110 +158,76 @@ export const grantOf = (db: Queryable, requestId: string): Promise<number | unde
     (row: { grant_micros: number }) => row.grant_micros,
   );
 
-interface AccountChange {
-  readonly workspaceId: WorkspaceId;
-  readonly cost: number;
-  readonly grant: number;
-  readonly month: string;
-}
-const monthOf = (ms: number): string => new Date(ms).toISOString().slice(0, 7);
-const changeOf = ({ workspaceId, costMicros, grantMicros, createdAtMs }: LedgerEntry): AccountChange => ({
-  workspaceId,
-  cost: costMicros,
-  grant: grantMicros,
-  month: monthOf(createdAtMs),
-});
-
-/** The rows are locked: new values are computed from those read. */
-async function changeAccounts(
-  tx: Transaction,
-  accounts: readonly CreditAccount[],
-  changes: readonly AccountChange[],
-): Promise<readonly CreditAccount[]> {
-  const next = new Map<WorkspaceId, { balance: bigint; spent: bigint; month: string }>();
-  const before = new Map(accounts.map((account) => [account.workspaceId, account]));
-  for (const change of changes) {
-    const account = before.get(change.workspaceId);
-    if (account === undefined) continue;
-    const value = next.get(change.workspaceId) ?? {
-      balance: BigInt(account.balanceMicros),
-      spent: BigInt(account.spentMicros),
-      month: account.spentMonth,
-    };
-    value.balance += BigInt(change.grant) - BigInt(change.cost);
-    if (change.cost !== 0 && change.month > value.month) {
-      value.spent = 0n;
-      value.month = change.month;
-    }
-    if (change.month === value.month) value.spent += BigInt(change.cost);
-    next.set(change.workspaceId, value);
-  }
-  if (next.size === 0) return accounts;
-  const rows = [...next].map(([id, value]) => ({
-    id,
-    balance: String(value.balance),
-    spent: String(value.spent < 0n ? 0n : value.spent),
-    month: value.month,
-  }));
-  const written = await many(
-    tx,
-    `update credit_accounts a
-     set balance_micros = g.balance, spent_micros = g.spent, spent_month = g.month, revision = revision + 1, updated_at = now()
-     from jsonb_to_recordset($1::jsonb) as g (id text, balance bigint, spent bigint, month text)
-     where a.workspace_id = g.id returning ${ACCOUNT.replace('workspace_id', 'a.workspace_id')}`,
-    [JSON.stringify(rows)],
-    accountOf,
-  );
-  return accounts.map((account) => written.find(({ workspaceId }) => workspaceId === account.workspaceId) ?? account);
-}
-
 const COLUMNS = `request_id text, kind text, workspace_id text, token_id text, model text, type text, prompt_tokens bigint,
   completion_tokens bigint, prompt_micros_per_million bigint, completion_micros_per_million bigint,
   request_micros bigint, cost_micros bigint, grant_micros bigint, stream boolean, status text, estimated boolean,
   container_id text, stub_id text, container_ms bigint, gpu_ms bigint, note text, created_at timestamptz`;
 const NAMES = COLUMNS.replaceAll(/ (text|bigint|boolean|timestamptz)\b/g, '');
 
-async function insertEntries(tx: Transaction, entries: readonly LedgerEntry[]): Promise<void> {
-  const rows = entries.map((entry) => ({
-    request_id: entry.requestId,
-    kind: entry.kind,
-    workspace_id: entry.workspaceId,
-    token_id: entry.tokenId,
-    model: entry.model,
-    type: entry.type,
-    prompt_tokens: entry.promptTokens,
-    completion_tokens: entry.completionTokens,
-    prompt_micros_per_million: entry.promptMicrosPerMillion,
-    completion_micros_per_million: entry.completionMicrosPerMillion,
-    request_micros: entry.requestMicros,
-    cost_micros: entry.costMicros,
-    grant_micros: entry.grantMicros,
-    stream: entry.stream,
-    status: entry.status,
-    estimated: entry.estimated,
-    container_id: entry.containerId,
-    stub_id: entry.stubId,
-    container_ms: entry.containerMs,
-    gpu_ms: entry.gpuMs,
-    note: entry.note,
-    created_at: new Date(entry.createdAtMs).toISOString(),
-  }));
-  const sql = `insert into credit_ledger (${NAMES}) select ${NAMES} from jsonb_to_recordset($1::jsonb) as g (${COLUMNS})`;
-  await tx.query(sql, [JSON.stringify(rows)]);
-}
+const columnsOf = (entry: LedgerEntry): Readonly<Record<string, unknown>> => ({
+  request_id: entry.requestId,
+  kind: entry.kind,
+  workspace_id: entry.workspaceId,
+  token_id: entry.tokenId,
+  model: entry.model,
+  type: entry.type,
+  prompt_tokens: entry.promptTokens,
+  completion_tokens: entry.completionTokens,
+  prompt_micros_per_million: entry.promptMicrosPerMillion,
+  completion_micros_per_million: entry.completionMicrosPerMillion,
+  request_micros: entry.requestMicros,
+  cost_micros: entry.costMicros,
+  grant_micros: entry.grantMicros,
+  stream: entry.stream,
+  status: entry.status,
+  estimated: entry.estimated,
+  container_id: entry.containerId,
+  stub_id: entry.stubId,
+  container_ms: entry.containerMs,
+  gpu_ms: entry.gpuMs,
+  note: entry.note,
+  created_at: new Date(entry.createdAtMs).toISOString(),
+});
 
-async function replaceLost(tx: Transaction, entry: LedgerEntry): Promise<void> {
-  await tx.query(
-    `update credit_ledger set status = $2, prompt_tokens = $3, completion_tokens = $4, cost_micros = $5, estimated = $6, created_at = $7
-     where request_id = $1 and status = 'lost'`,
-    [
-      entry.requestId,
-      entry.status,
-      entry.promptTokens,
-      entry.completionTokens,
-      entry.costMicros,
-      entry.estimated,
-      new Date(entry.createdAtMs),
-    ],
-  );
-}
+const MONTH_OF = (time: string): string => `to_char(${time} at time zone 'UTC', 'YYYY-MM')`;
+
+/**
+ * Rows, and the accounts that they change, with the ids of the rows that were added or replaced. A replaced row first
+ * gives back what it had cost. The spent amount is that of the latest month with costs.
+ */
+const WRITE = `with given as materialized (select ${NAMES} from jsonb_to_recordset($1::jsonb) as g (${COLUMNS})),
+  lost as materialized (
+    select l.request_id, l.cost_micros, l.created_at from credit_ledger l join given g on g.request_id = l.request_id
+    where l.status = 'lost' and g.status <> 'lost' for update of l),
+  inserted as (
+    insert into credit_ledger (${NAMES}) select ${NAMES} from given on conflict (request_id) do nothing
+    returning request_id, workspace_id, cost_micros, grant_micros, created_at),
+  replaced as (
+    update credit_ledger l
+    set status = g.status, prompt_tokens = g.prompt_tokens, completion_tokens = g.completion_tokens,
+      cost_micros = g.cost_micros, estimated = g.estimated, created_at = g.created_at
+    from given g join lost on lost.request_id = g.request_id
+    where l.request_id = g.request_id and l.status = 'lost'
+    returning l.request_id, l.workspace_id, l.cost_micros, l.created_at,
+      lost.cost_micros as old_cost, lost.created_at as old_created_at),
+  changes as (
+    select request_id, workspace_id, cost_micros as cost, grant_micros as granted, ${MONTH_OF('created_at')} as month
+    from inserted
+    union all
+    select request_id, workspace_id, cost_micros, 0, ${MONTH_OF('created_at')} from replaced
+    union all
+    select request_id, workspace_id, -old_cost, 0, ${MONTH_OF('old_created_at')} from replaced),
+  months as (
+    select a.workspace_id, greatest(a.spent_month, max(c.month) filter (where c.cost <> 0)) as month
+    from credit_accounts a join changes c on c.workspace_id = a.workspace_id group by a.workspace_id),
+  sums as (
+    select c.workspace_id, m.month, sum(c.granted - c.cost)::bigint as balance,
+      coalesce(sum(c.cost) filter (where c.month = m.month), 0)::bigint as spent,
+      array_agg(distinct c.request_id) as request_ids
+    from changes c join months m on m.workspace_id = c.workspace_id group by c.workspace_id, m.month)
+  update credit_accounts a
+  set balance_micros = a.balance_micros + s.balance, spent_month = s.month,
+    spent_micros = greatest(0, case when a.spent_month = s.month then a.spent_micros else 0 end + s.spent),
+    revision = a.revision + 1, updated_at = now()
+  from sums s where a.workspace_id = s.workspace_id
+  returning ${ACCOUNT.replaceAll(/\w+/g, 'a.$&')}, s.request_ids`;
