@@ -27,7 +27,7 @@ const CUDA_OF_BRANCH: readonly (readonly [branch: number, cuda: string])[] = [
   [580, '13.0'],
 ];
 
-/** The newest CUDA version that a driver runs; undefined: not known, also for a driver that is newer than this table. */
+/** The newest CUDA version of a driver; undefined: not known, also for a driver that is newer than this table. */
 export function cudaOf(driver: string): string | undefined {
   const branch = Number(/^\d+/.exec(driver)?.[0] ?? Number.NaN);
   const newest = CUDA_OF_BRANCH.at(-1)?.[0] ?? 0;

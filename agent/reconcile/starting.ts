@@ -44,7 +44,7 @@ export function checkGpuDriver(env: readonly string[], driver: string): void {
   const of = (name: string): string => env.findLast((one) => one.startsWith(`${name}=`))?.slice(name.length + 1) ?? '';
   if (/^(1|true)$/i.test(of('NVIDIA_DISABLE_REQUIRE'))) return;
   const problem = requirementProblem(of('NVIDIA_REQUIRE_CUDA'), driver);
-  if (problem !== undefined) throw new AppError(GPU_DRIVER, problem);
+  if (problem !== undefined) throw new AppError('gpu_driver', problem);
 }
 
 /** Processors in the words of images. */
