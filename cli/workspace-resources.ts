@@ -87,7 +87,7 @@ export function addToken(program: Command, invocation: () => Invocation): void {
     command(token, 'create', 'Make a token; its key is printed alone on stdout, once')
       .option(
         '--type <type>',
-        'workspace, or workspace_restricted (deploys, calls and looks); an administrator: admin',
+        'workspace, or workspace_restricted (calls and looks); an administrator: admin',
         'workspace',
       )
       .option('--once', 'good for one use')
@@ -98,7 +98,7 @@ export function addToken(program: Command, invocation: () => Invocation): void {
       .option(...OF_WORKSPACE),
     'token create > key.txt',
     'token create --name ci --scope invoke --app shop --expires 90d',
-    'token create --type workspace_restricted --once',
+    'token create --name shop-front --scope invoke   # for a caller',
     'token create --workspace team-a > key.txt   # an administrator, for a team that lost its own',
   ).action(async (flags: TokenCreateFlags) => {
     const { runTokenCreate } = await import('./commands/token.ts');

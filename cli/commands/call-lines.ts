@@ -17,7 +17,7 @@ export function callLines(
       return [
         isPublic
           ? webSockets
-          : `${webSockets}?auth_token=TOKEN, or with the header "Authorization: Bearer TOKEN"; \`${program} context token\` prints TOKEN`,
+          : `${webSockets}?auth_token=TOKEN, or with the header "Authorization: Bearer TOKEN"; \`${program} token create --scope invoke\` prints TOKEN`,
       ];
     const lines = [`curl ${url}${token}`, isPublic ? webSockets : `${webSockets}, with the same header`];
     return [...lines, ...browserLines(hostUrl, isPublic, program)];
@@ -45,7 +45,9 @@ function browserLines(hostUrl: string | null, isPublic: boolean, program: string
   // Below an address there are no names, and the URL is the other one.
   if (hostUrl === null || new URL(hostUrl).pathname !== '/') return [];
   const page = `a browser: ${hostUrl}/`;
-  return [isPublic ? page : `${page}?auth_token=TOKEN, where TOKEN is what \`${program} context token\` prints`];
+  return [
+    isPublic ? page : `${page}?auth_token=TOKEN, where TOKEN is what \`${program} token create --scope invoke\` prints`,
+  ];
 }
 
 /** Example JSON with a gap for each required input; Python names need no escaping. */

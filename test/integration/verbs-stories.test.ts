@@ -291,6 +291,46 @@ describe('tokens', () => {
     expect(await status(key)).toBe(401);
   });
 
+  test('of the restricted type bring no code, so that none reads a secret with it', async () => {
+    const restricted = { token: platform.restricted };
+    const ws = platform.own.workspaceId;
+    await platform.call(`POST /api/v1/secret/${ws}`, { name: 'KEY', value: 'geheim' });
+    const said = {
+      stubType: 'function/deployment',
+      name: 'known',
+      appName: 'known',
+      handler: 'app:handler',
+      cpu: 100,
+      memory: 64,
+      secrets: [{ name: 'KEY' }],
+    };
+    const stub = await platform.stub(said);
+    const refused: readonly (readonly [string, unknown])[] = [
+      ['POST /stubs', { ...said, name: 'mine' }],
+      ['POST /stubs', { ...said, appName: 'mine' }],
+      ['POST /stubs', { ...said, handler: 'app:other' }],
+      ['POST /stubs', { ...said, secrets: [] }],
+      ['POST /stubs/deploy', { stubId: stub, name: 'known' }],
+      ['POST /pods', { stubId: stub }],
+      [`POST /stubs/${stub}/serve`, {}],
+      ['POST /objects', { hash: 'h', size: '3', overwrite: true, objectMetadata: { name: 'h', size: '3' } }],
+      ['POST /tasks/end', { taskId: NOBODY, taskStatus: 'COMPLETE', result: 'AAAA' }],
+    ];
+    for (const [line, body] of refused) {
+      const { json } = await platform.gateway(line, body, restricted);
+      expect([line, json['ok']]).toEqual([line, false]);
+    }
+    const build = { pythonVersion: 'python3.11', commands: ['env'], secrets: ['KEY'] };
+    expect((await platform.gateway('POST /images/build', build, restricted)).json['result']).toMatchObject({
+      success: false,
+    });
+    for (const line of [`GET /api/v1/secret/${ws}`, `GET /api/v1/object/${ws}/${NOBODY}/download-url`])
+      expect((await platform.call(line, undefined, restricted)).status).toBe(401);
+    // A client that runs a known function finds its stub, and calls it.
+    for (const forceCreate of [false, true])
+      expect((await platform.gateway('POST /stubs', { ...said, forceCreate }, restricted)).json['stubId']).toBe(stub);
+  });
+
   test('may count once, or run and inspect only', async () => {
     const once = await made('?reusable=false');
     expect(once['reusable']).toBe(false);

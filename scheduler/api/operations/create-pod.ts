@@ -24,7 +24,7 @@ export function createPod({ stubs, targets, handMade, refusalOf }: CreatePodPart
   return operation({
     name: 'CreatePod',
     http: 'POST /pods',
-    scope: 'any',
+    scope: 'full',
     request: CreatePodRequest,
     response: CreatePodResponse,
     handle: async (caller, { stubId, checkpointId }) => {

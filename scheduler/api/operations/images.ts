@@ -31,7 +31,7 @@ export function buildImage(builds: Pick<Builds, 'build'>): Operation {
   return operation({
     name: 'BuildImage',
     http: 'POST /images/build',
-    scope: 'any',
+    scope: 'full',
     request: BuildImageRequest,
     response: BuildImageResponse,
     stream: async function* (caller, request, signal) {

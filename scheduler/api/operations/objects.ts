@@ -30,7 +30,7 @@ export function createObject(objects: Pick<Objects, 'create'>): Operation {
   return operation({
     name: 'CreateObject',
     http: 'POST /objects',
-    scope: 'any',
+    scope: 'full',
     containers: true,
     request: CreateObjectRequest,
     response: CreateObjectResponse,

@@ -92,7 +92,7 @@ export function deployStub(deployments: Deployments, urls: UrlSettings, log: Log
   return operation({
     name: 'DeployStub',
     http: 'POST /stubs/deploy',
-    scope: 'any',
+    scope: 'full',
     request: DeployStubRequest,
     response: DeployStubResponse,
     handle: async (caller, request, origin) => {

@@ -74,7 +74,7 @@ export function startTask(tasks: Pick<TaskActions, 'startTask'>): Operation {
   return operation({
     name: 'StartTask',
     http: 'POST /tasks/start',
-    scope: 'any',
+    scope: 'full',
     containers: true,
     request: StartTaskRequest,
     response: TaskVerbResponse,
@@ -91,7 +91,7 @@ export function endTask(tasks: Pick<TaskActions, 'endTask'>): Operation {
   return operation({
     name: 'EndTask',
     http: 'POST /tasks/end',
-    scope: 'any',
+    scope: 'full',
     containers: true,
     request: EndTaskRequest,
     response: TaskVerbResponse,

@@ -7,7 +7,7 @@ import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { ownObjectsOf } from '../../stores/objects/service.ts';
-import { appById, getOrCreateApp } from '../../stores/store/queries/apps.ts';
+import { appById, appsNamed, getOrCreateApp } from '../../stores/store/queries/apps.ts';
 import { hasStubs, insertStub, reuseStub, stubById } from '../../stores/store/queries/stubs.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { withinOwnStub } from './container-stubs.ts';
@@ -55,6 +55,15 @@ export interface StubsParts extends StubNeedsParts {
 
 /** Whether stubs of that type run without a deployment, once. */
 const isOneOff = (type: string): boolean => !type.endsWith('/deployment') && !type.endsWith('/serve');
+
+/**
+ * Whether the caller may make stubs. A restricted token finds those of others alone: code that it brought would run
+ * with the secrets and volumes that it names. Source: decision 0303.
+ */
+const mayMake = ({ type }: Caller): boolean => type !== 'workspace_restricted';
+const NOT_THERE = Symbol('there is no such stub');
+const MAKES_NONE =
+  'a token of type workspace_restricted makes no stubs: deploy with another token once, and this one finds what was made';
 
 /** The workspace has as many stubs as it may. Thrown, so that the transaction also undoes a new app. */
 class NoRoom extends Error {}
@@ -110,18 +119,23 @@ export class Stubs {
     const configHash = sha256Hex(canonicalJson(config));
     const { maxStubs } = limits ?? DEFAULT_LIMITS;
     const { events, nowMs } = this.#parts;
+    const appName = request.appName || name;
     const making = events.transaction(db, async (tx, emit) => {
-      const app = await getOrCreateApp(tx, caller.workspaceId, request.appName || name, newId<AppId>());
+      const appId = mayMake(caller)
+        ? (await getOrCreateApp(tx, caller.workspaceId, appName, newId<AppId>())).id
+        : (await appsNamed(tx, caller.workspaceId, [appName]))[0]?.id;
+      if (appId === undefined) return NOT_THERE;
       const key = {
         workspaceId: caller.workspaceId,
-        appId: app.id,
+        appId,
         name,
         type: config.stubType,
         objectId: object.objectId,
         configHash,
         public: !config.authorized,
       };
-      const known = request.forceCreate ? undefined : await reuseStub(tx, key);
+      const known = request.forceCreate && mayMake(caller) ? undefined : await reuseStub(tx, key);
+      if (known === undefined && !mayMake(caller)) return NOT_THERE;
       if (known === undefined && (await hasStubs(tx, caller.workspaceId, maxStubs))) throw new NoRoom();
       const row = known ?? (await insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } }));
       // A container asks for the stub at each call of another function.
@@ -136,6 +150,7 @@ export class Stubs {
       const errMsg = `This workspace has its ${maxStubs} stubs: deploy what it has, or have an administrator raise its limit counts.stubs (\`longshore workspace limits\`).`;
       return { kind: 'refused', errMsg };
     }
+    if (stub === NOT_THERE) return { kind: 'refused', errMsg: 'Unauthorized Access', warnMsg: MAKES_NONE };
     const unsupported = [...new Set([...unsupportedGpus, ...(supply?.missing ?? [])])];
     return {
       kind: 'stub',

@@ -122,6 +122,7 @@ export function deploymentVerbs(platform: () => Platform, kit: Kit): readonly Ga
     },
     {
       name: 'StartTask',
+      restricted: { ok: false },
       // The task is of another stub.
       container: { ok: false },
       line: () => 'POST /tasks/start',
@@ -143,6 +144,7 @@ export function deploymentVerbs(platform: () => Platform, kit: Kit): readonly Ga
     },
     {
       name: 'EndTask',
+      restricted: { ok: false },
       container: { ok: false },
       line: () => 'POST /tasks/end',
       body: (taskId) => ({

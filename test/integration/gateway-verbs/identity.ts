@@ -114,6 +114,7 @@ export function identityVerbs(kit: Kit): readonly GatewayVerb[] {
     },
     {
       name: 'CreateObject',
+      restricted: { ok: false, objectId: '', presignedUrl: '', errorMsg: 'Unauthorized Access' },
       container: { ok: true, errorMsg: '', presignedUrl: expect.stringContaining('/objects/upload/') },
       line: () => 'POST /objects',
       body: () => ({ objectMetadata: { name: 'h', size: '3' }, hash: unique('h'), size: '3', overwrite: true }),

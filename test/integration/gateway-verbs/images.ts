@@ -32,6 +32,7 @@ export const IMAGE_VERBS: readonly GatewayVerb[] = [
   },
   {
     name: 'BuildImage',
+    restricted: { result: expect.objectContaining({ success: false, imageId: '' }) },
     container: { result: expect.objectContaining({ success: false, imageId: '' }) },
     ours: true,
     line: () => 'POST /images/build',

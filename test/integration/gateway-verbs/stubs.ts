@@ -4,6 +4,7 @@ import { NOBODY } from '../verbs-fixture.ts';
 import type { Json, Platform } from '../verbs-fixture.ts';
 import { done, refusedWith } from '../verbs-kit.ts';
 import type { Kit } from '../verbs-kit.ts';
+import { UNAUTHORIZED } from './row.ts';
 import type { Failure, GatewayVerb } from './row.ts';
 
 const STUB = { stubType: 'endpoint/deployment', name: 'n', handler: 'app:handler', cpu: '100', memory: 64 };
@@ -16,6 +17,7 @@ export function stubVerbs(platform: () => Platform, kit: Kit): readonly GatewayV
   return [
     {
       name: 'GetOrCreateStub',
+      restricted: { ok: false, stubId: '', errMsg: 'Unauthorized Access' },
       // The app is another one. container-calls.test.ts covers the calls that the credential may make.
       container: { ok: false, stubId: '', errMsg: 'Unauthorized Access' },
       line: () => 'POST /stubs',
@@ -119,6 +121,7 @@ export function stubVerbs(platform: () => Platform, kit: Kit): readonly GatewayV
     },
     {
       name: 'DeployStub',
+      restricted: UNAUTHORIZED,
       line: () => 'POST /stubs/deploy',
       body: (stubId) => ({ stubId, name: 'deployed' }),
       make: () => platform().stub({ forceCreate: true }),

@@ -18,7 +18,7 @@ describe('what a person is told', () => {
     const ofSite = [`curl ${url} ${token}`, 'WebSockets: wss://a:1/asgi/site/v1, with the same header'];
     expect(callLines(site, 'longshore')).toEqual([
       ...ofSite,
-      `a browser: ${hostUrl}/?auth_token=TOKEN, where TOKEN is what \`longshore context token\` prints`,
+      `a browser: ${hostUrl}/?auth_token=TOKEN, where TOKEN is what \`longshore token create --scope invoke\` prints`,
     ]);
     expect(callLines({ ...site, hostUrl: url }, 'longshore')).toEqual(ofSite);
     expect(callLines({ ...site, isPublic: true, url: 'http://a:1/asgi/public/1-2' }, 'longshore')).toEqual([
@@ -28,7 +28,7 @@ describe('what a person is told', () => {
     ]);
     const chat = { ...site, isRealtime: true };
     expect(callLines(chat, 'longshore')).toEqual([
-      'WebSockets: wss://a:1/asgi/site/v1?auth_token=TOKEN, or with the header "Authorization: Bearer TOKEN"; `longshore context token` prints TOKEN',
+      'WebSockets: wss://a:1/asgi/site/v1?auth_token=TOKEN, or with the header "Authorization: Bearer TOKEN"; `longshore token create --scope invoke` prints TOKEN',
     ]);
     expect(callLines({ ...chat, isPublic: true }, 'longshore')).toEqual(['WebSockets: wss://a:1/asgi/site/v1']);
     const sum = { ...site, kind: 'taskqueue', name: 'sum', requiredInputs: ['a'], url: 'http://a:1/x', hostUrl: null };
@@ -43,7 +43,7 @@ describe('what a person is told', () => {
     const url = 'https://a:1/pod/shop/v1/<PORT>';
     const pod = { kind: 'pod', name: 'shop', requiredInputs: null, url, hostUrl: 'https://shop-1-v1-<PORT>.a:1' };
     const token = `-H "Authorization: Bearer $(longshore context token)"`;
-    const browser = `a browser: https://shop-1-v1-80.a:1/?auth_token=TOKEN, where TOKEN is what \`longshore context token\` prints`;
+    const browser = `a browser: https://shop-1-v1-80.a:1/?auth_token=TOKEN, where TOKEN is what \`longshore token create --scope invoke\` prints`;
     expect(callLines({ ...pod, isPublic: false, ports: [80] }, 'longshore')).toEqual([
       `curl https://a:1/pod/shop/v1/80/ ${token}`,
       browser,

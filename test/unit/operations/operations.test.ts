@@ -357,22 +357,16 @@ describe('SignPayload', () => {
 
 describe('who may call what', () => {
   const RESTRICTED_MAY = [
-    'BuildImage',
-    'CreatePod',
     'VerifyImageBuild',
     'Authorize',
     'SignPayload',
     'ListDeployments',
-    'CreateObject',
     'HeadObject',
     'GetOrCreateVolume',
     'GetOrCreateStub',
     'CheckStub',
-    'DeployStub',
     'GetURL',
     'ListTasks',
-    'StartTask',
-    'EndTask',
     'StopTasks',
     'ListContainers',
     'StopContainer',

@@ -15,6 +15,7 @@ export interface ObjectRouteParts {
 export const downloadUrl = (parts: ObjectRouteParts): RestRoute =>
   restRoute({
     http: 'GET /object/{ws}/{objectId}/download-url',
+    scope: 'full',
     grants: NOT_LIMITED,
     summary: 'A signed address that gives the bytes of an object for a day',
     answer: DownloadAddress,

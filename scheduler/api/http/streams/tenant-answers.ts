@@ -1,6 +1,6 @@
-// Headers by which a tenant's answer may reach a browser. In the path form all applications share the scheduler's origin, so their
-// answers are sandboxed there, and headers that a browser would apply to the whole origin stay behind. In the host form
-// an application has an origin of its own, and only what reaches beyond that host stays behind. Pure.
+// Headers by which a tenant's answer may reach a browser. In the path form all applications share the scheduler's
+// origin. So their answers are sandboxed there, and headers that a browser would apply to the whole origin stay behind.
+// In the host form an application has an origin of its own, and only what reaches beyond that host stays behind. Pure.
 // Invariant: heads, acceptances of upgrades and trailers all pass through here. Source: decision 0300.
 import { isOwnCookie } from '../invoke/own-cookies.ts';
 import type { HeaderList } from './head.ts';
