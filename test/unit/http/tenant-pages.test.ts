@@ -62,34 +62,36 @@ describe('an answer in the path form', () => {
     expect(text).toContain(`content-security-policy: ${policy}\r\n`);
   });
 
-  test.each([
-    'Accept-CH',
-    'Alt-Svc',
-    'Attribution-Reporting-Register-Source',
-    'CLEAR-SITE-DATA',
-    'Clear-Site-Data',
-    'Critical-CH',
-    'Cross-Origin-Opener-Policy',
-    'Expect-CT',
-    'NEL',
-    'Origin-Agent-Cluster',
-    'Public-Key-Pins',
-    'Report-To',
-    'Reporting-Endpoints',
-    'Secure-Session-Registration',
-    'Service-Worker-Allowed',
-    'service-worker-allowed',
-    'Set-Cookie2',
-    'Set-Login',
-    'Strict-Transport-Security',
-    'Use-As-Dictionary',
-  ])('has no %s: a browser would keep it for all applications', async (name) => {
-    const text = await answered([
+  test('has no header that a browser would keep for all applications', async () => {
+    const names = [
+      'Accept-CH',
+      'Alt-Svc',
+      'Attribution-Reporting-Register-Source',
+      'CLEAR-SITE-DATA',
+      'Clear-Site-Data',
+      'Critical-CH',
+      'Cross-Origin-Opener-Policy',
+      'Expect-CT',
+      'NEL',
+      'Origin-Agent-Cluster',
+      'Public-Key-Pins',
+      'Report-To',
+      'Reporting-Endpoints',
+      'Secure-Session-Registration',
+      'Service-Worker-Allowed',
+      'service-worker-allowed',
+      'Set-Cookie2',
+      'Set-Login',
+      'Strict-Transport-Security',
+      'Use-As-Dictionary',
+    ];
+    const sent = names.flatMap((name): Pairs => [
       [name, '/'],
-      ['x-kept', '1'],
       [name.toUpperCase(), 'again'],
     ]);
-    expect(text).not.toContain(`${name.toLowerCase()}:`);
+    const text = await answered([...sent, ['x-kept', '1']]);
+    const passed = names.filter((name) => text.includes(`\r\n${name.toLowerCase()}:`));
+    expect(passed).toEqual([]);
     expect(text).toContain('x-kept: 1\r\n');
   });
 

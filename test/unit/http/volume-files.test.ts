@@ -188,6 +188,24 @@ test('the file server hears how much a pack may bring', async () => {
   expect(heads).toMatchObject([{ purpose: 'unpack', room: 5 }]);
 });
 
+test('a machine of the workspace itself sends no page for the scheduler’s origin', async () => {
+  const { url } = await serve(({ kind }, end) => {
+    if (kind !== 'end') return;
+    const headers = [
+      ['content-type', 'text/html'],
+      ['service-worker-allowed', '/'],
+      ['set-cookie', 'a=1; Path=/'],
+      ['content-length', '0'],
+    ];
+    const head = Buffer.from(JSON.stringify({ status: 200, headers }), 'utf8');
+    end.write(Buffer.concat([encodeFrame('response', {}, head), encodeFrame('end', {})]));
+  });
+  const { headers } = await fetch(`${url}get`);
+  expect(headers.get('content-security-policy')).toMatch(/^sandbox /);
+  expect(headers.get('service-worker-allowed')).toBeNull();
+  expect(headers.get('set-cookie')).toBe(`a=1; Path=${VOLUME_FILES_PATH}`);
+});
+
 test('a download that ends early breaks its connection', async () => {
   const { url } = await serve(({ kind }, end) => {
     if (kind !== 'end') return;
