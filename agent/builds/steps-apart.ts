@@ -95,7 +95,9 @@ export class StepsApart {
     const { runtime } = this.#parts;
     const key = keyOf(step);
     const before = step.noCache ? undefined : await runtime.imageIdWithLabel(`${BUILD_STEP_LABEL}=${key}`);
-    if (before !== undefined) return { kind: 'built', imageId: before, isReused: true };
+    // An image of a registry is no layer of ours, whatever its labels say.
+    if (before !== undefined && (await runtime.image(before))?.isLocal === true)
+      return { kind: 'built', imageId: before, isReused: true };
     let dockerId: string;
     try {
       dockerId = await this.#started(step, key);

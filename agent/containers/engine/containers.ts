@@ -6,6 +6,7 @@ import { EngineError, LABELS } from '../runtime.ts';
 import type { EngineClient } from './client.ts';
 import { statusOf, translate } from './errors.ts';
 import type { EngineFacts } from './info.ts';
+import { labelsOver, ownLabelsOf, withoutBlank } from './own-labels.ts';
 import { createOptions, gpusInUse, gpusOfRequest, isByCdi, rootLimitTrial } from './options.ts';
 
 export interface ContainerCalls extends Pick<
@@ -41,6 +42,17 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
   const inspected = (nameOrId: string): Promise<Docker.ContainerInspectInfo> =>
     engine.call('inspect', () => engine.questions.getContainer(nameOrId).inspect());
 
+  const ownLabels = ownLabelsOf(async (image) => {
+    try {
+      const { Config } = await engine.call('inspect_image', () => engine.docker.getImage(image).inspect());
+      return Object.keys((Config as { Labels?: Record<string, string> | null } | null)?.Labels ?? {});
+    } catch (error) {
+      // The call that makes the container says that there is no such image.
+      if (statusOf(error) === 404) return undefined;
+      throw error;
+    }
+  });
+
   const calls: ContainerCalls = {
     async list(labels: Readonly<Record<string, string>>, only?: 'not_running'): Promise<RuntimeContainer[]> {
       const filters = {
@@ -55,7 +67,7 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
           return {
             dockerId: one.Id,
             name: (one.Names[0] ?? '').replace(/^\//, ''),
-            labels: one.Labels,
+            labels: withoutBlank(one.Labels),
             state,
             network: one.HostConfig.NetworkMode,
             exitCode: 0,
@@ -76,7 +88,7 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
         return {
           dockerId: facts.Id,
           name: facts.Name.replace(/^\//, ''),
-          labels: facts.Config.Labels ?? {},
+          labels: withoutBlank(facts.Config.Labels ?? {}),
           state: NOT_RUNNING[facts.State.Status] ?? 'running',
           network: facts.HostConfig.NetworkMode ?? '',
           exitCode: facts.State.ExitCode,
@@ -186,8 +198,9 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
     async create(spec: CreateContainer): Promise<string> {
       try {
         const selinux = await hasSelinux();
+        const labels = labelsOver(await ownLabels(spec.image), spec.labels);
         const made = await engine.call('create', (abortSignal) =>
-          engine.docker.createContainer({ ...createOptions(spec, { selinux }), abortSignal }),
+          engine.docker.createContainer({ ...createOptions({ ...spec, labels }, { selinux }), abortSignal }),
         );
         return made.id;
       } catch (error) {

@@ -2,7 +2,7 @@
 import type { Readable } from 'node:stream';
 import type Docker from 'dockerode';
 import { withDeadline } from '#shared/backoff.ts';
-import { BUILD_WORKSPACE_LABEL } from '#shared/domain/built-images.ts';
+import { BUILD_WORKSPACE_LABEL, isBuiltImage, isRegistryPortReference } from '#shared/domain/built-images.ts';
 import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { readPullStream } from '../pull-stream.ts';
 import { readPushStream } from '../push-stream.ts';
@@ -37,7 +37,11 @@ export function imageCalls(engine: EngineClient): ImageCalls {
         const isLocal =
           digests.length === 0 ||
           (facts.Descriptor !== undefined && (facts.Identity?.Pull ?? []).length === 0 && (await tellsOrigin(engine)));
-        const builtFor = facts.Config?.Labels?.[BUILD_WORKSPACE_LABEL] ?? '';
+        const names = [...(facts.RepoTags ?? []), ...(facts.RepoDigests ?? [])];
+        // Anybody can label an image of a registry. Layers of builds have no name, and built images one of ours.
+        const mayBeBuilt =
+          names.length === 0 || names.some((name) => isBuiltImage(name) || isRegistryPortReference(name));
+        const builtFor = mayBeBuilt ? (facts.Config?.Labels?.[BUILD_WORKSPACE_LABEL] ?? '') : '';
         return { id: facts.Id, digests, isLocal, bytes: facts.Size, builtFor };
       } catch (error) {
         if (statusOf(error) === 404) return undefined;

@@ -6,6 +6,7 @@ import { LABELS } from '../runtime.ts';
 import type { EngineClient } from './client.ts';
 import type { PastEvent } from './past-events.ts';
 import { memoryOfEnd, pastEvent } from './past-events.ts';
+import { withoutBlank } from './own-labels.ts';
 import { drain } from './streams.ts';
 
 /** An engine that stops answers no new connection; the tasks of the container wait for this answer. */
@@ -101,7 +102,7 @@ function parseEvent(line: string): EngineEvent | undefined {
   const action = event.Action;
   if (action !== 'kill' && action !== 'die' && action !== 'oom' && action !== 'destroy') return undefined;
   if (typeof event.Actor?.ID !== 'string') return undefined;
-  const labels = event.Actor.Attributes ?? {};
+  const labels = withoutBlank(event.Actor.Attributes ?? {});
   const code = Number(action === 'die' ? (labels['exitCode'] ?? Number.NaN) : Number.NaN);
   return {
     action,
