@@ -59,6 +59,8 @@ export async function openIdentity(infrastructure: Infrastructure, { writer: eve
   if (settings.LONGSHORE_SECRET_KEY_FILE_PREVIOUS !== undefined) await sealAnew(db, sealer, log);
   const installation = await openInstallation(db, sealer);
   const invalidation = createInvalidation({ publisher: general, subscriber, log, channel: keys.invalidateChannel });
+  // A change whose commit was not answered is announced by nobody.
+  db.onOutcomeUnknown = () => invalidation.unsure();
   installation.ring.attach(invalidation);
   installation.ring.record(new InstallationTrail(db, events, () => clock.nowMs()));
   const metrics = new IdentityMetrics(registry);

@@ -297,6 +297,8 @@ describe('on a Postgres server whose cable is held or cut', () => {
     cable.plant(fault);
     const outcomes: string[] = [];
     const ended = gate();
+    let unknown = 0;
+    db.onOutcomeUnknown = () => (unknown += 1);
     const outcome = await outcomeOf(
       db.transaction(async (tx) => {
         for (const id of [1, 2, 3])
@@ -307,6 +309,7 @@ describe('on a Postgres server whose cable is held or cut', () => {
     expect(cable.isMet).toBe(true);
     const failure = fault.how === 'hold' ? 'database_timeout' : 'database_unavailable';
     expect(outcome).toBe(fault.at === 'commit' ? 'database_outcome_unknown' : failure);
+    expect(unknown).toBe(fault.at === 'commit' ? 1 : 0);
     if (fault.at !== 'begin') await ended.promise;
     const refused = ['transaction_ended', 'transaction_ended', 'transaction_ended'];
     if (fault.at === '/* 1 */') expect(outcomes).toEqual([failure, ...refused.slice(1)]);

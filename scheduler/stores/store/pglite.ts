@@ -80,6 +80,7 @@ class PgliteDb implements Db {
   readonly #deadlines: Deadlines;
   readonly #pending = new Map<number, Pending>();
   readonly reads: TenantReadQueue;
+  onOutcomeUnknown: (() => void) | undefined;
   readonly #line: (() => void)[] = [];
   /** Waiting reads of tenants. */
   readonly #readers: (() => void)[] = [];
@@ -148,7 +149,10 @@ class PgliteDb implements Db {
       broken: undefined,
     };
     const { transactionMs } = this.#deadlines;
-    return this.#alone(() => runTransaction(connection, work, this.#deadlines), transactionMs);
+    return this.#alone(
+      () => runTransaction(connection, work, this.#deadlines, () => this.onOutcomeUnknown?.()),
+      transactionMs,
+    );
   }
 
   close(): Promise<void> {

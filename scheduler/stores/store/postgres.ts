@@ -132,6 +132,7 @@ function translate(error: unknown): AppError {
 class PostgresDb implements Db {
   readonly kind = 'postgres';
   readonly reads: TenantReadQueue;
+  onOutcomeUnknown: (() => void) | undefined;
   readonly #pool: pg.Pool;
   readonly #readPool: pg.Pool;
   readonly #prepared: PreparedStatements;
@@ -161,7 +162,7 @@ class PostgresDb implements Db {
     });
     const connection = new PostgresConnection(client, this.#deadlines.scriptMs);
     try {
-      return await runTransaction(connection, work, this.#deadlines);
+      return await runTransaction(connection, work, this.#deadlines, () => this.onOutcomeUnknown?.());
     } finally {
       connection.release();
     }

@@ -29,6 +29,7 @@ export async function runTransaction<T>(
   on: TransactionConnection,
   work: (tx: Transaction) => Promise<T>,
   deadlines: Pick<Deadlines, 'transactionMs' | 'scriptMs'>,
+  onOutcomeUnknown?: () => void,
 ): Promise<T> {
   const statements = new Statements(on, deadlines);
   await begin(on);
@@ -39,7 +40,7 @@ export async function runTransaction<T>(
     await end(on, statements);
     throw error;
   }
-  await commit(on);
+  await commit(on, onOutcomeUnknown);
   return result;
 }
 
@@ -59,14 +60,16 @@ async function end(on: TransactionConnection, statements: Statements): Promise<v
   await on.rollback().catch((error: unknown) => on.giveUp(error));
 }
 
-async function commit(on: TransactionConnection): Promise<void> {
+async function commit(on: TransactionConnection, onOutcomeUnknown: (() => void) | undefined): Promise<void> {
   // Nothing was sent: the outcome is known.
   if (on.broken !== undefined) throw databaseUnavailable(on.broken);
   try {
     await on.commit();
   } catch (error) {
     await on.giveUp(error);
-    throw isRefusedByDatabase(error) ? error : databaseOutcomeUnknown(error);
+    if (isRefusedByDatabase(error)) throw error;
+    onOutcomeUnknown?.();
+    throw databaseOutcomeUnknown(error);
   }
 }
 

@@ -23,6 +23,11 @@ export interface Invalidation {
    */
   publish(kind: InvalidationKind, id: string): Promise<void>;
   /**
+   * Has every replica empty its caches, because a commit was not answered: its change may be made, and nobody else
+   * announces it. Once more when the change can no longer come, and at most that often.
+   */
+  unsure(): void;
+  /**
    * Registers a handler. The meaning of `id` depends on the kind:
    * - token: sha256 hex of the token
    * - deployment: deployment or stub id
@@ -47,6 +52,9 @@ const HEARD_WITHIN_MS = 1_000;
 /** Most unsent messages that are kept; beyond them a single `reset` replaces all. */
 const MAX_UNSENT = 1_000;
 const RESET = 'reset';
+const RESET_TEXT = JSON.stringify({ kind: RESET, id: '' });
+/** A commit that was not answered is made by then, or never: the server ends an idle transaction after 30 s. */
+const SETTLED_MS = 45_000;
 
 /** Makes the channel's two ends. @param subscriber - a connection for this alone; its maker closes it */
 export function createInvalidation(options: {
@@ -91,6 +99,8 @@ class RedisInvalidation implements Invalidation {
   #unsent: Unsent[] = [];
   #flushing: Promise<void> | undefined;
   #live = false;
+  #unsure: NodeJS.Timeout | undefined;
+  #isUnsureAgain = false;
 
   constructor(publisher: Redis, subscriber: Redis, log: Log, channel: string) {
     this.#publisher = publisher;
@@ -135,11 +145,34 @@ class RedisInvalidation implements Invalidation {
 
   #send(message: Unsent): void {
     if (this.#unsent.length >= MAX_UNSENT) {
-      this.#unsent = [{ text: JSON.stringify({ kind: RESET, id: '' }), onSent: () => undefined }];
+      this.#unsent = [{ text: RESET_TEXT, onSent: () => undefined }];
     } else this.#unsent.push(message);
     this.#flushing ??= this.#flush().finally(() => {
       this.#flushing = undefined;
     });
+  }
+
+  unsure(): void {
+    if (this.#unsure !== undefined) {
+      this.#isUnsureAgain = true;
+      return;
+    }
+    this.#resetAll();
+    this.#lookOnceSettled();
+  }
+
+  #lookOnceSettled(): void {
+    this.#unsure = setTimeout(() => {
+      this.#unsure = undefined;
+      this.#resetAll();
+      if (this.#isUnsureAgain) this.#lookOnceSettled();
+      this.#isUnsureAgain = false;
+    }, SETTLED_MS).unref();
+  }
+
+  #resetAll(): void {
+    this.#reset();
+    this.#send({ text: RESET_TEXT, onSent: () => undefined });
   }
 
   on(kind: InvalidationKind, handler: (id: string) => void): void {
@@ -163,6 +196,7 @@ class RedisInvalidation implements Invalidation {
 
   async stop(): Promise<void> {
     this.#abort.abort();
+    clearTimeout(this.#unsure);
     this.#live = false;
     this.#subscriber.off('message', this.#onMessage);
     this.#subscriber.off('close', this.#onClose);
