@@ -68,10 +68,14 @@ function labelOf({ stubId, subdomain }: Target, { rootPath, port, containerId }:
   return readHostLabel(label) === undefined ? undefined : label;
 }
 
-/** The label of a path with a deployment's name; undefined: the path has a stub's id. */
+/** Labels of earlier releases end in a short hash, which may belong to another workspace's name. */
+const IS_OWN = /-[0-9a-f]{16}$/;
+
+/** The label of a path with a deployment's name; undefined: the label of the stub is to be used. */
 function deploymentLabel(rootPath: string, subdomain: string | null): string | undefined {
   const [, , second = '', third = ''] = rootPath.split('/');
-  if (subdomain === null || ['id', 'public'].includes(decoded(second) ?? second)) return undefined;
+  if (subdomain === null || !IS_OWN.test(subdomain) || ['id', 'public'].includes(decoded(second) ?? second))
+    return undefined;
   return `${subdomain}-${versionParam({ version: third }) === undefined ? 'latest' : third}`;
 }
 
