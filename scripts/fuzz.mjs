@@ -3,6 +3,8 @@
 // in `npm test`). From 20000 requests on, memory growth over the later half is judged.
 // `npm run fuzz -- --schemathesis [--examples N]`: the same file given to
 // schemathesis, which `npm run fuzz -- --install` or the first use installs.
+// `npm run fuzz -- --dockerfile [--inputs N] [--seed N]`: Dockerfiles against Docker's own parsers
+// (test/tools/dockerfile/fuzz.ts). Needs Go.
 import { spawnSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
@@ -19,9 +21,11 @@ const { values } = parseArgs({
     schemathesis: { type: 'boolean', default: false },
     install: { type: 'boolean', default: false },
     examples: { type: 'string', default: '20' },
+    dockerfile: { type: 'boolean', default: false },
+    inputs: { type: 'string', default: '200000' },
   },
 });
-for (const name of ['requests', 'seed', 'examples']) {
+for (const name of ['requests', 'seed', 'examples', 'inputs']) {
   if (values[name] !== undefined && !/^[1-9][0-9]{0,8}$/.test(values[name])) {
     process.stderr.write(`--${name} must be a whole number above 0\n`);
     process.exit(2);
@@ -63,6 +67,12 @@ function schemathesis() {
   return program;
 }
 
+if (values.dockerfile) {
+  const seed = values.seed ?? String(randomInt(1, 2 ** 31));
+  const file = join(repositoryRoot, 'test/tools/dockerfile/fuzz.ts');
+  run(nodeBinary() ?? process.execPath, [file, '--inputs', values.inputs, '--seed', seed]);
+  process.exit(0);
+}
 const program = values.schemathesis || values.install ? schemathesis() : undefined;
 if (values.install) process.exit(0);
 const vitest = join(repositoryRoot, 'node_modules', '.bin', 'vitest');

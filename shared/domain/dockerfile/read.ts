@@ -12,7 +12,7 @@ import { sourcesOf } from './stages.ts';
 import type { Source } from './stages.ts';
 import { Refused, isPlain, literalOf, nameOf, readWord } from './words.ts';
 import type { Word } from './words.ts';
-import { textOf } from './write.ts';
+import { inContext, textOf } from './write.ts';
 
 /** An instruction of a file. */
 export interface ReadInstruction {
@@ -223,7 +223,7 @@ function readCopy(name: 'COPY' | 'ADD', rest: string): Copy {
     const why = sourceProblem(source, name);
     if (why !== undefined) throw new Refused(why);
   }
-  return { name, from, chown, sources: files, destination };
+  return { name, from, chown, sources: name === 'ADD' ? files.map(inContext) : files, destination };
 }
 
 /** An address among the sources: an engine fetches it as root, in the network of the machine. */

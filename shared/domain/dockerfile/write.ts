@@ -60,7 +60,8 @@ function copyText({ name, from, chown, sources, destination }: Copy): string {
   return [...flags, listText([...files, destination].map(quotedWord))].join(' ');
 }
 
-function inContext(source: Word): Word {
+/** A source of ADD as a path below the context. */
+export function inContext(source: Word): Word {
   const [first = '', ...more] = source;
   if (typeof first !== 'string') return ['./', ...source];
   return [`./${first.replace(/^(?:\.?\/)+/, '')}`, ...more];
