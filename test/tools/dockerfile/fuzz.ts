@@ -11,8 +11,10 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { isDeepStrictEqual, parseArgs } from 'node:util';
 import { assemble, forEngine, readOrder } from '#agent/builds/assemble.ts';
+import type { Instruction } from '#shared/domain/dockerfile/instruction.ts';
 import { readDockerfile } from '#shared/domain/dockerfile/read.ts';
 import { textOf } from '#shared/domain/dockerfile/write.ts';
+import { AppError } from '#shared/errors.ts';
 import { dockerfileOf, randomFrom } from './hostile.ts';
 import { meaningOf } from './meaning.ts';
 import type { Meaning, Variables } from './meaning.ts';
@@ -103,10 +105,17 @@ function expectedOf(file: string): Expected | undefined {
   if (!same) return { text: '', meanings: [], wrong: 'the agent reads another value' };
   const names = order.steps.flatMap(({ source }) => (source?.kind === 'image' ? [source.image] : []));
   const known = {
-    bases: new Map(names.map((name) => [name, { id: ID, architecture: '' }])),
+    bases: new Map(names.map((name) => [name, { id: ID, architecture: 'amd64' }])),
     stages: order.steps.filter(({ instruction }) => instruction.name === 'FROM').map(() => ID),
   };
-  const instructions = forEngine(order.steps, known, ['/bin/sh', '-c']);
+  let instructions: readonly Instruction[];
+  try {
+    instructions = forEngine(order.steps, known, ['/bin/sh', '-c']);
+  } catch (error) {
+    // Another platform, say: the agent builds nothing.
+    if (error instanceof AppError) return undefined;
+    throw error;
+  }
   const { dockerfile } = assemble(instructions, [], { labels: LABELS, args: ['PIP_CERT'] });
   const meanings = instructions.flatMap((instruction) => [
     meaningOf(instruction, VARIABLES),

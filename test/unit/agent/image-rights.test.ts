@@ -80,6 +80,13 @@ test('a base image of set-up that is not here is asked of no registry', async ()
   expect(world.has).toBe(false);
 });
 
+test('an image by its id, or by the beginning of one, is nobody’s', async () => {
+  const { world, images } = await aMachine();
+  for (const id of ['68c', '68cd7c11f0de', 'sha256:68c', `sha256:${'a'.repeat(64)}`])
+    await expect(images.ensure(id, () => undefined, 'a')).rejects.toThrow(`image ${id} could be an id`);
+  expect(world.has).toBe(false);
+});
+
 describe('an image that was pulled with credentials', () => {
   test('asks the registry once in five minutes for each workspace', async () => {
     const { world, use } = await aMachine();

@@ -54,6 +54,12 @@ describe('refusals', () => {
     [{ serving: { servingProtocol: 'openai', llm: { cacheTokens: 1.5 } } }, /serving.llm.cache_tokens must be a whole/],
     [{ serving: { serving_protocol: 'openai', llm: { metrics_path: 'x' } } }, /serving.llm.metrics_path must begin/],
     [{ serving: { serving_protocol: 'openai', llm: { engine: 7 } } }, /serving.llm.engine must be a text/],
+    [
+      { imageId: '68cd7c11f0de' },
+      /imageId names the image "68cd7c11f0de", which could be the id of one: .*name:latest/,
+    ],
+    [{ imageId: 'sha256:68c' }, /imageId names the image "sha256:68c", which could be the id/],
+    [{ imageId: 'a b' }, /imageId names the image "a b", which is not such as registry/],
     [{ handler: '' }, /handler must be module:function/],
     [{ handler: 'app' }, /handler must be module:function/],
     [{ handler: 'a:b:c' }, /handler must be module:function/],
