@@ -27,3 +27,38 @@ export class Places<Owner extends string> {
     };
   }
 }
+
+/** Places of several pools. An owner holds at most as many places of a pool as are left, so others always find some. */
+export class SharedPlaces<Pool extends string, Owner extends string> {
+  readonly #most: number;
+  readonly #all = new Map<Pool, number>();
+  readonly #of = new Map<string, number>();
+
+  /** @param most - places of each pool */
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  /** Takes a place. @returns a function that gives it back, once; undefined: the owner gets none */
+  take(pool: Pool, owner: Owner): (() => void) | undefined {
+    const key = `${pool} ${owner}`;
+    const all = this.#all.get(pool) ?? 0;
+    const own = this.#of.get(key) ?? 0;
+    if (own >= this.#most - all) return undefined;
+    this.#all.set(pool, all + 1);
+    this.#of.set(key, own + 1);
+    let isBack = false;
+    return () => {
+      if (isBack) return;
+      isBack = true;
+      lessen(this.#all, pool);
+      lessen(this.#of, key);
+    };
+  }
+}
+
+function lessen<Key>(counts: Map<Key, number>, key: Key): void {
+  const left = (counts.get(key) ?? 1) - 1;
+  if (left > 0) counts.set(key, left);
+  else counts.delete(key);
+}

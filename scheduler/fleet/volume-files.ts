@@ -10,7 +10,7 @@ import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isVolumeName, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import { filePathProblem, folderPathProblem } from '#shared/domain/volume-file-paths.ts';
 import type { Clock } from '#shared/clock.ts';
-import { Places } from '#shared/places.ts';
+import { Places, SharedPlaces } from '#shared/places.ts';
 import { mayUsePool } from '../domain/pools.ts';
 import type { Queryable } from '../stores/store/db.ts';
 import { bindVolumes, volumeById, volumeByName, volumeHomes } from '../stores/store/queries/volumes.ts';
@@ -76,7 +76,7 @@ export interface VolumeFilesParts {
 export class VolumeFiles {
   readonly #parts: VolumeFilesParts;
   readonly #ofWorkspace = new Places<string>(MOST_OF_WORKSPACE);
-  readonly #ofMachine = new Places<string>(MOST_OF_MACHINE);
+  readonly #ofMachine = new SharedPlaces<string, string>(MOST_OF_MACHINE);
 
   constructor(parts: VolumeFilesParts) {
     this.#parts = parts;
@@ -259,10 +259,12 @@ export class VolumeFiles {
     const workspaceDone = this.#ofWorkspace.take(workspaceId);
     if (workspaceDone === undefined)
       throw tooMany(`this workspace has ${MOST_OF_WORKSPACE} transfers of files at once`);
-    const machineDone = this.#ofMachine.take(machineId);
+    const machineDone = this.#ofMachine.take(machineId, workspaceId);
     if (machineDone === undefined) {
       workspaceDone();
-      throw tooMany(`the volume's machine has ${MOST_OF_MACHINE} transfers of files at once`);
+      throw tooMany(
+        `the volume's machine has ${MOST_OF_MACHINE} transfers of files at once, and a workspace at most as many as are left`,
+      );
     }
     return () => {
       workspaceDone();

@@ -14,7 +14,7 @@ import type { Authenticator } from './auth.ts';
 import { lookAt } from './auth.ts';
 import { answerBegan } from './begun-answers.ts';
 
-/** Streams of one workspace, and of all, at this replica. */
+/** Streams of one workspace, and of all, at this replica. A workspace has at most as many as are left. */
 export const MOST_STREAMS = { ofWorkspace: 1_000, ofReplica: 4_000 } as const;
 const TICK_MS = 1_000;
 const PING_MS = 15_000;
@@ -130,6 +130,11 @@ export class SseStreams {
     if (this.#total >= most.ofReplica) {
       metrics.refused.inc({ bound: 'replica' });
       throw new AppError('streams_full', `this scheduler has ${most.ofReplica} streams open: try again`, { details });
+    }
+    if (count >= most.ofReplica - this.#total) {
+      metrics.refused.inc({ bound: 'workspace' });
+      const text = `this workspace has ${count} streams open at this scheduler, as many as are left for all: close some`;
+      throw new AppError('too_many_streams', text, { details });
     }
     this.#counts.set(workspaceId, count + 1);
     this.#total += 1;

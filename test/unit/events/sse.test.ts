@@ -37,14 +37,36 @@ test('streams of a workspace, and of all, are bounded; a place that is left is f
   ]);
   streams.leave(first);
   streams.leave(first);
-  expect(refusal(OWN)).toBeUndefined();
+  expect([refusal(OWN), refusal(THIRD)]).toEqual([['too_many_streams', 10], undefined]);
   streams.take('events', THIRD);
   expect(refusal(OWN)).toEqual(['streams_full', 10]);
   const page = await registry.metrics();
   expect(page).toContain('longshore_scheduler_event_streams{kind="events"} 1');
   expect(page).toContain('longshore_scheduler_event_streams{kind="task"} 1');
-  expect(page).toContain('longshore_scheduler_event_streams_refused_total{bound="workspace"} 1');
+  expect(page).toContain('longshore_scheduler_event_streams_refused_total{bound="workspace"} 2');
   expect(page).toContain('longshore_scheduler_event_streams_refused_total{bound="replica"} 3');
+});
+
+test('two workspaces never fill the streams of all: each has at most what is left', () => {
+  const streams = new SseStreams({
+    authenticator: { authenticate: () => null },
+    clock: systemClock,
+    metrics: new SseMetrics(new Registry()),
+    most: { ofWorkspace: 4, ofReplica: 8 },
+  });
+  const fill = (workspaceId: WorkspaceId): readonly unknown[] => {
+    for (let count = 0; ; count += 1)
+      try {
+        streams.take('events', workspaceId);
+      } catch (error) {
+        return [count, error instanceof AppError ? error.code : error];
+      }
+  };
+  expect([fill(OWN), fill(OTHER), fill(THIRD)]).toEqual([
+    [4, 'too_many_streams'],
+    [2, 'too_many_streams'],
+    [1, 'too_many_streams'],
+  ]);
 });
 
 test('a frame has an id, a name, and a line of data for each of its lines', () => {

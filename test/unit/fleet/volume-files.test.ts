@@ -4,7 +4,8 @@ import { newId } from '#shared/domain/ids.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '#scheduler/stores/store/db.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
-import { MOST_OF_WORKSPACE, VolumeFiles } from '#scheduler/fleet/volume-files.ts';
+import { SharedPlaces } from '#shared/places.ts';
+import { MOST_OF_MACHINE, MOST_OF_WORKSPACE, VolumeFiles } from '#scheduler/fleet/volume-files.ts';
 import type { FilePurpose } from '#scheduler/fleet/volume-files.ts';
 
 const NOW_MS = 1_800_000_000_000;
@@ -191,6 +192,23 @@ test('a workspace has so many transfers at once; an end gives its place back onc
   await new Promise(setImmediate);
   for (let at = 0; at < 2; at += 1) await files.open(id, signal);
   await expect(files.open(id, signal)).rejects.toMatchObject({ code: 'too_many_transfers' });
+});
+
+test('two workspaces never fill the transfers of a machine: each has at most what is left', () => {
+  const places = new SharedPlaces<string, string>(MOST_OF_MACHINE);
+  const fill = (machine: string, workspace: string): (() => void)[] => {
+    const held: (() => void)[] = [];
+    for (;;) {
+      const back = held.length < MOST_OF_WORKSPACE ? places.take(machine, workspace) : undefined;
+      if (back === undefined) return held;
+      held.push(back);
+    }
+  };
+  const held = ['a', 'b', 'c', 'd', 'e'].map((workspace) => fill('m1', workspace));
+  expect(held.map(({ length }) => length)).toEqual([16, 8, 4, 2, 1]);
+  expect(fill('m2', 'b')).toHaveLength(16);
+  for (const back of held.flat()) [back(), back()];
+  expect(fill('m1', 'f')).toHaveLength(16);
 });
 
 test('above the bound of the workspace nothing more is uploaded, and everything is still read', async () => {
