@@ -9,6 +9,7 @@ import type { ServiceManager } from '#shared/service-manager.ts';
 import type { ControlHandler } from '../control.ts';
 import { serveControl } from '../control.ts';
 import { HeapGrowth } from '../heap-growth.ts';
+import { toolkitVersion } from '../preflight/gpus.ts';
 import { startPreflight } from '../preflight/watch.ts';
 import type { Journal } from '../reconcile/journal.ts';
 import { startSampling } from '../upstream/sampling.ts';
@@ -173,6 +174,7 @@ function schedulerParts({ host, member, parts, serve }: Started): readonly Part[
       stop: () => parts.registryPort.stop(),
     },
     { name: 'link', start: () => link.start(), stop: () => link.stop() },
+    { name: 'checks of the host', start: () => parts.hostWarnings.start(), stop: () => parts.hostWarnings.stop() },
     { name: 'pause containers ahead', start: () => parts.pauseContainers.start() },
     { name: 'limits of roots', start: () => void rootLimits.ask() },
     partOf('control', () => serveControl(stateDir, serve)),
@@ -199,13 +201,15 @@ function partOf(name: string, start: () => StopPart | Promise<StopPart>): Part {
   };
 }
 
-function tellBuild({ metrics, engine }: Host, { joinFacts }: Member, driver: string): void {
+async function tellBuild({ metrics, engine }: Host, { joinFacts }: Member, driver: string): Promise<void> {
+  const toolkit = await toolkitVersion();
   metrics.buildInfo.set(
     {
       version: joinFacts.version,
       protocol: String(PROTOCOL_VERSION),
       docker_version: engine.version,
       driver_version: driver,
+      toolkit_version: toolkit,
     },
     1,
   );

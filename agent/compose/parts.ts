@@ -26,6 +26,8 @@ import { mostPids } from '../containers/spec.ts';
 import { GatewaySockets } from '../gateway/sockets.ts';
 import { HostDrain } from '../host-drain.ts';
 import type { PullSettings } from '../images/images.ts';
+import { checkHost } from '../preflight/check.ts';
+import { HostWarnings } from '../preflight/warnings.ts';
 import { AgentState } from '../reconcile/agent-state.ts';
 import { ContainerChanges } from '../reconcile/changes.ts';
 import { DisconnectWatch } from '../reconcile/disconnect.ts';
@@ -129,6 +131,14 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     live: () => agentState.liveCount(),
     attempts: () => slots.liveAttempts().length,
   });
+  const hostWarnings = new HostWarnings({
+    check: () => checkHost(config, runtime),
+    onCount: (findings) => {
+      for (const { check, level } of findings) metrics.hostWarning.set({ check }, level === 'ok' ? 0 : 1);
+    },
+    tell: (warnings) => link.send({ hostWarnings: { warnings: [...warnings] } }),
+    log,
+  });
   const contact = new Contact({ path: join(stateDir, 'contact.json'), bootId, log });
   const link = new Link({
     identity: member.identity,
@@ -148,6 +158,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
       ]);
       return {
         ...withImages(inventory, found, config),
+        host: { ...inventory.host, warnings: [...hostWarnings.current] },
         volumeDrivers: [...volumes.offered],
         streams: true,
         supervisors: true,
@@ -386,6 +397,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
   });
 
   return {
+    hostWarnings,
     pauseContainers,
     engineTrials,
     containerDisks,

@@ -79,6 +79,12 @@ export async function checkEngine(config: AgentConfig, runtime: ContainerRuntime
   return [...(await askEngine(runtime, config.DOCKER_HOST)).findings];
 }
 
+/** Checks of a running agent's host, whose warnings no condition carries. */
+export async function checkHost(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {
+  const { info, findings } = await askEngine(runtime, config.DOCKER_HOST);
+  return [...findings, ...(await lookAtGpus(config, info))];
+}
+
 async function askEngine(
   runtime: ContainerRuntime,
   host: string | undefined,

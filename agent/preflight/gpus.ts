@@ -184,6 +184,11 @@ export async function toolkitFindings(
   ];
 }
 
+/** The toolkit's version; empty: it is not installed. */
+export async function toolkitVersion(): Promise<string> {
+  return /version (\S+)/.exec(await programOutput('nvidia-ctk', ['--version'], ASK_MS))?.[1]?.slice(0, 32) ?? '';
+}
+
 function isBefore(version: readonly number[], other: readonly number[]): boolean {
   const differs = other.findIndex((number, index) => version[index] !== number);
   return differs >= 0 && (version[differs] ?? 0) < (other[differs] ?? 0);

@@ -67,6 +67,8 @@ export const PROBE_FAILURES = [
   'error',
 ] as const;
 export const PROBE_RESULTS = ['passed', 'failed', 'stuck', 'host', 'unable', 'absent'] as const;
+/** Bound on names of checks of the host. */
+const MOST_CHECKS = 40;
 const GPU_LABELS = ['gpu_uuid', 'gpu_model'] as const;
 
 /** The agent's metrics. Names: docs/metrics.md; labels come from small sets, and no label is an id, except a GPU's. */
@@ -78,7 +80,12 @@ export class AgentMetrics {
     'protocol',
     'docker_version',
     'driver_version',
+    'toolkit_version',
   ]);
+  readonly hostWarning = bounded(
+    this.#gauge('host_warning', '1 while this check of the host warns, else 0; looked at hourly', ['check']),
+    { check: new LabelValues(MOST_CHECKS) },
+  );
   readonly connected = this.#gauge('connected', '1 while the control stream is welcomed, else 0');
   readonly connectionAttempts = this.#counter(
     'connection_attempts_total',

@@ -67,6 +67,10 @@ function hostRows(host: JsonObject): (readonly [string, string])[] {
     ...listField(host, 'fileSystems').map(
       (one) => [`${textField(one, 'holds')} on`, joined([textField(one, 'type'), textField(one, 'device')])] as const,
     ),
+    ...listField(host, 'warnings').map(
+      (one) =>
+        [`warning: ${textField(one, 'check')}`, `${textField(one, 'found')} -> ${textField(one, 'remedy')}`] as const,
+    ),
   ];
 }
 

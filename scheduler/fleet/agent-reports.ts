@@ -10,6 +10,7 @@ import type { Log } from '#shared/log.ts';
 import type {
   CachedVolume__Output,
   Gpu__Output,
+  HostWarning__Output,
   Hello__Output,
   HostDrain__Output,
 } from '#shared/protocol/generated/messages.ts';
@@ -255,6 +256,18 @@ export class AgentReports {
     if (isDeepStrictEqual(machine.inventory.volumeDrivers.toSorted(), volumeDrivers.toSorted())) return;
     machine.inventory = { ...machine.inventory, volumeDrivers };
     this.#log.info({ machineId, volumeDrivers }, 'volume drivers of a machine changed');
+    this.#machines.changed(machine);
+    await this.#writeInventory(machine);
+  }
+
+  /** Updates what the hourly checks of the host warn of. */
+  async hostWarnings(machineId: MachineId, sessionId: string, warnings: readonly HostWarning__Output[]): Promise<void> {
+    const machine = this.#machines.get(machineId);
+    const before = machine?.inventory?.host;
+    if (machine?.sessionId !== sessionId || machine.inventory === null || !before) return;
+    const host = boundedHost({ ...before, warnings: [...warnings] });
+    if (isDeepStrictEqual(host, before)) return;
+    machine.inventory = { ...machine.inventory, host };
     this.#machines.changed(machine);
     await this.#writeInventory(machine);
   }

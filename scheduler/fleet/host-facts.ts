@@ -4,9 +4,11 @@ import type { HostFacts__Output, Inventory__Output } from '#shared/protocol/gene
 
 const MOST = 64;
 const MOST_LETTERS = 100;
+const MOST_WARNINGS = 32;
+const MOST_LETTERS_OF_WARNING = 500;
 
 /** Control characters are removed: the texts are shown on terminals. */
-const short = (text: string): string => text.replaceAll(/\p{Cc}+/gu, ' ').slice(0, MOST_LETTERS);
+const short = (text: string, most = MOST_LETTERS): string => text.replaceAll(/\p{Cc}+/gu, ' ').slice(0, most);
 const most = <T>(list: readonly T[] | undefined): readonly T[] => (list ?? []).slice(0, MOST);
 
 /** Host facts cut to their bounds. Pure. @returns null for an agent of an earlier release */
@@ -30,6 +32,11 @@ export function boundedHost(host: HostFacts__Output | null | undefined): HostFac
       type: short(type),
       device: short(device),
     })),
+    warnings: (host.warnings ?? []).slice(0, MOST_WARNINGS).map(({ check, found, remedy }) => ({
+      check: short(check),
+      found: short(found, MOST_LETTERS_OF_WARNING),
+      remedy: short(remedy, MOST_LETTERS_OF_WARNING),
+    })),
   };
 }
 
@@ -37,8 +44,8 @@ export function boundedHost(host: HostFacts__Output | null | undefined): HostFac
 export function hostOf(inventory: Inventory__Output | null) {
   if (inventory === null || !inventory.hostname) return null;
   const { hostname, os, kernel, arch, dockerVersion, gpuDriver } = inventory;
-  const host = (inventory as Partial<Inventory__Output>).host ?? NOTHING;
-  return { hostname, os, kernel, arch, dockerVersion, gpuDriver: gpuDriver ?? '', ...host };
+  const host = (inventory as Partial<Inventory__Output>).host;
+  return { hostname, os, kernel, arch, dockerVersion, gpuDriver: gpuDriver ?? '', ...NOTHING, ...host };
 }
 
 export type HostView = NonNullable<ReturnType<typeof hostOf>>;
@@ -53,4 +60,5 @@ const NOTHING: HostFacts__Output = {
   disks: [],
   numaNodes: [],
   fileSystems: [],
+  warnings: [],
 };

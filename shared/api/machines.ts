@@ -58,6 +58,9 @@ export const MachineHost = Type.Object({
   fileSystems: Type.Array(
     Type.Object({ holds: Text({ description: 'state or images' }), type: Text(), device: Text() }),
   ),
+  warnings: Type.Array(Type.Object({ check: Text(), found: Text(), remedy: Text() }), {
+    description: 'of the checks that its agent makes hourly, as `longshore agent check` words them',
+  }),
 });
 
 export const Machine = Type.Object({

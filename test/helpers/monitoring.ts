@@ -88,6 +88,9 @@ const scrapedOf = (name: string): readonly string[] =>
 export function unknownIn(expr: string, known: ReadonlyMap<string, readonly string[]>): readonly string[] {
   const unknown: string[] = [];
   const some = new Set(SCRAPED);
+  // Labels of machines' targets, and of NVIDIA's exporter.
+  if (expr.includes('longshore-agent') || expr.includes('longshore_agent_')) some.add('pool');
+  if (expr.includes('DCGM_')) some.add('UUID');
   for (const [, name = '', selector = ''] of expr.matchAll(/\b(longshore_\w+|up)\b(?:\{([^}]*)\})?/g)) {
     const labels = name === 'up' ? [] : known.get(name);
     if (labels === undefined) {
@@ -100,6 +103,7 @@ export function unknownIn(expr: string, known: ReadonlyMap<string, readonly stri
   }
   for (const [, made = ''] of expr.matchAll(/"(\w+)", "\$\d", "\w+", "/g)) some.add(made);
   for (const [, list = ''] of expr.matchAll(/\b(?:by|on|without|ignoring)\s*\(([^)]*)\)/g))
-    for (const label of list.split(',').map((word) => word.trim())) if (!some.has(label)) unknown.push(`by ${label}`);
+    for (const label of list.split(',').map((word) => word.trim()))
+      if (label !== '' && !some.has(label)) unknown.push(`by ${label}`);
   return unknown;
 }

@@ -213,6 +213,7 @@ const hostShown = ({ host }: MachineView): Machine['host'] =>
         disks: [...host.disks],
         numaNodes: [...host.numaNodes],
         fileSystems: [...host.fileSystems],
+        warnings: [...host.warnings],
       };
 
 const listedMachine = (view: MachineView): Machine => ({

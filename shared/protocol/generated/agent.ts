@@ -45,6 +45,8 @@ import type { HostDrain as _longshore_agent_v1_HostDrain, HostDrain__Output as _
 import type { HostFacts as _longshore_agent_v1_HostFacts, HostFacts__Output as _longshore_agent_v1_HostFacts__Output } from './longshore/agent/v1/HostFacts.ts';
 import type { HostFileSystem as _longshore_agent_v1_HostFileSystem, HostFileSystem__Output as _longshore_agent_v1_HostFileSystem__Output } from './longshore/agent/v1/HostFileSystem.ts';
 import type { HostNic as _longshore_agent_v1_HostNic, HostNic__Output as _longshore_agent_v1_HostNic__Output } from './longshore/agent/v1/HostNic.ts';
+import type { HostWarning as _longshore_agent_v1_HostWarning, HostWarning__Output as _longshore_agent_v1_HostWarning__Output } from './longshore/agent/v1/HostWarning.ts';
+import type { HostWarnings as _longshore_agent_v1_HostWarnings, HostWarnings__Output as _longshore_agent_v1_HostWarnings__Output } from './longshore/agent/v1/HostWarnings.ts';
 import type { HttpHeader as _longshore_agent_v1_HttpHeader, HttpHeader__Output as _longshore_agent_v1_HttpHeader__Output } from './longshore/agent/v1/HttpHeader.ts';
 import type { ImagePrepared as _longshore_agent_v1_ImagePrepared, ImagePrepared__Output as _longshore_agent_v1_ImagePrepared__Output } from './longshore/agent/v1/ImagePrepared.ts';
 import type { Inventory as _longshore_agent_v1_Inventory, Inventory__Output as _longshore_agent_v1_Inventory__Output } from './longshore/agent/v1/Inventory.ts';
@@ -151,6 +153,8 @@ export interface ProtoGrpcType {
         HostFacts: MessageTypeDefinition<_longshore_agent_v1_HostFacts, _longshore_agent_v1_HostFacts__Output>
         HostFileSystem: MessageTypeDefinition<_longshore_agent_v1_HostFileSystem, _longshore_agent_v1_HostFileSystem__Output>
         HostNic: MessageTypeDefinition<_longshore_agent_v1_HostNic, _longshore_agent_v1_HostNic__Output>
+        HostWarning: MessageTypeDefinition<_longshore_agent_v1_HostWarning, _longshore_agent_v1_HostWarning__Output>
+        HostWarnings: MessageTypeDefinition<_longshore_agent_v1_HostWarnings, _longshore_agent_v1_HostWarnings__Output>
         HttpHeader: MessageTypeDefinition<_longshore_agent_v1_HttpHeader, _longshore_agent_v1_HttpHeader__Output>
         ImagePrepared: MessageTypeDefinition<_longshore_agent_v1_ImagePrepared, _longshore_agent_v1_ImagePrepared__Output>
         Inventory: MessageTypeDefinition<_longshore_agent_v1_Inventory, _longshore_agent_v1_Inventory__Output>

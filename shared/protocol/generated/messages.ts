@@ -42,6 +42,8 @@ export type * from './longshore/agent/v1/HostDrain.ts';
 export type * from './longshore/agent/v1/HostFacts.ts';
 export type * from './longshore/agent/v1/HostFileSystem.ts';
 export type * from './longshore/agent/v1/HostNic.ts';
+export type * from './longshore/agent/v1/HostWarning.ts';
+export type * from './longshore/agent/v1/HostWarnings.ts';
 export type * from './longshore/agent/v1/HttpHeader.ts';
 export type * from './longshore/agent/v1/ImagePrepared.ts';
 export type * from './longshore/agent/v1/Inventory.ts';

@@ -11,6 +11,7 @@ const aHost = (more: Partial<HostFacts__Output> = {}): HostFacts__Output => ({
   disks: [],
   numaNodes: [],
   fileSystems: [],
+  warnings: [],
   ...more,
 });
 
@@ -26,6 +27,10 @@ test('what an agent sends is cut to what is kept, and its texts are safe on a te
   expect(kept?.disks[0]).toMatchObject({ bytes: 1, model: 'a [2Jb' });
   expect(kept?.disks[0]?.name).toHaveLength(100);
   expect(kept?.vendor).toHaveLength(100);
+  const warnings = Array.from({ length: 100 }, () => ({ check: 'c\nd', found: 'f'.repeat(5000), remedy: 'r' }));
+  const warned = boundedHost(aHost({ warnings }))?.warnings;
+  expect(warned).toHaveLength(32);
+  expect(warned?.[0]).toEqual({ check: 'c d', found: 'f'.repeat(500), remedy: 'r' });
   expect(boundedHost(null)).toBeNull();
   expect(boundedHost(undefined)).toBeNull();
 });
@@ -35,5 +40,7 @@ test('a machine whose agent is of an earlier release shows what that said, and o
   expect(hostOf({} as Inventory__Output)).toBeNull();
   const earlier = { hostname: 'h', os: 'o', kernel: 'k', arch: 'x86_64', dockerVersion: '29' } as Inventory__Output;
   expect(hostOf(earlier)).toMatchObject({ hostname: 'h', gpuDriver: '', vendor: '', disks: [] });
+  const { warnings: _none, ...unwarned } = aHost();
+  expect(hostOf({ ...earlier, host: unwarned as HostFacts__Output })?.warnings).toEqual([]);
   expect(hostOf({ ...earlier, host: aHost() })).toMatchObject({ vendor: 'A', virtualization: 'none' });
 });

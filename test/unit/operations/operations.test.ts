@@ -178,6 +178,7 @@ describe('machines', () => {
     nics: [],
     numaNodes: [],
     fileSystems: [],
+    warnings: [],
   } as unknown as MachineView['host'];
   const aMachine = (machineId: string, poolName: string, gpu = ''): MachineView => ({
     machineId: machineId as MachineId,

@@ -15,6 +15,7 @@ import type { VolumeUse as _longshore_agent_v1_VolumeUse, VolumeUse__Output as _
 import type { CacheUse as _longshore_agent_v1_CacheUse, CacheUse__Output as _longshore_agent_v1_CacheUse__Output } from '../../../longshore/agent/v1/CacheUse.ts';
 import type { ContainerChanged as _longshore_agent_v1_ContainerChanged, ContainerChanged__Output as _longshore_agent_v1_ContainerChanged__Output } from '../../../longshore/agent/v1/ContainerChanged.ts';
 import type { VolumeDrivers as _longshore_agent_v1_VolumeDrivers, VolumeDrivers__Output as _longshore_agent_v1_VolumeDrivers__Output } from '../../../longshore/agent/v1/VolumeDrivers.ts';
+import type { HostWarnings as _longshore_agent_v1_HostWarnings, HostWarnings__Output as _longshore_agent_v1_HostWarnings__Output } from '../../../longshore/agent/v1/HostWarnings.ts';
 
 export interface ControlFromAgent {
   'hello'?: (_longshore_agent_v1_Hello | null);
@@ -32,7 +33,8 @@ export interface ControlFromAgent {
   'cacheUse'?: (_longshore_agent_v1_CacheUse | null);
   'containerChanged'?: (_longshore_agent_v1_ContainerChanged | null);
   'volumeDrivers'?: (_longshore_agent_v1_VolumeDrivers | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"volumeDrivers";
+  'hostWarnings'?: (_longshore_agent_v1_HostWarnings | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"hostWarnings"|"volumeDrivers";
 }
 
 export interface ControlFromAgent__Output {
@@ -51,5 +53,6 @@ export interface ControlFromAgent__Output {
   'cacheUse'?: (_longshore_agent_v1_CacheUse__Output | null);
   'containerChanged'?: (_longshore_agent_v1_ContainerChanged__Output | null);
   'volumeDrivers'?: (_longshore_agent_v1_VolumeDrivers__Output | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"volumeDrivers";
+  'hostWarnings'?: (_longshore_agent_v1_HostWarnings__Output | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"hostWarnings"|"volumeDrivers";
 }
