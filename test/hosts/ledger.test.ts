@@ -8,7 +8,7 @@ const STORIES = Number(process.env['LS_LEDGER_STORIES'] ?? 10_000);
 test(
   `${STORIES} stories with faults at each statement leave balances that are the sums of their rows`,
   {
-    timeout: 900_000,
+    timeout: 1_800_000,
   },
   async ({ postgres }) => {
     const met = await playLedgerStories(postgres.url, STORIES, Date.now() & 0xffff);
