@@ -1,5 +1,6 @@
 // Dockerfiles as builds get them: one line for each instruction, written anew from parsed values, and every image that
 // they name is known.
+import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { readDockerfile, readStep, readSteps } from '#shared/domain/dockerfile/read.ts';
 import { imagesIn } from '#shared/domain/dockerfile/stages.ts';
@@ -195,6 +196,16 @@ test('an agent takes only lines that stand by themselves', () => {
     expect(readStep(bad).kind).toBe('problem');
   for (const bad of ['FROM 68c', 'COPY --from=68c x y'])
     expect(readSteps(['FROM base', bad])).toMatchObject({ kind: 'problem', at: 1 });
+});
+
+test('the Dockerfile of the examples is read', () => {
+  expect(problemOf(readFileSync('examples/dockerfile/Dockerfile', 'utf8'))).toBeUndefined();
+});
+
+test('a stage may be called like an id, and takes the place of an image of that name', () => {
+  const file = 'FROM base AS abc\nFROM python AS python\nFROM python\nCOPY --from=abc a b\nCOPY --from=ABC a b';
+  expect(imagesOf(file)).toEqual(['base', 'python']);
+  expect(problemOf('FROM base\nCOPY --from=abc a b\nFROM base AS abc')).toMatch(/^line 2: COPY names the image "abc"/);
 });
 
 test('an instruction that is longer than a line of the engine is refused with its line', () => {
