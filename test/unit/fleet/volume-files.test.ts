@@ -207,7 +207,10 @@ test('two workspaces never fill the transfers of a machine: each has at most wha
   const held = ['a', 'b', 'c', 'd', 'e'].map((workspace) => fill('m1', workspace));
   expect(held.map(({ length }) => length)).toEqual([16, 8, 4, 2, 1]);
   expect(fill('m2', 'b')).toHaveLength(16);
-  for (const back of held.flat()) [back(), back()];
+  for (const back of held.flat()) {
+    back();
+    back();
+  }
   expect(fill('m1', 'f')).toHaveLength(16);
 });
 
