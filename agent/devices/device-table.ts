@@ -46,6 +46,8 @@ export class DeviceTable {
   readonly #devices = new Map<string, Device>();
   /** Bus ids of whole devices in the last listing, by UUID: excluded ones and divided ones without slices, too. */
   #listedAt: ReadonlyMap<string, string> = new Map();
+  /** Devices that may have a container, and that the last answer did not show: the next one decides. */
+  #omitted: ReadonlySet<string> = new Set();
   /** State of NVLink through switches, by whole device, as of the last look. */
   readonly #fabrics = new Map<string, string>();
   readonly #excluded: ReadonlySet<string>;
@@ -160,14 +162,20 @@ export class DeviceTable {
    * Takes in an answer of the tool.
    * @param slices - slices of divided devices
    * @param held - devices of containers, which are never forgotten
+   * @param mayBeHeld - devices that are lost only when two answers in a row do not show them
    * @returns devices that became unusable with this answer: out of reach, or in need of a reset
    */
-  take(listing: Listing, slices: Slices, held: ReadonlySet<string>): readonly Device[] {
+  take(
+    listing: Listing,
+    slices: Slices,
+    held: ReadonlySet<string>,
+    mayBeHeld: ReadonlySet<string> = held,
+  ): readonly Device[] {
     const before = new Map(this.#devices);
     // Samples are dropped first: an answer that omits a device must not leave its old use in place.
     for (const device of before.values())
       this.#devices.set(device.uuid, { ...device, sample: undefined, usedMib: undefined });
-    if (listing.kind === 'listed') this.#listed(listing, slices, held);
+    if (listing.kind === 'listed') this.#listed(listing, slices, held, mayBeHeld);
     else if (listing.kind === 'failed') {
       this.#listedAt = new Map([...this.#listedAt].filter(([, busId]) => !listing.broken.includes(busId)));
       for (const device of this.all()) {
@@ -186,7 +194,12 @@ export class DeviceTable {
     });
   }
 
-  #listed(listing: Extract<Listing, { kind: 'listed' }>, slices: Slices, held: ReadonlySet<string>): void {
+  #listed(
+    listing: Extract<Listing, { kind: 'listed' }>,
+    slices: Slices,
+    held: ReadonlySet<string>,
+    mayBeHeld: ReadonlySet<string>,
+  ): void {
     this.#replaced(listing.rows, held);
     const silent = [...this.#listedAt].filter(([, busId]) => listing.silent?.has(busId) === true);
     this.#listedAt = new Map([...silent, ...listing.rows.map(({ uuid, busId }) => [uuid, busId] as const)]);
@@ -204,6 +217,7 @@ export class DeviceTable {
       if (row === undefined || this.isExcluded(slice.uuid, '')) continue;
       if (this.#put(sliceDevice(row, slice), row.recovery, undefined, usedBySlice(row, slice))) seen.add(slice.uuid);
     }
+    const omitted = new Set<string>();
     for (const device of this.all()) {
       const { uuid, busId, parentUuid } = device;
       if (seen.has(uuid)) continue;
@@ -211,12 +225,16 @@ export class DeviceTable {
       const isWhole = listing.rows.some((row) => row.uuid === parentUuid && !row.migEnabled);
       if (this.isExcluded(uuid, busId) && !held.has(uuid)) this.#devices.delete(uuid);
       else if (listing.broken.includes(busId)) this.event(uuid, { kind: 'absent', why: UNREACHABLE });
-      else if (listing.unreadable > 0 || listing.silent?.has(busId) === true || slices.silent.has(parentUuid))
+      else if ((listing.silent?.has(busId) ?? listing.unreadable > 0) || slices.silent.has(parentUuid))
         this.event(uuid, { kind: 'missed', why: 'the GPU tool gave no readable answer about it' });
       // The operator changed the division: a device that no container holds exists no more.
       else if ((isDivided || isWhole) && !held.has(uuid)) this.#devices.delete(uuid);
-      else this.event(uuid, { kind: 'absent', why: 'the driver does not list it any more' });
+      else if (mayBeHeld.has(uuid) && !this.#omitted.has(uuid)) {
+        omitted.add(uuid);
+        this.event(uuid, { kind: 'missed', why: UNLISTED, omitted: true });
+      } else this.event(uuid, { kind: 'absent', why: UNLISTED });
     }
+    this.#omitted = omitted;
   }
 
   /** Forgets lost devices whose place on the bus another device has: the card was replaced. */
@@ -316,6 +334,7 @@ export class DeviceTable {
 
 const FABRIC_WORKS = 'Completed';
 const UNREACHABLE = 'the driver cannot reach it';
+const UNLISTED = 'the driver does not list it any more';
 
 type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'lastDockerIds' | 'sample' | 'usedMib'>;
 

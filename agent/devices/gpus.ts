@@ -186,7 +186,8 @@ export class Gpus {
     this.#hasProbed = (stored?.probedDriver ?? '') !== '';
     if (stored !== undefined) this.#table.restore(stored.devices, booted, stored.probedDriver ?? '');
     this.#errors.restore(booted ? { sequence: 0, savedAtMs: 0, xids: {} } : stored);
-    this.#outAtOpen = await this.#probe();
+    // Who has which device is known once the journal is read; after a boot no container is left.
+    this.#outAtOpen = await this.#probe(booted ? undefined : this.#table.all().map(({ uuid }) => uuid));
     this.#tellConditions();
   }
 
@@ -362,8 +363,11 @@ export class Gpus {
     }
   }
 
-  /** @returns devices that went out of service with this look */
-  async #probe(): Promise<readonly Device[]> {
+  /**
+   * @param mayBeHeld - devices that may have a container; undefined: those that have one
+   * @returns devices that went out of service with this look
+   */
+  async #probe(mayBeHeld?: readonly string[]): Promise<readonly Device[]> {
     const { smi, metrics, log } = this.#parts;
     const from = performance.now();
     const inUse = new Set([...this.#held(), ...this.#probes.prober.running]);
@@ -383,7 +387,8 @@ export class Gpus {
     this.#failing = failing;
     const held = this.#held();
     const before = `${this.#table.fingerprint()} ${this.#presence.faults.join()}`;
-    const out = this.#table.take(faults === this.#faults ? listing : withoutRecovery(listing), slices, held);
+    const answer = faults === this.#faults ? listing : withoutRecovery(listing);
+    const out = this.#table.take(answer, slices, held, mayBeHeld === undefined ? held : new Set(mayBeHeld));
     for (const device of out) this.#failLeaseOwners(device, device.health.why);
     await this.#freeProof.check(held);
     await this.#memory.looked(from, inUse);

@@ -32,8 +32,8 @@ export interface DeviceHealth {
 export type HealthEvent =
   /** The tool lists the device. `recovery`: the driver's requested action, where reported. */
   | { readonly kind: 'listed'; readonly recovery: string | undefined }
-  /** The tool did not answer, or omitted the device. */
-  | { readonly kind: 'missed'; readonly why: string }
+  /** The tool did not answer about the device. @param omitted - it answered, and did not show the device this once */
+  | { readonly kind: 'missed'; readonly why: string; readonly omitted?: boolean }
   /** The tool answered, and does not list the device or cannot reach it. */
   | { readonly kind: 'absent'; readonly why: string }
   /** The device takes no work before a reset. @param asked - the driver has asked for the reset */
@@ -86,7 +86,8 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
       return whenListed({ ...before, missed: 0 }, event.recovery);
     case 'missed': {
       const missed = before.missed + 1;
-      if (before.state !== 'healthy' || missed < MISSED_TO_SUSPECT) return { ...before, missed };
+      if (before.state !== 'healthy' || (missed < MISSED_TO_SUSPECT && event.omitted !== true))
+        return { ...before, missed };
       return { ...before, missed, state: 'suspect', why: event.why };
     }
     case 'absent':

@@ -1,7 +1,8 @@
 /**
- * Questions to the GPU tool. A single broken device can make the tool fail for all of them. The devices are then asked
- * one by one, and each is judged by its own answer. Must stay true: every question ends within two deadlines, whatever
- * the number of devices. A device that does not answer is told apart from a device that is gone.
+ * Questions to the GPU tool. A single broken device can make the tool fail for all of them, or stop before the others.
+ * The devices that it does not show are then asked one by one, and each is judged by its own answer. Must stay true:
+ * every question ends within two deadlines, whatever the number of devices. A device that does not answer is told apart
+ * from a device that is gone.
  */
 import type { ConditionField, GpuCondition } from './gpu-condition.ts';
 import { CONDITION_FIELDS, REMAP_FIELDS, parseConditions, unknownField } from './gpu-condition.ts';
@@ -9,6 +10,7 @@ import { idleLimitMib } from './idle-memory.ts';
 import type { ComputeProcess, GpuField, Listing, MigSlice, ProbeFailure } from './parse.ts';
 import {
   GPU_FIELDS,
+  isWhole,
   parseInstances,
   parseListing,
   parseMemory,
@@ -31,8 +33,8 @@ const ASKED_AT_ONCE = 16;
  */
 const MAX_INSTANCE_TRIES = 3;
 const PROCESSES = ['--query-compute-apps=gpu_uuid,pid', '--format=csv,noheader,nounits'];
-/** Failures that concern the driver or the tool, and so every device alike. */
-const OF_ALL: ReadonlySet<ProbeFailure> = new Set(['not_found', 'no_driver', 'driver_mismatch', 'permission']);
+/** Failures that concern the driver or the tool, and so every device alike, where no device is named. */
+const OF_ALL: ReadonlySet<ProbeFailure> = new Set(['not_found', 'no_driver', 'driver_mismatch']);
 
 /** A whole device as the tool can be asked for it. */
 export interface WholeDevice {
@@ -62,7 +64,7 @@ export class NvidiaSmi {
   readonly #ask: AskTool;
   readonly #deadlineMs: number;
   #fields: readonly GpuField[] = GPU_FIELDS;
-  /** The last question for all devices failed: further ones go to each device at once. */
+  /** The last question for all devices failed, or left one out: further ones go to each device at once. */
   #failsForAll = false;
   /** GPU instances of the slices in the last listing, and the number of queries for them. */
   #instances: { readonly of: string; readonly tries: number; readonly found: ReadonlyMap<string, number> } = {
@@ -77,13 +79,17 @@ export class NvidiaSmi {
     this.#deadlineMs = deadlineMs;
   }
 
-  /** Lists every device of the driver. @param known - devices that are asked one by one when the tool fails for all */
+  /** Lists every device of the driver. @param known - devices that are asked for singly where the tool leaves them out */
   async list(known: readonly WholeDevice[] = []): Promise<Listing> {
     const all = await this.#query('');
-    this.#failsForAll = all.kind === 'failed' && !OF_ALL.has(all.reason);
-    if (all.kind !== 'failed' || !this.#failsForAll) return all;
+    this.#failsForAll = all.kind === 'failed' && (!OF_ALL.has(all.reason) || all.broken.length > 0);
+    if (all.kind === 'unknown_field' || (all.kind === 'failed' && !this.#failsForAll)) return all;
+    const shown = all.kind === 'listed' ? all.rows : [];
     const broken = new Set(all.broken);
-    const asked = known.filter(({ busId }) => !broken.has(busId));
+    const isShown = (one: WholeDevice): boolean =>
+      broken.has(one.busId) || shown.some(({ uuid, busId }) => uuid === one.uuid || busId === one.busId);
+    const asked = known.filter((one) => !isShown(one));
+    if (asked.length === 0) return all;
     const answers = await this.#singly(asked, (id, deadlineMs) => this.#query(id, deadlineMs));
     const silent = new Set<string>();
     for (const [{ busId }, one] of answers) {
@@ -94,9 +100,12 @@ export class NvidiaSmi {
       } else if (one.kind === 'failed' && (one.reason === 'off_bus' || one.broken.includes(busId))) broken.add(busId);
       else silent.add(busId);
     }
-    const rows = answers.flatMap(([, one]) => (one?.kind === 'listed' ? one.rows : []));
-    if (rows.length === 0) return { ...all, broken: [...broken] };
-    return { kind: 'listed', rows, broken: [...broken], unreadable: 0, silent };
+    const own = answers.flatMap(([, one]) => (one?.kind === 'listed' ? one.rows : []));
+    this.#failsForAll ||= own.length > 0;
+    if (all.kind === 'failed' && own.length === 0) return { ...all, broken: [...broken] };
+    const rows = [...shown, ...own.filter((row) => !shown.some(({ uuid }) => uuid === row.uuid))];
+    const unreadable = all.kind === 'listed' ? all.unreadable : 0;
+    return { kind: 'listed', rows, broken: [...broken], unreadable, silent };
   }
 
   /**
@@ -114,11 +123,11 @@ export class NvidiaSmi {
 
   async #slicesOf(divided: readonly WholeDevice[]): Promise<Slices> {
     const run = this.#failsForAll ? undefined : await this.#run(['-L']);
-    const outputs: string[] = [];
-    if (run?.kind === 'done' && run.exitCode === 0) outputs.push(run.stdout);
-    else
-      for (const [, one] of await this.#singly(divided, (id, deadlineMs) => this.#run(['-L'], id, deadlineMs)))
-        if (one?.kind === 'done' && one.exitCode === 0) outputs.push(one.stdout);
+    const outputs = run?.kind === 'done' && isWhole(run) ? [run.stdout] : [];
+    const shown = parseSlices(outputs.join('\n')).parents;
+    const left = divided.filter(({ uuid }) => !shown.has(uuid));
+    for (const [, one] of await this.#singly(left, (id, deadlineMs) => this.#run(['-L'], id, deadlineMs)))
+      if (one?.kind === 'done' && one.exitCode === 0) outputs.push(one.stdout);
     const { slices, parents } = parseSlices(outputs.join('\n'));
     const silent = new Set(divided.flatMap(({ uuid }) => (parents.has(uuid) ? [] : [uuid])));
     if (slices.every(({ instance }) => instance !== undefined)) return { found: slices, silent };
@@ -141,7 +150,7 @@ export class NvidiaSmi {
   /** Output of `-q -x`, for all devices together or for each. */
   async #details(devices: readonly WholeDevice[]): Promise<readonly string[]> {
     const run = this.#failsForAll ? undefined : await this.#run(['-q', '-x']);
-    if (run?.kind === 'done' && run.exitCode === 0) return [run.stdout];
+    if (run?.kind === 'done' && isWhole(run)) return [run.stdout];
     const answers = await this.#singly(devices, (id, deadlineMs) => this.#run(['-q', '-x'], id, deadlineMs));
     return answers.flatMap(([, one]) => (one?.kind === 'done' && one.exitCode === 0 ? [one.stdout] : []));
   }

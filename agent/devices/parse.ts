@@ -83,7 +83,7 @@ export type Listing =
       readonly broken: readonly string[];
       /** Number of unreadable rows: with any, a device that is not listed is not gone. */
       readonly unreadable: number;
-      /** Bus ids of devices that were asked one by one and gave no readable answer: they are not gone. */
+      /** Bus ids of devices that were asked singly and gave no readable answer: they are not gone. Absent: none was asked. */
       readonly silent?: ReadonlySet<string>;
     }
   | {
@@ -152,12 +152,22 @@ const isMessage = (line: string): boolean =>
 
 /**
  * Bus ids of devices that exist and do not answer, from `Unable to determine the device handle for GPU0000:3B:00.0:
- * Unknown Error`.
+ * Unknown Error`. A device that the tool may not open is not among them: programs that have it go on.
  */
 function brokenIn(text: string): string[] {
-  const found = text.matchAll(/device handle for gpu\s?(?:\d+:\s)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])/gi);
-  return [...found].map((match) => busIdOf(match[1] ?? ''));
+  return handlesIn(text).flatMap(({ busId, words }) => (/^insufficient permissions/i.test(words) ? [] : [busId]));
 }
+
+function handlesIn(text: string): { readonly busId: string; readonly words: string }[] {
+  const found = text.matchAll(
+    /device handle for gpu\s*(?:\d+:\s*)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?):?[ \t]*([^\n]*)/gi,
+  );
+  return [...found].map(([, busId = '', words = '']) => ({ busId: busIdOf(busId), words }));
+}
+
+/** Whether the tool answered about every device: it may stop at a bad one, and end as if nothing were wrong. */
+export const isWhole = ({ exitCode, stdout, stderr }: ToolOutput): boolean =>
+  exitCode === 0 && !/unable to determine the device handle/i.test(`${stdout}\n${stderr}`);
 
 /** Bus id as in /sys: four digits of domain, lower case. Empty: the text is none. */
 export function busIdOf(text: string): string {
@@ -313,7 +323,7 @@ export interface ComputeProcess {
  * @param of - the only device that was asked for: a row that cannot say its device is about this one
  */
 export function parseProcesses(output: ToolOutput, of?: string): readonly ComputeProcess[] | undefined {
-  if (output.exitCode !== 0) return undefined;
+  if (!isWhole(output)) return undefined;
   const found: ComputeProcess[] = [];
   for (const line of output.stdout.split('\n')) {
     if (line.trim() === '' || /no running processes found|^\s*\[?(?:N\/A|Not Supported)\]?/i.test(line)) continue;
