@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { arch, hostname, release, totalmem } from 'node:os';
 import { setUpImageVersion } from '#shared/domain/built-images.ts';
-import type { Inventory } from '#shared/protocol/generated/messages.ts';
+import type { Inventory, NumaNode } from '#shared/protocol/generated/messages.ts';
 import type { AgentConfig } from '../config.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
 import { readHostFacts, readOsName } from './host-facts.ts';
@@ -16,7 +16,8 @@ export async function readInventory(
   holds: Readonly<Record<string, string>>,
 ): Promise<Inventory> {
   const [os, host] = await Promise.all([readOsName(), readHostFacts({ holds })]);
-  const memoryBytes = Math.min(totalmem(), engine.memoryBytes || Number.MAX_SAFE_INTEGER);
+  const total = Math.min(totalmem(), engine.memoryBytes || Number.MAX_SAFE_INTEGER);
+  const memoryBytes = hostMemory(total, host.numaNodes ?? []);
   return {
     hostname: hostname(),
     os,
@@ -28,6 +29,16 @@ export async function readInventory(
     memoryBytes: config.LONGSHORE_AGENT_MEMORY === undefined ? memoryBytes : config.LONGSHORE_AGENT_MEMORY * 1024 ** 2,
     gpus: [],
   };
+}
+
+/**
+ * Memory of the host without that of GPUs, which GH200 and GB200 bring online as NUMA nodes without processors. Pure.
+ * @param totalBytes - memory of all nodes, as the kernel counts it
+ */
+export function hostMemory(totalBytes: number, nodes: readonly NumaNode[]): number {
+  const sum = (some: readonly NumaNode[]): number => some.reduce((all, node) => all + Number(node.memoryBytes ?? 0), 0);
+  const withCpus = nodes.filter(({ cpus = '' }) => cpus !== '');
+  return withCpus.length === 0 || sum(withCpus) === sum(nodes) ? totalBytes : Math.min(totalBytes, sum(withCpus));
 }
 
 export const withImages = (

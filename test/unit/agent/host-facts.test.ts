@@ -1,4 +1,5 @@
 // The hardware of a host, read from trees of files as kernels show them.
+import { hostMemory } from '../../../agent/telemetry/inventory.ts';
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -210,4 +211,17 @@ test('a check lists them, and warns of images and state on file systems of other
     ['file system', 'warning', 'images lie on nfs4 (filer:/x)'],
   ]);
   expect(inventoryFindings({}).map(({ found }) => found)).toEqual(['not known', 'not known', 'not known']);
+});
+
+test("memory of GPUs that comes online as nodes without processors is none of the host's", () => {
+  const node = (id: number, cpus: string, gib: number) => ({ id, cpus, memoryBytes: gib * 2 ** 30 });
+  const total = 576 * 2 ** 30;
+  // A GH200: one node with processors and 480 GiB, one of HBM, and empty ones for slices.
+  const superchip = [node(0, '0-71', 480), node(1, '', 96), node(2, '', 0)];
+  expect(hostMemory(total, superchip)).toBe(480 * 2 ** 30);
+  // Ordinary hosts, with the kernel's own count.
+  expect(hostMemory(total, [node(0, '0-31', 288), node(1, '32-63', 288)])).toBe(total);
+  expect(hostMemory(total, [node(0, '0-31', 576), node(1, '', 0)])).toBe(total);
+  expect(hostMemory(total, [])).toBe(total);
+  expect(hostMemory(2 ** 30, superchip)).toBe(2 ** 30);
 });
