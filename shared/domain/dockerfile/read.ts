@@ -164,7 +164,7 @@ function readNamed(name: InstructionName, rest: string): Instruction {
     case 'SHELL':
       return readShell(rest);
     case 'EXPOSE':
-      return { name, words: spaced(withoutFlags(rest)).map(plainWordOf) };
+      return { name, words: spaced(withoutFlags(rest)).map(readPort) };
     case 'VOLUME':
       return { name, words: readFiles(withoutFlags(rest)).map(existing) };
     case 'USER':
@@ -415,6 +415,14 @@ function plainWordOf(text: string): Word {
     throw new Refused(
       `has ${JSON.stringify(text.slice(0, 60))}: letters, digits, . _ / : + - and variables are possible there`,
     );
+  return word;
+}
+
+function readPort(text: string): Word {
+  const word = plainWordOf(text);
+  // Docker 29 forgets what stands before such a variable.
+  if (word.slice(1).some((part) => typeof part !== 'string' && part.otherwise !== undefined))
+    throw new Refused(`has ${JSON.stringify(text.slice(0, 60))}: put \${NAME:-word} first in a port`);
   return word;
 }
 

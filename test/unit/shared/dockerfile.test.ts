@@ -178,6 +178,7 @@ test.for<[string, string]>([
   ['ENV A="b\uD800"', 'U+D800'],
   ['COPY ["a", "b"] c', 'a list that is not JSON'],
   ['EXPOSE 80\u00A090', 'U+00A0'],
+  ['EXPOSE 8${Q:+}', 'first in a port'],
 ])('%j is refused on a line of its own', ([text, why]) => {
   const file = `FROM base AS base\nFROM base\n${text}\n`;
   if (why === '') expect(problemOf(file)).toBeUndefined();
