@@ -6,7 +6,16 @@ import { USER_DATA_KINDS } from '#shared/user-data.ts';
 import type { UpgradeFlags } from './commands/machine-upgrade.ts';
 import type { Invocation } from './commands/run.ts';
 import type { DrainFlags, EnrolTokenFlags, PoolFlags, PoolOwnerFlags } from './flags.ts';
-import { command, examples, nameOrDefault, numberOrDefault, wholeNumber, yesNoOrDefault } from './program-parts.ts';
+import {
+  command,
+  countFromOne,
+  examples,
+  mirrorOrDefault,
+  nameOrDefault,
+  numberOrDefault,
+  wholeNumber,
+  yesNoOrDefault,
+} from './program-parts.ts';
 
 export function addMachine(program: Command, invocation: () => Invocation): void {
   const machine = command(program, 'machine', 'Admit machines, look at them, delete them');
@@ -28,13 +37,20 @@ export function addMachine(program: Command, invocation: () => Invocation): void
       'upgrade',
       "Print the line that brings a machine's agent to the release that the scheduler gives out; or upgrade a pool",
     )
-      .option('--pool <name>', 'upgrade its machines, one after the other, and stop at the first that fails')
+      .option('--pool <name>', 'upgrade its machines: the first one alone, then as many at once as --parallel says')
       .option(
         '--run <command>',
         'runs for each machine, with the line on standard input; {host} and {id} in it are the machine',
       )
       .option('--to <version>', 'the version that counts as new; unless said, that of the release')
-      .option('--deadline <seconds>', 'for each machine to be connected with it', wholeNumber, 300),
+      .option('--deadline <seconds>', 'for each machine to be connected with it', wholeNumber, 300)
+      .option('--parallel <n>', 'machines at once, after the first one alone, the canary', countFromOne, 1)
+      .option(
+        '--max-failures <n>',
+        'failed machines after which no other is begun; the canary always',
+        countFromOne,
+        1,
+      ),
     'machine upgrade',
     "machine upgrade --pool gpu --run 'ssh {host} sh'",
   ).action(async (flags: UpgradeFlags) => {
@@ -253,6 +269,12 @@ function poolSettings(of: Command): Command {
       '--expected-gpus <n>',
       'GPUs that each machine should have: one with fewer says so',
       numberOrDefault(0, 64, 'whole number'),
+    )
+    .option('--registry-mirror <a=b>', 'pull layers of images of registry a from its mirror b first', mirrorOrDefault)
+    .option(
+      '--registry-mirror-auth <yes|no>',
+      'send the credentials of private images to the mirror, too',
+      yesNoOrDefault,
     )
     .option(
       '--provider <name>',

@@ -1,6 +1,7 @@
 // Pieces of the command tree that more than one file of it uses.
 import { InvalidArgumentError } from 'commander';
 import type { Command } from 'commander';
+import { MIRROR_PATTERN, MIRROR_WORDS } from '#shared/domain/registry-mirror.ts';
 import { pathOf, wordsOf } from './command-tree.ts';
 import { REMARKS } from './remarks.ts';
 
@@ -28,12 +29,15 @@ export function wholeNumber(text: string): number {
   return Number(text);
 }
 
-/** Parses `--limit` of a list: from 1 to the most that the scheduler returns. */
-export function listLimit(text: string): number {
-  const limit = wholeNumber(text);
-  if (limit < 1 || limit > 1000) throw new InvalidArgumentError('must be a whole number from 1 to 1000.');
-  return limit;
+/** A number of things, from 1 to 1000. */
+export function countFromOne(text: string): number {
+  const count = wholeNumber(text);
+  if (count < 1 || count > 1000) throw new InvalidArgumentError('must be a whole number from 1 to 1000.');
+  return count;
 }
+
+/** Parses `--limit` of a list: from 1 to the most that the scheduler returns. */
+export const listLimit = countFromOne;
 
 /** Parses a number in a range, or the word `default`. */
 export const numberOrDefault =
@@ -52,6 +56,13 @@ export function nameOrDefault(text: string): string {
     throw new InvalidArgumentError(
       'must be a name of at most 63 letters, digits, dots, dashes, plus signs and underscores, or default.',
     );
+  return text;
+}
+
+/** A registry and its mirror, or the word `default`. */
+export function mirrorOrDefault(text: string): string {
+  if (text !== 'default' && !new RegExp(MIRROR_PATTERN).test(text))
+    throw new InvalidArgumentError(`must be ${MIRROR_WORDS}, or default.`);
   return text;
 }
 

@@ -4,7 +4,7 @@
  * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
 import { isBuiltImage, isRegistryPortReference, setUpImageVersion } from '#shared/domain/built-images.ts';
-import { digestOf, isImageId, registryOf } from '#shared/domain/image-reference.ts';
+import { digestOf, isImageId, pathOf, registryOf, repositoryOf, withTag } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { Limiter } from '../containers/limiter.ts';
@@ -26,6 +26,8 @@ export interface PullSettings extends BackoffSettings, TurnSettings {
   readonly tries: number;
   /** A pull without any progress message for this long has failed. */
   readonly silenceMs: number;
+  /** The same of a mirror, after which the registry itself is asked. */
+  readonly mirrorSilenceMs: number;
   /** Bound on the time in which the image is pulled, all tries together; waits between them are outside of it. */
   readonly totalMs: number;
 }
@@ -34,6 +36,7 @@ export const PULL_SETTINGS: PullSettings = {
   atOnce: 3,
   tries: 5,
   silenceMs: 120_000,
+  mirrorSilenceMs: 20_000,
   totalMs: 30 * 60_000,
   baseMs: 2000,
   capMs: 120_000,
@@ -41,6 +44,10 @@ export const PULL_SETTINGS: PullSettings = {
   aloneMs: 5 * 60_000,
   unansweredMs: 2000,
 };
+
+/** The name of an image at a mirror of its registry. Pure. */
+export const mirroredName = (reference: string, mirror: string): string =>
+  `${mirror}/${pathOf(reference)}${withTag(reference).slice(repositoryOf(reference).length)}`;
 
 /** The registry requires credentials, and the scheduler, which has them, could not be asked. */
 class NotAsked extends Error {
@@ -53,7 +60,7 @@ class NotKept extends Error {
 }
 
 export interface ImagesParts {
-  readonly runtime: Pick<ContainerRuntime, 'image' | 'pull'>;
+  readonly runtime: Pick<ContainerRuntime, 'image' | 'pull' | 'registryDigest' | 'removeImage'>;
   /** Asks whether this machine may pull now; repeated during the pull, which keeps its permit. */
   readonly permit: TurnsParts['permit'];
   /** Gives the permit back. @param pulled - whether the image is here now */
@@ -94,6 +101,7 @@ interface Flight {
   text: string;
 }
 
+const ASK_REGISTRY_MS = 8_000;
 const LOG_EVERY_MS = 10_000;
 const TELL_EVERY_MS = 1000;
 
@@ -285,6 +293,7 @@ export class Images {
       log.info({ image: reference, ...progress }, 'image pull goes on');
     };
     tell(`pulling image ${reference}`);
+    const mirrored = from.isBuilt ? undefined : await this.#fromMirror(reference, permit, deadline, onProgress);
     try {
       const said = await runtime.pull(from.name, { auth, silenceMs: settings.silenceMs, signal: deadline, onProgress });
       const facts = await runtime.image(from.name);
@@ -303,6 +312,35 @@ export class Images {
           cause: error,
         });
       throw error;
+    } finally {
+      if (mirrored !== undefined) await runtime.removeImage(mirrored).catch(() => undefined);
+    }
+  }
+
+  /**
+   * Fetches the layers of an image from the mirror of its registry, once the registry has answered for the image: it
+   * alone says what the name means and who may have it, and an engine that has a digest asks no registry about it. The
+   * pull from the registry that follows finds the layers here. A mirror that fails or lacks the image costs no more.
+   * @returns the name under which the image is here now
+   */
+  async #fromMirror(
+    reference: string,
+    { mirror = '', mirrorAuth = false, auth }: PullPermit,
+    deadline: AbortSignal,
+    onProgress: (progress: PullProgress) => void,
+  ): Promise<string | undefined> {
+    if (mirror === '') return undefined;
+    const { runtime, settings, log } = this.#parts;
+    const name = mirroredName(reference, mirror);
+    const signal = AbortSignal.any([deadline, AbortSignal.timeout(settings.totalMs / 2)]);
+    const given = mirrorAuth && auth !== undefined ? { ...auth, serverAddress: mirror } : undefined;
+    try {
+      await runtime.registryDigest(reference, auth, ASK_REGISTRY_MS);
+      await runtime.pull(name, { auth: given, silenceMs: settings.mirrorSilenceMs, signal, onProgress });
+      return name;
+    } catch (error) {
+      log.info({ err: error, image: reference, mirror }, 'an image is not pulled from the mirror');
+      return undefined;
     }
   }
 

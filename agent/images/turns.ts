@@ -18,6 +18,10 @@ export interface PullPermit {
   readonly auth: RegistryAuth | undefined;
   /** Place of an image that Longshore built behind the registry port; empty: no registry has it. */
   readonly builtFrom?: string;
+  /** Mirror of the image's registry, which is asked for the layers first; empty: there is none. */
+  readonly mirror?: string;
+  /** Whether the credentials go to the mirror, too. */
+  readonly mirrorAuth?: boolean;
   /** Nothing on this machine needs the image any more. */
   readonly unwanted?: boolean;
   /** The scheduler could not be asked; a registry that requires credentials may get them at the next try. */

@@ -116,6 +116,7 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
     reservedMemoryMib: '5 % of the memory',
     hourlyCost: 'as the provider lists it, else not known',
     expectedGpus: 'nothing is expected',
+    registryMirror: 'none',
     provider: 'none: machines are admitted by hand',
     hourlyBudget: 'none: maxMachines is the bound',
     machineGpuModel: 'none',

@@ -47,8 +47,8 @@ const KINDS = {
   string: 'a name of at most 63 letters, digits, dots, dashes, plus signs and underscores',
 } as const;
 
-const kindOf = ({ type, minimum, maximum }: PoolSettingFacts): string =>
-  `${KINDS[type]}${minimum === undefined ? '' : ` from ${minimum} to ${maximum}`}`;
+const kindOf = ({ type, minimum, maximum, title }: PoolSettingFacts): string =>
+  `${title ?? KINDS[type]}${minimum === undefined ? '' : ` from ${minimum} to ${maximum}`}`;
 
 /** Settings in effect: the given ones, and the default for the rest. */
 export const settled = (change: PoolSettingsChange): PoolSettings => ({

@@ -2,6 +2,7 @@
 // pools file, rows, placement and the command line all read the settings from here.
 import { Type } from 'typebox';
 import type { Static, TSchema } from 'typebox';
+import { MIRROR_PATTERN, MIRROR_WORDS } from '../domain/registry-mirror.ts';
 import { Filters, Flag, Float, Int64, ListLimit, Text, Timestamp, Uint32, nullable } from './fields.ts';
 
 /** Form of names of providers and GPU models. */
@@ -66,6 +67,19 @@ export const PoolSettings = Type.Object({
         'GPUs that each machine should have, a divided one counted once: with fewer it has the condition GpuDegraded; LONGSHORE_EXPECTED_GPUS of a machine comes first; null: nothing is expected',
     }),
   ),
+  registryMirror: nullable(
+    Type.String({
+      title: MIRROR_WORDS,
+      pattern: MIRROR_PATTERN,
+      default: null,
+      description:
+        'machines pull the layers of images of that registry from this mirror first, and what it lacks from the registry itself; null: from the registry alone',
+    }),
+  ),
+  registryMirrorAuth: Type.Boolean({
+    default: false,
+    description: 'the mirror gets the credentials of private images, too; else it is asked without any',
+  }),
   provider: nullable(
     Type.String({
       pattern: NAME_PATTERN,
@@ -164,8 +178,9 @@ export interface PoolSettingFacts {
   readonly type: 'number' | 'integer' | 'boolean' | 'string';
   readonly minimum?: number;
   readonly maximum?: number;
-  /** Form of a text. */
+  /** Form of a text, and the same in words; without words: a name. */
   readonly pattern?: string;
+  readonly title?: string;
   readonly default: number | boolean | string | null;
   readonly description: string;
 }

@@ -29,6 +29,8 @@ const NOTHING_SAID: PoolSettingsChange = {
   reservedMemoryMib: null,
   hourlyCost: null,
   expectedGpus: null,
+  registryMirror: null,
+  registryMirrorAuth: null,
 };
 
 /** The pool `default`, which every world's machine is in, begins anew with each test. */

@@ -151,6 +151,8 @@ function imagesOf(
     runtime: {
       image: (id) =>
         Promise.resolve(here.has(id) ? { id, digests: [digest], isLocal: false, bytes: 1, builtFor: '' } : undefined),
+      registryDigest: () => Promise.resolve(digest),
+      removeImage: () => Promise.resolve(true),
       pull: async (name, { signal }) => {
         onPull();
         await new Promise<void>((resolve, reject) => {

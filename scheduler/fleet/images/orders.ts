@@ -8,7 +8,8 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { isBuiltImage } from '#shared/domain/built-images.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
-import { digestOf, isDigest, pinnedTo } from '#shared/domain/image-reference.ts';
+import { mirrorOf } from '#shared/domain/registry-mirror.ts';
+import { digestOf, isDigest, pinnedTo, registryOf } from '#shared/domain/image-reference.ts';
 import type { Log } from '#shared/log.ts';
 import type {
   ImagePrepared__Output,
@@ -160,7 +161,13 @@ export class ImageOrders {
         ...(workspaceId === '' ? {} : await this.#parts.registry?.toPull(machineId, workspaceId, image)),
       };
     const auth = await credentials.of(workspaceId, image, this.#ownerOf(machineId));
-    return { waitMs: 0, ...(auth === undefined ? {} : { auth }) };
+    return { waitMs: 0, ...this.#mirrorOf(machineId, image), ...(auth === undefined ? {} : { auth }) };
+  }
+
+  #mirrorOf(machineId: MachineId, image: string): Pick<PullImageResponse, 'mirror' | 'mirrorAuth'> {
+    const settings = this.#parts.machines.get(machineId)?.row.poolSettings;
+    const mirror = mirrorOf(settings?.registryMirror ?? null, registryOf(image));
+    return mirror === '' ? {} : { mirror, mirrorAuth: settings?.registryMirrorAuth ?? false };
   }
 
   /** Handles an agent's answer. */

@@ -15,6 +15,8 @@ const POOL_SETTINGS = {
   reservedMemoryMib: null,
   hourlyCost: null,
   expectedGpus: null,
+  registryMirror: null,
+  registryMirrorAuth: false,
   provider: null,
   minFreeGpu: 0,
   minFreeCpuCores: 0,

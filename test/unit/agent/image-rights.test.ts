@@ -47,6 +47,7 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
       world.has = true;
       return Promise.resolve(digest);
     },
+    removeImage: () => Promise.resolve(true),
     registryDigest: (_reference: string, given: unknown) => {
       world.asked += 1;
       return world.registry(given !== undefined);

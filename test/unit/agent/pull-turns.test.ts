@@ -27,6 +27,8 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
         Promise.resolve(
           here.has(name) ? { id: name, digests: [digest], isLocal: false, bytes: 1, builtFor: '' } : undefined,
         ),
+      registryDigest: () => Promise.resolve(digest),
+      removeImage: (name) => Promise.resolve(here.delete(name)),
       pull: async (name, { signal }) => {
         await world.pull(signal);
         here.add(name);

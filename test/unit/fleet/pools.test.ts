@@ -187,6 +187,15 @@ describe('settings', () => {
         expect(() => read('maybe')).toThrow('must be yes, no or default.');
         continue;
       }
+      if (facts.title !== undefined) {
+        for (const text of ['docker.io=mirror.example.com', 'ghcr.io=10.0.0.1:5000/cache/ghcr']) {
+          expect(read(text)).toBe(text);
+          expect(text).toMatch(new RegExp(facts.pattern ?? '^$'));
+        }
+        for (const text of ['', 'docker.io', '=m', 'docker.io=', 'docker.io=http://m', 'a=b=c', 'a=b c', 'a=b/C'])
+          expect(() => read(text), text).toThrow(/^must be REGISTRY=HOST.*, or default\.$/);
+        continue;
+      }
       if (facts.type === 'string') {
         for (const text of ['cloud', 'RTX6000Ada', 'a'.repeat(63)]) {
           expect(read(text)).toBe(text);

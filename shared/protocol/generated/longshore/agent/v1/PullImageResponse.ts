@@ -9,6 +9,8 @@ export interface PullImageResponse {
   'place'?: (number);
   'waiting'?: (number);
   'unwanted'?: (boolean);
+  'mirror'?: (string);
+  'mirrorAuth'?: (boolean);
 }
 
 export interface PullImageResponse__Output {
@@ -18,4 +20,6 @@ export interface PullImageResponse__Output {
   'place': (number);
   'waiting': (number);
   'unwanted': (boolean);
+  'mirror': (string);
+  'mirrorAuth': (boolean);
 }
