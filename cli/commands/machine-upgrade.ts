@@ -1,5 +1,5 @@
-// `longshore machine upgrade --pool`: brings the agents of a pool to a release, machine by machine, by a command of the
-// operator. It stops at the first machine that does not come back. Source: decision 0267.
+// `longshore machine upgrade --pool`: brings the agents of a pool to a release by a command of the operator: the first
+// machine alone, then several at once. It begins no other once too many do not come back. Source: decisions 0267, 0316.
 import { sleep } from '#shared/backoff.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
@@ -18,6 +18,10 @@ export interface UpgradeFlags {
   readonly run?: string;
   readonly to?: string;
   readonly deadline: number;
+  /** Machines at once, after the first one. */
+  readonly parallel: number;
+  /** Failed machines after which no other is begun. */
+  readonly maxFailures: number;
 }
 
 /** The release that the scheduler gives out: the line for hosts (empty without one), and its versions. */
@@ -37,7 +41,9 @@ interface Result {
   readonly upgraded: readonly string[];
   readonly already: readonly string[];
   readonly away: readonly string[];
+  /** The first that failed. */
   readonly failed: Failed | null;
+  readonly failures: readonly Failed[];
   readonly notTried: readonly string[];
 }
 
@@ -62,19 +68,21 @@ export async function runPoolUpgrade(
       );
     }
     const plan = planUpgrade(await machinesOf(client, pool), versions);
-    const { upgraded, failed } = await goThrough(client, pool, plan, { run, line: given.line, versions, flags });
-    const tried = new Set([...upgraded, failed?.machineId]);
+    const { upgraded, failures } = await goThrough(client, pool, plan, { run, line: given.line, versions, flags });
+    const [failed = null] = failures;
+    const tried = new Set([...upgraded, ...failures.map(({ machineId }) => machineId)]);
     const result: Result = {
       versions,
       upgraded,
       already: plan.already.map(({ id }) => id),
       away: plan.away.map(({ id }) => id),
       failed,
+      failures,
       notTried: plan.todo.map(({ id }) => id).filter((id) => !tried.has(id)),
     };
     if (invocation.options.json === true) printJson(result);
     else for (const line of sentences(pool, result)) print(line);
-    if (failed !== null) throw new CliError(cureOf(failed, result.notTried.length));
+    if (failed !== null) throw new CliError(cureOf(failed, failures.slice(1), result.notTried.length));
   });
 }
 
@@ -85,26 +93,46 @@ interface Task {
   readonly flags: UpgradeFlags;
 }
 
+/** The first machine alone, then the others side by side, until too many have failed. */
 async function goThrough(
   client: Client,
   pool: string,
   plan: UpgradePlan,
   task: Task,
-): Promise<{ readonly upgraded: readonly string[]; readonly failed: Failed | null }> {
+): Promise<{ readonly upgraded: readonly string[]; readonly failures: readonly Failed[] }> {
+  const { parallel, maxFailures } = task.flags;
   const upgraded: string[] = [];
-  for (const [at, machine] of plan.todo.entries()) {
-    const host = await hostnameOf(client, machine.id);
+  const failures: Failed[] = [];
+  const waiting = [...plan.todo.entries()];
+  const next = async ([at, machine]: readonly [number, PoolMachine]): Promise<void> => {
+    // A scheduler that does not answer for a moment fails this machine, and leaves the others alone.
+    const host = await hostnameOf(client, machine.id).catch(() => '');
     const shown = `${machine.id}${host === '' ? '' : ` (${host})`}`;
     const isFirst = at === 0 && plan.todo.length > 1 ? ', the canary' : '';
     const count = `${at + 1} of ${plan.todo.length}`;
     if (canShowProgress()) progress(`${count}: ${shown}${isFirst} ...`);
     const why = await upgradeOne(client, pool, machine, host, task);
     if (canShowProgress()) endProgress();
-    if (why !== '') return { upgraded, failed: { machineId: machine.id, host, why } };
-    upgraded.push(machine.id);
-    note(`${count}: ${shown}${isFirst} is connected with ${task.versions.join(' or ')}`);
-  }
-  return { upgraded, failed: null };
+    if (why === '') upgraded.push(machine.id);
+    else failures.push({ machineId: machine.id, host, why });
+    note(
+      why === ''
+        ? `${count}: ${shown}${isFirst} is connected with ${task.versions.join(' or ')}`
+        : `${count}: ${shown}${isFirst} is not upgraded: ${why}`,
+    );
+  };
+  const canary = waiting.shift();
+  if (canary !== undefined) await next(canary);
+  if (failures.length > 0) return { upgraded, failures };
+  const lane = async (): Promise<void> => {
+    while (failures.length < maxFailures) {
+      const machine = waiting.shift();
+      if (machine === undefined) return;
+      await next(machine);
+    }
+  };
+  await Promise.all(Array.from({ length: parallel }, lane));
+  return { upgraded, failures };
 }
 
 /** @returns why the machine is not upgraded; empty: it is */
@@ -166,11 +194,13 @@ function sentences(pool: string, { upgraded, already, away }: Result): readonly 
   ];
 }
 
-function cureOf({ machineId, host, why }: Failed, notTried: number): string {
+function cureOf({ machineId, host, why }: Failed, others: readonly Failed[], notTried: number): string {
   const shown = `${machineId}${host === '' ? '' : ` (${host})`}`;
   const left = notTried === 0 ? '' : ` ${notTried} more were not tried.`;
+  const more =
+    others.length === 0 ? '' : `; nor are ${others.length} more: ${others.map((one) => one.machineId).join(', ')}`;
   return (
-    `machine ${shown} is not upgraded: ${why}.${left} Its containers go on. See \`journalctl -u longshore-agent\` there; ` +
+    `machine ${shown} is not upgraded: ${why}${more}.${left} Its containers go on. See \`journalctl -u longshore-agent\` there; ` +
     '`sudo longshore-agent rollback` goes back (a package: `apt install` of the one before). Then run this again: machines with the new version are left alone'
   );
 }

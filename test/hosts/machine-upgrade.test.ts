@@ -95,6 +95,7 @@ test('goes machine by machine with the line on standard input, and leaves alone 
     already: ['b'],
     away: ['c'],
     failed: null,
+    failures: [],
     notTried: [],
   });
   expect(ended.code).toBe(0);
@@ -116,6 +117,37 @@ test('stops at the first machine that fails, names it, and goes on from there wh
   pool.program(`echo "$1" >> '${pool.upgraded}'`);
   const second = await pool.run(...args);
   expect(JSON.parse(second.stdout)).toMatchObject({ upgraded: ['b', 'c'], already: ['a'], failed: null });
+});
+
+test('goes through several at once after the canary, and stops when so many have failed', async () => {
+  const hosts = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'].map((id) => ({ id }));
+  const pool = await aPool(hosts);
+  // Each command waits until three run at once; the canary runs alone.
+  const running = `${pool.upgraded}-running`;
+  const meet = `echo "$1" >> '${running}'; [ "$1" = a ] || while [ $(wc -l < '${running}') -lt 4 ]; do sleep 0.05; done`;
+  const args = ['--pool', 'gpu', '--run', `${pool.tool} {id}`, '--parallel', '3', '--deadline', '20', '--json'];
+  pool.program(`${meet}; case "$1" in c|d) exit 7;; esac; echo "$1" >> '${pool.upgraded}'`);
+  const ended = await pool.run(...args, '--max-failures', '2');
+  expect(ended.code).toBe(1);
+  const result = JSON.parse(ended.stdout) as {
+    upgraded: string[];
+    failures: { machineId: string }[];
+    notTried: string[];
+  };
+  expect(result.upgraded).toEqual(expect.arrayContaining(['a', 'b']));
+  expect(result.failures.map(({ machineId }) => machineId).toSorted()).toEqual(['c', 'd']);
+  expect(ended.stderr).toMatch(/machine [cd] .* is not upgraded: .*; nor are 1 more: [cd]/);
+  // Machines under way when the second one failed were brought to their end, and no other began.
+  expect([...result.upgraded, 'c', 'd', ...result.notTried].toSorted()).toEqual(hosts.map(({ id }) => id));
+  expect(result.notTried.length).toBeGreaterThanOrEqual(3);
+});
+
+test('a canary that fails ends it at once, however many may fail', async () => {
+  const pool = await aPool([{ id: 'a' }, { id: 'b' }, { id: 'c' }]);
+  pool.program('exit 7');
+  const args = ['--pool', 'gpu', '--run', pool.tool, '--parallel', '2', '--max-failures', '3', '--json'];
+  const ended = await pool.run(...args);
+  expect(JSON.parse(ended.stdout)).toMatchObject({ upgraded: [], failed: { machineId: 'a' }, notTried: ['b', 'c'] });
 });
 
 test('a command that succeeds without an upgrade is a failure after the deadline', async () => {
