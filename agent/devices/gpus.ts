@@ -38,7 +38,7 @@ import { DeviceFile } from './store.ts';
 import { COUNTED_FROM_ZERO } from './xid.ts';
 
 const PROBE_MS = 30_000;
-/** This many devices that break one after another count as the machine's fault. */
+/** With this many broken devices somebody should look at the machine. Placement goes on: programs cause some errors. */
 const BROKEN_TO_SUSPECT_HOST = 2;
 /** Bound on device names in a condition's text. */
 const MOST_NAMED = 4;

@@ -79,7 +79,7 @@ export class NvidiaSmi {
     this.#deadlineMs = deadlineMs;
   }
 
-  /** Lists every device of the driver. @param known - devices that are asked for singly where the tool leaves them out */
+  /** Lists every device of the driver. @param known - those that the tool leaves out are asked for singly */
   async list(known: readonly WholeDevice[] = []): Promise<Listing> {
     const all = await this.#query('');
     this.#failsForAll = all.kind === 'failed' && (!OF_ALL.has(all.reason) || all.broken.length > 0);

@@ -83,7 +83,7 @@ export type Listing =
       readonly broken: readonly string[];
       /** Number of unreadable rows: with any, a device that is not listed is not gone. */
       readonly unreadable: number;
-      /** Bus ids of devices that were asked singly and gave no readable answer: they are not gone. Absent: none was asked. */
+      /** Bus ids of devices that were asked singly without a readable answer: not gone. Absent: none was asked. */
       readonly silent?: ReadonlySet<string>;
     }
   | {

@@ -70,13 +70,24 @@ export const COUNTED_FROM_ZERO: readonly number[] = [
 ];
 
 /**
+ * Before the driver's own words, in a line as `dmesg` or a syslog has it. Programs choose names that stand in other
+ * lines of the kernel, so nothing else may precede these words.
+ */
+const BEGIN = String.raw`^(?:\[\s*\d+\.\d+\]\s*)?(?:\[\s*[TC]\d+\]\s*)?`;
+const SXID = new RegExp(String.raw`${BEGIN}nvidia-nvswitch\d+: SXid \([^)]{1,100}\): (\d{1,6}),\s*(Non-)?fatal\b`, 'i');
+const XID = new RegExp(
+  String.raw`${BEGIN}NVRM: Xid \((?:PCI:)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?(?: ([^)]{0,100}))?\): (\d{1,4})\b[,:]?\s*(.*)`,
+  'i',
+);
+
+/**
  * Parses `nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`.
  * @returns undefined for any other line
  */
 export function parseSxid(
   line: string,
 ): { readonly sxid: number; readonly severity: 'fatal' | 'non_fatal' } | undefined {
-  const match = /\bnvidia-nvswitch\d+: SXid \([^)]{1,100}\): (\d{1,6}),\s*(Non-)?fatal\b/i.exec(line);
+  const match = SXID.exec(line);
   return match === null
     ? undefined
     : { sxid: Number(match[1]), severity: match[2] === undefined ? 'fatal' : 'non_fatal' };
@@ -87,10 +98,7 @@ export function parseSxid(
  * GPU-I:07 GPU-CI:00)`. Undefined: another line.
  */
 export function parseXid(line: string): Xid | undefined {
-  const match =
-    /NVRM: Xid \((?:PCI:)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?(?: ([^)]{0,100}))?\): (\d{1,4})\b[,:]?\s*(.*)/i.exec(
-      line,
-    );
+  const match = XID.exec(line);
   if (match === null) return undefined;
   const busId = busIdOf(match[1] ?? '');
   if (busId === '') return undefined;

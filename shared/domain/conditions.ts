@@ -33,9 +33,9 @@ export const CONDITIONS = {
     step: 'run `longshore agent check` on that machine',
   },
   SuspectHost: {
-    blocks: true,
+    blocks: false,
     says: 'several broken GPUs',
-    step: 'look at `nvidia-smi` and the kernel log of that machine; it takes containers again by itself once fewer than two of its GPUs are broken',
+    step: 'look at `nvidia-smi` and the kernel log of that machine; its other GPUs go on, and the condition ends once fewer than two are broken',
   },
   Unauthorized: {
     blocks: false,

@@ -342,7 +342,7 @@ async function kernelLines(path: string): Promise<Line[]> {
       (error: unknown) => messageOf(error),
     ),
     ask('--lines=1'),
-    ask('--grep=NVRM: Xid', `--lines=${MOST_XIDS}`),
+    ask('--grep=^NVRM: Xid', `--lines=${MOST_XIDS}`),
   ]);
   const check = 'kernel log';
   const seen =

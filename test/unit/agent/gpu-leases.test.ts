@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { LeaseOwner } from '../../../agent/devices/leases.ts';
 import { conflicts, leaseRefusal } from '../../../agent/devices/leases.ts';
-import { meaningOf, parseXid } from '../../../agent/devices/xid.ts';
+import { meaningOf, parseSxid, parseXid } from '../../../agent/devices/xid.ts';
 
 const leaseOwner = (containerId: string, ...gpuUuids: string[]): LeaseOwner => ({
   containerId,
@@ -104,8 +104,20 @@ describe('an error number of the driver', () => {
     'NVRM: GPU Board Serial Number: 1234567890123',
     'NVRM: loading NVIDIA UNIX x86_64 Kernel Module',
     'NVRM: Xid (PCI:zz): 79',
+    "process '/NVRM: Xid (PCI:0000:3b:00): 79, x' started with executable stack",
+    'x: NVRM: Xid (PCI:0000:3b:00): 79, pid=1',
+    'audit: comm="NVRM: Xid (PCI:0000:3b:00): 79, x"',
+    '[x] NVRM: Xid (PCI:0000:3b:00): 79, pid=1',
+    "process 'a\nNVRM: Xid (PCI:0000:3b:00): 79, x' started with executable stack",
   ])('is not in %j', (line) => {
     expect(parseXid(line)).toBeUndefined();
+  });
+
+  test('of a switch is read at the beginning of a line alone, which programs cannot write', () => {
+    const line = 'nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up';
+    for (const begin of ['', '[ 1234.5] ', '[    7.123456] [  T123] '])
+      expect(parseSxid(`${begin}${line}`)).toEqual({ sxid: 20_034, severity: 'fatal' });
+    for (const begin of ["process '", '[x] ', 'a\n']) expect(parseSxid(`${begin}${line}`)).toBeUndefined();
   });
 
   const each: readonly (readonly [xid: number, before: number, meaning: string])[] = [

@@ -1,6 +1,7 @@
 // nvidia-smi tells of some GPUs and stops at a bad one, or refuses as a whole because of it: the others are asked by
 // themselves, and only the own answer of a device makes it lost.
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { conditionOf } from '#shared/domain/conditions.ts';
 import { NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
 import type { AskTool } from '../../../agent/devices/smi-program.ts';
 import { GpuHost } from '../../helpers/gpu-host.ts';
@@ -132,4 +133,15 @@ test('a GPU with a container is lost after two looks that do not show it, and on
   gone = 2;
   await one.looks(6);
   expect(one.faults).toEqual(['c3']);
+});
+
+test('applications that break two GPUs of a host close it for nobody else', async () => {
+  const one = new GpuHost({ gpus: EIGHT });
+  onTestFinished(() => one.close());
+  await one.start();
+  await one.are(states('healthy'));
+  await one.runs('c0', gpuUuid(0), gpuUuid(1));
+  for (const index of [0, 1]) one.nvidia.xid(index, 48);
+  await one.are({ ...states('healthy'), [gpuUuid(0)]: 'unhealthy', [gpuUuid(1)]: 'unhealthy' });
+  expect(one.conditions.names.filter((name) => conditionOf(name)?.blocks !== false)).toEqual([]);
 });
