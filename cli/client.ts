@@ -158,9 +158,15 @@ export class Client {
    * Calls one gateway operation (path below `/api/v1/gateway`).
    * @throws CliError with the operation's own text when it answered `ok: false` or an RPC status
    */
-  async gateway(method: 'GET' | 'POST' | 'PATCH' | 'DELETE', path: string, body?: JsonObject): Promise<JsonObject> {
+  async gateway(
+    method: 'GET' | 'POST' | 'PATCH' | 'DELETE',
+    path: string,
+    body?: JsonObject,
+    options: { readonly timeoutMs?: number } = {},
+  ): Promise<JsonObject> {
     const answer = await this.call(`/api/v1/gateway${path}`, {
       method,
+      ...options,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     const value = jsonOf(answer, `${method} ${path}`);

@@ -83,6 +83,37 @@ export function addMachine(program: Command, invocation: () => Invocation): void
     const { runMachineDelete } = await import('./commands/machine.ts');
     await runMachineDelete(id, flags, invocation());
   });
+  addMachineGpu(machine, invocation);
+}
+
+function addMachineGpu(machine: Command, invocation: () => Invocation): void {
+  const gpu = command(machine, 'gpu', 'Look at the GPUs of a machine; take one out of service and back');
+  examples(
+    command(gpu, 'list', 'List the GPUs of a machine, with their state and why').argument(
+      '<machine>',
+      'as `machine list` shows it',
+    ),
+    'machine gpu list 1f2e3d4c',
+  ).action(async (id: string) => {
+    const { runMachineGpuList } = await import('./commands/machine-gpu.ts');
+    await runMachineGpuList(id, invocation());
+  });
+  for (const [action, what] of [
+    ['exclude', 'Give a GPU to nobody until it is returned, over reboots; what runs on it goes on'],
+    ['return', 'Probe a GPU, and use it again when the probe has passed'],
+    ['reset', 'Reset a GPU that nothing uses, by a unit of its host; a probe follows'],
+    ['forget', 'Forget a lost GPU, whose card was taken out'],
+  ] as const) {
+    examples(
+      command(gpu, action, what)
+        .argument('<machine>', 'as `machine list` shows it')
+        .argument('<uuid>', 'as `machine gpu list` shows it'),
+      `machine gpu ${action} 1f2e3d4c GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01`,
+    ).action(async (id: string, uuid: string) => {
+      const { runMachineGpuAction } = await import('./commands/machine-gpu.ts');
+      await runMachineGpuAction(action, id, uuid, invocation());
+    });
+  }
 }
 
 export function addEnrolToken(program: Command, invocation: () => Invocation): void {

@@ -6,6 +6,7 @@ import type { GpusParts } from '../devices/gpus.ts';
 import { KMSG } from '../devices/kernel-log.ts';
 import { CdiWatch } from '../devices/cdi-watch.ts';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../devices/nvidia-smi.ts';
+import { resetByUnit } from '../devices/reset-unit.ts';
 import { CUDA_PROBE_DEADLINE_MS, probeInContainer } from '../devices/probe-container.ts';
 import type { AgentState } from '../reconcile/agent-state.ts';
 import type { Host } from './host.ts';
@@ -54,6 +55,7 @@ export function makeGpus(host: Host, agentState: AgentState, options: GpuOptions
       const { exitCode, output } = await runtime.exec(dockerId, ['nvidia-smi', '-L'], PROBE_DEADLINE_MS);
       return CANNOT_BE_RUN.includes(exitCode) ? { kind: 'cannot' } : { kind: 'said', text: output };
     },
+    reset: (device) => resetByUnit(stateDir, device),
     probe: (uuid, signal) => probeInContainer(uuid, probing, signal),
     conditions,
     onLook: (uuids) => cdi.looked(uuids),

@@ -383,6 +383,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     agentState,
     conditions,
     machineId,
+    gpus,
     answer: (containerChanged) => link.send({ containerChanged }),
     log,
   });

@@ -31,6 +31,8 @@ export interface Device {
   /** GPU instance of a MIG slice; undefined: a whole device, or the tool does not say. */
   readonly instance?: number | undefined;
   readonly health: DeviceHealth;
+  /** An operator keeps the device out until it is returned. */
+  readonly excluded: boolean;
   /** Containers whose processes may still use the device, until that is disproved. */
   readonly lastDockerIds: readonly string[];
   readonly sample: GpuSample | undefined;
@@ -89,7 +91,7 @@ export class DeviceTable {
             .filter((one) => one.parentUuid === uuid)
             .map((one) => one.uuid)
         : [device.parentUuid];
-    return { state, why, sharesWith };
+    return device.excluded ? { state: 'excluded', why: EXCLUDED, sharesWith } : { state, why, sharesWith };
   }
 
   /** A text that changes with every reported or stored field. */
@@ -103,6 +105,21 @@ export class DeviceTable {
         ],
       ),
     );
+  }
+
+  exclude(uuid: string, excluded: boolean): void {
+    const device = this.#devices.get(uuid);
+    if (device !== undefined) this.#devices.set(uuid, { ...device, excluded });
+  }
+
+  forget(uuid: string): void {
+    this.#devices.delete(uuid);
+  }
+
+  /** Whole devices that are reset together with that one: those on its NVLink fabric, else itself. */
+  resetTogether(whole: string): readonly string[] {
+    const isLinked = (uuid: string): boolean => (this.#fabrics.get(uuid) ?? '') !== '';
+    return isLinked(whole) ? this.wholes().flatMap(({ uuid }) => (isLinked(uuid) ? [uuid] : [])) : [whole];
   }
 
   event(uuid: string, event: HealthEvent): void {
@@ -275,7 +292,8 @@ export class DeviceTable {
     const health = healthAfter(known?.health ?? UNPROBED, { kind: 'listed', recovery });
     const numaNode = known?.numaNode ?? this.#numaNodeOf(facts.busId);
     const lastDockerIds = health.unproven ? (known?.lastDockerIds ?? []) : [];
-    this.#devices.set(facts.uuid, { ...facts, numaNode, health, lastDockerIds, sample, usedMib });
+    const excluded = known?.excluded ?? false;
+    this.#devices.set(facts.uuid, { ...facts, numaNode, health, excluded, lastDockerIds, sample, usedMib });
     return true;
   }
 
@@ -299,11 +317,12 @@ export class DeviceTable {
    */
   restore(devices: readonly StoredDevice[], booted: boolean, driver: string): void {
     this.driver = driver;
-    for (const { state, why, resetAsked, probeCures = false, unproven, ...device } of devices) {
+    for (const { state, why, resetAsked, probeCures = false, unproven, excluded = false, ...device } of devices) {
       const known = GPU_STATES.find((one): one is GpuState => one === state) ?? 'suspect';
       const isProved = driver !== '' || known !== 'healthy';
       this.#devices.set(device.uuid, {
         ...device,
+        excluded,
         health: isProved
           ? {
               ...HEALTHY,
@@ -332,11 +351,12 @@ export class DeviceTable {
   }
 }
 
+export const EXCLUDED = 'an operator keeps it out';
 const FABRIC_WORKS = 'Completed';
 const UNREACHABLE = 'the driver cannot reach it';
 const UNLISTED = 'the driver does not list it any more';
 
-type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'lastDockerIds' | 'sample' | 'usedMib'>;
+type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'excluded' | 'lastDockerIds' | 'sample' | 'usedMib'>;
 
 const rowDevice = ({ uuid, name, memoryMib, busId, index }: GpuRow): DeviceFacts => ({
   uuid,

@@ -8,6 +8,7 @@
 import { readFileSync } from 'node:fs';
 import { sleep } from '#shared/backoff.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
+import type { GpuAction } from '#shared/domain/gpus.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Gpu, GpuUse } from '#shared/protocol/generated/messages.ts';
@@ -15,7 +16,9 @@ import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentMetrics } from '../telemetry/metrics.ts';
 import type { AccessParts } from './access.ts';
 import { Access } from './access.ts';
-import { DeviceTable } from './device-table.ts';
+import { DeviceOrders } from './device-orders.ts';
+import type { DeviceOrdersParts } from './device-orders.ts';
+import { DeviceTable, EXCLUDED } from './device-table.ts';
 import type { Device } from './device-table.ts';
 import { DriverErrors } from './driver-errors.ts';
 import type { GpuError } from './driver-errors.ts';
@@ -35,7 +38,7 @@ import { NOTHING_MISSING, presenceOf } from './presence.ts';
 import type { ProbesParts } from './probes.ts';
 import { Probes } from './probes.ts';
 import { DeviceFile } from './store.ts';
-import { COUNTED_FROM_ZERO } from './xid.ts';
+import { COUNTED_FROM_ZERO, CURED_BY_PROBE } from './xid.ts';
 
 const PROBE_MS = 30_000;
 /** With this many broken devices somebody should look at the machine. Placement goes on: programs cause some errors. */
@@ -64,6 +67,8 @@ export interface GpusParts {
   readonly running: AccessParts['running'];
   readonly askInside: AccessParts['askInside'];
   readonly probe: ProbesParts['probe'];
+  /** Resets a device by a program that may. @throws with its words */
+  readonly reset: DeviceOrdersParts['reset'];
   readonly conditions: Pick<Conditions, 'set'>;
   /** Called with the driver's devices after each look. */
   readonly onLook: (uuids: readonly string[]) => void;
@@ -78,6 +83,7 @@ export class Gpus {
   readonly #access: Access;
   readonly #freeProof: FreeProof;
   readonly #memory: MemoryWatch;
+  readonly #orders: DeviceOrders;
   readonly #changes = new Listeners<[]>();
   readonly #faulted = new Listeners<[string, string]>();
   readonly #noted = new Listeners<[string, string]>();
@@ -142,6 +148,15 @@ export class Gpus {
       probedAtMs: (uuid) => this.#probes.prober.endedAtMs(uuid),
       log,
     });
+    this.#orders = new DeviceOrders({
+      table: this.#table,
+      inUse: () => new Set([...this.#held(), ...this.#probes.prober.running]),
+      memory: this.#memory,
+      prober: this.#probes.prober,
+      reset: parts.reset,
+      onChange: () => this.#changed(),
+      log,
+    });
     this.#freeProof = new FreeProof({
       table: this.#table,
       smi: parts.smi,
@@ -158,6 +173,12 @@ export class Gpus {
   /** Told when a device's state or the list of devices has changed. */
   onChange(listener: () => void): void {
     this.#changes.add(listener);
+  }
+
+  /** Carries out what an operator wants of a GPU, and stores it. @throws Error with a text for people */
+  async order(uuid: string, action: GpuAction): Promise<void> {
+    await this.#orders.carryOut(uuid, action);
+    await this.#file.written();
   }
 
   /** Takes the number of GPUs that the machine's pool expects; it counts from the next look on. */
@@ -235,13 +256,10 @@ export class Gpus {
       memoryBytes: device.memoryBytes,
       numaNode: device.numaNode,
       // Placement knows of no build: a device of one is not offered.
-      ...(inBuild.has(device.uuid) && device.health.state === 'healthy'
-        ? { unhealthy: true, state: 'in_build' }
-        : { unhealthy: device.health.state !== 'healthy', state: device.health.state }),
+      ...shownState(device, inBuild.has(device.uuid)),
       pciBusId: device.busId,
       index: device.index,
       parentUuid: device.parentUuid,
-      why: device.health.why === '' && inBuild.has(device.uuid) ? 'an image is built with it' : device.health.why,
     }));
   }
 
@@ -251,13 +269,13 @@ export class Gpus {
   }
 
   #tellConditions(): void {
-    const isDegraded = ({ health: { state, occupied } }: Device): boolean =>
-      occupied || (state !== 'healthy' && state !== 'unprobed');
+    const isDegraded = ({ excluded, health: { state, occupied } }: Device): boolean =>
+      !excluded && (occupied || (state !== 'healthy' && state !== 'unprobed'));
     const degraded = this.#table.all().filter(isDegraded);
     const broken = new Set(
       this.#table
         .all()
-        .filter((device) => device.health.state === 'unhealthy')
+        .filter((device) => device.health.state === 'unhealthy' && !device.excluded)
         .map((device) => device.busId),
     );
     const faults = [
@@ -354,6 +372,8 @@ export class Gpus {
   async #keepProbing(): Promise<void> {
     const { signal } = this.#abort;
     while (await sleep((this.#parts.probeEveryMs ?? PROBE_MS) * (0.9 + Math.random() * 0.2), signal)) {
+      // A look keeps devices open, and the reset of one is refused then.
+      if (this.#orders.isResetting) continue;
       try {
         await this.#probe();
         this.#access.round();
@@ -433,7 +453,7 @@ export class Gpus {
     if (meaning === 'fatal' || meaning === 'drain') {
       this.#faults += 1;
       for (const { uuid } of this.#table.at(busId)) {
-        this.#table.event(uuid, { kind: 'broken', why, asked: asksRecovery });
+        this.#table.event(uuid, { kind: 'broken', why, asked: asksRecovery, probeCures: CURED_BY_PROBE.has(xid) });
         this.#probes.prober.faulted(uuid);
       }
     }
@@ -486,8 +506,8 @@ export class Gpus {
       this.#table.all().map((device) => ({
         uuid: device.uuid,
         model: device.model,
-        healthy: device.health.state === 'healthy',
-        state: device.health.state,
+        healthy: device.health.state === 'healthy' && !device.excluded,
+        state: shownState(device, false).state,
         missing: device.health.state === 'lost',
         leased: held.has(device.uuid),
         deploymentId: held.get(device.uuid) ?? '',
@@ -505,6 +525,21 @@ const withoutRecovery = (listing: Listing): Listing =>
   listing.kind === 'listed'
     ? { ...listing, rows: listing.rows.map((row) => ({ ...row, recovery: undefined })) }
     : listing;
+
+/** Whether a device is offered, and why not. Placement knows of no build: a device of one is not offered. */
+function shownState(
+  { excluded, health: { state, why } }: Device,
+  inBuild: boolean,
+): { readonly unhealthy: boolean; readonly state: string; readonly why: string } {
+  if (excluded)
+    return {
+      unhealthy: true,
+      state: 'excluded',
+      why: state === 'healthy' ? EXCLUDED : `${EXCLUDED}; ${state}: ${why}`,
+    };
+  if (inBuild && state === 'healthy') return { unhealthy: true, state: 'in_build', why: 'an image is built with it' };
+  return { unhealthy: state !== 'healthy', state, why };
+}
 
 /** NUMA node of a device by its bus id; -1: the host does not say. */
 function numaNodeOf(busId: string): number {

@@ -36,8 +36,11 @@ export type HealthEvent =
   | { readonly kind: 'missed'; readonly why: string; readonly omitted?: boolean }
   /** The tool answered, and does not list the device or cannot reach it. */
   | { readonly kind: 'absent'; readonly why: string }
-  /** The device takes no work before a reset. @param asked - the driver has asked for the reset */
-  | { readonly kind: 'broken'; readonly why: string; readonly asked?: boolean }
+  /**
+   * The device takes no work before a reset. @param asked - the driver has asked for the reset @param probeCures - a
+   * probe may decide where the driver does not ask
+   */
+  | { readonly kind: 'broken'; readonly why: string; readonly asked?: boolean; readonly probeCures?: boolean }
   /** Processes of the last lease may still use the device. */
   | { readonly kind: 'unproven'; readonly why: string }
   | { readonly kind: 'proved_free' }
@@ -51,6 +54,8 @@ export type HealthEvent =
   | { readonly kind: 'occupied'; readonly why: string }
   /** The memory is free again, or an operator knows whose it is. */
   | { readonly kind: 'vacated' }
+  /** An operator returns the device, or has had it reset: a probe decides. */
+  | { readonly kind: 'returned' }
   /** A probe ran. `why`: not empty when the device failed it */
   | { readonly kind: 'probed'; readonly why: string }
   /** No probe could run, for a reason that is not the device's. */
@@ -93,7 +98,13 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
     case 'absent':
       return before.state === 'lost' ? before : { ...HEALTHY, state: 'lost', why: event.why, unproven: true };
     case 'broken':
-      return { ...before, state: 'unhealthy', why: event.why, resetAsked: event.asked ?? false, probeCures: false };
+      return {
+        ...before,
+        state: 'unhealthy',
+        why: event.why,
+        resetAsked: event.asked ?? false,
+        probeCures: event.probeCures ?? false,
+      };
     case 'unproven':
       return before.state === 'unhealthy' || before.state === 'lost'
         ? { ...before, unproven: true }
@@ -111,6 +122,9 @@ export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHea
       return probedNext(before, UNPROBED.why);
     case 'doubted':
       return before.state === 'healthy' || before.state === 'suspect' ? unprobed(event.why) : before;
+    case 'returned':
+      if (before.state === 'lost') return before;
+      return { ...probedNext(before, 'an operator returned it; no probe has run since'), missed: before.missed };
     case 'occupied':
       return before.state === 'healthy' || before.state === 'suspect' || before.state === 'unprobed'
         ? { ...unprobed(event.why), missed: before.missed, occupied: true }

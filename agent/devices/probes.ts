@@ -80,7 +80,8 @@ export class Probes {
   #candidates(): Candidate[] {
     const { table } = this.#parts;
     const held = this.#parts.held();
-    return table.all().flatMap(({ uuid, health }) => {
+    return table.all().flatMap(({ uuid, health, excluded }) => {
+      if (excluded) return [];
       if (!awaitsProbe(health) && !this.#stuck.has(uuid)) return [];
       const isHeld = held.has(uuid) || table.sharers(uuid).some((one) => held.has(one));
       return [{ uuid, isHeld, isBroken: health.state === 'unhealthy' }];

@@ -20,6 +20,8 @@ const StoredDevice = Type.Object({
   why: Type.String(),
   resetAsked: Type.Boolean(),
   probeCures: Type.Optional(Type.Boolean()),
+  /** An operator keeps the device out. */
+  excluded: Type.Optional(Type.Boolean()),
   /** Absent in files of older agents, for which only a quarantined device might still be in use. */
   unproven: Type.Optional(Type.Boolean()),
   /** The engine's ids of containers whose processes may still use the device. */

@@ -25,6 +25,11 @@ export type XidMeaning = 'fatal' | 'drain' | 'container' | 'warn' | 'note';
  */
 /** Errors that require a reset of the device, or a boot of the host. */
 const FATAL: ReadonlySet<number> = new Set([46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 158]);
+/**
+ * Fatal errors that a kernel of a tenant may cause on a sound device: a probe decides after a rest, unless the driver
+ * asks for a recovery. Otherwise a tenant could take devices away for good (decision 0310).
+ */
+export const CURED_BY_PROBE: ReadonlySet<number> = new Set([109]);
 /** Errors that require a reset when there is time: resources of the device wait to be retired. */
 const DRAIN: ReadonlySet<number> = new Set([156]);
 /** NVLink errors without a severity: the second one takes the device out of service. */

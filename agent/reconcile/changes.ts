@@ -6,6 +6,7 @@
  */
 import { BUILD_LABEL, BUILD_STEP_LABEL, BUILD_WORKSPACE_LABEL, isBuiltImageName } from '#shared/domain/built-images.ts';
 import { messageOf } from '#shared/errors.ts';
+import { GPU_ACTIONS } from '#shared/domain/gpus.ts';
 import type { Log } from '#shared/log.ts';
 import type {
   ChangeContainer__Output,
@@ -17,6 +18,7 @@ import { choiceProblem } from '../containers/network-filter.ts';
 import type { PauseContainers } from '../containers/pause-containers.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import { LABELS } from '../containers/runtime.ts';
+import type { Gpus } from '../devices/gpus.ts';
 import type { Conditions } from '../telemetry/conditions.ts';
 import type { AgentState } from './agent-state.ts';
 import type { JournalEntry } from './journal.ts';
@@ -32,6 +34,7 @@ export interface ContainerChangesParts {
   readonly agentState: Pick<AgentState, 'journal' | 'running' | 'specOf'>;
   readonly conditions: Pick<Conditions, 'names'>;
   readonly machineId: () => string;
+  readonly gpus: Pick<Gpus, 'order'>;
   readonly answer: (changed: ContainerChanged) => void;
   readonly log: Log;
 }
@@ -116,8 +119,14 @@ export class ContainerChanges {
   }
 
   /** @returns bytes of an image that was made */
-  async #change({ containerId, network, snapshot }: ChangeContainer__Output): Promise<number> {
-    const { agentState } = this.#parts;
+  async #change({ containerId, network, snapshot, gpu }: ChangeContainer__Output): Promise<number> {
+    const { agentState, gpus } = this.#parts;
+    if (gpu) {
+      const action = GPU_ACTIONS.find((one) => one === gpu.action);
+      if (action === undefined) throw new Error(`this agent cannot ${gpu.action} a GPU: upgrade it`);
+      await gpus.order(gpu.uuid, action);
+      return 0;
+    }
     const container = agentState.running().find((one) => one.containerId === containerId);
     const entry = agentState.journal.get(containerId);
     if (container === undefined || entry === undefined) throw new Error('the container does not run on this machine');

@@ -81,6 +81,16 @@ export interface PoolView {
 
 export type DeleteMachineOutcome = 'deleted' | 'not_found' | 'not_drained' | 'forced';
 
+export interface GpuView {
+  readonly uuid: string;
+  readonly model: string;
+  readonly memoryBytes: number;
+  readonly pciBusId: string;
+  readonly parentUuid: string;
+  readonly state: string;
+  readonly why: string;
+}
+
 export interface WorkerService {
   listWorkers(owner: Owner): readonly WorkerView[];
   /** Cordons the worker: no new containers, and the running ones stay. False: unknown worker, or another owner's. */
@@ -92,6 +102,8 @@ export interface WorkerService {
    * @param deadlineMs - from now; 30 min when not given. On a repeated call the earlier end counts
    */
   drain(owner: Owner, workerId: string, deadlineMs?: number, by?: Actor): Promise<boolean>;
+  /** GPUs of a machine as its agent reported them; undefined: the owner has no such machine. */
+  gpusOf(owner: Owner, machineId: string): readonly GpuView[] | undefined;
   /**
    * Deletes a machine that is PENDING, EXPIRED, LOST or drained. `poolName` empty: any.
    * @param force - in any state: all containers there are told to stop

@@ -27,7 +27,7 @@ import type { ProviderNames } from './provisioning/provider-names.ts';
 import { SteadyDeadlines } from './steady-deadlines.ts';
 import { intentAfter } from './state.ts';
 import type { IntentEvent } from './state.ts';
-import type { DeleteMachineOutcome, Owner, PoolView, WorkerService, WorkerView } from './worker-service.ts';
+import type { DeleteMachineOutcome, Owner, PoolView, WorkerService, WorkerView, GpuView } from './worker-service.ts';
 
 export interface WorkersParts {
   readonly db: Db;
@@ -181,6 +181,15 @@ export class Workers implements WorkerService {
       pendingMachines: machines.filter((machine) => machine.health === 'PENDING').length,
       readyMachines: machines.filter((machine) => machine.health === 'READY').length,
     };
+  }
+
+  gpusOf(owner: Owner, machineId: string): readonly GpuView[] | undefined {
+    const machine = this.#find(owner, machineId);
+    if (machine === undefined) return undefined;
+    return gpusOf(machine).map(({ uuid, model, memoryBytes, pciBusId, parentUuid, state, unhealthy, why }) => ({
+      ...{ uuid, model, memoryBytes: Number(memoryBytes), pciBusId, parentUuid, why },
+      state: state || (unhealthy ? 'unhealthy' : 'healthy'),
+    }));
   }
 
   // ---- intent -------------------------------------------------------------------------------------------------------

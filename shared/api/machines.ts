@@ -107,6 +107,27 @@ export const ListMachinesResponse = Type.Object({
 });
 export type ListMachinesResponse = Static<typeof ListMachinesResponse>;
 
+export const OneMachineRequest = Type.Object({ machineId: Text() });
+
+export const MachineGpu = Type.Object({
+  uuid: Text(),
+  model: Text(),
+  memoryBytes: Int64(),
+  pciBusId: Text(),
+  parentUuid: Text({ description: 'of a MIG slice: the device that it is part of' }),
+  state: Text({
+    description:
+      'healthy, unprobed, suspect, unhealthy, lost, quarantined, excluded or in_build: only a healthy one is given to containers',
+  }),
+  why: Text({ description: 'empty for a healthy one' }),
+});
+export const ListMachineGpusResponse = Type.Object({ ok: Flag(), errMsg: Text(), gpus: Type.Array(MachineGpu) });
+export const ChangeMachineGpuRequest = Type.Object({
+  machineId: Text(),
+  uuid: Text({ description: 'a GPU, a MIG slice, or a divided GPU for all of its slices' }),
+  action: Text({ description: 'exclude, return, reset or forget' }),
+});
+
 export const CreateMachineRequest = Type.Object({ poolName: Text() });
 export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
 

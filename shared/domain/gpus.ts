@@ -36,6 +36,10 @@ export const ANY_GPU = 'any';
 export const GPU_STATES = ['healthy', 'unprobed', 'suspect', 'unhealthy', 'lost', 'quarantined'] as const;
 export type GpuState = (typeof GPU_STATES)[number];
 
+/** Orders of an operator about one GPU of a machine. */
+export const GPU_ACTIONS = ['exclude', 'return', 'reset', 'forget'] as const;
+export type GpuAction = (typeof GPU_ACTIONS)[number];
+
 const BY_LOWER: ReadonlyMap<string, string> = new Map(
   [...GPU_MODELS, ANY_GPU].map((name) => [name.toLowerCase(), name]),
 );

@@ -30,6 +30,7 @@ export class GpuHost {
   owners: LeaseOwner[] = [];
   pci: readonly PciGpu[] = [];
   probe: GpusParts['probe'] = () => Promise.resolve({ kind: 'passed', text: '' });
+  reset: GpusParts['reset'] = () => Promise.resolve();
   metrics = new AgentMetrics();
   excluded: readonly string[] = [];
   /** Settings of the agent that a test changes. */
@@ -87,6 +88,7 @@ export class GpuHost {
       running: () => [],
       askInside: () => Promise.resolve({ kind: 'cannot' }),
       probe: (uuid, signal) => this.probe(uuid, signal),
+      reset: (device) => this.reset(device),
       conditions: this.conditions,
       onLook: () => undefined,
       ...parts,

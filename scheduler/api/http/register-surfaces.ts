@@ -133,6 +133,7 @@ function registerGateway({ app, parts, made, authenticator, originOf, urls }: Re
       portsOf: ({ row }) => portsOf(row),
       urlOf: (baseUrl, container, port) => containerUrl(baseUrl, container, port, urls),
       changes: parts.containerChanges,
+      gpuChanges: parts.containerChanges,
       keepNetwork: (containerId, network) => parts.handMade.keepNetwork(containerId, network),
       snapshots: parts.snapshots,
       workers: parts.workers,

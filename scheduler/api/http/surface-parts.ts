@@ -174,7 +174,7 @@ export interface SurfaceParts {
   /** Programs, files, ports and changes of containers that run. */
   readonly access: Access;
   readonly inside: Inside;
-  readonly containerChanges: Pick<ContainerChanges, 'change'>;
+  readonly containerChanges: Pick<ContainerChanges, 'change' | 'changeGpu'>;
   readonly snapshots: Pick<Snapshots, 'take'>;
   readonly deploymentEffects: DeploymentEffects;
   readonly images: Pick<ImageOrders, 'resolve'>;

@@ -38,6 +38,8 @@ import { endServe, startServe } from './serves.ts';
 import type { ServeParts } from './serves.ts';
 import { checkStub, deployStub, getOrCreateStub, getUrl } from './stubs.ts';
 import { endTask, listTasks, startTask, stopTasks } from './tasks.ts';
+import { changeMachineGpu, listMachineGpus } from './machine-gpus.ts';
+import type { GpuChanges } from './machine-gpus.ts';
 import { createToken, deleteToken, listTokens, toggleToken } from './tokens.ts';
 import { getOrCreateVolume } from './volumes.ts';
 import { cordonWorker, drainWorker, listWorkers, uncordonWorker } from './workers.ts';
@@ -61,6 +63,7 @@ export interface OperationParts extends Omit<CreatePodParts, 'stubs'>, PodOperat
   readonly usage: Pick<Usage, 'of'>;
   readonly containerActions: Pick<ContainerActions, 'stopContainer'>;
   readonly workers: WorkerService;
+  readonly gpuChanges: GpuChanges;
   readonly pools: PoolService;
   /** Growth of a pool, as the leader explains it; null: the leader does not answer. */
   readonly growthOf: (poolId: number, isAdmin: boolean) => Promise<ExplainedGrowth | null>;
@@ -101,6 +104,8 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     createMachine(parts.machines, parts.pools, parts.agentUpstream),
     listMachines(parts.machines, parts.workers),
     deleteMachine(parts.workers),
+    listMachineGpus(parts.workers),
+    changeMachineGpu(parts.workers, parts.gpuChanges),
     createEnrolmentToken(parts.enrolment, parts.agentUpstream),
     listEnrolmentTokens(parts.enrolment),
     revokeEnrolmentToken(parts.enrolment),

@@ -7,7 +7,7 @@
 import { randomUUID } from 'node:crypto';
 import { AppError } from '#shared/errors.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { ChangeContainer, ContainerChanged__Output } from '#shared/protocol/generated/messages.ts';
+import type { ChangeContainer, ChangeGpu, ContainerChanged__Output } from '#shared/protocol/generated/messages.ts';
 import type { Bus } from '../../cluster/bus.ts';
 import type { Machine } from '../machine.ts';
 import type { RunningContainer } from './inside.ts';
@@ -69,8 +69,27 @@ export class ContainerChanges {
    * @throws AppError `container_failed`, `machine_silent`
    */
   async change({ containerId, machineId }: RunningContainer, change: Change, withinMs: number): Promise<number> {
+    const { error, bytes } = await this.#carriedOut(machineId, { containerId, ...change }, withinMs);
+    if (error !== '') throw new AppError('container_failed', error);
+    return bytes;
+  }
+
+  /**
+   * Has the agent change a GPU of its machine.
+   * @returns the agent's words where it does not; empty: done
+   * @throws AppError `machine_silent`
+   */
+  async changeGpu(machineId: MachineId, gpu: ChangeGpu, withinMs: number): Promise<string> {
+    return (await this.#carriedOut(machineId, { containerId: '', gpu }, withinMs)).error;
+  }
+
+  async #carriedOut(
+    machineId: MachineId,
+    change: Omit<ChangeContainer, 'requestId'>,
+    withinMs: number,
+  ): Promise<Changed> {
     const { bus, channel } = this.#parts;
-    const order: ChangeContainer = { requestId: randomUUID(), containerId, ...change };
+    const order: ChangeContainer = { requestId: randomUUID(), ...change };
     const changed = await this.#ask(machineId, order, withinMs + ANSWER_MS, () => {
       const isHere = this.#order(machineId, order);
       if (!isHere) bus.publish(channel, { ask: order, machineId, withinMs } satisfies Message);
@@ -78,8 +97,7 @@ export class ContainerChanges {
     });
     if (changed === undefined)
       throw new AppError('machine_silent', `the agent of machine ${machineId} did not answer in time`);
-    if (changed.error !== '') throw new AppError('container_failed', changed.error);
-    return changed.bytes;
+    return changed;
   }
 
   /** An agent answered. */

@@ -17,6 +17,7 @@ import type { CancelTask as _longshore_agent_v1_CancelTask, CancelTask__Output a
 import type { ChallengeRequest as _longshore_agent_v1_ChallengeRequest, ChallengeRequest__Output as _longshore_agent_v1_ChallengeRequest__Output } from './longshore/agent/v1/ChallengeRequest.ts';
 import type { ChallengeResponse as _longshore_agent_v1_ChallengeResponse, ChallengeResponse__Output as _longshore_agent_v1_ChallengeResponse__Output } from './longshore/agent/v1/ChallengeResponse.ts';
 import type { ChangeContainer as _longshore_agent_v1_ChangeContainer, ChangeContainer__Output as _longshore_agent_v1_ChangeContainer__Output } from './longshore/agent/v1/ChangeContainer.ts';
+import type { ChangeGpu as _longshore_agent_v1_ChangeGpu, ChangeGpu__Output as _longshore_agent_v1_ChangeGpu__Output } from './longshore/agent/v1/ChangeGpu.ts';
 import type { CodeArchive as _longshore_agent_v1_CodeArchive, CodeArchive__Output as _longshore_agent_v1_CodeArchive__Output } from './longshore/agent/v1/CodeArchive.ts';
 import type { Conditions as _longshore_agent_v1_Conditions, Conditions__Output as _longshore_agent_v1_Conditions__Output } from './longshore/agent/v1/Conditions.ts';
 import type { ContainerChanged as _longshore_agent_v1_ContainerChanged, ContainerChanged__Output as _longshore_agent_v1_ContainerChanged__Output } from './longshore/agent/v1/ContainerChanged.ts';
@@ -125,6 +126,7 @@ export interface ProtoGrpcType {
         ChallengeRequest: MessageTypeDefinition<_longshore_agent_v1_ChallengeRequest, _longshore_agent_v1_ChallengeRequest__Output>
         ChallengeResponse: MessageTypeDefinition<_longshore_agent_v1_ChallengeResponse, _longshore_agent_v1_ChallengeResponse__Output>
         ChangeContainer: MessageTypeDefinition<_longshore_agent_v1_ChangeContainer, _longshore_agent_v1_ChangeContainer__Output>
+        ChangeGpu: MessageTypeDefinition<_longshore_agent_v1_ChangeGpu, _longshore_agent_v1_ChangeGpu__Output>
         CodeArchive: MessageTypeDefinition<_longshore_agent_v1_CodeArchive, _longshore_agent_v1_CodeArchive__Output>
         Conditions: MessageTypeDefinition<_longshore_agent_v1_Conditions, _longshore_agent_v1_Conditions__Output>
         ContainerChanged: MessageTypeDefinition<_longshore_agent_v1_ContainerChanged, _longshore_agent_v1_ContainerChanged__Output>

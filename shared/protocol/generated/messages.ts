@@ -14,6 +14,7 @@ export type * from './longshore/agent/v1/CancelTask.ts';
 export type * from './longshore/agent/v1/ChallengeRequest.ts';
 export type * from './longshore/agent/v1/ChallengeResponse.ts';
 export type * from './longshore/agent/v1/ChangeContainer.ts';
+export type * from './longshore/agent/v1/ChangeGpu.ts';
 export type * from './longshore/agent/v1/CodeArchive.ts';
 export type * from './longshore/agent/v1/Conditions.ts';
 export type * from './longshore/agent/v1/ContainerChanged.ts';

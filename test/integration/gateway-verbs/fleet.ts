@@ -108,6 +108,35 @@ export function fleetVerbs(platform: () => Platform, kit: Kit): readonly Gateway
       },
     },
     {
+      name: 'ListMachineGpus',
+      ours: true,
+      line: (id) => `GET /machines/${id}/gpus`,
+      make: kit.aMachine,
+      fields: 'ok errMsg gpus',
+      restricted: UNAUTHORIZED,
+      ok: { ...done, gpus: [] },
+      unknown: refusedWith('machine not found'),
+    },
+    {
+      name: 'ChangeMachineGpu',
+      ours: true,
+      line: (id) => `POST /machines/${id}/gpus`,
+      make: kit.aMachine,
+      body: () => ({ uuid: 'GPU-1', action: 'exclude' }),
+      fields: 'ok errMsg',
+      restricted: UNAUTHORIZED,
+      // The machine of this walk has not joined, so it has no GPU yet.
+      ok: refusedWith('machine has no GPU with that uuid'),
+      unknown: refusedWith('machine not found'),
+      malformed: { body: '{"uuid": 1}' },
+      failures: {
+        'an action that is none': {
+          body: () => ({ uuid: 'GPU-1', action: 'polish' }),
+          answer: refusedWith('action must be one of exclude, return, reset, forget'),
+        },
+      },
+    },
+    {
       name: 'CreateEnrolmentToken',
       ours: true,
       line: () => 'POST /enrolment-tokens',

@@ -89,6 +89,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
         running: () => [],
         askInside: () => Promise.resolve({ kind: 'cannot' }),
         probe: () => Promise.resolve({ kind: 'passed', text: '' }),
+        reset: () => Promise.resolve(),
         conditions: { set: () => undefined },
         onLook: () => undefined,
       });

@@ -95,6 +95,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
           world.probed.push(uuid);
           return world.probe(uuid);
         },
+        reset: () => Promise.resolve(),
         conditions: world.conditions,
         onLook: () => world.looks.push((gpus?.report() ?? []).map(({ state }) => state).join()),
       });

@@ -105,6 +105,7 @@ test('the tool runs once for each look at eight GPUs, however often their use is
     askInside: () => Promise.resolve({ kind: 'cannot' }),
     probe: () => Promise.resolve({ kind: 'passed', text: '' }),
     onLook: () => undefined,
+    reset: () => Promise.resolve(),
     conditions: { set: () => undefined },
   });
   try {

@@ -43,6 +43,8 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   CreateMachine: 'Admit a machine to a pool; the answer holds the token to join with, this once',
   ListMachines: 'Machines by pool, and which GPU models there are',
   DeleteMachine: 'Forget a machine: one that is pending, expired, lost or drained',
+  ListMachineGpus: 'GPUs of a machine, with their state and why',
+  ChangeMachineGpu: 'Keep a GPU out, return it after a probe, reset it, or forget one that was taken out',
   CreateEnrolmentToken: 'Make a token by which many hosts join a pool; the answer holds it, this once',
   ListEnrolmentTokens: 'Enrolment tokens, newest first, with how many machines there are by each',
   RevokeEnrolmentToken: 'Revoke an enrolment token: no host joins by it any more; its machines stay',

@@ -1,0 +1,55 @@
+// `longshore machine gpu`: the GPUs of one machine, and what an operator does to one of them.
+import type { GpuAction } from '#shared/domain/gpus.ts';
+import { CliError, notFound } from '../errors.ts';
+import { memoryOf } from '../format.ts';
+import { listField, numberField, textField } from '../json.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+/** A reset waits for its unit, which tries for two minutes. */
+const RESET_TIMEOUT_MS = 150_000;
+
+const DONE: Readonly<Record<GpuAction, (uuid: string) => string>> = {
+  exclude: (uuid) => `GPU ${uuid} is given to nobody until it is returned; what runs on it goes on`,
+  return: (uuid) => `GPU ${uuid} is probed, and serves when the probe has passed`,
+  reset: (uuid) => `GPU ${uuid} was reset; it serves when a probe has passed`,
+  forget: (uuid) => `GPU ${uuid} is forgotten`,
+};
+
+export async function runMachineGpuList(machineId: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const answer = await client
+      .gateway('GET', `/machines/${encodeURIComponent(machineId)}/gpus`)
+      .catch(unknown(machineId));
+    showList(invocation, listField(answer, 'gpus'), ['UUID', 'MODEL', 'MEMORY', 'BUS', 'STATE', 'WHY'], (gpu) => [
+      textField(gpu, 'uuid'),
+      textField(gpu, 'model'),
+      memoryOf(Math.round(numberField(gpu, 'memoryBytes') / 2 ** 20)),
+      textField(gpu, 'pciBusId'),
+      textField(gpu, 'state'),
+      textField(gpu, 'why'),
+    ]);
+  });
+}
+
+export async function runMachineGpuAction(
+  action: GpuAction,
+  machineId: string,
+  uuid: string,
+  invocation: Invocation,
+): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const options = action === 'reset' ? { timeoutMs: RESET_TIMEOUT_MS } : {};
+    await client
+      .gateway('POST', `/machines/${encodeURIComponent(machineId)}/gpus`, { uuid, action }, options)
+      .catch(unknown(machineId));
+    showDone(invocation, { machineId, uuid, done: action }, [DONE[action](uuid)]);
+  });
+}
+
+const unknown =
+  (machineId: string) =>
+  (error: unknown): never => {
+    if (!(error instanceof CliError) || error.message !== 'machine not found') throw error;
+    throw notFound(`there is no machine ${machineId}: \`longshore machine list\` shows them`, error);
+  };
