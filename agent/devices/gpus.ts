@@ -24,6 +24,7 @@ import { DriverErrors } from './driver-errors.ts';
 import type { GpuError } from './driver-errors.ts';
 import { FreeProof } from './free-proof.ts';
 import { gpuUseOf } from './gpu-use.ts';
+import { isSilent } from './health.ts';
 import { idleLimitMib } from './idle-memory.ts';
 import { conflicts, leaseRefusal } from './leases.ts';
 import type { LeaseOwner, LeaseRefusal } from './leases.ts';
@@ -269,8 +270,8 @@ export class Gpus {
   }
 
   #tellConditions(): void {
-    const isDegraded = ({ excluded, health: { state, occupied } }: Device): boolean =>
-      !excluded && (occupied || (state !== 'healthy' && state !== 'unprobed'));
+    const isDegraded = ({ excluded, health }: Device): boolean =>
+      !excluded && (health.occupied || isSilent(health) || (health.state !== 'healthy' && health.state !== 'unprobed'));
     const degraded = this.#table.all().filter(isDegraded);
     const broken = new Set(
       this.#table

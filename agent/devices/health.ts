@@ -85,12 +85,18 @@ export const MAY_BE_USED = 'its last container may still use it';
 export const awaitsProbe = ({ state, missed, probeCures, unproven, occupied }: DeviceHealth): boolean =>
   missed === 0 && !unproven && !occupied && (state === 'unprobed' || (state === 'unhealthy' && probeCures));
 
+/** Whether an unprobed device gives no answer: no probe can run, and somebody should look. */
+export const isSilent = ({ state, missed, occupied }: DeviceHealth): boolean =>
+  state === 'unprobed' && !occupied && missed >= MISSED_TO_SUSPECT;
+
 export function healthAfter(before: DeviceHealth, event: HealthEvent): DeviceHealth {
   switch (event.kind) {
     case 'listed':
-      return whenListed({ ...before, missed: 0 }, event.recovery);
+      return whenListed({ ...(isSilent(before) ? UNPROBED : before), missed: 0 }, event.recovery);
     case 'missed': {
       const missed = before.missed + 1;
+      // The next answer must not make an unprobed device healthy, so it stays unprobed, with the reason.
+      if (isSilent({ ...before, missed })) return { ...before, missed, why: event.why };
       if (before.state !== 'healthy' || (missed < MISSED_TO_SUSPECT && event.omitted !== true))
         return { ...before, missed };
       return { ...before, missed, state: 'suspect', why: event.why };
