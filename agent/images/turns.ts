@@ -4,6 +4,7 @@
  * has answered for minutes, because all machines that wait would else begin at once when a scheduler restarts.
  */
 import { sleep } from '#shared/backoff.ts';
+import { turnText } from '#shared/domain/pull-turns.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { RegistryAuth } from '../containers/runtime.ts';
@@ -84,7 +85,7 @@ export class PullTurns {
           'registry_busy',
           `image ${reference} waited ${Math.round(settings.turnMs / 60_000)} minutes for its turn to be pulled${place > 0 ? `, and is at place ${place} of ${waiting}` : ''}; other machines pull it: let more at once (LONGSHORE_IMAGE_PULLS), or give the pool a mirror of the registry`,
         );
-      tell(`waits for its turn to pull ${reference}${place > 0 ? `: place ${place} of ${waiting}` : ''}`);
+      tell(turnText(reference, place, waiting));
       await sleep(unasked ? settings.unansweredMs * (0.75 + Math.random() / 2) : waitMs);
     }
   }

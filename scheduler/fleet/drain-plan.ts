@@ -1,8 +1,8 @@
 // The next step of a drain for the containers of one queue; pure.
 // Invariant: a container that serves, or that minContainers needs, keeps taking tasks until its replacement does. It
-// waits for a replacement that makes progress, up to the deadline. Without progress for five minutes, or without
-// capacity, it leaves. At most a quarter of the needed containers (at least one) wait for that at a time. A container
-// with a task, or one made by hand, is stopped at the deadline only.
+// waits for a replacement that makes progress, up to the deadline. It leaves without progress for five minutes, or
+// without capacity for one. At most a quarter of the needed containers (at least one) wait for that at a time. A
+// container with a task, or one made by hand, is stopped at the deadline only.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 
@@ -27,7 +27,7 @@ export interface DrainQueue {
   readonly minContainers: number;
   /** Ready containers on machines that stay. */
   readonly readyElsewhere: number;
-  /** Whether placement found no machine for a waiting container. */
+  /** Whether placement found no machine for a waiting container, and no other one is on its way. */
   readonly hasNoCapacity: boolean;
   /**
    * When a container on its way to a machine that stays got on last: its place, its image, its volumes or the phase of
@@ -48,6 +48,8 @@ export interface DrainStep {
 
 /** Time without progress of any replacement after which a container does not wait for it any more. */
 export const PROGRESS_WITHIN_MS = 5 * 60_000;
+/** The same where no machine takes a replacement: longer than a burst of starts, or a GPU that is probed, has it so. */
+export const CAPACITY_WITHIN_MS = 60_000;
 const AT_ONCE = 0.25;
 
 export function drainSteps(queue: DrainQueue, nowMs: number): readonly DrainStep[] {
@@ -87,9 +89,10 @@ function replaced(queue: DrainQueue, serving: readonly DrainContainer[], nowMs: 
     spare -= 1;
     steps.push({ kind: attempts === 0 ? 'stop' : 'drain', id });
   };
+  const withinMs = queue.hasNoCapacity ? CAPACITY_WITHIN_MS : PROGRESS_WITHIN_MS;
   for (const one of picked.toSorted((a, b) => (a.pickedAtMs ?? 0) - (b.pickedAtMs ?? 0))) {
-    const isOverdue = nowMs - Math.max(one.pickedAtMs ?? nowMs, queue.progressedAtMs ?? 0) >= PROGRESS_WITHIN_MS;
-    if (spare > 0 || isOverdue || queue.hasNoCapacity) leave(one);
+    const isOverdue = nowMs - Math.max(one.pickedAtMs ?? nowMs, queue.progressedAtMs ?? 0) >= withinMs;
+    if (spare > 0 || isOverdue) leave(one);
   }
   const waiting = picked.length - steps.length;
   for (const one of rest.splice(0, Math.max(0, spare))) leave(one);

@@ -4,6 +4,7 @@
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
+import { waitsForTurn } from '#shared/domain/pull-turns.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerControl, ContainerEntryChange, ContainerRegistry } from './containers/container-registry.ts';
 import type { ContainerEntry } from './containers/container-entry.ts';
@@ -129,14 +130,21 @@ export class Drains {
     const nowMs = clock.monotonicMs();
     const { leaving, others } = this.#ofQueue(queue);
     let readyElsewhere = 0;
-    let hasNoCapacity = false;
+    let isRefused = false;
+    let isOnItsWay = false;
     let progressedAtMs: number | undefined;
     for (const { row, rejections, start } of others) {
       const machine = row.machineId === null ? undefined : machines.get(row.machineId);
       if (row.state === 'RUNNING' && machine !== undefined && isSchedulable(machine)) readyElsewhere += 1;
-      else if (row.state === 'PENDING' && rejections !== null) hasNoCapacity = true;
-      else if (start !== undefined) progressedAtMs = Math.max(progressedAtMs ?? 0, start.atMs);
+      else if (row.state === 'PENDING') isRefused ||= rejections !== null;
+      else if (start !== undefined) {
+        isOnItsWay = true;
+        // A place in the line for an image is kept by an agent that lives. It may not change for as long as pulls take.
+        const isInLine = waitsForTurn(start.text) && machine !== undefined && isSchedulable(machine);
+        progressedAtMs = Math.max(progressedAtMs ?? 0, isInLine ? nowMs : start.atMs);
+      }
     }
+    const hasNoCapacity = isRefused && !isOnItsWay;
     const containers = leaving.map(([entry, machine]) => this.#container(entry, machine));
     const steps = drainSteps({ ...demand, readyElsewhere, hasNoCapacity, progressedAtMs, containers }, nowMs);
     await Promise.all(steps.map((step) => this.#carryOut(queue, step, nowMs)));

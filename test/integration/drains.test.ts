@@ -2,6 +2,7 @@
 import { expect } from 'vitest';
 import { StartProgress } from '#scheduler/fleet/containers/start-progress.ts';
 import { PROGRESS_WITHIN_MS } from '#scheduler/fleet/drain-plan.ts';
+import { turnText } from '#shared/domain/pull-turns.ts';
 import { aWorkers } from '../helpers/drains.ts';
 import { waitFor } from '../helpers/services.ts';
 import { seen, test } from './fleet-fixture.ts';
@@ -31,7 +32,7 @@ test('a container that minContainers needs serves on while its replacement gets 
   /** Another look at the drain, some time later. */
   const look = async (ms: number) => {
     fleet.clock.aheadMs += ms;
-    await workers.drain(ADMIN, leaving.machineId, 30 * MINUTE);
+    await workers.drain(ADMIN, leaving.machineId, 60 * MINUTE);
     return entry.row.state;
   };
   expect(await look(0)).toBe('RUNNING');
@@ -59,10 +60,47 @@ test('a container that minContainers needs serves on while its replacement gets 
   sample(64 * 1024 ** 2);
   await waitFor(() => (next.start?.loadedBytes ?? 0) > 0, 'the sample is taken');
   expect(await look(4 * MINUTE)).toBe('RUNNING');
+  // So it is with a program that compiles.
+  control2.stream.write({
+    samples: { sampledAtMs: 2, containers: [{ containerId: next.row.id, cpuMicroseconds: 31_000_000 }] },
+  });
+  await waitFor(() => (next.start?.cpuMicroseconds ?? 0) > 0, 'the sample is taken');
+  expect(await look(4 * MINUTE)).toBe('RUNNING');
   sample(64 * 1024 ** 2 + 1000);
   expect(await look(PROGRESS_WITHIN_MS - 4 * MINUTE - 2_000)).toBe('RUNNING');
   expect(progress()?.detail).toMatch(/: starts, no progress for 29\d s$/);
   await look(3_000);
+  expect(entry.row.state).not.toBe('RUNNING');
+});
+
+test('a replacement whose machine stands in line for an image is waited for, although its place stays', async ({
+  fleet,
+  agents,
+}) => {
+  const [leaving, other] = [await agents.joined(), await agents.joined()];
+  const [control, control2] = [await leaving.connect(), await other.connect()];
+  const target = await fleet.target();
+  const entry = await fleet.assigned(target, leaving.machineId);
+  control.stream.write({ status: { seq: 1, containers: [seen(entry, 'running')] } });
+  await waitFor(() => entry.row.state === 'RUNNING', 'the container serves');
+  const workers = aWorkers({
+    ...fleet,
+    slots: fleet.process.slots,
+    log: quiet,
+    demandOf: () => Promise.resolve({ wanted: 1, minContainers: 1 }),
+  });
+  await workers.drain(ADMIN, leaving.machineId, 30 * MINUTE);
+  const next = await fleet.assigned(target, other.machineId);
+  const message = turnText('a:1', 40, 90);
+  control2.stream.write({ status: { seq: 1, containers: [seen(next, 'pulling', { message })] } });
+  await waitFor(() => next.start?.text === message, 'the report is taken');
+  for (const minutes of [12, 12]) {
+    fleet.clock.aheadMs += minutes * MINUTE;
+    await workers.drain(ADMIN, leaving.machineId, 30 * MINUTE);
+    expect(entry.row.state).toBe('RUNNING');
+  }
+  fleet.clock.aheadMs += 6 * MINUTE;
+  await workers.drain(ADMIN, leaving.machineId, 30 * MINUTE);
   expect(entry.row.state).not.toBe('RUNNING');
 });
 

@@ -5,6 +5,7 @@ import { RolloutLoop } from '#scheduler/control/rollouts/loop.ts';
 import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
 import { Registry } from '#shared/metrics.ts';
 import { newId, queueNameOf } from '#shared/domain/ids.ts';
+import { turnText } from '#shared/domain/pull-turns.ts';
 import type { DeploymentId, QueueName } from '#shared/domain/ids.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
@@ -320,7 +321,12 @@ describe.each(KINDS)('the leader’s loop on %s', (kind) => {
       });
     return [await one(false), await one(true)];
   };
-  const aLoop = (ready: readonly QueueName[], fence: () => number | undefined, clock = new TestClock()) => {
+  const aLoop = (
+    ready: readonly QueueName[],
+    fence: () => number | undefined,
+    clock = new TestClock(),
+    starting: Readonly<Record<QueueName, ContainerEntry>> = {},
+  ) => {
     const told: DeploymentId[] = [];
     const entry = { row: { state: 'RUNNING' } } as ContainerEntry;
     const loop = new RolloutLoop({
@@ -332,7 +338,9 @@ describe.each(KINDS)('the leader’s loop on %s', (kind) => {
           return Promise.resolve(undefined);
         },
       },
-      containers: { ofQueue: (queue: QueueName) => (ready.includes(queue) ? [entry] : []) },
+      containers: {
+        ofQueue: (queue: QueueName) => [...(ready.includes(queue) ? [entry] : []), ...[starting[queue] ?? []].flat()],
+      },
       events: new EventWriter(),
       clock,
       log: silent,
@@ -364,6 +372,44 @@ describe.each(KINDS)('the leader’s loop on %s', (kind) => {
       });
     } finally {
       await loop.stop();
+    }
+  });
+
+  test('counts the start limit from the end of a pull, and from its own beginning where it saw none', async () => {
+    const [older, newer] = await versions();
+    const clock = new TestClock();
+    const pulling = { row: { state: 'STARTING' } } as ContainerEntry;
+    const signs = { phase: 'pulling', toldAtMs: 0, loadedBytes: 0, cpuMicroseconds: 0, readBytes: 0 };
+    const first = aLoop([queueOf(older)], () => 1, clock, { [queueOf(newer)]: pulling });
+    /** Has the loop look, and knows that it has by a rollout which can end. */
+    const look = async ({ loop }: Pick<typeof first, 'loop'>): Promise<unknown> => {
+      const [, ends] = await versions();
+      loop.wake();
+      await waitFor(async () => (await stateOf(ends)) === 'done', 'the loop has looked', PATIENCE_MS);
+      return stateOf(newer);
+    };
+    let second: typeof first | undefined;
+    try {
+      for (const text of ['pulling a:1: 1 of 9 layers', turnText('a:1', 3, 40)]) {
+        pulling.start = { ...signs, text, atMs: clock.monotonicMs() };
+        expect(await look(first)).toBe('waiting');
+        clock.aheadMs += 14 * 60_000;
+      }
+      // A place in the line is progress for as long as it lasts. Then the image is there, and the program starts.
+      expect(await look(first)).toBe('waiting');
+      pulling.start = { ...signs, phase: 'starting', text: '', atMs: clock.monotonicMs() };
+      expect(await look(first)).toBe('waiting');
+      clock.aheadMs += 14 * 60_000;
+      expect(await look(first)).toBe('waiting');
+      await first.loop.stop();
+      second = aLoop([queueOf(older)], () => 1, clock, { [queueOf(newer)]: pulling });
+      clock.aheadMs += 2 * 60_000;
+      expect(await look(second)).toBe('waiting');
+      clock.aheadMs += 15 * 60_000;
+      expect(await look(second)).toBe('done');
+    } finally {
+      await first.loop.stop();
+      await second?.loop.stop();
     }
   });
 

@@ -23,8 +23,11 @@ export interface RolloutFacts {
   readonly sinceMs: number;
   /** Time that a start may take. */
   readonly limitMs: number;
-  /** When a pull of the newer version's image got on last; undefined: none is under way. */
-  readonly pulledAtMs: number | undefined;
+  /**
+   * When a pull of the newer version's image got on last, also one that has ended since. At least when this leader saw
+   * the rollout first, because it does not know of pulls before.
+   */
+  readonly pulledAtMs: number;
   readonly newer: VersionFacts;
   /** First start of the newer version that failed since the rollout began. */
   readonly failed: FailedStart | undefined;
@@ -50,7 +53,7 @@ export function decideRollout(
   if (failed !== undefined) return { kind: 'fail', text: failureText(failed) };
   if (older.live === 0) return nothingServes(`v${older.version} has no containers any more`);
   // A start's time begins when its image is there, and many machines may wait in line for a large one.
-  const untilMs = limitMs + Math.min(Math.max(sinceMs, pulledAtMs ?? sinceMs), sinceMs + LONGEST_PULL_MS);
+  const untilMs = limitMs + Math.min(Math.max(sinceMs, pulledAtMs), sinceMs + LONGEST_PULL_MS);
   if (nowMs < untilMs) return { kind: 'wait', untilMs };
   return {
     kind: 'move',

@@ -3,6 +3,7 @@
 // Invariant: a rollout that does not wait any more is never written again.
 import type { QueueName } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
+import { waitsForTurn } from '#shared/domain/pull-turns.ts';
 import { isLiveContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -45,6 +46,8 @@ export class RolloutLoop {
   readonly #parts: RolloutLoopParts;
   /** Queues of both versions of the rollouts that wait. */
   #watched: ReadonlySet<QueueName> = new Set();
+  /** For each rollout that waits: when a pull of its image got on last, or when it was seen first. */
+  #pulledAtMs: ReadonlyMap<DeploymentRow['id'], number> = new Map();
   #timer: NodeJS.Timeout | undefined;
   /** Whether the timer is that of a change, which a later one may not put off. */
   #isWoken = false;
@@ -94,8 +97,10 @@ export class RolloutLoop {
     const { fence, loops, log } = this.#parts;
     this.#isWoken = false;
     try {
-      if (fence() === undefined) this.#watched = new Set();
-      else await loops.round('rollouts', () => this.#decideAll());
+      if (fence() === undefined) {
+        this.#watched = new Set();
+        this.#pulledAtMs = new Map();
+      } else await loops.round('rollouts', () => this.#decideAll());
     } catch (error) {
       log.warn({ err: error }, 'rollouts could not be looked at, trying again');
     }
@@ -107,6 +112,7 @@ export class RolloutLoop {
     this.#watched = new Set(
       waiting.flatMap(({ newer, older }) => [newer, ...(older === null ? [] : [older])]).map(queueOf),
     );
+    this.#pulledAtMs = new Map(waiting.map(({ newer }) => [newer.id, this.#lastPullAtMs(newer)]));
     for (const rollout of waiting) {
       const decision = decideRollout(await this.#factsOf(rollout), this.#parts.clock.nowMs());
       await this.#carryOut(rollout.newer, decision);
@@ -120,7 +126,7 @@ export class RolloutLoop {
     return {
       sinceMs,
       limitMs: startLimitMs ?? (await this.#startLimitMs(newer)),
-      pulledAtMs: this.#pulledAtMs(newer),
+      pulledAtMs: this.#pulledAtMs.get(newer.id) ?? sinceMs,
       newer: this.#versionOf(newer),
       failed: failed && {
         containerId: failed.id,
@@ -146,12 +152,15 @@ export class RolloutLoop {
     return startTimeoutMsOf((await this.#parts.targets.byDeployment(id))?.config);
   }
 
-  #pulledAtMs(row: Pick<DeploymentRow, 'id' | 'stubId'>): number | undefined {
+  #lastPullAtMs(row: Pick<DeploymentRow, 'id' | 'stubId'>): number {
     const { containers, clock } = this.#parts;
-    const pulls = [...containers.ofQueue(queueOf(row))].flatMap(({ start }) =>
-      start === undefined || start.text === '' ? [] : [start.atMs],
-    );
-    return pulls.length === 0 ? undefined : clock.nowMs() - (clock.monotonicMs() - Math.max(...pulls));
+    const nowMs = clock.nowMs();
+    const agoMs = clock.monotonicMs();
+    const pulls = [...containers.ofQueue(queueOf(row))].flatMap(({ start }) => {
+      if (start === undefined || start.text === '') return [];
+      return [waitsForTurn(start.text) ? nowMs : nowMs - (agoMs - start.atMs)];
+    });
+    return Math.max(this.#pulledAtMs.get(row.id) ?? nowMs, ...pulls);
   }
 
   async #carryOut(row: DeploymentRow, decision: RolloutDecision): Promise<void> {

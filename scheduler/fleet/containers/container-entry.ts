@@ -35,6 +35,8 @@ export interface StartSigns {
   readonly toldAtMs: number;
   /** Bytes that the program had read, received and kept when this counted as progress last. */
   readonly loadedBytes: number;
+  /** Processor time of the program when that counted as progress last. */
+  readonly cpuMicroseconds: number;
   /** Bytes that the program has read from disks. */
   readonly readBytes: number;
 }

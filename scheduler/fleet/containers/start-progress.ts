@@ -1,8 +1,8 @@
 /**
  * How the starts of containers go on: when something of a start changed last, and its agent's words. Agents report it
  * on their links, the replica of a link tells the others, and any replica may lead. Drains and rollouts ask here.
- * Something has changed when the start enters another phase, its pull gets on, or its program has read or received much
- * more than before: a model that is loaded from a volume shows itself by nothing else.
+ * Something has changed when the start enters another phase, its pull gets on, or its program has read, received or
+ * computed much more than before: a model that is loaded from a volume, or compiled, shows itself by nothing else.
  */
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -15,6 +15,8 @@ import type { ContainerRegistry } from './container-registry.ts';
 const MOST_TEXT = 1024;
 /** Growth of a program's bytes that counts as progress: more than a program that hangs needs by itself. */
 const LOADED_BYTES = 32 * 1024 * 1024;
+/** Processor time that counts as progress: a program that waits and looks again takes less within minutes. */
+const COMPUTED_MICROSECONDS = 30_000_000;
 /** Shortest time between two messages to the other replicas about one start. */
 const TELL_MS = 5_000;
 
@@ -59,14 +61,22 @@ export class StartProgress {
 
   /** Samples of a machine's containers. */
   sampled({ containers }: Pick<Samples__Output, 'containers'>): void {
-    for (const { containerId, memoryBytes, receivedBytes, since, gpu } of containers) {
+    for (const { containerId, cpuMicroseconds, memoryBytes, receivedBytes, since, gpu } of containers) {
       const entry = this.#parts.containers.get(containerId as ContainerId);
       if (entry?.row.state !== 'STARTING') continue;
       const before = signsOf(entry);
       const readBytes = before.readBytes + (since?.diskReadBytes ?? 0);
       const bytes = memoryBytes + receivedBytes + readBytes + Math.max(0, gpu?.memoryUsedBytes ?? 0);
-      if (bytes < before.loadedBytes + LOADED_BYTES) entry.start = { ...before, readBytes };
-      else this.#tell(entry, this.#change(entry, { ...before, readBytes, loadedBytes: bytes }));
+      const hasLoaded = bytes >= before.loadedBytes + LOADED_BYTES;
+      const hasComputed = cpuMicroseconds >= before.cpuMicroseconds + COMPUTED_MICROSECONDS;
+      const signs = {
+        ...before,
+        readBytes,
+        loadedBytes: hasLoaded ? bytes : before.loadedBytes,
+        cpuMicroseconds: hasComputed ? cpuMicroseconds : before.cpuMicroseconds,
+      };
+      if (hasLoaded || hasComputed) this.#tell(entry, this.#change(entry, signs));
+      else entry.start = signs;
     }
   }
 
@@ -85,4 +95,4 @@ export class StartProgress {
 }
 
 const signsOf = ({ start }: ContainerEntry): StartSigns =>
-  start ?? { phase: '', text: '', atMs: 0, toldAtMs: -Infinity, loadedBytes: 0, readBytes: 0 };
+  start ?? { phase: '', text: '', atMs: 0, toldAtMs: -Infinity, loadedBytes: 0, cpuMicroseconds: 0, readBytes: 0 };

@@ -1,7 +1,7 @@
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
-import { PROGRESS_WITHIN_MS, drainSteps } from '../../../scheduler/fleet/drain-plan.ts';
+import { CAPACITY_WITHIN_MS, PROGRESS_WITHIN_MS, drainSteps } from '../../../scheduler/fleet/drain-plan.ts';
 import type { DrainContainer, DrainQueue } from '../../../scheduler/fleet/drain-plan.ts';
 
 const NOW = 1_000_000;
@@ -57,7 +57,11 @@ describe('a container on a machine that drains', () => {
     const picked = container('a', { pickedAtMs: NOW });
     expect(stepsOf(queue([picked], { wanted: 0 }))).toEqual(['drain a']);
     expect(stepsOf(queue(busy(2), { wanted: 1 }))).toEqual(['drain b0', 'pick b1']);
-    expect(stepsOf(queue([picked], { wanted: 1, hasNoCapacity: true }))).toEqual(['drain a']);
+    const full = queue([picked], { wanted: 1, hasNoCapacity: true });
+    expect(stepsOf(full, NOW + CAPACITY_WITHIN_MS - 1)).toEqual([]);
+    expect(stepsOf(full, NOW + CAPACITY_WITHIN_MS)).toEqual(['drain a']);
+    // Capacity that is missing after a replacement had got on counts from then.
+    expect(stepsOf({ ...full, progressedAtMs: NOW + 30_000 }, NOW + CAPACITY_WITHIN_MS)).toEqual([]);
     expect(stepsOf(queue([picked], { wanted: 1 }), NOW + PROGRESS_WITHIN_MS - 1)).toEqual([]);
     expect(stepsOf(queue([picked], { wanted: 1 }), NOW + PROGRESS_WITHIN_MS)).toEqual(['drain a']);
   });

@@ -7,7 +7,7 @@ const failed = { containerId: 'c-1', reason: 'user_error', message: 'Traceback\n
 const some = (changed: Partial<RolloutFacts> = {}): RolloutFacts => ({
   sinceMs: NOW - 10_000,
   limitMs: 900_000,
-  pulledAtMs: undefined,
+  pulledAtMs: 0,
   newer: { version: 2, active: true, ready: 0, live: 1 },
   failed: undefined,
   older: { version: 1, active: true, ready: 2, live: 2 },
