@@ -319,7 +319,7 @@ export class Images {
 
   /**
    * Fetches the layers of an image from the mirror of its registry, once the registry has answered for the image: it
-   * alone says what the name means and who may have it, and an engine that has a digest asks no registry about it. The
+   * alone says what the name means and who may have it. An engine may know the digest from before and ask nobody. The
    * pull from the registry that follows finds the layers here. A mirror that fails or lacks the image costs no more.
    * @returns the name under which the image is here now
    */
