@@ -187,7 +187,13 @@ function rowOf(fields: readonly string[], line: string): GpuRow | { readonly bro
   if (busId === '') return undefined;
   if (!isGpuUuid(uuid) || /^\[.*\]$|^ERR!?$/i.test(get('name')))
     return isError(uuid) || isError(get('name')) ? { broken: busId } : undefined;
+  if (values.some((value) => IS_LOST.test(value))) return { broken: busId };
   if (!Number.isInteger(index) || index < 0) return undefined;
+  // Where the driver fails to tell these, the row would describe another device: a whole one, or one of another model.
+  const mode = get('mig.mode.current');
+  if (mode !== 'Enabled' && mode !== 'Disabled' && !isUntold(mode)) return undefined;
+  if ((['memory.total', 'memory.used'] as const).some((field) => isError(get(field)) && !isUntold(get(field))))
+    return undefined;
   const recovery = get('gpu_recovery_action');
   const fabric = get('fabric.state');
   const slow = [get('clocks_event_reasons.hw_thermal_slowdown'), get('clocks_event_reasons.hw_power_brake_slowdown')];
@@ -201,13 +207,20 @@ function rowOf(fields: readonly string[], line: string): GpuRow | { readonly bro
     temperatureCelsius: numberOf(get('temperature.gpu')),
     powerWatts: numberOf(get('power.draw')),
     driver: isError(get('driver_version')) ? '' : get('driver_version'),
-    migEnabled: get('mig.mode.current') === 'Enabled',
+    migEnabled: mode === 'Enabled',
     busId,
     recovery: recovery === '' || isError(recovery) ? undefined : recovery,
     fabric: isError(fabric) ? '' : fabric.slice(0, 40),
     slowed: slow.includes('Active') ? true : slow.includes('Not Active') ? false : undefined,
   };
 }
+
+/** Values of a device that the driver has given up. */
+const IS_LOST = /^\[(?:GPU is lost|GPU requires (?:a )?reset)\.?\]$/i;
+
+/** Whether the device, or its driver, has no such value. */
+const isUntold = (text: string): boolean =>
+  text === '' || /^\[?(?:N\/A|Not Supported|Not Available|Function Not Found|Not Found)\]?$/i.test(text);
 
 /** Values that stand for an error: `[N/A]`, `[Not Supported]`, `[Unknown Error]`, `[GPU is lost]`, `ERR!`. */
 const isError = (text: string): boolean => /^\[.*\]$|^ERR!?$|^N\/A$|^Unknown Error$/i.test(text);

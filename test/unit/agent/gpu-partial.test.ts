@@ -145,3 +145,61 @@ test('applications that break two GPUs of a host close it for nobody else', asyn
   await one.are({ ...states('healthy'), [gpuUuid(0)]: 'unhealthy', [gpuUuid(1)]: 'unhealthy' });
   expect(one.conditions.names.filter((name) => conditionOf(name)?.blocks !== false)).toEqual([]);
 });
+
+describe('a row of which fields cannot be read', () => {
+  const slices = [1, 2].map((number) => ({
+    profile: '3g.40gb',
+    uuid: `MIG-00000000-0000-4000-8000-00000000000${number}`,
+    instance: number,
+  }));
+  const [S1 = '', S2 = ''] = slices.map(({ uuid }) => uuid);
+  const divided = (mode: string) => [aGpu(0, { 'mig.mode.current': mode, slices }), aGpu(1)];
+
+  test.each(['[Unknown Error]', '[Insufficient Permissions]', 'ERR!', 'Enab'])(
+    'of its division as %s keeps its slices, with what is known of them',
+    async (mode) => {
+      const one = new GpuHost({ gpus: divided('Enabled') });
+      onTestFinished(() => one.close());
+      await one.start();
+      await one.are({ [S1]: 'healthy', [S2]: 'healthy', [gpuUuid(1)]: 'healthy' });
+      await one.runs('c1', S1);
+      await one.runs('c2', S2);
+      one.nvidia.is({ processes: [{ gpu_uuid: S2, pid: 4_194_000 }] });
+      await one.ends('c2');
+      expect(one.states()[S2]).toBe('quarantined');
+      one.nvidia.is({ gpus: divided(mode) });
+      await one.looks(8);
+      expect(one.states()).toEqual({ [S1]: 'suspect', [S2]: 'quarantined', [gpuUuid(1)]: 'healthy' });
+      one.nvidia.is({ gpus: divided('Enabled') });
+      await one.are({ [S1]: 'healthy', [S2]: 'quarantined', [gpuUuid(1)]: 'healthy' });
+      expect(one.faults).toEqual([]);
+    },
+  );
+
+  test.each(['[N/A]', '[Not Supported]', '[Function Not Found]'])(
+    'because the GPU has no such thing: %s',
+    async (mode) => {
+      const one = new GpuHost({ gpus: EIGHT.map((gpu) => ({ ...gpu, 'mig.mode.current': mode })) });
+      onTestFinished(() => one.close());
+      await one.start();
+      await one.are(states('healthy'));
+    },
+  );
+
+  test.each(['[GPU is lost]', '[GPU requires reset]'])('%s means that the GPU is out alone', async (lost) => {
+    const one = new GpuHost({ gpus: EIGHT });
+    onTestFinished(() => one.close());
+    await one.start();
+    await one.are(states('healthy'));
+    await one.runs('c3', gpuUuid(BAD));
+    const fields = ['memory.total', 'memory.used', 'utilization.gpu', 'mig.mode.current', 'gpu_recovery_action'];
+    const bad = Object.fromEntries(fields.map((field) => [field, lost]));
+    one.nvidia.is({ gpus: EIGHT.map((gpu, index) => (index === BAD ? { ...gpu, ...bad } : gpu)) });
+    await one.are(states('lost'));
+    expect(one.faults).toEqual(['c3']);
+    // A sensor that fails on a device that works is no fault of the device.
+    one.nvidia.is({ gpus: EIGHT.map((gpu) => ({ ...gpu, 'power.draw': '[Unknown Error]' })) });
+    await one.ends('c3');
+    await one.are(states('healthy'));
+  });
+});
