@@ -6,7 +6,7 @@ const everyKey = (prefix?: string): string[] =>
     // The name of a queue is no key: its keys begin with the prefix, as every queue's do.
     if (name.endsWith('Queue')) return [];
     if (typeof key === 'string') return key === (prefix ?? 'ls') ? [] : [key];
-    return [(key as (id: string) => string)('0123456789abcdef')];
+    return [(key as (id: string) => string | readonly string[])('0123456789abcdef')].flat();
   });
 
 test('every key and channel is ours by its prefix, and no two are the same', () => {
