@@ -82,6 +82,7 @@ export function makeImages({ host, journal, pulls, disks, askToPull, registryHos
       nowMs: () => Date.now(),
       log,
     }),
+    isDiskLow: () => disks.isLow(),
     makeRoom: async () => (await cache.collect(true)) > 0,
     onFull: () => disks.full(),
     onUsed: (reference) => ledger.used(reference, Date.now()),

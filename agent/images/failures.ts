@@ -22,20 +22,53 @@ export type PullFailure =
   | 'corrupt'
   /** This machine has no room. */
   | 'disk_full'
-  /** The engine itself does not answer. */
+  /** The engine does not answer, or this machine's disk or memory fails it. */
   | 'engine'
   /** The engine's words are not known: worth another try. */
   | 'unknown';
 
+/** Words of the engine that say nothing by themselves; what follows them decides. Addresses stand in quotes. */
+const WRAPPERS =
+  /^(?:cannot ask the registry for image \S+|Error response from daemon|(?:Head|Get|Post) "[^"]*"|error pulling image configuration|(?:image config )?download failed after attempts=\d+|failed to (?:resolve reference|do request|copy|authorize|fetch \w+(?: \w+)*)(?: "[^"]*")?|errors|failed to pull and unpack image "[^"]*"):\s+/;
+
+/**
+ * The engine's own words about a registry's answer. They decide alone, because a registry's words follow them: a
+ * tenant's registry may write "no space left on device" there.
+ */
+const FRAMES: readonly (readonly [PullFailure, RegExp])[] = [
+  ['not_found', /^(?:manifest for|repository) \S+ not found: /],
+  ['unauthorized', /^pull access denied\b/],
+  // The codes of registries, as the engine writes them.
+  ['busy', /^(?:toomanyrequests|too many requests|unavailable): /],
+  ['unauthorized', /^(?:unauthorized|authentication required|denied): /],
+  ['not_found', /^(?:[a-z]+ )+unknown: /],
+  [
+    'bad_manifest',
+    /^(?:(?:[a-z]+ )+invalid|manifest unverified|unsupported|invalid character '.*' (?:looking|after|in) .*): /,
+  ],
+  ['unknown', /^(?:unknown|unknown error): /],
+  // The certificate of a registry holds names of its choice; a wrong clock or a missing authority is this machine's.
+  ['unreachable', /^(?:tls|x509|remote error): (?!.*handshake timeout$)/],
+];
+/** Frames with the status of the registry's answer. */
+const STATUS =
+  /^(?:received unexpected HTTP status|error parsing HTTP|unexpected (?:HTTP )?status(?: code)?(?: \[[^\]]*\])?(?: from \w+ request to \S+)?):? (\d{3})\b/;
+
+/** Failures of this machine's disk and memory: they end the engine's sentence, and names in layers do not. */
+const OF_HOST: readonly (readonly [PullFailure, RegExp])[] = [
+  ['disk_full', /(?:^|: )(?:no space left on device|disk quota exceeded)\W*$/i],
+  [
+    'engine',
+    /(?:^|: )(?:input\/output error|read-only file system|cannot allocate memory|too many open files(?: in system)?|structure needs cleaning|stale (?:NFS )?file handle|resource temporarily unavailable|context canceled|signal: killed)\W*$/i,
+  ],
+];
+
 const TABLE: readonly (readonly [PullFailure, RegExp])[] = [
-  ['disk_full', /no space left on device|disk quota exceeded/i],
   ['corrupt', /verification failed|unexpected commit digest|digest mismatch|does not match|wrong digest/i],
   [
     'unreachable',
-    /no such host|server misbehaving|name resolution|connection refused|no route to host|network is unreachable/i,
+    /no such host|server misbehaving|name resolution|connection refused|no route to host|(?:network|host) is (?:unreachable|down)|cannot assign requested address/i,
   ],
-  // A busy registry's page is often not JSON, and is then reported as a parse error: the status decides.
-  ['busy', /toomanyrequests|too many requests|\b(?:HTTP|status(?: code)?):? ?(?:429|5\d\d)\b|HTTP (?:429|5\d\d)/i],
   [
     'bad_manifest',
     /invalid reference format|invalid (?:repository|tag) name|manifest invalid|no matching manifest|unsupported (?:manifest|media ?type|schema)|mediatype|missing signature|schema ?version|parsing|unmarshal|JSON input/i,
@@ -53,10 +86,29 @@ const TABLE: readonly (readonly [PullFailure, RegExp])[] = [
   ],
 ];
 
-/** @param message - the engine's error line or answer */
+const QUOTED = /"(?:[^"\\]|\\.)*"/g;
+
+/**
+ * @param message - the engine's error line or answer
+ * @returns the failure; `disk_full` is what the engine says, and holds when the disk agrees
+ */
 export function classifyPull(message: string): PullFailure {
-  for (const [failure, pattern] of TABLE) if (pattern.test(message)) return failure;
-  return 'unknown';
+  let words = message.trim();
+  for (let at = WRAPPERS.exec(words); at !== null; at = WRAPPERS.exec(words)) words = words.slice(at[0].length);
+  const status = Number(STATUS.exec(words)?.[1] ?? 0);
+  if (status > 0) return failureOfStatus(status);
+  const framed = FRAMES.find(([, pattern]) => pattern.test(words));
+  if (framed !== undefined) return framed[0];
+  // Quotes hold an address or the text of somebody else.
+  const own = words.replaceAll(QUOTED, '""');
+  return [...OF_HOST, ...TABLE].find(([, pattern]) => pattern.test(own))?.[0] ?? 'unknown';
+}
+
+function failureOfStatus(status: number): PullFailure {
+  if (status === 408 || status === 429 || status >= 500) return 'busy';
+  if (status === 401 || status === 403) return 'unauthorized';
+  if (status === 404) return 'not_found';
+  return 'bad_manifest';
 }
 
 /** Whether another try may succeed. A full disk is handled separately. */
@@ -95,6 +147,6 @@ export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
     'no registry answered at that name, in several tries: check the name, and the name server, network and proxy of that machine',
   corrupt: 'the registry sent other bytes than it announced, several times',
   disk_full: 'make room on the disk of that machine',
-  engine: 'look at the container engine of that machine',
+  engine: 'look at the container engine of that machine, its disk and its memory',
   unknown: 'look at the words of the engine; it failed several times',
 };

@@ -54,6 +54,11 @@ class NotAsked extends Error {
   override readonly name = 'NotAsked';
 }
 
+/** A pull failed, and the disk of images was low while it went on; the engine removes an incomplete layer at once. */
+class DiskWasLow extends Error {
+  override readonly name = 'DiskWasLow';
+}
+
 /** An image that Longshore built is neither here nor in a registry. */
 class NotKept extends Error {
   override readonly name = 'NotKept';
@@ -65,6 +70,8 @@ export interface ImagesParts {
   readonly permit: TurnsParts['permit'];
   /** Gives the permit back. @param pulled - whether the image is here now */
   readonly release: (reference: string, pulled: boolean) => void;
+  /** Whether the disk of images has too little room now. */
+  readonly isDiskLow: () => Promise<boolean>;
   /** Frees room. @returns whether something was removed */
   readonly makeRoom: () => Promise<boolean>;
   /** Called when there is no room and none could be freed. */
@@ -213,7 +220,7 @@ export class Images {
           return how.imageId;
         } catch (error) {
           const isLate = time.leftMs <= 0;
-          const failure = failureOf(error);
+          const failure = await this.#failureOf(error);
           metrics.pullEnded(failure, seconds());
           const again = !isLate && (await this.#again(error, failure, tries, roomMade, makeRoom));
           roomMade ||= failure === 'disk_full';
@@ -227,6 +234,17 @@ export class Images {
     } finally {
       metrics.pullsActive(-1);
     }
+  }
+
+  /** The engine's words alone prove no full disk: the disk was low during the pull, or is now. */
+  async #failureOf(error: unknown): Promise<PullFailure> {
+    if (error instanceof DiskWasLow) return failureOf(error.cause);
+    const failure = failureOf(error);
+    return failure === 'disk_full' && !(await this.#isDiskLow()) ? 'engine' : failure;
+  }
+
+  #isDiskLow(): Promise<boolean> {
+    return this.#parts.isDiskLow().catch(() => false);
   }
 
   /** After a full disk, tries once more if room was freed. A turn that did not come is not waited for again. */
@@ -281,12 +299,14 @@ export class Images {
     let bytes = 0;
     let loggedMs = performance.now();
     let toldMs = 0;
+    let wasLow = false;
     const onProgress = (progress: PullProgress): void => {
       metrics.pullBytes(Math.max(0, progress.doneBytes - bytes));
       bytes = Math.max(bytes, progress.doneBytes);
       const nowMs = performance.now();
       if (nowMs - toldMs < TELL_EVERY_MS) return;
       toldMs = nowMs;
+      void this.#isDiskLow().then((isLow) => (wasLow ||= isLow));
       tell(textOf(reference, progress));
       if (nowMs - loggedMs < LOG_EVERY_MS) return;
       loggedMs = nowMs;
@@ -311,6 +331,7 @@ export class Images {
         throw new NotAsked(`${messageOf(error)} (without credentials: the scheduler could not be asked for them)`, {
           cause: error,
         });
+      if (wasLow && failureOf(error) === 'disk_full') throw new DiskWasLow(messageOf(error), { cause: error });
       throw error;
     } finally {
       if (mirrored !== undefined) await runtime.removeImage(mirrored).catch(() => undefined);

@@ -81,6 +81,12 @@ export class DiskWatch {
     return readDisk(this.#imagesPath);
   }
 
+  /** Whether the images' file system has too little room now. */
+  async isLow(): Promise<boolean> {
+    const { minFreeRatio } = this.#parts;
+    return pressureAfter(NO_PRESSURE, { images: await this.readImagesDisk() }, minFreeRatio, 0).holds;
+  }
+
   /** Sets the pressure because a pull has found no room. */
   full(): void {
     this.#become(fullNow('a pull found no space left'));

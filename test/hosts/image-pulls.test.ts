@@ -82,6 +82,7 @@ function images(
     rights: new ImageRights({ runtime, ledger, credentials: asked, nowMs: () => now, log: quiet }),
     built: { host: undefined, adopt: () => Promise.resolve() },
     release: (reference) => void permits.push(`done ${reference}`),
+    isDiskLow: () => Promise.resolve(false),
     makeRoom: () => Promise.resolve(false),
     onFull: () => results.push('full'),
     onUsed: () => undefined,

@@ -73,6 +73,7 @@ function images(permit: Partial<PullPermit>): Images {
     rights: { require: () => Promise.resolve() },
     built: { host: undefined, adopt: () => Promise.resolve() },
     release: () => undefined,
+    isDiskLow: () => Promise.resolve(false),
     makeRoom: () => Promise.resolve(false),
     onFull: () => undefined,
     onUsed: () => undefined,

@@ -168,6 +168,7 @@ function imagesOf(
     release: (image, pulled) => void ask({ image, done: true, pulled }),
     built: { host: undefined, adopt: () => Promise.resolve() },
     rights: { require: () => Promise.resolve() },
+    isDiskLow: () => Promise.resolve(false),
     makeRoom: () => Promise.resolve(false),
     onFull: () => undefined,
     onUsed: () => undefined,

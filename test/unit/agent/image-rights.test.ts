@@ -60,6 +60,7 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
     built: { host: undefined, adopt: () => Promise.resolve() },
     rights: new ImageRights({ runtime, ledger, credentials, nowMs: () => world.nowMs, log: quiet }),
     release: () => undefined,
+    isDiskLow: () => Promise.resolve(false),
     makeRoom: () => Promise.resolve(false),
     onFull: () => undefined,
     onUsed: () => undefined,

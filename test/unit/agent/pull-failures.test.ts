@@ -28,7 +28,38 @@ describe('what the engine says of a failed pull', () => {
     ['filesystem layer verification failed for digest sha256:00', 'corrupt'],
     ['manifest verification failed for digest sha256:00', 'corrupt'],
     ['failed to register layer: write /data: no space left on device', 'disk_full'],
+    ['failed to register layer: Error processing tar file(exit status 1): input/output error', 'engine'],
+    ['failed to register layer: rename /var/lib/docker/a /b: read-only file system', 'engine'],
+    ['write /var/lib/docker/tmp/GetImageBlob1: cannot allocate memory', 'engine'],
+    ['context canceled', 'engine'],
+    ['Get "http://r/v2/": dial tcp 10.0.0.1:443: connect: network is unreachable', 'unreachable'],
+    ['Get "https://r/v2/": tls: failed to verify certificate: x509: certificate has expired', 'unreachable'],
   ])('%s: %s', (text, failure) => {
+    expect(classifyPull(text)).toBe(failure);
+  });
+
+  test.each([
+    ['manifest for r/a:1 not found: manifest unknown: no space left on device', 'not_found'],
+    ['manifest for r/a:1 not found: manifest unknown: please try again, HTTP 503', 'not_found'],
+    ['repository r/a not found: name unknown: input/output error', 'not_found'],
+    [
+      "pull access denied for r/a, repository does not exist or may require 'docker login': denied: HTTP 503",
+      'unauthorized',
+    ],
+    ['Head "https://r/v2/a/manifests/1": unauthorized: no space left on device', 'unauthorized'],
+    ['Get "https://r/v2/no space left on device": denied: toomanyrequests', 'unauthorized'],
+    ['errors:\nunknown: no space left on device\ndenied: x\n', 'unknown'],
+    ['unknown: context canceled', 'unknown'],
+    ['manifest invalid: connection refused', 'bad_manifest'],
+    [
+      'error parsing HTTP 404 response body: invalid character \'n\' looking: "HTTP 503 no space left on device"',
+      'not_found',
+    ],
+    ['received unexpected HTTP status: 418 no space left on device', 'bad_manifest'],
+    ['unexpected status from GET request to https://r/v2/a: 503 no space left on device', 'busy'],
+    ['tls: failed to verify certificate: x509: certificate is valid for no space left on device', 'unreachable'],
+    ['failed to register layer: open /x: no space left on device/y: file exists', 'unknown'],
+  ])("a registry's words change nothing after the engine's own: %s", (text, failure) => {
     expect(classifyPull(text)).toBe(failure);
   });
 

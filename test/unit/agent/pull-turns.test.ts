@@ -13,6 +13,7 @@ const FAST: Partial<PullSettings> = { baseMs: 1, capMs: 2 };
 
 interface World {
   permit: () => PullPermit;
+  isDiskLow?: () => boolean;
   /** The engine's pull; absent: it succeeds at once. */
   pull: (signal: AbortSignal) => Promise<void>;
 }
@@ -21,6 +22,7 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
   const world: World = { permit: () => ({ waitMs: 0, auth: undefined }), pull: () => Promise.resolve(), ...changes };
   const here = new Set<string>();
   const said: string[] = [];
+  const evicted: string[] = [];
   const images = new Images({
     runtime: {
       image: (name) =>
@@ -39,8 +41,12 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
     built: { host: undefined, adopt: () => Promise.resolve() },
     rights: { require: () => Promise.resolve() },
     release: () => undefined,
-    makeRoom: () => Promise.resolve(false),
-    onFull: () => undefined,
+    isDiskLow: () => Promise.resolve(world.isDiskLow?.() ?? false),
+    makeRoom: () => {
+      evicted.push('an image');
+      return Promise.resolve(true);
+    },
+    onFull: () => void evicted.push('all places'),
     onUsed: () => undefined,
     onPulled: () => Promise.resolve(),
     metrics: { pullEnded: () => undefined, pullBytes: () => undefined, pullsActive: () => undefined },
@@ -55,7 +61,7 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
         (error: unknown) => error,
       ),
     );
-  return { world, said, ensure, failed };
+  return { world, said, evicted, ensure, failed };
 }
 
 test('a machine that waits for its turn longer than a pull may take pulls then, within the whole of that time', async () => {
@@ -108,4 +114,25 @@ test('a name that the registry does not have stays the fault of the image', asyn
   const typo = aMachine({ pull: () => Promise.reject(new Error('dial tcp: lookup registri.test: no such host')) });
   expect((await typo.failed()).reason).toBe('image_error');
   expect(new AppError('image_error', 'x').code).toBe('image_error');
+});
+
+test.each([
+  'manifest for registry.test/app:1 not found: manifest unknown: no space left on device',
+  'unknown: no space left on device',
+  'error parsing HTTP 404 response body: invalid character \'n\': "no space left on device"',
+  'received unexpected HTTP status: 599 no space left on device',
+])('the words of a registry evict nothing and close no machine: %s', async (text) => {
+  const { failed, evicted } = aMachine({ pull: () => Promise.reject(new Error(text)), isDiskLow: () => true });
+  expect((await failed()).reason).not.toBe('disk_full');
+  expect(evicted).toEqual([]);
+});
+
+test('a disk counts as full when its file system agrees with the engine', async () => {
+  const pull = () => Promise.reject(new Error('failed to register layer: write /x: no space left on device'));
+  const full = aMachine({ pull, isDiskLow: () => true });
+  expect((await full.failed()).reason).toBe('disk_full');
+  expect(full.evicted).toEqual(['an image', 'all places']);
+  const roomy = aMachine({ pull, isDiskLow: () => false });
+  expect((await roomy.failed()).reason).toBe('start_failed');
+  expect(roomy.evicted).toEqual([]);
 });
