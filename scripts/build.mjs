@@ -2,7 +2,8 @@
  * `npm run build`: a self-contained release in `dist/`: the folder `dist/longshore`, its archive with a sha256, and the
  * channel file by which a scheduler serves it; and the packages of the command line and of the Python module in
  * `dist/install`. `-- --unpacked` leaves the archive out, `-- --packages` makes the packages of `dist/install`
- * alone. `-- --debian [--sign KEY] [--revision N]` makes the Debian packages beside all that, in `dist/debian`.
+ * alone. `-- --debian [--revision N]` makes the Debian packages beside all that, in `dist/debian`. `--sign KEY` signs
+ * the archive, the channel file and the checksums of the Debian packages.
  */
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -27,16 +28,16 @@ await main(async () => {
   log.say(`dist/install: ${packages.join(', ')}`);
   if (values.packages) return;
   await log.step('bundling the programs', () => writeRelease(directory));
+  const key = values.sign ?? process.env.LS_SIGNING_KEY;
+  if (key === undefined) log.say('not signed: --sign KEY, or LS_SIGNING_KEY, names a key of gpg');
   if (values.debian) {
-    const key = values.sign ?? process.env.LS_SIGNING_KEY;
     const options = { key, revision: values.revision };
     const debian = await log.step('building the Debian packages', () =>
       writeDebianPackages(directory, join(dist, 'debian'), options),
     );
     log.say(`dist/debian: ${debian.join(', ')}`);
-    if (key === undefined) log.say('not signed: --sign KEY, or LS_SIGNING_KEY, names a key of gpg');
   }
   if (values.unpacked) return;
-  const { file, sha256, bytes } = await log.step('packing the release', () => packRelease(directory, dist));
+  const { file, sha256, bytes } = await log.step('packing the release', () => packRelease(directory, dist, { key }));
   log.say(`dist/${file}: ${(bytes / 1e6).toFixed(1)} MB, sha256 ${sha256}`);
 });

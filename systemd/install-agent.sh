@@ -17,6 +17,8 @@ CURRENT=$ROOT/current
 # Where the Debian package has its release.
 PACKAGE=/usr/lib/longshore-agent
 CONFIG=/etc/longshore-agent
+# Where this file is, it has the keys of which one must have signed a release.
+KEYS=$CONFIG/release-keys.gpg
 STATE=/var/lib/longshore-agent
 UNITS=/etc/systemd/system
 STATE_DISK=10-longshore-state-disk.conf
@@ -356,12 +358,29 @@ fetch_release() {
     download "$from/install/releases/$RELEASE_FILE" "$archive"
   fi
   echo "$RELEASE_SHA256  $archive" | sha256sum -c --status - || fail "what came as $RELEASE_FILE is not what was promised (sha256 $RELEASE_SHA256)"
+  check_signature
   mkdir "$work/release"
   tar -xzf "$archive" -C "$work/release" --strip-components=1 --no-same-owner
   chmod 755 "$work/release"
   check_program "$work/release/bin/node"
   rm -rf "${ROOT:?}/$release"
   mv "$work/release" "$ROOT/$release"
+}
+
+# The hash comes from where the archive does. The key was put on this host by its operator.
+check_signature() {
+  [ -e "$KEYS" ] || [ -L "$KEYS" ] || return 0
+  command -v gpgv >/dev/null || fail "gpgv is missing, and $KEYS asks for signed releases: install the package gpgv (gnupg2 on Red Hat) first"
+  signature="$archive.asc"
+  if [ "$archive" = "$work/release.tar.gz" ]; then download "$from/install/releases/$RELEASE_FILE.asc" "$signature"
+  elif [ ! -f "$signature" ]; then fail "$archive has no signature beside it ($(basename "$signature")), and $KEYS asks for one"; fi
+  # gpgv takes keys whose time is over; a line of its status names them.
+  verdict=$(gpgv --homedir "$work" --keyring "$KEYS" --status-fd 1 "$signature" "$archive" 2>/dev/null) || unsigned
+  printf '%s\n' "$verdict" | grep -q '^\[GNUPG:\] GOODSIG ' || unsigned
+  ! printf '%s\n' "$verdict" | grep -qE '^\[GNUPG:\] (EXPKEYSIG|EXPSIG|REVKEYSIG|BADSIG|ERRSIG) ' || unsigned
+}
+unsigned() {
+  fail "the release ${RELEASE_FILE:-$archive} is not signed by a key of $KEYS (as \`gpg --export\` writes them): it was changed, or somebody else built it. Nothing is installed"
 }
 
 # The kernel reads a program's architecture after the first 18 bytes.

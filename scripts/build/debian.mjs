@@ -21,6 +21,7 @@ import { SetupError } from '../setup/log.mjs';
 import { repositoryRoot } from '../setup/paths.mjs';
 import { findProgram, run } from '../setup/run.mjs';
 import { bomOf } from './sbom.mjs';
+import { requireSigner, sign } from './sign.mjs';
 import { EPOCH_SECONDS } from './tree.mjs';
 
 const ARCHITECTURES = { x64: 'amd64', arm64: 'arm64' };
@@ -57,9 +58,9 @@ const PACKAGES = [
  * @returns {Promise<string[]>} the files' names
  */
 export async function writeDebianPackages(release, into, { key, revision, level = 6 } = {}) {
-  for (const [program, from] of [['dpkg-deb', 'dpkg'], ...(key === undefined ? [] : [['gpg', 'gnupg']])])
-    if (findProgram(program) === undefined)
-      throw new SetupError(`${program} is missing: install the package ${from} (Debian and Ubuntu have it)`);
+  if (findProgram('dpkg-deb') === undefined)
+    throw new SetupError('dpkg-deb is missing: install the package dpkg (Debian and Ubuntu have it)');
+  requireSigner(key);
   const { version } = JSON.parse(await readFile(join(release, 'package.json'), 'utf8'));
   const debian = versionOf(version, revision);
   const architecture = ARCHITECTURES[process.arch];
@@ -153,11 +154,6 @@ async function build(root, file, level) {
   const env = { ...process.env, SOURCE_DATE_EPOCH: process.env.SOURCE_DATE_EPOCH ?? String(EPOCH_SECONDS) };
   const args = ['--root-owner-group', '-Zgzip', `-z${level}`, '--build', root, file];
   await run('dpkg-deb', args, { name: 'debian-package', timeoutMs: BUILD_MS, env });
-}
-
-async function sign(file, key) {
-  const args = ['--batch', '--yes', '--armor', '--local-user', key, '--output', `${file}.asc`, '--detach-sign', file];
-  await run('gpg', args, { name: 'sign', timeoutMs: 60_000 });
 }
 
 const sha256Of = async (file) =>

@@ -12,6 +12,7 @@ import { nodeBinary, repositoryRoot } from '../setup/paths.mjs';
 import { bundle } from './bundle.mjs';
 import { thirdParty } from './licences.mjs';
 import { writePackages } from './packages.mjs';
+import { requireSigner, sign } from './sign.mjs';
 import { copyTree, linkOrCopy, packTree } from './tree.mjs';
 
 export const CHANNEL = 'stable';
@@ -82,13 +83,14 @@ exec "$here/node" "$here/../lib/main.mjs" "$@"
 
 /**
  * Packs a release's folder and describes it: the archive, its sha256 in a file of its own, and the channel that names
- * the release.
+ * the release. With a key, signatures of the archive and of the channel lie beside them; without one, none is left.
  * @param {string} directory - as writeRelease made it
- * @param {string} into - where the three files go
- * @param {{ level?: number }} [options] `level`: of gzip
+ * @param {string} into - where the files go
+ * @param {{ level?: number, key?: string }} [options] `level`: of gzip; `key`: of gpg, by id or address
  * @returns {Promise<{ version: string, file: string, sha256: string, bytes: number }>}
  */
-export async function packRelease(directory, into, { level = 6 } = {}) {
+export async function packRelease(directory, into, { level = 6, key } = {}) {
+  requireSigner(key);
   const { version } = JSON.parse(await readFile(join(directory, 'package.json'), 'utf8'));
   const name = `longshore-${version}-${PLATFORM}`;
   const file = `${name}.tar.gz`;
@@ -96,10 +98,12 @@ export async function packRelease(directory, into, { level = 6 } = {}) {
   await packTree(directory, path, { name, level });
   const release = { version, file, sha256: await sha256Of(path), bytes: (await stat(path)).size };
   await writeFile(`${path}.sha256`, `${release.sha256}  ${file}\n`);
-  await writeFile(
-    join(into, `${CHANNEL}.json`),
-    `${JSON.stringify({ ...(await described(into)), [PLATFORM]: release }, null, 2)}\n`,
-  );
+  const channel = join(into, `${CHANNEL}.json`);
+  await writeFile(channel, `${JSON.stringify({ ...(await described(into)), [PLATFORM]: release }, null, 2)}\n`);
+  for (const signed of [path, channel]) {
+    await rm(`${signed}.asc`, { force: true });
+    if (key !== undefined) await sign(signed, key);
+  }
   return release;
 }
 

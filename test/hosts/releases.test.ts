@@ -142,6 +142,11 @@ describe('a scheduler', () => {
     const archive = await get(`/install/releases/${release.file}`);
     expect(archive).toMatchObject({ statusCode: 200, body: 'abc' });
     expect(archive.headers['content-length']).toBe('3');
+    expect((await get(`/install/releases/${release.file}.asc`)).statusCode).toBe(404);
+    writeFileSync(join(directory, `${release.file}.asc`), 'signature');
+    const signature = await get(`/install/releases/${release.file}.asc`);
+    expect(signature).toMatchObject({ statusCode: 200, body: 'signature' });
+    expect(signature.headers['content-type']).toBe('application/pgp-signature');
   });
 
   test('gives out nothing else, and takes no description that could write into the script', async () => {

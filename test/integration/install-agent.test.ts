@@ -8,6 +8,8 @@ import { execa } from 'execa';
 import { expect, test as base } from 'vitest';
 import { loadAgentConfig } from '../../agent/config.ts';
 import { tempDirectory } from '../helpers/services.ts';
+import type { SigningKey } from '../helpers/signing-key.ts';
+import { signingKey } from '../helpers/signing-key.ts';
 
 const SCRIPT = join(import.meta.dirname, '../../systemd/install-agent.sh');
 const TOKEN = 'lsj1.fingerprint.secret';
@@ -22,6 +24,12 @@ interface Machine {
   /** Sets a line of the settings, in place of the line with that name. */
   readonly set: (line: string) => void;
   readonly state: string;
+  /** The archive that an installation from a file takes. */
+  readonly archive: string;
+  /** Where a host has the keys by which its releases must be signed. */
+  readonly keys: string;
+  /** Names of the releases that are installed. */
+  readonly releases: () => readonly string[];
   readonly purge: () => Promise<{ code: number | undefined; said: string }>;
   /** Runs another command of the installer. */
   readonly command: (
@@ -106,6 +114,9 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
       writeFileSync(at('etc/agent.env'), [...kept, line, ''].join('\n'));
     },
     state: at('elsewhere'),
+    archive: at('longshore-9.tar.gz'),
+    keys: at('etc/release-keys.gpg'),
+    releases: () => readdirSync(at('opt/releases')),
     command: (args, input = '', env = {}) => run([at('install.sh'), ...args], input, env),
     asked: () => {
       const text = existsSync(at('asked')) ? readFileSync(at('asked'), 'utf8') : '';
@@ -364,3 +375,61 @@ test('a reset forgets which machine the host is, and keeps volumes unless told o
   expect(await machine.command(['reset', '--purge'])).toMatchObject({ code: 0 });
   expect(existsSync(volume)).toBe(false);
 });
+
+/** A key of its own for each test that asks for one. */
+const signed = test.extend('keys', async ({ machine }, { onCleanup }): Promise<readonly [SigningKey, SigningKey]> => {
+  const homes = join(machine.dataDir, '..');
+  const own = await signingKey(homes, 'releases@longshore.example');
+  const other = await signingKey(homes, 'other@longshore.example');
+  onCleanup(async () => void (await Promise.all([own.end(), other.end()])));
+  return [own, other];
+});
+
+signed('a host with a key takes the archive that the key has signed, and no other', async ({ machine, keys }) => {
+  const [own, other] = keys;
+  await own.exportTo(machine.keys);
+  const refused = async (why: string): Promise<void> => {
+    const ended = await machine.install(`${TOKEN}\n`);
+    expect(ended, why).toMatchObject({ code: 1 });
+    expect(ended.said).toContain(why);
+    expect(machine.releases(), why).toEqual([]);
+    expect(machine.joinToken(), why).toBe('');
+  };
+  await refused('has no signature beside it');
+  await other.sign(machine.archive);
+  await refused('is not signed by a key of');
+  writeFileSync(`${machine.archive}.asc`, '');
+  await refused('is not signed by a key of');
+  await own.sign(machine.archive);
+  const before = readFileSync(machine.archive);
+  writeFileSync(machine.archive, Buffer.concat([before, Buffer.from('\0')]));
+  await refused('is not signed by a key of');
+  writeFileSync(machine.archive, before);
+  // A key that is emptied is no leave to install anything.
+  const key = readFileSync(machine.keys);
+  writeFileSync(machine.keys, '');
+  await refused('is not signed by a key of');
+  writeFileSync(machine.keys, key);
+  expect(await machine.install(`${TOKEN}\n`)).toMatchObject({ code: 0 });
+});
+
+signed(
+  'a release of a scheduler needs the signature as well, which comes from beside it',
+  async ({ machine, keys }) => {
+    const [own, other] = keys;
+    const sha256 = (await execa('sha256sum', [machine.archive])).stdout.slice(0, 64);
+    const served = { SHA256: sha256, FILE: 'longshore-9-linux-x64.tar.gz', VERSION: '9' };
+    await own.exportTo(machine.keys);
+    // The scheduler's folder, by a stand-in for the download.
+    machine.program(
+      'curl',
+      `for one; do case "$last" in -o) to=$one ;; esac; last=$one; done; case "$last" in *.asc) cp '${machine.archive}.asc' "$to" ;; *) cp '${machine.archive}' "$to" ;; esac`,
+    );
+    expect((await machine.fetch(served, 'x86_64')).said).toContain('.asc could not be fetched');
+    await other.sign(machine.archive);
+    expect((await machine.fetch(served, 'x86_64')).said).toContain('is not signed by a key of');
+    expect(machine.releases()).toEqual([]);
+    await own.sign(machine.archive);
+    expect(await machine.fetch(served, 'x86_64')).toMatchObject({ code: 0 });
+  },
+);

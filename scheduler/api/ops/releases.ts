@@ -29,7 +29,8 @@ const PLATFORMS = [
 ] as const;
 
 const CHANNEL_NAME = /^[a-z0-9][a-z0-9-]{0,31}$/;
-const FILE_NAME = new RegExp(FILE);
+/** An archive, and its signature. */
+const FILE_NAME = new RegExp(FILE.replace(/\$$/, '(\\.asc)?$'));
 const INSTALLER = fileURLToPath(new URL('../../../systemd/install-agent.sh', import.meta.url));
 /** Folder where `npm run build` puts releases in a checkout. */
 const BUILT = fileURLToPath(new URL('../../../dist', import.meta.url));
@@ -81,7 +82,7 @@ export class Releases {
     return text;
   }
 
-  /** Opens an archive; undefined: there is none of that name. */
+  /** Opens an archive or its signature; undefined: there is none of that name. */
   async open(file: string): Promise<{ readonly bytes: number; readonly stream: Readable } | undefined> {
     if (!FILE_NAME.test(file)) return undefined;
     for (const directory of this.#directories) {

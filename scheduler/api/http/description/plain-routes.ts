@@ -429,7 +429,7 @@ export const PLAIN_ROUTES: readonly PlainRoute[] = [
   {
     http: 'GET /install/releases/{file}',
     tag: 'operations',
-    summary: 'The archive that the script installs',
+    summary: 'The archive that the script installs, or with .asc its signature',
     open: true,
     answer: bytes('application/gzip'),
     errors: ['release_not_found'],

@@ -32,7 +32,8 @@ export function registerInstall(app: FastifyInstance, { releases, packages, base
     const { file } = request.params as { readonly file: string };
     const found = await releases.open(file);
     if (found === undefined) throw new AppError('release_not_found', 'there is no such release here');
-    return reply.header('content-type', 'application/gzip').header('content-length', found.bytes).send(found.stream);
+    const type = file.endsWith('.asc') ? 'application/pgp-signature' : 'application/gzip';
+    return reply.header('content-type', type).header('content-length', found.bytes).send(found.stream);
   });
 
   const page = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
