@@ -74,7 +74,8 @@ export function makeImages({ host, journal, pulls, disks, askToPull, registryHos
     built,
     permit: (image, workspaceId, asking) =>
       askPermit(askToPull, { image, workspaceId, ...asking, maxWaitMs: asking.pulling === true ? 0 : HELD_MS }, log),
-    release: (image, pulled) => void askToPull({ image, done: true, pulled }).catch(() => undefined),
+    release: (image, end) =>
+      void askToPull({ image, done: true, pulled: end === 'pulled', again: end === 'again' }).catch(() => undefined),
     rights: new ImageRights({
       runtime,
       ledger,

@@ -7,7 +7,6 @@ import { isBuiltImage, isRegistryPortReference, setUpImageVersion } from '#share
 import { digestOf, isImageId, pathOf, registryOf, repositoryOf, withTag } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { Limiter } from '../containers/limiter.ts';
 import type { ContainerRuntime, RegistryAuth } from '../containers/runtime.ts';
 import { EngineError } from '../containers/runtime.ts';
 import type { BuiltImages } from './built.ts';
@@ -18,10 +17,12 @@ import type { Pulled } from './ledger.ts';
 import { classifyPull, imageFailure, isTransient, PULL_CURES } from './failures.ts';
 import type { PullProgress } from '../containers/pull-stream.ts';
 import type { ImageRights } from './rights.ts';
-import { PullTurns } from './turns.ts';
+import { PullSlots } from './slots.ts';
+import { notNeeded, PullTurns } from './turns.ts';
 import type { PullPermit, TurnsParts, TurnSettings } from './turns.ts';
 
 export interface PullSettings extends BackoffSettings, TurnSettings {
+  /** Pulls of this machine at once. */
   readonly atOnce: number;
   readonly tries: number;
   /** A pull without any progress message for this long has failed. */
@@ -33,7 +34,7 @@ export interface PullSettings extends BackoffSettings, TurnSettings {
 }
 
 export const PULL_SETTINGS: PullSettings = {
-  atOnce: 3,
+  atOnce: 4,
   tries: 5,
   silenceMs: 120_000,
   mirrorSilenceMs: 20_000,
@@ -68,8 +69,8 @@ export interface ImagesParts {
   readonly runtime: Pick<ContainerRuntime, 'image' | 'pull' | 'registryDigest' | 'removeImage'>;
   /** Asks whether this machine may pull now; repeated during the pull, which keeps its permit. */
   readonly permit: TurnsParts['permit'];
-  /** Gives the permit back. @param pulled - whether the image is here now */
-  readonly release: (reference: string, pulled: boolean) => void;
+  /** Gives the permit back. */
+  readonly release: (reference: string, end: PullEnd) => void;
   /** Whether the disk of images has too little room now. */
   readonly isDiskLow: () => Promise<boolean>;
   /** Frees room. @returns whether something was removed */
@@ -84,6 +85,9 @@ export interface ImagesParts {
   readonly log: Log;
   readonly settings: PullSettings;
 }
+
+/** `again`: this machine will ask anew soon, and is not to stand at the end of the line for it. */
+export type PullEnd = 'pulled' | 'again' | 'failed';
 
 /** The metrics that are set here. */
 export interface ImageMetrics {
@@ -105,23 +109,26 @@ interface Flight {
   readonly workspaceId: string;
   readonly done: Promise<string>;
   readonly listeners: Set<OnProgress>;
+  /** Ends the pull, when nothing needs the image any more. */
+  readonly abort: AbortController;
   text: string;
 }
 
 const ASK_REGISTRY_MS = 8_000;
+const NEVER = new AbortController().signal;
 const LOG_EVERY_MS = 10_000;
 const TELL_EVERY_MS = 1000;
 
 export class Images {
   readonly #parts: ImagesParts;
-  readonly #limit: Limiter;
+  readonly #slots: PullSlots;
   readonly #backoff: RegistryBackoff;
   readonly #turns: PullTurns;
   readonly #flights = new Map<string, Flight>();
 
   constructor(parts: ImagesParts) {
     this.#parts = parts;
-    this.#limit = new Limiter(parts.settings.atOnce);
+    this.#slots = new PullSlots(parts.settings.atOnce);
     this.#backoff = new RegistryBackoff(parts.settings);
     this.#turns = new PullTurns(parts);
   }
@@ -134,10 +141,16 @@ export class Images {
   /**
    * @param onProgress - called when the image is absent, with a sentence on the progress of its pull
    * @param workspaceId - the workspace that needs the image; absent: the agent itself, which may use every image
+   * @param signal - aborted when the caller needs the image no more; a pull that nobody needs ends
    * @throws AppError `image_error` naming the image; `registry_busy` when its registry does not serve this machine now;
    * `disk_full` when this machine has no room for it; EngineError when the engine does not answer
    */
-  async ensure(reference: string, onProgress: OnProgress, workspaceId = ''): Promise<Present> {
+  async ensure(
+    reference: string,
+    onProgress: OnProgress,
+    workspaceId = '',
+    signal: AbortSignal = NEVER,
+  ): Promise<Present> {
     const { runtime, rights, onUsed } = this.#parts;
     if (isRegistryPortReference(reference))
       throw new AppError('image_error', `image ${reference} is the agent's own: name it as its build did`);
@@ -166,17 +179,24 @@ export class Images {
             'Name a version that it has, or a base_image, or set LONGSHORE_BASE_IMAGE=python:{version}-slim for images of a registry',
         );
       const flight = this.#flights.get(reference) ?? this.#begin(reference, workspaceId);
+      // The callers of this pull have gone, and it ends now.
+      if (flight.abort.signal.aborted) {
+        await untilAborted(flight.done, signal).catch(() => undefined);
+        if (signal.aborted) throw notNeeded(reference);
+        continue;
+      }
       const isOwn = flight.workspaceId === workspaceId;
       flight.listeners.add(onProgress);
       onProgress(flight.text);
       try {
-        const id = await flight.done;
+        const id = await untilAborted(flight.done, signal);
         if (isOwn) return { id, was: 'pulled' };
       } catch (error) {
         // The failed pull used another workspace's credentials: this one's may succeed.
-        if (isOwn) throw error;
+        if (isOwn || signal.aborted) throw error;
       } finally {
         flight.listeners.delete(onProgress);
+        if (flight.listeners.size === 0) flight.abort.abort();
       }
     }
   }
@@ -187,10 +207,12 @@ export class Images {
       flight.text = text;
       for (const listener of listeners) listener(text);
     };
+    const abort = new AbortController();
     const flight: Flight = {
       workspaceId,
-      done: this.#pull(reference, workspaceId, tell).finally(() => this.#flights.delete(reference)),
+      done: this.#pull(reference, workspaceId, tell, abort.signal).finally(() => this.#flights.delete(reference)),
       listeners,
+      abort,
       text: `pulling image ${reference}`,
     };
     this.#flights.set(reference, flight);
@@ -198,7 +220,7 @@ export class Images {
   }
 
   /** @returns the engine's id of the image */
-  async #pull(reference: string, workspaceId: string, tell: OnProgress): Promise<string> {
+  async #pull(reference: string, workspaceId: string, tell: OnProgress, signal: AbortSignal): Promise<string> {
     const { metrics, log, settings, makeRoom, onFull, onPulled } = this.#parts;
     const registry = registryOf(reference);
     const from = performance.now();
@@ -211,8 +233,14 @@ export class Images {
       await Promise.resolve();
       for (let tries = 1; ; tries += 1) {
         try {
-          await this.#backoff.pass(registry, AbortSignal.timeout(settings.totalMs));
-          const how = await this.#attempt(reference, workspaceId, time, tell);
+          await this.#backoff.pass(registry, AbortSignal.any([signal, AbortSignal.timeout(settings.totalMs)]));
+          const how = await this.#attempt(
+            reference,
+            workspaceId,
+            { time, isLast: tries >= settings.tries },
+            tell,
+            signal,
+          );
           this.#backoff.worked(registry);
           metrics.pullEnded('ok', seconds());
           log.info({ image: reference, durationMs: Math.round(seconds() * 1000), tries }, 'image pulled');
@@ -222,7 +250,7 @@ export class Images {
           const isLate = time.leftMs <= 0;
           const failure = await this.#failureOf(error);
           metrics.pullEnded(failure, seconds());
-          const again = !isLate && (await this.#again(error, failure, tries, roomMade, makeRoom));
+          const again = !isLate && !signal.aborted && (await this.#again(error, failure, tries, roomMade, makeRoom));
           roomMade ||= failure === 'disk_full';
           log.info({ image: reference, err: error, failure, tries, again }, 'image pull failed');
           if (failure === 'disk_full' && !again) onFull();
@@ -261,27 +289,54 @@ export class Images {
   }
 
   /** @param time - what is left of the time for the pull, which counts from the moment at which it begins */
-  async #attempt(reference: string, workspaceId: string, time: { leftMs: number }, tell: OnProgress): Promise<Pulled> {
+  async #attempt(
+    reference: string,
+    workspaceId: string,
+    { time, isLast }: { readonly time: { leftMs: number }; readonly isLast: boolean },
+    tell: OnProgress,
+    signal: AbortSignal,
+  ): Promise<Pulled> {
     const { release } = this.#parts;
-    // A machine that waits for its turn takes no place from another image of this machine.
-    const permit = await this.#turns.next(reference, workspaceId, tell);
+    const { permit, giveBack } = await this.#begins(reference, workspaceId, tell, signal);
     const endKeeping = this.#turns.keep(reference, workspaceId);
-    let pulled = false;
+    const from = performance.now();
+    let end: PullEnd = 'failed';
     try {
-      if (this.#limit.isFull) tell(`image ${reference} waits for other pulls of this machine`);
-      const how = await this.#limit.run(async () => {
-        const from = performance.now();
-        try {
-          return await this.#transfer(reference, workspaceId, permit, AbortSignal.timeout(time.leftMs), tell);
-        } finally {
-          time.leftMs = Math.max(0, Math.floor(time.leftMs - (performance.now() - from)));
-        }
-      });
-      pulled = true;
+      const deadline = AbortSignal.any([signal, AbortSignal.timeout(time.leftMs)]);
+      const how = await this.#transfer(reference, workspaceId, permit, deadline, tell);
+      end = 'pulled';
       return how;
+    } catch (error) {
+      if (!isLast && !signal.aborted && isTransient(failureOf(error))) end = 'again';
+      throw error;
     } finally {
+      time.leftMs = Math.max(0, Math.floor(time.leftMs - (performance.now() - from)));
+      giveBack();
       endKeeping();
-      release(reference, pulled);
+      release(reference, end);
+    }
+  }
+
+  /**
+   * Waits for the machine's turn and for a place on this machine. It holds neither while it waits for the other: a turn
+   * that finds no place is given back, and comes again before those that asked later.
+   */
+  async #begins(
+    reference: string,
+    workspaceId: string,
+    tell: OnProgress,
+    signal: AbortSignal,
+  ): Promise<{ readonly permit: PullPermit; readonly giveBack: () => void }> {
+    for (;;) {
+      if (!this.#slots.isFree(workspaceId)) tell(`image ${reference} waits for other pulls of this machine`);
+      await this.#slots.untilFree(workspaceId, signal);
+      const permit = await this.#turns.next(reference, workspaceId, tell, signal).catch((error: unknown) => {
+        this.#parts.release(reference, 'failed');
+        throw error;
+      });
+      const giveBack = this.#slots.take(workspaceId);
+      if (giveBack !== undefined) return { permit, giveBack };
+      this.#parts.release(reference, 'again');
     }
   }
 
@@ -378,6 +433,22 @@ export class Images {
         `image ${reference} was built on a machine, is not here, and this machine gets it from no registry; a container that wants it has it built again`,
       );
     return { name: `${host}/${builtFrom}`, auth: { ...auth, serverAddress: host }, isBuilt: true };
+  }
+}
+
+/** The promise's value; a signal that aborts ends the wait for it. */
+async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  if (signal === NEVER) return await work;
+  let onAbort = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    onAbort = () => reject(new AppError('registry_busy', 'the image is not needed any more'));
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
   }
 }
 

@@ -11,6 +11,8 @@ export interface PullQuestion {
   readonly workspaceId?: string;
   /** Whether the machine has the image now; with `done`. */
   readonly pulled?: boolean;
+  /** Whether the machine asks again soon; with `done`. */
+  readonly again?: boolean;
   /** Credentials only, without a place. */
   readonly check?: boolean;
   /** How long the scheduler may hold the question until it is this machine's turn. */

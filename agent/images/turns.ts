@@ -66,15 +66,21 @@ export class PullTurns {
    * @param tell - called with a sentence on the place in the line
    * @throws AppError `registry_busy` when the wait was too long, or nothing needs the image any more
    */
-  async next(reference: string, workspaceId: string, tell: (text: string) => void): Promise<PullPermit> {
+  async next(
+    reference: string,
+    workspaceId: string,
+    tell: (text: string) => void,
+    signal: AbortSignal,
+  ): Promise<PullPermit> {
     const { permit, settings } = this.#parts;
     const from = performance.now();
     let answeredMs = from;
     for (let hasWaited = false; ; hasWaited = true) {
+      if (signal.aborted) throw notNeeded(reference);
       const answer = await permit(reference, workspaceId, { hasWaited });
       const { waitMs, place = 0, waiting = 0, unasked = false, unwanted = false } = answer;
       const nowMs = performance.now();
-      if (unwanted) throw new AppError('registry_busy', `image ${reference} is not needed on this machine any more`);
+      if (unwanted) throw notNeeded(reference);
       const isAnswered = !unasked && (waitMs <= 0 || place > 0);
       if (isAnswered) answeredMs = nowMs;
       if (waitMs <= 0 && (!unasked || !hasWaited)) return answer;
@@ -86,7 +92,7 @@ export class PullTurns {
           `image ${reference} waited ${Math.round(settings.turnMs / 60_000)} minutes for its turn to be pulled${place > 0 ? `, and is at place ${place} of ${waiting}` : ''}; other machines pull it: let more at once (LONGSHORE_IMAGE_PULLS), or give the pool a mirror of the registry`,
         );
       tell(turnText(reference, place, waiting));
-      await sleep(unasked ? settings.unansweredMs * (0.75 + Math.random() / 2) : waitMs);
+      await sleep(unasked ? settings.unansweredMs * (0.75 + Math.random() / 2) : waitMs, signal);
     }
   }
 
@@ -101,3 +107,6 @@ export class PullTurns {
     return () => clearInterval(timer);
   }
 }
+
+export const notNeeded = (reference: string): AppError =>
+  new AppError('registry_busy', `image ${reference} is not needed on this machine any more`);

@@ -228,6 +228,9 @@ export class Ends {
       this.#parts;
     const { containerId, shortId } = entry;
     const key = `${containerId} ${entry.epoch}`;
+    // A pull that nothing else needs ends, too.
+    this.#context.needs.get(key)?.abort();
+    this.#context.needs.delete(key);
     await this.#context.preparing.get(key)?.catch(() => undefined);
     this.#context.preparing.delete(key);
     this.#context.openedAhead.delete(containerId);

@@ -73,6 +73,8 @@ export class ExecutorContext {
   readonly output: ContainerOutput;
   /** Preparations by container id and epoch. */
   readonly preparing = new Map<string, Promise<Prepared>>();
+  /** Ends what a preparation waits for, by container id and epoch, when its container goes. */
+  readonly needs = new Map<string, AbortController>();
   /** Containers whose sockets are open although they are not adopted yet. */
   readonly openedAhead = new Set<string>();
   readonly clock = new StartClock();

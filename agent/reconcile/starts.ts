@@ -128,6 +128,8 @@ export class Starts {
     const running = this.#context.preparing.get(key);
     if (running !== undefined) return running;
     const { archives, images, agentState, slots, gpuDrivers, imageOf, stateDir } = this.#parts;
+    const needed = this.#context.needs.get(key) ?? new AbortController();
+    this.#context.needs.set(key, needed);
     const kind = spec === null ? '' : kindOf(spec);
     const shortId = shortIdOf(containerId, epoch);
     const image = pinnedTo(imageOf(spec?.image ?? '', spec?.pythonVersion ?? ''), spec?.imageDigest ?? '');
@@ -143,6 +145,7 @@ export class Starts {
             agentState.changed(containerId);
           },
           spec?.workspaceId,
+          needed.signal,
         )
         .finally(() => {
           if (agentState.pulling.delete(containerId)) agentState.changed(containerId);

@@ -69,7 +69,7 @@ test('machines are served in the order in which they asked, at whichever replica
   // A machine keeps its permit by asking again, at any replica.
   expect(await two.ask(image, machine('a'), 0)).toEqual({ kind: 'pull' });
   for (const [at, name] of ['a', 'b', 'c'].entries()) {
-    await one.leave(image, machine(name), false);
+    await one.leave(image, machine(name), 'done');
     await waitFor(() => served.length > at, 'the next machine is told');
   }
   await Promise.all(turns);
@@ -83,7 +83,7 @@ test('a machine whose replica ends goes on at another one, with its place kept',
   const { image } = lines;
   await one.ask(image, machine('a'), 0);
   const gone = new AbortController();
-  const lost = one.ask(image, machine('b'), 5000, gone.signal);
+  const lost = one.ask(image, machine('b'), 5000, { signal: gone.signal });
   await waitFor(async () => (await lines.waiting()) === 1, 'the first machine waits');
   expect(await one.ask(image, machine('c'), 0)).toMatchObject({ place: 2 });
   gone.abort();
@@ -120,6 +120,42 @@ test('a pull that goes on after its permit lapsed is counted again', async ({ li
   expect(await one.ask(image, machine('next'), 0)).toMatchObject({ kind: 'wait' });
 });
 
+test('a machine that tries again after a failure stands before those that asked later', async ({ lines }) => {
+  const one = await lines.replica({ width: 1, permitMs: 60_000, placeMs: 60_000 });
+  const { image } = lines;
+  await one.ask(image, machine('a'), 0);
+  for (const name of ['b', 'c']) await one.ask(image, machine(name), 0);
+  await one.leave(image, machine('a'), 'again');
+  // Nobody waits for it meanwhile.
+  expect(await one.ask(image, machine('b'), 0)).toEqual({ kind: 'pull' });
+  expect(await one.ask(image, machine('a'), 0)).toMatchObject({ place: 1, waiting: 2 });
+  await one.leave(image, machine('a'), 'done');
+  expect(await one.ask(image, machine('a'), 0)).toMatchObject({ place: 2, waiting: 2 });
+});
+
+test('machines that get an image ahead stand behind those on which somebody waits for it', async ({ lines }) => {
+  const one = await lines.replica({ width: 1, permitMs: 60_000, placeMs: 60_000 });
+  const { image } = lines;
+  await one.ask(image, machine('a'), 0, { isAhead: true });
+  for (const name of ['b', 'c']) await one.ask(image, machine(name), 0, { isAhead: true });
+  expect(await one.ask(image, machine('d'), 0)).toMatchObject({ place: 1, waiting: 3 });
+  // Now somebody waits for it there, too.
+  expect(await one.ask(image, machine('c'), 0)).toMatchObject({ place: 2 });
+  expect(await one.ask(image, machine('b'), 0, { isAhead: true })).toMatchObject({ place: 3 });
+});
+
+test('a permit of a machine that lost its container is kept while it pulls, and none is made for it', async ({
+  lines,
+}) => {
+  const one = await lines.replica({ width: 1, permitMs: 200, placeMs: 60_000 });
+  const { image } = lines;
+  await one.keep(image, machine('a'));
+  await one.ask(image, machine('b'), 0);
+  const from = performance.now();
+  while (performance.now() - from < 400) await one.keep(image, machine('b'));
+  expect(await one.ask(image, machine('a'), 0)).toMatchObject({ kind: 'wait' });
+});
+
 test('nobody begins because Redis is away for a moment, and places are kept', async ({ lines, redis }) => {
   const one = await lines.replica({ width: 1, permitMs: 60_000, placeMs: 60_000 });
   const { image } = lines;
@@ -130,7 +166,7 @@ test('nobody begins because Redis is away for a moment, and places are kept', as
   await redis.restart();
   await waitFor(async () => (await one.ask(image, machine('c'), 0)).kind === 'wait', 'Redis answers');
   const turn = one.ask(image, machine('b'), 5000);
-  await one.leave(image, machine('a'), true);
+  await one.leave(image, machine('a'), 'pulled');
   expect(await turn).toEqual({ kind: 'pull' });
 });
 
@@ -165,7 +201,7 @@ function imagesOf(
     },
     permit: (image, workspaceId, asking) =>
       askPermit(ask, { image, workspaceId, ...asking, maxWaitMs: asking.pulling === true ? 0 : 100 }, quiet),
-    release: (image, pulled) => void ask({ image, done: true, pulled }),
+    release: (image, end) => void ask({ image, done: true, pulled: end === 'pulled', again: end === 'again' }),
     built: { host: undefined, adopt: () => Promise.resolve() },
     rights: { require: () => Promise.resolve() },
     isDiskLow: () => Promise.resolve(false),

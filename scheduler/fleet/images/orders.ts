@@ -37,7 +37,15 @@ const RESOLVE_MS = 10_000;
 const PREPARED_MACHINES = 32;
 /** Time in which a machine that was asked to have an image may request credentials for it. */
 const HINT_MS = 60 * 60_000;
+/** Bound on that time for a machine that goes on asking; a line has a bound of four hours. */
+const LONGEST_HINT_MS = 6 * 60 * 60_000;
 const MAX_HINTS = 2000;
+
+interface Hint {
+  readonly need: 'waits' | 'ahead';
+  readonly untilMs: number;
+  readonly endMs: number;
+}
 
 /** Failures that every machine would have: the deploy is refused. */
 const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest']);
@@ -46,7 +54,7 @@ export interface ImageOrdersParts {
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
   readonly containers: Pick<ContainerRegistry, 'ofMachine'>;
   readonly credentials: Pick<ImageCredentials, 'of'>;
-  readonly lines: Pick<PullLines, 'ask' | 'hold' | 'leave'>;
+  readonly lines: Pick<PullLines, 'ask' | 'hold' | 'keep' | 'leave'>;
   /** Absent: built images are in no registry. */
   readonly registry?: Pick<RegistryAccess, 'toPull'> | undefined;
   /** Whether work without a GPU may go to GPU machines of a pool that does not set it. */
@@ -58,8 +66,8 @@ export class ImageOrders {
   readonly #parts: ImageOrdersParts;
   readonly #asked = new Map<string, (answer: ImagePrepared__Output) => void>();
   #send: (machineId: MachineId, order: PrepareImage) => boolean = () => false;
-  /** Hints `machine image`, with their ends; the oldest goes first. */
-  readonly #hints = new Map<string, number>();
+  /** Hints by `machine workspace image`; the one that was not renewed for longest goes first. */
+  readonly #hints = new Map<string, Hint>();
 
   constructor(parts: ImageOrdersParts) {
     this.#parts = parts;
@@ -105,7 +113,7 @@ export class ImageOrders {
       if (machine.inventory?.images.includes(image) === true) continue;
       // An agent that has a built image, or built it, finds it there at once.
       if (isBuilt && machine.inventory?.registry !== true) continue;
-      this.#hint(machine.row.id, workspaceId, image);
+      this.#hint(machine.row.id, workspaceId, image, 'ahead');
       const order = {
         requestId: '',
         image: config.imageId,
@@ -132,13 +140,17 @@ export class ImageOrders {
     const workspaceId = request.workspaceId as WorkspaceId | '';
     const key = this.#lineKeyOf(machineId, image);
     if (request.done) {
-      await lines.leave(key, machineId, request.pulled).catch(() => undefined);
+      const how = request.pulled ? 'pulled' : request.again ? 'again' : 'done';
+      await lines.leave(key, machineId, how).catch(() => undefined);
       return { waitMs: 0 };
     }
-    if (!this.#isMeant(machineId, workspaceId, image)) {
+    const need = this.#needOf(machineId, workspaceId, image);
+    if (need === undefined) {
+      // The pull goes on until its agent has heard of it, and counts as long.
+      if (request.pulling) await lines.keep(key, machineId).catch(() => undefined);
       // The container of a machine that waited has gone: if all of them pulled now, the line would have been in vain.
-      if (request.hasWaited) {
-        await lines.leave(key, machineId, false).catch(() => undefined);
+      else if (request.hasWaited) {
+        await lines.leave(key, machineId, 'done').catch(() => undefined);
         return { waitMs: 0, unwanted: true };
       }
       // A machine that was not meant to have the image pulls it at
@@ -147,7 +159,9 @@ export class ImageOrders {
     }
     if (request.pulling) await lines.hold(key, machineId).catch(() => undefined);
     else if (!request.check) {
-      const turn = await lines.ask(key, machineId, Math.min(request.maxWaitMs, MOST_HELD_MS), signal);
+      this.#renew(machineId, workspaceId, image);
+      const waitMs = Math.min(request.maxWaitMs, MOST_HELD_MS);
+      const turn = await lines.ask(key, machineId, waitMs, { isAhead: need === 'ahead', signal });
       if (turn.kind === 'wait') {
         const { place, waiting } = turn;
         // An agent whose question was held asks again at once, with its place kept.
@@ -220,33 +234,44 @@ export class ImageOrders {
   }
 
   /**
-   * Whether the machine has a container of the image, or was asked to have it.
+   * How a machine needs the image: a container or a build waits for it, or a deploy had it sent ahead. Undefined: it
+   * does not.
    * @param workspaceId - of the container; empty: any
    */
-  #isMeant(machineId: MachineId, workspaceId: WorkspaceId | '', image: string): boolean {
-    const until = this.#hints.get(`${machineId} ${workspaceId} ${image}`);
-    if (until !== undefined && until > Date.now()) return true;
+  #needOf(machineId: MachineId, workspaceId: WorkspaceId | '', image: string): 'waits' | 'ahead' | undefined {
     for (const { row, spec } of this.#parts.containers.ofMachine(machineId)) {
       if (workspaceId !== '' && row.workspaceId !== workspaceId) continue;
-      if (pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? '') === image) return true;
+      if (pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? '') === image) return 'waits';
     }
-    return false;
+    const hint = this.#hints.get(`${machineId} ${workspaceId} ${image}`);
+    return hint !== undefined && hint.untilMs > Date.now() ? hint.need : undefined;
   }
 
   /** Lets a machine have credentials for images that a build needs. */
   expect(machineId: MachineId, workspaceId: WorkspaceId, images: readonly string[]): void {
-    for (const image of images) this.#hint(machineId, workspaceId, image);
+    for (const image of images) this.#hint(machineId, workspaceId, image, 'waits');
   }
 
-  #hint(machineId: MachineId, workspaceId: WorkspaceId, image: string): void {
+  #hint(machineId: MachineId, workspaceId: WorkspaceId, image: string, need: Hint['need']): void {
+    const endMs = Date.now() + LONGEST_HINT_MS;
     // Agents of the version before name no workspace, so the hint is also kept without one.
-    this.#remember(`${machineId}  ${image}`);
-    this.#remember(`${machineId} ${workspaceId} ${image}`);
+    for (const key of [`${machineId}  ${image}`, `${machineId} ${workspaceId} ${image}`]) {
+      const before = this.#hints.get(key);
+      const waits = before !== undefined && before.untilMs > Date.now() && before.need === 'waits';
+      this.#remember(key, { need: waits ? 'waits' : need, endMs });
+    }
   }
 
-  #remember(key: string): void {
+  /** Keeps the hint of a machine that stands in line: the line may take longer than a hint lives. */
+  #renew(machineId: MachineId, workspaceId: WorkspaceId | '', image: string): void {
+    const key = `${machineId} ${workspaceId} ${image}`;
+    const hint = this.#hints.get(key);
+    if (hint !== undefined && hint.untilMs > Date.now()) this.#remember(key, hint);
+  }
+
+  #remember(key: string, { need, endMs }: Omit<Hint, 'untilMs'>): void {
     this.#hints.delete(key);
-    this.#hints.set(key, Date.now() + HINT_MS);
+    this.#hints.set(key, { need, endMs, untilMs: Math.min(Date.now() + HINT_MS, endMs) });
     const [oldest] = this.#hints.keys();
     if (this.#hints.size > MAX_HINTS && oldest !== undefined) this.#hints.delete(oldest);
   }

@@ -52,6 +52,8 @@ export interface PullLinesParts {
 
 /** A machine's question that is held here. */
 interface Asker {
+  /** Whether nobody waits for the image on that machine yet. */
+  readonly isAhead: boolean;
   turn: Turn | undefined;
   isDue: boolean;
   readonly end: (turn: Turn) => void;
@@ -85,10 +87,16 @@ export class PullLines {
   /**
    * Takes a machine's place in the line, or keeps its present one.
    * @param waitMs - how long the answer may take when it is not the machine's turn
+   * @param isAhead - whether nobody waits for the image there yet: the machine stands behind all others
    * @param signal - aborted when nobody waits for the answer any more; the place stays for a while
    * @returns once it is the machine's turn, or at the end of the wait
    */
-  ask(image: string, machineId: MachineId, waitMs: number, signal?: AbortSignal): Promise<Turn> {
+  ask(
+    image: string,
+    machineId: MachineId,
+    waitMs: number,
+    { isAhead = false, signal }: { readonly isAhead?: boolean; readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<Turn> {
     const line = this.#lines.get(image) ?? { askers: new Map(), timer: undefined, looking: false, lookAgain: false };
     this.#lines.set(image, line);
     // The machine has asked anew, so nobody hears the answer to its question before.
@@ -103,6 +111,7 @@ export class PullLines {
       let late: NodeJS.Timeout | undefined;
       const onLeft = (): void => asker.end(asker.turn ?? NOT_KNOWN);
       const asker: Asker = {
+        isAhead,
         turn: undefined,
         isDue: false,
         end: (turn) => {
@@ -128,9 +137,17 @@ export class PullLines {
     await this.#run(image, 'hold', [machineId]);
   }
 
-  /** Gives a machine's permit or place back. @param pulled - whether the machine has the image now */
-  async leave(image: string, machineId: MachineId, pulled: boolean): Promise<void> {
-    await this.#run(image, pulled ? 'pulled' : 'done', [machineId]);
+  /** Keeps the permit of a machine that has one. */
+  async keep(image: string, machineId: MachineId): Promise<void> {
+    await this.#run(image, 'keep', [machineId]);
+  }
+
+  /**
+   * Gives a machine's permit or place back.
+   * @param how - `pulled`: the machine has the image now; `again`: it asks again soon, before those that asked later
+   */
+  async leave(image: string, machineId: MachineId, how: 'pulled' | 'again' | 'done'): Promise<void> {
+    await this.#run(image, how, [machineId]);
     this.#parts.bus.publish(this.#parts.keys.pullLinesChannel, image);
     if (this.#lines.has(image)) await this.#look(image);
   }
@@ -150,7 +167,7 @@ export class PullLines {
       const [waiting = 0, ...places] = await this.#run(
         image,
         'ask',
-        asked.map(([machineId]) => machineId),
+        asked.map(([machineId, { isAhead }]) => `${isAhead ? '-' : '+'}${machineId}`),
       );
       for (const [at, [, asker]] of asked.entries()) {
         const place = places[at] ?? 0;
@@ -175,8 +192,8 @@ export class PullLines {
 
   async #run(
     image: string,
-    step: 'ask' | 'hold' | 'done' | 'pulled',
-    machines: readonly MachineId[],
+    step: 'ask' | 'hold' | 'keep' | 'again' | 'done' | 'pulled',
+    machines: readonly string[],
   ): Promise<readonly number[]> {
     const { keys, settings } = this.#parts;
     const { width, widthMost, permitMs, placeMs, slowMs, servedMs } = settings;

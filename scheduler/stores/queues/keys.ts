@@ -53,8 +53,8 @@ export interface Keys {
   readonly assignments: string;
   /** Reservations that no row names yet, by the time at which they run out. */
   readonly reserving: string;
-  /** Machines that pull one image or wait for it: the five sorted sets of queues/lua/pull-line.lua. */
-  readonly pullLine: (image: string) => readonly [string, string, string, string, string];
+  /** Machines that pull one image or wait for it: the six sorted sets of queues/lua/pull-line.lua. */
+  readonly pullLine: (image: string) => readonly [string, string, string, string, string, string];
   /** Starts of containers that got on, for replicas that their machines are not linked to. */
   readonly startsChannel: string;
   /** Images of which a machine gave its permit back. */
@@ -153,6 +153,7 @@ export function keysOf(prefix = 'ls'): Keys {
       `${prefix}:pull-line:${image}`,
       `${prefix}:pull-places:${image}`,
       `${prefix}:pulls-served:${image}`,
+      `${prefix}:pull-numbers:${image}`,
     ],
     startsChannel: `${prefix}:starts`,
     pullLinesChannel: `${prefix}:pull-lines`,

@@ -25,7 +25,7 @@ const SCRIPTS = {
   longshorePutCreditAccount: { file: 'put-credit-account.lua', numberOfKeys: 1 },
   longshoreTrimLedger: { file: 'trim-ledger.lua' },
   longshoreTakeInferenceRate: { file: 'take-inference-rate.lua', numberOfKeys: 1 },
-  longshorePullLine: { file: 'pull-line.lua', numberOfKeys: 5 },
+  longshorePullLine: { file: 'pull-line.lua', numberOfKeys: 6 },
   longshoreResignLeader: { file: 'resign-leader.lua', numberOfKeys: 1 },
 } as const satisfies Record<string, { readonly file: string; readonly numberOfKeys?: number }>;
 

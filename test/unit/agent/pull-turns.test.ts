@@ -1,5 +1,5 @@
 // Turns of pulls: what a machine does while others pull the same image, and whose fault a pull is that cannot begin.
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import type { Log } from '#shared/log.ts';
 import { AppError } from '#shared/errors.ts';
 import { Images, PULL_SETTINGS } from '#agent/images/images.ts';
@@ -12,10 +12,10 @@ const digest = `sha256:${'a'.repeat(64)}`;
 const FAST: Partial<PullSettings> = { baseMs: 1, capMs: 2 };
 
 interface World {
-  permit: () => PullPermit;
+  permit: (name: string) => PullPermit;
   isDiskLow?: () => boolean;
   /** The engine's pull; absent: it succeeds at once. */
-  pull: (signal: AbortSignal) => Promise<void>;
+  pull: (signal: AbortSignal, name: string) => Promise<void>;
 }
 
 function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {}) {
@@ -23,6 +23,7 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
   const here = new Set<string>();
   const said: string[] = [];
   const evicted: string[] = [];
+  const released: string[] = [];
   const images = new Images({
     runtime: {
       image: (name) =>
@@ -32,15 +33,15 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
       registryDigest: () => Promise.resolve(digest),
       removeImage: (name) => Promise.resolve(here.delete(name)),
       pull: async (name, { signal }) => {
-        await world.pull(signal);
+        await world.pull(signal, name);
         here.add(name);
         return digest;
       },
     },
-    permit: () => Promise.resolve(world.permit()),
+    permit: (name) => Promise.resolve(world.permit(name)),
     built: { host: undefined, adopt: () => Promise.resolve() },
     rights: { require: () => Promise.resolve() },
-    release: () => undefined,
+    release: (name, end) => void released.push(`${name} ${end}`),
     isDiskLow: () => Promise.resolve(world.isDiskLow?.() ?? false),
     makeRoom: () => {
       evicted.push('an image');
@@ -53,7 +54,8 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
     log: quiet,
     settings: { ...PULL_SETTINGS, ...FAST, ...settings },
   } satisfies ImagesParts);
-  const ensure = (name = 'registry.test/app:1') => images.ensure(name, (text) => said.push(text));
+  const ensure = (name = 'registry.test/app:1', workspaceId = '', signal?: AbortSignal) =>
+    images.ensure(name, (text) => said.push(text), workspaceId, signal);
   const failed = async (name?: string) =>
     startFailure(
       await ensure(name).then(
@@ -61,7 +63,7 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
         (error: unknown) => error,
       ),
     );
-  return { world, said, evicted, ensure, failed };
+  return { world, said, evicted, released, ensure, failed };
 }
 
 test('a machine that waits for its turn longer than a pull may take pulls then, within the whole of that time', async () => {
@@ -135,4 +137,87 @@ test('a disk counts as full when its file system agrees with the engine', async 
   const roomy = aMachine({ pull, isDiskLow: () => false });
   expect((await roomy.failed()).reason).toBe('start_failed');
   expect(roomy.evicted).toEqual([]);
+});
+
+const until = (holds: () => boolean) => vi.waitFor(() => expect(holds()).toBe(true));
+
+test('registries that hang for one workspace leave places of the machine to others, and their images hold no turn', async () => {
+  const [asked, begun]: [string[], string[]] = [[], []];
+  const { ensure } = aMachine({
+    permit: (name) => {
+      asked.push(name);
+      return { waitMs: 0, auth: undefined };
+    },
+    pull: (_signal, name) => {
+      begun.push(name);
+      return name.startsWith('hangs') ? new Promise(() => undefined) : Promise.resolve();
+    },
+  });
+  const names = [1, 2, 3, 4, 5].map((at) => `hangs.test/${at}:1`);
+  for (const name of names) void ensure(name, 'tenant').catch(() => undefined);
+  await until(() => begun.length === 2);
+  expect(await ensure('registry.test/app:1', 'other')).toMatchObject({ was: 'pulled' });
+  expect(begun.filter((name) => name.startsWith('hangs'))).toHaveLength(2);
+  // The others asked together with the first ones at most, and wait without a turn now.
+  expect(asked.filter((name) => name.startsWith('hangs')).length).toBeLessThanOrEqual(5);
+});
+
+test('a turn that finds no place on its machine is given back, and its image is pulled when there is one', async () => {
+  const ends: (() => void)[] = [];
+  const turns = new Set<string>();
+  const { ensure, released } = aMachine(
+    {
+      permit: (name) => ({ waitMs: turns.has(name) || name.startsWith('registry.test/1') ? 0 : 5, auth: undefined }),
+      pull: () => new Promise((resolve) => ends.push(resolve)),
+    },
+    { atOnce: 1 },
+  );
+  const [slow, quick] = [ensure('registry.test/2:1', 'a'), ensure('registry.test/1:1', 'b')];
+  await until(() => ends.length === 1);
+  turns.add('registry.test/2:1');
+  await until(() => released.includes('registry.test/2:1 again'));
+  ends[0]?.();
+  expect(await quick).toMatchObject({ was: 'pulled' });
+  await until(() => ends.length === 2);
+  ends[1]?.();
+  expect(await slow).toMatchObject({ was: 'pulled' });
+});
+
+test('a pull ends when nothing needs its image any more, and goes on while something does', async () => {
+  const aborted: string[] = [];
+  const ends: (() => void)[] = [];
+  const { ensure, released } = aMachine({
+    pull: (signal, name) =>
+      new Promise((resolve, reject) => {
+        ends.push(resolve);
+        signal.addEventListener('abort', () => {
+          aborted.push(name);
+          reject(new Error('it took too long'));
+        });
+      }),
+  });
+  const [one, two] = [new AbortController(), new AbortController()];
+  const both = [one, two].map(({ signal }) => ensure('registry.test/app:1', 'w', signal).catch(() => 'given up'));
+  await until(() => ends.length === 1);
+  one.abort();
+  expect(await both[0]).toBe('given up');
+  expect(aborted).toEqual([]);
+  two.abort();
+  expect(await both[1]).toBe('given up');
+  await until(() => released.includes('registry.test/app:1 failed'));
+  expect(aborted).toHaveLength(1);
+  // A later caller has it pulled anew.
+  const anew = ensure('registry.test/app:1', 'w');
+  await until(() => ends.length === 2);
+  ends[1]?.();
+  expect(await anew).toMatchObject({ was: 'pulled' });
+});
+
+test('a pull that is tried again keeps its place in the line', async () => {
+  let tries = 0;
+  const { ensure, released } = aMachine({
+    pull: () => (++tries < 3 ? Promise.reject(new Error('unexpected EOF')) : Promise.resolve()),
+  });
+  await ensure();
+  expect(released.map((text) => text.split(' ')[1])).toEqual(['again', 'again', 'pulled']);
 });

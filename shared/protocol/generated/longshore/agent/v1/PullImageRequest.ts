@@ -10,6 +10,7 @@ export interface PullImageRequest {
   'pulling'?: (boolean);
   'pulled'?: (boolean);
   'hasWaited'?: (boolean);
+  'again'?: (boolean);
 }
 
 export interface PullImageRequest__Output {
@@ -21,4 +22,5 @@ export interface PullImageRequest__Output {
   'pulling': (boolean);
   'pulled': (boolean);
   'hasWaited': (boolean);
+  'again': (boolean);
 }
