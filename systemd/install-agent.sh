@@ -25,6 +25,7 @@ STATE_DISK=10-longshore-state-disk.conf
 AGENT=longshore-agent.service
 DRAIN=longshore-agent-drain.service
 MOUNTS=longshore-mounts.service
+GPU_RESET=longshore-gpu-reset
 WAIT_SECONDS=90
 
 usage() {
@@ -173,8 +174,7 @@ do_reset() {
   running_release >/dev/null || fail 'not installed'
   check_state
   end_work
-  systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
-  end_mounts
+  end_units
   forget_token
   if [ -n "$purge" ]; then empty_state; else rm -rf "$STATE/agent"; fi
   say 'this host is no machine of an installation now: `longshore-agent join` makes it a new one'
@@ -225,9 +225,9 @@ do_rollback() {
 do_uninstall() {
   [ -z "$purge" ] || check_state
   end_work
-  systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
-  end_mounts
-  rm -f "$UNITS/$AGENT" "$UNITS/$DRAIN" "$UNITS/$MOUNTS" "$UNITS/$AGENT.d/$STATE_DISK" /usr/local/sbin/longshore-agent
+  end_units
+  rm -f "$UNITS/$AGENT" "$UNITS/$DRAIN" "$UNITS/$MOUNTS" "$UNITS/$GPU_RESET.path" "$UNITS/$GPU_RESET.service" /usr/local/sbin/longshore-agent
+  remove_state_disk
   [ "$(readlink /usr/local/bin/longshore 2>/dev/null)" != "$ROOT/current/bin/longshore" ] || rm -f /usr/local/bin/longshore
   reload_units
   if ! systemctl -q is-enabled longshore-scheduler.service 2>/dev/null; then rm -rf "$ROOT"; fi
@@ -413,12 +413,31 @@ make_settings() {
 require_state_disk() {
   where=$(setting LONGSHORE_DATA_DIR)
   case "$where" in
-    '' | "$UNIT_STATE" | *[!A-Za-z0-9._/@:+-]*) rm -f "$UNITS/$AGENT.d/$STATE_DISK"; return 0 ;;
+    '' | "$UNIT_STATE" | *[!A-Za-z0-9._/@:+-]*) remove_state_disk; return 0 ;;
   esac
-  mkdir -p "$UNITS/$AGENT.d"
-  printf '# Written by the installer from LONGSHORE_DATA_DIR.\n[Unit]\nRequiresMountsFor=%s\n[Service]\nReadWritePaths=-%s\n' "$where" "$where" >"$UNITS/$AGENT.d/$STATE_DISK.new"
-  if cmp -s "$UNITS/$AGENT.d/$STATE_DISK.new" "$UNITS/$AGENT.d/$STATE_DISK"; then rm "$UNITS/$AGENT.d/$STATE_DISK.new"
-  else mv "$UNITS/$AGENT.d/$STATE_DISK.new" "$UNITS/$AGENT.d/$STATE_DISK"; fi
+  drop_in "$AGENT" '[Unit]\nRequiresMountsFor=%s\n[Service]\nReadWritePaths=-%s\n' "$where" "$where"
+  resets=$where/agent/gpu-reset
+  drop_in "$GPU_RESET.path" '[Path]\nPathExists=\nPathExists=%s/request\n' "$resets"
+  drop_in "$GPU_RESET.service" '[Service]\nWorkingDirectory=%s\nReadWritePaths=-%s\n' "$resets" "$resets"
+}
+
+# A file that is as it was stays: systemd would ask for a reload.
+drop_in() {
+  file=$UNITS/$1.d/$STATE_DISK
+  shift
+  mkdir -p "${file%/*}"
+  {
+    echo '# Written by the installer from LONGSHORE_DATA_DIR.'
+    printf "$@"
+  } >"$file.new"
+  if cmp -s "$file.new" "$file"; then rm "$file.new"; else mv "$file.new" "$file"; fi
+}
+
+remove_state_disk() {
+  for unit in "$AGENT" "$GPU_RESET.path" "$GPU_RESET.service"; do
+    rm -f "$UNITS/$unit.d/$STATE_DISK"
+    rmdir "$UNITS/$unit.d" 2>/dev/null || true
+  done
 }
 
 write_settings() {
@@ -440,9 +459,9 @@ write_settings() {
 # A token that joined is needed no more. An enrolment token would join other hosts.
 forget_token() { rm -f "$CONFIG/join-token"; }
 
-# Earlier releases have no mount helper.
+# Earlier releases have no mount helper, and none that resets GPUs.
 units_of() {
-  for unit in "$AGENT" "$DRAIN" "$MOUNTS"; do
+  for unit in "$AGENT" "$DRAIN" "$MOUNTS" "$GPU_RESET.path" "$GPU_RESET.service"; do
     [ ! -f "$ROOT/$1/systemd/$unit" ] || printf '%s\n' "$unit"
   done
 }
@@ -484,6 +503,7 @@ start_agent() {
     systemctl -q is-enabled "$unit" 2>/dev/null || systemctl enable -q --no-reload "$unit"
   done
   start_mounts
+  start_resets
   systemctl reset-failed -q "$AGENT" 2>/dev/null || true
   systemctl restart "$AGENT" || return 1
   systemctl start "$DRAIN" || true
@@ -510,6 +530,24 @@ start_mounts() {
   command -v s3fs >/dev/null && [ -e /dev/fuse ] || return 0
   systemctl -q is-enabled "$MOUNTS" 2>/dev/null || systemctl enable -q --no-reload "$MOUNTS"
   systemctl restart "$MOUNTS" || say 'the mount helper does not start: see `journalctl -u longshore-mounts`' >&2
+}
+
+# Resets of GPUs are a unit of their own, because the agent's has no capability. The path unit runs on every host: a GPU
+# may be added later, and without a request nothing starts.
+start_resets() {
+  if [ ! -f "$CURRENT/systemd/$GPU_RESET.path" ]; then
+    systemctl disable --now --no-reload -q "$GPU_RESET.path" 2>/dev/null || true
+    return 0
+  fi
+  systemctl -q is-enabled "$GPU_RESET.path" 2>/dev/null || systemctl enable -q --no-reload "$GPU_RESET.path"
+  systemctl restart "$GPU_RESET.path" || say 'GPUs cannot be reset by `longshore machine gpu reset`: see `systemctl status longshore-gpu-reset.path`' >&2
+}
+
+# Missing units of earlier releases must not keep the others running.
+end_units() {
+  systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
+  systemctl disable --now --no-reload -q "$GPU_RESET.path" 2>/dev/null || true
+  end_mounts
 }
 
 end_mounts() {

@@ -33,7 +33,13 @@ const PACKAGES = [
   {
     name: 'longshore-agent',
     scripts: 'agent',
-    units: ['longshore-agent.service', 'longshore-agent-drain.service', 'longshore-mounts.service'],
+    units: [
+      'longshore-agent.service',
+      'longshore-agent-drain.service',
+      'longshore-mounts.service',
+      'longshore-gpu-reset.path',
+      'longshore-gpu-reset.service',
+    ],
     command: 'longshore-agent.sh',
     recommends: 'docker-ce | docker.io | moby-engine',
     suggests: 's3fs',

@@ -10,7 +10,8 @@ import { docker, runProgram, tempDirectory, waitFor } from '../helpers/services.
 import { SystemdHost } from '../helpers/systemd-host.ts';
 
 const AGENT = 'longshore-agent.service';
-const UNITS = [AGENT, 'longshore-agent-drain.service', 'longshore-mounts.service'];
+const RESETS = ['longshore-gpu-reset.path', 'longshore-gpu-reset.service'];
+const UNITS = [AGENT, 'longshore-agent-drain.service', 'longshore-mounts.service', ...RESETS];
 // Plain JavaScript, so that its types are said here.
 const script = async <T>(name: string): Promise<T> => (await import(join(ROOT, 'scripts/build', name))) as T;
 const { writeRelease, packRelease } = await script<{
@@ -155,6 +156,9 @@ describe('the agent as a Debian package', () => {
     machineId = /^connected as ([0-9a-f]{8})$/.exec(await status())?.[1] ?? '';
     expect(machineId).not.toBe('');
     expect(await reloads()).toBe(reloadsBefore);
+    expect(await host.sh(`systemctl is-enabled ${RESETS[0]} && systemctl is-active ${RESETS[0]}`)).toBe(
+      'enabled\nactive\n',
+    );
     served = await platform.deploy({ app: 'counted.py', handler: 'handler', name: 'served', keepWarmSeconds: 600 });
     expect(await platform.invoke(served, { key: 'a', seconds: 0 })).toMatchObject({ status: 200 });
     expect(await containers()).toHaveLength(1);

@@ -3,6 +3,7 @@
 import { cpSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
+import { resetByUnit } from '../../agent/devices/reset-unit.ts';
 import { seedDatabase } from '../helpers/empty-database.ts';
 import { volumesOn } from '../helpers/mounts.ts';
 import { MAIN, Platform, ROOT, baseImageOf, jsonOf, plainEnv, test } from '../helpers/platform.ts';
@@ -15,6 +16,7 @@ import { SystemdHost } from '../helpers/systemd-host.ts';
 const AGENT = 'longshore-agent.service';
 const DRAIN = 'longshore-agent-drain.service';
 const MOUNTS = 'longshore-mounts.service';
+const RESETS = ['longshore-gpu-reset.path', 'longshore-gpu-reset.service'];
 // Plain JavaScript, so that its types are said here.
 const BUILD: string = join(ROOT, 'scripts/build/release.mjs');
 const { packRelease, writeRelease } = (await import(BUILD)) as {
@@ -186,6 +188,35 @@ describe('the agent as a service', () => {
     expect(await host.sh(`cat ${path}/a.txt`)).toBe('hello\n');
   });
 
+  test('has GPUs reset by a unit of its own, as root, and gains no capability', async () => {
+    const [path = '', service = ''] = RESETS;
+    expect(await host.sh(`systemctl is-enabled ${path} && systemctl is-active ${path}`)).toBe('enabled\nactive\n');
+    // The request of an agent, whose data directory has the same path here.
+    const stateDir = join(host.dataDir, 'agent');
+    const folder = join(stateDir, 'gpu-reset');
+    const gpu = { uuid: 'GPU-00000000-0000-4000-8000-000000000003', busId: '0000:1e:00.0' };
+    const tool = async (does: string): Promise<void> => {
+      const text = `#!/bin/sh\n{ echo "$@"; id -u; grep CapEff: /proc/self/status; cat /proc/self/cgroup; } >${folder}/seen\n${does}\n`;
+      const encoded = Buffer.from(text).toString('base64');
+      await host.sh(`echo ${encoded} | base64 -d >/usr/local/bin/nvidia-smi && chmod 755 /usr/local/bin/nvidia-smi`);
+    };
+    await tool('exit 0');
+    // A link that a broken agent leaves there must not have root write elsewhere.
+    await host.sh(`mkdir -p ${folder} && ln -s /etc/planted ${folder}/answer.new`);
+    await resetByUnit(stateDir, gpu);
+    const [args, user, capabilities, ...cgroups] = (await host.sh(`cat ${folder}/seen`)).trim().split('\n');
+    expect([args, user]).toEqual([`--gpu-reset -i ${gpu.uuid}`, '0']);
+    expect(Number.parseInt(capabilities?.split('\t')[1] ?? '', 16)).toBeGreaterThan(0);
+    expect(cgroups.join('\n')).toContain(service);
+    expect(await host.try('ls /etc/planted')).toContain('No such file');
+    await tool('echo "* In use by another client"; exit 19');
+    await expect(resetByUnit(stateDir, gpu)).rejects.toThrow('* In use by another client');
+    expect(await host.property(path, 'ActiveState')).toBe('active');
+    const agent = await host.sh(`grep -h Cap /proc/${await runningSince()}/status`);
+    expect(agent.match(/^Cap(?:Eff|Prm|Bnd|Amb):\t0{16}$/gm)).toHaveLength(4);
+    await host.sh('rm /usr/local/bin/nvidia-smi');
+  });
+
   test('does not install what is not what was promised', async () => {
     const line = lineOf(await cli('machine', 'upgrade'));
     const other = line.replace(/echo "[0-9a-f]{4}/, 'echo "0000');
@@ -214,6 +245,8 @@ describe('the agent as a service', () => {
       const score = await host.sh(`systemd-analyze security --offline=true --no-pager ${unit}`);
       expect(Number(/exposure level for .*: ([0-9.]+)/.exec(score)?.[1]), unit).toBeLessThanOrEqual(4.5);
     }
+    for (const unit of RESETS)
+      expect(await host.sh(`systemd-analyze verify /etc/systemd/system/${unit} 2>&1`), unit).toBe('');
   });
 
   test('keeps its containers when it is stopped, and takes them up again', async () => {
@@ -340,7 +373,7 @@ describe('the agent as a service', () => {
     const path = await mounted();
     await host.sh('longshore-agent uninstall --purge', 120_000);
     expect(await containers('all')).toEqual([]);
-    for (const unit of [AGENT, DRAIN, MOUNTS])
+    for (const unit of [AGENT, DRAIN, MOUNTS, ...RESETS])
       expect(await host.try(`systemctl cat ${unit}`)).toContain('No files found');
     for (const left of [
       '/opt/longshore',

@@ -13,6 +13,8 @@ import { signingKey } from '../helpers/signing-key.ts';
 
 const SCRIPT = join(import.meta.dirname, '../../systemd/install-agent.sh');
 const TOKEN = 'lsj1.fingerprint.secret';
+const [AGENT, AGENT_DRAIN] = ['longshore-agent.service', 'longshore-agent-drain.service'];
+const RESET_UNITS = ['longshore-gpu-reset.path', 'longshore-gpu-reset.service'];
 
 interface Machine {
   readonly env: () => string;
@@ -84,7 +86,7 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
   );
   // A release in the form that an archive has.
   for (const name of ['release/bin', 'release/systemd']) mkdirSync(at(name), { recursive: true });
-  for (const name of ['agent.env', 'longshore-agent.service', 'longshore-agent-drain.service'])
+  for (const name of ['agent.env', 'longshore-agent.service', 'longshore-agent-drain.service', ...RESET_UNITS])
     writeFileSync(at('release/systemd', name), readFileSync(join(SCRIPT, '..', name)));
   const pack = async (node: Buffer | string): Promise<void> => {
     writeFileSync(at('release/bin/node'), node, { mode: 0o755 });
@@ -327,6 +329,31 @@ test("an agent whose data directory is elsewhere waits for that disk's mount, an
   machine.set('LONGSHORE_DATA_DIR=');
   expect((await machine.install('')).code).toBe(0);
   expect(existsSync(dropIn)).toBe(false);
+});
+
+test('the unit that resets GPUs waits on every host, follows the data directory, and goes with the agent', async ({
+  machine,
+}) => {
+  const units = join(machine.state, '../units');
+  const dropIn = (unit: string): string => join(units, `${unit}.d/10-longshore-state-disk.conf`);
+  expect((await machine.install(TOKEN)).code).toBe(0);
+  expect(machine.asked()).toMatch(/^restart longshore-gpu-reset\.path$/m);
+  for (const unit of RESET_UNITS)
+    expect(readFileSync(join(units, unit), 'utf8')).toBe(readFileSync(join(SCRIPT, '..', unit), 'utf8'));
+  expect(readdirSync(units).toSorted()).toEqual([AGENT_DRAIN, AGENT, ...RESET_UNITS].toSorted());
+  machine.set('LONGSHORE_DATA_DIR="/mnt/nvme/longshore"');
+  expect((await machine.install('')).code).toBe(0);
+  const folder = '/mnt/nvme/longshore/agent/gpu-reset';
+  expect(readFileSync(dropIn('longshore-gpu-reset.path'), 'utf8')).toContain(
+    `[Path]\nPathExists=\nPathExists=${folder}/request\n`,
+  );
+  expect(readFileSync(dropIn('longshore-gpu-reset.service'), 'utf8')).toContain(
+    `[Service]\nWorkingDirectory=${folder}\nReadWritePaths=-${folder}\n`,
+  );
+  machine.asked();
+  expect(await machine.command(['uninstall'])).toMatchObject({ code: 0 });
+  expect(machine.asked()).toMatch(/^disable --now .*longshore-gpu-reset\.path$/m);
+  expect(readdirSync(units)).toEqual([]);
 });
 
 test("the agent's unit starts after the engine and after what sets NVIDIA's devices up", () => {

@@ -37,7 +37,7 @@ do_status() {
 do_configure() {
   make_settings
   has_systemd || return 0
-  reload_changed "$AGENT" "$DRAIN" "$MOUNTS"
+  reload_changed "$AGENT" "$DRAIN" "$MOUNTS" "$GPU_RESET.path" "$GPU_RESET.service"
   if [ -n "$token_needed" ]; then
     say 'longshore-agent: to join an installation: echo TOKEN | sudo longshore-agent join --scheduler HOST:PORT'
   elif [ -e "$LEFT_ALONE" ]; then
@@ -58,8 +58,7 @@ do_configure() {
 do_end() {
   has_systemd || return 0
   end_work
-  systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
-  end_mounts
+  end_units
   forget_token
 }
 
