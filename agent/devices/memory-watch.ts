@@ -64,28 +64,35 @@ export class MemoryWatch {
 
   /** Reads the use of these devices, whose container is gone. @returns those that are not empty */
   released(uuids: readonly string[]): Promise<readonly string[]> {
-    return this.#read(uuids, new Set(uuids));
+    return this.#read(uuids, new Set(uuids), true);
   }
 
-  /** @param ended - devices whose container is gone, though its lease is not over */
-  async #read(uuids: readonly string[], ended: ReadonlySet<string>): Promise<readonly string[]> {
+  /**
+   * @param ended - devices whose container is gone, though its lease is not over
+   * @param ofSlices - also where that takes long
+   */
+  async #read(uuids: readonly string[], ended: ReadonlySet<string>, ofSlices: boolean): Promise<readonly string[]> {
     const { table, smi, inUse } = this.#parts;
     const askedAtMs = performance.now();
     const before = inUse();
     const devices = uuids.flatMap((uuid) => table.get(uuid) ?? []);
-    const used = await smi.memory(devices, LEASE_DEADLINE_MS);
-    await this.#judge(used, askedAtMs, before, ended);
+    const used = await smi.memory(devices, LEASE_DEADLINE_MS, ofSlices);
+    await this.#judge(used, askedAtMs, before, ended, LEASE_DEADLINE_MS - (performance.now() - askedAtMs));
     return uuids.filter((uuid) => table.get(uuid)?.health.occupied === true);
   }
 
-  /** Reads the use before a lease, where the last answer is not current. @returns whether a device changed */
+  /**
+   * Reads the use before a lease, where the last answer is not current, within five seconds. Slices of a device that is
+   * in use are left to the looks.
+   * @returns whether a device changed
+   */
   async beforeLease(uuids: readonly string[]): Promise<boolean> {
     const { table } = this.#parts;
     const old = uuids.filter((uuid) => {
       const health = table.get(uuid)?.health;
       return health?.state === 'healthy' && performance.now() - (this.#readAtMs.get(uuid) ?? -CURRENT_MS) >= CURRENT_MS;
     });
-    return old.length > 0 && (await this.#read(old, NONE)).length > 0;
+    return old.length > 0 && (await this.#read(old, NONE, false)).length > 0;
   }
 
   /** Takes the present use of that device for its idle one. */
@@ -102,14 +109,17 @@ export class MemoryWatch {
     askedAtMs: number,
     before: ReadonlySet<string>,
     ended: ReadonlySet<string>,
+    leftMs = LEASE_DEADLINE_MS,
   ): Promise<void> {
     const { table, log } = this.#parts;
-    for (const [uuid, usedMib] of used) {
+    const judged = [...used].map(async ([uuid, usedMib]) => {
       const device = table.get(uuid);
-      if (device === undefined || !this.#isFree(device, askedAtMs, before, ended)) continue;
+      if (device === undefined || !this.#isFree(device, askedAtMs, before, ended)) return [];
       this.#readAtMs.set(uuid, askedAtMs);
       const above = this.#idle.aboveMib(device, usedMib);
-      const isOccupied = above > 0 && !(await this.#hasDisplay(device));
+      return [{ uuid, usedMib, above, isOccupied: above > 0 && !(await this.#hasDisplay(device, leftMs)) }];
+    });
+    for (const { uuid, usedMib, above, isOccupied } of (await Promise.all(judged)).flat()) {
       const now = table.get(uuid);
       if (now === undefined || !this.#isFree(now, askedAtMs, before, ended)) continue;
       this.#above.set(uuid, isOccupied ? above : 0);
@@ -135,8 +145,9 @@ export class MemoryWatch {
     return !shared.some((one) => isUsed(one) || (probedAtMs(one) ?? -1) >= askedAtMs);
   }
 
-  #hasDisplay({ uuid }: Device): Promise<boolean> {
+  #hasDisplay({ uuid }: Device, leftMs: number): Promise<boolean> {
     const [whole] = this.#parts.table.wholesOf([uuid]);
-    return whole === undefined ? Promise.resolve(false) : this.#parts.smi.hasDisplay(whole, LEASE_DEADLINE_MS);
+    const isAsked = whole !== undefined && leftMs > 0;
+    return isAsked ? this.#parts.smi.hasDisplay(whole, leftMs) : Promise.resolve(false);
   }
 }

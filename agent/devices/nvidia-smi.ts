@@ -4,6 +4,7 @@
  * every question ends within two deadlines, whatever the number of devices. A device that does not answer is told apart
  * from a device that is gone.
  */
+import { withDeadline } from '#shared/backoff.ts';
 import type { ConditionField, GpuCondition } from './gpu-condition.ts';
 import { CONDITION_FIELDS, REMAP_FIELDS, parseConditions, unknownField } from './gpu-condition.ts';
 import { idleLimitMib } from './idle-memory.ts';
@@ -172,15 +173,26 @@ export class NvidiaSmi {
 
   /**
    * Used memory in MiB of those devices and slices, by the UUID; a device that does not tell is absent. Where a divided
-   * device uses little in all, each of its slices counts as using that.
+   * device uses little in all, each of its slices counts as using that. Asks for these devices alone, within that time.
+   * @param ofSlices - each slice of a device that uses more is asked for, too: a long answer. Without it they do not
+   * tell
    */
-  async memory(devices: readonly AnyDevice[], deadlineMs: number): Promise<ReadonlyMap<string, number>> {
+  async memory(
+    devices: readonly AnyDevice[],
+    deadlineMs: number,
+    ofSlices = false,
+  ): Promise<ReadonlyMap<string, number>> {
+    const until = performance.now() + deadlineMs;
     const places = new Map(devices.map(({ uuid, parentUuid, busId }) => [parentUuid || uuid, busId]));
     const wholes = [...places].map(([uuid, busId]) => ({ uuid, busId }));
     const used = await this.#memoryOf(wholes, Math.min(deadlineMs, this.#deadlineMs));
     const isDivided = (uuid: string): boolean => devices.some(({ parentUuid }) => parentUuid === uuid);
     const crowded = wholes.filter(({ uuid }) => isDivided(uuid) && (used.get(uuid) ?? 0) > idleLimitMib(0, 0));
-    const { found } = crowded.length > 0 ? await this.slices(crowded, crowded) : NO_SLICES;
+    const late = (): Error => new Error('no answer about slices');
+    const asked = ofSlices && crowded.length > 0;
+    const { found } = asked
+      ? await withDeadline(this.slices(crowded, crowded), until - performance.now(), late).catch(() => NO_SLICES)
+      : NO_SLICES;
     const usedBy = ({ uuid, parentUuid }: AnyDevice): number | undefined =>
       crowded.some((one) => one.uuid === parentUuid)
         ? found.find((slice) => slice.uuid === uuid)?.memoryUsedMib
@@ -195,10 +207,7 @@ export class NvidiaSmi {
 
   async #memoryOf(wholes: readonly WholeDevice[], limitMs: number): Promise<ReadonlyMap<string, number>> {
     const args = ['--query-gpu=uuid,memory.used', '--format=csv,noheader,nounits'];
-    const run = this.#failsForAll ? undefined : await this.#run(args, '', limitMs);
-    if (run?.kind === 'done' && run.exitCode === 0) return parseMemory(run);
-    if (run?.kind === 'missing') return new Map();
-    const answers = await this.#singly(wholes, (id, leftMs) => this.#run(args, id, Math.min(leftMs, limitMs)));
+    const answers = await this.#singly(wholes, (id, leftMs) => this.#run(args, id, leftMs), limitMs, limitMs);
     return new Map(
       answers.flatMap(([, one]) => (one?.kind === 'done' && one.exitCode === 0 ? [...parseMemory(one)] : [])),
     );
@@ -262,17 +271,19 @@ export class NvidiaSmi {
   }
 
   /**
-   * Asks each device, several at once, each within its own deadline and all within one of the tool's.
+   * Asks each device, several at once, each within its own deadline and all within one of the tool's, or those given.
    * @returns undefined for a device that was not asked in time
    */
   async #singly<T>(
     devices: readonly WholeDevice[],
     ask: (id: string, deadlineMs: number) => Promise<T>,
+    limitMs = this.#deadlineMs,
+    singleMs = limitMs * SINGLE_PART,
   ): Promise<readonly (readonly [WholeDevice, T | undefined])[]> {
-    const until = performance.now() + this.#deadlineMs;
+    const until = performance.now() + limitMs;
     const answers: (readonly [WholeDevice, T | undefined])[] = [];
     for (let from = 0; from < devices.length; from += ASKED_AT_ONCE) {
-      const leftMs = Math.floor(Math.min(this.#deadlineMs * SINGLE_PART, until - performance.now()));
+      const leftMs = Math.floor(Math.min(singleMs, until - performance.now()));
       const isAsked = from < MAX_GPUS_ASKED_SINGLY && leftMs > 0;
       const some = devices.slice(from, from + ASKED_AT_ONCE).map(async (device) => {
         const id = device.uuid === '' ? device.busId : device.uuid;

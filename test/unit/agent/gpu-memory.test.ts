@@ -1,9 +1,13 @@
 // Memory of a GPU that is in use by nobody known: the device is given to nobody until it is free again.
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { createLog } from '#shared/log.ts';
+import { DeviceTable } from '../../../agent/devices/device-table.ts';
 import { idleLimitMib } from '../../../agent/devices/idle-memory.ts';
+import { MemoryWatch } from '../../../agent/devices/memory-watch.ts';
+import { NO_SLICES, NvidiaSmi } from '../../../agent/devices/nvidia-smi.ts';
 import { GpuHost } from '../../helpers/gpu-host.ts';
 import type { FakeGpu } from '../../helpers/gpus.ts';
-import { aGpu, gpuUuid } from '../../helpers/gpus.ts';
+import { aGpu, askFake, gpuUuid } from '../../helpers/gpus.ts';
 
 const [G0, G1] = [gpuUuid(0), gpuUuid(1)];
 const using = (mib: number, facts: Readonly<Record<string, unknown>> = {}): readonly FakeGpu[] => [
@@ -91,7 +95,7 @@ describe('memory that nobody known has', () => {
     now.mockImplementation(() => later);
     one.nvidia.is({ gpus: using(60_000) });
     await one.gpus.beforeLease([G0, G1]);
-    expect(questions(one)).toHaveLength(1);
+    expect(questions(one).map((args) => args.split(' ')[0])).toEqual([`--id=${G0}`, `--id=${G1}`]);
     expect(one.gpus.refusal({ containerId: 'c0', epoch: 1, gpuUuids: [G0] })).toMatchObject({
       reason: 'gpu_not_healthy',
       message: `GPU ${G0} is unprobed: ${IN_USE}`,
@@ -179,6 +183,50 @@ describe('slices', () => {
     one.asked.length = 0;
     await one.looks(5);
     expect(one.asked.filter((args) => args.includes('-x'))).toEqual([]);
+  });
+});
+
+describe('the look before a lease', () => {
+  /** A tool of which questions beside the use of memory hang. @returns times and devices of the questions */
+  const slow = (used: number) => {
+    const asked: string[] = [];
+    const smi = new NvidiaSmi((args, id, deadlineMs) => {
+      const all = args.join(' ');
+      asked.push(`${id} ${all}`);
+      if (all.includes('memory.used'))
+        return Promise.resolve({ kind: 'done', exitCode: 0, stdout: `${id || G0}, ${used}\n`, stderr: '' });
+      return new Promise((resolve) => setTimeout(() => resolve({ kind: 'timeout' }), deadlineMs));
+    }, 100);
+    return { smi, asked };
+  };
+
+  test('asks for the wanted devices alone, and not for slices, which takes long', async () => {
+    const { smi, asked } = slow(30_000);
+    const slice = { uuid: 'MIG-1', parentUuid: G0, busId: '0000:1b:00.0' };
+    expect(await smi.memory([slice], 5000)).toEqual(new Map());
+    expect(asked).toEqual([`${G0} --query-gpu=uuid,memory.used --format=csv,noheader,nounits`]);
+  });
+
+  test('ends within its deadline, though devices and a display of each are asked for', async () => {
+    const devices = Array.from({ length: 20 }, (_, index) => aGpu(index));
+    const { smi, asked } = slow(30_000);
+    const table = new DeviceTable([], () => -1);
+    table.take(await new NvidiaSmi(askFake(() => ({ gpus: devices }))).list(), NO_SLICES, new Set());
+    for (const { uuid } of devices) {
+      table.event(uuid, { kind: 'doubted', why: '' });
+      table.event(uuid, { kind: 'probed', why: '' });
+    }
+    const watch = new MemoryWatch({
+      table,
+      smi,
+      inUse: () => new Set(),
+      probedAtMs: () => undefined,
+      log: createLog({ name: 'test', level: 'silent' }),
+    });
+    const from = performance.now();
+    expect(await watch.beforeLease(devices.map(({ uuid }) => uuid))).toBe(true);
+    expect(performance.now() - from).toBeLessThan(1000);
+    expect(asked.filter((args) => args.includes('display_active'))).toHaveLength(20);
   });
 });
 
