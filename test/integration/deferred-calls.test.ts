@@ -12,6 +12,7 @@ import { DeferredExecutor } from '#scheduler/tasks/deferred-calls/executor.ts';
 import type { DeferredTimes, RunDeferred, TryOutcome } from '#scheduler/tasks/deferred-calls/executor.ts';
 import { DeferredCallMetrics } from '#scheduler/tasks/deferred-calls/metrics.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
+import { databaseUnavailable } from '#scheduler/stores/store/limits.ts';
 import { claimDeferredCalls } from '#scheduler/stores/store/queries/deferred-calls.ts';
 import type { NewDeferredCall } from '#scheduler/stores/store/queries/deferred-calls.ts';
 import {
@@ -23,6 +24,7 @@ import {
   waitingDeadlines,
 } from '#scheduler/stores/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
+import { unansweredCommit } from '../helpers/unanswered-commit.ts';
 import { aDb, KINDS, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
@@ -198,6 +200,35 @@ describe.each(KINDS)('calls that are answered later, on %s', (kind) => {
     expect(await rowOf(call.taskId)).toMatchObject({ state: 'ended', body: null });
     await calls.upkeep();
     expect(await rowOf(call.taskId)).toBeUndefined();
+  });
+
+  test('a call whose commit is not answered is accepted once where the commit is made later', async () => {
+    const made = Promise.withResolvers<boolean>();
+    const db = unansweredCommit(opened.db, made.promise, () => setImmediate(() => made.resolve(true)));
+    const { calls, told } = aWorld({ db });
+    const call = await accepted(calls);
+    expect(await taskById(opened.db, call.taskId)).toMatchObject({ status: 'PENDING' });
+    expect(told.map(({ status }) => status)).toEqual(['PENDING']);
+  });
+
+  test('a call whose commit was lost is refused as one that can be sent again, and no row comes later', async () => {
+    const made = Promise.withResolvers<boolean>();
+    const db = unansweredCommit(opened.db, made.promise, () => setImmediate(() => made.resolve(false)));
+    const { calls, told } = aWorld({ db });
+    const call = aCall();
+    await expect(calls.accept(call)).rejects.toMatchObject({ code: 'database_unavailable' });
+    expect(await rowOf(call.taskId)).toBeUndefined();
+    expect(told).toEqual([]);
+  });
+
+  test('a call that cannot be looked up is one of unknown outcome', async () => {
+    const away = (): never => {
+      throw databaseUnavailable();
+    };
+    const { calls } = aWorld({ db: unansweredCommit(opened.db, Promise.resolve(true), away) });
+    const call = aCall();
+    await expect(calls.accept(call)).rejects.toMatchObject({ code: 'database_outcome_unknown' });
+    await waitFor(() => rowOf(call.taskId), 'the call is accepted all the same', WAIT_MS);
   });
 
   test('the upkeep of queues passes these tasks over', async () => {

@@ -43,6 +43,10 @@ export const databaseOutcomeUnknown = (cause?: unknown): AppError =>
     { cause },
   );
 
+/** Whether a commit was sent and not answered. */
+export const isOutcomeUnknown = (error: unknown): error is AppError =>
+  error instanceof AppError && error.code === 'database_outcome_unknown';
+
 /** Whether the database answered with a refusal, so that the statement had no effect. */
 export const isRefusedByDatabase = (error: unknown): boolean =>
   error instanceof AppError && error.code === 'database_error';

@@ -8,6 +8,7 @@ import { failureReasonOf } from '../../domain/endings.ts';
 import type { Ending } from '../../domain/endings.ts';
 import type { LastingHolds } from '../../domain/inference.ts';
 import type { Db } from '../../stores/store/db.ts';
+import { databaseUnavailable, isOutcomeUnknown } from '../../stores/store/limits.ts';
 import {
   countWaitingCalls,
   deferredCallOfKey,
@@ -18,6 +19,7 @@ import {
   takeLostDeferredCalls,
   untoldDeferredCalls,
   waitingCharges,
+  wasDeferredCallAccepted,
 } from '../../stores/store/queries/deferred-calls.ts';
 import type { DeferredBounds, DeferredCallRow, NewDeferredCall } from '../../stores/store/queries/deferred-calls.ts';
 import { errorBody } from '../records/recording.ts';
@@ -61,6 +63,11 @@ export type Accepted =
   | { readonly kind: 'accepted' | 'known' | 'overloaded' }
   | { readonly kind: 'too_many_calls' | 'too_many_bytes'; readonly most: number };
 
+/** Whether an acceptance failed without an answer: the call may be accepted all the same. */
+export const mayBeAccepted = isOutcomeUnknown;
+
+type Inserted = Awaited<ReturnType<typeof insertDeferredCall>>;
+
 export class DeferredCalls {
   readonly #parts: DeferredCallsParts;
   readonly #waiting = new Listeners<[]>();
@@ -88,15 +95,17 @@ export class DeferredCalls {
   /**
    * Accepts a call: when this resolves with `accepted`, nothing loses it.
    * @returns `known`: its key stands for another call
+   * @throws AppError `database_outcome_unknown`: the call may be accepted, and is carried out then; any other: it is
+   * not accepted
    */
   async accept(call: NewDeferredCall): Promise<Accepted> {
-    const { db, records, changes, metrics, bounds = DEFERRED_BOUNDS } = this.#parts;
+    const { records, changes, metrics, bounds = DEFERRED_BOUNDS } = this.#parts;
     if (records.isOverloaded()) return { kind: 'overloaded' };
     const record = openRecord(
       { ...call, attempt: 0, startedAtMs: null, endedAtMs: null, ending: undefined },
       'PENDING',
     );
-    const kind = await db.transaction((tx) => insertDeferredCall(tx, call, record, bounds));
+    const kind = await this.#insert(call, record, bounds);
     if (kind === 'too_many_calls' || kind === 'too_many_bytes') {
       metrics.refused.inc({ bound: kind === 'too_many_calls' ? 'calls' : 'bytes' });
       return { kind, most: kind === 'too_many_calls' ? bounds.calls : bounds.bytes };
@@ -106,6 +115,24 @@ export class DeferredCalls {
     metrics.accepted.inc();
     this.#waiting.tell();
     return { kind };
+  }
+
+  /** Writes the rows. A commit that is not answered is looked up, because a second call would cost a second time. */
+  async #insert(call: NewDeferredCall, record: TaskRecord, bounds: DeferredBounds): Promise<Inserted> {
+    const { db, log } = this.#parts;
+    try {
+      return await db.transaction((tx) => insertDeferredCall(tx, call, record, bounds));
+    } catch (error) {
+      if (!isOutcomeUnknown(error)) throw error;
+      const isAccepted = await db
+        .transaction((tx) => wasDeferredCallAccepted(tx, call))
+        .catch((failed: unknown) => {
+          log.warn({ err: failed, taskId: call.taskId }, 'whether a call of a model was accepted is not known');
+          throw error;
+        });
+      if (isAccepted) return 'accepted';
+      throw databaseUnavailable(error);
+    }
   }
 
   /** Ends a call from outside. @returns true: it has ended, now or before */

@@ -5,9 +5,10 @@ import { createHash } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { newId } from '#shared/domain/ids.ts';
 import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { AppError } from '#shared/errors.ts';
 import type { LastingHolds } from '../../../domain/inference.ts';
 import type { KeptAnswer, KeptAnswers, KeyedCall } from '../../../stores/queues/kept-answers.ts';
-import { DEFERRED_WAIT_MS } from '../../../tasks/deferred-calls/deferred-calls.ts';
+import { DEFERRED_WAIT_MS, mayBeAccepted } from '../../../tasks/deferred-calls/deferred-calls.ts';
 import type { DeferredCalls } from '../../../tasks/deferred-calls/deferred-calls.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { putByOf } from '../../../workspaces/identity/confinement.ts';
@@ -91,13 +92,17 @@ export async function respondLater(
     await key?.release();
   } catch (error) {
     await key?.release();
-    throw error;
+    throw mayBeAccepted(error) ? unsure(answerOf(taskId), taskId, keyed !== undefined, error) : error;
   }
   // The key was claimed anew after Redis had lost it.
   if (!(await isKnown())) throw unavailable('the call was not accepted: send it again');
 }
 
-/** @returns false: the key stands for another call @throws InferenceError, and nothing is held then */
+/**
+ * @returns false: the key stands for another call
+ * @throws InferenceError, and nothing is held then; AppError `database_outcome_unknown`: the call may be accepted, so
+ * that its hold stays until it lapses
+ */
 async function accept(
   { requestId, caller, route, prepared, keyed }: LaterCall,
   { taskId, keyHash, body }: { readonly taskId: TaskId; readonly keyHash: string | undefined; readonly body: string },
@@ -115,6 +120,7 @@ async function accept(
     ...(affinity === undefined ? {} : { affinity: affinity.slice(0, MOST_AFFINITY) }),
   };
   let isAccepted = false;
+  let isUnknown = false;
   let isHeld = false;
   try {
     await holdCost(charging, charge);
@@ -146,9 +152,13 @@ async function accept(
     if (outcome.kind === 'too_many_bytes')
       throw tooMany(`${outcome.most} bytes of calls that wait or run with Prefer: respond-async`);
     return isAccepted;
+  } catch (error) {
+    isUnknown = mayBeAccepted(error);
+    throw error;
   } finally {
-    if (!isAccepted) used(0);
-    if (isHeld && !isAccepted) await holds.giveBack(charge);
+    const isRefused = !isAccepted && !isUnknown;
+    if (isRefused) used(0);
+    if (isHeld && isRefused) await holds.giveBack(charge);
   }
 }
 
@@ -158,6 +168,24 @@ const tooMany = (what: string): InferenceError =>
   new InferenceError(429, 'rate_limit_exceeded', `this workspace has ${what}, as many as it may have`, {
     headers: { 'retry-after': '5' },
   });
+
+/** With a key, a second try is the same call. Without one, clients must not try again by themselves. */
+const unsure = ({ headers }: KeptAnswer, taskId: TaskId, hasKey: boolean, cause: AppError): InferenceError =>
+  new InferenceError(
+    503,
+    cause.code,
+    hasKey
+      ? 'the database did not answer whether the call is accepted: send it again with the same Idempotency-Key'
+      : `the database did not answer whether the call is accepted: read the task ${taskId} before you send it again`,
+    {
+      headers: {
+        'x-task-id': taskId,
+        ...(headers['location'] === undefined ? {} : { location: headers['location'] }),
+        ...(hasKey ? { 'retry-after': '1' } : { 'x-should-retry': 'false' }),
+      },
+      cause,
+    },
+  );
 
 const accepted = (url: string, taskId: TaskId): KeptAnswer => ({
   status: 202,

@@ -102,6 +102,23 @@ export interface DeferredBounds {
   readonly bytes: number;
 }
 
+/** Calls of a workspace take turns, so that its bounds hold over replicas. A turn ends with its transaction. */
+const takeTurn = (tx: Transaction, workspaceId: WorkspaceId): Promise<unknown> =>
+  tx.query('select pg_advisory_xact_lock(hashtextextended($1, 43))', [workspaceId]);
+
+/**
+ * Whether a call was accepted whose commit was not answered. It waits until that transaction has ended, so that the
+ * answer is final. The task tells, because it outlives the row of the call.
+ */
+export async function wasDeferredCallAccepted(
+  tx: Transaction,
+  { taskId, workspaceId }: Pick<NewDeferredCall, 'taskId' | 'workspaceId'>,
+): Promise<boolean> {
+  await takeTurn(tx, workspaceId);
+  const { rows } = await tx.query('select from tasks where id = $1', [taskId]);
+  return rows.length > 0;
+}
+
 /**
  * Writes a call and its task, within the bounds of its workspace.
  * @returns `known`: its key has a call already
@@ -112,8 +129,7 @@ export async function insertDeferredCall(
   task: TaskRecordRow,
   most: DeferredBounds,
 ): Promise<'accepted' | 'known' | 'too_many_calls' | 'too_many_bytes'> {
-  // Calls of a workspace take turns, so that its bounds hold over replicas.
-  await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 43))', [call.workspaceId]);
+  await takeTurn(tx, call.workspaceId);
   const open = await one(
     tx,
     `select count(*)::int as calls, coalesce(sum(body_bytes), 0)::bigint as bytes from deferred_calls
