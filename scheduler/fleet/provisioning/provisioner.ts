@@ -16,11 +16,14 @@ import type {
   PoolTrouble,
 } from '../../domain/provisioning.ts';
 import type { Db } from '../../stores/store/db.ts';
+import { isOutcomeUnknown } from '../../stores/store/limits.ts';
+import { lockAdmissions } from '../../stores/store/queries/machine-joins.ts';
 import { pruneProviderCalls } from '../../stores/store/queries/provider-calls.ts';
 import {
   insertProvisioned,
   installationTag,
   ownedInstances,
+  provisionedOf,
   pruneProvisioned,
 } from '../../stores/store/queries/provisioned.ts';
 import { SYSTEM } from '../../workspaces/events/audit.ts';
@@ -84,6 +87,8 @@ export class Provisioner implements CapacityChanges, MachineOrders {
   readonly #busy = new Map<string, Promise<unknown>>();
   /** Rows to look at again after that step. */
   readonly #again = new Set<string>();
+  /** Machines whose row may be there: nobody answered. Their pools do not grow until the rows were looked up. */
+  readonly #doubts = new Map<string, GrowingPool>();
   #timer: NodeJS.Timeout | undefined;
   /** The leader's number for which the rows in memory are complete. */
   #loadedFor: number | undefined;
@@ -134,7 +139,12 @@ export class Provisioner implements CapacityChanges, MachineOrders {
   capacity(poolId: number): PoolCapacity {
     const summed = this.#sumOf(poolId);
     // Without its rows a leader must not decide that a pool has no machines.
-    return this.#isReady() ? summed : { ...summed, pending: MOST_PENDING, notBeforeMs: Infinity };
+    if (!this.#isReady()) return { ...summed, pending: MOST_PENDING, notBeforeMs: Infinity };
+    return this.#isInDoubt(poolId) ? { ...summed, notBeforeMs: Infinity } : summed;
+  }
+
+  #isInDoubt(poolId: number): boolean {
+    return [...this.#doubts.values()].some(({ id }) => id === poolId);
   }
 
   #sumOf(poolId: number): PoolCapacity {
@@ -182,9 +192,10 @@ export class Provisioner implements CapacityChanges, MachineOrders {
     if (pool === undefined) throw new Error(`pool ${poolId} has no provider that makes machines`);
     if (this.#rows.ofPool(poolId).filter(isPending).length >= MOST_PENDING)
       throw new Error(`pool ${pool.name} has ${MOST_PENDING} machines on their way already`);
+    if (this.#isInDoubt(poolId)) throw new Error(`pool ${pool.name} may have a machine whose row is not known yet`);
     const requestId = randomUUID();
     let row: ProvisionedRow | undefined;
-    await joining.create({ workspaceId: pool.workspaceId }, pool.name, {}, SYSTEM, async (tx, made) => {
+    const created = joining.create({ workspaceId: pool.workspaceId }, pool.name, {}, SYSTEM, async (tx, made) => {
       if (made.poolId !== poolId) throw new Error(`pool ${pool.name} was deleted meanwhile`);
       const inserted = await insertProvisioned(
         tx,
@@ -202,6 +213,10 @@ export class Provisioner implements CapacityChanges, MachineOrders {
       );
       if (inserted === undefined) throw new Error('another replica leads: it makes the machines');
       row = inserted as ProvisionedRow;
+    });
+    await created.catch((error: unknown) => {
+      if (isOutcomeUnknown(error)) this.#doubts.set(requestId, pool);
+      throw error;
     });
     if (row === undefined) return;
     this.#rows.put(row);
@@ -245,6 +260,7 @@ export class Provisioner implements CapacityChanges, MachineOrders {
   async tick(): Promise<void> {
     try {
       if (!(await this.#ready())) return;
+      await this.#lookUp();
       for (const row of this.#rows.live()) this.#look(row.requestId);
       await this.#listings.tick();
       await this.#prune();
@@ -288,6 +304,21 @@ export class Provisioner implements CapacityChanges, MachineOrders {
     this.#leadingSinceMs = this.#parts.clock.nowMs();
     this.#loadedFor = fence;
     for (const row of this.#rows.live()) this.#changed.tell(row.poolId);
+  }
+
+  /** Finds rows whose commit was not answered. Such a transaction holds the lock of admissions until it has ended. */
+  async #lookUp(): Promise<void> {
+    const { db, log } = this.#parts;
+    for (const [requestId, { id: poolId, workspaceId }] of this.#doubts) {
+      const row = await db.transaction(async (tx) => {
+        await lockAdmissions(tx, workspaceId);
+        return await provisionedOf(tx, requestId);
+      });
+      this.#doubts.delete(requestId);
+      if (row !== undefined) this.#rows.put(row as ProvisionedRow);
+      log.info({ requestId, poolId, isMade: row !== undefined }, 'the row of a machine was looked up');
+      this.#changed.tell(poolId);
+    }
   }
 
   async #prune(): Promise<void> {

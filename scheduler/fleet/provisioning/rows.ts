@@ -1,10 +1,11 @@
 // Rows of machines that providers make, as the leader knows them. The leader alone writes them, each with its fencing
-// number and the revision that it read; a refused write means that another replica leads.
+// number and the revision that it read. A refused write means that another replica leads, or that an earlier write was
+// made which nobody answered: the row is then read again, and the next look goes on from there.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
-import { liveProvisioned, writeProvisioned } from '../../stores/store/queries/provisioned.ts';
+import { liveProvisioned, provisionedOf, writeProvisioned } from '../../stores/store/queries/provisioned.ts';
 import { isOver, provisionedAfter } from './states.ts';
 import type { ProvisionedEvent, ProvisionedRow } from './states.ts';
 
@@ -120,8 +121,13 @@ export class ProvisionedRows {
     const change = async (on: Queryable): Promise<ProvisionedRow | undefined> =>
       (await writeProvisioned(on, row, number)) as ProvisionedRow | undefined;
     const written = await (action === undefined || told === undefined ? change(db) : told(row, action, change));
-    if (written !== undefined) this.put(written);
-    else log.warn({ requestId: row.requestId, fence: number }, 'a write about a machine of a provider is refused');
-    return written;
+    if (written !== undefined) {
+      this.put(written);
+      return written;
+    }
+    log.warn({ requestId: row.requestId, fence: number }, 'a write about a machine of a provider is refused');
+    const now = await provisionedOf(db, row.requestId);
+    if (now !== undefined) this.put(now as ProvisionedRow);
+    return undefined;
   }
 }

@@ -180,6 +180,12 @@ export async function writeProvisioned(
   return rowCount === 1 ? { ...row, revision: row.revision + 1 } : undefined;
 }
 
+/** A row; undefined: there is none. */
+export function provisionedOf(db: Queryable, requestId: string): Promise<StoredProvisioned | undefined> {
+  const sql = `select ${COLUMNS} from provisioned_machines r join pools p on p.id = r.pool_id where r.request_id = $1::uuid`;
+  return maybeOne(db, sql, [requestId], map);
+}
+
 /** Rows that are not over, and those that ended since then. */
 export function liveProvisioned(db: Queryable, endedSinceMs: number): Promise<StoredProvisioned[]> {
   return many(
