@@ -12,6 +12,7 @@ import { Wakes } from '../replicas/wakes.ts';
 import { openQueues } from '../stores/store/queries/tasks.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import type { ClusterState } from './cluster-state.ts';
+import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { Records } from './records.ts';
@@ -20,6 +21,7 @@ import type { TaskParts } from './tasks.ts';
 
 export interface ReplicasSetup {
   readonly infrastructure: Infrastructure;
+  readonly identity: Pick<Identity, 'invalidation'>;
   readonly clusterState: ClusterState;
   readonly localQueue: LocalQueueParts;
   readonly records: Records;
@@ -89,6 +91,7 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     leases,
     openQueues: () => openQueues(db),
     fence: () => leader.fence(),
+    unannounced: () => setup.identity.invalidation.unsure(),
     log,
   });
   const isAlone = !(bus instanceof RedisBus);

@@ -23,6 +23,8 @@ export interface DeadReplicasParts {
   readonly leases: Pick<Leases, 'read'>;
   /** Queues with tasks that have not ended, according to the database. */
   readonly openQueues: () => Promise<readonly QueueName[]>;
+  /** Empties the caches of all replicas: the dead one may have made changes that it did not announce. */
+  readonly unannounced: () => void;
   /** Fencing number of the leader; undefined while this replica does not lead. */
   readonly fence: () => number | undefined;
   readonly log: Log;
@@ -56,11 +58,12 @@ export class DeadReplicas {
 
   /** Runs one round, for the timer and for tests. */
   async round(): Promise<void> {
-    const { presence, fence, log } = this.#parts;
+    const { presence, fence, unannounced, log } = this.#parts;
     const number = fence();
     if (number === undefined) return;
     await this.#orphans(number);
     for (const replica of presence.dead) {
+      unannounced();
       const returned = await this.#giveBack(replica);
       await presence.forget(replica);
       log.warn({ replica, returned }, 'a replica died; what it had fetched and not sent is back in its queue');

@@ -525,6 +525,7 @@ test('what a predecessor on embedded stores fetched and never sent goes back at 
   const presence = new Presence({ redis, keys, instance: newInstanceId(), log: quiet });
   await presence.othersDied();
   await presence.start();
+  let unannounced = 0;
   try {
     const deadReplicas = new DeadReplicas({
       presence,
@@ -534,12 +535,16 @@ test('what a predecessor on embedded stores fetched and never sent goes back at 
       leases,
       openQueues: () => Promise.resolve([target.queue]),
       fence: () => 1,
+      unannounced: () => (unannounced += 1),
       log: quiet,
     });
     deadReplicas.onReturned((queue) => one.dispatcher.wake(queue));
     await deadReplicas.round();
     expect(await queues.depth(target.queue)).toMatchObject({ waiting: 1, active: 0 });
     expect(await redis.sismember(keys.instances, died)).toBe(0);
+    // The dead one may have stopped between a commit and its announcement.
+    await deadReplicas.round();
+    expect(unannounced).toBe(1);
   } finally {
     await presence.stop();
   }
