@@ -131,6 +131,8 @@ export function imageFailure(failure: PullFailure, text: string, cause: unknown)
       return new EngineError('unavailable', text, { cause });
     case 'disk_full':
       return new AppError('disk_full', text, { cause });
+    case 'unreachable':
+      return new AppError('registry_unreachable', text, { cause });
     default:
       return new AppError('image_error', text, { cause });
   }

@@ -30,7 +30,7 @@ export function startFailure(error: unknown): { readonly reason: string; readonl
   if (/unable to find (?:user|group) /.test(message)) return { reason: 'image_error', message };
   if (NO_PYTHON.test(message)) return { reason: 'image_error', message: 'the image has no python3' };
   // These are faults of this machine or of the registry, not of the image: the container may start elsewhere.
-  if (error instanceof AppError && (error.code === 'disk_full' || error.code === 'registry_busy'))
+  if (error instanceof AppError && ['disk_full', 'registry_busy', 'registry_unreachable'].includes(error.code))
     return { reason: error.code, message };
   return { reason: 'start_failed', message };
 }

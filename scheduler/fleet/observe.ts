@@ -20,9 +20,10 @@ export const USER_CAUSES: ReadonlySet<string> = new Set([
   'protocol_violation',
   'disk_limit',
   'gpu_driver',
+  'registry_unreachable',
 ]);
 /** Causes that another machine may not have: they are the user's, yet the start is tried elsewhere first. */
-const MACHINES_DIFFER: ReadonlySet<string> = new Set(['gpu_driver']);
+const MACHINES_DIFFER: ReadonlySet<string> = new Set(['gpu_driver', 'registry_unreachable']);
 export const isUserCause = (reason: string): boolean => USER_CAUSES.has(reason);
 const MAX_START_FAILURES = 3;
 /** Most slots that an agent may report: more than any stub may ask for, and within the column. */

@@ -14,6 +14,8 @@ const HOLDS: Readonly<Record<HoldReason, string>> = {
   bad_sample: 'the queue could not be read, so nothing changes',
   cooling_down: 'starts failed in a row, so nothing is started before the cooldown is over',
   probing: 'one container shows whether starts work again; the others wait for it',
+  host_causes:
+    'its last starts failed by causes of machines or of a registry, so one container is tried at a time, after a pause',
   exclusive_on_lost:
     'a container of it may still run on a lost machine, whose agent stops it by itself; until that is certain no other takes its place',
   after_restart: 'the scheduler has just started, so nothing that it found is stopped yet',
@@ -28,6 +30,8 @@ const HOLD_ENDS: Readonly<Record<Exclude<HoldReason, 'at_target'>, string>> = {
   bad_sample: 'the queue to be readable again',
   cooling_down: 'the end of the cooldown; then one container probes',
   probing: 'the probe to complete a task, or to stay up for a minute',
+  host_causes:
+    'the end of a pause, or a container that gets ready; causes of machines and registries count for no breaker',
   exclusive_on_lost: 'the machine to come back, or the time to pass after which its agent has stopped it',
   after_restart: 'the quiet time after the start of the scheduler to end',
   new_leader: 'the quiet time after the change of the leader to end',

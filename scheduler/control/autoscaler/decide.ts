@@ -5,6 +5,7 @@ import { isLiveContainer } from '#shared/domain/status.ts';
 import type { EngineLoad } from '../../domain/serving.ts';
 import type { Breaker } from './breaker.ts';
 import { breakerPhase } from './breaker.ts';
+import type { HostBrake } from './host-brake.ts';
 import type { ScaleInHold } from './scale-in-hold.ts';
 
 /** Container of the queue, as the decision sees it. */
@@ -67,6 +68,8 @@ export interface ScaleInput extends ScaleBounds {
   readonly keepWarmMs: number;
   readonly containers: readonly ScaleContainer[];
   readonly breaker: Breaker;
+  /** Starts that failed by causes of hosts. Absent: none. */
+  readonly hostBrake?: HostBrake | undefined;
   /** Largest number wanted within the last window, and when that number leaves it. */
   readonly wantedInWindow: number;
   readonly windowEndsMs?: number;
@@ -85,6 +88,7 @@ export type HoldReason =
   | 'cooling_down'
   | 'probing'
   | 'exclusive_on_lost'
+  | 'host_causes'
   | ScaleInHold['why'];
 
 /**
@@ -155,6 +159,14 @@ export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
     const heldUntil = irreplaceableUntil(input, nowMs);
     const count = wanted - live.length - heldUntil.length;
     if (count <= 0) return { kind: 'hold', why: 'exclusive_on_lost', wanted, againAtMs: Math.min(...heldUntil) };
+    const { hostBrake } = input;
+    if (hostBrake !== undefined && nowMs < hostBrake.untilMs)
+      return { kind: 'hold', why: 'host_causes', wanted, againAtMs: hostBrake.untilMs };
+    // A single container shows whether hosts can start it now.
+    if (hostBrake !== undefined && phase === 'closed')
+      return live.some(({ state }) => state !== 'RUNNING')
+        ? { kind: 'hold', why: 'host_causes', wanted }
+        : { kind: 'start', count: 1, wanted, probe: false };
     if (phase === 'closed') return { kind: 'start', count, wanted, probe: false };
     return live.some((container) => mayProve(container, input.breaker))
       ? { kind: 'hold', why: 'probing', wanted }

@@ -20,6 +20,7 @@ import { totalOf } from '../../stores/queues/task-queues.ts';
 import type { Loads } from '../../cluster/loads.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Breakers } from './breakers.ts';
+import { HostBrakes } from './host-brake.ts';
 import type { ScaleDecision, ScaleInput } from './decide.ts';
 import { decideScale, demandReason, wantedContainers } from './decide.ts';
 import type { ScaleInHold } from './scale-in-hold.ts';
@@ -114,9 +115,15 @@ export class Autoscaler {
   #running = false;
   #stopped = true;
 
+  readonly #hostBrakes = new HostBrakes();
+
   constructor(parts: AutoscalerParts) {
     this.#parts = parts;
-    this.#inputs = new ScaleInputReader({ ...parts, isServed: (stubId) => parts.serves.isServed(stubId) });
+    this.#inputs = new ScaleInputReader({
+      ...parts,
+      hostBrakes: this.#hostBrakes,
+      isServed: (stubId) => parts.serves.isServed(stubId),
+    });
     this.#inputs.isFound = (id) => this.#found.has(id);
   }
 
@@ -449,6 +456,7 @@ export class Autoscaler {
     if (to === 'RUNNING' && from === 'STARTING' && this.#parts.breakers.has(entry.spec.queue))
       this.#again(entry.spec.queue, this.#parts.clock.nowMs() + EARLY_EXIT_MS);
     this.#failed(change);
+    this.#hostBrakes.containerChanged(change, this.#parts.clock.nowMs());
     this.wake(entry.spec.queue);
   }
 

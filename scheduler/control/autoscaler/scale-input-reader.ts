@@ -16,6 +16,7 @@ import type { Loads } from '../../cluster/loads.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import { DEFAULT_CONTEXT_LENGTH, tokensPerContainer } from '../../domain/serving.ts';
 import type { Breakers } from './breakers.ts';
+import type { HostBrakes } from './host-brake.ts';
 import { breakerPhase } from './breaker.ts';
 import type { ScaleBounds, ScaleContainer, ScaleInput, TokenDemand } from './decide.ts';
 import { wantedContainers } from './decide.ts';
@@ -31,6 +32,7 @@ export interface ScaleInputReaderParts {
   readonly clock: Clock;
   readonly due: DueTimes;
   readonly breakers: Breakers;
+  readonly hostBrakes: HostBrakes;
   /** Whether a stub has a development server now. */
   readonly isServed: (stubId: StubId) => boolean;
   /** Most containers of one deployment of the workspace. */
@@ -137,6 +139,7 @@ export class ScaleInputReader {
         .filter(({ row, spec }) => spec.byHand !== true && !this.leftOut(row.id))
         .map((entry) => this.#container(entry, target)),
       breaker: this.#parts.breakers.of(queue),
+      hostBrake: this.#parts.hostBrakes.of(queue),
       wantedInWindow: history === undefined ? 0 : largestWanted(history.window),
       ...(windowEndsMs === undefined ? {} : { windowEndsMs }),
       hold,

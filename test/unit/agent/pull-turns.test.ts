@@ -114,7 +114,7 @@ test('a name that the registry does not have stays the fault of the image', asyn
   const { failed } = aMachine({ pull: () => Promise.reject(new Error('manifest unknown: manifest unknown')) });
   expect((await failed()).reason).toBe('image_error');
   const typo = aMachine({ pull: () => Promise.reject(new Error('dial tcp: lookup registri.test: no such host')) });
-  expect((await typo.failed()).reason).toBe('image_error');
+  expect((await typo.failed()).reason).toBe('registry_unreachable');
   expect(new AppError('image_error', 'x').code).toBe('image_error');
 });
 

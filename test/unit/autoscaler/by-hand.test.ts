@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type { ContainerEntry } from '../../../scheduler/fleet/containers/container-entry.ts';
+import { HostBrakes } from '#scheduler/control/autoscaler/host-brake.ts';
 import { ScaleInputReader } from '../../../scheduler/control/autoscaler/scale-input-reader.ts';
 import type { ScaleInputReaderParts } from '../../../scheduler/control/autoscaler/scale-input-reader.ts';
 import { CLOSED_BREAKER } from '../../../scheduler/control/autoscaler/breaker.ts';
@@ -19,6 +20,7 @@ const entry = (id: string, byHand: boolean): ContainerEntry =>
 
 function reader(entries: readonly ContainerEntry[]): ScaleInputReader {
   return new ScaleInputReader({
+    hostBrakes: new HostBrakes(),
     containers: { ofQueue: () => entries },
     loads: { of: () => ({ inFlight: 0, idleSinceMs: 0, keepWarmMs: 0, completed: 0 }) },
     clock: { nowMs: () => NOW, monotonicMs: () => NOW },

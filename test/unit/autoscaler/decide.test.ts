@@ -1,6 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { ContainerId } from '#shared/domain/ids.ts';
+import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
+import { HostBrakes } from '#scheduler/control/autoscaler/host-brake.ts';
+import type { ContainerEntryChange } from '#scheduler/fleet/containers/container-registry.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { CONTAINER_STATES } from '#shared/domain/status.ts';
 import type { ScaleContainer, ScaleInput } from '#scheduler/control/autoscaler/decide.ts';
@@ -455,5 +457,38 @@ describe('an exclusive container on a lost machine', () => {
   test('any other on a lost machine is replaced at once', () => {
     const asked = anInput({ inFlight: 1, waiting: 1, containers: [aContainer({ state: 'UNKNOWN' })] });
     expect(decideScale(asked, NOW)).toMatchObject({ kind: 'start', count: 1 });
+  });
+});
+
+describe('a queue whose starts fail by causes of hosts', () => {
+  const hostBrake = { failures: 3, untilMs: NOW + 60_000 };
+  test('starts nothing in its pause, and then one container at a time', () => {
+    const input = anInput({ inFlight: 3, hostBrake });
+    expect(decideScale(input, NOW)).toMatchObject({ kind: 'hold', why: 'host_causes', againAtMs: NOW + 60_000 });
+    expect(decideScale(input, NOW + 60_000)).toMatchObject({ kind: 'start', count: 1, probe: false });
+    const containers = [aContainer({ state: 'STARTING' })];
+    expect(decideScale({ ...input, containers }, NOW + 60_000)).toMatchObject({ kind: 'hold', why: 'host_causes' });
+  });
+
+  test('waits longer each time, within a bound, until a container is ready', () => {
+    const brakes = new HostBrakes();
+    const end = (to: string, reason: string, nowMs: number): void =>
+      brakes.containerChanged(
+        { entry: { row: { reason, startedAtMs: null }, spec: { queue: 'q' } }, to } as unknown as ContainerEntryChange,
+        nowMs,
+      );
+    const waits: number[] = [];
+    let nowMs = NOW;
+    for (let at = 0; at < 10; at += 1) {
+      end('FAILED', 'registry_busy', nowMs);
+      end('FAILED', 'registry_busy', nowMs);
+      waits.push((brakes.of('q' as QueueName)?.untilMs ?? 0) - nowMs);
+      nowMs = brakes.of('q' as QueueName)?.untilMs ?? 0;
+    }
+    expect(waits.slice(0, 3)).toEqual([15_000, 30_000, 60_000]);
+    expect(waits.at(-1)).toBe(15 * 60_000);
+    end('RUNNING', '', nowMs);
+    for (const reason of ['lost', 'host_reboot', 'image_error']) end('FAILED', reason, nowMs);
+    expect(brakes.of('q' as QueueName)).toBeUndefined();
   });
 });

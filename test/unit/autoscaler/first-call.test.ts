@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import type { ContainerEntry } from '../../../scheduler/fleet/containers/container-entry.ts';
 import { CLOSED_BREAKER } from '../../../scheduler/control/autoscaler/breaker.ts';
 import { decideScale } from '../../../scheduler/control/autoscaler/decide.ts';
+import { HostBrakes } from '#scheduler/control/autoscaler/host-brake.ts';
 import { ScaleInputReader } from '../../../scheduler/control/autoscaler/scale-input-reader.ts';
 import type { ScaleInputReaderParts } from '../../../scheduler/control/autoscaler/scale-input-reader.ts';
 import type { RolloutState } from '../../../scheduler/domain/rollouts.ts';
@@ -18,6 +19,7 @@ const ENTRY = {
 
 function decided(rollout: RolloutState | null, completed: number, afterMs: number): string {
   const inputs = new ScaleInputReader({
+    hostBrakes: new HostBrakes(),
     containers: { ofQueue: () => [ENTRY] },
     loads: { of: () => ({ inFlight: 0, idleSinceMs: READY_MS, keepWarmMs: 0, completed }) },
     clock: { nowMs: () => READY_MS + afterMs, monotonicMs: () => READY_MS + afterMs },
