@@ -92,6 +92,7 @@ export class DeviceOrders {
     const before = devices.map(({ uuid, health }) => ({ uuid, health }));
     this.#resetting = whole;
     for (const { uuid } of before) table.event(uuid, { kind: 'broken', why: 'an operator resets it' });
+    this.#parts.onChange();
     try {
       await reset({ uuid: whole, busId: first?.busId ?? '' });
     } catch (error) {

@@ -130,8 +130,11 @@ describe('a reset', () => {
         resets.push(`${uuid} ${busId}`);
         done = resolve;
       });
+    const told: unknown[] = [];
+    one.gpus.onChange(() => told.push(one.gpus.report()[0]?.why));
     const ordered = one.gpus.order(G0, 'reset');
     await vi.waitFor(() => expect(resets).toEqual([`${G0} 0000:1b:00.0`]));
+    expect(told).toContain('an operator resets it');
     await expect(one.gpus.order(G0, 'reset')).rejects.toThrow('is being reset');
     const asked = one.asked.length;
     for (let turns = 0; turns < 50; turns += 1) await new Promise((resolve) => setImmediate(resolve));
