@@ -24,6 +24,13 @@ export type MachineStatus =
 
 type Told = Pick<MachineRow, 'id' | 'poolName' | 'poolWorkspaceId'> & Partial<Pick<MachineRow, 'hostname'>>;
 
+/** Who asked for a change, and facts of it beside the pool's name. */
+interface AuditedOrder {
+  readonly kind: AuditKind;
+  readonly by: Actor;
+  readonly attrs?: Readonly<Record<string, string>>;
+}
+
 export class MachineEvents {
   readonly #db: Db;
   readonly #events: Pick<EventWriter, 'transaction'>;
@@ -46,7 +53,7 @@ export class MachineEvents {
     status: MachineStatus,
     reason: string,
     change: (tx: Queryable) => Promise<boolean>,
-    audited?: { readonly kind: AuditKind; readonly by: Actor },
+    audited?: AuditedOrder,
   ): Promise<boolean> {
     const workspaceId = machine.poolWorkspaceId ?? (await this.#adminWorkspace());
     if (workspaceId === undefined) return change(this.#db);
@@ -55,12 +62,18 @@ export class MachineEvents {
       if (!isChanged) return false;
       const atMs = this.#nowMs();
       emit(lifecycleOf(machine, workspaceId, status, reason, atMs));
-      if (audited !== undefined) {
-        const target = { type: 'machine', id: machine.id, name: machine.hostname ?? '' };
-        const subject = { workspaceId, machineId: machine.id, target, attrs: { pool_name: machine.poolName } };
-        emit(auditEvent(audited.by, audited.kind, subject, atMs));
-      }
+      if (audited !== undefined) emit(auditOf(machine, workspaceId, audited, atMs));
       return true;
+    });
+  }
+
+  /** Writes an order to a machine's agent into the trail. No row tells of it. */
+  async ordered(machine: Told, audited: AuditedOrder): Promise<void> {
+    const workspaceId = machine.poolWorkspaceId ?? (await this.#adminWorkspace());
+    if (workspaceId === undefined) return;
+    await this.#events.transaction(this.#db, (_tx, emit) => {
+      emit(auditOf(machine, workspaceId, audited, this.#nowMs()));
+      return Promise.resolve();
     });
   }
 
@@ -85,6 +98,16 @@ export class MachineEvents {
     return this.#admin;
   }
 }
+
+const auditOf = (
+  { id, hostname, poolName }: Told,
+  workspaceId: WorkspaceId,
+  { kind, by, attrs }: AuditedOrder,
+  atMs: number,
+): EventGiven => {
+  const target = { type: 'machine', id, name: hostname ?? '' };
+  return auditEvent(by, kind, { workspaceId, machineId: id, target, attrs: { pool_name: poolName, ...attrs } }, atMs);
+};
 
 const lifecycleOf = (
   { id, poolName }: Told,

@@ -1,5 +1,6 @@
 // Operations on workers (a machine's schedulable capacity) and pools for the
 // surfaces. `workspaceId` null: the shared pools' (admin); else that workspace's own.
+import type { GpuAction } from '#shared/domain/gpus.ts';
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Actor } from '../workspaces/events/audit.ts';
@@ -104,6 +105,13 @@ export interface WorkerService {
   drain(owner: Owner, workerId: string, deadlineMs?: number, by?: Actor): Promise<boolean>;
   /** GPUs of a machine as its agent reported them; undefined: the owner has no such machine. */
   gpusOf(owner: Owner, machineId: string): readonly GpuView[] | undefined;
+  /** Writes an order about a GPU into the audit trail of the machine's owner. @param outcome - empty: it was done */
+  gpuOrdered(
+    owner: Owner,
+    machineId: string,
+    order: { readonly uuid: string; readonly action: GpuAction; readonly outcome: string },
+    by: Actor,
+  ): Promise<void>;
   /**
    * Deletes a machine that is PENDING, EXPIRED, LOST or drained. `poolName` empty: any.
    * @param force - in any state: all containers there are told to stop

@@ -1,6 +1,7 @@
 // Workers and pools as operators see them, and operations on workers: list, cordon, uncordon, drain, delete. Intent is
 // written to the machine's row and survives restarts. The leader continues a drain, woken by each attempt that ends and
 // each container that goes. A drained machine is one without a live container.
+import type { GpuAction } from '#shared/domain/gpus.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
 import type { MachineEvents } from './machine-events.ts';
@@ -42,7 +43,7 @@ export interface WorkersParts {
   readonly log: Log;
   /** The leader's number; undefined while this replica does not lead. */
   readonly fence: () => number | undefined;
-  readonly machineEvents: Pick<MachineEvents, 'write'>;
+  readonly machineEvents: Pick<MachineEvents, 'write' | 'ordered'>;
   /** The providers of this scheduler; absent: any name counts as known. */
   readonly providers?: ProviderNames;
 }
@@ -51,6 +52,13 @@ const AUDITED: Readonly<Partial<Record<IntentEvent, AuditKind>>> = {
   cordon: 'audit.machine.cordoned',
   uncordon: 'audit.machine.uncordoned',
   drain: 'audit.machine.drained',
+};
+
+const GPU_AUDITED: Readonly<Record<GpuAction, AuditKind>> = {
+  exclude: 'audit.machine.gpu_excluded',
+  return: 'audit.machine.gpu_returned',
+  reset: 'audit.machine.gpu_reset',
+  forget: 'audit.machine.gpu_forgotten',
 };
 
 /** Default time of a drain: attempts that still run after it are handed back, and their containers stopped. */
@@ -190,6 +198,13 @@ export class Workers implements WorkerService {
       ...{ uuid, model, memoryBytes: Number(memoryBytes), pciBusId, parentUuid, why },
       state: state || (unhealthy ? 'unhealthy' : 'healthy'),
     }));
+  }
+
+  async gpuOrdered(...[owner, machineId, order, by]: Parameters<WorkerService['gpuOrdered']>): Promise<void> {
+    const machine = this.#find(owner, machineId);
+    if (machine === undefined) return;
+    const attrs = { gpu_uuid: order.uuid, outcome: order.outcome || 'done' };
+    await this.#parts.machineEvents.ordered(machine.row, { kind: GPU_AUDITED[order.action], by, attrs });
   }
 
   // ---- intent -------------------------------------------------------------------------------------------------------

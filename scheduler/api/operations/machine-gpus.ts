@@ -6,6 +6,7 @@ import type { GpuAction } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { ContainerChanges } from '../../fleet/inside/changes.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
+import { actorOf } from '../../workspaces/events/audit.ts';
 import { ownerOf } from './machines.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
@@ -34,27 +35,33 @@ export function listMachineGpus(workers: Pick<WorkerService, 'gpusOf'>): Operati
   });
 }
 
-export function changeMachineGpu(workers: Pick<WorkerService, 'gpusOf'>, changes: GpuChanges): Operation {
+export function changeMachineGpu(
+  workers: Pick<WorkerService, 'gpusOf' | 'gpuOrdered'>,
+  changes: GpuChanges,
+): Operation {
   return operation({
     name: 'ChangeMachineGpu',
     http: 'POST /machines/{machineId}/gpus',
     scope: 'full',
     request: ChangeMachineGpuRequest,
     response: Done,
-    handle: async (caller, { machineId, uuid, action }) => {
-      const gpus = workers.gpusOf(ownerOf(caller), machineId);
+    handle: async (caller, { machineId, uuid, action }, { from }) => {
+      const owner = ownerOf(caller);
+      const gpus = workers.gpusOf(owner, machineId);
       if (gpus === undefined) return { ok: false, errMsg: NOT_FOUND };
       if (!isAction(action)) return { ok: false, errMsg: `action must be one of ${GPU_ACTIONS.join(', ')}` };
       if (!gpus.some((gpu) => gpu.uuid === uuid || gpu.parentUuid === uuid))
         return { ok: false, errMsg: 'machine has no GPU with that uuid' };
       const withinMs = action === 'reset' ? RESET_WITHIN_MS : WITHIN_MS;
-      try {
-        const refusal = await changes.changeGpu(machineId as MachineId, { uuid, action }, withinMs);
-        return { ok: refusal === '', errMsg: refusal };
-      } catch (error) {
-        if (error instanceof AppError) return { ok: false, errMsg: error.message };
-        throw error;
-      }
+      const refusal = await changes
+        .changeGpu(machineId as MachineId, { uuid, action }, withinMs)
+        .catch((error: unknown) => {
+          if (error instanceof AppError) return error.message;
+          throw error;
+        });
+      // A refusal is written, too: an agent that is cut off, or answers late, may have done it.
+      await workers.gpuOrdered(owner, machineId, { uuid, action, outcome: refusal }, actorOf(caller, from));
+      return { ok: refusal === '', errMsg: refusal };
     },
   });
 }

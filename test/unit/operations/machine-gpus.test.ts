@@ -8,11 +8,16 @@ const GPU: GpuView = {
   ...{ uuid: 'GPU-1', model: 'H100', memoryBytes: 80, pciBusId: '0000:1b:00.0', parentUuid: '' },
   ...{ state: 'unhealthy', why: 'Xid 48' },
 };
+const trail: unknown[] = [];
 const workers = {
+  gpuOrdered: (...told: readonly unknown[]) => {
+    trail.push(told.slice(1));
+    return Promise.resolve();
+  },
   gpusOf: (owner: { readonly workspaceId: unknown }, id: string) =>
     id === 'm-1' && owner.workspaceId === null ? [GPU] : undefined,
 };
-const admin = { isAdmin: true, workspaceId: 'w-1' };
+const admin = { isAdmin: true, workspaceId: 'w-1', name: 'ops' };
 const tenant = { isAdmin: false, workspaceId: 'w-1' };
 const ask = (operation: { readonly handle: unknown }, caller: object, request: object): unknown =>
   (operation.handle as (caller: object, request: object, origin: object) => unknown)(caller, request, { from: '' });
@@ -23,7 +28,7 @@ test('the list is of machines that the caller owns', async () => {
   expect(await ask(list, tenant, { machineId: 'm-1' })).toMatchObject({ ok: false, errMsg: 'machine not found' });
 });
 
-test('an order reaches the agent of an own machine alone, and its refusal is the answer', async () => {
+test('an order reaches the agent of an own machine alone; its refusal is the answer, and the audit trail has both', async () => {
   const orders: unknown[] = [];
   let refusal = '';
   const change = changeMachineGpu(workers, {
@@ -36,11 +41,21 @@ test('an order reaches the agent of an own machine alone, and its refusal is the
   for (const action of GPU_ACTIONS)
     expect(await ask(change, admin, { ...request, action })).toEqual({ ok: true, errMsg: '' });
   expect(orders).toEqual(GPU_ACTIONS.map((action) => ['m-1', { uuid: 'GPU-1', action }]));
+  expect(trail).toEqual(
+    GPU_ACTIONS.map((action) => [
+      'm-1',
+      { uuid: 'GPU-1', action, outcome: '' },
+      expect.objectContaining({ tokenName: 'ops' }),
+    ]),
+  );
+  trail.length = 0;
   refusal = 'GPU GPU-1 needs its recovery first';
   expect(await ask(change, admin, { ...request, action: 'return' })).toEqual({ ok: false, errMsg: refusal });
+  expect(trail).toMatchObject([['m-1', { uuid: 'GPU-1', action: 'return', outcome: refusal }, {}]]);
+  trail.length = 0;
   orders.length = 0;
   expect(await ask(change, tenant, { ...request, action: 'reset' })).toMatchObject({ errMsg: 'machine not found' });
   expect(await ask(change, admin, { ...request, action: 'polish' })).toMatchObject({ ok: false });
   expect(await ask(change, admin, { ...request, uuid: 'GPU-2', action: 'exclude' })).toMatchObject({ ok: false });
-  expect(orders).toEqual([]);
+  expect([orders, trail]).toEqual([[], []]);
 });
