@@ -38,7 +38,7 @@ const NOT_RUNNING: Readonly<Record<string, 'created' | 'exited' | undefined>> = 
   removing: 'exited',
 };
 
-export function containerCalls(engine: EngineClient, { info, hasSelinux }: EngineFacts): ContainerCalls {
+export function containerCalls(engine: EngineClient, { info, hasSelinux, memoryNodes }: EngineFacts): ContainerCalls {
   const inspected = (nameOrId: string): Promise<Docker.ContainerInspectInfo> =>
     engine.call('inspect', () => engine.questions.getContainer(nameOrId).inspect());
 
@@ -197,10 +197,10 @@ export function containerCalls(engine: EngineClient, { info, hasSelinux }: Engin
 
     async create(spec: CreateContainer): Promise<string> {
       try {
-        const selinux = await hasSelinux();
+        const facts = { selinux: await hasSelinux(), memoryNodes: await memoryNodes() };
         const labels = labelsOver(await ownLabels(spec.image), spec.labels);
         const made = await engine.call('create', (abortSignal) =>
-          engine.docker.createContainer({ ...createOptions({ ...spec, labels }, { selinux }), abortSignal }),
+          engine.docker.createContainer({ ...createOptions({ ...spec, labels }, facts), abortSignal }),
         );
         return made.id;
       } catch (error) {

@@ -1,13 +1,17 @@
 import type { ContainerRuntime, EngineInfo } from '../runtime.ts';
 import type { EngineClient } from './client.ts';
+import { readMemoryNodes } from './memory-nodes.ts';
 
 export interface EngineFacts extends Pick<ContainerRuntime, 'ping' | 'info'> {
   /** Whether the engine labels containers for SELinux, by its last answer; asked once. */
   readonly hasSelinux: () => Promise<boolean>;
+  /** Memory nodes for containers without a GPU, as in `readMemoryNodes`; read once. */
+  readonly memoryNodes: () => Promise<string | undefined>;
 }
 
 export function engineFacts(engine: EngineClient): EngineFacts {
   let known: boolean | undefined;
+  let nodes: Promise<string | undefined> | undefined;
   const info = async (): Promise<EngineInfo> => {
     const facts = await readInfo(engine);
     known = facts.selinux;
@@ -17,6 +21,7 @@ export function engineFacts(engine: EngineClient): EngineFacts {
     ping: async () => void (await engine.call('ping', () => engine.docker.ping(), 5000)),
     info,
     hasSelinux: async () => known ?? (await info()).selinux,
+    memoryNodes: () => (nodes ??= readMemoryNodes()),
   };
 }
 

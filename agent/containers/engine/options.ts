@@ -25,9 +25,13 @@ export function connectionOptions(
  * limits on everything.
  * The type is the literal's; containers.ts checks it against the engine's.
  * @param engine - `selinux`: the engine labels containers. Their policy lets none connect to a socket of the
- * agent, for any label of the socket's file (decision 0116)
+ * agent, for any label of the socket's file (decision 0116). `memoryNodes`: those of the host's own memory, where GPUs
+ * have some, too (decision 0321)
  */
-export function createOptions(spec: CreateContainer, engine: { readonly selinux: boolean } = { selinux: false }) {
+export function createOptions(
+  spec: CreateContainer,
+  engine: { readonly selinux: boolean; readonly memoryNodes?: string | undefined } = { selinux: false },
+) {
   return {
     name: spec.name,
     Image: spec.image,
@@ -51,6 +55,7 @@ export function createOptions(spec: CreateContainer, engine: { readonly selinux:
       Memory: spec.memoryBytes,
       MemorySwap: spec.memoryBytes,
       NanoCpus: spec.cpuMillicores * 1_000_000,
+      ...(engine.memoryNodes === undefined || spec.gpus !== undefined ? {} : { CpusetMems: engine.memoryNodes }),
       ...(spec.rootBytes === undefined ? {} : { StorageOpt: { size: String(spec.rootBytes) } }),
       ...(spec.shmBytes === undefined ? {} : { ShmSize: spec.shmBytes }),
       Ulimits: [

@@ -129,6 +129,14 @@ test('an engine with SELinux is asked to leave its label off; any other is not t
   expect(security(false)).toEqual(['no-new-privileges']);
 });
 
+test('on a host with memory of GPUs among its nodes, containers without a GPU stay off it; elsewhere none is told of nodes', () => {
+  const memsOf = (memoryNodes: string | undefined, more: Partial<ContainerSpec__Output> = {}) =>
+    createOptions(createOf(more), { selinux: false, memoryNodes }).HostConfig;
+  expect(memsOf('0')).toMatchObject({ CpusetMems: '0' });
+  expect(memsOf('0', { gpuUuids: ['GPU-1'] })).not.toHaveProperty('CpusetMems');
+  expect(memsOf(undefined)).not.toHaveProperty('CpusetMems');
+});
+
 test('every container is hardened', () => {
   const options = createOptions(createOf({ cpuMillicores: 500, memoryBytes: 64 << 20 }));
   expect(options.HostConfig).toMatchObject({
