@@ -155,7 +155,7 @@ test('an image that is nowhere, and one without Python, fail by their name', asy
   const missing = await deploy(HELLO, { image: '127.0.0.1:9/longshore/none:1' });
   world.scheduler.desire([missing]);
   const first = await world.scheduler.phase(missing.containerId, 'removed', 30_000);
-  expect(first.reason).toBe('image_error');
+  expect(first.reason).toBe('registry_unreachable');
   expect(first.message).toMatch(/127\.0\.0\.1:9\/longshore\/none:1/);
 
   // The base image with its Python taken away.
