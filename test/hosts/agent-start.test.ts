@@ -299,7 +299,7 @@ test('an image that was pulled with credentials starts for the workspace that ha
     await scheduler.phase(own.containerId, 'running');
     const removed = await scheduler.phase(others.containerId, 'removed', 30_000);
     expect(removed).toMatchObject({
-      reason: 'image_error',
+      reason: 'registry_unreachable',
       message: expect.stringContaining('its registry does not give it to this workspace') as string,
     });
   } finally {
