@@ -84,7 +84,8 @@ export function forEngine(steps: readonly ReadStep[], known: Known, shell: reado
         return { name: 'FROM', platform: '', image: imageIdOf(step, known) || 'scratch', stage: '' };
       case 'COPY':
       case 'ADD':
-        return { ...instruction, from: imageIdOf(step, known) };
+        // ADD copies as COPY does: an engine would unpack archives, whatever they are called, without any bound.
+        return { ...instruction, name: 'COPY', from: imageIdOf(step, known) };
       case 'SHELL':
         own = instruction.list;
         return instruction;

@@ -37,6 +37,8 @@ beforeAll(async () => {
   await mkdir(join(directory.path, 'data'));
   await writeFile(join(directory.path, 'data/file'), 'from the context\n');
   await writeFile(join(directory.path, 'a b'), 'with a space\n');
+  const archive = tarOf([{ name: 'unpacked', text: 'x' }], undefined);
+  await writeFile(join(directory.path, 'data/archive'), Buffer.concat(await Readable.from(archive).toArray()));
 });
 afterAll(async () => {
   for (const image of made)
@@ -223,6 +225,13 @@ describe('an order of a build', () => {
 });
 
 describe('a base', () => {
+  test('that ADDs an archive copies it: the engine would unpack it without a bound', async () => {
+    const { failed, text } = await ordered([`FROM ${base}`, 'ADD data/archive /x/', 'RUN ls /x']);
+    expect(failed).toBe('');
+    expect(text).toContain('archive');
+    expect(text).not.toContain('unpacked');
+  });
+
   test.for(['ADD http://127.0.0.1:9/x /x', 'LABEL io.longshore.gpus=GPU-1', 'RUN true', 'COPY data /x'])(
     'that would have a build run %j is refused',
     async (trigger) => {

@@ -226,13 +226,21 @@ function readCopy(name: 'COPY' | 'ADD', rest: string): Copy {
   return { name, from, chown, sources: name === 'ADD' ? files.map(inContext) : files, destination };
 }
 
-/** An address among the sources: an engine fetches it as root, in the network of the machine. */
+/** Archives that an engine unpacks for ADD. */
+const ARCHIVE = /\.(?:tar|tgz|tbz2?|txz|tzst|tar\.[a-z0-9]{1,5})$/i;
+
+/**
+ * An address among the sources: an engine fetches it as root, in the network of the machine. An archive: an engine
+ * unpacks it within one instruction, and a few hundred bytes can fill the machine's disk meanwhile.
+ */
 function sourceProblem(source: Word, name: 'COPY' | 'ADD'): string | undefined {
   const cure = 'take the file into the folder beside the Dockerfile, or fetch it in a RUN';
   if (name === 'ADD' && source.some((part) => typeof part !== 'string'))
     return `has a source with a variable, which could be an address: write the file's name, or use COPY; ${cure} where it is an address`;
   const text = source.map((part) => (typeof part === 'string' ? part : '$')).join('');
   if (/:\/\/|^\s*(?:[a-z][a-z0-9+.-]*:\/|git@)/i.test(text)) return `has the address of a file: ${cure}`;
+  if (name === 'ADD' && ARCHIVE.test(text))
+    return `has the archive ${JSON.stringify(text.slice(0, 60))}, which no build unpacks: COPY it, and unpack it in a RUN with tar`;
   return undefined;
 }
 

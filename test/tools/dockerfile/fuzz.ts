@@ -140,8 +140,7 @@ function wrongWith({ meanings, wrong }: Expected, { error, instructions }: Answe
     if (!isDeepStrictEqual(there, JSON.parse(JSON.stringify(here))))
       return `${JSON.stringify(there)}, and ${JSON.stringify(here)} here`;
     if (there.image !== undefined && ![ID, 'scratch'].includes(there.image)) return `the image ${there.image}`;
-    if (there.name === 'ADD' && there.words?.slice(0, -1).some((word) => !word.startsWith('./')) === true)
-      return `the source ${there.words.join(' ')}`;
+    if (there.name === 'ADD') return `an ADD of ${there.words?.join(' ')}`;
     const own = there.name === 'LABEL' && there.pairs?.some(([key = '']) => /^io\.longshore\./i.test(key)) === true;
     if (own && !isDeepStrictEqual(there.pairs, Object.entries(LABELS)))
       return `the labels ${JSON.stringify(there.pairs)}`;
