@@ -50,6 +50,10 @@ export class DeviceTable {
   #listedAt: ReadonlyMap<string, string> = new Map();
   /** Devices that may have a container, and that the last answer did not show: the next one decides. */
   #omitted: ReadonlySet<string> = new Set();
+  /** Devices that a boot or a fault took: a slice among them is not forgotten when its GPU is listed without it. */
+  readonly #awaited = new Set<string>();
+  /** Divided whole devices that have no slice, as of the last look. */
+  #empty: readonly string[] = [];
   /** State of NVLink through switches, by whole device, as of the last look. */
   readonly #fabrics = new Map<string, string>();
   readonly #excluded: ReadonlySet<string>;
@@ -114,6 +118,12 @@ export class DeviceTable {
 
   forget(uuid: string): void {
     this.#devices.delete(uuid);
+    this.#awaited.delete(uuid);
+  }
+
+  /** Whole devices with MIG on and without a slice, which serve nothing. */
+  get empty(): readonly string[] {
+    return this.#empty;
   }
 
   /** Whole devices that are reset together with that one: those on its NVLink fabric, else itself. */
@@ -124,6 +134,7 @@ export class DeviceTable {
 
   event(uuid: string, event: HealthEvent): void {
     const device = this.#devices.get(uuid);
+    if (device !== undefined && (event.kind === 'absent' || event.kind === 'booted')) this.#awaited.add(uuid);
     if (device !== undefined) this.#devices.set(uuid, { ...device, health: healthAfter(device.health, event) });
   }
 
@@ -222,6 +233,8 @@ export class DeviceTable {
     this.#listedAt = new Map([...silent, ...listing.rows.map(({ uuid, busId }) => [uuid, busId] as const)]);
     const seen = new Set<string>();
     const divided = new Map<string, GpuRow>();
+    /** Divided devices with a slice that was not known: their division is another one. */
+    const redivided = new Set<string>();
     for (const row of listing.rows) {
       this.#fabricIs(row);
       if (row.driver !== '') this.#driverIs(row.driver);
@@ -231,21 +244,26 @@ export class DeviceTable {
     }
     for (const slice of slices.found) {
       const row = divided.get(slice.parentUuid);
+      if (row !== undefined && !this.#devices.has(slice.uuid)) redivided.add(row.uuid);
       if (row === undefined || this.isExcluded(slice.uuid, '')) continue;
       if (this.#put(sliceDevice(row, slice), row.recovery, undefined, usedBySlice(row, slice))) seen.add(slice.uuid);
     }
+    const hasSlice = (whole: string): boolean => slices.found.some(({ parentUuid }) => parentUuid === whole);
+    this.#empty = [...divided.keys()].filter((whole) => !slices.silent.has(whole) && !hasSlice(whole));
     const omitted = new Set<string>();
     for (const device of this.all()) {
       const { uuid, busId, parentUuid } = device;
       if (seen.has(uuid)) continue;
       const isDivided = divided.has(uuid) || divided.has(parentUuid);
       const isWhole = listing.rows.some((row) => row.uuid === parentUuid && !row.migEnabled);
-      if (this.isExcluded(uuid, busId) && !held.has(uuid)) this.#devices.delete(uuid);
+      const isTaken = this.#awaited.has(uuid) && parentUuid !== '' && !redivided.has(parentUuid);
+      if (this.isExcluded(uuid, busId) && !held.has(uuid)) this.forget(uuid);
       else if (listing.broken.includes(busId)) this.event(uuid, { kind: 'absent', why: UNREACHABLE });
       else if ((listing.silent?.has(busId) ?? listing.unreadable > 0) || slices.silent.has(parentUuid))
         this.event(uuid, { kind: 'missed', why: 'the GPU tool gave no readable answer about it' });
+      else if ((isDivided || isWhole) && isTaken) this.event(uuid, { kind: 'absent', why: UNDIVIDED });
       // The operator changed the division: a device that no container holds exists no more.
-      else if ((isDivided || isWhole) && !held.has(uuid)) this.#devices.delete(uuid);
+      else if ((isDivided || isWhole) && !held.has(uuid)) this.forget(uuid);
       else if (mayBeHeld.has(uuid) && !this.#omitted.has(uuid)) {
         omitted.add(uuid);
         this.event(uuid, { kind: 'missed', why: UNLISTED, omitted: true });
@@ -259,7 +277,7 @@ export class DeviceTable {
     const known = new Set(this.wholes().map(({ uuid }) => uuid));
     const taken = new Set(rows.filter(({ uuid }) => !known.has(uuid)).map(({ busId }) => busId));
     for (const { uuid, busId, health } of this.all())
-      if (health.state === 'lost' && taken.has(busId) && !held.has(uuid)) this.#devices.delete(uuid);
+      if (health.state === 'lost' && taken.has(busId) && !held.has(uuid)) this.forget(uuid);
   }
 
   /**
@@ -293,6 +311,7 @@ export class DeviceTable {
     const numaNode = known?.numaNode ?? this.#numaNodeOf(facts.busId);
     const lastDockerIds = health.unproven ? (known?.lastDockerIds ?? []) : [];
     const excluded = known?.excluded ?? false;
+    this.#awaited.delete(facts.uuid);
     this.#devices.set(facts.uuid, { ...facts, numaNode, health, excluded, lastDockerIds, sample, usedMib });
     return true;
   }
@@ -308,6 +327,7 @@ export class DeviceTable {
       resetAsked: health.resetAsked,
       probeCures: health.probeCures,
       unproven: health.unproven,
+      awaited: this.#awaited.has(device.uuid),
     }));
   }
 
@@ -317,7 +337,16 @@ export class DeviceTable {
    */
   restore(devices: readonly StoredDevice[], booted: boolean, driver: string): void {
     this.driver = driver;
-    for (const { state, why, resetAsked, probeCures = false, unproven, excluded = false, ...device } of devices) {
+    for (const {
+      state,
+      why,
+      resetAsked,
+      probeCures = false,
+      unproven,
+      excluded = false,
+      awaited,
+      ...device
+    } of devices) {
       const known = GPU_STATES.find((one): one is GpuState => one === state) ?? 'suspect';
       const isProved = driver !== '' || known !== 'healthy';
       this.#devices.set(device.uuid, {
@@ -336,6 +365,7 @@ export class DeviceTable {
         sample: undefined,
         usedMib: undefined,
       });
+      if (awaited === true) this.#awaited.add(device.uuid);
       if (booted) this.event(device.uuid, { kind: 'booted' });
     }
   }
@@ -354,6 +384,7 @@ export class DeviceTable {
 export const EXCLUDED = 'an operator keeps it out';
 const FABRIC_WORKS = 'Completed';
 const UNREACHABLE = 'the driver cannot reach it';
+const UNDIVIDED = 'its GPU came back without it';
 const UNLISTED = 'the driver does not list it any more';
 
 type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'excluded' | 'lastDockerIds' | 'sample' | 'usedMib'>;

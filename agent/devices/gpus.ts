@@ -279,11 +279,10 @@ export class Gpus {
         .filter((device) => device.health.state === 'unhealthy' && !device.excluded)
         .map((device) => device.busId),
     );
-    const faults = [
-      ...degraded.map(({ uuid, health }) => `${uuid} is ${health.state}: ${health.why.slice(0, 100)}`),
-      ...this.#presence.faults,
-    ];
-    this.#parts.conditions.set('GpuDegraded', faults.length > 0, faults.slice(0, MOST_NAMED).join('; '));
+    const faults = [...this.#presence.faults, ...degradedGpus(degraded)];
+    const more = faults.length > MOST_NAMED ? [`and ${faults.length - MOST_NAMED} more`] : [];
+    const words = [...faults.slice(0, MOST_NAMED), ...more].join('; ');
+    this.#parts.conditions.set('GpuDegraded', faults.length > 0, words);
     this.#parts.conditions.set('SuspectHost', broken.size >= BROKEN_TO_SUSPECT_HOST);
     this.#probes.tellConditions();
   }
@@ -418,6 +417,7 @@ export class Gpus {
       listing,
       pci,
       known: this.#table.known(),
+      empty: this.#table.empty,
       isExcluded: (busId) => this.#table.isExcluded('', busId),
       expected: this.#parts.expected ?? this.#poolExpects,
     });
@@ -526,6 +526,18 @@ const withoutRecovery = (listing: Listing): Listing =>
   listing.kind === 'listed'
     ? { ...listing, rows: listing.rows.map((row) => ({ ...row, recovery: undefined })) }
     : listing;
+
+/** A text for each GPU, so that the slices of one do not hide another. */
+function degradedGpus(degraded: readonly Device[]): readonly string[] {
+  const byWhole = Map.groupBy(degraded, ({ uuid, parentUuid }) => parentUuid || uuid);
+  return [...byWhole].flatMap(([whole, [first, ...others]]) => {
+    if (first === undefined) return [];
+    const { uuid, health } = first;
+    const name = uuid === whole ? uuid : `${uuid} of ${whole}`;
+    const more = others.length > 0 ? ` (and ${others.length} more of its slices)` : '';
+    return [`${name} is ${health.state}: ${health.why.slice(0, 100)}${more}`];
+  });
+}
 
 /** Whether a device is offered, and why not. Placement knows of no build: a device of one is not offered. */
 function shownState(

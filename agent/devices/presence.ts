@@ -16,6 +16,8 @@ export interface PresenceFacts {
   readonly pci: readonly PciGpu[];
   /** Whole devices: of the table, excluded ones, and divided ones without slices. */
   readonly known: readonly KnownDevice[];
+  /** Whole devices with MIG on and without a slice. */
+  readonly empty: readonly string[];
   /** Whether the operator excludes the device at that bus id by a setting. */
   readonly isExcluded: (busId: string) => boolean;
   /** Number of whole devices that the operator expects; undefined: none is set. */
@@ -34,7 +36,7 @@ export interface Presence {
 
 export const NOTHING_MISSING: Presence = { present: 0, expected: undefined, unlisted: 0, faults: [] };
 
-export function presenceOf({ listing, pci, known, isExcluded, expected }: PresenceFacts): Presence {
+export function presenceOf({ listing, pci, known, empty, isExcluded, expected }: PresenceFacts): Presence {
   const isKnown = (busId: string): boolean => known.some((device) => device.busId === busId) || isExcluded(busId);
   const broken = listing.kind === 'unknown_field' ? [] : listing.broken.filter((busId) => !isKnown(busId));
   // A host without the tool is none that serves GPUs, whatever its graphics card.
@@ -45,6 +47,7 @@ export function presenceOf({ listing, pci, known, isExcluded, expected }: Presen
   const present = known.filter(({ isLost }) => !isLost).length;
   const faults = [
     ...broken.map((busId) => `the driver cannot reach the GPU at ${busId}`),
+    ...empty.map((uuid) => `GPU ${uuid} has MIG on and no slice: divide it again, or turn MIG off`),
     ...unlisted.map(({ busId }) => `the driver does not list the GPU that PCI shows at ${busId}`),
     ...(expected !== undefined && present < expected ? [`${present} of ${expected} expected GPUs are here`] : []),
   ];

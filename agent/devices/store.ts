@@ -20,6 +20,8 @@ const StoredDevice = Type.Object({
   why: Type.String(),
   resetAsked: Type.Boolean(),
   probeCures: Type.Optional(Type.Boolean()),
+  /** A boot or a fault took the device, and no look has shown it since. */
+  awaited: Type.Optional(Type.Boolean()),
   /** An operator keeps the device out. */
   excluded: Type.Optional(Type.Boolean()),
   /** Absent in files of older agents, for which only a quarantined device might still be in use. */

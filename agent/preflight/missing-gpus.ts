@@ -27,6 +27,8 @@ export async function missingGpus(
     listing,
     pci,
     known,
+    // Slices are not asked for here; the check of GPUs has its own warning.
+    empty: [],
     isExcluded: (busId) => table.isExcluded('', busId),
     expected: config.LONGSHORE_EXPECTED_GPUS ?? stored?.expected,
   });

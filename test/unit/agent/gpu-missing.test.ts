@@ -77,6 +77,69 @@ test('slices of a GPU that a boot did not bring back stay lost, and slices of ot
   expect(degraded(one)).toContain(slice(1, 1).uuid);
 });
 
+describe('slices that a boot does not bring back', () => {
+  const slices = [1, 2].map((number) => ({
+    profile: '3g.40gb',
+    uuid: `MIG-00000000-0000-4000-8000-00000000000${number}`,
+    instance: number,
+  }));
+  const [S1 = '', S2 = ''] = slices.map(({ uuid }) => uuid);
+  const divided = (...left: readonly (typeof slices)[number][]): readonly FakeGpu[] => [
+    aGpu(0, { 'mig.mode.current': 'Enabled', slices: left }),
+  ];
+
+  test.each<[string, readonly FakeGpu[], Readonly<Record<string, string>>, string]>([
+    ['with all of them', divided(), { [S1]: 'lost', [S2]: 'lost' }, `${gpuUuid(0)} has MIG on and no slice`],
+    [
+      'with one of them',
+      divided(...slices.slice(0, 1)),
+      { [S1]: 'healthy', [S2]: 'lost' },
+      `${S2} of ${gpuUuid(0)} is lost`,
+    ],
+    [
+      'with the division',
+      [aGpu(0)],
+      { [S1]: 'lost', [S2]: 'lost', [gpuUuid(0)]: 'healthy' },
+      `${S1} of ${gpuUuid(0)} is lost`,
+    ],
+  ])('%s stay lost until an operator forgets them or they return', async (_case, gpus, states, words) => {
+    const one = await host({ gpus: divided(...slices) });
+    await one.are({ [S1]: 'healthy', [S2]: 'healthy' });
+    // The driver comes up late, and the agent starts again meanwhile.
+    await one.boot({ gpus: [], fail: { exitCode: 9, stdout: 'NVIDIA-SMI has failed\n' } });
+    await one.looks();
+    const { fail: _fail, ...works } = one.nvidia.now;
+    one.nvidia.now = { ...works, gpus };
+    await one.start();
+    await one.are(states);
+    await one.start();
+    await one.looks();
+    await one.are(states);
+    await vi.waitFor(() => expect(degraded(one)).toContain(words));
+    expect(await one.page()).toContain(`gpu_state{gpu_uuid="${S2}",gpu_model="H100-MIG-3g.40gb",state="lost"} 1`);
+    await one.gpus.order(S2, 'forget');
+    expect(one.states()[S2]).toBeUndefined();
+    one.nvidia.is({ gpus: divided(...slices) });
+    await one.are({ [S1]: 'healthy', [S2]: 'healthy' });
+    await vi.waitFor(() => expect(degraded(one)).toBeUndefined());
+  });
+
+  test('and those that an operator took away without one are forgotten, while a GPU without any is a fault', async () => {
+    const one = await host({ gpus: divided(...slices) });
+    await one.are({ [S1]: 'healthy', [S2]: 'healthy' });
+    one.nvidia.is({ gpus: divided(...slices.slice(0, 1)) });
+    await one.are({ [S1]: 'healthy' });
+    await vi.waitFor(() => expect(degraded(one)).toBeUndefined());
+    one.nvidia.is({ gpus: divided() });
+    await one.are({});
+    await vi.waitFor(() => expect(degraded(one)).toContain(`${gpuUuid(0)} has MIG on and no slice`));
+    one.excluded = [gpuUuid(0)];
+    await one.start();
+    await one.looks();
+    expect(degraded(one)).toBeUndefined();
+  });
+});
+
 describe('on a fresh host', () => {
   test('a dead card that nvidia-smi names, and for which it fails as a whole, is told; the others serve', async () => {
     const one = await host({ gpus: without(3), brokenAll: `0000${busOf(3)}` }, (made) => {
@@ -150,7 +213,7 @@ describe('an expected count', () => {
       made.parts = { expected: 3 };
     });
     await one.looks();
-    expect(degraded(one)).toBeUndefined();
+    expect(degraded(one)).not.toContain('expected');
   });
 
   test('holds on a host whose tool is gone', async () => {

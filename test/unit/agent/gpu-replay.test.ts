@@ -134,6 +134,22 @@ describe.each(['whole', 'mig'] as const)('of eight GPUs (%s) one is broken:', (k
   });
 });
 
+test('of eight divided GPUs one comes back from a boot without its slices', async () => {
+  const one = await host('mig');
+  await one.boot({ gpus: with_('mig', { slices: [] }) });
+  for (const moment of ['boot', 'restart', 'second boot'] as const) {
+    if (moment === 'restart') await one.start();
+    if (moment === 'second boot') await one.boot();
+    await isVisible(one, 'mig', moment);
+    expect(devicesOf('mig', BAD).map((uuid) => one.states()[uuid])).toEqual(['lost', 'lost']);
+    await othersServe(one, 'mig', moment);
+  }
+  one.nvidia.is({ gpus: all('mig') });
+  await vi.waitFor(() => expect(new Set(Object.values(one.states()))).toEqual(new Set(['healthy'])), SOON);
+  await vi.waitFor(() => expect(one.conditions.names).not.toContain('GpuDegraded'), SOON);
+  expect(one.faults).toEqual([]);
+});
+
 test('an error that the device survives leaves every device in use, or brings it back by a probe', async () => {
   const one = await host('whole');
   one.nvidia.xid(BAD, 63, 'Row Remapper: New row marked for remapping');
