@@ -5,6 +5,7 @@ import { join, resolve } from 'node:path';
 import type { Static } from 'typebox';
 import { Type } from 'typebox';
 import { loadConfig } from '#shared/config.ts';
+import { registryOf } from '#shared/domain/image-reference.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { rangeProblem } from './containers/network-filter.ts';
@@ -114,6 +115,11 @@ export const AgentSettings = Type.Object({
     default: '',
     description:
       "address ranges that no container may reach, such as 10.0.0.0/8,fd00::/8, whatever a stub's allow_list says. Port 53 of this machine's name servers stays reachable in them",
+  }),
+  LONGSHORE_AGENT_REGISTRIES: Type.String({
+    default: '',
+    description:
+      'registries that images of workspaces may come from although their addresses are closed: this machine, its containers, metadata services, LONGSHORE_AGENT_CLOSED_RANGES. As names of images have them, such as 127.0.0.1:5000, or as ranges such as 10.1.2.0/24, with commas between them',
   }),
   LONGSHORE_AGENT_CONTAINER_DISK_MIB: Type.Integer({
     default: 20_480,
@@ -294,6 +300,7 @@ export function loadAgentConfig(env: Env): AgentConfig {
     checkJoinToken(config.LONGSHORE_JOIN_TOKEN);
     checkMetricsPage(config);
     checkClosedRanges(config);
+    checkRegistries(config);
     if (config.LONGSHORE_SCHEDULER_ADDRESS !== undefined) routeTo(config.LONGSHORE_SCHEDULER_ADDRESS, config);
     return config;
   } catch (error) {
@@ -358,12 +365,32 @@ function checkMetricsPage(config: AgentConfig): void {
 
 const MAX_CLOSED_RANGES = 256;
 
-/** Ranges that the operator closes for every container. */
-export const closedRanges = ({ LONGSHORE_AGENT_CLOSED_RANGES: text }: AgentConfig): readonly string[] =>
+const listOf = (text: string): readonly string[] =>
   text
     .split(',')
     .map((one) => one.trim())
     .filter((one) => one !== '');
+
+/** Ranges that the operator closes for every container. */
+export const closedRanges = ({ LONGSHORE_AGENT_CLOSED_RANGES: text }: AgentConfig): readonly string[] => listOf(text);
+
+/** Registries and ranges that the operator opens to images of workspaces; the one of the base image is among them. */
+export const openedRegistries = (config: AgentConfig): readonly string[] => [
+  ...listOf(config.LONGSHORE_AGENT_REGISTRIES),
+  registryOf(config.LONGSHORE_BASE_IMAGE),
+];
+
+function checkRegistries({ LONGSHORE_AGENT_REGISTRIES: text }: AgentConfig): void {
+  const list = listOf(text);
+  const wrong = list.find((one) =>
+    one.includes('/') ? rangeProblem(one) !== undefined : !/^(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/.test(one),
+  );
+  if (wrong !== undefined || list.length > MAX_CLOSED_RANGES)
+    throw new StartupError(
+      'bad_config',
+      `LONGSHORE_AGENT_REGISTRIES: ${wrong === undefined ? `more than ${MAX_CLOSED_RANGES} entries` : `${JSON.stringify(wrong.slice(0, 60))} is neither a registry such as 127.0.0.1:5000 nor a range such as 10.1.2.0/24`}`,
+    );
+}
 
 /** A range that cannot be parsed is refused: ignoring it would leave open what the operator meant to close. */
 function checkClosedRanges(config: AgentConfig): void {

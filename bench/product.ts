@@ -96,6 +96,7 @@ export async function startProduct(
     LONGSHORE_JOIN_TOKEN: joinToken,
     LONGSHORE_AGENT_METRICS_ADDRESS: agentMetricsAddress,
     LONGSHORE_AGENT_NETWORK: network,
+    LONGSHORE_AGENT_REGISTRIES: '127.0.0.0/8',
     LONGSHORE_BASE_IMAGE: template,
     ...agentSettings,
   };

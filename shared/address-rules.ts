@@ -50,7 +50,9 @@ export class AddressRules {
 
   /** Whether one of the operator's networks has the address, in any spelling. */
   names(text: string): boolean {
-    return isIP(text) !== 0 && (this.#isAllowed(ipaddr.parse(text)) || this.#isAllowed(ipaddr.process(text)));
+    if (isIP(text) === 0) return false;
+    const [written, address] = [ipaddr.parse(text), ipaddr.process(text)];
+    return [written, address, untranslated(address)].some((one) => this.#isAllowed(one));
   }
 
   #isAllowed(address: Address): boolean {
@@ -71,9 +73,12 @@ function networkOf(text: string): Network | undefined {
 function isPublic(address: Address): boolean {
   if (PRIVATE_ALL_THE_SAME.some((network) => isIn(address, network))) return false;
   if (address.kind() === 'ipv4') return address.range() === 'unicast';
-  if (isIn(address, TRANSLATED)) return isPublic(ipaddr.fromByteArray(address.toByteArray().slice(12)));
+  if (isIn(address, TRANSLATED)) return isPublic(untranslated(address));
   return address.range() === 'unicast' && isIn(address, GLOBAL_UNICAST);
 }
+
+const untranslated = (address: Address): Address =>
+  isIn(address, TRANSLATED) ? ipaddr.fromByteArray(address.toByteArray().slice(12)) : address;
 
 const isIn = (address: Address, [network, bits]: Network): boolean =>
   address.kind() === network.kind() && address.match(network, bits);

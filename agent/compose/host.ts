@@ -8,12 +8,14 @@ import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Inventory } from '#shared/protocol/generated/messages.ts';
 import type { AgentConfig } from '../config.ts';
-import { stateDirOf } from '../config.ts';
+import { closedRanges, openedRegistries, stateDirOf } from '../config.ts';
 import { dockerRuntime } from '../containers/engine/docker.ts';
 import { installRunner, pythonSource } from '../containers/runner-files.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
 import { imagesRoot } from '../images/images-root.ts';
+import { RegistryGuard, withRegistryGuard } from '../images/registry-guard.ts';
 import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
+import { bridgeRanges, machineAddresses } from '../telemetry/addresses.ts';
 import { Conditions } from '../telemetry/conditions.ts';
 import { readBootId, readInventory } from '../telemetry/inventory.ts';
 import { AgentMetrics } from '../telemetry/metrics.ts';
@@ -58,9 +60,19 @@ export async function openHost(parts: OpenHost): Promise<Host> {
   const stateDir = await prepareStateDir(stateDirOf(config));
   atStop(await lockStateDir(stateDir));
   const metrics = new AgentMetrics();
-  const runtime = dockerRuntime(config.DOCKER_HOST, (operation, result, seconds) =>
+  const docker = dockerRuntime(config.DOCKER_HOST, (operation, result, seconds) =>
     metrics.dockerApi.observe({ operation, result }, seconds),
   );
+  const guard = new RegistryGuard({
+    opened: openedRegistries(config),
+    closedRanges: closedRanges(config),
+    ownAddresses: () => machineAddresses().own,
+    bridgeRanges: async () => [
+      ...((await docker.lookAtNetwork(config.LONGSHORE_AGENT_NETWORK))?.subnets ?? []),
+      ...bridgeRanges(),
+    ],
+  });
+  const runtime = withRegistryGuard(docker, guard);
   const conditions = new Conditions();
   metrics.setConditions(conditions.names);
   conditions.onChange((held) => metrics.setConditions(held));

@@ -21,6 +21,8 @@ export const METADATA = [
 ] as const;
 /** Multicast and broadcast addresses, which reach every container of a bridge. */
 const EVERYBODY = ['224.0.0.0/4', '255.255.255.255/32', 'ff00::/8'] as const;
+/** Loopback, and the addresses that mean the same where they are dialled. */
+const THIS_HOST = ['127.0.0.0/8', '0.0.0.0/8', '::1/128', '::/128'] as const;
 /** Messages by which IPv6 finds the machines of a link. */
 const NEIGHBOURS = 'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept';
 /** The engine's own resolver, inside every network namespace on a network of ours. */
@@ -210,6 +212,20 @@ function closedOf(input: RulesInput): {
   const closed = [...METADATA, ...EVERYBODY, ...bridgeRanges, ...closedRanges, ...own.map(asRange)];
   return { closed, own, opened };
 }
+
+/** Ranges that the engine must not dial for a tenant: it runs in the host's network, where loopback is this machine. */
+export const closedToPulls = ({
+  ownAddresses,
+  bridgeRanges,
+  closedRanges,
+}: Pick<RulesInput, 'ownAddresses' | 'bridgeRanges' | 'closedRanges'>): readonly string[] => [
+  ...METADATA,
+  ...EVERYBODY,
+  ...THIS_HOST,
+  ...bridgeRanges,
+  ...closedRanges,
+  ...ownAddresses,
+];
 
 function sets(name: string, ranges: readonly string[]): string[] {
   const of = (version: 4 | 6): string => {

@@ -176,6 +176,8 @@ export interface PushOptions {
 }
 
 export interface PullOptions {
+  /** True: the operator named the registry, so no guard stands before it. */
+  readonly isOperators?: boolean | undefined;
   readonly auth: RegistryAuth | undefined;
   /** A pull without any progress message for this long is given up. */
   readonly silenceMs: number;

@@ -14,6 +14,8 @@ export type PullFailure =
   | 'unauthorized'
   /** The registry's image is not for this machine, or the name is invalid. */
   | 'bad_manifest'
+  /** The operator lets no workspace pull from that registry's address. */
+  | 'closed'
   /** The registry or the connection to it is busy or broken: worth another try. */
   | 'busy'
   /** No registry answers at that name or address: worth another try, as networks and name servers come back. */
@@ -36,6 +38,7 @@ const WRAPPERS =
  * tenant's registry may write "no space left on device" there.
  */
 const FRAMES: readonly (readonly [PullFailure, RegExp])[] = [
+  ['closed', /^registry \S+ is closed to images of workspaces: /],
   ['not_found', /^(?:manifest for|repository) \S+ not found: /],
   ['unauthorized', /^pull access denied\b/],
   // The codes of registries, as the engine writes them.
@@ -144,6 +147,7 @@ export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
   unauthorized:
     'give the workspace credentials for that repository (`longshore registry set`), or the scheduler (LONGSHORE_REGISTRY_CONFIG), or check the name',
   bad_manifest: 'check that the name means an image for the architecture of the machines',
+  closed: 'name the image in a registry that this machine may ask',
   busy: 'the registry was busy or could not be reached, several times',
   unreachable:
     'no registry answered at that name, in several tries: check the name, and the name server, network and proxy of that machine',

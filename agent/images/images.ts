@@ -370,7 +370,13 @@ export class Images {
     tell(`pulling image ${reference}`);
     const mirrored = from.isBuilt ? undefined : await this.#fromMirror(reference, permit, deadline, onProgress);
     try {
-      const said = await runtime.pull(from.name, { auth, silenceMs: settings.silenceMs, signal: deadline, onProgress });
+      const said = await runtime.pull(from.name, {
+        auth,
+        silenceMs: settings.silenceMs,
+        signal: deadline,
+        onProgress,
+        isOperators: from.isBuilt,
+      });
       const facts = await runtime.image(from.name);
       if (facts === undefined) throw new Error('the engine has no such image after the pull');
       const wanted = digestOf(from.name) || said;
@@ -412,7 +418,13 @@ export class Images {
     const given = mirrorAuth && auth !== undefined ? { ...auth, serverAddress: mirror } : undefined;
     try {
       await runtime.registryDigest(reference, auth, ASK_REGISTRY_MS);
-      await runtime.pull(name, { auth: given, silenceMs: settings.mirrorSilenceMs, signal, onProgress });
+      await runtime.pull(name, {
+        auth: given,
+        silenceMs: settings.mirrorSilenceMs,
+        signal,
+        onProgress,
+        isOperators: true,
+      });
       return name;
     } catch (error) {
       log.info({ err: error, image: reference, mirror }, 'an image is not pulled from the mirror');

@@ -19,6 +19,12 @@ export function machineAddresses(): MachineAddresses {
   return { own: ownAddresses(), nameServers: nameServers() };
 }
 
+/** Ranges of the engine's bridges: containers of this machine that are not Longshore's, too. */
+export const bridgeRanges = (): readonly string[] =>
+  Object.entries(networkInterfaces())
+    .filter(([name]) => /^(?:docker\d|br-)/.test(name))
+    .flatMap(([, list]) => (list ?? []).flatMap(({ cidr }) => cidr ?? []));
+
 function ownAddresses(): string[] {
   const routes = textOf(ROUTES, ROUTES_BYTES);
   const v4 = routes === undefined ? ofInterfaces(4) : localAddresses4(routes);

@@ -161,7 +161,7 @@ export class AgentMetrics {
   );
   readonly imagePulls = this.#counter(
     'image_pulls_total',
-    'Tries to pull an image: ok, or what each that failed met (not_found, unauthorized, bad_manifest, busy, unreachable, corrupt, disk_full, engine)',
+    'Tries to pull an image: ok, or what each that failed met (not_found, unauthorized, bad_manifest, closed, busy, unreachable, corrupt, disk_full, engine)',
     ['result'],
   );
   readonly imagePullDuration = this.#histogram('image_pull_duration_seconds', 'Pulls that worked', [], SLOW_BUCKETS);

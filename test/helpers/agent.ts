@@ -15,6 +15,7 @@ import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import type { Agent, AgentOptions } from '../../agent/main.ts';
 import { createAgent } from '../../agent/main.ts';
 import { FakeScheduler } from './fake-scheduler.ts';
+import { TEST_REGISTRIES } from './registry.ts';
 
 export interface AgentWorld {
   readonly scheduler: FakeScheduler;
@@ -64,6 +65,7 @@ export async function agentWorld(
     LONGSHORE_AGENT_METRICS_ADDRESS: '127.0.0.1:0',
     LONGSHORE_BASE_IMAGE: 'longshore-python:{version}',
     LONGSHORE_AGENT_NETWORK: network,
+    LONGSHORE_AGENT_REGISTRIES: TEST_REGISTRIES,
     LONGSHORE_AGENT_HOLDERS: '0',
     LONGSHORE_LOG_LEVEL: process.env['LS_TEST_LOG'] ?? 'silent',
     ...(scheduler.socketPath === undefined ? {} : { LONGSHORE_LINK_SOCKET: scheduler.socketPath }),

@@ -22,6 +22,7 @@ import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts'
 import { socketPathIn } from '#shared/socket-path.ts';
 import { localQueue } from './local-queue.ts';
 import { TEST_NODE_FLAGS } from './node-flags.ts';
+import { TEST_REGISTRIES } from './registry.ts';
 import { docker, tempDirectory, test as base, waitFor } from './services.ts';
 import type { TestDocker } from './services.ts';
 
@@ -256,6 +257,7 @@ export class Platform {
       LONGSHORE_SCHEDULER_ADDRESS: this.agentAddress,
       LONGSHORE_AGENT_METRICS_ADDRESS: '127.0.0.1:0',
       LONGSHORE_AGENT_NETWORK: this.network,
+      LONGSHORE_AGENT_REGISTRIES: TEST_REGISTRIES,
       LONGSHORE_AGENT_HOLDERS: '0',
       ...(this.#joinToken === undefined ? {} : { LONGSHORE_JOIN_TOKEN: this.#joinToken }),
     });

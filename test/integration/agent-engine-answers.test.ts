@@ -105,6 +105,44 @@ test.for([
   },
 );
 
+test.for([
+  {
+    says: 'error parsing HTTP 404 response body: invalid character \'<\' looking for beginning of value: "<h1>s3cret</h1>"',
+    told: 'error parsing HTTP 404 response body',
+    failure: 'not_found',
+  },
+  {
+    says: 'Head "http://10.0.0.9/v2/?token=s3cret": received unexpected HTTP status: 503 s3cret',
+    told: 'unexpected HTTP status: 503',
+    failure: 'busy',
+  },
+  {
+    says: 'Get "http://10.0.0.9/v2/": malformed HTTP response "SSH-2.0-s3cret"',
+    told: 'malformed',
+    failure: 'unknown',
+  },
+  { says: 'unauthorized: s3cret of a page', told: 'unauthorized', failure: 'unauthorized' },
+  { says: 'unknown: s3cret', told: 'unknown', failure: 'unknown' },
+])('words of a server that is no registry stay out of errors: $says', async ({ says, told, failure }, { engine }) => {
+  engine.answers['/images/create'] = { status: 500, message: says };
+  engine.answers['/distribution/here/made:latest/json'] = { status: 500, message: says };
+  const options = { auth: undefined, silenceMs: 5000, signal: AbortSignal.timeout(5000), onProgress: () => undefined };
+  const messages = await Promise.all(
+    [engine.runtime.pull('here/made', options), engine.runtime.registryDigest('here/made', undefined, 5000)].map(
+      (failed) =>
+        failed.then(
+          () => 'no failure',
+          (error: Error) => error.message,
+        ),
+    ),
+  );
+  for (const message of messages) {
+    expect(message).not.toContain('s3cret');
+    expect(message).toContain(told);
+    expect(classifyPull(message)).toBe(failure);
+  }
+});
+
 test('an engine with images of containerd is not asked for a limit of a root, which it takes and does not keep', async ({
   engine,
 }) => {

@@ -10,6 +10,7 @@ import type { ContainerRuntime, ImageFacts, PullOptions, PushOptions, RegistryAu
 import { EngineError } from '../runtime.ts';
 import type { EngineClient } from './client.ts';
 import { statusOf, translate, wordsOf } from './errors.ts';
+import { withoutServersWords } from './registry-words.ts';
 import { drain } from './streams.ts';
 
 const IMPORT_DEADLINE_MS = 120_000;
@@ -87,10 +88,10 @@ export function imageCalls(engine: EngineClient): ImageCalls {
         if (typeof digest !== 'string') throw new EngineError('refused', 'the engine named no digest');
         return digest;
       } catch (error) {
-        if (REGISTRY_SAYS[statusOf(error) ?? 0] === undefined)
-          throw translate(error, `cannot ask the registry for image ${reference}`);
         const message = `cannot ask the registry for image ${reference}: ${registryWordsOf(error)}`;
-        throw new EngineError('refused', message, { cause: error });
+        const isRegistrys = REGISTRY_SAYS[statusOf(error) ?? 0] !== undefined;
+        const { failure } = isRegistrys ? { failure: 'refused' as const } : translate(error, 'the registry');
+        throw new EngineError(failure, message, { cause: error });
       }
     },
 
@@ -177,10 +178,11 @@ async function tellsOrigin(engine: EngineClient): Promise<boolean> {
 
 const REGISTRY_SAYS: Readonly<Record<number, string>> = { 401: 'unauthorized', 403: 'denied', 429: 'toomanyrequests' };
 
-/** The registry's message with its code, which Docker 29 keeps in the status and omits from the text. */
+/** The error with the registry's code, which Docker 29 keeps in the status and omits from the text. */
 function registryWordsOf(error: unknown): string {
   const [words, code] = [wordsOf(error), REGISTRY_SAYS[statusOf(error) ?? 0]];
-  return code === undefined || words.toLowerCase().includes(code) ? words : `${code}: ${words}`;
+  const isCoded = code === undefined || words.toLowerCase().includes(code);
+  return withoutServersWords(isCoded ? words : `${code}: ${words}`);
 }
 
 interface AuthOption {

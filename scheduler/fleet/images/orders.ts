@@ -48,7 +48,7 @@ interface Hint {
 }
 
 /** Failures that every machine would have: the deploy is refused. */
-const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest']);
+const FINAL: ReadonlySet<string> = new Set(['not_found', 'unauthorized', 'bad_manifest', 'closed']);
 
 export interface ImageOrdersParts {
   readonly machines: { all(): Iterable<Machine>; get(machineId: MachineId): Machine | undefined };
