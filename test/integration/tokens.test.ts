@@ -64,6 +64,7 @@ const GATEWAY: Readonly<Record<string, string>> = {
   ListContainers: 'r',
   GetURL: 'ria',
   ListMachines: 'r',
+  ListMachineGpus: 'r',
   ListWorkers: 'r',
   ListPools: 'r',
   GetPool: 'r',

@@ -116,6 +116,7 @@ export function fleetVerbs(platform: () => Platform, kit: Kit): readonly Gateway
       restricted: UNAUTHORIZED,
       ok: { ...done, gpus: [] },
       unknown: refusedWith('machine not found'),
+      malformed: null,
     },
     {
       name: 'ChangeMachineGpu',
