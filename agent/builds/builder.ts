@@ -10,6 +10,7 @@ import {
   BUILD_WORKSPACE_LABEL,
   isBuiltImage,
 } from '#shared/domain/built-images.ts';
+import { expansionProblem } from '#shared/domain/dockerfile/expansion.ts';
 import { imagesIn } from '#shared/domain/dockerfile/stages.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
@@ -19,7 +20,7 @@ import type { PauseContainers } from '../containers/pause-containers.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { Images } from '../images/images.ts';
 import { readOrder } from './assemble.ts';
-import type { Base } from './assemble.ts';
+import type { Base, ReadStep } from './assemble.ts';
 import { failure, tell } from './build.ts';
 import type { Build } from './build.ts';
 import type { Packages } from './packages.ts';
@@ -76,6 +77,11 @@ export interface BuilderParts {
   readonly log: Log;
 }
 
+interface BuildBase extends Base {
+  /** Its variables: `NAME=value`. */
+  readonly env: readonly string[];
+}
+
 type Labels = Readonly<Record<string, string>>;
 
 const WATCH_EVERY_MS = 3000;
@@ -118,6 +124,8 @@ export class Builder {
     let hasPackages = false;
     try {
       const bases = await this.#bases(build, imagesIn(steps.map(({ source }) => source)));
+      const grown = this.#expansionProblem(steps, bases);
+      if (grown !== undefined) return failure(grown);
       // They come first in every layer: no layer is ever used again for another workspace.
       const labels = { [BUILD_LABEL]: machineId(), [BUILD_WORKSPACE_LABEL]: workspaceId, [BUILD_STEP_LABEL]: '' };
       const directory = context === null ? undefined : await archives.acquire(context, held);
@@ -188,11 +196,22 @@ export class Builder {
     return { built: facts?.id ?? imageId, bytes: facts?.bytes ?? 0 };
   }
 
+  /** The scheduler has looked at the steps as well, and knew no variables of bases. */
+  #expansionProblem(steps: readonly ReadStep[], bases: ReadonlyMap<string, BuildBase>): string | undefined {
+    const problem = expansionProblem(
+      steps.map(({ instruction }) => instruction),
+      steps.map(({ source }) => source),
+      { bases: new Map([...bases].map(([name, { env }]) => [name, env])), variables: this.#parts.variables },
+    );
+    if (problem === undefined) return undefined;
+    return `${steps[problem.at]?.title.slice(0, 80)}: ${problem.problem}; variables of the base image count`;
+  }
+
   /** Has the images that the steps name. */
-  async #bases(build: Build, names: readonly string[]): Promise<ReadonlyMap<string, Base>> {
+  async #bases(build: Build, names: readonly string[]): Promise<ReadonlyMap<string, BuildBase>> {
     const { runtime, images, baseImageOf } = this.#parts;
     const { workspaceId, pythonVersion } = build.order;
-    const bases = new Map<string, Base>();
+    const bases = new Map<string, BuildBase>();
     for (const name of names) {
       const isOwn = name === BASE_IMAGE;
       if (!isOwn && isBuiltImage(name)) throw new AppError('image_error', `${name} is not a base of builds`);
@@ -216,7 +235,7 @@ export class Builder {
       const label = isOwn ? undefined : takenLabel(config.labels);
       if (label !== undefined)
         throw new AppError('image_error', `image ${reference} has the label ${label}, which is Longshore's own`);
-      bases.set(name, { id, architecture: config.architecture });
+      bases.set(name, { id, architecture: config.architecture, env: config.env });
       if (build.abort.signal.aborted) throw new Error('the build was ended');
     }
     return bases;

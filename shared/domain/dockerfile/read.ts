@@ -5,6 +5,7 @@
  */
 import { OWN_LABELS } from '../built-images.ts';
 import { imageProblem, isImageId } from '../image-reference.ts';
+import { expansionProblem } from './expansion.ts';
 import { MOST_LINE_BYTES, USUAL_SHELL } from './instruction.ts';
 import type { Command, Copy, From, HealthCheck, Instruction, InstructionName, Pair } from './instruction.ts';
 import { RefusedLine, linesOf } from './lines.ts';
@@ -37,8 +38,8 @@ export function readDockerfile(file: string): ReadDockerfile {
     const found = lines.map(({ text, line }) => ({ line, source: text, instruction: readLine(text, line) }));
     const begin = found.find(({ instruction }) => instruction.name !== 'ARG');
     if (begin?.instruction.name !== 'FROM') return { kind: 'problem', problem: 'must begin with FROM' };
-    const sources = sourcesOf(found.map(({ instruction }) => instruction));
-    if (sources.kind === 'problem') throw new RefusedLine(found[sources.at]?.line ?? 0, sources.problem);
+    const read = withSources(found.map(({ instruction }) => instruction));
+    if (read.kind === 'problem') throw new RefusedLine(found[read.at]?.line ?? 0, read.problem);
     return { kind: 'instructions', instructions: found };
   } catch (error) {
     if (!(error instanceof RefusedLine)) throw error;
@@ -74,8 +75,16 @@ export function readSteps(texts: readonly string[]): ReadSteps {
     if (read.kind === 'problem') return { kind: 'problem', at, problem: read.problem };
     instructions.push(read.instruction);
   }
+  return withSources(instructions);
+}
+
+function withSources(instructions: readonly Instruction[]): ReadSteps {
   const found = sourcesOf(instructions);
-  return found.kind === 'problem' ? found : { kind: 'steps', instructions, sources: found.sources };
+  if (found.kind === 'problem') return found;
+  const problem = expansionProblem(instructions, found.sources);
+  return problem === undefined
+    ? { kind: 'steps', instructions, sources: found.sources }
+    : { kind: 'problem', ...problem };
 }
 
 function readLine(text: string, line: number): Instruction {
