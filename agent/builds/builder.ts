@@ -78,7 +78,7 @@ export interface BuilderParts {
 }
 
 interface BuildBase extends Base {
-  /** Its variables: `NAME=value`. */
+  /** Variables of the image: `NAME=value`. */
   readonly env: readonly string[];
 }
 

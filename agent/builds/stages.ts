@@ -130,9 +130,29 @@ class Stages {
     const hasFiles = some.some(({ name }) => name === 'COPY' || name === 'ADD');
     const built = await this.#build(assembled, { hasFiles, hasCertificates: isStage });
     if ('failed' in built) return built.failed;
+    const problem = await this.#layerProblem(built.imageId);
+    if (problem !== undefined) return failure(`the image of these steps ${problem}`);
     if (isStage) this.#stages.push('');
     this.#goesOnFrom(built.imageId);
     return undefined;
+  }
+
+  /**
+   * Looks at a layer of the engine's builder. One that has too much, or that the engine cannot show, goes at once:
+   * the engine reads it for each list of images.
+   * @throws EngineError
+   */
+  async #layerProblem(imageId: string): Promise<string | undefined> {
+    const { runtime } = this.#parts;
+    let problem: string | undefined;
+    let isShown = false;
+    try {
+      problem = (await runtime.imageConfig(imageId))?.configProblem;
+      isShown = true;
+      return problem;
+    } finally {
+      if (problem !== undefined || !isShown) await runtime.removeImage(imageId).catch(() => undefined);
+    }
   }
 
   #goesOnFrom(imageId: string): void {

@@ -157,6 +157,8 @@ export interface ImageFacts {
   readonly bytes: number;
   /** The workspace for which an agent built it, by its label; empty: no build of ours. */
   readonly builtFor: string;
+  /** Why no container and no build may have it, behind its name: its configuration is too large. Absent: they may. */
+  readonly configProblem?: string;
 }
 
 /** Credentials for one call, kept in memory only. */
@@ -201,6 +203,8 @@ export interface ImageConfig {
   readonly program: readonly string[];
   /** `amd64`, `arm64`, …; empty: it does not say. */
   readonly architecture: string;
+  /** As in `ImageFacts`. */
+  readonly configProblem?: string;
 }
 
 export interface BuildOptions {

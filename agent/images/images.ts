@@ -65,6 +65,11 @@ class NotKept extends Error {
   override readonly name = 'NotKept';
 }
 
+/** An image with a configuration above the bounds. */
+class NotUsable extends Error {
+  override readonly name = 'NotUsable';
+}
+
 export interface ImagesParts {
   readonly runtime: Pick<ContainerRuntime, 'image' | 'pull' | 'registryDigest' | 'removeImage'>;
   /** Asks whether this machine may pull now; repeated during the pull, which keeps its permit. */
@@ -162,6 +167,8 @@ export class Images {
       if (!this.#flights.has(reference)) {
         const facts = await runtime.image(reference);
         if (facts !== undefined) {
+          if (facts.configProblem !== undefined)
+            throw new AppError('image_error', `image ${reference} ${facts.configProblem}`);
           if (workspaceId !== '') {
             // An id of the engine, or a part of one, names images of every workspace.
             if (facts.builtFor !== '' && facts.builtFor !== workspaceId)
@@ -379,6 +386,11 @@ export class Images {
       });
       const facts = await runtime.image(from.name);
       if (facts === undefined) throw new Error('the engine has no such image after the pull');
+      if (facts.configProblem !== undefined) {
+        // The engine reads it for each list of images.
+        await runtime.removeImage(from.name);
+        throw new NotUsable(`image ${reference} ${facts.configProblem}`);
+      }
       const wanted = digestOf(from.name) || said;
       if (wanted === '' || !facts.digests.includes(wanted))
         throw new Error(
@@ -469,6 +481,7 @@ const isTurnLost = (error: unknown): error is AppError => error instanceof AppEr
 function failureOf(error: unknown): PullFailure {
   if (error instanceof NotAsked || isTurnLost(error)) return 'busy';
   if (error instanceof NotKept) return 'not_found';
+  if (error instanceof NotUsable) return 'bad_manifest';
   if (error instanceof EngineError && error.failure === 'unavailable') return 'engine';
   return classifyPull(messageOf(error));
 }
@@ -476,7 +489,8 @@ function failureOf(error: unknown): PullFailure {
 /** @param lateMs - time in which the image was not here, when that ended the pull */
 function failed(reference: string, failure: PullFailure, error: unknown, lateMs: number | undefined): Error {
   if (isTurnLost(error)) return error;
-  if (error instanceof NotKept) return new AppError('image_error', error.message, { cause: error });
+  if (error instanceof NotKept || error instanceof NotUsable)
+    return new AppError('image_error', error.message, { cause: error });
   // A pull that is too slow is the registry's, or the network's.
   const why = lateMs === undefined ? failure : failure === 'disk_full' ? failure : 'busy';
   const words = lateMs === undefined ? messageOf(error) : `it was not here after ${minutes(lateMs)} of pulling`;

@@ -1,5 +1,6 @@
 // Builds by the engine's classic builder, and the images and containers that they leave.
 import { Readable } from 'node:stream';
+import { imageConfigProblem } from '#shared/domain/image-config.ts';
 import type { BuildOptions, BuildResult, ContainerRuntime, ImageConfig } from '../runtime.ts';
 import { EngineError } from '../runtime.ts';
 import { tarOf } from '../tar.ts';
@@ -54,7 +55,9 @@ export function buildCalls(engine: EngineClient): BuildCalls {
     async imageConfig(reference: string): Promise<ImageConfig | undefined> {
       try {
         const { config, architecture } = await rawImage(engine, reference);
+        const configProblem = imageConfigProblem(config);
         return {
+          ...(configProblem === undefined ? {} : { configProblem }),
           labels: config.Labels ?? {},
           onBuild: config.OnBuild ?? [],
           env: config.Env ?? [],

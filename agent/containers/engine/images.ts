@@ -3,6 +3,7 @@ import type { Readable } from 'node:stream';
 import type Docker from 'dockerode';
 import { withDeadline } from '#shared/backoff.ts';
 import { BUILD_WORKSPACE_LABEL, isBuiltImage, isRegistryPortReference } from '#shared/domain/built-images.ts';
+import { imageConfigProblem } from '#shared/domain/image-config.ts';
 import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { readPullStream } from '../pull-stream.ts';
 import { readPushStream } from '../push-stream.ts';
@@ -43,7 +44,9 @@ export function imageCalls(engine: EngineClient): ImageCalls {
         const mayBeBuilt =
           names.length === 0 || names.some((name) => isBuiltImage(name) || isRegistryPortReference(name));
         const builtFor = mayBeBuilt ? (facts.Config?.Labels?.[BUILD_WORKSPACE_LABEL] ?? '') : '';
-        return { id: facts.Id, digests, isLocal, bytes: facts.Size, builtFor };
+        const configProblem = imageConfigProblem(facts.Config ?? {});
+        const known = { id: facts.Id, digests, isLocal, bytes: facts.Size, builtFor };
+        return configProblem === undefined ? known : { ...known, configProblem };
       } catch (error) {
         if (statusOf(error) === 404) return undefined;
         throw translate(error, `cannot look for image ${reference}`);

@@ -19,7 +19,7 @@ const MOST_HISTORY_BYTES = 1024 * 1024;
 interface Values {
   /** The longest. */
   readonly bytes: number;
-  /** One may hold a `-` or a space: as a port it would be a range, or several ports. */
+  /** A value may hold a `-` or a space: as a port it would be a range, or several ports. */
   readonly isWide: boolean;
 }
 
@@ -31,7 +31,7 @@ const either = (one: Values, other: Values): Values => ({
   isWide: one.isWide || other.isWide,
 });
 
-/** What is known besides the instructions. */
+/** Variables that are known besides the instructions. */
 export interface KnownVariables {
   /** Variables of images (`NAME=value`) by the names that the instructions have for them. */
   readonly bases?: ReadonlyMap<string, readonly string[]>;

@@ -14,6 +14,8 @@ const FAST: Partial<PullSettings> = { baseMs: 1, capMs: 2 };
 interface World {
   permit: (name: string) => PullPermit;
   isDiskLow?: () => boolean;
+  /** What the engine finds wrong in the configuration of an image. */
+  configProblem?: string;
   /** The engine's pull; absent: it succeeds at once. */
   pull: (signal: AbortSignal, name: string) => Promise<void>;
 }
@@ -28,7 +30,16 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
     runtime: {
       image: (name) =>
         Promise.resolve(
-          here.has(name) ? { id: name, digests: [digest], isLocal: false, bytes: 1, builtFor: '' } : undefined,
+          here.has(name)
+            ? {
+                id: name,
+                digests: [digest],
+                isLocal: false,
+                bytes: 1,
+                builtFor: '',
+                ...(world.configProblem === undefined ? {} : { configProblem: world.configProblem }),
+              }
+            : undefined,
         ),
       registryDigest: () => Promise.resolve(digest),
       removeImage: (name) => Promise.resolve(here.delete(name)),
@@ -63,7 +74,7 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
         (error: unknown) => error,
       ),
     );
-  return { world, said, evicted, released, ensure, failed };
+  return { world, here, said, evicted, released, ensure, failed };
 }
 
 test('a machine that waits for its turn longer than a pull may take pulls then, within the whole of that time', async () => {
@@ -220,4 +231,19 @@ test('a pull that is tried again keeps its place in the line', async () => {
   });
   await ensure();
   expect(released.map((text) => text.split(' ')[1])).toEqual(['again', 'again', 'pulled']);
+});
+
+test('an image whose configuration is too large is not used: pulled now, it is removed at once, and no try repeats it', async () => {
+  let pulls = 0;
+  const configProblem = 'has 65535 ports (EXPOSE), and an image may have 64: make it again with fewer';
+  const machine = aMachine({ configProblem, pull: () => Promise.resolve(void (pulls += 1)) });
+  const { reason, message } = await machine.failed();
+  expect(reason).toBe('image_error');
+  expect(message).toBe(`image registry.test/app:1 ${configProblem}`);
+  expect(machine.here).toEqual(new Set());
+  expect(pulls).toBe(1);
+  // One that is here from before is refused as well.
+  machine.here.add('registry.test/app:1');
+  expect((await machine.failed()).message).toContain('65535 ports');
+  expect(pulls).toBe(1);
 });
