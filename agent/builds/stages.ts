@@ -298,6 +298,6 @@ const withoutNames = (
   variables: Readonly<Record<string, string>>,
   env: readonly string[],
 ): Readonly<Record<string, string>> => {
-  const taken = new Set(env.map((one) => one.slice(0, one.indexOf('='))));
+  const taken = new Set(env.filter((one) => one.includes('=')).map((one) => one.slice(0, one.indexOf('='))));
   return Object.fromEntries(Object.entries(variables).filter(([name]) => !taken.has(name)));
 };

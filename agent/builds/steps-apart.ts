@@ -8,7 +8,7 @@ import { BUILD_STEP_LABEL } from '#shared/domain/built-images.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime, GpuDriver, GpuRequest, Mount } from '../containers/runtime.ts';
-import { EngineError, isGpuRefusal } from '../containers/runtime.ts';
+import { EngineError, VISIBLE_DEVICES, isGpuRefusal } from '../containers/runtime.ts';
 import type { GpuDrivers } from '../containers/cdi.ts';
 
 /** The engine's usual capabilities, without raw sockets and device nodes, which no package needs. */
@@ -146,7 +146,8 @@ export class StepsApart {
       entrypoint: withVariables(step.command, step.variables),
       workingDir: config?.workingDir ?? '',
       user: config?.user ?? '',
-      env: [],
+      // Where NVIDIA's runtime is the engine's default, a variable of the image would ask it for GPUs.
+      env: [`${VISIBLE_DEVICES}=${driver === 'nvidia' ? step.gpuUuids.join(',') : 'void'}`],
       // The agent knows its containers by labels; those of this one would stay in the image.
       labels: { [BUILD_STEP_LABEL]: key },
       mounts: step.mounts,

@@ -95,6 +95,9 @@ export interface Mount {
 /** The engine's way to pass GPUs: as devices that its runtime knows, or by NVIDIA's hook. */
 export type GpuDriver = 'cdi' | 'nvidia';
 
+/** The variable by which NVIDIA's runtime and hook know the GPUs of a container; `void`: none. */
+export const VISIBLE_DEVICES = 'NVIDIA_VISIBLE_DEVICES';
+
 /** GPUs that the engine has to pass. */
 export interface GpuRequest {
   readonly driver: GpuDriver;

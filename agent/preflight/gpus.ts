@@ -1,5 +1,5 @@
 // The condition of this host's GPUs, and their needs beside a driver. The check only reads: no setting changes, and no
-// program runs on a device. Warnings at worst: other work runs here.
+// program runs on a device. Warnings, since other work runs here; a toolkit that lets images run code as root fails.
 import { open, readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '#shared/errors.ts';
@@ -7,7 +7,7 @@ import type { GpuCondition } from '../devices/gpu-condition.ts';
 import { KMSG } from '../devices/kernel-log.ts';
 import { programOutput } from './program-output.ts';
 import type { Finding } from './finding.ts';
-import { ok, warning } from './finding.ts';
+import { failed, ok, warning } from './finding.ts';
 
 /**
  * Vulnerabilities of the toolkit by which a container may take over its host, with the first fixed version of each,
@@ -21,6 +21,8 @@ const TOOLKIT_FAULTS = [
   { cve: 'CVE-2025-23266', mended: [1, 17, 8] },
   { cve: 'CVE-2026-24260', mended: [1, 19, 1] },
 ] as const;
+/** The first version in whose hooks no library of an image (`LD_PRELOAD`) runs as the host's root: CVE-2025-23266. */
+const FIRST_WITHOUT_IMAGES = [1, 17, 8] as const;
 const ASK_MS = 5000;
 const SWITCHES = '/proc/driver/nvidia-nvswitch/devices';
 /** The program's name as the kernel cuts it. */
@@ -175,8 +177,9 @@ export async function toolkitFindings(
   const faults = TOOLKIT_FAULTS.filter(({ mended }) => isBefore(version, mended));
   const newest = faults.at(-1);
   if (newest === undefined) return [ok('gpu toolkit', found)];
+  const finding = isBefore(version, FIRST_WITHOUT_IMAGES) ? failed : warning;
   return [
-    warning(
+    finding(
       'gpu toolkit',
       `${found}: a container may take over the host (${faults.map(({ cve }) => cve).join(', ')})`,
       `install ${newest.mended.join('.')} or newer`,

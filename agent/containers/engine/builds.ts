@@ -2,7 +2,7 @@
 import { Readable } from 'node:stream';
 import { imageConfigProblem } from '#shared/domain/image-config.ts';
 import type { BuildOptions, BuildResult, ContainerRuntime, ImageConfig } from '../runtime.ts';
-import { EngineError } from '../runtime.ts';
+import { EngineError, VISIBLE_DEVICES } from '../runtime.ts';
 import { tarOf } from '../tar.ts';
 import type { EngineClient } from './client.ts';
 import { statusOf, translate, wordsOf } from './errors.ts';
@@ -160,9 +160,7 @@ export function buildCalls(engine: EngineClient): BuildCalls {
     async commit(dockerId: string, imageId: string, labels: Readonly<Record<string, string>>): Promise<string> {
       try {
         const { config } = await rawImage(engine, imageId);
-        // The engine adds the program of the container where the image has none, unless an empty list says so.
-        const program = { Entrypoint: config.Entrypoint ?? [], Cmd: config.Cmd ?? [] };
-        const body = { ...config, ...program, Labels: { ...config.Labels, ...labels } };
+        const body = committedConfig(config, labels);
         const made = (await engine.timed(
           'commit',
           () =>
@@ -212,6 +210,18 @@ export function buildCalls(engine: EngineClient): BuildCalls {
     },
   };
 }
+
+/**
+ * The configuration of a step's layer: that of the image below. The engine adds the program of the container where the
+ * image has none, unless an empty list says so, and each variable of the container that is not named here.
+ */
+export const committedConfig = (image: RawConfig, labels: Readonly<Record<string, string>>): RawConfig => ({
+  ...image,
+  Env: [...(image.Env ?? []), ...[VISIBLE_DEVICES].filter((name) => !namesOf(image.Env).includes(name))],
+  Entrypoint: image.Entrypoint ?? [],
+  Cmd: image.Cmd ?? [],
+  Labels: { ...image.Labels, ...labels },
+});
 
 /**
  * The configuration of a snapshot. The engine adds whatever of the container's own is not named here: a variable

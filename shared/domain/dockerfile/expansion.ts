@@ -15,6 +15,9 @@ const MOST_ALL_BYTES = 256 * 1024;
 /** Bytes of all instructions: the history in an image's configuration keeps each of them, expanded. */
 const MOST_HISTORY_BYTES = 1024 * 1024;
 
+/** Instructions that are counted: an image has fewer steps. */
+const MOST_INSTRUCTIONS = 512;
+
 /** All values that a word may have. */
 interface Values {
   /** The longest. */
@@ -60,6 +63,8 @@ export function expansionProblem(
   sources: readonly (Source | undefined)[],
   { bases, variables = {} }: KnownVariables = {},
 ): { readonly at: number; readonly problem: string } | undefined {
+  if (instructions.length > MOST_INSTRUCTIONS)
+    return { at: MOST_INSTRUCTIONS, problem: `is more than the ${MOST_INSTRUCTIONS} instructions that may be counted` };
   const own = Object.entries(variables).map(([name, value]) => [name, valuesOf(value)] as const);
   const stages: Stage[] = [];
   const begun = (source: Source | undefined): Stage => {
@@ -176,7 +181,7 @@ const commandBytes = (command: Command): number =>
 
 /** Names count, too. */
 const sumOf = (variables: ReadonlyMap<string, Values>): number =>
-  [...variables].reduce((sum, [name, { bytes }]) => sum + bytesOf(name) + bytes, 0);
+  [...variables].reduce((sum, [name, { bytes }]) => sum + name.length + bytes, 0);
 
 /** @returns the bytes of the name and the value */
 function set(variables: Map<string, Values>, name: string, value: Values = NOTHING): number {

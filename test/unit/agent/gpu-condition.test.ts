@@ -136,13 +136,17 @@ test('a tool that does not answer is a finding, and odd rows are none', async ({
 });
 
 test.each([
-  ['NVIDIA Container Toolkit CLI version 1.16.1', 'CVE-2024-0132, CVE-2025-23359, CVE-2025-23266, CVE-2026-24260'],
-  ['NVIDIA Container Toolkit CLI version 1.17.7\ncommit: x', '(CVE-2025-23266, CVE-2026-24260)'],
-  ['NVIDIA Container Toolkit CLI version 1.17.8', '(CVE-2026-24260)'],
-  ['NVIDIA Container Toolkit CLI version 1.19.0', '(CVE-2026-24260)'],
-])('the toolkit %j is a warning that names its faults, and the version without any', async (words, faults) => {
+  [
+    'NVIDIA Container Toolkit CLI version 1.16.1',
+    'failed',
+    'CVE-2024-0132, CVE-2025-23359, CVE-2025-23266, CVE-2026-24260',
+  ],
+  ['NVIDIA Container Toolkit CLI version 1.17.7\ncommit: x', 'failed', '(CVE-2025-23266, CVE-2026-24260)'],
+  ['NVIDIA Container Toolkit CLI version 1.17.8', 'warning', '(CVE-2026-24260)'],
+  ['NVIDIA Container Toolkit CLI version 1.19.0', 'warning', '(CVE-2026-24260)'],
+])('the toolkit %j is %s with its faults, and names the version without any', async (words, level, faults) => {
   const [finding] = await toolkitFindings(() => Promise.resolve(words));
-  expect(finding).toMatchObject({ level: 'warning', remedy: 'install 1.19.1 or newer' });
+  expect(finding).toMatchObject({ level, remedy: 'install 1.19.1 or newer' });
   expect(JSON.stringify(finding)).toContain(faults);
 });
 

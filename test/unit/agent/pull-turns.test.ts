@@ -14,7 +14,7 @@ const FAST: Partial<PullSettings> = { baseMs: 1, capMs: 2 };
 interface World {
   permit: (name: string) => PullPermit;
   isDiskLow?: () => boolean;
-  /** What the engine finds wrong in the configuration of an image. */
+  /** Words about the configuration of an image; absent: it is within its bounds. */
   configProblem?: string;
   /** The engine's pull; absent: it succeeds at once. */
   pull: (signal: AbortSignal, name: string) => Promise<void>;
@@ -242,7 +242,7 @@ test('an image whose configuration is too large is not used: pulled now, it is r
   expect(message).toBe(`image registry.test/app:1 ${configProblem}`);
   expect(machine.here).toEqual(new Set());
   expect(pulls).toBe(1);
-  // One that is here from before is refused as well.
+  // An image that is here from before is refused as well.
   machine.here.add('registry.test/app:1');
   expect((await machine.failed()).message).toContain('65535 ports');
   expect(pulls).toBe(1);
