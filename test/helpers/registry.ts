@@ -14,7 +14,7 @@ import { gzipSync } from 'node:zlib';
 import { findProgram, freePort, missingService, startProgram, tempDirectory, waitFor } from './programs.ts';
 
 /** Registries of tests are at addresses of this machine: `LONGSHORE_AGENT_REGISTRIES` of their agents. */
-export const TEST_REGISTRIES = '127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16';
+export const TEST_REGISTRIES = '127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,198.18.0.0/15';
 const MANIFEST = 'application/vnd.docker.distribution.manifest.v2+json';
 const BLOCK = 512;
 
