@@ -126,7 +126,7 @@ function containerParts({ host, parts, manager, onReconciled }: Started): readon
     {
       name: 'first reconciliation',
       start: async () => {
-        gpus.rebuild();
+        await gpus.rebuild();
         await loop.idle();
         const { user, system } = process.cpuUsage(began.before);
         host.log.info(

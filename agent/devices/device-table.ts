@@ -327,6 +327,7 @@ export class DeviceTable {
       resetAsked: health.resetAsked,
       probeCures: health.probeCures,
       unproven: health.unproven,
+      occupied: health.occupied,
       awaited: this.#awaited.has(device.uuid),
     }));
   }
@@ -345,6 +346,7 @@ export class DeviceTable {
       unproven,
       excluded = false,
       awaited,
+      occupied = false,
       ...device
     } of devices) {
       const known = GPU_STATES.find((one): one is GpuState => one === state) ?? 'suspect';
@@ -360,6 +362,7 @@ export class DeviceTable {
               resetAsked,
               probeCures,
               unproven: unproven ?? (known === 'quarantined' || known === 'lost'),
+              occupied,
             }
           : UNPROBED,
         sample: undefined,

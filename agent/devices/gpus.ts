@@ -96,6 +96,9 @@ export class Gpus {
   #faults = 0;
   /** Devices that went out of service with the first look, before the journal was read. */
   #outAtOpen: readonly Device[] = [];
+  /** When the first look was asked for. */
+  #openedAtMs = 0;
+  #areOwnersKnown = false;
   /** Set once the lease owners of devices are known: an error in the kernel's log then finds its container. */
   #started = false;
   #listening = false;
@@ -118,6 +121,7 @@ export class Gpus {
       ...this.#errors.stored(),
       devices: this.#table.stored(),
       probedDriver: this.#table.driver,
+      idle: this.#memory.stored(),
       rests: this.#probes.prober.stored(),
       ...(this.#poolExpects === undefined ? {} : { expected: this.#poolExpects }),
     }));
@@ -147,6 +151,7 @@ export class Gpus {
       smi: parts.smi,
       inUse: () => new Set([...this.#held(), ...this.#probes.prober.running]),
       probedAtMs: (uuid) => this.#probes.prober.endedAtMs(uuid),
+      onIdle: () => this.#file.changed(),
       log,
     });
     this.#orders = new DeviceOrders({
@@ -207,7 +212,9 @@ export class Gpus {
     if (!booted) this.#probes.prober.restore(stored?.rests);
     this.#hasProbed = (stored?.probedDriver ?? '') !== '';
     if (stored !== undefined) this.#table.restore(stored.devices, booted, stored.probedDriver ?? '');
+    this.#memory.restore(stored?.idle);
     this.#errors.restore(booted ? { sequence: 0, savedAtMs: 0, xids: {} } : stored);
+    this.#openedAtMs = performance.now();
     // Who has which device is known once the journal is read; after a boot no container is left.
     this.#outAtOpen = await this.#probe(booted ? undefined : this.#table.all().map(({ uuid }) => uuid));
     this.#tellConditions();
@@ -215,17 +222,21 @@ export class Gpus {
 
   /**
    * Applies the journal: containers whose device went out of service while no agent ran have failed. Devices that two
-   * containers claim are quarantined.
+   * containers claim are quarantined. Then the memory that the first look has read is judged.
    */
-  rebuild(): void {
+  async rebuild(): Promise<void> {
+    this.#areOwnersKnown = true;
     for (const device of this.#outAtOpen) this.#failLeaseOwners(device, device.health.why);
     this.#outAtOpen = [];
     if (!this.#hasProbed) this.#table.trust(this.#held());
     const claimed = conflicts(this.#owners());
-    if (claimed.size === 0) return;
-    this.#parts.log.error({ gpuUuids: [...claimed] }, 'containers claim one GPU: all of theirs are quarantined');
-    for (const uuid of claimed) this.#table.quarantine(uuid, [], 'two containers claim it');
-    this.#changed();
+    const before = this.#table.fingerprint();
+    if (claimed.size > 0) {
+      this.#parts.log.error({ gpuUuids: [...claimed] }, 'containers claim one GPU: all of theirs are quarantined');
+      for (const uuid of claimed) this.#table.quarantine(uuid, [], 'two containers claim it');
+    }
+    await this.#memory.looked(this.#openedAtMs, this.#held());
+    if (this.#table.fingerprint() !== before) this.#changed();
   }
 
   start(): void {
@@ -411,7 +422,8 @@ export class Gpus {
     const out = this.#table.take(answer, slices, held, mayBeHeld === undefined ? held : new Set(mayBeHeld));
     for (const device of out) this.#failLeaseOwners(device, device.health.why);
     await this.#freeProof.check(held);
-    await this.#memory.looked(from, inUse);
+    // Who has a device is known once the journal is read: the memory of the first look is judged then.
+    if (this.#areOwnersKnown) await this.#memory.looked(from, inUse);
     this.#parts.onLook(this.#table.all().flatMap(({ uuid, health }) => (health.state === 'lost' ? [] : [uuid])));
     this.#presence = presenceOf({
       listing,

@@ -16,11 +16,39 @@ export function idleLimitMib(totalMib: number, lowestMib: number | undefined): n
   return Math.min(lowestMib ?? most, most) + SLACK_MIB;
 }
 
+/** As it is stored over restarts and boots: neither may turn memory of somebody else into idle use. */
+export interface StoredIdle {
+  /** Driver with which the lowest uses were seen. */
+  readonly driver: string;
+  readonly lowestMib: Readonly<Record<string, number>>;
+  readonly acceptedMib: Readonly<Record<string, number>>;
+}
+
 /** The lowest use of each device while nobody had it, and what an operator has accepted. */
 export class IdleMemory {
+  #driver = '';
   readonly #lowest = new Map<string, number>();
   /** Use that an operator took for the idle one, by the device. */
   readonly #accepted = new Map<string, number>();
+
+  restore(stored: StoredIdle | undefined): void {
+    if (stored === undefined) return;
+    this.#driver = stored.driver;
+    for (const [uuid, mib] of Object.entries(stored.lowestMib)) this.#lowest.set(uuid, mib);
+    for (const [uuid, mib] of Object.entries(stored.acceptedMib)) this.#accepted.set(uuid, mib);
+  }
+
+  stored(): StoredIdle {
+    const [lowestMib, acceptedMib] = [this.#lowest, this.#accepted].map((known) => Object.fromEntries(known));
+    return { driver: this.#driver, lowestMib: lowestMib ?? {}, acceptedMib: acceptedMib ?? {} };
+  }
+
+  /** Another driver has another idle use. An operator's word stays. */
+  driverIs(driver: string): void {
+    if (driver === '' || driver === this.#driver) return;
+    if (this.#driver !== '') this.#lowest.clear();
+    this.#driver = driver;
+  }
 
   /** @returns MiB above the idle use; 0: the device is empty */
   aboveMib({ uuid, memoryBytes }: { readonly uuid: string; readonly memoryBytes: number }, usedMib: number): number {

@@ -5,6 +5,7 @@
  */
 import type { Log } from '#shared/log.ts';
 import type { Device, DeviceTable } from './device-table.ts';
+import type { StoredIdle } from './idle-memory.ts';
 import { IdleMemory } from './idle-memory.ts';
 import type { NvidiaSmi } from './nvidia-smi.ts';
 
@@ -22,6 +23,8 @@ export interface MemoryWatchParts {
   readonly inUse: () => ReadonlySet<string>;
   /** When a probe on the device ended last, on the clock of `performance`; undefined: none has. */
   readonly probedAtMs: (uuid: string) => number | undefined;
+  /** Called when the idle use of a device has changed, which is to be stored. */
+  readonly onIdle: () => void;
   readonly log: Log;
 }
 
@@ -34,6 +37,14 @@ export class MemoryWatch {
 
   constructor(parts: MemoryWatchParts) {
     this.#parts = parts;
+  }
+
+  restore(stored: StoredIdle | undefined): void {
+    this.#idle.restore(stored);
+  }
+
+  stored(): StoredIdle {
+    return this.#idle.stored();
   }
 
   /** Bytes above the idle use, of a device that nobody has; undefined: not judged. */
@@ -49,6 +60,7 @@ export class MemoryWatch {
   async looked(askedAtMs: number, before: ReadonlySet<string>): Promise<void> {
     const { table } = this.#parts;
     const isThere = (uuid: string): boolean => table.get(uuid) !== undefined;
+    this.#idle.driverIs(table.driver);
     this.#idle.forget(isThere);
     for (const known of [this.#readAtMs, this.#above])
       for (const uuid of known.keys()) if (!isThere(uuid)) known.delete(uuid);
@@ -111,7 +123,8 @@ export class MemoryWatch {
     ended: ReadonlySet<string>,
     leftMs = LEASE_DEADLINE_MS,
   ): Promise<void> {
-    const { table, log } = this.#parts;
+    const { table, log, onIdle } = this.#parts;
+    const idle = JSON.stringify(this.#idle.stored());
     const judged = [...used].map(async ([uuid, usedMib]) => {
       const device = table.get(uuid);
       if (device === undefined || !this.#isFree(device, askedAtMs, before, ended)) return [];
@@ -119,6 +132,7 @@ export class MemoryWatch {
       const above = this.#idle.aboveMib(device, usedMib);
       return [{ uuid, usedMib, above, isOccupied: above > 0 && !(await this.#hasDisplay(device, leftMs)) }];
     });
+    if (JSON.stringify(this.#idle.stored()) !== idle) onIdle();
     for (const { uuid, usedMib, above, isOccupied } of (await Promise.all(judged)).flat()) {
       const now = table.get(uuid);
       if (now === undefined || !this.#isFree(now, askedAtMs, before, ended)) continue;

@@ -22,6 +22,8 @@ const StoredDevice = Type.Object({
   probeCures: Type.Optional(Type.Boolean()),
   /** A boot or a fault took the device, and no look has shown it since. */
   awaited: Type.Optional(Type.Boolean()),
+  /** Nobody known has its memory. */
+  occupied: Type.Optional(Type.Boolean()),
   /** An operator keeps the device out. */
   excluded: Type.Optional(Type.Boolean()),
   /** Absent in files of older agents, for which only a quarantined device might still be in use. */
@@ -45,6 +47,14 @@ const Stored = Type.Object({
   probedDriver: Type.Optional(Type.String()),
   /** GPUs that the machine's pool expects. */
   expected: Type.Optional(Type.Integer()),
+  /** The idle use of devices, by UUID, and the driver with which it was seen. */
+  idle: Type.Optional(
+    Type.Object({
+      driver: Type.String(),
+      lowestMib: Type.Record(Type.String(), Type.Number()),
+      acceptedMib: Type.Record(Type.String(), Type.Number()),
+    }),
+  ),
   /** Errors of devices in this boot that named no recovery, and the end of their rest since boot. */
   rests: Type.Optional(Type.Record(Type.String(), Type.Object({ faults: Type.Number(), restUntilMs: Type.Number() }))),
 });

@@ -35,6 +35,8 @@ export class GpuHost {
   excluded: readonly string[] = [];
   /** Settings of the agent that a test changes. */
   parts: Partial<GpusParts> = {};
+  /** Called between the first look and the reading of the journal. */
+  opened: (gpus: Gpus) => void = () => undefined;
   #boots = 0;
   #gpus: Gpus | undefined;
   #containers = 0;
@@ -96,7 +98,8 @@ export class GpuHost {
     this.#gpus = gpus;
     gpus.onFault((containerId) => this.faults.push(containerId));
     await gpus.open();
-    gpus.rebuild();
+    this.opened(gpus);
+    await gpus.rebuild();
     gpus.start();
   }
 

@@ -65,7 +65,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
     stop,
     start: async (driver, kernelLog) => {
       const opened = await world.open(driver, kernelLog);
-      opened.rebuild();
+      await opened.rebuild();
       opened.start();
       const isHeld = (uuid: string): boolean => leaseOwners.some(({ gpuUuids }) => gpuUuids.includes(uuid));
       const free = (): string[] =>
@@ -240,7 +240,7 @@ describe('a recovery that the driver asks for', () => {
     const gpus = await world.open({ gpus: [aGpu(0, { gpu_recovery_action: 'Reboot' }), aGpu(1)] });
     expect(states(gpus)).toEqual(['unhealthy', 'healthy']);
     world.leaseOwners.push(has('c0', aGpu(0).uuid), has('c1', aGpu(1).uuid));
-    gpus.rebuild();
+    await gpus.rebuild();
     expect(world.faults).toEqual([`c0: GPU ${aGpu(0).uuid}: the driver asks for: Reboot`]);
   });
 });
@@ -253,7 +253,7 @@ test('errors that came while no agent ran wait until the journal has been read',
   // A reader that runs already would have read the line in this time.
   for (let reads = 0; reads < 50; reads += 1) await readFile(world.nvidia.kernelLog);
   world.leaseOwners.push(has('c0', aGpu(0).uuid));
-  gpus.rebuild();
+  await gpus.rebuild();
   gpus.start();
   await vi.waitFor(() => expect(world.faults).toHaveLength(1), soon);
 });

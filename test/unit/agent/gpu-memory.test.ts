@@ -1,4 +1,6 @@
 // Memory of a GPU that is in use by nobody known: the device is given to nobody until it is free again.
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { DeviceTable } from '../../../agent/devices/device-table.ts';
@@ -101,6 +103,90 @@ describe('memory that nobody known has', () => {
       message: `GPU ${G0} is unprobed: ${IN_USE}`,
     });
     expect(one.gpus.refusal({ containerId: 'c1', epoch: 1, gpuUuids: [G1] })).toBeUndefined();
+  });
+});
+
+describe('what is known of idle memory', () => {
+  const driver = (version: string, mib: number) => using(mib, { driver_version: version });
+
+  test('is forgotten with a new driver, of which the idle use is another one', async () => {
+    const one = await host(driver('535.1', 1));
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    one.nvidia.is({ gpus: [driver('570.1', 620)[0] ?? aGpu(0), aGpu(1, { driver_version: '570.1' })] });
+    await one.looks();
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    expect(one.gpus.driver).toBe('570.1');
+    // The same over a boot, between whose two sides no agent looked.
+    await one.boot({ gpus: [driver('580.1', 1200)[0] ?? aGpu(0), aGpu(1, { driver_version: '580.1' })] });
+    await one.looks();
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+  });
+
+  test('outlives a restart and a boot: memory of a program of somebody else does not become idle use', async () => {
+    const one = await host(using(4));
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    one.nvidia.is({ gpus: using(2000) });
+    await one.are({ [G0]: 'unprobed', [G1]: 'healthy' });
+    let probes = 0;
+    one.probe = (uuid) => {
+      if (uuid === G0) probes += 1;
+      return Promise.resolve({ kind: 'passed', text: '' });
+    };
+    for (const again of [() => one.start(), () => one.boot()]) {
+      await again();
+      await one.looks();
+      expect(one.gpus.report()[0]).toMatchObject({ state: 'unprobed', why: IN_USE });
+    }
+    expect(probes).toBe(0);
+  });
+
+  test('and what an operator has accepted outlives a restart, too', async () => {
+    const one = await host(using(4));
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    one.nvidia.is({ gpus: using(5000) });
+    await one.are({ [G0]: 'unprobed', [G1]: 'healthy' });
+    await one.gpus.order(G0, 'return');
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    for (const again of [() => one.start(), () => one.boot()]) {
+      await again();
+      await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+      await one.looks();
+      expect(one.states()[G0]).toBe('healthy');
+    }
+  });
+});
+
+describe('the first look, before the journal is read', () => {
+  test.each(['with its file', 'without its file'])(
+    'does not take the memory of a container or a build for that of nobody (%s)',
+    async (file) => {
+      const one = await host(using(4));
+      await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+      await one.runs('c0', G0);
+      const owners = one.owners;
+      await one.stop();
+      if (file === 'without its file') rmSync(join(one.directory, 'gpus.json'));
+      one.nvidia.is({ gpus: [aGpu(0, { 'memory.used': 60_000 }), aGpu(1, { 'memory.used': 60_000 })] });
+      one.owners = [];
+      // As the agent starts: builds that are left are known after the look, containers with the journal.
+      one.opened = (gpus) => {
+        expect(gpus.report().map(({ why }) => why)).not.toContain(IN_USE);
+        gpus.holdForBuild('b1', [G1]);
+        one.owners = owners;
+      };
+      await one.start({ probeEveryMs: 600_000 });
+      expect(one.gpus.report().map(({ why }) => why)).not.toContain(IN_USE);
+      expect(one.states()[G0]).toBe('healthy');
+    },
+  );
+
+  test('is judged as soon as the journal is read: memory of nobody is found before a probe', async () => {
+    const one = await host(using(4));
+    await one.are({ [G0]: 'healthy', [G1]: 'healthy' });
+    await one.stop();
+    one.nvidia.is({ gpus: using(60_000) });
+    await one.start({ probeEveryMs: 600_000 });
+    expect(one.gpus.report()[0]).toMatchObject({ state: 'unprobed', why: IN_USE });
   });
 });
 
@@ -221,6 +307,7 @@ describe('the look before a lease', () => {
       smi,
       inUse: () => new Set(),
       probedAtMs: () => undefined,
+      onIdle: () => undefined,
       log: createLog({ name: 'test', level: 'silent' }),
     });
     const from = performance.now();

@@ -101,7 +101,7 @@ const test = base.extend('world', async ({ task: _task }, { onCleanup }): Promis
       });
       gpus.onFault((containerId) => world.faults.push(containerId));
       await gpus.open();
-      gpus.rebuild();
+      await gpus.rebuild();
       gpus.start();
       return gpus;
     },
