@@ -169,12 +169,12 @@ function handlesIn(text: string): { readonly busId: string; readonly words: stri
 export const isWhole = ({ exitCode, stdout, stderr }: ToolOutput): boolean =>
   exitCode === 0 && !/unable to determine the device handle/i.test(`${stdout}\n${stderr}`);
 
-/** Bus id as in /sys: four digits of domain, lower case. Empty: the text is none. */
+/** Bus id as in /sys: lower case, four digits of domain or as many as it needs. Empty: the text is none. */
 export function busIdOf(text: string): string {
   const match = /^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-9a-f]))?$/i.exec(text.trim());
   if (match === null) return '';
   const [, domain = '', bus, device, part = '0'] = match;
-  return `${domain.slice(-4)}:${bus}:${device}.${part}`.toLowerCase();
+  return `${domain.replace(/^0+(?=.{4})/, '')}:${bus}:${device}.${part}`.toLowerCase();
 }
 
 function rowOf(fields: readonly string[], line: string): GpuRow | { readonly broken: string } | undefined {
