@@ -65,8 +65,8 @@ export interface BuilderParts {
   /** The base image of a Python version. */
   readonly baseImageOf: (pythonVersion: string) => string;
   readonly machineId: () => string;
-  /** Counts blocks below these folders, past their permissions. */
-  readonly countByHelper: (paths: readonly string[]) => Promise<number>;
+  /** Counts blocks of each of these folders, past their permissions, as far as it can. */
+  readonly countVolumes: (folders: readonly string[]) => Promise<ReadonlyMap<string, number>>;
   /** Whether the disk of images is too full to take more. */
   readonly isDiskFull: () => boolean;
   readonly limits: BuildLimits;
@@ -119,6 +119,8 @@ export class Builder {
     const written = new Written({
       ...this.#parts,
       mostBytes: limits.diskBytes,
+      onUncounted: () =>
+        end('what the steps wrote to volumes (VOLUME) could not be counted in time: write fewer files there'),
       onOver: () => end(`the steps wrote more than ${Math.round(limits.diskBytes / 1024 ** 2)} MiB`),
     });
     let hasPackages = false;

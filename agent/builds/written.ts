@@ -6,16 +6,23 @@ import type { ContainerRuntime } from '../containers/runtime.ts';
 
 export interface WrittenParts {
   readonly runtime: Pick<ContainerRuntime, 'writtenBytes' | 'imageVolumes' | 'image'>;
-  /** Counts blocks below these folders, past their permissions. */
-  readonly countByHelper: (paths: readonly string[]) => Promise<number>;
+  /** Counts blocks of each of these folders, past their permissions, as far as it can. */
+  readonly countVolumes: (folders: readonly string[]) => Promise<ReadonlyMap<string, number>>;
   readonly mostBytes: number;
   /** Called each time that the bound is found passed. */
   readonly onOver: () => void;
+  /** Called when a step's volumes cannot be counted. */
+  readonly onUncounted: () => void;
 }
+
+/** Failed counts of a step's volumes in a row that end its build: an engine may fail once. */
+const MOST_FAILED = 2;
 
 export class Written {
   readonly #parts: WrittenParts;
   readonly #bytesOf = new Map<string, number>();
+  /** Failed counts in a row of each step's volumes. */
+  readonly #failedOf = new Map<string, number>();
   /** The layer before, in a run of the engine's builder. */
   #layer: { readonly id: string; readonly bytes: number } | undefined;
   #layers = Promise.resolve();
@@ -26,11 +33,17 @@ export class Written {
 
   /** Counts the container of a step. */
   async step(dockerId: string): Promise<void> {
-    const { runtime, countByHelper } = this.#parts;
+    const { runtime, countVolumes, onUncounted } = this.#parts;
     const inRoot = await runtime.writtenBytes(dockerId);
+    // Known bytes count at once.
+    if (inRoot !== undefined) this.set(dockerId, inRoot);
     const volumes = await runtime.imageVolumes(dockerId);
-    if (inRoot === undefined || volumes === undefined) return;
-    this.set(dockerId, inRoot + (volumes.length === 0 ? 0 : await countByHelper(volumes)));
+    if (volumes === undefined || volumes.length === 0) return;
+    const counted = await countVolumes(volumes).catch((): ReadonlyMap<string, number> => new Map());
+    for (const [folder, bytes] of counted) this.set(folder, bytes);
+    const failed = volumes.every((folder) => counted.has(folder)) ? 0 : (this.#failedOf.get(dockerId) ?? 0) + 1;
+    this.#failedOf.set(dockerId, failed);
+    if (failed >= MOST_FAILED) onUncounted();
   }
 
   /** A run of the engine's builder begins. */

@@ -15,7 +15,13 @@ import { BuildMetrics } from '../builds/metrics.ts';
 import { Packages } from '../builds/packages.ts';
 import { StepsApart } from '../builds/steps-apart.ts';
 import { closedRanges, imageOf, isBaseImage, pipVariables } from '../config.ts';
-import { countByContainer, emptyByContainer, sizesByContainer } from '../containers/helpers.ts';
+import {
+  CONTAINER_COUNT_MS,
+  countByContainer,
+  countVolumesByContainer,
+  emptyByContainer,
+  sizesByContainer,
+} from '../containers/helpers.ts';
 import { GpuDrivers } from '../containers/cdi.ts';
 import { EngineTrials } from '../containers/engine-trials.ts';
 import { PythonBase } from '../containers/python-base.ts';
@@ -225,7 +231,8 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     viewOf: (shortId) => views.upperOf(shortId),
     limitBytes: config.LONGSHORE_AGENT_CONTAINER_DISK_MIB * MIB,
     fileSystems: () => disks.fileSystems(),
-    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
+    countByHelper: (paths) => countByContainer(runtime, paths, labels(), CONTAINER_COUNT_MS),
+    countVolumes: (folders) => countVolumesByContainer(runtime, folders, labels()),
     onLook: (result) => metrics.diskLooks.inc({ result }),
     log,
   });
@@ -308,7 +315,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     open: (line) => link.openBytes(line),
     baseImageOf: (pythonVersion) => imageOf(config, '', pythonVersion),
     machineId,
-    countByHelper: (paths) => countByContainer(runtime, paths, labels()),
+    countVolumes: (folders) => countVolumesByContainer(runtime, folders, labels()),
     isDiskFull: () => conditions.names.includes('DiskPressure'),
     limits: {
       atOnce: config.LONGSHORE_AGENT_BUILDS,

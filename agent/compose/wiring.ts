@@ -72,8 +72,8 @@ function wireContainers({ config }: Host, parts: Parts): void {
   loop.onPauseContainerEnded((dockerId) => pauseContainers.ended(dockerId));
   pauseContainers.onFailed((error) => void engineTrials.blamed(error));
   pauseContainers.onLost((containerId) => executor.end(containerId, 'lost', END_GRACE_MS));
-  containerDisks.onOver(({ containerId, usedBytes }) =>
-    executor.overDisk(containerId, overDiskText(usedBytes, containerDisks.limitBytes)),
+  containerDisks.onOver(({ containerId, ...charge }) =>
+    executor.overDisk(containerId, overDiskText(charge, containerDisks.limitBytes)),
   );
   parts.helperMounts.onLost((containerId, why) => executor.mountLost(containerId, why));
   caches.onExcess((dockerId, message) => {

@@ -1,5 +1,6 @@
 // Short-lived containers of our own, for work that this process may not do itself, or that needs a Python.
 import { randomBytes } from 'node:crypto';
+import { dirname } from 'node:path';
 import { PAUSE_IMAGE, ensurePauseImage } from './pause-image.ts';
 import type { ContainerRuntime, CreateContainer, Mount } from './runtime.ts';
 import { RUNNER_TARGET } from './spec.ts';
@@ -123,24 +124,84 @@ export async function serveFiles(runtime: ContainerRuntime, server: FileServer):
   if (code !== 0) throw new Error(`the file server exited with ${code}: ${lines.join(' ').slice(0, 1000)}`);
 }
 
+/** Deadline of a count of one container's files, of which others wait for the next. */
+export const CONTAINER_COUNT_MS = 20_000;
+/** Bounds of a count of volumes: for each of them, together, and at once. */
+const VOLUME_COUNT_SECONDS = 4;
+const VOLUMES_COUNT_MS = 20_000;
+const VOLUMES_AT_ONCE = 16;
+/** Bound on the folders of one helper: their paths are its arguments. */
+const VOLUMES_EACH_HELPER = 512;
+const BEGUN = 'begun';
+
+/**
+ * Counts blocks of folders of the engine's volumes, for every owner, by one helper. Each folder has its own time, and
+ * a slow one costs no other its count. The helper mounts the directory of all volumes: a mount for each folder would
+ * cost the engine two calls, and one that is gone would cost all others their count.
+ * @returns bytes by folder; those that could not be counted are absent
+ * @throws Error when the helper did not begin: that is the machine's fault, and says nothing about a folder
+ */
+export async function countVolumesByContainer(
+  runtime: ContainerRuntime,
+  folders: readonly string[],
+  labels: Readonly<Record<string, string>>,
+): Promise<ReadonlyMap<string, number>> {
+  await ensurePauseImage(runtime);
+  const found = new Map<string, number>();
+  for (let from = 0; from < folders.length; from += VOLUMES_EACH_HELPER) {
+    const some = folders.slice(from, from + VOLUMES_EACH_HELPER);
+    const roots = [...new Set(some.map((folder) => dirname(dirname(folder))))];
+    const mounts = roots.map((root, at) => folderMount(`${randomBytes(6).toString('hex')}-${at}`, root, at, labels));
+    const folderOf = new Map(
+      some.map((folder) => {
+        const root = dirname(dirname(folder));
+        return [`/target/${roots.indexOf(root)}${folder.slice(root.length)}`, folder];
+      }),
+    );
+    const count = `echo ${BEGUN}; printf '%s\\n' "$@" | busybox xargs -P ${VOLUMES_AT_ONCE} -n 1 busybox timeout -s KILL ${VOLUME_COUNT_SECONDS} busybox du -skx`;
+    const spec = helper(PAUSE_IMAGE, ['sh', '-c', count, 'sh', ...folderOf.keys()], mounts, labels);
+    let hasBegun = false;
+    try {
+      await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE'] }, VOLUMES_COUNT_MS, (line) => {
+        hasBegun ||= line === BEGUN;
+        const [, kibibytes, target = ''] = /^(\d+)\t(\/target\/.*)$/.exec(line) ?? [];
+        const folder = folderOf.get(target);
+        if (folder !== undefined) found.set(folder, Number(kibibytes) * 1024);
+      });
+    } catch (error) {
+      // Folders that were counted in time count.
+      if (!hasBegun) throw error;
+    } finally {
+      for (const { volume } of mounts) if (volume !== undefined) await runtime.removeVolume(volume.name);
+    }
+  }
+  return found;
+}
+
+/** Volumes carry folders: the engine's own folders cannot be bound into a container otherwise. */
+const folderMount = (id: string, device: string, at: number, labels: Readonly<Record<string, string>>): Mount => ({
+  kind: 'volume',
+  target: `/target/${at}`,
+  readOnly: true,
+  source: '',
+  volume: { name: `ls-count-${id}`, options: { type: 'none', device, o: 'bind' }, labels },
+});
+
 /** @returns bytes of blocks that the files below these folders take, for every owner */
 export async function countByContainer(
   runtime: ContainerRuntime,
   paths: readonly string[],
   labels: Readonly<Record<string, string>>,
+  deadlineMs = HELPER_DEADLINE_MS,
 ): Promise<number> {
   await ensurePauseImage(runtime);
   const id = randomBytes(6).toString('hex');
-  // Volumes carry the folders: the engine's own folders cannot be bound into a container otherwise.
-  const mounts = paths.map((device, at): Mount => {
-    const volume = { name: `ls-count-${id}-${at}`, options: { type: 'none', device, o: 'bind' }, labels };
-    return { kind: 'volume', target: `/target/${at}`, readOnly: true, source: '', volume };
-  });
+  const mounts = paths.map((device, at) => folderMount(`${id}-${at}`, device, at, labels));
   const spec = helper(PAUSE_IMAGE, ['sh', '-c', 'du -skx /target/*'], mounts, labels);
   const found = new Map<string, number>();
   try {
     // A file that disappears during the count makes `du` print an error and exit with 1; the totals still count.
-    await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE'] }, HELPER_DEADLINE_MS, (line) => {
+    await runtime.runOnce({ ...spec, capabilities: ['DAC_OVERRIDE'] }, deadlineMs, (line) => {
       const [, kibibytes, target = ''] = /^(\d+)\t(\/target\/\d+)$/.exec(line) ?? [];
       if (kibibytes !== undefined) found.set(target, Number(kibibytes));
     });

@@ -2,7 +2,7 @@
  * Decides when to count containers' writes, and which containers exceed their limit. Pure. A count costs a walk over
  * files, so it follows the free space of the file systems, which costs nothing. A container above its limit has taken
  * that much from it. Must stay true: all containers are counted when an eighth of a limit was written since the last
- * full count, and each at least every five minutes.
+ * full count, and each at least every five minutes. A count that fails never lifts the limit.
  */
 
 /** Longest time between two looks at a container in any case: freed space elsewhere may have hidden its writes. */
@@ -35,6 +35,8 @@ export interface Tick {
   readonly watch: Watch;
   /** Number of containers to look at, those with the oldest last look first. */
   readonly look: number;
+  /** Bytes taken since the tick before, on the file system that lost most. */
+  readonly takenBytes: number;
 }
 
 export function tick(
@@ -45,17 +47,47 @@ export function tick(
 ): Tick {
   const free = systems.map(({ freeBytes }) => freeBytes);
   const taken = before.free.map((was, at) => Math.max(0, was - (free[at] ?? was)));
-  const writtenBytes = before.writtenBytes + Math.max(0, ...taken);
+  const takenBytes = Math.max(0, ...taken);
+  const writtenBytes = before.writtenBytes + takenBytes;
   const watch = { ...before, free, writtenBytes };
-  if (containers === 0) return { watch: { ...watch, writtenBytes: 0 }, look: 0 };
+  if (containers === 0) return { watch: { ...watch, writtenBytes: 0 }, look: 0, takenBytes };
   const isLimited = limitBytes > 0;
   const isLow = systems.some(({ low }) => low) && nowMs - before.allAtMs >= LOW_EVERY_MS;
   if (isLimited && (writtenBytes >= limitBytes * SHARE || isLow))
-    return { watch: { ...watch, writtenBytes: 0, allAtMs: nowMs, someAtMs: nowMs }, look: containers };
+    return { watch: { ...watch, writtenBytes: 0, allAtMs: nowMs, someAtMs: nowMs }, look: containers, takenBytes };
   const passedMs = nowMs - before.someAtMs;
-  if (passedMs < Math.max(SLOW_MS / containers, TOGETHER_MS)) return { watch, look: 0 };
+  if (passedMs < Math.max(SLOW_MS / containers, TOGETHER_MS)) return { watch, look: 0, takenBytes };
   const look = Math.min(containers, Math.ceil((containers * passedMs) / SLOW_MS));
-  return { watch: { ...watch, someAtMs: nowMs }, look };
+  return { watch: { ...watch, someAtMs: nowMs }, look, takenBytes };
+}
+
+/** Failed counts in a row from which a container pays for them: an engine may fail once. */
+const MOST_FAILED = 2;
+
+/** A part of what a container wrote, as last counted. */
+export interface Part {
+  readonly bytes: number;
+  /** Counts that failed since. */
+  readonly failed: number;
+  /** Bytes that all file systems together had lost when that count began. */
+  readonly takenAtBytes: number;
+}
+
+export interface Charge {
+  readonly usedBytes: number;
+  /** False: a part could not be counted, and all that was written since counts. */
+  readonly isCounted: boolean;
+}
+
+/**
+ * Charges a container. A part that cannot be counted must not lift the limit, so it costs all that
+ * anybody has written since its last count.
+ * @param tried - the part whose count has just ended
+ * @param takenBytes - what all file systems have lost so far
+ */
+export function chargeOf(countedBytes: number, tried: Part | undefined, takenBytes: number): Charge {
+  if (tried === undefined || tried.failed < MOST_FAILED) return { usedBytes: countedBytes, isCounted: true };
+  return { usedBytes: countedBytes + takenBytes - tried.takenAtBytes, isCounted: false };
 }
 
 /** Containers over the limit, the largest first. */

@@ -11,7 +11,7 @@ import type { BuildLimits, BuilderParts } from '#agent/builds/builder.ts';
 import { Packages } from '#agent/builds/packages.ts';
 import { StepsApart } from '#agent/builds/steps-apart.ts';
 import { GpuDrivers } from '#agent/containers/cdi.ts';
-import { countByContainer } from '#agent/containers/helpers.ts';
+import { countVolumesByContainer } from '#agent/containers/helpers.ts';
 import { dockerRuntime } from '#agent/containers/engine/docker.ts';
 import { PauseContainers } from '#agent/containers/pause-containers.ts';
 import { test as base } from '../helpers/services.ts';
@@ -88,7 +88,7 @@ const test = base.extend('builds', async ({ docker }, { onCleanup }): Promise<Bu
     },
     baseImageOf: () => docker.baseImage,
     machineId: () => machineId,
-    countByHelper: (paths) => countByContainer(runtime, paths, docker.labels),
+    countVolumes: (folders) => countVolumesByContainer(runtime, folders, docker.labels),
     isDiskFull: () => false,
     limits: {
       atOnce: 1,

@@ -82,7 +82,7 @@ const parts = (over: Partial<BuilderParts> = {}): BuilderParts => ({
     release: () => undefined,
   } as unknown as BuilderParts['pauseContainers'],
   stepsApart: new StepsApart({ runtime, gpuDrivers: new GpuDrivers(runtime, log), machineId: () => MACHINE, log }),
-  countByHelper: () => Promise.resolve(0),
+  countVolumes: () => Promise.resolve(new Map()),
   packages: { isKept: false } as unknown as BuilderParts['packages'],
   gpus: {
     takeForBuild: () => ({ kind: 'absent' }),

@@ -41,6 +41,7 @@ interface RawConfig {
   readonly Cmd?: string[] | null;
   readonly Env?: string[] | null;
   readonly Shell?: string[] | null;
+  readonly Volumes?: Readonly<Record<string, object>> | null;
 }
 
 /** A line of the engine's answer. */

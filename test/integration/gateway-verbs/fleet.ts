@@ -29,7 +29,7 @@ export function fleetVerbs(platform: () => Platform, kit: Kit): readonly Gateway
     return String((made.json['token'] as Json)['id']);
   };
   let kept: Promise<string> | undefined;
-  /** Calls about GPUs change nothing of a machine that has none, and a workspace has few machines that have not joined. */
+  // Calls about GPUs change nothing of a machine that has none. A workspace has few machines that have not joined.
   const aKeptMachine = (): Promise<string> => (kept ??= kit.aMachine());
   return [
     {

@@ -88,6 +88,7 @@ test('containers over their limit are told of while another waits for the engine
     limitBytes: 500 * KIB,
     fileSystems: () => Promise.resolve([{ freeBytes: (freeBytes -= 1e6), low: false }]),
     countByHelper: never,
+    countVolumes: never,
     onLook: () => undefined,
     log: createLog({ name: 'test', level: 'silent' }),
   });
