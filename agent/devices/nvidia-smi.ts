@@ -260,7 +260,7 @@ export class NvidiaSmi {
       if (run.kind === 'timeout')
         return { kind: 'failed', reason: 'timeout', text: `no answer in ${deadlineMs} ms`, broken: [] };
       if (run.kind === 'missing')
-        return { kind: 'failed', reason: 'not_found', text: 'the tool is not there', broken: [] };
+        return { kind: 'failed', reason: 'not_found', text: `${run.path} is not there`, broken: [] };
       const listing = parseListing(fields, run);
       if (listing.kind !== 'unknown_field') return listing;
       const fewer = fields.filter((field) => field !== listing.field);

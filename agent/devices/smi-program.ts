@@ -19,7 +19,7 @@ const MAX_OUTPUT = 1024 * 1024;
 export type Run =
   | ({ readonly kind: 'done' } & ToolOutput)
   | { readonly kind: 'timeout' }
-  | { readonly kind: 'missing' };
+  | { readonly kind: 'missing'; readonly path: string };
 
 /** @param id - the device that is asked for; empty: all of them */
 export type AskTool = (args: readonly string[], id: string, deadlineMs: number) => Promise<Run>;
@@ -38,7 +38,7 @@ export class SmiProgram {
     // Most machines lack the tool: looking for its file first spares them a process.
     const late = (): Error => new Error('no answer where programs lie');
     const found = await withDeadline(isThere(this.#path), deadlineMs, late).catch(() => true);
-    if (!found) return { kind: 'missing' };
+    if (!found) return { kind: 'missing', path: this.#path };
     // A child may have survived its kill meanwhile.
     if (this.#isStuck(id)) return { kind: 'timeout' };
     const end = await runProgram(this.#path, id === '' ? args : [`--id=${id}`, ...args], {
@@ -50,7 +50,7 @@ export class SmiProgram {
       case 'ended':
         return { kind: 'done', exitCode: end.exitCode ?? 255, stdout: end.stdout, stderr: end.stderr };
       case 'not_started':
-        if (hasCode(end.error, 'ENOENT', 'EACCES', 'ENOTDIR')) return { kind: 'missing' };
+        if (hasCode(end.error, 'ENOENT', 'EACCES', 'ENOTDIR')) return { kind: 'missing', path: this.#path };
         return { kind: 'done', exitCode: 255, stdout: '', stderr: end.error.message };
       case 'timeout':
         await this.#reap(id, end.gone);

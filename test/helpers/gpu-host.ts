@@ -66,7 +66,7 @@ export class GpuHost {
   withoutTool(): NvidiaSmi {
     return new NvidiaSmi((args) => {
       this.asked.push(args.join(' '));
-      return Promise.resolve({ kind: 'missing' });
+      return Promise.resolve({ kind: 'missing', path: 'nvidia-smi' });
     });
   }
 

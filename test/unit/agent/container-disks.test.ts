@@ -93,7 +93,7 @@ test('volumes of all containers are counted by one helper, and told together wit
   await disks.round();
   expect(asked).toEqual([['/volumes/small/_data', '/volumes/big/_data']]);
   expect(over).toMatchObject([{ containerId: 'big', isCounted: true }]);
-  expect(disks.usedBy('small')).toBeGreaterThan(3 * MIB);
+  expect(disks.usedBy('small')).toBeGreaterThanOrEqual(3 * MIB);
 });
 
 test('a container whose volumes cannot be counted twice is charged with all that was written since', async ({
