@@ -46,6 +46,8 @@ export const PULL_SETTINGS: PullSettings = {
   unansweredMs: 2000,
 };
 
+const TRIES_UNREACHABLE = 2;
+
 /** The name of an image at a mirror of its registry. Pure. */
 export const mirroredName = (reference: string, mirror: string): string =>
   `${mirror}/${pathOf(reference)}${withTag(reference).slice(repositoryOf(reference).length)}`;
@@ -290,9 +292,12 @@ export class Images {
     roomMade: boolean,
     makeRoom: () => Promise<boolean>,
   ): Promise<boolean> {
+    const { settings } = this.#parts;
     if (isTurnLost(error)) return false;
     if (failure === 'disk_full') return !roomMade && (await makeRoom());
-    return isTransient(failure) && tries < this.#parts.settings.tries;
+    // Another machine may reach the registry, and a name that is misspelt is nowhere.
+    const most = failure === 'unreachable' ? Math.min(TRIES_UNREACHABLE, settings.tries) : settings.tries;
+    return isTransient(failure) && tries < most;
   }
 
   /** @param time - what is left of the time for the pull, which counts from the moment at which it begins */

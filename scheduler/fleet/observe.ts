@@ -22,10 +22,18 @@ export const USER_CAUSES: ReadonlySet<string> = new Set([
   'gpu_driver',
   'registry_unreachable',
 ]);
-/** Causes that another machine may not have: they are the user's, yet the start is tried elsewhere first. */
-const MACHINES_DIFFER: ReadonlySet<string> = new Set(['gpu_driver', 'registry_unreachable']);
+/**
+ * Causes that another machine may not have: they are the user's, yet the start is tried elsewhere first. Here is how
+ * often in all. A name of a registry that is misspelt is told within seconds, because each machine asks twice itself.
+ */
+const MACHINES_DIFFER: ReadonlyMap<string, number> = new Map([
+  ['gpu_driver', 3],
+  ['registry_unreachable', 2],
+]);
 export const isUserCause = (reason: string): boolean => USER_CAUSES.has(reason);
 const MAX_START_FAILURES = 3;
+const mostStarts = (reason: string): number =>
+  MACHINES_DIFFER.get(reason) ?? (isUserCause(reason) ? 1 : MAX_START_FAILURES);
 /** Most slots that an agent may report: more than any stub may ask for, and within the column. */
 const MOST_SLOTS = 1_000_000;
 
@@ -145,8 +153,7 @@ function whenExited(
       // which gets nothing new. The reason says nothing about the container.
       if (observed.reason === ENGINE_CANNOT_START)
         return [{ event: 'retry', change: { machineId: null, assignmentId: null } }];
-      return (isUserCause(observed.reason) && !MACHINES_DIFFER.has(observed.reason)) ||
-        entry.startFailures + 1 >= MAX_START_FAILURES
+      return entry.startFailures + 1 >= mostStarts(observed.reason)
         ? [{ event: 'fail', change: endOf(observed) }]
         : [{ event: 'retry', change: unassigned(entry.startFailures) }];
     case 'RUNNING':

@@ -137,7 +137,7 @@ describe('a start that fails', () => {
     },
   ];
   for (const { what, app, says } of table) {
-    // The image that is not there is asked for again and again for 20 s: the others have their turn meanwhile.
+    // The image that is not there is asked for again and again for some 15 s. The others have their turn meanwhile.
     test.concurrent(`because ${what} is told to who waits, with status 500, and the task is ERROR`, async ({
       platform,
     }) => {

@@ -143,6 +143,9 @@ describe('scaling', () => {
       const entry = await world.placed();
       await world.containers.transition(entry.row.id, 'ack');
       await world.fails(entry.row.id, 'mount_error');
+      // The next start waits for longer each time.
+      world.clock.aheadMs += 15_000 * 2 ** times + 1_000;
+      world.autoscaler.sweep();
     }
     await world.placed();
     expect(world.breakers.has(world.target.queue)).toBe(false);
