@@ -96,7 +96,8 @@ export async function startProduct(
     LONGSHORE_JOIN_TOKEN: joinToken,
     LONGSHORE_AGENT_METRICS_ADDRESS: agentMetricsAddress,
     LONGSHORE_AGENT_NETWORK: network,
-    LONGSHORE_AGENT_REGISTRIES: '127.0.0.0/8',
+    // A release may be of a commit that does not know the setting, and pulls nothing here.
+    ...(isAllOfRelease ? {} : { LONGSHORE_AGENT_REGISTRIES: '127.0.0.0/8' }),
     LONGSHORE_BASE_IMAGE: template,
     ...agentSettings,
   };
