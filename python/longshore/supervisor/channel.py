@@ -53,12 +53,14 @@ class Channel:
 
     @classmethod
     def any_unsent(cls) -> bool:
-        """Whether bytes of any connection wait for its socket."""
-        return any(channel.unsent for channel in cls._open)
+        """Whether bytes of any connection wait for its socket, or have still to be read for it."""
+        return any(channel.unsent or channel.has_unread() for channel in cls._open)
 
     def __init__(self, loop: Loop, connection: Any, on_frame: OnFrame, on_end: Callable[[], object]) -> None:
         self.on_frame = on_frame
         self.on_end = on_end
+        #: Whether bytes for this connection lie in the kernel, where a program that has ended left them.
+        self.has_unread: Callable[[], bool] = lambda: False
         #: Called when there is room again.
         self.on_room: Callable[[], object] = nothing
         #: Called with the text of bytes that are no frames, before `on_end`.

@@ -166,6 +166,7 @@ class PortConnection:
         channel.on_frame = self._on_frame
         channel.on_room = self._settle
         channel.on_end = self._near_left
+        channel.has_unread = self._has_unread
         self._dial = Dial(loop, port, wait_seconds, self._dialled)
 
     def _dialled(self, made: Optional[Any], code: str, text: str) -> None:
@@ -220,6 +221,15 @@ class PortConnection:
         if events & ~WRITE and not self.port_ended and not self._channel.full:
             self._read()
         self._settle()
+
+    def _has_unread(self) -> bool:
+        if self._socket is None or self._over or self.port_ended:
+            return False
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return False
+        return True
 
     def _read(self) -> None:
         try:
