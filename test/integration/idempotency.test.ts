@@ -6,6 +6,7 @@ import type { DeploymentId, TaskId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
+import { databaseOutcomeUnknown } from '#scheduler/stores/store/limits.ts';
 import { deleteEndedBefore } from '#scheduler/stores/store/queries/retention.ts';
 import { insertAcceptedTasks } from '#scheduler/stores/store/queries/tasks.ts';
 import { IdempotencyKeys } from '#scheduler/tasks/admission/idempotency-keys.ts';
@@ -174,6 +175,29 @@ describe('an asynchronous call', () => {
       return submission.kind === 'accepted' && submission;
     }, 'admission is open again');
     expect(retried).not.toHaveProperty('isReplay');
+  });
+
+  test('whose commit is made and not answered is the key’s task: whoever was given it meanwhile keeps it', async ({
+    replica,
+    db,
+  }) => {
+    const keys = keysIn(db);
+    const two = await replica();
+    const target = aQueueTarget();
+    const given: TaskId[] = [];
+    const commit = keys.commit.bind(keys);
+    keys.commit = async (task) => {
+      await commit(task);
+      given.push((await taken(call(two, target))).taskId);
+      throw databaseOutcomeUnknown();
+    };
+    const one = await replica({ more: { idempotencyKeys: keys } });
+    expect(await call(one, target)).toMatchObject({ kind: 'unavailable', reason: 'not_recorded' });
+    expect((await taken(call(two, target))).taskId).toBe(given[0]);
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    expect((await sent(link)).taskId).toBe(given[0]);
+    expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 1 });
   });
 
   test('whose commit fails after a container took it keeps its key: the retry has that task', async ({

@@ -5,11 +5,11 @@ import type { Db } from '../../stores/store/db.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
 import {
   acceptIdempotencyKeys,
-  deleteIdempotencyKey,
   idempotencyKeysIn,
   insertIdempotencyKey,
   insertKeyedTasks,
   moveIdempotencyKey,
+  releaseIdempotencyKey,
 } from '../../stores/store/queries/idempotency.ts';
 import type { KeyBounds, KeyedTask, KeyPlace, KeyRow, NewKey } from '../../stores/store/queries/idempotency.ts';
 import { MAX_TASK_BATCH } from '../../stores/store/queries/tasks.ts';
@@ -83,10 +83,19 @@ export class IdempotencyKeys {
     });
   }
 
+  /**
+   * Releases the key of a task whose commit was not answered. From then on the commit writes nothing.
+   * @returns false: the commit was made before, so other callers may have been given the task
+   * @throws when the database does not answer
+   */
+  async releaseUncommitted(held: Held): Promise<boolean> {
+    return !(await releaseIdempotencyKey(this.#db, held));
+  }
+
   /** Releases a key. A key that stays after a failure is free again when its claim is old. */
   async release(held: Held): Promise<void> {
     try {
-      await deleteIdempotencyKey(this.#db, held);
+      await releaseIdempotencyKey(this.#db, held);
     } catch (error) {
       this.#log.info({ err: error, taskId: held.taskId }, 'the key of a refused call is still there');
     }

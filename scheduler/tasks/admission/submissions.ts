@@ -229,7 +229,11 @@ export class Submissions {
       replies.abandon(taskId);
       endReservation();
       this.#parts.dispatcher.forget(target.queue, taskId);
-      void this.#parts.withdrawals.withdraw(target.queue, job, { isCommitting: false, claim });
+      void this.#parts.withdrawals.withdraw(target.queue, job, {
+        isCommitting: false,
+        claim,
+        queueAgain: () => this.queue(target, job),
+      });
       return { kind: 'unavailable', reason: 'queue_silent' };
     }
     if (undone) {
@@ -241,7 +245,7 @@ export class Submissions {
       return { kind: 'queue_full', maxPendingTasks };
     }
     const record = recordOf(job, target.queue, 'PENDING', 0);
-    if (!target.sync && !(await this.#commit(target.queue, job, record, claim))) {
+    if (!target.sync && !(await this.#commit(target, job, record, claim))) {
       return { kind: 'unavailable', reason: 'not_recorded', retryAfterSeconds: RETRY_AFTER_S };
     }
     this.#parts.changes.accept(record, target.sync);
@@ -349,7 +353,8 @@ export class Submissions {
   }
 
   /** Commits an asynchronous task's row before its id is returned: from then on nothing loses the task. */
-  async #commit(queue: QueueName, job: TaskJob, record: TaskRecord, claim: KeyClaim | undefined): Promise<boolean> {
+  async #commit(target: Target, job: TaskJob, record: TaskRecord, claim: KeyClaim | undefined): Promise<boolean> {
+    const { queue } = target;
     try {
       const task = { record, job: encodeTaskJob(job) };
       if (await this.#parts.gate.watch(() => commitOf(this.#parts, task, claim))) return true;
@@ -358,7 +363,11 @@ export class Submissions {
     } catch (error) {
       this.#parts.log.warn({ err: error, queue }, 'task could not be recorded');
       // The job leaves its queue before the caller is told, so most refused tasks never run.
-      await this.#parts.withdrawals.withdraw(queue, job, { isCommitting: true, claim });
+      await this.#parts.withdrawals.withdraw(queue, job, {
+        isCommitting: true,
+        claim,
+        queueAgain: () => this.queue(target, job),
+      });
       return false;
     }
   }

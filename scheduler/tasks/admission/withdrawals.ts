@@ -1,6 +1,7 @@
 // Withdrawal of tasks that were not accepted although their job, or their row, may exist: an add or a commit
 // that timed out may have happened. None of them runs later unseen. The task leaves its queue and its row says
-// CANCELLED, or, where a container has it already, it gets its row. Each withdrawal is tried until the stores
+// CANCELLED, or, where a container has it already, it gets its row. A task whose key was accepted with its row goes
+// back to its queue, because other callers with the key may have its id. Each withdrawal is tried until the stores
 // answer or the process ends. Admission is closed meanwhile (commit-gate.ts), which bounds their number.
 import type { QueueName } from '#shared/domain/ids.ts';
 import { backoffMs, sleep } from '#shared/backoff.ts';
@@ -27,13 +28,15 @@ interface Refused {
   /** Whether the task's row may have been committed. */
   readonly isCommitting: boolean;
   readonly claim: KeyClaim | undefined;
+  /** Queues the task again, whose row turned out to be committed. */
+  readonly queueAgain: () => Promise<void>;
 }
 
 /** Commits of rows, with the keys of their calls. */
 export interface Commits {
   /** Group commit for rows of asynchronous tasks, before their ids are returned. */
   readonly accepting: Pick<GroupCommit<AcceptedTask>, 'commit'>;
-  readonly idempotencyKeys?: Pick<IdempotencyKeys, 'commit' | 'release'> | undefined;
+  readonly idempotencyKeys?: Pick<IdempotencyKeys, 'commit' | 'release' | 'releaseUncommitted'> | undefined;
 }
 
 /**
@@ -137,7 +140,7 @@ class Withdrawal {
   /** Writes the task's row or its end. @throws when a store does not answer */
   async settle(): Promise<void> {
     const { queues, records, changes, idempotencyKeys, clock, completion } = this.#parts;
-    const [queue, job, { isCommitting, claim }] = [this.#queue, this.#job, this.#refused];
+    const [queue, job, { isCommitting, claim, queueAgain }] = [this.#queue, this.#job, this.#refused];
     this.#removed ||= await queues.remove(queue, job.taskId);
     if (!isCommitting) {
       if (this.#removed) completion.dropInput(job);
@@ -149,11 +152,12 @@ class Withdrawal {
     const isUntouched = known === undefined || (known.attempt === 0 && !isTerminalTask(known.status));
     // An earlier removal may have happened although its answer was lost.
     if (this.#removed || (isUntouched && (await queues.read(queue, job.taskId)) === undefined)) {
+      if (claim !== undefined && (await idempotencyKeys?.releaseUncommitted(claim)) === false)
+        return await queueAgain();
       // The task is over, whether or not its row is there, or comes yet.
       const record = finalOf(job, queue, 0, 'CANCELLED', clock.nowMs(), { failureReason: 'not_accepted' });
       await changes.applied(known?.status ?? 'PENDING', 'cancel', record);
       completion.dropInput(job);
-      if (claim !== undefined) await idempotencyKeys?.release(claim);
       return;
     }
     // A container has the task, or had it: the task gets its row, with the job for a rebuild.

@@ -134,14 +134,21 @@ export async function acceptIdempotencyKeys(
   return new Set(rows.map((row) => row.task_id as TaskId));
 }
 
-/** Deletes the key of a refused call, so that it leaves none. */
-export async function deleteIdempotencyKey(db: Queryable, held: KeyPlace & { readonly taskId: TaskId }): Promise<void> {
-  await db.query('delete from idempotency_keys where workspace_id = $1 and scope = $2 and key = $3 and task_id = $4', [
-    held.workspaceId,
-    held.scope,
-    held.key,
-    held.taskId,
-  ]);
+/**
+ * Deletes the key of a refused call, so that it leaves none. A commit of its task that comes later finds no key, and
+ * writes nothing. One that came before has accepted the key, which then stays.
+ * @returns whether the key stands for the task for good
+ */
+export async function releaseIdempotencyKey(
+  db: Queryable,
+  held: KeyPlace & { readonly taskId: TaskId },
+): Promise<boolean> {
+  const place = 'workspace_id = $1 and scope = $2 and key = $3 and task_id = $4';
+  const params = [held.workspaceId, held.scope, held.key, held.taskId];
+  const { rowCount } = await db.query(`delete from idempotency_keys where ${place} and not is_accepted`, params);
+  if (rowCount > 0) return false;
+  // A second statement: the first may have waited for the commit, and does not see what it wrote.
+  return (await db.query(`select 1 from idempotency_keys where ${place} and is_accepted`, params)).rowCount > 0;
 }
 
 export interface KeyedTask extends AcceptedTask {

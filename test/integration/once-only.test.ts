@@ -1,0 +1,37 @@
+// Effects that cost money or are seen outside happen once, on both drivers of the store, with a fault at each statement:
+// it is refused, done without an answer, or done late. `npm run hosts -- once-only` plays random faults.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { DOUBTS, doubtAt } from '../helpers/doubtful-db.ts';
+import { KEY_STATEMENTS, playKeyStory } from '../helpers/once-keys.ts';
+import { aRedis } from '../helpers/services.ts';
+import type { PrivateRedis } from '../helpers/services.ts';
+import { aDb, KINDS } from './store-fixture.ts';
+import type { OpenedDb } from './store-fixture.ts';
+import { aTarget } from './tasks-fixture.ts';
+import { aQueueTarget } from './tasks-world.ts';
+
+let redis: PrivateRedis;
+beforeAll(async () => (redis = await aRedis()));
+afterAll(() => redis.stop());
+
+describe.each(KINDS)('on %s', (kind) => {
+  let opened: OpenedDb;
+  beforeAll(async () => (opened = await aDb(kind)));
+  afterAll(() => opened.stop());
+
+  test.each([
+    ['a task queue', aQueueTarget],
+    ['an endpoint', aTarget],
+  ])('an Idempotency-Key of %s has one task, which runs once', async (_name, target) => {
+    const { db } = opened;
+    const stories = DOUBTS.flatMap((doubt) =>
+      Array.from({ length: KEY_STATEMENTS }, (_, at) =>
+        playKeyStory({ redis, db, target: target(), next: doubtAt(doubt, at) }).catch((error: unknown) => {
+          throw new Error(`${doubt} at statement ${at}`, { cause: error });
+        }),
+      ),
+    );
+    const met = await Promise.all(stories);
+    expect(met.filter((count) => count > 0).length).toBeGreaterThan(stories.length / 2);
+  });
+});
