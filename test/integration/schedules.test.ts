@@ -29,7 +29,7 @@ import { insertStub } from '#scheduler/stores/store/queries/stubs.ts';
 import { targetOfDeployment } from '#scheduler/stores/store/queries/targets.ts';
 import { listTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
-import { sent } from '../helpers/submissions.ts';
+import { reaches, sent } from '../helpers/submissions.ts';
 import { aStub, aWorkspace } from './store-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
 import { age, callerOf, drained, test } from './tasks-world.ts';
@@ -216,6 +216,39 @@ describe('the ticks of a schedule', () => {
     await one.sweep.round();
     expect((await one.queues.waitingIds(made.target.queue)).toSorted()).toEqual(idsOf(made.id, 1, 2));
     expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 2));
+  });
+
+  test('that the sweep has queued, and a container has run, do not run again when their ticker wakes up', async ({
+    one,
+  }) => {
+    const made = await aSchedule(one);
+    const goesOn = Promise.withResolvers<undefined>();
+    const slept = aTicker(one, made, {
+      queue: async (target, job) => {
+        await goesOn.promise;
+        return await one.submissions.queue(target, job);
+      },
+    });
+    const looking = slept.at(T0 + 1_000);
+    await waitFor(async () => (await made.taskIds()).length === 1, 'the tick has its row');
+    await age(one, 120);
+    await one.sweep.round();
+    const link = new PlayedLink();
+    one.container(made.target.queue, link);
+    await one.result(await sent(link));
+    const [tick] = await made.taskIds();
+    await reaches(one, tick as TaskId, 'COMPLETE');
+    // Whatever is queued is fetched at once, before the ticker looks whether the task is over.
+    const read = one.records.read.bind(one.records);
+    one.records.read = async (taskId) => {
+      one.dispatcher.wake(made.target.queue);
+      await waitFor(async () => (await one.queues.depth(made.target.queue)).waiting === 0, 'the job is fetched');
+      return await read(taskId);
+    };
+    goesOn.resolve(undefined);
+    await looking;
+    await waitFor(async () => totalOf(await one.queues.depth(made.target.queue)) === 0, 'the second job is over');
+    expect(link.orders).toHaveLength(1);
   });
 
   test('are those up to now, whatever the clock of a replica says', async ({ one }) => {

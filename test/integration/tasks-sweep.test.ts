@@ -3,13 +3,30 @@ import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { ContainerId, StubId } from '#shared/domain/ids.ts';
 import { parsedResult } from '#scheduler/api/http/rest/records.ts';
+import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { acceptedJobOf, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
+import type { TaskSweepParts } from '#scheduler/tasks/maintenance/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent } from '../helpers/submissions.ts';
 import { PlayedLink, quiet } from './tasks-fixture.ts';
 import { aQueueTarget, age, anEnd, callerOf, drained, put, test } from './tasks-world.ts';
+import type { World } from './tasks-world.ts';
+
+/** The sweep of a leader beside that of `one.sweep`. */
+const aSweep = (one: World, over: Partial<TaskSweepParts>): TaskSweep =>
+  new TaskSweep({
+    ...one,
+    clock: systemClock,
+    log: quiet,
+    attempts: { current: () => undefined },
+    jobOf: (id) => acceptedJobOf(one.db, id),
+    isLeader: () => true,
+    isAlive: () => true,
+    served: () => [],
+    ...over,
+  });
 
 describe('the sweep', () => {
   test('ends what waited beyond its time: EXPIRED, and out of the queue', async ({ one }) => {
@@ -83,8 +100,7 @@ describe('the sweep', () => {
       await one.result(order);
       return await queues.read(queue, id);
     };
-    const sweep = new TaskSweep({
-      db: one.db,
+    const sweep = aSweep(one, {
       queues: new Proxy(queues, {
         get: (whole, name) => {
           if (name === 'read') return read;
@@ -92,20 +108,34 @@ describe('the sweep', () => {
           return typeof value === 'function' ? value.bind(whole) : value;
         },
       }),
-      records: one.records,
-      leases: one.leases,
-      clock: systemClock,
-      log: quiet,
-      completion: one.completion,
-      changes: one.changes,
-      attempts: { current: () => undefined },
-      jobOf: (id) => acceptedJobOf(one.db, id),
-      isLeader: () => true,
-      isAlive: () => true,
-      served: () => [],
     });
     await sweep.round();
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
+  });
+
+  test('of a leader that stood still queues again what its successor has run: it does not run twice', async ({
+    one,
+  }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    await one.client.flushall();
+    await age(one, 70);
+    const link = new PlayedLink();
+    const former = aSweep(one, {
+      jobOf: async (id) => {
+        const job = await acceptedJobOf(one.db, id);
+        await one.sweep.round();
+        one.container(target.queue, link);
+        await one.result(await sent(link));
+        await reaches(one, taskId, 'COMPLETE');
+        return job;
+      },
+    });
+    await former.round();
+    one.dispatcher.wake(target.queue);
+    await waitFor(async () => totalOf(await one.queues.depth(target.queue)) === 0, 'the second job is over');
+    expect(link.orders).toHaveLength(1);
     expect(await one.records.read(taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
   });
 

@@ -50,6 +50,11 @@ export const TaskJob = Type.Object({
   createdAtMs: Type.Integer({ minimum: 0 }),
   /** Attempts before this job was added (0; more when it was rebuilt from its row). Attempt numbers never go back. */
   attempts: Type.Integer({ minimum: 0 }),
+  /**
+   * Whether the job was made from the task's row. Another process may have made it before, and the task may have ended
+   * since: whoever fetches the job looks. Absent: it was made with the task.
+   */
+  isFromRow: Type.Optional(Type.Boolean()),
   /** User retries allowed for this task (0 to 5), and those used up. */
   retries: Type.Integer({ minimum: 0 }),
   retriesUsed: Type.Integer({ minimum: 0 }),

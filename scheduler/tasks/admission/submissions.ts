@@ -333,7 +333,7 @@ export class Submissions {
   async queue(target: Target, job: TaskJob): Promise<void> {
     const { queues, records } = this.#parts;
     await queues.open(target.queue);
-    const { depth } = await queues.add(target.queue, job);
+    const { depth } = await queues.add(target.queue, { ...job, isFromRow: true });
     this.#parts.changes.accept(recordOf(job, target.queue, 'PENDING', 0), false);
     // The deployment may have been deleted since the row was committed, and its tasks with it.
     const known = await records.read(job.taskId);

@@ -105,9 +105,10 @@ export class Sender {
       await this.#runsHere(claim);
       return;
     }
-    // A repeated job may have ended meanwhile: its lock ran out
-    // before its end reached the queue, or Redis came back older.
-    if ((claim.starts > 1 || job.attempts > 0 || isBack) && (await this.#endedBefore(claim))) return;
+    // The task of a repeated job may have ended meanwhile: its lock ran out before its end reached the queue, another
+    // process made the job from the row before, or Redis came back older.
+    const isRepeated = claim.starts > 1 || job.attempts > 0 || job.isFromRow === true;
+    if ((isRepeated || isBack) && (await this.#endedBefore(claim))) return;
     if (isBack && (await this.#runsElsewhere(claim))) return;
     // A first fetch cannot meet a lease. A later fetch of a synchronous task must not run what was sent before.
     const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;

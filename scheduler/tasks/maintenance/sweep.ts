@@ -220,7 +220,7 @@ export class TaskSweep {
     const text = record.sync ? undefined : await jobOf(record.taskId);
     if (text !== undefined) {
       await queues.open(record.queue);
-      await queues.addAgain(record.queue, { ...parseTaskJob(text), attempts: record.attempt });
+      await queues.addAgain(record.queue, { ...parseTaskJob(text), attempts: record.attempt, isFromRow: true });
       log.warn({ taskId: record.taskId }, 'a task whose job was lost is queued again');
       this.#returned.tell(record.queue);
       return true;
