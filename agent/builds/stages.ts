@@ -55,6 +55,12 @@ export interface Work {
   readonly onContainer: (dockerId: string) => void;
 }
 
+interface EngineOptions {
+  readonly hasFiles: boolean;
+  readonly hasCertificates: boolean;
+  readonly mayReuse: boolean;
+}
+
 type Failed = { readonly failed: BuildEvent };
 
 /** Runs all steps. @returns the last image, or the failure of a step */
@@ -123,12 +129,13 @@ class Stages {
     const first = steps[0];
     const isStage = first?.instruction.name === 'FROM';
     if (isStage) this.#declared = new Map();
-    const shell = await this.#shellOf(isStage ? imageIdOf(first, this.#known) : (this.#imageId ?? ''));
+    const onto = isStage ? imageIdOf(first, this.#known) : (this.#imageId ?? '');
+    const shell = await this.#shellOf(onto);
     const some = forEngine(steps, this.#known, shell);
     const titles = steps.map(({ title }) => title);
     const assembled = assemble(some, titles, this.#surroundings(isStage));
     const hasFiles = some.some(({ name }) => name === 'COPY' || name === 'ADD');
-    const built = await this.#build(assembled, { hasFiles, hasCertificates: isStage });
+    const built = await this.#build(assembled, { hasFiles, hasCertificates: isStage, mayReuse: onto !== '' });
     if ('failed' in built) return built.failed;
     const problem = await this.#layerProblem(built.imageId);
     if (problem !== undefined) return failure(`the image of these steps ${problem}`);
@@ -179,7 +186,7 @@ class Stages {
         dockerfile: [...globals, dockerfile.trimEnd(), ...values, ''].join('\n'),
         titles: [...globals.map(() => undefined), ...titles, ...values.map(() => undefined)],
       },
-      { hasFiles: false, hasCertificates: false },
+      { hasFiles: false, hasCertificates: false, mayReuse: true },
     );
     if ('failed' in built) return built.failed;
     const labels = (await this.#parts.runtime.imageConfig(built.imageId))?.labels ?? {};
@@ -201,9 +208,14 @@ class Stages {
     };
   }
 
+  /**
+   * Has the engine's builder carry instructions out.
+   * @param options - mayReuse: whether the engine may take layers from before. Without an image below (`FROM scratch`)
+   * it would look for them among all images, and believe what an image of a registry says of its own making
+   */
   async #build(
     { dockerfile, titles }: Assembled,
-    { hasFiles, hasCertificates }: { readonly hasFiles: boolean; readonly hasCertificates: boolean },
+    { hasFiles, hasCertificates, mayReuse }: EngineOptions,
   ): Promise<{ readonly imageId: string } | Failed> {
     const { runtime, limits } = this.#parts;
     const { build, directory, network, written } = this.#work;
@@ -220,7 +232,7 @@ class Stages {
         memoryBytes: limits.memoryBytes,
         cpuMillicores: limits.cpuMillicores,
         args: { ...this.#given(), ...this.#own },
-        noCache: build.order.noCache,
+        noCache: build.order.noCache || !mayReuse,
         signal: build.abort.signal,
         onText: (text) => this.#output.push(text),
         onLayer: (imageId) => written.layer(imageId),

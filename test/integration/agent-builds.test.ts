@@ -1,6 +1,6 @@
 // Builds of an agent on the real engine: attacks that an order, a base image or a finished image can carry, and one
 // Dockerfile as people write them, which must give the same image as the engine alone.
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
@@ -82,7 +82,7 @@ const parts = (over: Partial<BuilderParts> = {}): BuilderParts => ({
     release: () => undefined,
   } as unknown as BuilderParts['pauseContainers'],
   stepsApart: new StepsApart({ runtime, gpuDrivers: new GpuDrivers(runtime, log), machineId: () => MACHINE, log }),
-  countVolumes: () => Promise.resolve(new Map()),
+  countVolumes: (folders) => Promise.resolve(new Map(folders.map((folder) => [folder, 0]))),
   packages: { isKept: false } as unknown as BuilderParts['packages'],
   gpus: {
     takeForBuild: () => ({ kind: 'absent' }),
@@ -248,6 +248,76 @@ describe('a base', () => {
     expect((await ordered([`FROM ${name}`, 'RUN true'])).failed).toContain('io.longshore.anything');
   });
 });
+
+/**
+ * Loads an image as a tenant would make it for a registry: its configuration claims to be the layer of an image that
+ * was built here, and it has a file of its own.
+ * @param layer - of the claimed configuration
+ */
+async function poisoned(layer: string, name: string, parent: string): Promise<void> {
+  const { ContainerConfig, Config, Architecture } = (await engine.client.getImage(layer).inspect()) as unknown as {
+    readonly ContainerConfig?: object;
+    readonly Config: object;
+    readonly Architecture: string;
+  };
+  const tarText = async (files: readonly { readonly name: string; readonly text: string }[]): Promise<string> =>
+    Buffer.concat(await Readable.from(tarOf(files, undefined)).toArray()).toString('latin1');
+  const files = await tarText([{ name: 'poison', text: 'of another tenant' }]);
+  const config = {
+    architecture: Architecture,
+    os: 'linux',
+    created: '2100-01-01T00:00:00Z',
+    config: Config,
+    container_config: ContainerConfig ?? Config,
+    ...(parent === '' ? {} : { parent }),
+    rootfs: { type: 'layers', diff_ids: [`sha256:${createHash('sha256').update(files, 'latin1').digest('hex')}`] },
+  };
+  const manifest = [{ Config: 'config.json', RepoTags: [`${name}:latest`], Layers: ['layer.tar'] }];
+  const archive = await tarText([
+    { name: 'config.json', text: JSON.stringify(config) },
+    { name: 'layer.tar', text: files },
+    { name: 'manifest.json', text: JSON.stringify(manifest) },
+  ]);
+  made.add(name);
+  const answer = (await engine.client.loadImage(Readable.from([Buffer.from(archive, 'latin1')]))) as Readable;
+  expect((await answer.toArray()).map(String).join('')).toContain(name);
+}
+
+/** The first layer of a build on an image, by its id. */
+async function firstLayer(image: string): Promise<string> {
+  const history = (await engine.client.getImage(image).history()) as { Id: string; CreatedBy: string }[];
+  const first = history.findLast(({ CreatedBy }) => CreatedBy.includes(BUILD_WORKSPACE_LABEL));
+  if (first === undefined || first.Id === '<missing>') throw new Error(JSON.stringify(history));
+  return first.Id;
+}
+
+/** Paths of the files in an image. */
+async function filesOf(image: string): Promise<string> {
+  const container = await engine.client.createContainer({ Image: image, Cmd: ['/none'] });
+  try {
+    const files = (await container.export()) as Readable;
+    return Buffer.concat(await files.toArray()).toString('latin1');
+  } finally {
+    await container.remove({ force: true });
+  }
+}
+
+test.each(['scratch', 'an image'])(
+  'no layer of a build on %s comes from an image of a registry that claims to be that layer',
+  { timeout: 60_000 },
+  async (kind) => {
+    const from = kind === 'scratch' ? 'scratch' : base;
+    const parent = kind === 'scratch' ? '' : ((await runtime.image(base))?.id ?? '');
+    const steps = [`FROM ${from}`, 'COPY data/file /file', 'CMD ["/file"]'];
+    const honest = await ordered(steps);
+    expect(honest.failed).toBe('');
+    await poisoned(await firstLayer(honest.image), `ls-poisoned-${kind.slice(0, 2)}-${MACHINE}`, parent);
+    const { image, failed } = await ordered(steps);
+    expect(failed).toBe('');
+    const files = await filesOf(image);
+    expect([files.includes('from the context'), files.includes('of another tenant')]).toEqual([true, false]);
+  },
+);
 
 test('an image with other labels than its build meant gets no name, and is removed', async () => {
   const forged = {
