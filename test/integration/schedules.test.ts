@@ -238,7 +238,7 @@ describe('the ticks of a schedule', () => {
     await one.result(await sent(link));
     const [tick] = await made.taskIds();
     await reaches(one, tick as TaskId, 'COMPLETE');
-    // Whatever is queued is fetched at once, before the ticker looks whether the task is over.
+    // A queued job is fetched at once, before the ticker looks whether the task is over.
     const read = one.records.read.bind(one.records);
     one.records.read = async (taskId) => {
       one.dispatcher.wake(made.target.queue);
