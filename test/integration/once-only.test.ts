@@ -1,5 +1,5 @@
 // Effects that cost money or are seen outside happen once, on both drivers of the store, with a fault at each
-// statement: it is refused, done without an answer, or done late. `npm run hosts -- once-only` plays random faults.
+// statement: it is refused, done without an answer, or done late.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DOUBTS, doubtAt } from '../helpers/doubtful-db.ts';
 import type { Doubt } from '../helpers/doubtful-db.ts';
