@@ -6,6 +6,7 @@ import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import tls from 'node:tls';
 import { request, Agent } from 'undici';
+import { FIELDS_HEADER } from '#shared/api/fields.ts';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import { BodyFailure, ByteRequests } from './byte-request.ts';
@@ -90,6 +91,7 @@ export class Client {
         dispatcher: this.#agent,
         signal: AbortSignal.timeout(timeoutMs),
         headers: {
+          [FIELDS_HEADER]: '1',
           ...(options.anonymous === true ? {} : { authorization: `Bearer ${this.context.token}` }),
           ...(options.body === undefined ? {} : { 'content-type': options.contentType ?? 'application/json' }),
           ...options.headers,

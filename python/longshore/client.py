@@ -383,7 +383,7 @@ def _by_url(
     method: str, path: str, body: Optional[bytes], headers: Dict[str, str], seconds: float, at: Optional[At] = None
 ) -> _Answer:
     url, token = at or installation()
-    call = request.Request(url + path, data=body, headers={'Authorization': 'Bearer ' + token, **headers}, method=method)
+    call = request.Request(url + path, data=body, headers={'Authorization': 'Bearer ' + token, 'X-Longshore-Fields': '1', **headers}, method=method)
     try:
         with _opener(url).open(call, timeout=seconds) as answer:
             return _Answer(answer.status, _whole(answer), 'X-Task-Id' in answer.headers)

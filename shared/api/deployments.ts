@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Filters, Flag, ListLimit, Text, Timestamp, Uint32 } from './fields.ts';
+import { beyondDocument, Filters, Flag, ListLimit, Text, Timestamp, Uint32 } from './fields.ts';
 
 /** Whether calls of the name reach a version yet. */
 export const Rollout = Type.Object({
@@ -24,8 +24,8 @@ export const Deployment = Type.Object({
   createdAt: Timestamp(),
   updatedAt: Timestamp(),
   appId: Text(),
-  serving: Flag({ description: 'calls of the name reach this version' }),
-  rollout: Text({ description: "its rollout's state; empty: it had none" }),
+  serving: beyondDocument(Flag({ description: 'calls of the name reach this version' })),
+  rollout: beyondDocument(Text({ description: "its rollout's state; empty: it had none" })),
 });
 export type Deployment = Static<typeof Deployment>;
 

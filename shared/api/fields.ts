@@ -39,6 +39,20 @@ export const Filters = (options: Record<string, unknown> = {}) =>
 export const nullable = <T extends TSchema>(schema: T) =>
   Type.Unsafe<Static<T> | null>(Type.Union([schema, Type.Null()]));
 
+/** Request header by which a client asks for the fields below; its value is `1`. */
+export const FIELDS_HEADER = 'x-longshore-fields';
+
+/** Header of the answer with the text of a refusal whose field was left out. */
+export const ERROR_HEADER = 'x-longshore-error';
+
+/**
+ * A field that the interface document does not have. Answers carry it only for callers that send `FIELDS_HEADER`, so
+ * that clients of others see the document's shapes.
+ */
+export const beyondDocument = <T extends TSchema>(schema: T): T => Object.assign(schema, { [BEYOND]: true });
+const BEYOND = 'x-longshore-field';
+export const isBeyondDocument = (schema: object): boolean => (schema as Record<string, unknown>)[BEYOND] === true;
+
 /** Free JSON, passed on unchanged. */
 export const Anything = (options: Record<string, unknown> = {}) => Type.Unknown(options);
 

@@ -26,7 +26,7 @@ export type VerifyImageBuildRequest = Static<typeof VerifyImageBuildRequest>;
 export const VerifyImageBuildResponse = Type.Object({
   ok: Flag(),
   errMsg: Text(),
-  imageId: Text({ description: 'for the imageId of stubs; empty: the base image' }),
+  imageId: Text({ description: 'for the imageId of stubs' }),
   valid: Flag(),
   exists: Flag(),
   steps: Type.Array(Text(), { description: 'of its build, in order; none for an image that is used as it is' }),

@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Rollout } from './deployments.ts';
-import { Anything, Flag, Float, Int64, Text, Uint32, nullable } from './fields.ts';
+import { Anything, Flag, Float, Int64, Text, Uint32, beyondDocument, nullable } from './fields.ts';
 
 export const Autoscaler = Type.Object({
   type: Text({ description: 'queue_depth or llm_token_pressure; empty: the default' }),
@@ -156,12 +156,12 @@ export type DeployStubRequest = Static<typeof DeployStubRequest>;
 
 export const DeployStubResponse = Type.Object({
   ok: Flag(),
-  errMsg: Text(),
-  warnMsg: Text({ description: 'deployed, and what may go wrong all the same' }),
+  errMsg: beyondDocument(Text({ description: 'why it was refused; without these fields: header X-Longshore-Error' })),
+  warnMsg: beyondDocument(Text({ description: 'deployed, and what may go wrong all the same' })),
   deploymentId: Text(),
   version: Uint32(),
   invokeUrl: Text(),
-  rollout: nullable(Rollout),
+  rollout: beyondDocument(nullable(Rollout)),
 });
 export type DeployStubResponse = Static<typeof DeployStubResponse>;
 

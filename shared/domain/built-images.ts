@@ -7,6 +7,13 @@ const HOST = 'longshore.internal';
 /** Stands in a build's first step for the base image of a Python version, which each machine names for itself. */
 export const BASE_IMAGE = `${HOST}/base`;
 
+/** The id by which answers name the base image of a Python version; an empty id of a stub means the same image. */
+export const baseImageId = (pythonVersion: string): string => `${BASE_IMAGE}:${pythonVersion}`;
+
+/** The Python version, such as `python3.11`, of a base image's id; undefined: another image. */
+export const basePythonOf = (imageId: string): string | undefined =>
+  /^longshore\.internal\/base:(python3(?:\.\d{1,2})?)$/.exec(imageId)?.[1];
+
 /** The name of a built image; the hash tells its workspace and its definition. */
 export const builtImageName = (hash: string): string => `${HOST}/${hash.slice(0, 32)}`;
 

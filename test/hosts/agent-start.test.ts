@@ -4,7 +4,7 @@ import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { BUILD_WORKSPACE_LABEL } from '#shared/domain/built-images.ts';
+import { BUILD_WORKSPACE_LABEL, builtImageName } from '#shared/domain/built-images.ts';
 import { createLog } from '#shared/log.ts';
 import type { ServiceManager } from '#shared/service-manager.ts';
 import { createAgent } from '../../agent/main.ts';
@@ -307,25 +307,30 @@ test('an image that was pulled with credentials starts for the workspace that ha
   }
 });
 
-test('an image that was built for a workspace starts for no other, not even by its id', async ({ world, docker }) => {
+test('an image that was built for a workspace starts for no other, and by its id for nobody', async ({ world, docker }) => {
   const { scheduler } = world;
   const made = await docker.run({ Entrypoint: ['true'], Cmd: [] });
   const { Id: id } = (await made.commit({ changes: [`LABEL ${BUILD_WORKSPACE_LABEL}=ws-1`] })) as { Id: string };
-  const image = id.replace('sha256:', '').slice(0, 20);
+  const image = builtImageName(id.replace('sha256:', ''));
   try {
+    await docker.client.getImage(id).tag({ repo: image, tag: 'latest' });
     await made.remove({ force: true });
     await world.agent.start();
     await world.agent.connected;
     const code = scheduler.addArchive(await zip({ 'app.py': 'def handler():\n    return {}\n' }));
     const own = anAssignment({ image, code });
     const others = anAssignment({ image, code, workspaceId: 'ws-2' });
-    scheduler.desire([own, others]);
+    const byId = anAssignment({ image: id.replace('sha256:', '').slice(0, 20), code });
+    scheduler.desire([own, others, byId]);
     await scheduler.phase(own.containerId, 'running');
-    const removed = await scheduler.phase(others.containerId, 'removed', 30_000);
-    expect(removed).toMatchObject({
-      reason: 'image_error',
-      message: expect.stringContaining('another workspace') as string,
-    });
+    for (const [{ containerId }, message] of [
+      [others, 'another workspace'],
+      [byId, 'could be an id'],
+    ] as const)
+      expect(await scheduler.phase(containerId, 'removed', 30_000)).toMatchObject({
+        reason: 'image_error',
+        message: expect.stringContaining(message) as string,
+      });
     scheduler.desire([{ ...own, stop: true, graceMs: 1000 }]);
     await scheduler.phase(own.containerId, 'removed', 30_000);
   } finally {

@@ -1,6 +1,6 @@
 // CreatePod and the calls around it, on a whole scheduler. No machine is there, so containers wait for one.
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { aPlatform, NOBODY } from './verbs-fixture.ts';
+import { aPlatform, NOBODY, WITH_FIELDS } from './verbs-fixture.ts';
 import type { Json, Platform } from './verbs-fixture.ts';
 
 let platform: Platform;
@@ -92,7 +92,7 @@ test('a pod is deployed and has its URLs; a stub of CreatePod is not deployed', 
   const { json } = await platform.gateway('POST /stubs/deploy', { stubId, name: 'web' });
   expect(json).toMatchObject({ ok: true, version: 1, invokeUrl: `http://${platform.address}/pod/web/v1/80` });
   const run = await platform.stub({ ...SANDBOX, stubType: 'pod/run', ports: [80, 81] });
-  expect((await platform.gateway('POST /stubs/deploy', { stubId: run, name: 'web' })).json).toMatchObject({
+  expect((await platform.gateway('POST /stubs/deploy', { stubId: run, name: 'web' }, WITH_FIELDS)).json).toMatchObject({
     ok: false,
     errMsg: 'a stub of type pod/run runs by CreatePod: deploy one of type pod/deployment',
   });

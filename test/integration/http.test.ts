@@ -246,12 +246,9 @@ describe('deployments', () => {
     const { stubId, deploymentId, json } = await deploy('hello');
     expect(json).toEqual({
       ok: true,
-      errMsg: '',
-      warnMsg: expect.any(String) as string,
       deploymentId,
       version: 1,
       invokeUrl: `http://${first.httpAddress}/endpoint/hello/v1`,
-      rollout: { state: 'done', why: '', since: null, until: null },
     });
     const url = async (query: string, token = own.token) =>
       (await gateway('GET', `/stubs/${stubId}/url${query}`, undefined, { token })).json;
@@ -344,26 +341,76 @@ describe('deployments', () => {
 
   test('of another workspace’s stub, or with a name without letters, are refused', async () => {
     const { json } = await gateway('POST', '/stubs', aStub());
-    const refused = (errMsg: unknown) => ({
-      ok: false,
-      errMsg,
-      warnMsg: '',
-      deploymentId: '',
-      version: 0,
-      invokeUrl: '',
-      rollout: null,
-    });
-    const theirs = await gateway(
-      'POST',
-      '/stubs/deploy',
-      { stubId: json['stubId'], name: 'x' },
-      { token: other.token },
-    );
-    expect(theirs.json).toEqual(refused('stub not found'));
-    expect((await gateway('POST', '/stubs/deploy', { stubId: json['stubId'], name: ' - ' })).json).toEqual(
-      refused(expect.stringContaining('name')),
-    );
-    expect((await gateway('POST', '/stubs/deploy', {})).json).toEqual(refused('stub not found'));
+    const documented = { ok: false, deploymentId: '', version: 0, invokeUrl: '' };
+    for (const [body, sent, why] of [
+      [{ stubId: json['stubId'], name: 'x' }, { token: other.token }, 'stub not found'],
+      [{ stubId: json['stubId'], name: ' - ' }, {}, expect.stringContaining('name')],
+      [{}, {}, 'stub not found'],
+    ] as const) {
+      // A client that knows the interface document alone sees its four fields; a person finds the text in a header.
+      const plain = await gateway('POST', '/stubs/deploy', body, sent);
+      expect(plain.json).toEqual(documented);
+      expect(plain.headers.get('x-longshore-error')).toEqual(why);
+      const headers = { 'x-longshore-fields': '1' };
+      const whole = await gateway('POST', '/stubs/deploy', body, { ...sent, headers });
+      expect(whole.json).toEqual({ ...documented, errMsg: why, warnMsg: '', rollout: null });
+      expect(whole.headers.get('x-longshore-error')).toBeNull();
+    }
+  });
+
+  test('the text of a refusal fits a header, whatever name it quotes', async () => {
+    const { json } = await gateway('POST', '/stubs', aStub({ secrets: [{ name: 'é\n%' }] }));
+    expect(json['ok']).toBe(false);
+    const stubId = (await gateway('POST', '/stubs', aStub())).json['stubId'];
+    const { headers } = await gateway('POST', '/stubs/deploy', { stubId, name: '§%\r\n§' });
+    expect(headers.get('x-longshore-error')).toMatch(/^[ -~]+$/);
+  });
+
+  test('are listed by id, whatever else has the same name; a text that is no id selects none', async () => {
+    const { json } = await gateway('POST', '/stubs', aStub());
+    const made: string[] = [];
+    for (const name of ['by-id', 'by-id', 'by-id-2'])
+      made.push(
+        String((await gateway('POST', '/stubs/deploy', { stubId: json['stubId'], name })).json['deploymentId']),
+      );
+    const idsOf = async (filter: string): Promise<readonly unknown[]> => {
+      const listed = await gateway('GET', `/deployments?filters=${encodeURIComponent(filter)}`);
+      return (listed.json['deployments'] as readonly Json[]).map(({ id }) => id);
+    };
+    expect(await idsOf(`id=${made[0]}`)).toEqual([made[0]]);
+    expect(await idsOf(JSON.stringify({ ids: [made[2]?.toUpperCase(), 'nobody'] }))).toEqual([made[2]]);
+    expect(await idsOf(`id=${made[0]};name=by-id-2`)).toEqual([]);
+    expect(await idsOf('id=nobody')).toEqual([]);
+    const theirs = await gateway('GET', `/deployments?filters=id=${made[0]}`, undefined, { token: other.token });
+    expect(theirs.json['deployments']).toEqual([]);
+    const [record = {}] = (await gateway('GET', `/deployments?filters=id=${made[1]}`)).json['deployments'] as Json[];
+    expect(Object.keys(record)).toHaveLength(12);
+    const headers = { 'x-longshore-fields': '1' };
+    const own = await gateway('GET', `/deployments?filters=id=${made[1]}`, undefined, { headers });
+    expect(own.json['deployments']).toEqual([{ ...record, serving: true, rollout: expect.any(String) as string }]);
+  });
+
+  test('a bound of int64 is said exactly', async () => {
+    const { status, json } = await gateway('GET', '/deployments?limit=-1');
+    expect([status, json['message']]).toEqual([
+      400,
+      'parsing field "limit": must be a 64-bit integer from 0 to 9223372036854775807',
+    ]);
+  });
+
+  test('an image that asks for nothing has an id, by which a stub gets the base image of its Python version', async () => {
+    const idOf = async (body: Json) => (await gateway('POST', '/images/verify-build', body)).json['imageId'];
+    expect(await idOf({})).toBe('longshore.internal/base:python3');
+    expect(await idOf({ existingImageUri: 'debian:12' })).toBe('debian:12');
+    const imageId = await idOf({ pythonVersion: 'python3.11' });
+    expect(imageId).toBe('longshore.internal/base:python3.11');
+    const known = await gateway('POST', '/images/verify-build', { imageId });
+    expect(known.json).toMatchObject({ ok: true, exists: true, valid: true, imageId });
+    const built = await gateway('POST', '/images/build', { pythonVersion: 'python3.11' });
+    expect(built.json['result']).toMatchObject({ done: true, success: true, imageId });
+    const byId = await gateway('POST', '/stubs', aStub({ imageId, pythonVersion: 'python3.9' }));
+    const byVersion = await gateway('POST', '/stubs', aStub({ pythonVersion: 'python3.11' }));
+    expect(byId.json).toMatchObject({ ok: true, stubId: byVersion.json['stubId'] });
   });
 
   test('REST shows them in both spellings, in pages', async () => {

@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { request } from 'undici';
 import { REFUSALS_PER_MINUTE } from '../../scheduler/workspaces/identity/refusals.ts';
-import { aPlatform } from './verbs-fixture.ts';
+import { aPlatform, WITH_FIELDS } from './verbs-fixture.ts';
 import type { Json, Person, Platform } from './verbs-fixture.ts';
 
 let platform: Platform;
@@ -136,7 +136,8 @@ describe('limits of a workspace', () => {
     ).toBe(true);
 
     const { stubId } = await aStub({ cpu: 100 });
-    const deploy = () => platform.gateway('POST /stubs/deploy', { stubId, name: 'bounded' }, asOther());
+    const deploy = () =>
+      platform.gateway('POST /stubs/deploy', { stubId, name: 'bounded' }, { ...asOther(), ...WITH_FIELDS });
     const { deploymentId } = (await deploy()).json;
     expect((await deploy()).json).toMatchObject({
       ok: false,

@@ -19,7 +19,7 @@ import { SimulatedAgent, echo } from '../helpers/simulated-agent.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { KINDS, aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
-import { aPlatform } from './verbs-fixture.ts';
+import { aPlatform, WITH_FIELDS } from './verbs-fixture.ts';
 import type { Json, Platform } from './verbs-fixture.ts';
 
 /** Long enough for a loaded machine; every wait ends as soon as its condition holds. */
@@ -68,7 +68,7 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     const stubId = await platform.stub({ env: [`N=${(count += 1)}`], keepWarmSeconds: 600, cpu: how.cpu ?? 100 });
     if (how.holds === true) held.set(stubId, Promise.withResolvers());
     const rollout = how.now === true ? 'now' : 'auto';
-    const { json } = await platform.gateway('POST /stubs/deploy', { stubId, name, rollout });
+    const { json } = await platform.gateway('POST /stubs/deploy', { stubId, name, rollout }, WITH_FIELDS);
     expect(json).toMatchObject({ ok: true });
     return {
       id: String(json['deploymentId']),
@@ -112,11 +112,11 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     return first;
   };
   const listed = async (name: string): Promise<unknown[]> =>
-    ((await platform.gateway(`GET /deployments?filters=name=${name}`)).json['deployments'] as Json[]).map((row) => [
-      row['version'],
-      row['serving'],
-      row['rollout'],
-    ]);
+    (
+      (await platform.gateway(`GET /deployments?filters=name=${name}`, undefined, WITH_FIELDS)).json[
+        'deployments'
+      ] as Json[]
+    ).map((row) => [row['version'], row['serving'], row['rollout']]);
 
   test('calls of the name stay with the ready version until the new one has a ready container', async () => {
     const first = await served('moves');

@@ -6,7 +6,9 @@
 // reaches the outside as an RPC status, and its text only if the exception is an AppError.
 import { Readable } from 'node:stream';
 import { TextDecoder } from 'node:util';
+import type { TSchema } from 'typebox';
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
+import { ERROR_HEADER, FIELDS_HEADER, isBeyondDocument } from '#shared/api/fields.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -112,11 +114,17 @@ function uniqueParams(url: string): string {
 function handlerOf(operation: Operation, parts: BinderParts) {
   const decode = compileDecoder(operation.request);
   const readQuery = compileQueryReader(operation.request);
-  const encode = compileEncoder(operation.response);
+  const encoders = {
+    all: compileEncoder(operation.response),
+    documented: compileEncoder(operation.response, 'documented'),
+  };
+  const hidesError = hasHiddenError(operation);
   const refuse = refuser(operation);
   return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
     const deadlineMs = deadlineOf(request.headers['grpc-timeout'], operation.withinMs);
     const message = decode(merge(operation, request, readQuery));
+    const fields = request.headers[FIELDS_HEADER] === '1' ? 'all' : 'documented';
+    const encode = encoders[fields];
     const origin = parts.originOf(request);
     const caller = origin.bearer === null ? null : await parts.authenticator.authenticate(origin.bearer);
     if (caller !== null) parts.calls?.began(request, caller);
@@ -135,8 +143,27 @@ function handlerOf(operation: Operation, parts: BinderParts) {
     parts.calls?.answered(request, answer);
     if (isRefused && (answer as { readonly ok?: unknown }).ok === false)
       parts.authenticator.guessed?.(operation.name, request.ip);
+    if (hidesError && fields === 'documented') tellError(reply, answer);
     return reply.header('content-type', 'application/json').send(JSON.stringify(encode(answer)));
   };
+}
+
+const ERROR_FIELDS = ['errMsg', 'errorMsg', 'error'];
+/** Most characters of a refusal's text in a header. */
+const MOST_HEADER = 4096;
+
+/** Whether the interface document has no field for the text of the operation's refusals. */
+function hasHiddenError({ response }: Pick<Operation, 'response'>): boolean {
+  const properties = response.properties as Readonly<Record<string, TSchema>>;
+  return ERROR_FIELDS.some((name) => properties[name] !== undefined && isBeyondDocument(properties[name]));
+}
+
+/** Gives the text of a refusal in a header: other characters than visible ASCII and spaces as `%` and two digits. */
+function tellError(reply: FastifyReply, answer: unknown): void {
+  const { ok, errMsg } = answer as { readonly ok?: unknown; readonly errMsg?: unknown };
+  if (ok !== false || typeof errMsg !== 'string' || errMsg === '') return;
+  const text = errMsg.toWellFormed().replace(/[^ -$&-~]/gu, encodeURIComponent);
+  reply.header(ERROR_HEADER, text.slice(0, MOST_HEADER));
 }
 
 /** Sends messages as they come, a line of JSON each. The deadline of ordinary answers does not count for them. */
@@ -187,7 +214,7 @@ async function run(
 /** Builds the refusing answer in the field this response has for it, if any. */
 function refuser(operation: Operation): (text: string) => unknown {
   const properties = operation.response.properties as Readonly<Record<string, unknown>>;
-  const field = ['errMsg', 'errorMsg', 'error'].find((name) => name in properties) ?? null;
+  const field = ERROR_FIELDS.find((name) => name in properties) ?? null;
   return (text) => (field === null ? { ok: false } : { ok: false, [field]: text });
 }
 

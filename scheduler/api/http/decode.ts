@@ -35,6 +35,7 @@ interface SchemaFacts {
 
 /** Deepest free JSON: a deeper value is refused before any code walks it. */
 const MAX_DEPTH = 64;
+/** The bound of int64: the largest value is one less, and the check of digits refuses the bound itself. */
 const INT64_MAX = 2 ** 63;
 
 export const snakeOf = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
@@ -189,9 +190,13 @@ function readNumber(value: unknown, field: string, what: string, whole: boolean,
   else if (typeof value === 'string' && NUMBER.test(value)) number = Number(value);
   else throw wrong(field, what, value);
   if (!Number.isFinite(number) || (whole && !Number.isInteger(number))) throw wrong(field, what, value);
-  if (number < low || number > high) throw new DecodeError(field, `must be ${what} from ${low} to ${high}`);
+  if (number < low || number > high)
+    throw new DecodeError(field, `must be ${what} from ${boundText(low)} to ${boundText(high)}`);
   return number;
 }
+
+/** Digits of a bound; the largest int64 is no number of JavaScript. */
+const boundText = (bound: number): string => (bound === INT64_MAX ? String(2n ** 63n - 1n) : BigInt(bound).toString());
 
 const BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
 

@@ -2,6 +2,7 @@
 // too, in order, int64 as digits in a string. Compiled once per message.
 import type { TObject, TSchema } from 'typebox';
 import { Type } from 'typebox';
+import { isBeyondDocument } from '#shared/api/fields.ts';
 import { zeroOf } from './decode.ts';
 
 type Encode = (value: unknown) => unknown;
@@ -14,34 +15,39 @@ interface SchemaFacts {
   readonly properties?: Readonly<Record<string, TSchema>>;
 }
 
-/** Compiles an encoder whose result JSON.stringify takes. */
-export function compileEncoder(schema: TObject): (value: unknown) => unknown {
-  return encoderOf(schema);
+/**
+ * Compiles an encoder whose result JSON.stringify takes.
+ * @param fields - `documented`: without the fields that the interface document does not have
+ */
+export function compileEncoder(schema: TObject, fields: Fields = 'all'): (value: unknown) => unknown {
+  return encoderOf(schema, fields);
 }
+export type Fields = 'all' | 'documented';
 
-function encoderOf(schema: TSchema): Encode {
+function encoderOf(schema: TSchema, which: Fields): Encode {
   const facts = schema as SchemaFacts;
   if (facts.anyOf !== undefined) {
     const inner = facts.anyOf.find((member) => (member as SchemaFacts).type !== 'null');
-    const encode = inner === undefined ? () => null : encoderOf(inner);
+    const encode = inner === undefined ? () => null : encoderOf(inner, which);
     return (value) => (value === null || value === undefined ? null : encode(value));
   }
   if (facts.format === 'int64' && facts.type === 'string') return (value) => int64Text(value);
   if (facts.format === 'byte') return (value) => Buffer.from((value ?? []) as Uint8Array).toString('base64');
   if (facts.type === 'array') {
-    const encode = facts.items === undefined ? (item: unknown) => item : encoderOf(facts.items);
+    const encode = facts.items === undefined ? (item: unknown) => item : encoderOf(facts.items, which);
     return (value) => ((value ?? []) as readonly unknown[]).map(encode);
   }
-  if (facts.type === 'object' && facts.properties !== undefined) return objectEncoder(facts.properties);
+  if (facts.type === 'object' && facts.properties !== undefined) return objectEncoder(facts.properties, which);
   const zero = zeroOf(schema);
   return (value) => (value === undefined || value === null ? zero() : value);
 }
 
-function objectEncoder(properties: Readonly<Record<string, TSchema>>): Encode {
-  const fields = Object.entries(properties).map(([name, schema]) => ({
+function objectEncoder(properties: Readonly<Record<string, TSchema>>, which: Fields): Encode {
+  const shown = Object.entries(properties).filter(([, schema]) => which === 'all' || !isBeyondDocument(schema));
+  const fields = shown.map(([name, schema]) => ({
     name,
     optional: Type.IsOptional(schema),
-    encode: encoderOf(schema),
+    encode: encoderOf(schema, which),
   }));
   return (value) => {
     const from = (value ?? {}) as Readonly<Record<string, unknown>>;

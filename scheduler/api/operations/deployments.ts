@@ -5,12 +5,13 @@ import {
   ScaleDeploymentRequest,
 } from '#shared/api/deployments.ts';
 import { Done, timestampOf } from '#shared/api/fields.ts';
+import { isUuid } from '#shared/domain/ids.ts';
 import type { ChangeOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
 import { actorOf } from '../../workspaces/events/audit.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import { isOutside, ownApp } from '../../workspaces/identity/confinement.ts';
-import { booleanFilter, firstFilter, limitOf, numberFilter } from './list-rules.ts';
+import { booleanFilter, filterValues, firstFilter, limitOf, numberFilter, spellings } from './list-rules.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
@@ -26,6 +27,10 @@ export function listDeployments(deployments: Deployments, directory: Directory):
       const name = firstFilter(request.filters, ['name']);
       const active = booleanFilter(firstFilter(request.filters, ['active']));
       const version = numberFilter(firstFilter(request.filters, ['version']));
+      // A text that is no id selects nothing: without the filter, its caller would act on other deployments.
+      const ids = filterValues(request.filters, ['id', 'ids', ...spellings('deployment', 'id')])
+        ?.filter(isUuid)
+        .map((id) => id.toLowerCase());
       const limit = limitOf(request.limit);
       const rows = await deployments.list(caller, {
         limit,
@@ -33,12 +38,17 @@ export function listDeployments(deployments: Deployments, directory: Directory):
         ...(name === undefined ? {} : { nameContains: name }),
         ...(active === undefined ? {} : { active }),
         ...(version === undefined ? {} : { version }),
+        ...(ids === undefined ? {} : { ids }),
       });
       const workspaceName = await directory.workspaceName(caller.workspaceId);
       const stubs = await directory.stubs(rows.map((row) => row.stubId));
       // A name selects all of its versions; another filter may leave out the one that serves.
       const hasAllVersions =
-        rows.length < limit && active === undefined && version === undefined && caller.confined?.appId === undefined;
+        rows.length < limit &&
+        active === undefined &&
+        version === undefined &&
+        ids === undefined &&
+        caller.confined?.appId === undefined;
       const serving = await directory.servingDeployments(caller.workspaceId, rows, hasAllVersions);
       return {
         ok: true,

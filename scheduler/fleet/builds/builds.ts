@@ -6,7 +6,7 @@
 import type { Duplex } from 'node:stream';
 import { repeat, sleep } from '#shared/backoff.ts';
 import type { BuildImageRequest, VerifyImageBuildRequest } from '#shared/api/images.ts';
-import { isBuiltImage } from '#shared/domain/built-images.ts';
+import { basePythonOf, isBuiltImage } from '#shared/domain/built-images.ts';
 import { imageProblem } from '#shared/domain/image-reference.ts';
 import { isUuid, sha256Hex } from '#shared/domain/ids.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -58,7 +58,6 @@ export interface BuildsParts {
 /** An image that a request describes, for the workspace. */
 export type Verified =
   | { readonly kind: 'refused'; readonly errMsg: string }
-  /** `imageId` empty: the base image. */
   | { readonly kind: 'image'; readonly imageId: string; readonly exists: boolean; readonly steps: readonly string[] };
 
 export type BuildMessage =
@@ -125,7 +124,7 @@ export class Builds {
   async problemOf(workspaceId: WorkspaceId, imageId: string): Promise<string | undefined> {
     const why = imageId === '' ? undefined : imageProblem(imageId);
     if (why !== undefined) return `imageId ${why}`;
-    if (!isBuiltImage(imageId)) return undefined;
+    if (!isBuiltImage(imageId) || basePythonOf(imageId) !== undefined) return undefined;
     const row = await imageById(this.#parts.db, workspaceId, imageId);
     const quoted = JSON.stringify(imageId.slice(0, 80));
     if (row === undefined) return `imageId ${quoted} is not an image of this workspace`;

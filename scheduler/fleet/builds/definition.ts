@@ -2,7 +2,7 @@
 // Invariant: the same definition of the same workspace gives the same image name, and no definition of another
 // workspace does.
 import type { BuildImageRequest } from '#shared/api/images.ts';
-import { BASE_IMAGE, builtImageName, isBuiltImage } from '#shared/domain/built-images.ts';
+import { BASE_IMAGE, baseImageId, builtImageName, isBuiltImage } from '#shared/domain/built-images.ts';
 import { readDockerfile, readStep, readSteps } from '#shared/domain/dockerfile/read.ts';
 import { imagesIn } from '#shared/domain/dockerfile/stages.ts';
 import { textOf } from '#shared/domain/dockerfile/write.ts';
@@ -64,7 +64,10 @@ export function readDefinition(request: ImageRequest): ReadDefinition {
   const added = addedSteps(request);
   if (typeof added === 'string') return { kind: 'refused', errMsg: added };
   const { existingImageUri, dockerfile } = request;
-  if (dockerfile === '' && added.length === 0) return { kind: 'as_is', image: existingImageUri };
+  if (dockerfile === '' && added.length === 0) {
+    const image = existingImageUri === '' ? baseImageId(versionOf(request.pythonVersion)) : existingImageUri;
+    return { kind: 'as_is', image };
+  }
   const first = firstSteps(request);
   if (typeof first === 'string') return { kind: 'refused', errMsg: first };
   const gpu = modelsOf(request.gpu);

@@ -1,6 +1,7 @@
 // Stubs that a container may have made with its own credential: only in its own app, and with nothing that its own stub
 // lacks. Pure. Source: interface, gateway 2.2; decision 0058.
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { basePythonOf } from '#shared/domain/built-images.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
 import { accessOf, isBucket, readBucket } from './buckets.ts';
 
@@ -43,7 +44,7 @@ export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Li
     // Each of these fields would make the platform send or request something outside on the container's behalf.
     if (request.callbackUrl !== '' && request.callbackUrl !== config.callbackUrl)
       return refused('callbackUrl must be that of this container’s stub, whose network is limited');
-    if (request.imageId !== '' && request.imageId !== config.imageId)
+    if (request.imageId !== '' && request.imageId !== config.imageId && basePythonOf(request.imageId) === undefined)
       return refused('imageId must be that of this container’s stub, whose network is limited');
   }
   return {

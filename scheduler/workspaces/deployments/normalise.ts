@@ -2,6 +2,7 @@
 // (kinds.ts), refusals (refusals.ts), limits of a workspace (stub-limits.ts). Pure.
 import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { basePythonOf } from '#shared/domain/built-images.ts';
 import { imageProblem } from '#shared/domain/image-reference.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { isServe, kindOf } from '#shared/domain/status.ts';
@@ -81,6 +82,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   ) {
     return { kind: 'refused', errMsg: refusal ?? 'the stub cannot be read' };
   }
+  const basePython = basePythonOf(request.imageId);
   const policy = request.taskPolicy;
   const timeout = policy !== null && policy.timeout !== 0 ? policy.timeout : request.timeout;
   const retries = policy !== null && policy.maxRetries !== 0 ? policy.maxRetries : request.retries;
@@ -92,8 +94,8 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     stubType: request.stubType,
     handler: request.handler,
     onStart: request.onStart,
-    pythonVersion: request.pythonVersion === '' ? 'python3' : request.pythonVersion,
-    imageId: request.imageId,
+    pythonVersion: basePython ?? (request.pythonVersion === '' ? 'python3' : request.pythonVersion),
+    imageId: basePython === undefined ? request.imageId : '',
     cpuMillicores: cpuOf(request),
     memoryMib: memoryOf(request),
     gpu: gpus.length === 0 && gpuCount > 0 ? [ANY_GPU] : gpus,

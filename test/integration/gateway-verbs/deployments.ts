@@ -7,7 +7,7 @@ import { UNAUTHORIZED } from './row.ts';
 import type { Failure, GatewayVerb } from './row.ts';
 
 const DEPLOYMENT =
-  'id name active stubId stubType stubName version workspaceId workspaceName createdAt updatedAt appId serving rollout';
+  'id name active stubId stubType stubName version workspaceId workspaceName createdAt updatedAt appId';
 const TASK = 'id status containerId startedAt endedAt stubId stubName workspaceId workspaceName createdAt updatedAt';
 const NO_DEPLOYMENT = refusedWith('Deployment not found');
 const UNSCALED = 'This type of deployment cannot be scaled directly.';

@@ -125,8 +125,7 @@ export function stubVerbs(platform: () => Platform, kit: Kit): readonly GatewayV
       line: () => 'POST /stubs/deploy',
       body: (stubId) => ({ stubId, name: 'deployed' }),
       make: () => platform().stub({ forceCreate: true }),
-      // `errMsg`, `warnMsg` and the object `rollout` are additions of ours.
-      fields: 'ok errMsg warnMsg deploymentId version invokeUrl rollout',
+      fields: 'ok deploymentId version invokeUrl',
       ok: {
         ok: true,
         deploymentId: expect.stringMatching(/^[0-9a-f-]{36}$/),
