@@ -26,10 +26,12 @@ export function documentedMetrics(): ReadonlyMap<string, readonly string[]> {
 /** `alert` names of the rule file, with their expressions. */
 export function alertRules(): readonly { readonly alert: string; readonly expr: string }[] {
   const text = readFileSync(ALERTS, 'utf8');
-  return [...text.matchAll(/- alert: (\w+)\n(?:\s+#.*\n)*\s+expr: '((?:[^']|'')*)'/g)].map(([, alert = '', expr = '']) => ({
-    alert,
-    expr: expr.replaceAll("''", "'"),
-  }));
+  return [...text.matchAll(/- alert: (\w+)\n(?:\s+#.*\n)*\s+expr: '((?:[^']|'')*)'/g)].map(
+    ([, alert = '', expr = '']) => ({
+      alert,
+      expr: expr.replaceAll("''", "'"),
+    }),
+  );
 }
 
 interface Panel {

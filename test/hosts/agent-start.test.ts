@@ -307,7 +307,10 @@ test('an image that was pulled with credentials starts for the workspace that ha
   }
 });
 
-test('an image that was built for a workspace starts for no other, and by its id for nobody', async ({ world, docker }) => {
+test('an image that was built for a workspace starts for no other, and by its id for nobody', async ({
+  world,
+  docker,
+}) => {
   const { scheduler } = world;
   const made = await docker.run({ Entrypoint: ['true'], Cmd: [] });
   const { Id: id } = (await made.commit({ changes: [`LABEL ${BUILD_WORKSPACE_LABEL}=ws-1`] })) as { Id: string };
