@@ -36,12 +36,9 @@ test('syncs, deploys, invokes, lists, cancels, stops and deletes', async ({ plat
     synced: [true, true],
     deployed: {
       ok: true,
-      errMsg: '',
-      warnMsg: '',
       deploymentId: UUID,
       version: 1,
       invokeUrl: `${platform.url}/endpoint/from-js/v1`,
-      rollout: { state: 'done', why: '', since: null, until: null },
       stubUrl: expect.stringMatching(/\/endpoint\/id\/[0-9a-f-]{36}$/),
     },
     found: [1, 2, 3].map(() => [deployed['deploymentId'], 1]),

@@ -15,7 +15,7 @@ function built(fields: Partial<ImageRequest>): Definition {
 const texts = (fields: Partial<ImageRequest>): readonly string[] => built(fields).steps.map(({ text }) => text);
 
 test('a definition that adds nothing is an image that exists', () => {
-  expect(read({})).toEqual({ kind: 'as_is', image: '' });
+  expect(read({})).toEqual({ kind: 'as_is', image: 'longshore.internal/base:python3' });
   expect(read({ existingImageUri: 'ghcr.io/a/b:1', pythonVersion: 'python3.11' })).toEqual({
     kind: 'as_is',
     image: 'ghcr.io/a/b:1',
