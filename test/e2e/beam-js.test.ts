@@ -28,7 +28,7 @@ test('syncs, deploys, invokes, lists, cancels, stops and deletes', async ({ plat
   expect(report).toEqual({
     workspace: platform.workspaceId,
     images: {
-      plain: { success: true, imageId: '', pythonVersion: 'python3' },
+      plain: { success: true, imageId: 'longshore.internal/base:python3', pythonVersion: 'python3' },
       named: { success: true, imageId: 'registry.example/python:1', pythonVersion: 'python3' },
       packages: true,
     },
