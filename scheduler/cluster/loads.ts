@@ -13,6 +13,8 @@ export interface Load {
   /** Keep-warm that the last EndTask asked for, in milliseconds; Infinity: for ever. */
   readonly keepWarmMs: number;
   readonly completed: number;
+  /** Whether it was handed an attempt. */
+  readonly served: boolean;
   /** Requests inside its engine; undefined: not known. */
   readonly engine?: EngineLoad | undefined;
 }
@@ -23,10 +25,10 @@ const WHOLE_EVERY = 40;
 const MOST_IN_ONE = 500;
 
 /**
- * Container, attempts, idle since (epoch ms), keep-warm (ms; -1: for ever), completed; then of an engine
- * whose metrics are known: requests that run and that wait.
+ * Container, attempts, idle since (epoch ms), keep-warm (ms; -1: for ever), completed, whether it was handed an
+ * attempt; then of an engine whose metrics are known: requests that run and that wait.
  */
-type Told = readonly [ContainerId, number, number, number, number, number?, number?];
+type Told = readonly [ContainerId, number, number, number, number, boolean, number?, number?];
 
 /** Containers whose machine is linked here, or whose row this replica knows. */
 interface LinkedContainers {
@@ -93,6 +95,16 @@ export class Loads {
     return this.#elsewhere.size;
   }
 
+  /**
+   * Tells the others the load of a container whose end is about to be announced. The bus keeps the order, so that they
+   * judge the end by it.
+   */
+  tellLast(containerId: ContainerId): void {
+    const { bus, channel, instance: from, slots } = this.#parts;
+    const here = slots.get(containerId);
+    if (here?.link !== undefined && here.served) bus.publish(channel, { from, loads: [toldOf(here)] });
+  }
+
   /** Forgets a container that ended. */
   forget(containerId: ContainerId): void {
     this.#elsewhere.delete(containerId);
@@ -101,11 +113,11 @@ export class Loads {
 
   #heard({ from, loads }: { from: InstanceId; loads?: readonly Told[] }): void {
     if (from === this.#parts.instance || loads === undefined) return;
-    for (const [containerId, inFlight, idleSinceMs, keepWarm, completed, running, waiting] of loads) {
+    for (const [containerId, inFlight, idleSinceMs, keepWarm, completed, served, running, waiting] of loads) {
       const keepWarmMs = keepWarm < 0 ? Number.POSITIVE_INFINITY : keepWarm;
       const wasBusy = this.#elsewhere.get(containerId)?.inFlight !== 0;
       const engine = running === undefined || waiting === undefined ? undefined : { running, waiting };
-      this.#elsewhere.set(containerId, { inFlight, idleSinceMs, keepWarmMs, completed, engine });
+      this.#elsewhere.set(containerId, { inFlight, idleSinceMs, keepWarmMs, completed, served, engine });
       if (wasBusy && inFlight === 0) this.#idle.tell(containerId);
     }
   }
@@ -122,12 +134,10 @@ export class Loads {
     let loads: Told[] = [];
     for (const one of slots.all()) {
       if (one.link === undefined) continue;
-      const keepWarm = Number.isFinite(one.keepWarmMs) ? one.keepWarmMs : -1;
+      const told = toldOf(one);
       const { engine } = one;
-      const load = [one.containerId, one.inFlight, one.idleSinceMs, keepWarm, one.completed] as const;
-      const told: Told = engine === undefined ? load : [...load, engine.running, engine.waiting];
       const ofEngine = engine === undefined ? '' : ` ${engine.running} ${engine.waiting}`;
-      const text = `${one.inFlight} ${one.inFlight === 0 ? one.idleSinceMs : 0} ${keepWarm}${ofEngine}`;
+      const text = `${one.inFlight} ${one.inFlight === 0 ? one.idleSinceMs : 0} ${told[3]}${ofEngine}`;
       if (this.#told.get(one.containerId) === text) continue;
       this.#told.set(one.containerId, text);
       loads.push(told);
@@ -137,4 +147,10 @@ export class Loads {
     }
     if (loads.length > 0) bus.publish(channel, { from, loads });
   }
+}
+
+function toldOf({ containerId, inFlight, idleSinceMs, keepWarmMs, completed, served, engine }: LinkedContainer): Told {
+  const keepWarm = Number.isFinite(keepWarmMs) ? keepWarmMs : -1;
+  const load = [containerId, inFlight, idleSinceMs, keepWarm, completed, served] as const;
+  return engine === undefined ? load : [...load, engine.running, engine.waiting];
 }

@@ -91,7 +91,7 @@ export interface Wired extends DeferredParts, Pick<WorkspaceDeletionParts, 'dele
 /** Parts around the links of agents. */
 export interface WiredLinks {
   readonly clusterState: Pick<ClusterState, 'containers' | 'machines' | 'slots'> & {
-    readonly loads: Pick<Loads, 'forget'>;
+    readonly loads: Pick<Loads, 'of' | 'tellLast' | 'forget'>;
   };
   readonly linkParts: LinkParts;
   readonly podParts: { readonly containerUses: Pick<ContainerUses, 'hold'> };

@@ -102,6 +102,8 @@ export function wireContainers({ clusterState, linkParts, taskParts }: WiredLink
     if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
     if (to === 'STOPPING') taskParts.drainCutoff.lookAt(entry.row.id);
     if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
+      entry.served = loads.of(entry.row.id)?.served ?? false;
+      loads.tellLast(entry.row.id);
       slots.remove(entry.row.id);
       loads.forget(entry.row.id);
       void taskParts.reports.containerGone(entry.row.id);

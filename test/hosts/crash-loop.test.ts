@@ -101,4 +101,34 @@ describe('Crash loop', () => {
     expect(status).toBe(200);
     await platform.noContainers(deployment, 30_000);
   });
+
+  test('tasks that kill their process hold up no other: each fails by itself, and no start counts as failed', async ({
+    platform,
+  }) => {
+    const deployment = await platform.deploy({
+      app: 'failing.py',
+      handler: 'may_die',
+      name: 'deadly',
+      stubType: 'taskqueue/deployment',
+      taskPolicy: { maxRetries: 2, timeout: 60 },
+    });
+    const put = async (body: object): Promise<string> =>
+      jsonOf<{ task_id: string }>(await platform.call('/taskqueue/deadly', { body })).task_id;
+    for (const how of ['exit', 'abort', 'segfault', 'kill', 'memory']) {
+      const poison = await put({ how });
+      await platform.taskIs(poison, 'RETRY', WAIT_MS);
+      const began = performance.now();
+      await platform.taskIs(await put({}), 'COMPLETE', WAIT_MS);
+      // A start with nothing in its way takes about a second; the shortest wait of a breaker is a minute.
+      expect(performance.now() - began).toBeLessThan(20_000);
+      await platform.taskIs(poison, 'ERROR', WAIT_MS);
+      const { scaling } = await explain(platform, deployment.deploymentId);
+      expect(scaling?.breaker).toMatchObject({ phase: 'closed', failures: 0 });
+    }
+    const text = await said(platform, 'explain', 'deadly');
+    expect(text).not.toContain('in a row');
+    expect(text).not.toContain('the last start that failed');
+    await platform.gateway(`/deployments/${deployment.deploymentId}/stop`, {});
+    await platform.noContainers(deployment, 30_000);
+  });
 });

@@ -128,7 +128,9 @@ export const test = base
     });
     const { links } = linkParts;
     machines.onChange((machine) => agentReports.machineChanged(machine));
-    const clusterState = { containers, machines, slots: process.slots, loads: { forget: () => undefined } };
+    const { slots } = process;
+    const loads = { of: slots.get.bind(slots), tellLast: () => undefined, forget: () => undefined };
+    const clusterState = { containers, machines, slots, loads };
     const podParts = { containerUses: { hold: () => () => undefined } };
     wireLinks({ clusterState, linkParts, podParts, taskParts: process });
     wireContainers({ clusterState, linkParts, podParts, taskParts: process });

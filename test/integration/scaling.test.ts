@@ -112,7 +112,7 @@ describe('scaling', () => {
     expect(world.entries()).toHaveLength(1);
     const container = world.slots.get(probe.row.id);
     if (container === undefined) throw new Error('it is not ready');
-    container.completed = 1;
+    container.served = true;
     world.autoscaler.attemptEnded(world.target.queue, probe.row.id);
     await waitFor(() => world.entries().length === 3, 'the others start');
     expect(world.breakers.of(world.target.queue).failures).toBe(0);
@@ -236,6 +236,27 @@ describe('scaling', () => {
     }
     await world.decided('hold', 'cooling_down');
     expect(world.startFailures).toEqual([]);
+  });
+
+  test('containers that a task ends count for no failed start, however many, and end a row of failed ones', async ({
+    world,
+  }) => {
+    world.waiting = 1;
+    world.start();
+    const unlucky = await world.placed();
+    await world.containers.transition(unlucky.row.id, 'ack');
+    await world.fails(unlucky.row.id);
+    expect(world.breakers.of(world.target.queue).failures).toBe(1);
+    for (let times = 0; times < 5; times += 1) {
+      const entry = await world.placed();
+      await world.runs(entry);
+      const container = world.slots.get(entry.row.id);
+      if (container === undefined) throw new Error('it is not ready');
+      container.served = true;
+      await world.fails(entry.row.id);
+    }
+    await world.placed();
+    expect(world.breakers.has(world.target.queue)).toBe(false);
   });
 
   test('and so do those that end by themselves, with nothing done and code 0', async ({ world }) => {

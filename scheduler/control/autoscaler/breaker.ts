@@ -21,7 +21,7 @@ export interface Breaker {
   readonly last: StartFailure | null;
 }
 
-/** Container that did not start, or ended within a minute of being ready with no task completed. */
+/** Container that did not start, or ended within a minute of being ready and was never handed a task. */
 export interface StartFailure {
   readonly containerId: ContainerId;
   /** Time when the container was made, in epoch milliseconds. */
@@ -70,7 +70,7 @@ export function breakerAfterFailure(before: Breaker, failure: StartFailure): Bre
 }
 
 /**
- * Whether a container that completed a task, or stayed up for a minute, ends the
+ * Whether a container that was handed a task, or stayed up for a minute, ends the
  * row of failures. A container from before the row proves nothing about starting.
  */
 export function provesStarts(breaker: Breaker, container: { readonly createdAtMs: number }): boolean {

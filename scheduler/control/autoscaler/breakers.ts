@@ -88,7 +88,7 @@ export class Breakers {
   }
 
   /**
-   * Notes that a container completed a task or stayed up.
+   * Notes that a container was handed a task or stayed up.
    * @returns true: that closed the breaker, or ended a row of failures
    */
   works(queue: QueueName, container: { readonly createdAtMs: number }): boolean {

@@ -4,7 +4,7 @@
 // Invariants: a bad sample changes nothing; a container with an
 // attempt is never stopped; right after a start nothing is stopped.
 import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
-import { isLiveContainer } from '#shared/domain/status.ts';
+import { isLiveContainer, isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
@@ -199,8 +199,8 @@ export class Autoscaler {
   attemptEnded(queue: QueueName, containerId: ContainerId): void {
     const { loads, breakers, containers } = this.#parts;
     const container = loads.of(containerId);
-    // A container that served a task works, so earlier failures no longer count.
-    if (breakers.has(queue) && container !== undefined && container.completed > 0) {
+    // A container that was handed a task has started, so earlier failures no longer count.
+    if (breakers.has(queue) && container?.served === true) {
       const entry = containers.get(containerId);
       if (entry !== undefined && breakers.works(queue, entry.row)) this.wake(queue);
     }
@@ -469,11 +469,14 @@ export class Autoscaler {
     return false;
   }
 
-  /** Counts a failed start, or an exit soon after it with nothing done, against the queue. */
+  /** Counts a failed start, or an exit soon after it without an attempt, against the queue. */
   #failed(change: ContainerEntryChange): void {
     const { loads, clock, breakers } = this.#parts;
     const { row, spec } = change.entry;
-    const failed = failedStart(change, loads.of(row.id)?.completed ?? 0, clock.nowMs());
+    const served = change.entry.served ?? loads.of(row.id)?.served ?? false;
+    // The container has started before a task ended it: nothing holds up the next start.
+    if (served && isTerminalContainer(change.to)) breakers.works(spec.queue, row);
+    const failed = failedStart(change, served, clock.nowMs());
     if (failed === undefined) return;
     const { neverReady, ...failure } = failed;
     // A container made by hand is not started again, so there is nothing to hold back.

@@ -21,6 +21,8 @@ export interface ContainerEntry {
   start?: StartSigns;
   /** Steps of its start there, as the agent measured them. */
   startPhases?: readonly StartPhase[];
+  /** Whether the container was handed an attempt. Known when it ends. */
+  served?: boolean;
 }
 
 /** The last signs of a start. */

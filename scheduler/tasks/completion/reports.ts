@@ -273,5 +273,6 @@ function attach(attempt: Attempt, container: ReadyContainer | undefined): void {
   if (attempt.container !== undefined || container === undefined || attempt.ending !== undefined) return;
   attempt.container = container;
   container.inFlight += 1;
+  container.served = true;
   container.tokens += attempt.job.serving?.tokens ?? 0;
 }

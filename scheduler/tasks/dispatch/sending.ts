@@ -179,6 +179,7 @@ export class Sender {
       await this.#giveBack(claim, true);
       return;
     }
+    container.served = true;
     this.#parts.metrics.dispatch.observe((clock.monotonicMs() - fetchedAt) / 1000);
     this.#parts.metrics.queueWait.observe(
       { stub_type: job.kind },

@@ -52,6 +52,8 @@ export interface ReadyContainer extends ServingCandidate {
   /** Keep-warm that the last EndTask asked for, in milliseconds; applies beside the stub's. */
   keepWarmMs: number;
   completed: number;
+  /** Whether it was handed an attempt: its start has worked then, whatever the attempt does. */
+  served: boolean;
 }
 
 export class SlotTable {
@@ -89,6 +91,7 @@ export class SlotTable {
       idleSinceMs: nowMs,
       keepWarmMs: 0,
       completed: 0,
+      served: false,
     };
     this.#byId.set(facts.containerId, container);
     let queue = this.#byQueue.get(facts.queue);

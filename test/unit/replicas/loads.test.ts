@@ -22,7 +22,7 @@ test('what is told of a container after its end is forgotten; of one that lives 
   loads.start();
   loads.forget(ended);
   // Another replica sent this before it heard of the end.
-  hear({ from: newInstanceId(), loads: [ended, lives].map((id) => [id, 1, 0, 1000, 0]) });
+  hear({ from: newInstanceId(), loads: [ended, lives].map((id) => [id, 1, 0, 1000, 0, false]) });
   expect(loads.size).toBe(2);
   vi.advanceTimersByTime(10_000);
   expect(loads.size).toBe(1);
@@ -30,7 +30,8 @@ test('what is told of a container after its end is forgotten; of one that lives 
   loads.stop();
 });
 
-test('requests inside an engine are told to other replicas, and that they are no longer known', () => {
+/** Two replicas on one bus; the first has a container whose machine is linked there. */
+function twoReplicas() {
   const listeners: ((message: unknown) => void)[] = [];
   const bus: typeof ALONE = {
     ...ALONE,
@@ -40,12 +41,27 @@ test('requests inside an engine are told to other replicas, and that they are no
     },
   };
   const slots = new SlotTable();
-  const id = 'c-engine' as ContainerId;
+  const id = 'c-told' as ContainerId;
   const common = { bus, channel: 'decide', isLive: () => true };
   const here = new Loads({ ...common, instance: newInstanceId(), slots });
   const elsewhere = new Loads({ ...common, instance: newInstanceId(), slots: new SlotTable() });
   const facts = { containerId: id, queue: 'tq-a' as QueueName, machineId: 'm' as MachineId, slots: 4 };
-  const container = slots.ready(facts, {} as TaskLink, 0);
+  return { id, here, elsewhere, container: slots.ready(facts, {} as TaskLink, 0) };
+}
+
+test('that a container was handed an attempt is told before its end, which may come at once', () => {
+  const { id, here, elsewhere, container } = twoReplicas();
+  here.start();
+  vi.advanceTimersByTime(250);
+  expect(elsewhere.of(id)?.served).toBe(false);
+  container.served = true;
+  here.tellLast(id);
+  expect(elsewhere.of(id)?.served).toBe(true);
+  here.stop();
+});
+
+test('requests inside an engine are told to other replicas, and that they are no longer known', () => {
+  const { id, here, elsewhere, container } = twoReplicas();
   here.start();
   vi.advanceTimersByTime(250);
   expect(elsewhere.of(id)?.engine).toBeUndefined();

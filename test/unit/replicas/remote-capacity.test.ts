@@ -29,7 +29,9 @@ function aRemoteCapacity(served: readonly Served[], { alive = [near, other], isL
     loads: {
       of: (id) => {
         const { inFlight } = served[Number(id.slice(1))] ?? {};
-        return inFlight === undefined ? undefined : { inFlight, idleSinceMs: 0, keepWarmMs: 0, completed: 0 };
+        return inFlight === undefined
+          ? undefined
+          : { inFlight, idleSinceMs: 0, keepWarmMs: 0, completed: 0, served: false };
       },
     },
     presence: { isAlive: (replica) => alive.includes(replica) },
