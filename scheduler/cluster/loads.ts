@@ -96,8 +96,8 @@ export class Loads {
   }
 
   /**
-   * Tells the others the load of a container whose end is about to be announced. The bus keeps the order, so that they
-   * judge the end by it.
+   * Tells the other replicas the load of a container whose end is about to be announced. The bus keeps the order of
+   * messages, so the leader knows whether the container served when it judges the end.
    */
   tellLast(containerId: ContainerId): void {
     const { bus, channel, instance: from, slots } = this.#parts;

@@ -47,9 +47,10 @@ export const ERROR_HEADER = 'x-longshore-error';
 
 /**
  * A field that the interface document does not have. Answers carry it only for callers that send `FIELDS_HEADER`, so
- * that clients of others see the document's shapes.
+ * that clients of others see the document's shapes. On the wire it is optional; handlers always give it.
  */
-export const beyondDocument = <T extends TSchema>(schema: T): T => Object.assign(schema, { [BEYOND]: true });
+export const beyondDocument = <T extends TSchema>(schema: T): T =>
+  Object.assign(Type.Optional(schema), { [BEYOND]: true });
 const BEYOND = 'x-longshore-field';
 export const isBeyondDocument = (schema: object): boolean => (schema as Record<string, unknown>)[BEYOND] === true;
 

@@ -62,6 +62,8 @@ afterAll(async () => {
   for (const step of cleanup.toReversed()) await step();
 });
 
+/** Asks for the fields beyond the interface document, as our own clients do. */
+const WITH_FIELDS = { headers: { 'x-longshore-fields': '1' } };
 interface Sent {
   readonly token?: string;
   readonly headers?: Readonly<Record<string, string>>;
@@ -106,7 +108,7 @@ const aStub = (said: Json = {}): Json => ({
 });
 async function deploy(name: string, stub: Json = {}): Promise<{ stubId: string; deploymentId: string; json: Json }> {
   const made = await gateway('POST', '/stubs', aStub(stub));
-  const deployed = await gateway('POST', '/stubs/deploy', { stub_id: made.json['stubId'], name });
+  const deployed = await gateway('POST', '/stubs/deploy', { stub_id: made.json['stubId'], name }, WITH_FIELDS);
   expect(deployed.json['ok']).toBe(true);
   return {
     stubId: String(made.json['stubId']),
@@ -246,9 +248,12 @@ describe('deployments', () => {
     const { stubId, deploymentId, json } = await deploy('hello');
     expect(json).toEqual({
       ok: true,
+      errMsg: '',
+      warnMsg: expect.any(String) as string,
       deploymentId,
       version: 1,
       invokeUrl: `http://${first.httpAddress}/endpoint/hello/v1`,
+      rollout: { state: 'done', why: '', since: null, until: null },
     });
     const url = async (query: string, token = own.token) =>
       (await gateway('GET', `/stubs/${stubId}/url${query}`, undefined, { token })).json;
@@ -351,11 +356,23 @@ describe('deployments', () => {
       const plain = await gateway('POST', '/stubs/deploy', body, sent);
       expect(plain.json).toEqual(documented);
       expect(plain.headers.get('x-longshore-error')).toEqual(why);
-      const headers = { 'x-longshore-fields': '1' };
-      const whole = await gateway('POST', '/stubs/deploy', body, { ...sent, headers });
+      const whole = await gateway('POST', '/stubs/deploy', body, { ...sent, ...WITH_FIELDS });
       expect(whole.json).toEqual({ ...documented, errMsg: why, warnMsg: '', rollout: null });
       expect(whole.headers.get('x-longshore-error')).toBeNull();
     }
+  });
+
+  test.each(['bot/deployment', 'sandbox', 'container'])('of type %s are refused with the reason', async (stubType) => {
+    const { json } = await gateway('POST', '/stubs', aStub({ stub_type: stubType }));
+    const body = { stubId: json['stubId'], name: 'x' };
+    const why = `deployments of ${stubType.split('/')[0]} are not available`;
+    expect((await gateway('POST', '/stubs/deploy', body, WITH_FIELDS)).json['errMsg']).toContain(why);
+    expect((await gateway('POST', '/stubs/deploy', body)).headers.get('x-longshore-error')).toContain(why);
+  });
+
+  test('by a restricted token are refused in the same words as ever', async () => {
+    const refused = await gateway('POST', '/stubs/deploy', { name: 'x' }, { token: own.restricted, ...WITH_FIELDS });
+    expect(refused.json).toMatchObject({ ok: false, errMsg: 'Unauthorized Access' });
   });
 
   test('the text of a refusal fits a header, whatever name it quotes', async () => {
@@ -385,9 +402,8 @@ describe('deployments', () => {
     expect(theirs.json['deployments']).toEqual([]);
     const [record = {}] = (await gateway('GET', `/deployments?filters=id=${made[1]}`)).json['deployments'] as Json[];
     expect(Object.keys(record)).toHaveLength(12);
-    const headers = { 'x-longshore-fields': '1' };
-    const own = await gateway('GET', `/deployments?filters=id=${made[1]}`, undefined, { headers });
-    expect(own.json['deployments']).toEqual([{ ...record, serving: true, rollout: expect.any(String) as string }]);
+    const whole = await gateway('GET', `/deployments?filters=id=${made[1]}`, undefined, WITH_FIELDS);
+    expect(whole.json['deployments']).toEqual([{ ...record, serving: true, rollout: expect.any(String) as string }]);
   });
 
   test('a bound of int64 is said exactly', async () => {

@@ -118,13 +118,14 @@ function handlerOf(operation: Operation, parts: BinderParts) {
     all: compileEncoder(operation.response),
     documented: compileEncoder(operation.response, 'documented'),
   };
-  const hidesError = hasHiddenError(operation);
-  const refuse = refuser(operation);
+  const errorField = errorFieldOf(operation);
+  const hidden = errorField?.isBeyond === true ? errorField.name : undefined;
+  const refuse = (text: string) => (errorField === null ? { ok: false } : { ok: false, [errorField.name]: text });
   return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
     const deadlineMs = deadlineOf(request.headers['grpc-timeout'], operation.withinMs);
     const message = decode(merge(operation, request, readQuery));
-    const fields = request.headers[FIELDS_HEADER] === '1' ? 'all' : 'documented';
-    const encode = encoders[fields];
+    const wantsAll = request.headers[FIELDS_HEADER] === '1';
+    const encode = wantsAll ? encoders.all : encoders.documented;
     const origin = parts.originOf(request);
     const caller = origin.bearer === null ? null : await parts.authenticator.authenticate(origin.bearer);
     if (caller !== null) parts.calls?.began(request, caller);
@@ -143,26 +144,29 @@ function handlerOf(operation: Operation, parts: BinderParts) {
     parts.calls?.answered(request, answer);
     if (isRefused && (answer as { readonly ok?: unknown }).ok === false)
       parts.authenticator.guessed?.(operation.name, request.ip);
-    if (hidesError && fields === 'documented') tellError(reply, answer);
+    if (hidden !== undefined && !wantsAll) tellError(reply, answer as Readonly<Record<string, unknown>>, hidden);
     return reply.header('content-type', 'application/json').send(JSON.stringify(encode(answer)));
   };
 }
 
-const ERROR_FIELDS = ['errMsg', 'errorMsg', 'error'];
 /** Most characters of a refusal's text in a header. */
 const MOST_HEADER = 4096;
 
-/** Whether the interface document has no field for the text of the operation's refusals. */
-function hasHiddenError({ response }: Pick<Operation, 'response'>): boolean {
+/** The field that the operation's answer has for the text of a refusal; null: it has none. */
+function errorFieldOf({ response }: Pick<Operation, 'response'>) {
   const properties = response.properties as Readonly<Record<string, TSchema>>;
-  return ERROR_FIELDS.some((name) => properties[name] !== undefined && isBeyondDocument(properties[name]));
+  for (const name of ['errMsg', 'errorMsg', 'error']) {
+    const field = properties[name];
+    if (field !== undefined) return { name, isBeyond: isBeyondDocument(field) };
+  }
+  return null;
 }
 
 /** Gives the text of a refusal in a header: other characters than visible ASCII and spaces as `%` and two digits. */
-function tellError(reply: FastifyReply, answer: unknown): void {
-  const { ok, errMsg } = answer as { readonly ok?: unknown; readonly errMsg?: unknown };
-  if (ok !== false || typeof errMsg !== 'string' || errMsg === '') return;
-  const text = errMsg.toWellFormed().replace(/[^ -$&-~]/gu, encodeURIComponent);
+function tellError(reply: FastifyReply, answer: Readonly<Record<string, unknown>>, field: string): void {
+  const { ok, [field]: said } = answer;
+  if (ok !== false || typeof said !== 'string' || said === '') return;
+  const text = said.toWellFormed().replace(/[^ -$&-~]/gu, encodeURIComponent);
   reply.header(ERROR_HEADER, text.slice(0, MOST_HEADER));
 }
 
@@ -209,13 +213,6 @@ async function run(
     }
     throw error;
   }
-}
-
-/** Builds the refusing answer in the field this response has for it, if any. */
-function refuser(operation: Operation): (text: string) => unknown {
-  const properties = operation.response.properties as Readonly<Record<string, unknown>>;
-  const field = ERROR_FIELDS.find((name) => name in properties) ?? null;
-  return (text) => (field === null ? { ok: false } : { ok: false, [field]: text });
 }
 
 /**

@@ -196,7 +196,10 @@ function readNumber(value: unknown, field: string, what: string, whole: boolean,
 }
 
 /** Digits of a bound; the largest int64 is no number of JavaScript. */
-const boundText = (bound: number): string => (bound === INT64_MAX ? String(2n ** 63n - 1n) : BigInt(bound).toString());
+const boundText = (bound: number): string => {
+  if (bound === INT64_MAX) return String(2n ** 63n - 1n);
+  return Number.isInteger(bound) ? String(BigInt(bound)) : String(bound);
+};
 
 const BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
 

@@ -46,7 +46,7 @@ function objectEncoder(properties: Readonly<Record<string, TSchema>>, which: Fie
   const shown = Object.entries(properties).filter(([, schema]) => which === 'all' || !isBeyondDocument(schema));
   const fields = shown.map(([name, schema]) => ({
     name,
-    optional: Type.IsOptional(schema),
+    optional: Type.IsOptional(schema) && !isBeyondDocument(schema),
     encode: encoderOf(schema, which),
   }));
   return (value) => {

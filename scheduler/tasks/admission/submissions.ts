@@ -229,11 +229,7 @@ export class Submissions {
       replies.abandon(taskId);
       endReservation();
       this.#parts.dispatcher.forget(target.queue, taskId);
-      void this.#parts.withdrawals.withdraw(target.queue, job, {
-        isCommitting: false,
-        claim,
-        queueAgain: () => this.queue(target, job),
-      });
+      void this.#parts.withdrawals.withdraw(target.queue, job, { claim });
       return { kind: 'unavailable', reason: 'queue_silent' };
     }
     if (undone) {
@@ -363,11 +359,7 @@ export class Submissions {
     } catch (error) {
       this.#parts.log.warn({ err: error, queue }, 'task could not be recorded');
       // The job leaves its queue before the caller is told, so most refused tasks never run.
-      await this.#parts.withdrawals.withdraw(queue, job, {
-        isCommitting: true,
-        claim,
-        queueAgain: () => this.queue(target, job),
-      });
+      await this.#parts.withdrawals.withdraw(queue, job, { claim, queueAgain: () => this.queue(target, job) });
       return false;
     }
   }

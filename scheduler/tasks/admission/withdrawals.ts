@@ -25,11 +25,9 @@ const BACKOFF = { baseMs: 200, capMs: 10_000, floorMs: 50 };
 const MOST_UNDER_WAY = 10_000;
 
 interface Refused {
-  /** Whether the task's row may have been committed. */
-  readonly isCommitting: boolean;
   readonly claim: KeyClaim | undefined;
-  /** Queues the task again, whose row turned out to be committed. */
-  readonly queueAgain: () => Promise<void>;
+  /** Queues the task again if its row turns out to be committed; absent: nobody began to commit it. */
+  readonly queueAgain?: () => Promise<void>;
 }
 
 /** Commits of rows, with the keys of their calls. */
@@ -140,9 +138,9 @@ class Withdrawal {
   /** Writes the task's row or its end. @throws when a store does not answer */
   async settle(): Promise<void> {
     const { queues, records, changes, idempotencyKeys, clock, completion } = this.#parts;
-    const [queue, job, { isCommitting, claim, queueAgain }] = [this.#queue, this.#job, this.#refused];
+    const [queue, job, { claim, queueAgain }] = [this.#queue, this.#job, this.#refused];
     this.#removed ||= await queues.remove(queue, job.taskId);
-    if (!isCommitting) {
+    if (queueAgain === undefined) {
       if (this.#removed) completion.dropInput(job);
       // A container may have the task: then the key stays the task's.
       if (claim !== undefined && (this.#removed || !(await this.#isKnown()))) await idempotencyKeys?.release(claim);

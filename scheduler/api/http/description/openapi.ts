@@ -1,7 +1,6 @@
 // The description of every route that people call, generated from the schemas that bind it. Committed as
 // docs/openapi.json; a test fails when that file is out of date.
 import type { TObject, TSchema } from 'typebox';
-import { isBeyondDocument } from '#shared/api/fields.ts';
 import { AppRecord } from '#shared/api/rest/app-record.ts';
 import { AppWithLatest } from '#shared/api/rest/apps.ts';
 import { ContainerRecord } from '#shared/api/rest/containers.ts';
@@ -286,30 +285,10 @@ function plain(schema: unknown): unknown {
   const named = (_key: string, value: unknown): unknown => {
     const name = NAME_OF.get(value);
     if (name !== undefined) return { $ref: `#/components/schemas/${name}` };
-    if (isAnything(value)) return withoutChoice(value);
-    return isObject(value) ? { ...value, required: value.required.filter(isDocumented(value.properties)) } : value;
+    return isAnything(value) ? withoutChoice(value) : value;
   };
   return JSON.parse(JSON.stringify(schema, named)) as unknown;
 }
-
-/** Whether a schema lists the fields that every answer has. */
-const isObject = (
-  value: unknown,
-): value is Described & {
-  readonly required: readonly string[];
-  readonly properties: Readonly<Record<string, TSchema>>;
-} =>
-  typeof value === 'object' &&
-  value !== null &&
-  'required' in value &&
-  Array.isArray(value.required) &&
-  'properties' in value;
-
-/** Whether answers to clients that know the interface document alone have the field. */
-const isDocumented =
-  (properties: Readonly<Record<string, TSchema>>) =>
-  (name: string): boolean =>
-    properties[name] === undefined || !isBeyondDocument(properties[name]);
 
 /** Whether a choice has a member that takes any value, so that it is no choice. */
 const isAnything = (value: unknown): value is Described & { readonly anyOf: readonly object[] } =>
