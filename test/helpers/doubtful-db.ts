@@ -77,7 +77,7 @@ export class DoubtfulDb implements Db {
   }
 }
 
-/** Plants one fault, because a story shows most when a single statement is in doubt. @param at - statements before it */
+/** Plants one fault: a story shows most when a single statement is in doubt. @param at - statements before it */
 export function doubtAt(doubt: Doubt, at: number): () => Doubt | undefined {
   let statements = 0;
   return () => (statements++ === at ? doubt : undefined);
