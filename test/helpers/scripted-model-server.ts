@@ -25,6 +25,7 @@ export type ScriptedFrame =
 
 export type Script =
   | { readonly status?: number; readonly json: unknown; readonly until?: Promise<unknown> }
+  | { readonly status?: number; readonly type?: string; readonly text: string | Buffer }
   | { readonly frames: readonly ScriptedFrame[] }
   | ((request: ScriptedRequest) => Script);
 
@@ -79,6 +80,10 @@ export class ScriptedModelServer {
     let script = (scripts.length > 1 ? scripts.shift() : scripts[0]) as Script;
     while (typeof script === 'function') script = script(kept);
     if ('frames' in script) return await play(script.frames, response);
+    if ('text' in script) {
+      response.writeHead(script.status ?? 200, script.type === undefined ? {} : { 'content-type': script.type });
+      return void response.end(script.text);
+    }
     await script.until;
     response.writeHead(script.status ?? 200, { 'content-type': 'application/json' });
     response.end(JSON.stringify(script.json));

@@ -3,7 +3,7 @@ import { expect } from 'vitest';
 import { ScriptedModelServer, chatAnswer, chatFrame } from '../helpers/scripted-model-server.ts';
 import { waitFor } from '../helpers/services.ts';
 import { CHAT, errorIn, eventsIn, test } from './inference-fixture.ts';
-import type { Frame } from './inference-fixture.ts';
+import type { Frame, Json } from './inference-fixture.ts';
 
 test.for([
   ['the connection breaks', ['break']],
@@ -44,6 +44,147 @@ test.for([
     expect(error['message']).toContain(text);
     expect(error['message']).not.toContain('10.0.0.7');
   }
+});
+
+const JSON_TYPE = 'application/json';
+const EVENTS = 'text/event-stream';
+const QUOTA = '{"error":{"message":"quota exceeded","type":"insufficient_quota"}}';
+/** An answer with the status of success that is none, and the server's own words in it. */
+const NO_SUCCESS: readonly (readonly [what: string, type: string | undefined, text: string, says: string])[] = [
+  ['an error as JSON', JSON_TYPE, QUOTA, 'quota exceeded'],
+  ['an error as a text', JSON_TYPE, '{"error":"quota exceeded"}', 'quota exceeded'],
+  ['an error beside choices', JSON_TYPE, '{"choices":[],"error":{"message":"quota exceeded"}}', 'quota exceeded'],
+  [
+    'an error in a choice',
+    JSON_TYPE,
+    '{"choices":[{"index":0,"error":{"message":"quota exceeded"}}]}',
+    'quota exceeded',
+  ],
+  ['an error object', JSON_TYPE, '{"object":"error","message":"quota exceeded","code":40301}', 'quota exceeded'],
+  ['a detail', JSON_TYPE, '{"detail":"quota exceeded"}', 'quota exceeded'],
+  ['an error of another type', 'text/plain', QUOTA, 'quota exceeded'],
+  ['an error without a type', undefined, QUOTA, 'quota exceeded'],
+  ['no choice', JSON_TYPE, '{"choices":[]}', 'without a choice'],
+  ['no choices', JSON_TYPE, '{"id":"x","object":"chat.completion"}', 'without a choice'],
+  ['choices that are none', JSON_TYPE, '{"choices":[null]}', 'without a choice'],
+  ['a choice without a message', JSON_TYPE, '{"choices":[{"index":0,"finish_reason":"stop"}]}', 'without a choice'],
+  ['a page', 'text/html', '<html>sign in</html>', 'no JSON'],
+  ['a list', JSON_TYPE, '[]', 'no JSON object'],
+  ['nothing', JSON_TYPE, '', 'no JSON'],
+  ['nothing of no type', undefined, '', 'no JSON'],
+  ['an error frame', EVENTS, `data: ${QUOTA}\n\n`, 'quota exceeded'],
+  ['an error frame before the last', EVENTS, `data: ${QUOTA}\n\ndata: [DONE]\n\n`, 'quota exceeded'],
+  ['an error event', EVENTS, 'event: error\ndata: {"message":"quota exceeded"}\n\ndata: [DONE]\n\n', 'quota exceeded'],
+  ['an error event of text', EVENTS, 'event: error\ndata: quota exceeded\n\n', 'quota exceeded'],
+  ['a frame with a detail', EVENTS, 'data: {"detail":"quota exceeded"}\n\ndata: [DONE]\n\n', 'quota exceeded'],
+  ['JSON that calls itself a stream', EVENTS, QUOTA, 'quota exceeded'],
+];
+
+test.for([
+  ...NO_SUCCESS,
+  ['a stream of nothing', EVENTS, 'data: [DONE]\n\n', 'without an answer'],
+  ['an empty stream', EVENTS, '', 'broke off'],
+  [
+    'a stream of usage alone',
+    EVENTS,
+    'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\ndata: [DONE]\n\n',
+    'without an',
+  ],
+  ['a stream of empty choices', EVENTS, 'data: {"choices":[]}\n\ndata: [DONE]\n\n', 'without an answer'],
+  [
+    'a stream of a role',
+    EVENTS,
+    'data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\ndata: [DONE]\n\n',
+    'without an',
+  ],
+] as const)(
+  'a stream that is answered 200 with %s is a frame with an error',
+  async ([, type, text, says], { world }) => {
+    const script = { text, ...(type === undefined ? {} : { type }) };
+    world.server.script('/chat/completions', script);
+    world.server.script('/completions', script);
+    for (const [path, request] of [
+      ['/chat/completions', CHAT],
+      ['/completions', { model: 'acme/chat', prompt: 'hello' }],
+    ] as const) {
+      const answer = await world.post(path, { ...request, stream: true });
+      const told = await answer.text();
+      expect(told).not.toContain('[DONE]');
+      const { error } = JSON.parse(eventsIn(told).at(-1) ?? '{}') as { error?: Json };
+      expect(error).toMatchObject({ code: 'backend_error', type: 'server_error' });
+      expect(error?.['message']).toContain(says);
+    }
+  },
+);
+
+test.for([
+  ...NO_SUCCESS,
+  ['a stream', EVENTS, 'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\ndata: [DONE]\n\n', 'no JSON'],
+] as const)('a call that is answered 200 with %s is an error', async ([, type, text, says], { world }) => {
+  const script = { text, ...(type === undefined ? {} : { type }) };
+  world.server.script('/chat/completions', script);
+  world.server.script('/completions', script);
+  for (const [path, request] of [
+    ['/chat/completions', CHAT],
+    ['/completions', { model: 'acme/chat', prompt: 'hello' }],
+  ] as const) {
+    const answer = await world.post(path, request);
+    const error = await errorIn(answer);
+    expect([answer.status, error['code']]).toEqual([502, 'backend_error']);
+    expect(error['message']).toContain(says);
+  }
+});
+
+test.for([
+  ['an error', JSON_TYPE, QUOTA, 'quota exceeded'],
+  ['an error frame', EVENTS, `data: ${QUOTA}\n\n`, 'quota exceeded'],
+  ['no vector', JSON_TYPE, '{"data":[]}', 'no list of embeddings'],
+  ['an empty vector', JSON_TYPE, '{"data":[{"index":0,"embedding":[]}]}', 'no list of embeddings'],
+  ['a vector that is too large', JSON_TYPE, '{"data":[{"index":0,"embedding":[1e400]}]}', 'no list of embeddings'],
+  ['a page', 'text/html', '<html>', 'no JSON'],
+  ['nothing', undefined, '', 'no JSON'],
+] as const)('embeddings that are answered 200 with %s are an error', async ([, type, text, says], { world }) => {
+  world.server.script('/embeddings', { text, ...(type === undefined ? {} : { type }) });
+  const answer = await world.post('/embeddings', { model: 'acme/embed', input: 'a' });
+  const error = await errorIn(answer);
+  expect([answer.status, error['code']]).toEqual([502, 'backend_error']);
+  expect(error['message']).toContain(says);
+});
+
+test('a custom model that answers 200 with an error or nothing has failed, whole and as a stream', async ({
+  world,
+}) => {
+  await world.model({ id: 'custom-stream', type: 'custom', capabilities: { streaming: true } });
+  for (const [type, text, says] of [
+    [JSON_TYPE, QUOTA, 'quota exceeded'],
+    [EVENTS, `data: ${QUOTA}\n\n`, 'quota exceeded'],
+    [EVENTS, 'data: [DONE]\n\n', ''],
+    [EVENTS, '', ''],
+    ['text/html', '<html>', 'no JSON'],
+    [undefined, '', 'no JSON'],
+  ] as const) {
+    world.server.script('/invoke', { text, ...(type === undefined ? {} : { type }) });
+    const whole = await world.post('/models/custom-stream/invoke', {});
+    const error = await errorIn(whole);
+    expect([text, whole.status, error['code']]).toEqual([text, 502, 'backend_error']);
+    expect(error['message']).toContain(says);
+    const streamed = eventsIn(await (await world.post('/models/custom-stream/invoke', { stream: true })).text());
+    expect(streamed.length).toBe(1);
+    expect(JSON.parse(streamed[0] ?? '')).toMatchObject({
+      error: { code: 'backend_error', message: expect.stringContaining(says) as string },
+    });
+  }
+});
+
+test('a refusal inside a 200 keeps the code that callers act on', async ({ world }) => {
+  const text = '{"error":{"message":"9000 tokens","code":"context_length_exceeded","param":"messages"}}';
+  world.server.script('/chat/completions', { type: JSON_TYPE, text });
+  const answer = await world.post('/chat/completions', CHAT);
+  expect([answer.status, (await errorIn(answer))['code']]).toEqual([400, 'context_length_exceeded']);
+  const streamed = await (await world.post('/chat/completions', { ...CHAT, stream: true })).text();
+  expect(JSON.parse(eventsIn(streamed).at(-1) ?? '')).toMatchObject({
+    error: { code: 'context_length_exceeded', message: '9000 tokens' },
+  });
 });
 
 test('a caller who leaves ends the request of the backend', async ({ world }) => {

@@ -95,7 +95,7 @@ test('the body of a request counts until a backend has it', { timeout: LONG_MS }
   const answer = models.post('/chat/completions', { model: 'played', messages: [{ role: 'user', content }] });
   await vi.waitFor(() => expect(models.requests).toHaveLength(1), WAIT);
   expect(models.heldBytes()).toBeGreaterThan(content.length);
-  models.requests[0]?.json({ choices: [], usage: { prompt_tokens: 1, completion_tokens: 1 } });
+  models.requests[0]?.json({ choices: [{ message: {} }], usage: { prompt_tokens: 1, completion_tokens: 1 } });
   expect((await answer).status).toBe(200);
   await vi.waitFor(() => expect(models.heldBytes()).toBe(0), WAIT);
 });
@@ -215,7 +215,7 @@ describe('embeddings in batches', () => {
 
 test('each call that a backend was asked for is told, with its end', { timeout: LONG_MS }, async () => {
   const models = await played((request, nth) => {
-    if (nth === 1) request.json({ choices: [], usage: { prompt_tokens: 3, completion_tokens: 2 } });
+    if (nth === 1) request.json({ choices: [{ message: {} }], usage: { prompt_tokens: 3, completion_tokens: 2 } });
     if (nth === 2) request.json({}, 500);
     if (nth === 3) {
       const send = request.events();

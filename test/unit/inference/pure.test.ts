@@ -9,6 +9,7 @@ import { decimalPrice } from '#scheduler/api/http/inference/model-page.ts';
 import { matchPath } from '#scheduler/api/http/inference/paths.ts';
 import { prefersLater } from '#scheduler/api/http/inference/respond-later.ts';
 import { SseReader, TooLargeEvent } from '#scheduler/api/http/inference/sse.ts';
+import type { SseEvent } from '#scheduler/api/http/inference/sse.ts';
 import { StreamFrames } from '#scheduler/api/http/inference/stream-frames.ts';
 
 describe('a refusal of a backend', () => {
@@ -80,12 +81,16 @@ test.for([
 
 describe('events of a backend', () => {
   test('come whole wherever their bytes are split', () => {
-    const bytes = Buffer.from('data: {"a":"é"}\r\n\r\n: ping\n\ndata: 1\ndata: 2\n\nevent: x\ndata:3\r\rdata: rest');
+    const bytes = Buffer.from(
+      'data: {"a":"é"}\r\n\r\n: ping\n\ndata: 1\ndata: 2\n\nevent: x\ndata:3\r\revent:error\ndata: 4\n\ndata: rest',
+    );
     for (let size = 1; size <= bytes.length; size++) {
       const reader = new SseReader();
-      const events: string[] = [];
+      const events: (SseEvent | undefined)[] = [];
       for (let at = 0; at < bytes.length; at += size) events.push(...reader.push(bytes.subarray(at, at + size)));
-      expect([size, [...events, reader.end()]]).toEqual([size, ['{"a":"é"}', '1\n2', '3', 'rest']]);
+      events.push(reader.end());
+      expect([size, events.map((event) => event?.data)]).toEqual([size, ['{"a":"é"}', '1\n2', '3', '4', 'rest']]);
+      expect(events.map((event) => event?.isError)).toEqual([false, false, false, true, false]);
     }
   });
 

@@ -110,7 +110,10 @@ export function vectorsOf(answer: JsonObject, count: number): readonly Float32Ar
     const index = item['index'] ?? place;
     if (typeof index !== 'number' || !Number.isInteger(index) || index < 0 || index >= count) throw rubbish();
     if (vectors[index] !== undefined) throw rubbish();
-    vectors[index] = vectorOf(item['embedding']);
+    const vector = vectorOf(item['embedding']);
+    // A number beyond float32 has no spelling in JSON that a client could read.
+    if (vector.length === 0 || !vector.every(Number.isFinite)) throw rubbish();
+    vectors[index] = vector;
   }
   return vectors;
 }

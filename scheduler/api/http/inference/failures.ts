@@ -4,6 +4,7 @@ import { textOf } from '../invoke/answer.ts';
 import type { NoAnswer } from '../streams/backend-call.ts';
 import { InferenceError } from './errors.ts';
 import { isRecord } from '#shared/json.ts';
+import type { JsonObject } from './fields.ts';
 import type { TaskId } from '#shared/domain/ids.ts';
 
 const NO_RETRY = { 'x-should-retry': 'false' };
@@ -17,6 +18,7 @@ const MOST_PARAM = 200;
 /** Codes of a backend that callers get as they are. */
 const TOO_LONG = 'context_length_exceeded';
 const UNSUPPORTED = 'unsupported_parameter';
+const REFUSED = 'the model refused the request';
 
 const overloaded = (text: string): InferenceError =>
   new InferenceError(429, 'model_overloaded', text, { headers: SOON });
@@ -85,7 +87,7 @@ function textIn(body: string): string {
  * @param servedName - name by which the model was asked for; undefined: the caller may not know it
  */
 export function refusalOf(status: number, body: string, servedName?: string): InferenceError {
-  const { message: said, code, param } = saidIn(body);
+  const refused = saidIn(body);
   if (status === 429) return overloaded('the model has as many requests as it takes: try again');
   if (status === 401 || status === 403)
     return backendFailed('the server of this model refused the key of the platform');
@@ -98,16 +100,26 @@ export function refusalOf(status: number, body: string, servedName?: string): In
   if (status === 408 || status === 504) return timedOut('the model did not answer in time');
   if (status === 503) return unavailable(NOT_AVAILABLE);
   if (status >= 500 || status < 400) return backendFailed('the model failed');
-  const text = said === '' ? 'the model refused the request' : said;
-  const isTooLong = code === TOO_LONG || /context.{0,20}(length|window|size)|maximum.{0,20}tokens/i.test(said);
+  const { message: said, param } = refused;
+  const text = said === '' ? REFUSED : said;
   if (status === 413) return new InferenceError(413, 'request_too_large', text);
   if (status === 422) return new InferenceError(422, 'unprocessable', text);
-  if (isTooLong) return new InferenceError(400, TOO_LONG, text, { param: param ?? 'messages' });
-  const known = code === UNSUPPORTED ? UNSUPPORTED : 'invalid_request';
-  return new InferenceError(400, known, text, param === undefined ? {} : { param });
+  const isTooLong = /context.{0,20}(length|window|size)|maximum.{0,20}tokens/i.test(said);
+  return (
+    refusalSaid(isTooLong ? { ...refused, code: TOO_LONG } : refused) ??
+    new InferenceError(400, 'invalid_request', text, param === undefined ? {} : { param })
+  );
 }
 
-interface Said {
+/** A refusal by its code alone, whatever the status; undefined: the code is none that callers act on. */
+export function refusalSaid({ message, code, param }: Said): InferenceError | undefined {
+  if (code !== TOO_LONG && code !== UNSUPPORTED) return undefined;
+  const field = param ?? (code === TOO_LONG ? 'messages' : undefined);
+  return new InferenceError(400, code, message === '' ? REFUSED : message, field === undefined ? {} : { param: field });
+}
+
+/** The words of a server about a failure. */
+export interface Said {
   readonly message: string;
   readonly code?: unknown;
   readonly param?: string;
@@ -116,18 +128,21 @@ interface Said {
 function saidIn(body: string): Said {
   try {
     const value: unknown = JSON.parse(body);
-    if (!isRecord(value)) return { message: '' };
-    const { error, message, detail } = value;
-    const found = isRecord(error) ? error['message'] : (error ?? message ?? detail);
-    const { code, param } = isRecord(error) ? error : value;
-    return {
-      message: typeof found === 'string' ? found.slice(0, MOST_MESSAGE) : '',
-      code,
-      ...(typeof param === 'string' && param !== '' ? { param: param.slice(0, MOST_PARAM) } : {}),
-    };
+    return isRecord(value) ? saidOf(value) : { message: '' };
   } catch {
     return { message: '' };
   }
+}
+
+export function saidOf(value: JsonObject): Said {
+  const { error, message, detail } = value;
+  const found = isRecord(error) ? error['message'] : [error, message, detail].find((one) => typeof one === 'string');
+  const { code, param } = isRecord(error) ? error : value;
+  return {
+    message: typeof found === 'string' ? found.slice(0, MOST_MESSAGE) : '',
+    code,
+    ...(typeof param === 'string' && param !== '' ? { param: param.slice(0, MOST_PARAM) } : {}),
+  };
 }
 
 /** Whether another backend may be asked in this one's place. */

@@ -1,9 +1,15 @@
 // Server-sent events of a backend, read as they come. The data of an event is bounded; comments and other fields are
-// passed over. Pure.
+// passed over, but for the name `error`. Pure.
 import { StringDecoder } from 'node:string_decoder';
 
 /** Largest event of a backend. */
 export const MOST_EVENT_CHARACTERS = 4 * 1024 * 1024;
+
+export interface SseEvent {
+  readonly data: string;
+  /** The server calls the event `error`. */
+  readonly isError: boolean;
+}
 
 export class TooLargeEvent extends Error {}
 
@@ -12,6 +18,7 @@ export class SseReader {
   readonly #most: number;
   #rest = '';
   #data: string[] = [];
+  #isError = false;
   #size = 0;
   #endsWithReturn = false;
 
@@ -19,8 +26,8 @@ export class SseReader {
     this.#most = most;
   }
 
-  /** @returns the data of the events that are complete now @throws TooLargeEvent */
-  push(chunk: Buffer): readonly string[] {
+  /** @returns the events with data that are complete now @throws TooLargeEvent */
+  push(chunk: Buffer): readonly SseEvent[] {
     let text = this.#decoder.write(chunk);
     if (text === '') return [];
     const isSplitLineEnd = this.#endsWithReturn && text.startsWith('\n');
@@ -28,27 +35,36 @@ export class SseReader {
     if (isSplitLineEnd) text = text.slice(1);
     const lines = (this.#rest + text).split(/\r\n|\n|\r/);
     this.#rest = lines.pop() ?? '';
-    const events: string[] = [];
+    const events: SseEvent[] = [];
     for (const line of lines) {
       if (line === '') {
-        if (this.#data.length > 0) events.push(this.#data.join('\n'));
+        const event = this.#event();
+        if (event !== undefined) events.push(event);
         this.#data = [];
+        this.#isError = false;
         this.#size = 0;
-      } else if (line.startsWith('data:')) {
-        const data = line.slice(line.charAt(5) === ' ' ? 6 : 5);
-        this.#size += data.length;
-        this.#data.push(data);
-      }
+      } else this.#take(line);
       if (this.#size > this.#most) throw new TooLargeEvent();
     }
     if (this.#rest.length + this.#size > this.#most) throw new TooLargeEvent();
     return events;
   }
 
-  /** Data of a last event without an empty line behind it. */
-  end(): string | undefined {
-    const line = this.#rest;
-    if (line.startsWith('data:')) this.#data.push(line.slice(line.charAt(5) === ' ' ? 6 : 5));
-    return this.#data.length > 0 ? this.#data.join('\n') : undefined;
+  /** A last event without an empty line behind it. */
+  end(): SseEvent | undefined {
+    this.#take(this.#rest);
+    return this.#event();
+  }
+
+  #take(line: string): void {
+    if (line.startsWith('data:')) {
+      const data = line.slice(line.charAt(5) === ' ' ? 6 : 5);
+      this.#size += data.length;
+      this.#data.push(data);
+    } else if (line.startsWith('event:')) this.#isError = line.slice(6).trim() === 'error';
+  }
+
+  #event(): SseEvent | undefined {
+    return this.#data.length > 0 ? { data: this.#data.join('\n'), isError: this.#isError } : undefined;
   }
 }

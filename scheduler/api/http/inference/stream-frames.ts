@@ -2,6 +2,9 @@
 // the name at the backend, and with usage only where the caller asked for it. Pure. Source: reference, §4.4.
 import type { TokenUsage } from '../../../domain/inference.ts';
 import { isRecord } from '#shared/json.ts';
+import type { InferenceError } from './errors.ts';
+import { backendFailed } from './failures.ts';
+import { failureOfFrame } from './false-success.ts';
 import type { JsonObject } from './fields.ts';
 import { tokensOf } from '../../../domain/serving.ts';
 import { reportedTokens } from './prepared.ts';
@@ -15,7 +18,7 @@ export type Step =
   | { readonly kind: 'pass'; readonly text: string }
   | { readonly kind: 'nothing' }
   | { readonly kind: 'done' }
-  | { readonly kind: 'error'; readonly message: string };
+  | { readonly kind: 'error'; readonly failure: InferenceError };
 
 export interface Usage extends TokenUsage {
   /** As the backend reported it; undefined: it reported none. */
@@ -33,6 +36,7 @@ export class StreamFrames {
   /** Choices that have begun and not finished. */
   readonly #open = new Set<number>();
   #hasChoices = false;
+  #hasFinished = false;
   /** The last frame, for the frame of usage. */
   #last: JsonObject = {};
 
@@ -54,6 +58,11 @@ export class StreamFrames {
     return this.#isCustom || (this.#hasChoices && this.#open.size === 0);
   }
 
+  /** The frames so far are an answer, if only one without a word: some of it came, or a choice has finished. */
+  get isAnswer(): boolean {
+    return this.hasOutput || this.#hasFinished;
+  }
+
   /** Takes the data of an event of the backend. */
   take(data: string): Step {
     if (data === DONE) return { kind: 'done' };
@@ -61,14 +70,11 @@ export class StreamFrames {
     try {
       value = JSON.parse(data);
     } catch {
-      return { kind: 'error', message: 'the model sent a frame that is no JSON' };
+      return { kind: 'error', failure: backendFailed('the model sent a frame that is no JSON') };
     }
-    if (!isRecord(value)) return { kind: 'error', message: 'the model sent a frame that is no object' };
-    const { error } = value;
-    if (error !== undefined && error !== null) {
-      const message = isRecord(error) && typeof error['message'] === 'string' ? error['message'] : 'the model failed';
-      return { kind: 'error', message: message.slice(0, 1000) };
-    }
+    if (!isRecord(value)) return { kind: 'error', failure: backendFailed('the model sent a frame that is no object') };
+    const failure = failureOfFrame(value, this.#isCustom);
+    if (failure !== undefined) return { kind: 'error', failure };
     if (!this.#isCustom) return this.#frame(value);
     if (isRecord(value['usage'])) this.#reported = value['usage'];
     this.#characters += data.length;
@@ -90,8 +96,10 @@ export class StreamFrames {
   #count(choice: JsonObject): void {
     this.#hasChoices = true;
     const index = typeof choice['index'] === 'number' ? choice['index'] : 0;
-    if (typeof choice['finish_reason'] === 'string') this.#open.delete(index);
-    else this.#open.add(index);
+    if (typeof choice['finish_reason'] === 'string') {
+      this.#open.delete(index);
+      this.#hasFinished = true;
+    } else this.#open.add(index);
     const before = this.#characters;
     const { delta, text } = choice;
     if (typeof text === 'string') this.#characters += text.length;
@@ -140,8 +148,7 @@ export function usageObject({ promptTokens, completionTokens, estimated, reporte
 }
 
 /** The frames of an answer that came whole: a caller asked a model that does not stream for a stream. */
-export function framesOfWhole(answer: JsonObject): readonly string[] {
-  const isChat = answer['object'] !== 'text_completion';
+export function framesOfWhole(answer: JsonObject, isChat: boolean): readonly string[] {
   const { choices, usage, ...common } = answer;
   const object = isChat ? 'chat.completion.chunk' : 'text_completion';
   const frames: JsonObject[] = [];

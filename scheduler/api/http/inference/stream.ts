@@ -5,7 +5,9 @@ import type { Asked } from './backends.ts';
 import { UNREAD_MS } from './exchange.ts';
 import type { Exchange } from './exchange.ts';
 import { backendFailed } from './failures.ts';
+import { failureInText, failureOfErrorEvent, failureOfWhole } from './false-success.ts';
 import { SseReader, TooLargeEvent } from './sse.ts';
+import type { SseEvent } from './sse.ts';
 import { DONE, PING, StreamFrames, frameOf, framesOfWhole } from './stream-frames.ts';
 import type { Step } from './stream-frames.ts';
 import { InferenceError } from './errors.ts';
@@ -17,6 +19,9 @@ const HEAD = {
   'cache-control': 'no-cache',
   'x-accel-buffering': 'no',
 };
+
+/** Bytes of a stream that are kept until it has an event. */
+const MOST_BEGIN = 16 * 1024;
 
 export async function serveStream(exchange: Exchange): Promise<void> {
   const { prepared, reply, times } = exchange;
@@ -73,23 +78,29 @@ class Passing {
   }
 
   async pass(asked: Asked): Promise<void> {
-    const type = String(asked.headers['content-type'] ?? '');
+    const type = String(asked.headers['content-type'] ?? '').toLowerCase();
     if (type.includes('text/event-stream')) return await this.#passEvents(asked);
-    if (!type.includes('json')) {
-      asked.body.destroy();
-      throw backendFailed('the model answered a stream with something else');
-    }
     const answer = await this.#exchange.readJson(asked);
-    const datas = this.#exchange.prepared.route === 'invoke' ? [JSON.stringify(answer)] : framesOfWhole(answer);
-    await this.#take(datas);
+    const { route } = this.#exchange.prepared;
+    const failure = failureOfWhole(answer, route);
+    if (failure !== undefined) throw failure;
+    const datas = route === 'invoke' ? [JSON.stringify(answer)] : framesOfWhole(answer, route === 'chat');
+    await this.#take(datas.map((data) => ({ data, isError: false })));
     await this.#finish();
   }
 
   async #passEvents({ body }: Asked): Promise<void> {
     const reader = new SseReader();
+    const begin: Buffer[] = [];
+    let beginBytes = 0;
     try {
       for await (const chunk of body as AsyncIterable<Buffer>) {
-        if (await this.#take(reader.push(chunk))) return await this.#finish();
+        const events = reader.push(chunk);
+        if (events.length === 0 && beginBytes < MOST_BEGIN) {
+          begin.push(chunk);
+          beginBytes += chunk.length;
+        }
+        if (await this.#take(events)) return await this.#finish();
       }
     } catch (error) {
       if (error instanceof InferenceError) throw error;
@@ -105,16 +116,17 @@ class Passing {
     const last = reader.end();
     if (last !== undefined && (await this.#take([last]))) return await this.#finish();
     // Some servers end without the last frame: the reasons to finish say whether the answer is whole.
-    if (!this.#frames.isComplete) throw backendFailed('the model broke off in its answer');
+    if (!this.#frames.isComplete || !this.#frames.isAnswer)
+      throw failureInText(Buffer.concat(begin).toString('utf8')) ?? backendFailed('the model broke off in its answer');
     await this.#finish();
   }
 
   /** @returns whether the stream is at its end @throws InferenceError when the backend reports a failure */
-  async #take(datas: readonly string[]): Promise<boolean> {
+  async #take(events: readonly SseEvent[]): Promise<boolean> {
     let text = '';
     let step: Step | undefined;
-    for (const data of datas) {
-      step = this.#frames.take(data);
+    for (const { data, isError } of events) {
+      step = isError ? { kind: 'error', failure: failureOfErrorEvent(data) } : this.#frames.take(data);
       if (step.kind === 'done' || step.kind === 'error') break;
       if (step.kind === 'pass') text += step.text;
     }
@@ -127,12 +139,13 @@ class Passing {
       await this.#write(text);
       this.#exchange.progress(this.#frames.usage);
     }
-    if (step?.kind === 'error') throw backendFailed(step.message);
+    if (step?.kind === 'error') throw step.failure;
     return step?.kind === 'done';
   }
 
   async #finish(): Promise<void> {
     const { prepared, reply } = this.#exchange;
+    if (!this.#frames.isAnswer) throw backendFailed('the model ended its stream without an answer');
     const { usage } = this.#frames;
     await finished(this.#exchange, usage);
     const told = prepared.includeUsage ? this.#frames.usageFrame(usage) : '';

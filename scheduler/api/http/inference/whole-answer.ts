@@ -5,6 +5,7 @@ import type { BodyBudget } from '../body-budget.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
+import { failureInEvents } from './false-success.ts';
 import { isRecord } from '#shared/json.ts';
 import type { JsonObject } from './fields.ts';
 
@@ -51,11 +52,13 @@ export async function readJson(
 }
 
 function parsed(body: Buffer): JsonObject {
+  const text = body.toString('utf8');
   let value: unknown;
   try {
-    value = JSON.parse(body.toString('utf8'));
+    value = JSON.parse(text);
   } catch (error) {
-    throw backendFailed('the model answered with something that is no JSON', error);
+    const failure = /^\s*(?:data|event):/.test(text) ? failureInEvents(text) : undefined;
+    throw failure ?? backendFailed('the model answered with something that is no JSON', error);
   }
   if (!isRecord(value)) throw backendFailed('the model answered with something that is no JSON object');
   return value;

@@ -2,6 +2,7 @@
 import type { ModelCall } from './call.ts';
 import { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
+import { failureOfWhole } from './false-success.ts';
 import type { JsonObject } from './fields.ts';
 import { encoded, promptTokensOf, vectorsOf } from './embedding-request.ts';
 import { inParallel } from './parallel.ts';
@@ -21,13 +22,14 @@ export async function serveWhole(exchange: ModelCall): Promise<void> {
   const { prepared } = exchange;
   // The work is done for a caller who leaves now: it is charged, and kept for a repeated call.
   if (!exchange.hasLeft) exchange.signal.throwIfAborted();
+  const failure = failureOfWhole(answer, prepared.route);
+  if (failure !== undefined) throw failure;
   const usage = usageOfWhole(answer, prepared);
   if (prepared.route === 'invoke') {
     exchange.firstToken();
     await finished(exchange, usage);
     return await send(exchange, asked, usage, answer);
   }
-  if (!Array.isArray(answer['choices'])) throw backendFailed('the model answered with something that is no completion');
   exchange.firstToken();
   await finished(exchange, usage);
   await send(exchange, asked, usage, { ...answer, model: prepared.model.name, usage: usageObject(usage) });
@@ -54,6 +56,8 @@ export async function serveEmbeddings(exchange: ModelCall, embeddings: PreparedE
         throw error;
       });
     const answer = await exchange.readPart(asked);
+    const failure = failureOfWhole(answer, prepared.route);
+    if (failure !== undefined) throw failure;
     const vectors = vectorsOf(answer, batch.length);
     const bytes = vectors.reduce((sum, vector) => sum + vector.byteLength, 0);
     vectorBytes += bytes;
