@@ -98,8 +98,7 @@ export const RUNNER_TARGET = '/opt/longshore/python';
 export interface ImageOfContainer {
   readonly id: string;
   readonly reference: string;
-  /** Needed for pods and sandboxes. */
-  readonly config?: ImageConfig | undefined;
+  readonly config: ImageConfig;
   /** The operator's base image. */
   readonly isBase?: boolean;
 }
@@ -145,7 +144,7 @@ export function createContainerOf(
     workingDir: withCode ? '/mnt/code' : '',
     env: supervised
       ? supervisedEnvironment(assignment.containerId, spec, host, image)
-      : environmentOf(assignment.containerId, spec, host, cores),
+      : environmentOf(assignment.containerId, spec, host, image, cores),
     ...(supervised ? { capabilities: SUPERVISED_CAPABILITIES } : {}),
     labels: {
       ...host.extraLabels,
@@ -227,19 +226,34 @@ const listed = (env: Readonly<Record<string, string>>, ...removed: readonly stri
   ...removed,
 ];
 
-/** Programs of pods and sandboxes are no handlers: no variable of a runner, and none of a Python. */
+/**
+ * Python writes prints at once, where neither stub nor image says otherwise: else those of a program that runs on would
+ * wait for 8 KiB of them.
+ */
+const UNBUFFERED = { PYTHONUNBUFFERED: '1' } as const;
+
+/** Adds variables that neither the stub nor the image sets, not even to an empty text. */
+function addDefaults(
+  env: Record<string, string>,
+  defaults: Readonly<Record<string, string>>,
+  { config }: ImageOfContainer,
+): void {
+  for (const [name, value] of Object.entries(defaults))
+    if (!config.env.some((one) => one.startsWith(`${name}=`))) env[name] ??= value;
+}
+
+/** Programs of pods and sandboxes are no handlers: no variable of a runner. */
 function supervisedEnvironment(
   containerId: string,
   spec: ContainerSpec__Output,
   host: HostFacts,
-  { reference, config, isBase = false }: ImageOfContainer,
+  image: ImageOfContainer,
 ): string[] {
-  if (config === undefined) throw new Error(`the configuration of image ${reference} is not known`);
-  const settings = supervisorSettings(containerId, spec, { reference, config, isBase });
+  const settings = supervisorSettings(containerId, spec, { ...image, isBase: image.isBase ?? false });
   const mayCall = hasCredential(kindOf(spec));
   const own = ownEnvironment(spec, host);
   for (const name of LOADER_VARIABLES) delete own[name];
-  const env = {
+  const env: Record<string, string> = {
     ...own,
     STUB_ID: spec.stubId,
     STUB_TYPE: spec.stubType,
@@ -249,10 +263,17 @@ function supervisedEnvironment(
     ...(mayCall ? { [TOKEN_NAME]: spec.containerToken, [GATEWAY_NAME]: GATEWAY_SOCKET } : {}),
     [SUPERVISOR_NAME]: JSON.stringify(settings),
   };
+  addDefaults(env, UNBUFFERED, image);
   return listed(env, ...LOADER_VARIABLES, ...(mayCall ? [] : [TOKEN_NAME, GATEWAY_NAME]));
 }
 
-function environmentOf(containerId: string, spec: ContainerSpec__Output, host: HostFacts, cores: number): string[] {
+function environmentOf(
+  containerId: string,
+  spec: ContainerSpec__Output,
+  host: HostFacts,
+  image: ImageOfContainer,
+  cores: number,
+): string[] {
   const env = ownEnvironment(spec, host);
   Object.assign(env, {
     HANDLER: spec.handler,
@@ -278,10 +299,16 @@ function environmentOf(containerId: string, spec: ContainerSpec__Output, host: H
     ...gpuEnvironment(spec, host),
     // The runner's folder comes before a stub's own PYTHONPATH: the runner must be found.
     PYTHONPATH: env['PYTHONPATH'] === undefined ? RUNNER_TARGET : `${RUNNER_TARGET}:${env['PYTHONPATH']}`,
-    PYTHONUNBUFFERED: '1',
   });
-  env['PYTHONDONTWRITEBYTECODE'] ??= '1';
-  // Python 3.13 and later read this variable before the runner's first line; without it `os.cpu_count` is the host's.
-  env['PYTHON_CPU_COUNT'] ??= String(cores);
+  addDefaults(
+    env,
+    {
+      ...UNBUFFERED,
+      PYTHONDONTWRITEBYTECODE: '1',
+      // Python 3.13 and later read it before the runner's first line; without it `os.cpu_count` is the host's.
+      PYTHON_CPU_COUNT: String(cores),
+    },
+    image,
+  );
   return listed(env);
 }

@@ -64,8 +64,9 @@ export interface Prepared {
   readonly lower: string;
   /** The engine's id of the image. */
   readonly imageId: string;
-  /** The image's configuration and the Python of the supervisor, for pods and sandboxes. */
-  readonly supervised: { readonly config: ImageConfig; readonly base: Mount } | undefined;
+  readonly config: ImageConfig;
+  /** The Python of the supervisor, for pods and sandboxes. */
+  readonly base: Mount | undefined;
 }
 
 export class ExecutorContext {

@@ -150,7 +150,7 @@ export class Starts {
         .finally(() => {
           if (agentState.pulling.delete(containerId)) agentState.changed(containerId);
         })
-        .then(async ({ id }) => ({ imageId: id, supervised: await this.#supervisedBy(kind, image, id) })),
+        .then(({ id }) => this.#configured(kind, image, id)),
       slots.add({
         containerId,
         workers: spec?.workers ?? 1,
@@ -180,15 +180,18 @@ export class Starts {
     ]);
   }
 
-  /** Needs of a supervisor that is a container's first program. */
-  async #supervisedBy(kind: string, image: string, imageId: string): Promise<Prepared['supervised']> {
-    if (!isSupervised(kind)) return undefined;
+  /** The image's configuration, and what a supervisor needs that is a container's first program. */
+  async #configured(kind: string, image: string, imageId: string): Promise<Omit<Prepared, 'lower'>> {
     const { runtime, pythonBase } = this.#parts;
-    const [base, config] = await Promise.all([pythonBase.mount(), runtime.imageConfig(imageId)]);
+    const supervised = isSupervised(kind);
+    const [base, config] = await Promise.all([
+      supervised ? pythonBase.mount() : undefined,
+      runtime.imageConfig(imageId),
+    ]);
     if (config === undefined) throw new EngineError('no_such_image', `image ${image} is not there any more`);
-    const problem = await architectureProblem(image, config.architecture);
+    const problem = supervised ? await architectureProblem(image, config.architecture) : undefined;
     if (problem !== undefined) throw new AppError('image_error', problem);
-    return { config, base };
+    return { imageId, config, base };
   }
 
   async start(action: Extract<Action, { kind: 'start' }>, signal: AbortSignal): Promise<void> {
@@ -264,15 +267,14 @@ export class Starts {
     this.#parts.logs.hide(containerId, [...Object.values(secrets), containerToken]);
     let pauseContainer = await takePauseContainer();
     clock.mark(containerId, 'holder');
-    if (spec.gpuUuids.length > 0)
-      checkGpuDriver((await this.#parts.runtime.imageConfig(prepared.imageId))?.env ?? [], this.#parts.gpus.driver);
+    if (spec.gpuUuids.length > 0) checkGpuDriver(prepared.config.env, this.#parts.gpus.driver);
     let gpuDriver = gpuDrivers.driverFor(spec.gpuUuids);
     const build = async (): Promise<CreateContainer> => {
       const paths = {
         code: await views.make(containerId, entry.shortId, prepared.lower),
         socketDir: join(stateDir, 's', entry.shortId),
         volumes: await volumes.mounts(spec.workspaceId, spec.volumes, prepared.lower, { containerId, bucketKeys }),
-        base: prepared.supervised?.base,
+        base: prepared.base,
       };
       clock.mark(containerId, 'mounts');
       return createContainerOf(
@@ -281,7 +283,7 @@ export class Starts {
         {
           id: prepared.imageId,
           reference: entry.image,
-          config: prepared.supervised?.config,
+          config: prepared.config,
           isBase: this.#parts.isBaseImage(entry.image),
         },
         {

@@ -69,6 +69,7 @@ class Handler(BaseHTTPRequestHandler):
             left -= len(data)
             self.wfile.write(data)
 
+print('port', sys.argv[1])
 ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
 `;
 
@@ -118,10 +119,12 @@ async function upgraded(platform: Platform, path: string, bytes: Buffer): Promis
 describe('a pod', () => {
   test('that is deployed starts for a call, and takes requests and bytes at its port', async ({ platform }) => {
     const stubId = await stubOf(platform, { stubType: 'pod/deployment', name: 'own' });
-    const { invokeUrl } = await platform.gateway('/stubs/deploy', { stubId, name: 'own' });
+    const { invokeUrl, deploymentId } = await platform.gateway('/stubs/deploy', { stubId, name: 'own' });
     expect(invokeUrl).toBe(`${platform.url}/pod/own/v1/<PORT>`);
     const first = await platform.call('/pod/own/v1/8000/a%20b?c=1');
     expect(first.status).toBe(200);
+    // A print of a program that runs on, without a flush.
+    await platform.logSays(`object_type=deployment&object_id=${String(deploymentId)}`, 'port 8000');
     const told = JSON.parse(first.text) as Told;
     expect(told).toMatchObject({ path: '/a%20b?c=1', kind: 'own' });
     expect(JSON.stringify(told.headers)).not.toContain(platform.token);

@@ -9,6 +9,7 @@ import {
   rootLimitTrial,
 } from '../../../agent/containers/engine/options.ts';
 import type { PauseContainer } from '../../../agent/containers/pause-containers.ts';
+import type { ImageConfig } from '../../../agent/containers/runtime.ts';
 import type { HostFacts } from '../../../agent/containers/spec.ts';
 import { checkAssignment, createContainerOf } from '../../../agent/containers/spec.ts';
 import { attemptsEnd, exitMessage, exitReason } from '../../../agent/reconcile/exits.ts';
@@ -37,17 +38,28 @@ const assignmentOf = (spec: Partial<ContainerSpec__Output> = {}): Assignment__Ou
     graceMs: 0,
     stopReason: '',
   }) as Assignment__Output;
-const IMAGE = { id: 'sha256:abc', reference: 'app:1' };
+const CONFIG: ImageConfig = {
+  labels: {},
+  onBuild: [],
+  env: [],
+  user: '',
+  workingDir: '',
+  shell: [],
+  program: [],
+  architecture: 'amd64',
+};
+const IMAGE = { id: 'sha256:abc', reference: 'app:1', config: CONFIG };
 const createOf = (
   spec: Partial<ContainerSpec__Output> = {},
   facts: Partial<HostFacts> = {},
   pauseContainer: PauseContainer | undefined = { dockerId: 'h1', network: 'container:h1', openFiles: 20_000 },
+  envOfImage: readonly string[] = [],
 ): ReturnType<typeof createContainerOf> => {
   const assignment = assignmentOf(spec);
   return createContainerOf(
     assignment,
     assignment.spec as ContainerSpec__Output,
-    IMAGE,
+    { ...IMAGE, config: { ...CONFIG, env: envOfImage } },
     { ...host, ...facts },
     {
       code: { kind: 'bind', target: '/mnt/code', readOnly: false, source: '/v' },
@@ -93,6 +105,18 @@ test('a container gets the names its runner reads, and a stub cannot set ours', 
 test('the runner is told how its workers come to be, and a stub cannot say otherwise', () => {
   expect(envOf(createOf({ workers: 2, workerMode: 'spawn' }))['LONGSHORE_WORKER_MODE']).toBe('spawn');
   expect(envOf(createOf({ env: { LONGSHORE_WORKER_MODE: 'thread' } }))['LONGSHORE_WORKER_MODE']).toBe('');
+});
+
+test("a Python's variables have our values where neither the stub nor the image sets them", () => {
+  const ours = { PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1', PYTHON_CPU_COUNT: '8' };
+  const spec = { cpuMillicores: 8000 };
+  expect(envOf(createOf(spec, { cores: 8 }))).toMatchObject(ours);
+  for (const name of Object.keys(ours)) {
+    expect(envOf(createOf({ ...spec, env: { [name]: '' } }, { cores: 8 }))).toMatchObject({ ...ours, [name]: '' });
+    // A variable that the container does not name is the image's.
+    const { [name]: left, ...others } = envOf(createOf(spec, { cores: 8 }, undefined, [`${name}=`]));
+    expect([left, { [name]: undefined, ...others }]).toMatchObject([undefined, { ...ours, [name]: undefined }]);
+  }
 });
 
 test("threads follow the container's cores, and what the stub sets wins", () => {

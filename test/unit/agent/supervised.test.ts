@@ -95,7 +95,7 @@ test("a pod's first program is the supervisor, by its own loader, and the image'
   ]);
   const env = envOf(create);
   expect(env).toMatchObject({ MODE: 'x', HANDLER: 'mine', LONGSHORE_TOKEN: 'container-token' });
-  expect(Object.keys(env).filter((name) => /^PYTHON|^WORKERS$|_WORKER_MODE$/.test(name))).toEqual([]);
+  expect(Object.keys(env).filter((name) => /^PYTHON|^WORKERS$|_WORKER_MODE$/.test(name))).toEqual(['PYTHONUNBUFFERED']);
   expect(createOptions(create).HostConfig).toMatchObject({
     CapDrop: ['ALL'],
     CapAdd: ['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'KILL', 'NET_BIND_SERVICE', 'SETGID', 'SETUID'],
@@ -103,6 +103,21 @@ test("a pod's first program is the supervisor, by its own loader, and the image'
   });
   expect(createOptions(create)).not.toHaveProperty('User');
   expect(mountOptions(BASE)).toMatchObject({ Type: 'volume', Source: 'ls-base-1', ReadOnly: true });
+});
+
+test('prints of a Python program wait for nothing, where neither the stub nor the image says otherwise', () => {
+  const value = (env: Record<string, string>, ofImage: readonly string[] = []): string | undefined =>
+    envOf(createOf({ env }, { config: { ...CONFIG, env: ofImage } }))['PYTHONUNBUFFERED'];
+  expect(value({})).toBe('1');
+  expect(value({}, ['PYTHONUNBUFFERED_NOT=x'])).toBe('1');
+  for (const own of ['', '0']) {
+    expect(value({ PYTHONUNBUFFERED: own })).toBe(own);
+    expect(value({ PYTHONUNBUFFERED: own }, ['PYTHONUNBUFFERED=x'])).toBe(own);
+    // A variable that the container does not name is the image's.
+    expect(createOf({}, { config: { ...CONFIG, env: [`PYTHONUNBUFFERED=${own}`] } }).env.join()).not.toContain(
+      'PYTHONUNBUFFERED',
+    );
+  }
 });
 
 test('libraries that every program is to load are not loaded into the supervisor', () => {
