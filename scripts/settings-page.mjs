@@ -13,6 +13,11 @@ const CLIENT_SETTINGS = [
   ],
   ['LONGSHORE_URL', 'the current context', 'the installation to talk to'],
   ['LONGSHORE_TOKEN', 'that of the context of the installation', 'the token to use'],
+  [
+    'LONGSHORE_RUN',
+    'deployments, where there are any',
+    'of Python programs: `file` makes calls run the app file as it is, whatever is deployed',
+  ],
 ];
 
 /** The data directory's default is set where a program starts, so its schema has none. */

@@ -133,7 +133,7 @@ export const SETTINGS_OF: Readonly<Record<Daemon | 'clients', readonly string[]>
     'LONGSHORE_S3_SECRET_ACCESS_KEY',
   ],
   // The command line, and what clients read.
-  clients: ['LONGSHORE_CONTEXT_FILE', 'LONGSHORE_URL', 'LONGSHORE_TOKEN'],
+  clients: ['LONGSHORE_CONTEXT_FILE', 'LONGSHORE_URL', 'LONGSHORE_TOKEN', 'LONGSHORE_RUN'],
 };
 
 /**

@@ -78,13 +78,15 @@ const told = (field: string, value: string | undefined): string | null =>
   value === undefined ? null : field.startsWith(ENV) ? '(set)' : value;
 
 const ENV = 'env ';
+/** The digest of all parameters, which are compared one by one. */
+const RECIPE = 'extra.recipe';
 
 /** Every value by its place; a variable of the environment by its name. */
 function flat(config: JsonObject): ReadonlyMap<string, string> {
   const values = new Map<string, string>();
   const add = (value: unknown, place: string): void => {
     if (isRecord(value)) for (const [key, inner] of Object.entries(value)) add(inner, `${place}.${key}`);
-    else values.set(place, JSON.stringify(value) ?? '');
+    else if (place !== RECIPE) values.set(place, JSON.stringify(value) ?? '');
   };
   const { env: _, ...others } = config;
   for (const [key, value] of Object.entries(others)) add(value, key);

@@ -262,6 +262,17 @@ def opened(method: str, path: str, what: str, at: At, body: Any = None, size: in
         raise GatewayError('%s: %s does not answer (%s)' % (what, url, getattr(problem, 'reason', problem))) from None
 
 
+def tail_of(url: str, size: int, what: str) -> bytes:
+    """The last bytes, at most so many, of what a signed address gives. Raises GatewayError."""
+    asked = request.Request(url, headers={'Range': 'bytes=-%d' % size})
+    try:
+        with _opener(url).open(asked, timeout=_TIMEOUT_SECONDS) as answer:
+            # A store without ranges gives everything.
+            return _whole(answer)[-size:]
+    except (OSError, HTTPException, ValueError) as problem:
+        raise GatewayError('%s: %s' % (what, getattr(problem, 'reason', problem))) from None
+
+
 def installation() -> Tuple[str, str]:
     """URL and token: LONGSHORE_URL and LONGSHORE_TOKEN, else the current context of the context file. A context's token
     goes to its own URL alone (decision 0289)."""

@@ -24,6 +24,7 @@ from typing import Any, Dict, List, NoReturn, Optional, Tuple
 from . import handlers
 from .checks import DefinitionError
 from .client import GatewayError
+from .differing import recipe_of
 from .handlers import Definition, Handler
 from .published import NotServedError
 from .web import Asgi, Realtime
@@ -187,6 +188,8 @@ def _place_of(found: Definition) -> str:
 
 def _described(found: Definition, module_name: str, name: str) -> Dict[str, Any]:
     described = found.described('%s:%s' % (module_name, name), _on_start(found.options['onStartFunction']))
+    if isinstance(found, Handler):
+        described['extra'] = json.dumps(dict(json.loads(described['extra']), recipe=recipe_of(found)), separators=(',', ':'))
     hook = found.options.get('onDeployFunction')
     if hook is not None:
         described.update(onDeploy=_on_start(hook, 'on_deploy'), onDeployHandler=_describe_hook(hook))

@@ -22,15 +22,20 @@ T = TypeVar('T')
 _SECONDS = 3600
 #: Threads of a program that call one handler prepare it once.
 _lock = threading.Lock()
+#: Handlers whose deployments were compared with their files.
+_compared: List[Handler[..., Any]] = []
 
 
 def called(handler: Handler[..., Any], call: Callable[[str], T]) -> T:
     """
     Makes a call of the handler. `call` is given the id of a stub, or '' for the deployment of the handler's name. The
-    deployment comes first, unless the handler is its file's (`of_file`).
+    deployment comes first, unless the handler is its file's (`of_file`) or LONGSHORE_RUN says `file`. A deployment that
+    differs from the file is noted on stderr.
     """
     may_prepare = not os.environ.get('CONTAINER_ID') and not handlers.is_reading
-    if not handler.stub_id and not (handler.of_file and may_prepare):
+    if not handler.stub_id and not (may_prepare and (handler.of_file or _runs_files())):
+        if may_prepare and _file_of(handler):
+            _compare_once(handler)
         try:
             return call('')
         except NotDeployedError:
@@ -39,6 +44,24 @@ def called(handler: Handler[..., Any], call: Callable[[str], T]) -> T:
     with _lock:
         handler.stub_id = handler.stub_id or prepared(handler)
     return call(handler.stub_id)
+
+
+def _runs_files() -> bool:
+    """Whether this program's calls go to files, not to deployments. Raises GatewayError for a word without a meaning."""
+    asked = os.environ.get('LONGSHORE_RUN', '')
+    if asked not in ('', 'file'):
+        raise GatewayError("LONGSHORE_RUN: must be 'file', by which calls run the app file as it is, not %r" % asked)
+    return asked == 'file'
+
+
+def _compare_once(handler: Handler[..., Any]) -> None:
+    from . import differing
+
+    with _lock:
+        if handler in _compared:
+            return
+        _compared.append(handler)
+    differing.begin(handler, _name_of(handler), _file_of(handler))
 
 
 def prepared(handler: Handler[..., Any]) -> str:
@@ -109,7 +132,9 @@ def _command(what: str) -> List[str]:
     own = [os.path.join(root, 'bin', name) for name in ('longshore.mjs', 'longshore')]
     found = next(filter(os.path.isfile, own), None) or shutil.which('longshore')
     if found is None:
-        raise GatewayError('%s: the command `longshore` was not found; deploy the handler, or install the command as URL/install/ says' % what)
+        raise GatewayError(
+            '%s: the command `longshore` was not found; deploy the handler, or install the command as URL/install/ says' % what
+        )
     return [found]
 
 

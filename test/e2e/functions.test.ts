@@ -23,6 +23,18 @@ describe('a file with a function and a schedule', () => {
       expect(put).toMatchObject({ result: { sum: 5 } });
       expect(await app.longshore('invoke', 'adding', '--kind', 'function', '--data', '{"a": 1}')).toContain('task_id');
 
+      // The file is edited after its deploy: calls reach the deployed version, and the program says so.
+      app.edit("{'sum': a + b,", "{'sum': a - b,");
+      const program = 'from app import add; print(add.remote(3, b=1)["sum"]); print(add.remote(3, b=1)["sum"])';
+      const old = await app.program(program);
+      expect(old.stdout).toBe('4\n4\n');
+      expect(old.stderr.split('\n').filter((line) => line.startsWith('note: '))).toEqual([
+        'note: calls of adding run its deployed version 1, and the file differs from it (app.py): `longshore deploy app.py:add` deploys the file, LONGSHORE_RUN=file runs it as it is',
+      ]);
+      expect(await app.program(program, { LONGSHORE_RUN: 'file' })).toMatchObject({ stdout: '2\n2\n' });
+      await app.longshore('deploy', 'app.py:add');
+      expect(await app.program(program)).toMatchObject({ stdout: '2\n2\n', stderr: '' });
+
       await app.longshore('deploy', 'app.py:tick');
       const ended = async () => {
         const listed = await app.longshore('task', 'list', '--deployment', 'every-second', '--json');

@@ -70,6 +70,8 @@ test('values that differ are named by their place, and those of the environment 
     { field: 'gpus', from: '["T4"]', to: '[]' },
   ]);
   expect(configChanges(before, before)).toEqual([]);
+  // The digest of all parameters says nothing that they do not say.
+  expect(configChanges({ extra: { recipe: 'a' } }, { extra: { recipe: 'b' } })).toEqual([]);
 });
 
 test('files are compared by their checksums', async () => {
