@@ -95,7 +95,7 @@ export function requestHeaders(
       continue;
     }
     if (name === 'cookie') {
-      const left = cookies.reduce(withoutCookie, value);
+      const left = withoutCookies(value, cookies);
       if (left !== '') passed.push([name, left]);
     } else passed.push([name, value]);
   }
@@ -106,13 +106,14 @@ export function requestHeaders(
   return passed;
 }
 
-/** A `Cookie` header without one of its cookies. */
-export function withoutCookie(header: string, name: string): string {
-  return header
-    .split(';')
-    .map((part) => part.trim())
-    .filter((part) => part !== '' && part !== name && !part.startsWith(`${name}=`))
-    .join('; ');
+/** A `Cookie` header without some of its cookies. What is left keeps its bytes. */
+function withoutCookies(header: string, names: readonly string[]): string {
+  const parts = header.split(';');
+  const kept = parts.filter((part) => {
+    const text = part.trim();
+    return !names.some((name) => text === name || text.startsWith(`${name}=`));
+  });
+  return kept.length === parts.length ? header : kept.join(';').trimStart();
 }
 
 /** The value of a cookie in a `Cookie` header; undefined: it has none. */

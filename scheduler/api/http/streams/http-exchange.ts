@@ -8,6 +8,7 @@ import { answerBegan, cutOff } from '../begun-answers.ts';
 import { DISCARD_MUCH, discardRest } from '../polite-close.ts';
 import { FrameStream } from '#shared/protocol/frame-stream.ts';
 import type { FrameEvents, Frames } from '#shared/protocol/frame-stream.ts';
+import { flushHead } from './flush-head.ts';
 import { hasBody, headerList, responseHead, waitsForContinue } from './head.ts';
 import type { Acceptance, HeaderList, ResponseHead } from './head.ts';
 import { answerHeaders, withinReach } from './tenant-answers.ts';
@@ -178,7 +179,7 @@ export class HttpExchange {
     if (this.#isUnframed(head)) request.socket.prependOnceListener('end', () => this.#cut());
     // The head goes out with what has come of the body: a container may send its first event much later.
     process.nextTick(() => {
-      if (!response.destroyed) response.flushHeaders();
+      if (!response.destroyed) flushHead(response);
     });
   }
 

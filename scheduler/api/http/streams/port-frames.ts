@@ -7,6 +7,7 @@ import type { Duplex } from 'node:stream';
 import { messageOf } from '#shared/errors.ts';
 import type { Frame, FrameKind } from '#shared/protocol/frames.ts';
 import type { FrameEvents, Frames } from '#shared/protocol/frame-stream.ts';
+import { flushHead } from './flush-head.ts';
 import { hasBody, waitsForContinue } from './head.ts';
 import type { HeaderList } from './head.ts';
 import { MOST_HEAD_BYTES } from './limits.ts';
@@ -76,7 +77,7 @@ export class PortFrames implements Frames {
     request.on('continue', () => this.#events.onFrame(frameOf('reading')));
     request.on('information', (information) => this.#informed(information));
     request.on('upgrade', (head, socket, early) => this.#upgrade({ head, socket, early }));
-    request.flushHeaders();
+    flushHead(request);
   }
 
   get isOver(): boolean {
