@@ -33,6 +33,7 @@ import { GatewaySockets } from '../gateway/sockets.ts';
 import { HostDrain } from '../host-drain.ts';
 import type { PullSettings } from '../images/images.ts';
 import { checkHost } from '../preflight/check.ts';
+import { rulesByContainer } from '../preflight/firewall-rules.ts';
 import { HostWarnings } from '../preflight/warnings.ts';
 import { AgentState } from '../reconcile/agent-state.ts';
 import { ContainerChanges } from '../reconcile/changes.ts';
@@ -138,10 +139,8 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     attempts: () => slots.liveAttempts().length,
   });
   const hostWarnings = new HostWarnings({
-    check: () => checkHost(config, runtime),
-    onCount: (findings) => {
-      for (const { check, level } of findings) metrics.hostWarning.set({ check }, level === 'ok' ? 0 : 1);
-    },
+    check: () => checkHost(config, runtime, () => rulesByContainer(runtime, labels())),
+    onCount: (check, warns) => metrics.hostWarning.set({ check }, warns ? 1 : 0),
     tell: (warnings) => link.send({ hostWarnings: { warnings: [...warnings] } }),
     log,
   });

@@ -16,7 +16,8 @@ import { IdentityFile } from '../upstream/identity.ts';
 import type { Identity } from '../upstream/identity.ts';
 import { engineFailure, engineFindings } from './engine.ts';
 import type { Finding } from './finding.ts';
-import { firewallFindings, readFirewall } from './firewall.ts';
+import type { Rules } from './firewall.ts';
+import { UNKNOWN_RULES, firewallFindings, readFirewall } from './firewall.ts';
 import { failed, ok, warning } from './finding.ts';
 import { MISSING_GPU_STEP, missingGpus } from './missing-gpus.ts';
 import { conditionFindings, kernelLogFinding, readFabric, toolkitFindings } from './gpus.ts';
@@ -79,10 +80,23 @@ export async function checkEngine(config: AgentConfig, runtime: ContainerRuntime
   return [...(await askEngine(runtime, config.DOCKER_HOST)).findings];
 }
 
-/** Checks of a running agent's host, whose warnings no condition carries. */
-export async function checkHost(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {
+/**
+ * Checks of a running agent's host, whose warnings no condition carries.
+ * @param readRules - reads the host's packet rules, which the service itself may not
+ */
+export async function checkHost(
+  config: AgentConfig,
+  runtime: ContainerRuntime,
+  readRules: () => Promise<Rules>,
+): Promise<Finding[]> {
   const { info, findings } = await askEngine(runtime, config.DOCKER_HOST);
-  return [...findings, ...(await lookAtGpus(config, info))];
+  const ofEngine = info === undefined ? [] : [lookAtFirewall(config, runtime, readRules), baseImage(config, runtime)];
+  const [disks, gpus, ...others] = await Promise.all([
+    diskFindings(config, stateDirOf(config), info),
+    lookAtGpus(config, info),
+    ...ofEngine,
+  ]);
+  return [...findings, ...disks, ...others.flat(), ...gpus];
 }
 
 async function askEngine(
@@ -102,10 +116,16 @@ async function lookAtHost(stateDir: string, info: EngineInfo | undefined): Promi
   return inventoryFindings(await readHostFacts({ holds: { state: stateDir, ...images } }));
 }
 
-async function lookAtFirewall(config: AgentConfig, runtime: ContainerRuntime): Promise<Finding[]> {
+async function lookAtFirewall(
+  config: AgentConfig,
+  runtime: ContainerRuntime,
+  readRules?: () => Promise<Rules>,
+): Promise<Finding[]> {
   const name = config.LONGSHORE_AGENT_NETWORK;
   try {
-    return firewallFindings(await readFirewall(await runtime.lookAtNetwork(name)));
+    // An engine that starts no helper has a condition of its own.
+    const read = readRules && (() => readRules().catch(() => UNKNOWN_RULES));
+    return firewallFindings(await readFirewall(await runtime.lookAtNetwork(name), read));
   } catch (error) {
     return [
       failed(

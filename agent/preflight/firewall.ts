@@ -5,7 +5,6 @@
  * the same.
  */
 import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { isIP } from 'node:net';
 import type { NetworkFacts } from '../containers/runtime.ts';
 import { programOutput } from './program-output.ts';
@@ -32,14 +31,21 @@ export interface FirewallFacts {
   readonly zone: string | undefined;
 }
 
-/** @param root - root of the kernel's files, for tests */
-export async function readFirewall(network: NetworkFacts | undefined, root = '/'): Promise<FirewallFacts> {
-  const read = (path: string): Promise<string | undefined> => readFile(join(root, path), 'utf8').catch(() => undefined);
+/** Rules in the words of `iptables` and `nft`. */
+export type Rules = Pick<FirewallFacts, 'translation' | 'chains'>;
+export const UNKNOWN_RULES: Rules = { translation: undefined, chains: undefined };
+
+/** @param readRules - asked for rules that this user may not read */
+export async function readFirewall(
+  network: NetworkFacts | undefined,
+  readRules: () => Promise<Rules> = () => Promise.resolve(UNKNOWN_RULES),
+): Promise<FirewallFacts> {
+  const read = (path: string): Promise<string | undefined> => readFile(path, 'utf8').catch(() => undefined);
   const ask = async (program: string, ...args: readonly string[]): Promise<string | undefined> =>
     (await programOutput(program, args, ASK_MS)) || undefined;
   const [forwarding, routes, translation, chains, state] = await Promise.all([
-    read('proc/sys/net/ipv4/ip_forward'),
-    read('proc/net/route'),
+    read('/proc/sys/net/ipv4/ip_forward'),
+    read('/proc/net/route'),
     ask('iptables', '-t', 'nat', '-S', 'POSTROUTING'),
     ask('nft', 'list', 'chains'),
     ask('firewall-cmd', '--state'),
@@ -49,12 +55,12 @@ export async function readFirewall(network: NetworkFacts | undefined, root = '/'
     state?.trim() === 'running' && bridge !== ''
       ? ((await ask('firewall-cmd', `--get-zone-of-interface=${bridge}`)) ?? '').trim()
       : undefined;
+  const rules = translation === undefined && chains === undefined ? await readRules() : { translation, chains };
   return {
     network,
     forwards: forwarding === undefined ? undefined : forwarding.trim() !== '0',
     hasIpv4Route: routes === undefined ? undefined : /^\S+\t00000000\t/m.test(routes),
-    translation,
-    chains,
+    ...rules,
     zone,
   };
 }

@@ -190,11 +190,10 @@ async function onPath(program: string): Promise<boolean> {
 export function imageFinding(image: string, present: boolean, noAnswer: string): Finding {
   if (present) return ok('base image', image);
   if (noAnswer === '')
-    return warning(
-      'base image',
-      `${image} is not here yet`,
-      `it is pulled at the first start; to have it now: docker pull ${image}`,
-    );
+    return {
+      ...ok('base image', `${image} is not here yet`),
+      remedy: `it is pulled at the first start; to have it now: docker pull ${image}`,
+    };
   return warning(
     'base image',
     `${image} is not here, and registry ${registryOf(image)} does not give it: ${noAnswer}`,

@@ -31,6 +31,6 @@ export async function startPreflight(parts: PreflightParts): Promise<() => void>
 
 async function look({ config, runtime, conditions, log }: PreflightParts): Promise<void> {
   const bad = (await checkEngine(config, runtime)).filter(({ level }) => level === 'failed');
-  for (const { check, found, remedy } of bad) log.error({ check, remedy }, `a check failed: ${found}`);
+  for (const { check, found, remedy } of bad) log.error({ check, found, remedy }, 'a check of the host failed');
   conditions.set('Preflight', bad.length > 0);
 }

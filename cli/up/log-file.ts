@@ -73,8 +73,17 @@ export function screenLine(name: string, line: string): string | undefined {
       ? ` (${cause.message})`
       : '';
   const word = level >= ERROR ? 'error: ' : level >= WARN ? 'warning: ' : '';
-  const text = `${name}: ${word}${typeof entry['msg'] === 'string' ? entry['msg'] : ''}${whichOf(entry)}${detail}`;
-  return text.length > LONGEST_SCREEN_LINE ? `${text.slice(0, LONGEST_SCREEN_LINE)}…` : text;
+  const text = `${name}: ${word}${typeof entry['msg'] === 'string' ? entry['msg'] : ''}${findingOf(entry)}${whichOf(entry)}${detail}`;
+  const remedy = typeof entry['remedy'] === 'string' && entry['remedy'] !== '' ? `\n  -> ${cut(entry['remedy'])}` : '';
+  return `${cut(text)}${remedy}`;
+}
+
+const cut = (text: string): string =>
+  text.length > LONGEST_SCREEN_LINE ? `${text.slice(0, LONGEST_SCREEN_LINE)}…` : text;
+
+/** A check of the host, with its finding. */
+function findingOf({ check, found }: Readonly<Record<string, unknown>>): string {
+  return [check, found].map((one) => (typeof one === 'string' && one !== '' ? `: ${one}` : '')).join('');
 }
 
 /** Words for the log fields that name a line's subject. */

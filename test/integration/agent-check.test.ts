@@ -1,18 +1,23 @@
 // `longshore agent check` and the condition Preflight, on a real engine and
 // a real link. A proxy takes missing features out of the engine's answer.
+import { randomBytes } from 'node:crypto';
 import { createServer, request } from 'node:http';
 import type { Server } from 'node:http';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { checkMachine } from '../../agent/preflight/check.ts';
 import type { Finding } from '../../agent/preflight/finding.ts';
+import { ok } from '../../agent/preflight/finding.ts';
+import { rulesByContainer } from '../../agent/preflight/firewall-rules.ts';
+import { firewallFindings } from '../../agent/preflight/firewall.ts';
 import type { AgentWorld } from '../helpers/agent.ts';
 import { agentConfig, agentWorld } from '../helpers/agent.ts';
 import { createLog } from '#shared/log.ts';
 import { createAgent } from '../../agent/main.ts';
 import { FakeScheduler, until } from '../helpers/fake-scheduler.ts';
-import { test as base } from '../helpers/services.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
 
 const test = base.extend('world', async ({ docker }, { onCleanup }): Promise<AgentWorld> => {
   const world = await agentWorld(docker.labels);
@@ -40,6 +45,36 @@ test('a machine that can take work passes, before it joins and while its agent r
   expect(of(during, 'joined')?.found).toContain(world.scheduler.machineId);
   expect(of(during, 'state')?.found).toMatch(/an agent runs on it/);
   expect(world.scheduler.hellos).toHaveLength(1);
+});
+
+test('a running agent repeats the checks of engine, disks, firewall and base image, and its page has each', async ({
+  world,
+}) => {
+  await world.agent.start();
+  const page = await waitFor(async () => {
+    const text = await (await fetch(`http://${world.agent.metricsAddress}/metrics`)).text();
+    return text.includes('host_warning{') && text;
+  }, 'the first checks of the host');
+  const warns = (check: string): string | undefined =>
+    new RegExp(`host_warning\\{[^}]*check="${check}"[^}]*\\} (\\d)`).exec(page)?.[1];
+  for (const check of ['engine', 'disk', 'disk of images', 'disk of volumes', 'firewall', 'base image', 'gpu'])
+    expect(warns(check), check).toBe('0');
+});
+
+test('rules of the host are read by a container, where the agent may not', async ({ docker }) => {
+  const runtime = dockerRuntime(process.env['DOCKER_HOST']);
+  const name = `ls-check-${randomBytes(4).toString('hex')}`;
+  const network = await runtime.ensureNetwork(name);
+  try {
+    const rules = await rulesByContainer(runtime, docker.labels);
+    const facts = { network, forwards: true, hasIpv4Route: true, zone: undefined, ...rules };
+    expect(firewallFindings(facts)).toEqual([ok('firewall', 'lets containers out')]);
+    expect(rules.chains).toMatch(/hook forward/);
+    if (rules.translation !== undefined)
+      expect(rules.translation).toContain(`-s ${network.subnets.find((range) => range.includes('.'))} `);
+  } finally {
+    await runtime.removeNetwork(name);
+  }
 });
 
 test('each thing that is wrong is found, with what to do about it', async ({ world }) => {

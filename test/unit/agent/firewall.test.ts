@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { FirewallFacts } from '../../../agent/preflight/firewall.ts';
 import { firewallFindings } from '../../../agent/preflight/firewall.ts';
+import { rulesOf } from '../../../agent/preflight/firewall-rules.ts';
 
 const NAT = `-P POSTROUTING ACCEPT
 -A POSTROUTING -s 172.18.0.0/16 ! -o br-1 -j MASQUERADE`;
@@ -64,5 +65,18 @@ describe('the firewall of a host', () => {
     const all = firewallFindings({ ...GOOD, forwards: false, hasIpv4Route: false, translation: '-P X', zone: 'work' });
     expect(all).toHaveLength(4);
     expect(all.every(({ level, remedy }) => level === 'warning' && remedy !== '')).toBe(true);
+  });
+
+  test('is judged by what nft shows of it, where iptables-nft or Docker made the rules', () => {
+    const told = (legacy: string, ...nat: readonly string[]) =>
+      found(rulesOf([...CHAINS.split('\n'), '# legacy', legacy, '# translation', 'table ip nat {', ...nat, '}']));
+    const rule = (range: string): string => `\t\toifname != "br-1" ip saddr ${range} counter packets 0 bytes 0 `;
+    expect(told('', rule('172.18.0.0/16'))).toEqual(['ok firewall: lets containers out']);
+    const flushed = [expect.stringMatching(/^warning firewall: addresses of containers \(172\.18\.0\.0\/16\)/)];
+    expect(told('', rule('172.17.0.0/16'))).toEqual(flushed);
+    expect(told('')).toEqual(flushed);
+    // nft does not show rules of the legacy iptables.
+    expect(told('nat')).toEqual(['ok firewall: lets containers out']);
+    expect(rulesOf(['a shell that broke'])).toEqual({ translation: undefined, chains: undefined });
   });
 });
