@@ -15,6 +15,7 @@ import { imagesIn } from '#shared/domain/dockerfile/stages.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { BuildEvent } from '#shared/protocol/build-events.ts';
+import { unpackedName } from '../code/archives.ts';
 import type { Archives } from '../code/archives.ts';
 import type { PauseContainers } from '../containers/pause-containers.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
@@ -130,7 +131,7 @@ export class Builder {
       if (grown !== undefined) return failure(grown);
       // They come first in every layer: no layer is ever used again for another workspace.
       const labels = { [BUILD_LABEL]: machineId(), [BUILD_WORKSPACE_LABEL]: workspaceId, [BUILD_STEP_LABEL]: '' };
-      const directory = context === null ? undefined : await archives.acquire(context, held);
+      const directory = context === null ? undefined : await archives.acquire(context, held, 'build');
       const { network } = await pauseContainers.takeForBuild(held).catch((error: unknown) => {
         throw new AppError('network_error', `${messageOf(error)}; builds need Linux 5.16 or newer on the machine`, {
           cause: error,
@@ -166,7 +167,7 @@ export class Builder {
       watch.abort();
       await watching;
       pauseContainers.release(held, 0);
-      if (context !== null) archives.release(context.sha256, held);
+      if (context !== null) archives.release(unpackedName(context.sha256, 'build'), held);
       if (hasPackages) packages.release(workspaceId);
       await this.#parts.gpus.releaseFromBuild(held, ended).catch((error: unknown) => {
         this.#parts.log.warn({ err: error }, 'the GPU of a build was not seen to be free');

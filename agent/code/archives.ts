@@ -12,6 +12,7 @@ import { Transform } from 'node:stream';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { BadArchive, unpack } from './unpack.ts';
+import type { Purpose } from './unpack.ts';
 
 /** Opens the stream of an archive's bytes. */
 export type FetchCode = (objectId: string, signal: AbortSignal) => AsyncIterable<Uint8Array>;
@@ -24,6 +25,11 @@ export interface CodeRef {
 
 const FETCH_DEADLINE_MS = 10 * 60_000;
 const SHA256 = /^[0-9a-f]{64}$/;
+/** An archive that is unpacked for builds has a folder of its own. */
+const UNPACKED = /^[0-9a-f]{64}(?:\.build)?$/;
+/** The name by which an archive is held. */
+export const unpackedName = (sha256: string, purpose: Purpose): string =>
+  purpose === 'build' ? `${sha256}.build` : sha256;
 
 export class Archives {
   readonly #dir: string;
@@ -47,7 +53,7 @@ export class Archives {
     await chmod(join(this.#dir, 'empty'), 0o777);
     for (const name of await readdir(this.#dir)) {
       const path = join(this.#dir, name);
-      if (SHA256.test(name)) {
+      if (UNPACKED.test(name)) {
         const bytes = Number(await readFile(`${path}.bytes`, 'utf8').catch(() => 'NaN'));
         if (Number.isFinite(bytes)) this.#known.set(name, { bytes, usedAtMs: (await stat(path)).mtimeMs });
         else await rm(path, { recursive: true, force: true });
@@ -60,20 +66,21 @@ export class Archives {
    * @throws AppError `code_error` with a sentence for its author when the archive is bad; other errors are ours and
    * pass through
    */
-  async acquire(code: CodeRef | undefined, user: string): Promise<string> {
+  async acquire(code: CodeRef | undefined, user: string, purpose: Purpose = 'code'): Promise<string> {
     if (code === undefined || code.objectId === '') return join(this.#dir, 'empty');
     const { sha256 } = code;
     if (!SHA256.test(sha256)) throw new AppError('code_error', 'the code archive has no valid sha256');
-    this.hold(sha256, user);
+    const name = unpackedName(sha256, purpose);
+    this.hold(name, user);
     try {
-      let running = this.#running.get(sha256);
+      let running = this.#running.get(name);
       if (running === undefined) {
-        running = this.#get(code).finally(() => this.#running.delete(sha256));
-        this.#running.set(sha256, running);
+        running = this.#get(code, purpose).finally(() => this.#running.delete(name));
+        this.#running.set(name, running);
       }
       return await running;
     } catch (error) {
-      this.release(sha256, user);
+      this.release(name, user);
       throw error;
     }
   }
@@ -84,21 +91,22 @@ export class Archives {
   }
 
   /** Marks an archive as used by a container, also after a restart of the agent. */
-  hold(sha256: string, user: string): void {
-    const users = this.#users.get(sha256) ?? new Set();
+  hold(name: string, user: string): void {
+    const users = this.#users.get(name) ?? new Set();
     users.add(user);
-    this.#users.set(sha256, users);
+    this.#users.set(name, users);
   }
 
-  release(sha256: string, user: string): void {
-    const users = this.#users.get(sha256);
+  release(name: string, user: string): void {
+    const users = this.#users.get(name);
     users?.delete(user);
-    if (users?.size === 0) this.#users.delete(sha256);
+    if (users?.size === 0) this.#users.delete(name);
   }
 
-  async #get(code: CodeRef): Promise<string> {
-    const path = join(this.#dir, code.sha256);
-    const known = this.#known.get(code.sha256);
+  async #get(code: CodeRef, purpose: Purpose): Promise<string> {
+    const name = unpackedName(code.sha256, purpose);
+    const path = join(this.#dir, name);
+    const known = this.#known.get(name);
     if (known !== undefined) {
       known.usedAtMs = Date.now();
       const now = new Date();
@@ -106,16 +114,16 @@ export class Archives {
       return path;
     }
     const from = performance.now();
-    const archive = join(this.#dir, `${code.sha256}.zip.new`);
-    const folder = join(this.#dir, `${code.sha256}.new`);
+    const archive = join(this.#dir, `${name}.zip.new`);
+    const folder = join(this.#dir, `${name}.new`);
     try {
       await this.#download(code, archive);
       await rm(folder, { recursive: true, force: true });
       await mkdir(folder, { mode: 0o700 });
-      const bytes = await unpack(archive, folder);
+      const bytes = await unpack(archive, folder, purpose);
       await writeFile(`${path}.bytes`, String(bytes));
       await rename(folder, path);
-      this.#known.set(code.sha256, { bytes, usedAtMs: Date.now() });
+      this.#known.set(name, { bytes, usedAtMs: Date.now() });
       this.#log.info({ bytes, durationMs: Math.round(performance.now() - from) }, 'code archive fetched');
     } catch (error) {
       await rm(folder, { recursive: true, force: true });
@@ -124,7 +132,7 @@ export class Archives {
     } finally {
       await rm(archive, { force: true });
     }
-    await this.#evict(code.sha256);
+    await this.#evict(name);
     return path;
   }
 
@@ -156,14 +164,14 @@ export class Archives {
   async #evict(keep: string): Promise<void> {
     let total = this.bytes;
     const oldest = [...this.#known].toSorted(([, a], [, b]) => a.usedAtMs - b.usedAtMs);
-    for (const [sha256, { bytes }] of oldest) {
+    for (const [name, { bytes }] of oldest) {
       if (total <= this.#maxBytes) return;
-      if (sha256 === keep || this.#users.has(sha256)) continue;
-      this.#known.delete(sha256);
+      if (name === keep || this.#users.has(name)) continue;
+      this.#known.delete(name);
       total -= bytes;
-      const gone = join(this.#dir, `${sha256}.gone`);
-      await rename(join(this.#dir, sha256), gone);
-      await rm(join(this.#dir, `${sha256}.bytes`), { force: true });
+      const gone = join(this.#dir, `${name}.gone`);
+      await rename(join(this.#dir, name), gone);
+      await rm(join(this.#dir, `${name}.bytes`), { force: true });
       await rm(gone, { recursive: true, force: true });
       this.#log.info({ bytes }, 'code archive evicted');
     }

@@ -1,14 +1,15 @@
 /**
- * Unpacks a zip archive of a tenant's code. Refused: a file outside the target, a link that leads out of it, more
- * entries or bytes than the bounds. All files become readable and writable for every user (`a+rwX`), because any user
- * of the image works with them.
+ * Unpacks a zip archive of a tenant. Refused: a file outside the target, more entries or bytes than the bounds. In code
+ * a link that leads out is refused, too. All its files become readable and writable for every user (`a+rwX`), because
+ * any user of the image works with them. Files for a build keep permissions, times and links as they were: nobody
+ * follows those on the machine.
  */
 import { createWriteStream } from 'node:fs';
-import { chmod, lstat, mkdir, readFile, stat, symlink } from 'node:fs/promises';
+import { chmod, lstat, lutimes, mkdir, readFile, stat, symlink, utimes } from 'node:fs/promises';
 import { dirname, join, posix } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import { fromBufferPromise, openPromise } from 'yauzl';
+import { fromBufferPromise, getFileNameLowLevel, openPromise } from 'yauzl';
 import type { Entry, ZipFile } from 'yauzl';
 import { hasCode } from '../durable.ts';
 import { writeSmallFile } from './small-files.ts';
@@ -22,12 +23,26 @@ const SIDE_BY_SIDE = 8;
 const MOST_IN_MEMORY_BYTES = 32 * 1024 * 1024;
 /** Bound on the summed texts of an archive's links, which stay in memory until the files are written. */
 const MAX_LINKS_BYTES = 16 * 1024 * 1024;
+const UNIX = 3;
+/** Info-ZIP's field for times. */
+const TIMES = 0x5455;
+
+/** Whose files an archive has: an app's code, or what a Dockerfile copies. */
+export type Purpose = 'code' | 'build';
 
 interface Link {
   readonly path: string;
   readonly to: string;
   /** Path in the archive. */
   readonly name: string;
+  readonly mtime: number | undefined;
+}
+
+/** A folder that gets what it had when everything in it is written. */
+interface Folder {
+  readonly path: string;
+  readonly mode: number;
+  readonly mtime: number | undefined;
 }
 
 /** An archive that is refused; the text is for its author. */
@@ -40,7 +55,8 @@ export class BadArchive extends Error {
  * @returns how many bytes the files have
  * @throws BadArchive
  */
-export async function unpack(archive: string, target: string): Promise<number> {
+export async function unpack(archive: string, target: string, purpose: Purpose = 'code'): Promise<number> {
+  const isExact = purpose === 'build';
   const inMemory = (await stat(archive)).size <= MOST_IN_MEMORY_BYTES ? await readFile(archive) : undefined;
   const zip = await open(inMemory, archive);
   let entries = 0;
@@ -48,6 +64,7 @@ export async function unpack(archive: string, target: string): Promise<number> {
   let linkBytes = 0;
   const made = new Set<string>([target]);
   const links: Link[] = [];
+  const folders: Folder[] = [];
   const names = new Set<string>();
   const writing = new Set<Promise<void>>();
   let failure: unknown;
@@ -58,12 +75,15 @@ export async function unpack(archive: string, target: string): Promise<number> {
       bytes += entry.uncompressedSize;
       if (entries > MAX_ENTRIES) throw new BadArchive(`the archive has more than ${MAX_ENTRIES} entries`);
       if (bytes > MAX_BYTES) throw new BadArchive(`the archive unpacks to more than ${MAX_BYTES} bytes`);
-      const name = safeName(entry.fileName);
+      const written = nameOf(entry);
+      const name = written.replace(/\/$/, '');
       if (name === '.') continue;
       const path = join(target, name);
       const mode = (entry.externalFileAttributes >>> 16) & 0xffff;
-      if (entry.fileName.endsWith('/')) {
+      const mtime = isExact ? changedAt(entry) : undefined;
+      if (written.endsWith('/')) {
         await makeFolder(path, made);
+        if (isExact) folders.push({ path, mode: mode === 0 ? 0o755 : mode & 0o777, mtime });
         continue;
       }
       if (names.has(name)) throw new BadArchive(`the archive has ${name} twice`);
@@ -73,13 +93,14 @@ export async function unpack(archive: string, target: string): Promise<number> {
         linkBytes += entry.uncompressedSize;
         if (linkBytes > MAX_LINKS_BYTES)
           throw new BadArchive(`the archive's links have more than ${MAX_LINKS_BYTES} bytes`);
-        links.push({ path, to: await readLink(zip, entry), name });
+        links.push({ path, to: await readLink(zip, entry, name), name, mtime });
         continue;
       }
-      const written: Promise<void> = writeFile({ zip, inMemory }, entry, path, mode)
+      const writes: Promise<void> = writeFile({ zip, inMemory }, entry, path, modeOf(mode, isExact))
+        .then(() => (mtime === undefined ? undefined : utimes(path, mtime, mtime)))
         .catch((error: unknown) => void (failure ??= error))
-        .finally(() => writing.delete(written));
-      writing.add(written);
+        .finally(() => writing.delete(writes));
+      writing.add(writes);
       if (writing.size >= SIDE_BY_SIDE) await Promise.race(writing);
       if (failure !== undefined) throw failure as Error;
     }
@@ -87,8 +108,16 @@ export async function unpack(archive: string, target: string): Promise<number> {
     if (failure !== undefined) throw failure as Error;
     // Links come last, so that nothing is ever written through one.
     const linkNames = new Set(links.map((link) => link.name));
-    for (const link of links) checkLink(link, linkNames);
-    for (const link of links) await symlink(link.to, link.path);
+    if (!isExact) for (const link of links) checkLink(link, linkNames);
+    for (const { to, path, mtime } of links) {
+      await symlink(to, path);
+      if (mtime !== undefined) await lutimes(path, mtime, mtime);
+    }
+    // The innermost first: an outer one may be closed to us afterwards.
+    for (const { path, mode, mtime } of folders.toReversed()) {
+      if (mtime !== undefined) await utimes(path, mtime, mtime);
+      await chmod(path, mode);
+    }
   } catch (error) {
     if (error instanceof BadArchive) throw error;
     // A full or broken disk is the machine's fault; every other error is the archive's.
@@ -105,7 +134,7 @@ export async function unpack(archive: string, target: string): Promise<number> {
 }
 
 async function open(inMemory: Buffer | undefined, archive: string): Promise<ZipFile> {
-  const options = { lazyEntries: true, autoClose: false, validateEntrySizes: true };
+  const options = { lazyEntries: true, autoClose: false, validateEntrySizes: true, decodeStrings: false };
   try {
     return inMemory === undefined ? await openPromise(archive, options) : await fromBufferPromise(inMemory, options);
   } catch (error) {
@@ -113,15 +142,33 @@ async function open(inMemory: Buffer | undefined, archive: string): Promise<ZipF
   }
 }
 
-/** A relative path that stays inside, or a refusal. */
-function safeName(name: string): string {
-  const slashed = name.replaceAll('\\', '/');
-  if (slashed.includes('\0') || slashed.startsWith('/') || /^[A-Za-z]:/.test(slashed))
+/** Programs of Unix write `/` between folders: a backslash and a colon are parts of a name there. */
+const isOfUnix = ({ versionMadeBy }: Entry): boolean => versionMadeBy >>> 8 === UNIX;
+
+/** Seconds since 1970, if the archive says. */
+function changedAt({ extraFields }: Entry): number | undefined {
+  const field = extraFields.find(({ id, data }) => id === TIMES && data.length >= 5 && ((data[0] ?? 0) & 1) !== 0);
+  return field?.data.readInt32LE(1);
+}
+
+function modeOf(packed: number, isExact: boolean): number {
+  if (isExact) return packed === 0 ? 0o644 : packed & 0o777;
+  return (packed & 0o111) === 0 ? 0o666 : 0o777;
+}
+
+/** A relative path that stays inside, with a slash at the end of a folder; or a refusal. */
+function nameOf(entry: Entry): string {
+  const { generalPurposeBitFlag, fileNameRaw, extraFields } = entry;
+  const name = getFileNameLowLevel(generalPurposeBitFlag, fileNameRaw, extraFields, isOfUnix(entry));
+  const climbs = (path: string): boolean => path.startsWith('/') || /^\.\.(?:\/|$)/.test(posix.normalize(path));
+  if (
+    name.includes('\0') ||
+    climbs(name) ||
+    climbs(name.replaceAll('\\', '/')) ||
+    (!isOfUnix(entry) && /^[A-Za-z]:/.test(name))
+  )
     throw new BadArchive(`the archive names a path outside itself: ${JSON.stringify(name.slice(0, 200))}`);
-  const normal = posix.normalize(slashed).replace(/\/$/, '');
-  if (normal === '..' || normal.startsWith('../'))
-    throw new BadArchive(`the archive names a path outside itself: ${JSON.stringify(name.slice(0, 200))}`);
-  return normal === '' ? '.' : normal;
+  return posix.normalize(name);
 }
 
 async function makeFolder(path: string, made: Set<string>): Promise<void> {
@@ -140,9 +187,8 @@ async function writeFile(
   { zip, inMemory }: { readonly zip: ZipFile; readonly inMemory: Buffer | undefined },
   entry: Entry,
   path: string,
-  packedMode: number,
+  mode: number,
 ): Promise<void> {
-  const mode = (packedMode & 0o111) === 0 ? 0o666 : 0o777;
   if (inMemory !== undefined && (await writeSmallFile(inMemory, entry, path, mode))) return;
   // The entry is opened before the file: a file that cannot be created then fails inside the pipeline, which reports
   // it.
@@ -152,8 +198,8 @@ async function writeFile(
   await chmod(path, mode);
 }
 
-async function readLink(zip: ZipFile, entry: Entry): Promise<string> {
-  if (entry.uncompressedSize > MAX_LINK_BYTES) throw new BadArchive(`the link ${entry.fileName} is too long`);
+async function readLink(zip: ZipFile, entry: Entry, name: string): Promise<string> {
+  if (entry.uncompressedSize > MAX_LINK_BYTES) throw new BadArchive(`the link ${name} is too long`);
   return (await buffer(await zip.openReadStreamPromise(entry))).toString('utf8');
 }
 

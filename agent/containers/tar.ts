@@ -1,5 +1,5 @@
-// A tar file for the engine's builder, written as it is read: some texts of ours, then a directory. Owners and times
-// are left out, so that the same files make the same layers.
+// A tar file for the engine's builder, written as it is read: some texts of ours, then a directory. Owners are left
+// out. Times are whole seconds; the builder does not compare them when it looks for a layer that it has.
 import { createReadStream } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -32,14 +32,14 @@ async function* below(root: string, path: string, own: ReadonlySet<string>): Asy
     const at = path === '' ? name : `${path}/${name}`;
     if (own.has(at)) continue;
     const facts = await lstat(join(root, at));
-    const mode = facts.mode & 0o777;
+    const common = { mode: facts.mode & 0o777, mtimeMs: facts.mtimeMs };
     if (facts.isDirectory()) {
-      yield* entry({ name: `${at}/`, type: '5', mode, size: 0 });
+      yield* entry({ name: `${at}/`, type: '5', ...common, size: 0 });
       yield* below(root, at, own);
     } else if (facts.isSymbolicLink()) {
-      yield* entry({ name: at, type: '2', mode, size: 0, link: await readlink(join(root, at)) });
+      yield* entry({ name: at, type: '2', ...common, size: 0, link: await readlink(join(root, at)) });
     } else if (facts.isFile()) {
-      yield* entry({ name: at, type: '0', mode, size: facts.size });
+      yield* entry({ name: at, type: '0', ...common, size: facts.size });
       if (facts.size > 0) yield* createReadStream(join(root, at), { end: facts.size - 1 }) as AsyncIterable<Buffer>;
       yield padding(facts.size);
     }
@@ -52,6 +52,8 @@ interface Entry {
   readonly type: '0' | '2' | '5' | 'x';
   readonly mode: number;
   readonly size: number;
+  /** Absent: the first second of 1970. */
+  readonly mtimeMs?: number;
   readonly link?: string;
 }
 
@@ -81,7 +83,7 @@ function record(key: string, value: string): string {
   return `${length ?? bytes}${rest}`;
 }
 
-function header({ name, type, mode, size, link = '' }: Entry): Buffer {
+function header({ name, type, mode, size, mtimeMs = 0, link = '' }: Entry): Buffer {
   const block = Buffer.alloc(BLOCK);
   const octal = (value: number, digits: number): string => value.toString(8).padStart(digits, '0');
   block.write(name, 0, MOST_NAME, 'utf8');
@@ -89,7 +91,7 @@ function header({ name, type, mode, size, link = '' }: Entry): Buffer {
   block.write(octal(0, 7), 108);
   block.write(octal(0, 7), 116);
   block.write(octal(size >= LARGE ? 0 : size, 11), 124);
-  block.write(octal(0, 11), 136);
+  block.write(octal(Math.max(0, Math.floor(mtimeMs / 1000)), 11), 136);
   block.write(' '.repeat(8), 148);
   block.write(type, 156);
   block.write(link, 157, MOST_NAME, 'utf8');

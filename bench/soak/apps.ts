@@ -26,7 +26,7 @@ const APP = join(fileURLToPath(new URL('.', import.meta.url)), 'app');
 
 /** @param directory - whose app.py has the handlers @returns the id of the uploaded archive */
 export async function uploadApp(client: Client, directory = APP): Promise<string> {
-  const archive = await packFiles((await collectFiles(directory)).files);
+  const archive = await packFiles(await collectFiles(directory));
   try {
     return await uploadArchive(client, archive, () => undefined);
   } finally {

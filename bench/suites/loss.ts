@@ -4,8 +4,8 @@
 // given up: the failure table's tests cover that.
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client } from '#cli/client.ts';
 import { packFiles } from '#cli/deploy/archive.ts';
@@ -224,8 +224,8 @@ class Machine {
 
   /** A queue with a container that stays. */
   async #warm(): Promise<void> {
-    const { files } = await collectFiles(fileURLToPath(new URL('../apps/kept', import.meta.url)));
-    const archive = await packFiles(files);
+    const found = await collectFiles(fileURLToPath(new URL('../apps/kept', import.meta.url)));
+    const archive = await packFiles(found);
     const objectId = await uploadArchive(this.#client, archive, () => undefined);
     await archive.remove();
     this.#url = (await this.#deploy('warm', objectId, { keepWarmSeconds: 3600 })).url;
@@ -259,11 +259,10 @@ class Machine {
   /** Starts a container whose code takes ten seconds to come, and waits until it comes. @returns its deployment */
   async #letFlow(): Promise<string> {
     this.#flows += 1;
-    const path = join(this.#place.directory, 'weights.bin');
+    const path = join(this.#place.directory, 'weights', 'weights.bin');
+    await mkdir(dirname(path), { recursive: true });
     await writeFile(path, randomBytes(ARCHIVE_BYTES));
-    const archive = await packFiles([
-      { path: 'weights.bin', fullPath: path, executable: false, mtimeMs: 0, size: ARCHIVE_BYTES },
-    ]);
+    const archive = await packFiles(await collectFiles(dirname(path)));
     const objectId = await uploadArchive(this.#client, archive, () => undefined);
     await archive.remove();
     const { url, deploymentId } = await this.#deploy(`flow-${this.#flows}`, objectId, {});

@@ -113,8 +113,8 @@ export async function pull(context: SuiteContext): Promise<SuiteResult> {
 
 /** The app of `scale`, on that image. */
 async function deployed({ client }: Product, imageId: string): Promise<Pick<DeployedApp, 'deploymentId'>> {
-  const { files } = await collectFiles(fileURLToPath(new URL('../apps/scale', import.meta.url)));
-  const archive = await packFiles(files);
+  const found = await collectFiles(fileURLToPath(new URL('../apps/scale', import.meta.url)));
+  const archive = await packFiles(found);
   const objectId = await uploadArchive(client, archive, () => undefined);
   await archive.remove();
   const recipe = { stubType: 'endpoint/deployment', handler: 'app:handler', cpu: 250, memory: 64, keepWarmSeconds: 0 };

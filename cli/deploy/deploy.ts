@@ -132,7 +132,7 @@ export async function uploadCode(client: Client, root: string, onStep: (line: st
 /** As `uploadCode`, of files that were collected. */
 export async function uploadFiles(client: Client, found: AppFiles, onStep: (line: string) => void): Promise<string> {
   saySkipped(found, onStep);
-  const archive = await packFiles(found.files);
+  const archive = await packFiles(found);
   try {
     return await uploadArchive(client, archive, onStep);
   } finally {
@@ -141,7 +141,8 @@ export async function uploadFiles(client: Client, found: AppFiles, onStep: (line
 }
 
 export function saySkipped({ skipped }: AppFiles, onStep: (line: string) => void): void {
-  for (const path of skipped) onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
+  for (const path of skipped)
+    onStep(`left out ${path}: it is a link to nothing or to a directory elsewhere, or no file`);
 }
 
 /** The kind of a handler, without the purpose of its stub. */

@@ -6,8 +6,7 @@ import { objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { packFiles } from './archive.ts';
 import type { HandlerDefinition } from './describe.ts';
-import { collectFiles } from './files.ts';
-import type { AppFiles } from './files.ts';
+import { contextFiles } from './files.ts';
 import { uploadArchive } from './upload.ts';
 
 const LISTS = ['pythonPackages', 'systemPackages', 'commands', 'buildSteps', 'envVars'] as const;
@@ -15,7 +14,14 @@ const LISTS = ['pythonPackages', 'systemPackages', 'commands', 'buildSteps', 'en
 /** The image that a handler asks for: one by its name (empty: the base image), or a definition that is built. */
 export type WantedImage =
   | { readonly kind: 'named'; readonly name: string }
-  | { readonly kind: 'built'; readonly definition: JsonObject; readonly contextDir: string };
+  | { readonly kind: 'built'; readonly definition: JsonObject; readonly context: BuildContext | undefined };
+
+/** The folder of a Dockerfile. */
+export interface BuildContext {
+  readonly directory: string;
+  /** Path of the Dockerfile. */
+  readonly dockerfile: string;
+}
 
 export function wantedImage(handler: HandlerDefinition): WantedImage {
   const image = objectField(handler, 'image');
@@ -36,7 +42,8 @@ export function wantedImage(handler: HandlerDefinition): WantedImage {
     machineGpu: textField(handler, 'gpu'),
     pool: textField(objectField(handler, 'pool'), 'name'),
   };
-  return { kind: 'built', definition, contextDir: dockerfile === '' ? '' : textField(image, 'contextDir') };
+  const context = { directory: textField(image, 'contextDir'), dockerfile: textField(image, 'dockerfilePath') };
+  return { kind: 'built', definition, context: dockerfile === '' ? undefined : context };
 }
 
 /**
@@ -50,10 +57,10 @@ export async function resolveImage(
 ): Promise<string> {
   const wanted = wantedImage(handler);
   if (wanted.kind === 'named') return wanted.name;
-  const hasContext = textField(wanted.definition, 'dockerfile') !== '';
+  const { context } = wanted;
   const definition = {
     ...wanted.definition,
-    buildCtxObject: hasContext ? await uploadContext(client, wanted.contextDir, onStep) : '',
+    buildCtxObject: context === undefined ? '' : await uploadContext(client, context, onStep),
   };
   const known = await client.gateway('POST', '/images/verify-build', definition).catch((error: unknown) => {
     if (error instanceof CliError) throw new CliError(`the image: ${error.message}`, { cause: error });
@@ -79,14 +86,14 @@ function listOf(image: JsonObject, name: string): readonly unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
-/** Files of the folder that a Dockerfile copies from. */
-export const contextFiles = (directory: string): Promise<AppFiles> =>
-  collectFiles(directory, undefined, { ignoreFiles: ['.dockerignore'] });
-
-async function uploadContext(client: Client, directory: string, onStep: (line: string) => void): Promise<string> {
-  const found = await contextFiles(directory);
-  for (const path of found.skipped) onStep(`left out ${path}: it is a link to nothing or to a directory, or no file`);
-  const archive = await packFiles(found.files);
+async function uploadContext(
+  client: Client,
+  { directory, dockerfile }: BuildContext,
+  onStep: (line: string) => void,
+): Promise<string> {
+  const found = await contextFiles(directory, dockerfile);
+  for (const path of found.skipped) onStep(`left out ${path}: it is neither a file nor a link`);
+  const archive = await packFiles(found);
   try {
     return await uploadArchive(client, archive, onStep);
   } finally {

@@ -11,7 +11,9 @@ import { packFiles } from './archive.ts';
 import { kindOf, latestDeployment, stubFields } from './deploy.ts';
 import { collectFiles } from './files.ts';
 import type { AppFiles } from './files.ts';
-import { contextFiles, wantedImage } from './image.ts';
+import { contextFiles } from './files.ts';
+import { wantedImage } from './image.ts';
+import type { BuildContext } from './image.ts';
 import type { DeployItem } from './targets.ts';
 
 /** Files that travel together. */
@@ -113,7 +115,7 @@ export const planFiles = async (client: Client, directory: string): Promise<File
   filesPlan(client, directory, await collectFiles(directory));
 
 async function filesPlan(client: Client, directory: string, found: AppFiles): Promise<FilesPlan> {
-  const archive = await packFiles(found.files);
+  const archive = await packFiles(found);
   try {
     const head = await client.gateway('GET', `/objects/${archive.sha256}`);
     return {
@@ -140,10 +142,13 @@ async function planImage(
     const kind = name === '' ? 'base' : 'named';
     return { image: { kind, name, pythonVersion, exists: true, steps: [], context: null }, builtFrom: '' };
   }
-  const hasContext = textField(wanted.definition, 'dockerfile') !== '';
-  const builtFrom = hasContext ? 'Dockerfile' : textField(wanted.definition, 'existingImageUri');
-  const context = hasContext ? await filesPlan(client, wanted.contextDir, await contextFiles(wanted.contextDir)) : null;
-  const buildCtxObject = context?.isThere === true ? await objectIdOf(client, wanted.contextDir) : '';
+  const { context: folder } = wanted;
+  const builtFrom = folder === undefined ? textField(wanted.definition, 'existingImageUri') : 'Dockerfile';
+  const context =
+    folder === undefined
+      ? null
+      : await filesPlan(client, folder.directory, await contextFiles(folder.directory, folder.dockerfile));
+  const buildCtxObject = folder !== undefined && context?.isThere === true ? await objectIdOf(client, folder) : '';
   const none = { kind: 'built', name: '', pythonVersion, exists: false, steps: [], context } as const;
   try {
     const known = await client.gateway('POST', '/images/verify-build', { ...wanted.definition, buildCtxObject });
@@ -158,8 +163,8 @@ async function planImage(
   }
 }
 
-async function objectIdOf(client: Client, directory: string): Promise<string> {
-  const archive = await packFiles((await contextFiles(directory)).files);
+async function objectIdOf(client: Client, { directory, dockerfile }: BuildContext): Promise<string> {
+  const archive = await packFiles(await contextFiles(directory, dockerfile));
   try {
     return textField(await client.gateway('GET', `/objects/${archive.sha256}`), 'objectId');
   } finally {

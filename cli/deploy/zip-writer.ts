@@ -1,5 +1,5 @@
-// Writes a zip file whose bytes depend on names, modes and contents alone. Small files are compressed whole: a stream
-// for each would take ten times as long. Sizes stay below the bounds of the plain format (files.ts).
+// Writes a zip file whose bytes depend on names, modes, contents and given times alone. Small files are compressed
+// whole: a stream for each would take ten times as long. Sizes stay below the bounds of the plain format (files.ts).
 import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { promisify } from 'node:util';
@@ -25,13 +25,18 @@ const UTF8_NAMES = 0x800;
 const SIZES_FOLLOW = 0x8;
 const STORED = 0;
 const DEFLATED = 8;
+const TIMES = 0x5455;
+const LAST_SECOND = 0x7fff_ffff;
 /** The format's first day. */
 const FIRST_DAY = 0x21;
 
 export interface ZipName {
-  /** With `/`. */
+  /** With `/`, and one at the end of a folder. */
   readonly path: string;
-  readonly executable: boolean;
+  /** As in stat(2): kind and permissions. */
+  readonly mode: number;
+  /** Whole seconds of it travel. */
+  readonly mtimeMs?: number;
 }
 
 /** A content as it stands in the archive. */
@@ -44,7 +49,9 @@ export interface Compressed {
 
 interface Entry extends Omit<Compressed, 'bytes'> {
   readonly name: Buffer;
-  readonly executable: boolean;
+  readonly mode: number;
+  /** Further fields. */
+  readonly extra: Buffer;
   readonly flags: number;
   readonly compressedSize: number;
   readonly offset: number;
@@ -71,18 +78,16 @@ export class ZipWriter {
     this.#file = file;
   }
 
-  async add({ path, executable }: ZipName, { method, bytes, size, crc }: Compressed): Promise<void> {
-    const name = Buffer.from(path);
-    const entry = { name, executable, method, size, crc, flags: UTF8_NAMES, compressedSize: bytes.length };
+  async add(name: ZipName, { method, bytes, size, crc }: Compressed): Promise<void> {
+    const entry = { ...named(name), method, size, crc, flags: UTF8_NAMES, compressedSize: bytes.length };
     await this.#write(this.#begin(entry));
     await this.#write(bytes);
   }
 
   /** For a content that is larger than memory should hold. */
-  async addStream({ path, executable }: ZipName, content: NodeJS.ReadableStream): Promise<void> {
-    const name = Buffer.from(path);
+  async addStream(name: ZipName, content: NodeJS.ReadableStream): Promise<void> {
     const flags = UTF8_NAMES | SIZES_FOLLOW;
-    const open = { name, executable, method: DEFLATED, size: 0, crc: 0, flags, compressedSize: 0 };
+    const open = { ...named(name), method: DEFLATED, size: 0, crc: 0, flags, compressedSize: 0 };
     await this.#write(this.#begin(open));
     const deflate = createDeflateRaw();
     const sums = { size: 0, crc: 0, compressedSize: 0 };
@@ -117,9 +122,8 @@ export class ZipWriter {
     if (this.#entries.length >= MOST_ENTRIES) throw new Error(`more than ${MOST_ENTRIES} files`);
     checkSize(entry.size);
     this.#entries.push({ ...entry, offset: this.#offset });
-    const { name, flags, method, crc, compressedSize, size } = entry;
-    const fixed = words([LOCAL_HEADER, 4], [NEEDS, 2], ...common({ flags, method, crc, compressedSize, size, name }));
-    return Buffer.concat([fixed, name]);
+    const fixed = words([LOCAL_HEADER, 4], [NEEDS, 2], ...common(entry));
+    return Buffer.concat([fixed, entry.name, entry.extra]);
   }
 
   async #write(bytes: Buffer): Promise<void> {
@@ -139,11 +143,11 @@ export class ZipWriter {
   }
 }
 
-type CommonFields = Pick<Entry, 'flags' | 'method' | 'crc' | 'compressedSize' | 'size' | 'name'>;
+type CommonFields = Omit<Entry, 'offset'>;
 type Word = readonly [value: number, bytes: 2 | 4];
 
 /** The fields that both headers of an entry have. */
-const common = ({ flags, method, crc, compressedSize, size, name }: CommonFields): readonly Word[] => [
+const common = ({ flags, method, crc, compressedSize, size, name, extra }: CommonFields): readonly Word[] => [
   [flags, 2],
   [method, 2],
   [0, 2],
@@ -152,11 +156,23 @@ const common = ({ flags, method, crc, compressedSize, size, name }: CommonFields
   [compressedSize, 4],
   [size, 4],
   [name.length, 2],
-  [0, 2],
+  [extra.length, 2],
 ];
 
+const named = ({ path, mode, mtimeMs }: ZipName): Pick<Entry, 'name' | 'mode' | 'extra'> => ({
+  name: Buffer.from(path),
+  mode,
+  extra: mtimeMs === undefined ? Buffer.alloc(0) : timeField(Math.floor(mtimeMs / 1000)),
+});
+
+/** Info-ZIP's field for times, with the time of the last change alone. */
+function timeField(seconds: number): Buffer {
+  const field = Buffer.concat([words([TIMES, 2], [5, 2]), Buffer.from([1]), Buffer.alloc(4)]);
+  field.writeInt32LE(Math.min(Math.max(seconds, -LAST_SECOND), LAST_SECOND), 5);
+  return field;
+}
+
 function centralHeader(entry: Entry): Buffer {
-  const mode = entry.executable ? 0o100755 : 0o100644;
   const fixed = words(
     [CENTRAL_HEADER, 4],
     [MADE_BY, 2],
@@ -165,10 +181,10 @@ function centralHeader(entry: Entry): Buffer {
     [0, 2],
     [0, 2],
     [0, 2],
-    [mode * 0x10000, 4],
+    [entry.mode * 0x10000, 4],
     [entry.offset, 4],
   );
-  return Buffer.concat([fixed, entry.name]);
+  return Buffer.concat([fixed, entry.name, entry.extra]);
 }
 
 function words(...fields: readonly Word[]): Buffer {

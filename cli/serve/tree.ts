@@ -38,7 +38,7 @@ export async function packFolder(root: string, signal: AbortSignal): Promise<Pac
   const found = await collectFiles(root);
   const hashes = new Map<string, string>();
   const onContent = ({ path }: AppFile, sha256: string): void => void hashes.set(path, sha256);
-  const archive = await packFiles(found.files, { onContent, signal });
+  const archive = await packFiles(found, { onContent, signal });
   const known = found.files.map((file) => {
     const sha256 = hashes.get(file.path);
     return sha256 === undefined ? file : { ...file, sha256 };

@@ -123,6 +123,7 @@ class Image:
         self.env_vars = _env_vars(env_vars)
         self.system_packages = texts('system_packages', system_packages)
         self.dockerfile = ''
+        self.dockerfile_path = ''
         self.context_dir = ''
         self.gpu = ''
         self.added: List[Dict[str, str]] = []
@@ -147,6 +148,7 @@ class Image:
                 image.dockerfile = _with_arguments(_up_to(file.read(), target or ''), build_args or {})
         except OSError as error:
             raise DefinitionError('path: cannot read %s: %s' % (path, error.strerror)) from None
+        image.dockerfile_path = os.path.abspath(path)
         image.context_dir = os.path.abspath(context_dir or os.path.dirname(os.path.abspath(path)))
         if not os.path.isdir(image.context_dir):
             raise DefinitionError('context_dir: %s is not a directory' % image.context_dir)
@@ -279,6 +281,7 @@ class Image:
             'envVars': self.env_vars,
             'systemPackages': self.system_packages,
             'dockerfile': self.dockerfile,
+            'dockerfilePath': self.dockerfile_path,
             'contextDir': self.context_dir,
             'gpu': self.gpu,
         }

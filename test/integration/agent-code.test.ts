@@ -9,7 +9,7 @@ import fc from 'fast-check';
 import { ZipFile } from 'yazl';
 import { expect, test as base } from 'vitest';
 import { createLog } from '#shared/log.ts';
-import { Archives } from '../../agent/code/archives.ts';
+import { Archives, unpackedName } from '../../agent/code/archives.ts';
 import { unpack } from '../../agent/code/unpack.ts';
 import { Views } from '../../agent/code/views.ts';
 import { zip } from '../helpers/agent.ts';
@@ -39,6 +39,7 @@ async function zipModes(entries: readonly (readonly [string, string, number])[])
   archive.end();
   return buffer(archive.outputStream);
 }
+const modeIn = async (folder: string): Promise<number> => (await stat(join(folder, 'f.txt'))).mode & 0o777;
 /** Replaces a good name by an evil one of the same length, because the writer refuses evil names. */
 const renamed = (archive: Buffer, from: string, to: string): Buffer =>
   Buffer.from(archive.toString('latin1').replaceAll(from, to), 'latin1');
@@ -55,6 +56,37 @@ test('files are unpacked readable and writable for all, programs stay programs',
     0o777, 0o777, 0o666, 0o777,
   ]);
   expect(await readlink(join(dir, 'out', 'link'))).toBe('pkg/a.py');
+});
+
+test('files for a build keep permissions, links and odd names, and no link is followed', async ({ dir }) => {
+  const archive = await zipModes([
+    ['closed/real', 'A', 0o100600],
+    ['b_:c', 'B', 0o100444],
+    ['out', '/etc/passwd', 0o120777],
+    ['up', '../../x', 0o120777],
+  ]);
+  // The writer refuses a backslash.
+  await writeFile(join(dir, 'b.zip'), renamed(archive, 'b_:c', 'b\\:c'));
+  await mkdir(join(dir, 'out'));
+  await unpack(join(dir, 'b.zip'), join(dir, 'out'), 'build');
+  const mode = async (name: string): Promise<number> => (await stat(join(dir, 'out', name))).mode & 0o777;
+  expect([await mode('closed/real'), await mode('b\\:c')]).toEqual([0o600, 0o444]);
+  expect([await readlink(join(dir, 'out/out')), await readlink(join(dir, 'out/up'))]).toEqual([
+    '/etc/passwd',
+    '../../x',
+  ]);
+});
+
+test('a file below a link is refused, also for a build', async ({ dir }) => {
+  await writeFile(
+    join(dir, 'b.zip'),
+    await zipModes([
+      ['d', '/tmp', 0o120777],
+      ['d/x', 'text', 0o100644],
+    ]),
+  );
+  await mkdir(join(dir, 'out'));
+  await expect(unpack(join(dir, 'b.zip'), join(dir, 'out'), 'build')).rejects.toThrow(/cannot be unpacked/);
 });
 
 test.for([
@@ -215,6 +247,9 @@ test('an archive is fetched once for many, checked, and the least recently used 
   expect(await readFile(join(one, 'f.txt'), 'utf8')).toBe('a'.repeat(1000));
   await archives.acquire(b, 'u3');
   archives.release(b.sha256, 'u3');
+  const [forBuild] = await Promise.all([archives.acquire(a, 'u5', 'build'), archives.acquire(a, 'u5')]);
+  expect([await modeIn(forBuild), await modeIn(one)]).toEqual([0o664, 0o666]);
+  archives.release(unpackedName(a.sha256, 'build'), 'u5');
   await archives.acquire(c, 'u4');
   // `a` is older but in use: `b` went.
   expect((await readdir(join(dir, 'code'))).filter((name) => /^[0-9a-f]{64}$/.test(name)).toSorted()).toEqual(

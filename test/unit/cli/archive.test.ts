@@ -34,7 +34,7 @@ async function pathsOf(): Promise<string[]> {
 }
 
 async function packed(): Promise<{ readonly sha256: string; readonly bytes: Buffer; readonly names: string[] }> {
-  const archive = await packFiles((await collectFiles(root)).files);
+  const archive = await packFiles(await collectFiles(root));
   try {
     const bytes = readFileSync(archive.path);
     expect(archive.size).toBe(bytes.byteLength);
@@ -93,14 +93,29 @@ describe('the files of an app', () => {
     expect(await pathsOf()).toEqual(['.longshoreignore', 'a.txt', 'b.txt']);
   });
 
-  test('include the file behind a link, and tell of links to directories and to nothing', async () => {
+  test('include the file behind a link, and tell of links to directories elsewhere and to nothing', async () => {
     write('real/data.txt');
     symlinkSync('real/data.txt', join(root, 'linked.txt'));
-    symlinkSync('real', join(root, 'folder'));
+    symlinkSync('/etc', join(root, 'elsewhere'));
     symlinkSync('nowhere', join(root, 'broken'));
     const found = await collectFiles(root);
     expect(found.files.map((file) => file.path)).toEqual(['linked.txt', 'real/data.txt']);
-    expect([...found.skipped].toSorted()).toEqual(['broken', 'folder']);
+    expect([...found.skipped].toSorted()).toEqual(['broken', 'elsewhere']);
+  });
+
+  test('include folders without a file, and links to folders of the app, past other links', async () => {
+    write('real/deep/data.txt');
+    mkdirSync(join(root, 'out/empty'), { recursive: true });
+    symlinkSync('real', join(root, 'again'));
+    symlinkSync('../again/deep', join(root, 'out/deep'));
+    const { others, skipped } = await collectFiles(root);
+    expect(others.map(({ path, to }) => [path, to])).toEqual([
+      ['again', 'real'],
+      ['out/deep', '../real/deep'],
+      ['out/empty', undefined],
+    ]);
+    expect(skipped).toEqual([]);
+    expect((await packed()).names).toEqual(['again', 'out/deep', 'out/empty/', 'real/deep/data.txt']);
   });
 
   test('of a directory that is too large are an error naming the ignore file', async () => {
@@ -151,7 +166,7 @@ describe('the archive of an app', () => {
     ]);
     for (const [path, content] of contents) writeFileSync(join(root, path), content);
     const hashed = new Map<string, string>();
-    const archive = await packFiles((await collectFiles(root)).files, {
+    const archive = await packFiles(await collectFiles(root), {
       onContent: ({ path }, sha256) => hashed.set(path, sha256),
     });
     expect(await contentsOf(archive.path)).toEqual(contents);
@@ -163,15 +178,15 @@ describe('the archive of an app', () => {
 
   test('is not made any further once nobody wants it', async () => {
     write('app.py');
-    const { files } = await collectFiles(root);
-    await expect(packFiles(files, { signal: AbortSignal.abort() })).rejects.toThrow('cannot pack the app');
+    const found = await collectFiles(root);
+    await expect(packFiles(found, { signal: AbortSignal.abort() })).rejects.toThrow('cannot pack the app');
   });
 
   test('is not made when a file vanishes meanwhile, and leaves nothing behind', async () => {
     write('app.py');
-    const { files } = await collectFiles(root);
+    const found = await collectFiles(root);
     rmSync(join(root, 'app.py'));
-    await expect(packFiles(files)).rejects.toThrow('cannot pack the app');
+    await expect(packFiles(found)).rejects.toThrow('cannot pack the app');
   });
 });
 
