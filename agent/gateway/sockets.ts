@@ -7,6 +7,7 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { isContainerCall } from '#shared/domain/container-calls.ts';
+import { readTarget } from '#shared/domain/request-target.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -120,7 +121,15 @@ export class GatewaySockets {
 
   async #serve(socket: GatewaySocket, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { metrics, log } = this.#parts;
-    const [path = ''] = (request.url ?? '').split('?', 1);
+    const target = readTarget(request.method, request.url ?? '');
+    if (target.kind !== 'path') {
+      metrics.gatewayCalls.inc({ result: 'refused' });
+      this.#refused(socket);
+      return answerItself(response, 400, 'bad_request', 'the target of the request is no path');
+    }
+    // The host of an absolute target says nothing here: this socket leads to one place.
+    request.url = target.path;
+    const [path = ''] = target.path.split('?', 1);
     if (!isContainerCall(request.method ?? '', path)) {
       metrics.gatewayCalls.inc({ result: 'refused' });
       this.#refused(socket);

@@ -94,6 +94,7 @@ test.each([
   'GET /api/v1/secret/w',
   'GET /v1/models',
   'POST /api/v1/gateway/objects/../tokens',
+  'GET http://gateway/metrics',
 ])('what is not on the list never leaves the machine: %s', async (line) => {
   const { status, body } = await ask('a', line);
   expect([status, JSON.parse(body)]).toEqual([
@@ -102,6 +103,14 @@ test.each([
   ]);
   expect(scheduler.calls).toEqual([]);
   expect(await counted('refused')).toBe(1);
+});
+
+test('an absolute target means its path, and a target that is none is refused', async () => {
+  expect((await ask('a', 'GET http://gateway/api/v1/gateway/tasks?a=1')).status).toBe(200);
+  expect(scheduler.calls.map(({ head }) => head.path)).toEqual(['/api/v1/gateway/tasks?a=1']);
+  expect((await ask('a', 'GET *')).status).toBe(400);
+  expect((await ask('a', 'GET ftp://gateway/api/v1/gateway/tasks')).status).toBe(400);
+  expect(scheduler.calls.length).toBe(1);
 });
 
 test('nobody there is said at once, and that nothing was sent', async () => {

@@ -11,6 +11,7 @@ import { fastify } from 'fastify';
 import type { FastifyHttpOptions, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError, StartupError, messageOf } from '#shared/errors.ts';
 import { sleep } from '#shared/backoff.ts';
+import { readTarget } from '#shared/domain/request-target.ts';
 import type { Log } from '#shared/log.ts';
 import { cutBegun } from './begun-answers.ts';
 import { BODY_RULES, RequestBodies } from './bodies.ts';
@@ -23,7 +24,7 @@ import { CrossOrigin } from './cross-origin.ts';
 import { levelOf, problemOf, sendProblem } from './error-map.ts';
 import { answerWorker } from './leaving-worker.ts';
 import { closeUnread, dropLate } from './polite-close.ts';
-import { NOWHERE, pathOfTarget } from './request-target.ts';
+import { NOWHERE, hostIs } from './target-host.ts';
 import { isUpgraded, routeUpgrades } from './streams/upgrades.ts';
 
 export interface HttpServerParts {
@@ -128,6 +129,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   const prefix = randomBytes(6).toString('hex');
   let counter = 0;
   const { rewriteUrl } = parts;
+  const pathless = new WeakMap<IncomingMessage, 'server' | 'none'>();
   const crossOrigin = new CrossOrigin(parts.origins ?? []);
   const bodies = new RequestBodies({ ...BODY_RULES, ...parts.bodyRules }, parts.largestBodyBytes ?? LARGEST_BODY_BYTES);
   const app = fastify({
@@ -139,12 +141,15 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     trustProxy: proxies(parts.trustedProxies ?? []),
     forceCloseConnections: 'idle',
     rewriteUrl: (request: IncomingMessage & { originalUrl?: string }) => {
-      const { host } = request.headers;
-      const url = pathOfTarget(request.url ?? '/', host);
+      const target = readTarget(request.method, request.url ?? '/');
       // The library has kept the target as it was sent, and routes read it from here.
-      request.originalUrl = url ?? NOWHERE;
-      if (url === undefined) return NOWHERE;
-      return rewriteUrl === undefined ? url : rewriteUrl(host, url);
+      request.originalUrl = target.kind === 'path' ? target.path : NOWHERE;
+      if (target.kind !== 'path') {
+        pathless.set(request, target.kind);
+        return NOWHERE;
+      }
+      if (target.host !== undefined) hostIs(request, target.host);
+      return rewriteUrl === undefined ? target.path : rewriteUrl(request.headers.host, target.path);
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 1024 },
     // The server always makes the id itself: callers could choose the same one.
@@ -194,6 +199,13 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   });
   app.setNotFoundHandler((request, reply) => {
     closeUnread(request, reply);
+    switch (pathless.get(request.raw)) {
+      case 'server':
+        return reply.code(204).header('allow', METHODS).send();
+      case 'none':
+        return sendProblem(reply, request.id, BAD_TARGET);
+      case undefined:
+    }
     return sendProblem(reply, request.id, { status: 404, code: 'not_found', message: 'Not Found' });
   });
 
@@ -274,6 +286,14 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     },
   };
 }
+
+/** Methods of the server as a whole. */
+const METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
+const BAD_TARGET = {
+  status: 400,
+  code: 'bad_request',
+  message: 'the target of the request is neither a path nor an http URL: this server is no proxy',
+} as const;
 
 const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(?:;|$)/;
 

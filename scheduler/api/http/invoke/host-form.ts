@@ -2,7 +2,7 @@
 // a request whose first host label has the shape of one is given a path of its own, which invoke.ts serves. Every other
 // host is routed as usual. A port of a pod or sandbox comes last in the label. Pure. Source: decision 0008.
 import { isUuid } from '#shared/domain/ids.ts';
-import { NOWHERE } from '../request-target.ts';
+import { NOWHERE } from '../target-host.ts';
 import { routable } from './routable.ts';
 
 export type HostLabel = (

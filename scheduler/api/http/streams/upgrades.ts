@@ -50,11 +50,10 @@ export interface Upgrades {
 
 export function routeUpgrades(app: FastifyInstance): Upgrades {
   const open = new Set<Duplex>();
-  app.server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+  const route = (request: IncomingMessage, socket: Duplex): void => {
     open.add(socket);
     socket.on('error', () => undefined);
     socket.once('close', () => open.delete(socket));
-    upgrades.set(request, waiting(socket, head));
     const response = new ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket as Parameters<ServerResponse['assignSocket']>[0]);
@@ -62,7 +61,13 @@ export function routeUpgrades(app: FastifyInstance): Upgrades {
     // Node tells a response of room in its socket only where the socket is still its own.
     socket.on('drain', () => response.emit('drain'));
     app.routing(request, response);
+  };
+  app.server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    upgrades.set(request, waiting(socket, head));
+    route(request, socket);
   });
+  // A tunnel is refused with an answer. Without a listener the connection would end without one.
+  app.server.on('connect', (request: IncomingMessage, socket: Duplex) => route(request, socket));
   return {
     destroyAll: () => {
       for (const socket of open) socket.destroy();
