@@ -2,6 +2,7 @@
 import { readdir } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import type { Container } from 'dockerode';
 import { expect } from 'vitest';
 import { zip } from '../helpers/agent.ts';
 import { anAssignment } from '../helpers/agent-assignment.ts';
@@ -119,27 +120,27 @@ def handler(how):
     time.sleep(600)
 `;
     const code = scheduler.addArchive(await zip({ 'app.py': source }));
-    const run = async (taskId: string, how: string, end: (dockerId: string) => Promise<unknown>) => {
+    const run = async (taskId: string, end?: (container: Container) => Promise<unknown>) => {
       const assignment = anAssignment({ code });
       const { containerId } = assignment;
       scheduler.desire([assignment]);
       await scheduler.phase(containerId, 'running');
-      scheduler.run(taskId, containerId, JSON.stringify({ how }));
-      await until(`${taskId} to begin`, () => scheduler.started.includes(taskId));
-      const label = [`io.longshore.container=${containerId}`];
-      const [container] = await docker.client.listContainers({ all: true, filters: { label } });
-      await end(container?.Id ?? '');
-      const { outcome } = await scheduler.resultOf(taskId);
+      scheduler.run(taskId, containerId, JSON.stringify({ how: end === undefined ? 'itself' : 'waits' }));
+      if (end !== undefined) {
+        await until(`${taskId} to begin`, () => scheduler.started.includes(taskId));
+        const label = [`io.longshore.container=${containerId}`];
+        const [container] = await docker.client.listContainers({ all: true, filters: { label } });
+        await end(docker.client.getContainer(container?.Id ?? ''));
+      }
+      // A result that comes before the agent reports the start says that the task had begun.
+      const { outcome, started } = await scheduler.resultOf(taskId);
       const { reason } = await scheduler.phase(containerId, 'removed');
-      return { outcome, reason };
+      return { outcome, started, reason };
     };
-    const container = (id: string) => docker.client.getContainer(id);
-    expect(await run('t1', 'waits', (id) => container(id).stop({ t: 1 }))).toEqual({
-      outcome: 'lost',
-      reason: 'killed',
-    });
-    expect(await run('t2', 'waits', (id) => container(id).kill())).toEqual({ outcome: 'lost', reason: 'killed' });
-    expect(await run('t3', 'itself', async () => undefined)).toEqual({ outcome: 'exited', reason: 'user_error' });
+    const killed = { outcome: 'lost', started: true, reason: 'killed' };
+    expect(await run('t1', (container) => container.stop({ t: 1 }))).toEqual(killed);
+    expect(await run('t2', (container) => container.kill())).toEqual(killed);
+    expect(await run('t3')).toEqual({ outcome: 'exited', started: true, reason: 'user_error' });
   },
 );
 
