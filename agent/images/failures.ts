@@ -52,6 +52,9 @@ const FRAMES: readonly (readonly [PullFailure, RegExp])[] = [
   ['unknown', /^(?:unknown|unknown error): /],
   // The certificate of a registry holds names of its choice; a wrong clock or a missing authority is this machine's.
   ['unreachable', /^(?:tls|x509|remote error): (?!.*handshake timeout$)/],
+  // A registry's media type or header line follows, and stands in no double quotes.
+  ['bad_manifest', /^(?:if present, )?mediaType in /],
+  ['unknown', /^net\/http: HTTP\/1\.x transport connection broken: malformed /],
 ];
 /** Frames with the status of the registry's answer. */
 const STATUS =

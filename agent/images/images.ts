@@ -6,6 +6,7 @@
 import { isBuiltImage, isRegistryPortReference, setUpImageVersion } from '#shared/domain/built-images.ts';
 import { digestOf, isImageId, pathOf, registryOf, repositoryOf, withTag } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
+import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerRuntime, RegistryAuth } from '../containers/runtime.ts';
 import { EngineError } from '../containers/runtime.ts';
@@ -123,6 +124,8 @@ interface Flight {
 
 const ASK_REGISTRY_MS = 8_000;
 const NEVER = new AbortController().signal;
+/** A shorter time than any disk takes to lose its last tenth, and to get it back. */
+const LOOK_AT_DISK_MS = 100;
 const LOG_EVERY_MS = 10_000;
 const TELL_EVERY_MS = 1000;
 
@@ -280,6 +283,16 @@ export class Images {
     return failure === 'disk_full' && !(await this.#isDiskLow()) ? 'engine' : failure;
   }
 
+  /** Looks until the signal aborts. An engine that extracts a layer may say nothing meanwhile. */
+  #watchDisk(signal: AbortSignal): { readonly wasLow: boolean } {
+    const seen = { wasLow: false };
+    const look = async (): Promise<void> => {
+      seen.wasLow ||= await this.#isDiskLow();
+    };
+    void repeat(LOOK_AT_DISK_MS, signal, look, () => undefined);
+    return seen;
+  }
+
   #isDiskLow(): Promise<boolean> {
     return this.#parts.isDiskLow().catch(() => false);
   }
@@ -366,14 +379,14 @@ export class Images {
     let bytes = 0;
     let loggedMs = performance.now();
     let toldMs = 0;
-    let wasLow = false;
+    const over = new AbortController();
+    const disk = this.#watchDisk(over.signal);
     const onProgress = (progress: PullProgress): void => {
       metrics.pullBytes(Math.max(0, progress.doneBytes - bytes));
       bytes = Math.max(bytes, progress.doneBytes);
       const nowMs = performance.now();
       if (nowMs - toldMs < TELL_EVERY_MS) return;
       toldMs = nowMs;
-      void this.#isDiskLow().then((isLow) => (wasLow ||= isLow));
       tell(textOf(reference, progress));
       if (nowMs - loggedMs < LOG_EVERY_MS) return;
       loggedMs = nowMs;
@@ -409,9 +422,10 @@ export class Images {
         throw new NotAsked(`${messageOf(error)} (without credentials: the scheduler could not be asked for them)`, {
           cause: error,
         });
-      if (wasLow && failureOf(error) === 'disk_full') throw new DiskWasLow(messageOf(error), { cause: error });
+      if (disk.wasLow && failureOf(error) === 'disk_full') throw new DiskWasLow(messageOf(error), { cause: error });
       throw error;
     } finally {
+      over.abort();
       if (mirrored !== undefined) await runtime.removeImage(mirrored).catch(() => undefined);
     }
   }

@@ -59,6 +59,16 @@ describe('what the engine says of a failed pull', () => {
     ['unexpected status from GET request to https://r/v2/a: 503 no space left on device', 'busy'],
     ['tls: failed to verify certificate: x509: certificate is valid for no space left on device', 'unreachable'],
     ['failed to register layer: open /x: no space left on device/y: file exists', 'unknown'],
+    // The text of Docker 20.10 for the answer of a registry that has this type.
+    [
+      "mediaType in manifest should be 'application/vnd.docker.distribution.manifest.v2+json' not 'x: no space left on device'",
+      'bad_manifest',
+    ],
+    ["if present, mediaType in image index should be 'a' not 'x: input/output error'", 'bad_manifest'],
+    [
+      'Get "http://r/v2/": net/http: HTTP/1.x transport connection broken: malformed MIME header line: x: no space left on device',
+      'unknown',
+    ],
   ])("a registry's words change nothing after the engine's own: %s", (text, failure) => {
     expect(classifyPull(text)).toBe(failure);
   });

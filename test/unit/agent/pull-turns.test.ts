@@ -150,6 +150,26 @@ test('a disk counts as full when its file system agrees with the engine', async 
   expect(roomy.evicted).toEqual([]);
 });
 
+test('a disk that was full while the engine said nothing counts, although the engine has removed the layer', async () => {
+  let onLook: (() => void) | undefined;
+  const { failed, evicted } = aMachine({
+    pull: async () => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      onLook = resolve;
+      setTimeout(resolve, 5_000).unref();
+      await promise;
+      onLook = undefined;
+      throw new Error('failed to register layer: write /x: no space left on device');
+    },
+    isDiskLow: () => {
+      if (onLook !== undefined) setImmediate(onLook);
+      return onLook !== undefined;
+    },
+  });
+  expect((await failed()).reason).toBe('disk_full');
+  expect(evicted).toEqual(['an image', 'all places']);
+});
+
 const until = (holds: () => boolean) => vi.waitFor(() => expect(holds()).toBe(true));
 
 test('registries that hang for one workspace leave places of the machine to others, and their images hold no turn', async () => {
