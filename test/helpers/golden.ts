@@ -53,6 +53,8 @@ const VARIES: Replaced = [
   [/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, '<id>'],
   [/(?<=<id>-)[0-9a-f]{8}\b/g, '<short>'],
   [/\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)?/g, '<time>'],
+  // The digest of a decorator's parameters, which changes with every default.
+  [/(?<="recipe":")[0-9a-f]{16}/g, '<digest>'],
   [/\b127\.0\.0\.1:\d+/g, '<address>'],
   [/\b\d+(?:\.\d+)?(?:s|m|h)\b(?: ago)?/g, '<span>'],
 ];
