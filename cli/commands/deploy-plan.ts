@@ -51,7 +51,7 @@ export function planLines(plan: DeployPlan): readonly string[] {
   const { config } = plan;
   const rows: (readonly [string, string])[] = [
     ['from', plan.target],
-    ...(config === null ? [] : configRows(config)),
+    ...(config === null ? [] : configRows(config, plan.retriedAfter)),
     ...plan.volumes.map((volume) => ['volume', volumeText(volume)] as const),
     ...(plan.secrets.length === 0 ? [] : [['secrets', plan.secrets.join(', ')] as const]),
     ['image', imageText(plan.image)],
@@ -66,7 +66,7 @@ export function planLines(plan: DeployPlan): readonly string[] {
   ];
 }
 
-function configRows(config: JsonObject): (readonly [string, string])[] {
+function configRows(config: JsonObject, retriedAfter: string): (readonly [string, string])[] {
   const scaling = objectField(config, 'autoscaler');
   const [least, most] = [numberField(scaling, 'minContainers'), numberField(scaling, 'maxContainers')];
   const gpus = numberField(config, 'gpuCount');
@@ -87,7 +87,7 @@ function configRows(config: JsonObject): (readonly [string, string])[] {
     ],
     [
       'serves',
-      `${counted(numberField(config, 'workers'), 'worker')}, ${counted(numberField(config, 'concurrentRequests'), 'call')} each; ${limitText(numberField(config, 'timeoutSeconds'))}; ${retriesText(numberField(config, 'retries'))}`,
+      `${counted(numberField(config, 'workers'), 'worker')}, ${counted(numberField(config, 'concurrentRequests'), 'call')} each; ${limitText(numberField(config, 'timeoutSeconds'))}; ${retriesText(numberField(config, 'retries'), retriedAfter)}`,
     ],
     ['access', config['authorized'] === false ? 'anybody, without a token' : 'with a token'],
     ...(Object.keys(schedule).length === 0 ? [] : [['schedule', textField(schedule, 'when')] as const]),
@@ -106,8 +106,10 @@ function keptText(config: JsonObject): string {
 
 const limitText = (seconds: number): string => (seconds === 0 ? 'no time limit' : `${seconds} s for each`);
 
-const retriesText = (retries: number): string =>
-  retries === 0 ? 'no retries' : retries === 1 ? '1 retry' : `${retries} retries`;
+const retriesText = (retries: number, after: string): string =>
+  retries === 0
+    ? 'no retries'
+    : `${retries === 1 ? '1 retry' : `${retries} retries`}${after === '' ? '' : ` ${after}`}`;
 
 function volumeText({ name, mountPath, kind, exists }: VolumePlan): string {
   const note = exists === false ? ', would be made' : '';

@@ -154,6 +154,7 @@ export function stubFields(handler: HandlerDefinition): Readonly<Record<string, 
     requiredInputs: _inputs,
     place: _place,
     isRealtime: _isRealtime,
+    retriedAfter: _retriedAfter,
     onDeployHandler: _hook,
     ...recipe
   } = handler;

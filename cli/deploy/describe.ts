@@ -19,6 +19,8 @@ export type HandlerDefinition = Readonly<Record<string, unknown>> & {
   readonly place?: string;
   /** The handler takes WebSockets alone. */
   readonly isRealtime?: boolean;
+  /** When it is tried again, in words; absent: it is not, or nobody knows. */
+  readonly retriedAfter?: string;
 };
 
 export interface AppDefinition {

@@ -56,6 +56,8 @@ export interface DeployPlan {
   readonly kind: string;
   /** The version that it would be. */
   readonly version: number;
+  /** When the handler is tried again, in words; empty: nobody says. */
+  readonly retriedAfter: string;
   /** The configuration as the scheduler would keep it; null: it refuses it. */
   readonly config: JsonObject | null;
   readonly image: ImagePlan;
@@ -99,6 +101,7 @@ export async function planItem(
     name,
     kind,
     version: (latest?.version ?? 0) + 1,
+    retriedAfter: handler.retriedAfter ?? '',
     config: isRecord(checked['config']) ? checked['config'] : null,
     image,
     volumes: mounts.map(({ volume }) => volume),

@@ -25,7 +25,7 @@ from . import handlers
 from .checks import DefinitionError
 from .client import GatewayError
 from .differing import recipe_of
-from .handlers import Definition, Handler
+from .handlers import Definition, Handler, Queued
 from .published import NotServedError
 from .web import Asgi, Realtime
 
@@ -195,7 +195,17 @@ def _described(found: Definition, module_name: str, name: str) -> Dict[str, Any]
         described.update(onDeploy=_on_start(hook, 'on_deploy'), onDeployHandler=_describe_hook(hook))
     if isinstance(found, Realtime):
         described['isRealtime'] = True
+    if isinstance(found, Queued):
+        described['retriedAfter'] = _retried_after(found)
     return dict(described, requiredInputs=_required_inputs(found))
+
+
+def _retried_after(found: Queued[..., Any]) -> str:
+    """When the handler is tried again, in words for `longshore deploy --dry-run`."""
+    if found.retry_for:
+        return 'after ' + ', '.join(one.__name__ for one in found.retry_for)
+    is_published_function = found.of_file and found.decorator != 'task_queue'
+    return 'when its process ends' if is_published_function else 'after any exception'
 
 
 def _describe_hook(hook: Handler[..., Any]) -> Dict[str, Any]:

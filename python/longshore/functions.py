@@ -22,7 +22,7 @@ from typing import (
 
 from .checks import DefinitionError, text
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
-from .handlers import Queued, decorate, stub_options
+from .handlers import Queued, decorate, exceptions, retried, stub_options
 from .typed import P, R, T, function_decorator, schedule_decorator
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def function(
     keep_warm_seconds: float = 0,
     max_pending_tasks: int = 100,
     timeout: Optional[int] = 3600,
-    retries: int = 3,
+    retries: int = 0,
+    retry_for: Optional[Sequence[Type[BaseException]]] = None,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Union[Mapping[str, str], Sequence[str], None] = None,
     secrets: Optional[Sequence[Union[str, Secret]]] = None,
@@ -134,13 +135,15 @@ def function(
 
     keep_warm_seconds: 0 unless it is given: an idle container goes at once.
     timeout: seconds that one try may take; 0 and None: as long as it takes.
-    retries: how often a call is tried again (at most 5) when its process exits or runs out of memory; never when the
-    handler raises.
+    retries: how often a call is tried again (at most 5) when its handler raises, or its process ends.
+    retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
     autoscaler: None: a container for each call that waits or runs, up to the workspace's limit (100).
     headless: accepted for app files of other platforms; a call goes on without its caller in any case.
     """
-    options = stub_options(dict(locals()), {})
-    return decorate(function, lambda decorated: Function(decorated, options))
+    given = dict(locals())
+    classes = exceptions(retry_for)
+    options = stub_options(given, retried(classes))
+    return decorate(function, lambda decorated: Function(decorated, options, classes))
 
 
 @schedule_decorator
@@ -163,7 +166,8 @@ def schedule(
     keep_warm_seconds: float = 0,
     max_pending_tasks: int = 100,
     timeout: Optional[int] = 3600,
-    retries: int = 3,
+    retries: int = 0,
+    retry_for: Optional[Sequence[Type[BaseException]]] = None,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Union[Mapping[str, str], Sequence[str], None] = None,
     secrets: Optional[Sequence[Union[str, Secret]]] = None,
@@ -202,8 +206,9 @@ def schedule(
         # `@schedule('0 3 * * *')`: the times may be the one positional argument.
         when = function
         function = None
-    options = stub_options(given, _times(when, timezone))
-    return decorate(function, lambda decorated: Schedule(decorated, options))
+    classes = exceptions(retry_for)
+    options = stub_options(given, {**_times(when, timezone), **retried(classes)})
+    return decorate(function, lambda decorated: Schedule(decorated, options, classes))
 
 
 def _times(when: Any, timezone: Any) -> Dict[str, Any]:

@@ -155,6 +155,11 @@ class Endpoint(Handler[P, R]):
 class Queued(Handler[P, R]):
     """A handler whose calls are tasks: nobody has to wait for them."""
 
+    def __init__(self, function: Callable[P, R], options: Dict[str, Any], retry_for: Tuple[Type[BaseException], ...] = ()) -> None:
+        super().__init__(function, options)
+        #: Exceptions after which the runner retries a task; empty: all of them.
+        self.retry_for = retry_for
+
     def put(self, *args: P.args, **kwargs: P.kwargs) -> Task:
         """
         Queues a call with these inputs and returns the task at once: its id, a text with methods. The call goes to the
@@ -203,11 +208,6 @@ class TaskQueue(Queued[P, R]):
 
     stub_type = 'taskqueue'
     decorator = 'task_queue'
-
-    def __init__(self, function: Callable[P, R], options: Dict[str, Any], retry_for: Tuple[Type[BaseException], ...]) -> None:
-        super().__init__(function, options)
-        #: Exceptions after which the runner retries a task; empty: all of them.
-        self.retry_for = retry_for
 
 
 @endpoint_decorator
@@ -359,8 +359,8 @@ def task_queue(
     retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
     """
     given = dict(locals())
-    classes = _exceptions(retry_for)
-    options = stub_options(given, {'retryFor': [one.__name__ for one in classes]} if classes else {}, QueueDepthAutoscaler())
+    classes = exceptions(retry_for)
+    options = stub_options(given, retried(classes), QueueDepthAutoscaler())
     return decorate(function, lambda decorated: TaskQueue(decorated, options, classes))
 
 
@@ -486,7 +486,13 @@ def _volumes(value: Any) -> List[Dict[str, Any]]:
     return described
 
 
-def _exceptions(value: Any) -> Tuple[Type[BaseException], ...]:
+def retried(classes: Tuple[Type[BaseException], ...]) -> Dict[str, Any]:
+    """What a stub says of `retry_for`."""
+    return {'retryFor': [one.__name__ for one in classes]} if classes else {}
+
+
+def exceptions(value: Any) -> Tuple[Type[BaseException], ...]:
+    """The classes of `retry_for`. Raises DefinitionError."""
     if value is None:
         return ()
     if isinstance(value, type):

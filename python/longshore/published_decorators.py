@@ -14,6 +14,9 @@ from .typed import P, R
 
 D = TypeVar('D')
 
+#: Values that the published packages send where an app file gives none.
+_DEFAULTS: Dict[str, Dict[str, Any]] = {'function': {'retries': 3}, 'schedule': {'retries': 3}}
+
 _ORDERS: Dict[str, str] = {
     'endpoint': 'cpu memory app gpu gpu_count image timeout workers keep_warm_seconds max_pending_tasks on_start on_deploy volumes '
     'disks secrets env name authorized autoscaler callback_url task_policy checkpoint_enabled inputs outputs pool',
@@ -91,17 +94,18 @@ def _published(name: str, plain: D) -> D:
     """The decorator with positional parameters. Type checkers see the parameters by name alone."""
     decorator: Any = plain
     order = _ORDERS[name].split()
+    defaults = _DEFAULTS.get(name, {})
 
     def published(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and callable(args[0]) and not kwargs:
-            return _of_file(decorator(args[0]))
+            return _of_file(decorator(**defaults)(args[0]))
         if len(args) > len(order):
             raise TypeError('%s() takes at most %d positional arguments' % (name, len(order)))
         given = dict(zip(order, args))
         for parameter in given:
             if parameter in kwargs:
                 raise TypeError("%s() got multiple values for argument '%s'" % (name, parameter))
-        decorate = decorator(**given, **kwargs)
+        decorate = decorator(**{**defaults, **given, **kwargs})
         return lambda function: _of_file(decorate(function))
 
     published.__name__ = published.__qualname__ = name

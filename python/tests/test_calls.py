@@ -10,6 +10,7 @@ import types
 import unittest
 from typing import Any, Callable, List, Tuple
 
+import beta9
 from longshore import endpoint, function, schedule, task_queue
 from longshore.runner import logs
 from longshore.runner.call import Application, ResultError, encode_result, load, run_async, run_sync
@@ -185,7 +186,7 @@ class Outcomes(unittest.TestCase):
 
         self.assertEqual(call(handler)[:2], ('error', {'error': 'Bad'}))
 
-    def test_a_task_queue_is_tried_again_for_what_it_says(self) -> None:
+    def test_tasks_are_tried_again_for_what_their_handlers_say(self) -> None:
         def handler(kind: str = '') -> float:
             if kind == 'nan':
                 return float('nan')
@@ -201,8 +202,17 @@ class Outcomes(unittest.TestCase):
             (lookups, 'taskqueue/deployment', 'lookup', 'retry'),
             (lookups, 'taskqueue/deployment', 'os', 'error'),
             (endpoint(handler), 'endpoint/deployment', 'os', 'error'),
-            (function(handler), 'function/deployment', 'os', 'error'),
-            (schedule(when='@daily')(handler), 'schedule/deployment', 'os', 'error'),
+            (function(handler), 'function/deployment', 'os', 'retry'),
+            (handler, 'function', 'os', 'retry'),
+            (function(retry_for=[LookupError])(handler), 'function', 'key', 'retry'),
+            (function(retry_for=LookupError)(handler), 'function/deployment', 'os', 'error'),
+            (schedule(when='@daily')(handler), 'schedule/deployment', 'os', 'retry'),
+            (schedule(when='@daily', retry_for=[LookupError])(handler), 'schedule/deployment', 'os', 'error'),
+            # Functions of the published packages are tried again only when their process ends.
+            (beta9.function(handler), 'function/deployment', 'os', 'error'),
+            (beta9.schedule('@daily')(handler), 'schedule/deployment', 'os', 'error'),
+            (beta9.function(retry_for=[LookupError])(handler), 'function/deployment', 'key', 'retry'),
+            (beta9.task_queue(handler), 'taskqueue/deployment', 'os', 'retry'),
         ]
         for decorated, stub_type, kind, expected in cases:
             with self.subTest(stub_type=stub_type, kind=kind):

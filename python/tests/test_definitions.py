@@ -427,7 +427,7 @@ def handler(): ...
         )
         _, answer, _, _ = self.describe('app.py:work')
         found = answer['handlers'][0]
-        self.assertEqual((found['timeout'], found['retries']), (3600, 5))
+        self.assertEqual((found['timeout'], found['retries'], found['retriedAfter']), (3600, 5, 'after OSError, KeyError'))
         self.assertEqual(json.loads(found['extra']), {'retryFor': ['OSError', 'KeyError'], 'tracebacks': True})
         self.assertEqual(found['volumes'], [{'name': 'models', 'mountPath': '/models'}])
 
@@ -435,13 +435,23 @@ def handler(): ...
         self.write('app.py', 'from longshore import QueueDepthAutoscaler, function\n@function\ndef add(): ...\n')
         _, answer, _, _ = self.describe('app.py')
         found = answer['handlers'][0]
-        wanted = {'stubType': 'function', 'handler': 'app:add', 'cpu': 125, 'memory': 128, 'timeout': 3600, 'retries': 3}
+        wanted = {'stubType': 'function', 'handler': 'app:add', 'cpu': 125, 'memory': 128, 'timeout': 3600, 'retries': 0}
         wanted.update({'keepWarmSeconds': 0, 'autoscaler': None, 'authorized': True, 'extra': '{}'})
         self.assertEqual({key: found[key] for key in wanted}, wanted)
         text = 'from longshore import QueueDepthAutoscaler, function\n@function(autoscaler=QueueDepthAutoscaler(max_containers=2))\ndef add(): ...\n'
         self.write('app.py', text)
         _, answer, _, _ = self.describe('app.py')
         self.assertEqual(answer['handlers'][0]['autoscaler']['maxContainers'], 2)
+        self.assertEqual(answer['handlers'][0]['retriedAfter'], 'after any exception')
+        self.write('app.py', text.replace('(autoscaler', '(retries=2, retry_for=OSError, autoscaler'))
+        _, answer, _, _ = self.describe('app.py')
+        self.assertEqual((answer['handlers'][0]['retries'], answer['handlers'][0]['retriedAfter']), (2, 'after OSError'))
+
+    def test_functions_of_the_published_packages_keep_their_tries(self) -> None:
+        self.write('app.py', "from beam import function, schedule\n@function\ndef add(): ...\n@function(retries=1)\ndef one(): ...\n@schedule('@daily')\ndef night(): ...\n")
+        _, answer, _, _ = self.describe('app.py')
+        found = [(one['retries'], one['retriedAfter']) for one in answer['handlers']]
+        self.assertEqual(found, [(retries, 'when its process ends') for retries in (3, 1, 3)])
 
     def test_a_schedule_says_when_it_runs(self) -> None:
         self.write('app.py', "from longshore import schedule\n@schedule(when=' 0 3 * * * ', timezone='Europe/Berlin')\ndef night(): ...\n")
@@ -467,7 +477,7 @@ def handler(): ...
         self.assertEqual(parameters[1] - parameters[0], {'retries', 'retry_for'})
         self.assertEqual(parameters[0] - parameters[1], set())
         parameters = [set(inspect.signature(one).parameters) for one in (task_queue, function, schedule)]
-        self.assertEqual(parameters[0] - parameters[1], {'retry_for', 'concurrent_requests', 'authorized'})
+        self.assertEqual(parameters[0] - parameters[1], {'concurrent_requests', 'authorized'})
         self.assertEqual(parameters[2] - parameters[1], {'when', 'timezone'})
 
     def test_all_handlers_of_a_file_or_the_one_that_is_named(self) -> None:

@@ -35,6 +35,18 @@ describe('a file with a function and a schedule', () => {
       await app.longshore('deploy', 'app.py:add');
       expect(await app.program(program)).toMatchObject({ stdout: '2\n2\n', stderr: '' });
 
+      // A function is tried again for the exceptions that it names.
+      expect(await app.longshore('deploy', '--dry-run', 'app.py:flaky')).toContain('2 retries after OSError');
+      const tried = await app.program(`
+from app import flaky, TaskError
+print(flaky.remote('once', 1))
+try:
+    flaky.remote('key', 1, 'key')
+except TaskError as error:
+    print(error.status, flaky.remote('key', 0))
+`);
+      expect(tried).toMatchObject({ code: 0, stdout: '2\nERROR 2\n' });
+
       await app.longshore('deploy', 'app.py:tick');
       const ended = async () => {
         const listed = await app.longshore('task', 'list', '--deployment', 'every-second', '--json');

@@ -47,7 +47,6 @@ class Application:
         self.function: Callable[..., Any] = undecorated(handler)
         self.settings = settings
         kind = settings.stub_type.partition('/')[0]
-        self.retries = kind == 'taskqueue'
         self.is_asgi = kind == 'asgi'
         #: Inputs and results of these kinds may be pickled: each caller has a token, and the module as its client.
         self.takes_pickled = kind in ('function', 'schedule')
@@ -56,6 +55,9 @@ class Application:
         #: A generator's items are sent as they come when a caller waits for the answer; otherwise they become a list.
         self.streams = kind in ('endpoint', '')
         self.retry_for: Tuple[Any, ...] = getattr(handler, 'retry_for', ()) if self.function is not handler else ()
+        #: Whether an exception of the handler is worth another try. Functions of the published packages say
+        #: themselves which are.
+        self.retries = kind == 'taskqueue' or (kind in ('function', 'schedule') and (bool(self.retry_for) or not getattr(handler, 'of_file', False)))
         #: Schemas of the inputs and of the outputs, or None.
         schemas: Tuple[Any, Any] = getattr(handler, 'schemas', (None, None)) if self.function is not handler else (None, None)
         self.inputs, self.outputs = schemas
@@ -117,7 +119,7 @@ class Application:
         return data
 
     def is_retried(self, error: BaseException) -> bool:
-        """Whether the task is tried again after an exception of a task queue's handler; never for an invalid input."""
+        """Whether the task is tried again after an exception of the handler; never for an invalid input."""
         if not self.retries or isinstance(error, InputError):
             return False
         return not self.retry_for or isinstance(error, self.retry_for)
