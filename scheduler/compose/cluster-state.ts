@@ -9,6 +9,8 @@ import { LeaderContainerRegistry } from '../fleet/containers/leader-container-re
 import { Leases } from '../tasks/dispatch/leases.ts';
 import { SlotTable } from '../tasks/dispatch/slots.ts';
 import { FleetMetrics } from '../fleet/metrics.ts';
+import { mostShared } from '../fleet/pool-admission.ts';
+import type { MostPools } from '../fleet/pool-admission.ts';
 import { LeaderLease } from '../cluster/leader.ts';
 import { FeasibilityCheck } from '../control/placement/feasibility-check.ts';
 import { Presence } from '../cluster/presence.ts';
@@ -45,6 +47,7 @@ export interface ClusterState extends MachineParts {
   readonly fence: () => number | undefined;
   readonly fleetMetrics: FleetMetrics;
   readonly machineEvents: MachineEvents;
+  readonly mostPoolsOf: MostPools;
   readonly feasibility: FeasibilityCheck;
   readonly containers: ContainerRegistry;
   readonly leaderContainers: LeaderContainerRegistry;
@@ -82,6 +85,8 @@ export function openClusterState(
   const fleetMetrics = new FleetMetrics(registry);
   const containers = new ContainerRegistry({ db, log, clock, told: { db, events } });
   const machineEvents = new MachineEvents(db, events, () => clock.nowMs());
+  const mostPoolsOf: MostPools = async (workspaceId) =>
+    workspaceId === null ? mostShared(null) : (await limits.of(workspaceId)).counts.pools;
   const machineParts = openMachines({
     db,
     machineEvents,
@@ -92,6 +97,7 @@ export function openClusterState(
     caFingerprint: installation.caFingerprint,
     containers,
     mostUnjoinedOf: async (workspaceId) => (await limits.of(workspaceId)).counts.unjoined_machines,
+    mostPoolsOf,
     instance,
     isAlive: (replica) => presence.isAlive(replica),
   });
@@ -123,6 +129,7 @@ export function openClusterState(
     fence: () => leader.fence(),
     fleetMetrics,
     machineEvents,
+    mostPoolsOf,
     ...machineParts,
     feasibility: new FeasibilityCheck(machines, clock),
     containers,

@@ -10,6 +10,7 @@ import { Joining } from '../fleet/joining.ts';
 import type { MachineEvents } from '../fleet/machine-events.ts';
 import { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
+import type { MostPools } from '../fleet/pool-admission.ts';
 import type { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import type { Db } from '../stores/store/db.ts';
 
@@ -31,6 +32,8 @@ export function openMachines(parts: {
   readonly containers?: Pick<ContainerRegistry, 'ofMachine'>;
   /** Most machines of a workspace that may wait to join; absent: the bound of the shared pools. */
   readonly mostUnjoinedOf?: (workspaceId: WorkspaceId) => number | Promise<number>;
+  /** Most pools of an owner; absent: the bound of the shared pools. */
+  readonly mostPoolsOf?: MostPools;
   /** This replica's id; absent: this process is alone. */
   readonly instance?: InstanceId;
   /** Whether another replica lives: it then holds the links of its machines. */

@@ -28,7 +28,7 @@ export async function openPoolsFile({ LONGSHORE_POOLS_FILE: path }: SchedulerSet
 
 export function openPools(
   { db, clock, log, keys, settings }: Infrastructure,
-  { machines, bus }: ClusterState,
+  { machines, bus, mostPoolsOf }: ClusterState,
   file: PoolsFile | undefined,
   { writer }: Pick<Events, 'writer'>,
   providers: ProviderNames,
@@ -42,6 +42,7 @@ export function openPools(
     written: () => poolDirectory.written(),
     trail: new InstallationTrail(db, writer, () => clock.nowMs()),
     providers,
+    mostOf: mostPoolsOf,
   });
   return {
     pools,

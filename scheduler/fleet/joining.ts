@@ -7,7 +7,6 @@ import { sha256Hex } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { noSuchWorkspace } from '../domain/no-workspace.ts';
 import type { Db, Transaction } from '../stores/store/db.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
 import { deleteMachine } from '../stores/store/queries/machines.ts';
@@ -16,11 +15,9 @@ import {
   insertMachine,
   joinMachine,
   joinSecretState,
-  lockAdmissions,
   unjoinedMachines,
   voidJoinSecret,
 } from '../stores/store/queries/machine-joins.ts';
-import { getOrCreatePool } from '../stores/store/queries/pools.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor } from '../workspaces/events/audit.ts';
 import type { InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';
@@ -30,6 +27,8 @@ import type { MachineEvents } from './machine-events.ts';
 import type { Machines } from './machines.ts';
 import type { JoiningHost } from './enrolment.ts';
 import type { FleetMetrics } from './metrics.ts';
+import { admitPool, mostShared } from './pool-admission.ts';
+import type { MostPools } from './pool-admission.ts';
 
 const JOIN_TOKEN_MS = 30 * 60_000;
 
@@ -64,6 +63,7 @@ export class Joining implements MachineService {
   readonly #caFingerprint: string;
   readonly #told: MachineEvents | undefined;
   readonly #trail: InstallationTrail | undefined;
+  readonly #mostPools: MostPools;
   readonly #mostUnjoined: (workspaceId: WorkspaceId | null) => number | Promise<number>;
 
   constructor(parts: {
@@ -75,12 +75,15 @@ export class Joining implements MachineService {
     readonly caFingerprint: string;
     /** Most machines of a workspace that may wait to join; absent: the bound of the shared pools. */
     readonly mostUnjoinedOf?: (workspaceId: WorkspaceId) => number | Promise<number>;
+    /** Most pools of an owner; absent: the bound of the shared pools. */
+    readonly mostPoolsOf?: MostPools;
     /** Writer of events; absent: nothing is told. */
     readonly machineEvents?: MachineEvents;
     /** Writer of who made machines; absent: nothing is told. */
     readonly trail?: InstallationTrail;
   }) {
-    const { mostUnjoinedOf } = parts;
+    const { mostUnjoinedOf, mostPoolsOf = mostShared } = parts;
+    this.#mostPools = mostPoolsOf;
     this.#mostUnjoined = (id) => (id === null ? MOST_UNJOINED_SHARED : (mostUnjoinedOf?.(id) ?? MOST_UNJOINED_SHARED));
     this.#machines = parts.machines;
     this.#told = parts.machineEvents;
@@ -97,7 +100,8 @@ export class Joining implements MachineService {
    * @param settings - of the pool, where this call makes it
    * @param also - writes more in the same transaction
    * @throws AppError `too_many_unjoined` (details.limit): so many of the owner's machines have not joined and still
-   * may; `workspace_not_found`: the workspace is gone or being deleted
+   * may; `too_many_pools` (details.limit): the pool is missing, and the owner has no room for it;
+   * `workspace_not_found`: the workspace is gone or being deleted
    */
   async create(
     owner: { readonly workspaceId: WorkspaceId | null },
@@ -110,12 +114,14 @@ export class Joining implements MachineService {
     const most = await this.#mostUnjoined(owner.workspaceId);
     // A flood is refused from memory; the database decides below.
     if (this.#pendingOf(owner.workspaceId, nowMs) >= most) throw tooManyUnjoined(most);
-    const pool = await getOrCreatePool(this.#db, { name: poolName, workspaceId: owner.workspaceId, settings });
+    const mostPools = await this.#mostPools(owner.workspaceId);
     const secret = randomBytes(32).toString('base64url');
     const joinToken = `lsj1.${this.#caFingerprint}.${secret}`;
     const expiresAtMs = nowMs + JOIN_TOKEN_MS;
-    const { row, replaced } = await this.#written(async (tx, say) => {
-      if (!(await lockAdmissions(tx, owner.workspaceId))) throw noSuchWorkspace();
+    const { row, replaced, pool } = await this.#written(async (tx, say) => {
+      const named = { name: poolName, workspaceId: owner.workspaceId, settings };
+      // Locks the owner's admissions.
+      const within = await admitPool(tx, say, by, named, mostPools);
       const { count, expired } = await unjoinedMachines(tx, owner.workspaceId, nowMs);
       // Expired machines make room, the oldest first.
       const leave = expired.slice(0, Math.max(0, count + 1 - most));
@@ -123,15 +129,15 @@ export class Joining implements MachineService {
       for (const id of leave) await deleteMachine(tx, id);
       const made = await insertMachine(tx, {
         id: randomBytes(4).toString('hex') as MachineId,
-        poolId: pool.id,
+        poolId: within.id,
         joinSecretHash: Buffer.from(sha256Hex(secret), 'hex'),
         joinExpiresAtMs: expiresAtMs,
       });
       const target = { type: 'machine', id: made.id };
-      const attrs = { pool_name: pool.name };
+      const attrs = { pool_name: within.name };
       say(by, 'audit.machine.created', { workspaceId: owner.workspaceId, machineId: made.id, target, attrs });
       await also?.(tx, { machineId: made.id, poolId: made.poolId, joinToken });
-      return { row: made, replaced: leave };
+      return { row: made, replaced: leave, pool: within };
     });
     for (const id of replaced) this.#machines.deleted(id);
     this.#machines.created(row);

@@ -9,10 +9,8 @@ import type { Db, Transaction } from '../stores/store/db.ts';
 import { databaseUnavailable } from '../stores/store/limits.ts';
 import {
   changePool,
-  countPools,
   declarePool,
   deletePool,
-  getOrCreatePool,
   lockPool,
   lockSharedPools,
   makePool,
@@ -20,14 +18,16 @@ import {
   poolByName,
   releasePools,
 } from '../stores/store/queries/pools.ts';
-import type { PoolKey, PoolRow } from '../stores/store/queries/pools.ts';
+import type { PoolRow } from '../stores/store/queries/pools.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
-import type { Entry, InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';
+import type { InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';
 import type { Machines } from './machines.ts';
+import { admitPool, entryOf, mostShared } from './pool-admission.ts';
+import type { MostPools } from './pool-admission.ts';
 import { agrees, providerProblem, settled } from './pool-settings.ts';
 import type { PoolsFile } from './pools-file.ts';
-import { MAX_POOLS, readPoolsFile } from './pools-file.ts';
+import { readPoolsFile } from './pools-file.ts';
 import { unknownProvider } from './provisioning/provider-names.ts';
 import type { ProviderNames } from './provisioning/provider-names.ts';
 import type { Owner } from './worker-service.ts';
@@ -44,7 +44,7 @@ export type ChangePoolOutcome =
   | { readonly kind: 'declared'; readonly file: string };
 export type CreatePoolOutcome =
   | Unfit
-  | { readonly kind: 'made' | 'too_many' }
+  | { readonly kind: 'made' }
   | { readonly kind: 'differs'; readonly file: string | null };
 export type DeletePoolOutcome =
   | { readonly kind: 'deleted' | 'not_found' | 'occupied' }
@@ -53,8 +53,8 @@ export type DeletePoolOutcome =
 /** Operations on pools for the surfaces, beside their list. */
 export interface PoolService {
   /**
-   * An existing pool counts as made, unless its settings differ
-   * from the given ones. `too_many`: the owner has MAX_POOLS.
+   * An existing pool counts as made, unless its settings differ from the given ones.
+   * @throws AppError `too_many_pools`, `workspace_not_found`
    */
   create(owner: Owner, name: string, settings: PoolSettingsChange, by?: Actor): Promise<CreatePoolOutcome>;
   /**
@@ -71,6 +71,8 @@ export interface PoolsParts {
   readonly machines: Pick<Machines, 'poolChanged'>;
   /** Told after each write of a pool; absent: nobody is. */
   readonly written?: () => Promise<void>;
+  /** Most pools of an owner; absent: the bound of the shared pools. */
+  readonly mostOf?: MostPools;
   /** Writer of who changed pools; absent: nothing is told. */
   readonly trail?: InstallationTrail;
   /** The providers of this scheduler; absent: any name counts as known. */
@@ -92,20 +94,14 @@ export class Pools implements PoolService {
 
   create(owner: Owner, name: string, settings: PoolSettingsChange, by: Actor = SYSTEM): Promise<CreatePoolOutcome> {
     return this.#inTurn(async () => {
-      const { db } = this.#parts;
+      const { db, mostOf = mostShared } = this.#parts;
       const key = { name, workspaceId: owner.workspaceId };
       const problem = providerProblem(settled(settings)) ?? this.#strangerIn(settings);
       if (problem !== undefined) return { kind: 'unfit', problem };
-      const there = await poolByName(db, key);
-      if (there === undefined && (await countPools(db, owner.workspaceId)) >= MAX_POOLS) return { kind: 'too_many' };
+      const most = await mostOf(owner.workspaceId);
       const pool =
-        there ??
-        (await this.#written(async (tx, say) => {
-          const made = await makePool(tx, { ...key, settings });
-          if (made !== undefined) say(by, 'audit.pool.created', entryOf(made, settings));
-          // Another replica made it meanwhile, and told so.
-          return made ?? (await getOrCreatePool(tx, { ...key, settings }));
-        }));
+        (await poolByName(db, key)) ??
+        (await this.#written((tx, say) => admitPool(tx, say, by, { ...key, settings }, most)));
       return agrees(pool.settings, settings) ? { kind: 'made' } : { kind: 'differs', file: pool.declaredIn };
     });
   }
@@ -261,21 +257,6 @@ export class Pools implements PoolService {
     }
   }
 }
-
-/** Entry of the audit trail: the pool, and the settings that were given. */
-const entryOf = ({ name, workspaceId }: PoolKey, settings: PoolSettingsChange = {}, file?: string): Entry => ({
-  workspaceId,
-  target: { type: 'pool', id: name, name },
-  attrs: {
-    ...Object.fromEntries(
-      Object.entries(settings).map(([key, value]) => [
-        key,
-        typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
-      ]),
-    ),
-    ...(file === undefined ? {} : { file }),
-  },
-});
 
 const byName = (pools: readonly PoolRow[]): ReadonlyMap<string, PoolRow> =>
   new Map(pools.map((pool) => [pool.name, pool]));

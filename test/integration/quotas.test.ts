@@ -45,6 +45,7 @@ describe('limits', () => {
         stacks: { used: 0, limit: 100 },
         stubs: { used: 0, limit: 10_000 },
         objects: { used: 0, limit: 100_000 },
+        pools: { used: 0, limit: 20 },
         unjoined_machines: { used: 0, limit: 50 },
         sandboxes: { used: 0, limit: 200 },
       },
@@ -84,6 +85,26 @@ describe('a flood of', () => {
     expect((await create(asAdmin())).json['ok']).toBe(true);
     const { json } = await platform.gateway('GET /machines');
     expect(json['machines']).toHaveLength(50);
+  });
+
+  test('pools is refused by name at its bound, whether CreatePool or CreateMachine makes them', async () => {
+    await set({ counts: { pools: 3, unjoined_machines: 1_000 } });
+    const { limit, used: before } = await used('counts', 'pools');
+    expect([limit, before]).toEqual([3, 1]);
+    const answers = await flood(20, 10, (at) =>
+      at % 2 === 0
+        ? platform.gateway('POST /machines', { poolName: `flood-${at}` })
+        : platform.gateway('POST /pools', { name: `flood-${at}`, settings: {} }),
+    );
+    expect(answers.filter(({ json }) => json['ok'] === true)).toHaveLength(2);
+    expect(new Set(answers.filter(({ json }) => json['ok'] !== true).map(({ json }) => json['errMsg']))).toEqual(
+      new Set([expect.stringMatching(/^this workspace has 3 pools.*counts\.pools/)]),
+    );
+    expect((await platform.gateway('POST /pools', { name: 'theirs', settings: {} }, neighbour())).json['ok']).toBe(
+      true,
+    );
+    expect(await used('counts', 'pools')).toEqual({ used: 3, limit: 3 });
+    await set({ counts: { pools: null, unjoined_machines: null } });
   });
 
   test('stubs is refused by name at its bound; known ones are found all the same', async () => {

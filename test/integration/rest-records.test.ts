@@ -62,7 +62,7 @@ const LIMITS: Readonly<Record<string, string>> = {
   requests: 'max_body_bytes max_invoke_body_bytes',
   rate: 'rest_per_minute state_per_minute invoke_per_minute inference_per_minute inference_tokens_per_minute',
   counts:
-    'tokens webhooks databases stacks volumes deployments stubs objects unjoined_machines shared_entries sandboxes',
+    'tokens webhooks databases stacks volumes deployments stubs objects pools unjoined_machines shared_entries sandboxes',
   bytes: 'logs_per_day objects queue shared images volumes',
   retention: 'logs_days events_days tasks_days',
   billing: 'mode credits_cents',

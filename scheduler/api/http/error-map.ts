@@ -77,6 +77,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   rate_limited: 429,
   too_many_tokens: 429,
   too_many_unjoined: 429,
+  too_many_pools: 429,
   too_many_unfinished_uploads: 429,
   too_many_transfers: 429,
   too_many_connections: 429,

@@ -101,7 +101,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     listContainers(parts.containers, parts.usage),
     stopContainer(parts.containerActions),
     checkpointContainer(),
-    createMachine(parts.machines, parts.pools, parts.agentUpstream),
+    createMachine(parts.machines, parts.agentUpstream),
     listMachines(parts.machines, parts.workers),
     deleteMachine(parts.workers),
     listMachineGpus(parts.workers),

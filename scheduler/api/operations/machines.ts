@@ -1,5 +1,4 @@
 import { actorOf } from '../../workspaces/events/audit.ts';
-import type { Actor } from '../../workspaces/events/audit.ts';
 import { Done, timestampOf } from '#shared/api/fields.ts';
 import { GPU_MODELS, gpuMatches } from '#shared/domain/gpus.ts';
 import {
@@ -13,9 +12,7 @@ import type { Machine } from '#shared/api/machines.ts';
 import { AppError } from '#shared/errors.ts';
 
 import type { CreatedMachine, MachineService, MachineView } from '../../fleet/machine-service.ts';
-import { MAX_POOLS } from '../../fleet/pools-file.ts';
-import type { PoolService } from '../../fleet/pools.ts';
-import type { Owner, WorkerService } from '../../fleet/worker-service.ts';
+import type { WorkerService } from '../../fleet/worker-service.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import { operation } from './operation.ts';
 import type { Operation, Origin } from './operation.ts';
@@ -32,29 +29,21 @@ export interface AgentUpstream {
   readonly branch: string;
 }
 
-export const TOO_MANY_POOLS = `there are ${MAX_POOLS} pools already, and may be no more: delete one that has no machines`;
+const BOUNDS: ReadonlySet<string> = new Set(['too_many_unjoined', 'too_many_pools']);
 
 /**
  * Owner of the pools that the caller works on: the shared ones for the administrator, the workspace's own for others.
  */
 export const ownerOf = (caller: Caller) => ({ workspaceId: caller.isAdmin ? null : caller.workspaceId });
 
+/** Text of a refusal because of a bound; every other error is thrown on. */
+export function boundText(error: unknown): string {
+  if (error instanceof AppError && BOUNDS.has(error.code)) return error.message;
+  throw error;
+}
+
 /** Creates a machine; the first machine of a pool creates the pool. */
-export function createMachine(
-  machines: Pick<MachineService, 'create'>,
-  pools: Pick<PoolService, 'create'>,
-  upstream: AgentUpstream,
-): Operation {
-  const refusal = async (owner: Owner, poolName: string, by: Actor): Promise<string | undefined> => {
-    const problem = poolNameProblem('poolName', poolName);
-    if (problem !== undefined) return problem;
-    return (await pools.create(owner, poolName, {}, by)).kind === 'too_many' ? TOO_MANY_POOLS : undefined;
-  };
-  const create = (owner: Owner, poolName: string, by: Actor): Promise<CreatedMachine | string> =>
-    machines.create(owner, poolName, {}, by).catch((error: unknown) => {
-      if (error instanceof AppError && error.code === 'too_many_unjoined') return error.message;
-      throw error;
-    });
+export function createMachine(machines: Pick<MachineService, 'create'>, upstream: AgentUpstream): Operation {
   return operation({
     name: 'CreateMachine',
     http: 'POST /machines',
@@ -63,8 +52,9 @@ export function createMachine(
     response: CreateMachineResponse,
     handle: async (caller, request, origin) => {
       const poolName = request.poolName === '' ? 'default' : request.poolName;
-      const [owner, by] = [ownerOf(caller), actorOf(caller, origin.from)];
-      const made = (await refusal(owner, poolName, by)) ?? (await create(owner, poolName, by));
+      const made =
+        poolNameProblem('poolName', poolName) ??
+        (await machines.create(ownerOf(caller), poolName, {}, actorOf(caller, origin.from)).catch(boundText));
       if (typeof made === 'string') {
         return {
           ok: false,

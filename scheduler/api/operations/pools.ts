@@ -19,7 +19,7 @@ import type { Owner, PoolView, WorkerService } from '../../fleet/worker-service.
 import { actorOf } from '../../workspaces/events/audit.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import { filterValues, limitOf } from './list-rules.ts';
-import { TOO_MANY_POOLS, ownerOf } from './machines.ts';
+import { boundText, ownerOf } from './machines.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 import { poolNameProblem } from '../../domain/pools.ts';
@@ -52,7 +52,9 @@ export function createPool(pools: Pick<PoolService, 'create'>, workers: Looks): 
       const problem =
         poolNameProblem('name', name) ??
         (caller.isAdmin ? undefined : changeRefusal(read.change, POOL_DEFAULTS)) ??
-        refusalOfCreate(await pools.create(ownerOf(caller), name, read.change, actorOf(caller, from)));
+        (await pools
+          .create(ownerOf(caller), name, read.change, actorOf(caller, from))
+          .then(refusalOfCreate, boundText));
       return problem === undefined ? found(workers, ownerOf(caller), name) : refused(problem);
     },
   });
@@ -64,8 +66,6 @@ function refusalOfCreate(outcome: CreatePoolOutcome): string | undefined {
       return undefined;
     case 'unfit':
       return outcome.problem;
-    case 'too_many':
-      return TOO_MANY_POOLS;
     case 'differs':
       if (outcome.file !== null) return declaredText(outcome.file);
       return 'the pool is there already with other settings: PATCH /pools/{name} changes them';

@@ -45,6 +45,8 @@ export interface WorkspaceLimits {
     readonly deployments: number | null;
     readonly stubs: number;
     readonly objects: number;
+    /** Pools of its own. */
+    readonly pools: number;
     /** Machines that were admitted and have not joined. */
     readonly unjoined_machines: number;
     /** Entries of maps, items of queues, and signals. */
@@ -88,6 +90,7 @@ export const DEFAULT_WORKSPACE_LIMITS: WorkspaceLimits = {
     deployments: null,
     stubs: 10_000,
     objects: 100_000,
+    pools: 20,
     unjoined_machines: 50,
     shared_entries: 20_000,
     sandboxes: 200,

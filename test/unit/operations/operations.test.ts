@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { ContainerId, DeploymentId, MachineId, StubId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
+import { AppError } from '#shared/errors.ts';
 import type { ContainerView } from '../../../scheduler/fleet/containers/container-view.ts';
 import type { PoolView } from '../../../scheduler/fleet/worker-service.ts';
 import type { MachineView } from '../../../scheduler/fleet/machine-service.ts';
@@ -249,6 +250,7 @@ describe('machines', () => {
     const create = createMachine(
       {
         create: async (owner, poolName) => {
+          if (poolName === 'one-more') throw new AppError('too_many_pools', 'this workspace has 20 pools');
           owners.push(owner);
           return {
             machineId: 'abcdef01' as MachineId,
@@ -259,7 +261,6 @@ describe('machines', () => {
           };
         },
       },
-      { create: async (_owner, name) => ({ kind: name === 'one-more' ? 'too_many' : 'made' }) },
       { url: () => 'grpcs://0.0.0.0:1995', hostAddress: () => '192.168.1.20', branch: 'stable' },
     );
     expect(await create.handle(aCaller(), { poolName: '' }, anOrigin())).toMatchObject({
@@ -273,7 +274,7 @@ describe('machines', () => {
     expect(owners).toEqual([{ workspaceId: 'w' }, { workspaceId: null }]);
     for (const [poolName, errMsg] of [
       ['../x', /^poolName must be/],
-      ['one-more', /^there are 1000 pools already/],
+      ['one-more', /^this workspace has 20 pools/],
     ] as const)
       expect(await create.handle(aCaller(), { poolName }, anOrigin())).toMatchObject({
         ok: false,

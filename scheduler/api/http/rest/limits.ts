@@ -109,6 +109,7 @@ const limitsRecord = (
     deployments: { used: used.deployments, limit: limits.counts.deployments },
     stubs: { used: used.stubs, limit: limits.counts.stubs },
     objects: { used: used.objects, limit: limits.counts.objects },
+    pools: { used: used.pools, limit: limits.counts.pools },
     unjoined_machines: { used: used.unjoinedMachines, limit: limits.counts.unjoined_machines },
     sandboxes: { used: handMade.countOf(id), limit: limits.counts.sandboxes },
     shared_entries: { used: used.sharedEntries, limit: limits.counts.shared_entries },

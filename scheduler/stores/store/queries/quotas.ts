@@ -14,6 +14,7 @@ export interface WorkspaceUse {
   readonly stubs: number;
   readonly objects: number;
   readonly objectBytes: number;
+  readonly pools: number;
   readonly unjoinedMachines: number;
   readonly logBytesToday: number;
   /** Bytes of the jobs of asynchronous tasks. */
@@ -38,6 +39,7 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
        (select count(*) from stubs where workspace_id = $1)::int as stubs,
        (select count(*) from objects where workspace_id = $1)::int as objects,
        (select coalesce(sum(size), 0) from objects where workspace_id = $1)::float8 as object_bytes,
+       (select count(*) from pools where workspace_id = $1 and deleted_at is null)::int as pools,
        (select count(*) from machines m join pools p on p.id = m.pool_id
         where p.workspace_id = $1 and m.joined_at is null and m.deleted_at is null)::int as unjoined_machines,
        coalesce((select log_bytes from workspace_usage where day = $2::date and workspace_id = $1), 0)::float8 as log_bytes,
@@ -56,6 +58,7 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
       stubs: row['stubs'] ?? 0,
       objects: row['objects'] ?? 0,
       objectBytes: row['object_bytes'] ?? 0,
+      pools: row['pools'] ?? 0,
       unjoinedMachines: row['unjoined_machines'] ?? 0,
       logBytesToday: row['log_bytes'] ?? 0,
       queueBytes: row['queue_bytes'] ?? 0,
