@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from .checks import DefinitionError, gpu_names, one_of, text, texts, variables, whole
+from .requirements import requirements
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
 #: Drivers of docs/volumes.md.
@@ -22,8 +23,6 @@ _APT = (
 _CREDENTIALS = 'credentials are kept once for a workspace, not in an app file: `longshore registry set`'
 _FROM = re.compile(r'[ \t]*FROM[ \t]+\S.*?(?:[ \t]+AS[ \t]+(\S+))?[ \t]*\r?\n?$', re.IGNORECASE)
 _IMAGE_ID = re.compile(r'[0-9a-f]{32}')
-#: A package as pip takes it, such as `numpy==2.1.0`; files of requirements end in .txt or .in.
-_PACKAGE = re.compile(r'(?!.*\.(?:txt|in)$)[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^]]*\])?(?:\s*[=<>!~].*)?')
 _VOLUME_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,62}')
 
 
@@ -126,7 +125,8 @@ class Image:
         self.dockerfile_path = ''
         self.context_dir = ''
         self.gpu = ''
-        self.added: List[Dict[str, str]] = []
+        self.added: List[Dict[str, Any]] = []
+        self._layers = 0
 
     @classmethod
     def from_dockerfile(
@@ -173,7 +173,12 @@ class Image:
 
     def add_python_packages(self, packages: Union[Sequence[str], str]) -> 'Image':
         """More packages, or the path of a requirements file."""
-        self.added += [{'type': 'pip', 'command': package} for package in _packages(packages, 'packages')]
+        return self._more_packages('pip', _packages(packages, 'packages'))
+
+    def _more_packages(self, kind: str, names: Sequence[str]) -> 'Image':
+        """The packages of one call are a layer of their own: a change of them installs no others again."""
+        self._layers += 1
+        self.added += [{'type': kind, 'command': name, 'layer': self._layers} for name in names]
         return self
 
     def pip_install(self, *packages: str) -> 'Image':
@@ -254,8 +259,7 @@ class Image:
         if not self.python_version.startswith('micromamba'):
             raise DefinitionError('add_micromamba_packages: call micromamba() of the image first')
         names = _packages(packages, 'packages') + ['-c ' + channel for channel in texts('channels', channels)]
-        self.added += [{'type': 'micromamba', 'command': name} for name in names]
-        return self
+        return self._more_packages('micromamba', names)
 
     def with_docker(self) -> 'Image':
         """Refused: a container has no engine of its own."""
@@ -472,15 +476,5 @@ def _built_image(value: str) -> str:
 
 def _packages(value: Any, parameter: str = 'python_packages') -> List[str]:
     if not isinstance(value, str):
-        return texts(parameter, value)
-    if os.environ.get('CONTAINER_ID'):
-        return []
-    try:
-        with open(value, encoding='utf-8') as file:
-            lines = [line.split(' #')[0].strip() for line in file]
-    except OSError as error:
-        hint = ''
-        if _PACKAGE.fullmatch(value):
-            hint = '; a text is the path of a requirements file, and packages are a list: [%r]' % value
-        raise DefinitionError('%s: cannot read %s: %s%s' % (parameter, value, error.strerror, hint)) from None
-    return [line for line in lines if line and not line.startswith('#')]
+        value = texts(parameter, value)
+    return [] if os.environ.get('CONTAINER_ID') else requirements(value, parameter)

@@ -303,7 +303,7 @@ def handler(): ...
                             'pythonPackages': ['numpy'],
                             'commands': ['true'],
                             'baseImage': '',
-                            'buildSteps': [{'type': 'pip', 'command': 'scipy'}],
+                            'buildSteps': [{'type': 'pip', 'command': 'scipy', 'layer': 1}],
                         },
                         'workers': 4,
                         'concurrentRequests': 3,

@@ -62,6 +62,31 @@ describe('a definition', () => {
     ]);
   });
 
+  test(
+    'with calls of their own has a layer for each, within constraints, and uv installs where it is there',
+    { timeout: 170_000 },
+    async ({ builder }) => {
+      const packages = {
+        pythonPackages: ['six', 'constraint: six<1.17'],
+        commands: ['python3 -c \'import six; print("six", six.__version__)\''],
+        buildSteps: [
+          { type: 'pip', command: 'uv', layer: 1 },
+          { type: 'pip', command: 'iniconfig', layer: 2 },
+          { type: 'pip', command: 'constraint: iniconfig==2.0.0', layer: 2 },
+        ],
+      };
+      const { last, text } = await builder.build(packages);
+      expect(last.msg).toBe('');
+      expect(text).toContain('six 1.16.0');
+      expect(text).toContain('+ iniconfig==2.0.0');
+      const more = [...packages.buildSteps, { type: 'pip', command: 'tabulate', layer: 3 }];
+      const again = await builder.build({ ...packages, buildSteps: more });
+      const steps = again.text.split(/^Step /m).slice(1);
+      const anew = steps.filter((step) => step.includes('RUN ') && !step.includes('its layer is used again'));
+      expect(anew.map((step) => step.split('RUN ')[1]?.split('\n')[0])).toEqual(['pip install tabulate']);
+    },
+  );
+
   test('that cannot be is refused with the field, and its secrets with the reason', async ({ builder }) => {
     for (const [definition, why] of [
       [{ pythonVersion: 'python2.7', commands: ['x'] }, /^pythonVersion must be/],

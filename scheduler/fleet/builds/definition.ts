@@ -184,9 +184,9 @@ function addedSteps(request: ImageRequest): readonly Step[] | string {
     const added = addedWork(step, isMicromamba(request));
     if (typeof added === 'string') return `buildSteps[${index}] ${added}`;
     const last = work.at(-1);
-    // Packages that follow each other are resolved together.
-    if (added.type !== 'shell' && last?.type === added.type)
-      work[work.length - 1] = { type: added.type, items: [...last.items, ...added.items] };
+    // Packages that follow each other are resolved together, unless the definition says that they are layers.
+    if (added.type !== 'shell' && last?.type === added.type && last.layer === added.layer)
+      work[work.length - 1] = { ...added, items: [...last.items, ...added.items] };
     else work.push(added);
   }
   const refused = work.map(workProblem).find((one) => one !== undefined);
@@ -197,6 +197,8 @@ function addedSteps(request: ImageRequest): readonly Step[] | string {
 interface Work {
   readonly type: 'pip' | 'shell' | 'micromamba';
   readonly items: readonly string[];
+  /** Packages with the same number are one layer. */
+  readonly layer?: number;
 }
 
 /** A step of `buildSteps`; a text is a refusal. */
@@ -207,7 +209,10 @@ function addedWork(step: unknown, hasMicromamba: boolean): Work | string {
     return 'must be {"type": "shell", "pip" or "micromamba", "command": text}';
   if (type === 'micromamba' && !hasMicromamba)
     return 'needs micromamba: call micromamba() of the image first, or set pythonVersion to micromamba3.11';
-  return { type, items: [command] };
+  const layer: unknown = isRecord(step) ? step['layer'] : undefined;
+  if (layer === undefined) return { type, items: [command] };
+  if (typeof layer !== 'number' || !Number.isSafeInteger(layer)) return 'layer must be a whole number';
+  return { type, items: [command], layer };
 }
 
 const FIELD_OF = { pip: 'pythonPackages', shell: 'commands', micromamba: 'buildSteps' } as const;

@@ -57,11 +57,30 @@ export const pythonSteps = (): readonly Step[] => [
 
 /** Variables and not options: an older pip refuses an option that it does not know. */
 const PIP = 'PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore python3 -m pip install';
-const PIP_CACHE = `if [ -n ${kept} ]; then export PIP_CACHE_DIR=${kept}/pip; else export PIP_NO_CACHE_DIR=1; fi`;
+/** uv takes the first index that has a package unless it is told otherwise. */
+const UV = 'uv pip install --index-strategy unsafe-best-match --python "$(command -v python3)"';
+const SYSTEM_CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
+/** uv reads none of pip's variables, and trusts certificates of its own unless it is given others. */
+const UV_VARIABLES = [
+  'export UV_LINK_MODE=copy UV_NO_PROGRESS=1',
+  `[ -n "$SSL_CERT_FILE" ] || [ ! -e ${SYSTEM_CERTIFICATES} ] || export SSL_CERT_FILE=${SYSTEM_CERTIFICATES}`,
+  ...Object.entries({
+    PIP_INDEX_URL: 'UV_DEFAULT_INDEX',
+    PIP_EXTRA_INDEX_URL: 'UV_INDEX',
+    PIP_TRUSTED_HOST: 'UV_INSECURE_HOST',
+  }).map(([pip, uv]) => `[ -z "$${pip}" ] || export ${uv}="$${pip}"`),
+];
+const CACHES = `if [ -n ${kept} ]; then export PIP_CACHE_DIR=${kept}/pip UV_CACHE_DIR=${kept}/uv; else export PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1; fi`;
+/** Further arguments are those of pip. */
+const INSTALL = `install() { if command -v uv >/dev/null && [ -z "$LONGSHORE_PIP_ARGUMENTS" ]; then ${UV} "$@"; else ${PIP} $LONGSHORE_PIP_ARGUMENTS "$@"; fi; }`;
+/** Begins an item that is a line of a file of constraints; no line of pip's own files begins so. */
+const CONSTRAINT = 'constraint: ';
 
 /** Lines of a requirements file; options of pip stand on lines of their own there. */
 export function pipStep(items: readonly string[]): Step {
-  const lines = items.flatMap((item) =>
+  const constraints = items.flatMap((item) => (item.startsWith(CONSTRAINT) ? [item.slice(CONSTRAINT.length)] : []));
+  const packages = items.filter((item) => !item.startsWith(CONSTRAINT));
+  const lines = packages.flatMap((item) =>
     item
       .trim()
       .split(
@@ -69,9 +88,17 @@ export function pipStep(items: readonly string[]): Step {
       )
       .filter((part) => part !== ''),
   );
+  const bound = `c=$(mktemp) && printf '%s\\n' ${constraints.map(quoted).join(' ')} >"$c" || exit; set -- -c "$c"`;
   return packageStep(
-    `${PIP_CACHE}; printf '%s\\n' ${lines.map(quoted).join(' ')} | ${PIP} $LONGSHORE_PIP_ARGUMENTS -r /dev/stdin`,
-    `pip install ${items.join(' ')}`,
+    [
+      CACHES,
+      ...UV_VARIABLES,
+      INSTALL,
+      ...(constraints.length === 0 ? [] : [bound]),
+      `printf '%s\\n' ${lines.map(quoted).join(' ')} | install "$@" -r /dev/stdin || exit`,
+      ...(constraints.length === 0 ? [] : ['rm -f "$c"']),
+    ].join('\n'),
+    `pip install ${packages.join(' ')}${constraints.length === 0 ? '' : ` (constraints: ${constraints.length})`}`,
   );
 }
 

@@ -36,7 +36,7 @@ test('packages, variables, system packages and commands become steps, in that or
   expect(steps[4]).toBe('ENV PATH="/opt/longshore/venv/bin:$PATH"');
   const [, , command = ''] = JSON.parse(steps[5]?.slice(4) ?? '[]') as string[];
   expect(command).toContain(
-    `printf '%s\\n' 'six==1.17.0' 'torch' '--index-url https://x/y' 'it'\\''s; python_version < "3.9"' | `,
+    `printf '%s\\n' 'six==1.17.0' 'torch' '--index-url https://x/y' 'it'\\''s; python_version < "3.9"' | install "$@" -r /dev/stdin`,
   );
   expect(steps[6]).toBe('RUN ["/bin/sh","-c","echo one\\necho \\"two\\""]');
   expect(steps.every((step) => !step.includes('\n'))).toBe(true);
@@ -57,6 +57,24 @@ test('steps of clients keep their order, and neighbouring packages are one step'
     'RUN c',
     'RUN pip install d',
   ]);
+});
+
+test('packages with a number are a layer of their own, and constraints bound the packages of their layer', () => {
+  const { steps } = built({
+    pythonPackages: ['torch', 'constraint: numpy<3'],
+    buildSteps: [
+      { type: 'pip', command: 'a', layer: 1 },
+      { type: 'pip', command: 'b', layer: 1 },
+      { type: 'pip', command: 'c', layer: 2 },
+    ],
+  });
+  const installs = steps.filter(({ title }) => title.startsWith('RUN pip install'));
+  expect(installs.map(({ title }) => title)).toEqual([
+    'RUN pip install torch (constraints: 1)',
+    'RUN pip install a b',
+    'RUN pip install c',
+  ]);
+  expect(installs.map(({ text }) => text.includes('numpy<3'))).toEqual([true, false, false]);
 });
 
 test('micromamba brings its own Python, and its packages come from the channels that are named', () => {
@@ -141,6 +159,7 @@ test.for<[string, Partial<ImageRequest>]>([
   ['systemPackages[0]', { systemPackages: ['git; rm'] }],
   ['pythonPackages has an empty entry', { pythonPackages: [' '] }],
   ['several lines', { pythonPackages: ['a\nb'] }],
+  ['buildSteps[0] layer', { buildSteps: [{ type: 'pip', command: 'x', layer: 'a' }] }],
   ['buildSteps[0]', { buildSteps: [{ type: 'mamba', command: 'x' }] }],
   ['commands must have at most', { commands: Array.from({ length: 1001 }, () => 'x') }],
   ['the image has more than', { commands: Array.from({ length: 300 }, () => 'x') }],
