@@ -177,7 +177,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
         gpuDriver: gpus.driver,
       };
     },
-    devices: () => gpus.report(),
+    devices: () => ({ gpus: gpus.report(), gpuDriver: gpus.driver }),
     observedAll: () => agentState.observedAll(),
     observedOf: (containerId) => agentState.observedOf(containerId),
     conditions,

@@ -14,7 +14,7 @@ import type {
   ControlFromAgent,
   ControlToAgent__Output,
   Desired__Output,
-  Gpu,
+  DeviceReport,
   HostDrain,
   Inventory,
   ObservedContainer,
@@ -72,7 +72,7 @@ export interface LinkParts {
   readonly observedAll: () => ObservedContainer[];
   readonly observedOf: (containerId: string) => ObservedContainer | undefined;
   /** The machine's GPUs, as they are now. */
-  readonly devices: () => Gpu[];
+  readonly devices: () => DeviceReport;
   readonly conditions: Pick<Conditions, 'names' | 'words'>;
   readonly diskFreeBytes: () => number;
   /** The drain of a host that goes down; undefined: none. */

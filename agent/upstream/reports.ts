@@ -1,5 +1,5 @@
 // Reports of the agent over its session: containers that changed, GPUs, heartbeats, the metrics page.
-import type { Gpu, ObservedContainer } from '#shared/protocol/generated/messages.ts';
+import type { DeviceReport, ObservedContainer } from '#shared/protocol/generated/messages.ts';
 import type { Log } from '#shared/log.ts';
 import { MAX_MESSAGE_BYTES } from '#shared/protocol/link.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
@@ -27,7 +27,7 @@ export interface ReportsParts {
   readonly observedAll: () => ObservedContainer[];
   readonly observedOf: (containerId: string) => ObservedContainer | undefined;
   /** The machine's GPUs, as they are now. */
-  readonly devices: () => Gpu[];
+  readonly devices: () => DeviceReport;
   readonly conditions: Pick<Conditions, 'names' | 'words'>;
   readonly diskFreeBytes: () => number;
   readonly clock: ClockWatch;
@@ -65,7 +65,7 @@ export class Reports {
   /** Begins the heartbeats of a session, and reports what changed between its hello and now. */
   begin(heartbeatIntervalMs: number): void {
     this.#scheduleHeartbeat(heartbeatIntervalMs);
-    if (this.#parts.devices().length > 0) this.devicesChanged();
+    if ((this.#parts.devices().gpus?.length ?? 0) > 0) this.devicesChanged();
     if (this.#changed.size > 0) this.#sendStatus(false);
   }
 
@@ -100,7 +100,7 @@ export class Reports {
   /** Reports a changed GPU, before any message that follows from it. */
   devicesChanged(): void {
     const session = this.#session();
-    if (session?.welcome !== undefined) session.sendControl({ devices: { gpus: this.#parts.devices() } });
+    if (session?.welcome !== undefined) session.sendControl({ devices: this.#parts.devices() });
   }
 
   #sendStatus(full: boolean): void {

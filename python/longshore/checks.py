@@ -43,6 +43,12 @@ def number(name: str, value: Any) -> Union[int, float]:
     return value
 
 
+def cuda_version(name: str, value: Any) -> str:
+    if not isinstance(value, str) or re.fullmatch(r'[0-9]{1,2}\.[0-9]{1,2}', value) is None:
+        raise DefinitionError("%s: must be a CUDA version as text, '12.8', not %s" % (name, _shown(value)))
+    return value
+
+
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise DefinitionError('%s: must be True or False, not %r' % (name, value))

@@ -30,7 +30,7 @@ from typing import (
     overload,
 )
 
-from .checks import DefinitionError, flag, gpu_names, gpu_number, instance, number, one_of, quantity, sequence, start_function, text, texts, variables, whole
+from .checks import DefinitionError, cuda_version, flag, gpu_names, gpu_number, instance, number, one_of, quantity, sequence, start_function, text, texts, variables, whole
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .quantities import cpu_millicores, memory_mib
 from .typed import P, R, T, endpoint_decorator, task_queue_decorator
@@ -238,6 +238,7 @@ def endpoint(
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
+    min_cuda: Optional[str] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -286,6 +287,8 @@ def endpoint(
     run twice. Otherwise containers run on.
     start_timeout: seconds that a container may take to be ready, `on_start` included and the pull of its image not; None:
     the installation's (900). Then its start has failed (`start_timeout`).
+    min_cuda: the least CUDA version that the GPU driver of its machines must run, such as `'12.8'`. Its packages or its image
+    say what they need. Other machines are not taken. None: any.
     block_network: containers reach nothing but the platform itself (`put`, `invoke`).
     allow_list: containers reach these ranges of addresses alone, `['10.0.0.0/8']`; at most ten, and not together with
     `block_network`.
@@ -333,6 +336,7 @@ def task_queue(
     tracebacks: bool = False,
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
+    min_cuda: Optional[str] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -430,6 +434,8 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optio
         extra = dict(extra, stopAfterDisconnect=True if silence is True else whole('stop_after_disconnect', silence, 60))
     if given['start_timeout'] is not None:
         extra = dict(extra, startTimeout=whole('start_timeout', given['start_timeout'], 1))
+    if given['min_cuda'] is not None:
+        extra = dict(extra, minCuda=cuda_version('min_cuda', given['min_cuda']))
     options['extra'] = json.dumps(extra, separators=(',', ':'))
     return options
 

@@ -90,6 +90,7 @@ class Pod(Definition):
         timeout: Optional[int] = 0,
         stop_after_disconnect: Union[bool, int] = False,
         start_timeout: Optional[int] = None,
+        min_cuda: Optional[str] = None,
         client: Optional[Client] = None,
     ) -> None:
         given = {**locals(), 'authorized': self._authorized if authorized is None else authorized}

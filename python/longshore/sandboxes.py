@@ -35,6 +35,7 @@ class Sandbox:
     sync_local_dir: the files of the folder from which this module was imported are in it, at /mnt/code.
     block_network: it reaches nothing.
     ports: have addresses from the beginning; `expose_port` adds others.
+    min_cuda: as `endpoint`'s.
     client: a `Client` of another installation than the current one; in a container of a handler, one is needed.
     context: accepted for app files of other platforms.
     disks, docker_enabled, use_vm: refused.
@@ -68,6 +69,7 @@ class Sandbox:
         context: Any = None,
         *,
         app: str = '',
+        min_cuda: Optional[str] = None,
         client: Optional[Client] = None,
     ) -> None:
         given = {**locals(), 'authorized': self._authorized if authorized is None else authorized}

@@ -90,6 +90,7 @@ class Decorator(unittest.TestCase):
             'tracebacks': 1,
             'stop_after_disconnect': 59,
             'start_timeout': 0,
+            'min_cuda': 12.8,
             'pool': ['gpu'],
             'block_network': 1,
             'allow_list': '10.0.0.0/8',
@@ -366,6 +367,17 @@ def handler(): ...
                 self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('startTimeout'), extra)
         with self.assertRaisesRegex(DefinitionError, '^start_timeout: must be a whole number of at least 1'):
             longshore.Pod(ports=[8000], start_timeout=0)
+
+    def test_the_least_cuda_version_is_text_of_two_numbers(self) -> None:
+        for kind in ('endpoint', 'task_queue', 'function', 'asgi', 'realtime'):
+            for said, extra in (("min_cuda='12.8'", '12.8'), ('min_cuda=None', None), ('', None)):
+                self.write('app.py', "from longshore import %s\n@%s(gpu='H100', %s)\ndef work(): ...\n" % (kind, kind, said))
+                _, answer, _, _ = self.describe('app.py')
+                self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('minCuda'), extra)
+        for wrong in ('12', '12.8.1', '>=12.8', '', ' 12.8', '12.8\n', '\u0661\u0662.\u0668', 12, True):
+            with self.subTest(wrong), self.assertRaisesRegex(DefinitionError, '^min_cuda: must be a CUDA version as text'):
+                longshore.Pod(ports=[8000], min_cuda=wrong)  # type: ignore[arg-type]
+        self.assertEqual(json.loads(longshore.Sandbox(gpu='H100', min_cuda='12.8')._definition['extra'])['minCuda'], '12.8')
 
     def test_workers_are_made_as_the_app_says(self) -> None:
         for kind in ('endpoint', 'task_queue', 'function', 'schedule'):

@@ -89,6 +89,8 @@ export interface StubConfig {
   /** Models in order of preference; empty: none. */
   readonly gpu: readonly string[];
   readonly gpuCount: number;
+  /** Least CUDA version that the driver of its machines must run, such as `12.8`. Absent: any. */
+  readonly minCuda?: string;
   readonly workers: number;
   /** Mode in which workers are created. Absent: not chosen. */
   readonly workerMode?: WorkerMode;

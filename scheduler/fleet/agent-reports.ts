@@ -9,7 +9,7 @@ import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type {
   CachedVolume__Output,
-  Gpu__Output,
+  DeviceReport__Output,
   HostWarning__Output,
   Hello__Output,
   HostDrain__Output,
@@ -273,11 +273,17 @@ export class AgentReports {
   }
 
   /** Updates the GPUs that the agent reports between two hellos: a state changed, or the list of them. */
-  async devices(machineId: MachineId, sessionId: string, gpus: readonly Gpu__Output[]): Promise<void> {
+  async devices(
+    machineId: MachineId,
+    sessionId: string,
+    { gpus = [], gpuDriver }: Partial<DeviceReport__Output>,
+  ): Promise<void> {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId || machine.inventory === null) return;
-    if (isDeepStrictEqual(machine.inventory.gpus, gpus)) return;
-    const inventory = { ...machine.inventory, gpus: [...gpus] };
+    // An agent of an earlier release says no driver here, and none is said while the tool does not answer.
+    const driver = gpuDriver || machine.inventory.gpuDriver;
+    if (isDeepStrictEqual(machine.inventory.gpus, gpus) && machine.inventory.gpuDriver === driver) return;
+    const inventory = { ...machine.inventory, gpus: [...gpus], gpuDriver: driver };
     machine.inventory = inventory;
     const bad = gpus.filter((gpu) => gpu.unhealthy).map(({ uuid, state, why }) => ({ uuid, state, why }));
     this.#log[bad.length > 0 ? 'warn' : 'info']({ machineId, gpus: gpus.length, bad }, 'GPUs of a machine changed');

@@ -114,7 +114,7 @@ export function stepsAfterReboot(entry: Pick<ObservedEntry, 'state' | 'startFail
 function whenRunning(entry: ObservedEntry, observed: ObservedContainer__Output): readonly ObservedStep[] {
   const ready: ObservedStep = {
     event: 'ready',
-    change: { startedAtMs: observed.startedAtMs || Date.now(), ...slotsField(observed) },
+    change: { startedAtMs: observed.startedAtMs || Date.now(), message: null, ...slotsField(observed) },
   };
   switch (entry.state) {
     case 'ASSIGNED':
@@ -154,8 +154,8 @@ function whenExited(
       if (observed.reason === ENGINE_CANNOT_START)
         return [{ event: 'retry', change: { machineId: null, assignmentId: null } }];
       return entry.startFailures + 1 >= mostStarts(observed.reason)
-        ? [{ event: 'fail', change: endOf(observed) }]
-        : [{ event: 'retry', change: unassigned(entry.startFailures) }];
+        ? [{ event: 'fail', change: { message: null, ...endOf(observed) } }]
+        : [{ event: 'retry', change: { ...unassigned(entry.startFailures), ...messageOf(observed) } }];
     case 'RUNNING':
     case 'DRAINING':
     case 'UNKNOWN':
@@ -197,6 +197,10 @@ function endOf(observed: ObservedContainer__Output): ContainerChange {
   return {
     exitCode: observed.exitCode,
     ...(observed.reason === '' ? {} : { reason: observed.reason }),
-    ...(observed.message === '' ? {} : { message: observed.message.slice(-16_384) }),
+    ...messageOf(observed),
   };
 }
+
+/** The agent's sentence, also of a start that is tried elsewhere: `explain` tells why it failed, until it succeeds. */
+const messageOf = ({ message }: ObservedContainer__Output): Pick<ContainerChange, 'message'> =>
+  message === '' ? {} : { message: message.slice(-16_384) };

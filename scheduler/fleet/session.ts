@@ -169,7 +169,7 @@ export class Session {
     else if (message.refuse) await this.#refuse(message.refuse);
     else if (message.status) await this.#containers.status(message.status);
     else if (message.imagePrepared) this.#parts.images.prepared(message.imagePrepared);
-    else if (message.devices) await this.#parts.reports.devices(this.machineId, this.id, message.devices.gpus);
+    else if (message.devices) await this.#parts.reports.devices(this.machineId, this.id, message.devices);
     else if (message.volumeUse) this.#parts.reports.volumeUse(this.machineId, this.id, message.volumeUse.bytes);
     else if (message.cacheUse) this.#parts.reports.cacheUse(this.machineId, this.id, message.cacheUse.volumes);
     else if (message.containerChanged) this.#parts.onContainerChanged(message.containerChanged);

@@ -87,7 +87,7 @@ describe('GPUs', () => {
         unhealthy: states[index] !== 'healthy',
         state: states[index] ?? '',
       }));
-      await world.agentReports.devices(machineId, 's2', gpus);
+      await world.agentReports.devices(machineId, 's2', { gpus });
     };
     const first = await wanting(world, ['A10G']);
     await isAssigned(first);
@@ -106,6 +106,27 @@ describe('GPUs', () => {
     // The row has it, too, for the replica that leads next.
     const row = await world.machines.byId(machineId);
     expect(row?.inventory).toMatchObject({ gpus: [{ state: 'healthy' }, { state: 'healthy' }] });
+  });
+
+  test('whose driver is too old for the CUDA version that an app asks for are taken once it is upgraded', async ({
+    world,
+  }) => {
+    await withGpus(world, 2);
+    world.placer.start();
+    const { machineId } = world.link;
+    const gpus = world.machines.get(machineId)?.inventory?.gpus ?? [];
+    await world.agentReports.devices(machineId, 's2', { gpus, gpuDriver: '535.183.01' });
+    const { config } = world.target;
+    const asked = { ...config, gpu: ['A10G'], gpuCount: 1, minCuda: '12.8' };
+    const waiting = await world.containers.create({ ...world.target, config: asked });
+    await waitFor(() => waiting.rejections?.['gpu_driver'] === 1, 'it waits for a newer driver');
+    await isAssigned(await wanting(world, ['A10G']));
+    // An agent that does not say its driver has the one it said before.
+    await world.agentReports.devices(machineId, 's2', { gpus: [...gpus].toReversed(), gpuDriver: '' });
+    expect(world.machines.get(machineId)?.inventory?.gpuDriver).toBe('535.183.01');
+    expect(waiting.row.state).toBe('PENDING');
+    await world.agentReports.devices(machineId, 's2', { gpus, gpuDriver: '570.86.15' });
+    await isAssigned(waiting);
   });
 
   test('are leased by UUID in the row and in Redis, to one each; given back when the container is gone', async ({

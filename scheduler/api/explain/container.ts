@@ -21,6 +21,7 @@ import {
   KEPT_FOREVER,
   conditionSteps,
   conditionTexts,
+  driverTexts,
   gpuTexts,
   keptFor,
   oneWorkerTexts,
@@ -42,6 +43,8 @@ export interface ContainerFacts {
   readonly conditionWords: Readonly<Record<string, string>>;
   /** Unusable GPUs on the machines that its workspace may use: their number by state and reason. */
   readonly gpus: Readonly<Record<string, number>>;
+  /** GPU drivers of the machines that its workspace may use, with the number of machines that have each. */
+  readonly drivers: Readonly<Record<string, number>>;
   /** The last start of the container; undefined: none is told. */
   readonly start?: ContainerStart | undefined;
   /** Progress of its start, as its agent reports it; empty: not known. */
@@ -200,12 +203,13 @@ function detailsOf(
   ];
   if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions, facts.conditionWords));
   if ((rejections['gpu_count'] ?? 0) > 0) details.push(...gpuTexts(facts.gpus));
+  if ((rejections['gpu_driver'] ?? 0) > 0)
+    details.push(...driverTexts((row.spec as StoredSpec).minCuda ?? '', facts.drivers));
   if (row.reason === 'start_timeout')
     details.push(
       `it waited in vain for ${awaitedReadiness(row.spec as StoredSpec)}, ${startTimeoutMs(row) / 1000} seconds (\`start_timeout\`)`,
     );
-  if (row.startFailures > 0)
-    details.push(`its start failed ${row.startFailures} times by causes of a host; the third is the last`);
+  if (row.startFailures > 0) details.push(failedStartsText(row));
   if (facts.start !== undefined) details.push(`its start ${startTimes(facts.start)}`);
   const { usage } = facts;
   if (usage !== null && usage.diskBytes > 0) details.push(diskText(usage));
@@ -247,6 +251,13 @@ function stepsOf(
   return [];
 }
 
+/** Starts that were tried elsewhere, and why the last of them failed while it waits or starts again. */
+function failedStartsText({ startFailures, state, message }: ContainerRow): string {
+  const times = `its start failed ${startFailures === 1 ? 'once' : `${startFailures} times`} on other machines before`;
+  const isBefore = state === 'PENDING' || state === 'ASSIGNED' || state === 'STARTING';
+  return isBefore && message !== null ? `${times}, at last because ${message}` : times;
+}
+
 /** Steps to cure a FAILED container. */
 export function failedSteps(row: ContainerRow): string[] {
   if (row.reason === 'start_timeout')
@@ -255,6 +266,11 @@ export function failedSteps(row: ContainerRow): string[] {
       'where it needs more time, deploy it with a longer `start_timeout`',
     ];
   if (row.reason === 'oom') return ['give it more memory (`memory`), and deploy again', logsStep(row.id)];
+  if (row.reason === 'gpu_driver')
+    return [
+      'upgrade the GPU driver of the machines (docs/gpus.md), or deploy with an image of an older CUDA version',
+      'where some machines have a newer driver, say `min_cuda`: then only those are tried',
+    ];
   if (row.reason === 'registry_busy')
     return ['its registry did not serve its machine: look at the registry, or give the pool a mirror of it'];
   if (row.reason !== 'image_error') return [logsStep(row.id)];

@@ -1,5 +1,6 @@
 // Growth of pools as sentences: why a pool makes a machine or does not, and what its machines cost.
 import type { ExplainedGrowth, StuckMachineRecord } from '#shared/api/explain.ts';
+import { driverText } from '#shared/domain/cuda.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { StuckMachine } from '../../domain/provisioning.ts';
 import type { GrowthView, Verdict } from '../../control/provisioning/explain.ts';
@@ -116,6 +117,7 @@ const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
   not_usable: () => 'is not for it',
   kept_for_gpus: () => 'makes machines with GPUs, which have no room for work without one',
   gpu_model: () => 'makes machines without such a GPU',
+  gpu_driver: ({ gpuDriver }) => `makes machines whose GPU driver is too old for it: ${driverText(gpuDriver)}`,
   gpu_count: () => 'makes machines with fewer GPUs',
   too_small: () => 'makes machines that are too small for it',
   refused: () => 'makes no machine for it for now: an empty one did not take it',
@@ -139,6 +141,8 @@ const STEPS: Readonly<Partial<Record<Verdict, (view: GrowthView) => string>>> = 
     `let pool ${poolName} have more machines: \`longshore pool set ${poolName} --max-machines ${maxMachines + 1}\``,
   hourly_budget: ({ poolName }) => `raise its budget: \`longshore pool set ${poolName} --hourly-budget N\``,
   backing_off: seeProvider,
+  gpu_driver: ({ provider, poolName }) =>
+    `have provider ${provider} make machines with a newer GPU driver, and then change a setting of pool ${poolName}; without that it tries one after a day`,
   too_small: ({ poolName }) =>
     `have pool ${poolName} make larger machines: \`longshore pool set ${poolName} --machine-cpu-cores N --machine-memory-mib N\``,
 };

@@ -64,7 +64,7 @@ import { lastStart } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
 import { explainModelCall } from './model-call.ts';
 import { explainTask } from './task.ts';
-import { conditionTexts, gpuTexts } from './texts.ts';
+import { conditionTexts, driverTexts, gpuTexts } from './texts.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 
@@ -98,6 +98,8 @@ export interface ExplainParts {
 const END_OF_ID = /^[0-9a-f]{4,8}$/;
 const MAX_SERVERS = 100;
 const MOST_GPU_TEXTS = 5;
+const MOST_DRIVERS = 5;
+const LONGEST_DRIVER = 32;
 const MAX_CALLBACKS = 4;
 /** Events of starts that are read: those of a few starts of one container. */
 const MOST_STEPS = 50;
@@ -188,7 +190,7 @@ export class Explain {
     const kept = [
       ...quota,
       ...(await this.#imageTexts(row.workspaceId, scaling?.containers ?? [], target?.config.imageId ?? '')),
-      ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? []),
+      ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? [], target?.config.minCuda),
     ];
     const oneWorkerInsteadOf = this.#oneWorkerInsteadOf(queue, target);
     const calls = {
@@ -327,7 +329,7 @@ export class Explain {
       quota: [
         ...(await this.#quotaOf(record.workspaceId, scaling?.containers ?? [], target?.config)),
         ...(await this.#imageTexts(record.workspaceId, scaling?.containers ?? [], target?.config.imageId ?? '')),
-        ...this.#conditionTexts(record.workspaceId, scaling?.containers ?? []),
+        ...this.#conditionTexts(record.workspaceId, scaling?.containers ?? [], target?.config.minCuda),
       ],
       leaderAnswered: ended || scaling !== null,
     });
@@ -389,20 +391,26 @@ export class Explain {
   }
 
   /** Conditions of machines that kept the containers away, and the states of these machines' GPUs. */
-  #conditionTexts(workspaceId: WorkspaceId, waiting: Parameters<typeof isForQuota>[0]): readonly string[] {
+  #conditionTexts(
+    workspaceId: WorkspaceId,
+    waiting: Parameters<typeof isForQuota>[0],
+    minCuda: string = '',
+  ): readonly string[] {
     const isFor = (reason: string): boolean => waiting.some(({ rejections }) => (rejections[reason] ?? 0) > 0);
-    if (!isFor('condition') && !isFor('gpu_count')) return [];
-    const { conditions, conditionWords, gpus } = this.#conditionsFor(workspaceId);
+    if (!['condition', 'gpu_count', 'gpu_driver'].some(isFor)) return [];
+    const { conditions, conditionWords, gpus, drivers } = this.#conditionsFor(workspaceId);
     return [
       ...(isFor('condition') ? conditionTexts(conditions, conditionWords) : []),
       ...(isFor('gpu_count') ? gpuTexts(gpus) : []),
+      ...(isFor('gpu_driver') ? driverTexts(minCuda, drivers) : []),
     ];
   }
 
-  #conditionsFor(workspaceId: WorkspaceId): Pick<ContainerFacts, 'conditions' | 'conditionWords' | 'gpus'> {
+  #conditionsFor(workspaceId: WorkspaceId): Pick<ContainerFacts, 'conditions' | 'conditionWords' | 'gpus' | 'drivers'> {
     const counts: Record<string, number> = {};
     const words: Record<string, string> = {};
     const gpus: Record<string, number> = {};
+    const drivers: Record<string, number> = {};
     for (const machine of this.#parts.machines.all()) {
       const owner = machine.row.poolWorkspaceId;
       if (machine.health !== 'READY' || (owner !== null && owner !== workspaceId)) continue;
@@ -411,6 +419,9 @@ export class Explain {
         const said = conditionWordsOf(machine)[name];
         if (said !== undefined) words[name] ??= said;
       }
+      const driver = (machine.inventory?.gpuDriver ?? '').slice(0, LONGEST_DRIVER);
+      if (driver !== '' && (driver in drivers || Object.keys(drivers).length < MOST_DRIVERS))
+        drivers[driver] = (drivers[driver] ?? 0) + 1;
       for (const { unhealthy, state, why } of gpusOf(machine)) {
         if (!unhealthy) continue;
         const said = why === '' ? state : `${state}: ${why}`;
@@ -418,7 +429,7 @@ export class Explain {
         gpus[key] = (gpus[key] ?? 0) + 1;
       }
     }
-    return { conditions: counts, conditionWords: words, gpus };
+    return { conditions: counts, conditionWords: words, gpus, drivers };
   }
 
   #healthOf(machineId: MachineId | null): string {

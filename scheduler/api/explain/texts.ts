@@ -2,6 +2,7 @@
 import type { HoldReason, ScaleDecision } from '../../control/autoscaler/decide.ts';
 import type { RejectionReason } from '../../control/placement/filter.ts';
 import type { ExplainedContainer } from '#shared/api/explain.ts';
+import { driverOf, driverText } from '#shared/domain/cuda.ts';
 import { conditionOf } from '#shared/domain/conditions.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { NO_POOL, admitTo } from '../../domain/named-pool.ts';
@@ -89,6 +90,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     says: 'without such a GPU',
     step: 'ask for another model (`gpu="any"`), or admit a machine that has it',
   },
+  gpu_driver: {
+    says: 'with a GPU driver that is too old for the CUDA version it needs',
+    step: 'upgrade the GPU driver of a machine (docs/gpus.md), or deploy with an image of an older CUDA version and a lower `min_cuda`',
+  },
   gpu_count: { says: 'without enough free GPUs', step: 'wait for a GPU to be free, ask for fewer, or admit a machine' },
   too_small: {
     says: 'too small for it, even when empty',
@@ -167,6 +172,20 @@ export const gpuTexts = (gpus: Readonly<Record<string, number>>): readonly strin
   Object.entries(gpus)
     .toSorted((a, b) => b[1] - a[1])
     .map(([state, count]) => `${counted(count, 'GPU')} ${count === 1 ? 'is' : 'are'} ${state}`);
+
+/**
+ * The driver that is needed, and those there are: `it needs CUDA 12.8 (min_cuda), which runs on GPU drivers from 570 on;
+ * 3 machines have 535.183.01 (CUDA 12.2)`.
+ * @param drivers - machines by the version of their driver
+ */
+export function driverTexts(minCuda: string, drivers: Readonly<Record<string, number>>): readonly string[] {
+  const branch = driverOf(minCuda);
+  const from = branch === undefined ? '' : `, which runs on GPU drivers from ${branch} on`;
+  const there = Object.entries(drivers)
+    .toSorted((a, b) => b[1] - a[1])
+    .map(([driver, count]) => `${counted(count, 'machine')} ${count === 1 ? 'has' : 'have'} ${driverText(driver)}`);
+  return minCuda === '' ? [] : [[`it needs CUDA ${minCuda} (\`min_cuda\`)${from}`, ...there].join('; ')];
+}
 
 /** Steps that cure these conditions. */
 export const conditionSteps = (conditions: Readonly<Record<string, number>>): readonly string[] =>

@@ -61,9 +61,9 @@ export class FeasibilityCheck {
     if (config.gpuCount === 0 && poolName === '') return undefined;
     const known = this.#known.get(config);
     if (known?.version === this.#version && this.#clock.nowMs() < known.untilMs) return known.text;
-    const { gpu, gpuCount } = config;
+    const { gpu, gpuCount, minCuda = '' } = config;
     const { machines, untilMs } = this.#offered();
-    const text = infeasibleReason({ workspaceId, poolName, gpu, gpuCount }, machines);
+    const text = infeasibleReason({ workspaceId, poolName, gpu, gpuCount, minCuda }, machines);
     this.#known.set(config, { version: this.#version, untilMs, text });
     return text;
   }
@@ -110,6 +110,7 @@ export class FeasibilityCheck {
         requiresPoolSelector: row.poolSettings.requiresPoolSelector,
         isExpected: health === 'PENDING',
         gpuModels: (inventory?.gpus ?? []).map((device) => device.model),
+        gpuDriver: inventory?.gpuDriver ?? '',
         size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },
         basePythons: (inventory as Partial<Inventory__Output> | null)?.basePythons ?? [],
       };

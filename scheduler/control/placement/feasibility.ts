@@ -1,3 +1,4 @@
+import { compareVersions, driverOf, driverText, runsCuda } from '#shared/domain/cuda.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { PlacementRequest } from './filter.ts';
 import { mayUsePool } from '../../domain/pools.ts';
@@ -18,6 +19,8 @@ export interface OfferedMachine {
   /** Whether the machine has not joined yet, so that its offer is not known. */
   readonly isExpected: boolean;
   readonly gpuModels: readonly string[];
+  /** Version of its GPUs' driver; empty or absent: not known. */
+  readonly gpuDriver?: string;
   readonly size: MachineSize;
   /** Python versions of its base images, such as `3.11`, where it can pull no other; empty: it may pull them. */
   readonly basePythons: readonly string[];
@@ -28,21 +31,36 @@ export interface OfferedMachine {
  * though perhaps not now. Amounts that fit no machine at the moment are left to placement, which waits for them. Pure.
  */
 export function infeasibleReason(
-  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount'>,
+  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount' | 'minCuda'>,
   machines: readonly OfferedMachine[],
 ): string | undefined {
-  const { workspaceId, poolName, gpu, gpuCount } = request;
+  const { workspaceId, poolName, gpu, gpuCount, minCuda } = request;
   const usable = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
   const where = poolName === '' ? '' : ` in pool ${poolName}`;
   if (poolName !== '' && usable.length === 0) return `no machine that this workspace may use is${where}`;
   if (gpuCount === 0 || usable.some((machine) => machine.isExpected)) return undefined;
-  const counts = usable.map((machine) => machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length);
-  const most = Math.max(0, ...counts);
+  const matchingOf = ({ gpuModels }: OfferedMachine): number =>
+    gpuModels.filter((model) => gpuMatches(model, gpu)).length;
+  const most = Math.max(0, ...usable.map(matchingOf));
   const wanted = gpu.some((model) => model.toLowerCase() === 'any') ? 'a GPU' : `GPU ${gpu.join(' or ')}`;
-  if (most >= gpuCount) return undefined;
+  const enough = usable.filter((machine) => matchingOf(machine) >= gpuCount);
+  if (enough.some(({ gpuDriver = '' }) => runsCuda(gpuDriver, minCuda))) return undefined;
   const named = poolName === '' ? hasOnlyForNamed(request, machines) : '';
+  if (enough.length > 0) {
+    const count = gpuCount === 1 ? '' : `${gpuCount} of `;
+    return `no machine that this workspace may use${where} has ${count}${wanted} with ${tooOldText(enough, minCuda)}`;
+  }
   if (most === 0) return `no machine that this workspace may use${where} has ${wanted}${named}`;
   return `no machine that this workspace may use${where} has ${gpuCount} of ${wanted}: the most is ${most}${named}`;
+}
+
+/** A driver that is needed, and the newest there is: `a driver for CUDA 12.8 (min_cuda), which is 570 or newer: …`. */
+function tooOldText(machines: readonly OfferedMachine[], minCuda: string): string {
+  const drivers = machines.map(({ gpuDriver = '' }) => gpuDriver);
+  const newest = drivers.toSorted(compareVersions).at(-1) ?? '';
+  const branch = driverOf(minCuda);
+  const which = branch === undefined ? '' : `, which is ${branch} or newer`;
+  return `a driver for CUDA ${minCuda} (min_cuda)${which}: the newest driver there is ${driverText(newest)}`;
 }
 
 /**

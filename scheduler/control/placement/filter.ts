@@ -1,3 +1,4 @@
+import { runsCuda } from '#shared/domain/cuda.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
@@ -34,6 +35,8 @@ export interface PlacementMachine {
   readonly blockedBy: readonly string[];
   /** Architecture as the agent spells it; empty: not known. */
   readonly arch: string;
+  /** Version of its GPUs' driver; empty: not known. */
+  readonly gpuDriver: string;
   readonly freeCpuMillicores: number;
   readonly freeMemoryBytes: number;
   readonly totalCpuMillicores: number;
@@ -66,6 +69,8 @@ export interface PlacementRequest {
   /** Models in order of preference; `any` matches all. Empty: none. */
   readonly gpu: readonly string[];
   readonly gpuCount: number;
+  /** Least CUDA version that the machine's driver must run, such as `12.8`; empty: any. */
+  readonly minCuda: string;
   readonly image: string;
   /** Machines that have the image, which was built there. null: it was not built here, and any machine can get it. */
   readonly imageOnlyOn: ReadonlySet<MachineId> | null;
@@ -100,6 +105,7 @@ export const REJECTION_REASONS = [
   'cordoned',
   'condition',
   'gpu_model',
+  'gpu_driver',
   'gpu_count',
   'too_small',
   'cpu',
@@ -114,10 +120,14 @@ export const REJECTION_REASONS = [
 ] as const;
 export type RejectionReason = (typeof REJECTION_REASONS)[number];
 
-/** Whether the request may go to the machine's pool and architecture. */
+/** Whether the request may go to the machine's pool, architecture and driver. */
 export function fitsPlace(machine: PlacementMachine, request: PlacementRequest): boolean {
-  return poolFits(machine, request) && (request.arch === '' || machine.arch === '' || machine.arch === request.arch);
+  const archFits = request.arch === '' || machine.arch === '' || machine.arch === request.arch;
+  return poolFits(machine, request) && archFits && driverFits(machine, request);
 }
+
+const driverFits = ({ gpuDriver }: PlacementMachine, { gpuCount, minCuda }: PlacementRequest): boolean =>
+  gpuCount === 0 || runsCuda(gpuDriver, minCuda);
 
 /** Whether the machine has enough free GPUs of the models. */
 export const hasGpus = (machine: PlacementMachine, request: PlacementRequest): boolean =>
@@ -130,6 +140,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   // present state, so that the lasting reason is the one shown.
   if (request.arch !== '' && machine.arch !== '' && machine.arch !== request.arch) return 'arch';
   if (request.gpuCount > 0 && !machine.gpus.some((gpu) => gpuMatches(gpu.model, request.gpu))) return 'gpu_model';
+  if (!driverFits(machine, request)) return 'gpu_driver';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
   if (!request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver))) return 'volume';
   if ((request.streams && !machine.streams) || (request.supervised && !machine.supervisors)) return 'agent_too_old';

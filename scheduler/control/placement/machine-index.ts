@@ -1,5 +1,5 @@
 // Index of machines, so that few need be looked at for a request: by kind (pool and its
-// settings, owner, architecture, GPUs), then by fullness, then by about how much is free.
+// settings, owner, architecture, driver, GPUs), then by fullness, then by about how much is free.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { fitsPlace, hasGpus, mayLease } from './filter.ts';
@@ -213,12 +213,12 @@ export const isIndexed = (machine: PlacementMachine): boolean =>
   machine.ready && machine.intentActive && machine.blockedBy.length === 0;
 
 function kindKeyOf(machine: PlacementMachine): string {
-  const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpus } = machine;
+  const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, gpus } = machine;
   const models = new Map<string, { free: number; all: number }>();
   for (const gpu of gpus) {
     const counts = models.get(gpu.model) ?? { free: 0, all: 0 };
     models.set(gpu.model, { free: counts.free + (mayLease(gpu) ? 1 : 0), all: counts.all + 1 });
   }
   const devices = [...models].map(([model, { free, all }]) => `${model} ${free} ${all}`).toSorted();
-  return [poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, ...devices].join('\n');
+  return [poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, ...devices].join('\n');
 }

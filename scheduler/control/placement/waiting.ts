@@ -70,6 +70,7 @@ const LASTING: ReadonlySet<string> = new Set([
   'no_matching_pool',
   'arch',
   'gpu_model',
+  'gpu_driver',
   'volume',
   'agent_too_old',
   'image_unavailable',
@@ -96,6 +97,7 @@ const BY_REASON: Readonly<Record<string, GiveUpReason>> = {
   no_machine: 'no_matching_pool',
   no_matching_pool: 'no_matching_pool',
   gpu_model: 'gpu_unavailable',
+  gpu_driver: 'gpu_unavailable',
   gpu_count: 'gpu_unavailable',
   volume: 'volume_unavailable',
   image_unavailable: 'image_unavailable',
@@ -113,6 +115,8 @@ export function giveUpReason(
   if (isLimited) return 'provisioning_limit';
   if (timesReturned >= RETURNED_OFTEN) return 'machine_rejected';
   const main = commonest(rejections);
-  const missing = ['volume', 'image_unavailable', 'gpu_count', 'gpu_model'].find((one) => (rejections[one] ?? 0) > 0);
+  const missing = ['volume', 'image_unavailable', 'gpu_count', 'gpu_driver', 'gpu_model'].find(
+    (one) => (rejections[one] ?? 0) > 0,
+  );
   return BY_REASON[AWAY.has(main) ? (missing ?? main) : main] ?? 'no_capacity';
 }

@@ -1,5 +1,6 @@
 // Which pool grows for a container: whether a machine of a pool could take it, what keeps the pool from growing, what
 // its machines cost, and the order of those that could. Pure. Source: decision 0255.
+import { runsCuda } from '#shared/domain/cuda.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 import type { Blocked, Demand, GrowingPool, Offer, Unfit } from './facts.ts';
@@ -16,6 +17,7 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
   if (demand.gpuCount === 0 && offer.gpuModels.length > 0) return 'kept_for_gpus';
   const matching = matchingGpus(offer, demand);
   if (demand.gpuCount > 0 && matching === 0) return 'gpu_model';
+  if (!driverFits(offer, demand)) return 'gpu_driver';
   if (matching < demand.gpuCount) return 'gpu_count';
   if (!fits(offer, offer, demand)) return 'too_small';
   return pool.refused.has(demand.queue) ? 'refused' : undefined;
@@ -23,7 +25,7 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
 
 /** Whether the free amounts of a machine suffice for the container. */
 export function fits(free: Offer, total: Offer, demand: Demand): boolean {
-  if (matchingGpus(free, demand) < demand.gpuCount) return false;
+  if (matchingGpus(free, demand) < demand.gpuCount || !driverFits(total, demand)) return false;
   const kept = demand.gpuCount === 0 && total.gpuModels.length > 0 ? free.gpuModels.length / total.gpuModels.length : 0;
   return (
     free.cpuMillicores - kept * total.cpuMillicores >= demand.cpuMillicores &&
@@ -33,6 +35,9 @@ export function fits(free: Offer, total: Offer, demand: Demand): boolean {
 
 const matchingGpus = ({ gpuModels }: Offer, { gpu, gpuCount }: Demand): number =>
   gpuCount === 0 ? 0 : gpuModels.filter((model) => gpuMatches(model, gpu)).length;
+
+const driverFits = ({ gpuDriver = '' }: Offer, { gpuCount, minCuda = '' }: Demand): boolean =>
+  gpuCount === 0 || runsCuda(gpuDriver, minCuda);
 
 /** Free amounts that are left after the container was taken. */
 export function without(free: Offer, demand: Demand): Offer {

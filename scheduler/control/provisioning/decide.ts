@@ -86,8 +86,10 @@ function planOf(pool: GrowingPool): Plan {
 const newBin = (offer: Offer): Bin => ({ room: null, total: offer, free: offer, isUsed: false });
 
 /** Containers that are alike for every pool. */
-const kindOf = ({ queue, workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount }: Demand): string =>
-  JSON.stringify([queue, workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount]);
+const kindOf = (one: Demand): string => {
+  const { queue, workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda } = one;
+  return JSON.stringify([queue, workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda]);
+};
 
 const lookAgain = (plan: Plan, atMs: number): void => void (plan.againAtMs = Math.min(plan.againAtMs, atMs));
 

@@ -78,6 +78,7 @@ export class Demands {
       memoryBytes: spec.memoryBytes,
       gpu: spec.gpu,
       gpuCount: spec.gpuCount,
+      minCuda: spec.minCuda ?? '',
       sinceMs: this.sinceMs(entry),
     };
   }

@@ -30,6 +30,8 @@ export interface GrowthView {
   readonly machines: number;
   readonly pending: number;
   readonly maxMachines: number;
+  /** Driver of the machines that it makes; empty: not known. */
+  readonly gpuDriver: string;
   /** Containers that wait for its machines on their way, and those for which it could not grow. */
   readonly awaiting: number;
   readonly unserved: number;
@@ -138,6 +140,7 @@ function viewOf(
     machines: capacity.alive,
     pending: capacity.pending,
     maxMachines: settings.maxMachines,
+    gpuDriver: pool.offer.gpuDriver ?? '',
     awaiting: statement?.awaiting ?? 0,
     unserved: statement?.unserved ?? 0,
     lastFailure: capacity.lastFailure,

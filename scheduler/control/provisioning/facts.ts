@@ -16,6 +16,8 @@ export interface Demand {
   /** Models in order of preference; `any` matches all. Empty: none. */
   readonly gpu: readonly string[];
   readonly gpuCount: number;
+  /** Least CUDA version of the machine's driver; absent: any. */
+  readonly minCuda?: string;
   /** Since when it waits. */
   readonly sinceMs: number;
 }
@@ -26,6 +28,8 @@ export interface Offer {
   readonly memoryBytes: number;
   /** Model of each device. */
   readonly gpuModels: readonly string[];
+  /** Version of their driver; empty or absent: not known. */
+  readonly gpuDriver?: string;
 }
 
 /** Machine of a pool that has joined. */
@@ -73,7 +77,7 @@ export interface GrowingPool {
 }
 
 /** Why a pool can never serve a container. */
-export type Unfit = 'not_usable' | 'kept_for_gpus' | 'gpu_model' | 'gpu_count' | 'too_small' | 'refused';
+export type Unfit = 'not_usable' | 'kept_for_gpus' | 'gpu_model' | 'gpu_driver' | 'gpu_count' | 'too_small' | 'refused';
 
 /** Why a pool gets no further machine now. `price_unknown`: its first machine has to tell what a machine costs. */
 export type Blocked =

@@ -6,7 +6,7 @@ import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
-import type { CapacityChanges, MachineOrders } from '../../domain/provisioning.ts';
+import type { CapacityChanges, MachineOrders, MachineShape } from '../../domain/provisioning.ts';
 import type { ContainerEntryChange, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
@@ -20,6 +20,7 @@ import type { DemandsParts, Held } from './demands.ts';
 import { explainGrowth, explainPool } from './explain.ts';
 import type { GrowthView } from './explain.ts';
 import type { Decision, GrowingPool, Offer, PoolStatement, Step } from './facts.ts';
+import { MadeDrivers } from './made-drivers.ts';
 import type { ProvisioningMetrics } from './metrics.ts';
 import { offerOf } from './offers.ts';
 import type { PoolEvents } from './pool-events.ts';
@@ -67,9 +68,12 @@ export class ProvisioningLoop {
   readonly #due = new Map<number, number>();
   readonly #shortSince = new Map<number, number>();
   readonly #refusals = new Refusals();
+  readonly #drivers = new MadeDrivers();
   /** Pools whose last step could not be written, and until when they pause. */
   readonly #paused = new Map<number, number>();
   readonly #statements = new Map<number, PoolStatement>();
+  /** Everything that is remembered of pools. */
+  readonly #known = [this.#due, this.#shortSince, this.#refusals, this.#drivers, this.#paused, this.#statements];
   #awaited: Decision['awaited'] = new Map();
   #held: ReadonlyMap<ContainerId, Held> = new Map();
   #timer: NodeJS.Timeout | undefined;
@@ -107,7 +111,7 @@ export class ProvisioningLoop {
 
   /** Begins to lead: what this process remembers is older than the decisions of another leader. */
   leads(): void {
-    for (const known of [this.#due, this.#shortSince, this.#refusals, this.#paused, this.#statements]) known.clear();
+    for (const known of this.#known) known.clear();
     this.#rooms.reset();
     this.#lookAtAll();
   }
@@ -137,6 +141,7 @@ export class ProvisioningLoop {
   settingsChanged(poolId: number): void {
     this.#firstDemandMs = undefined;
     this.#refusals.delete(poolId);
+    this.#drivers.delete(poolId);
     this.#rooms.touchPool(poolId);
     this.#poolChanged(poolId, SOON_MS);
   }
@@ -267,7 +272,9 @@ export class ProvisioningLoop {
   #poolFacts({ id, name, workspaceId, settings }: PoolRow, rooms: GrowingPool['rooms'], nowMs: number): GrowingPool {
     const { changes, clock } = this.#parts;
     const shape = shapeOf(settings);
-    const offer = shape === undefined ? NO_OFFER : offerOf(shape, settings);
+    const gpuDriver = this.#drivers.of(id, rooms, nowMs);
+    const offered = (one: MachineShape): Offer => ({ ...offerOf(one, settings), gpuDriver });
+    const offer = shape === undefined ? NO_OFFER : offered(shape);
     const capacity = changes.capacity(id);
     // The wall clock may be set; times of decisions are monotonic.
     const notBeforeMs = capacity.notBeforeMs === 0 ? 0 : nowMs + capacity.notBeforeMs - clock.nowMs();
@@ -282,7 +289,7 @@ export class ProvisioningLoop {
       offer,
       coming: coming.map((one) => {
         const order = changes.orderOf(one);
-        return order === undefined ? offer : offerOf(order.shape, settings);
+        return order === undefined ? offer : offered(order.shape);
       }),
       capacity: {
         ...capacity,
@@ -311,8 +318,7 @@ export class ProvisioningLoop {
   }
 
   #forget(poolId: number): void {
-    const known = [this.#due, this.#shortSince, this.#refusals, this.#paused, this.#statements];
-    for (const one of known) one.delete(poolId);
+    for (const one of this.#known) one.delete(poolId);
   }
 
   #lookAtDue(): void {

@@ -119,6 +119,7 @@ export class Rooms {
         cpuMillicores: capacity.totalCpuMillicores,
         memoryBytes: capacity.totalMemoryBytes,
         gpuModels: healthy.map(({ model }) => model),
+        gpuDriver: inventory?.gpuDriver ?? '',
       },
       free,
       createdAtMs: before?.createdAtMs ?? nowMs - Math.max(0, clock.nowMs() - row.createdAtMs),

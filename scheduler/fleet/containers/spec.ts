@@ -19,6 +19,8 @@ export interface StoredSpec {
   readonly memoryBytes: number;
   readonly gpu: readonly string[];
   readonly gpuCount: number;
+  /** Least CUDA version of the machine's driver; absent: any. */
+  readonly minCuda?: string;
   /** Pool that the container must run in; empty: any that the workspace may use. */
   readonly poolName: string;
   /** Architecture of the machine; empty or absent: any. */
@@ -65,6 +67,7 @@ export function specOf(target: Target): StoredSpec {
     memoryBytes,
     gpu: config.gpu,
     gpuCount: config.gpuCount,
+    ...(config.minCuda === undefined ? {} : { minCuda: config.minCuda }),
     poolName: poolNameOf(config.extra),
     ...engineOf(config),
     wire: {

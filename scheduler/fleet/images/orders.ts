@@ -7,6 +7,7 @@
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { isBuiltImage } from '#shared/domain/built-images.ts';
+import { runsCuda } from '#shared/domain/cuda.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { mirrorOf } from '#shared/domain/registry-mirror.ts';
 import { digestOf, isDigest, pinnedTo, registryOf } from '#shared/domain/image-reference.ts';
@@ -215,7 +216,10 @@ export class ImageOrders {
     const work = { workspaceId, poolName: poolNameOf(config.extra), gpu: config.gpuCount > 0 ? config.gpu : [] };
     return [...this.#parts.machines.all()].filter(
       (machine) =>
-        machine.sessionId !== undefined && isSchedulable(machine) && mayHost(machine, work, this.#parts.cpuWorkAllowed),
+        machine.sessionId !== undefined &&
+        isSchedulable(machine) &&
+        mayHost(machine, work, this.#parts.cpuWorkAllowed) &&
+        runsCuda(machine.inventory?.gpuDriver ?? '', config.minCuda ?? ''),
     );
   }
 

@@ -23,6 +23,7 @@ import {
   refuseNames,
   cpuOf,
   memoryOf,
+  refuseMinCuda,
   refuseResources,
   refuseRunning,
   refuseStartTimeout,
@@ -65,6 +66,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refuseResources(request, gpuCount, limits) ??
     refuseRunning(request, extra) ??
     refuseWorkerMode(extra?.['workerMode'], gpuCount) ??
+    refuseMinCuda(extra?.['minCuda'], gpuCount) ??
     refuseStartTimeout(extra?.['startTimeout'], limits) ??
     (typeof volumes === 'string' ? volumes : null) ??
     (typeof when === 'string' ? when : null) ??
@@ -100,6 +102,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     memoryMib: memoryOf(request),
     gpu: gpus.length === 0 && gpuCount > 0 ? [ANY_GPU] : gpus,
     gpuCount,
+    ...cudaField(extra),
     // A development server is one process, which loads changed files anew.
     workers: pod === undefined && !isServe(request.stubType) ? Math.max(1, request.workers) : 1,
     concurrentRequests,
@@ -158,6 +161,12 @@ const oneWorkerWarning = (workers: number): string =>
 function workerModeField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'workerMode'> {
   const workerMode = WORKER_MODES.find((mode) => mode === extra['workerMode']);
   return workerMode === undefined ? {} : { workerMode };
+}
+
+/** The least CUDA version, absent when not asked for: a stub made before the field existed equals a new one. */
+function cudaField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'minCuda'> {
+  const minCuda = extra['minCuda'];
+  return typeof minCuda === 'string' && minCuda !== '' ? { minCuda } : {};
 }
 
 /** The setting, absent when not requested, so that a stub made before the field existed still equals a new one. */

@@ -127,6 +127,14 @@ function refuseDisconnect(asked: unknown): string | null {
   return `extra.stopAfterDisconnect must be true (${STOP_AFTER_DISCONNECT_S} s) or whole seconds from ${min} to ${max}, got ${JSON.stringify(asked)}`;
 }
 
+/** @param asked - `extra.minCuda` */
+export function refuseMinCuda(asked: unknown, gpuCount: number): string | null {
+  if (asked === undefined || asked === null || asked === '') return null;
+  if (typeof asked !== 'string' || !/^\d{1,2}\.\d{1,2}$/.test(asked))
+    return `extra.minCuda must be a CUDA version as text, such as "12.8" (min_cuda), got ${typeof asked === 'string' ? quoted(asked) : JSON.stringify(asked)}`;
+  return gpuCount > 0 ? null : 'extra.minCuda (min_cuda) is for stubs with a GPU, and this one has none';
+}
+
 /** @param asked - `extra.startTimeout` */
 export function refuseStartTimeout(asked: unknown, { maxStartTimeoutSeconds: most }: StubLimits): string | null {
   if (asked === undefined || asked === null) return null;

@@ -1,6 +1,7 @@
 // Needs of images for the GPU driver, and what a machine's driver has.
 import { expect, test } from 'vitest';
-import { cudaOf, requirementProblem } from '../../../agent/devices/cuda-requirement.ts';
+import { cudaOf, driverOf, runsCuda } from '#shared/domain/cuda.ts';
+import { requirementProblem } from '../../../agent/devices/cuda-requirement.ts';
 import { checkGpuDriver } from '../../../agent/reconcile/starting.ts';
 
 test('a driver runs the CUDA versions of its branch, and a driver newer than the table is not judged', () => {
@@ -34,4 +35,30 @@ test('an image says what it needs in its variables, and may say that it does not
   for (const env of [[], [...need, 'NVIDIA_DISABLE_REQUIRE=true'], [...need, 'NVIDIA_DISABLE_REQUIRE=1']])
     expect(() => checkGpuDriver(env, '535.1')).not.toThrow();
   expect(() => checkGpuDriver([...need, 'NVIDIA_DISABLE_REQUIRE=0'], '535.1')).toThrow();
+});
+
+test.each([
+  ['535.183.01', '12.2', true],
+  ['535.183.01', '12.4', false],
+  ['550.54.15', '12.4', true],
+  ['570.86.15', '11.8', true],
+  ['580.65.06', '13.1', false],
+  ['418.40.04', '12.8', false],
+  // Nobody knows of these drivers; the agent or the program says it then.
+  ['590.44.01', '13.1', true],
+  ['', '12.8', true],
+  ['6.8.5', '12.8', true],
+  ['535.183.01', '', true],
+])('driver %s and CUDA %s: %s', (driver, cuda, runs) => {
+  expect(runsCuda(driver, cuda)).toBe(runs);
+});
+
+test('the least driver of a CUDA version is a branch; of one that is newer than the table nothing is known', () => {
+  expect([driverOf('12.8'), driverOf('12.4'), driverOf('11.0'), driverOf('10.2'), driverOf('13.9')]).toEqual([
+    '570',
+    '550',
+    '450',
+    '440',
+    undefined,
+  ]);
 });

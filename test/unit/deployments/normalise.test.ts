@@ -82,6 +82,16 @@ describe('refusals', () => {
     [{ extra: '{"startTimeout":1.5}' }, /got 1.5/],
     [{ extra: '{"startTimeout":"1h"}' }, /got "1h"/],
     [{ extra: '{"startTimeout":true}' }, /got true/],
+    [
+      { gpu: 'H100', extra: '{"minCuda":12.8}' },
+      /^extra\.minCuda must be a CUDA version as text, such as "12\.8" \(min_cuda\), got 12\.8$/,
+    ],
+    [{ gpu: 'H100', extra: '{"minCuda":"12"}' }, /got "12"$/],
+    [{ gpu: 'H100', extra: '{"minCuda":"12.8.1"}' }, /got "12\.8\.1"$/],
+    [{ gpu: 'H100', extra: '{"minCuda":">=12.8"}' }, /got ">=12\.8"$/],
+    [{ gpu: 'H100', extra: '{"minCuda":["12.8"]}' }, /got \["12\.8"\]$/],
+    [{ gpu: 'H100', extra: `{"minCuda":"${'1'.repeat(999)}"}` }, /got "1{1,60}…"$/],
+    [{ extra: '{"minCuda":"12.8"}' }, /^extra\.minCuda \(min_cuda\) is for stubs with a GPU, and this one has none$/],
     [{ extra: '{"workerMode":"threads"}' }, /^worker_mode must be fork, thread, spawn, got "threads"$/],
     [{ extra: '{"workerMode":["spawn"]}' }, /^worker_mode must be fork, thread, spawn, got \["spawn"\]$/],
     [{ extra: '{"workerMode":"fork"}', gpu: 'H100' }, /^worker_mode must be thread or spawn with a GPU, got "fork"$/],
@@ -268,6 +278,18 @@ describe('what has no field of its own', () => {
     const own = normaliseStub(aRequest({}), limits);
     expect(own.kind === 'config' ? startMsOf(own.config) : undefined).toBe(1_800_000);
     expect(normaliseStub(aRequest({ extra: '{"startTimeout":1801}' }), limits)).toMatchObject({ kind: 'refused' });
+  });
+
+  test('so is the least CUDA version of its machines; who asks for none has no such field', () => {
+    const needs = (changes: Partial<GetOrCreateStubRequest>) =>
+      specOf({ config: configOf({ gpu: 'H100', ...changes }), code: null } as unknown as Target).minCuda;
+    expect(needs({ extra: '{"minCuda":"12.8"}' })).toBe('12.8');
+    expect([needs({}), needs({ extra: '{"minCuda":null}' }), needs({ extra: '{"minCuda":""}' })]).toEqual([
+      undefined,
+      undefined,
+      undefined,
+    ]);
+    expect(configOf({ gpu: 'H100' })).not.toHaveProperty('minCuda');
   });
 
   test('callers who may wait less long than a start may take are told of at deploy', () => {

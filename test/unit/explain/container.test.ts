@@ -58,6 +58,7 @@ describe('a container', () => {
       rejections,
       conditions,
       conditionWords,
+      drivers: { '535.183.01': 3, '550.54.15': 1 },
       gpus,
       progress,
       machineHealth: 'READY',
@@ -94,6 +95,32 @@ describe('a container', () => {
       '1 GPU is unhealthy: Xid 79',
     ]);
     expect(explained({}, { memory: 2 }, null, {}, NO_POOL, {}, null, gpus).details.join()).not.toContain('unprobed');
+  });
+
+  test('that waits for a newer GPU driver says which, which there are, and what to do', () => {
+    const found = explained({ spec: { minCuda: '12.8', wire: {} } }, { gpu_driver: 4 });
+    expect(found.details.slice(0, 2)).toEqual([
+      '4 machines with a GPU driver that is too old for the CUDA version it needs (gpu_driver)',
+      'it needs CUDA 12.8 (`min_cuda`), which runs on GPU drivers from 570 on; 3 machines have 535.183.01 (CUDA 12.2); 1 machine has 550.54.15 (CUDA 12.4)',
+    ]);
+    expect(found.next_steps).toEqual([
+      'upgrade the GPU driver of a machine (docs/gpus.md), or deploy with an image of an older CUDA version and a lower `min_cuda`',
+    ]);
+    const newer = explained({ spec: { minCuda: '14.0', wire: {} } }, { gpu_driver: 1 });
+    expect(newer.details[1]).toMatch(/^it needs CUDA 14\.0 \(`min_cuda`\); 3 machines have/);
+  });
+
+  test('whose image was refused by the drivers of machines says what to do', () => {
+    const message = 'the image needs CUDA 12.8 or newer; the driver of this machine is 535.183.01 (CUDA 12.2)';
+    const found = explained({ state: 'FAILED', reason: 'gpu_driver', message, startFailures: 2 });
+    expect(found.container?.message).toBe(message);
+    expect(found.details).toContain('its start failed 2 times on other machines before');
+    const again = explained({ message, startFailures: 1 }, { anti_affinity: 1 });
+    expect(again.details).toContain(`its start failed once on other machines before, at last because ${message}`);
+    expect(found.next_steps).toEqual([
+      'upgrade the GPU driver of the machines (docs/gpus.md), or deploy with an image of an older CUDA version',
+      'where some machines have a newer driver, say `min_cuda`: then only those are tried',
+    ]);
   });
 
   test('that waits for a pool without machines says so, and how to admit one', () => {
@@ -135,6 +162,7 @@ describe('a container', () => {
         conditions: {},
         conditionWords: {},
         gpus: {},
+        drivers: {},
         progress: '',
         machineHealth: 'READY',
         machineSilentSinceMs: null,
@@ -221,6 +249,7 @@ describe('a container', () => {
       conditions: {},
       conditionWords: {},
       gpus: {},
+      drivers: {},
       progress: '',
       machineHealth: 'READY',
       machineSilentSinceMs: null,

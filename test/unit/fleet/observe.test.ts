@@ -255,3 +255,16 @@ test('a container that is ready has the slots that its runner serves, within the
   // An agent that reports no slots leaves the stub's number in place.
   expect(slotsIn(anEntry('STARTING'), 0)).toEqual([['ready', undefined]]);
 });
+
+test('the sentence of a failed start is kept while it is tried elsewhere, and gone once it succeeded', () => {
+  const message = 'the image needs CUDA 12.8 or newer; the driver of this machine is 535.183.01 (CUDA 12.2)';
+  const refused = observed({ phase: 'exited', exitCode: 1, reason: 'gpu_driver', message });
+  expect(stepsFor(anEntry('STARTING'), refused)).toMatchObject([{ event: 'retry', change: { message } }]);
+  const running = stepsFor(anEntry('STARTING'), observed({ phase: 'running' }));
+  expect(running).toMatchObject([{ event: 'ready', change: { message: null } }]);
+  // Another end says nothing of its own, and must not be shown with the words of the start before.
+  const oom = observed({ phase: 'exited', exitCode: 137, reason: 'oom', message: '' });
+  expect(stepsFor(anEntry('STARTING'), oom)).toMatchObject([
+    { event: 'fail', change: { reason: 'oom', message: null } },
+  ]);
+});

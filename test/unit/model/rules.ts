@@ -59,6 +59,7 @@ function candidate(world: World, machine: Machine): PlacementMachine {
     poolPriority: 0,
     cpuWorkAllowed: machine.id !== 'm2',
     arch: '',
+    gpuDriver: '',
     freeDiskBytes: null,
     ready: machine.health === 'READY',
     intentActive: machine.intent === 'active',

@@ -18,11 +18,12 @@ const machine = (changes: Partial<OfferedMachine> = {}): OfferedMachine => ({
   ...changes,
 });
 const HUGE = { cpuMillicores: 1_000_000, memoryBytes: 1_000 * GIB };
-const wants = (gpu: readonly string[], gpuCount = 1, poolName = '') => ({
+const wants = (gpu: readonly string[], gpuCount = 1, poolName = '', minCuda = '') => ({
   workspaceId: 'w-1',
   poolName,
   gpu,
   gpuCount,
+  minCuda,
 });
 
 describe('a stub that every machine is too small for', () => {
@@ -120,6 +121,18 @@ describe('a stub that no machine can ever serve', () => {
         machine({ requiresPoolSelector: true, poolOwner: 'w-2', gpuModels: ['A10G', 'A10G', 'A10G'] }),
       ],
     ],
+    [
+      'a CUDA version that the drivers do not run',
+      wants(['A10G'], 1, '', '12.8'),
+      /^no machine that this workspace may use has GPU A10G with a driver for CUDA 12.8 \(min_cuda\), which is 570 or newer: the newest driver there is 550.54.15 \(CUDA 12.4\)$/,
+      [machine({ gpuDriver: '535.183.01' }), machine({ gpuDriver: '550.54.15' }), machine({ gpuModels: ['T4'] })],
+    ],
+    [
+      'a CUDA version that the drivers of machines with enough GPUs do not run',
+      wants(['A10G'], 2, '', '12.8'),
+      /has 2 of GPU A10G with a driver for CUDA 12.8/,
+      [machine({ gpuDriver: '535.183.01' }), machine({ gpuDriver: '580.65', gpuModels: ['A10G'] })],
+    ],
     ['another workspace’s machine', wants(['T4']), /has GPU T4/, [machine({ poolOwner: 'w-2', gpuModels: ['T4'] })]],
   ] as const)('%s', (_what, request, text, machines: readonly OfferedMachine[] = [machine()]) => {
     expect(infeasibleReason(request, machines)).toMatch(text);
@@ -130,6 +143,8 @@ describe('a stub that no machine can ever serve', () => {
     ['work without a GPU, also with no machine at all', wants([], 0), []],
     ['a machine that is expected may bring it', wants(['H100']), [machine({ isExpected: true, gpuModels: [] })]],
     ['the pool that must be named', wants(['A10G'], 1, 'default'), [machine({ requiresPoolSelector: true })]],
+    ['a driver that is new enough', wants(['A10G'], 1, '', '12.8'), [machine({ gpuDriver: '570.1' })]],
+    ['a driver that is not known', wants(['A10G'], 1, '', '12.8'), [machine({ gpuDriver: '535.1' }), machine()]],
     ['its own pool', wants(['A10G'], 1, 'gpu'), [machine({ poolName: 'gpu', poolOwner: 'w-1' })]],
   ] as const)('not: %s', (_what, request, machines: readonly OfferedMachine[] = [machine()]) => {
     expect(infeasibleReason(request, machines)).toBeUndefined();

@@ -110,6 +110,7 @@ describe('whatever the machines', () => {
 
 describe('why a machine is rejected', () => {
   const t4 = gpus('T4', [true, false], 'g');
+  const oneT4 = { gpu: ['T4'], gpuCount: 1 };
   const unhealthy = (gpu: PlacementGpu): PlacementGpu => ({ ...gpu, healthy: false });
   test.each([
     ['no_matching_pool', aMachine({ poolOwner: 'w-2' }), aRequest()],
@@ -123,6 +124,18 @@ describe('why a machine is rejected', () => {
     ['cordoned', aMachine({ intentActive: false }), aRequest()],
     ['condition', aMachine({ blockedBy: ['DiskPressure'] }), aRequest()],
     ['gpu_model', aMachine({ gpus: t4 }), aRequest({ gpu: ['A10G'], gpuCount: 1 })],
+    ['gpu_driver', aMachine({ gpus: t4, gpuDriver: '535.183.01' }), aRequest({ ...oneT4, minCuda: '12.8' })],
+    // Lasting reasons come before passing ones: a driver is not upgraded by waiting.
+    [
+      'gpu_driver',
+      aMachine({ gpus: t4, gpuDriver: '535.183.01', ready: false }),
+      aRequest({ ...oneT4, minCuda: '12.8' }),
+    ],
+    [undefined, aMachine({ gpus: t4, gpuDriver: '570.86.15' }), aRequest({ ...oneT4, minCuda: '12.8' })],
+    [undefined, aMachine({ gpus: t4, gpuDriver: '' }), aRequest({ ...oneT4, minCuda: '12.8' })],
+    [undefined, aMachine({ gpus: t4, gpuDriver: '590.44' }), aRequest({ ...oneT4, minCuda: '13.1' })],
+    ['gpu_driver', aMachine({ gpus: t4, gpuDriver: '580.65' }), aRequest({ ...oneT4, minCuda: '13.1' })],
+    [undefined, aMachine({ gpuDriver: '535.183.01' }), aRequest({ minCuda: '12.8' })],
     ['gpu_count', aMachine({ gpus: t4 }), aRequest({ gpu: ['T4'], gpuCount: 2 })],
     ['gpu_count', aMachine({ gpus: t4.map(unhealthy) }), aRequest({ gpu: ['T4'], gpuCount: 1 })],
     ['too_small', aMachine({ totalCpuMillicores: 999 }), aRequest()],
@@ -178,6 +191,7 @@ describe('why a machine is rejected', () => {
     expect(commonest({ no_matching_pool: 9, volume: 5, memory: 1 })).toBe('memory');
     expect(commonest({ too_small: 3, cordoned: 1 })).toBe('cordoned');
     expect(commonest({ no_matching_pool: 9, gpu_model: 1 })).toBe('gpu_model');
+    expect(commonest({ gpu_driver: 9, gpu_count: 1 })).toBe('gpu_count');
     expect(commonest({ no_matching_pool: 9 })).toBe('no_matching_pool');
   });
 
@@ -186,6 +200,8 @@ describe('why a machine is rejected', () => {
     [{ no_matching_pool: 3 }, 0, 'no_matching_pool'],
     [{ memory: 1, gpu_count: 2 }, 0, 'gpu_unavailable'],
     [{ gpu_model: 4, machine_not_ready: 1 }, 0, 'gpu_unavailable'],
+    [{ gpu_driver: 4 }, 0, 'gpu_unavailable'],
+    [{ gpu_driver: 4, cordoned: 1 }, 0, 'gpu_unavailable'],
     [{ volume: 4, machine_not_ready: 1 }, 0, 'volume_unavailable'],
     [{ volume: 4, memory: 1 }, 0, 'no_capacity'],
     [{ image_unavailable: 2, condition: 1 }, 0, 'image_unavailable'],

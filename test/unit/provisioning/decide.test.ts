@@ -256,3 +256,27 @@ describe('an empty machine', () => {
     expect(gone(idle({ offersSinceMs: NOW - REFUSED_MS }, [aDemand({ sinceMs: NOW - REFUSED_MS })]))).toEqual(['m-1']);
   });
 });
+
+describe('a container that needs a newer driver', () => {
+  const wants = { gpu: ['T4'], gpuCount: 1, minCuda: '12.8' };
+  const driven = (gpuDriver: string) => ({ ...anOffer(4, 16, ['T4', 'T4']), gpuDriver });
+  test('brings no machine of a pool whose machines have an older one, and does not wait for their free GPUs', () => {
+    const rooms = [aRoom({ total: driven('535.183.01'), emptySinceMs: null })];
+    const pool = aPool({ offer: driven('535.183.01'), rooms, capacity: { alive: 1 } });
+    const decision = decideCapacity([pool], [aDemand(wants)], NOW);
+    expect([grown(decision), decision.awaited.size, decision.againAtMs.size]).toEqual([[], 0, 0]);
+    const other = aPool({ poolId: 2, offer: driven('570.86.15') });
+    expect(grown(decideCapacity([pool, other], [aDemand(wants)], NOW))).toEqual([2]);
+  });
+
+  test('is another kind of demand than one that needs none', () => {
+    const pool = aPool({ offer: driven('535.183.01') });
+    const both = [aDemand(wants), aDemand({ ...wants, id: 'c-2', minCuda: '' })];
+    const decision = decideCapacity([pool], both, NOW);
+    expect([grown(decision), [...decision.awaited.keys()]]).toEqual([[1], ['c-2']]);
+  });
+
+  test('gets a machine where the driver of the pool is not known', () => {
+    expect(grown(decideCapacity([aPool({ offer: driven('') })], [aDemand(wants)], NOW))).toEqual([1]);
+  });
+});

@@ -33,6 +33,18 @@ describe('of a container that waits', () => {
     ['too_young', {}, { sinceMs: NOW - 1 }, {}],
     ['too_small', {}, { cpuMillicores: 5_000 }, {}],
     ['gpu_model', {}, { gpu: ['H100'], gpuCount: 1 }, {}],
+    [
+      'gpu_driver',
+      { offer: { ...anOffer(4, 16, ['T4']), gpuDriver: '535.1' } },
+      { gpu: ['T4'], gpuCount: 1, minCuda: '12.8' },
+      {},
+    ],
+    [
+      'has_room',
+      { offer: { ...anOffer(4, 16, ['T4']), gpuDriver: '570.1' } },
+      { gpu: ['T4'], gpuCount: 1, minCuda: '12.8' },
+      {},
+    ],
     ['kept_for_gpus', { offer: anOffer(4, 16, ['T4']) }, {}, {}],
     ['refused', { refused: new Set(['tq-1' as QueueName]) }, {}, {}],
     ['max_machines', { settings: { maxMachines: 0 } }, {}, {}],

@@ -4,8 +4,10 @@ import type { Gpu as _longshore_agent_v1_Gpu, Gpu__Output as _longshore_agent_v1
 
 export interface DeviceReport {
   'gpus'?: (_longshore_agent_v1_Gpu)[];
+  'gpuDriver'?: (string);
 }
 
 export interface DeviceReport__Output {
   'gpus': (_longshore_agent_v1_Gpu__Output)[];
+  'gpuDriver': (string);
 }
