@@ -45,7 +45,7 @@ function wireRunners(
       loop.check(dockerId).catch((error: unknown) => log.info({ err: error, containerId }, 'inspection failed'));
   });
   slots.onViolation((containerId, rule, text) => executor.violated(containerId, rule, text));
-  slots.onRestarting((containerId, restarting) => agentState.noteRestarting(containerId, restarting));
+  slots.onSlots((containerId, change) => agentState.noteSlots(containerId, change));
   link.onChangeContainer((order) => changes.take(order));
   link.onServeContainer((order) => supervisors.serve(order));
   // The next agent process listens for it again.

@@ -14,6 +14,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { RuntimeContainer } from '../containers/runtime.ts';
 import { LABELS } from '../containers/runtime.ts';
+import type { SlotChange } from '../slots/container-facts.ts';
 import { cutText } from '../slots/failure-text.ts';
 import type { LeaseOwner } from '../devices/leases.ts';
 import type { Journal, JournalEntry } from './journal.ts';
@@ -72,8 +73,8 @@ export class AgentState {
   readonly notes = new Map<string, Note>();
   /** Progress text of the pull that a container waits for. */
   readonly pulling = new Map<string, string>();
-  /** Slots of runner processes that do not serve yet after a restart, for containers that have any. */
-  readonly #restartingSlots = new Map<string, number>();
+  /** For containers with runner processes that do not serve yet, or that are retired. */
+  readonly #slotChanges = new Map<string, SlotChange>();
   readonly #startPhases = new Map<string, readonly StartPhase[]>();
   readonly #forgotten = new Map<string, ObservedContainer>();
   readonly #exitWaiters = new Map<string, (() => void)[]>();
@@ -326,9 +327,9 @@ export class AgentState {
     return live.flatMap(({ containerId, epoch }) => this.specOf(containerId, epoch)?.volumes ?? []);
   }
 
-  noteRestarting(containerId: string, slots: number): void {
-    if (slots > 0) this.#restartingSlots.set(containerId, slots);
-    else this.#restartingSlots.delete(containerId);
+  noteSlots(containerId: string, change: SlotChange): void {
+    if (change.restarting + change.retired > 0) this.#slotChanges.set(containerId, change);
+    else this.#slotChanges.delete(containerId);
     this.changed(containerId);
   }
 
@@ -352,12 +353,13 @@ export class AgentState {
       memoryBytes: entry.memoryBytes ?? 0,
       gpuUuids: [...(entry.gpuUuids ?? [])],
     };
+    const { restarting, retired } = this.#slotChanges.get(entry.containerId) ?? { restarting: 0, retired: 0 };
     if (entry.ready !== undefined)
       Object.assign(base, {
-        slots: entry.ready.slots,
+        slots: entry.ready.slots + retired,
         mode: entry.ready.mode,
         onStartMs: entry.ready.onStartMs,
-        restartingSlots: this.#restartingSlots.get(entry.containerId) ?? 0,
+        restartingSlots: restarting,
         startPhases: [...(this.#startPhases.get(entry.containerId) ?? [])],
       });
     if (entry.exit !== undefined)
@@ -383,7 +385,7 @@ export class AgentState {
     const entry = this.journal.get(containerId);
     if (entry === undefined) return;
     this.#forgotten.set(containerId, this.observed(entry));
-    this.#restartingSlots.delete(containerId);
+    this.#slotChanges.delete(containerId);
     this.#startPhases.delete(containerId);
     this.acked.delete(entry.assignmentId);
     this.proceeded.delete(entry.assignmentId);

@@ -34,6 +34,8 @@ export interface Attempt {
   readonly sinceMs: number;
   process: number;
   started: boolean;
+  /** False: its process has it, and has not said that its handler was called. */
+  begun: boolean;
   /** The reason of an order to end; undefined without one. */
   ending: 'timeout' | 'cancelled' | undefined;
   limitTimer: NodeJS.Timeout | undefined;

@@ -116,6 +116,7 @@ export class ContainerAttempts {
       sinceMs: performance.now(),
       process,
       started: false,
+      begun: true,
       ending: undefined,
       limitTimer: undefined,
       killTimer: undefined,
@@ -150,6 +151,14 @@ export class ContainerAttempts {
     if (!this.#parts.adoption.redeem(key)) return undefined;
     connection.inHand.add(key);
     return this.adopt(connection, taskId, token);
+  }
+
+  /** Gives an attempt back that its process did not begin: the scheduler sends it anew. */
+  giveBack(attempt: Attempt, reason: string): void {
+    if (attempt.result !== undefined) return;
+    this.#parts.streams.over(attempt.key);
+    this.#all.acknowledge(attempt.key);
+    this.#all.send({ refused: { taskId: attempt.taskId, token: attempt.token, reason } });
   }
 
   /** Ends an attempt whose process is gone. An attempt that was being ended anyway keeps that outcome. */

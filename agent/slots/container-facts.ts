@@ -2,8 +2,19 @@
 import type { Rule } from './budget.ts';
 import type { OpenBytes } from './streams.ts';
 
-/** How a container runs its handler. */
-export const MODES = ['single', 'fork', 'thread', 'spawn'] as const;
+/** How a container runs its handler. `reload`: a development server, whose processes follow each other. */
+export const MODES = ['single', 'fork', 'thread', 'spawn', 'reload'] as const;
+
+/** Retired processes of a development server at once: each ends its calls beside the process that serves. */
+export const MOST_RETIRED = 8;
+
+/** Slots that differ from those of a container whose processes all serve. */
+export interface SlotChange {
+  /** Slots of processes that have ended or are retired, and whose successors do not serve yet. */
+  readonly restarting: number;
+  /** Attempts of retired processes: they take no slot of the process that serves. */
+  readonly retired: number;
+}
 
 export interface ReadyFacts {
   readonly mode: (typeof MODES)[number];
@@ -33,8 +44,7 @@ export interface ContainerSlotsEvents {
    * The container sent messages that no runner sends: its socket is closed, and it has to end. `text` is for people.
    */
   onViolation(containerId: string, rule: Rule, text: string): void;
-  /** Called with the number of slots of processes that have ended and do not serve again yet. */
-  onRestarting(containerId: string, slots: number): void;
+  onSlots(containerId: string, change: SlotChange): void;
 }
 
 export interface ContainerExit {

@@ -16,9 +16,16 @@ import type { Rule } from './budget.ts';
 import { SocketBudget } from './budget.ts';
 import { RunnerConnection } from './connection.ts';
 import { ContainerAttempts } from './container-attempts.ts';
-import { MODES } from './container-facts.ts';
-import type { ContainerExit, ContainerSlotsEvents, ReadyFacts, SlotFacts, StreamWay } from './container-facts.ts';
-import { MAX_TEXT_BYTES, cutText, failureText } from './failure-text.ts';
+import { MODES, MOST_RETIRED } from './container-facts.ts';
+import type {
+  ContainerExit,
+  ContainerSlotsEvents,
+  ReadyFacts,
+  SlotChange,
+  SlotFacts,
+  StreamWay,
+} from './container-facts.ts';
+import { MAX_TEXT_BYTES, cutText, exitText, failureText } from './failure-text.ts';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { RUNNER_PROTOCOL, numberOf, textOf } from '#shared/protocol/frames.ts';
 import { SocketListener } from './listener.ts';
@@ -36,6 +43,8 @@ const KILL_AFTER_MS = 10_000;
 const LAST_FRAMES_MS = 1000;
 /** Age up to which an `oom` event explains a child that died by SIGKILL. */
 const OOM_RECENT_MS = 5000;
+/** Why an attempt goes back that a retired process did not begin. */
+const RELOADED = 'reloaded';
 /** Bound on the line of a log frame; the rest is dropped. */
 const MAX_LINE_BYTES = 64 * 1024;
 /**
@@ -64,6 +73,8 @@ export class ContainerSlots {
    * as `on_start`.
    */
   readonly #restarting = new Set<number>();
+  /** As it was told last. */
+  #slotChange: SlotChange = { restarting: 0, retired: 0 };
   readonly #processes = new RunnerProcesses();
   readonly #attempts: UnacknowledgedAttempts;
   readonly #events: ContainerSlotsEvents;
@@ -90,7 +101,7 @@ export class ContainerSlots {
     this.#workers = Math.max(1, facts.workers);
     this.#budget = new SocketBudget(this.#workers);
     const adopted = facts.adopted ?? facts.ready !== undefined;
-    this.#adoption = new Adoption(adopted, this.#workers, this.#mostSlots, performance.now());
+    this.#adoption = new Adoption(adopted, this.#mostProcesses, this.#mostHeld, performance.now());
     this.#listener = new SocketListener(facts.socketPath, (socket) => this.#accept(socket), {
       most: SPARE_CONNECTIONS + 2 * this.#workers,
       onRefused: () => this.#countRare(1),
@@ -98,7 +109,7 @@ export class ContainerSlots {
     this.#streams = new ContainerStreams({
       ...way,
       path: join(dirname(facts.socketPath), 'streams.sock'),
-      slots: this.#mostSlots,
+      slots: () => this.#mostHeld,
       onFault: () => this.#countFault(),
     });
     this.#own = new ContainerAttempts({
@@ -128,7 +139,8 @@ export class ContainerSlots {
   /** After an agent restart: whether every expected process has dialled again. */
   get areRunnersConnected(): boolean {
     if (this.#processes.control === undefined) return false;
-    return this.#ready === undefined || this.#ready.mode === 'single' || this.#processes.serving >= this.facts.workers;
+    if (this.#ready === undefined || this.#ready.mode === 'single') return true;
+    return this.#processes.serving >= (this.#ready.mode === 'reload' ? 1 : this.facts.workers);
   }
 
   /** Stops taking attempts; running ones go on. */
@@ -174,9 +186,11 @@ export class ContainerSlots {
     const listening = task.stream ? this.#streams.listen() : undefined;
     if (task.stream && !this.#streams.expect(task.taskId, task.token)) return 'no_session';
     // A header that is too long for a frame throws here, before a slot is taken.
-    const send = (): void => connection.send('run', firstHeader(task), task.input);
+    const isAnnounced = this.#ready.mode === 'reload';
+    const send = (): void => connection.send('run', firstHeader(task, isAnnounced), task.input);
     if (listening === undefined) send();
     const attempt = this.#own.begin(task, connection.process);
+    attempt.begun = !isAnnounced;
     connection.inHand.add(key);
     this.#attempts.start(attempt);
     const neverSent = (outcome: Outcome, text: string): void => {
@@ -251,8 +265,22 @@ export class ContainerSlots {
 
   // ---- the budget ---------------------------------------------------------------------------------------------------
 
+  get #slotsOfEach(): number {
+    return Math.max(1, this.facts.concurrentRequests);
+  }
+
   get #mostSlots(): number {
-    return this.#workers * Math.max(1, this.facts.concurrentRequests);
+    return this.#workers * this.#slotsOfEach;
+  }
+
+  /** Processes that there may be at once, retired ones included. */
+  get #mostProcesses(): number {
+    return this.#workers + (this.#ready?.mode === 'reload' ? MOST_RETIRED : 0);
+  }
+
+  /** Attempts that the processes may hold at once, retired ones included. */
+  get #mostHeld(): number {
+    return this.#mostProcesses * this.#slotsOfEach;
   }
 
   /**
@@ -305,7 +333,9 @@ export class ContainerSlots {
         return;
       case 'started': {
         const attempt = this.#own.of(connection, header);
-        if (attempt !== undefined) this.#attempts.start(attempt);
+        if (attempt === undefined) return;
+        attempt.begun = true;
+        this.#attempts.start(attempt);
         return;
       }
       case 'chunk':
@@ -313,6 +343,13 @@ export class ContainerSlots {
         return;
       case 'result':
         this.#own.result(connection, frame);
+        if (this.#processes.retirementOf(connection.process) !== undefined) this.#tellSlots();
+        return;
+      case 'retire':
+        this.#onRetire(connection, header);
+        return;
+      case 'returned':
+        this.#onReturned(connection, header);
         return;
       case 'log':
         this.#events.onLog({
@@ -370,7 +407,7 @@ export class ContainerSlots {
         `a hello that names ${pairs.length} attempts, and a runner at most ${MOST_HOLDING}`,
       );
     const process = numberOf(header, 'process');
-    if (!Number.isInteger(process) || process < 0 || process >= this.#workers) {
+    if (!Number.isInteger(process) || process < 0 || process >= this.#mostProcesses) {
       connection.destroy();
       this.#countFault();
       return;
@@ -381,14 +418,17 @@ export class ContainerSlots {
     this.#everGreeted = true;
     connection.process = process;
     connection.pid = numberOf(header, 'pid');
-    const mostSlots = Math.max(1, this.facts.concurrentRequests);
-    connection.slots = Math.min(mostSlots, Math.max(0, Math.floor(numberOf(header, 'slots'))));
+    connection.slots = Math.min(this.#slotsOfEach, Math.max(0, Math.floor(numberOf(header, 'slots'))));
     connection.control = connection.slots === 0;
     this.#processes.greeted(connection);
     if (connection.control && this.#ready?.mode === 'single') connection.slots = this.#ready.slots;
     connection.send('welcome', { version: Math.min(version, RUNNER_PROTOCOL) });
     this.#takeBack(connection, pairs);
-    if (!connection.control && this.#restarting.delete(process)) this.#tellRestarting();
+    if (connection.control) return;
+    const retirement = this.#processes.retirementOf(process);
+    if (retirement !== undefined) connection.send('drain', { graceMs: retirement.graceMs });
+    this.#restarting.delete(process);
+    this.#tellSlots();
   }
 
   /**
@@ -458,21 +498,50 @@ export class ContainerSlots {
     const signal = numberOf(header, 'signal');
     const code = signal > 0 ? 128 + signal : numberOf(header, 'code');
     const oom = signal === 9 && performance.now() - this.#oomAtMs < OOM_RECENT_MS;
-    const text = oom ? OOM_TEXT : `process exited (code ${code})`;
+    const retirement = this.#processes.retirementOf(process);
+    const text = oom ? OOM_TEXT : exitText(code, retirement && performance.now() - retirement.sinceMs);
     const pid = numberOf(header, 'pid');
     for (const key of this.#processes.exited(process, pid)) {
       const attempt = this.#attempts.get(key);
-      if (attempt !== undefined) this.#own.end(attempt, 'exited', text);
+      if (attempt === undefined) continue;
+      const goesBack = retirement !== undefined && !attempt.begun && attempt.ending === undefined;
+      if (goesBack) this.#own.giveBack(attempt, RELOADED);
+      else this.#own.end(attempt, 'exited', text);
     }
     if (!this.#accepting || this.#ready === undefined || !Number.isInteger(process)) return;
-    if (process < 0 || process >= this.#workers || this.#processes.servesAgain(process, pid)) return;
-    this.#restarting.add(process);
-    this.#tellRestarting();
+    const isOne = process >= 0 && process < this.#workers && this.#ready.mode !== 'reload';
+    if (isOne && !this.#processes.servesAgain(process, pid)) this.#restarting.add(process);
+    this.#tellSlots();
   }
 
-  #tellRestarting(): void {
-    const slotsOfEach = Math.max(1, this.facts.concurrentRequests);
-    this.#events.onRestarting(this.facts.containerId, this.#restarting.size * slotsOfEach);
+  /** The first process of a development server reports that a change retires another one. */
+  #onRetire({ control }: RunnerConnection, header: Frame['header']): void {
+    if (!control || this.#ready?.mode !== 'reload' || !this.#countRare(1)) return;
+    const process = numberOf(header, 'process');
+    if (!Number.isInteger(process) || process < 0 || process >= this.#mostProcesses) return;
+    const graceMs = Math.max(0, numberOf(header, 'graceMs'));
+    // Each task that went to it before is read there before this frame.
+    this.#processes.retire(process, graceMs)?.send('drain', { graceMs });
+    this.#tellSlots();
+  }
+
+  /** A retired process will not begin this attempt. */
+  #onReturned(connection: RunnerConnection, header: Frame['header']): void {
+    const attempt = this.#own.of(connection, header);
+    if (attempt === undefined || attempt.begun) return;
+    connection.inHand.delete(attempt.key);
+    this.#own.giveBack(attempt, RELOADED);
+    this.#tellSlots();
+  }
+
+  #tellSlots(): void {
+    const isMissing = this.#ready?.mode === 'reload' && this.#processes.serving === 0;
+    const restarting = isMissing ? this.#slotsOfEach : this.#restarting.size * this.#slotsOfEach;
+    const change = { restarting, retired: this.#processes.retiredAttempts };
+    const told = this.#slotChange;
+    if (change.restarting === told.restarting && change.retired === told.retired) return;
+    this.#slotChange = change;
+    this.#events.onSlots(this.facts.containerId, change);
   }
 
   #onClose(connection: RunnerConnection): void {
@@ -488,6 +557,7 @@ export class ContainerSlots {
       attempt.awayTimer = setTimeout(() => {
         takeBack();
         this.#own.end(attempt, 'exited', 'process exited');
+        this.#tellSlots();
       }, waitMs);
       attempt.awayTimer.unref();
     }
@@ -503,7 +573,8 @@ export class ContainerSlots {
     const connection = this.#processes.connectionOf(attempt.key);
     const alone = connection !== undefined && !connection.control && connection.inHand.size === 1;
     const mode = this.#ready?.mode;
-    if ((mode === 'fork' || mode === 'spawn') && alone && this.#processes.control !== undefined) {
+    const isForked = mode === 'fork' || mode === 'spawn' || mode === 'reload';
+    if (isForked && alone && this.#processes.control !== undefined) {
       this.#processes.control.send('kill', { process: connection.process });
       return;
     }

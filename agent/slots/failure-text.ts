@@ -14,6 +14,18 @@ export function failureText(error: string, traceback: string): string {
   return repeats ? trace : `${error}\n${trace}`;
 }
 
+/** Exit codes of a process that a reload ended: its own deadline, and SIGKILL. */
+const ENDED_BY_RELOAD: ReadonlySet<number> = new Set([143, 137]);
+
+/**
+ * Why an attempt ended whose process exited.
+ * @param retiredMs - time since a reload retired the process; undefined: none did
+ */
+export function exitText(code: number, retiredMs: number | undefined): string {
+  if (retiredMs === undefined || !ENDED_BY_RELOAD.has(code)) return `process exited (code ${code})`;
+  return `ended by a reload: the call still ran ${Math.round(retiredMs / 1000)} s after files were saved`;
+}
+
 /** Bound on texts about containers, in bytes of UTF-8: in the journal, in reports, in the scheduler's rows. */
 export const MAX_TEXT_BYTES = 16 * 1024;
 const CUT_MARK = '\n[...]\n';

@@ -6,10 +6,19 @@
  */
 import type { RunnerConnection } from './connection.ts';
 
+/** A reload replaces a process. */
+export interface Retirement {
+  readonly sinceMs: number;
+  /** Time that it has to end its attempts. */
+  readonly graceMs: number;
+}
+
 export class RunnerProcesses {
   readonly #connections = new Set<RunnerConnection>();
   /** Attempts of processes that went away, by process: the process may return with them. */
   readonly #away = new Map<number, Set<string>>();
+  /** Processes that take no further attempts and end those that they have, by number, until their exit. */
+  readonly #retired = new Map<number, Retirement>();
   #control: RunnerConnection | undefined;
   #onNone: (() => void)[] = [];
 
@@ -25,8 +34,32 @@ export class RunnerProcesses {
   /** Number of processes that take attempts. */
   get serving(): number {
     let serving = 0;
-    for (const connection of this.#connections) if (connection.slots > 0) serving += 1;
+    for (const connection of this.#connections) if (this.#takes(connection)) serving += 1;
     return serving;
+  }
+
+  #takes({ slots, process }: RunnerConnection): boolean {
+    return slots > 0 && !this.#retired.has(process);
+  }
+
+  /** A process takes no further attempts. @returns its connection; undefined: it is away */
+  retire(process: number, graceMs: number): RunnerConnection | undefined {
+    if (!this.#retired.has(process)) this.#retired.set(process, { sinceMs: performance.now(), graceMs });
+    for (const one of this.#connections) if (one.process === process && !one.control) return one;
+    return undefined;
+  }
+
+  retirementOf(process: number): Retirement | undefined {
+    return this.#retired.get(process);
+  }
+
+  /** Number of attempts that retired processes hold. */
+  get retiredAttempts(): number {
+    let attempts = 0;
+    for (const { process, control, inHand } of this.#connections)
+      if (!control && this.#retired.has(process)) attempts += inHand.size;
+    for (const process of this.#retired.keys()) attempts += this.#away.get(process)?.size ?? 0;
+    return attempts;
   }
 
   /** Whether that process serves again: its next start may arrive before the end of the process with this pid. */
@@ -52,7 +85,10 @@ export class RunnerProcesses {
       other.inHand.clear();
       other.destroy();
     }
-    if (connection.control) this.#control = connection;
+    if (!connection.control) return;
+    this.#control = connection;
+    // The first process names retired ones anew, because the connection before may have heard of an end.
+    this.#retired.clear();
   }
 
   /** The connection has ended. */
@@ -87,11 +123,15 @@ export class RunnerProcesses {
 
   /** A process has ended. @returns every attempt that it held */
   exited(process: number, pid: number): ReadonlySet<string> {
+    this.#retired.delete(process);
     const keys = new Set(this.takeAway(process));
     for (const connection of this.#connections) {
       if (connection.process !== process || connection.control) continue;
       for (const key of connection.inHand) keys.add(key);
-      if (connection.pid === pid) connection.destroy();
+      if (connection.pid !== pid) continue;
+      // The end of the connection is read later, and no attempt may go there until then.
+      connection.slots = 0;
+      connection.destroy();
     }
     return keys;
   }
@@ -100,7 +140,7 @@ export class RunnerProcesses {
   pick(): RunnerConnection | undefined {
     let best: RunnerConnection | undefined;
     for (const connection of this.#connections) {
-      if (connection.inHand.size >= connection.slots) continue;
+      if (connection.inHand.size >= connection.slots || !this.#takes(connection)) continue;
       if (best === undefined || connection.inHand.size < best.inHand.size) best = connection;
       if (best.inHand.size === 0) return best;
     }

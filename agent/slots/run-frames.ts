@@ -18,16 +18,19 @@ export function outcomeOf(text: string): Outcome {
   }
 }
 
-/** The header of a task's first (mostly only) part. */
-export function firstHeader(task: RunTask__Output): object {
+/**
+ * The header of a task's first (mostly only) part.
+ * @param isAnnounced - the runner says when it calls the handler; else the hand-over counts as the start
+ */
+export function firstHeader(task: RunTask__Output, isAnnounced: boolean): object {
   const base = {
     taskId: task.taskId,
     token: task.token,
     timeoutMs: task.timeoutMs,
     part: 0,
     last: task.last,
-    // The hand-over counts as the start: the runner need not send a frame for it.
-    started: false,
+    // Saves a frame of the runner.
+    ...(isAnnounced ? {} : { started: false }),
     ...(task.stream ? { stream: true } : {}),
   };
   return task.query === '' ? base : { ...base, query: JSON.parse(task.query) as unknown };

@@ -24,7 +24,7 @@ export class RunnerSlots {
   readonly #mustStop = new Listeners<Told<'onMustStop'>>();
   readonly #suspect = new Listeners<Told<'onSuspect'>>();
   readonly #violated = new Listeners<Told<'onViolation'>>();
-  readonly #restarting = new Listeners<Told<'onRestarting'>>();
+  readonly #slotsChanged = new Listeners<Told<'onSlots'>>();
   readonly #events: ContainerSlotsEvents = {
     onReady: (...told) => this.#ready.tell(...told),
     onStarting: (...told) => this.#starting.tell(...told),
@@ -33,7 +33,7 @@ export class RunnerSlots {
     onMustStop: (...told) => this.#mustStop.tell(...told),
     onSuspect: (...told) => this.#suspect.tell(...told),
     onViolation: (...told) => this.#violated.tell(...told),
-    onRestarting: (...told) => this.#restarting.tell(...told),
+    onSlots: (...told) => this.#slotsChanged.tell(...told),
   };
   readonly #way: StreamWay;
   readonly #log: Log;
@@ -73,8 +73,8 @@ export class RunnerSlots {
     this.#violated.add(listener);
   }
 
-  onRestarting(listener: ContainerSlotsEvents['onRestarting']): void {
-    this.#restarting.add(listener);
+  onSlots(listener: ContainerSlotsEvents['onSlots']): void {
+    this.#slotsChanged.add(listener);
   }
 
   // ---- containers ---------------------------------------------------------------------------------------------------

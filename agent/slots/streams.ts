@@ -30,8 +30,8 @@ const LINGER_MS = 330_000;
 
 export interface ContainerStreamsParts {
   readonly path: string;
-  /** Slots of the container: it has at most so many streamed calls. */
-  readonly slots: number;
+  /** Attempts that the container may hold: it has at most so many streamed calls. */
+  readonly slots: () => number;
   readonly open: OpenBytes;
   /** Called for a connection that no runner makes. */
   readonly onFault: () => void;
@@ -58,7 +58,7 @@ export class ContainerStreams {
     this.#parts = parts;
     this.#listener = new SocketListener(parts.path, (socket) => this.#accept(socket), {
       // Twice as many as held answers and attempts need: ends that the agent has not read yet count, too.
-      most: 2 * (parts.slots + SPARE_CONNECTIONS + MOST_ENDING),
+      most: 2 * (parts.slots() + SPARE_CONNECTIONS + MOST_ENDING),
     });
   }
 
@@ -129,7 +129,7 @@ export class ContainerStreams {
     this.#sockets.add(socket);
     socket.on('error', () => undefined);
     socket.on('close', () => this.#sockets.delete(socket));
-    if (this.#unnamed >= this.#parts.slots + SPARE_CONNECTIONS) return this.#refuse(socket);
+    if (this.#unnamed >= this.#parts.slots() + SPARE_CONNECTIONS) return this.#refuse(socket);
     this.#unnamed += 1;
     const unnamed = setTimeout(() => this.#refuse(socket), NAMED_WITHIN_MS);
     unnamed.unref();

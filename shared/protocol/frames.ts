@@ -35,6 +35,8 @@ export const FRAME_KINDS = {
   close: 23,
   control: 24,
   exit: 25,
+  retire: 26,
+  returned: 27,
 } as const;
 export type FrameKind = keyof typeof FRAME_KINDS;
 

@@ -34,6 +34,8 @@ export const KIND = {
   reading: 21,
   message: 22,
   close: 23,
+  retire: 26,
+  returned: 27,
 } as const;
 export type Kind = keyof typeof KIND;
 const NAMES = new Map<number, Kind>(Object.entries(KIND).map(([name, number]) => [number, name as Kind]));
@@ -237,6 +239,9 @@ export class FakeAgent {
   stdout = '';
   stderr = '';
   acknowledge = true;
+  /** Time for the calls of processes that a reload retires; undefined: as they are told. */
+  graceMs: number | undefined;
+  private readonly retired = new Set<RunnerConnection>();
   readonly streams: StreamedCall[] = [];
   private streamServer: Server | undefined;
   private server: Server | undefined;
@@ -348,6 +353,13 @@ export class FakeAgent {
     if (frame.kind === 'hello') frame.connection.send('welcome', { version: 1 });
     if (frame.kind === 'result' && this.acknowledge) this.acked(frame);
     if (frame.kind === 'failed') frame.connection.send('acked', {});
+    if (frame.kind === 'retire') {
+      const retired = this.connectionOf(frame.header['process']);
+      if (retired !== undefined) {
+        this.retired.add(retired);
+        retired.send('drain', { graceMs: this.graceMs ?? frame.header['graceMs'] });
+      }
+    }
     this.wake();
   }
 
@@ -389,15 +401,21 @@ export class FakeAgent {
     return await this.until('ready', () => this.of('ready')[0]);
   }
 
-  /** The open connection of a runner process. */
+  /** The open connection of a runner process; of the one that serves, where reloads replace them. */
   async slot(process = 0): Promise<RunnerConnection> {
     const ready = await this.ready();
+    if (ready.header['mode'] === 'reload')
+      return await this.until('a process that serves', () =>
+        this.connections.findLast((one) => one.open && Number(one.hello['slots']) > 0 && !this.retired.has(one)),
+      );
     const single = ready.header['mode'] === 'single';
     return await this.until(`runner process ${process}`, () =>
-      this.connections.findLast(
-        (one) => one.open && one.process === process && (single || Number(one.hello['slots']) > 0),
-      ),
+      single ? this.connections.findLast((one) => one.open && one.process === process) : this.connectionOf(process),
     );
+  }
+
+  private connectionOf(process: unknown): RunnerConnection | undefined {
+    return this.connections.findLast((one) => one.open && one.process === process && Number(one.hello['slots']) > 0);
   }
 
   /** Sends a task and gives its ids. */

@@ -44,6 +44,8 @@ export interface World {
   readonly readies: ReadyFacts[];
   /** Reported numbers of slots whose processes do not serve again yet. */
   readonly restarting: number[];
+  /** Reported numbers of attempts of retired processes, beside each of the above. */
+  readonly retired: number[];
   add(facts?: { workers?: number; concurrentRequests?: number; ready?: ReadyFacts; timeoutMs?: number }): Promise<void>;
   /** Says how streams to the scheduler are opened; none can be until then. */
   opens(opening: OpenBytes): void;
@@ -55,7 +57,15 @@ export interface World {
 export const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
   const dir = await mkdtemp(join(tmpdir(), 'lss-'));
   const path = join(dir, 's', 'agent.sock');
-  const world = { log: [], failures: [], stops: [], violations: [], readies: [], restarting: [] } as unknown as World;
+  const world = {
+    log: [],
+    failures: [],
+    stops: [],
+    violations: [],
+    readies: [],
+    restarting: [],
+    retired: [],
+  } as unknown as World;
   let open: OpenBytes = () => undefined;
   const table = new RunnerSlots(
     { open: (line) => open(line), onCount: () => undefined },
@@ -66,7 +76,10 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
   table.onLog((record) => world.log.push(record));
   table.onMustStop((_id, reason) => world.stops.push(reason));
   table.onViolation((_id, rule) => world.violations.push(rule));
-  table.onRestarting((_id, slots) => world.restarting.push(slots));
+  table.onSlots((_id, { restarting, retired }) => {
+    world.restarting.push(restarting);
+    world.retired.push(retired);
+  });
   const sink = new Sink();
   table.connect(sink);
   onCleanup(async () => {

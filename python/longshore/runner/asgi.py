@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
     from .call import Application, Outcome
+    from .protocol import Header
     from .streams import Stream
     from .task import Task
 
@@ -31,6 +32,8 @@ _SHUTDOWN_SECONDS = 5.0
 _LATE_SHUTDOWN_SECONDS = 1.0
 #: Time for an application to raise after it has said that its startup failed.
 _FAILURE_SECONDS = 1.0
+#: Time for an application to return after a reload has closed its WebSockets.
+_CLOSED_SECONDS = 0.5
 
 
 class LifespanError(Exception):
@@ -118,6 +121,9 @@ class AsgiServer(AsyncServer):
         self._app: Any = None
         self._lifespan: Optional[Lifespan] = None
         self._ending = False
+        #: Whether a reload has retired this process, and whether it has closed the WebSockets that were left.
+        self._is_retired = False
+        self._has_closed = False
 
     def prepare(self) -> None:
         self._make_loop()
@@ -134,11 +140,26 @@ class AsgiServer(AsyncServer):
         assert self._lifespan is not None
         self._loop.run_until_complete(self._lifespan.shutdown(_LATE_SHUTDOWN_SECONDS if self._running else _SHUTDOWN_SECONDS))
 
+    def on_frame(self, kind: int, header: Header, body: bytes) -> None:
+        if kind == protocol.DRAIN:
+            self._is_retired = self.application.settings.reloads
+        super().on_frame(kind, header, body)
+
     def _stop(self) -> None:
-        if not self._ending:  # the shutdown has a bound of its own
+        if self._ending:
+            return  # the shutdown has a bound of its own
+        if self._is_retired and self._running and not self._has_closed:
+            self._has_closed = True
+            for task in list(self.held.values()):
+                if task.call is not None:
+                    task.call.reloaded()
+            self._loop.call_later(_CLOSED_SECONDS, self._stop)
+        else:
             super()._stop()
 
     async def _run(self, task: Task) -> None:
+        if self.goes_back(task):
+            return
         self.begin(task)
         try:
             outcome, body = await self._call(task)

@@ -23,6 +23,8 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _CALLER_LEFT = 499
 #: Bound on the reason in a close frame of a WebSocket.
 MAX_REASON_BYTES = 123
+#: The code by which a WebSocket's server says that it restarts.
+_SERVICE_RESTART = 1012
 
 _encode = json.JSONEncoder(separators=(',', ':')).encode
 
@@ -107,6 +109,9 @@ class Call:
     def leave(self) -> None:
         """Shows the application that its caller is gone."""
         self.stream.abort()
+
+    def reloaded(self) -> None:
+        """Ends what a reload leaves no time for, as far as the protocol has a word for it."""
 
     @property
     def is_cut(self) -> bool:
@@ -349,6 +354,10 @@ class WebSocketCall(Call):
         self._reason = cut_reason(reason)
         self.stream.write(pack(protocol.CLOSE, {'code': code, 'reason': self._reason}))
         self.stream.wake()
+
+    def reloaded(self) -> None:
+        if self._accepted and self._code is None and not self.left:
+            self._close(_SERVICE_RESTART, 'ended by a reload')
 
     @property
     def is_cut(self) -> bool:

@@ -53,6 +53,11 @@ CLOSE = 23
 # Frames of supervisors (docs/supervisor-protocol.md).
 CONTROL = 24
 EXIT = 25
+# Frames of a development server (docs/runner-protocol.md).
+RETIRE = 26
+RETURNED = 27
+#: Between its processes alone: the files of the modules that the process has imported, a JSON list.
+LOADED = 28
 #: Bound on the body of a DATA or MESSAGE frame.
 PIECE_BYTES = 256 * 1024
 

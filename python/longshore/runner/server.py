@@ -19,7 +19,7 @@ from .task import Task
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Deque, Dict, Iterable, List, Optional, Tuple
+    from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
 
     from .protocol import Header
 
@@ -68,6 +68,8 @@ class Server:
         self.deadline: Optional[float] = None
         #: Frames to repeat after each hello (the control connection's `ready`).
         self.repeated: List[bytes] = []
+        #: Called when a task was answered.
+        self.on_answered: Callable[[], object] = _nothing
         link.hello = self._hello
         link.greeting = self._greeting
 
@@ -102,7 +104,8 @@ class Server:
         key = _key(header)
         task = self.held.get(key)
         if task is None:
-            if key in self.unacknowledged or not key[0]:
+            # A later part of an unknown task is the rest of one that was given back.
+            if key in self.unacknowledged or not key[0] or header.get('part'):
                 return
             query = header.get('query')
             task = Task(key[0], key[1], query if isinstance(query, dict) else None, int(header.get('timeoutMs') or 0))
@@ -166,7 +169,8 @@ class Server:
             self.unacknowledged.popitem(last=False)
         for frame in self._result_frames(task, outcome, duration, body):
             if not self.link.send_packed(frame):
-                return  # the next hello sends it
+                break  # the next hello sends it
+        self.on_answered()
 
     def _result_frames(self, task: Task, outcome: str, duration: int, body: bytes) -> Iterable[bytes]:
         header: Header = {'taskId': task.task_id, 'token': task.token}
@@ -218,6 +222,19 @@ class Server:
         until = time.monotonic() + seconds
         self.deadline = until if self.deadline is None else min(self.deadline, until)
 
+    def give_back(self) -> None:
+        """Gives back tasks that have not begun, once this process takes no more. The agent of a development server
+        has its next process run them."""
+        while self.waiting:
+            self._give_back(self.waiting.popleft())
+        for task in list(self.held.values()):
+            if task.parts:
+                self._give_back(task)
+
+    def _give_back(self, task: Task) -> None:
+        self.held.pop(task.key, None)
+        self.link.send(protocol.RETURNED, {'taskId': task.task_id, 'token': task.token})
+
     def exit(self) -> None:
         """Ends this process after `serve`: sends results first, then printed output."""
         # A task that outlasted the drain is cut off, which the exit code tells.
@@ -233,10 +250,17 @@ class Server:
     def await_acknowledgements(self) -> None:
         """Waits a while until the agent has confirmed every result; called by the reading thread, behind `serve`."""
         until = time.monotonic() + ACKNOWLEDGE_SECONDS
-        while self.unacknowledged and self.link.connected and time.monotonic() < until:
+        lives_on = self.application.settings.reloads and self.deadline is not None
+        if lives_on:
+            until = max(until, self.deadline or 0.0)
+        while self.unacknowledged and time.monotonic() < until:
             frames = self.link.receive(False)
             if frames is None:
-                break
+                if not lives_on:
+                    break
+                # The container of a retired process lives on: an agent that restarts just now comes back.
+                self.link.dial_until_connected(lambda: time.monotonic() >= until)
+                continue
             for frame in frames:
                 if frame[0] == protocol.ACKED:
                     self.on_frame(*frame)
@@ -280,6 +304,10 @@ def exit_code(value: Any) -> int:
         return value & 0xFF
     logs.emit(None, 'stderr', str(value))
     return 1
+
+
+def _nothing() -> None:
+    pass
 
 
 def _key(header: Header) -> Tuple[str, str]:

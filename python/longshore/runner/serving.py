@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 
-from . import logs
+from . import logs, protocol
 from .call import Application, cancelled, run_async, run_sync
 from .connection import Link
 from .server import Server, leave
@@ -44,6 +44,7 @@ class InlineServer(Server):
             while self.waiting and not self.draining:
                 self._run(self.waiting.popleft())
             if self.draining:
+                self.give_back()
                 return
             frames = self.link.receive()
             if frames is None:
@@ -139,6 +140,8 @@ class PoolServer(Server):
                 continue
             for frame in frames:
                 self.on_frame(*frame)
+        with self._room:
+            self.give_back()
         while self.held and (self.deadline is None or time.monotonic() < self.deadline):
             frames = self.link.receive(False)
             if frames is None and time.monotonic() >= self.link.next_dial_at:
@@ -149,7 +152,7 @@ class PoolServer(Server):
 
     def accept(self, task: Task) -> None:
         if self.draining:
-            self.held.pop(task.key, None)
+            self._give_back(task)
             return
         with self._room:
             self.waiting.append(task)
@@ -208,6 +211,7 @@ class AsyncServer(Server):
 
     def drain(self, seconds: float) -> None:
         super().drain(seconds)
+        self.give_back()
         self._stop_if_done()
         if self.deadline is not None:
             self._loop.call_later(max(0.0, self.deadline - time.monotonic()), self._stop)
@@ -247,12 +251,14 @@ class AsyncServer(Server):
             self._loop.remove_reader(self._attached)
             self._redial()
             return
+        # Tasks that arrived while a handler held up the loop have not begun: a drain behind them counts first.
+        frames.sort(key=lambda frame: frame[0] != protocol.DRAIN)
         for frame in frames:
             self.on_frame(*frame)
 
     def accept(self, task: Task) -> None:
         if self.draining:
-            self.held.pop(task.key, None)
+            self._give_back(task)
         elif self._running < self.slots:
             self._start(task)
         else:
@@ -263,7 +269,19 @@ class AsyncServer(Server):
         task.coroutine = self._loop.create_task(self._run(task))
         task.coroutine.add_done_callback(lambda done: self._done(task, done))
 
+    def goes_back(self, task: Task) -> bool:
+        """Gives a task back that a reload has overtaken: its handler has not begun, and the loop was held up."""
+        if not self.application.settings.reloads:
+            return False
+        if self.link.connected:
+            self._readable()
+        if self.draining and task.key in self.held:
+            self._give_back(task)
+        return task.key not in self.held
+
     async def _run(self, task: Task) -> None:
+        if self.goes_back(task):
+            return
         self.begin(task)
         try:
             outcome, body = await run_async(self.application, task, self._send_item)

@@ -52,6 +52,10 @@ class Spawner(Supervisor):
         return self.pipes
 
     def _read_reports(self) -> None:
+        self._read_pipes()
+        self._tell_ready()
+
+    def _read_pipes(self) -> None:
         for pipe, (process, cutter) in list(self.pipes.items()):
             while True:
                 try:
@@ -64,7 +68,6 @@ class Spawner(Supervisor):
                     break
                 for kind, header, body in cutter.feed(data):
                     self._on_report(process, kind, header, body)
-        self._tell_ready()
 
     def _on_report(self, process: int, kind: int, header: Header, body: bytes) -> None:
         if kind == protocol.LOG:
@@ -151,6 +154,12 @@ def serve_reported(settings: Settings, process: int, report: Report) -> NoReturn
     task.install()
     serve_here(server, link)
     on_start_ms += prepared_or_told(server.prepare, failed)
+    if settings.reloads:
+        from .loaded_files import LoadedFiles  # not paid where no change reloads
+
+        loaded = LoadedFiles(report, os.getcwd())
+        loaded.tell()
+        server.on_answered = loaded.tell
     link.dial_until_connected(lambda: server.draining)
     watch_signals()
     report.tell(protocol.READY, {'onStartMs': on_start_ms})

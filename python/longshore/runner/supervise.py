@@ -244,10 +244,6 @@ class Supervisor:
         """Further times at which there is something to do."""
         return ()
 
-    def _says_restart(self) -> bool:
-        """Whether the end of a runner process is worth a line of the log."""
-        return True
-
     def _reap(self) -> None:
         # Each child is awaited by its number: user code awaits the processes that it started.
         for process, child in list(self.children.items()):
@@ -262,11 +258,18 @@ class Supervisor:
             killer = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
             self.link.send(protocol.EXITED, {'process': process, 'pid': pid, 'code': code, 'signal': killer})
             if self.deadline is None:
-                self._on_ended(code, killer)
-                if self._says_restart():
-                    how = 'signal %d' % killer if killer is not None else 'code %s' % code
-                    logs.note('runner process %d (pid %d) ended with %s; starting it again' % (process, pid, how))
-                self.due[process] = time.monotonic() + self._restart_delay(process, child)
+                self._follow(process, child, code, killer)
+
+    def _follow(self, process: int, child: Child, code: Optional[int], killer: Optional[int]) -> None:
+        """Called when a runner process has ended by itself: it is started again."""
+        self._on_ended(code, killer)
+        self._note_restart(process, child, code, killer)
+        self.due[process] = time.monotonic() + self._restart_delay(process, child)
+
+    @staticmethod
+    def _note_restart(process: int, child: Child, code: Optional[int], killer: Optional[int]) -> None:
+        how = 'signal %d' % killer if killer is not None else 'code %s' % code
+        logs.note('runner process %d (pid %d) ended with %s; starting it again' % (process, child.pid, how))
 
     def _on_ended(self, code: Optional[int], killer: Optional[int]) -> None:
         """Called when a runner process has ended by itself; it is restarted when this returns."""

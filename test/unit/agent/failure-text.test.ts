@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { cutText, failureText } from '../../../agent/slots/failure-text.ts';
+import { cutText, exitText, failureText } from '../../../agent/slots/failure-text.ts';
 
 test.each([
   ['RuntimeError: no model', 'Traceback (most recent call last):\n  File "app.py", line 3\nRuntimeError: no model\n'],
@@ -28,4 +28,11 @@ test('a text is cut to its size by bytes, keeps its beginning and its end, and n
     expect(cut).not.toContain('\uFFFD');
   }
   expect(cutText('x'.repeat(100), 4)).toBe('');
+});
+
+test('an attempt that a reload ended says so, with the time that it had', () => {
+  expect(exitText(143, 10_020)).toBe('ended by a reload: the call still ran 10 s after files were saved');
+  expect(exitText(137, 13_000)).toMatch(/^ended by a reload/);
+  expect(exitText(3, 500)).toBe('process exited (code 3)');
+  expect(exitText(137, undefined)).toBe('process exited (code 137)');
 });

@@ -16,6 +16,7 @@ function anAttempt(attempts: UnacknowledgedAttempts, containerId: string, taskId
     sinceMs: 0,
     process: 0,
     started: true,
+    begun: true,
     ending: undefined,
     limitTimer: undefined,
     killTimer: undefined,

@@ -32,7 +32,7 @@ async function listening() {
   const path = join(directory.path, 'streams.sock');
   const streams = new ContainerStreams({
     path,
-    slots: SLOTS,
+    slots: () => SLOTS,
     open: async () => {
       const link = keep(connect({ path: join(directory.path, 'scheduler.sock'), ...HELD }));
       await once(link, 'connect');
