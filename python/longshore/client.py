@@ -94,7 +94,7 @@ def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any], stub_id: 
         raise GatewayError('%s: the answer has no task_id' % what)
     from .handles import Task  # which imports this module
 
-    return Task(task_id)
+    return Task(task_id, None, True)
 
 
 #: The workspace of each installation and token that was called.
@@ -175,7 +175,12 @@ def invoke(name: str, args: List[Any], kwargs: Dict[str, Any], stub_id: str = ''
     what = 'cannot invoke %s' % name
     body = _inputs(what, args, kwargs)
     path = _path('endpoint', name, stub_id)
-    data = _asked(path, what, body, 'no endpoint is deployed as %s' % name, _ANSWER_SECONDS, _new_key())
+    from .interrupts import watched  # which imports this module
+
+    unknown = 'no endpoint is deployed as %s' % name
+    # The installation cancels a call that waits and whose caller has left.
+    left = 'left: a call of %s that has begun goes on; `longshore task list --status RUNNING` has its id, for `longshore task stop`' % name
+    data = watched(lambda: _asked(path, what, body, unknown, _ANSWER_SECONDS, _new_key()), left)
     return result_in(what, data)
 
 

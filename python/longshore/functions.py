@@ -66,13 +66,20 @@ class Function(Queued[P, R]):
     @overload
     async def async_remote(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
     async def async_remote(self, *args: Any, **kwargs: Any) -> Any:
-        """As `remote`, beside other work of an event loop.
+        """As `remote`, beside other work of an event loop. Where the coroutine is cancelled, so is the task.
 
             one, two = await asyncio.gather(add.async_remote(1), add.async_remote(2))
         """
         import asyncio
 
-        return await asyncio.get_running_loop().run_in_executor(None, lambda: self.remote(*args, **kwargs))
+        from .results import CallInThread  # not paid on a cold start
+
+        one = CallInThread(lambda: self.put(*args, **kwargs))
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, one.run)
+        except asyncio.CancelledError:
+            one.give_up()
+            raise
 
 
 class Schedule(Function[P, R]):

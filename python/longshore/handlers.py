@@ -36,6 +36,8 @@ from .quantities import cpu_millicores, memory_mib
 from .typed import P, R, T, endpoint_decorator, task_queue_decorator
 
 if TYPE_CHECKING:
+    from typing_extensions import Literal
+
     from .handles import Task
     from .schema import Schema
 
@@ -45,7 +47,7 @@ is_reading = False
 
 
 #: Calls that some kinds have, and what is said of the others.
-_CALLS = ('invoke', 'put', 'map', 'remote', 'async_remote')
+_CALLS = ('invoke', 'put', 'spawn', 'map', 'starmap', 'remote', 'async_remote')
 _OF_FUNCTIONS = 'remote(…) waits for its result, put(…) gives a task at once, map(…) makes many calls'
 _CALLED_BY = {
     'endpoint': 'invoke(…) calls it and waits for its answer; @function has remote and map',
@@ -176,31 +178,83 @@ class Queued(Handler[P, R]):
 
         return called(self, lambda stub_id: put(self.stub_type, self.deployment_name, list(args), kwargs, stub_id))
 
+    def spawn(self, *args: P.args, **kwargs: P.kwargs) -> Task:
+        """`put` by the name that other platforms have for it.
+
+            task = measure.spawn(path='app.py')
+            print(task.result(wait=True))
+        """
+        return self.put(*args, **kwargs)
+
     @overload
-    def map(self: Queued[P, Coroutine[Any, Any, T]], inputs: Iterable[Any]) -> Iterator[T]: ...
+    def map(self, inputs: Iterable[Any], *, return_exceptions: Literal[True], ordered: bool = True) -> Iterator[Any]: ...
     @overload
-    def map(self: Queued[P, Iterator[T]], inputs: Iterable[Any]) -> Iterator[List[T]]: ...
+    def map(
+        self: Queued[P, Coroutine[Any, Any, T]], inputs: Iterable[Any], *, return_exceptions: bool = False, ordered: bool = True
+    ) -> Iterator[T]: ...
     @overload
-    def map(self: Queued[P, AsyncIterator[T]], inputs: Iterable[Any]) -> Iterator[List[T]]: ...
+    def map(
+        self: Queued[P, Iterator[T]], inputs: Iterable[Any], *, return_exceptions: bool = False, ordered: bool = True
+    ) -> Iterator[List[T]]: ...
     @overload
-    def map(self, inputs: Iterable[Any]) -> Iterator[R]: ...
-    def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
+    def map(
+        self: Queued[P, AsyncIterator[T]], inputs: Iterable[Any], *, return_exceptions: bool = False, ordered: bool = True
+    ) -> Iterator[List[T]]: ...
+    @overload
+    def map(self, inputs: Iterable[Any], *, return_exceptions: bool = False, ordered: bool = True) -> Iterator[R]: ...
+    def map(self, inputs: Iterable[Any], *, return_exceptions: bool = False, ordered: bool = True) -> Iterator[Any]:
         """
         Runs a call for each of the inputs, put in one request as far as there is room. A tuple or a list has the
-        positional inputs of a call, anything else is its one input. Results come in the order of the inputs. Raises
-        TaskError when a task did not complete, and GatewayError when calls could not be put or read.
+        positional inputs of a call, anything else is its one input. Raises GatewayError when calls could not be put or
+        read. Calls whose results nobody takes are cancelled: after a failure, after `break`, at Ctrl-C, and at the end
+        of the program; `put` is for those that go on. On a terminal, a line shows how many are done.
 
             for total in add.map([(1, 2), (3, 4)]):
                 print(total)
+
+        return_exceptions: a task that did not complete gives its TaskError as its result. Otherwise that is raised, and
+        the other calls are cancelled.
+        ordered: results come in the order of the inputs; False: as they come.
         """
+        from .mapping import positional  # not paid on a cold start
+
+        return self._mapped((positional(one) for one in inputs), return_exceptions, ordered)
+
+    @overload
+    def starmap(self, inputs: Iterable[Iterable[Any]], *, return_exceptions: Literal[True], ordered: bool = True) -> Iterator[Any]: ...
+    @overload
+    def starmap(
+        self: Queued[P, Coroutine[Any, Any, T]], inputs: Iterable[Iterable[Any]], *, return_exceptions: bool = False, ordered: bool = True
+    ) -> Iterator[T]: ...
+    @overload
+    def starmap(
+        self: Queued[P, Iterator[T]], inputs: Iterable[Iterable[Any]], *, return_exceptions: bool = False, ordered: bool = True
+    ) -> Iterator[List[T]]: ...
+    @overload
+    def starmap(
+        self: Queued[P, AsyncIterator[T]], inputs: Iterable[Iterable[Any]], *, return_exceptions: bool = False, ordered: bool = True
+    ) -> Iterator[List[T]]: ...
+    @overload
+    def starmap(self, inputs: Iterable[Iterable[Any]], *, return_exceptions: bool = False, ordered: bool = True) -> Iterator[R]: ...
+    def starmap(self, inputs: Iterable[Iterable[Any]], *, return_exceptions: bool = False, ordered: bool = True) -> Iterator[Any]:
+        """
+        As `map`, where each input has the positional inputs of a call.
+
+            print(list(add.starmap(zip([1, 2], [3, 4]))))
+        """
+        from .mapping import unpacked  # not paid on a cold start
+
+        return self._mapped((unpacked(one) for one in inputs), return_exceptions, ordered)
+
+    def _mapped(self, calls: Iterable[List[Any]], return_exceptions: bool, ordered: bool) -> Iterator[Any]:
         from .client import put_many  # not paid on a cold start
-        from .results import in_order
+        from .mapping import Map
         from .undeployed import called
 
         def put(calls: Sequence[Sequence[Any]]) -> List[Optional[str]]:
             return called(self, lambda stub_id: put_many(self.stub_type, self.deployment_name, calls, stub_id))
 
-        return in_order(put, inputs)
+        return Map(put, self.deployment_name, ordered, return_exceptions).results(calls)
 
 
 class TaskQueue(Queued[P, R]):

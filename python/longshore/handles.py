@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Union
 from urllib import parse, request
 
 from .client import At, GatewayError, call, exchange, installation, result_in, send_file, sentence, workspace_of
+from .interrupts import cancelled, waited, watched
 from .results import OVER, ended, result_of
 
 _ANSWER_SECONDS = 1260
@@ -25,10 +26,13 @@ class Task(str):
     """
 
     _at: Optional[At] = None
+    #: This program has put it: Ctrl-C in a wait cancels it.
+    _is_own = False
 
-    def __new__(cls, id: str, at: Optional[At] = None) -> Task:
+    def __new__(cls, id: str, at: Optional[At] = None, is_own: bool = False) -> Task:
         made = super().__new__(cls, id)
         made._at = at
+        made._is_own = is_own
         return made
 
     def __reduce__(self) -> Any:
@@ -53,9 +57,9 @@ class Task(str):
         return self.status() in OVER
 
     def result(self, wait: bool = False) -> Any:
-        """The handler's result; None while the task has not ended. With `wait`, waits for the end. Raises TaskError
-        when the task did not complete."""
-        task = ended(str(self), self._at) if wait else self.read()
+        """The handler's result; None while the task has not ended. With `wait`, waits for the end, and Ctrl-C cancels a
+        task that this program has put. Raises TaskError when the task did not complete."""
+        task = self._ended() if wait else self.read()
         return result_of(task, str(self)) if task.get('status') in OVER else None
 
     def outputs(self) -> List[Dict[str, Any]]:
@@ -64,15 +68,20 @@ class Task(str):
 
     def subscribe(self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Any:
         """Waits for the end, and returns the result. event_handler: called with the task at each new status, in the form
-        of `get_task`. Raises TaskError when the task did not complete."""
-        return result_of(ended(str(self), self._at, event_handler), str(self))
+        of `get_task`. Ctrl-C and errors: as for `result`."""
+        return result_of(self._ended(event_handler), str(self))
+
+    def _ended(self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Dict[str, Any]:
+        def wait() -> Dict[str, Any]:
+            return ended(str(self), self._at, event_handler)
+
+        if self._is_own:
+            return waited(wait, lambda: [str(self)], self._at)
+        return watched(wait, 'task %s goes on: `longshore task stop %s` cancels it' % (self, self))
 
     def cancel(self) -> None:
         """Cancels the task; one that has ended stays as it is. Raises GatewayError, also in a container, which may not."""
-        what = 'cannot cancel task %s' % self
-        found = call('/api/v1/gateway/tasks/stop', what, _json({'taskIds': [str(self)]}), at=self._at)
-        if found.get('ok') is not True:
-            raise GatewayError('%s: %s' % (what, found.get('errMsg') or 'it was refused'))
+        cancelled([str(self)], self._at)
 
 
 class Deployment:
@@ -105,7 +114,7 @@ class Deployment:
         if not data and kind != 'endpoint':
             return None
         answer = result_in(what, data)
-        return Task(answer['task_id'], self._at) if kind in _QUEUED else answer
+        return Task(answer['task_id'], self._at, True) if kind in _QUEUED else answer
 
     def subscribe(
         self, *, input: Optional[Dict[str, Any]] = None, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, Optional
 from urllib import parse
 
 from .client import At, GatewayError, call, workspace_of
+from .interrupts import of_coroutine, waited
 from .runner.inputs import ENCODING, PICKLED_KEYS
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 2.0
 #: Bound on the absence of a scheduler that restarts.
 _SILENT_SECONDS = 60.0
-#: Bound on calls of one `map` that are put and not yielded.
-_AT_A_TIME = 1000
-#: Results after which calls that found no room are tried again, where so many are left.
-_TRY_AFTER = 16
-#: Bound on a request that follows a full queue.
-_AFTER_FULL = 64
-#: Statuses of a queue, or of a scheduler, that has no room now.
-_NO_ROOM = (429, 503)
 #: Kinds whose results may be pickled.
 _PICKLED = ('function', 'schedule')
 #: Statuses that are final.
@@ -47,118 +40,97 @@ def ended(
     at: Optional[At] = None,
     on_status: Optional[Callable[[Dict[str, Any]], Any]] = None,
     on_look: Optional[Callable[[Dict[str, Any]], Any]] = None,
+    sleep: Callable[[float], Any] = time.sleep,
 ) -> Dict[str, Any]:
     """Waits for a task's end, and returns the task as it is then. Every task ends, at the latest by its time to live.
-    on_status: is told the task at each new status. on_look: at each look at it."""
-    what = 'cannot read task %s' % task_id
-    pause = _FIRST_WAIT_SECONDS
-    silent_since: Optional[float] = None
+    on_status: is told the task at each new status. on_look: at each look at it. sleep: waits between two looks."""
+    reader = Reader(at)
     told = ''
+    for pause in pauses():
+        task = reader.read(task_id)
+        if task is not None and on_status is not None and task.get('status') != told:
+            told = str(task.get('status'))
+            on_status(task)
+        if task is not None and on_look is not None:
+            on_look(task)
+        if task is not None and task.get('status') in OVER:
+            return task
+        sleep(pause)
+    raise AssertionError('pauses have no end')
+
+
+def pauses() -> Iterator[float]:
+    """Pauses between looks at a task, which grow."""
+    pause = _FIRST_WAIT_SECONDS
     while True:
+        yield pause
+        pause = min(pause * 1.5, _LONGEST_WAIT_SECONDS)
+
+
+class Reader:
+    """Reads tasks of an installation, whose scheduler may be away for a while."""
+
+    def __init__(self, at: Optional[At] = None) -> None:
+        self._at = at
+        self._silent_since: Optional[float] = None
+
+    def read(self, task_id: str) -> Optional[Dict[str, Any]]:
+        """The task as it is now; None: nobody answered, and it is worth another try. Raises GatewayError."""
+        what = 'cannot read task %s' % task_id
         try:
-            path = '/api/v1/task/%s/%s' % (workspace_of(what, at), parse.quote(task_id, safe=''))
-            task = call(path, what, at=at)
-            silent_since = None
-            if on_status is not None and task.get('status') != told:
-                told = str(task.get('status'))
-                on_status(task)
-            if on_look is not None:
-                on_look(task)
-            if task.get('status') in OVER:
-                return task
+            path = '/api/v1/task/%s/%s' % (workspace_of(what, self._at), parse.quote(task_id, safe=''))
+            task = call(path, what, at=self._at)
         except GatewayError as problem:
             # A refusal is final; a scheduler that does not answer may return.
             if 400 <= problem.status < 500 and problem.status != 429:
                 raise
-            silent_since = silent_since or time.monotonic()
-            if time.monotonic() - silent_since > _SILENT_SECONDS:
+            self._silent_since = self._silent_since or time.monotonic()
+            if time.monotonic() - self._silent_since > _SILENT_SECONDS:
                 raise
-        time.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_WAIT_SECONDS)
+            return None
+        self._silent_since = None
+        return task
 
 
-def wait(task_id: str, at: Optional[At] = None, shows_output: bool = False) -> Any:
-    """Waits for a task's end, and returns its handler's result. Raises TaskError when it did not complete.
-    shows_output: a terminal sees what the task prints."""
+def wait(task_id: str, at: Optional[At] = None, shows_output: bool = False, sleep: Callable[[float], Any] = time.sleep) -> Any:
+    """Waits for a task's end, and returns its handler's result. Raises TaskError when it did not complete. Ctrl-C cancels
+    the task. shows_output: a terminal sees what the task prints."""
     follow = None
     if shows_output:
         from .following import follower  # not paid by map
 
         follow = follower(task_id)
-    return result_of(ended(task_id, at, on_look=follow), task_id)
+    return result_of(waited(lambda: ended(task_id, at, on_look=follow, sleep=sleep), lambda: [task_id], at), task_id)
 
 
-class _Slot:
-    """An input of `map`, and its task once it is put."""
+class CallInThread:
+    """A call that a thread makes and waits for, until another thread gives it up. Its task is cancelled then."""
 
-    __slots__ = ('call', 'task_id')
+    def __init__(self, put: Callable[[], Any]) -> None:
+        self._put = put
+        self._given_up = threading.Event()
 
-    def __init__(self, call: Sequence[Any]) -> None:
-        self.call = call
-        self.task_id: Optional[str] = None
-
-
-def in_order(put_many: Callable[[Sequence[Sequence[Any]]], List[Optional[str]]], inputs: Iterable[Any]) -> Iterator[Any]:
-    """
-    Yields the result of a task for each input, in their order. `put_many` puts as many calls as it may, and is asked
-    again for the others after results of earlier ones.
-    """
-    source = iter(inputs)
-    slots: Deque[_Slot] = deque()
-    is_over = False
-    # Number of results after which further calls are tried; 0: now.
-    until = 0
-    most = _AT_A_TIME
-    while True:
-        while not is_over and len(slots) < _AT_A_TIME:
-            try:
-                slots.append(_Slot(positional(next(source))))
-            except StopIteration:
-                is_over = True
-        if not slots:
-            return
-        waiting = [slot for slot in slots if slot.task_id is None]
-        if waiting and (until <= 0 or len(waiting) == len(slots)):
-            until = _put(put_many, waiting, len(slots) > len(waiting), most)
-            # Behind a full queue, further requests are small: most of their calls would find no room.
-            most = _AFTER_FULL if until > 0 else _AT_A_TIME
-        first = next((slot for slot in slots if slot.task_id is not None), None)
-        if first is None:
-            raise GatewayError('no call of map was taken', 429)
-        if slots[0] is not first:
-            # The queue took a later call than the first, which waits for room.
-            ended(str(first.task_id))
-            until = 0
-            continue
-        slots.popleft()
-        until -= 1
-        yield wait(str(first.task_id))
-
-
-def _put(
-    put_many: Callable[[Sequence[Sequence[Any]]], List[Optional[str]]], waiting: List[_Slot], has_others: bool, most: int
-) -> int:
-    """Puts calls, at most so many in a request, until all are put or there is no room. Returns after how many results
-    it is worth another try. Raises GatewayError when nothing can be put and there is nothing to wait for."""
-    at = 0
-    while at < len(waiting):
+    def run(self) -> Any:
+        """The result. Raises TaskError when the task did not complete."""
+        if self._given_up.is_set():
+            return None
+        task = self._put()
         try:
-            ids = put_many([slot.call for slot in waiting[at : at + most]])
-        except GatewayError as problem:
-            if problem.status not in _NO_ROOM or (at == 0 and not has_others):
-                raise
-            return min(_TRY_AFTER, max(1, len(waiting) - at))
-        for slot, task_id in zip(waiting[at:], ids):
-            slot.task_id = task_id
-        if None in ids:
-            return min(_TRY_AFTER, ids.count(None))
-        at += len(ids)
-    return 0
+            return wait(task, shows_output=True, sleep=self._sleep)
+        except _GivenUp:
+            of_coroutine(str(task))
+            return None
+
+    def give_up(self) -> None:
+        self._given_up.set()
+
+    def _sleep(self, seconds: float) -> None:
+        if self._given_up.wait(seconds):
+            raise _GivenUp
 
 
-def positional(one: Any) -> List[Any]:
-    """The positional inputs of one call of `map`: a tuple or a list has several."""
-    return list(one) if isinstance(one, (tuple, list)) else [one]
+class _GivenUp(Exception):
+    """Nobody waits for the result."""
 
 
 def result_of(task: Dict[str, Any], task_id: str) -> Any:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import struct
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
@@ -36,6 +37,11 @@ class Installation(ThreadingHTTPServer):
 
     def bodies(self, path: str) -> List[Any]:
         return [body for _, seen, body in self.seen if seen == path]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that has left is no error."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def close(self) -> None:
         self.shutdown()

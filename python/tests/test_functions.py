@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Dict, List, Tuple
 from unittest import mock
 
-from longshore import GatewayError, TaskError, function, results, schedule, task_queue
+from longshore import GatewayError, TaskError, function, mapping, results, schedule, task_queue
 
 
 class Server(HTTPServer):
@@ -177,7 +177,7 @@ class Remote(unittest.TestCase):
 
     def test_map_has_a_bound_for_each_request_and_for_what_is_under_way(self) -> None:
         self.server.end = lambda body: ('COMPLETE', body['args'][0])
-        with mock.patch('longshore.client._MOST_CALLS', 4), mock.patch.object(results, '_AT_A_TIME', 6):
+        with mock.patch('longshore.client._MOST_CALLS', 4), mock.patch.object(mapping, '_AT_A_TIME', 6):
             self.assertEqual(list(add.map(range(9))), list(range(9)))
         self.assertEqual((max(self.server.requests), sum(self.server.requests)), (4, 9))
         with mock.patch('longshore.client._MOST_CALLS_BYTES', 1):

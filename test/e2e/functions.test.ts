@@ -47,6 +47,23 @@ except TaskError as error:
 `);
       expect(tried).toMatchObject({ code: 0, stdout: '2\nERROR 2\n' });
 
+      // Ctrl-C cancels what a program waits for.
+      const tasks = async (status: string): Promise<number> => {
+        const filters = encodeURIComponent(JSON.stringify({ status: [status] }));
+        return (await platform.gateway<{ tasks: readonly unknown[] }>(`/tasks?limit=100&filters=${filters}`)).tasks
+          .length;
+      };
+      const calls = ['slow.remote(60)', 'list(slow.map([60, 60], ordered=False))'];
+      const waiting = calls.map((call) => app.started(`from app import slow; ${call}`));
+      await waitFor(async () => (await tasks('RUNNING')) === 3, 'both programs wait for what runs', 60_000);
+      for (const { child } of waiting) child.kill('SIGINT');
+      const left = await Promise.all(waiting.map(async (program) => (await program.ended).stderr.split('\n').at(-2)));
+      expect(left).toEqual([
+        expect.stringMatching(/^stopped: task \S+ was cancelled$/),
+        'stopped: 2 tasks were cancelled',
+      ]);
+      await waitFor(async () => (await tasks('CANCELLED')) === 3, 'they are cancelled', 30_000);
+
       await app.longshore('deploy', 'app.py:tick');
       const ended = async () => {
         const listed = await app.longshore('task', 'list', '--deployment', 'every-second', '--json');
