@@ -20,14 +20,15 @@ export function callLines(
           : `${webSockets}?auth_token=TOKEN, or with the header "Authorization: Bearer TOKEN"; \`${program} token create --scope invoke\` prints TOKEN`,
       ];
     const lines = [`curl ${url}${token}`, isPublic ? webSockets : `${webSockets}, with the same header`];
-    return [...lines, ...browserLines(hostUrl, isPublic, program)];
+    return [...browserLines(hostUrl, isPublic, program), ...lines];
   }
   if (kind === 'pod') {
     const { ports } = deployed;
     if (ports.length === 0) return ['it has no ports; `ports=[…]` of the Pod names them'];
+    // Pages of many programs work on a host of their own alone, so that one comes first.
     return ports.flatMap((port) => [
-      `curl ${atPort(url, port)}/${token}`,
       ...browserLines(hostUrl === null ? null : atPort(hostUrl, port), isPublic, program),
+      `curl ${atPort(url, port)}/${token}`,
     ]);
   }
   const input = exampleInput(deployed.requiredInputs ?? []);

@@ -210,9 +210,9 @@ async function deployHandler(
   if (request.reuse) {
     const latest = await servingDeployment(client, name, stubType);
     if (latest !== undefined && latest.active && latest.stubId === stubId) {
-      const address = await client.gateway('GET', `/stubs/${stubId}/url?deploymentId=${latest.id}`);
-      const url = textField(address, 'url');
-      const hostUrl = await hostUrlOf(client, kind, { stubId, deploymentId: latest.id });
+      const ids = { stubId, deploymentId: latest.id };
+      const url = (await urlOf(client, ids, isPublic ? 'name' : '')) ?? '';
+      const hostUrl = await hostUrlOf(client, kind, ids, isPublic);
       return {
         name,
         kind,
@@ -244,8 +244,9 @@ async function deployHandler(
     deploymentId,
     stubId,
     version: numberField(deployed, 'version'),
-    url: textField(deployed, 'invokeUrl'),
-    hostUrl: await hostUrlOf(client, kind, { stubId, deploymentId }),
+    // Programs of strangers have this address: it has to stay when the version changes.
+    url: (isPublic ? await urlOf(client, { stubId, deploymentId }, 'name') : null) ?? textField(deployed, 'invokeUrl'),
+    hostUrl: await hostUrlOf(client, kind, { stubId, deploymentId }, isPublic),
     isPublic,
     ...realtime,
     ports: portsOf(handler),
@@ -258,13 +259,17 @@ async function deployHandler(
 const portsOf = ({ ports }: HandlerDefinition): readonly number[] =>
   Array.isArray(ports) ? ports.filter((port) => typeof port === 'number') : [];
 
-async function hostUrlOf(
-  client: Client,
-  kind: string,
-  ids: { readonly stubId: string; readonly deploymentId: string },
-): Promise<string | null> {
-  if (kind !== 'asgi' && kind !== 'pod') return null;
-  const path = `/stubs/${ids.stubId}/url?deploymentId=${ids.deploymentId}&urlType=host`;
+interface DeployedIds {
+  readonly stubId: string;
+  readonly deploymentId: string;
+}
+
+const hostUrlOf = async (client: Client, kind: string, ids: DeployedIds, isPublic: boolean): Promise<string | null> =>
+  kind === 'asgi' || kind === 'pod' ? urlOf(client, ids, isPublic ? 'name-host' : 'host') : null;
+
+/** @param form - as `urlType` of GetURL */
+async function urlOf(client: Client, ids: DeployedIds, form: string): Promise<string | null> {
+  const path = `/stubs/${ids.stubId}/url?deploymentId=${ids.deploymentId}&urlType=${form}`;
   // The deployment stands, whatever becomes of this question.
   const address = await client.gateway('GET', path).catch(() => null);
   return address === null ? null : textField(address, 'url');

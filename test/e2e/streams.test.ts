@@ -452,6 +452,14 @@ describe('who may call', () => {
     const path = `/asgi/public/${open.stubId}`;
     const seen = jsonOf<Seen>(await platform.call(`${path}/request`, { token: '' }));
     expect(seen.root_path).toBe(path);
+    const named = `/asgi/public/${platform.workspaceId}/open`;
+    for (const form of [named, `${named}/v1`, `${named}/latest`]) {
+      // The second call knows which of the two ids a path begins with.
+      for (const at of [1, 2]) {
+        const byName = jsonOf<Seen>(await platform.call(`${form}/request?n=${at}%2F`, { token: '' }));
+        expect(byName, form).toMatchObject({ root_path: form, path: `${form}/request` });
+      }
+    }
     for (let at = 0; at < 3; at += 1) {
       const connection = await raw();
       connection.send(`GET ${path}/idle HTTP/1.1\r\nHost: w\r\n\r\n`);

@@ -15,7 +15,7 @@ import { isOutside } from '../../workspaces/identity/confinement.ts';
 import { urlTargetOf } from '../../workspaces/deployments/deployments.ts';
 import type { DeployOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { Stubs } from '../../workspaces/deployments/stubs.ts';
-import { invokeUrl, pathUrl, urlFormOf } from '../../workspaces/deployments/urls.ts';
+import { invokeUrl, nameUrl, pathUrl, urlFormOf } from '../../workspaces/deployments/urls.ts';
 import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
 import { rolloutOf } from './rollout.ts';
 import { operation } from './operation.ts';
@@ -73,6 +73,8 @@ function refusalText(refused: Refused): string {
   switch (refused.why) {
     case 'stub_not_found':
       return 'stub not found';
+    case 'reserved_name':
+      return `a deployment cannot be called ${refused.name}: its URL has another meaning. Choose another name`;
     case 'empty_name':
       return 'name must hold a letter or digit, and at most 255 characters';
     case 'no_code':
@@ -141,7 +143,11 @@ export function getUrl(stubs: Stubs, deployments: Deployments, urls: UrlSettings
       }
       const deployment = await deployments.find({ workspaceId: stub.workspaceId }, request.deploymentId);
       if (deployment?.stubId !== stub.id) return refused('Unable to get deployment');
-      return { ok: true, errMsg: '', url: invokeUrl(origin.baseUrl, urlTargetOf(stub, deployment), urls, urlType) };
+      const target = urlTargetOf(stub, deployment);
+      if (urlType !== 'name' && urlType !== 'name-host')
+        return { ok: true, errMsg: '', url: invokeUrl(origin.baseUrl, target, urls, urlType) };
+      const how = { workspaceId: stub.workspaceId, withHost: urlType === 'name-host' };
+      return { ok: true, errMsg: '', url: nameUrl(origin.baseUrl, target, how, urls) };
     },
   });
 }

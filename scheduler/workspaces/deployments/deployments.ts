@@ -49,6 +49,7 @@ export type DeployOutcome =
       readonly warning: string;
     }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
+  | { readonly kind: 'refused'; readonly why: 'reserved_name'; readonly name: string }
   /**
    * Other reasons of a refusal. image: no registry has the image, or none gives it to us.
    * schedule: its times cannot be read. limit: the workspace has as many deployments as it may.
@@ -87,6 +88,8 @@ export interface DeploymentFilter {
   readonly before?: { readonly createdAtMs: number; readonly id: string };
 }
 
+/** Words that stand in the place of a name in URLs. */
+const RESERVED_NAMES: ReadonlySet<string> = new Set(['id', 'public']);
 const MAX_NAME = 255;
 /**
  * Kinds that can be invoked. A stub of any kind may be made,
@@ -145,6 +148,7 @@ export class Deployments {
       return { kind: 'refused', why: 'kind', text };
     }
     if (sanitiseName(name) === '' || name.length > MAX_NAME) return { kind: 'refused', why: 'empty_name' };
+    if (RESERVED_NAMES.has(name)) return { kind: 'refused', why: 'reserved_name', name };
     if (stub.objectId !== null) {
       const object = await objectById(db, stub.objectId);
       if (object === undefined || object.sha256 === null) return { kind: 'refused', why: 'no_code' };

@@ -87,6 +87,32 @@ export function hostUrl(base: string, target: UrlTarget, settings: UrlSettings):
   return `${url.protocol}//${label}${port}.${domain}${url.port === '' ? '' : `:${url.port}`}`;
 }
 
+/**
+ * The URL of a deployment's name: it reaches the version that serves, and stays when that changes. Callers of a public
+ * deployment need no token there.
+ * @param withHost - the host form also where it is not the installation's own
+ */
+export function nameUrl(
+  base: string,
+  target: UrlTarget,
+  { workspaceId, withHost }: { readonly workspaceId: string; readonly withHost: boolean },
+  settings: UrlSettings,
+): string {
+  const { deployment } = target;
+  if (deployment === null) return invokeUrl(base, target, settings);
+  if (withHost || settings.invokeDomain !== null) {
+    const start = `${new URL(base).protocol}//${deployment.subdomain}`;
+    const versioned = `${start}-v${deployment.version}`;
+    const whole = hostUrl(base, target, settings);
+    // Outside of the installation's own domain a label without a mark may be the name of any machine.
+    const mark = settings.invokeDomain === null ? '-latest' : '';
+    if (whole.startsWith(versioned)) return `${start}${mark}${whole.slice(versioned.length)}`;
+  }
+  const port = target.port === undefined ? '' : `/${target.port}`;
+  const owner = target.public ? `/public/${workspaceId}` : '';
+  return `${base}/${kindOf(target.stubType)}${owner}/${encodeURIComponent(deployment.name)}${port}`;
+}
+
 /** Whether a browser that uses that name is on this machine. */
 export const isLoopbackName = (host: string): boolean =>
   host === 'localhost' || host.startsWith('127.') || host === '[::1]';
@@ -106,10 +132,12 @@ export function containerUrl(
   return `${protocol}//${containerId}-${port}.${invokeDomain}${listening === '' ? '' : `:${listening}`}`;
 }
 
-export type UrlForm = 'host' | 'path' | '';
+/** `name`, `name-host`: that of the deployment's name, of any version. */
+export type UrlForm = 'host' | 'path' | 'name' | 'name-host' | '';
+const FORMS: ReadonlySet<string> = new Set(['host', '', 'name', 'name-host']);
 
 /** The form that a caller asked for; empty: the default. Unknown texts mean the path form. */
-export const urlFormOf = (text: string): UrlForm => (text === 'host' || text === '' ? text : 'path');
+export const urlFormOf = (text: string): UrlForm => (FORMS.has(text) ? (text as UrlForm) : 'path');
 
 /** The deployment's URL in its default form: host where the operator set a wildcard domain, else path. */
 export function invokeUrl(base: string, target: UrlTarget, settings: UrlSettings, form: UrlForm = ''): string {

@@ -17,14 +17,14 @@ describe('what a person is told', () => {
     const token = `-H "Authorization: Bearer $(longshore context token)"`;
     const ofSite = [`curl ${url} ${token}`, 'WebSockets: wss://a:1/asgi/site/v1, with the same header'];
     expect(callLines(site, 'longshore')).toEqual([
-      ...ofSite,
       `a browser: ${hostUrl}/?auth_token=TOKEN, where TOKEN is what \`longshore token create --scope invoke\` prints`,
+      ...ofSite,
     ]);
     expect(callLines({ ...site, hostUrl: url }, 'longshore')).toEqual(ofSite);
     expect(callLines({ ...site, isPublic: true, url: 'http://a:1/asgi/public/1-2' }, 'longshore')).toEqual([
+      `a browser: ${hostUrl}/`,
       'curl http://a:1/asgi/public/1-2',
       'WebSockets: ws://a:1/asgi/public/1-2',
-      `a browser: ${hostUrl}/`,
     ]);
     const chat = { ...site, isRealtime: true };
     expect(callLines(chat, 'longshore')).toEqual([
@@ -45,14 +45,14 @@ describe('what a person is told', () => {
     const token = `-H "Authorization: Bearer $(longshore context token)"`;
     const browser = `a browser: https://shop-1-v1-80.a:1/?auth_token=TOKEN, where TOKEN is what \`longshore token create --scope invoke\` prints`;
     expect(callLines({ ...pod, isPublic: false, ports: [80] }, 'longshore')).toEqual([
-      `curl https://a:1/pod/shop/v1/80/ ${token}`,
       browser,
+      `curl https://a:1/pod/shop/v1/80/ ${token}`,
     ]);
     expect(callLines({ ...pod, isPublic: true, ports: [80, 9000] }, 'longshore')).toEqual([
-      'curl https://a:1/pod/shop/v1/80/',
       'a browser: https://shop-1-v1-80.a:1/',
-      'curl https://a:1/pod/shop/v1/9000/',
+      'curl https://a:1/pod/shop/v1/80/',
       'a browser: https://shop-1-v1-9000.a:1/',
+      'curl https://a:1/pod/shop/v1/9000/',
     ]);
     expect(callLines({ ...pod, isPublic: true, ports: [] }, 'longshore')).toEqual([
       'it has no ports; `ports=[…]` of the Pod names them',

@@ -5,6 +5,7 @@ import {
   containerUrl,
   hostUrl,
   invokeUrl,
+  nameUrl,
   pathUrl,
   portOf,
   sanitiseName,
@@ -50,6 +51,23 @@ describe('invoke URLs', () => {
       pathUrl('http://10.0.0.5:1994', deployed),
     );
     expect(hostUrl('https://api.example.com', plain, { invokeDomain: null })).toBe(`https://${STUB}.api.example.com`);
+  });
+
+  test('of a name stay when the version changes, and of a public one need no token', () => {
+    const open = { ...deployed, public: true };
+    const named = (target: UrlTarget, invokeDomain: string | null, withHost = false): string =>
+      nameUrl(BASE, target, { workspaceId: 'w', withHost }, { invokeDomain });
+    expect(named(open, null)).toBe(`${BASE}/endpoint/public/w/hello`);
+    expect(named(deployed, null)).toBe(`${BASE}/endpoint/hello`);
+    expect(named(open, 'run.example.com')).toBe('http://hello-1234567.run.example.com:1994');
+    const pod: UrlTarget = { ...open, stubType: 'pod/deployment', port: '<PORT>' };
+    expect(named(pod, null)).toBe(`${BASE}/pod/public/w/hello/<PORT>`);
+    expect(named(pod, null, true)).toBe('http://hello-1234567-latest-<PORT>.localhost:1994');
+    for (const label of ['hello-1234567', 'hello-1234567-latest-80'])
+      expect(readHostLabel(label)).toMatchObject({ subdomain: 'hello-1234567', version: null });
+    expect(nameUrl('http://10.0.0.5:1994', open, { workspaceId: 'w', withHost: true }, { invokeDomain: null })).toBe(
+      'http://10.0.0.5:1994/endpoint/public/w/hello',
+    );
   });
 
   test('of pods end in their port', () => {

@@ -23,6 +23,8 @@ import { inputOf } from '#scheduler/api/http/invoke/input.ts';
 import { playedHosts } from '../../helpers/played-streams.ts';
 
 const log = pino({ level: 'silent' });
+/** A workspace by its id. */
+const OWNER = '11111111-2222-4333-8444-555555555555';
 const STUB = '05ed1b36-2098-4790-99eb-732099e99ca6';
 const caller = (workspaceId: string): Caller => ({
   workspaceId: workspaceId as WorkspaceId,
@@ -94,7 +96,7 @@ beforeEach(() => {
           },
           targets: {
             byName: (workspaceId, kind, name, version) =>
-              workspaceId === 'w' &&
+              (workspaceId === 'w' || workspaceId === OWNER) &&
               kind === target?.kind &&
               name === 'hello' &&
               (version ?? 1) === 1 &&
@@ -206,6 +208,29 @@ describe('a call that is served', () => {
     expect((await call(`/endpoint/public/${STUB}`, '{}', '')).status).toBe(200);
     expect((await call(`/endpoint/id/${STUB}`, '{}', '')).status).toBe(200);
     expect((await call(`/endpoint/id/${STUB}`, '{}', 'other')).status).toBe(200);
+  });
+
+  test('a public deployment needs no token at its name, whatever its version is', async () => {
+    target = aTarget({ authorized: false });
+    for (const path of [`${OWNER}/hello`, `${OWNER.toUpperCase()}/hello`, `${OWNER}/hello/latest`, `${OWNER}/hello/v1`])
+      expect(await call(`/endpoint/public/${path}`, '{}', '')).toMatchObject({ status: 200 });
+    expect((await call(`/endpoint/public/${OWNER}/hello`, '{}', 'other')).status).toBe(200);
+    for (const path of [`${OWNER}/nope`, `${OWNER}/hello/v9`, `${STUB}/hello`, 'w/hello'])
+      expect(await call(`/endpoint/public/${path}`, '{}', '')).toMatchObject({ status: 401 });
+    target = aTarget({ authorized: false, active: false });
+    expect((await call(`/endpoint/public/${OWNER}/hello`, '{}', '')).text).toBe(
+      '{"message":"Deployment is not active"}',
+    );
+  });
+
+  test('a deployment that is not public answers at its public name as one that does not exist', async () => {
+    const answers = [];
+    for (const name of ['hello', 'nope'])
+      for (const token of ['', 'w', 'other']) {
+        const { status, text } = await call(`/endpoint/public/${OWNER}/${name}`, '{}', token);
+        answers.push(`${token}: ${status} ${text}`);
+      }
+    expect(answers.slice(0, 3)).toEqual(answers.slice(3));
   });
 
   test.each([

@@ -145,7 +145,15 @@ function invokeRoutes({ kind, does, more = '', mayBePublic, warmsUp, waits }: Ki
       ...invoked,
     })),
     ...(mayBePublic
-      ? [{ http: `POST /${kind}/public/{stubId}`, summary: `${does} a public stub`, open: true, ...invoked }]
+      ? [
+          { http: `POST /${kind}/public/{stubId}`, summary: `${does} a public stub`, open: true, ...invoked },
+          {
+            http: `POST /${kind}/public/{workspace}/{name}`,
+            summary: `${does} a public deployment by its name`,
+            open: true,
+            ...invoked,
+          },
+        ]
       : []),
     ...(warmsUp
       ? forms.map(([path, what]) => ({

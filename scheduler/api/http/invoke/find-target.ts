@@ -1,13 +1,16 @@
 // The target of an invoke URL, by name, stub or host, and whether the caller may invoke it. Found in memory where it is
 // known: nothing here awaits a value that is already there.
 import { isUuid } from '#shared/domain/ids.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Target } from '../../../domain/stub-config.ts';
 import type { Targets } from '../../../workspaces/deployments/targets.ts';
+import { BoundedMap } from '../../../workspaces/deployments/bounded-map.ts';
 import { isSupervised } from '../../../workspaces/deployments/kinds.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { invokeProblem } from '../../../workspaces/identity/confinement.ts';
 import { readHostLabel } from './host-form.ts';
 import { isInvoked } from './kinds.ts';
+import { decoded } from './routable.ts';
 import { INACTIVE, NOT_PUBLIC, NO_DEPLOYMENT, NO_STUB, NO_VERSION, OTHER_WORKSPACE, UNAUTHORIZED } from './refusal.ts';
 import { Refusal } from './refusal.ts';
 
@@ -66,6 +69,60 @@ export function byStub(
         : choose(caller, target);
     const found = parts.targets.byStub(stubId);
     return found instanceof Promise ? found.then(pick) : pick(found);
+  };
+}
+
+/**
+ * Finds a public deployment by its workspace and name. One that is not public is as none: a name can be guessed.
+ * @param versionOf - undefined: no version
+ */
+export function byPublicName(
+  parts: FindParts,
+  kind: string,
+  versionOf: (params: Params) => number | null | undefined,
+): Find {
+  return (caller, params) => {
+    const unknown = caller === null ? UNAUTHORIZED : NO_DEPLOYMENT;
+    const version = versionOf(params);
+    if (version === undefined) return NO_VERSION;
+    const { name = '' } = params;
+    const workspace = (params['workspace'] ?? '').toLowerCase();
+    if (!isUuid(workspace) || name === '' || name.includes('\0')) return unknown;
+    const pick = (target: Target | undefined): Found =>
+      target === undefined || target.config.authorized ? unknown : publicOnly(caller, target);
+    const found = parts.targets.byName(workspace as WorkspaceId, kind, name, version);
+    return found instanceof Promise ? found.then(pick) : pick(found);
+  };
+}
+
+/** Workspaces whose public applications were called by name. */
+const MAX_WORKSPACES = 10_000;
+
+/**
+ * Finds a public application by a path: by its stub (`STUB/…`), or by workspace and name (`WORKSPACE/NAME/…`). Which
+ * of the two an id is, is asked once.
+ */
+export function byPublicPath(parts: FindParts, kind: string): Find {
+  const workspaces = new BoundedMap<string, true>(MAX_WORKSPACES);
+  const ofStub = byStub(parts, kind, publicOnly);
+  const ofName = byPublicName(parts, kind, ({ '*': rest = '' }) => versionInPath({ '*': rest }));
+  return (caller, params) => {
+    const id = (params['stubId'] ?? '').toLowerCase();
+    const [name = '', ...rest] = (params['*'] ?? '').split('/');
+    const named = (): Found | Promise<Found> =>
+      ofName(caller, { workspace: id, name: decoded(name) ?? name, '*': rest.join('/') });
+    if (name === '' || workspaces.get(id) === true) return name === '' ? ofStub(caller, params) : named();
+    const other = (found: Found): Found | Promise<Found> => {
+      if (found !== UNAUTHORIZED && found !== NO_STUB) return found;
+      const known = (target: Found): Found => {
+        if (!(target instanceof Refusal)) workspaces.set(id, true);
+        return target;
+      };
+      const target = named();
+      return target instanceof Promise ? target.then(known) : known(target);
+    };
+    const found = ofStub(caller, params);
+    return found instanceof Promise ? found.then(other) : other(found);
   };
 }
 

@@ -41,6 +41,8 @@ import {
   byContainer,
   byHost,
   byName,
+  byPublicName,
+  byPublicPath,
   byStub,
   latest,
   namesVersion,
@@ -118,6 +120,11 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
     if (!invoked.mayBePublic) continue;
     const find = byStub(parts, kind, publicOnly);
     add(`/${kind}/public/:stubId`, invoked.methods, find, invokeHandler(find, parts));
+    const ofName = (path: string, named: Find): void =>
+      add(`/${kind}/public/:workspace/:name${path}`, invoked.methods, named, invokeHandler(named, parts));
+    ofName('', byPublicName(parts, kind, latest));
+    ofName('/latest', byPublicName(parts, kind, latest));
+    ofName('/:version', byPublicName(parts, kind, versionParam));
   }
   for (const [kind, streamed] of Object.entries(STREAMED_KINDS)) registerStreamed(scope, kind, streamed, parts);
   registerContainers(scope, parts);
@@ -158,7 +165,7 @@ function registerStreamed(
   const byId = byStub(parts, kind, ownOrPublic);
   add(`/${kind}/:name`, byName(parts, kind, versionInPath));
   add(`/${kind}/id/:stubId`, byId);
-  if (mayBePublic) add(`/${kind}/public/:stubId`, byStub(parts, kind, publicOnly));
+  if (mayBePublic) add(`/${kind}/public/:stubId`, byPublicPath(parts, kind));
   if (!warmsUp) return;
   const addWarmUp = (url: string, find: Find): void =>
     void scope.route({
@@ -421,7 +428,7 @@ function stream(
   if (from === 'cookie' && isForeign(request)) return sendRefusal(reply, FOREIGN_ORIGIN);
   if (isHost && from === 'query' && token !== null && isPage(request)) return redirectWithCookie(token, request, reply);
   if (isSupervised(target.kind)) return callPort(target, caller, from === 'header', how);
-  const rootPath = isHost ? '' : rootPathOf(request.originalUrl);
+  const rootPath = isHost ? '' : rootPathOf(request.originalUrl, target);
   if (!isHost && leadToOwnHost(target, { rootPath }, request, reply, parts.hosts)) return;
   streamCall({ target, caller, rootPath, tokenInHeader: from === 'header' }, request, reply, parts);
 }
@@ -471,16 +478,16 @@ function callPort(
 }
 
 /** The part of a URL's path that names the deployment: `/asgi/name`, `/asgi/name/v3`, `/asgi/id/…`. */
-function rootPathOf(url: string): string {
+function rootPathOf(url: string, { stubId }: Target): string {
   const segments = splitTarget(url).path.split('/');
-  return segments.slice(0, namingParts(segments)).join('/');
+  return segments.slice(0, namingParts(segments, stubId)).join('/');
 }
 
 /** Parameters of the route, with the rest of the path as it was sent. */
 function paramsOf({ params, originalUrl }: FastifyRequest): Params {
   const read = params as Params;
   if (read['*'] === undefined || !originalUrl.includes('%')) return read;
-  return { ...read, '*': restOf(splitTarget(originalUrl).path) };
+  return { ...read, '*': restOf(splitTarget(originalUrl).path, read['stubId'] !== undefined) };
 }
 
 /** Refuses a token: 401, or 429 where too many were refused. */

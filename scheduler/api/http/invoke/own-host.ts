@@ -11,9 +11,9 @@ import { closeUnread } from '../polite-close.ts';
 import { cookieOf, splitTarget } from '../streams/head.ts';
 import { cookiePathOf } from '../streams/tenant-answers.ts';
 import { versionParam } from './find-target.ts';
+import { namePart } from './path-form.ts';
 import { readHostLabel } from './host-form.ts';
 import { TOLD_COOKIE } from './own-cookies.ts';
-import { decoded } from './routable.ts';
 
 export interface HostParts extends UrlSettings {
   /** `LONGSHORE_EXTERNAL_URL` is set: hosts below `localhost` are then for nobody else. */
@@ -64,7 +64,7 @@ export function leadToOwnHost(
 /** The host label that means the same; undefined: there is none. */
 function labelOf({ stubId, subdomain }: Target, { rootPath, port, containerId }: PathNames): string | undefined {
   const behind = port === undefined ? '' : `-${port}`;
-  const label = `${containerId ?? deploymentLabel(rootPath, subdomain) ?? stubId}${behind}`;
+  const label = `${containerId ?? deploymentLabel(rootPath, { stubId, subdomain }) ?? stubId}${behind}`;
   return readHostLabel(label) === undefined ? undefined : label;
 }
 
@@ -72,11 +72,15 @@ function labelOf({ stubId, subdomain }: Target, { rootPath, port, containerId }:
 const IS_OWN = /-[0-9a-f]{16}$/;
 
 /** The label of a path with a deployment's name; undefined: the label of the stub is to be used. */
-function deploymentLabel(rootPath: string, subdomain: string | null): string | undefined {
-  const [, , second = '', third = ''] = rootPath.split('/');
-  if (subdomain === null || !IS_OWN.test(subdomain) || ['id', 'public'].includes(decoded(second) ?? second))
-    return undefined;
-  return `${subdomain}-${versionParam({ version: third }) === undefined ? 'latest' : third}`;
+function deploymentLabel(
+  rootPath: string,
+  { stubId, subdomain }: Pick<Target, 'stubId' | 'subdomain'>,
+): string | undefined {
+  const segments = rootPath.split('/');
+  const name = namePart(segments, stubId);
+  if (subdomain === null || !IS_OWN.test(subdomain) || name === undefined) return undefined;
+  const version = segments[name + 1] ?? '';
+  return `${subdomain}-${versionParam({ version }) === undefined ? 'latest' : version}`;
 }
 
 /** The origin of a label, where browsers that use this installation find it; undefined: there is none. */

@@ -22,7 +22,7 @@ export const portsOf = ({ config }: Pick<Target, 'config'>): readonly number[] =
 /** The port of a path: `/pod/name/v3/8000/rest`, `/pod/id/…/8000`. A pod with one port needs none in its path. */
 export function portInPath(path: string, target: Target): ChosenPort | Refusal {
   const segments = path.split('/');
-  const length = namingParts(segments);
+  const length = namingParts(segments, target.stubId);
   const named = readPort(segments[length] ?? '');
   const ports = portsOf(target);
   const rootOf = (end: number): string => segments.slice(0, end).join('/');
