@@ -101,6 +101,7 @@ do_install() {
   previous=$(readlink "$ROOT/current" 2>/dev/null || true)
   fetch_release
   write_settings
+  note_link
   switch_to "$release"
   if [ -n "$no_start" ]; then
     settle
@@ -114,13 +115,19 @@ do_install() {
     return
   fi
   journal_tail
-  if [ -n "$previous" ] && [ "$previous" != "$release" ]; then
-    say "the new release does not start; going back to $(version_of "$previous")" >&2
-    switch_to "$previous"
-    start_agent || fail 'and neither does the one before: see `journalctl -u longshore-agent`'
-    fail 'not upgraded: the release before runs again'
-  fi
+  [ -z "$previous" ] || [ "$previous" = "$release" ] || go_back
   not_started
+}
+
+# The release before tells whose fault a missing link is.
+go_back() {
+  why='does not start'
+  ! systemctl -q is-active "$AGENT" || why="has no link to the scheduler after $WAIT_SECONDS s ($(status_text))"
+  say "the new release $why; going back to $(version_of "$previous")" >&2
+  switch_to "$previous"
+  start_agent && fail 'not upgraded: the release before runs again'
+  systemctl -q is-active "$AGENT" || fail 'and neither does the one before: see `journalctl -u longshore-agent`'
+  fail "not upgraded: the release before runs again, and has no link either ($(status_text)). Run this again once the scheduler answers"
 }
 
 # A release that works is kept, with the one before it.
@@ -135,6 +142,7 @@ settle() {
 # A token that stays in its file is emptied by the agent once it has joined.
 not_started() {
   if systemctl -q is-active "$AGENT"; then
+    [ -n "$token_needed" ] || fail "no link to the scheduler after $WAIT_SECONDS s, and the agent goes on trying: $(status_text)"
     fail "not joined yet, and the agent goes on trying: $(status_text). \`longshore-agent status\` shows when it has joined"
   fi
   ! engine_is_away || fail "$(engine_words)"
@@ -216,8 +224,9 @@ do_rollback() {
   previous=$(readlink "$ROOT/previous" 2>/dev/null || true)
   [ -n "$previous" ] && [ -d "$ROOT/$previous" ] || fail 'there is no release before this one'
   now=$(readlink "$ROOT/current")
+  note_link
   switch_to "$previous"
-  start_agent || { journal_tail; fail 'the release before does not start; `longshore-agent rollback` goes forward again'; }
+  start_agent || { journal_tail; fail 'the release before does not start, or gets no link; `longshore-agent rollback` goes forward again'; }
   remember_previous "$now" "$previous"
   say "longshore-agent $(version_of "$previous"): $(status_text)"
 }
@@ -497,6 +506,12 @@ reload_units() {
 # The hook mounts the devices into the container, for any engine and any owner.
 gpu_container_runs() { grep -qsE ' /dev/nvidia(ctl|[0-9]+) ' /proc/[0-9]*/mountinfo; }
 
+# An agent that is linked must be so again after the change of its release.
+note_link() {
+  case "$(status_text)" in connected*) link_needed=yes ;; esac
+}
+
+# Fails where the agent does not run, or has no link though it needs one: to join, or because it had one before.
 start_agent() {
   # Without --no-reload, enabling a unit reloads all of systemd.
   for unit in "$AGENT" "$DRAIN"; do
@@ -510,8 +525,8 @@ start_agent() {
   waited=0
   while :; do
     case "$(status_text)" in connected*) return 0 ;; esac
-    # A scheduler that is away does not undo an upgrade: the machine joined long ago.
-    [ -z "$token_needed" ] && [ "$waited" -ge 10 ] && return 0
+    # Without a link before, a scheduler that is away does not undo an upgrade: the machine joined long ago.
+    [ -z "$token_needed$link_needed" ] && [ "$waited" -ge 10 ] && return 0
     systemctl -q is-failed "$AGENT" && return 1
     [ "$waited" -lt "$WAIT_SECONDS" ] || return 1
     waited=$((waited + 1))
@@ -583,6 +598,7 @@ own_state=$(setting LONGSHORE_DATA_DIR)
 UNIT_STATE=$STATE
 STATE=${own_state:-$STATE}
 token_needed=''
+link_needed=''
 [ -f "$STATE/agent/machine.json" ] || token_needed=yes
 # The command of the package takes the functions.
 [ -n "${FUNCTIONS_ALONE:-}" ] || {

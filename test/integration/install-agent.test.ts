@@ -2,10 +2,19 @@
 // The programs of the system that it asks are stand-ins; test/hosts/systemd.test.ts has the real ones.
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
-import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  readlinkSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { execa } from 'execa';
-import { expect, test as base } from 'vitest';
+import { describe, expect, test as base } from 'vitest';
 import { loadAgentConfig } from '../../agent/config.ts';
 import { tempDirectory } from '../helpers/services.ts';
 import type { SigningKey } from '../helpers/signing-key.ts';
@@ -26,6 +35,8 @@ interface Machine {
   /** Sets a line of the settings, in place of the line with that name. */
   readonly set: (line: string) => void;
   readonly state: string;
+  /** The link to the release that runs. */
+  readonly current: string;
   /** The archive that an installation from a file takes. */
   readonly archive: string;
   /** Where a host has the keys by which its releases must be signed. */
@@ -116,6 +127,7 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
       writeFileSync(at('etc/agent.env'), [...kept, line, ''].join('\n'));
     },
     state: at('elsewhere'),
+    current: at('opt/current'),
     archive: at('longshore-9.tar.gz'),
     keys: at('etc/release-keys.gpg'),
     releases: () => readdirSync(at('opt/releases')),
@@ -249,6 +261,48 @@ test("a data directory that cannot be the agent's own refuses a purge and a rese
 /** A stand-in for systemctl: a start fails, and the agent has ended with that status. */
 const notStarting = (status: number): string =>
   `case "$*" in restart*|*is-active*) exit 3 ;; *ExecMainStatus*) echo ${status} ;; *LoadState*) echo loaded ;; *NeedDaemonReload*) echo no ;; esac`;
+
+describe('an upgrade', () => {
+  /** A machine with one release, whose agent has a link by the release that runs. */
+  const upgrade = async (machine: Machine, links: (release: string) => string) => {
+    expect(await machine.install(`${TOKEN}\n`)).toMatchObject({ code: 0 });
+    mkdirSync(join(machine.dataDir, 'agent'), { recursive: true });
+    writeFileSync(join(machine.dataDir, 'agent/machine.json'), '{}');
+    const [before = ''] = machine.releases();
+    machine.program('sleep', 'exit 0');
+    const status = `[ "$(basename "$(readlink '${machine.current}')")" = '${before}' ] && echo "${links('before')}" || echo "${links('new')}"`;
+    machine.program(
+      'systemctl',
+      `case "$*" in *StatusText*) ${status} ;; *LoadState*) echo loaded ;; *NeedDaemonReload*) echo no ;; *is-failed*) exit 1 ;; esac`,
+    );
+    await machine.pack('#!/bin/sh\n# newer\n');
+    const ended = await machine.install('');
+    return { ...ended, isNew: readlinkSync(machine.current) !== `releases/${before}` };
+  };
+
+  test('after which an agent that was linked is linked no more goes back', async ({ machine }) => {
+    const ended = await upgrade(machine, (release) => (release === 'before' ? 'connected as 1234abcd' : 'connecting'));
+    expect(ended).toMatchObject({ code: 1, isNew: false });
+    expect(ended.said).toMatch(/the new release has no link to the scheduler after 90 s \(connecting\); going back/);
+    expect(ended.said).toMatch(/not upgraded: the release before runs again$/);
+  });
+
+  test('of an agent without a link is good without one, because its scheduler is away', async ({ machine }) => {
+    expect(await upgrade(machine, () => 'connecting')).toMatchObject({ code: 0, isNew: true });
+  });
+
+  test('that goes back to a release without a link says that the scheduler is away', async ({ machine }) => {
+    const once = join(machine.dataDir, 'once');
+    const ended = await upgrade(machine, (release) =>
+      // The scheduler goes away while the new release starts.
+      release === 'before'
+        ? `$([ -e ${once} ] && printf connecting || { touch ${once}; printf connected; })`
+        : 'connecting',
+    );
+    expect(ended).toMatchObject({ code: 1, isNew: false });
+    expect(ended.said).toMatch(/and has no link either \(connecting\)\. Run this again once the scheduler answers$/);
+  });
+});
 
 test('a refused token is named by the last line, and is kept nowhere', async ({ machine }) => {
   machine.program('systemctl', notStarting(78));

@@ -174,8 +174,8 @@ export const gpuTexts = (gpus: Readonly<Record<string, number>>): readonly strin
     .map(([state, count]) => `${counted(count, 'GPU')} ${count === 1 ? 'is' : 'are'} ${state}`);
 
 /**
- * The driver that is needed, and those there are: `it needs CUDA 12.8 (min_cuda), which runs on GPU drivers from 570 on;
- * 3 machines have 535.183.01 (CUDA 12.2)`.
+ * The driver that is needed, and those there are: `it needs CUDA 12.8 (min_cuda), which runs on GPU drivers from 570
+ * on; 3 machines have 535.183.01 (CUDA 12.2)`.
  * @param drivers - machines by the version of their driver
  */
 export function driverTexts(minCuda: string, drivers: Readonly<Record<string, number>>): readonly string[] {
