@@ -2,7 +2,6 @@
 // Only this file knows the three error shapes: gateway (`ok: false` or an RPC status), REST (`{message, code}`) and
 // invoke (`{error}` or `{message}`).
 import { readFileSync } from 'node:fs';
-import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import tls from 'node:tls';
 import { request, Agent } from 'undici';
@@ -14,7 +13,8 @@ import type { ByteAnswer, ByteRequest, Trust } from './byte-request.ts';
 import type { Context } from './context.ts';
 import { CliError, TokenKindError, errorCode } from './errors.ts';
 import { EXIT } from './exit-codes.ts';
-import { textField } from './json.ts';
+import { taskOf, textField } from './json.ts';
+import { linesOf } from './lines.ts';
 import type { JsonObject } from './json.ts';
 import { startAdvice, thisHost } from './reach.ts';
 import type { ThisHost } from './reach.ts';
@@ -203,7 +203,7 @@ export class Client {
         const raw = { status: answer.statusCode, headers: {}, body: await readBounded(answer.body) };
         throw refusal(raw.status, jsonOf(raw, `POST ${path}`), this.context.url);
       }
-      for await (const line of createInterface({ input: answer.body, crlfDelay: Number.POSITIVE_INFINITY })) {
+      for await (const line of linesOf(answer.body)) {
         const value: unknown = line === '' ? undefined : JSON.parse(line);
         if (!isRecord(value)) continue;
         last = value;
@@ -221,12 +221,19 @@ export class Client {
     return this.restCall('GET', path, undefined, timeoutMs);
   }
 
+  /** A task of this workspace; JSON of its user keeps its characters. */
+  async task(id: string): Promise<JsonObject> {
+    const path = `/task/${await this.workspaceId()}/${encodeURIComponent(id)}`;
+    return await this.restCall('GET', path, undefined, undefined, taskOf);
+  }
+
   /** Calls a workspace REST operation. @throws CliError with the status and the operation's own text */
   async restCall(
     method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',
     path: string,
     body?: JsonObject,
     timeoutMs?: number,
+    read: (text: string) => unknown = JSON.parse,
   ): Promise<JsonObject> {
     const answer = await this.call(`/api/v1${path}`, {
       method,
@@ -234,7 +241,7 @@ export class Client {
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     if (answer.status < 300 && answer.body.length === 0) return {};
-    const value = jsonOf(answer, `${method} ${path}`);
+    const value = jsonOf(answer, `${method} ${path}`, answer.status < 300 ? read : JSON.parse);
     if (answer.status < 300) return value;
     const refused = refusal(answer.status, value, this.context.url);
     // A limited token is told by the scheduler what it may not.
@@ -311,9 +318,9 @@ function textOf(body: JsonObject): string {
   return '';
 }
 
-function jsonOf(answer: RawAnswer, what: string): JsonObject {
+function jsonOf(answer: RawAnswer, what: string, read: (text: string) => unknown = JSON.parse): JsonObject {
   try {
-    const value: unknown = JSON.parse(answer.body.toString('utf8'));
+    const value = read(answer.body.toString('utf8'));
     if (isRecord(value)) return value;
   } catch {
     // The sentence below quotes the text that came instead.

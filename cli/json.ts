@@ -1,5 +1,6 @@
 // Reads fields of answers whose shape another program decides: a field of the wrong type counts as absent.
 
+import { JsonText, membersOf } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 
 /** An answer whose fields are unchecked: the readers below check each one. */
@@ -35,3 +36,19 @@ export function textsField(value: JsonObject, name: string): readonly string[] {
   const field = value[name];
   return Array.isArray(field) ? field.filter((item) => typeof item === 'string') : [];
 }
+
+/** Fields of a task's record that are JSON of its user. */
+const OF_USERS: ReadonlySet<string> = new Set(['input', 'result']);
+
+/** Reads a task's record. JSON of its user stays text; no such JSON is null. @throws SyntaxError */
+export function taskOf(text: string): JsonObject {
+  const value: unknown = JSON.parse(text);
+  if (!isRecord(value)) throw new SyntaxError('a task is an object');
+  const texts = membersOf(text).flatMap(({ name, valueFrom, to }) =>
+    OF_USERS.has(name) && value[name] !== null ? [[name, new JsonText(text.slice(valueFrom, to))] as const] : [],
+  );
+  return { ...value, ...Object.fromEntries(texts) };
+}
+
+/** JSON of a user in a task's record, as a value. */
+export const userValue = (field: unknown): unknown => (field instanceof JsonText ? field.value : field);

@@ -1,5 +1,6 @@
 // The only file that writes to the terminal. Results go to stdout; progress,
 // hints and errors go to stderr, so that a pipe sees the result alone.
+import { stringifyExactly } from '#shared/json-text.ts';
 import { errorCode } from './errors.ts';
 
 /**
@@ -30,9 +31,9 @@ export function printBytes(bytes: Uint8Array): void {
   if (process.stdout.isTTY && bytes.at(-1) !== 0x0a) process.stdout.write('\n');
 }
 
-/** Prints a value as a JSON document. */
+/** Prints a value as a JSON document; JSON of users in it keeps its tokens. */
 export function printJson(value: unknown): void {
-  process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
+  process.stdout.write(`${stringifyExactly(value, 2)}\n`);
 }
 
 /** Progress, hints and errors. */

@@ -84,6 +84,7 @@ const LAYERS = {
       'flags.ts',
       'format.ts',
       'json.ts',
+      'lines.ts',
       'near-name.ts',
       'pages.ts',
       'since.ts',

@@ -1,6 +1,5 @@
 // `longshore events`: what happened in the workspace, oldest first; `--follow` goes on with what comes. A stream that
 // breaks is dialled again from the event after the last one.
-import { createInterface } from 'node:readline';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import { isRecord } from '#shared/json.ts';
 import { Client } from '../client.ts';
@@ -10,6 +9,7 @@ import { CliError } from '../errors.ts';
 import type { EventsFlags } from '../flags.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { linesOf } from '../lines.ts';
 import { note, print } from '../print.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -64,7 +64,7 @@ async function follow(
       const { body } = await client.open('GET', `/api/v1${base}/stream?${query.toString()}`);
       const stop = (): void => void body.destroy();
       signal.addEventListener('abort', stop, { once: true });
-      for await (const line of createInterface({ input: body, crlfDelay: Number.POSITIVE_INFINITY })) {
+      for await (const line of linesOf(body)) {
         if (!line.startsWith('data: ')) continue;
         const event: unknown = JSON.parse(line.slice('data: '.length));
         if (isRecord(event) && typeof event['dropped'] === 'number')

@@ -3,6 +3,8 @@ import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { cureOf, isToldByContainer } from '#shared/domain/task-failures.ts';
 import { messageOf } from '#shared/errors.ts';
+import { jsonTextOf } from '#shared/json-text.ts';
+import type { JsonText } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import { Client, isConnectionLost, isEventStream, sentenceOf } from '../client.ts';
 import type { CallOptions, RawAnswer } from '../client.ts';
@@ -47,7 +49,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     if (isReplay && options.json !== true)
       note(`not run again: this is the answer to the first call with that key, task ${taskId}`);
     if (options.json === true) {
-      printJson({ status: answer.status, taskId, ...(isReplay ? { isReplay } : {}), body: parsedOrText(answer.body) });
+      printJson({ status: answer.status, taskId, ...(isReplay ? { isReplay } : {}), body: jsonOrText(answer.body) });
     } else if (isEventStream(answer.headers)) {
       // The items are on stdout already; a failed generator ends its stream with an error event.
       if (!answer.body.includes(FAILED_EVENT)) return 0;
@@ -237,6 +239,12 @@ async function readSource(data: string): Promise<Buffer> {
       exitCode: EXIT.usage,
     });
   }
+}
+
+/** The answer's JSON as it came, else its text. */
+function jsonOrText(body: Buffer): JsonText | string {
+  const text = body.toString('utf8');
+  return jsonTextOf(text) ?? text;
 }
 
 function parsedOrText(body: Buffer): unknown {

@@ -2,13 +2,14 @@
 // Invariant: Ctrl-C stops the task. Output of the function goes to stderr, its result to stdout.
 import { sleep } from '#shared/backoff.ts';
 import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
+import { stringifyExactly } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { prepareDefinition } from '../deploy/deploy.ts';
 import type { HandlerDefinition } from '../deploy/describe.ts';
 import { CliError } from '../errors.ts';
 import { follow } from '../follow.ts';
-import { listField, textField } from '../json.ts';
+import { listField, taskOf, textField, userValue } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printError, printJson, withoutControls } from '../print.ts';
 import { failureText } from './invoke.ts';
@@ -82,7 +83,7 @@ async function ended(
   await follow(client, path, {
     onRecord: ({ event, data }) => {
       if (event !== 'status') return false;
-      last = JSON.parse(data) as JsonObject;
+      last = taskOf(data);
       isStarted = textField(last, 'status') === 'RUNNING';
       return isOver(last);
     },
@@ -115,6 +116,7 @@ function show(task: JsonObject, name: string, isJson: boolean): number {
   const status = textField(task, 'status');
   const reason = textField(task, 'failure_reason');
   const { result } = task;
+  const value = userValue(result);
   const isComplete = status === 'COMPLETE';
   if (isJson) {
     const [taskId, containerId] = [textField(task, 'id'), textField(task, 'container_id')];
@@ -122,12 +124,12 @@ function show(task: JsonObject, name: string, isJson: boolean): number {
     return isComplete ? 0 : 1;
   }
   if (!isComplete) {
-    const text = isRecord(result) ? textField(result, 'error') : '';
+    const text = isRecord(value) ? textField(value, 'error') : '';
     printError(`${name} ended as ${status}${reason === '' ? '' : ` (${reason})`}${text === '' ? '' : `: ${text}`}`);
     return 1;
   }
-  if (isRecord(result) && typeof result['base64'] === 'string')
+  if (isRecord(value) && typeof value['base64'] === 'string')
     note('the result is no JSON: it is shown as it is kept; `.remote()` in Python reads it');
-  print(JSON.stringify(result ?? null));
+  print(stringifyExactly(result ?? null));
   return 0;
 }

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { cpuMillicores, memoryMib } from '#shared/domain/quantities.ts';
 import { messageOf } from '#shared/errors.ts';
-import { isRecord } from '#shared/json.ts';
+import { jsonTextOf, withMembers } from '#shared/json-text.ts';
 import { kindOf } from '../deploy/deploy.ts';
 import { describeApp } from '../deploy/describe.ts';
 import type { HandlerDefinition } from '../deploy/describe.ts';
@@ -120,21 +120,15 @@ function mountOf(text: string): { readonly name: string; readonly mountPath: str
 /** The inputs as one JSON object: those of `--data` or the argument, and each `--arg` over them. */
 async function inputsOf(argument: string | undefined, { arg = [], data }: RunFlags): Promise<string> {
   if (argument !== undefined && data !== undefined) throw usageError('inputs are given twice: in --data, and as JSON');
-  const given: unknown = JSON.parse((await readInput(argument ?? data ?? '{}')).toString('utf8'));
-  const inputs: Record<string, unknown> = isRecord(given) ? { ...given } : {};
+  const given = (await readInput(argument ?? data ?? '{}')).toString('utf8');
+  const set = Object.create(null) as Record<string, string>;
   for (const text of arg) {
     const at = text.indexOf('=');
     if (at < 1) throw usageError(`--arg takes NAME=VALUE, not ${JSON.stringify(text)}`);
-    inputs[text.slice(0, at)] = valueOf(text.slice(at + 1));
+    set[text.slice(0, at)] = jsonOf(text.slice(at + 1));
   }
-  return JSON.stringify(inputs);
+  return arg.length === 0 ? given : withMembers(given, { set });
 }
 
-/** JSON where the text is some, else the text. @internal exported for its test */
-export function valueOf(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return text;
-  }
-}
+/** The text where it is JSON, else the text as a JSON string. @internal exported for its test */
+export const jsonOf = (text: string): string => (jsonTextOf(text) === undefined ? JSON.stringify(text) : text);

@@ -1,12 +1,13 @@
 // `longshore task watch`: a task until its end, or the tasks of a deployment as they change.
 import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
+import { stringifyExactly } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
 import { follow } from '../follow.ts';
 import { ageOf, durationOf } from '../format.ts';
-import { listField, numberField, textField } from '../json.ts';
+import { listField, numberField, taskOf, textField, userValue } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { canShowProgress, formatTable, isTerminal, note, print, printError } from '../print.ts';
 import { openScreen } from '../screen.ts';
@@ -57,10 +58,10 @@ async function watchTask(client: Client, id: string, isJson: boolean): Promise<n
     await follow(client, path, {
       onRecord: ({ event, data }) => {
         if (event !== 'status') return false;
-        const task = JSON.parse(data) as JsonObject;
+        const task = taskOf(data);
         const isNews = textField(task, 'status') !== textField(last ?? {}, 'status');
         last = task;
-        if (isJson) print(JSON.stringify(task));
+        if (isJson) print(stringifyExactly(task));
         else if (isNews) print(changeLine(task));
         return isOver(task);
       },
@@ -74,10 +75,11 @@ async function watchTask(client: Client, id: string, isJson: boolean): Promise<n
   }
   if (last === undefined || !isOver(last)) return 130;
   const { result } = last;
+  const value = userValue(result);
   const status = textField(last, 'status');
-  if (!isJson && status === 'COMPLETE' && result !== null && result !== undefined) print(JSON.stringify(result));
-  if (!isJson && isRecord(result) && status !== 'COMPLETE' && textField(result, 'error') !== '')
-    printError(textField(result, 'error'));
+  if (!isJson && status === 'COMPLETE' && result !== null && result !== undefined) print(stringifyExactly(result));
+  if (!isJson && isRecord(value) && status !== 'COMPLETE' && textField(value, 'error') !== '')
+    printError(textField(value, 'error'));
   return CODES[status] ?? 1;
 }
 

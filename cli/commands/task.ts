@@ -1,4 +1,5 @@
 // `longshore task`: tasks as the scheduler knows them now.
+import { stringifyExactly } from '#shared/json-text.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { TaskListFlags } from '../flags.ts';
@@ -42,7 +43,7 @@ export async function runTaskList(flags: TaskListFlags, invocation: Invocation):
 
 export async function runTaskGet(id: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const task = await client.rest(`/task/${await client.workspaceId()}/${encodeURIComponent(id)}`).catch(hinted(id));
+    const task = await client.task(id).catch(hinted(id));
     if (invocation.options.json === true) {
       printJson(task);
       return;
@@ -52,7 +53,7 @@ export async function runTaskGet(id: string, invocation: Invocation): Promise<vo
       if (text !== '') print(`${`${name}:`.padEnd(16)}${text}`);
     }
     if (task['result'] !== null && task['result'] !== undefined)
-      print(`result:         ${JSON.stringify(task['result'])}`);
+      print(`result:         ${stringifyExactly(task['result'])}`);
   });
 }
 

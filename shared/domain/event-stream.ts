@@ -28,6 +28,3 @@ export const itemsText = (text: string): string =>
     .filter((event) => event !== '')
     .map((event) => event.slice(EVENT.length))
     .join(',')}]`;
-
-/** The items, each parsed. @throws SyntaxError when the text is no event stream */
-export const itemsOf = (text: string): unknown[] => JSON.parse(itemsText(text)) as unknown[];

@@ -2,7 +2,8 @@
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { ContainerId, StubId } from '#shared/domain/ids.ts';
-import { parsedResult } from '#scheduler/api/http/rest/records.ts';
+import { stringifyExactly } from '#shared/json-text.ts';
+import { resultJson } from '#scheduler/api/http/rest/records.ts';
 import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { acceptedJobOf, taskById } from '#scheduler/stores/store/queries/tasks.ts';
@@ -195,11 +196,11 @@ describe('StartTask and EndTask of runners that are not ours', () => {
       [attempted, containerId],
     ] as const) {
       expect(await one.actions.endTask(callerOf(target), anEnd(taskId, { containerId: at, result }))).toBe('ended');
-      expect(parsedResult((await one.records.read(taskId))?.result)).toEqual(read);
+      expect(JSON.parse(stringifyExactly(resultJson((await one.records.read(taskId))?.result)))).toEqual(read);
     }
     await drained(one);
     for (const taskId of [claimed, attempted]) {
-      expect(parsedResult((await taskById(one.db, taskId))?.result)).toEqual(read);
+      expect(JSON.parse(stringifyExactly(resultJson((await taskById(one.db, taskId))?.result)))).toEqual(read);
     }
   });
 

@@ -38,13 +38,16 @@ const OPENING = ': connected\n\nretry: 3000\n\n';
 const RETRY_ALONE = 'retry: 3000\n\n';
 
 /** A frame. Lines of the data are sent as lines of their own. */
+/** Any of them ends a line for a reader. */
+const LINE_END = /\r\n|\n|\r/;
+
 export function sseFrame(frame: {
   readonly id?: number | string;
   readonly event?: string;
   readonly data: string;
 }): Buffer {
   const { id, event, data } = frame;
-  const lines = data.includes('\n') ? data.split('\n').map((line) => `data: ${line}`) : [`data: ${data}`];
+  const lines = LINE_END.test(data) ? data.split(LINE_END).map((line) => `data: ${line}`) : [`data: ${data}`];
   return Buffer.from(
     `${id === undefined ? '' : `id: ${id}\n`}${event === undefined ? '' : `event: ${event}\n`}${lines.join('\n')}\n\n`,
   );
@@ -274,6 +277,15 @@ export class SseStream {
     if (!this.isOpen) return;
     if (this.#fullSinceMs === undefined) this.#raw.end();
     else this.#raw.destroy();
+  }
+
+  /** Ends the stream once its frames are read, also a frame above the bound of unsent bytes. */
+  finish(): void {
+    if (!this.isOpen) return;
+    this.#raw.end();
+    if (this.#raw.writableFinished) return;
+    const unread = setTimeout(() => this.#raw.destroy(), UNREAD_MS).unref();
+    this.#raw.once('close', () => clearTimeout(unread));
   }
 
   /** Tells the caller what went wrong, and ends the stream. */

@@ -7,7 +7,9 @@ import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import type { StubRecord } from '#shared/api/rest/stubs.ts';
 import type { RestTask } from '#shared/api/rest/tasks.ts';
 import type { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
-import { isEventStream, itemsOf } from '#shared/domain/event-stream.ts';
+import { isEventStream, itemsText } from '#shared/domain/event-stream.ts';
+import { jsonTextOf } from '#shared/json-text.ts';
+import type { JsonText } from '#shared/json-text.ts';
 import type { ContainerView } from '../../../fleet/containers/container-view.ts';
 import { rolloutOf } from '../../operations/rollout.ts';
 import { poolNameOf } from '../../../domain/pools.ts';
@@ -174,7 +176,7 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
     external_workspace: caller === undefined ? null : workspaceRecord({ ...caller, limits: {} }, null),
     outputs: [...(related.outputs ?? [])],
     stats: related.stats,
-    result: parsedResult(related.resultText),
+    result: resultJson(related.resultText),
     stub_id: record.stubId,
     stub_name: stub?.name ?? '',
     workspace_id: record.workspaceId,
@@ -195,13 +197,10 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
  * Result as JSON: JSON text as it is, a generator's events as
  * the list of its items, any other text as base64 of its bytes.
  */
-export function parsedResult(text: string | undefined): unknown {
+export function resultJson(text: string | undefined): JsonText | { readonly base64: string } | null {
   if (text === undefined) return null;
-  try {
-    return isEventStream(text) ? itemsOf(text) : (JSON.parse(text) as unknown);
-  } catch {
-    return { base64: Buffer.from(text, 'utf8').toString('base64') };
-  }
+  const found = jsonTextOf((isEventStream(text) ? itemsText(text) : text).trim());
+  return found ?? { base64: Buffer.from(text, 'utf8').toString('base64') };
 }
 
 /** A stub's configuration, with the names that clients of the REST API know. */

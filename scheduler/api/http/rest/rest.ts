@@ -4,6 +4,7 @@
 // exists. A body is read only when its sender may call the route.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
+import { stringifyExactly } from '#shared/json-text.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -76,7 +77,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
         const body = await withDeadline(route.handle(read(request.checked)), withinMs, () => tooLate(withinMs));
         reply.code(route.status ?? 200).headers(Object.fromEntries(request.checked.answerHeaders));
         if (body === undefined) return reply.send();
-        return reply.header('content-type', 'application/json').send(JSON.stringify(body));
+        return reply.header('content-type', 'application/json').send(stringifyExactly(body));
       },
     });
   }

@@ -5,6 +5,7 @@
 import type { FastifyRequest } from 'fastify';
 import { RestTask } from '#shared/api/rest/tasks.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
+import { stringifyExactly } from '#shared/json-text.ts';
 import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
 import type { EventRow } from '../../../stores/store/queries/events.ts';
@@ -124,10 +125,11 @@ class TaskFollower implements SseSource, Reader<EventRow> {
     const stream = this.#stream;
     if (stream === undefined) return;
     this.#sent = numberOf(record);
-    stream.write(sseFrame({ id: this.#sent, event: 'status', data: JSON.stringify(task) }));
+    stream.write(sseFrame({ id: this.#sent, event: 'status', data: stringifyExactly(task) }));
     if (!isTerminalTask(record.status)) return;
     this.subscription?.end();
-    stream.end();
+    // A result may be larger than what else may lie unsent.
+    stream.finish();
   }
 
   #fail(error: unknown): void {
