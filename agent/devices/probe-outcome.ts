@@ -19,8 +19,9 @@ const HOST_ERRORS: ReadonlyMap<number, string> = new Map([
   [804, 'the compatibility library does not fit this device'],
 ]);
 
-/** Exit code of a program that a signal ended: 128 and its number. */
+/** Exit codes of a program that was ended from outside by a signal: 128 and its number. */
 const KILLED = 137;
+const TERMINATED = 143;
 const MAX_TEXT = 300;
 
 export interface ProbeRun {
@@ -36,6 +37,7 @@ export function outcomeOf({ exitCode, lines }: ProbeRun): ProbeOutcome {
   if (result === undefined) {
     if (exitCode === 127) return { kind: 'absent', text: "the holders' image has no probe of GPUs" };
     if (exitCode === KILLED) return { kind: 'unable', text: `the probe was killed ${at}: for want of memory?` };
+    if (exitCode === TERMINATED) return { kind: 'unable', text: `the probe was ended ${at}: by an engine that stops?` };
     return { kind: 'failed', text: `the probe ended with exit code ${exitCode} ${at}` };
   }
   const { step, code, name, text } = result;

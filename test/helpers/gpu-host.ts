@@ -1,12 +1,13 @@
 /**
  * A host with GPUs in this process: the agent's room of devices is the real one, the driver and the probe's container
- * are stand-ins. Containers start, end and run on over restarts; the host boots.
+ * are stand-ins. Containers start, end and run on over restarts of the agent and of the engine; the host boots.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
+import { EngineError } from '../../agent/containers/runtime.ts';
 import { Gpus } from '../../agent/devices/gpus.ts';
 import type { GpusParts } from '../../agent/devices/gpus.ts';
 import type { LeaseOwner } from '../../agent/devices/leases.ts';
@@ -37,6 +38,8 @@ export class GpuHost {
   parts: Partial<GpusParts> = {};
   /** Called between the first look and the reading of the journal. */
   opened: (gpus: Gpus) => void = () => undefined;
+  /** The engine answers nobody. */
+  isEngineAway = false;
   #boots = 0;
   #gpus: Gpus | undefined;
   #containers = 0;
@@ -87,9 +90,9 @@ export class GpuHost {
       metrics: this.metrics,
       log,
       leaseOwners: () => this.owners,
-      running: () => [],
-      askInside: () => Promise.resolve({ kind: 'cannot' }),
-      probe: (uuid, signal) => this.probe(uuid, signal),
+      running: () => this.owners.map(({ containerId, dockerId = '' }) => ({ containerId, dockerId })),
+      askInside: () => this.#ask('inside', () => Promise.resolve({ kind: 'said', text: 'GPU 0: NVIDIA H100' })),
+      probe: (uuid, signal) => this.#ask('probe', () => this.probe(uuid, signal)),
       reset: (device) => this.reset(device),
       conditions: this.conditions,
       onLook: () => undefined,
@@ -116,6 +119,23 @@ export class GpuHost {
     this.nvidia.is(meanwhile);
     writeFileSync(this.nvidia.kernelLog, '');
     await this.start();
+  }
+
+  /**
+   * The engine restarts, and the agent looks at its devices meanwhile.
+   * @param live - whether containers run on, as with live-restore; otherwise the agent sees their ends afterwards
+   */
+  async engineRestarts(live: boolean): Promise<void> {
+    this.isEngineAway = true;
+    await this.looks();
+    this.isEngineAway = false;
+    if (!live) for (const { containerId } of [...this.owners]) await this.ends(containerId);
+    await this.looks();
+  }
+
+  async #ask<T>(what: string, answer: () => Promise<T>): Promise<T> {
+    if (this.isEngineAway) throw new EngineError('unavailable', `no answer of the engine: ${what}`);
+    return await answer();
   }
 
   async close(): Promise<void> {

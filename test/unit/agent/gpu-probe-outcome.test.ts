@@ -22,6 +22,7 @@ test.for<readonly [string, number, readonly string[], ProbeResult, RegExp]>([
   ['other data', 2, [result('copy', 0, '', 'word 7 is 0')], 'failed', /word 7/],
   ['no library', 3, [result('load', 0, '', 'libcuda.so.1: cannot open')], 'host', /libcuda\.so\.1/],
   ['a crash in the driver', 139, ['load', 'init', 'context'], 'failed', /exit code 139 at context/],
+  ['ended by an engine that stops', 143, ['load', 'context'], 'unable', /ended at context/],
   ['killed by the kernel', 137, ['load', 'context'], 'unable', /memory/],
   [
     'an image without the program',

@@ -1,6 +1,7 @@
 // Hosts with eight GPUs, or with MIG slices, and a broken device of each kind, are replayed through ends and starts of
-// containers, restarts of the agent and reboots. Only the broken device may be lost, and it must be visible.
+// containers, restarts of the engine and of the agent, and reboots. Only the broken device may be lost, and it must be visible.
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { outcomeOf } from '../../../agent/devices/probe-outcome.ts';
 import { GpuHost } from '../../helpers/gpu-host.ts';
 import type { FakeDriver, FakeGpu } from '../../helpers/gpus.ts';
 import { aGpu, gpuUuid } from '../../helpers/gpus.ts';
@@ -124,6 +125,17 @@ describe.each(['whole', 'mig'] as const)('of eight GPUs (%s) one is broken:', (k
     await isVisible(one, kind, 'broken');
     await one.ends('before');
     await othersServe(one, kind, 'ends');
+    await one.runs('over a restart', first);
+    for (const live of [true, false]) {
+      const moment = live ? 'engine with live-restore' : 'engine';
+      await one.engineRestarts(live);
+      expect(
+        one.owners.map(({ containerId }) => containerId),
+        moment,
+      ).toEqual(live ? ['over a restart'] : []);
+      await isVisible(one, kind, moment);
+      if (!live) await othersServe(one, kind, moment);
+    }
     await one.start();
     await isVisible(one, kind, 'restart');
     await othersServe(one, kind, 'restart');
@@ -148,6 +160,27 @@ test('of eight divided GPUs one comes back from a boot without its slices', asyn
   await vi.waitFor(() => expect(new Set(Object.values(one.states()))).toEqual(new Set(['healthy'])), SOON);
   await vi.waitFor(() => expect(one.conditions.names).not.toContain('GpuDegraded'), SOON);
   expect(one.faults).toEqual([]);
+});
+
+test('a restart of the engine that ends probes, or keeps them from beginning, blames no GPU', async () => {
+  const one = new GpuHost({ gpus: all('whole') });
+  onTestFinished(() => one.close());
+  let probes = 0;
+  // An engine that stops ends its containers by TERM.
+  one.probe = async () => {
+    probes += 1;
+    one.isEngineAway = probes >= 2;
+    return outcomeOf({ exitCode: 143, lines: ['load', 'context'] });
+  };
+  await one.start();
+  await vi.waitFor(() => expect(one.isEngineAway).toBe(true), SOON);
+  await one.looks();
+  expect(new Set(Object.values(one.states()))).toEqual(new Set(['unprobed']));
+  expect(one.conditions.names).not.toContain('GpuDegraded');
+  one.isEngineAway = false;
+  one.probe = () => Promise.resolve({ kind: 'passed', text: '' });
+  await one.start();
+  await vi.waitFor(() => expect(new Set(Object.values(one.states()))).toEqual(new Set(['healthy'])), SOON);
 });
 
 test('an error that the device survives leaves every device in use, or brings it back by a probe', async () => {
