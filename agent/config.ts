@@ -164,6 +164,19 @@ export const AgentSettings = Type.Object({
     description:
       "address on loopback where this machine's engine pulls and pushes built images, over the link to the scheduler; port 0 picks one. off: built images run only where they were built",
   }),
+  LONGSHORE_AGENT_PULL_ADDRESS: Type.String({
+    default: '127.0.0.1:0',
+    pattern: '^(127\\.[0-9]{1,3}\\.[0-9]{1,3}\\.[0-9]{1,3}:[0-9]{1,5}|off)$',
+    description:
+      "address on loopback from which this machine's engine pulls images of registries that LONGSHORE_AGENT_REGISTRIES does not name: the agent asks those registries and refuses closed addresses; port 0 picks one. off: the engine asks them, as it does when it runs without root or on another machine",
+  }),
+  LONGSHORE_AGENT_IMAGE_MIB: Type.Integer({
+    default: 0,
+    minimum: 0,
+    maximum: 1 << 30,
+    description:
+      'MiB that an image of a registry may have, as the registry sends it and unpacked; 0: as much as the disk of images holds beside LONGSHORE_MIN_FREE_DISK_PERCENT',
+  }),
   LONGSHORE_AGENT_PACKAGES_MIB: Type.Integer({
     default: 10_240,
     minimum: 0,

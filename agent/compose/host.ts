@@ -13,13 +13,17 @@ import { dockerRuntime } from '../containers/engine/docker.ts';
 import { installRunner, pythonSource } from '../containers/runner-files.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
 import { imagesRoot } from '../images/images-root.ts';
-import { RegistryGuard, withRegistryGuard } from '../images/registry-guard.ts';
+import { PullProxy } from '../images/guard/pull-proxy.ts';
+import { withGuardedPulls } from '../images/guard/guarded-pulls.ts';
+import { trustFor } from '../images/guard/trust.ts';
+import { RegistryGuard } from '../images/registry-guard.ts';
 import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
 import { bridgeRanges, machineAddresses } from '../telemetry/addresses.ts';
 import { Conditions } from '../telemetry/conditions.ts';
 import { readBootId, readInventory } from '../telemetry/inventory.ts';
 import { AgentMetrics } from '../telemetry/metrics.ts';
 import { MetricsPage } from '../telemetry/page.ts';
+import { dialThrough } from '../upstream/tunnel.ts';
 
 /** Exit code by which scripts of the host know that the agent waits for an engine; systemd starts it again. */
 const NO_ENGINE = 69;
@@ -72,11 +76,21 @@ export async function openHost(parts: OpenHost): Promise<Host> {
       ...bridgeRanges(),
     ],
   });
-  const runtime = withRegistryGuard(docker, guard);
+  const pullProxy = new PullProxy();
+  const runtime = withGuardedPulls(docker, {
+    guard,
+    proxy: () => (pullProxy.isOpen ? pullProxy : undefined),
+    settings: docker.registrySettings,
+    proxies: config,
+    tunnel: dialThrough,
+    trustFor,
+  });
   const conditions = new Conditions();
   metrics.setConditions(conditions.names);
   conditions.onChange((held) => metrics.setConditions(held));
   const engine = await reachEngine(runtime, config.DOCKER_HOST);
+  await openPullProxy(pullProxy, config, engine, log);
+  atStop(() => pullProxy.stop());
   const imagesPath = await imagesRoot(engine);
   const inventory = readInventory(config, engine, { state: stateDir, images: imagesPath });
   const [bootId, runnerDir] = await Promise.all([
@@ -101,6 +115,30 @@ export async function openHost(parts: OpenHost): Promise<Host> {
     inventory,
     metricsAddress,
   };
+}
+
+/** Opens the proxy from which the engine pulls, where the engine reaches this loopback. */
+async function openPullProxy(
+  proxy: PullProxy,
+  { LONGSHORE_AGENT_PULL_ADDRESS: address, DOCKER_HOST: engineAt = '' }: AgentConfig,
+  { rootless }: EngineInfo,
+  log: Log,
+): Promise<void> {
+  const isElsewhere =
+    rootless || (engineAt.startsWith('tcp:') && !/^tcp:\/\/(?:127\.|localhost\b|\[::1\])/.test(engineAt));
+  if (address === 'off' || isElsewhere) {
+    log.warn('the engine asks registries itself: their redirects and token servers are not checked');
+    return;
+  }
+  try {
+    await proxy.start(address);
+  } catch (error) {
+    throw new StartupError(
+      'bad_config',
+      `LONGSHORE_AGENT_PULL_ADDRESS: ${address} cannot be opened (${messageOf(error)}); name another port, or 127.0.0.1:0`,
+      { cause: error },
+    );
+  }
 }
 
 /** @throws StartupError `no_docker`, `docker_forbidden` */

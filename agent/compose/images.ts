@@ -15,6 +15,7 @@ import { askPermit, HELD_MS } from '../images/permits.ts';
 import { ImagePreparer } from '../images/prepare.ts';
 import { ImageRights } from '../images/rights.ts';
 import type { Journal } from '../reconcile/journal.ts';
+import type { DiskReading } from '../telemetry/disks.ts';
 import { DiskWatch } from '../telemetry/disk-watch.ts';
 import type { Host } from './host.ts';
 
@@ -33,6 +34,10 @@ export function makeDisks(host: Host): DiskWatch {
     log: host.log,
   });
 }
+
+/** @param mib - the operator's bound; 0: all that the disk of images may take */
+const maxImageBytes = (mib: number, { usableBytes }: DiskReading, minFreeRatio: number): number =>
+  mib > 0 ? mib * 1024 ** 2 : usableBytes * (1 - minFreeRatio);
 
 export interface ImagesSetup {
   readonly host: Host;
@@ -84,6 +89,9 @@ export function makeImages({ host, journal, pulls, disks, askToPull, registryHos
       log,
     }),
     isDiskLow: () => disks.isLow(),
+    isDiskFull: () => disks.isFull(),
+    maxBytes: async () =>
+      maxImageBytes(config.LONGSHORE_AGENT_IMAGE_MIB, await disks.readImagesDisk(), minFreeRatioOf(host)),
     makeRoom: async () => (await cache.collect(true)) > 0,
     onFull: () => disks.full(),
     onUsed: (reference) => ledger.used(reference, Date.now()),

@@ -155,6 +155,8 @@ export interface ImageFacts {
   readonly id: string;
   /** Digests (`sha256:…`) under which registries have the image, or would have it. */
   readonly digests: readonly string[];
+  /** Names with a tag. */
+  readonly tags?: readonly string[];
   /** Built or loaded here: no registry has the image under its name. */
   readonly isLocal: boolean;
   readonly bytes: number;
@@ -188,6 +190,8 @@ export interface PullOptions {
   readonly silenceMs: number;
   readonly signal: AbortSignal;
   readonly onProgress: (progress: PullProgress) => void;
+  /** Bound on the bytes of all layers, as the registry sends them; absent: none. */
+  readonly maxBytes?: number;
 }
 
 /** Facts of an image's own configuration. */

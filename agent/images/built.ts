@@ -3,6 +3,7 @@
  * where they were built. Must stay true: the name with the port is here for the pull only, and no workspace may use it.
  */
 import { isRegistryPortReference } from '#shared/domain/built-images.ts';
+import { isPullProxyReference } from '#shared/domain/guarded-images.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
 
 export interface BuiltImagesParts {
@@ -25,7 +26,8 @@ export class BuiltImages {
   /** Removes names that an agent left which was killed in a pull or a push. */
   async tidy(): Promise<void> {
     const { runtime } = this.#parts;
-    for (const name of await runtime.listImages()) if (isRegistryPortReference(name)) await runtime.removeImage(name);
+    for (const name of await runtime.listImages())
+      if (isRegistryPortReference(name) || isPullProxyReference(name)) await runtime.removeImage(name);
   }
 
   /** Gives a pulled image its own name, and takes the one of the pull away. */

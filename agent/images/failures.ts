@@ -16,6 +16,8 @@ export type PullFailure =
   | 'bad_manifest'
   /** The operator lets no workspace pull from that registry's address. */
   | 'closed'
+  /** The image is larger than this machine takes. */
+  | 'too_large'
   /** The registry or the connection to it is busy or broken: worth another try. */
   | 'busy'
   /** No registry answers at that name or address: worth another try, as networks and name servers come back. */
@@ -39,6 +41,7 @@ const WRAPPERS =
  */
 const FRAMES: readonly (readonly [PullFailure, RegExp])[] = [
   ['closed', /^registry \S+ is closed to images of workspaces: /],
+  ['too_large', /^image \S+ is too large: /],
   ['not_found', /^(?:manifest for|repository) \S+ not found: /],
   ['unauthorized', /^pull access denied\b/],
   // The codes of registries, as the engine writes them.
@@ -151,6 +154,7 @@ export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
     'give the workspace credentials for that repository (`longshore registry set`), or the scheduler (LONGSHORE_REGISTRY_CONFIG), or check the name',
   bad_manifest: 'check that the name means an image for the architecture of the machines',
   closed: 'name the image in a registry that this machine may ask',
+  too_large: 'take a smaller image, or have the operator raise LONGSHORE_AGENT_IMAGE_MIB of the agent',
   busy: 'the registry was busy or could not be reached, several times',
   unreachable:
     'no registry answered at that name, in several tries: check the name, and the name server, network and proxy of that machine',
@@ -159,3 +163,13 @@ export const PULL_CURES: Readonly<Record<PullFailure, string>> = {
   engine: 'look at the container engine of that machine, its disk and its memory',
   unknown: 'look at the words of the engine; it failed several times',
 };
+
+const GB = 1_000_000_000;
+const inGb = (bytes: number): string => `${Math.round((bytes / GB) * 10) / 10} GB`;
+
+/** The error about an image with more bytes than this machine takes. */
+export const tooLarge = (reference: string, bytes: number, maxBytes: number): AppError =>
+  new AppError(
+    'image_error',
+    `image ${reference} is too large: it has ${inGb(bytes)}, and this machine takes ${inGb(maxBytes)}`,
+  );

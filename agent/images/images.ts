@@ -4,6 +4,7 @@
  * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
 import { isBuiltImage, isRegistryPortReference, setUpImageVersion } from '#shared/domain/built-images.ts';
+import { isAgentsImageName } from '#shared/domain/guarded-images.ts';
 import { digestOf, isImageId, pathOf, registryOf, repositoryOf, withTag } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
 import { repeat } from '#shared/backoff.ts';
@@ -15,7 +16,7 @@ import type { BackoffSettings } from './backoff.ts';
 import { RegistryBackoff } from './backoff.ts';
 import type { PullFailure } from './failures.ts';
 import type { Pulled } from './ledger.ts';
-import { classifyPull, imageFailure, isTransient, PULL_CURES } from './failures.ts';
+import { classifyPull, imageFailure, isTransient, PULL_CURES, tooLarge } from './failures.ts';
 import type { PullProgress } from '../containers/pull-stream.ts';
 import type { ImageRights } from './rights.ts';
 import { PullSlots } from './slots.ts';
@@ -58,7 +59,7 @@ class NotAsked extends Error {
   override readonly name = 'NotAsked';
 }
 
-/** A pull failed, and the disk of images was low while it went on; the engine removes an incomplete layer at once. */
+/** A pull found too little room on the disk of images; the engine removes an incomplete layer at once. */
 class DiskWasLow extends Error {
   override readonly name = 'DiskWasLow';
 }
@@ -68,7 +69,7 @@ class NotKept extends Error {
   override readonly name = 'NotKept';
 }
 
-/** An image with a configuration above the bounds. */
+/** An image that was pulled and is above a bound. */
 class NotUsable extends Error {
   override readonly name = 'NotUsable';
 }
@@ -81,6 +82,10 @@ export interface ImagesParts {
   readonly release: (reference: string, end: PullEnd) => void;
   /** Whether the disk of images has too little room now. */
   readonly isDiskLow: () => Promise<boolean>;
+  /** Whether a pull that goes on would take the last room of the disk. */
+  readonly isDiskFull: () => Promise<boolean>;
+  /** Bound on the bytes of an image, as its registry sends it and unpacked. */
+  readonly maxBytes: () => Promise<number>;
   /** Frees room. @returns whether something was removed */
   readonly makeRoom: () => Promise<boolean>;
   /** Called when there is no room and none could be freed. */
@@ -162,7 +167,7 @@ export class Images {
     signal: AbortSignal = NEVER,
   ): Promise<Present> {
     const { runtime, rights, onUsed } = this.#parts;
-    if (isRegistryPortReference(reference))
+    if (isRegistryPortReference(reference) || isAgentsImageName(reference))
       throw new AppError('image_error', `image ${reference} is the agent's own: name it as its build did`);
     // An id, or the first digits of one, finds images of every workspace.
     if (workspaceId !== '' && isImageId(reference))
@@ -278,16 +283,21 @@ export class Images {
 
   /** The engine's words alone prove no full disk: the disk was low during the pull, or is now. */
   async #failureOf(error: unknown): Promise<PullFailure> {
-    if (error instanceof DiskWasLow) return failureOf(error.cause);
+    if (error instanceof DiskWasLow) return 'disk_full';
     const failure = failureOf(error);
     return failure === 'disk_full' && !(await this.#isDiskLow()) ? 'engine' : failure;
   }
 
-  /** Looks until the signal aborts. An engine that extracts a layer may say nothing meanwhile. */
-  #watchDisk(signal: AbortSignal): { readonly wasLow: boolean } {
+  /**
+   * Looks until the signal aborts. An engine that extracts a layer may say nothing meanwhile.
+   * @param onFull - called when the disk has no more room for a pull
+   */
+  #watchDisk(signal: AbortSignal, onFull: () => void): { readonly wasLow: boolean } {
     const seen = { wasLow: false };
     const look = async (): Promise<void> => {
-      seen.wasLow ||= await this.#isDiskLow();
+      const isLow = await this.#isDiskLow();
+      seen.wasLow ||= isLow;
+      if (isLow && (await this.#parts.isDiskFull())) onFull();
     };
     void repeat(LOOK_AT_DISK_MS, signal, look, () => undefined);
     return seen;
@@ -376,12 +386,20 @@ export class Images {
     const { unasked } = permit;
     const from = this.#place(reference, permit);
     const { auth } = from;
+    const maxBytes = from.isBuilt ? Number.POSITIVE_INFINITY : await this.#parts.maxBytes();
+    const ended = new AbortController();
+    const signal = AbortSignal.any([deadline, ended.signal]);
+    const end = (why: Error): void => ended.abort(why);
     let bytes = 0;
     let loggedMs = performance.now();
     let toldMs = 0;
     const over = new AbortController();
-    const disk = this.#watchDisk(over.signal);
+    const disk = this.#watchDisk(over.signal, () =>
+      end(new DiskWasLow('the pull was ended, because the disk of images has no more room')),
+    );
     const onProgress = (progress: PullProgress): void => {
+      // The engine itself asks some registries, and only its progress tells how large their images are.
+      if (progress.totalBytes > maxBytes) end(tooLarge(reference, progress.totalBytes, maxBytes));
       metrics.pullBytes(Math.max(0, progress.doneBytes - bytes));
       bytes = Math.max(bytes, progress.doneBytes);
       const nowMs = performance.now();
@@ -393,13 +411,14 @@ export class Images {
       log.info({ image: reference, ...progress }, 'image pull goes on');
     };
     tell(`pulling image ${reference}`);
-    const mirrored = from.isBuilt ? undefined : await this.#fromMirror(reference, permit, deadline, onProgress);
+    const mirrored = from.isBuilt ? undefined : await this.#fromMirror(reference, permit, signal, onProgress);
     try {
       const said = await runtime.pull(from.name, {
         auth,
         silenceMs: settings.silenceMs,
-        signal: deadline,
+        signal,
         onProgress,
+        maxBytes,
         isOperators: from.isBuilt,
       });
       const facts = await runtime.image(from.name);
@@ -408,6 +427,10 @@ export class Images {
         // The engine reads it for each list of images.
         await runtime.removeImage(from.name);
         throw new NotUsable(`image ${reference} ${facts.configProblem}`);
+      }
+      if (facts.bytes > maxBytes) {
+        await runtime.removeImage(from.name);
+        throw tooLarge(reference, facts.bytes, maxBytes);
       }
       const wanted = digestOf(from.name) || said;
       if (wanted === '' || !facts.digests.includes(wanted))
@@ -418,6 +441,7 @@ export class Images {
       if (from.isBuilt) await this.#parts.built.adopt(from.name, facts.id, reference);
       return { private: auth !== undefined && !from.isBuilt, imageId: facts.id, workspaceId };
     } catch (error) {
+      if (ended.signal.aborted && !deadline.aborted) throw ended.signal.reason;
       if (unasked === true && failureOf(error) === 'unauthorized')
         throw new NotAsked(`${messageOf(error)} (without credentials: the scheduler could not be asked for them)`, {
           cause: error,

@@ -1,9 +1,9 @@
 /**
- * Guard of the registries that the engine dials. The engine pulls as root in the host's network, and tenants name the
- * images, so a name is checked before the engine gets it. Must stay true: an image of a tenant makes the engine ask no
- * address of this machine, of its containers, of a metadata service or of a range that the operator closed. Redirects
- * of a registry, its token server, and a name that changes its address afterwards are not seen here.
+ * Which registries a tenant's image may lead to. The engine pulls as root in the host's network, and tenants name the
+ * images. Must stay true: an image of a tenant makes nobody ask an address of this machine, of its containers, of a
+ * metadata service or of a range that the operator closed.
  */
+import type { LookupAddress } from 'node:dns';
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { AddressRules } from '#shared/address-rules.ts';
@@ -11,7 +11,6 @@ import { withDeadline } from '#shared/backoff.ts';
 import { DEFAULT_REGISTRY, registryOf } from '#shared/domain/image-reference.ts';
 import { AppError } from '#shared/errors.ts';
 import { closedToPulls } from '../containers/network-filter.ts';
-import type { ContainerRuntime } from '../containers/runtime.ts';
 
 const LOOKUP_MS = 5_000;
 
@@ -38,51 +37,59 @@ export class RegistryGuard {
     this.#opened = rulesOf(parts.opened.filter((one) => one.includes('/')));
   }
 
-  /** @throws AppError `image_error` naming the registry and the setting, when the engine must not ask it */
-  async require(reference: string): Promise<void> {
+  /**
+   * Whether no tenant controls what the registry answers: the operator named it, or it is Docker Hub, for which the
+   * engine may have mirrors. A range opens addresses alone, because somebody else may serve one of them.
+   */
+  isOperators(reference: string): boolean {
     const registry = registryOf(reference);
-    // The engine has an address of its own for Docker Hub.
-    if (registry === DEFAULT_REGISTRY || this.#registries.has(registry.toLowerCase())) return;
-    const { closedRanges, ownAddresses, bridgeRanges, addressesOf = resolve } = this.#parts;
-    const host = hostOf(registry);
+    return registry === DEFAULT_REGISTRY || this.#registries.has(registry.toLowerCase());
+  }
+
+  /** @throws AppError `image_error` naming the registry and the setting, when nobody may ask it */
+  async require(reference: string): Promise<void> {
+    if (this.isOperators(reference)) return;
+    const registry = registryOf(reference);
     // A name that is not known here may be known to the proxy of the engine, which dials no address then.
-    const addresses = isIP(host) === 0 ? await addressesOf(host).catch(() => []) : [host];
+    await this.addressesOf(hostOf(registry), registry).catch((error: unknown) => {
+      if (error instanceof AppError) throw error;
+    });
+  }
+
+  /**
+   * Addresses that may be dialled for a host.
+   * @param registry - the registry that led there
+   * @param ledBy - address of the server that named the host in a redirect or a challenge, empty where it is not known;
+   * a server in the Internet leads to no private address
+   * @throws AppError `image_error` when an address is closed; the resolver's error
+   */
+  async addressesOf(host: string, registry: string, ledBy?: string): Promise<readonly LookupAddress[]> {
+    const { closedRanges, ownAddresses, bridgeRanges, addressesOf = resolve } = this.#parts;
+    const addresses = isIP(host) === 0 ? await addressesOf(host) : [host];
     const closed = rulesOf(
       closedToPulls({ ownAddresses: ownAddresses(), bridgeRanges: await bridgeRanges(), closedRanges }),
     );
-    if (addresses.every((address) => this.#opened.names(address) || !closed.names(address))) return;
-    throw new AppError(
-      'image_error',
-      `registry ${registry} is closed to images of workspaces: its address is one of this machine, of a metadata service, or in LONGSHORE_AGENT_CLOSED_RANGES; the operator opens a registry by LONGSHORE_AGENT_REGISTRIES of the agent`,
-    );
+    const mustBePublic = ledBy !== undefined && (ledBy === '' || PUBLIC.permits(ledBy));
+    const isOpen = (address: string): boolean =>
+      this.#opened.names(address) || (!closed.names(address) && (!mustBePublic || PUBLIC.permits(address)));
+    if (addresses.every(isOpen)) return addresses.map((address) => ({ address, family: isIP(address) }));
+    throw new AppError('image_error', closedWords(registry, ledBy !== undefined));
   }
 }
 
-/** The engine's calls, of which those that ask a registry for a tenant pass the guard first. */
-export function withRegistryGuard<Runtime extends Pick<ContainerRuntime, 'pull' | 'registryDigest'>>(
-  runtime: Runtime,
-  guard: Pick<RegistryGuard, 'require'>,
-): Runtime {
-  return {
-    ...runtime,
-    async pull(reference, options) {
-      // A mirror and the port of built images are the operator's.
-      if (options.isOperators !== true) await guard.require(reference);
-      return await runtime.pull(reference, options);
-    },
-    async registryDigest(reference, auth, deadlineMs) {
-      await guard.require(reference);
-      return await runtime.registryDigest(reference, auth, deadlineMs);
-    },
-  };
-}
+const closedWords = (registry: string, isLed: boolean): string =>
+  `registry ${registry} is closed to images of workspaces: ${isLed ? 'it leads to an address' : 'its address is one'} of this machine, ${isLed ? 'of a private network, ' : ''}of a metadata service, or in LONGSHORE_AGENT_CLOSED_RANGES; the operator opens a registry by LONGSHORE_AGENT_REGISTRIES of the agent`;
 
-const hostOf = (registry: string): string => registry.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1');
+export const hostOf = (registry: string): string => registry.replace(/:\d+$/, '').replace(/^\[(.*)\]$/, '$1');
 
 async function resolve(host: string): Promise<readonly string[]> {
-  const found = await withDeadline(lookup(host, { all: true }), LOOKUP_MS, () => new Error(`${host}: no such host`));
+  const late = (): Error => Object.assign(new Error(`${host}: no such host`), { code: 'ETIMEDOUT' });
+  const found = await withDeadline(lookup(host, { all: true }), LOOKUP_MS, late);
   return found.map(({ address }) => address);
 }
+
+/** Addresses of the Internet. */
+const PUBLIC = rulesOf([]);
 
 function rulesOf(ranges: readonly string[]): AddressRules {
   const rules = AddressRules.read(ranges.join(','));

@@ -3,7 +3,7 @@ import type { Log } from '#shared/log.ts';
 import type { Conditions } from './conditions.ts';
 import type { FileSystem } from './disk-limits.ts';
 import type { DiskReading, OtherDisk, Pressure } from './disks.ts';
-import { fullNow, NO_PRESSURE, OTHER_DISKS, pressureAfter, readDisk } from './disks.ts';
+import { fullNow, MIN_FREE_INODES_RATIO, NO_PRESSURE, OTHER_DISKS, pressureAfter, readDisk } from './disks.ts';
 
 const LOOK_EVERY_MS = 10_000;
 /** Time for one disk: another one may hang. */
@@ -85,6 +85,12 @@ export class DiskWatch {
   async isLow(): Promise<boolean> {
     const { minFreeRatio } = this.#parts;
     return pressureAfter(NO_PRESSURE, { images: await this.readImagesDisk() }, minFreeRatio, 0).holds;
+  }
+
+  /** Whether the images' file system has less than half of the room that must be free. Pulls end there. */
+  async isFull(): Promise<boolean> {
+    const { freeBytes, usableBytes, freeInodesRatio } = await this.readImagesDisk();
+    return freeBytes < (usableBytes * this.#parts.minFreeRatio) / 2 || freeInodesRatio < MIN_FREE_INODES_RATIO / 2;
   }
 
   /** Sets the pressure because a pull has found no room. */

@@ -38,6 +38,9 @@ export const pinnedTo = (reference: string, digest: string): string =>
 export const withTag = (reference: string): string =>
   /(@|:[^/]*$)/.test(reference) ? reference : `${reference}:latest`;
 
+/** The tag in a reference, `latest` where there is none; a digest beside it does not count. */
+export const tagOf = (reference: string): string => /:([^/:@]+)$/.exec(reference.replace(/@.*$/, ''))?.[1] ?? 'latest';
+
 export const isDigest = (text: string): boolean => /^sha256:[0-9a-f]{64}$/.test(text);
 
 const PART = '[A-Za-z0-9][A-Za-z0-9._-]*';

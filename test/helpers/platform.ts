@@ -167,6 +167,8 @@ export interface Answer {
   readonly status: number;
   readonly text: string;
   readonly taskId: string;
+  /** Text of a refusal, where the body has no field for it. */
+  readonly error?: string;
 }
 
 /** The answer's JSON. */
@@ -322,14 +324,20 @@ export class Platform {
     }).catch((error: unknown) => {
       throw new Error(`${path} was not answered`, { cause: error });
     });
-    return { status: answer.status, text: await answer.text(), taskId: answer.headers.get('x-task-id') ?? '' };
+    return {
+      status: answer.status,
+      text: await answer.text(),
+      taskId: answer.headers.get('x-task-id') ?? '',
+      error: answer.headers.get('x-longshore-error') ?? '',
+    };
   }
 
   /** A gateway operation, which must succeed. */
   async gateway<T = Readonly<Record<string, string>>>(path: string, body?: unknown): Promise<T> {
     const answer = await this.call(`/api/v1/gateway${path}`, body === undefined ? {} : { body });
     const value = jsonOf<T & { readonly ok?: boolean }>(answer);
-    if (answer.status !== 200 || value.ok === false) throw new Error(`${path} was answered ${answer.text}`);
+    if (answer.status !== 200 || value.ok === false)
+      throw new Error(`${path} was answered ${answer.text} ${answer.error ?? ''}`);
     return value;
   }
 

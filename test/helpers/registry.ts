@@ -29,6 +29,7 @@ interface Blob {
 export type Fault = (request: {
   readonly kind: 'manifest' | 'blob' | 'ping';
   readonly url: string;
+  readonly authorization: string | undefined;
   readonly bytes: Buffer;
   readonly response: ServerResponse;
 }) => boolean;
@@ -87,29 +88,35 @@ export class FakeRegistry {
     return { reference: `${this.#host}/${name}:1`, digest };
   }
 
+  /** Bytes of a blob. */
+  blob(digest: string): Buffer | undefined {
+    return this.#blobs.get(digest)?.bytes;
+  }
+
   count(kind: 'manifest' | 'blob'): number {
     return this.asked.filter((one) => one.startsWith(kind)).length;
   }
 
   #answer(request: IncomingMessage, response: ServerResponse): void {
     const url = request.url ?? '';
+    const { authorization } = request.headers;
     const wanted = `Basic ${Buffer.from(this.credentials).toString('base64')}`;
-    if (this.credentials !== '' && request.headers.authorization !== wanted) {
+    if (this.credentials !== '' && authorization !== wanted) {
       response.writeHead(401, { 'www-authenticate': 'Basic realm="test"', 'content-type': 'application/json' });
       response.end(JSON.stringify({ errors: [{ code: 'UNAUTHORIZED', message: 'authentication required' }] }));
       return;
     }
     const [, name = '', kind = '', what = ''] = /^\/v2\/(.+)\/(manifests|blobs)\/([^/]+)$/.exec(url) ?? [];
     if (name === '') {
-      if (!this.fault({ kind: 'ping', url, bytes: Buffer.alloc(0), response }))
+      if (!this.fault({ kind: 'ping', url, authorization, bytes: Buffer.alloc(0), response }))
         response.writeHead(200, { 'docker-distribution-api-version': 'registry/2.0' }).end('{}');
       return;
     }
     const isManifest = kind === 'manifests';
     if (request.method === 'GET') this.asked.push(isManifest ? `manifest ${name}:${what}` : `blob ${what}`);
     const found = isManifest ? this.#manifests.get(`${name}:${what}`) : this.#blobs.get(what);
-    if (this.fault({ kind: isManifest ? 'manifest' : 'blob', url, bytes: found?.bytes ?? Buffer.alloc(0), response }))
-      return;
+    const bytes = found?.bytes ?? Buffer.alloc(0);
+    if (this.fault({ kind: isManifest ? 'manifest' : 'blob', url, authorization, bytes, response })) return;
     if (found === undefined) {
       response.writeHead(404, { 'content-type': 'application/json' });
       response.end(JSON.stringify({ errors: [{ code: 'MANIFEST_UNKNOWN', message: 'manifest unknown' }] }));

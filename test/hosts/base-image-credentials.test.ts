@@ -2,6 +2,7 @@
 // workspace, with a wrong password, and for a workspace without credentials on a machine that has the image.
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { nameWithDigest } from '#shared/domain/guarded-images.ts';
 import { buildImage } from '../helpers/images.ts';
 import { jsonOf, Platform } from '../helpers/platform.ts';
 import type { RealRegistry } from '../helpers/registry.ts';
@@ -125,7 +126,7 @@ test('with its credentials a workspace builds on the image; another workspace ge
   expect(jsonOf(await platform.invoke(deployment))).toEqual({ file: 'hello' });
 
   const pinned = (await engine.client.listImages())
-    .flatMap((one) => one.RepoDigests ?? [])
+    .flatMap((one) => [...(one.RepoTags ?? []), ...(one.RepoDigests ?? [])].map(nameWithDigest))
     .find((name) => name.startsWith(`${locked.host}/team/right@`));
   expect(pinned).toBeDefined();
   for (const image of [base, pinned ?? '']) {

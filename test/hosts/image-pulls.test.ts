@@ -11,11 +11,15 @@ import type { Log } from '#shared/log.ts';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { DockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
-import type { RegistryAuth } from '../../agent/containers/runtime.ts';
+import type { ContainerRuntime, RegistryAuth } from '../../agent/containers/runtime.ts';
+import { withGuardedPulls } from '../../agent/images/guard/guarded-pulls.ts';
+import { PullProxy } from '../../agent/images/guard/pull-proxy.ts';
+import { trustFor } from '../../agent/images/guard/trust.ts';
 import type { PullSettings } from '../../agent/images/images.ts';
 import type { PullPermit } from '../../agent/images/turns.ts';
 import { Images, PULL_SETTINGS } from '../../agent/images/images.ts';
 import { ImageLedger } from '../../agent/images/ledger.ts';
+import { RegistryGuard } from '../../agent/images/registry-guard.ts';
 import { ImageRights } from '../../agent/images/rights.ts';
 import { whyNoHosts } from '../helpers/hosts.ts';
 import type { SimulatedHost } from '../helpers/hosts/host.ts';
@@ -36,7 +40,11 @@ const state = tempDirectory('ledger');
 const now = 1_000_000;
 let network: SimulatedNetwork;
 let host: SimulatedHost;
-let runtime: DockerRuntime;
+let runtime: ContainerRuntime;
+/** The engine's own calls. */
+let engine: DockerRuntime;
+/** The engine reaches the agent's pull proxy at the network's gateway here. */
+const proxy = new PullProxy();
 const registry = new FakeRegistry();
 
 beforeAll(async () => {
@@ -45,11 +53,13 @@ beforeAll(async () => {
     engine: { 'insecure-registries': ['198.18.0.0/15'], 'max-download-attempts': 1 },
   }));
   [host] = network.hosts as [SimulatedHost];
-  runtime = dockerRuntime(`unix://${host.socket}`);
+  engine = dockerRuntime(`unix://${host.socket}`);
   await registry.start(network.gateway);
+  await proxy.start(`${network.gateway}:0`);
 });
 afterAll(async () => {
   registry.stop();
+  await proxy.stop();
   state.remove();
   await (network as SimulatedNetwork | undefined)?.down();
 });
@@ -83,6 +93,8 @@ function images(
     built: { host: undefined, adopt: () => Promise.resolve() },
     release: (reference) => void permits.push(`done ${reference}`),
     isDiskLow: () => Promise.resolve(false),
+    isDiskFull: () => Promise.resolve(false),
+    maxBytes: () => Promise.resolve(Number.POSITIVE_INFINITY),
     makeRoom: () => Promise.resolve(false),
     onFull: () => results.push('full'),
     onUsed: () => undefined,
@@ -164,10 +176,33 @@ const CORPUS: readonly (readonly [string, Fault, string, number])[] = [
   ['silence', ({ kind }) => kind === 'manifest', 'busy', 3],
 ];
 
-describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
+/** The runtime of an agent whose operator named no registry. */
+function guarded(): ContainerRuntime {
+  const guard = new RegistryGuard({
+    opened: [],
+    closedRanges: [],
+    ownAddresses: () => [],
+    bridgeRanges: () => Promise.resolve([]),
+  });
+  return withGuardedPulls<ContainerRuntime>(engine, {
+    guard,
+    proxy: () => proxy,
+    settings: engine.registrySettings,
+    proxies: {},
+    tunnel: () => Promise.reject(new Error('there is no proxy')),
+    trustFor,
+  });
+}
+
+describe.skipIf(whyNoHosts !== undefined).each(['engine', 'agent'] as const)('the %s asks the registry', (asker) => {
+  beforeAll(() => {
+    runtime = asker === 'engine' ? engine : guarded();
+  });
+  const add = (name: string, layerBytes?: number) => registry.add(`${asker}/${name}`, layerBytes);
+
   describe('Pull 429, 5xx, truncated, error line', () => {
     test.for(CORPUS)('%s is never success, and fails by its name', async ([name, fault, failure, tries]) => {
-      const { reference } = registry.add(`corpus/${name.replaceAll(/[^a-z0-9]/g, '')}x`);
+      const { reference } = add(`corpus/${name.replaceAll(/[^a-z0-9]/g, '')}x`);
       registry.fault = fault;
       const { images: own, results, permits } = images({ tries: 3, silenceMs: 500 });
       const error: unknown = await own.ensure(reference, () => undefined).catch((one: unknown) => one);
@@ -182,10 +217,10 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
     });
 
     test('a pull by digest of which the registry has other bytes fails', async () => {
-      const [wanted, other] = [registry.add('swap/one'), registry.add('swap/two')];
+      const [wanted, other] = [add('swap/one'), add('swap/two')];
       registry.fault = ({ kind, response, url }) => {
         if (kind !== 'manifest' || !url.includes('swap/one')) return false;
-        void fetch(`http://${registry.host}/v2/swap/two/manifests/1`).then(async (answer) => {
+        void fetch(`http://${registry.host}/v2/${asker}/swap/two/manifests/1`).then(async (answer) => {
           const bytes = Buffer.from(await answer.arrayBuffer());
           const type = 'application/vnd.docker.distribution.manifest.v2+json';
           response.writeHead(200, { 'content-type': type, 'docker-content-digest': wanted.digest }).end(bytes);
@@ -200,7 +235,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
     });
 
     test('what passes is tried again, and then it is here, once', async () => {
-      const { reference, digest } = registry.add('passing');
+      const { reference, digest } = add('passing');
       const { images: own, results } = images();
       // A single try may ask more than once.
       registry.fault = (request) => request.kind === 'manifest' && results.length < 2 && status(503)(request);
@@ -214,8 +249,8 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
     });
 
     test('a registry that failed is left alone by every pull from it, and others are not', async () => {
-      const broken = registry.add('shared/broken');
-      const fine = registry.add('shared/fine');
+      const broken = add('shared/broken');
+      const fine = add('shared/fine');
       const other = new FakeRegistry();
       await other.start(network.gateway);
       const elsewhere = other.add('shared/elsewhere');
@@ -232,7 +267,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
     });
 
     test('many starts at once pull it once', async () => {
-      const { reference } = registry.add('once', 200_000);
+      const { reference } = add('once', 200_000);
       const { images: own } = images();
       const all = await Promise.all(Array.from({ length: 20 }, () => own.ensure(reference, () => undefined)));
       expect(new Set(all.map(({ was }) => was))).toEqual(new Set(['pulled']));
@@ -248,9 +283,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
         return true;
       };
       const { images: own } = images();
-      const all = Array.from({ length: 5 }, (_value, at) =>
-        own.ensure(registry.add(`width/i${at}`).reference, () => undefined),
-      );
+      const all = Array.from({ length: 5 }, (_value, at) => own.ensure(add(`width/i${at}`).reference, () => undefined));
       const names = (): number => new Set(registry.asked.filter((one) => one.startsWith('manifest'))).size;
       await waitFor(() => names() === 2 && waiting.length >= 2, 'two have begun');
       registry.fault = () => false;
@@ -260,7 +293,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
     });
 
     test('a machine waits for its turn among others, and says so', async () => {
-      const { reference } = registry.add('turn');
+      const { reference } = add('turn');
       let asked = 0;
       const { images: own, permits } = images({}, () =>
         Promise.resolve({ waitMs: (asked += 1) < 3 ? 20 : 0, place: 3 - asked, waiting: 3, auth: undefined }),
@@ -274,7 +307,7 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
   });
 
   test('a scheduler that is away for a moment costs an image that wants credentials no more than a try', async () => {
-    const { reference } = registry.add('locked');
+    const { reference } = add('locked');
     registry.credentials = 'user:word';
     const auth = { serverAddress: registry.host, username: 'user', password: 'word', identityToken: '' };
     let asked = 0;
@@ -295,12 +328,12 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
       try {
         // Only the engines of these hosts accept the registry without TLS, so the image is pushed through one of them.
         const pushed = `${open.host}/base:1`;
-        const engine = ['-H', `unix://${host.socket}`];
+        const ofHost = ['-H', `unix://${host.socket}`];
         writeFileSync(join(storage.path, 'weights'), randomBytes(IMAGE_BYTES));
         await runProgram('tar', ['-C', storage.path, '-cf', join(storage.path, 'root.tar'), 'weights']);
-        await runProgram('docker', [...engine, 'import', join(storage.path, 'root.tar'), pushed]);
-        await runProgram('docker', [...engine, 'push', '-q', pushed]);
-        await runProgram('docker', [...engine, 'rmi', '-f', pushed]);
+        await runProgram('docker', [...ofHost, 'import', join(storage.path, 'root.tar'), pushed]);
+        await runProgram('docker', [...ofHost, 'push', '-q', pushed]);
+        await runProgram('docker', [...ofHost, 'rmi', '-f', pushed]);
 
         const reference = `${slow.address}/base:1`;
         const { images: without } = images();
@@ -332,24 +365,27 @@ describe.skipIf(whyNoHosts !== undefined)('on an engine of its own', () => {
 
         // Another workspace has no right to the image under any of its names, although it is here.
         const facts = await runtime.image(reference);
-        const ledger = new ImageLedger(join(state.path, 'shared.json'));
+        const ledger = new ImageLedger(join(state.path, `${asker}.json`));
         const forMine = (_reference: string, workspaceId: string): Promise<PullPermit> =>
           Promise.resolve({ waitMs: 0, auth: workspaceId === MINE ? auth : undefined });
         const shared = images({}, forMine, ledger).images;
-        const remove = (): Promise<unknown> =>
-          runProgram('docker', ['-H', `unix://${host.socket}`, 'rmi', '-f', reference, pinned]);
+        const remove = async (): Promise<void> => {
+          for (const name of [reference, pinned]) await runtime.removeImage(name);
+          expect([await runtime.image(reference), await runtime.image(pinned)]).toEqual([undefined, undefined]);
+        };
         await remove();
         expect(await shared.ensure(reference, () => undefined, MINE)).toMatchObject({ was: 'pulled' });
         expect(await shared.ensure(reference, () => undefined, MINE)).toMatchObject({ was: 'present' });
         for (const name of [reference, pinned, facts?.id ?? '', (facts?.id ?? '').slice(7, 19)]) {
           const refused = shared.ensure(name, () => undefined, OTHERS);
+          const why = name.includes('/') ? 'its registry does not give it to this workspace' : 'could be an id';
           await expect(refused).rejects.toMatchObject({
             code: 'image_error',
-            message: expect.stringContaining('its registry does not give it to this workspace') as string,
+            message: expect.stringContaining(why) as string,
           });
         }
         // A restarted agent reads the rights from its file.
-        const again = new ImageLedger(join(state.path, 'shared.json'));
+        const again = new ImageLedger(join(state.path, `${asker}.json`));
         await again.open();
         const later = images({}, forMine, again).images;
         await expect(later.ensure(reference, () => undefined, OTHERS)).rejects.toMatchObject({ code: 'image_error' });

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
 import { jsonOf, Platform } from '../helpers/platform.ts';
 import type { RealRegistry } from '../helpers/registry.ts';
+import { nameWithDigest } from '#shared/domain/guarded-images.ts';
 import { FakeRegistry, realRegistry, REGISTRY_PASSWORD, REGISTRY_USER } from '../helpers/registry.ts';
 import { docker, runProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 import type { TestDocker } from '../helpers/services.ts';
@@ -89,7 +90,7 @@ describe('an image in a registry', () => {
     const pinned = await waitFor(
       async () =>
         (await engine.client.listImages())
-          .flatMap((one) => one.RepoDigests ?? [])
+          .flatMap((one) => [...(one.RepoTags ?? []), ...(one.RepoDigests ?? [])].map(nameWithDigest))
           .find((name) => name.startsWith(`${locked.host}/app@`)),
       'the image is pulled ahead',
       20_000,

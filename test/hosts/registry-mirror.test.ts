@@ -74,6 +74,8 @@ function images(permit: Partial<PullPermit>): Images {
     built: { host: undefined, adopt: () => Promise.resolve() },
     release: () => undefined,
     isDiskLow: () => Promise.resolve(false),
+    isDiskFull: () => Promise.resolve(false),
+    maxBytes: () => Promise.resolve(Number.POSITIVE_INFINITY),
     makeRoom: () => Promise.resolve(false),
     onFull: () => undefined,
     onUsed: () => undefined,

@@ -205,6 +205,8 @@ function imagesOf(
     built: { host: undefined, adopt: () => Promise.resolve() },
     rights: { require: () => Promise.resolve() },
     isDiskLow: () => Promise.resolve(false),
+    isDiskFull: () => Promise.resolve(false),
+    maxBytes: () => Promise.resolve(Number.POSITIVE_INFINITY),
     makeRoom: () => Promise.resolve(false),
     onFull: () => undefined,
     onUsed: () => undefined,

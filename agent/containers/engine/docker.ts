@@ -7,12 +7,15 @@ import { containerCalls } from './containers.ts';
 import type { ContainerCalls } from './containers.ts';
 import { imageCalls } from './images.ts';
 import { engineFacts } from './info.ts';
+import type { EngineFacts } from './info.ts';
 import { networkCalls } from './networks.ts';
 import { outputCalls } from './output.ts';
 import { runCalls } from './runs.ts';
 import { volumeCalls } from './volumes.ts';
 
-export type DockerRuntime = ContainerRuntime & Pick<ContainerCalls, 'gpuContainers'>;
+export type DockerRuntime = ContainerRuntime &
+  Pick<ContainerCalls, 'gpuContainers'> &
+  Pick<EngineFacts, 'registrySettings'>;
 
 /** @param host - address of the engine; undefined: the usual socket */
 export function dockerRuntime(host: string | undefined, onCall: OnEngineCall = () => undefined): DockerRuntime {
@@ -23,6 +26,7 @@ export function dockerRuntime(host: string | undefined, onCall: OnEngineCall = (
   return {
     ping: facts.ping,
     info: facts.info,
+    registrySettings: facts.registrySettings,
     ...containers,
     ...output,
     ...runCalls(engine, containers, output),

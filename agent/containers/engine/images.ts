@@ -3,6 +3,7 @@ import type { Readable } from 'node:stream';
 import type Docker from 'dockerode';
 import { withDeadline } from '#shared/backoff.ts';
 import { BUILD_WORKSPACE_LABEL, isBuiltImage, isRegistryPortReference } from '#shared/domain/built-images.ts';
+import { nameWithDigest, recordedDigest } from '#shared/domain/guarded-images.ts';
 import { imageConfigProblem } from '#shared/domain/image-config.ts';
 import { digestOf, withTag } from '#shared/domain/image-reference.ts';
 import { readPullStream } from '../pull-stream.ts';
@@ -33,19 +34,24 @@ export function imageCalls(engine: EngineClient): ImageCalls {
           Descriptor?: object;
           Identity?: { Pull?: readonly object[] | null } | null;
         };
-        const digests = (facts.RepoDigests ?? []).map((name) => digestOf(name)).filter((digest) => digest !== '');
+        const recorded = (facts.RepoTags ?? []).map(recordedDigest).filter((digest) => digest !== '');
+        const named = (facts.RepoDigests ?? []).map((name) => digestOf(name)).filter((digest) => digest !== '');
+        const digests = [...new Set([...recorded, ...named])];
         // With containerd's image store each name has a digest, even that of an image built here; the origin is a
         // separate field.
         const isLocal =
           digests.length === 0 ||
-          (facts.Descriptor !== undefined && (facts.Identity?.Pull ?? []).length === 0 && (await tellsOrigin(engine)));
+          (recorded.length === 0 &&
+            facts.Descriptor !== undefined &&
+            (facts.Identity?.Pull ?? []).length === 0 &&
+            (await tellsOrigin(engine)));
         const names = [...(facts.RepoTags ?? []), ...(facts.RepoDigests ?? [])];
         // Anybody can label an image of a registry. Layers of builds have no name, and built images one of ours.
         const mayBeBuilt =
           names.length === 0 || names.some((name) => isBuiltImage(name) || isRegistryPortReference(name));
         const builtFor = mayBeBuilt ? (facts.Config?.Labels?.[BUILD_WORKSPACE_LABEL] ?? '') : '';
         const configProblem = imageConfigProblem(facts.Config ?? {});
-        const known = { id: facts.Id, digests, isLocal, bytes: facts.Size, builtFor };
+        const known = { id: facts.Id, digests, tags: facts.RepoTags ?? [], isLocal, bytes: facts.Size, builtFor };
         return configProblem === undefined ? known : { ...known, configProblem };
       } catch (error) {
         if (statusOf(error) === 404) return undefined;
@@ -56,7 +62,7 @@ export function imageCalls(engine: EngineClient): ImageCalls {
     async listImages(): Promise<string[]> {
       const images = await engine.call('list_images', () => engine.docker.listImages());
       const names = images.flatMap((image) => [...(image.RepoTags ?? []), ...(image.RepoDigests ?? [])]);
-      return names.filter((name) => !name.includes('<none>'));
+      return [...new Set(names.filter((name) => !name.includes('<none>')).map(nameWithDigest))];
     },
 
     async imageIdsInUse(): Promise<ReadonlySet<string>> {

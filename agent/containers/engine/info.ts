@@ -2,7 +2,16 @@ import type { ContainerRuntime, EngineInfo } from '../runtime.ts';
 import type { EngineClient } from './client.ts';
 import { readMemoryNodes } from './memory-nodes.ts';
 
+/** How the engine reaches registries. */
+export interface RegistrySettings {
+  /** Registries by name, and ranges of addresses, that it asks without TLS, or without a check of certificates. */
+  readonly insecure: readonly string[];
+  /** As in its environment; users and passwords are masked. Empty: none. */
+  readonly proxies: { readonly HTTP_PROXY: string; readonly HTTPS_PROXY: string; readonly NO_PROXY: string };
+}
+
 export interface EngineFacts extends Pick<ContainerRuntime, 'ping' | 'info'> {
+  readonly registrySettings: () => Promise<RegistrySettings>;
   /** Whether the engine labels containers for SELinux, by its last answer; asked once. */
   readonly hasSelinux: () => Promise<boolean>;
   /** Memory nodes for containers without a GPU, as in `readMemoryNodes`; read once. */
@@ -20,6 +29,7 @@ export function engineFacts(engine: EngineClient): EngineFacts {
   return {
     ping: async () => void (await engine.call('ping', () => engine.docker.ping(), 5000)),
     info,
+    registrySettings: () => readRegistrySettings(engine),
     hasSelinux: async () => known ?? (await info()).selinux,
     memoryNodes: () => (nodes ??= readMemoryNodes()),
   };
@@ -75,6 +85,28 @@ async function readInfo(engine: EngineClient): Promise<EngineInfo> {
     cdi: {
       dirs: info.CDISpecDirs ?? [],
       devices: info.DiscoveredDevices?.flatMap(({ Source, ID }) => (Source === 'cdi' ? (ID ?? []) : [])),
+    },
+  };
+}
+
+async function readRegistrySettings(engine: EngineClient): Promise<RegistrySettings> {
+  const info = (await engine.call('info', () => engine.docker.info())) as {
+    readonly HttpProxy?: string;
+    readonly HttpsProxy?: string;
+    readonly NoProxy?: string;
+    readonly RegistryConfig?: {
+      readonly InsecureRegistryCIDRs?: readonly string[] | null;
+      readonly IndexConfigs?: Readonly<Record<string, { readonly Secure?: boolean }>> | null;
+    } | null;
+  };
+  const { InsecureRegistryCIDRs, IndexConfigs } = info.RegistryConfig ?? {};
+  const names = Object.entries(IndexConfigs ?? {}).flatMap(([name, { Secure }]) => (Secure === false ? [name] : []));
+  return {
+    insecure: [...names, ...(InsecureRegistryCIDRs ?? [])],
+    proxies: {
+      HTTP_PROXY: info.HttpProxy ?? '',
+      HTTPS_PROXY: info.HttpsProxy ?? '',
+      NO_PROXY: info.NoProxy ?? '',
     },
   };
 }

@@ -2,6 +2,7 @@
 import { expect, test, vi } from 'vitest';
 import type { Log } from '#shared/log.ts';
 import { AppError } from '#shared/errors.ts';
+import type { PullOptions } from '#agent/containers/runtime.ts';
 import { Images, PULL_SETTINGS } from '#agent/images/images.ts';
 import type { ImagesParts, PullSettings } from '#agent/images/images.ts';
 import type { PullPermit } from '#agent/images/turns.ts';
@@ -14,10 +15,15 @@ const FAST: Partial<PullSettings> = { baseMs: 1, capMs: 2 };
 interface World {
   permit: (name: string) => PullPermit;
   isDiskLow?: () => boolean;
+  isDiskFull?: () => boolean;
+  /** Bound on an image; absent: none. */
+  maxBytes?: number;
+  /** Bytes of each image, unpacked. */
+  bytes?: number;
   /** Words about the configuration of an image; absent: it is within its bounds. */
   configProblem?: string;
   /** The engine's pull; absent: it succeeds at once. */
-  pull: (signal: AbortSignal, name: string) => Promise<void>;
+  pull: (signal: AbortSignal, name: string, onProgress: PullOptions['onProgress']) => Promise<void>;
 }
 
 function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {}) {
@@ -35,7 +41,7 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
                 id: name,
                 digests: [digest],
                 isLocal: false,
-                bytes: 1,
+                bytes: world.bytes ?? 1,
                 builtFor: '',
                 ...(world.configProblem === undefined ? {} : { configProblem: world.configProblem }),
               }
@@ -43,8 +49,8 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
         ),
       registryDigest: () => Promise.resolve(digest),
       removeImage: (name) => Promise.resolve(here.delete(name)),
-      pull: async (name, { signal }) => {
-        await world.pull(signal, name);
+      pull: async (name, { signal, onProgress }) => {
+        await world.pull(signal, name, onProgress);
         here.add(name);
         return digest;
       },
@@ -54,6 +60,8 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
     rights: { require: () => Promise.resolve() },
     release: (name, end) => void released.push(`${name} ${end}`),
     isDiskLow: () => Promise.resolve(world.isDiskLow?.() ?? false),
+    isDiskFull: () => Promise.resolve(world.isDiskFull?.() ?? false),
+    maxBytes: () => Promise.resolve(world.maxBytes ?? Number.POSITIVE_INFINITY),
     makeRoom: () => {
       evicted.push('an image');
       return Promise.resolve(true);
@@ -251,6 +259,50 @@ test('a pull that is tried again keeps its place in the line', async () => {
   });
   await ensure();
   expect(released.map((text) => text.split(' ')[1])).toEqual(['again', 'again', 'pulled']);
+});
+
+const untilAborted = (signal: AbortSignal): Promise<void> =>
+  new Promise((_, reject) => signal.addEventListener('abort', () => reject(new Error('it took too long'))));
+
+test('a pull ends before it takes the last room of the disk, and nobody’s image is at fault', async () => {
+  let begun = 0;
+  const { failed, evicted } = aMachine({
+    pull: (signal) => {
+      begun += 1;
+      return untilAborted(signal);
+    },
+    isDiskLow: () => begun > 0,
+    isDiskFull: () => begun > 0,
+  });
+  expect((await failed()).reason).toBe('disk_full');
+  expect(evicted).toEqual(['an image', 'all places']);
+  expect(begun).toBe(2);
+});
+
+test('an image that is larger than the machine takes ends while it is pulled, evicts nothing and is not tried again', async () => {
+  let begun = 0;
+  const machine = aMachine({
+    pull: (signal, _name, onProgress) => {
+      begun += 1;
+      const ending = untilAborted(signal);
+      onProgress({ doneBytes: 1, totalBytes: 5_000_000_001, layersDone: 0, layers: 1 });
+      return ending;
+    },
+    maxBytes: 5_000_000_000,
+    isDiskLow: () => true,
+  });
+  const { reason, message } = await machine.failed();
+  expect(reason).toBe('image_error');
+  expect(message).toContain('image registry.test/app:1 is too large: it has 5 GB, and this machine takes 5 GB');
+  expect(message).toContain('LONGSHORE_AGENT_IMAGE_MIB');
+  expect([begun, machine.evicted]).toEqual([1, []]);
+});
+
+test('an image that unpacks to more than the machine takes is removed', async () => {
+  const machine = aMachine({ bytes: 9_000_000_000, maxBytes: 5_000_000_000 });
+  const { reason, message } = await machine.failed();
+  expect([reason, [...machine.here]]).toEqual(['image_error', []]);
+  expect(message).toContain('is too large: it has 9 GB, and this machine takes 5 GB');
 });
 
 test('an image whose configuration is too large is not used: pulled now, it is removed at once, and no try repeats it', async () => {

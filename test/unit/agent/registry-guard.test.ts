@@ -1,5 +1,6 @@
 import { expect, test, vi } from 'vitest';
-import { RegistryGuard, withRegistryGuard } from '#agent/images/registry-guard.ts';
+import { withGuardedPulls } from '#agent/images/guard/guarded-pulls.ts';
+import { RegistryGuard } from '#agent/images/registry-guard.ts';
 import type { ContainerRuntime } from '#agent/containers/runtime.ts';
 import type { RegistryGuardParts } from '#agent/images/registry-guard.ts';
 
@@ -25,14 +26,22 @@ function guarded(parts: Partial<RegistryGuardParts> = {}) {
       NAMES[host] === undefined ? Promise.reject(new Error('no such host')) : Promise.resolve(NAMES[host]),
     ...parts,
   });
-  const runtime = withRegistryGuard<Pick<ContainerRuntime, 'pull' | 'registryDigest'>>(
+  const runtime = withGuardedPulls(
     {
       pull: (reference: string) => Promise.resolve(String(asked.push(reference))),
       registryDigest: (reference: string) => Promise.resolve(String(asked.push(reference))),
+    } as unknown as ContainerRuntime,
+    {
+      guard,
+      // As with an engine on another machine, which asks registries itself.
+      proxy: () => undefined,
+      settings: () => Promise.reject(new Error('it is not asked')),
+      proxies: {},
+      tunnel: () => Promise.reject(new Error('there is no proxy')),
+      trustFor: () => Promise.reject(new Error('it is not asked')),
     },
-    guard,
   );
-  return { runtime, asked };
+  return { runtime, guard, asked };
 }
 
 const OPTIONS = { auth: undefined, silenceMs: 1, signal: AbortSignal.timeout(1), onProgress: vi.fn() };
@@ -93,4 +102,38 @@ test('a mirror of the pool and the port of built images are the operator’s', a
   const { runtime, asked } = guarded();
   await runtime.pull('127.0.0.1:5000/a', { ...OPTIONS, isOperators: true });
   expect(asked).toEqual(['127.0.0.1:5000/a']);
+});
+
+test.for([
+  ['9.9.9.9', '10.20.0.1', false],
+  ['9.9.9.9', '192.168.1.5', false],
+  ['9.9.9.9', '100.64.0.1', false],
+  ['9.9.9.9', 'fd12::1', false],
+  ['9.9.9.9', '::ffff:10.20.0.1', false],
+  ['9.9.9.9', 'private.example', false],
+  // A proxy hides who led there.
+  ['', '10.20.0.1', false],
+  ['9.9.9.9', '8.8.8.8', true],
+  ['10.20.0.9', '10.20.0.1', true],
+  ['10.20.0.9', '169.254.169.254', false],
+  ['10.20.0.9', '127.0.0.1', false],
+  ['9.9.9.9', '10.66.7.7', true],
+] as const)('a server at %s leads to %s: %s', async ([ledBy, host, isOpen]) => {
+  const { guard } = guarded({ opened: ['10.66.7.0/24'] });
+  const found = guard.addressesOf(host, 'registry.example', ledBy);
+  if (isOpen) expect(await found).toHaveLength(1);
+  else await expect(found).rejects.toThrow('registry registry.example is closed to images of workspaces: it leads to');
+});
+
+test('Docker Hub and registries that the operator named are the engine’s to ask, and others are not', () => {
+  const { guard } = guarded({ opened: ['mirror.example:5000', '10.66.7.0/24'] });
+  const operators = [
+    'python:3.12',
+    'docker.io/a/b',
+    'Mirror.Example:5000/a',
+    'mirror.example/a',
+    '10.66.7.7/a',
+    'ghcr.io/a',
+  ];
+  expect(operators.map((image) => guard.isOperators(image))).toEqual([true, true, true, false, false, false]);
 });
