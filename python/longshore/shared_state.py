@@ -258,6 +258,8 @@ def _watch() -> None:
     while True:
         for at, signal in enumerate(list(_watched)):
             seen[at] = signal._look(seen.get(at, 0))
+            if os.getpid() != _thread_of:
+                os._exit(0)  # the handler of a signal forked, and this is the child
         time.sleep(_LOOK_SECONDS)
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import json
 
-from . import logs, protocol
+from . import forks, logs, protocol
 from .asgi_calls import ClientGone, HttpCall, WebSocketCall
 from .call import cancelled, error_body, failed
 from .serving import AsyncServer
 from .settings import SettingsError
-from .streams import dial
+from .streams import descriptors, dial
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
@@ -94,6 +94,10 @@ class Lifespan:
     async def _run(self, scope: Dict[str, Any]) -> None:
         try:
             await self.app(scope, self._receive, self._send)
+            forks.end_if_foreign()
+        except BaseException as error:
+            forks.end_if_foreign(error)
+            raise
         finally:
             self._news.set()
 
@@ -124,13 +128,19 @@ class AsgiServer(AsyncServer):
         #: Whether a reload has retired this process, and whether it has closed the WebSockets that were left.
         self._is_retired = False
         self._has_closed = False
+        forks.hold(descriptors)
 
     def prepare(self) -> None:
         self._make_loop()
-        self._loop.run_until_complete(self._prepare())
+        self._running_loop(lambda: self._loop.run_until_complete(self._prepare()))
 
     async def _prepare(self) -> None:
-        self._app = await find_app(self.application)
+        try:
+            self._app = await find_app(self.application)
+        except BaseException as error:
+            forks.end_if_foreign(error)
+            raise
+        forks.end_if_foreign()
         self._lifespan = Lifespan(self._app)
         await self._lifespan.startup()
 
@@ -138,7 +148,8 @@ class AsgiServer(AsyncServer):
         super().serve()
         self._ending = True
         assert self._lifespan is not None
-        self._loop.run_until_complete(self._lifespan.shutdown(_LATE_SHUTDOWN_SECONDS if self._running else _SHUTDOWN_SECONDS))
+        lifespan = self._lifespan
+        self._running_loop(lambda: self._loop.run_until_complete(lifespan.shutdown(_LATE_SHUTDOWN_SECONDS if self._running else _SHUTDOWN_SECONDS)))
 
     def on_frame(self, kind: int, header: Header, body: bytes) -> None:
         if kind == protocol.DRAIN:
@@ -200,14 +211,18 @@ class AsgiServer(AsyncServer):
         try:
             try:
                 await self._app(call.scope, call.receive, call.send)
+                forks.end_if_foreign()
             except Exception as error:
+                forks.end_if_foreign(error)
                 if not call.left or type(error).__name__ not in _LEAVING:
                     raise
             result = call.result()
             is_cut = call.is_cut
-        except SystemExit:
+        except SystemExit as error:
+            forks.end_if_foreign(error)
             raise
         except BaseException as error:
+            forks.end_if_foreign(error)
             await call.finish(error)
             raise
         await call.finish(None)

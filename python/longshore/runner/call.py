@@ -10,7 +10,7 @@ import time
 import types
 
 from ..task_context import Context, _CurrentContext
-from . import logs
+from . import forks, logs
 from .inputs import ENCODING, PICKLED_KEYS, InputError, arguments, is_pickled, pickled_arguments
 from .protocol import MAX_BODY_BYTES
 from .settings import Settings, SettingsError, split_reference
@@ -252,21 +252,27 @@ def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, b
             task.open()
             positional, keywords = application.arguments(task)
             value = application.function(*positional, **keywords)
+            forks.end_if_foreign()
             if not isinstance(value, types.GeneratorType):
-                body = application.encoded(_settled(value))
+                value = _settled(value)
+                body = application.encoded(value)
             elif application.streams:
                 for item in value:
+                    forks.end_if_foreign()
                     send_chunk(task, encode_event(item))
                 body = b''
             else:
                 body = application.encoded(list(value), False)
+            forks.end_if_foreign()
             task.close()
         except TaskCancelled:
             raise
-        except SystemExit:
+        except SystemExit as error:
+            forks.end_if_foreign(error)
             task.close()
             raise
         except BaseException as error:
+            forks.end_if_foreign(error)
             task.close()
             return cancelled(task) if task.raised else failed(application, task, error)
         # A handler that swallowed its cancellation counts as cancelled all the same.
@@ -299,19 +305,25 @@ async def run_async(application: Application, task: Task, send_chunk: Callable[[
         positional, keywords = application.arguments(task)
         value = application.function(*positional, **keywords)
         if not hasattr(value, '__aiter__'):
-            body = application.encoded(await value if hasattr(value, '__await__') else value)
+            value = await value if hasattr(value, '__await__') else value
+            forks.end_if_foreign()
+            body = application.encoded(value)
         elif application.streams:
             async for item in value:
+                forks.end_if_foreign()
                 send_chunk(task, encode_event(item))
             body = b''
         else:
             body = application.encoded([item async for item in value], False)
+        forks.end_if_foreign()
         return cancelled(task) if task.cancel_reason else ('ok', body)
     except asyncio.CancelledError as error:
         return cancelled(task) if task.cancel_reason else failed(application, task, error)
-    except SystemExit:
+    except SystemExit as error:
+        forks.end_if_foreign(error)
         raise
     except BaseException as error:
+        forks.end_if_foreign(error)
         return cancelled(task) if task.cancel_reason else failed(application, task, error)
 
 
@@ -344,9 +356,12 @@ def started_or_told(
         tell_phase(phase)
 
     try:
-        return start(entering)
+        made = start(entering)
     except BaseException as error:
+        forks.end_if_foreign(error)
         tell_failure(phases[-1], *_told(error))
+    forks.end_if_foreign()
+    return made
 
 
 def prepared_or_told(prepare: Callable[[], None], tell_failure: Callable[[str, str, str], NoReturn]) -> int:
@@ -355,6 +370,7 @@ def prepared_or_told(prepare: Callable[[], None], tell_failure: Callable[[str, s
     try:
         prepare()
     except BaseException as error:
+        forks.end_if_foreign(error)
         tell_failure('on_start', *_told(error))
     return int((time.monotonic() - began) * 1000)
 

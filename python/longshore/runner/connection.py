@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 
-from . import protocol
+from . import forks, protocol
 from .protocol import PREFIX, FrameCutter, FrameError, encode_header, pack
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
@@ -60,6 +60,7 @@ class Link:
         self._log_head = b''
         self._dropped = 0
         self._parent = os.getppid()
+        forks.hold(lambda: (self.fileno(), self.wake_fd))
 
     # ---- dialling: the reading thread only ---------------------------------------------------------------------------
     def dial(self) -> bool:

@@ -12,6 +12,7 @@ import sys
 import threading
 from contextvars import ContextVar
 
+from . import forks
 from .connection import MAX_LINE_BYTES, Link
 from .task import Task, shield, unshield
 
@@ -30,6 +31,8 @@ class _State:
         #: The task of prints in threads of user code, in a process that runs one task at a time.
         self.only_task: Callable[[], Optional[Task]] = lambda: None
         self.partial: Dict[Any, str] = {}
+        #: Whether the app forked this process: its output goes to the descriptors.
+        self.is_foreign = False
 
 
 _state = _State()
@@ -70,6 +73,12 @@ class LogStream(io.TextIOBase):
         """The real descriptor, for a subprocess that gets this stream (its lines then come through Docker)."""
         return self._descriptor
 
+    def flush(self) -> None:
+        """Writes an unfinished line, in a process that the app forked; elsewhere it waits for its end."""
+        if _state.is_foreign:
+            for key in [key for key in _state.partial if key[0] == self._name]:
+                _write(self._descriptor, _state.partial.pop(key).encode('utf-8', 'backslashreplace'))
+
     def reconfigure(self, **_options: Any) -> None:
         """Accepted without effect, because some programs call it."""
 
@@ -79,7 +88,7 @@ class LogStream(io.TextIOBase):
         shielded = shield()
         written = len(text)
         try:
-            task = current_task.get() or _state.only_task()
+            task = None if _state.is_foreign else current_task.get() or _state.only_task()
             partial = _state.partial if task is None else task.partial
             key = (self._name, threading.get_ident())
             if '\n' not in text:
@@ -119,6 +128,10 @@ class _ByteStream(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         data = bytes(data)
+        if _state.is_foreign:
+            self._text.flush()
+            _write(self.fileno(), data)
+            return len(data)
         self._text.write(data.decode('utf-8', 'backslashreplace'))
         return len(data)
 
@@ -145,7 +158,7 @@ def emit(task: Optional[Task], stream: str, line: str) -> None:
 
 
 def _send(task: Optional[Task], stream: str, pieces: List[bytes]) -> None:
-    link = _state.link if task is None or task.sink is None else task.sink
+    link = _state.link if task is None or task.sink is None or _state.is_foreign else task.sink
     for piece in pieces:
         if link is None:
             _fallback(stream, piece)
@@ -175,6 +188,7 @@ def finish_all(link: Optional[Link], seconds: float) -> None:
 def install(link: Link) -> None:
     """Sends prints to `link` from now on."""
     _state.link = link
+    forks.follow(_be_foreign)
     sys.stdout = LogStream('stdout', 1)
     sys.stderr = LogStream('stderr', 2)
 
@@ -183,6 +197,13 @@ def retarget(link: Link, only_task: Callable[[], Optional[Task]]) -> None:
     """Sets the link in a forked child, and in the process that serves one task at a time."""
     _state.link = link
     _state.only_task = only_task
+
+
+def _be_foreign() -> None:
+    """In a process that the app forked: it has no connection, and its parent's unfinished lines are its parent's."""
+    _state.is_foreign = True
+    _state.link = None
+    _state.partial.clear()
 
 
 def forget_partial_lines() -> None:
@@ -225,7 +246,12 @@ def summary(error: BaseException) -> str:
 
 
 def _fallback(stream: str, line: bytes) -> None:
+    _write(1 if stream == 'stdout' else 2, line + b'\n')
+
+
+def _write(descriptor: int, data: bytes) -> None:
     try:
-        os.write(1 if stream == 'stdout' else 2, line + b'\n')
+        while data:
+            data = data[os.write(descriptor, data) :]
     except OSError:
         pass

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from . import logs, protocol, task
+from . import forks, logs, protocol, task
 from .call import Application, prepared_or_told, started, started_or_told, watch_signals
 from .connection import Link
 from .server import hello_header, leave
@@ -33,6 +33,7 @@ def main() -> NoReturn:
     """Runs the process and never returns: it ends with the exit code for the agent."""
     settings = Settings(os.environ)
     bound_threads(os.environ, settings)
+    forks.install()
     signal.signal(signal.SIGTERM, _leave_at_once)
     faulthandler.enable()  # a crash of C code says where, on fd 2
     if settings.spawned:

@@ -7,7 +7,7 @@ import contextvars
 import types
 from concurrent.futures import ThreadPoolExecutor
 
-from . import logs
+from . import forks, logs
 from .asgi_calls import ClientGone, cut_reason
 from .call import encode_result
 from .task import Cancellation
@@ -53,6 +53,7 @@ class RealtimeApp:
             except ClientGone:
                 raise
             except Exception as error:
+                forks.end_if_foreign(error)
                 await send({'type': 'websocket.close', 'code': 1011, 'reason': cut_reason(logs.summary(error))})
                 raise
 
@@ -111,13 +112,19 @@ class _Code(Cancellation):
     def run(self) -> Any:
         try:
             self.open()
-            return self._work()
+            value = self._work()
+            forks.end_if_foreign()
+            return value
+        except BaseException as error:
+            forks.end_if_foreign(error)
+            raise
         finally:
             self.end()
 
 
 async def _send_value(value: Any, send: Send) -> None:
     """Text and bytes as they are, other values as JSON text; None sends nothing."""
+    forks.end_if_foreign()
     if value is None:
         return
     if isinstance(value, (bytes, bytearray, memoryview)):

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import OrderedDict, deque
 
-from . import logs, protocol
+from . import forks, logs, protocol
 from .call import Application, ResultError, cancelled, error_body
 from .connection import Link
 from .protocol import pack
@@ -208,6 +208,7 @@ class Server:
         the signal came just before it."""
         if self._wake_write < 0:
             self.link.wake_fd, self._wake_write = os.pipe()
+            forks.hold(lambda: (self._wake_write,))
             os.set_blocking(self.link.wake_fd, False)
             os.set_blocking(self._wake_write, False)
             signal.signal(signal.SIGTERM, self.on_term)

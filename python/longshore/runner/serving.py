@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 
-from . import logs, protocol
+from . import forks, logs, protocol
 from .call import Application, cancelled, run_async, run_sync
 from .connection import Link
 from .server import Server, leave
@@ -18,11 +18,12 @@ from .task import Task
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Callable, Iterable, Optional
 
     from .protocol import Header
 
 _TICK = 0.02
+_NO_LOOP = 'a forked process cannot wait in the event loop of its parent'
 
 
 class InlineServer(Server):
@@ -198,6 +199,32 @@ class AsyncServer(Server):
 
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
+        forks.hold(self._of_loop)
+        forks.follow(self._stop_loop)
+
+    def _of_loop(self) -> Iterable[int]:
+        loop = self._loop
+        for name in ('_selector', '_ssock', '_csock'):  # absent where the loop is another library's
+            part = getattr(loop, name, None)
+            if part is not None:
+                yield part.fileno()
+
+    def _stop_loop(self) -> None:
+        """In a process that the app forked: the copy of the loop makes no further call."""
+        loop = self._loop
+        if hasattr(loop, '_ready'):
+            loop._ready.clear()
+            loop.call_soon_threadsafe = forks.end_from_thread
+
+    def _running_loop(self, run: Callable[[], object]) -> None:
+        """Runs the loop. The copy of it in a process that the app forked fails at its next wait."""
+        try:
+            run()
+        except (SystemExit, KeyboardInterrupt) as error:  # of a task of the app's own
+            forks.end_if_foreign(error)
+            raise
+        finally:
+            forks.end_if_foreign(None, _NO_LOOP)
 
     def serve(self) -> None:
         if self._loop is None:
@@ -207,7 +234,7 @@ class AsyncServer(Server):
             loop.add_signal_handler(signal.SIGTERM, self.on_term)
         self._attach()
         self._tick()
-        loop.run_forever()
+        self._running_loop(loop.run_forever)
 
     def drain(self, seconds: float) -> None:
         super().drain(seconds)
@@ -225,6 +252,7 @@ class AsyncServer(Server):
 
     def _tick(self) -> None:
         """Sends log lines that the socket did not accept when they were printed."""
+        forks.end_if_foreign(None, _NO_LOOP)
         if self.link.connected and self.link.has_waiting:
             self.link.flush_logs()
         self._loop.call_later(0.05 if self._running else 1.0, self._tick)
@@ -246,6 +274,7 @@ class AsyncServer(Server):
             self._loop.call_later(0.05, self._redial)
 
     def _readable(self) -> None:
+        forks.end_if_foreign(None, _NO_LOOP)
         frames = self.link.receive(False)
         if frames is None:
             self._loop.remove_reader(self._attached)

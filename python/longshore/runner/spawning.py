@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 
-from . import logs, protocol, task
+from . import forks, logs, protocol, task
 from .call import prepared_or_told, started, started_or_told, watch_signals
 from .connection import Link
 from .protocol import FrameCutter, pack
@@ -100,6 +100,7 @@ class Report:
         # The descriptor is never closed: a late print of a thread must not reach another file with its number.
         self.descriptor = descriptor
         self._writing = threading.Lock()
+        forks.hold(lambda: (descriptor,))
 
     def tell(self, kind: int, header: Header, body: bytes = b'') -> None:
         with self._writing:

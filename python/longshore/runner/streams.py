@@ -11,7 +11,7 @@ import socket
 import time
 from collections import deque
 
-from . import protocol
+from . import forks, protocol
 from .protocol import PIECE_BYTES, FrameCutter, FrameError, pack, prefix
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
@@ -33,12 +33,21 @@ _DIAL_SECONDS = 5.0
 _LINGER_SECONDS = 330.0
 
 
+#: Connections that a process forked by the app must not hold.
+_open: Set[Stream] = set()
+
+
+def descriptors() -> List[int]:
+    return [stream._socket.fileno() for stream in _open]
+
+
 class Stream(asyncio.Protocol):
     """The runner's end of one connection. Made in a running event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_event_loop()
         self._transport: Any = None
+        self._socket: Any = None
         self._cutter = FrameCutter(splits_data=True)
         self._frames: Deque[Frame] = deque()
         self._unread = 0
@@ -59,6 +68,8 @@ class Stream(asyncio.Protocol):
     # ---- called by the event loop ------------------------------------------------------------------------------------
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._socket = transport.get_extra_info('socket')
+        _open.add(self)
         transport.set_write_buffer_limits(high=WINDOW_BYTES)
 
     def data_received(self, data: bytes) -> None:
@@ -84,6 +95,7 @@ class Stream(asyncio.Protocol):
         return None
 
     def connection_lost(self, _error: Optional[Exception]) -> None:
+        _open.discard(self)
         if self._late is not None:
             self._late.cancel()  # else every call of the last minutes would stay in memory
             self._late = None

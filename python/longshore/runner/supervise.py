@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 
-from . import logs, protocol, task
+from . import forks, logs, protocol, task
 from .call import Application, prepared_or_told, watch_signals
 from .connection import Link
 from .protocol import FrameCutter, pack
@@ -110,6 +110,7 @@ class Supervisor:
         self.wake_read, self.wake_write = os.pipe()
         for descriptor in (self.report_read, self.wake_read, self.wake_write):
             os.set_blocking(descriptor, False)
+        forks.hold(lambda: (self.report_read, self.report_write, self.wake_read, self.wake_write))
 
     def run(self) -> None:
         """Runs until told to leave; never returns."""
@@ -155,7 +156,7 @@ class Supervisor:
 
     def _fork_to(self, process: int, become: Callable[[], object]) -> None:
         """Forks. The child runs `become`, which may end it, and ends behind it."""
-        pid = os.fork()
+        pid = forks.fork()
         if pid:
             self.children[process] = Child(pid)
             return
@@ -186,6 +187,7 @@ class Supervisor:
 
     def _become_child(self, process: int) -> None:
         self._forget_parent()
+        forks.hold(lambda: (self.report_write,))
         task.install()
         self._serve(process)
 

@@ -12,6 +12,8 @@ import signal
 import threading
 import time
 
+from . import forks
+
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
@@ -168,8 +170,15 @@ def install() -> None:
     _main.shielded = 0
     _main.deferred = False
     signal.signal(CANCEL_SIGNAL, _on_signal)
+    forks.follow(_forget)
     # Some parents start this process with all signals blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {CANCEL_SIGNAL})
+
+
+def _forget() -> None:
+    """In a process that the app forked: nobody cancels it."""
+    _main.task = None
+    signal.signal(CANCEL_SIGNAL, signal.SIG_DFL)
 
 
 def _on_signal(_number: int, _frame: Any) -> None:
