@@ -2,6 +2,7 @@
 // done and nobody answered, or it is done after its caller has gone on.
 import type { Db, QueryOptions, QueryResult, Transaction } from '#scheduler/stores/store/queryable.ts';
 import { databaseOutcomeUnknown, databaseTimeout, databaseUnavailable } from '#scheduler/stores/store/limits.ts';
+import { WrappedDb } from './wrapped-db.ts';
 
 /** `late`: a statement alone comes with {@link DoubtfulDb.letGo}, a commit a moment after its caller gave up. */
 export const DOUBTS = ['refused', 'unanswered', 'late'] as const;
@@ -10,8 +11,7 @@ export type Doubt = (typeof DOUBTS)[number];
 /** Time after which a late commit is made. Until then its locks are held. */
 const LATE_COMMIT_MS = 20;
 
-export class DoubtfulDb implements Db {
-  readonly #db: Db;
+export class DoubtfulDb extends WrappedDb {
   readonly #next: () => Doubt | undefined;
   #held: (() => Promise<unknown>)[] = [];
   readonly #commits = new Set<Promise<unknown>>();
@@ -20,31 +20,24 @@ export class DoubtfulDb implements Db {
 
   /** @param next - the fault of the next statement alone, or of the next transaction */
   constructor(db: Db, next: () => Doubt | undefined) {
-    this.#db = db;
+    super(db);
     this.#next = next;
   }
 
-  get kind(): Db['kind'] {
-    return this.#db.kind;
-  }
-  get reads(): Db['reads'] {
-    return this.#db.reads;
-  }
-
-  async query<R>(sql: string, params?: readonly unknown[], options?: QueryOptions): Promise<QueryResult<R>> {
+  override async query<R>(sql: string, params?: readonly unknown[], options?: QueryOptions): Promise<QueryResult<R>> {
     const doubt = this.#meet();
-    if (doubt === undefined) return await this.#db.query<R>(sql, params, options);
+    if (doubt === undefined) return await this.db.query<R>(sql, params, options);
     if (doubt === 'refused') throw databaseUnavailable();
-    if (doubt === 'late') this.#held.push(() => this.#db.query(sql, params, options).catch(() => undefined));
-    else await this.#db.query(sql, params, options);
+    if (doubt === 'late') this.#held.push(() => this.db.query(sql, params, options).catch(() => undefined));
+    else await this.db.query(sql, params, options);
     throw databaseTimeout();
   }
 
-  async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+  override async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
     const doubt = this.#meet();
-    if (doubt === undefined) return await this.#db.transaction(work);
+    if (doubt === undefined) return await this.db.transaction(work);
     const isSent = Promise.withResolvers<undefined>();
-    const committed = this.#db.transaction(async (tx) => {
+    const committed = this.db.transaction(async (tx) => {
       await work(tx);
       if (doubt === 'refused') throw databaseUnavailable();
       isSent.resolve(undefined);
@@ -72,7 +65,7 @@ export class DoubtfulDb implements Db {
     await Promise.all(this.#commits);
   }
 
-  close(): Promise<void> {
+  override close(): Promise<void> {
     return this.letGo();
   }
 }

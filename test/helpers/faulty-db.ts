@@ -1,8 +1,9 @@
 // A database whose transactions meet planted faults at a chosen statement. The faults are real for the driver: its
 // deadline passes and the work goes on, or the server ends the connection. An unanswered commit is played.
-import type { Db, Queryable, QueryResult, Transaction } from '#scheduler/stores/store/db.ts';
+import type { Db, Queryable, Transaction } from '#scheduler/stores/store/db.ts';
 import { DEADLINES, databaseOutcomeUnknown } from '#scheduler/stores/store/limits.ts';
 import type { Deadlines } from '#scheduler/stores/store/limits.ts';
+import { WrappedDb } from './wrapped-db.ts';
 
 export type FaultKind = 'expire' | 'lose' | 'unanswered';
 export interface PlantedFault {
@@ -14,8 +15,7 @@ export interface PlantedFault {
 /** Deadlines of the database on which transactions expire. */
 export const BRIEF: Deadlines = { ...DEADLINES, transactionMs: 12 };
 
-export class FaultyDb implements Db {
-  readonly #db: Db;
+export class FaultyDb extends WrappedDb {
   readonly #brief: Db;
   readonly #next: () => PlantedFault | undefined;
   /** Work that went on behind the end of its transaction. */
@@ -29,25 +29,14 @@ export class FaultyDb implements Db {
    * @param next - the fault of the next transaction
    */
   constructor(db: Db, brief: Db, next: () => PlantedFault | undefined) {
-    this.#db = db;
+    super(db);
     this.#brief = brief;
     this.#next = next;
   }
 
-  get kind(): Db['kind'] {
-    return this.#db.kind;
-  }
-  get reads(): Db['reads'] {
-    return this.#db.reads;
-  }
-
-  query<R>(sql: string, params?: readonly unknown[]): Promise<QueryResult<R>> {
-    return this.#db.query<R>(sql, params);
-  }
-
-  async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+  override async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
     const fault = this.areFaultsOn ? this.#next() : undefined;
-    if (fault === undefined) return this.#db.transaction(work);
+    if (fault === undefined) return this.db.transaction(work);
     const ended = Promise.withResolvers<undefined>();
     let statements = 0;
     const meet = async (tx: Queryable): Promise<void> => {
@@ -66,7 +55,7 @@ export class FaultyDb implements Db {
       if (statements <= fault.before && fault.kind !== 'unanswered') await meet(tx);
       return result;
     };
-    const db = fault.kind === 'expire' ? this.#brief : this.#db;
+    const db = fault.kind === 'expire' ? this.#brief : this.db;
     try {
       const result = await db.transaction((tx) => {
         const running = faulty(tx);
@@ -91,8 +80,8 @@ export class FaultyDb implements Db {
     while (this.#late.size > 0) await Promise.all(this.#late);
   }
 
-  async close(): Promise<void> {
+  override async close(): Promise<void> {
     await this.quiet();
-    await Promise.all([this.#db.close(), this.#brief.close()]);
+    await Promise.all([this.db.close(), this.#brief.close()]);
   }
 }

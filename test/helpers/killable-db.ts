@@ -1,17 +1,13 @@
 /** A database as a process sees it that is killed at one of its statements, before or after the statement's effect. */
-import type { Db, Queryable, QueryResult, Transaction } from '#scheduler/stores/store/db.ts';
+import type { Queryable, QueryResult, Transaction } from '#scheduler/stores/store/db.ts';
+import { WrappedDb } from './wrapped-db.ts';
 
-export class KillableDb implements Db {
-  readonly #db: Db;
+export class KillableDb extends WrappedDb {
   #left = Infinity;
   #isAfter = false;
   isDead = false;
   /** Statements and transactions under way. */
   running = 0;
-
-  constructor(db: Db) {
-    this.#db = db;
-  }
 
   /** Dies at the statement that comes after so many others. */
   killAt(statements: number, isAfter: boolean): void {
@@ -19,29 +15,18 @@ export class KillableDb implements Db {
     this.#isAfter = isAfter;
   }
 
-  get kind(): Db['kind'] {
-    return this.#db.kind;
-  }
-  get reads(): Db['reads'] {
-    return this.#db.reads;
+  override async query<R>(sql: string, params?: readonly unknown[]): Promise<QueryResult<R>> {
+    return await this.#counted(() => this.#one<R>(this.db, sql, params));
   }
 
-  async query<R>(sql: string, params?: readonly unknown[]): Promise<QueryResult<R>> {
-    return await this.#counted(() => this.#one<R>(this.#db, sql, params));
-  }
-
-  async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+  override async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
     return await this.#counted(async () => {
-      const result = await this.#db.transaction((tx) =>
+      const result = await this.db.transaction((tx) =>
         work({ query: (sql, params) => this.#one(tx, sql, params), script: (sql) => tx.script(sql) }),
       );
       if (this.#isAfter) this.#die();
       return result;
     });
-  }
-
-  close(): Promise<void> {
-    return Promise.resolve();
   }
 
   async #one<R>(on: Queryable, sql: string, params?: readonly unknown[]): Promise<QueryResult<R>> {

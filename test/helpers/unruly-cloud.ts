@@ -51,6 +51,8 @@ export class UnrulyCloud implements ConfiguredProvider {
   refusesList = false;
   /** Whether every call of `create` fails after it made the instance. */
   failsCreate = false;
+  /** Time for which listings omit a new instance. */
+  hidesForMs = 0;
   creates = 0;
   readonly #random: () => number;
   readonly #nowMs: () => number;
@@ -132,7 +134,7 @@ export class UnrulyCloud implements ConfiguredProvider {
       joinsAtMs,
       connectsAtMs,
       readyAtMs: this.#does(0.1) ? Infinity : connectsAtMs + this.#random() * MINUTE,
-      hiddenUntilMs: this.#does(0.3) ? nowMs + this.#random() * 2 * MINUTE : 0,
+      hiddenUntilMs: nowMs + (this.#does(0.3) ? this.#random() * 2 * MINUTE : this.hidesForMs),
       machineId: undefined,
       isRefused: false,
       endsAt: null,

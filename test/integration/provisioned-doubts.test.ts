@@ -63,6 +63,8 @@ describe.each(KINDS)('on %s', (kind) => {
   test('a row that was written and not answered is read again, and its machine can still be ended', async () => {
     const { pool, cloud, leader, provisioner } = await aLeader(Promise.resolve(true), () => undefined);
     await expect(provisioner.grow(pool.id, 'wanted')).rejects.toMatchObject({ code: 'database_outcome_unknown' });
+    // The look-up waits for the commit.
+    await provisioner.tick();
     await leader.machines.readMissed(() => undefined);
     await waitFor(async () => {
       await provisioner.tick();

@@ -6,6 +6,7 @@ import type { Log } from '#shared/log.ts';
 import type { ConfiguredProvider, Instance } from '../../domain/provisioning.ts';
 import type { Sealer } from '../../workspaces/secrets/seal.ts';
 import type { Listings } from './listings.ts';
+import type { Seen } from './next-step.ts';
 import { outputOf } from './provider-failure.ts';
 import type { ProvisionedRows } from './rows.ts';
 import { isFailedEnd } from './states.ts';
@@ -33,6 +34,8 @@ export class Calls {
   readonly #ended = new Map<string, number>();
   /** Failure of a row's last `terminate`. */
   readonly #unended = new Map<string, string>();
+  /** Instances that `create` answered, until their rows name them. */
+  readonly #answers = new Map<string, Instance>();
 
   constructor(parts: CallsParts) {
     this.#parts = parts;
@@ -40,13 +43,21 @@ export class Calls {
 
   /** Forgets everything: this replica begins to lead. */
   clear(): void {
-    this.#ended.clear();
-    this.#unended.clear();
+    for (const known of [this.#ended, this.#unended, this.#answers]) known.clear();
   }
 
   forget(requestId: string): void {
-    this.#ended.delete(requestId);
-    this.#unended.delete(requestId);
+    for (const known of [this.#ended, this.#unended, this.#answers]) known.delete(requestId);
+  }
+
+  /**
+   * The sighting of a row's instance, by listings or by the answer of `create`. A write that fails behind a successful
+   * `create` leaves a row that names no instance, and a listing may not show the instance yet: without the answer,
+   * `create` would be called again.
+   */
+  seenOf({ requestId, instanceId }: ProvisionedRow, listed: Seen): Seen {
+    const instance = instanceId === null ? this.#answers.get(requestId) : undefined;
+    return instance === undefined || listed.instance !== null ? listed : { ...listed, instance };
   }
 
   /** Failure of the row's last `terminate`; null: it worked, or another process called it. */
@@ -68,33 +79,36 @@ export class Calls {
 
   /** @returns false: no instance is known */
   async create(row: ProvisionedRow): Promise<boolean> {
-    const { rows, listings, sealer, installationId, joinOf, clock } = this.#parts;
+    const { rows, listings, sealer, joinOf, clock } = this.#parts;
+    // A database that does not answer is no failure of the provider.
+    const installationId = await this.#parts.installationId();
     this.#ended.delete(row.requestId);
     const calling = await rows.move(row, 'call', { creates: row.creates + 1, calledAtMs: clock.nowMs() });
     if (calling === undefined) return false;
     listings.forget(row.requestId);
-    try {
-      const provider = this.#provider(row);
+    const instance = await this.#answered(calling, async (provider) => {
       if (row.joinToken === null) throw new Error('the join token of the request is gone');
       const token = Buffer.from(sealer.open(row.joinToken, sealContext(row.requestId))).toString();
       const { requestId, machineId, poolName, shape } = row;
-      const request = { requestId, installationId: await installationId(), machineId, poolName, shape };
-      const instance = await provider.create({ ...request, ...(await joinOf(token)) });
-      this.#ended.set(row.requestId, clock.nowMs());
-      return await this.made(calling, instance);
-    } catch (error) {
-      this.#ended.set(row.requestId, clock.nowMs());
-      await this.#failed(calling, error);
+      const request = { requestId, installationId, machineId, poolName, shape, ...(await joinOf(token)) };
+      // A process that was stopped for minutes may have a successor, which has called `create` by now.
+      return rows.isLeading ? await provider.create(request) : undefined;
+    });
+    if (instance === undefined) {
       listings.want(row.provider);
       return false;
     }
+    this.#answers.set(row.requestId, instance);
+    return await this.made(calling, instance);
   }
 
   /** The instance of the request is known. */
   async made(row: ProvisionedRow, instance: Instance): Promise<boolean> {
     const { rows, clock } = this.#parts;
     const change = { ...factsOf(instance, row), createdAtMs: clock.nowMs(), failures: 0, failure: null };
-    return (await rows.move(row, 'made', change)) !== undefined;
+    if ((await rows.move(row, 'made', change)) === undefined) return false;
+    this.#answers.delete(row.requestId);
+    return true;
   }
 
   /** @returns false: the instance may be there still */
@@ -104,16 +118,30 @@ export class Calls {
     const calling = await rows.note(row, { instanceId, calledAtMs: clock.nowMs(), terminatedAtMs: null });
     if (calling === undefined) return false;
     listings.forget(row.requestId);
+    const isEnded = await this.#answered(calling, async (provider) => {
+      await provider.terminate({ instanceId, requestId: row.requestId });
+      return true;
+    });
+    if (isEnded === undefined) return false;
+    this.#unended.delete(row.requestId);
+    listings.want(row.provider);
+    return (await rows.note(calling, { terminatedAtMs: clock.nowMs(), failures: 0 })) !== undefined;
+  }
+
+  /** The provider's answer; undefined: the call failed, which is written. */
+  async #answered<T>(
+    calling: ProvisionedRow,
+    call: (provider: ConfiguredProvider) => Promise<T>,
+  ): Promise<T | undefined> {
+    const { clock } = this.#parts;
     try {
-      await this.#provider(row).terminate({ instanceId, requestId: row.requestId });
-      this.#ended.set(row.requestId, clock.nowMs());
-      this.#unended.delete(row.requestId);
-      listings.want(row.provider);
-      return (await rows.note(calling, { terminatedAtMs: clock.nowMs(), failures: 0 })) !== undefined;
+      const answer = await call(this.#provider(calling));
+      this.#ended.set(calling.requestId, clock.nowMs());
+      return answer;
     } catch (error) {
-      this.#ended.set(row.requestId, clock.nowMs());
+      this.#ended.set(calling.requestId, clock.nowMs());
       await this.#failed(calling, error);
-      return false;
+      return undefined;
     }
   }
 

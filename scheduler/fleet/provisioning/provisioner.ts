@@ -386,7 +386,8 @@ export class Provisioner implements CapacityChanges, MachineOrders {
   /** @returns undefined: the row is over, or this replica does not lead */
   #stepOf(row: ProvisionedRow | undefined): Step | undefined {
     if (row === undefined || isOver(row) || !this.#isReady()) return undefined;
-    return nextStep(row, this.#steps.machineOf(row), this.#listings.seenOf(row.requestId), {
+    const seen = this.#calls.seenOf(row, this.#listings.seenOf(row.requestId));
+    return nextStep(row, this.#steps.machineOf(row), seen, {
       nowMs: this.#parts.clock.nowMs(),
       leadingSinceMs: this.#leadingSinceMs,
       // Rows of other states wait for no `create`, and most rows are of those.

@@ -93,6 +93,11 @@ export class ProvisionedRows {
     }
   }
 
+  /** Whether this replica may write rows now. */
+  get isLeading(): boolean {
+    return this.#parts.fence() !== undefined;
+  }
+
   /** Moves a row by an event of the table. @returns undefined: refused, so that nothing may be done */
   async move(
     row: ProvisionedRow,
