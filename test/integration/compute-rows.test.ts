@@ -4,6 +4,10 @@ import { newId } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { usageBy, usageTotal } from '#scheduler/stores/store/queries/ledger-usage.ts';
 import { ComputeRows } from '#scheduler/workspaces/credits/compute-rows.ts';
+import type { Db } from '#scheduler/stores/store/db.ts';
+import { DOUBTS, DoubtfulDb, doubtAt } from '../helpers/doubtful-db.ts';
+import { waitFor } from '../helpers/services.ts';
+import { StandingDb } from '../helpers/standing-db.ts';
 import { KINDS, aDb } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
@@ -107,6 +111,107 @@ describe.each(KINDS)('time of containers on %s', (kind) => {
     expect((await rowsOf(running)).map(([hour]) => hour)).toEqual(['02T15', '02T16', '02T17']);
     await opened.db.query('delete from containers where workspace_id = $1', [workspaceId]);
   });
+
+  const endOf = async (id: string, time: string): Promise<void> => {
+    await opened.db.query(`update containers set state = 'STOPPED', ended_at = $2 where id = $1`, [
+      id,
+      new Date(at(time)),
+    ]);
+  };
+
+  test('is corrected where whole hours were written before an end was committed', async () => {
+    const workspaceId = newId<WorkspaceId>();
+    let nowMs = at('20:10:00');
+    const rows = new ComputeRows(opened.db, { nowMs: () => nowMs });
+    const look = async (time: string): Promise<number> => {
+      nowMs = at(time);
+      return rows.write(signal);
+    };
+    await look('20:10:00');
+    const brief = await container(workspaceId, { state: 'RUNNING', from: '20:00:00', to: null, gpus: 2 });
+    const long = await container(workspaceId, { state: 'RUNNING', from: '20:00:00', to: null, gpus: 1 });
+    const on = await container(workspaceId, { state: 'RUNNING', from: '20:00:00', to: null, gpus: 0 });
+    expect(await look('21:00:01')).toBe(3);
+    expect(await rowsOf(brief)).toEqual([['02T20', 3_600_000, 7_200_000]]);
+    // The scheduler learned of the end before the hour, and the row came a moment after the leader looked.
+    await endOf(brief, '20:59:30');
+    expect(await look('21:00:31')).toBe(1);
+    expect(await rowsOf(brief)).toEqual([['02T20', 3_570_000, 7_140_000]]);
+    expect(await look('21:01:01')).toBe(0);
+    // The database refused the row of another end for more than an hour.
+    expect(await look('22:00:01')).toBe(2);
+    await endOf(long, '20:45:00');
+    await look('22:00:31');
+    expect(await look('22:40:00')).toBe(0);
+    expect(await new ComputeRows(opened.db, { nowMs: () => nowMs }).write(signal)).toBe(2);
+    expect(await rowsOf(long)).toEqual([
+      ['02T20', 2_700_000, 2_700_000],
+      ['02T21', 0, 0],
+    ]);
+    expect(await rowsOf(on)).toEqual([
+      ['02T20', 3_600_000, 0],
+      ['02T21', 3_600_000, 0],
+    ]);
+    await opened.db.query('delete from containers where workspace_id = $1', [workspaceId]);
+  });
+
+  /** A container ends while two leaders look at the hour. @returns its row */
+  async function hourOf(
+    first: Db,
+    meanwhile: () => Promise<void>,
+  ): Promise<readonly (readonly [string, number, number])[]> {
+    const workspaceId = newId<WorkspaceId>();
+    const id = await container(workspaceId, { state: 'RUNNING', from: '20:00:00', to: null, gpus: 1 });
+    const leader = (db: Db, time: string) => new ComputeRows(db, { nowMs: () => at(time) }).write(signal);
+    const former = leader(first, '21:00:01').catch(() => undefined);
+    if (first instanceof StandingDb) await first.stands;
+    else await former;
+    await endOf(id, '20:50:00');
+    await leader(opened.db, '21:00:31');
+    await meanwhile();
+    await former;
+    await leader(opened.db, '21:01:01');
+    const found = await rowsOf(id);
+    await opened.db.query('delete from containers where workspace_id = $1', [workspaceId]);
+    return found;
+  }
+
+  test('is there once where a statement is in doubt, or its leader stands still', async () => {
+    const once = [['02T20', 3_000_000, 3_000_000]];
+    for (const doubt of DOUBTS) {
+      const db = new DoubtfulDb(opened.db, doubtAt(doubt, 0));
+      expect(await hourOf(db, () => db.letGo()), doubt).toEqual(once);
+      expect(db.met).toBe(1);
+    }
+    for (const isAfter of [false, true]) {
+      const db = new StandingDb(opened.db, 0, isAfter);
+      expect(await hourOf(db, () => Promise.resolve(db.goOn())), `still, after: ${isAfter}`).toEqual(once);
+    }
+  });
+
+  if (kind === 'postgres')
+    test('is not raised by a statement that began before the end', async () => {
+      const workspaceId = newId<WorkspaceId>();
+      const id = await container(workspaceId, { state: 'RUNNING', from: '20:00:00', to: null, gpus: 1 });
+      let raising: Promise<number> | undefined;
+      await opened.db.transaction(async (tx) => {
+        await tx.query(
+          `insert into credit_ledger (request_id, kind, workspace_id, status, container_id, container_ms, gpu_ms, created_at)
+         values ($1, 'compute', $2, 'complete', $3, 3000000, 3000000, $4)`,
+          [`compute:${id}:2026-03-02T20`, workspaceId, id, new Date(at('20:50:00'))],
+        );
+        raising = new ComputeRows(opened.db, { nowMs: () => at('21:00:01') }).write(signal);
+        await waitFor(async () => {
+          const { rows } = await tx.query(
+            `select from pg_stat_activity where wait_event_type = 'Lock' and query like 'with ran as%'`,
+          );
+          return rows.length > 0;
+        }, 'the statement waits for the row');
+      });
+      await raising;
+      expect(await rowsOf(id)).toEqual([['02T20', 3_000_000, 3_000_000]]);
+      await opened.db.query('delete from containers where workspace_id = $1', [workspaceId]);
+    });
 
   test('is found after more rows than one statement writes', async () => {
     const workspaceId = newId<WorkspaceId>();
