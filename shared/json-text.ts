@@ -107,12 +107,10 @@ function tokenAt(text: string, at: number): number {
 
 /** @returns the place behind the string that begins there */
 function stringEnd(text: string, at: number): number {
-  let end = text.indexOf('"', at + 1);
-  while (end !== -1) {
-    let backslashes = 0;
-    while (text.charCodeAt(end - 1 - backslashes) === BACKSLASH) backslashes++;
-    if (backslashes % 2 === 0) return end + 1;
-    end = text.indexOf('"', end + 1);
+  for (let end = at + 1; end < text.length; end++) {
+    const code = text.charCodeAt(end);
+    if (code === QUOTE) return end + 1;
+    if (code === BACKSLASH) end++;
   }
   throw new SyntaxError('a string without an end');
 }
@@ -148,11 +146,21 @@ function literalEnd(text: string, from: number): number {
   return text.length;
 }
 
+function nameIn(text: string, from: number, to: number): string {
+  const name = text.slice(from + 1, to - 1);
+  return name.includes('\\') ? (JSON.parse(text.slice(from, to)) as string) : name;
+}
+
+/** More members or items than are looked at: a text of many small ones would keep the process from other work. */
+export class TooManyMembers extends RangeError {}
+const MOST_MEMBERS = 10_000;
+
 /**
  * The values of an object, in their order, each of those with the same name.
  * @param text - valid JSON whose value is an object
+ * @throws TooManyMembers
  */
-export function membersOf(text: string): readonly Member[] {
+export function membersOf(text: string, most = MOST_MEMBERS): readonly Member[] {
   const members: Member[] = [];
   let at = tokenAt(text, 0);
   if (text.charCodeAt(at) !== OBJECT) throw new SyntaxError('no object');
@@ -161,13 +169,14 @@ export function membersOf(text: string): readonly Member[] {
     const nameEnd = stringEnd(text, at);
     const valueFrom = tokenAt(text, tokenAt(text, nameEnd) + 1);
     const to = valueEnd(text, valueFrom);
-    members.push({ name: JSON.parse(text.slice(at, nameEnd)) as string, from: at, valueFrom, to });
+    if (members.length === most) throw new TooManyMembers(`an object has more than ${most} members`);
+    members.push({ name: nameIn(text, at, nameEnd), from: at, valueFrom, to });
     at = tokenAt(text, tokenAt(text, to) + 1);
   }
   return members;
 }
 
-/** The texts of a list's items. @param text - valid JSON whose value is a list */
+/** The texts of a list's items. @param text - valid JSON whose value is a list @throws TooManyMembers */
 export function itemTextsOf(text: string): readonly string[] {
   const items: string[] = [];
   let at = tokenAt(text, 0);
@@ -176,6 +185,7 @@ export function itemTextsOf(text: string): readonly string[] {
   if (text.charCodeAt(at) === LIST_END) return items;
   for (;;) {
     const to = valueEnd(text, at);
+    if (items.length === MOST_MEMBERS) throw new TooManyMembers(`a list has more than ${MOST_MEMBERS} items`);
     items.push(text.slice(at, to));
     const behind = tokenAt(text, to);
     if (text.charCodeAt(behind) !== COMMA) return items;
@@ -232,24 +242,40 @@ export function laidOut(text: string, indent: number, base = 0): string {
 /** Changes of an object's members; the others keep their characters, and their order. */
 export interface MemberChanges {
   /** Values by name, as JSON. A member that is there changes in its place, and others come last. */
-  readonly set: Readonly<Record<string, string>>;
+  readonly set?: Readonly<Record<string, string>>;
   /** Whether a member that is not set stays. Absent: all stay. */
   readonly keeps?: (name: string) => boolean;
+  /** Names that come once, beside those that are set: of several members with the name the last one stays. */
+  readonly once?: ReadonlySet<string>;
 }
 
 /**
- * The object with some members changed. Of several members with the name of one that is set, the last one stays.
+ * The object with some members changed.
  * @param text - valid JSON whose value is an object
+ * @throws TooManyMembers
  */
-export function withMembers(text: string, { set, keeps = () => true }: MemberChanges): string {
-  const members = membersOf(text);
-  const places = new Map(members.map(({ name }, place) => [name, place]));
-  const kept = members.flatMap(({ name, from, valueFrom, to }, place) => {
-    if (!Object.hasOwn(set, name)) return keeps(name) ? [text.slice(from, to)] : [];
-    return places.get(name) === place ? [`${text.slice(from, valueFrom)}${set[name]}`] : [];
-  });
-  const added = Object.entries(set).flatMap(([name, value]) =>
-    places.has(name) ? [] : [`${JSON.stringify(name)}:${value}`],
-  );
-  return `{${[...kept, ...added].join(',')}}`;
+export function withMembers(text: string, changes: MemberChanges, most?: number): string {
+  const { set = {}, keeps = () => true, once } = changes;
+  const members = membersOf(text, most);
+  /** Last places of the names that come once. */
+  const last = new Map<string, number>();
+  for (const [place, { name }] of members.entries())
+    if (Object.hasOwn(set, name) || once?.has(name) === true) last.set(name, place);
+  const end = text.lastIndexOf('}');
+  let out = text.slice(0, members[0]?.from ?? end);
+  let isFirst = true;
+  for (const [place, { name, from, valueFrom, to }] of members.entries()) {
+    const isSet = Object.hasOwn(set, name);
+    if ((!isSet && !keeps(name)) || (last.get(name) ?? place) !== place) continue;
+    // White space and the comma before it.
+    if (!isFirst) out += text.slice(members[place - 1]?.to, from);
+    isFirst = false;
+    out += isSet ? `${text.slice(from, valueFrom)}${set[name]}` : text.slice(from, to);
+  }
+  for (const name of Object.keys(set)) {
+    if (last.has(name)) continue;
+    out += `${isFirst ? '' : ','}${JSON.stringify(name)}:${set[name]}`;
+    isFirst = false;
+  }
+  return out + text.slice(members.at(-1)?.to ?? end);
 }

@@ -127,7 +127,7 @@ async function inputsOf(argument: string | undefined, { arg = [], data }: RunFla
     if (at < 1) throw usageError(`--arg takes NAME=VALUE, not ${JSON.stringify(text)}`);
     set[text.slice(0, at)] = jsonOf(text.slice(at + 1));
   }
-  return arg.length === 0 ? given : withMembers(given, { set });
+  return arg.length === 0 ? given : withMembers(given, { set }, Infinity);
 }
 
 /** The text where it is JSON, else the text as a JSON string. @internal exported for its test */

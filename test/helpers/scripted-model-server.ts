@@ -11,6 +11,8 @@ export interface ScriptedRequest {
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
   readonly body: Readonly<Record<string, unknown>>;
+  /** The body as it came. */
+  readonly text: string;
   /** Epoch milliseconds at which the caller's connection closed before the answer was whole. */
   leftAtMs: number | undefined;
 }
@@ -70,8 +72,9 @@ export class ScriptedModelServer {
     const chunks: Buffer[] = [];
     for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk);
     const { url: path = '', headers } = request;
-    const body = JSON.parse(Buffer.concat(chunks).toString() || '{}') as ScriptedRequest['body'];
-    const kept: ScriptedRequest = { path, headers, body, leftAtMs: undefined };
+    const text = Buffer.concat(chunks).toString();
+    const body = JSON.parse(text || '{}') as ScriptedRequest['body'];
+    const kept: ScriptedRequest = { path, headers, body, text, leftAtMs: undefined };
     this.requests.push(kept);
     response.once('close', () => {
       if (!response.writableFinished) kept.leftAtMs = Date.now();

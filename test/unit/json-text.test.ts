@@ -93,13 +93,35 @@ describe('any text', () => {
 });
 
 test('changed members change alone', () => {
-  const text = '{ "10" : 1.0, "9":[1e400 , -0.0],"a":1,"b": "\\u0000" , "a": 2, "9": 3}';
-  expect(withMembers(text, { set: {} })).toBe('{"10" : 1.0,"9":[1e400 , -0.0],"a":1,"b": "\\u0000","a": 2,"9": 3}');
+  const text = ' { "10" : 1.0, "9":[1e400 , -0.0],\n"a":1,"b": "\\u0000" , "a": 2, "9": 3 } ';
+  expect(withMembers(text, {})).toBe(text);
   expect(withMembers(text, { set: { a: 'true', c: '[]' }, keeps: (name) => name !== 'b' })).toBe(
-    '{"10" : 1.0,"9":[1e400 , -0.0],"a": true,"9": 3,"c":[]}',
+    ' { "10" : 1.0, "9":[1e400 , -0.0] , "a": true, "9": 3,"c":[] } ',
   );
-  expect(withMembers('{}', { set: { __proto__x: '1' } })).toBe('{"__proto__x":1}');
+  expect(withMembers(text, { once: new Set(['9']) })).toBe(' { "10" : 1.0,\n"a":1,"b": "\\u0000" , "a": 2, "9": 3 } ');
+  expect(withMembers(text, { keeps: (name) => name === 'b' })).toBe(' { "b": "\\u0000" } ');
+  expect(withMembers(text, { keeps: () => false })).toBe(' {  } ');
+  expect(withMembers('{ }', { set: { ['a"']: '1' } })).toBe('{ "a\\"":1}');
   expect(withMembers('{"__proto__":{"a":1},"\\u0061":2}', { set: { a: '3' } })).toBe(
     '{"__proto__":{"a":1},"\\u0061":3}',
+  );
+});
+
+test('any change gives the object that a parser would have changed', () => {
+  const names = fc.constantFrom('a', 'b', '"', '\n', 'toString');
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(names, spaced), { maxLength: 6 }),
+      fc.dictionary(names, fc.integer()),
+      fc.array(names),
+      (pairs, set, dropped) => {
+        const text = `{${pairs.map(([name, value]) => `${JSON.stringify(name)}:${value}`).join(' ,\t')}}`;
+        const before = JSON.parse(text) as Record<string, unknown>;
+        for (const name of dropped) delete before[name];
+        const texts = Object.fromEntries(Object.entries(set).map(([name, value]) => [name, String(value)]));
+        const changed = withMembers(text, { set: texts, keeps: (name) => !dropped.some((one) => one === name) });
+        expect(JSON.parse(changed)).toEqual({ ...before, ...set });
+      },
+    ),
   );
 });

@@ -26,7 +26,7 @@ import {
   refusalOf,
   unavailable,
 } from './failures.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument } from './fields.ts';
 import type { CallFacts } from './prepared.ts';
 import type { RouteReason } from './route-event.ts';
 
@@ -70,7 +70,7 @@ export class Backends {
    */
   async ask(
     prepared: CallFacts,
-    body: (servedName: string) => JsonObject,
+    body: (servedName: string) => JsonDocument,
     caller: Caller,
     affinity: string | undefined,
     waitMs: number,
@@ -101,20 +101,20 @@ export class Backends {
   async #askOne(
     backend: ModelBackend,
     prepared: CallFacts,
-    sent: JsonObject,
+    sent: JsonDocument,
     caller: Caller,
     affinity: string | undefined,
     waitMs: number,
     signal: AbortSignal,
   ): Promise<Answered> {
-    const body = Buffer.from(JSON.stringify(sent), 'utf8');
+    const body = Buffer.from(sent.text, 'utf8');
     const accept = prepared.stream ? 'text/event-stream, application/json' : 'application/json';
     const answer =
       backend.kind === 'external'
         ? await this.#askExternal(backend, prepared, body, accept, caller, waitMs, signal)
         : await this.#askDeployment(backend, prepared, sent, body, accept, caller, affinity, signal);
     if (answer.status >= 200 && answer.status < 300) return answer;
-    const servedName = caller.workspaceId === prepared.model.workspaceId ? sent['model'] : undefined;
+    const servedName = caller.workspaceId === prepared.model.workspaceId ? sent.value['model'] : undefined;
     throw refusalOf(answer.status, await beginOf(answer.body), typeof servedName === 'string' ? servedName : undefined);
   }
 
@@ -141,7 +141,7 @@ export class Backends {
   async #askDeployment(
     backend: ModelBackend,
     { model, path }: CallFacts,
-    sent: JsonObject,
+    sent: JsonDocument,
     body: Buffer,
     accept: string,
     caller: Caller,
@@ -173,7 +173,7 @@ export class Backends {
           call: {
             ...(putBy === undefined ? {} : { putBy }),
             ...calledBy(caller, target),
-            serving: servingCallOf(sent, affinity, llm, target.config.autoscaler.tasksPerContainer),
+            serving: servingCallOf(sent.value, affinity, llm, target.config.autoscaler.tasksPerContainer),
           },
         },
         this.#parts,

@@ -9,7 +9,7 @@ import type { BodyBudget } from '../body-budget.ts';
 import type { OpenCalls } from '../streams/open-calls.ts';
 import type { Asked, Backends } from './backends.ts';
 import { timedOut } from './failures.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument } from './fields.ts';
 import type { InferenceMetrics } from './metrics.ts';
 import type { CallFacts, Prepared } from './prepared.ts';
 import { estimatedPrompt } from './prepared.ts';
@@ -163,7 +163,7 @@ export abstract class ModelCall {
   }
 
   /** Asks the backends of the model with a body of its own. @throws InferenceError */
-  async askWith(body: (servedName: string) => JsonObject, signal: AbortSignal): Promise<Asked> {
+  async askWith(body: (servedName: string) => JsonDocument, signal: AbortSignal): Promise<Asked> {
     this.#asked ??= 'nothing came';
     const { prepared, caller } = this;
     const asked = await this.parts.backends.ask(prepared, body, caller, this.#affinity, this.#waitMs, signal);
@@ -187,17 +187,17 @@ export abstract class ModelCall {
    * Reads an answer that is one JSON object, within its bounds. Its bytes count until the response is over.
    * @throws InferenceError `backend_error`
    */
-  async readJson(asked: Asked): Promise<JsonObject> {
-    const { value, bytes } = await readJson(asked.body, this.parts.answers, this.caller.workspaceId);
+  async readJson(asked: Asked): Promise<JsonDocument> {
+    const { document, bytes } = await readJson(asked.body, this.parts.answers, this.caller.workspaceId);
     this.#answerBytes += bytes;
-    return value;
+    return document;
   }
 
   /** Reads a part of an answer, of which {@link hold} counts what is kept. @throws InferenceError */
-  async readPart(asked: Asked): Promise<JsonObject> {
-    const { value, bytes } = await readJson(asked.body, this.parts.answers, this.caller.workspaceId);
+  async readPart(asked: Asked): Promise<JsonDocument> {
+    const { document, bytes } = await readJson(asked.body, this.parts.answers, this.caller.workspaceId);
     this.parts.answers.giveBack(this.caller.workspaceId, bytes);
-    return value;
+    return document;
   }
 
   /** Counts bytes of the answer until the response is over. @throws InferenceError `model_overloaded` */

@@ -4,7 +4,8 @@ import { isRecord } from '#shared/json.ts';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import { badRequest } from './errors.ts';
 import { checkNumber, checkSampling, isForwarded, readFlag, readStream } from './fields.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument, JsonObject } from './fields.ts';
+import { bodyWith } from './json-body.ts';
 import { tokensOf } from '../../../domain/serving.ts';
 import type { Prepared } from './prepared.ts';
 
@@ -19,7 +20,8 @@ const unsupported = (param: string, id: string): Error =>
   badRequest(`the model ${id} does not take ${param}`, param, 'unsupported_parameter');
 
 /** @throws InferenceError 400 */
-export function prepareChat(body: JsonObject, model: ModelRow): Prepared {
+export function prepareChat(request: JsonDocument, model: ModelRow): Prepared {
+  const body = request.value;
   const { capabilities, supportedParameters, defaultParameters } = model.details;
   if (model.type !== 'chat')
     throw badRequest(`${model.name} is a model of the type ${model.type}`, 'model', 'model_type_mismatch');
@@ -50,7 +52,7 @@ export function prepareChat(body: JsonObject, model: ModelRow): Prepared {
     route: 'chat',
     model,
     path: '/chat/completions',
-    bodyFor: (servedName) => ({ ...forward, model: servedName }),
+    bodyFor: (servedName) => bodyWith(request, { ...forward, model: servedName }),
     stream,
     includeUsage,
     promptCharacters,

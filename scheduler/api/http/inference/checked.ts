@@ -4,7 +4,7 @@ import type { ModelCall } from './call.ts';
 import { prepareChat } from './chat-request.ts';
 import { prepareCompletion } from './completion-request.ts';
 import { prepareEmbeddings } from './embedding-request.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument } from './fields.ts';
 import { prepareInvoke } from './invoke-request.ts';
 import type { Prepared, Route } from './prepared.ts';
 import { serveEmbeddings, serveWhole } from './whole.ts';
@@ -19,7 +19,7 @@ export interface Checked {
  * @param wantsEvents - the caller accepts server-sent events alone
  * @throws InferenceError 400
  */
-export function checkRequest(route: Route, body: JsonObject, model: ModelRow, wantsEvents: boolean): Checked {
+export function checkRequest(route: Route, body: JsonDocument, model: ModelRow, wantsEvents: boolean): Checked {
   if (route === 'embedding' || (route === 'invoke' && model.type === 'embedding')) {
     const embeddings = prepareEmbeddings(body, model);
     return { prepared: embeddings.prepared, serveWhole: (call) => serveEmbeddings(call, embeddings) };
@@ -29,7 +29,7 @@ export function checkRequest(route: Route, body: JsonObject, model: ModelRow, wa
 
 function preparedBy(
   route: Exclude<Route, 'embedding'>,
-  body: JsonObject,
+  body: JsonDocument,
   model: ModelRow,
   wantsEvents: boolean,
 ): Prepared {

@@ -3,13 +3,15 @@ import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import { numberOr, outputOf } from './chat-request.ts';
 import { badRequest } from './errors.ts';
 import { checkNumber, checkSampling, isForwarded, readStream } from './fields.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument } from './fields.ts';
+import { bodyWith } from './json-body.ts';
 import type { Prepared } from './prepared.ts';
 
 const OWN: ReadonlySet<string> = new Set(['model', 'stream', 'stream_options']);
 
 /** @throws InferenceError 400 */
-export function prepareCompletion(body: JsonObject, model: ModelRow): Prepared {
+export function prepareCompletion(request: JsonDocument, model: ModelRow): Prepared {
+  const body = request.value;
   if (model.type !== 'chat' && model.type !== 'completion')
     throw badRequest(`${model.name} is a model of the type ${model.type}`, 'model', 'model_type_mismatch');
   const { capabilities, supportedParameters, defaultParameters } = model.details;
@@ -40,7 +42,7 @@ export function prepareCompletion(body: JsonObject, model: ModelRow): Prepared {
     route: 'completion',
     model,
     path: '/completions',
-    bodyFor: (servedName) => ({ ...forward, model: servedName }),
+    bodyFor: (servedName) => bodyWith(request, { ...forward, model: servedName }),
     stream,
     includeUsage,
     promptCharacters,

@@ -2,8 +2,10 @@
 // Source: reference of the inference API, §5.
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import { badRequest, InferenceError } from './errors.ts';
+import { itemTextsOf, memberText } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument, JsonObject } from './fields.ts';
+import { bodyWith } from './json-body.ts';
 import { reportedTokens } from './prepared.ts';
 import type { Prepared } from './prepared.ts';
 
@@ -14,13 +16,19 @@ const OWN: ReadonlySet<string> = new Set(['model', 'input', 'encoding_format', '
 export interface PreparedEmbeddings {
   readonly prepared: Prepared;
   /** Inputs, split to what the backend takes at once, in order. */
-  readonly batches: readonly (readonly unknown[])[];
+  readonly batches: readonly Batch[];
   readonly encoding: 'float' | 'base64';
   readonly inputs: number;
 }
 
+export interface Batch {
+  readonly inputs: number;
+  readonly bodyFor: (servedName: string) => JsonDocument;
+}
+
 /** @throws InferenceError 400 */
-export function prepareEmbeddings(body: JsonObject, model: ModelRow): PreparedEmbeddings {
+export function prepareEmbeddings(request: JsonDocument, model: ModelRow): PreparedEmbeddings {
+  const body = request.value;
   const { embedding } = model.details;
   if (model.type !== 'embedding' || embedding === null)
     throw badRequest(`${model.name} is a model of the type ${model.type}`, 'model', 'model_type_mismatch');
@@ -46,8 +54,20 @@ export function prepareEmbeddings(body: JsonObject, model: ModelRow): PreparedEm
   for (const [field, value] of Object.entries(body)) if (!OWN.has(field)) forward[field] = value;
   // The backend's own length needs no field, and some refuse one.
   if (dimensions === embedding.dimensions) delete forward['dimensions'];
-  const batches: unknown[][] = [];
-  for (let at = 0; at < inputs.length; at += most) batches.push(inputs.slice(at, at + most));
+  const bodyOf =
+    (input?: readonly Input[], text = '') =>
+    (servedName: string): JsonDocument =>
+      bodyWith(
+        request,
+        { ...forward, model: servedName, encoding_format: 'float', ...(input === undefined ? {} : { input }) },
+        input === undefined ? {} : { input: text },
+      );
+  const texts = inputTexts(request, inputs.length);
+  const batches: Batch[] = [];
+  for (let at = 0; at < inputs.length; at += most) {
+    const batch = inputs.slice(at, at + most);
+    batches.push({ inputs: batch.length, bodyFor: bodyOf(batch, `[${texts.slice(at, at + most).join(',')}]`) });
+  }
   const promptCharacters = sizes.reduce((sum, size) => sum + (size.characters ?? 0), 0);
   const promptTokens = sizes.reduce((sum, size) => sum + (size.tokens ?? 0), 0);
   return {
@@ -55,7 +75,7 @@ export function prepareEmbeddings(body: JsonObject, model: ModelRow): PreparedEm
       route: 'embedding',
       model,
       path: '/embeddings',
-      bodyFor: (servedName) => ({ ...forward, model: servedName, encoding_format: 'float' }),
+      bodyFor: bodyOf(),
       stream: false,
       includeUsage: false,
       promptCharacters,
@@ -89,6 +109,13 @@ function readInputs(input: unknown, takesTokens: boolean): readonly Input[] {
   });
 }
 
+/** The inputs as they came, where they came as a list or alone. */
+function inputTexts({ text, value }: JsonDocument, count: number): readonly string[] {
+  const given = memberText(text, 'input') ?? 'null';
+  const { input } = value;
+  return count === 1 && (!Array.isArray(input) || isTokens(input)) ? [given] : itemTextsOf(given);
+}
+
 function checkSizes(sizes: readonly { readonly characters?: number; readonly tokens?: number }[], most: number): void {
   if (most === 0) return;
   for (const [index, { characters = 0, tokens = 0 }] of sizes.entries()) {
@@ -100,20 +127,29 @@ function checkSizes(sizes: readonly { readonly characters?: number; readonly tok
   }
 }
 
+export interface Vector {
+  readonly values: Float32Array;
+  /** The numbers as they came; undefined: they came in base64, or are not kept. */
+  readonly text: string | undefined;
+}
+
 /** Reads the vectors of one answer, in the order of its inputs. @throws InferenceError `backend_error` */
-export function vectorsOf(answer: JsonObject, count: number): readonly Float32Array[] {
-  const { data } = answer;
+export function vectorsOf({ text, value }: JsonDocument, count: number): readonly Vector[] {
+  const { data } = value;
   if (!Array.isArray(data) || data.length !== count) throw rubbish();
-  const vectors: Float32Array[] = [];
+  const texts = itemTextsOf(memberText(text, 'data') ?? '[]');
+  const vectors: Vector[] = [];
   for (const [place, item] of (data as readonly unknown[]).entries()) {
     if (!isRecord(item)) throw rubbish();
     const index = item['index'] ?? place;
     if (typeof index !== 'number' || !Number.isInteger(index) || index < 0 || index >= count) throw rubbish();
     if (vectors[index] !== undefined) throw rubbish();
-    const vector = vectorOf(item['embedding']);
+    const { embedding } = item;
+    const values = vectorOf(embedding);
     // A number beyond float32 has no spelling in JSON that a client could read.
-    if (vector.length === 0 || !vector.every(Number.isFinite)) throw rubbish();
-    vectors[index] = vector;
+    if (values.length === 0 || !values.every(Number.isFinite)) throw rubbish();
+    const own = Array.isArray(embedding) ? memberText(texts[place] ?? '{}', 'embedding') : undefined;
+    vectors[index] = { values, text: own };
   }
   return vectors;
 }
@@ -128,12 +164,12 @@ function vectorOf(value: unknown): Float32Array {
   return vector;
 }
 
-/** A vector as its caller wants it. Both forms are of the same float32 values. */
-export function encoded(vector: Float32Array, encoding: 'float' | 'base64'): string | number[] {
-  if (encoding === 'float') return [...vector];
-  const bytes = Buffer.allocUnsafe(vector.length * 4);
-  for (const [at, value] of vector.entries()) bytes.writeFloatLE(value, at * 4);
-  return bytes.toString('base64');
+/** A vector as JSON, as its caller wants it: the numbers as they came where they are kept, else as float32. */
+export function encoded({ values, text }: Vector, encoding: 'float' | 'base64'): string {
+  if (encoding === 'float') return text ?? JSON.stringify([...values]);
+  const bytes = Buffer.allocUnsafe(values.length * 4);
+  for (const [at, value] of values.entries()) bytes.writeFloatLE(value, at * 4);
+  return `"${bytes.toString('base64')}"`;
 }
 
 const rubbish = (): InferenceError =>

@@ -1,5 +1,6 @@
 // Errors of the /v1 surface: the body and the codes that OpenAI clients read. Source: reference, inference API, §7.
 import type { FastifyReply } from 'fastify';
+import { TooManyMembers } from '#shared/json-text.ts';
 import { AppError } from '#shared/errors.ts';
 import { INTERNAL, problemOf } from '../error-map.ts';
 
@@ -66,6 +67,9 @@ const CODES: Readonly<Record<string, string>> = {
 /** Any thrown value as an error of this surface. */
 export function inferenceError(error: unknown): InferenceError {
   if (error instanceof InferenceError) return error;
+  // A request with so many is refused where it is read.
+  if (error instanceof TooManyMembers)
+    return new InferenceError(502, 'backend_error', 'the model answered with an object of too many fields');
   const problem = problemOf(error);
   if (problem === INTERNAL) return new InferenceError(500, 'internal_error', 'internal error', { cause: error });
   const seconds = problem.retryAfterSeconds;

@@ -4,6 +4,12 @@ import { badRequest } from './errors.ts';
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
+/** A document: the value that is read, and the text that is sent on. */
+export interface JsonDocument {
+  readonly text: string;
+  readonly value: JsonObject;
+}
+
 const isAbsent = (value: unknown): boolean => value === undefined || value === null;
 
 /** Checks a number where it is given. */

@@ -5,7 +5,8 @@ import { prepareChat } from './chat-request.ts';
 import { prepareCompletion } from './completion-request.ts';
 import { badRequest, InferenceError } from './errors.ts';
 import { readFlag } from './fields.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument } from './fields.ts';
+import { bodyWith } from './json-body.ts';
 import { schemaProblem } from './input-schema.ts';
 import type { Prepared } from './prepared.ts';
 
@@ -17,8 +18,9 @@ export const INVOKE_PATH = '/invoke';
  * @param wantsEvents - the caller accepts server-sent events alone
  * @throws InferenceError 400
  */
-export function prepareInvoke(body: JsonObject, model: ModelRow, wantsEvents: boolean): Prepared {
-  const named = { ...body, model: model.name };
+export function prepareInvoke(request: JsonDocument, model: ModelRow, wantsEvents: boolean): Prepared {
+  const body = request.value;
+  const named = { text: request.text, value: { ...body, model: model.name } };
   if (model.type === 'chat') return prepareChat(named, model);
   if (model.type === 'completion') return prepareCompletion(named, model);
   const problem = schemaProblem(model.details.inputSchema ?? {}, body);
@@ -34,10 +36,10 @@ export function prepareInvoke(body: JsonObject, model: ModelRow, wantsEvents: bo
     route: 'invoke',
     model,
     path: INVOKE_PATH,
-    bodyFor: () => forward,
+    bodyFor: () => bodyWith(request, forward),
     stream,
     includeUsage: false,
-    promptCharacters: JSON.stringify(body).length,
+    promptCharacters: request.text.length,
     promptTokens: 0,
     mostCompletionTokens: model.details.maxOutputTokens ?? 0,
   };

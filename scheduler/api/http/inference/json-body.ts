@@ -1,24 +1,40 @@
-// The body of a request as a JSON object.
-import { badRequest } from './errors.ts';
+// The body of a request as a JSON object, and the body for a backend, in which all but what is set keeps its bytes.
+import { TooManyMembers, membersOf, withMembers } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
-import type { JsonObject } from './fields.ts';
+import { badRequest } from './errors.ts';
+import type { JsonDocument, JsonObject } from './fields.ts';
 
 /** Deepest value of a request: deeper ones are refused before any code walks them. */
 const MOST_DEPTH = 128;
+/** Most fields of a request, also equal ones. */
+const MOST_FIELDS = 1_000;
 
 /** @throws InferenceError `invalid_json`, `invalid_request` */
-export function readBody(body: unknown): JsonObject {
+export function readBody(body: unknown): JsonDocument {
   if (!(body instanceof Uint8Array) || body.length === 0)
     throw badRequest('send a JSON object', undefined, 'invalid_json');
+  let text: string;
   let value: unknown;
   try {
-    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body));
+    text = new TextDecoder('utf-8', { fatal: true }).decode(body);
+    value = JSON.parse(text);
   } catch {
     throw badRequest('the body is no JSON', undefined, 'invalid_json');
   }
   if (!isRecord(value)) throw badRequest('the body must be a JSON object', undefined, 'invalid_json');
   if (!isWithin(value, MOST_DEPTH)) throw badRequest(`the body is nested deeper than ${MOST_DEPTH} levels`);
-  return value;
+  if (hasTooMany(text)) throw badRequest(`the body has more than ${MOST_FIELDS} fields`);
+  return { text, value };
+}
+
+function hasTooMany(text: string): boolean {
+  try {
+    membersOf(text, MOST_FIELDS);
+    return false;
+  } catch (error) {
+    if (error instanceof TooManyMembers) return true;
+    throw error;
+  }
 }
 
 function isWithin(value: unknown, left: number): boolean {
@@ -26,4 +42,42 @@ function isWithin(value: unknown, left: number): boolean {
   if (left === 0) return false;
   for (const item of Object.values(value)) if (!isWithin(item, left - 1)) return false;
   return true;
+}
+
+/**
+ * Fields by which a request is checked, held and routed. They go out once, so that a backend which takes the first of
+ * two equal names does not read another value than was checked.
+ */
+const READ: ReadonlySet<string> = new Set([
+  'messages',
+  'prompt',
+  'input',
+  'n',
+  'stream',
+  'max_tokens',
+  'max_completion_tokens',
+  'tools',
+  'functions',
+  'response_format',
+  'dimensions',
+]);
+
+/**
+ * The body for a backend with these fields. Those that the request has with the same value keep their bytes there.
+ * @param texts - fields that are given as JSON
+ */
+export function bodyWith(
+  request: JsonDocument,
+  fields: JsonObject,
+  texts: Readonly<Record<string, string>> = {},
+): JsonDocument {
+  const set = Object.create(null) as Record<string, string>;
+  for (const [name, value] of Object.entries(fields)) {
+    if (value === undefined || Object.hasOwn(texts, name)) continue;
+    const isSame = Object.hasOwn(request.value, name) && Object.is(value, request.value[name]);
+    if (!isSame) set[name] = JSON.stringify(value);
+  }
+  Object.assign(set, texts);
+  const keeps = (name: string): boolean => Object.hasOwn(fields, name);
+  return { text: withMembers(request.text, { set, keeps, once: READ }), value: fields };
 }

@@ -1,7 +1,7 @@
 // A checked request on its way to a backend: the form that all routes of models bring theirs into.
 import { tokensOf } from '../../../domain/serving.ts';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument } from './fields.ts';
 
 export type Route = 'chat' | 'completion' | 'embedding' | 'invoke';
 
@@ -11,7 +11,7 @@ export interface Prepared {
   /** Path of the backend below `/v1`, such as `/chat/completions`. */
   readonly path: string;
   /** Body for a backend that serves the model under that name. */
-  readonly bodyFor: (servedName: string) => JsonObject;
+  readonly bodyFor: (servedName: string) => JsonDocument;
   /** The caller wants a stream. */
   readonly stream: boolean;
   /** The caller wants the usage in its stream. */

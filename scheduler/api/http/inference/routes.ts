@@ -165,7 +165,7 @@ async function post(
 ): Promise<void> {
   if (caller === null) throw new InferenceError(500, 'internal_error', 'internal error');
   const body = readBody(request.body);
-  const id = matched.kind === 'invoke' ? matched.id : readModelId(body);
+  const id = matched.kind === 'invoke' ? matched.id : readModelId(body.value);
   const model = await parts.catalog.find(caller.workspaceId, id);
   if (model === undefined) throw unknownModel(id);
   if (!model.active) throw unavailable(`the model ${model.name} is switched off`);

@@ -1,16 +1,17 @@
 // Frames of a streamed answer: those of a backend become those of the caller, with the id of the catalog in place of
 // the name at the backend, and with usage only where the caller asked for it. Pure. Source: reference, §4.4.
 import type { TokenUsage } from '../../../domain/inference.ts';
+import { itemTextsOf, memberText, withMembers } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
 import { failureOfFrame } from './false-success.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument, JsonObject } from './fields.ts';
 import { tokensOf } from '../../../domain/serving.ts';
 import { reportedTokens } from './prepared.ts';
 
 export const DONE = '[DONE]';
-export const frameOf = (data: string): string => `data: ${data}\n\n`;
+export const frameOf = (data: string): string => `data: ${data.replaceAll('\n', '\ndata: ')}\n\n`;
 export const PING = ': ping\n\n';
 
 /** Result of one event: text for the caller, the end of the stream, or an error that the backend reports. */
@@ -23,6 +24,8 @@ export type Step =
 export interface Usage extends TokenUsage {
   /** As the backend reported it; undefined: it reported none. */
   readonly reported: JsonObject | undefined;
+  /** The same as text. */
+  readonly reportedText: string | undefined;
 }
 
 export class StreamFrames {
@@ -31,6 +34,7 @@ export class StreamFrames {
   readonly #promptTokens: number;
   readonly #isCustom: boolean;
   #reported: JsonObject | undefined;
+  #reportedText: string | undefined;
   #characters = 0;
   #contentFrames = 0;
   /** Choices that have begun and not finished. */
@@ -38,7 +42,7 @@ export class StreamFrames {
   #hasChoices = false;
   #hasFinished = false;
   /** The last frame, for the frame of usage. */
-  #last: JsonObject = {};
+  #last = '{}';
 
   constructor(options: {
     readonly model: string;
@@ -75,22 +79,27 @@ export class StreamFrames {
     if (!isRecord(value)) return { kind: 'error', failure: backendFailed('the model sent a frame that is no object') };
     const failure = failureOfFrame(value, this.#isCustom);
     if (failure !== undefined) return { kind: 'error', failure };
-    if (!this.#isCustom) return this.#frame(value);
-    if (isRecord(value['usage'])) this.#reported = value['usage'];
+    if (!this.#isCustom) return this.#frame(data, value);
+    this.#report(data, value);
     this.#characters += data.length;
     this.#contentFrames += 1;
-    return { kind: 'pass', text: frameOf(JSON.stringify(value)) };
+    return { kind: 'pass', text: frameOf(data) };
   }
 
-  #frame(value: JsonObject): Step {
-    if (isRecord(value['usage'])) this.#reported = value['usage'];
+  #report(data: string, { usage }: JsonObject): void {
+    if (!isRecord(usage)) return;
+    this.#reported = usage;
+    this.#reportedText = memberText(data, 'usage');
+  }
+
+  #frame(data: string, value: JsonObject): Step {
+    this.#report(data, value);
     const choices: readonly unknown[] = Array.isArray(value['choices']) ? value['choices'] : [];
     if (choices.length === 0 && isRecord(value['usage'])) return { kind: 'nothing' };
     for (const choice of choices) if (isRecord(choice)) this.#count(choice);
-    const { usage: _usage, ...rest } = value;
-    const frame = { ...rest, model: this.#model, ...(this.#includeUsage ? { usage: null } : {}) };
-    this.#last = frame;
-    return { kind: 'pass', text: frameOf(JSON.stringify(frame)) };
+    const set = { model: JSON.stringify(this.#model), ...(this.#includeUsage ? { usage: 'null' } : {}) };
+    this.#last = withMembers(data, { set, keeps: (name) => name !== 'usage' });
+    return { kind: 'pass', text: frameOf(this.#last) };
   }
 
   #count(choice: JsonObject): void {
@@ -126,57 +135,63 @@ export class StreamFrames {
       completionTokens: completion ?? Math.max(this.#contentFrames, tokensOf(this.#characters)),
       estimated: prompt === undefined || completion === undefined,
       reported,
+      reportedText: this.#reportedText,
     };
   }
 
   /** The frame with the usage, which comes last before the end. */
   usageFrame(usage: Usage): string {
-    const { choices: _choices, usage: _usage, ...common } = this.#last as Record<string, unknown>;
-    return frameOf(JSON.stringify({ ...common, model: this.#model, choices: [], usage: usageObject(usage) }));
+    const set = { model: JSON.stringify(this.#model), choices: '[]', usage: usageText(usage) };
+    return frameOf(withMembers(this.#last, { set }));
   }
 }
 
-/** Usage as callers read it. */
-export function usageObject({ promptTokens, completionTokens, estimated, reported }: Usage): JsonObject {
-  return {
-    ...reported,
+/** Usage as callers read it: what the backend reported, with the numbers that were settled. */
+export function usageText({ promptTokens, completionTokens, estimated, reported, reportedText = '{}' }: Usage): string {
+  const settled = {
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
     ...(estimated ? { estimated: true } : {}),
   };
+  const changed = Object.entries(settled).filter(([name, value]) => !Object.is(reported?.[name], value));
+  return withMembers(reportedText, {
+    set: Object.fromEntries(changed.map(([name, value]) => [name, JSON.stringify(value)])),
+  });
 }
 
 /** The frames of an answer that came whole: a caller asked a model that does not stream for a stream. */
-export function framesOfWhole(answer: JsonObject, isChat: boolean): readonly string[] {
-  const { choices, usage, ...common } = answer;
-  const object = isChat ? 'chat.completion.chunk' : 'text_completion';
-  const frames: JsonObject[] = [];
-  for (const choice of Array.isArray(choices) ? (choices as readonly unknown[]) : []) {
-    if (!isRecord(choice)) continue;
-    const { message, finish_reason: reason, ...rest } = choice;
+export function framesOfWhole({ text, value }: JsonDocument, isChat: boolean): readonly string[] {
+  const object = JSON.stringify(isChat ? 'chat.completion.chunk' : 'text_completion');
+  const common = withMembers(text, { set: { object }, keeps: (name) => name !== 'choices' && name !== 'usage' });
+  const frameWith = (choices: string): string => withMembers(common, { set: { choices: `[${choices}]` } });
+  const frames: string[] = [];
+  for (const choice of itemTextsOf(memberText(text, 'choices') ?? '[]')) {
     if (!isChat) {
-      frames.push({ ...common, object, choices: [choice] });
+      frames.push(frameWith(choice));
       continue;
     }
-    const delta = isRecord(message) ? withIndexes(message) : {};
-    frames.push({ ...common, object, choices: [{ ...rest, delta, finish_reason: null }] });
-    frames.push({
-      ...common,
-      object,
-      choices: [{ index: rest['index'] ?? 0, delta: {}, finish_reason: reason ?? 'stop' }],
-    });
+    const delta = withIndexes(memberText(choice, 'message') ?? '{}');
+    const reason = memberText(choice, 'finish_reason') ?? 'null';
+    const set = { delta, finish_reason: 'null' };
+    frames.push(frameWith(withMembers(choice, { set, keeps: (name) => name !== 'message' })));
+    const index = memberText(choice, 'index') ?? '0';
+    frames.push(frameWith(`{"index":${index},"delta":{},"finish_reason":${reason === 'null' ? '"stop"' : reason}}`));
   }
-  if (isRecord(usage)) frames.push({ ...common, object, choices: [], usage });
-  return frames.map((frame) => JSON.stringify(frame));
+  const usage = memberText(text, 'usage');
+  if (isRecord(value['usage']) && usage !== undefined)
+    frames.push(withMembers(common, { set: { choices: '[]', usage } }));
+  return frames;
 }
 
 /** Tool calls of a frame have an index, those of a message have none. */
-function withIndexes(message: JsonObject): JsonObject {
-  const calls = message['tool_calls'];
-  if (!Array.isArray(calls)) return message;
-  return {
-    ...message,
-    tool_calls: (calls as readonly unknown[]).map((call, index) => (isRecord(call) ? { index, ...call } : call)),
-  };
+function withIndexes(message: string): string {
+  const calls = memberText(message, 'tool_calls');
+  if (calls?.startsWith('[') !== true) return message;
+  const indexed = itemTextsOf(calls).map((call, place) =>
+    !call.startsWith('{') || memberText(call, 'index') !== undefined
+      ? call
+      : withMembers(call, { set: { index: String(place) } }),
+  );
+  return withMembers(message, { set: { tool_calls: `[${indexed.join(',')}]` } });
 }

@@ -82,9 +82,9 @@ class Passing {
     if (type.includes('text/event-stream')) return await this.#passEvents(asked);
     const answer = await this.#exchange.readJson(asked);
     const { route } = this.#exchange.prepared;
-    const failure = failureOfWhole(answer, route);
+    const failure = failureOfWhole(answer.value, route);
     if (failure !== undefined) throw failure;
-    const datas = route === 'invoke' ? [JSON.stringify(answer)] : framesOfWhole(answer, route === 'chat');
+    const datas = route === 'invoke' ? [answer.text] : framesOfWhole(answer, route === 'chat');
     await this.#take(datas.map((data) => ({ data, isError: false })));
     await this.#finish();
   }

@@ -2,15 +2,16 @@
 import { tokensOf } from '../../../domain/serving.ts';
 import type { TokenUsage } from '../../../domain/inference.ts';
 import type { ModelCall } from './call.ts';
+import { memberText } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument, JsonObject } from './fields.ts';
 import { decimalPrice } from './model-page.ts';
 import { estimatedPrompt, reportedTokens } from './prepared.ts';
 import type { CallFacts } from './prepared.ts';
 import type { Usage } from './stream-frames.ts';
 
 /** Usage of an answer: as reported, else estimated from its characters. */
-export function usageOfWhole(answer: JsonObject, prepared: CallFacts): Usage {
+export function usageOfWhole({ text, value: answer }: JsonDocument, prepared: CallFacts): Usage {
   const reported = isRecord(answer['usage']) ? answer['usage'] : undefined;
   const prompt = reportedTokens(reported?.['prompt_tokens']);
   const completion = reportedTokens(reported?.['completion_tokens']);
@@ -19,6 +20,7 @@ export function usageOfWhole(answer: JsonObject, prepared: CallFacts): Usage {
     completionTokens: completion ?? tokensOf(charactersOf(answer)),
     estimated: prompt === undefined || completion === undefined,
     reported,
+    reportedText: reported === undefined ? undefined : memberText(text, 'usage'),
   };
 }
 

@@ -7,7 +7,7 @@ import { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
 import { failureInEvents } from './false-success.ts';
 import { isRecord } from '#shared/json.ts';
-import type { JsonObject } from './fields.ts';
+import type { JsonDocument } from './fields.ts';
 
 /** Largest answer. */
 export const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
@@ -30,7 +30,7 @@ export async function readJson(
   body: Readable,
   budget: BodyBudget,
   payer: WorkspaceId,
-): Promise<{ readonly value: JsonObject; readonly bytes: number }> {
+): Promise<{ readonly document: JsonDocument; readonly bytes: number }> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   try {
@@ -41,7 +41,7 @@ export async function readJson(
       bytes += chunk.length;
       chunks.push(chunk);
     }
-    return { value: parsed(Buffer.concat(chunks, bytes)), bytes };
+    return { document: parsed(Buffer.concat(chunks, bytes)), bytes };
   } catch (error) {
     budget.giveBack(payer, bytes);
     if (error instanceof InferenceError) throw error;
@@ -51,7 +51,7 @@ export async function readJson(
   }
 }
 
-function parsed(body: Buffer): JsonObject {
+function parsed(body: Buffer): JsonDocument {
   const text = body.toString('utf8');
   let value: unknown;
   try {
@@ -61,5 +61,5 @@ function parsed(body: Buffer): JsonObject {
     throw failure ?? backendFailed('the model answered with something that is no JSON', error);
   }
   if (!isRecord(value)) throw backendFailed('the model answered with something that is no JSON object');
-  return value;
+  return { text, value };
 }

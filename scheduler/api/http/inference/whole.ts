@@ -3,15 +3,15 @@ import type { ModelCall } from './call.ts';
 import { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
 import { failureOfWhole } from './false-success.ts';
-import type { JsonObject } from './fields.ts';
 import { encoded, promptTokensOf, vectorsOf } from './embedding-request.ts';
 import { inParallel } from './parallel.ts';
 import { estimatedPrompt } from './prepared.ts';
-import type { PreparedEmbeddings } from './embedding-request.ts';
+import type { PreparedEmbeddings, Vector } from './embedding-request.ts';
 import type { Asked } from './backends.ts';
-import { MOST_VECTOR_BYTES } from './whole-answer.ts';
-import { usageObject } from './stream-frames.ts';
+import { MOST_ANSWER_BYTES, MOST_VECTOR_BYTES } from './whole-answer.ts';
+import { usageText } from './stream-frames.ts';
 import type { Usage } from './stream-frames.ts';
+import { withMembers } from '#shared/json-text.ts';
 import { costOf } from '../../../workspaces/credits/cost.ts';
 import { finished, usageHeaders, usageOfWhole } from './usage.ts';
 
@@ -22,17 +22,18 @@ export async function serveWhole(exchange: ModelCall): Promise<void> {
   const { prepared } = exchange;
   // The work is done for a caller who leaves now: it is charged, and kept for a repeated call.
   if (!exchange.hasLeft) exchange.signal.throwIfAborted();
-  const failure = failureOfWhole(answer, prepared.route);
+  const failure = failureOfWhole(answer.value, prepared.route);
   if (failure !== undefined) throw failure;
   const usage = usageOfWhole(answer, prepared);
   if (prepared.route === 'invoke') {
     exchange.firstToken();
     await finished(exchange, usage);
-    return await send(exchange, asked, usage, answer);
+    return await send(exchange, asked, usage, answer.text);
   }
   exchange.firstToken();
   await finished(exchange, usage);
-  await send(exchange, asked, usage, { ...answer, model: prepared.model.name, usage: usageObject(usage) });
+  const set = { model: JSON.stringify(prepared.model.name), usage: usageText(usage) };
+  await send(exchange, asked, usage, withMembers(answer.text, { set }));
 }
 
 /** Batches of a request that the model has at a time. */
@@ -45,26 +46,31 @@ export async function serveEmbeddings(exchange: ModelCall, embeddings: PreparedE
   let reported = 0;
   let isReported = true;
   let vectorBytes = 0;
+  /** Bytes of numbers as they came: beyond the bound vectors are kept as float32. */
+  let textBytes = 0;
   /** Refusals of batches of which nothing was done. */
   const refusals = new Set<unknown>();
   const askBatch = async (at: number, signal: AbortSignal): Promise<EmbeddedBatch> => {
-    const batch = batches[at] ?? [];
-    const asked = await exchange
-      .askWith((name) => ({ ...prepared.bodyFor(name), input: batch }), signal)
-      .catch((error: unknown) => {
-        if (error instanceof InferenceError && error.code === 'model_overloaded') refusals.add(error);
-        throw error;
-      });
+    const batch = batches[at];
+    if (batch === undefined) throw new Error('there is no such batch');
+    const asked = await exchange.askWith(batch.bodyFor, signal).catch((error: unknown) => {
+      if (error instanceof InferenceError && error.code === 'model_overloaded') refusals.add(error);
+      throw error;
+    });
     const answer = await exchange.readPart(asked);
-    const failure = failureOfWhole(answer, prepared.route);
+    const failure = failureOfWhole(answer.value, prepared.route);
     if (failure !== undefined) throw failure;
-    const vectors = vectorsOf(answer, batch.length);
-    const bytes = vectors.reduce((sum, vector) => sum + vector.byteLength, 0);
+    const found = vectorsOf(answer, batch.inputs);
+    const bytes = found.reduce((sum, { values }) => sum + values.byteLength, 0);
     vectorBytes += bytes;
     if (vectorBytes > MOST_VECTOR_BYTES)
       throw backendFailed(`the model answered with vectors of more than ${MOST_VECTOR_BYTES} bytes`);
-    exchange.hold(bytes);
-    const tokens = promptTokensOf(answer);
+    const keptBytes = encoding === 'float' ? found.reduce((sum, { text = '' }) => sum + text.length, 0) : 0;
+    textBytes += keptBytes;
+    const isKept = keptBytes > 0 && textBytes <= MOST_ANSWER_BYTES;
+    exchange.hold(isKept ? bytes + keptBytes : bytes);
+    const vectors = isKept ? found : found.map(({ values }) => ({ values, text: undefined }));
+    const tokens = promptTokensOf(answer.value);
     if (tokens === undefined) isReported = false;
     else reported += tokens;
     return { asked, vectors };
@@ -90,28 +96,25 @@ export async function serveEmbeddings(exchange: ModelCall, embeddings: PreparedE
     completionTokens: 0,
     estimated: !isReported,
     reported: undefined,
+    reportedText: undefined,
   };
   exchange.firstToken();
   await finished(exchange, usage);
   const { promptTokens: tokens, estimated } = usage;
   const data = embedded
     .flatMap(({ vectors }) => vectors)
-    .map((vector, index) => ({ object: 'embedding', index, embedding: encoded(vector, encoding) }));
-  const body = {
-    object: 'list',
-    model: prepared.model.name,
-    data,
-    usage: { prompt_tokens: tokens, total_tokens: tokens, ...(estimated ? { estimated: true } : {}) },
-  };
-  await send(exchange, embedded.at(-1)?.asked, usage, body);
+    .map((vector, index) => `{"object":"embedding","index":${index},"embedding":${encoded(vector, encoding)}}`);
+  const counted = { prompt_tokens: tokens, total_tokens: tokens, ...(estimated ? { estimated: true } : {}) };
+  const head = `{"object":"list","model":${JSON.stringify(prepared.model.name)},"data":[`;
+  await send(exchange, embedded.at(-1)?.asked, usage, `${head}${data.join(',')}],"usage":${JSON.stringify(counted)}}`);
 }
 
 interface EmbeddedBatch {
   readonly asked: Asked;
-  readonly vectors: readonly Float32Array[];
+  readonly vectors: readonly Vector[];
 }
 
-function send(exchange: ModelCall, asked: Asked | undefined, usage: Usage, body: JsonObject): Promise<void> {
+function send(exchange: ModelCall, asked: Asked | undefined, usage: Usage, text: string): Promise<void> {
   return exchange.answer(
     {
       'content-type': 'application/json; charset=utf-8',
@@ -119,6 +122,6 @@ function send(exchange: ModelCall, asked: Asked | undefined, usage: Usage, body:
       ...(exchange.prepared.route === 'invoke' && asked?.taskId !== undefined ? { 'x-task-id': asked.taskId } : {}),
       ...usageHeaders(usage, exchange.isCharged ? costOf(exchange.prepared.model.prices, usage) : 0),
     },
-    JSON.stringify(body),
+    text,
   );
 }
