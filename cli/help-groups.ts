@@ -7,7 +7,7 @@ const GROUPS: Readonly<Record<string, readonly string[]>> = {
   'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'usage', 'task', 'container'],
   'Data:': ['volume', 'secret', 'webhook', 'registry'],
   'Machines:': ['machine', 'enrol-token', 'worker', 'pool', 'provider'],
-  'Access:': ['token', 'workspace', 'credit', 'audit', 'key'],
+  'Access:': ['token', 'workspace', 'credit', 'audit', 'key', 'settings'],
   'Services:': ['scheduler', 'agent', 'mounts'],
 };
 

@@ -14,7 +14,7 @@ import { addMetrics } from './metric-resources.ts';
 import { addModel } from './model-resources.ts';
 import { addVolume } from './volume-resources.ts';
 import { addWebhook } from './webhook-resources.ts';
-import { addAudit, addKey, addSecret, addStack, addToken, addWorkspace } from './workspace-resources.ts';
+import { addAudit, addKey, addSecret, addSettings, addStack, addToken, addWorkspace } from './workspace-resources.ts';
 
 /** Adds them to the tree; `invocation` gives the global flags as they were parsed. */
 export function addResourceCommands(
@@ -36,6 +36,7 @@ export function addResourceCommands(
   addCredit(program, invocation);
   addUsage(program, invocation);
   addKey(program, invocation);
+  addSettings(program, invocation);
   addSecret(program, invocation);
   addWebhook(program, invocation);
   addModel(program, invocation);

@@ -178,6 +178,31 @@ export function addKey(program: Command, invocation: () => Invocation): void {
   });
 }
 
+export function addSettings(program: Command, invocation: () => Invocation): void {
+  const settings = command(program, 'settings', "Settings that change while schedulers run (the administrator's)");
+  examples(command(settings, 'list', 'List them, with their values and sources'), 'settings list').action(async () => {
+    const { runSettingsList } = await import('./commands/settings.ts');
+    await runSettingsList(invocation());
+  });
+  const name = ['<name>', 'as `settings list` shows it'] as const;
+  examples(
+    command(settings, 'set', 'Change one on every scheduler; it wins over the environment')
+      .argument(...name)
+      .argument('<value>', 'of webhook_allow: networks, with commas between them'),
+    'settings set webhook_allow 10.1.0.0/16,127.0.0.1',
+  ).action(async (setting: string, value: string) => {
+    const { runSettingsSet } = await import('./commands/settings.ts');
+    await runSettingsSet(setting, value, invocation());
+  });
+  examples(
+    command(settings, 'reset', 'Go back to what the environment says').argument(...name),
+    'settings reset webhook_allow',
+  ).action(async (setting: string) => {
+    const { runSettingsReset } = await import('./commands/settings.ts');
+    await runSettingsReset(setting, invocation());
+  });
+}
+
 export function addSecret(program: Command, invocation: () => Invocation): void {
   const secret = command(program, 'secret', 'Keep values that containers get as variables; nobody can read them back');
   examples(command(secret, 'list', 'List secrets, without their values'), 'secret list').action(async () => {

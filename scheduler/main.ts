@@ -3,6 +3,7 @@
 // which order they start. Nothing below this file reads the environment or the clock by itself.
 // Invariant: before the lifecycle starts, the stores are open and nothing else has begun. A start that fails closes
 // them.
+import { splitAddress } from '#shared/address.ts';
 import { Lifecycle } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import { watchProcess } from '#shared/process-metrics.ts';
@@ -125,7 +126,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   opened.push(objectParts.closing);
   const localQueue = await openLocalQueue(infrastructure, clusterState);
   opened.push({ name: 'task queues', stop: () => localQueue.queues.close() });
-  const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts);
+  const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts, events);
   const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks, events);
   const modelParts = openModels(infrastructure, identity, webhooks, events);
   opened.push({ name: 'servers of models', stop: () => modelParts.externalServers.close() });
@@ -258,6 +259,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const started = { ...wired, redisMemory, health, retention, surfaces };
   const lifecycle = new Lifecycle(startOrder(opened.splice(0), started), log);
   await lifecycle.start();
+  for (const address of [surfaces.server.address, linkParts.links.address])
+    webhooks.rules.closePort(splitAddress(address).port);
 
   const { instance, db } = infrastructure;
   const { installation, sealer } = identity;

@@ -29,7 +29,7 @@ import { keepContext, makeFirstWorkspace } from '../up/installation.ts';
 import { BoundedLogFile, LineCutter, screenLine } from '../up/log-file.ts';
 import { signalGroup } from '#shared/child-process.ts';
 import { shownStep } from '../up/step.ts';
-import { clientUrl, daemonEnv, linkSocket, mountsEnv, schedulerEnv, upSettings } from '../up/settings.ts';
+import { clientUrl, daemonEnv, linkSocket, mountsEnv, ownNetworks, schedulerEnv, upSettings } from '../up/settings.ts';
 import type { UpSettings } from '../up/settings.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -105,6 +105,10 @@ async function tellStory(up: Up, flags: UpFlags, env: Env): Promise<void> {
     return;
   }
   showReady(context, example, flags, env);
+  if (up.opensLoopback)
+    note(
+      'Callbacks and webhooks may go to servers of this machine (127.0.0.1): `longshore settings list` says where else.',
+    );
 }
 
 function showReady(context: Context, example: ExampleAnswer | undefined, flags: UpFlags, env: Env): void {
@@ -167,6 +171,11 @@ class Up {
     this.#env = env;
     this.#children = new ChildList(settings.dataDir);
     this.#settled = { httpAddress: settings.httpAddress, agentAddress: settings.agentAddress };
+  }
+
+  /** Whether callbacks and webhooks may go to this machine because nobody else can use it. */
+  get opensLoopback(): boolean {
+    return 'LONGSHORE_WEBHOOK_ALLOW' in ownNetworks(this.#settled, this.#env);
   }
 
   get isStopping(): boolean {
@@ -301,6 +310,7 @@ class Up {
       LONGSHORE_DRAIN_SECONDS: this.#drainSeconds(),
       LONGSHORE_AGENT_ADDRESS: this.#settled.agentAddress,
       ...linkSocket(this.#settings.dataDir),
+      ...ownNetworks(this.#settled, this.#env),
       ...(this.#redis === undefined ? {} : { LONGSHORE_REDIS_SOCKET: this.#redis.socketPath }),
       ...(this.#registryAddress === undefined ? {} : { LONGSHORE_REGISTRY: this.#registryAddress }),
     }));

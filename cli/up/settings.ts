@@ -60,6 +60,20 @@ export function schedulerEnv(env: Env): Record<string, string | undefined> {
   return { MALLOC_TRIM_THRESHOLD_: MALLOC_TRIM, ...daemonEnv(env) };
 }
 
+/**
+ * Networks of this machine, which callbacks and webhooks may reach where nobody else can use the installation. Ports of
+ * Longshore itself stay closed.
+ */
+export function ownNetworks(
+  { httpAddress, agentAddress }: Pick<UpSettings, 'httpAddress' | 'agentAddress'>,
+  env: Env,
+): Record<string, string> {
+  const isAlone = [httpAddress, agentAddress].every((address) => LOOPBACK.test(address));
+  return isAlone && !env['LONGSHORE_WEBHOOK_ALLOW'] ? { LONGSHORE_WEBHOOK_ALLOW: '127.0.0.0/8,::1' } : {};
+}
+
+const LOOPBACK = /^(?:127\.|localhost:|\[::1\]:)/;
+
 /** The socket between scheduler and agent of one data directory; none when the path is too long for a socket. */
 export function linkSocket(dataDir: string): { readonly LONGSHORE_LINK_SOCKET?: string } {
   const path = socketPathWithin(join(dataDir, 'link'), 'agent.sock');

@@ -55,6 +55,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.redisMemory,
     recordsPart(parts.records, leader),
     parts.credits.part,
+    parts.webhooks.runtimeSettings,
     parts.webhooks.deliveries,
     parts.eventWebhooks.part,
     parts.events.hub,

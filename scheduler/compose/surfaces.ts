@@ -143,6 +143,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     tokenAdmin,
     ...(refusals === undefined ? {} : { refusals }),
     signingKeys: installation.ring,
+    runtimeSettings: webhooks.runtimeSettings,
     tenants,
     limits,
     ...(rates === undefined ? {} : { rates }),

@@ -16,6 +16,7 @@ export const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
   'provider list': 'admin',
   'registry list': 'own',
   'secret list': 'own',
+  'settings list': 'admin',
   'stack list': 'own',
   status: 'own',
   'task list': 'own',
@@ -134,6 +135,8 @@ export const VERBS: Readonly<Record<string, Verb>> = {
   'credit show': twice('credit show', { by: 'other' }),
   usage: twice('usage --by model,token', { by: 'other', waits: /acme\/measured/ }),
   'machine upgrade': twice('machine upgrade', { by: 'admin' }),
+  'settings set': twice('settings set webhook_allow 127.0.0.1', { by: 'admin' }),
+  'settings reset': twice('settings reset webhook_allow', { by: 'admin' }),
   'key rotate': twice('key rotate', { by: 'admin' }),
   // Keys that signed nothing.
   'key retire': each('key retire {*_key}', { by: 'admin' }),

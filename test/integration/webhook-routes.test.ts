@@ -116,6 +116,43 @@ async function put({ set, at }: World, path: string, body: object): Promise<stri
   return jsonOf<{ task_id: string }>(answer).task_id;
 }
 
+test('the administrator opens and closes networks at run time, on every replica, but no port of ours', async ({
+  world,
+}) => {
+  const { set, call, cli } = world;
+  const [one, other] = set.running;
+  if (one === undefined || other === undefined) throw new Error('two replicas run');
+  const hook = (url: string) => call('POST', '', { url, event_types: ['task.*'] });
+  const own = await hook(`http://127.0.0.1:${new URL(one.url).port}/api/v1/x`);
+  expect([own.status, own.json['message']]).toEqual([
+    400,
+    expect.stringMatching(/^url must not name port \d+ of 127\.0\.0\.1: Longshore's own/) as string,
+  ]);
+  expect((await hook('http://127.0.0.1:6379/')).status).toBe(400);
+  expect((await hook('http://[::ffff:127.0.0.1]:6379/')).status).toBe(400);
+  expect(await cli('settings', 'set', 'webhook_allow', '10.1.0.0/16')).toMatchObject({ code: 0 });
+  const shown = await set.call(other, '/api/v1/setting');
+  expect(jsonOf<{ data: readonly Json[] }>(shown).data).toMatchObject([
+    { name: 'webhook_allow', value: '10.1.0.0/16', source: 'database', variable: 'LONGSHORE_WEBHOOK_ALLOW' },
+  ]);
+  for (const replica of [one, other]) {
+    const path = `/api/v1/webhook/${set.workspaceId}`;
+    const here = { method: 'POST', body: { url: 'http://127.0.0.1:9/', event_types: ['task.*'] } };
+    expect((await set.call(replica, path, here)).text).toContain('settings set webhook_allow');
+    const there = { method: 'POST', body: { url: 'https://10.1.2.3/', event_types: ['task.*'] } };
+    expect((await set.call(replica, path, there)).status).toBe(201);
+  }
+  const wrong = await cli('settings', 'set', 'webhook_allow', '10/8');
+  expect([wrong.code, wrong.stderr]).toEqual([1, expect.stringContaining('value must be networks such as') as string]);
+  expect((await set.call(one, '/api/v1/setting/other', { method: 'DELETE' })).status).toBe(404);
+  expect((await cli('settings', 'reset', 'webhook_allow')).stdout).toContain(
+    '127.0.0.1 again, as LONGSHORE_WEBHOOK_ALLOW',
+  );
+  expect((await hook('http://127.0.0.1:9/')).status).toBe(201);
+  expect((await cli('settings', 'list')).stdout).toMatch(/webhook_allow +127\.0\.0\.1 +LONGSHORE_WEBHOOK_ALLOW/);
+  expect((await cli('audit')).stdout.match(/setting\.updated/g)).toHaveLength(2);
+});
+
 test('each change of a task comes once, in order, signed; the record shows the last delivery', async ({ world }) => {
   const { set, receiver, at, call } = world;
   const made = await call('POST', '', { url: receiver.url('/life'), event_types: ['task.*'], description: 'mine' });

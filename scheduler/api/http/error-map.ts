@@ -29,6 +29,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   entry_not_found: 404,
   output_not_found: 404,
   signing_key_not_found: 404,
+  setting_not_found: 404,
   provider_not_found: 404,
   token_not_found: 404,
   image_not_found: 404,

@@ -31,6 +31,7 @@ import type { WorkerService } from '../../fleet/worker-service.ts';
 import type { SeriesReads } from '../../fleet/series/series-reads.ts';
 import type { Usage } from '../../fleet/usage.ts';
 import type { KeyRing } from '../../workspaces/identity/key-ring.ts';
+import type { RuntimeSettings } from '../../workspaces/identity/runtime-settings.ts';
 import type { InferenceRates } from '../../workspaces/identity/inference-rates.ts';
 import type { Rates } from '../../workspaces/identity/rates.ts';
 import type { Refusals } from '../../workspaces/identity/refusals.ts';
@@ -121,6 +122,7 @@ export interface SurfaceParts {
   readonly tenants: Tenants;
   readonly workspaceDeletion: Pick<WorkspaceDeletion, 'state' | 'begin'>;
   readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;
+  readonly runtimeSettings: Pick<RuntimeSettings, 'list' | 'set' | 'reset'>;
   readonly bootstrap: Bootstrap;
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly objects: Objects;

@@ -2,10 +2,10 @@
 // looked up anew every half a minute. Redirects are not followed, and a whole try has one deadline.
 import type { LookupAddress } from 'node:dns';
 import { Pool, request } from 'undici';
-import type { AddressRules } from '#shared/address-rules.ts';
 import type { WebhookRow } from '../../stores/store/queries/webhooks.ts';
 import type { Outcome } from '../webhooks/decide.ts';
 import { guardedConnector, permittedAddresses } from '../webhooks/guard.ts';
+import type { DialRules } from '../webhooks/open-networks.ts';
 import type { Lookups } from '../webhooks/lookups.ts';
 import { ANSWER_BYTES, MAX_HEADER_BYTES, outcomeOf, unlessAborted } from '../webhooks/post.ts';
 import type { Message } from '../webhooks/post.ts';
@@ -30,7 +30,7 @@ interface Kept {
 type Whose = Pick<WebhookRow, 'id' | 'workspaceId'>;
 
 export interface ReceiversParts {
-  readonly rules: AddressRules;
+  readonly rules: DialRules;
   readonly lookups: Pick<Lookups, 'addressesOf'>;
   readonly monotonicMs: () => number;
   /** Connections of one webhook. */

@@ -1,6 +1,5 @@
 // Webhooks as their owners see them: made, changed and deleted; tested; their deliveries listed and sent again. The
 // REST routes call it on any replica; deliveries of events are the pump's.
-import type { AddressRules } from '#shared/address-rules.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import { MOST_DESCRIPTION, MOST_FILTERS } from '#shared/api/rest/webhooks.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -34,6 +33,7 @@ import type { ToldEvent } from '../../workspaces/events/envelope.ts';
 import { newEventId } from '../../workspaces/events/writer.ts';
 import { wordOf } from '../webhooks/decide.ts';
 import { urlProblem } from '../webhooks/guard.ts';
+import type { DialRules } from '../webhooks/open-networks.ts';
 import { NoPlaceError, Places } from '../webhooks/places.ts';
 import { errorOf, isGone } from './decide.ts';
 import { filtersProblem } from './filters.ts';
@@ -56,7 +56,7 @@ const PLACE_MS = 5_000;
 export interface WebhookServiceParts {
   readonly db: Db;
   readonly events: Pick<EventWriter, 'transaction'>;
-  readonly rules: AddressRules;
+  readonly rules: DialRules;
   readonly receivers: Pick<Receivers, 'post'>;
   readonly secrets: WebhookSecrets;
   readonly metrics: EventWebhookMetrics;
@@ -324,7 +324,7 @@ export class WebhookService {
     const isHere = addresses.some((address) => LOOPBACK.test(address) && rules.names(address));
     return isHere
       ? undefined
-      : 'must be an https URL: http is taken for a loopback address alone, where LONGSHORE_WEBHOOK_ALLOW names it';
+      : 'must be an https URL: http is taken for a loopback address alone, where `longshore settings set webhook_allow` names it';
   }
 }
 

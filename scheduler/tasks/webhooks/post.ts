@@ -2,9 +2,9 @@
 // redirects, with a deadline for each part, and mostly without the answer's body.
 import type { LookupAddress } from 'node:dns';
 import { Client, request } from 'undici';
-import type { AddressRules } from '#shared/address-rules.ts';
 import type { Outcome } from './decide.ts';
 import { BlockedAddressError, guardedConnector, permittedAddresses } from './guard.ts';
+import type { DialRules } from './open-networks.ts';
 import { Lookups } from './lookups.ts';
 import { NoPlaceError } from './places.ts';
 
@@ -28,12 +28,12 @@ export const ANSWER_BYTES = 16 * 1024;
 export const MAX_HEADER_BYTES = 16 * 1024;
 
 export class Poster {
-  readonly #rules: AddressRules;
+  readonly #rules: DialRules;
   readonly #deadlines: PostDeadlines;
   readonly #lookups: Lookups;
   readonly #open = new Set<Client>();
 
-  constructor(rules: AddressRules, deadlines: PostDeadlines = POST_DEADLINES, lookups = new Lookups()) {
+  constructor(rules: DialRules, deadlines: PostDeadlines = POST_DEADLINES, lookups = new Lookups()) {
     this.#rules = rules;
     this.#deadlines = deadlines;
     this.#lookups = lookups;

@@ -95,6 +95,7 @@ export const AUDIT_KINDS = [
   'audit.workspace.deleted',
   'audit.signing_key.created',
   'audit.signing_key.retired',
+  'audit.setting.updated',
 ] as const;
 export type AuditKind = (typeof AUDIT_KINDS)[number];
 

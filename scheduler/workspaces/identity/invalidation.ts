@@ -14,7 +14,8 @@ export type InvalidationKind =
   | 'workspace_deleted'
   | 'signing_key'
   | 'container'
-  | 'model';
+  | 'model'
+  | 'setting';
 
 export interface Invalidation {
   /**
@@ -36,6 +37,7 @@ export interface Invalidation {
    * - signing_key: the id of a retired key, else the name of the action
    * - container: the id of one that ends
    * - model: workspace id, or `public`
+   * - setting: name of the setting
    */
   on(kind: InvalidationKind, handler: (id: string) => void): void;
   /** Registers a handler for the loss of messages: every cached entry may then be stale. */

@@ -1,5 +1,6 @@
 // Hosts with eight GPUs, or with MIG slices, and a broken device of each kind, are replayed through ends and starts of
-// containers, restarts of the engine and of the agent, and reboots. Only the broken device may be lost, and it must be visible.
+// containers, restarts of the engine and of the agent, and reboots. Only the broken device may be lost, and it must be
+// visible.
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { outcomeOf } from '../../../agent/devices/probe-outcome.ts';
 import { GpuHost } from '../../helpers/gpu-host.ts';

@@ -5,7 +5,7 @@ import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
 import { splitTarget } from '#cli/deploy/describe.ts';
 import { CliError } from '#cli/errors.ts';
 import { formatTable, withoutControls } from '#cli/print.ts';
-import { clientUrl, daemonEnv, linkSocket, schedulerEnv, upSettings } from '#cli/up/settings.ts';
+import { clientUrl, daemonEnv, linkSocket, ownNetworks, schedulerEnv, upSettings } from '#cli/up/settings.ts';
 
 const answer = (status: number, body: string) => ({ status, headers: {}, body: Buffer.from(body) });
 
@@ -214,6 +214,11 @@ describe('what a person gives', () => {
 
 describe('the environment of a daemon under up', () => {
   test('names the socket where scheduler and agent meet, unless its path is too long for one', () => {
+    const alone = { httpAddress: '127.0.0.1:1', agentAddress: 'localhost:2' };
+    expect(ownNetworks(alone, {})).toEqual({ LONGSHORE_WEBHOOK_ALLOW: '127.0.0.0/8,::1' });
+    expect(ownNetworks(alone, { LONGSHORE_WEBHOOK_ALLOW: '10.0.0.1' })).toEqual({});
+    expect(ownNetworks({ ...alone, httpAddress: '0.0.0.0:1' }, {})).toEqual({});
+    expect(ownNetworks({ ...alone, agentAddress: '10.0.0.5:2' }, {})).toEqual({});
     expect(linkSocket('/data')).toEqual({ LONGSHORE_LINK_SOCKET: '/data/link/agent.sock' });
     expect(linkSocket(`/${'d'.repeat(100)}`)).toEqual({});
   });

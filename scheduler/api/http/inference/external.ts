@@ -3,10 +3,10 @@
 // Invariant: no key and no address is in an error that reaches a caller.
 import type { LookupAddress } from 'node:dns';
 import { Pool, request } from 'undici';
-import type { AddressRules } from '#shared/address-rules.ts';
 import type { ModelBackend } from '#shared/api/rest/models.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { guardedConnector, permittedAddresses } from '../../../tasks/webhooks/guard.ts';
+import type { DialRules } from '../../../tasks/webhooks/open-networks.ts';
 import type { Lookups } from '../../../tasks/webhooks/lookups.ts';
 import { unlessAborted } from '../../../tasks/webhooks/post.ts';
 import type { Secrets } from '../../../workspaces/secrets/service.ts';
@@ -29,7 +29,7 @@ interface Kept {
 }
 
 export interface ExternalParts {
-  readonly rules: AddressRules;
+  readonly rules: DialRules;
   readonly lookups: Pick<Lookups, 'addressesOf'>;
   readonly secrets: Pick<Secrets, 'valuesOf'>;
   readonly monotonicMs: () => number;

@@ -13,7 +13,9 @@ import type { Explains } from './explain.ts';
 import { imageRoutes } from './images.ts';
 import type { ImageRouteParts } from './images.ts';
 import { signingKeyRoutes } from './keys.ts';
+import { settingRoutes } from './settings.ts';
 import type { KeyRing } from '../../../workspaces/identity/key-ring.ts';
+import type { RuntimeSettings } from '../../../workspaces/identity/runtime-settings.ts';
 import type { TokenAdmin } from '../../../workspaces/identity/token-admin.ts';
 import type { Tenants } from '../../../workspaces/identity/tenants.ts';
 import type { LogReads } from '../../../fleet/logs/log-service.ts';
@@ -81,6 +83,7 @@ export interface RestRouteParts
   readonly tenants: Tenants;
   readonly workspaceDeletion: Pick<WorkspaceDeletion, 'state' | 'begin'>;
   readonly signingKeys: Pick<KeyRing, 'list' | 'rotate' | 'retire'>;
+  readonly runtimeSettings: Pick<RuntimeSettings, 'list' | 'set' | 'reset'>;
   readonly signingKeyOf: (workspace: WorkspaceRow) => string;
   readonly logs: LogReads;
   readonly liveLogs: LogStreamParts['liveLogs'];
@@ -97,6 +100,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...limitRoutes(parts),
   ...creditRoutes(parts),
   ...signingKeyRoutes(parts.signingKeys),
+  ...settingRoutes(parts.runtimeSettings),
   ...providerRoutes(parts),
   currentWorkspace(parts),
   readTask(parts),

@@ -1,0 +1,37 @@
+// `longshore settings`: settings that the administrator changes while schedulers run.
+import { textField } from '../json.ts';
+import { listField } from '../json.ts';
+import { showDone, showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+import { onlyAdmin } from './workspace.ts';
+
+export async function runSettingsList(invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const answer = await client.rest('/setting').catch(onlyAdmin);
+    showList(invocation, listField(answer, 'data'), ['NAME', 'VALUE', 'FROM', 'MEANS'], (setting) => [
+      textField(setting, 'name'),
+      textField(setting, 'value') || '-',
+      sourceOf(textField(setting, 'source'), textField(setting, 'variable')),
+      textField(setting, 'description'),
+    ]);
+  });
+}
+
+export async function runSettingsSet(name: string, value: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const path = `/setting/${encodeURIComponent(name)}`;
+    const setting = await client.restCall('PUT', path, { value }).catch(onlyAdmin);
+    showDone(invocation, setting, [`${name} is ${value || 'empty'} on every scheduler from now on`]);
+  });
+}
+
+export async function runSettingsReset(name: string, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const setting = await client.restCall('DELETE', `/setting/${encodeURIComponent(name)}`).catch(onlyAdmin);
+    const now = textField(setting, 'value') || 'empty';
+    showDone(invocation, setting, [`${name} is ${now} again, as ${textField(setting, 'variable')} says`]);
+  });
+}
+
+const sourceOf = (source: string, variable: string): string =>
+  source === 'environment' ? variable : source === 'database' ? 'settings set' : source;
