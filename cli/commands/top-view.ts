@@ -13,6 +13,8 @@ export interface QueueRow {
   readonly containers: number;
   /** RFC 3339; empty: nothing waits. */
   readonly oldestWaiting: string;
+  /** The setting at which its tasks wait, as `max_containers 1`; empty: at none, or nobody knows. */
+  readonly bound: string;
 }
 
 export interface ContainerRow {
@@ -76,6 +78,8 @@ const QUEUE: readonly Column[] = [
   { heading: 'OLDEST', most: 6 },
   { heading: 'CONTAINERS', most: 10 },
 ];
+/** Shown where a queue waits at a bound. */
+const BOUND: Column = { heading: 'BOUND', most: 24 };
 const CONTAINER: readonly Column[] = [
   { heading: 'CONTAINER', most: 8, keeps: 'end' },
   { heading: 'OF', most: 20 },
@@ -103,10 +107,11 @@ export function topLines(
     counted(containers.length, 'container'),
     `${counted(waiting, 'task')}${more} waiting, ${running}${more} running`,
   ].join('  ');
+  const isBound = queues.some(({ bound }) => bound !== '');
   const sections = [
     ...(machines === null || machines.length === 0 ? [] : [table(MACHINE, machines.map(machineCells), columns)]),
     table(
-      QUEUE,
+      isBound ? [...QUEUE, BOUND] : QUEUE,
       queues.map((queue) => queueCells(queue, nowMs)),
       columns,
     ),
@@ -137,6 +142,7 @@ const queueCells = (queue: QueueRow, nowMs: number): Cells => [
   String(queue.running),
   queue.oldestWaiting === '' ? '-' : ageOf(queue.oldestWaiting, nowMs),
   String(queue.containers),
+  queue.bound,
 ];
 
 const containerCells = (container: ContainerRow, nowMs: number): Cells => [
@@ -197,11 +203,14 @@ export function snapshotOf(
     deployments,
     containers,
     tasks,
+    bounds = new Map<string, string>(),
   }: {
     readonly machines: readonly JsonObject[] | null;
     readonly deployments: readonly JsonObject[];
     readonly containers: readonly JsonObject[];
     readonly tasks: readonly JsonObject[];
+    /** By stub. */
+    readonly bounds?: ReadonlyMap<string, string>;
   },
   mostTasks: number,
 ): Snapshot {
@@ -214,7 +223,7 @@ export function snapshotOf(
   return {
     url,
     machines: machines === null ? null : machines.map(machineRow),
-    queues: queueRows(tasks, containers, byStub, nameOf),
+    queues: queueRows(tasks, containers, { byStub, bounds }, nameOf),
     containers: containers.map((container) => {
       const usage = objectField(container, 'usage');
       const isKnown = textField(usage, 'sampledAt') !== '';
@@ -254,7 +263,8 @@ function machineRow(machine: JsonObject): MachineRow {
 
 const stubOf = (one: JsonObject): string => textField(one, 'stubId');
 
-const isWaiting = (task: JsonObject): boolean => textField(task, 'status') !== 'RUNNING';
+/** Whether no container works on the task yet. */
+export const isWaiting = (task: JsonObject): boolean => textField(task, 'status') !== 'RUNNING';
 
 /**
  * Queues with open tasks or containers, the fullest first. Stubs without a deployment and without open tasks, such as
@@ -263,7 +273,10 @@ const isWaiting = (task: JsonObject): boolean => textField(task, 'status') !== '
 function queueRows(
   tasks: readonly JsonObject[],
   containers: readonly JsonObject[],
-  byStub: ReadonlyMap<string, JsonObject>,
+  {
+    byStub,
+    bounds,
+  }: { readonly byStub: ReadonlyMap<string, JsonObject>; readonly bounds: ReadonlyMap<string, string> },
   nameOf: (stubId: string, other: string) => string,
 ): readonly QueueRow[] {
   const named = new Set([...byStub.keys(), ...tasks.map(stubOf)]);
@@ -281,6 +294,7 @@ function queueRows(
       running: own.length - waiting.length,
       containers: kept.length,
       oldestWaiting: times.toSorted()[0] ?? '',
+      bound: bounds.get(key) ?? '',
     };
   });
   return rows.toSorted(

@@ -4,18 +4,20 @@ import { sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Client } from '../client.ts';
 import { TokenKindError } from '../errors.ts';
-import { listField } from '../json.ts';
+import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { isTerminal, print, printJson } from '../print.ts';
 import { openScreen } from '../screen.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
-import { snapshotOf, topLines } from './top-view.ts';
+import { isWaiting, snapshotOf, topLines } from './top-view.ts';
 import type { Snapshot } from './top-view.ts';
 
 const EVERY_MS = 2_000;
 /** Open tasks that are counted; the largest list that the scheduler gives. */
 const MOST_TASKS = 1_000;
+/** Deployments with waiting tasks that are asked for their bound. */
+const MOST_EXPLAINED = 8;
 
 export interface TopFlags {
   readonly once?: boolean;
@@ -74,5 +76,26 @@ async function look(client: Client): Promise<Snapshot> {
     list('/containers', 'containers'),
     list(`/tasks?${query.toString()}`, 'tasks'),
   ]);
-  return snapshotOf(client.context.url, { machines, deployments, containers, tasks }, MOST_TASKS);
+  const bounds = await boundsOf(client, deployments, tasks);
+  return snapshotOf(client.context.url, { machines, deployments, containers, tasks, bounds }, MOST_TASKS);
+}
+
+/** The settings at which tasks of deployments wait, by stub. */
+async function boundsOf(
+  client: Client,
+  deployments: readonly JsonObject[],
+  tasks: readonly JsonObject[],
+): Promise<ReadonlyMap<string, string>> {
+  const waiting = new Set(tasks.filter(isWaiting).map((task) => textField(task, 'stubId')));
+  const asked = deployments.filter((one) => waiting.has(textField(one, 'stubId'))).slice(0, MOST_EXPLAINED);
+  if (asked.length === 0) return new Map();
+  const path = `/explain/${await client.workspaceId()}`;
+  const found = asked.map(async (deployment): Promise<readonly [string, string]> => {
+    const stubId = textField(deployment, 'stubId');
+    const explained = await client.rest(`${path}/${textField(deployment, 'id')}`).catch(() => ({}));
+    const scaling = objectField(explained, 'scaling');
+    const bound = textField(scaling, 'bound');
+    return [stubId, bound === '' ? '' : `${bound} ${numberField(scaling, bound)}`];
+  });
+  return new Map(await Promise.all(found));
 }

@@ -78,15 +78,20 @@ async function reason(client: Client, reference: string): Promise<string> {
   return sentence(await client.rest(`${path}/${encodeURIComponent(textField(coming, 'container_id'))}`));
 }
 
-/** Tells of a healthy deployment how many calls run and wait for their turn; empty: none runs, or it is not healthy. */
+/**
+ * Tells of a deployment with all its containers how many calls run and wait for their turn.
+ * Empty: none runs, or not all are there.
+ */
 function callsOf(deployment: JsonObject, scaling: JsonObject): string {
   const [running, waiting, ready] = ['running', 'waiting', 'ready'].map((name) => numberField(scaling, name));
-  if (textField(deployment, 'state') !== 'HEALTHY' || !running || !ready) return '';
+  if (!SERVING.has(textField(deployment, 'state')) || !running || !ready) return '';
   const inAll = `in ${counted(ready, 'container')}, of ${numberField(scaling, 'max_containers')} at most (\`max_containers\`)`;
   if (!waiting) return `its handler runs: ${counted(running, 'call')} ${inAll}`;
   return `${counted(waiting, 'call')} ${waiting === 1 ? 'waits' : 'wait'} for a free place: ${counted(running, 'call')} ${running === 1 ? 'runs' : 'run'} ${inAll}`;
 }
 
+/** States in which all wanted containers are ready. */
+const SERVING: ReadonlySet<string> = new Set(['HEALTHY', 'BUSY']);
 const COMING: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING']);
 
 function sentence(explained: JsonObject): string {

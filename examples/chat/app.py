@@ -10,7 +10,7 @@ import asyncio
 import json
 from typing import Any, Awaitable, Callable, MutableMapping
 
-from longshore import asgi
+from longshore import QueueDepthAutoscaler, asgi
 
 PAGE = b"""<!doctype html>
 <meta charset="utf-8">
@@ -60,7 +60,7 @@ def tell(name: str, text: str) -> None:
             waiting.put_nowait(json.dumps({'name': name, 'text': text}))
 
 
-@asgi(name='chat', cpu=0.25, memory=128, concurrent_requests=200, keep_warm_seconds=300, timeout=600)
+@asgi(name='chat', autoscaler=QueueDepthAutoscaler(max_containers=1), cpu=0.25, memory=128, concurrent_requests=200, keep_warm_seconds=300, timeout=600)
 async def app(scope: Message, receive: Receive, send: Send) -> None:
     if scope['type'] == 'http':
         await page(send)

@@ -329,7 +329,7 @@ def endpoint(
     keep_warm_seconds: how long an idle container is spared; negative: it is never removed for being idle.
     max_pending_tasks: calls that may wait or run; the next one is answered 429.
     timeout: seconds that a call may take, 600 at most; more, 0 and None mean 600. After them it ends as TIMEOUT (504).
-    autoscaler: a `QueueDepthAutoscaler`; None: one container at most.
+    autoscaler: a `QueueDepthAutoscaler`; None: up to 10 containers, as many as the calls need that wait and run.
     env: variables, `{'NAME': 'value'}` or `['NAME=value']`.
     secrets: names of secrets, or `Secret`s, each a variable in the container; `longshore secret set NAME` makes one.
     volumes: a list of `Volume`s and `CloudBucket`s.
@@ -356,7 +356,7 @@ def endpoint(
     Raises DefinitionError, which names the parameter; a value beyond a limit is refused by `longshore deploy`.
     """
     # locals() are the parameters by name: only the list above has them all.
-    options = stub_options(dict(locals(), retries=0), {}, QueueDepthAutoscaler())
+    options = stub_options(dict(locals(), retries=0), {}, SERVING)
     return decorate(function, lambda decorated: Endpoint(decorated, options))
 
 
@@ -413,6 +413,7 @@ def task_queue(
 
     keep_warm_seconds: 10 unless it is given.
     timeout: seconds that one try may take; 0 and None: as long as it takes.
+    autoscaler: None: one container at most.
     retries: how often a task is tried again (at most 5) when its handler raises, or its process ends.
     retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
     """
@@ -426,7 +427,14 @@ def decorate(function: Optional[Callable[..., Any]], make: Callable[[Callable[..
     return make if function is None else make(function)
 
 
-def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional[QueueDepthAutoscaler] = None) -> Dict[str, Any]:
+#: The autoscaler of an endpoint or an application that has none: up to 10 containers, or what the workspace allows.
+SERVING = 'serving'
+_MOST_SERVING = 10
+
+
+def stub_options(
+    given: Dict[str, Any], extra: Dict[str, Any], default: Union[QueueDepthAutoscaler, str, None] = None
+) -> Dict[str, Any]:
     """The fields of a stub request for a decorator's parameters. default: the autoscaler if none is given; None: the
     kind's own."""
     if os.environ.get('CONTAINER_ID'):
@@ -434,7 +442,7 @@ def stub_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional
     return checked_options(given, extra, default)
 
 
-def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optional[QueueDepthAutoscaler]) -> Dict[str, Any]:
+def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Union[QueueDepthAutoscaler, str, None]) -> Dict[str, Any]:
     """As `stub_options`, in a container, too."""
     pool = _pool(given['pool'])
     gpus = gpu_names(given['gpu']) or pool.gpu
@@ -453,7 +461,7 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Optio
         'maxPendingTasks': whole('max_pending_tasks', given['max_pending_tasks'], 1),
         'timeout': number('timeout', 0 if given['timeout'] is None else given['timeout']),
         'retries': whole('retries', given['retries'], 0),
-        'autoscaler': _autoscaler(given['autoscaler'], default),
+        'autoscaler': _autoscaler(given, default),
         'env': variables(given['env']),
         'secrets': [{'name': secret} for secret in _secrets(given['secrets'])],
         'volumes': _volumes(given['volumes']),
@@ -531,8 +539,12 @@ def _hook(value: Any) -> Any:
     return value
 
 
-def _autoscaler(value: Any, default: Optional[QueueDepthAutoscaler]) -> Optional[Dict[str, Any]]:
-    chosen = value or default
+def _autoscaler(given: Dict[str, Any], default: Union[QueueDepthAutoscaler, str, None]) -> Optional[Dict[str, Any]]:
+    chosen = given['autoscaler'] or default
+    if chosen == SERVING:
+        # A container is not wanted for a call that another one serves side by side.
+        at_once = whole('workers', given['workers'], 1) * whole('concurrent_requests', given.get('concurrent_requests', 1), 1)
+        chosen = QueueDepthAutoscaler(max_containers=_MOST_SERVING, tasks_per_container=at_once)
     return None if chosen is None else instance('autoscaler', chosen, QueueDepthAutoscaler).described()
 
 

@@ -10,12 +10,19 @@ import os
 from typing import Any, Dict, TypeVar, cast
 
 from . import functions, handlers, web
+from .definitions import QueueDepthAutoscaler
 from .typed import P, R
 
 D = TypeVar('D')
 
 #: Values that the published packages send where an app file gives none.
-_DEFAULTS: Dict[str, Dict[str, Any]] = {'function': {'retries': 3}, 'schedule': {'retries': 3}}
+_DEFAULTS: Dict[str, Dict[str, Any]] = {
+    'endpoint': {'autoscaler': QueueDepthAutoscaler()},
+    'asgi': {'autoscaler': QueueDepthAutoscaler()},
+    'realtime': {'autoscaler': QueueDepthAutoscaler()},
+    'function': {'retries': 3},
+    'schedule': {'retries': 3},
+}
 
 _ORDERS: Dict[str, str] = {
     'endpoint': 'cpu memory app gpu gpu_count image timeout workers keep_warm_seconds max_pending_tasks on_start on_deploy volumes '
@@ -105,7 +112,9 @@ def _published(name: str, plain: D) -> D:
         for parameter in given:
             if parameter in kwargs:
                 raise TypeError("%s() got multiple values for argument '%s'" % (name, parameter))
-        decorate = decorator(**{**defaults, **given, **kwargs})
+        chosen = {**given, **kwargs}
+        missing = {parameter: value for parameter, value in defaults.items() if chosen.get(parameter) is None}
+        decorate = decorator(**{**chosen, **missing})
         return lambda function: _of_file(decorate(function))
 
     published.__name__ = published.__qualname__ = name

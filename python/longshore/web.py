@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequen
 
 from .checks import DefinitionError
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
-from .handlers import Handler, decorate, stub_options
+from .handlers import SERVING, Handler, decorate, stub_options
 from .typed import P, R, asgi_decorator, realtime_decorator
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _checked(given: Dict[str, Any]) -> Dict[str, Any]:
     for name in ('inputs', 'outputs'):
         if given[name] is not None:
             raise DefinitionError('%s: an application reads its requests itself; only handlers of calls have schemas' % name)
-    return stub_options(dict(given, retries=0), {}, QueueDepthAutoscaler())
+    return stub_options(dict(given, retries=0), {}, SERVING)
 
 
 @asgi_decorator

@@ -90,7 +90,7 @@ export type ExplainedBreaker = Static<typeof ExplainedBreaker>;
 
 /** The state that the leader's scaling loop has of a queue. */
 export const ExplainedScaling = Type.Object({
-  state: Text('STOPPED, IDLE, SCALING, HEALTHY, DEGRADED, STOPPING, DELETING or DELETED'),
+  state: Text('STOPPED, IDLE, SCALING, HEALTHY, BUSY, DEGRADED, STOPPING, DELETING or DELETED'),
   state_since: Time(),
   in_flight: orNull(Count('tasks that wait, run, or are due within 10 s')),
   waiting: Count(),
@@ -100,6 +100,11 @@ export const ExplainedScaling = Type.Object({
   min_containers: Count(),
   max_containers: Count(),
   bounds_from: Text('stub, or scale: set by ScaleDeployment'),
+  bound: Type.Optional(
+    Text(
+      'the setting at which tasks wait while all wanted containers are ready: max_containers or tasks_per_container; empty: none',
+    ),
+  ),
   wanted: orNull(Count()),
   formula: Text(),
   window_seconds: Count(),

@@ -3,7 +3,17 @@
 import { describe, expect } from 'vitest';
 import { appFolder } from '../helpers/app-folder.ts';
 import { test } from '../helpers/platform.ts';
+import type { Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/services.ts';
+
+/** Number of tasks of that handler in that status. */
+const tasksIn = async (platform: Platform, name: string, status: string): Promise<number> => {
+  const filters = encodeURIComponent(JSON.stringify({ status: [status] }));
+  const { tasks } = await platform.gateway<{ tasks: readonly { readonly stubName: string }[] }>(
+    `/tasks?limit=1000&filters=${filters}`,
+  );
+  return tasks.filter(({ stubName }) => stubName === name).length;
+};
 
 describe('a file with a function and a schedule', () => {
   test('is deployed by the command line, called from Python, and runs by itself', async ({ platform }) => {
@@ -35,6 +45,27 @@ describe('a file with a function and a schedule', () => {
       await app.longshore('deploy', 'app.py:add');
       expect(await app.program(program)).toMatchObject({ stdout: '2\n2\n', stderr: '' });
 
+      await app.longshore('deploy', 'app.py:tick');
+      const ended = async () => {
+        const listed = await app.longshore('task', 'list', '--deployment', 'every-second', '--json');
+        return (JSON.parse(listed) as { id: string; status: string }[]).filter((task) => task.status === 'COMPLETE');
+      };
+      const [first] = await waitFor(async () => (await ended()).length >= 3 && (await ended()), 'it has run', 60_000);
+      expect(await platform.task(first?.id ?? '')).toMatchObject({ result: { args: [], kwargs: {} } });
+      expect(await app.longshore('explain', 'every-second')).toMatch(
+        /its times are "\* \* \* \* \* \*" in UTC; the next is/,
+      );
+      await app.longshore('deployment', 'delete', 'every-second');
+    } finally {
+      app.remove();
+    }
+  });
+
+  test('are tried again for the exceptions that they name, and end with the programs that wait for them', async ({
+    platform,
+  }) => {
+    const app = appFolder(platform, 'programs', 'test/fixtures/apps/functions.py');
+    try {
       // A function is tried again for the exceptions that it names.
       expect(await app.longshore('deploy', '--dry-run', 'app.py:flaky')).toContain('2 retries after OSError');
       const tried = await app.program(`
@@ -48,33 +79,40 @@ except TaskError as error:
       expect(tried).toMatchObject({ code: 0, stdout: '2\nERROR 2\n' });
 
       // Ctrl-C cancels what a program waits for.
-      const tasks = async (status: string): Promise<number> => {
-        const filters = encodeURIComponent(JSON.stringify({ status: [status] }));
-        return (await platform.gateway<{ tasks: readonly unknown[] }>(`/tasks?limit=100&filters=${filters}`)).tasks
-          .length;
-      };
       const calls = ['slow.remote(60)', 'list(slow.map([60, 60], ordered=False))'];
       const waiting = calls.map((call) => app.started(`from app import slow; ${call}`));
-      await waitFor(async () => (await tasks('RUNNING')) === 3, 'both programs wait for what runs', 60_000);
+      await waitFor(
+        async () => (await tasksIn(platform, 'slow', 'RUNNING')) === 3,
+        'both programs wait for what runs',
+        60_000,
+      );
       for (const { child } of waiting) child.kill('SIGINT');
       const left = await Promise.all(waiting.map(async (program) => (await program.ended).stderr.split('\n').at(-2)));
       expect(left).toEqual([
         expect.stringMatching(/^stopped: task \S+ was cancelled$/),
         'stopped: 2 tasks were cancelled',
       ]);
-      await waitFor(async () => (await tasks('CANCELLED')) === 3, 'they are cancelled', 30_000);
+      await waitFor(async () => (await tasksIn(platform, 'slow', 'CANCELLED')) === 3, 'they are cancelled', 30_000);
+    } finally {
+      app.remove();
+    }
+  });
 
-      await app.longshore('deploy', 'app.py:tick');
-      const ended = async () => {
-        const listed = await app.longshore('task', 'list', '--deployment', 'every-second', '--json');
-        return (JSON.parse(listed) as { id: string; status: string }[]).filter((task) => task.status === 'COMPLETE');
-      };
-      const [first] = await waitFor(async () => (await ended()).length >= 3 && (await ended()), 'it has run', 60_000);
-      expect(await platform.task(first?.id ?? '')).toMatchObject({ result: { args: [], kwargs: {} } });
-      expect(await app.longshore('explain', 'every-second')).toMatch(
-        /its times are "\* \* \* \* \* \*" in UTC; the next is/,
+  test('and an endpoint whose calls wait at a bound says which', async ({ platform }) => {
+    const app = appFolder(platform, 'bounds', 'test/fixtures/apps/functions.py');
+    try {
+      // Calls that wait at a bound: who asks is told which.
+      expect(await app.longshore('deploy', '--dry-run', 'app.py:wide')).toContain(
+        '0 to 10 containers, one for 6 tasks, ',
       );
-      await app.longshore('deployment', 'delete', 'every-second');
+      await app.longshore('deploy', 'app.py:narrow');
+      const served = [8, 0, 0].map((seconds) => platform.call('/endpoint/narrow', { body: { seconds } }));
+      await waitFor(async () => (await tasksIn(platform, 'narrow', 'RUNNING')) === 1, 'one runs', 60_000);
+      const [explained, top] = await Promise.all([app.longshore('explain', 'narrow'), app.longshore('top', '--once')]);
+      expect(explained).toMatch(/narrow v1 is BUSY: \d calls? waits? .*there are no more: max_containers is 1/);
+      expect(explained).toContain('raise max_containers');
+      expect(top).toMatch(/^narrow\/v1 +endpoint .* max_containers 1$/m);
+      expect((await Promise.all(served)).map(({ status }) => status)).toEqual([200, 200, 200]);
     } finally {
       app.remove();
     }

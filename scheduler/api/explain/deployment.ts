@@ -139,6 +139,8 @@ function summaryOf(scaling: ExplainedScaling): string {
       return live === 0
         ? 'no task waits, so no container runs'
         : `no task waits; ${containers(live)} ready, ${idleBecause(scaling)}`;
+    case 'BUSY':
+      return `${counted(scaling.waiting, 'call')} ${scaling.waiting === 1 ? 'waits' : 'wait'} for a free place in ${containers(ready)}${atBound(scaling)}`;
     case 'HEALTHY':
       return `${ready} of ${wanted ?? ready} wanted containers are ready`;
     default:
@@ -146,6 +148,35 @@ function summaryOf(scaling: ExplainedScaling): string {
         ? `${ready} of ${wanted ?? live} wanted containers are ready`
         : `${thereText(scaling)}, ${wanted} wanted: ${withoutNumbers(scaling.decision.text)}`;
   }
+}
+
+/** The bound at which calls wait, behind their number. */
+function atBound({ bound, max_containers: most, tasks_per_container: tasks }: ExplainedScaling): string {
+  if (bound === 'max_containers') return `, and there are no more: max_containers is ${most}`;
+  return bound === 'tasks_per_container'
+    ? `, and one is enough for ${tasks} calls: tasks_per_container is ${tasks}`
+    : '';
+}
+
+/** Steps by which calls that wait at a bound would be served. */
+export function boundSteps(
+  { bound, bounds_from: from, max_containers: most }: ExplainedScaling,
+  name: string,
+): string[] {
+  if (bound === 'max_containers') {
+    const raise =
+      from === 'scale'
+        ? `\`longshore deployment scale ${name} ${most * 2}\` keeps more containers, and 0 there lets the queue decide`
+        : `raise max_containers, as autoscaler=QueueDepthAutoscaler(max_containers=${Math.max(10, most * 2)}), and deploy; the workspace's bound is stub.max_replicas in \`longshore workspace limits\``;
+    return [
+      raise,
+      'or have each container serve more calls side by side: concurrent_requests (threads, or an `async def`), workers (processes)',
+    ];
+  }
+  if (bound !== 'tasks_per_container') return [];
+  return [
+    'lower tasks_per_container to what a container serves side by side (workers × concurrent_requests), or raise those',
+  ];
 }
 
 /** Why unwanted containers are still there; the remaining time stands in the details. */
@@ -286,7 +317,11 @@ function stepsOf(scaling: ExplainedScaling, name: string, pool: NamedPool): stri
   if (breaker.phase !== 'closed') {
     return [look, `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`];
   }
-  const steps = [...waitSteps(scaling, scaling.containers, pool), ...startSteps(scaling.containers)];
+  const steps = [
+    ...boundSteps(scaling, name),
+    ...waitSteps(scaling, scaling.containers, pool),
+    ...startSteps(scaling.containers),
+  ];
   return breaker.failures > 0 ? [look, ...steps] : steps;
 }
 

@@ -55,6 +55,7 @@ export function explainScaling(
     min_containers: input.minContainers,
     max_containers: input.maxContainers,
     bounds_from: (queueScaling.target?.scale ?? null) === null ? 'stub' : 'scale',
+    bound: state === 'BUSY' ? boundOf(input, place) : '',
     wanted,
     formula: formulaOf(input, wanted),
     window_seconds: queueScaling.windowMs / 1000,
@@ -77,6 +78,15 @@ export function explainScaling(
     growth: [...growth],
     decisions: (history?.decisions ?? []).toReversed().map(shownDecision),
   };
+}
+
+/** The setting that keeps further containers away while tasks wait; empty: a slot is free, and takes the next one. */
+function boundOf(input: ScaleInput, place: (id: ContainerId) => ContainerPlace | undefined): string {
+  const { inFlight = 0, tasksPerContainer, minContainers, maxContainers } = input;
+  const most = Math.max(minContainers, maxContainers);
+  if (inFlight > most * tasksPerContainer) return 'max_containers';
+  const isFull = input.containers.every((one) => one.attempts >= (place(one.id)?.slots ?? 0));
+  return isFull ? 'tasks_per_container' : '';
 }
 
 function formulaOf(input: ScaleInput, wanted: number | null): string {

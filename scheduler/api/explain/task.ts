@@ -13,7 +13,15 @@ import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
 import type { TaskRecord } from '../../tasks/records/task-record.ts';
 import { failedSteps, reasonText } from './container.ts';
 import type { WaitTexts } from './deployment.ts';
-import { NO_WAIT, growthTexts, lastLine, placeTexts, waitSteps, waitingOf as scalingWaits } from './deployment.ts';
+import {
+  NO_WAIT,
+  boundSteps,
+  growthTexts,
+  lastLine,
+  placeTexts,
+  waitSteps,
+  waitingOf as scalingWaits,
+} from './deployment.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
@@ -248,6 +256,6 @@ function stepsOf(facts: TaskFacts): string[] {
     return [`its deployment is stopped: \`longshore deployment start ${deploymentName}\``];
   }
   if (scaling.breaker.phase !== 'closed') return [`\`longshore explain ${deploymentName}\` shows why starts fail`];
-  const steps = waitSteps(scaling, scaling.containers, pool);
+  const steps = [...boundSteps(scaling, deploymentName), ...waitSteps(scaling, scaling.containers, pool)];
   return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
 }

@@ -212,6 +212,7 @@ export function scaleFacts(input: ScaleInput, wanted: number, nowMs: number): De
     ready,
     present: input.containers.length,
     cooling: breakerPhase(input.breaker, nowMs) === 'cooling',
+    waiting: input.waiting,
   };
 }
 

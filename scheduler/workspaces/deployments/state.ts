@@ -4,17 +4,19 @@ export type DeploymentState =
   | 'IDLE'
   | 'SCALING'
   | 'HEALTHY'
+  | 'BUSY'
   | 'DEGRADED'
   | 'STOPPING'
   | 'DELETING'
   | 'DELETED';
 
-/** `active` is true in IDLE, SCALING, HEALTHY and DEGRADED. A deleted deployment never comes back. */
+/** `active` is true in IDLE, SCALING, HEALTHY, BUSY and DEGRADED. A deleted deployment never comes back. */
 export const DEPLOYMENT_TRANSITIONS = {
   STOPPED: ['IDLE', 'SCALING', 'DELETING'],
   IDLE: ['SCALING', 'STOPPING', 'DELETING'],
-  SCALING: ['HEALTHY', 'IDLE', 'DEGRADED', 'STOPPING', 'DELETING'],
-  HEALTHY: ['SCALING', 'DEGRADED', 'STOPPING', 'DELETING'],
+  SCALING: ['HEALTHY', 'BUSY', 'IDLE', 'DEGRADED', 'STOPPING', 'DELETING'],
+  HEALTHY: ['BUSY', 'SCALING', 'DEGRADED', 'STOPPING', 'DELETING'],
+  BUSY: ['HEALTHY', 'SCALING', 'DEGRADED', 'STOPPING', 'DELETING'],
   DEGRADED: ['SCALING', 'STOPPING', 'DELETING'],
   STOPPING: ['STOPPED', 'SCALING', 'IDLE', 'DELETING'],
   DELETING: ['DELETED'],
@@ -33,6 +35,8 @@ export interface DeploymentFacts {
   readonly present: number;
   /** Whether the breaker of its starts cools down. */
   readonly cooling: boolean;
+  /** Number of tasks that no container works on yet. */
+  readonly waiting: number;
 }
 
 /** The state that follows from the facts alone, from any earlier state. */
@@ -42,7 +46,9 @@ export function deploymentStateOf(facts: DeploymentFacts): DeploymentState {
   if (facts.cooling) return 'DEGRADED';
   // Ready containers that are not wanted are kept warm, or about to go: nothing is starting.
   if (facts.desired === 0) return facts.ready === facts.live ? 'IDLE' : 'SCALING';
-  return facts.live === facts.desired && facts.ready === facts.live ? 'HEALTHY' : 'SCALING';
+  if (facts.live !== facts.desired || facts.ready !== facts.live) return 'SCALING';
+  // All that the bounds allow is there, and is not enough.
+  return facts.waiting > 0 ? 'BUSY' : 'HEALTHY';
 }
 
 /**

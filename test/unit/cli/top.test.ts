@@ -30,6 +30,7 @@ const aSnapshot = (said: Partial<Snapshot> = {}): Snapshot => ({
       running: 1,
       containers: 1,
       oldestWaiting: '2030-01-01T11:59:30Z',
+      bound: '',
     },
   ],
   containers: [
@@ -85,6 +86,15 @@ describe('top', () => {
     expect(topLines(wide, { columns: 80 }, NOW_MS)).toHaveLength(1 + 3 * 52);
   });
 
+  test('names the bound at which the tasks of a queue wait', () => {
+    const bound = aSnapshot({ queues: aSnapshot().queues.map((queue) => ({ ...queue, bound: 'max_containers 1' })) });
+    const lines = topLines(bound, { columns: 120 }, NOW_MS).filter((line) => /QUEUE|hello/.test(line));
+    expect(lines.slice(0, 2)).toEqual([
+      'QUEUE     KIND      WAIT  RUN  OLDEST  CONTAINERS  BOUND',
+      expect.stringMatching(/^hello\/v3 +endpoint +4 +1 +30s +1 +max_containers 1$/),
+    ]);
+  });
+
   test('counts open tasks by stub, and names stubs without a deployment by their tasks', () => {
     const { queues, containers, machines } = snapshotOf(
       'http://x',
@@ -103,6 +113,7 @@ describe('top', () => {
           { stubId: 's1', status: 'PENDING', createdAt: '2030-01-01T00:00:01Z' },
           { stubId: 's1', status: 'RUNNING' },
         ],
+        bounds: new Map([['s1', 'max_containers 3']]),
       },
       1000,
     );
@@ -114,8 +125,9 @@ describe('top', () => {
         running: 1,
         containers: 1,
         oldestWaiting: '2030-01-01T00:00:01Z',
+        bound: 'max_containers 3',
       },
-      { name: 'once', kind: 'sandbox', waiting: 0, running: 1, containers: 1, oldestWaiting: '' },
+      { name: 'once', kind: 'sandbox', waiting: 0, running: 1, containers: 1, oldestWaiting: '', bound: '' },
     ]);
     expect(containers).toMatchObject([
       { id: 'c', deployment: 'hello/v2', cpuMillicores: null, gpuPct: null },
@@ -140,7 +152,7 @@ describe('top', () => {
       },
       1000,
     );
-    const idle = { waiting: 0, running: 0, oldestWaiting: '' };
+    const idle = { waiting: 0, running: 0, oldestWaiting: '', bound: '' };
     expect(queues).toEqual([
       { name: 's3', kind: '', containers: 1, ...idle },
       { name: 'sandbox', kind: 'sandbox', containers: 2, ...idle },

@@ -63,7 +63,7 @@ test('one that waits for its turn says how long the line is', async () => {
 test('one whose handler runs says so, and one behind it how many run', async () => {
   const one = { ready: 1, running: 1, waiting: 0, max_containers: 1 };
   const inOne = 'in 1 container, of 1 at most (`max_containers`)';
-  const busy = (scaling: object) => said([], undefined, { state: 'HEALTHY', scaling });
+  const busy = (scaling: object) => said([], undefined, { state: 'BUSY', scaling });
   expect(await busy(one)).toEqual([`waiting: its handler runs: 1 call ${inOne}`]);
   expect(await busy({ ...one, waiting: 2 })).toEqual([`waiting: 2 calls wait for a free place: 1 call runs ${inOne}`]);
   expect(await busy({ ...one, running: 0 })).toEqual(['waiting: hello v3 is busy; in its queue: 3 waiting']);

@@ -11,6 +11,7 @@ const aFact = (changes: Partial<DeploymentFacts> = {}): DeploymentFacts => ({
   ready: 0,
   present: 0,
   cooling: false,
+  waiting: 0,
   ...changes,
 });
 
@@ -25,7 +26,9 @@ describe('a deployment is', () => {
     ['IDLE', { desired: 0, live: 1, ready: 1, present: 1 }],
     ['SCALING', { desired: 0, live: 2, ready: 1, present: 2 }],
     ['HEALTHY', { desired: 2, live: 2, ready: 2, present: 3 }],
-    ['DEGRADED', { desired: 2, cooling: true }],
+    ['BUSY', { desired: 2, live: 2, ready: 2, present: 2, waiting: 1 }],
+    ['SCALING', { desired: 2, live: 2, ready: 1, present: 2, waiting: 1 }],
+    ['DEGRADED', { desired: 2, cooling: true, waiting: 1 }],
     ['DELETING', { deleted: true, active: false, present: 1 }],
     ['DELETED', { deleted: true, active: false }],
   ] as const)('%s with %o', (state, changes) => {
@@ -51,6 +54,7 @@ test('whatever happens, it gets from state to state by listed moves only, and no
       starting: fc.nat({ max: 2 }),
       leaving: fc.nat({ max: 2 }),
       cooling: fc.boolean(),
+      waiting: fc.nat({ max: 1 }),
     })
     .map(({ starting, leaving, ready, ...rest }) => ({
       ...rest,

@@ -285,3 +285,50 @@ describe('words', () => {
     );
   });
 });
+
+describe('calls that wait while all wanted containers are ready', () => {
+  const busy = (changes: Partial<Parameters<typeof scalingOf>[0]>, slots = 1) => {
+    const containers = [aContainer({ attempts: 1 })];
+    return deploymentOf(
+      scalingOf({ inFlight: 5, waiting: 4, containers, maxContainers: 1, ...changes }, { place: { slots } }),
+    );
+  };
+
+  test('make it BUSY, and the bound and the setting are named', () => {
+    expect(busy({})).toMatchObject({
+      state: 'BUSY',
+      summary:
+        'hello v3 is BUSY: 4 calls wait for a free place in 1 container, and there are no more: max_containers is 1',
+      scaling: { bound: 'max_containers' },
+      next_steps: [
+        "raise max_containers, as autoscaler=QueueDepthAutoscaler(max_containers=10), and deploy; the workspace's bound is stub.max_replicas in `longshore workspace limits`",
+        'or have each container serve more calls side by side: concurrent_requests (threads, or an `async def`), workers (processes)',
+      ],
+    });
+  });
+
+  test('may wait because one container is said to be enough for them', () => {
+    expect(busy({ tasksPerContainer: 10, maxContainers: 3 })).toMatchObject({
+      state: 'BUSY',
+      summary:
+        'hello v3 is BUSY: 4 calls wait for a free place in 1 container, and one is enough for 10 calls: tasks_per_container is 10',
+      scaling: { bound: 'tasks_per_container' },
+      next_steps: [
+        'lower tasks_per_container to what a container serves side by side (workers × concurrent_requests), or raise those',
+      ],
+    });
+  });
+
+  test('are about to be served where a slot is free, and then nothing is to be done', () => {
+    const free = busy({ tasksPerContainer: 10, maxContainers: 3 }, 4);
+    expect(free).toMatchObject({ state: 'BUSY', scaling: { bound: '' }, next_steps: [] });
+  });
+
+  test('wait for containers that start, and it is not BUSY', () => {
+    const starting = [aContainer({ attempts: 1 }), aContainer({ state: 'STARTING' })];
+    expect(busy({ containers: starting, maxContainers: 2 })).toMatchObject({
+      state: 'SCALING',
+      scaling: { bound: '' },
+    });
+  });
+});
