@@ -202,7 +202,8 @@ describe.each(KINDS)('time of containers on %s', (kind) => {
         );
         raising = new ComputeRows(opened.db, { nowMs: () => at('21:00:01') }).write(signal);
         await waitFor(async () => {
-          const { rows } = await tx.query(
+          // A transaction sees the activity as it was at its first look.
+          const { rows } = await opened.db.query(
             `select from pg_stat_activity where wait_event_type = 'Lock' and query like 'with ran as%'`,
           );
           return rows.length > 0;
