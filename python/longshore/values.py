@@ -30,9 +30,13 @@ def json_text(value: Any) -> Optional[str]:
     if not _is_json(value, 0):
         return None
     try:
-        return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(',', ':'))
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(',', ':'))
+        text.encode('utf-8')
+    except UnicodeEncodeError:  # half of a surrogate pair: only the escaped form can hold it
+        return json.dumps(value, allow_nan=False, separators=(',', ':'))
     except (TypeError, ValueError, RecursionError):
         return None
+    return text
 
 
 def _is_json(value: Any, depth: int) -> bool:

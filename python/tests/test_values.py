@@ -59,6 +59,10 @@ class Values(unittest.TestCase):
         for value in (None, True, 5, 1.5, 'ä', [1, [2]], {'a': {'b': None}}):
             encoding, text = encoded(value)
             self.assertEqual((encoding, decoded(encoding, text)), ('json', value))
+        # The text is sent as UTF-8, which has no half of a surrogate pair.
+        for value in ('\ud800', {'\udfff': ['ä\ud83d']}):
+            encoding, text = encoded(value)
+            self.assertEqual((encoding, decoded(encoding, text.encode('utf-8').decode('utf-8'))), ('json', value))
         odd: Tuple[Any, ...] = (b'x', {1, 2}, (1, 2), {1: 'a'}, float('inf'), OrderedDict(a=1), [(1,)], complex(1, 2))
         for value in odd:
             encoding, text = encoded(value)

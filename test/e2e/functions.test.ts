@@ -33,6 +33,17 @@ describe('a file with a function and a schedule', () => {
       expect(put).toMatchObject({ result: { sum: 5 } });
       expect(await app.longshore('invoke', 'adding', '--kind', 'function', '--data', '{"a": 1}')).toContain('task_id');
 
+      // Numbers come back as they are in Python.
+      const sums = [
+        ['9007199254740992', '1', '9007199254740993'],
+        ['0.5', '0.5', '1.0'],
+        ['10**25', '0', '10000000000000000000000000'],
+      ] as const;
+      const shown = sums.map(([a, b]) => `add.remote(${a}, b=${b})["sum"]`).join(', ');
+      expect((await app.program(`from app import add; print(${shown})`)).stdout).toBe(
+        `${sums.map(([, , sum]) => sum).join(' ')}\n`,
+      );
+
       // The file is edited after its deploy: calls reach the deployed version, and the program says so.
       app.edit("{'sum': a + b,", "{'sum': a - b,");
       const program = 'from app import add; print(add.remote(3, b=1)["sum"]); print(add.remote(3, b=1)["sum"])';
