@@ -1,4 +1,5 @@
 // The registry that holds built images: rights of machines, their requests, and what leaves it.
+import { Allowance } from '../fleet/registry/allowance.ts';
 import { RegistryAccess } from '../fleet/registry/access.ts';
 import { RegistryClient } from '../fleet/registry/client.ts';
 import { RegistryMetrics } from '../fleet/registry/metrics.ts';
@@ -29,16 +30,15 @@ export function openRegistry(
   if (settings.LONGSHORE_REGISTRY === undefined) return { registryMetrics: metrics };
   const client = new RegistryClient(settings.LONGSHORE_REGISTRY);
   const nowMs = (): number => clock.nowMs();
-  const access = new RegistryAccess({
+  const allowance = new Allowance({
     db,
-    keys: installation,
-    machines,
     mostBytes: async (workspaceId) => (await limits.of(workspaceId)).bytes.images,
-    nowMs,
   });
+  const access = new RegistryAccess({ db, keys: installation, machines, allowance, nowMs });
   const proxy = new RegistryProxy({
     client,
     keys: installation,
+    allowance,
     isMachine: (machineId) => machines.get(machineId) !== undefined,
     onMissing: (workspaceId, digest) => {
       forgetDigest(db, workspaceId, digest).then(

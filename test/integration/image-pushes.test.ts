@@ -10,6 +10,7 @@ import { encodeEvent } from '#shared/protocol/build-events.ts';
 import type { BuildEvent } from '#shared/protocol/build-events.ts';
 import { Pushes } from '#scheduler/fleet/builds/pushes.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
+import { Allowance } from '#scheduler/fleet/registry/allowance.ts';
 import { RegistryAccess } from '#scheduler/fleet/registry/access.ts';
 import { RegistryClient } from '#scheduler/fleet/registry/client.ts';
 import { RegistryMetrics } from '#scheduler/fleet/registry/metrics.ts';
@@ -100,7 +101,7 @@ describe.each(KINDS)('on %s', (kind) => {
         db: opened.db,
         keys: { signingKey, publicKey },
         machines,
-        mostBytes: () => Promise.resolve(10_000_000),
+        allowance: new Allowance({ db: opened.db, mostBytes: () => Promise.resolve(10_000_000) }),
         nowMs: Date.now,
       }),
       client,

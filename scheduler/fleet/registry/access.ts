@@ -4,9 +4,10 @@ import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { builtRepository, builtTag } from '#shared/domain/built-images.ts';
 import type { PullImageResponse, PushTo, RegistryAuth } from '#shared/protocol/generated/messages.ts';
 import type { Db } from '../../stores/store/db.ts';
-import { imageById, registryBytes } from '../../stores/store/queries/images.ts';
+import { imageById } from '../../stores/store/queries/images.ts';
 import type { SigningKeys } from '../../workspaces/identity/jwt.ts';
 import type { Machine } from '../machine.ts';
+import type { Allowance } from './allowance.ts';
 import type { RegistryRight } from './requests.ts';
 import { issueToken } from './tokens.ts';
 
@@ -14,8 +15,7 @@ export interface RegistryAccessParts {
   readonly db: Db;
   readonly keys: SigningKeys;
   readonly machines: { get(machineId: MachineId): Machine | undefined };
-  /** Bytes that the images of a workspace may take in the registry. */
-  readonly mostBytes: (workspaceId: WorkspaceId) => Promise<number>;
+  readonly allowance: Pick<Allowance, 'problem'>;
   readonly nowMs: () => number;
 }
 
@@ -38,22 +38,20 @@ export class RegistryAccess {
     const row = await imageById(this.#parts.db, workspaceId, image);
     if (row === undefined || row.digest === '') return undefined;
     const repository = builtRepository(workspaceId);
-    const auth = await this.#auth(machineId, { action: 'pull', repository, reference: row.digest, mostBytes: 0 });
+    const auth = await this.#auth(machineId, { action: 'pull', repository, reference: row.digest });
     return { builtFrom: `${repository}@${row.digest}`, auth };
   }
 
   /** The place for an image that a machine has built. A text says why there is none. */
   async toPush(machineId: MachineId, workspaceId: WorkspaceId, image: string): Promise<PushTo | string> {
     if (!this.#mayServe(machineId, workspaceId)) return `machine ${machineId} is not for this workspace`;
-    const most = await this.#parts.mostBytes(workspaceId);
-    const mostBytes = most - (await registryBytes(this.#parts.db, workspaceId));
-    if (mostBytes <= 0)
-      return `the images of this workspace take all ${most} bytes that it may have in the registry: delete some (\`longshore image list\`)`;
+    const problem = await this.#parts.allowance.problem(workspaceId);
+    if (problem !== undefined) return problem;
     const [repository, tag] = [builtRepository(workspaceId), builtTag(image)];
     return {
       repository,
       tag,
-      auth: await this.#auth(machineId, { action: 'push', repository, reference: tag, mostBytes }),
+      auth: await this.#auth(machineId, { action: 'push', repository, reference: tag }),
     };
   }
 

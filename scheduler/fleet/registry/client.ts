@@ -56,7 +56,7 @@ export class RegistryClient {
     const answer = await this.pool.request({
       method: 'OPTIONS',
       path: `/v2/${repository}/blobs/uploads/`,
-      headers: this.authorization === undefined ? {} : { authorization: this.authorization },
+      headers: this.#headers,
       signal,
     });
     await answer.body.dump();
@@ -96,6 +96,16 @@ export class RegistryClient {
     }
   }
 
+  /** Whether it has a blob, or a manifest (`manifest sha256:…`). @throws Error: it does not answer, or not as one */
+  async has(repository: string, name: string): Promise<boolean> {
+    const [kind, digest] = name.startsWith('manifest ') ? ['manifests', name.slice(9)] : ['blobs', name];
+    return (await this.#ask('HEAD', `/v2/${repository}/${kind}/${digest}`, { accept: MANIFESTS })) !== undefined;
+  }
+
+  get #headers(): Readonly<Record<string, string>> {
+    return this.authorization === undefined ? {} : { authorization: this.authorization };
+  }
+
   /** Removes an image with all its tags; its blobs go with the next collection of the registry. */
   async remove(repository: string, digest: string): Promise<void> {
     await this.#ask('DELETE', `/v2/${repository}/manifests/${digest}`);
@@ -103,7 +113,7 @@ export class RegistryClient {
 
   /** @returns undefined: there is no such thing */
   async #ask(
-    method: 'GET' | 'DELETE',
+    method: 'GET' | 'HEAD' | 'DELETE',
     path: string,
     headers: Readonly<Record<string, string>> = {},
   ): Promise<{ readonly digest: string; readonly body: Readonly<Record<string, unknown>> } | undefined> {
@@ -111,7 +121,7 @@ export class RegistryClient {
       const answer = await this.pool.request({
         method,
         path,
-        headers: { ...headers, ...(this.authorization === undefined ? {} : { authorization: this.authorization }) },
+        headers: { ...headers, ...this.#headers },
         signal: AbortSignal.timeout(ANSWER_MS),
       });
       let text = '';

@@ -15,6 +15,8 @@ import { workspaceOfRepository } from '#shared/domain/built-images.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { SigningKeys } from '../../workspaces/identity/jwt.ts';
+import { WriteRefused } from './allowance.ts';
+import type { Allowance, RegistryWrite } from './allowance.ts';
 import type { RegistryClient } from './client.ts';
 import type { RegistryMetrics } from './metrics.ts';
 import { permits, readRequest } from './requests.ts';
@@ -29,8 +31,9 @@ const IDLE_MS = 15 * 60_000;
 const KEEP_ALIVE_MS = 90_000;
 /** A manifest is a list of layers. */
 const MOST_MANIFEST_BYTES = 4 * 1024 * 1024;
-/** Pushes whose bytes are counted. */
-const MOST_COUNTED = 4096;
+/** The rest of a refused body is read so far, and for so long, so that its engine reads the refusal. */
+const MOST_REST_BYTES = 256 * 1024 * 1024;
+const REST_MS = 15_000;
 /** A push waits for so long while the registry collects its layers, then its engine and its agent try again. */
 const PUSH_WAIT_MS = 120_000;
 const PUSH_LOOK_MS = 250;
@@ -59,6 +62,7 @@ type Passed = Exclude<Wanted, { kind: 'ping' }>;
 export interface RegistryProxyParts {
   readonly client: RegistryClient;
   readonly keys: SigningKeys;
+  readonly allowance: Pick<Allowance, 'write'>;
   /** Whether the machine exists. */
   readonly isMachine: (machineId: MachineId) => boolean;
   /** Called when the registry lacks something of an image that it should have. */
@@ -72,8 +76,6 @@ export class RegistryProxy {
   readonly #parts: RegistryProxyParts;
   readonly #server: Server;
   readonly #machineOf = new Map<Socket, MachineId>();
-  /** Bytes that came with each push. */
-  readonly #sent = new Map<string, number>();
 
   constructor(parts: RegistryProxyParts) {
     this.#parts = parts;
@@ -153,16 +155,19 @@ export class RegistryProxy {
       refuse(response, 403, 'DENIED', `the token is for a ${token.action} of ${token.repository} alone`);
       return 'refused';
     }
-    const most = wanted.kind === 'manifest' ? MOST_MANIFEST_BYTES : token.mostBytes - (this.#sent.get(token.id) ?? 0);
-    if (!wanted.isWrite && hasBody(request)) {
+    // An upload begins without a byte, so that each byte belongs to an upload with a name.
+    if ((!wanted.isWrite || wanted.reference === '') && hasBody(request)) {
       refuse(response, 400, 'UNSUPPORTED', 'such a request has no body');
       return 'refused';
     }
-    if (wanted.isWrite && Number(request.headers['content-length'] ?? 0) > most) {
-      refuse(response, 413, 'DENIED', 'the images of the workspace take more bytes than it may have');
+    try {
+      return await this.#pass(request, response, token, wanted);
+    } catch (error) {
+      if (!(error instanceof WriteRefused) || response.headersSent) throw error;
+      refuse(response, error.status, 'DENIED', error.message);
+      await readRest(request);
       return 'refused';
     }
-    return this.#pass(request, response, token, wanted, most);
   }
 
   async #pass(
@@ -170,28 +175,23 @@ export class RegistryProxy {
     response: ServerResponse,
     token: RegistryToken,
     wanted: Passed,
-    most: number,
   ): Promise<'ok' | 'missing' | 'failed'> {
-    const { client, metrics } = this.#parts;
+    const { client, metrics, allowance } = this.#parts;
     const gone = new AbortController();
     response.once('close', () => gone.abort());
     const headers = picked(request.headers, REQUEST_HEADERS);
     if (client.authorization !== undefined) headers['authorization'] = client.authorization;
     const { signal } = gone;
-    const hasBytes = hasBody(request);
     if (wanted.isWrite && !(await this.#takesPushes(wanted.repository, signal))) {
       refuse(response, 409, 'UNAVAILABLE', COLLECTING);
       return 'failed';
     }
-    const pass = (): Promise<Dispatcher.ResponseData> =>
-      client.pool.request({
-        method: request.method as 'GET',
-        path: wanted.path,
-        headers,
-        body: hasBytes ? Readable.from(this.#counted(request, token.id, most), { objectMode: false }) : null,
-        signal,
-      });
-    const answer = await (hasBytes ? pass() : onceThere(pass, signal));
+    const ask = (body: Readable | null, until?: AbortSignal): Promise<Dispatcher.ResponseData> =>
+      client.pool.request({ method: request.method as 'GET', path: wanted.path, headers, body, signal: until ?? null });
+    const isWrite = wanted.isWrite && request.method !== 'GET';
+    const answer = isWrite
+      ? await this.#write(request, wanted, allowance, ask, signal)
+      : await onceThere(() => ask(null, signal), signal);
     const { statusCode } = answer;
     response.writeHead(statusCode, { ...VERSION, ...picked(answer.headers, RESPONSE_HEADERS) });
     answer.body.on('data', (chunk: Buffer) => metrics.bytes.inc({ direction: 'out' }, chunk.length));
@@ -216,26 +216,108 @@ export class RegistryProxy {
     this.#parts.onMissing(workspaceId as WorkspaceId, reference);
   }
 
-  /** The body of an upload, up to the bytes that it may have. */
-  async *#counted(request: IncomingMessage, tokenId: string, most: number): AsyncGenerator<Buffer> {
+  /**
+   * Passes a write on, with its bytes taken of the workspace's allowance before. The answer is waited for also where
+   * the engine leaves, because it decides what the registry has.
+   * @throws WriteRefused
+   */
+  async #write(
+    request: IncomingMessage,
+    wanted: Passed,
+    allowance: Pick<Allowance, 'write'>,
+    ask: (body: Readable | null, until?: AbortSignal) => Promise<Dispatcher.ResponseData>,
+    gone: AbortSignal,
+  ): Promise<Dispatcher.ResponseData> {
+    const { kind, repository, reference } = wanted;
+    const isUpload = kind === 'upload' && reference !== '';
+    const write = allowance.write(workspaceOfRepository(repository) as WorkspaceId, isUpload ? reference : undefined);
+    const length = Number(request.headers['content-length'] ?? 0);
+    if (kind === 'manifest' && length > MOST_MANIFEST_BYTES) throw tooLargeManifest();
+    await write.claim(length);
+    const hasBytes = hasBody(request);
+    let isWhole = !hasBytes;
+    let refused: WriteRefused | undefined;
+    const body = async function* (chunks: AsyncGenerator<Buffer>): AsyncGenerator<Buffer> {
+      try {
+        yield* write.taken(chunks);
+        isWhole = true;
+      } catch (error) {
+        if (error instanceof WriteRefused) refused = error;
+        throw error;
+      }
+    };
+    let answer: Dispatcher.ResponseData;
+    try {
+      const most = kind === 'manifest' ? MOST_MANIFEST_BYTES : Infinity;
+      answer = hasBytes
+        ? await ask(Readable.from(body(this.#counted(request, most)), { objectMode: false }))
+        : await onceThere(() => ask(null), gone);
+    } catch (error) {
+      await write.breakOff(isWhole ? digestIn(wanted.path) : null);
+      throw refused ?? error;
+    }
+    await this.#settle(write, wanted, request.method ?? '', answer);
+    return answer;
+  }
+
+  /** Ends a write by what the registry answered. */
+  async #settle(
+    write: RegistryWrite,
+    wanted: Passed,
+    method: string,
+    { statusCode, headers }: Dispatcher.ResponseData,
+  ): Promise<void> {
+    const { kind, reference, path } = wanted;
+    if (method === 'POST') {
+      const [, upload] = LOCATION.exec(String(headers['location'])) ?? [];
+      if (statusCode >= 400) await write.forget();
+      else await write.end(upload === undefined ? undefined : `upload ${upload}`);
+    } else if (method === 'DELETE') await (statusCode < 300 ? write.forget() : write.end());
+    else if (kind === 'manifest') {
+      const digest = String(headers['docker-content-digest'] ?? (reference.includes(':') ? reference : ''));
+      if (statusCode >= 400) await write.forget();
+      else await write.end(digest === '' ? undefined : `manifest ${digest}`);
+    } else if (statusCode < 400) await write.end(digestIn(path) ?? undefined);
+    // A PUT that was asked twice may have made a blob at the first time. A 404 may also be about the upload's state.
+    else await write.breakOff(statusCode === 404 ? digestIn(path) : null);
+  }
+
+  /** The body of a write, counted. The request outlives it, so that it can be answered. */
+  async *#counted(request: IncomingMessage, most: number): AsyncGenerator<Buffer> {
     let bytes = 0;
-    for await (const part of request) {
+    for await (const part of request.iterator({ destroyOnReturn: false })) {
       const chunk = part as Buffer;
       bytes += chunk.length;
-      if (bytes > most) throw new Error('the images of the workspace take more bytes than it may have');
-      this.#count(tokenId, chunk.length);
+      if (bytes > most) throw tooLargeManifest();
+      this.#parts.metrics.bytes.inc({ direction: 'in' }, chunk.length);
       yield chunk;
     }
   }
+}
 
-  #count(tokenId: string, bytes: number): void {
-    this.#parts.metrics.bytes.inc({ direction: 'in' }, bytes);
-    const before = this.#sent.get(tokenId) ?? 0;
-    this.#sent.delete(tokenId);
-    this.#sent.set(tokenId, before + bytes);
-    const [oldest] = this.#sent.keys();
-    if (this.#sent.size > MOST_COUNTED && oldest !== undefined) this.#sent.delete(oldest);
-  }
+const LOCATION = /\/blobs\/uploads\/([A-Za-z0-9_-]{1,128})(?:\?|$)/;
+/** The digest by which a PUT ends an upload. */
+const digestIn = (path: string): string | null => new URLSearchParams(path.split('?', 2)[1]).get('digest');
+const tooLargeManifest = (): WriteRefused => new WriteRefused(413, `a manifest may have ${MOST_MANIFEST_BYTES} bytes`);
+
+/** Reads the rest of a refused body. An engine whose bytes nobody takes does not come to read the refusal. */
+async function readRest(request: IncomingMessage): Promise<void> {
+  if (request.complete || request.destroyed) return;
+  const over = Promise.withResolvers<void>();
+  const late = setTimeout(over.resolve, REST_MS);
+  let bytes = 0;
+  request
+    .on('error', () => undefined)
+    .once('end', over.resolve)
+    .once('close', over.resolve);
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes > MOST_REST_BYTES) over.resolve();
+  });
+  request.resume();
+  await over.promise;
+  clearTimeout(late);
+  if (!request.complete) request.destroy();
 }
 
 /** Asks again while the registry is being started anew. @throws Error: it does not answer in time */

@@ -7,8 +7,6 @@ export interface RegistryRight {
   readonly repository: string;
   /** The digest of a pulled image, the tag of a pushed one. */
   readonly reference: string;
-  /** Bytes that a push may send. */
-  readonly mostBytes: number;
 }
 
 export type Wanted =
@@ -25,6 +23,7 @@ export type Wanted =
 
 const REPOSITORY = '(longshore-built/[a-z0-9][a-z0-9-]{0,63})';
 const DIGEST = 'sha256:[0-9a-f]{64}';
+const ONE_DIGEST = new RegExp(`^${DIGEST}$`);
 const FORMS = [
   { kind: 'manifest', form: new RegExp(`^/v2/${REPOSITORY}/manifests/(${DIGEST}|[0-9a-f]{32})$`) },
   { kind: 'blob', form: new RegExp(`^/v2/${REPOSITORY}/blobs/(${DIGEST})$`) },
@@ -32,9 +31,6 @@ const FORMS = [
 ] as const;
 const READS: ReadonlySet<string> = new Set(['GET', 'HEAD']);
 const UPLOADS: ReadonlySet<string> = new Set(['POST', 'GET', 'PATCH', 'PUT', 'DELETE']);
-/** Parameters of uploads that are passed on. `mount` and `from` would take a layer from another repository. */
-const PARAMETERS = ['_state', 'digest'];
-
 /** @returns undefined for a request that no pull and no push makes */
 export function readRequest(method: string, url: string): Wanted | undefined {
   const [path = '', query = ''] = url.split('?', 2);
@@ -42,23 +38,30 @@ export function readRequest(method: string, url: string): Wanted | undefined {
   for (const { kind, form } of FORMS) {
     const [, repository, reference] = form.exec(path) ?? [];
     if (repository === undefined || reference === undefined) continue;
-    if (kind === 'upload')
-      return UPLOADS.has(method) && (method === 'POST') === (reference === '')
-        ? { kind, repository, reference, isWrite: true, path: `${path}${kept(query)}` }
+    if (kind === 'upload') {
+      const passed = kept(method, query);
+      return passed !== undefined && UPLOADS.has(method) && (method === 'POST') === (reference === '')
+        ? { kind, repository, reference, isWrite: true, path: `${path}${passed}` }
         : undefined;
+    }
     const isWrite = kind === 'manifest' && method === 'PUT';
     return isWrite || READS.has(method) ? { kind, repository, reference, isWrite, path } : undefined;
   }
   return undefined;
 }
 
-function kept(query: string): string {
+/**
+ * Parameters of uploads that are passed on: the state, and the digest by which a PUT makes a blob of it. `mount` and
+ * `from` would take a layer from another repository.
+ * @returns undefined: the digest is of a kind by which blobs are not known here
+ */
+function kept(method: string, query: string): string | undefined {
   const given = new URLSearchParams(query);
   const passed = new URLSearchParams();
-  for (const name of PARAMETERS) {
-    const value = given.get(name);
-    if (value !== null) passed.set(name, value);
-  }
+  const [state, digest] = [given.get('_state'), method === 'PUT' ? given.get('digest') : null];
+  if (state !== null) passed.set('_state', state);
+  if (digest !== null) passed.set('digest', digest);
+  if (digest !== null && !ONE_DIGEST.test(digest)) return undefined;
   return passed.size === 0 ? '' : `?${passed.toString()}`;
 }
 
@@ -67,5 +70,6 @@ export function permits(right: RegistryRight, wanted: Exclude<Wanted, { kind: 'p
   const { kind, repository, reference, isWrite } = wanted;
   if (repository !== right.repository) return false;
   if (right.action === 'pull') return !isWrite && (kind === 'blob' || reference === right.reference);
-  return kind !== 'manifest' || !isWrite || reference === right.reference || reference.startsWith('sha256:');
+  // A repository with manifests and no tag ends every collection of layers with an error, for all workspaces.
+  return kind !== 'manifest' || !isWrite || reference === right.reference;
 }

@@ -1,18 +1,26 @@
 /**
  * Takes images that no row has out of the registry, once an hour, at the leader. Blobs go later: the registry collects
- * them at its start and once a day. Must stay true: an image with a row keeps its tag, also while it is pushed.
+ * them at its start and once a day. What the registry has no longer counts no longer. Must stay true: an image with a
+ * row keeps its tag, also while it is pushed.
  */
 import { repeat } from '#shared/backoff.ts';
-import { builtTag, workspaceOfRepository } from '#shared/domain/built-images.ts';
+import { builtRepository, builtTag, workspaceOfRepository } from '#shared/domain/built-images.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { digestsOfWorkspace } from '../../stores/store/queries/images.ts';
+import { deleteOldUploads, noteSeenBlobs, unseenBlobs } from '../../stores/store/queries/registry-blobs.ts';
+import type { KeptBlob } from '../../stores/store/queries/registry-blobs.ts';
 import type { RegistryClient } from './client.ts';
 import type { RegistryMetrics } from './metrics.ts';
 
 const EVERY_MS = 3_600_000;
 /** Removals of a round. */
 const MOST_REMOVED = 1000;
+/** Questions of a round whether the registry still has a blob, and those that are under way at once. */
+const MOST_LOOKED_AT = 20_000;
+const LOOKS_AT_ONCE = 16;
+/** A blob is looked for again after so long. */
+const LOOK_HOURS = 6;
 
 export interface RegistrySweepParts {
   readonly db: Db;
@@ -54,8 +62,24 @@ export class RegistrySweep {
       const workspaceId = workspaceOfRepository(repository);
       if (workspaceId !== '') removed += await this.#repository(repository, workspaceId);
     }
+    await this.#look();
     if (removed > 0) log.info({ images: removed }, 'images left the registry');
     return removed;
+  }
+
+  /** Forgets what the registry has collected, so that its bytes count no more. */
+  async #look(): Promise<void> {
+    const { db, client } = this.#parts;
+    await deleteOldUploads(db, MOST_LOOKED_AT);
+    const unseen = await unseenBlobs(db, LOOK_HOURS, MOST_LOOKED_AT);
+    for (let from = 0; from < unseen.length && !this.#abort.signal.aborted; from += LOOKS_AT_ONCE) {
+      const some = unseen.slice(from, from + LOOKS_AT_ONCE);
+      const has = await Promise.all(
+        some.map(({ workspaceId, name }: KeptBlob) => client.has(builtRepository(workspaceId), name)),
+      );
+      const those = (is: boolean): readonly KeptBlob[] => some.filter((_, at) => has[at] === is);
+      await noteSeenBlobs(db, LOOK_HOURS, those(true), those(false));
+    }
   }
 
   async #repository(repository: string, workspaceId: string): Promise<number> {

@@ -17,12 +17,12 @@ export interface RegistryToken extends RegistryRight {
 export function issueToken(
   keys: SigningKeys,
   machineId: MachineId,
-  { action, repository, reference, mostBytes }: RegistryRight,
+  { action, repository, reference }: RegistryRight,
   nowMs: number,
 ): Promise<string> {
   return signClaims(
     keys,
-    { typ: 'registry', act: action, repo: repository, ref: reference, max: mostBytes },
+    { typ: 'registry', act: action, repo: repository, ref: reference },
     { id: randomUUID(), subject: machineId, nowMs, lifeMs: TOKEN_LIFE_MS },
   );
 }
@@ -31,10 +31,10 @@ export function issueToken(
 export async function verifyToken(keys: SigningKeys, text: string, nowMs: number): Promise<RegistryToken | null> {
   const claims = await verifiedClaims(keys, text, nowMs);
   if (claims === null || claims['typ'] !== 'registry') return null;
-  const { sub, jti, act, repo, ref, max } = claims;
+  const { sub, jti, act, repo, ref } = claims;
   if (sub === undefined || jti === undefined || (act !== 'pull' && act !== 'push')) return null;
-  if (typeof repo !== 'string' || typeof ref !== 'string' || typeof max !== 'number') return null;
-  return { id: jti, machineId: sub as MachineId, action: act, repository: repo, reference: ref, mostBytes: max };
+  if (typeof repo !== 'string' || typeof ref !== 'string') return null;
+  return { id: jti, machineId: sub as MachineId, action: act, repository: repo, reference: ref };
 }
 
 /** The token in a header as engines send it: `Basic`, with the token as the password. Empty: there is none. */

@@ -1,6 +1,6 @@
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, one, msOrNull, storableText } from '../rows.ts';
+import { many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
 export type ImageState = 'PENDING' | 'BUILDING' | 'READY' | 'FAILED';
 
@@ -146,23 +146,20 @@ export interface BuildEnd {
   readonly push?: PushEnd;
 }
 
-/** An image in the registry, with the bytes of its blobs there, or why it is not there. */
-export type PushEnd =
-  | { readonly digest: string; readonly layers: Readonly<Record<string, number>> }
-  | { readonly error: string };
+/** An image in the registry, or why it is not there. */
+export type PushEnd = { readonly digest: string } | { readonly error: string };
 
 /** Ends a build. @returns false: it was not this process's any more, and nothing was written */
 export async function endBuild(db: Queryable, end: BuildEnd): Promise<boolean> {
   const { id, owner, state, error, output, place } = end;
   // A build before this one pushed another image.
-  const { digest = '', layers = {}, error: pushError = '' } = pushed(end.push);
+  const { digest = '', error: pushError = '' } = pushed(end.push);
   const { rowCount } = await db.query(
     `update images set state = $3, owner = null, renewed_at = null, error = $4, output = $5,
        forced = forced and $3 <> 'READY', built_at = case when $3 = 'READY' then now() else built_at end,
        registry_digest = case when $3 = 'READY' then $6 else registry_digest end,
-       registry_layers = case when $3 = 'READY' then $7::jsonb else registry_layers end,
-       push_error = case when $3 = 'READY' then $8 else push_error end,
-       push_tried_at = case when $9 then now() when $3 = 'READY' then null else push_tried_at end
+       push_error = case when $3 = 'READY' then $7 else push_error end,
+       push_tried_at = case when $8 then now() when $3 = 'READY' then null else push_tried_at end
      where id = $1 and owner = $2 and state = 'BUILDING'`,
     [
       id,
@@ -171,7 +168,6 @@ export async function endBuild(db: Queryable, end: BuildEnd): Promise<boolean> {
       storableText(error),
       storableText(output),
       digest,
-      JSON.stringify(layers),
       storableText(pushError),
       end.push !== undefined,
     ],
@@ -185,10 +181,7 @@ export async function endBuild(db: Queryable, end: BuildEnd): Promise<boolean> {
   return true;
 }
 
-const pushed = (
-  push: PushEnd | undefined,
-): { readonly digest?: string; readonly layers?: Readonly<Record<string, number>>; readonly error?: string } =>
-  push ?? {};
+const pushed = (push: PushEnd | undefined): { readonly digest?: string; readonly error?: string } => push ?? {};
 
 /** Deletes snapshots whose process gave no sign of life: they cannot be made again. @returns their images */
 export function deleteLostSnapshots(db: Queryable): Promise<string[]> {
@@ -249,19 +242,18 @@ export async function endPush(
   { id, builtAtMs }: Pick<UnpushedImage, 'id' | 'builtAtMs'>,
   push: PushEnd,
 ): Promise<void> {
-  const { digest = '', layers = {}, error = '' } = pushed(push);
+  const { digest = '', error = '' } = pushed(push);
   await db.query(
-    `update images set registry_digest = $3, registry_layers = $4::jsonb, push_error = $5, push_tried_at = now()
+    `update images set registry_digest = $3, push_error = $4, push_tried_at = now()
      where id = $1 and state = 'READY' and date_trunc('milliseconds', built_at) = $2`,
-    [id, new Date(builtAtMs), digest, JSON.stringify(layers), storableText(error)],
+    [id, new Date(builtAtMs), digest, storableText(error)],
   );
 }
 
 /** The registry does not have an image any more. @returns false: no image of the workspace is that one now */
 export async function forgetDigest(db: Queryable, workspaceId: WorkspaceId, digest: string): Promise<boolean> {
   const { rowCount } = await db.query(
-    `update images set registry_digest = '', registry_layers = '{}', push_tried_at = null,
-       push_error = 'the registry lost it'
+    `update images set registry_digest = '', push_tried_at = null, push_error = 'the registry lost it'
      where workspace_id = $1 and registry_digest = $2`,
     [workspaceId, digest],
   );
@@ -287,16 +279,6 @@ export function imagesInRegistry(db: Queryable, ids: readonly string[]): Promise
     [ids],
     (row) => row.id,
   );
-}
-
-/** Statement for the bytes of the images of workspace $1 in the registry; a layer of several images counts once. */
-export const REGISTRY_BYTES = `select coalesce(sum(bytes), 0) from (
-  select distinct on (l.key) l.value::bigint as bytes
-  from images i, jsonb_each_text(i.registry_layers) l where i.workspace_id = $1) blobs`;
-
-/** Bytes of a workspace's images in the registry. */
-export function registryBytes(db: Queryable, workspaceId: WorkspaceId): Promise<number> {
-  return one(db, `select (${REGISTRY_BYTES})::float8 as bytes`, [workspaceId], (row: { bytes: number }) => row.bytes);
 }
 
 export interface ImagePlace {

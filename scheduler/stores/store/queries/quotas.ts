@@ -1,7 +1,7 @@
 // Reads how much of its quotas a workspace uses.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { REGISTRY_BYTES } from './images.ts';
+import { REGISTRY_BYTES } from './registry-blobs.ts';
 import { one } from '../rows.ts';
 
 export interface WorkspaceUse {

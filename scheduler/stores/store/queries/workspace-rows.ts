@@ -34,6 +34,7 @@ export const BATCHED = {
   machines: OF_OWN_POOLS,
   pools: `${OWN} and deleted_at is not null and not exists (select 1 from machines m where m.pool_id = pools.id)`,
   log_clocks: OWN,
+  registry_blobs: OWN,
 } as const satisfies Readonly<Record<string, string>>;
 export type BatchedTable = keyof typeof BATCHED;
 
