@@ -5,9 +5,7 @@
  * one container, and only while it is healthy. A device is free again when its container is gone and no process of it
  * is left. A bad device blocks no other, and a call that never answers stops nothing here.
  */
-import { readFileSync } from 'node:fs';
 import { sleep } from '#shared/backoff.ts';
-import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { GpuAction } from '#shared/domain/gpus.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
@@ -18,34 +16,31 @@ import type { AccessParts } from './access.ts';
 import { Access } from './access.ts';
 import { DeviceOrders } from './device-orders.ts';
 import type { DeviceOrdersParts } from './device-orders.ts';
-import { DeviceTable, EXCLUDED } from './device-table.ts';
+import { DeviceTable } from './device-table.ts';
 import type { Device } from './device-table.ts';
 import { DriverErrors } from './driver-errors.ts';
 import type { GpuError } from './driver-errors.ts';
 import { FreeProof } from './free-proof.ts';
 import { gpuUseOf } from './gpu-use.ts';
-import { isSilent } from './health.ts';
-import { idleLimitMib } from './idle-memory.ts';
-import { conflicts, leaseRefusal } from './leases.ts';
+import { conflicts } from './leases.ts';
 import type { LeaseOwner, LeaseRefusal } from './leases.ts';
-import type { NvidiaSmi, WholeDevice } from './nvidia-smi.ts';
-import { NO_SLICES } from './nvidia-smi.ts';
+import type { NvidiaSmi } from './nvidia-smi.ts';
 import { MemoryWatch } from './memory-watch.ts';
-import type { GpuRow, Listing } from './parse.ts';
-import { isPassedOn, readPciGpus } from './pci.ts';
+import { Owners } from './owners.ts';
+import type { TakenForBuild } from './owners.ts';
+import type { Listing } from './parse.ts';
+import { numaNodeOf } from './pci.ts';
 import type { PciGpu } from './pci.ts';
 import type { Presence } from './presence.ts';
 import { NOTHING_MISSING, presenceOf } from './presence.ts';
 import type { ProbesParts } from './probes.ts';
 import { Probes } from './probes.ts';
+import { degradedWords, isHostSuspect, metricsOf, reportOf } from './shown.ts';
 import { DeviceFile } from './store.ts';
+import { ToolLook } from './tool-look.ts';
 import { COUNTED_FROM_ZERO, CURED_BY_PROBE } from './xid.ts';
 
 const PROBE_MS = 30_000;
-/** With this many broken devices somebody should look at the machine. Placement goes on: programs cause some errors. */
-const BROKEN_TO_SUSPECT_HOST = 2;
-/** Bound on device names in a condition's text. */
-const MOST_NAMED = 4;
 
 export interface GpusParts {
   readonly smi: NvidiaSmi;
@@ -78,6 +73,8 @@ export interface GpusParts {
 export class Gpus {
   readonly #parts: GpusParts;
   readonly #table: DeviceTable;
+  readonly #owners: Owners;
+  readonly #look: ToolLook;
   readonly #file: DeviceFile;
   readonly #errors: DriverErrors;
   readonly #probes: Probes;
@@ -90,8 +87,6 @@ export class Gpus {
   readonly #noted = new Listeners<[string, string]>();
   readonly #abort = new AbortController();
   readonly #tasks: Promise<void>[] = [];
-  /** Reason of the last failed look: logged when it changes. */
-  #failing = '';
   /** Count of faults: an answer of the tool is outdated when a fault came after its question. */
   #faults = 0;
   /** Devices that went out of service with the first look, before the journal was read. */
@@ -102,8 +97,6 @@ export class Gpus {
   /** Set once the lease owners of devices are known: an error in the kernel's log then finds its container. */
   #started = false;
   #listening = false;
-  /** Builds of images that have devices, by the build. */
-  readonly #builds = new Map<string, LeaseOwner>();
   /** GPUs that the machine's pool expects. */
   #poolExpects: number | undefined;
   #presence: Presence = NOTHING_MISSING;
@@ -114,6 +107,8 @@ export class Gpus {
     this.#parts = parts;
     const { stateDir, kernelLog, metrics, conditions, log } = parts;
     this.#table = new DeviceTable(parts.excluded, numaNodeOf);
+    this.#owners = new Owners({ table: this.#table, containers: parts.leaseOwners });
+    this.#look = new ToolLook({ table: this.#table, smi: parts.smi, pciGpus: parts.pciGpus, metrics, log });
     this.#errors = new DriverErrors({ kernelLog, metrics, conditions, log, onError: (error) => this.#onError(error) });
     this.#file = new DeviceFile(stateDir, log, () => ({
       version: 1,
@@ -136,7 +131,7 @@ export class Gpus {
     });
     this.#probes = new Probes({
       table: this.#table,
-      held: () => this.#held(),
+      held: () => this.#owners.held(),
       probe: parts.probe,
       conditions: parts.conditions,
       metrics,
@@ -149,14 +144,14 @@ export class Gpus {
     this.#memory = new MemoryWatch({
       table: this.#table,
       smi: parts.smi,
-      inUse: () => new Set([...this.#held(), ...this.#probes.prober.running]),
+      inUse: () => new Set([...this.#owners.held(), ...this.#probes.prober.running]),
       probedAtMs: (uuid) => this.#probes.prober.endedAtMs(uuid),
       onIdle: () => this.#file.changed(),
       log,
     });
     this.#orders = new DeviceOrders({
       table: this.#table,
-      inUse: () => new Set([...this.#held(), ...this.#probes.prober.running]),
+      inUse: () => new Set([...this.#owners.held(), ...this.#probes.prober.running]),
       memory: this.#memory,
       prober: this.#probes.prober,
       reset: parts.reset,
@@ -228,14 +223,14 @@ export class Gpus {
     this.#areOwnersKnown = true;
     for (const device of this.#outAtOpen) this.#failLeaseOwners(device, device.health.why);
     this.#outAtOpen = [];
-    if (!this.#hasProbed) this.#table.trust(this.#held());
-    const claimed = conflicts(this.#owners());
+    if (!this.#hasProbed) this.#table.trust(this.#owners.held());
+    const claimed = conflicts(this.#owners.all());
     const before = this.#table.fingerprint();
     if (claimed.size > 0) {
       this.#parts.log.error({ gpuUuids: [...claimed] }, 'containers claim one GPU: all of theirs are quarantined');
       for (const uuid of claimed) this.#table.quarantine(uuid, [], 'two containers claim it');
     }
-    await this.#memory.looked(this.#openedAtMs, this.#held());
+    await this.#memory.looked(this.#openedAtMs, this.#owners.held());
     if (this.#table.fingerprint() !== before) this.#changed();
   }
 
@@ -261,18 +256,7 @@ export class Gpus {
 
   /** The devices as reported to the scheduler. */
   report(): Gpu[] {
-    const inBuild = new Set([...this.#builds.values()].flatMap(({ gpuUuids }) => gpuUuids));
-    return this.#table.all().map((device) => ({
-      uuid: device.uuid,
-      model: device.model,
-      memoryBytes: device.memoryBytes,
-      numaNode: device.numaNode,
-      // Placement knows of no build: a device of one is not offered.
-      ...shownState(device, inBuild.has(device.uuid)),
-      pciBusId: device.busId,
-      index: device.index,
-      parentUuid: device.parentUuid,
-    }));
+    return reportOf(this.#table.all(), this.#owners.inBuild());
   }
 
   /** Summed use of these devices as of the last look, without a call of the tool; undefined when there are none. */
@@ -281,20 +265,10 @@ export class Gpus {
   }
 
   #tellConditions(): void {
-    const isDegraded = ({ excluded, health }: Device): boolean =>
-      !excluded && (health.occupied || isSilent(health) || (health.state !== 'healthy' && health.state !== 'unprobed'));
-    const degraded = this.#table.all().filter(isDegraded);
-    const broken = new Set(
-      this.#table
-        .all()
-        .filter((device) => device.health.state === 'unhealthy' && !device.excluded)
-        .map((device) => device.busId),
-    );
-    const faults = [...this.#presence.faults, ...degradedGpus(degraded)];
-    const more = faults.length > MOST_NAMED ? [`and ${faults.length - MOST_NAMED} more`] : [];
-    const words = [...faults.slice(0, MOST_NAMED), ...more].join('; ');
-    this.#parts.conditions.set('GpuDegraded', faults.length > 0, words);
-    this.#parts.conditions.set('SuspectHost', broken.size >= BROKEN_TO_SUSPECT_HOST);
+    const devices = this.#table.all();
+    const words = degradedWords(devices, this.#presence.faults);
+    this.#parts.conditions.set('GpuDegraded', words !== '', words);
+    this.#parts.conditions.set('SuspectHost', isHostSuspect(devices));
     this.#probes.tellConditions();
   }
 
@@ -307,7 +281,7 @@ export class Gpus {
     readonly gpuUuids: readonly string[];
   }): LeaseRefusal | undefined {
     if (wanted.gpuUuids.length === 0) return undefined;
-    const refusal = leaseRefusal(wanted, this.#owners(), (uuid) => this.#table.leasable(uuid));
+    const refusal = this.#owners.refusal(wanted);
     if (refusal !== undefined) this.#parts.metrics.gpuLeaseRefusals.inc({ reason: refusal.reason });
     return refusal;
   }
@@ -332,48 +306,30 @@ export class Gpus {
     await this.#file.written();
   }
 
-  /**
-   * Leases a free device to a build of an image.
-   * @param models - in order of preference
-   * @returns a build that has one keeps it; `busy`: none is free now; `absent`: this machine has none of them
-   */
-  takeForBuild(
-    buildId: string,
-    models: readonly string[],
-  ): { readonly kind: 'leased'; readonly uuid: string } | { readonly kind: 'busy' | 'absent' } {
-    const [had] = this.#builds.get(buildId)?.gpuUuids ?? [];
-    if (had !== undefined) return { kind: 'leased', uuid: had };
-    const [uuid] = this.freeForBuild(models);
-    const isHere = this.#table.all().some((one) => gpuMatches(one.model, models));
-    if (uuid === undefined) return { kind: isHere ? 'busy' : 'absent' };
-    this.holdForBuild(buildId, [uuid]);
-    return { kind: 'leased', uuid };
+  /** As Owners: placement hears that the device of a build is not offered. */
+  takeForBuild(buildId: string, models: readonly string[]): TakenForBuild {
+    const taken = this.#owners.takeForBuild(buildId, models);
+    if (taken.kind === 'leased') this.#changed();
+    return taken;
   }
 
-  /** Free devices of these models, in order of preference. */
   freeForBuild(models: readonly string[]): readonly string[] {
-    const devices = models.flatMap((model) => this.#table.all().filter((one) => gpuMatches(one.model, [model])));
-    const isFree = (uuid: string): boolean =>
-      leaseRefusal({ containerId: '', epoch: 0, gpuUuids: [uuid] }, this.#owners(), (one) =>
-        this.#table.leasable(one),
-      ) === undefined;
-    return devices.map(({ uuid }) => uuid).filter(isFree);
+    return this.#owners.freeForBuild(models);
   }
 
-  /** Counts devices as a build's, such as those of a step that an agent before this one began. */
   holdForBuild(buildId: string, gpuUuids: readonly string[]): void {
-    this.#builds.set(buildId, { containerId: buildId, epoch: 0, dockerId: undefined, gpuUuids });
+    this.#owners.holdForBuild(buildId, gpuUuids);
     this.#changed();
   }
 
   /** The containers of the build are gone: its devices are free once no process of these is left on them. */
   async releaseFromBuild(buildId: string, dockerIds: readonly string[]): Promise<void> {
-    const owner = this.#builds.get(buildId);
-    if (owner === undefined) return;
+    const gpuUuids = this.#owners.ofBuild(buildId);
+    if (gpuUuids.length === 0) return;
     try {
-      for (const dockerId of dockerIds) await this.release(owner.gpuUuids, dockerId);
+      for (const dockerId of dockerIds) await this.release(gpuUuids, dockerId);
     } finally {
-      this.#builds.delete(buildId);
+      this.#owners.buildEnded(buildId);
       this.#changed();
     }
   }
@@ -399,24 +355,11 @@ export class Gpus {
    * @returns devices that went out of service with this look
    */
   async #probe(mayBeHeld?: readonly string[]): Promise<readonly Device[]> {
-    const { smi, metrics, log } = this.#parts;
     const from = performance.now();
-    const inUse = new Set([...this.#held(), ...this.#probes.prober.running]);
+    const inUse = new Set([...this.#owners.held(), ...this.#probes.prober.running]);
     const faults = this.#faults;
-    const pci = await (this.#parts.pciGpus ?? readPciGpus)();
-    const known = this.#withPci(pci);
-    const listing = await smi.list(known);
-    const divided = listing.kind === 'listed' ? listing.rows.filter((row) => row.migEnabled) : [];
-    const slices = divided.length > 0 ? await smi.slices(divided, this.#crowded(divided, inUse)) : NO_SLICES;
-    metrics.gpuProbeDuration.observe((performance.now() - from) / 1000);
-    const failing = listing.kind === 'failed' ? listing.reason : '';
-    // A machine without GPUs lacks the tool: no failure.
-    if (listing.kind === 'failed' && (failing !== 'not_found' || this.#table.all().length > 0)) {
-      metrics.gpuProbeFailures.inc({ reason: listing.reason });
-      if (failing !== this.#failing) log.warn({ reason: listing.reason, text: listing.text }, 'GPUs do not answer');
-    } else if (this.#failing !== '' && failing === '') log.info('GPUs answer again');
-    this.#failing = failing;
-    const held = this.#held();
+    const { listing, slices, pci } = await this.#look.ask(inUse);
+    const held = this.#owners.held();
     const before = `${this.#table.fingerprint()} ${this.#presence.faults.join()}`;
     const answer = faults === this.#faults ? listing : withoutRecovery(listing);
     const out = this.#table.take(answer, slices, held, mayBeHeld === undefined ? held : new Set(mayBeHeld));
@@ -437,20 +380,6 @@ export class Gpus {
     if (this.#table.all().length > 0) this.#listen();
     this.#probes.looked();
     return out;
-  }
-
-  /** Divided devices whose memory is in use while a slice of theirs is free: it may be on that slice. */
-  #crowded(divided: readonly GpuRow[], inUse: ReadonlySet<string>): readonly GpuRow[] {
-    const hasFree = (whole: string): boolean =>
-      this.#table.all().some(({ uuid, parentUuid }) => parentUuid === whole && !inUse.has(uuid));
-    return divided.filter(({ uuid, memoryUsedMib = 0 }) => memoryUsedMib > idleLimitMib(0, 0) && hasFree(uuid));
-  }
-
-  /** Devices that the tool can be asked for one by one: those that it has listed, and others that PCI shows. */
-  #withPci(pci: readonly PciGpu[]): readonly WholeDevice[] {
-    const known = this.#table.wholes();
-    const others = pci.filter((one) => !isPassedOn(one) && !known.some(({ busId }) => busId === one.busId));
-    return [...known, ...others.map(({ busId }) => ({ uuid: '', busId }))];
   }
 
   #listen(): void {
@@ -474,7 +403,7 @@ export class Gpus {
       metrics.gpuXidErrors.inc({ gpu_uuid: device.uuid, xid: String(xid) });
       if (meaning === 'fatal' || meaning === 'drain' || meaning === 'container')
         metrics.gpuFaults.inc({ gpu_uuid: device.uuid, effect: meaning });
-      for (const leaseOwner of this.#leaseOwnersOf(device))
+      for (const leaseOwner of this.#owners.of(device))
         this.#noted.tell(leaseOwner.containerId, `GPU ${device.uuid}: ${why}`);
       if (meaning === 'fatal' || meaning === 'container') this.#failLeaseOwners(device, why);
       if (meaning === 'container') this.#table.event(device.uuid, { kind: 'doubted', why });
@@ -483,21 +412,8 @@ export class Gpus {
     this.#probes.prober.check();
   }
 
-  *#owners(): Iterable<LeaseOwner> {
-    yield* this.#parts.leaseOwners();
-    yield* this.#builds.values();
-  }
-
-  #held(): ReadonlySet<string> {
-    return new Set([...this.#owners()].flatMap((leaseOwner) => leaseOwner.gpuUuids));
-  }
-
-  #leaseOwnersOf(device: Device): LeaseOwner[] {
-    return [...this.#owners()].filter((leaseOwner) => leaseOwner.gpuUuids.includes(device.uuid));
-  }
-
   #failLeaseOwners(device: Device, why: string): void {
-    for (const { containerId } of this.#leaseOwnersOf(device))
+    for (const { containerId } of this.#owners.of(device))
       this.#faulted.tell(containerId, `GPU ${device.uuid}: ${why}`);
   }
 
@@ -509,28 +425,8 @@ export class Gpus {
 
   #collect(): void {
     const { metrics } = this.#parts;
-    const held = new Map(
-      [...this.#owners()].flatMap(({ gpuUuids, deploymentId }) =>
-        gpuUuids.map((uuid) => [uuid, deploymentId ?? ''] as const),
-      ),
-    );
     metrics.setGpuCounts(this.#presence);
-    metrics.setGpus(
-      this.#table.all().map((device) => ({
-        uuid: device.uuid,
-        model: device.model,
-        healthy: device.health.state === 'healthy' && !device.excluded,
-        state: shownState(device, false).state,
-        missing: device.health.state === 'lost',
-        leased: held.has(device.uuid),
-        deploymentId: held.get(device.uuid) ?? '',
-        wholeUuid: device.parentUuid === '' ? device.uuid : device.parentUuid,
-        instance: device.instance === undefined ? '' : String(device.instance),
-        memoryBytes: device.memoryBytes,
-        memoryUnknownBytes: this.#memory.aboveBytes(device.uuid),
-        sample: device.sample,
-      })),
-    );
+    metrics.setGpus(metricsOf(this.#table.all(), this.#owners.all(), (uuid) => this.#memory.aboveBytes(uuid)));
   }
 }
 
@@ -538,40 +434,3 @@ const withoutRecovery = (listing: Listing): Listing =>
   listing.kind === 'listed'
     ? { ...listing, rows: listing.rows.map((row) => ({ ...row, recovery: undefined })) }
     : listing;
-
-/** A text for each GPU, so that the slices of one do not hide another. */
-function degradedGpus(degraded: readonly Device[]): readonly string[] {
-  const byWhole = Map.groupBy(degraded, ({ uuid, parentUuid }) => parentUuid || uuid);
-  return [...byWhole].flatMap(([whole, [first, ...others]]) => {
-    if (first === undefined) return [];
-    const { uuid, health } = first;
-    const name = uuid === whole ? uuid : `${uuid} of ${whole}`;
-    const more = others.length > 0 ? ` (and ${others.length} more of its slices)` : '';
-    return [`${name} is ${health.state}: ${health.why.slice(0, 100)}${more}`];
-  });
-}
-
-/** Whether a device is offered, and why not. Placement knows of no build: a device of one is not offered. */
-function shownState(
-  { excluded, health: { state, why } }: Device,
-  inBuild: boolean,
-): { readonly unhealthy: boolean; readonly state: string; readonly why: string } {
-  if (excluded)
-    return {
-      unhealthy: true,
-      state: 'excluded',
-      why: state === 'healthy' ? EXCLUDED : `${EXCLUDED}; ${state}: ${why}`,
-    };
-  if (inBuild && state === 'healthy') return { unhealthy: true, state: 'in_build', why: 'an image is built with it' };
-  return { unhealthy: state !== 'healthy', state, why };
-}
-
-/** NUMA node of a device by its bus id; -1: the host does not say. */
-function numaNodeOf(busId: string): number {
-  try {
-    const node = Number(readFileSync(`/sys/bus/pci/devices/${busId}/numa_node`, 'utf8').trim());
-    return Number.isInteger(node) ? node : -1;
-  } catch {
-    return -1;
-  }
-}

@@ -1,4 +1,5 @@
 // NVIDIA's graphics functions on the PCI bus, as the kernel enumerated them: they show a GPU that the driver does not.
+import { readFileSync } from 'node:fs';
 import { readFile, readdir, readlink } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 
@@ -39,3 +40,13 @@ export async function readPciGpus(root = DEVICES): Promise<readonly PciGpu[]> {
 
 /** Whether the function is passed to a virtual machine: its GPU is not for this host's programs. */
 export const isPassedOn = ({ driver }: PciGpu): boolean => /vfio|^pci-stub$|^xen-pciback$/.test(driver);
+
+/** NUMA node of a device by its bus id; -1: the host does not say. */
+export function numaNodeOf(busId: string): number {
+  try {
+    const node = Number(readFileSync(`/sys/bus/pci/devices/${busId}/numa_node`, 'utf8').trim());
+    return Number.isInteger(node) ? node : -1;
+  } catch {
+    return -1;
+  }
+}
