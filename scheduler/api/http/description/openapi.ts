@@ -93,6 +93,22 @@ export function openApiDocument(version: string): Described {
           description: 'message: what was called cannot be found or used; error: the call could not be made, or failed',
           properties: { message: { type: 'string' }, error: { type: 'string' }, code: { type: 'string' } },
         },
+        ModelError: {
+          type: 'object',
+          description: 'as clients of OpenAI read it',
+          properties: {
+            error: {
+              type: 'object',
+              properties: {
+                message: { type: 'string' },
+                type: { type: 'string' },
+                code: { type: ['string', 'null'] },
+                param: { type: ['string', 'null'] },
+                request_id: { type: 'string' },
+              },
+            },
+          },
+        },
         ...Object.fromEntries(Object.entries(NAMED).map(([name, schema]) => [name, plain({ ...schema })])),
       },
       responses: Object.fromEntries(
@@ -186,7 +202,10 @@ function describePlain(route: PlainRoute, path: string): Described {
   const answers = Array.isArray(answer) ? (answer as readonly Content[]) : [answer as Content];
   const refusals = Object.entries(route.refusals ?? {}).map(([status, description]) => [
     status,
-    { description, ...jsonContent({ $ref: '#/components/schemas/Refusal' }) },
+    {
+      description,
+      ...jsonContent({ $ref: `#/components/schemas/${route.dialect === 'openai' ? 'ModelError' : 'Refusal'}` }),
+    },
   ]);
   const others = Object.entries(route.others ?? {}).map(([status, { description, content }]) => [
     status,
@@ -201,7 +220,9 @@ function describePlain(route: PlainRoute, path: string): Described {
     ...parametersOf(namesIn(path), query, Object.entries(route.headers ?? {})),
     ...(body === undefined ? {} : { requestBody: { content: contentOf([body].flat()) } }),
     responses: {
-      200: { description: 'Done', ...(answers.length === 0 ? {} : { content: contentOf(answers) }) },
+      ...(route.upgrades === true
+        ? { 101: { description: 'The WebSocket is open' } }
+        : { 200: { description: 'Done', ...(answers.length === 0 ? {} : { content: contentOf(answers) }) } }),
       ...problemsOf(route.errors ?? []),
       ...Object.fromEntries([...refusals, ...others]),
     },

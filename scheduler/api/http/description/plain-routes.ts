@@ -1,10 +1,12 @@
-// Routes that are neither operations of the gateway nor of the workspace REST
-// API, as openapi.json describes them: invoking, uploads, and operators' pages.
+// Routes that are neither operations of the gateway nor of the workspace REST API, as openapi.json describes them:
+// invoking, uploads, and operators' pages; models and streams are in files of their own.
 import { Type } from 'typebox';
 import type { TSchema } from 'typebox';
 import { Anything } from '#shared/api/fields.ts';
 import { Count } from '#shared/api/rest/lists.ts';
 import { ANSWERS, Entry } from '../../../fleet/inside/messages.ts';
+import { MODEL_ROUTES } from './model-routes.ts';
+import { STREAM_ROUTES } from './stream-routes.ts';
 import { TaskAccepted, TasksAccepted } from '#shared/api/rest/tasks.ts';
 
 /** Descriptions of refusals by status; the body is the route's own. */
@@ -13,7 +15,7 @@ export type RefusalTexts = Readonly<Record<number, string>>;
 export interface PlainRoute {
   readonly http: string;
   readonly summary: string;
-  readonly tag: 'invoke' | 'objects' | 'operations' | 'pods';
+  readonly tag: 'invoke' | 'models' | 'objects' | 'operations' | 'pods';
   readonly open?: boolean;
   readonly query?: readonly string[];
   /** Headers by name, with their descriptions. */
@@ -25,6 +27,10 @@ export interface PlainRoute {
   readonly errors?: readonly string[];
   /** Refusals of calls, by status. */
   readonly refusals?: RefusalTexts;
+  /** Whose body refusals have; absent: that of invoking. */
+  readonly dialect?: 'openai';
+  /** A WebSocket: its good answer is 101. */
+  readonly upgrades?: boolean;
   /** Answers with another body, by status. */
   readonly others?: Readonly<Record<number, { readonly description: string; readonly content?: Content }>>;
 }
@@ -391,6 +397,8 @@ export const PLAIN_ROUTES: readonly PlainRoute[] = [
   ...PACK_ROUTES,
   ...CONTAINER_FILE_ROUTES,
   ...KINDS.flatMap(invokeRoutes),
+  ...STREAM_ROUTES,
+  ...MODEL_ROUTES,
   {
     http: 'GET /metrics',
     tag: 'operations',
