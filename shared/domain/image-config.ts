@@ -3,8 +3,10 @@
  * engine reads all of it for each list of images and of containers. Pure.
  */
 
-/** Ports that an image may name; nothing here reads them. */
+/** Ports that a Dockerfile may name; nothing here reads them. */
 export const MOST_PORTS = 64;
+/** Ports that an image may name. Published images of media servers name ranges of up to 17,400 ports. */
+const MOST_PORTS_OF_IMAGE = 20_000;
 /** Volumes that an image may declare: each is a directory of the engine's for every container of it. */
 export const MOST_VOLUMES = 16;
 /** Labels of an image, and its variables. Images of buildpacks have labels of some ten thousand bytes. */
@@ -24,7 +26,7 @@ export function imageConfigProblem(config: CountedConfig): string | undefined {
   const counts = [
     ['labels', Object.keys(config.Labels ?? {}).length, MOST_ENTRIES],
     ['variables (ENV)', config.Env?.length ?? 0, MOST_ENTRIES],
-    ['ports (EXPOSE)', Object.keys(config.ExposedPorts ?? {}).length, MOST_PORTS],
+    ['ports (EXPOSE)', Object.keys(config.ExposedPorts ?? {}).length, MOST_PORTS_OF_IMAGE],
     ['volumes (VOLUME)', Object.keys(config.Volumes ?? {}).length, MOST_VOLUMES],
   ] as const;
   const over = counts.find(([, count, most]) => count > most);

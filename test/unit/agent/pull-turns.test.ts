@@ -307,7 +307,7 @@ test('an image that unpacks to more than the machine takes is removed', async ()
 
 test('an image whose configuration is too large is not used: pulled now, it is removed at once, and no try repeats it', async () => {
   let pulls = 0;
-  const configProblem = 'has 65535 ports (EXPOSE), and an image may have 64: make it again with fewer';
+  const configProblem = 'has 65535 ports (EXPOSE), and an image may have 20000: make it again with fewer';
   const machine = aMachine({ configProblem, pull: () => Promise.resolve(void (pulls += 1)) });
   const { reason, message } = await machine.failed();
   expect(reason).toBe('image_error');

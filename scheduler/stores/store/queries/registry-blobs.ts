@@ -1,5 +1,5 @@
-// Contents of the managed registry for a workspace, by name and bytes: blobs (`sha256:…`), manifests (`manifest sha256:…`),
-// uploads (`upload …`), and writes whose name the registry has yet to say (`begun …`).
+// Contents of the managed registry for a workspace, by name and bytes: blobs (`sha256:…`), manifests
+// (`manifest sha256:…`), uploads (`upload …`), and writes whose name the registry has yet to say (`begun …`).
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db, Queryable } from '../db.ts';
 import { many, one } from '../rows.ts';
