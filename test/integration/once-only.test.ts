@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openInstallation } from '#scheduler/workspaces/identity/installation.ts';
 import { DOUBTS, doubtAt } from '../helpers/doubtful-db.ts';
 import type { Doubt } from '../helpers/doubtful-db.ts';
+import { CALLBACK_STATEMENTS, playCallbackStory } from '../helpers/once-callbacks.ts';
 import { KEY_STATEMENTS, playKeyStory } from '../helpers/once-keys.ts';
 import {
   CREATE_STATEMENTS,
@@ -75,6 +76,10 @@ describe.each(KINDS)('on %s', (kind) => {
 
   test('a tick of a schedule has one task, which runs once, whichever of two leaders makes it', async () => {
     await withEachDoubt(TICK_STATEMENTS, (next) => playTickStory(redis, opened.db, next));
+  });
+
+  test('a callback arrives, and again only where a statement failed', async () => {
+    await withEachDoubt(CALLBACK_STATEMENTS, (next) => playCallbackStory(redis, opened.db, next));
   });
 
   test('a machine of a provider is created once, and the provider takes no blame for the database', async () => {
