@@ -56,6 +56,17 @@ describe('a map', () => {
     }
   });
 
+  test('refuses what it could not give back, in values and keys', async () => {
+    for (const text of ['"\ud800"', '"\0"']) {
+      expect((await put('a', 'json', text)).status).toBe(422);
+      expect((await put(text, 'json', '1')).status).toBe(422);
+      expect((await push('q', text)).status).toBe(422);
+    }
+    expect((await put('a', 'json', String.raw`"\ud800\u0000"`)).status).toBe(200);
+    expect((await get('a')).json['value']).toBe(String.raw`"\ud800\u0000"`);
+    expect((await call(`DELETE ${at('m', 'a')}`)).status).toBe(200);
+  });
+
   test('lists its keys page by page', async () => {
     for (const key of ['c', 'a', 'b'])
       await call('PUT /map/{ws}/entry', { name: 'pages', key, encoding: 'json', value: '1' });
