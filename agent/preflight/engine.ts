@@ -37,7 +37,14 @@ export function engineFindings(info: EngineInfo): Finding[] {
           'run Docker as root and without userns-remap: sockets, code and volumes are shared with containers by their owners',
         )
       : ok('user namespaces', 'not mapped'),
-    ...(info.selinux ? [ok('SELinux', 'on; containers run without its confinement (docs/machines.md)')] : []),
+    ...(info.selinux
+      ? [
+          {
+            ...ok('SELinux', 'on; containers run without its confinement (docs/machines.md)'),
+            remedy: 'give tenants whom SELinux must keep apart machines of their own: a pool of their workspace',
+          },
+        ]
+      : []),
     info.liveRestore
       ? ok('live restore', 'on')
       : warning(

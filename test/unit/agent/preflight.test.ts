@@ -37,6 +37,9 @@ test('an engine that can do what containers need passes, each lack is found and 
   expect(levels({ userNamespaces: true })['user namespaces']).toBe('failed');
   expect(levels({ rootless: true })['user namespaces']).toBe('failed');
   expect(levels({ selinux: true })['SELinux']).toBe('ok');
+  expect(engineFindings({ ...INFO, selinux: true }).find(({ check }) => check === 'SELinux')?.remedy).toMatch(
+    /a pool of/,
+  );
   expect(levels({ liveRestore: false })['live restore']).toBe('warning');
   const bad = engineFindings({ ...INFO, version: '1.0', rootless: true, limits: { ...INFO.limits, memory: false } });
   expect(bad.every(({ level, remedy }) => level === 'ok' || (level === 'failed' && remedy !== ''))).toBe(true);
