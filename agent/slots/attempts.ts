@@ -22,7 +22,7 @@ const REMEMBERED_ACKS = 10_000;
 
 const STARTED_AFTER_MS = 50;
 
-export type Outcome = 'ok' | 'error' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
+export type Outcome = 'ok' | 'error' | 'invalid' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
 
 export interface Attempt {
   readonly key: string;

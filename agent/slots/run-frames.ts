@@ -9,6 +9,7 @@ export function outcomeOf(text: string): Outcome {
   switch (text) {
     case 'ok':
     case 'error':
+    case 'invalid':
     case 'retry':
     case 'timeout':
     case 'cancelled':

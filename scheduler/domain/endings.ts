@@ -8,6 +8,8 @@ export type FinalStatus = Exclude<TaskStatus, 'PENDING' | 'RUNNING' | 'RETRY'>;
 export const END_REASONS = [
   'completed',
   'handler_error',
+  /** The handler does not take such an input: the caller's mistake. */
+  'invalid_request_payload',
   'process_exited',
   'execution_timeout',
   'result_too_large',

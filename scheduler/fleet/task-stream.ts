@@ -46,7 +46,16 @@ const LINGER_MS = 20;
 const MOST_LINGERING = 256;
 const ACK_BYTES = 256;
 
-const OUTCOMES: ReadonlySet<string> = new Set(['ok', 'error', 'retry', 'timeout', 'cancelled', 'exited', 'lost']);
+const OUTCOMES: ReadonlySet<string> = new Set([
+  'ok',
+  'error',
+  'invalid',
+  'retry',
+  'timeout',
+  'cancelled',
+  'exited',
+  'lost',
+]);
 
 /** Parts of tasks that hear of the agents' streams. */
 export interface StreamedTasks {

@@ -63,7 +63,7 @@ export const ENDED_BY = {
 } as const satisfies Record<FinalStatus, TaskEvent>;
 
 /** Outcome of one attempt, as the agent reports it (`outcome` of TaskResult). */
-export type AttemptOutcome = 'ok' | 'error' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
+export type AttemptOutcome = 'ok' | 'error' | 'invalid' | 'retry' | 'timeout' | 'cancelled' | 'exited' | 'lost';
 
 /** Facts beside the outcome that decide the ending. */
 export interface EndingFacts {
@@ -117,6 +117,7 @@ export function verdictOf(outcome: AttemptOutcome, facts: EndingFacts): AttemptV
         : { kind: 'final', ...final, failureReason: 'infrastructure_limit' };
     case 'ok':
     case 'error':
+    case 'invalid':
     case 'timeout':
     case 'cancelled':
       return { kind: 'final', ...final };
@@ -131,6 +132,8 @@ export function endingOf(outcome: AttemptOutcome, facts: Pick<EndingFacts, 'time
     case 'error':
     case 'retry':
       return { status: 'ERROR', reason: 'handler_error' };
+    case 'invalid':
+      return { status: 'ERROR', reason: 'invalid_request_payload' };
     case 'exited':
       return { status: 'ERROR', reason: 'process_exited' };
     case 'timeout':

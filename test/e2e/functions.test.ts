@@ -124,6 +124,18 @@ except TaskError as error:
       expect(explained).toContain('raise max_containers');
       expect(top).toMatch(/^narrow\/v1 +endpoint .* max_containers 1$/m);
       expect((await Promise.all(served)).map(({ status }) => status)).toEqual([200, 200, 200]);
+
+      // An input that the handler does not take is its caller's mistake.
+      for (const [body, error] of [
+        [{}, 'seconds: is missing'],
+        [{ seconds: '1' }, 'seconds: must be a number, not text'],
+      ] as const) {
+        const refused = await platform.call('/endpoint/narrow', { body });
+        expect(refused).toMatchObject({ status: 422, text: JSON.stringify({ error }).replace(':', ': ') });
+        expect(await platform.taskIs(refused.taskId, 'ERROR')).toMatchObject({
+          failure_reason: 'invalid_request_payload',
+        });
+      }
     } finally {
       app.remove();
     }

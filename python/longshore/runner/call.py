@@ -62,6 +62,8 @@ class Application:
         schemas: Tuple[Any, Any] = getattr(handler, 'schemas', (None, None)) if self.function is not handler else (None, None)
         self.inputs, self.outputs = schemas
         self.on_start_value: Any = None
+        #: Inputs are held to the annotations. Files for the published packages get what they got there.
+        self.checks = None if self.is_asgi or self.is_realtime or self.inputs is not None or getattr(handler, 'of_file', False) else _checks(self.function)
         flags, names, takes_any = _shape(self.function)
         self.is_async = bool(flags & (_COROUTINE | _ASYNC_GENERATOR))
         self.wants_context = 'context' in names
@@ -89,9 +91,21 @@ class Application:
             keywords.pop('callback_url', None)
         if self.inputs is not None:
             positional, keywords = [self._checked_input(positional, keywords)], {}
+        elif self.checks is not None and not is_pickled(task.query):
+            positional, keywords = self.checks.checked(positional, keywords, task.query)
         if self.wants_context:
             keywords['context'] = self.context(task)
         return positional, keywords
+
+    def call(self, positional: List[Any], keywords: Dict[str, Any]) -> Any:
+        """Calls the handler. Raises InputError where it does not take such inputs."""
+        try:
+            return self.function(*positional, **keywords)
+        except TypeError as error:
+            problem = _unbound(self.function, error)
+            if problem == '':
+                raise
+            raise InputError(problem) from error
 
     def _checked_input(self, positional: List[Any], keywords: Dict[str, Any]) -> Any:
         from ..schema import ValidationError, checked_input  # the app has imported it
@@ -178,6 +192,44 @@ def _shape(function: Any) -> Tuple[int, Tuple[str, ...], bool]:
     return flags, (), True
 
 
+def _checks(function: Any) -> Any:
+    """The checks of the function's annotations; None: it has none."""
+    if not getattr(function, '__annotations__', True):
+        return None
+    from .annotated import checks_of  # with `typing`, which others do not pay for
+
+    return checks_of(function)
+
+
+#: Refusals of a call before the function begins, in the interpreter's words.
+_UNBOUND = (
+    ('missing ', 'is missing'),
+    ('unexpected keyword argument ', 'is no input of the handler'),
+    ('multiple values for argument ', 'is given twice'),
+    ('positional-only arguments passed as keyword arguments', 'is an input by position, in args'),
+)
+
+
+def _unbound(function: Any, error: TypeError) -> str:
+    """Why a call of the function did not begin, with the names of the inputs; '': it did."""
+    while hasattr(function, '__wrapped__'):
+        function = function.__wrapped__
+    code = getattr(function, '__code__', None)
+    text = str(error)
+    if code is None or '%s()' % function.__name__ not in text:
+        return ''
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is code:
+            return ''
+        trace = trace.tb_next
+    for words, said in _UNBOUND:
+        if words in text:
+            names = text.partition(words)[2].split("'")[1::2]
+            return '%s: %s' % (', '.join(names), said) if names else text
+    return text if ' positional argument' in text else ''
+
+
 def encode_event(item: Any) -> bytes:
     """A generator's item as the caller reads it: an event whose data is a JSON object."""
     return b'data: ' + encode_result(item if isinstance(item, dict) else {'data': item}) + b'\n\n'
@@ -237,6 +289,10 @@ def failed(application: Application, task: Task, error: BaseException) -> Outcom
     if isinstance(error, ResultError):
         logs.emit(task, 'stderr', str(error))
         return 'error', error_body(str(error))
+    if isinstance(error, InputError):
+        # The caller's mistake: it is told in one line, and is no failure of the handler.
+        logs.emit(task, 'stderr', 'invalid input: %s' % error)
+        return 'invalid', error_body(str(error))
     text, trace = logs.failure(error)
     for line in trace.rstrip('\n').split('\n'):
         logs.emit(task, 'stderr', line)
@@ -251,7 +307,7 @@ def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, b
         try:
             task.open()
             positional, keywords = application.arguments(task)
-            value = application.function(*positional, **keywords)
+            value = application.call(positional, keywords)
             forks.end_if_foreign()
             if not isinstance(value, types.GeneratorType):
                 value = _settled(value)
@@ -303,7 +359,7 @@ async def run_async(application: Application, task: Task, send_chunk: Callable[[
     logs.current_task.set(task)  # this coroutine has a context of its own
     try:
         positional, keywords = application.arguments(task)
-        value = application.function(*positional, **keywords)
+        value = application.call(positional, keywords)
         if not hasattr(value, '__aiter__'):
             value = await value if hasattr(value, '__await__') else value
             forks.end_if_foreign()

@@ -7,7 +7,7 @@ import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { Ending, Presentation } from '../../domain/endings.ts';
+import type { EndReason, Ending, Presentation } from '../../domain/endings.ts';
 import { failureReasonOf, reasonOfRecord, RESULT_NOT_STORED } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Fence, TaskQueues } from '../../stores/queues/task-queues.ts';
@@ -44,6 +44,9 @@ export interface CompletionParts extends Omit<ReturningParts, 'freeSlot' | 'ende
   readonly log: Log;
   readonly metrics: Pick<TaskMetrics, 'running' | 'waiting' | 'finished' | 'execution' | 'retries'>;
 }
+
+/** Reasons of failures that show a container at work. */
+const HANDLED: ReadonlySet<EndReason> = new Set(['handler_error', 'invalid_request_payload']);
 
 export class Completion {
   readonly #parts: CompletionParts;
@@ -255,7 +258,7 @@ export class Completion {
   #freeSlot(attempt: Attempt, ending: Ending | undefined): void {
     const { container } = attempt;
     if (container === undefined) return;
-    if (ending?.status === 'COMPLETE' || ending?.reason === 'handler_error') container.completed += 1;
+    if (ending?.status === 'COMPLETE' || HANDLED.has(ending?.reason ?? 'lost')) container.completed += 1;
     if (!this.#parts.attempts.isRevoked(attempt)) this.#release(attempt);
   }
 

@@ -29,6 +29,7 @@ interface Outcome {
 const OUTCOMES: Readonly<Record<EndReason, Outcome>> = {
   completed: {},
   handler_error: {},
+  invalid_request_payload: { http: { ERROR: 422 } },
   process_exited: {},
   execution_timeout: {},
   result_too_large: {},

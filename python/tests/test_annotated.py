@@ -1,0 +1,272 @@
+"""Inputs held to a handler's annotations: what passes, what is converted, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import enum
+import functools
+import json
+import sys
+import unittest
+import uuid
+from typing import Any, Callable, Dict, List, Mapping, NewType, Optional, Sequence, Tuple, Union
+
+if sys.version_info >= (3, 8):
+    from typing import Literal
+
+import beta9
+from longshore import endpoint, function, schema, task_queue
+from longshore.runner.call import Application, run_async, run_sync
+from longshore.runner.settings import Settings
+from longshore.runner.task import Task
+
+UserId = NewType('UserId', int)
+
+
+class Colour(enum.Enum):
+    RED = 'red'
+    BLUE = 'blue'
+
+
+@dataclasses.dataclass
+class Item:
+    name: str
+    count: int = 1
+    parts: Optional[List[Item]] = None
+
+
+class Lines:
+    def log(self, _task_id: str, _stream: str, _line: bytes) -> None: ...
+
+
+def outcome_of(handler: Callable[..., Any], body: Any, query: Any = None, stub_type: str = 'endpoint') -> Any:
+    """Outcome and answer of a call; the value of a completed one is given back as the handler saw it."""
+    task = Task('task-1', 'token', query, 0)
+    task.body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    task.sink = Lines()
+    application = Application(handler, Settings({'STUB_TYPE': stub_type}))
+    ignore: Any = lambda _task, _item: None
+    outcome, answer = asyncio.run(run_async(application, task, ignore)) if application.is_async else run_sync(application, task, ignore)
+    return outcome, json.loads(answer) if outcome == 'ok' else json.loads(answer)['error']
+
+
+def taking(annotation: Any, **default: Any) -> Callable[..., Any]:
+    """A handler with one input of that type, which gives back its text."""
+
+    def handler(n, context=None):  # type: ignore[no-untyped-def]
+        return repr(n)
+
+    handler.__annotations__ = {'n': annotation}
+    if default:
+        handler.__defaults__ = (default['default'], None)
+    return handler
+
+
+class Annotated(unittest.TestCase):
+    def test_values_of_the_json_type_pass_as_they_are(self) -> None:
+        for annotation, given in (
+            (int, 5),
+            (int, 10**30),
+            (float, 5),
+            (float, 1.5),
+            (bool, True),
+            (str, 'abc'),
+            (None, None),
+            (Optional[int], None),
+            (Optional[int], 3),
+            (Union[int, str], 'x'),
+            (List[int], [1, 2]),
+            (Sequence[str], []),
+            (Tuple[int, str], [1, 'a']),
+            (Tuple[int, ...], [1, 2, 3]),
+            (Dict[str, int], {'a': 1}),
+            (Mapping[str, Any], {'a': [1]}),
+            (dict, {'a': None}),
+            (list, [None]),
+            (Literal['a', 1], 1),
+            (UserId, 7),
+            ('int', 4),
+            ('List[int]', [4]),
+            # Nothing is known of these.
+            (Any, {'x': 1}),
+            ('NoSuchName', 'x'),
+            ('List[NoSuchName]', 3),
+            (Callable[[], int], 3),
+            (complex, 'x'),
+            (object, None),
+            ('not python(', 1),
+        ):
+            with self.subTest(annotation=annotation, given=given):
+                self.assertEqual(outcome_of(taking(annotation), {'n': given}), ('ok', repr(given)))
+
+    def test_other_types_are_refused_with_the_name_of_the_field(self) -> None:
+        for annotation, given, said in (
+            (int, 'abc', 'n: must be a whole number, not text'),
+            (int, True, 'n: must be a whole number, not true'),
+            (int, 1.0, 'n: must be a whole number, not a number'),
+            (int, None, 'n: must be a whole number, not null'),
+            (float, '1.5', 'n: must be a number, not text'),
+            (float, False, 'n: must be a number, not false'),
+            (bool, 1, 'n: must be true or false, not a whole number'),
+            (str, 5, 'n: must be text, not a whole number'),
+            (str, {}, 'n: must be text, not an object'),
+            (None, 0, 'n: must be null, not a whole number'),
+            (Optional[int], 'x', 'n: must be a whole number or null, not text'),
+            (Union[int, List[str]], [1], 'n[0]: must be text, not a whole number'),
+            (List[int], [1, 'b'], 'n[1]: must be a whole number, not text'),
+            (List[int], 'ab', 'n: must be an array, not text'),
+            (Tuple[int, str], [1], 'n: must be an array of 2, not of 1'),
+            (Dict[str, List[int]], {'a': [None]}, 'n.a[0]: must be a whole number, not null'),
+            (dict, [], 'n: must be an object, not an array'),
+            (Literal['a', 1], True, "n: must be 'a' or 1, not True"),
+            (UserId, 'x', 'n: must be a whole number, not text'),
+            ('int', 'x', 'n: must be a whole number, not text'),
+            ('Optional[Item]', {'name': 1}, 'n.name: must be text, not a whole number'),
+            (Colour, 'green', "n: must be 'red' or 'blue', not 'green'"),
+            (datetime.datetime, 'soon', "n: must be a date with a time, such as 2030-01-31T12:00:00Z, not 'soon'"),
+            (bytes, 'no base64!', "n: must be base64 text, not 'no base64!'"),
+            (Item, {'count': 1}, 'n.name: is missing'),
+            (Item, {'name': 'a', 'x': 1}, 'n.x: is no field'),
+            (Item, {'name': 'a', 'parts': [{'name': 'b', 'count': 'c'}]}, 'n.parts[0].count: must be a whole number, not text'),
+        ):
+            with self.subTest(annotation=annotation, given=given):
+                self.assertEqual(outcome_of(taking(annotation), {'n': given}), ('invalid', said))
+
+    def test_types_of_this_version_of_python(self) -> None:
+        cases: List[Any] = []
+        if sys.version_info >= (3, 9):
+            cases += [('list[int]', ['a'], 'n[0]: must be a whole number, not text'), ('dict[str, int]', {'a': 'b'}, 'n.a: must be a whole number, not text')]
+        if sys.version_info >= (3, 10):
+            cases += [('int | None', 'x', 'n: must be a whole number or null, not text'), ('str | list[int]', 5, 'n: must be text or an array, not a whole number')]
+        for annotation, given, said in cases:
+            with self.subTest(annotation):
+                self.assertEqual(outcome_of(taking(annotation), {'n': given}), ('invalid', said))
+
+    def test_values_are_converted_only_where_json_has_no_such_type(self) -> None:
+        at = '2030-01-31T12:00:00Z'
+        for annotation, given, seen in (
+            (datetime.datetime, at, datetime.datetime(2030, 1, 31, 12, tzinfo=datetime.timezone.utc)),
+            (datetime.date, '2030-01-31', datetime.date(2030, 1, 31)),
+            (datetime.time, '12:30:00', datetime.time(12, 30)),
+            (bytes, 'YWI=', b'ab'),
+            (uuid.UUID, '12345678-1234-5678-1234-567812345678', uuid.UUID('12345678-1234-5678-1234-567812345678')),
+            (Colour, 'red', Colour.RED),
+            (Item, {'name': 'a', 'parts': [{'name': 'b'}]}, Item('a', 1, [Item('b')])),
+            (List[datetime.date], ['2030-01-31'], [datetime.date(2030, 1, 31)]),
+            (Optional[datetime.date], '2030-01-31', datetime.date(2030, 1, 31)),
+        ):
+            with self.subTest(annotation=annotation):
+                self.assertEqual(outcome_of(taking(annotation), {'n': given}), ('ok', repr(seen)))
+
+    def test_models_of_pydantic_are_made_and_refuse_by_their_own_rules(self) -> None:
+        class Problem(ValueError):
+            def errors(self) -> Any:
+                return [{'loc': ('items', 0, 'count'), 'msg': 'Input should be a valid integer'}]
+
+        class BaseModel:
+            def __init__(self, given: Any) -> None:
+                self.given = given
+
+            @classmethod
+            def model_validate(cls, value: Any) -> Any:
+                if value == 'bad':
+                    raise Problem
+                return cls(value)
+
+            def __repr__(self) -> str:
+                return 'model of %r' % self.given
+
+        BaseModel.__module__ = 'pydantic.main'
+        Order = type('Order', (BaseModel,), {})
+        self.assertEqual(outcome_of(taking(Order), {'n': {'a': 1}}), ('ok', "model of {'a': 1}"))
+        self.assertEqual(outcome_of(taking(Order), {'n': 'bad'}), ('invalid', 'n.items[0].count: Input should be a valid integer'))
+
+    def test_a_missing_input_or_one_too_many_is_refused_for_every_handler(self) -> None:
+        def plain(a, b):  # type: ignore[no-untyped-def]
+            return a
+
+        async def coroutine(a, b):  # type: ignore[no-untyped-def]
+            return a
+
+        def generator(a, b):  # type: ignore[no-untyped-def]
+            yield a
+
+        @functools.wraps(plain)
+        def wrapped(*args, **kwargs):  # type: ignore[no-untyped-def]
+            return plain(*args, **kwargs)
+
+        for handler in (plain, coroutine, generator, wrapped, endpoint(plain), beta9.endpoint(plain), function(plain)):
+            for body, said in (
+                ({'a': 1}, 'b: is missing'),
+                ({}, 'a, b: is missing'),
+                ({'a': 1, 'b': 2, 'c': 3}, 'c: is no input of the handler'),
+                ({'args': [1], 'a': 2, 'b': 3}, 'a: is given twice'),
+            ):
+                with self.subTest(handler=handler, body=body):
+                    self.assertEqual(outcome_of(handler, body), ('invalid', said))
+            outcome, said = outcome_of(handler, {'args': [1, 2, 3]})
+            self.assertEqual(outcome, 'invalid')
+            self.assertIn('takes 2 positional arguments but 3 were given', said)
+
+    def test_a_type_error_of_the_handler_itself_stays_its_own(self) -> None:
+        def inner(x):  # type: ignore[no-untyped-def]
+            return x
+
+        def calls(n: int) -> Any:
+            return inner()  # type: ignore[call-arg]
+
+        def recursive(n: int = 0) -> Any:
+            return recursive(1, 2)  # type: ignore[call-arg]
+
+        for handler in (calls, recursive):
+            outcome, said = outcome_of(handler, {'n': 1})
+            self.assertEqual((outcome, said[:9]), ('error', 'TypeError'))
+
+    def test_handlers_that_say_nothing_and_files_for_published_packages_get_what_they_got(self) -> None:
+        def plain(n):  # type: ignore[no-untyped-def]
+            return n
+
+        def annotated(n: int) -> Any:
+            return n
+
+        self.assertEqual(outcome_of(plain, {'n': 'x'}), ('ok', 'x'))
+        self.assertEqual(outcome_of(beta9.endpoint(annotated), {'n': 'x'}), ('ok', 'x'))
+        self.assertEqual(outcome_of(endpoint(annotated), {'n': 'x'})[0], 'invalid')
+        one = schema.Schema.object({'n': schema.String()})
+        self.assertEqual(outcome_of(endpoint(inputs=one)(lambda given: given.n), {'n': 'x'}), ('ok', 'x'))
+
+    def test_tasks_fail_clearly_and_are_not_tried_again(self) -> None:
+        def annotated(n: int) -> Any:
+            return n
+
+        for decorated, kind in ((task_queue(annotated), 'taskqueue'), (function(annotated), 'function')):
+            self.assertEqual(outcome_of(decorated, {'args': ['x']}, stub_type=kind), ('invalid', 'n: must be a whole number, not text'))
+            self.assertEqual(outcome_of(decorated, {}, stub_type=kind), ('invalid', 'n: is missing'))
+
+    def test_positional_defaulted_and_further_inputs(self) -> None:
+        def handler(a: int, b: 'str' = 'x', *rest: int, c: Optional[bool] = None, d: int = None, **more: float) -> Any:  # type: ignore[assignment]
+            return [a, b, list(rest), c, d, more]
+
+        self.assertEqual(outcome_of(handler, {'args': [1, 'y', 2], 'c': True, 'd': None, 'e': 5}), ('ok', [1, 'y', [2], True, None, {'e': 5}]))
+        for body, said in (
+            ({'args': [1, 2]}, 'b: must be text, not a whole number'),
+            ({'args': [1, 'y', 'z']}, 'args[2]: must be a whole number, not text'),
+            ({'a': 1, 'c': 'yes'}, 'c: must be true or false or null, not text'),
+            ({'a': 1, 'e': 'x'}, 'e: must be a number, not text'),
+        ):
+            self.assertEqual(outcome_of(handler, body), ('invalid', said))
+
+    def test_parameters_of_an_address_are_texts(self) -> None:
+        def handler(name: str = '', n: int = 0, f: float = 0, flag: bool = False, many: List[int] = [], on: datetime.date = None) -> Any:  # type: ignore[assignment]
+            return [name, n, f, flag, many, str(on)]
+
+        query = {'name': '12', 'n': '3', 'f': '2', 'flag': 'true', 'many': '4', 'on': '2030-01-31'}
+        self.assertEqual(outcome_of(handler, b'', query), ('ok', ['12', 3, 2, True, [4], '2030-01-31']))
+        self.assertEqual(outcome_of(handler, b'', {'many': ['1', '2']}), ('ok', ['', 0, 0, False, [1, 2], 'None']))
+        self.assertEqual(outcome_of(handler, b'', {'n': 'x'}), ('invalid', 'n: must be a whole number, not text'))
+
+
+if __name__ == '__main__':
+    unittest.main()
