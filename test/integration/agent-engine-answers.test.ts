@@ -123,6 +123,19 @@ test.for([
   },
   { says: 'unauthorized: s3cret of a page', told: 'unauthorized', failure: 'unauthorized' },
   { says: 'unknown: s3cret', told: 'unknown', failure: 'unknown' },
+  // Docker 29's own class, before a status that it did not expect.
+  ...(
+    [
+      ['429 Too Many Requests', 'busy'],
+      ['503 s3cret', 'busy'],
+      ['401 Unauthorized', 'unauthorized'],
+    ] as const
+  ).map(([status, failure]) => ({
+    says: `unknown: failed to resolve reference "10.0.0.9/a:1": unexpected status from HEAD request to http://10.0.0.9/v2/a/manifests/1: ${status}`,
+    told: status.slice(0, 3),
+    failure,
+  })),
+  { says: 'unknown: failed to resolve s3cret', told: 'unknown', failure: 'unknown' },
 ])('words of a server that is no registry stay out of errors: $says', async ({ says, told, failure }, { engine }) => {
   engine.answers['/images/create'] = { status: 500, message: says };
   engine.answers['/distribution/here/made:latest/json'] = { status: 500, message: says };

@@ -7,6 +7,8 @@
 const LEFT_OUT = "the server's words are left out";
 const CODE =
   '(?:unauthorized|authentication required|denied|toomanyrequests|too many requests|unavailable|unsupported|unknown|unknown error|manifest unverified|(?:[a-z]+ ){1,3}(?:unknown|invalid))';
+/** The class that Docker 29 itself puts before a status that it did not expect. It is no code of a registry. */
+const NO_CLASS = /^unknown: (?=failed to resolve reference ")/;
 const USUAL =
   '(?:authentication required|access to the requested resource is not authorized|requested access to the resource is denied|incorrect username or password|manifest unknown|repository name not known to registry|You have reached your (?:unauthenticated )?pull rate limit|The operation is unsupported)';
 
@@ -24,7 +26,8 @@ const FOLLOWS = new RegExp(`^: (${USUAL})`);
 const MOST = 1_000;
 
 /** An error of the engine about a registry, without what a server said. */
-export function withoutServersWords(text: string): string {
+export function withoutServersWords(said: string): string {
+  const text = said.replace(NO_CLASS, '');
   const found = ENDS.map((pattern) => pattern.exec(text)).filter((one) => one !== null);
   const [first] = found.toSorted((one, other) => one.index - other.index);
   if (first === undefined) return plain(text);
