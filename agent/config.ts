@@ -119,7 +119,7 @@ export const AgentSettings = Type.Object({
   LONGSHORE_AGENT_REGISTRIES: Type.String({
     default: '',
     description:
-      'registries that images of workspaces may come from although their addresses are closed: this machine, its containers, metadata services, LONGSHORE_AGENT_CLOSED_RANGES. As names of images have them, such as 127.0.0.1:5000, or as ranges such as 10.1.2.0/24, with commas between them',
+      'registries that images of workspaces may come from although their addresses are closed: this machine, its containers, metadata services, LONGSHORE_AGENT_CLOSED_RANGES. As names of images have them (127.0.0.1:5000), which the engine then asks itself, or as ranges (10.1.2.0/24), where the agent asks; with commas between them',
   }),
   LONGSHORE_AGENT_CONTAINER_DISK_MIB: Type.Integer({
     default: 20_480,

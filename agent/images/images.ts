@@ -523,6 +523,7 @@ const isTurnLost = (error: unknown): error is AppError => error instanceof AppEr
 
 function failureOf(error: unknown): PullFailure {
   if (error instanceof NotAsked || isTurnLost(error)) return 'busy';
+  if (error instanceof AppError && error.code === 'registry_unreachable') return 'unreachable';
   if (error instanceof NotKept) return 'not_found';
   if (error instanceof NotUsable) return 'bad_manifest';
   if (error instanceof EngineError && error.failure === 'unavailable') return 'engine';

@@ -16,6 +16,7 @@ import { findProgram, freePort, missingService, startProgram, tempDirectory, wai
 /** Registries of tests are at addresses of this machine: `LONGSHORE_AGENT_REGISTRIES` of their agents. */
 export const TEST_REGISTRIES = '127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,198.18.0.0/15';
 const MANIFEST = 'application/vnd.docker.distribution.manifest.v2+json';
+const INDEX = 'application/vnd.docker.distribution.manifest.list.v2+json';
 const BLOCK = 512;
 
 export const sha256 = (bytes: Buffer | string): string => `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
@@ -86,6 +87,22 @@ export class FakeRegistry {
     const digest = sha256(manifest);
     for (const key of [`${name}:1`, `${name}:${digest}`]) this.#manifests.set(key, { type: MANIFEST, bytes: manifest });
     return { reference: `${this.#host}/${name}:1`, digest };
+  }
+
+  /** An index with an image for this machine's architecture, and one that the registry does not have. */
+  addIndex(name: string): { readonly reference: string; readonly digest: string } {
+    const { digest } = this.add(name);
+    const size = this.#manifests.get(`${name}:${digest}`)?.bytes.length;
+    const about = (to: string, architecture: string) => ({
+      mediaType: MANIFEST,
+      digest: to,
+      size,
+      platform: { os: 'linux', architecture },
+    });
+    const manifests = [about(sha256('elsewhere'), 's390x'), about(digest, 'amd64')];
+    const bytes = Buffer.from(JSON.stringify({ schemaVersion: 2, mediaType: INDEX, manifests }));
+    for (const key of [`${name}:1`, `${name}:${sha256(bytes)}`]) this.#manifests.set(key, { type: INDEX, bytes });
+    return { reference: `${this.#host}/${name}:1`, digest: sha256(bytes) };
   }
 
   /** Bytes of a blob. */

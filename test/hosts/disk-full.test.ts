@@ -33,7 +33,8 @@ beforeAll(async () => {
   await registry.start(network.gateway);
   // The images are made before the agent connects, because that takes this process a while.
   made.push(registry.add('disk/a', 15 * MB), registry.add('disk/b', 15 * MB), registry.add('disk/big', 48 * MB));
-  world = await agentWorld({}, { DOCKER_HOST: `unix://${host.socket}` });
+  // The engine is in another network namespace, and does not reach the agent's loopback.
+  world = await agentWorld({}, { DOCKER_HOST: `unix://${host.socket}`, LONGSHORE_AGENT_PULL_ADDRESS: 'off' });
   await world.agent.start();
   await world.agent.connected;
 });

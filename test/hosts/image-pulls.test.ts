@@ -12,15 +12,13 @@ import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { DockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
 import type { ContainerRuntime, RegistryAuth } from '../../agent/containers/runtime.ts';
-import { withGuardedPulls } from '../../agent/images/guard/guarded-pulls.ts';
 import { PullProxy } from '../../agent/images/guard/pull-proxy.ts';
-import { trustFor } from '../../agent/images/guard/trust.ts';
 import type { PullSettings } from '../../agent/images/images.ts';
 import type { PullPermit } from '../../agent/images/turns.ts';
 import { Images, PULL_SETTINGS } from '../../agent/images/images.ts';
 import { ImageLedger } from '../../agent/images/ledger.ts';
-import { RegistryGuard } from '../../agent/images/registry-guard.ts';
 import { ImageRights } from '../../agent/images/rights.ts';
+import { guardedRuntime } from '../helpers/guarded-runtime.ts';
 import { whyNoHosts } from '../helpers/hosts.ts';
 import type { SimulatedHost } from '../helpers/hosts/host.ts';
 import { SimulatedNetwork } from '../helpers/hosts/network.ts';
@@ -176,27 +174,9 @@ const CORPUS: readonly (readonly [string, Fault, string, number])[] = [
   ['silence', ({ kind }) => kind === 'manifest', 'busy', 3],
 ];
 
-/** The runtime of an agent whose operator named no registry. */
-function guarded(): ContainerRuntime {
-  const guard = new RegistryGuard({
-    opened: [],
-    closedRanges: [],
-    ownAddresses: () => [],
-    bridgeRanges: () => Promise.resolve([]),
-  });
-  return withGuardedPulls<ContainerRuntime>(engine, {
-    guard,
-    proxy: () => proxy,
-    settings: engine.registrySettings,
-    proxies: {},
-    tunnel: () => Promise.reject(new Error('there is no proxy')),
-    trustFor,
-  });
-}
-
 describe.skipIf(whyNoHosts !== undefined).each(['engine', 'agent'] as const)('the %s asks the registry', (asker) => {
   beforeAll(() => {
-    runtime = asker === 'engine' ? engine : guarded();
+    runtime = asker === 'engine' ? engine : guardedRuntime(engine, proxy);
   });
   const add = (name: string, layerBytes?: number) => registry.add(`${asker}/${name}`, layerBytes);
 

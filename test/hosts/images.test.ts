@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
 import { jsonOf, Platform } from '../helpers/platform.ts';
 import type { RealRegistry } from '../helpers/registry.ts';
-import { nameWithDigest } from '#shared/domain/guarded-images.ts';
+import { nameWithDigest, recordName } from '#shared/domain/guarded-images.ts';
+import { digestOf } from '#shared/domain/image-reference.ts';
 import { FakeRegistry, realRegistry, REGISTRY_PASSWORD, REGISTRY_USER } from '../helpers/registry.ts';
 import { docker, runProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 import type { TestDocker } from '../helpers/services.ts';
@@ -100,7 +101,7 @@ describe('an image in a registry', () => {
     const [container] = await platform.containers(deployment);
     const facts = await engine.client.getContainer(container?.Id ?? '').inspect();
     expect(facts.Config.Labels['io.longshore.image']).toBe(pinned);
-    expect(facts.Image).toBe((await engine.client.getImage(pinned).inspect()).Id);
+    expect(facts.Image).toBe((await engine.client.getImage(recordName(pinned, digestOf(pinned))).inspect()).Id);
     expect(facts.Config.Labels['note']).toBe('first');
 
     // The password is in the operator's file alone.

@@ -8,8 +8,11 @@ import type { Log } from '#shared/log.ts';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { DockerRuntime } from '../../agent/containers/engine/docker.ts';
 import { dockerRuntime } from '../../agent/containers/engine/docker.ts';
+import type { ContainerRuntime } from '../../agent/containers/runtime.ts';
+import { PullProxy } from '../../agent/images/guard/pull-proxy.ts';
 import { Images, PULL_SETTINGS } from '../../agent/images/images.ts';
 import type { PullPermit } from '../../agent/images/turns.ts';
+import { guardedRuntime } from '../helpers/guarded-runtime.ts';
 import { whyNoHosts } from '../helpers/hosts.ts';
 import type { SimulatedHost } from '../helpers/hosts/host.ts';
 import { SimulatedNetwork } from '../helpers/hosts/network.ts';
@@ -23,7 +26,10 @@ const WORKSPACE = 'workspace-1';
 
 let network: SimulatedNetwork;
 let host: SimulatedHost;
-let runtime: DockerRuntime;
+/** The engine's own calls. */
+let ofEngine: DockerRuntime;
+let runtime: ContainerRuntime;
+const proxy = new PullProxy();
 /** The registry, with a password, and a mirror with the same image, without one. */
 let registry: RealRegistry;
 let open: RealRegistry;
@@ -38,7 +44,8 @@ beforeAll(async () => {
     engine: { 'insecure-registries': ['198.18.0.0/15'], 'max-download-attempts': 1 },
   }));
   [host] = network.hosts as [SimulatedHost];
-  runtime = dockerRuntime(`unix://${host.socket}`);
+  ofEngine = dockerRuntime(`unix://${host.socket}`);
+  await proxy.start(`${network.gateway}:0`);
   open = await realRegistry(origin, { host: network.gateway });
   registry = await realRegistry(origin, { host: network.gateway, password: true });
   mirror = await realRegistry(copy, { host: network.gateway });
@@ -50,20 +57,20 @@ beforeAll(async () => {
     await runProgram('docker', [...engine, 'tag', `${open.host}/team/app:1`, `${to.host}/team/app:1`]);
     await runProgram('docker', [...engine, 'push', '-q', `${to.host}/team/app:1`]);
   }
-  const digest = await runtime.registryDigest(`${open.host}/team/app:1`, undefined, 5000);
+  const digest = await ofEngine.registryDigest(`${open.host}/team/app:1`, undefined, 5000);
   pinned = pinnedTo(`${registry.host}/team/app:1`, digest);
-  expect(await runtime.registryDigest(`${mirror.host}/team/app:1`, undefined, 5000)).toBe(digest);
+  expect(await ofEngine.registryDigest(`${mirror.host}/team/app:1`, undefined, 5000)).toBe(digest);
 });
 afterAll(async () => {
   if (whyNoHosts !== undefined) return;
   await Promise.all([open.stop(), registry.stop(), mirror.stop()]);
+  await proxy.stop();
   await network.down();
   for (const storage of storages) storage.remove();
 });
 beforeEach(async () => {
   if (whyNoHosts !== undefined) return;
-  const engine = ['-H', `unix://${host.socket}`];
-  for (const name of await runtime.listImages()) await runProgram('docker', [...engine, 'rmi', '-f', name]);
+  for (const name of await runtime.listImages()) await runtime.removeImage(name);
 });
 
 function images(permit: Partial<PullPermit>): Images {
@@ -94,39 +101,48 @@ const auth = () => ({
 const layers = (one: RealRegistry): number => one.requests().filter((line) => line.includes('/blobs/')).length;
 const ensure = (made: Images) => made.ensure(pinned, () => undefined, WORKSPACE);
 
-describe.skipIf(whyNoHosts !== undefined)('a mirror of a registry', () => {
-  test('serves the layers, once the registry has answered for the image', async () => {
-    const [before, atMirror] = [layers(registry), layers(mirror)];
-    expect(await ensure(images({ auth: auth(), mirror: mirror.host }))).toMatchObject({ was: 'pulled' });
-    expect(layers(mirror)).toBeGreaterThan(atMirror);
-    // An engine may ask for the image's configuration again, and never for a layer.
-    expect(layers(registry) - before).toBeLessThanOrEqual(1);
-    expect(await runtime.listImages()).toEqual([pinned]);
-    expect((await runtime.image(pinned))?.digests).toEqual([pinned.split('@')[1]]);
-  });
+describe.skipIf(whyNoHosts !== undefined).each(['engine', 'agent'])(
+  'a mirror of a registry that the %s asks',
+  (asker) => {
+    beforeAll(() => {
+      runtime = asker === 'engine' ? ofEngine : guardedRuntime(ofEngine, proxy);
+    });
 
-  test('gives nobody an image that its registry refuses', async () => {
-    const refused = ensure(images({ mirror: mirror.host }));
-    await expect(refused).rejects.toMatchObject({ code: 'image_error' });
-    expect(await runtime.listImages()).toEqual([]);
-  });
+    test('serves the layers, once the registry has answered for the image', async () => {
+      const [before, atMirror] = [layers(registry), layers(mirror)];
+      expect(await ensure(images({ auth: auth(), mirror: mirror.host }))).toMatchObject({ was: 'pulled' });
+      expect(layers(mirror)).toBeGreaterThan(atMirror);
+      // An engine may ask for the image's configuration again, and never for a layer.
+      expect(layers(registry) - before).toBeLessThanOrEqual(1);
+      expect(await runtime.listImages()).toEqual([pinned]);
+      expect((await runtime.image(pinned))?.digests).toEqual([pinned.split('@')[1]]);
+    });
 
-  test('that lacks the image, or does not answer, is passed over', async () => {
-    expect(await ensure(images({ auth: auth(), mirror: `${mirror.host}/elsewhere` }))).toMatchObject({ was: 'pulled' });
-    expect(await runtime.image(pinned)).toBeDefined();
-    await runProgram('docker', ['-H', `unix://${host.socket}`, 'rmi', '-f', pinned]);
-    expect(await ensure(images({ auth: auth(), mirror: `${network.gateway}:9` }))).toMatchObject({ was: 'pulled' });
-  });
+    test('gives nobody an image that its registry refuses', async () => {
+      const refused = ensure(images({ mirror: mirror.host }));
+      await expect(refused).rejects.toMatchObject({ code: 'image_error' });
+      expect(await runtime.listImages()).toEqual([]);
+    });
 
-  test('gets credentials only when the operator says so', async () => {
-    // Here the registry with a password stands for a mirror that asks for the same one.
-    const reference = pinned.replace(registry.host, open.host);
-    const through = (mirrorAuth: boolean) => images({ auth: auth(), mirror: registry.host, mirrorAuth });
-    const before = layers(registry);
-    await through(false).ensure(reference, () => undefined, WORKSPACE);
-    expect(layers(registry)).toBe(before);
-    await runProgram('docker', ['-H', `unix://${host.socket}`, 'rmi', '-f', reference]);
-    await through(true).ensure(reference, () => undefined, WORKSPACE);
-    expect(layers(registry)).toBeGreaterThan(before);
-  });
-});
+    test('that lacks the image, or does not answer, is passed over', async () => {
+      expect(await ensure(images({ auth: auth(), mirror: `${mirror.host}/elsewhere` }))).toMatchObject({
+        was: 'pulled',
+      });
+      expect(await runtime.image(pinned)).toBeDefined();
+      await runtime.removeImage(pinned);
+      expect(await ensure(images({ auth: auth(), mirror: `${network.gateway}:9` }))).toMatchObject({ was: 'pulled' });
+    });
+
+    test('gets credentials only when the operator says so', async () => {
+      // Here the registry with a password stands for a mirror that asks for the same one.
+      const reference = pinned.replace(registry.host, open.host);
+      const through = (mirrorAuth: boolean) => images({ auth: auth(), mirror: registry.host, mirrorAuth });
+      const before = layers(registry);
+      await through(false).ensure(reference, () => undefined, WORKSPACE);
+      expect(layers(registry)).toBe(before);
+      await runtime.removeImage(reference);
+      await through(true).ensure(reference, () => undefined, WORKSPACE);
+      expect(layers(registry)).toBeGreaterThan(before);
+    });
+  },
+);

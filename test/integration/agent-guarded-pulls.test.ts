@@ -116,6 +116,25 @@ test('an image is pulled by its tag and by its digest, and has the names that an
   expect((await runtime.listImages()).filter((name) => /longshore-(?:pull|sha256)/.test(name))).toEqual([]);
 });
 
+test('the digest of an index stays the digest of the image that the engine chooses from it', async () => {
+  const { reference, digest } = registry.addIndex('good/index');
+  const pinned = pinnedTo(reference, digest);
+  for (const name of [reference, pinned]) {
+    expect(await pull(name)).toBe(digest);
+    expect((await runtime.image(pinned))?.digests).toContain(digest);
+    expect(await runtime.removeImage(name)).toBe(true);
+    expect(await runtime.image(pinned)).toBeUndefined();
+  }
+});
+
+test('pulls at once of one image, and of images that share a layer, all succeed', async () => {
+  const { reference, digest } = registry.add('shared/app', 3_000_000);
+  const names = [reference, pinnedTo(reference, digest), reference];
+  expect(await Promise.all(names.map((name) => pull(name)))).toEqual([digest, digest, digest]);
+  expect(await runtime.removeImage(reference)).toBe(true);
+  expect(await runtime.image(reference)).toBeUndefined();
+});
+
 const LOOPBACK = [
   '127.0.0.1',
   '127.1',

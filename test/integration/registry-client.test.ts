@@ -209,7 +209,7 @@ test('answers without an end are cut: manifests, tokens and headers', async () =
   expect(await words('headers')).toMatch(/error parsing HTTP|EOF/);
 });
 
-test('a layer that drips is given up, because the engine downloads few layers at once', async () => {
+test('a pull whose layer drips ends, because the engine downloads few layers at once', async () => {
   const port = await plain((_request, response) => {
     response.writeHead(200, { 'content-length': 100_000_000 });
     const drip = setInterval(() => response.write('x'), 10);
@@ -234,8 +234,7 @@ test('a layer that drips is given up, because the engine downloads few layers at
   const [host = '', ...path] = session.name.split('/');
   const blob = fetch(`http://${host}/v2/${path.join('/')}/blobs/${sha256('layer')}`).then((answer) => answer.text());
   await expect(blob).rejects.toThrow();
-  expect(session.lastError?.message).toBe('i/o timeout: a layer comes too slowly');
-  expect(session.failure).toBeUndefined();
+  expect(session.failure?.message).toBe('i/o timeout: a layer comes too slowly');
   // A blob that the manifest does not list is nothing to ask for, and a closed session has no path.
   const status = (digest: string) =>
     fetch(`http://${host}/v2/${path.join('/')}/blobs/${digest}`).then((answer) => answer.status);

@@ -14,7 +14,7 @@ import { invalid, RegistryError, registryErrorOf } from './registry-error.ts';
 /** Manifests of one pull that may be asked for: an index, and the manifests that it lists. */
 const MAX_MANIFESTS = 2_000;
 const MAX_MANIFESTS_BYTES = 16 * 1024 ** 2;
-/** A blob that comes more slowly is given up, because the engine downloads few blobs at once for all its pulls. */
+/** The pull of a blob that comes more slowly ends, because the engine downloads few blobs at once for all its pulls. */
 const MIN_BYTES = 64 * 1024;
 const MIN_BYTES_EVERY_MS = 60_000;
 
@@ -189,7 +189,7 @@ export class PullSession {
     };
     const slow = setInterval(() => {
       if (since < MIN_BYTES && !response.writableNeedDrain)
-        end(new RegistryError('i/o timeout: a layer comes too slowly'));
+        end(new RegistryError('i/o timeout: a layer comes too slowly', 400));
       since = 0;
     }, this.#parts.minBytesEveryMs ?? MIN_BYTES_EVERY_MS);
     upstream.on('data', (part: Buffer) => {
