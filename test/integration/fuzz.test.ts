@@ -213,9 +213,14 @@ test('a name that no database can hold is nobody’s', async () => {
     const { status, json } = await platform.call(`POST ${path}`, {});
     expect([status, json]).toEqual([400, { message: 'Invalid deployment' }]);
   }
-  for (const method of ['PUT', 'DELETE']) {
-    const secret = await platform.call(`${method} /api/v1/secret/${platform.own.workspaceId}/%00`, { value: 'a' });
-    expect([secret.status, secret.json['code']]).toEqual([404, 'secret_not_found']);
+  const { workspaceId } = platform.own;
+  for (const [route, name] of [
+    [`PUT /api/v1/secret/${workspaceId}/%00`, 'name'],
+    [`DELETE /api/v1/secret/${workspaceId}/a%00`, 'name'],
+    [`GET /api/v1/model/${workspaceId}/%00`, 'modelId'],
+  ] as const) {
+    const { status, json } = await platform.call(route, { value: 'a' });
+    expect([status, json['message']], route).toEqual([400, `${name} must be text without NUL`]);
   }
 });
 

@@ -153,6 +153,9 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
   const problem = confinementProblem(caller, grantsOf(route));
   if (problem !== undefined) throw new AppError('unauthorized', `Unauthorized: ${problem}`);
   await parts.mayAsk?.(caller, route.rate ?? 'rest');
+  // The database can neither store nor compare such a text.
+  for (const [name, value] of Object.entries(params))
+    if (value.includes('\0')) throw new AppError('bad_request', `${name} must be text without NUL`);
   const named = params['ws']?.toLowerCase();
   if (named !== undefined && named !== caller.workspaceId) {
     if (!caller.isAdmin) throw unauthorized();
