@@ -13,13 +13,13 @@ import type { AppId, StackId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isUniqueViolation } from '../../stores/store/db.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
 import { appsNamed, liveAppsByIds } from '../../stores/store/queries/apps.ts';
+import { lockCounts } from '../../stores/store/queries/workspaces.ts';
 import type { AppRow } from '../../stores/store/queries/apps.ts';
 import {
   countStacks,
   deleteStack,
   insertStack,
   lockStack,
-  lockStacks,
   pageOfStacks,
   updateStack,
 } from '../../stores/store/queries/stacks.ts';
@@ -61,7 +61,7 @@ export class Stacks {
     const layout = checkedLayout(sent.layout ?? {});
     const most = await this.#mostOf(workspaceId);
     return this.#db.transaction(async (tx) => {
-      await lockStacks(tx, workspaceId);
+      await lockCounts(tx, workspaceId);
       const appIds = await idsOf(tx, workspaceId, 'apps', sent.apps ?? []);
       if ((await countStacks(tx, workspaceId)) >= most) {
         throw new AppError('too_many_stacks', `this workspace may have ${most} stacks`);

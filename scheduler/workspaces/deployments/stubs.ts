@@ -9,6 +9,7 @@ import type { Db } from '../../stores/store/db.ts';
 import { ownObjectsOf } from '../../stores/objects/service.ts';
 import { appById, appsNamed, getOrCreateApp } from '../../stores/store/queries/apps.ts';
 import { hasStubs, insertStub, reuseStub, stubById } from '../../stores/store/queries/stubs.ts';
+import { lockCounts } from '../../stores/store/queries/workspaces.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { withinOwnStub } from './container-stubs.ts';
 import type { Limited } from './container-stubs.ts';
@@ -136,7 +137,10 @@ export class Stubs {
       };
       const known = request.forceCreate && mayMake(caller) ? undefined : await reuseStub(tx, key);
       if (known === undefined && !mayMake(caller)) return NOT_THERE;
-      if (known === undefined && (await hasStubs(tx, caller.workspaceId, maxStubs))) throw new NoRoom();
+      if (known === undefined) {
+        await lockCounts(tx, caller.workspaceId);
+        if (await hasStubs(tx, caller.workspaceId, maxStubs)) throw new NoRoom();
+      }
       const row = known ?? (await insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } }));
       // A container asks for the stub at each call of another function.
       if (isOneOff(row.type) && caller.container === undefined) emit(ran(row, nowMs()));

@@ -6,7 +6,7 @@ import { isUuid } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { randomUUID } from 'node:crypto';
 import type { Caller } from '../identity/caller.ts';
-import type { Queryable } from '../../stores/store/db.ts';
+import type { Db } from '../../stores/store/db.ts';
 import {
   containersOfVolume,
   deleteVolume,
@@ -16,6 +16,7 @@ import {
   volumeHomes,
   volumesByIds,
 } from '../../stores/store/queries/volumes.ts';
+import { lockCounts } from '../../stores/store/queries/workspaces.ts';
 import type { VolumeRow, VolumeUserRow } from '../../stores/store/queries/volumes.ts';
 
 /** Volumes of a workspace whose limits do not set the number. */
@@ -29,7 +30,7 @@ export type VolumeOutcome =
   | { readonly kind: 'refused'; readonly text: string };
 
 export class Volumes {
-  readonly #db: Queryable;
+  readonly #db: Db;
   readonly #driver: VolumeDriverName;
   readonly #mostOf: (workspaceId: WorkspaceId) => number | Promise<number>;
 
@@ -39,7 +40,7 @@ export class Volumes {
    * @param mostOf - number of volumes that a workspace may have
    */
   constructor(
-    db: Queryable,
+    db: Db,
     driver: VolumeDriverName,
     mostOf: (workspaceId: WorkspaceId) => number | Promise<number> = () => MAX_VOLUMES,
   ) {
@@ -64,12 +65,10 @@ export class Volumes {
     const { workspaceId } = caller;
     const most = await this.#mostOf(workspaceId);
     const newId = randomUUID();
-    const volume = await getOrCreateVolume(this.#db, {
-      newId,
-      workspaceId,
-      name,
-      driver: driver === '' ? this.#driver : driver,
-      most,
+    const wanted = { newId, workspaceId, name, driver: driver === '' ? this.#driver : driver, most };
+    const volume = await this.#db.transaction(async (tx) => {
+      await lockCounts(tx, workspaceId);
+      return await getOrCreateVolume(tx, wanted);
     });
     if (volume === undefined) return { kind: 'refused', text: `a workspace may have ${most} volumes` };
     if (driver !== '' && volume.driver !== driver)

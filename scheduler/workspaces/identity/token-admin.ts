@@ -8,11 +8,11 @@ import type { Clock } from '#shared/clock.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
 import { appById } from '../../stores/store/queries/apps.ts';
+import { lockCounts } from '../../stores/store/queries/workspaces.ts';
 import {
   countTokens,
   deleteToken,
   listTokens,
-  lockTokens,
   toggleToken,
   tokenForUpdate,
   updateToken,
@@ -75,7 +75,7 @@ export class TokenAdmin {
     const chosen = choose(type, { name: '', expiresAtMs: null, scopes: [], appId: null }, options, nowMs);
     const most = await this.#parts.mostOf(owner.workspaceId);
     return events.transaction(db, async (tx, emit) => {
-      await lockTokens(tx, owner.workspaceId);
+      await lockCounts(tx, owner.workspaceId);
       if ((await countTokens(tx, owner.workspaceId)) >= most) {
         throw new AppError('too_many_tokens', `a workspace may have ${most} tokens: delete those that nobody uses`);
       }

@@ -8,14 +8,8 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import { isUniqueViolation } from '../../stores/store/db.ts';
 import type { Db, Transaction } from '../../stores/store/db.ts';
-import {
-  deleteModel,
-  insertModel,
-  lockModels,
-  modelNamed,
-  modelsOf,
-  updateModel,
-} from '../../stores/store/queries/models.ts';
+import { deleteModel, insertModel, modelNamed, modelsOf, updateModel } from '../../stores/store/queries/models.ts';
+import { lockCounts } from '../../stores/store/queries/workspaces.ts';
 import type { ModelRow } from '../../stores/store/queries/models.ts';
 import { SYSTEM, auditEvent } from '../events/audit.ts';
 import type { Actor, AuditKind } from '../events/audit.ts';
@@ -63,7 +57,7 @@ export class ModelService {
     if (typeof checked === 'string') throw invalid(checked);
     if (checked.isPublic && !by.isAdmin) throw notPublic();
     const row = await this.#written('audit.model.created', by, given.id, async (tx) => {
-      await lockModels(tx, workspaceId);
+      await lockCounts(tx, workspaceId);
       if (!(await insertModel(tx, { ...checked, id: newId(), workspaceId }, MOST_MODELS))) {
         throw new AppError('too_many_models', `a workspace may have ${MOST_MODELS} models, and this one has them`);
       }
@@ -78,7 +72,7 @@ export class ModelService {
   async change(workspaceId: WorkspaceId, name: string, given: ChangeModel, by: By): Promise<ModelRow> {
     let touchesPublic = false;
     const row = await this.#written('audit.model.updated', by, name, async (tx) => {
-      await lockModels(tx, workspaceId);
+      await lockCounts(tx, workspaceId);
       const before = await modelNamed(tx, workspaceId, name);
       if (before === undefined) return undefined;
       const after = checkChange(before, given, this.#parts.urlProblem);

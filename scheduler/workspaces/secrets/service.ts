@@ -20,6 +20,7 @@ import {
   sealedSecretsLike,
   updateSecret,
 } from '../../stores/store/queries/secrets.ts';
+import { lockCounts } from '../../stores/store/queries/workspaces.ts';
 import type { SecretRow } from '../../stores/store/queries/secrets.ts';
 import { isRegistrySecret, readRegistrySecret } from './registry-secret.ts';
 import type { Sealer } from './seal.ts';
@@ -60,9 +61,10 @@ export class Secrets {
     }
     const sealed = this.#seal(workspaceId, name, value);
     try {
-      const row = await this.#written('audit.secret.created', workspaceId, by, (tx) =>
-        insertSecret(tx, { id: randomUUID(), workspaceId, name, sealed, most: MAX_SECRETS }),
-      );
+      const row = await this.#written('audit.secret.created', workspaceId, by, async (tx) => {
+        await lockCounts(tx, workspaceId);
+        return await insertSecret(tx, { id: randomUUID(), workspaceId, name, sealed, most: MAX_SECRETS });
+      });
       if (row === undefined) throw new AppError('bad_request', `a workspace may have ${MAX_SECRETS} secrets`);
       return row;
     } catch (error) {

@@ -1,6 +1,7 @@
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { Queryable } from '../db.ts';
+import type { Db, Queryable } from '../db.ts';
 import { many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
+import { lockCounts } from './workspaces.ts';
 
 export type ImageState = 'PENDING' | 'BUILDING' | 'READY' | 'FAILED';
 
@@ -94,8 +95,8 @@ export async function forceImage(db: Queryable, workspaceId: WorkspaceId, id: st
  * @returns `owned`: a process that lives has it; `too_many`: the workspace builds as many as it may; `full`: it has
  * as many images as it may
  */
-export async function claimBuild(
-  db: Queryable,
+export function claimBuild(
+  db: Db,
   image: {
     readonly id: string;
     readonly workspaceId: WorkspaceId;
@@ -107,20 +108,28 @@ export async function claimBuild(
     readonly forced: boolean;
   },
 ): Promise<'claimed' | 'owned' | 'too_many' | 'full'> {
+  return db.transaction((tx) => claimLocked(tx, image));
+}
+
+async function claimLocked(
+  tx: Queryable,
+  image: Parameters<typeof claimBuild>[1],
+): Promise<'claimed' | 'owned' | 'too_many' | 'full'> {
   const { id, workspaceId } = image;
-  await db.query(
+  await lockCounts(tx, workspaceId);
+  await tx.query(
     `insert into images (id, workspace_id, definition, forced) select $1::text, $2::text, $3::jsonb, $5::boolean
      where (select count(*) from images where workspace_id = $2) < $4 on conflict (id) do nothing`,
     [id, workspaceId, storableText(JSON.stringify(image.definition)), image.mostImages, image.forced],
   );
-  const { rowCount } = await db.query(
+  const { rowCount } = await tx.query(
     `update images set state = 'BUILDING', owner = $3, renewed_at = now(), used_at = now(), output = '', error = ''
      where id = $1 and workspace_id = $2 and not ${OWNED}
        and (select count(*) from images where workspace_id = $2 and ${OWNED}) < $4`,
     [id, workspaceId, image.owner, image.most],
   );
   if (rowCount > 0) return 'claimed';
-  const row = await imageById(db, workspaceId, id);
+  const row = await imageById(tx, workspaceId, id);
   if (row === undefined) return 'full';
   return row.isOwned ? 'owned' : 'too_many';
 }

@@ -80,11 +80,6 @@ const map = (row: Raw): ModelRow => ({
 
 export type NewModel = Omit<ModelRow, 'workspaceName' | 'createdAtMs' | 'updatedAtMs'>;
 
-/** Holds other changes of the workspace's models until the transaction ends, so that their number can be counted. */
-export async function lockModels(tx: Queryable, workspaceId: WorkspaceId): Promise<void> {
-  await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
-}
-
 const valuesOf = (model: NewModel): unknown[] => [
   model.id,
   model.workspaceId,

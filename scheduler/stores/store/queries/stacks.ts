@@ -54,11 +54,6 @@ export function pageOfStacks(
   );
 }
 
-/** Holds other changes of the workspace's stacks until the transaction ends, so that their number can be counted. */
-export async function lockStacks(tx: Queryable, workspaceId: WorkspaceId): Promise<void> {
-  await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
-}
-
 export async function countStacks(db: Queryable, workspaceId: WorkspaceId): Promise<number> {
   const { rows } = await db.query<{ count: number }>(
     'select count(*)::int as count from stacks where workspace_id = $1',

@@ -134,11 +134,6 @@ export function updateToken(
   );
 }
 
-/** Holds other new tokens of the workspace until the transaction ends, so that their number can be counted. */
-export async function lockTokens(tx: Queryable, workspaceId: WorkspaceId): Promise<void> {
-  await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
-}
-
 /** Number of the workspace's tokens that people see. */
 export async function countTokens(db: Queryable, workspaceId: WorkspaceId): Promise<number> {
   return one(

@@ -1,4 +1,5 @@
 // Rows of webhooks and of the secrets that sign their deliveries.
+import { lockCounts } from './workspaces.ts';
 import type { WebhookId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, storableText } from '../rows.ts';
@@ -105,7 +106,7 @@ export async function insertWebhook(
   secret: NewSecret,
   most: number,
 ): Promise<WebhookRow | undefined> {
-  await tx.query('select 1 from workspaces where id = $1 for no key update', [webhook.workspaceId]);
+  await lockCounts(tx, webhook.workspaceId);
   const row = await maybeOne(
     tx,
     `insert into webhooks (id, workspace_id, url, event_types, description, active, retry, secret_hint, cursor_seq)

@@ -162,3 +162,11 @@ export async function adminWorkspaceId(db: Queryable): Promise<WorkspaceId | und
     (row: { id: string }) => row.id as WorkspaceId,
   );
 }
+
+/**
+ * Holds others who make things of the workspace until the transaction ends, so that the things can be counted. Inserts
+ * of rows that only refer to the workspace go on.
+ */
+export async function lockCounts(tx: Queryable, workspaceId: WorkspaceId): Promise<void> {
+  await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
+}
