@@ -88,6 +88,27 @@ def gpu_names(value: Any) -> str:
     return ','.join(names)
 
 
+def gpus_and_count(value: Any, count: Any) -> Tuple[str, int]:
+    """Models and the number of GPUs. `'A100:2'` means two of that model, as elsewhere."""
+    listed = list(value) if isinstance(value, (list, tuple)) else [value]
+    counts = set()
+    for at, item in enumerate(listed):
+        names = item.split(',') if isinstance(item, str) else []
+        for place, name in enumerate(names):
+            model, colon, number = name.strip().rpartition(':')
+            if colon and number.isdigit() and int(number) > 0:
+                names[place] = model
+                counts.add(int(number))
+            else:
+                counts.add(0)
+        if names:
+            listed[at] = ','.join(names)
+    told = max(counts, default=0)
+    if told and (len(counts) > 1 or count not in (0, told)):
+        raise DefinitionError('gpu: %r and gpu_count=%r name different numbers of GPUs; give one number, for all models' % (value, count))
+    return gpu_names(listed if isinstance(value, (list, tuple)) else listed[0]), told or count
+
+
 def gpu_number(value: Any, names: str) -> int:
     """The number of GPUs; 0 with a model named counts as 1."""
     count = whole('gpu_count', value, 0)

@@ -67,6 +67,12 @@ def describe(target: str, directory: str) -> Dict[str, Any]:
         return {'handlers': [_describe(found, module_name, wanted)], 'others': others}
     every = _defined(module)
     if not every:
+        method = _method_in(module)
+        if method:
+            raise _Problem(
+                '%s defines no handler: methods cannot be handlers, as %s is' % (path, method),
+                'Define a function at the top level of the file; on_start makes what its calls share.',
+            )
         raise _Problem('%s defines no handler' % path, _DECORATE)
     return {'handlers': [_describe(value, module_name, name) for value, name in every], 'others': []}
 
@@ -78,6 +84,16 @@ def _defined(module: Any) -> List[Tuple[Definition, str]]:
         if isinstance(value, Definition) and value.__module__ == module.__name__:
             seen.setdefault(id(value), (value, name))
     return list(seen.values())
+
+
+def _method_in(module: Any) -> str:
+    """`Model.predict`: a decorated function in a class of the module; '': there is none."""
+    for name, value in vars(module).items():
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            for own, member in vars(value).items():
+                if isinstance(member, Definition):
+                    return '%s.%s' % (name, own)
+    return ''
 
 
 def _module_name(path: str, directory: str) -> str:

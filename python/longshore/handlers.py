@@ -30,7 +30,7 @@ from typing import (
     overload,
 )
 
-from .checks import DefinitionError, cuda_version, flag, gpu_names, gpu_number, instance, number, one_of, quantity, sequence, start_function, text, texts, variables, whole
+from .checks import DefinitionError, cuda_version, flag, gpu_number, gpus_and_count, instance, number, one_of, quantity, sequence, start_function, text, texts, variables, whole
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .quantities import cpu_millicores, memory_mib
 from .typed import P, R, T, endpoint_decorator, task_queue_decorator
@@ -316,7 +316,7 @@ def endpoint(
     app: groups deployments; '': the name.
     cpu: cores, `2` or `0.5`, or thousandths of one as text, `'500m'`.
     memory: MiB, or text with a unit, `'512mi'` or `'2gi'`. A process that needs more is killed.
-    gpu: a model (`'H100'`, `'any'`), or a list of models in the order of preference.
+    gpu: a model (`'H100'`, `'any'`), a model with a number (`'A100:2'`), or a list in the order of preference.
     gpu_count: how many GPUs, all of one machine; 1 when only `gpu` is given, any model when only this is.
     pool: run on machines of this pool alone; a name, or a `Pool`.
     image: an `Image`; None: the base image, which has Python and no packages.
@@ -445,14 +445,15 @@ def stub_options(
 def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Union[QueueDepthAutoscaler, str, None]) -> Dict[str, Any]:
     """As `stub_options`, in a container, too."""
     pool = _pool(given['pool'])
-    gpus = gpu_names(given['gpu']) or pool.gpu
+    gpus, gpu_count = gpus_and_count(given['gpu'], given['gpu_count'])
+    gpus = gpus or pool.gpu
     options: Dict[str, Any] = {
         'name': text('name', given['name'] or ''),
         'appName': text('app', given['app'] or ''),
         'cpu': quantity(cpu_millicores, given['cpu']),
         'memory': quantity(memory_mib, given['memory']),
         'gpu': gpus,
-        'gpuCount': gpu_number(given['gpu_count'], gpus),
+        'gpuCount': gpu_number(gpu_count, gpus),
         'image': instance('image', given['image'] or Image(), Image).described(),
         'onStartFunction': start_function(given['on_start']),
         'workers': whole('workers', given['workers'], 1),

@@ -50,6 +50,19 @@ class Decorator(unittest.TestCase):
             with self.subTest(given):
                 self.assertEqual(endpoint(gpu=given)(len).options['gpu'], names)
         self.assertEqual(endpoint(gpu_count=2)(len).options['gpuCount'], 2)
+        for given, count, names, number in (
+            ('A100:2', 0, 'A100', 2),
+            ('A100:2', 2, 'A100', 2),
+            (['H100:8', 'H200:8'], 0, 'H100,H200', 8),
+            ('A100', 4, 'A100', 4),
+        ):
+            options = endpoint(gpu=given, gpu_count=count)(len).options
+            self.assertEqual((options['gpu'], options['gpuCount']), (names, number))
+        for given, count in (('A100:2', 3), (['H100:8', 'H200:4'], 0), (['H100:8', 'H200'], 0)):
+            with self.assertRaisesRegex(DefinitionError, 'name different numbers of GPUs'):
+                endpoint(gpu=given, gpu_count=count)(len)
+        with self.assertRaisesRegex(DefinitionError, "gpu: 'A100:x' is not the name of a model"):
+            endpoint(gpu='A100:x')(len)
         for gpu, said in (
             (7, "gpu: must be a model such as 'H100'"),
             (True, 'gpu: must be a model'),
@@ -491,6 +504,12 @@ def handler(): ...
         parameters = [set(inspect.signature(one).parameters) for one in (task_queue, function, schedule)]
         self.assertEqual(parameters[0] - parameters[1], {'concurrent_requests', 'authorized'})
         self.assertEqual(parameters[2] - parameters[1], {'when', 'timezone'})
+
+    def test_a_handler_in_a_class_is_refused_by_its_name(self) -> None:
+        self.write('app.py', 'from longshore import endpoint\nclass Model:\n    @endpoint\n    def predict(self): ...\n')
+        error, hint = self.refused('app.py')[:2]
+        self.assertEqual(error, 'app.py defines no handler: methods cannot be handlers, as Model.predict is')
+        self.assertIn('at the top level of the file', hint)
 
     def test_all_handlers_of_a_file_or_the_one_that_is_named(self) -> None:
         self.write('other.py', 'from longshore import endpoint\n@endpoint()\ndef elsewhere(): ...\n')
