@@ -48,6 +48,7 @@ export interface InvokeFlags {
 }
 
 export interface LogsFlags {
+  readonly grep?: string;
   readonly container?: string;
   readonly task?: string;
   readonly since?: string;

@@ -23,6 +23,7 @@ const GUESSES: Readonly<Record<string, string>> = {
   doctor: '`longshore status` for the installation, `longshore agent check` for this machine',
   down: 'Ctrl-C in the terminal of `longshore up` stops it',
   drain: ON_WORKER('drain'),
+  delete: `${ON_DEPLOYMENT('delete')}; volumes, secrets and images have a delete of their own`,
   endpoint: DEPLOYED,
   endpoints: DEPLOYED,
   exec: ON_CONTAINER('exec'),
@@ -39,6 +40,8 @@ const GUESSES: Readonly<Record<string, string>> = {
   ps: '`longshore container list`',
   queue: '`longshore task list` shows tasks, `longshore top` shows queues',
   restore: 'docs/backup.md says how',
+  restart: `${ON_DEPLOYMENT('stop')}, then ${ON_DEPLOYMENT('start')}; \`longshore deploy app.py\` starts a new version beside the old one`,
+  rm: `${ON_DEPLOYMENT('delete')}; volumes, secrets and images have a delete of their own`,
   rollback: ON_DEPLOYMENT('rollback'),
   sandbox: SANDBOXES,
   sandboxes: SANDBOXES,
@@ -86,6 +89,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'task create': '`longshore invoke NAME`',
   'task logs': '`longshore logs --task ID`',
   'secret show': 'a secret is read by containers alone, as a variable; `longshore secret list` shows the names',
+  'volume upload': '`longshore volume cp FILE NAME:PATH`',
   'worker show': '`longshore machine show ID`',
 };
 

@@ -239,7 +239,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
 
   command(program, 'invoke', 'Call a deployment and print its answer')
     .argument('<name>', 'a deployment')
-    .option('--data <json>', 'the input: a JSON object, @file, or - for stdin', '{}')
+    .option('-d, --data <json>', 'the input: a JSON object, @file, or - for stdin', '{}')
     .option('--version <n>', 'a version (else the latest)', wholeNumber)
     .option('--kind <kind>', 'its kind, such as taskqueue, where several share the name (else an endpoint comes first)')
     .option('--timeout <seconds>', 'how long to wait for the answer', wholeNumber, 1200)
@@ -258,7 +258,8 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--container <id>', 'of one container')
     .option('--task <id>', 'of one task')
     .option('--since <time>', 'from then on: 10m, 2h, 7d, or a time')
-    .option('--follow', 'go on printing what comes')
+    .option('-f, --follow', 'go on printing what comes')
+    .option('--grep <text>', 'only lines that have this text')
     .option('--limit <n>', 'how many of the newest lines (else 100; with --since, 10000)', wholeNumber)
     .addHelpText(
       'after',

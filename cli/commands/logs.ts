@@ -11,6 +11,7 @@ import { note, print } from '../print.ts';
 import { sinceMsOf } from '../since.ts';
 import { runningId, SHORT } from './container.ts';
 import { oneDeployment } from './deployment-reference.ts';
+import { DeploymentNames } from './deployment-names.ts';
 import { LogText } from './log-text.ts';
 import type { LogsFlags } from '../flags.ts';
 
@@ -36,12 +37,14 @@ export async function runLogs(
   }
   const nowMs = Date.now();
   const sinceMs = flags.since === undefined ? undefined : sinceMsOf(flags.since, nowMs);
-  const text = new LogText(nowMs);
   const limit = limitOf(flags);
   const client = new Client(await resolveContext(options, env));
   try {
     const workspaceId = await client.workspaceId();
     const filter = await filterOf(client, name, flags);
+    const names = Object.keys(filter).length > 0 ? undefined : new DeploymentNames(client, workspaceId);
+    await names?.read();
+    const text = new LogText(nowMs, names === undefined ? undefined : (id) => names.of(id));
     const start = sinceMs === undefined ? undefined : new Date(sinceMs).toISOString();
     const query = { ...filter, ...(start === undefined ? {} : { start_time: start }) };
     const { lines, isCut } = await newestLines(client, `/logs/${workspaceId}`, query, limit).catch((error: unknown) => {
@@ -53,12 +56,12 @@ export async function runLogs(
     if (isCut && start !== undefined)
       note(`only the newest ${lines.length} lines since ${start}: --limit or a later --since changes that`);
     text.expect(lines);
-    for (const line of lines) showLine(line);
+    for (const line of lines) showLine(line, text);
     if (lines.length === 0) await sayNone(client, workspaceId, filter, name ?? '', start);
     if (flags.follow !== true) return;
     await follow(client, `/logs/${workspaceId}/stream?${queryBehind(lines, query)}`, {
       onRecord: ({ event, data }) => {
-        if (event === 'log') showLine(JSON.parse(data) as JsonObject);
+        if (event === 'log') showLine(JSON.parse(data) as JsonObject, text);
       },
       signal,
     });
@@ -66,7 +69,8 @@ export async function runLogs(
     await client.close();
   }
 
-  function showLine(line: JsonObject): void {
+  function showLine(line: JsonObject, text: LogText): void {
+    if (flags.grep !== undefined && !textField(line, 'message').includes(flags.grep)) return;
     // Lines of machines that were away come late, among newer ones.
     if (sinceMs !== undefined && Date.parse(textField(line, 'timestamp')) < sinceMs) return;
     print(options.json === true ? JSON.stringify(line) : text.of(line));

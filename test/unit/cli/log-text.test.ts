@@ -21,6 +21,12 @@ test('lines that are shown together all have their date when one of them is of a
   ]);
 });
 
+test('lines of several deployments have the name of theirs', () => {
+  const text = new LogText(NOW_MS, (id) => (id === 'd1' ? 'shop' : '-'));
+  expect(text.of({ ...at('2030-01-31T09:00:00.000Z'), deployment_id: 'd1' })).toBe('09:00:00.000 c69a6597 shop said');
+  expect(text.of(at('2030-01-31T09:00:00.000Z'))).toBe('09:00:00.000 c69a6597 - said');
+});
+
 test('a log that is followed over midnight has dates from then on', () => {
   const text = new LogText(NOW_MS);
   text.expect([]);
