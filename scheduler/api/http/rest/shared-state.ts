@@ -195,8 +195,6 @@ function valueOf(sent: { readonly encoding: string; readonly value: string; read
   const { encoding, value } = sent;
   if (encoding !== 'json' && encoding !== 'pickle') throw invalid('encoding must be json or pickle');
   if (value.length > MAX_VALUE_CHARACTERS) throw invalid(`value must have at most ${MAX_VALUE_CHARACTERS} characters`);
-  if (!isKept(value))
-    throw invalid('value has a NUL or half of a surrogate pair, which is not kept: escape it (\\u0000)');
   return { encoding, value, livesSeconds: lifeOf(sent) };
 }
 
@@ -209,12 +207,9 @@ function lifeOf({ ttl_seconds: seconds }: { readonly ttl_seconds?: number }): nu
 
 /** @throws AppError `invalid_body`, `invalid_query` */
 function checked(field: string, text: string | undefined, most: number, code: Code = 'invalid_body'): string {
-  if (text === undefined || text === '' || text.length > most || !isKept(text))
+  if (text === undefined || text === '' || text.length > most || text.includes('\0'))
     throw new AppError(code, `${field} must be a text of 1 to ${most} characters`);
   return text;
 }
-
-/** Whether the database keeps the text as it is. */
-const isKept = (text: string): boolean => text.isWellFormed() && !text.includes('\0');
 
 const invalid = (text: string): AppError => new AppError('invalid_body', text);
