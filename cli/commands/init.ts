@@ -4,6 +4,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { cannotWrite, usageError } from '../errors.ts';
 import { resolveContext } from '../context.ts';
+import { PYTHON_MODULES } from '../deploy/describe.ts';
 import type { InitFlags } from '../flags.ts';
 import { print, printJson } from '../print.ts';
 import { listTemplates, starterApp } from '../templates.ts';
@@ -38,6 +39,10 @@ export async function runInit(folder: string | undefined, flags: InitFlags, invo
   const { env } = invocation;
   if (next.some((line) => USES_VARIABLES.test(line)) && !(env['LONGSHORE_URL'] && env['LONGSHORE_TOKEN']))
     print(`  ${await variablesLine(invocation)}`);
+  if (next.some((line) => line.startsWith('python3 ')) && !env['PYTHONPATH'])
+    print(
+      `  export PYTHONPATH=${quoted(PYTHON_MODULES)}  # has the module longshore; docs/install.md installs it by pip`,
+    );
   for (const line of next) print(`  ${line}`);
 }
 

@@ -41,7 +41,8 @@ export interface FileDefinition {
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-const PYTHON_MODULES = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', 'python');
+/** The folder with the Python module that this program came with. */
+export const PYTHON_MODULES = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', 'python');
 /** Programs to try in turn. A virtual environment of Windows has `python` alone. */
 const PYTHON_PROGRAMS = process.platform === 'win32' ? ['python', 'py', 'python3'] : ['python3'];
 /** On Windows `python` may be a link to a shop, which ends with this code. Exit codes elsewhere are below 256. */

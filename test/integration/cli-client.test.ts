@@ -164,6 +164,11 @@ describe('init', () => {
       line,
     );
     expect((await run(['init', join(directory.path, 'c')])).stdout).not.toMatch(line);
+    // A program of the template finds the module.
+    const program = await run(['init', join(directory.path, 'd'), '--template', 'add']);
+    expect(program.stdout).toMatch(
+      /^ {2}export PYTHONPATH=\S+\/python {2}# has the module longshore; [^]*^ {2}python3 app\.py/m,
+    );
   });
 
   test('never overwrites a file, and writes nothing then', async () => {
