@@ -38,7 +38,7 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
     '--dry-run shows the version that each handler would be, with its resources, scaling, volumes, secrets, image and files. It names missing secrets, GPU models and pools that nothing has, values beyond a limit, and wrong images. Exits with 1 when something is wrong; warnings alone give 0.',
   ],
   serve: [
-    'Prints how to call it, what it writes with the end of the task id, and each reload. Only changed files travel. docs/serve.md has the rest.',
+    'Prints how to call it, what it writes with the end of the task id, and each reload. Only changed files travel, and only code reloads. docs/serve.md has the rest.',
   ],
   prepare: [
     'Prints the path to call. A Python program does this by itself when it calls a function that is not deployed, or makes a Pod or a Sandbox: docs/python.md#without-a-deployment.',

@@ -14,8 +14,10 @@ import { textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print } from '../print.ts';
 import { programName } from '../program-name.ts';
+import { OwnOutput } from '../serve/own-output.ts';
+import { DefinitionChanges } from '../serve/said-once.ts';
 import { ServeSession } from '../serve/session.ts';
-import type { Reloaded } from '../serve/session.ts';
+import type { Reloaded, Sent } from '../serve/session.ts';
 import { packFolder } from '../serve/tree.ts';
 import type { PackedFolder } from '../serve/tree.ts';
 import { foldersIn, watchFolders } from '../serve/watch.ts';
@@ -26,6 +28,8 @@ type Env = Readonly<Record<string, string | undefined>>;
 
 /** Signals that end a session as Ctrl-C does. */
 const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+/** Files that are named of many. */
+const MOST_NAMED = 3;
 /** Longest wait for the last lines of the log. */
 const LAST_LINES_MS = 300;
 
@@ -41,7 +45,8 @@ export async function runServe(
   for (const signal of ENDING) process.on(signal, end);
   try {
     const say = speaker(options.json === true);
-    const { app, handler, files } = await readApp(target, rootFlag, { gpu, env });
+    const own = new OwnOutput();
+    const { app, handler, files } = await readApp(target, rootFlag, { gpu, env }, own);
     const kind = kindOf(handler);
     saySkipped(files.found, say.step);
     const objectId = await uploadArchive(client, files.archive, say.step).finally(() => files.archive.remove());
@@ -49,6 +54,8 @@ export async function runServe(
     const stubId = await createStub(client, handler, fields, say.step);
     const url = textField(await client.gateway('GET', `/stubs/${stubId}/url`), 'url');
     let isFirst = true;
+    const definition = new DefinitionChanges(handler);
+    let checking = Promise.resolve();
     const session = new ServeSession({
       client,
       stubId,
@@ -63,10 +70,12 @@ export async function runServe(
       },
       onReloaded: (reloaded) => {
         say.reloaded(reloaded);
-        void checkDefinition(app, target, rootFlag, env, say.step);
+        checking = checking.then(() => checkDefinition(definition, target, rootFlag, { gpu, env }, say.step));
       },
+      onSent: say.sent,
+      own,
     });
-    const watching = watchFolders(app.root, () => {
+    const watching = watchFolders(app.root, own.hasPath.bind(own), () => {
       void session.sync().then(
         () => watching.follow(foldersIn(session.files.keys())),
         (error: unknown) => say.step(`the folder cannot be read: ${(error as Error).message}`),
@@ -95,14 +104,20 @@ interface ReadApp {
   readonly files: PackedFolder;
 }
 
+interface Asked {
+  readonly gpu: string | undefined;
+  readonly env: Env;
+}
+
 /** Packs the files while Python reads the definition. A definition that is refused ends the packing. */
 async function readApp(
   target: string,
   rootFlag: string | undefined,
-  { gpu, env }: { readonly gpu: string | undefined; readonly env: Env },
+  { gpu, env }: Asked,
+  own: OwnOutput,
 ): Promise<ReadApp> {
   const refused = new AbortController();
-  const packing = packFolder(appRoot(target, rootFlag), refused.signal);
+  const packing = packFolder(appRoot(target, rootFlag), own, refused.signal);
   // A failure of the packing is told after the definition was read.
   packing.catch(() => undefined);
   try {
@@ -147,23 +162,16 @@ function linesOf(handler: HandlerDefinition, kind: string, url: string, env: Env
 
 /** Says so when the file defines another recipe now: only a new session has another container. */
 async function checkDefinition(
-  app: AppDefinition,
+  definition: DefinitionChanges,
   target: string,
   rootFlag: string | undefined,
-  env: Env,
+  { gpu, env }: Asked,
   step: (line: string) => void,
 ): Promise<void> {
   const now = await describeApp(target, rootFlag, env).catch(() => undefined);
   if (now === undefined) return;
-  const changed = changedFields(app.handler, now.handler);
+  const changed = definition.news(withGpu(now.handler, gpu));
   if (changed.length > 0) step(`${changed.join(', ')} changed: end this session and start it again to have that`);
-}
-
-/** @internal exported for its test */
-export function changedFields(before: JsonObject, after: JsonObject): readonly string[] {
-  const names = new Set([...Object.keys(before), ...Object.keys(after)]);
-  for (const own of ['requiredInputs', 'place']) names.delete(own);
-  return [...names].filter((name) => JSON.stringify(before[name]) !== JSON.stringify(after[name])).toSorted();
 }
 
 function followLogs(
@@ -198,6 +206,7 @@ interface Speaker {
   readonly step: (line: string) => void;
   readonly serving: (serving: Serving) => void;
   readonly reloaded: (reloaded: Reloaded) => void;
+  readonly sent: (sent: Sent) => void;
   readonly line: (line: JsonObject) => void;
 }
 
@@ -210,6 +219,7 @@ function speaker(asJson: boolean): Speaker {
       serving: ({ handler, stubId, containerId, url }) =>
         tell('serving', { name: handler.name, stubId, containerId, url }),
       reloaded: (reloaded) => tell('reloaded', reloaded),
+      sent: (sent) => tell('sent', { ...sent, paths: sent.paths.slice(0, MOST_NAMED) }),
       line: (line) => tell('log', line),
     };
   }
@@ -224,16 +234,24 @@ function speaker(asJson: boolean): Speaker {
       print('');
     },
     reloaded: (reloaded) => note(reloadText(reloaded)),
+    sent: (sent) => note(sentText(sent)),
     line: (line) => print(logText(line)),
   };
 }
 
+const countsOf = (files: number, removed: number): string =>
+  [...(files > 0 ? [`${counted(files, 'file')} sent`] : []), ...(removed > 0 ? [`${removed} removed`] : [])].join(', ');
+
+/** @internal exported for its test */
+export function sentText({ files, removed, paths }: Sent): string {
+  const named = paths.slice(0, MOST_NAMED).join(', ');
+  const more = paths.length > MOST_NAMED ? ', …' : '';
+  return `${countsOf(files, removed)} without a reload: ${named}${more} (no code that the program has loaded)`;
+}
+
 /** @internal exported for its test */
 export function reloadText({ files, removed, state, error, tookMs }: Reloaded): string {
-  const counts = [
-    ...(files > 0 ? [`${counted(files, 'file')} sent`] : []),
-    ...(removed > 0 ? [`${removed} removed`] : []),
-  ].join(', ');
+  const counts = countsOf(files, removed);
   if (state === 'loaded') return `reloaded in ${tookMs} ms (${counts})`;
   if (state === 'loading') return `${counts}; the app still loads: calls wait for it`;
   return `${counts}; the app could not be loaded: ${error}`;

@@ -63,7 +63,7 @@ const LIMITS: FileLimits = { maxBytes: MAX_APP_BYTES, maxFiles: MAX_APP_FILES };
 export async function collectFiles(
   root: string,
   limits: FileLimits = LIMITS,
-  options: { readonly home?: string } = {},
+  options: { readonly home?: string; readonly leavesOut?: (file: Stats) => boolean } = {},
 ): Promise<AppFiles> {
   const { name = IGNORE_FILES[0], text } = await readFirst(root, IGNORE_FILES);
   if (text === undefined) refuseHome(root, name, options.home);
@@ -71,6 +71,7 @@ export async function collectFiles(
   return walk(root, limits, {
     ignoreFile: name,
     isExact: false,
+    leavesOut: options.leavesOut,
     rules: {
       look(path, _parent, isFolder) {
         const last = path.slice(path.lastIndexOf('/') + 1);
@@ -100,10 +101,13 @@ interface Walk {
   /** For advice. */
   readonly ignoreFile: string;
   readonly isExact: boolean;
+  /** Files that are no part of the app, beside those of the rules. */
+  readonly leavesOut?: ((file: Stats) => boolean) | undefined;
   readonly rules: { look(path: string, parent: Matched, isFolder: boolean): Sight };
 }
 
-async function walk(root: string, limits: FileLimits, { ignoreFile, isExact, rules }: Walk): Promise<AppFiles> {
+async function walk(root: string, limits: FileLimits, options: Walk): Promise<AppFiles> {
+  const { ignoreFile, isExact, rules } = options;
   const files: AppFile[] = [];
   const others: AppEntry[] = [];
   const skipped: string[] = [];
@@ -127,18 +131,19 @@ async function walk(root: string, limits: FileLimits, { ignoreFile, isExact, rul
     for (let from = 0; from < wanted.length; from += STATS_AT_ONCE) {
       const paths = wanted.slice(from, from + STATS_AT_ONCE);
       const found = await Promise.all(paths.map((path) => look(path)));
-      for (const one of found) take(one);
+      for (const one of found) if (one !== undefined) take(one);
     }
   };
   const takeFolder = async (path: string): Promise<void> => {
     const found = await stat(join(root, path)).catch(() => undefined);
     if (found !== undefined) take({ path, mtimeMs: found.mtimeMs, mode: found.mode & 0o777 });
   };
-  /** @returns the path alone for what cannot travel */
-  const look = async (path: string): Promise<AppFile | AppEntry | string> => {
+  /** @returns the path alone for what cannot travel; undefined: it is to be left out */
+  const look = async (path: string): Promise<AppFile | AppEntry | string | undefined> => {
     const fullPath = join(root, path);
     const found = await (isExact ? lstat(fullPath) : stat(fullPath)).catch(() => undefined);
     if (found === undefined) return path;
+    if (options.leavesOut?.(found) === true) return undefined;
     const { size, mtimeMs } = found;
     const mode = found.mode & 0o777;
     if (found.isFile()) return { path, fullPath, size, mtimeMs, mode, executable: (mode & 0o100) !== 0 };

@@ -9,6 +9,8 @@ import { textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { changesBetween, readSettledTree } from './tree.ts';
 import type { Changes, KnownFile, Tree } from './tree.ts';
+import type { OwnOutput } from './own-output.ts';
+import { ReloadsInARow, SentFiles } from './said-once.ts';
 
 export const LEASE_SECONDS = 60;
 export const RENEW_MS = 15_000;
@@ -22,16 +24,29 @@ const RELOAD_WITHIN_MS = 40_000;
 /** Files that travel at once. */
 const SIDE_BY_SIDE = 6;
 const AGAIN_MS = 1_000;
+/** Wait before further changes, while reloads follow each other without an edit of code. */
+const IN_A_ROW_MS = 2_000;
+/** Bounds on the names that a reload is told; with more, any file may have changed. */
+const MOST_PATHS = 1_000;
+const MOST_PATHS_BYTES = 48 * 1024;
 
 export interface Reloaded {
   readonly files: number;
   readonly removed: number;
   /** Time from the hint of a change to the answer of the container. */
   readonly tookMs: number;
-  /** loaded, failed or loading; empty: there was no answer. */
+  /** loaded, failed or loading. */
   readonly state: string;
   /** Why it failed. */
   readonly error: string;
+}
+
+/** Changes for which nothing was loaded anew. */
+export interface Sent {
+  readonly files: number;
+  readonly removed: number;
+  /** Files that were not told of since the last reload. */
+  readonly paths: readonly string[];
 }
 
 export interface SessionParts {
@@ -44,6 +59,9 @@ export interface SessionParts {
   /** A container serves: the first one, or another in its place. */
   readonly onServing: (containerId: string) => void;
   readonly onReloaded: (reloaded: Reloaded) => void;
+  readonly onSent: (sent: Sent) => void;
+  /** Files that this command writes. */
+  readonly own: OwnOutput;
   readonly signal: AbortSignal;
 }
 
@@ -57,6 +75,10 @@ export class ServeSession {
   #there: Tree;
   #syncing: Promise<void> | undefined;
   #isWanted = false;
+  /** Changed files that the container has, and was not asked to load. */
+  #untold = new Set<string>();
+  readonly #row = new ReloadsInARow();
+  readonly #sent = new SentFiles();
   #waitsFor = '';
   #askedAtMs = -Infinity;
 
@@ -124,6 +146,7 @@ export class ServeSession {
     if (containerId !== this.#containerId) {
       this.#containerId = containerId;
       this.#there = uploaded;
+      this.#untold.clear();
       this.#waitsFor = '';
       onServing(containerId);
       void this.sync();
@@ -147,22 +170,20 @@ export class ServeSession {
   async #syncAll(): Promise<void> {
     while (this.#isWanted && !this.#parts.signal.aborted) {
       this.#isWanted = false;
+      const { root, own, signal } = this.#parts;
+      if (this.#row.isLong && !(await sleep(IN_A_ROW_MS, signal))) return;
       const fromMs = performance.now();
-      this.#here = await readSettledTree(
-        this.#parts.root,
-        { here: this.#here, there: this.#there },
-        this.#parts.signal,
-      );
+      this.#here = await readSettledTree(root, own, { here: this.#here, there: this.#there }, signal);
       const containerId = this.#containerId;
       if (containerId === '') return;
       const changes = changesBetween(this.#there, this.#here);
-      if (changes.written.length + changes.removed.length === 0) continue;
+      if (changes.written.length + changes.removed.length + this.#untold.size === 0) continue;
       try {
         await this.#send(containerId, changes);
-        if (containerId === this.#containerId) this.#there = this.#here;
-        const reloaded = await this.#reload(containerId);
-        const counts = { files: changes.written.length, removed: changes.removed.length };
-        this.#parts.onReloaded({ ...counts, ...reloaded, tookMs: Math.round(performance.now() - fromMs) });
+        if (containerId !== this.#containerId) continue;
+        this.#there = this.#here;
+        for (const path of [...changes.written.map((file) => file.path), ...changes.removed]) this.#untold.add(path);
+        await this.#reload(containerId, changes, fromMs);
       } catch (error) {
         if (this.#parts.signal.aborted) return;
         // A container that is gone gets the files when its successor serves.
@@ -205,11 +226,33 @@ export class ServeSession {
     ]);
   }
 
-  async #reload(containerId: string): Promise<Pick<Reloaded, 'error' | 'state'>> {
+  /** Asks the container to load what changed, and says what came of it. */
+  async #reload(containerId: string, { written, removed }: Changes, fromMs: number): Promise<void> {
+    const { client, onReloaded, onSent, onNote } = this.#parts;
+    const paths = [...this.#untold];
     const path = `/gateway/containers/${encodeURIComponent(containerId)}/reload`;
-    const answer = await this.#parts.client.restCall('POST', path, undefined, RELOAD_WITHIN_MS);
-    return { state: textField(answer, 'state'), error: textField(answer, 'error') };
+    const answer = await client.restCall('POST', path, namesOf(paths), RELOAD_WITHIN_MS);
+    if (containerId !== this.#containerId) return;
+    this.#untold.clear();
+    const counts = { files: written.length, removed: removed.length };
+    const state = textField(answer, 'state');
+    if (state === 'unchanged') {
+      const news = this.#sent.news(paths);
+      if (news.length > 0) onSent({ ...counts, paths: news });
+      return;
+    }
+    this.#sent.reloaded();
+    const tookMs = Math.round(performance.now() - fromMs);
+    onReloaded({ ...counts, state, error: textField(answer, 'error'), tookMs });
+    const warning = this.#row.note(paths, textField(answer, 'path'));
+    if (warning !== undefined) onNote(warning);
   }
+}
+
+/** The body of a reload. */
+function namesOf(paths: readonly string[]): JsonObject {
+  if (paths.length > MOST_PATHS || Buffer.byteLength(JSON.stringify(paths)) > MOST_PATHS_BYTES) return {};
+  return { paths };
 }
 
 /** Whether the scheduler answered, and would answer alike again. */

@@ -6,6 +6,7 @@ import { MOST_READ_WHOLE_BYTES, packFiles } from '../deploy/archive.ts';
 import type { Archive } from '../deploy/archive.ts';
 import { collectFiles } from '../deploy/files.ts';
 import type { AppFile, AppFiles } from '../deploy/files.ts';
+import type { OwnOutput } from './own-output.ts';
 
 /**
  * A file and its content's hash: a file that was only touched does not travel again. Files above
@@ -34,8 +35,8 @@ export interface PackedFolder {
   readonly tree: Tree;
 }
 
-export async function packFolder(root: string, signal: AbortSignal): Promise<PackedFolder> {
-  const found = await collectFiles(root);
+export async function packFolder(root: string, own: OwnOutput, signal: AbortSignal): Promise<PackedFolder> {
+  const found = await filesOf(root, own);
   const hashes = new Map<string, string>();
   const onContent = ({ path }: AppFile, sha256: string): void => void hashes.set(path, sha256);
   const archive = await packFiles(found, { onContent, signal });
@@ -46,10 +47,13 @@ export async function packFolder(root: string, signal: AbortSignal): Promise<Pac
   return { found, archive, tree: treeOf(known) };
 }
 
+const filesOf = (root: string, own: OwnOutput): Promise<AppFiles> =>
+  collectFiles(root, undefined, { leavesOut: (file) => own.has(file) });
+
 /** Reads the tree again; the hashes of files that stand as they were are taken over. Vanished files are left out. */
-export async function readTree(root: string, before: Tree): Promise<Tree> {
+export async function readTree(root: string, own: OwnOutput, before: Tree): Promise<Tree> {
   const known: KnownFile[] = [];
-  for (const file of (await collectFiles(root)).files) {
+  for (const file of (await filesOf(root, own)).files) {
     const old = before.get(file.path);
     if (old !== undefined && isSameByStat(old, file)) known.push(old);
     else if (file.size > MOST_READ_WHOLE_BYTES) known.push(file);
@@ -73,18 +77,19 @@ const MOST_READS = 10;
  */
 export async function readSettledTree(
   root: string,
+  own: OwnOutput,
   { here, there }: { readonly here: Tree; readonly there: Tree },
   signal: AbortSignal,
   savedAfterMs = SAVED_AFTER_MS,
 ): Promise<Tree> {
-  let tree = await readTree(root, here);
+  let tree = await readTree(root, own, here);
   for (let reads = 1; reads < MOST_READS && !signal.aborted; reads += 1) {
     const written = Math.max(...changesBetween(there, tree).written.map(({ mtimeMs }) => mtimeMs));
     const ageMs = Date.now() - written;
     // A time far in the future is of another clock and says nothing.
     if (Math.abs(ageMs) >= savedAfterMs) break;
     await sleep(savedAfterMs - ageMs, signal);
-    tree = await readTree(root, tree);
+    tree = await readTree(root, own, tree);
   }
   return tree;
 }

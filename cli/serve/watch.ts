@@ -16,8 +16,11 @@ export interface Watching {
   close(): void;
 }
 
-/** @param onHint - called once for several notes close together */
-export function watchFolders(root: string, onHint: () => void): Watching {
+/**
+ * @param isOwn - whether a path is a file whose changes are no hints
+ * @param onHint - called once for several notes close together
+ */
+export function watchFolders(root: string, isOwn: (path: string) => boolean, onHint: () => void): Watching {
   const watchers = new Map<string, FSWatcher>();
   let quiet: NodeJS.Timeout | undefined;
   let isBlind = false;
@@ -29,7 +32,9 @@ export function watchFolders(root: string, onHint: () => void): Watching {
   };
   const add = (folder: string): void => {
     try {
-      const watcher = watch(join(root, folder), { persistent: true }, hint);
+      const watcher = watch(join(root, folder), { persistent: true }, (_kind, name) => {
+        if (name === null || !isOwn(join(root, folder, name))) hint();
+      });
       watcher.on('error', () => remove(folder));
       watchers.set(folder, watcher);
     } catch {

@@ -2,14 +2,14 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { MAIN } from './platform.ts';
 import type { Platform } from './platform.ts';
 import { waitFor } from './programs.ts';
 
 export interface Told {
-  readonly kind: 'log' | 'note' | 'reloaded' | 'serving';
+  readonly kind: 'log' | 'note' | 'reloaded' | 'sent' | 'serving';
   readonly text?: string;
   readonly message?: string;
   readonly task_id?: string;
@@ -20,6 +20,7 @@ export interface Told {
   readonly error?: string;
   readonly files?: number;
   readonly removed?: number;
+  readonly paths?: readonly string[];
   readonly tookMs?: number;
 }
 
@@ -35,20 +36,43 @@ export class ServeCommand {
     platform: Platform,
     name: string,
     files: Readonly<Record<string, string>>,
-    { target = 'app.py', args = [] }: { readonly target?: string; readonly args?: readonly string[] } = {},
+    {
+      target = 'app.py',
+      args = [],
+      output,
+    }: {
+      readonly target?: string;
+      readonly args?: readonly string[];
+      /** A file of the app's folder that takes the output, as `> FILE` does. */
+      readonly output?: string;
+    } = {},
   ) {
     this.#platform = platform;
     this.directory = join(platform.directory, name);
     for (const [path, text] of Object.entries(files)) this.save(path, text);
     const env = { ...platform.env(), LONGSHORE_URL: platform.url, LONGSHORE_TOKEN: platform.token };
     const command = [MAIN, 'serve', join(this.directory, target), '--json', ...args];
-    this.process = spawn(process.execPath, command, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    const file = output === undefined ? undefined : join(this.directory, output);
+    const descriptor = file === undefined ? undefined : openSync(file, 'w');
+    this.process = spawn(process.execPath, command, { env, stdio: ['ignore', descriptor ?? 'pipe', 'pipe'] });
     let rest = '';
-    this.process.stdout?.setEncoding('utf8').on('data', (text: string) => {
+    const take = (text: string): void => {
       const lines = (rest + text).split('\n');
       rest = lines.pop() ?? '';
       for (const line of lines) this.told.push(JSON.parse(line) as Told);
-    });
+    };
+    this.process.stdout?.setEncoding('utf8').on('data', take);
+    if (file !== undefined && descriptor !== undefined) {
+      closeSync(descriptor);
+      let taken = 0;
+      const read = (): void => {
+        const text = readFileSync(file, 'utf8');
+        take(text.slice(taken));
+        taken = text.length;
+      };
+      const looks = setInterval(read, 50);
+      this.process.once('exit', () => clearInterval(looks));
+    }
     this.process.stderr?.setEncoding('utf8').on('data', (text: string) => (this.stderr += text));
     this.code = once(this.process, 'close').then(([code]) => code as number | null);
   }

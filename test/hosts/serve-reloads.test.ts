@@ -172,3 +172,111 @@ describe('a save while calls run', () => {
     await serve.end();
   });
 });
+
+describe('a change of files that are no code', () => {
+  const DATA = `
+import json, time
+from longshore import endpoint
+
+def load():
+    print("loading")
+    return json.load(open("data.json"))["value"]
+
+@endpoint(cpu="200m", memory=256, on_start=load)
+def hello(context):
+    print("answers")
+    return [context.on_start_value, json.load(open("data.json"))["value"], open("page.html").read()]
+`;
+  const FILES = { 'app.py': DATA, 'data.json': '{"value": 1}', 'page.html': 'one' };
+
+  test('travels without a restart, and reloads nothing', async ({ platform }) => {
+    const serve = new ServeCommand(platform, 'opened', FILES);
+    await serve.serving();
+    expect((await serve.call()).body).toBe('[1,1,"one"]');
+    const told = serve.told.length;
+    serve.save('data.json', '{"value": 2}');
+    serve.save('page.html', 'two');
+    await serve.until(
+      'they are sent',
+      ({ kind, paths }) => kind === 'sent' && paths?.includes('page.html') === true,
+      told,
+    );
+    serve.save('notes.txt', 'a note');
+    await serve.until('the note is sent', ({ paths }) => paths?.includes('notes.txt') === true, told);
+    expect((await serve.call()).body).toBe('[1,2,"two"]');
+    expect(serve.of('reloaded')).toEqual([]);
+    // A program names changed files or none.
+    const { containerId = '' } = await serve.serving();
+    const asked = async (body: string | undefined): Promise<string> => {
+      const headers = {
+        authorization: `Bearer ${platform.token}`,
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      };
+      const at = `${platform.url}/api/v1/gateway/containers/${containerId}/reload`;
+      const answer = await fetch(at, { method: 'POST', headers, ...(body === undefined ? {} : { body }) });
+      const { state, path } = (await answer.json()) as { readonly state?: string; readonly path?: string };
+      return `${answer.status} ${state} ${path}`;
+    };
+    expect(await asked('{"paths":["notes.txt"]}')).toBe('200 unchanged undefined');
+    expect(await asked('{"paths":["notes.txt","app.py"]}')).toBe('200 loaded app.py');
+    expect(await asked(undefined)).toBe('200 loaded ');
+    expect(await asked('{}')).toBe('200 loaded ');
+    for (const wrong of ['{"paths":3}', '{"paths":[3]}', '[', JSON.stringify({ paths: Array(1001).fill('a') })])
+      expect(await asked(wrong)).toMatch(/^4\d\d /);
+    // Code reloads as ever.
+    await serve.reloaded('app.py', DATA.replace('"answers"', '"new"'));
+    expect((await serve.call()).body).toBe('[2,2,"two"]');
+    await serve.until('its line', ({ message }) => message === 'new');
+    // Three by a program, and at the start and the end.
+    expect(serve.told.filter(({ message }) => message === 'loading')).toHaveLength(5);
+    await serve.end();
+  });
+
+  test('output of the command itself in the folder is not sent', async ({ platform }) => {
+    const serve = new ServeCommand(platform, 'logged', FILES, { output: 'serve.log' });
+    const { containerId = '' } = await serve.serving();
+    for (let round = 0; round < 3; round += 1) {
+      const told = serve.told.length;
+      await serve.call();
+      await serve.until('the line of a call', ({ message }) => message === 'answers', told);
+    }
+    const told = serve.told.length;
+    serve.save('notes.txt', 'a note');
+    await serve.until('the note is sent', ({ paths }) => paths?.includes('notes.txt') === true, told);
+    expect([...serve.of('sent'), ...serve.of('reloaded')]).toMatchObject([{ files: 1, paths: ['notes.txt'] }]);
+    const at = `/api/v1/gateway/containers/${containerId}/files?path=serve.log&stat=true`;
+    const headers = { authorization: `Bearer ${platform.token}` };
+    expect((await fetch(`${platform.url}${at}`, { headers })).status).toBe(404);
+    await serve.end();
+  });
+
+  test('is tried while the app cannot be loaded; after three times a warning names the file', async ({ platform }) => {
+    const serve = new ServeCommand(platform, 'warned', { ...FILES, 'data.json': '{' });
+    await serve.serving();
+    for (const text of ['{ ', '{  ', '{   '])
+      expect(await serve.reloaded('data.json', text)).toMatchObject({ state: 'failed' });
+    await serve.until('the warning', ({ text = '' }) =>
+      text.startsWith('warning: data.json had the app loaded 3 times'),
+    );
+    expect(await serve.reloaded('data.json', '{"value": 3}')).toMatchObject({ state: 'loaded' });
+    expect((await serve.call()).body).toBe('[3,3,"one"]');
+    expect(serve.told.filter(({ text = '' }) => text.startsWith('warning: '))).toHaveLength(1);
+    await serve.end();
+  });
+});
+
+test('a change of the definition is told once, and not after each reload', async ({ platform }) => {
+  const serve = await served(platform, 'defined', APP);
+  const notes = (): readonly string[] =>
+    serve.of('note').flatMap(({ text = '' }) => (text.includes(' changed: ') ? [text] : []));
+  const changed = APP.replace('200m', '300m');
+  await serve.reloaded('app.py', changed);
+  await serve.until('the note', () => notes().length === 1);
+  expect(notes()[0]).toMatch(/^cpu changed: /);
+  for (const word of ['v2', 'v3', 'v4']) await serve.reloaded('app.py', changed.replace('v1', word));
+  await serve.reloaded('app.py', APP.replace('200m', '400m'));
+  await serve.until('another note', () => notes().length > 1);
+  expect(notes()).toHaveLength(2);
+  expect(notes()[1]).toMatch(/^cpu changed: /);
+  await serve.end();
+});

@@ -276,7 +276,7 @@ class Reloader(Spawner):
         if not error and self.told_once:
             logs.note('reloaded in %d ms' % took)
         self.told_once = True
-        value = {'error': error[:_MOST_TEXT], 'trace': trace[-_MOST_TEXT:], 'durationMs': took, 'path': self.cause}
+        value = {'error': error[:_MOST_TEXT], 'trace': trace[-_MOST_TEXT:], 'durationMs': took, 'path': self.cause[:_MOST_TEXT]}
         for sender in self.asking:
             self._tell(sender, value)
         for sender, _ in self.unsure:

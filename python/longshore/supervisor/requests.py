@@ -291,8 +291,11 @@ class Served:
         program.kill(signal_of(request.get('signal') or 'KILL'))
         self.answer_last({})
 
-    def reload(self, _request: Request) -> None:
-        ask_to_reload(self._loop, self.channel, self.answer_last, self.refuse)
+    def reload(self, request: Request) -> None:
+        paths = request.get('paths')
+        if paths is not None and not (isinstance(paths, list) and all(isinstance(path, str) for path in paths)):
+            raise Wrong('bad_request', 'paths must be a list of texts')
+        ask_to_reload(self._loop, self.channel, paths, self.answer_last, self.refuse)
 
     def end(self, _request: Request) -> None:
         self._requests.on_end(lambda: self.answer_last({}))

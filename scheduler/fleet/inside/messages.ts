@@ -79,7 +79,14 @@ export const ANSWERS = {
   mkdir: Nothing,
   move: Nothing,
   reload: Type.Object({
-    state: Type.Union([Type.Literal('loaded'), Type.Literal('failed'), Type.Literal('loading')]),
+    state: Type.Union([
+      Type.Literal('loaded'),
+      Type.Literal('failed'),
+      Type.Literal('loading'),
+      Type.Literal('unchanged'),
+    ]),
+    /** The changed file for which the app was loaded anew. */
+    path: Type.Optional(Word),
     error: Type.String({ maxLength: SHORT }),
     trace: Type.String({ maxLength: SHORT }),
     durationMs: Count,
@@ -87,6 +94,9 @@ export const ANSWERS = {
   find: Found,
   replace: Found,
 } as const satisfies Record<string, TObject>;
+
+/** The body of a reload: changed files, relative to the app's folder; absent: any may have changed. */
+export const ReloadAsked = Type.Object({ paths: Type.Optional(Type.Array(Word, { maxItems: 1000 })) });
 
 export type RequestType = keyof typeof ANSWERS;
 export type AnswerOf<T extends RequestType> = Static<(typeof ANSWERS)[T]>;
@@ -138,8 +148,8 @@ export interface Requests {
   readonly pack: { readonly path: string };
   readonly unpack: { readonly path: string };
   readonly remove: { readonly path: string; readonly recursive: boolean };
-  /** Has a development server load its files anew. */
-  readonly reload: object;
+  /** Has a development server load its app anew, where that has loaded one of these files; without names, always. */
+  readonly reload: { readonly paths?: readonly string[] };
   readonly mkdir: { readonly path: string; readonly mode: number; readonly parents: boolean };
   readonly move: { readonly path: string; readonly newPath: string };
   readonly find: { readonly path: string; readonly pattern: string; readonly most: number };

@@ -6,6 +6,9 @@ import { isDevelopmentServer } from '../../../fleet/inside/access.ts';
 import type { ReachedContainer } from '../../../fleet/inside/access.ts';
 import type { Inside } from '../../../fleet/inside/inside.ts';
 
+/** Names of changed files that a reload is told; with more, any file may have changed. */
+const MOST_PATHS = 1000;
+
 export interface FileOperationParts {
   readonly webSocket: WebSocket;
   readonly inside: Pick<Inside, 'ask' | 'write'>;
@@ -21,8 +24,8 @@ interface FileOperation {
 }
 
 /**
- * Carries out operations on files, one after the other; a failure is told in a line. Where a development server runs,
- * the files are loaded anew once no further operation waits.
+ * Carries out operations on files, one after the other; a failure is told in a line. A development server is asked to
+ * load its app anew once no further operation waits.
  */
 export function takeFileOperations(
   { webSocket, inside, container }: FileOperationParts,
@@ -30,9 +33,11 @@ export function takeFileOperations(
 ): void {
   let line = Promise.resolve();
   let waiting = 0;
-  let hasChanged = false;
-  // The outcome is in the container's log.
-  const reload = (): void => void inside.ask(container, 'reload', {}).catch(() => undefined);
+  let changed = new Set<string>();
+  const reload = (paths: readonly string[]): void => {
+    // The outcome is in the container's log.
+    inside.ask(container, 'reload', paths.length > MOST_PATHS ? {} : { paths }).catch(() => undefined);
+  };
   webSocket.on('message', (data: Buffer) => {
     waiting += 1;
     webSocket.pause();
@@ -40,7 +45,8 @@ export function takeFileOperations(
       .then(async () => {
         const asked = operationOf(data.toString('utf8'));
         if (asked === undefined) return;
-        hasChanged = true;
+        changed.add(asked.path);
+        if (asked.op === 'MOVED') changed.add(asked.newPath);
         await carryOut(asked, inside, container);
       })
       .catch((error: unknown) => {
@@ -51,8 +57,8 @@ export function takeFileOperations(
         waiting -= 1;
         if (waiting > 0) return;
         webSocket.resume();
-        if (hasChanged && isDevelopmentServer(container.row)) reload();
-        hasChanged = false;
+        if (changed.size > 0 && isDevelopmentServer(container.row)) reload([...changed]);
+        changed = new Set();
       });
   });
 }

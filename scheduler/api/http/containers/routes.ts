@@ -5,9 +5,11 @@ import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Access, ReachedContainer } from '../../../fleet/inside/access.ts';
 import type { Inside } from '../../../fleet/inside/inside.ts';
+import { ReloadAsked } from '../../../fleet/inside/messages.ts';
 import type { LogReads } from '../../../fleet/logs/log-service.ts';
 import type { WebSocket } from 'ws';
 import type { Authenticator } from '../auth.ts';
+import { compileDecoder } from '../decode.ts';
 import { levelOf, problemOf, sendProblem } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
 import { sayNotFound, serveAttach } from './attach-socket.ts';
@@ -38,6 +40,8 @@ const PORT_WITHIN_MS = 25_000;
 const FIRST_MESSAGE_MS = 30_000;
 /** Longer than the container waits for its app to load, before it says that it still does. */
 const RELOAD_WITHIN_MS = 25_000;
+/** Bound on the names of changed files. */
+const MOST_RELOAD_BYTES = 64 * 1024;
 const MOST_PORT = 65_535;
 
 export const CONTAINERS_BASE = '/api/v1/gateway/containers/:containerId';
@@ -90,7 +94,11 @@ export function registerContainers(scope: FastifyInstance, parts: ContainerRoute
 
   attachRoute(scope, parts);
   fileRoutes(scope, parts);
-  reloadRoute(scope, parts);
+  // In a scope of its own, since its body alone is read before the handler.
+  void scope.register((own, _options, done) => {
+    reloadRoute(own, parts);
+    done();
+  });
 }
 
 function requestOf(data: Buffer, isBinary: boolean): ProgramRequest {
@@ -236,18 +244,41 @@ function fileRoutes(scope: FastifyInstance, parts: ContainerRouteParts): void {
   });
 }
 
-/** Has a development server load its files anew; answers with the outcome. */
+const readReload = compileDecoder(ReloadAsked);
+
+/** Has a development server load its app anew, where the changed files are of it; answers with the outcome. */
 function reloadRoute(scope: FastifyInstance, parts: ContainerRouteParts): void {
   const { access, inside } = parts;
+  scope.addContentTypeParser(
+    'application/json',
+    { parseAs: 'string', bodyLimit: MOST_RELOAD_BYTES },
+    (_request, text, done) => done(null, text),
+  );
   scope.post(`${CONTAINERS_BASE}/reload`, async (request, reply) => {
     const visitor = await visitorAt(request, parts, false);
     const { containerId = '' } = request.params as { readonly containerId?: string };
     const { signal: left } = leaving(reply);
-    request.raw.resume();
+    const { paths } = reloadOf(request);
     const reaching = { workspaceId: visitor.workspaceId, withinMs: RUNNING_WITHIN_MS, signal: left };
     const container = await access.reach(containerId, reaching);
-    return inside.ask(container, 'reload', {}, { withinMs: RELOAD_WITHIN_MS, signal: left });
+    const asked = paths === undefined ? {} : { paths };
+    return inside.ask(container, 'reload', asked, { withinMs: RELOAD_WITHIN_MS, signal: left });
   });
+}
+
+/** @throws AppError `bad_request`. Without a JSON body any file may have changed. */
+function reloadOf({ body, raw }: FastifyRequest): { readonly paths?: readonly string[] } {
+  if (typeof body !== 'string' || body === '') {
+    raw.resume();
+    return {};
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(body);
+  } catch (error) {
+    throw new AppError('bad_request', 'the body must be JSON', { cause: error });
+  }
+  return readReload(value);
 }
 
 async function visitorAt(

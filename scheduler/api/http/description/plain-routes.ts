@@ -4,7 +4,7 @@ import { Type } from 'typebox';
 import type { TSchema } from 'typebox';
 import { Anything } from '#shared/api/fields.ts';
 import { Count } from '#shared/api/rest/lists.ts';
-import { ANSWERS, Entry } from '../../../fleet/inside/messages.ts';
+import { ANSWERS, Entry, ReloadAsked } from '../../../fleet/inside/messages.ts';
 import { MODEL_ROUTES } from './model-routes.ts';
 import { STREAM_ROUTES } from './stream-routes.ts';
 import { TaskAccepted, TasksAccepted } from '#shared/api/rest/tasks.ts';
@@ -273,7 +273,9 @@ const CONTAINER_FILE_ROUTES: readonly PlainRoute[] = [
   {
     http: 'POST /api/v1/gateway/containers/{containerId}/reload',
     tag: 'pods',
-    summary: 'Have a development server load its files anew; loading: it still does after 20 s',
+    summary:
+      'Have a development server load its app anew, where it has loaded one of these files; loading: it still does after 20 s',
+    body: json(ReloadAsked),
     answer: json(ANSWERS.reload),
     errors: REACHED.filter((code) => code !== 'invalid_query'),
   },
