@@ -43,6 +43,16 @@ export class LineCutter {
   }
 }
 
+/** Before a line that a container's first process wrote for a task (`python/longshore/runner/keeper.py`). */
+// oxlint-disable-next-line no-control-regex
+const TASK_MARK = /^\0task ([\x21-\x7e]{1,200})\0/;
+
+/** A line of the engine's log, and the task to which it belongs; empty: to none. */
+export function markedLine(line: string): { readonly taskId: string; readonly line: string } {
+  const mark = line.startsWith('\0') ? TASK_MARK.exec(line) : null;
+  return mark === null ? { taskId: '', line } : { taskId: mark[1] ?? '', line: line.slice(mark[0].length) };
+}
+
 /** The engine's time before each message: RFC 3339 with nine digits, then a space. Such texts sort like their times. */
 const TIMESTAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z $/;
 const TIMESTAMP_BYTES = 31;

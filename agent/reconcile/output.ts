@@ -6,6 +6,7 @@
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import { Limiter } from '../containers/limiter.ts';
+import { markedLine } from '../containers/lines.ts';
 import type { LogPositions } from '../containers/log-positions.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { ContainerRuntime } from '../containers/runtime.ts';
@@ -164,7 +165,7 @@ export class ContainerOutput {
           (stream, line, position) => {
             reached = position;
             if (NO_PYTHON.test(line)) this.#noPython.add(containerId);
-            logs.add(containerId, { taskId: '', stream, line, atMs: Date.now(), position });
+            logs.add(containerId, { ...markedLine(line), stream, atMs: Date.now(), position });
           },
           ends.signal,
         );

@@ -92,6 +92,21 @@ describe('a handler that fails', () => {
     });
   }
 
+  test('has the output of its child processes under its task, in its place, also where it ends its process', async ({
+    platform,
+  }) => {
+    for (const workers of [1, 2]) {
+      const deployment = await platform.deploy(failing('children', { name: `children-${workers}`, workers }));
+      for (const dies of [false, true]) {
+        const { status, taskId } = await platform.invoke(deployment, { dies });
+        expect(status).toBe(dies ? 500 : 200);
+        await platform.logSays(`task_id=${taskId}`, 'errors of the child');
+        const lines = await platform.logs(`task_id=${taskId}`);
+        expect(dies ? lines.slice(0, 3) : lines).toEqual(['a print', 'from the child', 'errors of the child']);
+      }
+    }
+  });
+
   test('may tell callers its traceback', async ({ platform }) => {
     const deployment = await platform.deploy(failing('raises', { name: 'tells', extra: '{"tracebacks":true}' }));
     const answer = await platform.invoke(deployment);

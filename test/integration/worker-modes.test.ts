@@ -215,6 +215,24 @@ def handler(broken=False):
   });
 });
 
+test('tasks that kill their process one after the other delay no next start, and the other process serves on', async ({
+  start,
+}) => {
+  const files = { 'app.py': 'import os\ndef handler(ends=False):\n    if ends: os._exit(9)\n    return os.getpid()\n' };
+  const agent = await start({ files, onStart: '', env: two });
+  const other = await agent.slot(1);
+  const began = performance.now();
+  // With the delays of starts that fail, these would take 16 s.
+  for (let ended = 1; ended <= 9; ended += 1) {
+    const before = await agent.slot(0);
+    await agent.run({ on: before, input: { ends: true } });
+    await agent.until('its end', () => agent.of('exited').length === ended && !before.open);
+    expect((await agent.call({}, { on: other })).body).toBe(String(other.pid));
+  }
+  expect((await agent.call({}, { on: await agent.slot(0) })).outcome).toBe('ok');
+  expect(performance.now() - began).toBeLessThan(12_000);
+});
+
 test('a mode that nobody knows is a start that failed, by name', async ({ start }) => {
   const agent = await start({ env: { ...two, LONGSHORE_WORKER_MODE: 'threads' } });
   expect(await agent.exited()).toBe(1);

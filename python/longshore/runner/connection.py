@@ -233,6 +233,10 @@ class Link:
             self._sending.release()
 
     @property
+    def waiting_bytes(self) -> int:
+        return self._log_bytes + len(self._out)
+
+    @property
     def has_waiting(self) -> bool:
         return bool(self._logs or self._out)
 

@@ -1,7 +1,7 @@
 """Turns printed output of Python code into log frames, cut into lines and tagged with the task that printed them.
 
 `install` replaces sys.stdout and sys.stderr. Must stay true: a line goes to fd 1 or 2 only if no connection could carry
-it, since the agent reads those from Docker and would show it twice. Printing never waits for the agent.
+it, since those are shown too (`outputs`). Printing never waits for the agent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import threading
 from contextvars import ContextVar
 
-from . import forks
+from . import forks, outputs
 from .connection import MAX_LINE_BYTES, Link
 from .task import Task, shield, unshield
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 #: The task of the running code; set before a handler is called.
 current_task: ContextVar[Optional[Task]] = ContextVar('longshore_task', default=None)
+
+
+#: Bytes of lines that may wait for the connection before output of children does.
+_MOST_WAITING = 256 * 1024
 
 
 class _State:
@@ -99,8 +103,12 @@ class LogStream(io.TextIOBase):
                     return written
                 pieces = cut_line(text)
                 partial[key] = pieces.pop().decode('utf-8', 'replace')
+                if not _state.is_foreign:
+                    outputs.catch_up()
                 _send(task, self._name, pieces)
                 return written
+            if not _state.is_foreign:
+                outputs.catch_up()
             lines = (partial.pop(key, '') + text).split('\n')
             last = lines.pop()
             if last:
@@ -138,18 +146,7 @@ class _ByteStream(io.RawIOBase):
 
 def cut_line(line: str) -> List[bytes]:
     """A line as UTF-8 in pieces of at most MAX_LINE_BYTES, never inside a character."""
-    data = line.encode('utf-8', 'backslashreplace')
-    if data.endswith(b'\r'):
-        data = data[:-1]
-    pieces: List[bytes] = []
-    while len(data) > MAX_LINE_BYTES:
-        at = MAX_LINE_BYTES
-        while data[at] & 0xC0 == 0x80:
-            at -= 1
-        pieces.append(data[:at])
-        data = data[at:]
-    pieces.append(data)
-    return pieces
+    return outputs.cut_bytes(line.encode('utf-8', 'backslashreplace'))
 
 
 def emit(task: Optional[Task], stream: str, line: str) -> None:
@@ -166,6 +163,15 @@ def _send(task: Optional[Task], stream: str, pieces: List[bytes]) -> None:
             link.log('' if task is None else task.task_id, stream, piece)
 
 
+def _has_room(task: Optional[Task]) -> bool:
+    """Whether the connection takes more lines soon. One that is away is not waited for."""
+    link: Any = _state.link if task is None or task.sink is None else task.sink
+    if link is None or not link.connected or link.waiting_bytes < _MOST_WAITING:
+        return True
+    link.flush_logs()
+    return bool(link.waiting_bytes < _MOST_WAITING)
+
+
 def finish_task(task: Task) -> None:
     """Sends a task's output that has no line end."""
     for key in list(task.partial):
@@ -174,8 +180,15 @@ def finish_task(task: Task) -> None:
             emit(task, key[0], text)
 
 
+def capture_output() -> None:
+    """Shows what reaches the descriptors of this process beside prints, in a process that serves."""
+    outputs.start(_send, _has_room)
+
+
 def finish_all(link: Optional[Link], seconds: float) -> None:
     """Sends the rest of the output before an exit: to the agent, or else to fd 1 and 2."""
+    if not _state.is_foreign:
+        outputs.stop()
     for key in list(_state.partial):
         text = _state.partial.pop(key, '')
         if text:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import OrderedDict, deque
 
-from . import forks, logs, protocol
+from . import forks, logs, outputs, protocol
 from .call import Application, ResultError, cancelled, error_body
 from .connection import Link
 from .protocol import pack
@@ -155,12 +155,14 @@ class Server:
 
     # ---- answers -----------------------------------------------------------------------------------------------------
     def begin(self, task: Task) -> None:
+        outputs.begin(task)
         task.began = time.monotonic()
         if task.announce:
             self.link.send(protocol.STARTED, {'taskId': task.task_id, 'token': task.token})
 
     def _answer(self, task: Task, outcome: str, body: bytes) -> None:
         """Sends a result and keeps it until it is acknowledged."""
+        outputs.end(task)
         logs.finish_task(task)
         duration = int((time.monotonic() - task.began) * 1000) if task.began else 0
         self.unacknowledged[task.key] = (task, outcome, duration, body)
@@ -271,6 +273,7 @@ class Server:
 
     def exit_like(self, task: Task, error: SystemExit) -> None:
         """Ends the process with the code of a handler's sys.exit; the agent reports it."""
+        outputs.end(task)
         logs.finish_task(task)
         self.exit_now(exit_code(error.code))
 

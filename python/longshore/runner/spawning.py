@@ -11,14 +11,14 @@ import os
 import sys
 import threading
 
-from . import forks, logs, protocol, task
+from . import forks, logs, outputs, protocol, task
 from .call import prepared_or_told, started, started_or_told, watch_signals
 from .connection import Link
 from .protocol import FrameCutter, pack
 from .server import hello_header, leave
 from .serving import make_server
 from .settings import SPAWNED, Settings
-from .supervise import Child, Control, Supervisor, serve_here
+from .supervise import Control, Supervisor, serve_here
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
@@ -39,13 +39,19 @@ class Spawner(Supervisor):
     def _start(self, process: int) -> None:
         read, write = os.pipe()
         os.set_blocking(read, False)
-        os.set_inheritable(write, True)
+        pipes = outputs.Pipes()
+        passed = [write, *pipes.passed()]
+        for descriptor in passed:
+            os.set_inheritable(descriptor, True)
+        outputs_of_it = [(os.POSIX_SPAWN_DUP2, pipes.out_write, 1), (os.POSIX_SPAWN_DUP2, pipes.err_write, 2)]
         try:
-            environ = dict(os.environ, **{SPAWNED: '%d:%d' % (process, write)})
-            pid = os.posix_spawn(sys.executable, [sys.executable, '-m', 'longshore.runner'], environ)
+            environ = dict(os.environ, **{SPAWNED: ':'.join(map(str, [process, *passed]))})
+            pid = os.posix_spawn(sys.executable, [sys.executable, '-m', 'longshore.runner'], environ, file_actions=outputs_of_it)
         finally:
             os.close(write)
-        self.children[process] = Child(pid)
+        for descriptor in pipes.reads:
+            os.set_inheritable(descriptor, False)
+        self._keep(process, pid, pipes)
         self.pipes[read] = (process, FrameCutter())
 
     def _reports(self) -> Iterable[int]:
@@ -130,7 +136,8 @@ class Report:
 def serve_spawned(settings: Settings) -> NoReturn:
     """Runs a runner process, from its import to its end."""
     del os.environ[SPAWNED]
-    process, descriptor = (int(part) for part in settings.spawned.split(':'))
+    process, descriptor, *pipes = (int(part) for part in settings.spawned.split(':'))
+    outputs.received(pipes)
     report = Report(descriptor)
     logs.install(report)  # type: ignore[arg-type]
     serve_reported(settings, process, report)

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 
-from . import forks, logs, protocol, task
+from . import forks, logs, outputs, protocol, task
 from .call import Application, prepared_or_told, watch_signals
 from .connection import Link
 from .protocol import FrameCutter, pack
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Fail = Callable[[Link, str, str, str], NoReturn]
 
-#: Age up to which a runner process that dies is restarted more slowly each time.
+#: Age up to which a runner process that dies without having had a task is restarted more slowly each time.
 _YOUNG_SECONDS = 1.0
 _MAX_RESTART_DELAY = 5.0
 #: Bound on a child's report: a pipe takes 4096 bytes as one piece.
@@ -71,8 +71,9 @@ class Control:
 
 
 class Child:
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, kept: outputs.Kept) -> None:
         self.pid = pid
+        self.kept = kept
         self.started = time.monotonic()
 
 
@@ -99,6 +100,8 @@ class Supervisor:
         self.threads = mode == 'thread'
         self.workers = settings.workers
         self.children: Dict[int, Child] = {}
+        #: Output of these, and of children that they left behind.
+        self.kept: List[outputs.Kept] = []
         self.servers: List[Server] = []
         self.due: Dict[int, float] = {process: 0.0 for process in range(self.workers)}
         self.delays: Dict[int, float] = {}
@@ -120,6 +123,8 @@ class Supervisor:
         if self.mode == 'fork':
             # Objects made so far stay shared with the children: a collection must not write into them.
             gc.freeze()
+        elif self.threads:
+            logs.capture_output()
         while True:
             self._start_due()
             self._wait()
@@ -156,12 +161,16 @@ class Supervisor:
 
     def _fork_to(self, process: int, become: Callable[[], object]) -> None:
         """Forks. The child runs `become`, which may end it, and ends behind it."""
+        pipes = outputs.Pipes()
         pid = forks.fork()
         if pid:
-            self.children[process] = Child(pid)
+            self._keep(process, pid, pipes)
             return
         code = 70
         try:
+            pipes.use()
+            for kept in self.kept:
+                kept.forget()
             become()
             code = 0
         except BaseException as error:
@@ -171,6 +180,11 @@ class Supervisor:
                 pass
         finally:
             os._exit(code)
+
+    def _keep(self, process: int, pid: int, pipes: outputs.Pipes) -> None:
+        kept = outputs.Kept(pipes, lambda task_id, stream, line: self.link.log(task_id, stream, line))
+        self.kept.append(kept)
+        self.children[process] = Child(pid, kept)
 
     def _forget_parent(self, *descriptors: int) -> None:
         """Gives up, in the child, what only the parent has a use for; these descriptors, too."""
@@ -232,7 +246,16 @@ class Supervisor:
             until.append(self.link.next_dial_at)
         if self.deadline is not None:
             until.append(min(self.deadline, now + (0.05 if self.threads else 0.5)))
-        poller.poll(max(0.0, min(until) - now) * 1000 + 1 if until else None)
+        for kept in self.kept:
+            for descriptor in kept.waits_for():
+                poller.register(descriptor, select.POLLIN)
+            if kept.look_at:
+                until.append(kept.look_at)
+        events = poller.poll(max(0.0, min(until) - now) * 1000 + 1 if until else None)
+        readable, now = {descriptor for descriptor, _ in events}, time.monotonic()
+        for kept in self.kept:
+            kept.look(readable, now)
+        self.kept = [kept for kept in self.kept if not kept.is_over]
         try:
             os.read(self.wake_read, 4096)
         except BlockingIOError:
@@ -256,6 +279,7 @@ class Supervisor:
             if pid == 0:
                 continue
             del self.children[process]
+            child.kept.left()
             code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
             killer = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
             self.link.send(protocol.EXITED, {'process': process, 'pid': pid, 'code': code, 'signal': killer})
@@ -279,7 +303,8 @@ class Supervisor:
         self._read_reports()
 
     def _restart_delay(self, process: int, child: Child) -> float:
-        if time.monotonic() - child.started > _YOUNG_SECONDS:
+        # An end in a task is no failed start (decision 0345).
+        if child.kept.has_begun or time.monotonic() - child.started > _YOUNG_SECONDS:
             self.delays.pop(process, None)
             return 0.0
         delay = self.delays.get(process, 0.0)
@@ -374,6 +399,7 @@ class Supervisor:
 
 def serve_here(server: Server, link: Link) -> None:
     """Sets up a process that serves by itself: its printing, its SIGTERM."""
+    logs.capture_output()
     if isinstance(server, InlineServer):
         inline = server
         logs.retarget(link, lambda: inline.task)

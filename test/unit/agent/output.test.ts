@@ -41,7 +41,7 @@ function aWorld(): World {
     over: false,
     output: new ContainerOutput({
       runtime: { followLogs },
-      logs: { add: (_containerId, { line }) => void lines.push(line ?? '') },
+      logs: { add: (_containerId, { line, taskId }) => void lines.push(`${taskId}${line ?? ''}`) },
       positions: { follow: () => undefined, forget: () => undefined, resumeAt: () => undefined },
       agentState: { isOver: () => world.over },
       log: createLog({ name: 'test', level: 'silent' }),
@@ -55,6 +55,21 @@ function aWorld(): World {
   world.output.follow('c', 'docker-c', 'start');
   return world;
 }
+
+test('a line that the first process marked with its task is the line of that task, and no other is', async () => {
+  const world = aWorld();
+  const stream = await world.stream(1);
+  const said = [
+    '\0task t-1\0its line',
+    '\0task t-2\0',
+    '\0task \0none',
+    '\0task t 3\0none',
+    'in \0task t-4\0it',
+    '\0task t-5',
+  ];
+  for (const [at, line] of said.entries()) stream.say(line, `T${at}`);
+  expect(world.lines).toEqual(['t-1its line', 't-2', ...said.slice(2)]);
+});
 
 test('a stream that breaks under a living container is followed again from its last line', async () => {
   const world = aWorld();
