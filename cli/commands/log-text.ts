@@ -6,7 +6,7 @@ const DAY = 'yyyy-mm-dd'.length;
 const TO_MILLISECONDS = 'yyyy-mm-ddThh:mm:ss.mmm'.length;
 
 /**
- * Writes lines as `10:00:00.000 c69a6597 text`, in UTC; lines of several deployments with the name in front of the text.
+ * Writes lines as `10:00:00.000 c69a6597 text`, in UTC; lines of several deployments have a name in front of the text.
  * The date stands in front from the first line on that is of another day than the command's start. Dates never go away
  * again, so a log that goes on over midnight stays clear.
  */
