@@ -96,7 +96,7 @@ describe.skipIf(whyNoHosts !== undefined)('on a small disk', () => {
     // There is no room, and both images are too young to leave.
     const full = await started(big.reference);
     expect(full).toMatchObject({ reason: 'disk_full' });
-    expect(full.message).toMatch(/^cannot pull image .*no space left on device.* \(disk_full\); make room/);
+    expect(full.message).toMatch(/^cannot pull image .*the disk of images has no more room \(disk_full\); make room/);
     await until('the condition to be told', () => conditions().includes('DiskPressure'));
     const page = await metrics();
     expect(page).toContain('longshore_agent_condition{condition="DiskPressure"} 1');
