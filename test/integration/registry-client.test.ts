@@ -135,6 +135,66 @@ test('nothing leads from https to plain http, and a registry without TLS is aske
   expect((await insecure.resolve()).digest).toBe(sha256(MANIFEST));
 });
 
+const PASSWORD = { serverAddress: OPEN, username: 'user', password: 'word', identityToken: '' };
+const REFUSED = 'unauthorized: authentication required';
+
+test.for<[string, RegistryAuth]>([
+  ['password', PASSWORD],
+  ['identity token', { ...PASSWORD, username: '', password: '', identityToken: 'identity' }],
+])('a host that a redirect names gets no %s by asking for one', async ([, auth]) => {
+  const asked: string[] = [];
+  const elsewhere = await plain((request, response) => {
+    asked.push(`${request.method} ${request.url} ${request.headers.authorization}`);
+    if (request.url?.startsWith('/token') === true) return void response.end('{"token":"taken"}');
+    const realm = `http://${OPEN}:${elsewhere}/token`;
+    response.writeHead(401, { 'www-authenticate': `Bearer realm="${realm}"` }).end();
+  });
+  const registry = await plain(
+    (_request, response) => void response.writeHead(307, { location: `http://${OPEN}:${elsewhere}/page` }).end(),
+  );
+  const made = await client(`${OPEN}:${registry}/app`, { insecure: [`${OPEN}/32`], auth });
+  const calls = [() => made.blob(sha256('layer'), ''), () => made.digest(), () => made.resolve()];
+  for (const call of calls) await expect(call()).rejects.toThrow(REFUSED);
+  expect(asked).toEqual(['GET /page undefined', 'HEAD /page undefined', 'GET /page undefined']);
+});
+
+test('a token of the registry goes along a redirect to the registry alone, and not when another host leads back', async () => {
+  const asked: string[] = [];
+  const hear = (who: string, { url = '', headers }: IncomingMessage): void =>
+    void asked.push(`${who} ${url.replace(/\?.*/, '').split('/').at(-1)} ${headers.authorization}`);
+  const elsewhere = await plain((request, response) => {
+    hear('elsewhere', request);
+    response.writeHead(307, { location: `http://${OPEN}:${registry}/back` }).end();
+  });
+  const registry = await plain((request, response) => {
+    hear('registry', request);
+    const { url = '', headers } = request;
+    const token = `http://${OPEN}:${registry}/token`;
+    if (url.startsWith('/token')) return void response.end('{"token":"own"}');
+    if (url.includes('/blobs/'))
+      return void response.writeHead(307, { location: `http://${OPEN}:${elsewhere}/away` }).end();
+    if (url.includes('/manifests/')) return void response.writeHead(307, { location: '/own' }).end();
+    if (headers.authorization !== undefined) return serveManifest(request, response);
+    response.writeHead(401, { 'www-authenticate': `Bearer realm="${token}"` }).end();
+  });
+  const made = await client(`${OPEN}:${registry}/app`, { insecure: [`${OPEN}/32`], auth: PASSWORD });
+  expect((await made.resolve()).digest).toBe(sha256(MANIFEST));
+  const basic = `Basic ${Buffer.from('user:word').toString('base64')}`;
+  expect(asked.splice(0)).toEqual([
+    'registry latest undefined',
+    'registry own undefined',
+    `registry token ${basic}`,
+    'registry latest Bearer own',
+    'registry own Bearer own',
+  ]);
+  await expect(made.blob(sha256('layer'), '')).rejects.toThrow(REFUSED);
+  expect(asked).toEqual([
+    `registry ${sha256('layer')} Bearer own`,
+    'elsewhere away undefined',
+    'registry back undefined',
+  ]);
+});
+
 test('a name that changes its address after the check is dialled where it was checked', async () => {
   const asked: string[] = [];
   const port = await plain((request, response) => {

@@ -96,7 +96,9 @@ export class RegistryClient {
   ): Promise<IncomingMessage> {
     const headers = { accept, 'accept-encoding': 'identity', ...(range === '' ? {} : { range }) };
     const first = await this.#ask(path, { method, headers });
-    const { answer } = first.answer.statusCode === 401 ? await this.#again(first, path, { method, headers }) : first;
+    // Only the registry may ask for its credentials: another host's question would name its own token server.
+    const isAsking = first.answer.statusCode === 401 && first.isOwn;
+    const { answer } = isAsking ? await this.#again(first, path, { method, headers }) : first;
     const { statusCode = 0 } = answer;
     if (statusCode === 200 || (statusCode === 206 && range !== '')) return answer;
     answer.destroy();

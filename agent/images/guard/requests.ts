@@ -53,10 +53,13 @@ export interface RequestsParts {
   readonly signal: AbortSignal;
 }
 
-/** An answer's head, and the address that sent it; empty: a proxy hides the address. */
+/** An answer's head, and who sent it. */
 export interface Answered {
   readonly answer: IncomingMessage;
+  /** Empty: a proxy hides the address. */
   readonly address: string;
+  /** No redirect led to another origin than the one that was asked. */
+  readonly isOwn: boolean;
 }
 
 export interface Asked {
@@ -95,10 +98,11 @@ export class Requests {
     let to = url;
     let led = first;
     let { headers } = asked;
+    let isOwn = true;
     for (let redirects = 0; ; redirects += 1) {
       const answered = await this.#once(to, { ...asked, headers }, led);
       const { statusCode = 0, headers: said } = answered.answer;
-      if (!REDIRECTS.includes(statusCode) || said.location === undefined) return answered;
+      if (!REDIRECTS.includes(statusCode) || said.location === undefined) return { ...answered, isOwn };
       answered.answer.destroy();
       if (asked.method === 'POST') throw invalid('its token server redirects');
       if (redirects === MOST_REDIRECTS) throw invalid(`it redirects more than ${MOST_REDIRECTS} times`);
@@ -106,6 +110,7 @@ export class Requests {
       if (next === null) throw invalid('it redirects to no address');
       // Credentials are for the host that asked for them.
       if (next.origin !== to.origin) {
+        isOwn = false;
         const { authorization: _left, ...others } = headers as Record<string, string>;
         headers = others;
       }
@@ -130,7 +135,7 @@ export class Requests {
     return Buffer.concat(parts);
   }
 
-  async #once(url: URL, { method, headers, body }: Asked, { who, ledBy }: LedBy): Promise<Answered> {
+  async #once(url: URL, { method, headers, body }: Asked, { who, ledBy }: LedBy): Promise<Omit<Answered, 'isOwn'>> {
     const { registry, isInsecure, routeTo, trust, silenceMs } = this.#parts;
     const isTls = url.protocol === 'https:';
     if (!isTls && !(url.protocol === 'http:' && isInsecure))
