@@ -283,26 +283,6 @@ def _waiting(descriptor: int) -> int:
     return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b'\0' * 4), 'little')
 
 
-class _Turns:
-    """A lock that knows whether this thread has it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holder = 0
-
-    @property
-    def is_mine(self) -> bool:
-        return self._holder == threading.get_ident()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._holder = threading.get_ident()
-
-    def __exit__(self, *_: object) -> None:
-        self._holder = 0
-        self._lock.release()
-
-
 class Capture:
     """The side of the process that serves."""
 
@@ -311,7 +291,9 @@ class Capture:
         self._page = page
         self._send = send
         self._has_room = has_room
-        self._turns = _Turns()
+        #: Taken and released in C, together with its owner: a signal handler or a finaliser that prints never runs between.
+        #: No process that is forked from here takes it (`logs`, `is_foreign`).
+        self._turns: Any = threading.RLock()
         self._lines = {descriptor: Lines() for descriptor in reads}
         self._running: Dict[Any, Task] = {}
         self._look, self._wait = select.poll(), select.poll()
@@ -344,15 +326,15 @@ class Capture:
             self._tell_page()
 
     def catch_up(self) -> None:
-        """Sends what was written before a print; not in a print of a finaliser amid our own code."""
-        if not self._turns.is_mine:
+        """Sends what was written before a print; not in a print of a signal handler or finaliser amid our own code."""
+        if not self._turns._is_owned():
             with self._turns:
                 self._take(1)
 
     def stop(self) -> None:
         """Before the process ends; from here its parent reads."""
         self._flush_c()
-        if not self._turns.is_mine:
+        if not self._turns._is_owned():
             with self._turns:
                 if not self._over:
                     self._turn()
