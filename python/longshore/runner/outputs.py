@@ -291,7 +291,7 @@ class Capture:
         self._page = page
         self._send = send
         self._has_room = has_room
-        #: Taken and released in C, together with its owner: a signal handler or a finaliser that prints never runs between.
+        #: Taken and released in C, together with its owner: no signal handler or finaliser that prints runs between.
         #: No process that is forked from here takes it (`logs`, `is_foreign`).
         self._turns: Any = threading.RLock()
         self._lines = {descriptor: Lines() for descriptor in reads}
