@@ -11,6 +11,7 @@ import { pipeline } from 'node:stream/promises';
 import { Transform } from 'node:stream';
 import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import { modesFile } from '../containers/tar.ts';
 import { BadArchive, unpack } from './unpack.ts';
 import type { Purpose } from './unpack.ts';
 
@@ -27,6 +28,8 @@ const FETCH_DEADLINE_MS = 10 * 60_000;
 const SHA256 = /^[0-9a-f]{64}$/;
 /** An archive that is unpacked for builds has a folder of its own. */
 const UNPACKED = /^[0-9a-f]{64}(?:\.build)?$/;
+/** Files beside a folder: its size, and permissions that it does not have on the disk. */
+const BESIDE = /\.(?:bytes|modes)$/;
 /** The name by which an archive is held. */
 export const unpackedName = (sha256: string, purpose: Purpose): string =>
   purpose === 'build' ? `${sha256}.build` : sha256;
@@ -51,13 +54,15 @@ export class Archives {
   async open(): Promise<void> {
     await mkdir(join(this.#dir, 'empty'), { recursive: true, mode: 0o700 });
     await chmod(join(this.#dir, 'empty'), 0o777);
-    for (const name of await readdir(this.#dir)) {
+    const names = new Set(await readdir(this.#dir));
+    for (const name of names) {
       const path = join(this.#dir, name);
       if (UNPACKED.test(name)) {
         const bytes = Number(await readFile(`${path}.bytes`, 'utf8').catch(() => 'NaN'));
         if (Number.isFinite(bytes)) this.#known.set(name, { bytes, usedAtMs: (await stat(path)).mtimeMs });
         else await rm(path, { recursive: true, force: true });
-      } else if (name !== 'empty' && !name.endsWith('.bytes')) await rm(path, { recursive: true, force: true });
+      } else if (name !== 'empty' && !(BESIDE.test(name) && names.has(name.replace(BESIDE, ''))))
+        await rm(path, { recursive: true, force: true });
     }
   }
 
@@ -122,11 +127,13 @@ export class Archives {
       await mkdir(folder, { mode: 0o700 });
       const bytes = await unpack(archive, folder, purpose);
       await writeFile(`${path}.bytes`, String(bytes));
+      if (purpose === 'build') await rename(modesFile(folder), modesFile(path));
       await rename(folder, path);
       this.#known.set(name, { bytes, usedAtMs: Date.now() });
       this.#log.info({ bytes, durationMs: Math.round(performance.now() - from) }, 'code archive fetched');
     } catch (error) {
       await rm(folder, { recursive: true, force: true });
+      await rm(modesFile(folder), { force: true });
       if (error instanceof BadArchive) throw new AppError('code_error', error.message, { cause: error });
       throw error;
     } finally {
@@ -172,6 +179,7 @@ export class Archives {
       const gone = join(this.#dir, `${name}.gone`);
       await rename(join(this.#dir, name), gone);
       await rm(join(this.#dir, `${name}.bytes`), { force: true });
+      await rm(modesFile(join(this.#dir, name)), { force: true });
       await rm(gone, { recursive: true, force: true });
       this.#log.info({ bytes }, 'code archive evicted');
     }

@@ -1,8 +1,8 @@
 /**
  * Unpacks a zip archive of a tenant. Refused: a file outside the target, more entries or bytes than the bounds. In code
  * a link that leads out is refused, too. All its files become readable and writable for every user (`a+rwX`), because
- * any user of the image works with them. Files for a build keep permissions, times and links as they were: nobody
- * follows those on the machine.
+ * any user of the image works with them. Files for a build keep times and links as they were: nobody follows those on
+ * the machine. Their permissions stand in a file beside the folder where they would close it to the agent itself.
  */
 import { createWriteStream } from 'node:fs';
 import { chmod, lstat, lutimes, mkdir, readFile, stat, symlink, utimes } from 'node:fs/promises';
@@ -12,6 +12,7 @@ import { pipeline } from 'node:stream/promises';
 import { fromBufferPromise, getFileNameLowLevel, openPromise } from 'yauzl';
 import type { Entry, ZipFile } from 'yauzl';
 import { hasCode } from '../durable.ts';
+import { writeModes } from '../containers/tar.ts';
 import { writeSmallFile } from './small-files.ts';
 
 const MAX_ENTRIES = 200_000;
@@ -65,6 +66,8 @@ export async function unpack(archive: string, target: string, purpose: Purpose =
   const made = new Set<string>([target]);
   const links: Link[] = [];
   const folders: Folder[] = [];
+  /** Permissions that differ on the disk. */
+  const closed: Record<string, number> = {};
   const names = new Set<string>();
   const writing = new Set<Promise<void>>();
   let failure: unknown;
@@ -83,7 +86,11 @@ export async function unpack(archive: string, target: string, purpose: Purpose =
       const mtime = isExact ? changedAt(entry) : undefined;
       if (written.endsWith('/')) {
         await makeFolder(path, made);
-        if (isExact) folders.push({ path, mode: mode === 0 ? 0o755 : mode & 0o777, mtime });
+        if (isExact) {
+          const wanted = mode === 0 ? 0o755 : mode & 0o777;
+          if ((wanted & 0o700) !== 0o700) closed[name] = wanted;
+          folders.push({ path, mode: wanted | 0o700, mtime });
+        }
         continue;
       }
       if (names.has(name)) throw new BadArchive(`the archive has ${name} twice`);
@@ -96,7 +103,9 @@ export async function unpack(archive: string, target: string, purpose: Purpose =
         links.push({ path, to: await readLink(zip, entry, name), name, mtime });
         continue;
       }
-      const writes: Promise<void> = writeFile({ zip, inMemory }, entry, path, modeOf(mode, isExact))
+      const wanted = modeOf(mode, isExact);
+      if ((wanted & 0o400) === 0) closed[name] = wanted;
+      const writes: Promise<void> = writeFile({ zip, inMemory }, entry, path, wanted | 0o400)
         .then(() => (mtime === undefined ? undefined : utimes(path, mtime, mtime)))
         .catch((error: unknown) => void (failure ??= error))
         .finally(() => writing.delete(writes));
@@ -113,11 +122,12 @@ export async function unpack(archive: string, target: string, purpose: Purpose =
       await symlink(to, path);
       if (mtime !== undefined) await lutimes(path, mtime, mtime);
     }
-    // The innermost first: an outer one may be closed to us afterwards.
+    // The innermost first: what is written below a folder changes its time.
     for (const { path, mode, mtime } of folders.toReversed()) {
       if (mtime !== undefined) await utimes(path, mtime, mtime);
       await chmod(path, mode);
     }
+    if (isExact) await writeModes(target, closed);
   } catch (error) {
     if (error instanceof BadArchive) throw error;
     // A full or broken disk is the machine's fault; every other error is the archive's.

@@ -1,7 +1,7 @@
 // A tar file for the engine's builder, written as it is read: some texts of ours, then a directory. Owners are left
 // out. Times are whole seconds; the builder does not compare them when it looks for a layer that it has.
 import { createReadStream } from 'node:fs';
-import { lstat, readdir, readlink } from 'node:fs/promises';
+import { lstat, readFile, readdir, readlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
 const BLOCK = 512;
@@ -14,6 +14,22 @@ export interface TarText {
   readonly text: string;
 }
 
+/** The file beside a directory that has the permissions which its files and folders do not have on the disk. */
+export const modesFile = (directory: string): string => `${directory}.modes`;
+
+/** @param modes - by paths relative to the directory */
+export const writeModes = (directory: string, modes: Readonly<Record<string, number>>): Promise<void> =>
+  writeFile(modesFile(directory), JSON.stringify(modes), { mode: 0o600 });
+
+async function modesOf(directory: string): Promise<ReadonlyMap<string, number>> {
+  try {
+    return new Map(Object.entries(JSON.parse(await readFile(modesFile(directory), 'utf8')) as Record<string, number>));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return new Map();
+    throw error;
+  }
+}
+
 /** @param directory - its files and links; special files are left out, and names that a text of ours has */
 export async function* tarOf(texts: readonly TarText[], directory: string | undefined): AsyncGenerator<Buffer> {
   for (const { name, text } of texts) {
@@ -23,19 +39,24 @@ export async function* tarOf(texts: readonly TarText[], directory: string | unde
     yield padding(body.length);
   }
   const own = new Set(texts.map(({ name }) => name));
-  if (directory !== undefined) yield* below(directory, '', own);
+  if (directory !== undefined) yield* below(directory, '', own, await modesOf(directory));
   yield Buffer.alloc(2 * BLOCK);
 }
 
-async function* below(root: string, path: string, own: ReadonlySet<string>): AsyncGenerator<Buffer> {
+async function* below(
+  root: string,
+  path: string,
+  own: ReadonlySet<string>,
+  modes: ReadonlyMap<string, number>,
+): AsyncGenerator<Buffer> {
   for (const name of (await readdir(join(root, path))).toSorted()) {
     const at = path === '' ? name : `${path}/${name}`;
     if (own.has(at)) continue;
     const facts = await lstat(join(root, at));
-    const common = { mode: facts.mode & 0o777, mtimeMs: facts.mtimeMs };
+    const common = { mode: modes.get(at) ?? facts.mode & 0o777, mtimeMs: facts.mtimeMs };
     if (facts.isDirectory()) {
       yield* entry({ name: `${at}/`, type: '5', ...common, size: 0 });
-      yield* below(root, at, own);
+      yield* below(root, at, own, modes);
     } else if (facts.isSymbolicLink()) {
       yield* entry({ name: at, type: '2', ...common, size: 0, link: await readlink(join(root, at)) });
     } else if (facts.isFile()) {

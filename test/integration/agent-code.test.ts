@@ -62,6 +62,7 @@ test('files for a build keep permissions, links and odd names, and no link is fo
   const archive = await zipModes([
     ['closed/real', 'A', 0o100600],
     ['b_:c', 'B', 0o100444],
+    ['secret', 'S', 0o100000],
     ['out', '/etc/passwd', 0o120777],
     ['up', '../../x', 0o120777],
   ]);
@@ -71,6 +72,8 @@ test('files for a build keep permissions, links and odd names, and no link is fo
   await unpack(join(dir, 'b.zip'), join(dir, 'out'), 'build');
   const mode = async (name: string): Promise<number> => (await stat(join(dir, 'out', name))).mode & 0o777;
   expect([await mode('closed/real'), await mode('b\\:c')]).toEqual([0o600, 0o444]);
+  // The agent has no right over files that are closed to their owner.
+  expect(await mode('secret')).toBe(0o400);
   expect([await readlink(join(dir, 'out/out')), await readlink(join(dir, 'out/up'))]).toEqual([
     '/etc/passwd',
     '../../x',

@@ -138,6 +138,8 @@ test('contexts have the files that docker build sends, as it sends them', { time
       chmodSync(join(root, 'dir/file2'), 0o755);
       mkdirSync(join(root, 'empty'));
       mkdirSync(join(root, 'dir/closed'), { mode: 0o700 });
+      mkdirSync(join(root, 'dir/read-only'), { mode: 0o555 });
+      writeFileSync(join(root, 'dir/read-only/secret'), 'x', { mode: 0o000 });
       symlinkSync('../data', join(root, 'src/link'));
       symlinkSync('/etc/hostname', join(root, 'absolute'));
       symlinkSync('dir', join(root, 'folder-link'));
