@@ -1,6 +1,5 @@
 // Messages to addresses that people named: the guard, the queue and worker of this replica, and the kinds of messages.
 import type { ObjectId } from '#shared/domain/ids.ts';
-import { splitAddress } from '#shared/address.ts';
 import { StartupError } from '#shared/errors.ts';
 import { PlatformQueue } from '../stores/queues/platform-queue.ts';
 import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
@@ -11,6 +10,7 @@ import type { DeliveryJob } from '../tasks/webhooks/deliveries.ts';
 import { urlProblem } from '../tasks/webhooks/guard.ts';
 import { DeliveryMetrics } from '../tasks/webhooks/metrics.ts';
 import { networksProblem, OpenNetworks } from '../tasks/webhooks/open-networks.ts';
+import { ownPorts } from '../tasks/webhooks/own-ports.ts';
 import { Lookups } from '../tasks/webhooks/lookups.ts';
 import { POST_DEADLINES, Poster } from '../tasks/webhooks/post.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -18,7 +18,6 @@ import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 import type { ObjectParts } from './objects.ts';
-import type { SchedulerSettings } from '../config.ts';
 
 export interface Webhooks {
   readonly deliveries: Deliveries;
@@ -85,27 +84,4 @@ export function openWebhooks(
     isLeader,
   });
   return { deliveries, queue, rules, runtimeSettings, lookups, urlProblem: (url) => urlProblem(url, rules) };
-}
-
-/** Port of the agent's metrics, which trust this machine; agents elsewhere have it, too. */
-const AGENT_METRICS_PORT = 9464;
-
-/** Ports of our own services and stores. */
-function ownPorts(settings: SchedulerSettings): ReadonlySet<number> {
-  const addresses = [settings.LONGSHORE_HTTP_ADDRESS, settings.LONGSHORE_AGENT_ADDRESS].map(
-    (address) => splitAddress(address).port,
-  );
-  return new Set([
-    AGENT_METRICS_PORT,
-    ...addresses,
-    ...portsIn(settings.DATABASE_URL, 5432),
-    ...portsIn(settings.REDIS_URL, 6379),
-  ]);
-}
-
-/** Every port that a URL of a store names, also of several hosts; its usual one where it names none. */
-function portsIn(url: string | undefined, usual: number): readonly number[] {
-  const hosts = /^[a-z+]+:\/\/(?:[^@/]*@)?([^/?]*)/i.exec(url ?? '')?.[1] ?? '';
-  const named = hosts.split(',').map((host) => Number(/:(\d+)$/.exec(host)?.[1] ?? usual));
-  return [usual, ...named];
 }

@@ -71,8 +71,12 @@ const UV_VARIABLES = [
   }).map(([pip, uv]) => `[ -z "$${pip}" ] || export ${uv}="$${pip}"`),
 ];
 const CACHES = `if [ -n ${kept} ]; then export PIP_CACHE_DIR=${kept}/pip UV_CACHE_DIR=${kept}/uv; else export PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1; fi`;
-/** Further arguments are those of pip. */
-const INSTALL = `install() { if command -v uv >/dev/null && [ -z "$LONGSHORE_PIP_ARGUMENTS" ]; then ${UV} "$@"; else ${PIP} $LONGSHORE_PIP_ARGUMENTS "$@"; fi; }`;
+/** Settings of pip that uv would leave out: arguments, a configuration, or a variable beside those above. */
+const IS_PLAIN = [
+  '[ -z "$LONGSHORE_PIP_ARGUMENTS" ]',
+  '[ -z "$(python3 -m pip config list 2>/dev/null | grep -v -E "^(:env:[.](index-url|extra-index-url|trusted-host|no-cache-dir|cache-dir)|[^.]*[.](cert|(default-)?timeout|disable-pip-version-check|root-user-action|no-input|progress-bar))=")" ]',
+].join(' && ');
+const INSTALL = `install() { if command -v uv >/dev/null && ${IS_PLAIN}; then ${UV} "$@"; else ${PIP} $LONGSHORE_PIP_ARGUMENTS "$@"; fi; }`;
 /** Begins an item that is a line of a file of constraints; no line of pip's own files begins so. */
 const CONSTRAINT = 'constraint: ';
 

@@ -75,6 +75,7 @@ test('packages with a number are a layer of their own, and constraints bound the
     'RUN pip install c',
   ]);
   expect(installs.map(({ text }) => text.includes('numpy<3'))).toEqual([true, false, false]);
+  expect(installs.every(({ text }) => text.includes('pip config list'))).toBe(true);
 });
 
 test('micromamba brings its own Python, and its packages come from the channels that are named', () => {

@@ -49,6 +49,7 @@ function isWithin(value: unknown, left: number): boolean {
  * two equal names does not read another value than was checked.
  */
 const READ: ReadonlySet<string> = new Set([
+  'model',
   'messages',
   'prompt',
   'input',
@@ -60,6 +61,16 @@ const READ: ReadonlySet<string> = new Set([
   'functions',
   'response_format',
   'dimensions',
+  'encoding_format',
+  'stream_options',
+  'parallel_tool_calls',
+  'temperature',
+  'top_p',
+  'presence_penalty',
+  'frequency_penalty',
+  'stop',
+  'logprobs',
+  'top_logprobs',
 ]);
 
 /**
