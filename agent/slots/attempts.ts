@@ -34,8 +34,11 @@ export interface Attempt {
   readonly sinceMs: number;
   process: number;
   started: boolean;
-  /** False: its process has it, and has not said that its handler was called. */
-  begun: boolean;
+  /**
+   * Whether its handler was called. False: its process has it, and has not said so. Undefined: this may have been said
+   * on a connection of before.
+   */
+  begun: boolean | undefined;
   /** The reason of an order to end; undefined without one. */
   ending: 'timeout' | 'cancelled' | undefined;
   limitTimer: NodeJS.Timeout | undefined;

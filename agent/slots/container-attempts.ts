@@ -99,6 +99,7 @@ export class ContainerAttempts {
     const { process } = connection;
     const attempt = this.begin({ taskId, token, timeoutMs: this.#parts.timeoutMs }, process);
     attempt.started = true;
+    attempt.begun = undefined;
     return attempt;
   }
 

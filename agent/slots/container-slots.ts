@@ -457,6 +457,7 @@ export class ContainerSlots {
         }
         attempt = this.#own.adopt(connection, taskId, token);
       } else if (attempt.containerId !== this.facts.containerId) continue;
+      else if (attempt.begun === false) attempt.begun = undefined;
       clearTimeout(attempt.awayTimer);
       attempt.process = connection.process;
       if (attempt.result === undefined) connection.inHand.add(key);
@@ -504,7 +505,7 @@ export class ContainerSlots {
     for (const key of this.#processes.exited(process, pid)) {
       const attempt = this.#attempts.get(key);
       if (attempt === undefined) continue;
-      const goesBack = retirement !== undefined && !attempt.begun && attempt.ending === undefined;
+      const goesBack = retirement !== undefined && attempt.begun === false && attempt.ending === undefined;
       if (goesBack) this.#own.giveBack(attempt, RELOADED);
       else this.#own.end(attempt, 'exited', text);
     }
@@ -525,10 +526,11 @@ export class ContainerSlots {
     this.#tellSlots();
   }
 
-  /** A retired process will not begin this attempt. */
+  /** A retired process will not begin this attempt. Its word decides where it is unknown whether the attempt began. */
   #onReturned(connection: RunnerConnection, header: Frame['header']): void {
+    if (this.#ready?.mode !== 'reload') return;
     const attempt = this.#own.of(connection, header);
-    if (attempt === undefined || attempt.begun) return;
+    if (attempt === undefined || attempt.begun === true) return;
     connection.inHand.delete(attempt.key);
     this.#own.giveBack(attempt, RELOADED);
     this.#tellSlots();

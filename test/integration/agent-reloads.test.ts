@@ -162,6 +162,45 @@ test('an agent that restarts takes a retired process back with its call, and giv
   expect(old.frames.some(({ kind }) => kind === 'run')).toBe(false);
 });
 
+test('a call of before an agent restart goes back by the word of its retired process, and only so', async ({
+  world,
+}) => {
+  await world.add({ concurrentRequests: 3, ready: { mode: 'reload', slots: 3, onStartMs: 1 } });
+  const hello = { containerId: ID, slots: 3 };
+  const holding = ['returned', 'begun', 'unknown'].map((id) => named(id));
+  const old = await FakeRunner.process(world.path, { ...hello, process: 0, pid: 70, holding });
+  const control = await FakeRunner.process(world.path, { ...hello, process: 0, slots: 0 });
+  old.send('started', named('begun'));
+  control.send('retire', { process: 0, graceMs: 10_000 });
+  await old.next('drain');
+  for (const id of ['begun', 'returned']) old.send('returned', named(id));
+  await until('one is back', () => world.sink.sent.some(({ refused }) => refused !== undefined));
+  old.hangUp();
+  control.send('exited', { process: 0, pid: 70, code: 0 });
+  // The agent before may have heard of their start, so nobody runs them twice.
+  for (const id of ['begun', 'unknown']) expect((await world.sink.result(id)).outcome).toBe('exited');
+  const refused = world.sink.sent.flatMap(({ refused: one }) => (one ? [one] : []));
+  expect(refused).toEqual([{ ...named('returned'), reason: 'reloaded' }]);
+});
+
+test('a call whose start may have been told on a lost connection is not run twice', async ({ world }) => {
+  const { control, first } = await served(world, 2);
+  for (const id of ['returned', 'unknown']) {
+    world.run(id);
+    await first.next('run');
+  }
+  first.hangUp();
+  const holding = ['returned', 'unknown'].map((id) => named(id));
+  const again = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 2, pid: 70, holding });
+  control.send('retire', { process: 0, graceMs: 10_000 });
+  await again.next('drain');
+  again.send('returned', named('returned'));
+  await until('one is back', () => world.sink.sent.some(({ refused }) => refused?.taskId === 'returned'));
+  again.hangUp();
+  control.send('exited', { process: 0, pid: 70, signal: 9 });
+  expect((await world.sink.result('unknown')).outcome).toBe('exited');
+});
+
 test('other containers have no retired processes', async ({ world }) => {
   await world.add();
   const runner = await world.single();
@@ -172,6 +211,7 @@ test('other containers have no retired processes', async ({ world }) => {
   runner.send('result', { ...named('a'), outcome: 'ok', durationMs: 1, chunks: 0 }, '1');
   expect((await world.sink.result('a')).outcome).toBe('ok');
   expect(world.restarting).toEqual([]);
+  expect(world.sink.sent.some(({ refused }) => refused !== undefined)).toBe(false);
   const other = await FakeRunner.dial(world.path);
   other.send('hello', { version: 1, containerId: ID, process: 1, slots: 1, pid: 71 });
   await until('it is refused', () => other.closed);
