@@ -5,6 +5,9 @@ import type { Verb } from '../verbs-kit.ts';
 import { READS_NOTHING } from './parts.ts';
 import type { RestParts } from './parts.ts';
 
+/** What the platform's own setting has, and one more. */
+const NETWORKS = '127.0.0.1,10.9.0.0/16';
+
 export function workspaceVerbs(parts: RestParts): readonly Verb[] {
   const { platform, rest, ownId } = parts;
   const creditNow = async (): Promise<Json> => (await platform().call(rest('GET /api/v1/credit/{ws}'))).json;
@@ -23,6 +26,8 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
   const signingKeys = async (): Promise<Json[]> =>
     (await platform().call('GET /api/v1/signing-key', undefined, asAdmin())).json['data'] as Json[];
   /** Makes a key that signs no more, and has signed nothing. */
+  const settingNow = async (): Promise<Json> =>
+    ((await platform().call('GET /api/v1/setting', undefined, asAdmin())).json['data'] as Json[])[0] ?? {};
   const aSigningKey = async (): Promise<string> => {
     const { json } = await platform().call('POST /api/v1/signing-key', undefined, asAdmin());
     await platform().call('POST /api/v1/signing-key', undefined, asAdmin());
@@ -143,6 +148,31 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
       foreign: { status: 401 },
       byAdmin: true,
       done: async (id) => (await signingKeys()).find((key) => key['id'] === id)?.['retired_at'] !== null,
+    },
+    { name: 'GET /setting', line: () => 'GET /setting', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
+    {
+      name: 'PUT /setting/{name}',
+      line: (id) => `PUT /setting/${id}`,
+      body: () => ({ value: NETWORKS }),
+      make: async () => 'webhook_allow',
+      ok: { name: 'webhook_allow', value: NETWORKS, source: 'database' },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      byAdmin: true,
+      done: async () => (await settingNow())['value'] === NETWORKS,
+    },
+    {
+      name: 'DELETE /setting/{name}',
+      line: (id) => `DELETE /setting/${id}`,
+      make: async () => {
+        await platform().call('PUT /api/v1/setting/webhook_allow', { value: NETWORKS }, asAdmin());
+        return 'webhook_allow';
+      },
+      ok: { name: 'webhook_allow', source: 'environment' },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      byAdmin: true,
+      done: async () => (await settingNow())['source'] !== 'database',
     },
     { name: 'GET /provider', line: () => 'GET /provider', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
     {
