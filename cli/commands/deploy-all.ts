@@ -69,11 +69,11 @@ export async function deployAll(
   return errors.length === 0 && isServed ? 0 : 1;
 }
 
-/** How the first deployment of each kind is called: the others are called likewise. */
+/** How the first deployment of each kind is called, and the first that is public: the others are called likewise. */
 function printCalls(deployed: readonly Deployed[], program: string): void {
   const kinds = new Set<string>();
-  const firsts = deployed.filter(({ kind, isRealtime }) => {
-    const manner = isRealtime === true ? 'realtime' : kind;
+  const firsts = deployed.filter(({ kind, isRealtime, isPublic }) => {
+    const manner = `${isRealtime === true ? 'realtime' : kind} ${isPublic}`;
     return !kinds.has(manner) && kinds.add(manner).has(manner);
   });
   if (firsts.length === 0) return;

@@ -183,6 +183,9 @@ class Image:
 
     def pip_install(self, *packages: str) -> 'Image':
         """More packages, each an argument."""
+        for package in packages:
+            if isinstance(package, (list, tuple)):
+                raise DefinitionError('packages: give each as an argument, pip_install(%s), or a list to add_python_packages' % ', '.join(map(repr, package)))
         return self.add_python_packages(packages)
 
     def add_commands(self, commands: Sequence[str]) -> 'Image':

@@ -42,6 +42,9 @@ _ROOT_HINT = '%s is a folder above the file. Give the folder that holds it: --ro
 _CALL_HINT = "Put calls below `if __name__ == '__main__':`, because the file is imported wherever it is deployed or served."
 _BROKEN_HINT = 'The library does not work on this machine. Import it inside the handler or in on_start, which run in the container.'
 
+_OWN_NAME = re.compile(r"module 'longshore' has no attribute '(\w+)'|cannot import name '(\w+)' from 'longshore'")
+_OWN_HINT = 'longshore has no %s. Handlers are functions below a decorator: %s. There is no object for an app.'
+
 
 class _Problem(Exception):
     def __init__(self, error: str, hint: str = '') -> None:
@@ -146,6 +149,9 @@ def _import_hint(error: BaseException, directory: str) -> str:
         return _CALL_HINT
     if isinstance(error, TypeError):
         return _parameter_hint(str(error))
+    own = _OWN_NAME.match(str(error)) if isinstance(error, (AttributeError, ImportError)) else None
+    if own:
+        return _OWN_HINT % (own.group(1) or own.group(2), ', '.join(_DECORATORS))
     inner = traceback.extract_tb(error.__traceback__)[-1:]
     if inner and not inner[0].filename.startswith((directory + os.sep, '<frozen')):
         return _BROKEN_HINT

@@ -421,6 +421,11 @@ def handler(): ...
         error, hint = self.refused('app.py')
         self.assertEqual((error.split(';')[0], hint), ('app.py:2: Bot: bots are not served', ''))
 
+    def test_a_name_that_the_module_has_not_is_said_with_those_that_it_has(self) -> None:
+        for text in ("import longshore\napp = longshore.App('x')\n", 'from longshore import App\n'):
+            self.write('app.py', text)
+            self.assertRegex(self.refused('app.py')[1], r'^longshore has no App\. Handlers are functions below a decorator: endpoint')
+
     def test_a_file_that_has_the_name_of_a_module_of_python_is_no_app_file(self) -> None:
         for name in ('os.py', 'sys.py'):
             self.write(name, 'from longshore import endpoint\n@endpoint\ndef handler(): ...\n')

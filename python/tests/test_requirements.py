@@ -45,6 +45,10 @@ class Requirements(unittest.TestCase):
                 Image().add_python_packages(self.write('r.txt', line))
         self.assertEqual(Image(python_packages=['-e git+https://x/y']).python_packages, ['-e git+https://x/y'])
 
+    def test_a_list_for_pip_install_is_told_with_the_way_out(self) -> None:
+        with self.assertRaisesRegex(DefinitionError, r"pip_install\('a', 'b'\), or a list to add_python_packages"):
+            Image().pip_install(['a', 'b'])  # type: ignore[arg-type]
+
     def test_each_call_is_a_layer(self) -> None:
         added = Image(python_packages=['a']).pip_install('b', 'c').pip_install('d').added
         self.assertEqual([(step['command'], step['layer']) for step in added], [('b', 1), ('c', 1), ('d', 2)])

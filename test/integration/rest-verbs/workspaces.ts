@@ -5,7 +5,7 @@ import type { Verb } from '../verbs-kit.ts';
 import { READS_NOTHING } from './parts.ts';
 import type { RestParts } from './parts.ts';
 
-/** What the platform's own setting has, and one more. */
+/** The networks of the platform's own setting, and one more. */
 const NETWORKS = '127.0.0.1,10.9.0.0/16';
 
 export function workspaceVerbs(parts: RestParts): readonly Verb[] {
