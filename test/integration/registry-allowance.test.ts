@@ -18,7 +18,7 @@ import { RegistryClient } from '#scheduler/fleet/registry/client.ts';
 import { RegistryMetrics } from '#scheduler/fleet/registry/metrics.ts';
 import { RegistryProxy } from '#scheduler/fleet/registry/proxy.ts';
 import { RegistrySweep } from '#scheduler/fleet/registry/sweep.ts';
-import { registryBytes } from '#scheduler/stores/store/queries/registry-blobs.ts';
+import { registryBytes, unseenBlobs } from '#scheduler/stores/store/queries/registry-blobs.ts';
 import { docker } from '../helpers/docker.ts';
 import { ServedRegistry } from '../helpers/managed-registry.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
@@ -317,6 +317,43 @@ describe('the bytes of a workspace in the registry', () => {
     );
     await swept();
     expect(await used()).toBe(left);
+  });
+
+  test('are free again where the registry fails for other repositories and other blobs', async () => {
+    const broken = [...Array(40).keys()].map((at) => `sha256:${String(at).padStart(64, '0')}`);
+    const gone = [sha256(randomBytes(1)), `manifest ${sha256(randomBytes(1))}`];
+    const add = (which: readonly string[], hours: number) =>
+      opened.db.query(
+        `insert into registry_blobs (workspace_id, name, bytes, touched_at)
+         select $1, name, 1000, now() - make_interval(mins => $3 * 60) from unnest($2::text[]) name`,
+        [workspaceId, which, hours],
+      );
+    await add(broken, 8);
+    await add(gone, 7);
+    /** A registry with blobs and repositories for which it answers 500. */
+    class Failing extends RegistryClient {
+      override tags = () => Promise.reject(new Error('HTTP 500'));
+      override async has(repository: string, name: string): Promise<boolean> {
+        if (broken.includes(name)) throw new Error('HTTP 500');
+        return await super.has(repository, name);
+      }
+    }
+    const client = new Failing(registry.address);
+    const { db } = opened;
+    const metrics = new RegistryMetrics(new Registry());
+    const round = () => new RegistrySweep({ db, client, isLeader: () => true, metrics, log: silent }).round();
+    try {
+      await expect(round()).rejects.toThrow(
+        /^40 blobs could not be looked for, the first: HTTP 500(; \d+ repositories were not looked through, the first: HTTP 500)?$/,
+      );
+      expect(await names()).toEqual(broken);
+      // A later round begins with those that no round has asked for.
+      const late = sha256(randomBytes(1));
+      await add([late], 7);
+      expect((await unseenBlobs(db, 6, 1)).map(({ name }) => name)).toEqual([late]);
+    } finally {
+      await client.close();
+    }
   });
 
   test('are enough for the push of an engine, or are refused in words that it shows', async () => {

@@ -150,6 +150,17 @@ export function unseenBlobs(db: Queryable, hours: number, limit: number): Promis
   );
 }
 
+/** Puts blobs about which the registry said nothing behind all others that are to be looked for. */
+export async function putBehind(db: Queryable, hours: number, blobs: readonly KeptBlob[]): Promise<void> {
+  await db.query(
+    `update registry_blobs b set touched_at = now() - make_interval(hours => $3)
+     from unnest($1::text[], $2::text[]) as l (workspace_id, name)
+     where b.workspace_id = l.workspace_id and b.name = l.name
+       and b.touched_at < now() - make_interval(hours => $3)`,
+    [blobs.map(({ workspaceId }) => workspaceId), blobs.map(({ name }) => name), hours],
+  );
+}
+
 /** Notes what the registry has of them. One that was written since it was read as unseen stays. */
 export async function noteSeenBlobs(
   db: Queryable,
