@@ -257,6 +257,22 @@ describe('the bytes of a workspace in the registry', () => {
     expect(await used()).toBe(broke + MIB + 4096);
   });
 
+  test('of a layer that is refused or breaks off are free at once, and small pushes go on', async () => {
+    const push = await new Push().begun();
+    const before = bytesOnDisk();
+    const [status] = await push.blob(randomBytes(MOST_BYTES + MIB));
+    expect([status, await used(), await names()]).toEqual([413, 0, []]);
+    expect(bytesOnDisk() - before).toBeLessThan(4096);
+    expect((await push.blob(randomBytes(MIB)))[0]).toBe(201);
+    const taken = await used();
+    const left = push.open('PATCH', await push.upload(), { 'transfer-encoding': 'chunked' });
+    left.on('error', () => undefined).write(randomBytes(MIB));
+    await waitFor(async () => (await used()) > taken + MIB, 'its bytes are taken');
+    left.destroy();
+    await waitFor(async () => (await used()) === taken, 'the upload of an engine that left is gone');
+    expect(bytesOnDisk() - before).toBeLessThan(taken);
+  });
+
   test('belong to uploads that one request writes at a time, and that were begun here', async () => {
     const [push, other] = [await new Push().begun(), await new Push(1).begun()];
     const at = await push.upload();

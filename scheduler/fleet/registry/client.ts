@@ -111,6 +111,16 @@ export class RegistryClient {
     await this.#ask('DELETE', `/v2/${repository}/manifests/${digest}`);
   }
 
+  /**
+   * Removes an upload.
+   * @param location - its address with its state, as the registry said last
+   * @returns false: the registry has no such upload in that state
+   */
+  async removeUpload(location: string): Promise<boolean> {
+    const { pathname, search } = new URL(location, 'http://registry');
+    return (await this.#ask('DELETE', `${pathname}${search}`)) !== undefined;
+  }
+
   /** @returns undefined: there is no such thing */
   async #ask(
     method: 'GET' | 'HEAD' | 'DELETE',

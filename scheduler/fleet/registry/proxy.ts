@@ -235,15 +235,17 @@ export class RegistryProxy {
     if (kind === 'manifest' && length > MOST_MANIFEST_BYTES) throw tooLargeManifest();
     await write.claim(length);
     const hasBytes = hasBody(request);
+    // The registry answers a body that ends, however early, with the state by which alone its upload can be deleted.
+    const mayEndEarly = request.method === 'PATCH' && request.headers['content-length'] === undefined;
     let isWhole = !hasBytes;
-    let refused: WriteRefused | undefined;
+    let failed: { readonly error: unknown } | undefined;
     const body = async function* (chunks: AsyncGenerator<Buffer>): AsyncGenerator<Buffer> {
       try {
         yield* write.taken(chunks);
         isWhole = true;
       } catch (error) {
-        if (error instanceof WriteRefused) refused = error;
-        throw error;
+        failed = { error };
+        if (!mayEndEarly) throw error;
       }
     };
     let answer: Dispatcher.ResponseData;
@@ -254,10 +256,22 @@ export class RegistryProxy {
         : await onceThere(() => ask(null), gone);
     } catch (error) {
       await write.breakOff(isWhole ? digestIn(wanted.path) : null);
-      throw refused ?? error;
+      throw failed?.error ?? error;
+    }
+    if (failed !== undefined) {
+      await answer.body.dump();
+      await this.#discard(write, answer);
+      throw failed.error;
     }
     await this.#settle(write, wanted, request.method ?? '', answer);
     return answer;
+  }
+
+  /** Removes an upload whose body was refused or broke off, so that its bytes count no more. */
+  async #discard(write: RegistryWrite, { statusCode, headers }: Dispatcher.ResponseData): Promise<void> {
+    const { client } = this.#parts;
+    const isGone = statusCode < 400 && (await client.removeUpload(String(headers['location'])).catch(() => false));
+    await (isGone ? write.forget() : write.breakOff());
   }
 
   /** Ends a write by what the registry answered. */
