@@ -273,6 +273,29 @@ describe('the bytes of a workspace in the registry', () => {
     expect(bytesOnDisk() - before).toBeLessThan(taken);
   });
 
+  test('are those of a blob that the registry made when the scheduler died before it read so', async () => {
+    const push = await new Push().begun();
+    const blobs = [randomBytes(MIB), randomBytes(1000)];
+    for (const blob of blobs) {
+      const patched = await push.ask('PATCH', await push.upload(), blob, true);
+      const { pathname, search } = new URL(String(patched.headers.location));
+      const upload = pathname.split('/').at(-1);
+      await new Allowance({ db: opened.db, mostBytes }).write(workspaceId, upload, sha256(blob)).claim(0);
+      if (blob !== blobs[0]) continue;
+      const path = `${pathname}${search}&digest=${sha256(blob)}`;
+      const made = await clientOf().pool.request({ method: 'PUT', path });
+      await made.body.dump();
+      expect(made.statusCode).toBe(201);
+    }
+    await opened.db.query(
+      `update registry_blobs set touched_at = now() - interval '49 hours' where workspace_id = $1`,
+      [workspaceId],
+    );
+    await swept();
+    expect(await names()).toEqual([sha256(blobs[0] as Buffer)]);
+    expect(await used()).toBe(MIB + 4096);
+  });
+
   test('belong to uploads that one request writes at a time, and that were begun here', async () => {
     const [push, other] = [await new Push().begun(), await new Push(1).begun()];
     const at = await push.upload();

@@ -51,10 +51,14 @@ export class Allowance {
     return (await registryBytes(this.#parts.db, workspaceId)) >= most ? overText(most) : undefined;
   }
 
-  /** @param upload - the name of an upload that goes on; absent: something begins */
-  write(workspaceId: WorkspaceId, upload?: string): RegistryWrite {
-    const writer = randomUUID();
-    const name = upload === undefined ? `begun ${writer}` : `upload ${upload}`;
+  /**
+   * @param upload - the name of an upload that goes on; absent: something begins
+   * @param mayBe - the digest of the blob that the write makes of the upload; the name of the writer says it
+   */
+  write(workspaceId: WorkspaceId, upload?: string, mayBe: string | null = null): RegistryWrite {
+    const id = randomUUID();
+    const writer = mayBe === null ? id : `${id} ${mayBe}`;
+    const name = upload === undefined ? `begun ${id}` : `upload ${upload}`;
     return new RegistryWrite(this.#parts, { workspaceId, name, writer }, upload === undefined);
   }
 }

@@ -230,7 +230,11 @@ export class RegistryProxy {
   ): Promise<Dispatcher.ResponseData> {
     const { kind, repository, reference } = wanted;
     const isUpload = kind === 'upload' && reference !== '';
-    const write = allowance.write(workspaceOfRepository(repository) as WorkspaceId, isUpload ? reference : undefined);
+    const write = allowance.write(
+      workspaceOfRepository(repository) as WorkspaceId,
+      isUpload ? reference : undefined,
+      isUpload ? digestIn(wanted.path) : null,
+    );
     const length = Number(request.headers['content-length'] ?? 0);
     if (kind === 'manifest' && length > MOST_MANIFEST_BYTES) throw tooLargeManifest();
     await write.claim(length);

@@ -126,12 +126,20 @@ export interface KeptBlob {
   readonly name: string;
 }
 
-/** Deletes uploads that the registry has discarded, at most `limit`. */
+/**
+ * Deletes uploads that the registry has discarded, at most `limit`. One whose last writer was about to make a blob of
+ * it, and has not said how that ended, counts as that blob, which is to be looked for.
+ */
 export async function deleteOldUploads(db: Queryable, limit: number): Promise<void> {
   await db.query(
-    `delete from registry_blobs where ctid = any (array(
-       select ctid from registry_blobs
-       where touched_at < now() - ${UPLOADS_COUNT} and name not like '%sha256:%' limit $1))`,
+    `with old as (
+       delete from registry_blobs where ctid = any (array(
+         select ctid from registry_blobs
+         where touched_at < now() - ${UPLOADS_COUNT} and name not like '%sha256:%' limit $1))
+       returning workspace_id, bytes, substring(writer from 'sha256:[0-9a-f]{64}$') as may_be)
+     insert into registry_blobs (workspace_id, name, bytes, touched_at)
+     select workspace_id, may_be, max(bytes), now() - ${UPLOADS_COUNT} from old where may_be is not null group by 1, 2
+     on conflict do nothing`,
     [limit],
   );
 }
