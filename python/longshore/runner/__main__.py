@@ -7,6 +7,10 @@ import sys
 # it imports user code.
 _code = sys.path.pop(0) if sys.path else ''
 
+from .keeper import keep_output  # noqa: E402
+
+keep_output()
+
 from .main import main  # noqa: E402
 
 sys.path.insert(0, _code)

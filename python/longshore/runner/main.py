@@ -13,10 +13,9 @@ import signal
 import sys
 import time
 
-from . import forks, logs, protocol, task
+from . import forks, keeper, logs, outputs, protocol, task
 from .call import Application, prepared_or_told, started, started_or_told, watch_signals
 from .connection import Link
-from .keeper import keep_output
 from .server import hello_header, leave
 from .serving import make_server
 from .settings import Settings, SettingsError
@@ -32,7 +31,8 @@ _FAILED_SECONDS = 2.0
 
 def main() -> NoReturn:
     """Runs the process and never returns: it ends with the exit code for the agent."""
-    keep_output()
+    if keeper.passed():
+        outputs.received(keeper.passed())
     settings = Settings(os.environ)
     bound_threads(os.environ, settings)
     forks.install()

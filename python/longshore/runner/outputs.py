@@ -16,11 +16,13 @@ import time
 
 from . import forks
 from .connection import MAX_LINE_BYTES
+from .keeper import made
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterable, List, Optional
 
+    from .keeper import Ends
     from .task import Task
 
     Send = Callable[[Optional[Task], str, List[bytes]], object]
@@ -91,15 +93,10 @@ class Lines:
 class Pipes:
     """The pipes of a process that is about to be forked or spawned, and a page on which it says what it does."""
 
-    def __init__(self) -> None:
-        self.page_file = os.memfd_create('longshore-output')
-        os.ftruncate(self.page_file, _MEMORY_BYTES)
+    def __init__(self, ends: Optional[Ends] = None) -> None:
+        out, err, self.out_write, self.err_write, self.page_file = ends or made()
         self.page = Page(self.page_file)
-        out, self.out_write = os.pipe()
-        err, self.err_write = os.pipe()
         self.reads = {out: 'stdout', err: 'stderr'}
-        for descriptor in self.reads:
-            os.set_blocking(descriptor, False)
 
     def give_away(self) -> None:
         """Closes what another process has now."""
@@ -159,6 +156,7 @@ class Page:
     has read and not sent, so that nothing is lost with it."""
 
     def __init__(self, file: int) -> None:
+        os.ftruncate(file, _MEMORY_BYTES)  # whoever comes first; it is of this size then
         self._memory = mmap.mmap(file, _MEMORY_BYTES)
         self.parts = {stream: Part(memoryview(self._memory)[at : at + _PART_BYTES]) for stream, at in _PLACES.items()}
 
