@@ -124,10 +124,17 @@ test('a file without a named handler deploys all of them, in the order of their 
   expect(shown).toMatchObject({ code: 0 });
   const rows = shown.stdout.trimEnd().split('\n');
   expect(rows[0]).toMatch(/^NAME +KIND +VERSION +URL$/);
-  expect(rows.slice(1).map((row) => row.split(/ +/).slice(0, 3))).toEqual([
+  const end = rows.indexOf('');
+  expect(rows.slice(1, end).map((row) => row.split(/ +/).slice(0, 3))).toEqual([
     ['zeta', 'endpoint', 'v1'],
     ['alpha', 'endpoint', 'v1'],
     ['mid', 'endpoint', 'v1'],
+  ]);
+  // The first of each kind stands for the others.
+  expect(rows.slice(end + 1)).toEqual([
+    'Call them:',
+    expect.stringMatching(/^ {2}curl -X POST \S+\/endpoint\/zeta\/v1 /) as string,
+    expect.stringMatching(/ invoke zeta$/) as string,
   ]);
   expect(await deploy([file, '--name', 'all'])).toMatchObject({
     code: 2,
