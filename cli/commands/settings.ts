@@ -1,6 +1,5 @@
 // `longshore settings`: settings that the administrator changes while schedulers run.
-import { textField } from '../json.ts';
-import { listField } from '../json.ts';
+import { listField, textField } from '../json.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { onlyAdmin } from './workspace.ts';

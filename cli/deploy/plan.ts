@@ -13,7 +13,6 @@ import { collectFiles } from './files.ts';
 import type { AppFiles } from './files.ts';
 import { contextFiles } from './files.ts';
 import { wantedImage } from './image.ts';
-import type { BuildContext } from './image.ts';
 import type { DeployItem } from './targets.ts';
 
 /** Files that travel together. */
@@ -115,20 +114,27 @@ export async function planItem(
 
 /** Plans the files of a directory. */
 export const planFiles = async (client: Client, directory: string): Promise<FilesPlan> =>
-  filesPlan(client, directory, await collectFiles(directory));
+  (await filesPlan(client, directory, await collectFiles(directory))).plan;
 
-async function filesPlan(client: Client, directory: string, found: AppFiles): Promise<FilesPlan> {
+/** The plan, and the id of the object with these files; '' where there is none. */
+async function filesPlan(
+  client: Client,
+  directory: string,
+  found: AppFiles,
+): Promise<{ readonly plan: FilesPlan; readonly objectId: string }> {
   const archive = await packFiles(found);
   try {
     const head = await client.gateway('GET', `/objects/${archive.sha256}`);
-    return {
+    const isThere = head['exists'] === true;
+    const plan = {
       directory,
       files: found.files.map(({ path, size }) => ({ path, bytes: size })),
       totalBytes: found.totalBytes,
       archiveBytes: archive.size,
-      isThere: head['exists'] === true,
+      isThere,
       leftOut: found.skipped,
     };
+    return { plan, objectId: isThere ? textField(head, 'objectId') : '' };
   } finally {
     await archive.remove();
   }
@@ -147,11 +153,12 @@ async function planImage(
   }
   const { context: folder } = wanted;
   const builtFrom = folder === undefined ? textField(wanted.definition, 'existingImageUri') : 'Dockerfile';
-  const context =
+  const planned =
     folder === undefined
-      ? null
+      ? undefined
       : await filesPlan(client, folder.directory, await contextFiles(folder.directory, folder.dockerfile));
-  const buildCtxObject = folder !== undefined && context?.isThere === true ? await objectIdOf(client, folder) : '';
+  const context = planned?.plan ?? null;
+  const buildCtxObject = planned?.objectId ?? '';
   const none = { kind: 'built', name: '', pythonVersion, exists: false, steps: [], context } as const;
   try {
     const known = await client.gateway('POST', '/images/verify-build', { ...wanted.definition, buildCtxObject });
@@ -163,15 +170,6 @@ async function planImage(
   } catch (error) {
     if (!(error instanceof CliError) || error.status !== undefined) throw error;
     return { image: none, builtFrom, problem: `the image: ${error.message}` };
-  }
-}
-
-async function objectIdOf(client: Client, { directory, dockerfile }: BuildContext): Promise<string> {
-  const archive = await packFiles(await contextFiles(directory, dockerfile));
-  try {
-    return textField(await client.gateway('GET', `/objects/${archive.sha256}`), 'objectId');
-  } finally {
-    await archive.remove();
   }
 }
 

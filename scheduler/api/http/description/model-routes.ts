@@ -3,9 +3,9 @@ import { Type } from 'typebox';
 import type { TSchema } from 'typebox';
 import { Anything } from '#shared/api/fields.ts';
 import { MODEL_TYPES } from '#shared/domain/models.ts';
-import type { Content, PlainRoute } from './plain-routes.ts';
+import { json } from './plain-route.ts';
+import type { Content, PlainRoute } from './plain-route.ts';
 
-const json = (schema: TSchema): Content => ({ type: 'application/json', schema });
 const FRAMES: Content = {
   type: 'text/event-stream',
   schema: Type.String({ description: 'with stream: true. Frames `data: …` of JSON, `data: [DONE]` at the end' }),

@@ -24,7 +24,7 @@ import type { RestRoute } from '../rest/route.ts';
 import { restRoutes } from '../rest/routes.ts';
 import type { RestRouteParts } from '../rest/routes.ts';
 import { INPUTS, PLAIN_ROUTES } from './plain-routes.ts';
-import type { Content, PlainRoute } from './plain-routes.ts';
+import type { Content, PlainRoute } from './plain-route.ts';
 import { isOfPods, summaryOf } from './summaries.ts';
 
 type Described = Record<string, unknown>;

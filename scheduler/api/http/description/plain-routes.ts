@@ -1,48 +1,14 @@
 // Routes that are neither operations of the gateway nor of the workspace REST API, as openapi.json describes them:
 // invoking, uploads, and operators' pages; models and streams are in files of their own.
 import { Type } from 'typebox';
-import type { TSchema } from 'typebox';
 import { Anything } from '#shared/api/fields.ts';
 import { Count } from '#shared/api/rest/lists.ts';
 import { ANSWERS, Entry, ReloadAsked } from '../../../fleet/inside/messages.ts';
 import { MODEL_ROUTES } from './model-routes.ts';
+import { bytes, json, text } from './plain-route.ts';
+import type { Content, PlainRoute, RefusalTexts } from './plain-route.ts';
 import { STREAM_ROUTES } from './stream-routes.ts';
 import { TaskAccepted, TasksAccepted } from '#shared/api/rest/tasks.ts';
-
-/** Descriptions of refusals by status; the body is the route's own. */
-export type RefusalTexts = Readonly<Record<number, string>>;
-
-export interface PlainRoute {
-  readonly http: string;
-  readonly summary: string;
-  readonly tag: 'invoke' | 'models' | 'objects' | 'operations' | 'pods';
-  readonly open?: boolean;
-  readonly query?: readonly string[];
-  /** Headers by name, with their descriptions. */
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: Content | readonly Content[];
-  /** Bodies of the answer; absent: an empty answer. */
-  readonly answer?: Content | readonly Content[];
-  /** Error codes, as REST's problems. */
-  readonly errors?: readonly string[];
-  /** Refusals of calls, by status. */
-  readonly refusals?: RefusalTexts;
-  /** Whose body refusals have; absent: that of invoking. */
-  readonly dialect?: 'openai';
-  /** A WebSocket: its good answer is 101. */
-  readonly upgrades?: boolean;
-  /** Answers with another body, by status. */
-  readonly others?: Readonly<Record<number, { readonly description: string; readonly content?: Content }>>;
-}
-
-export interface Content {
-  readonly type: string;
-  readonly schema: TSchema;
-}
-
-const json = (schema: TSchema): Content => ({ type: 'application/json', schema });
-const text = (type: string): Content => ({ type, schema: Type.String() });
-const bytes = (type: string): Content => ({ type, schema: Type.String({ format: 'binary' }) });
 
 /** Keywords of any handler; `args` are positional ones, and `kwargs`, when given, replaces all other keywords. */
 export const INPUTS = Type.Object(

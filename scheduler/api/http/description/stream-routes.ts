@@ -1,9 +1,9 @@
 // Routes whose callers speak with a program in a container, as openapi.json describes them: web applications, ports of
 // pods and sandboxes, and WebSockets. Any method and any path below are passed on; GET and POST stand for all.
-import { Type } from 'typebox';
-import type { PlainRoute, RefusalTexts } from './plain-routes.ts';
+import { bytes } from './plain-route.ts';
+import type { PlainRoute, RefusalTexts } from './plain-route.ts';
 
-const bytes = { type: '*/*', schema: Type.String({ format: 'binary' }) };
+const ANY = bytes('*/*');
 
 const PASSED: RefusalTexts = {
   400: 'no such deployment, version or stub, or it is not active; or the target or its headers cannot be passed on',
@@ -62,8 +62,8 @@ export const STREAM_ROUTES: readonly PlainRoute[] = [
       tag: 'invoke' as const,
       summary: `Pass a request to ${what}; any method and any path`,
       ...(open ? { open } : {}),
-      ...(method === 'POST' ? { body: bytes } : {}),
-      answer: bytes,
+      ...(method === 'POST' ? { body: ANY } : {}),
+      answer: ANY,
       refusals: PASSED,
     })),
   ),
