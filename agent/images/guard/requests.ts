@@ -2,12 +2,13 @@
  * Requests of one pull: the registry, its token server, and where they redirect. Must stay true: every address is
  * checked, and the checked address is the one that is dialled; a redirect to another origin loses the credentials.
  */
-import type { LookupAddress, LookupOptions } from 'node:dns';
+import type { LookupAddress } from 'node:dns';
 import type { Agent, IncomingMessage, RequestOptions } from 'node:http';
 import { isIP } from 'node:net';
 import type { Socket } from 'node:net';
 import type { SecureContext } from 'node:tls';
 import { connect as connectTls } from 'node:tls';
+import { checkedLookup } from '#shared/checked-lookup.ts';
 import { invalid, RegistryError, registryErrorOf } from './registry-error.ts';
 
 // Node's exports of HTTP, imported by name, would load its `fetch`.
@@ -157,7 +158,7 @@ export class Requests {
     });
     const connection: RequestOptions =
       socket === undefined
-        ? { agent: this.#agents[isTls ? 1 : 0], lookup: answering(addresses) }
+        ? { agent: this.#agents[isTls ? 1 : 0], lookup: checkedLookup(addresses, noSuchHost) }
         : { createConnection: () => (isTls ? connectTls({ socket, ...tls, host }) : socket) };
     const options: RequestOptions = {
       host,
@@ -217,13 +218,4 @@ export class Requests {
   }
 }
 
-type Found = (error: NodeJS.ErrnoException | null, address: string | LookupAddress[], family?: number) => void;
-
-/** Answers a connection's look-up with the checked addresses. */
-function answering(addresses: readonly LookupAddress[]) {
-  return (host: string, options: LookupOptions, found: Found): void => {
-    const [first] = addresses;
-    if (first === undefined) return found(Object.assign(new Error(`${host}: no such host`), { code: 'ENOTFOUND' }), []);
-    return options.all === true ? found(null, [...addresses]) : found(null, first.address, first.family);
-  };
-}
+const noSuchHost = (host: string): Error => Object.assign(new Error(`${host}: no such host`), { code: 'ENOTFOUND' });

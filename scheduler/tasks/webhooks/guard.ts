@@ -1,10 +1,11 @@
 // Guard for addresses that a caller asks us to send to. A name is resolved before each
 // message, and only a checked address is dialled. So a name that changes between check
 // and connection gains nothing. A literal address is also refused when it is given.
-import type { LookupAddress, LookupOptions } from 'node:dns';
+import type { LookupAddress } from 'node:dns';
 import { isIP } from 'node:net';
 import type { Socket } from 'node:net';
 import { buildConnector } from 'undici';
+import { checkedLookup } from '#shared/checked-lookup.ts';
 import type { DialRules } from './open-networks.ts';
 
 /** Error when no address of the host may be dialled. */
@@ -68,7 +69,7 @@ export function guardedConnector(permitted: readonly LookupAddress[], rules: Dia
     allowH2: false,
     maxCachedSessions: 0,
     // The connector passes `lookup` on to net.connect.
-    ...{ lookup: answering(permitted) },
+    ...{ lookup: checkedLookup(permitted, (host) => new BlockedAddressError(host)) },
   });
   return (options, callback) => {
     connect(options, (...answer) => {
@@ -84,16 +85,6 @@ export function guardedConnector(permitted: readonly LookupAddress[], rules: Dia
       }
       return callback(...answer);
     });
-  };
-}
-
-type Found = (error: Error | null, address: string | LookupAddress[], family?: number) => void;
-
-function answering(permitted: readonly LookupAddress[]) {
-  return (host: string, options: LookupOptions, found: Found): void => {
-    const [first] = permitted;
-    if (first === undefined) return found(new BlockedAddressError(host), []);
-    return options.all === true ? found(null, [...permitted]) : found(null, first.address, first.family);
   };
 }
 
