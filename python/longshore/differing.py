@@ -46,8 +46,8 @@ def begin(handler: Handler[..., Any], name: str, file: str) -> None:
 def recipe_of(handler: Handler[..., Any]) -> str:
     """A digest of the parameters, which `longshore deploy` keeps with a version."""
     described = handler.described('', '')
-    # The path of a folder is this machine's.
-    described['image'] = {name: value for name, value in described['image'].items() if name != 'contextDir'}
+    # Paths are this machine's.
+    described['image'] = {name: value for name, value in described['image'].items() if name not in ('contextDir', 'dockerfilePath')}
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode('utf-8')).hexdigest()[:16]
 
 

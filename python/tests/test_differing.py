@@ -126,6 +126,17 @@ class Differing(unittest.TestCase):
         self.assertEqual(self.said(), '')
         self.assertEqual(self.said(MODE='b'), NOTE % 'settings')
 
+    def test_the_place_of_a_dockerfile_on_this_machine_is_no_setting(self) -> None:
+        from longshore import Image, function
+        from longshore.differing import recipe_of
+
+        digests = set()
+        for folder in ('here', 'there'):
+            self.write({folder + '/Dockerfile': 'FROM debian:12\n'})
+            image = Image.from_dockerfile(os.path.join(self.folder, folder, 'Dockerfile'))
+            digests.add(recipe_of(function(name='adding', image=image)(len)))
+        self.assertEqual(len(digests), 1)
+
     def test_a_deployment_of_another_file_is_named(self) -> None:
         self.deploy(FILES, handler='old:add')
         self.assertEqual(self.said(), NOTE % 'it was deployed from old.py:add')
