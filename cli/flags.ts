@@ -79,9 +79,14 @@ export interface DeploymentListFlags {
   readonly limit: number;
 }
 
-/** Flags of `deployment start`, `stop` and `delete`. */
+/** Flags of `deployment start` and `stop`. */
 export interface DeploymentVerbFlags {
   readonly allVersions?: boolean;
+}
+
+export interface DeploymentDeleteFlags {
+  readonly version?: number;
+  readonly yes?: boolean;
 }
 
 export interface AuditFlags {

@@ -76,7 +76,10 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   ],
   'deployment list': ['SERVES: whether calls of the name reach the version.'],
   'deployment stop': ['Queued tasks wait until their time is over. Other versions go on, and are named.'],
-  'deployment delete': ['The name can be deployed again, and gets the next version.'],
+  'deployment delete': [
+    'A name alone means all its versions. On a terminal it asks first; without one, several versions need --yes.',
+    'Behind the deletion of the version that serves, calls reach the newest other one that has served, and none whose rollout failed. The name can be deployed again, and gets the next version.',
+  ],
   'deployment rollback': ['What becomes of a rollout that is under way: docs/rollouts.md#roll-back.'],
   'container stop': ['The container gets TERM now, and KILL after 30 s.'],
   'container exec': [

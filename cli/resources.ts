@@ -3,7 +3,7 @@
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type { TaskWatchFlags } from './commands/task-watch.ts';
-import type { DeploymentListFlags, DeploymentVerbFlags, TaskListFlags } from './flags.ts';
+import type { DeploymentDeleteFlags, DeploymentListFlags, DeploymentVerbFlags, TaskListFlags } from './flags.ts';
 import { command, examples, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
 import { addContainerPrograms } from './container-resources.ts';
 import { addCredit, addUsage } from './credit-resources.ts';
@@ -120,11 +120,6 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
       'Stop a deployment: its containers end now, its URL answers no more, its queued tasks wait',
       'deployment stop hello --all-versions',
     ],
-    [
-      'delete',
-      'Delete a deployment: as stop, and its queued tasks are cancelled; its version number is never used again',
-      'deployment delete hello --all-versions',
-    ],
   ] as const) {
     examples(
       command(deployment, verb, what)
@@ -137,6 +132,21 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
       await runDeploymentVerb(verb, reference, flags, invocation());
     });
   }
+  examples(
+    command(
+      deployment,
+      'delete',
+      'Delete a deployment with all its versions, or one version: as stop, and its queued tasks are cancelled',
+    )
+      .argument(DEPLOYMENT, 'a name (all its versions), a name and version (hello/v3), or the id of a version')
+      .option('--version <n>', 'this version alone', wholeNumber)
+      .option('--yes', 'do not ask'),
+    'deployment delete hello',
+    'deployment delete hello/v3',
+  ).action(async (reference: string, flags: DeploymentDeleteFlags) => {
+    const { runDeploymentDelete } = await import('./commands/deployment-delete.ts');
+    await runDeploymentDelete(reference, flags, invocation());
+  });
   examples(
     command(deployment, 'scale', 'Keep exactly so many containers; 0 stops them and lets the queue decide again')
       .argument(DEPLOYMENT, DEPLOYMENT_HELP)

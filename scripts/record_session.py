@@ -186,7 +186,7 @@ def main():
         try:
             record(session)
         finally:
-            os.system(shlex.join(['sh', '-c', 'PATH=%s:$PATH longshore deployment delete hello --all-versions' % program]))
+            os.system(shlex.join(['sh', '-c', 'PATH=%s:$PATH longshore deployment delete hello --yes' % program]))
     os.makedirs(os.path.dirname(PICTURE), exist_ok=True)
     with open(PICTURE, 'w', encoding='utf-8') as file:
         file.write(picture(session.lines))

@@ -87,12 +87,15 @@ export async function oneDeployment(client: Client, text: string): Promise<Deplo
   return found.find(({ serving }) => serving) ?? latest;
 }
 
+/** Whether the text names one version, by its id or its number. @throws CliError as `parseReference` */
+export function isOneVersion(text: string): boolean {
+  const reference = parseReference(text);
+  return 'id' in reference || reference.version !== undefined;
+}
+
 /** All versions of the name that the reference means. @throws CliError as `oneDeployment` */
 export async function allVersions(client: Client, text: string): Promise<readonly DeploymentFacts[]> {
-  const reference = parseReference(text);
-  if ('id' in reference || reference.version !== undefined) {
-    throw usageError(`--all-versions goes with a name, and ${text} is one version`);
-  }
+  if (isOneVersion(text)) throw usageError(`--all-versions goes with a name, and ${text} is one version`);
   const found = await deploymentsNamed(client, text);
   const kinds = [...new Set(found.map((one) => one.kind))];
   if (kinds.length > 1) throw ambiguous(text, kinds);

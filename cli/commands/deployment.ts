@@ -1,4 +1,5 @@
 // `longshore deployment`: versions of apps, their state and their scale.
+import { shellWord } from '#shared/shell-word.ts';
 import type { Client } from '../client.ts';
 import type { DeploymentListFlags, DeploymentVerbFlags } from '../flags.ts';
 import { ageOf, counted } from '../format.ts';
@@ -46,10 +47,9 @@ function servesText(deployment: JsonObject): string {
 const VERBS = {
   start: { method: 'POST', suffix: '/start', done: 'started' },
   stop: { method: 'POST', suffix: '/stop', done: 'stopped' },
-  delete: { method: 'DELETE', suffix: '', done: 'deleted' },
 } as const;
 
-/** Starts, stops or deletes the version that serves a name, one version, or all of them. */
+/** Starts or stops the version that serves a name, one version, or all of them. */
 export async function runDeploymentVerb(
   verb: keyof typeof VERBS,
   reference: string,
@@ -70,7 +70,7 @@ export async function runDeploymentVerb(
       changed.map(({ id, name, version }) => ({ id, name, version, done })),
       changed.map((deployment) => `${done} ${shown(deployment)}`),
     );
-    if (verb !== 'start' && flags.allVersions !== true) await noteOthers(client, meant, verb);
+    if (verb === 'stop' && flags.allVersions !== true) await noteOthers(client, meant);
   });
 }
 
@@ -87,7 +87,7 @@ export async function runDeploymentScale(reference: string, containers: number, 
       sentence,
     ]);
     if (!deployment.active)
-      note(`${shown(deployment)} is stopped: \`longshore deployment start ${reference}\` lets it run`);
+      note(`${shown(deployment)} is stopped: \`longshore deployment start ${shellWord(reference)}\` lets it run`);
   });
 }
 
@@ -95,7 +95,7 @@ export async function runDeploymentScale(reference: string, containers: number, 
  * Notes other active versions: stopping the one that serves does not
  * stop the others, which surprises people who think of a name.
  */
-async function noteOthers(client: Client, meant: readonly DeploymentFacts[], verb: 'stop' | 'delete'): Promise<void> {
+async function noteOthers(client: Client, meant: readonly DeploymentFacts[]): Promise<void> {
   const [deployment] = meant;
   if (deployment === undefined) return;
   const versions = await deploymentsNamed(client, deployment.name).catch(() => []);
@@ -104,6 +104,6 @@ async function noteOthers(client: Client, meant: readonly DeploymentFacts[], ver
   const list = others.map((one) => `v${one.version}`).slice(0, 5);
   const more = others.length > list.length ? ', …' : '';
   note(
-    `still active: ${list.join(', ')}${more} (\`longshore deployment ${verb} ${deployment.name} --all-versions\` for all of them)`,
+    `still active: ${list.join(', ')}${more} (\`longshore deployment stop ${shellWord(deployment.name)} --all-versions\` for all of them)`,
   );
 }

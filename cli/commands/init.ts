@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
+import { shellWord } from '#shared/shell-word.ts';
 import { cannotWrite, usageError } from '../errors.ts';
 import { resolveContext } from '../context.ts';
 import { PYTHON_MODULES } from '../deploy/describe.ts';
@@ -27,7 +28,7 @@ export async function runInit(folder: string | undefined, flags: InitFlags, invo
   await writeNew(directory, app.files);
 
   const place = folder ?? '.';
-  const next = [...(isHere ? [] : [`cd ${quoted(place)}`]), ...app.tries];
+  const next = [...(isHere ? [] : [`cd ${shellWord(place)}`]), ...app.tries];
   if (invocation.options.json === true) {
     const files = app.files.map(({ path }) => path);
     printJson({ directory, template: flags.template, deployment: app.deployment ?? null, files, next });
@@ -41,7 +42,7 @@ export async function runInit(folder: string | undefined, flags: InitFlags, invo
     print(`  ${await variablesLine(invocation)}`);
   if (next.some((line) => line.startsWith('python3 ')) && !env['PYTHONPATH'])
     print(
-      `  export PYTHONPATH=${quoted(PYTHON_MODULES)}  # has the module longshore; docs/install.md installs it by pip`,
+      `  export PYTHONPATH=${shellWord(PYTHON_MODULES)}  # has the module longshore; docs/install.md installs it by pip`,
     );
   for (const line of next) print(`  ${line}`);
 }
@@ -83,6 +84,3 @@ async function writeNew(directory: string, files: readonly TemplateFile[]): Prom
     throw cannotWrite(directory, error);
   }
 }
-
-const quoted = (path: string): string =>
-  /^[\w./@+-]+$/.test(path) ? path : `'${path.replaceAll("'", String.raw`'\''`)}'`;

@@ -1,14 +1,13 @@
 // Completion for bash and zsh: the words of the tree as `case` statements that both read, and a function for each.
+import { shellQuoted } from '#shared/shell-word.ts';
 import type { CompletedCommand, Value } from './words.ts';
-
-const quoted = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`;
 
 /** `@pools` stands for names; nothing for paths. */
 const valueText = (value: Value): string =>
   value === undefined ? '' : 'names' in value ? `@${value.names}` : value.words.join(' ');
 
 function caseOf(name: string, subject: string, rows: readonly (readonly [key: string, text: string])[]): string {
-  const lines = rows.map(([key, text]) => `    ${quoted(key)}) echo ${quoted(text)} ;;`);
+  const lines = rows.map(([key, text]) => `    ${shellQuoted(key)}) echo ${shellQuoted(text)} ;;`);
   return `${name}() {\n  case "${subject}" in\n${lines.join('\n')}\n    *) return 1 ;;\n  esac\n}\n`;
 }
 

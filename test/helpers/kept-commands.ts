@@ -86,7 +86,7 @@ export const VERBS: Readonly<Record<string, Verb>> = {
   'deployment scale': each('deployment scale shop-* 2'),
   'deployment diff': twice('deployment diff shop-text v1 v2'),
   'deployment rollback': each('deployment rollback shop-* v1'),
-  'deployment delete': each('deployment delete shop-* --all-versions'),
+  'deployment delete': each('deployment delete shop-* --yes'),
   'container stop': each('container stop {*_container}'),
   'volume create': each('volume create volume-*'),
   'volume show': twice('volume show volume-text'),

@@ -309,7 +309,7 @@ test.for([
   [['deployment', 'stop', NOWHERE], /no deployment has the id 0f6b2a1e\S*: `longshore deployment list`/],
   [['deployment', 'start', 'nobody/v7'], /no deployment is named nobody\/v7: `longshore deployment list`/],
   [['deployment', 'scale', 'nobody', '1'], /no deployment is named nobody/],
-  [['deployment', 'delete', 'nobody', '--all-versions'], /no deployment is named nobody/],
+  [['deployment', 'delete', 'nobody', '--yes'], /no deployment is named nobody/],
   [
     ['container', 'stop', `endpoint-${NOWHERE}-00000000`],
     /no container endpoint-\S+ runs here: `longshore container list`/,

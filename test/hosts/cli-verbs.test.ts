@@ -119,7 +119,7 @@ describe('deployments', () => {
     expect((await line.run(['deployment', 'scale', 'greet', '0'])).stdout).toBe(
       'greet v2 runs nothing until work comes\n',
     );
-    expect((await line.run(['deployment', 'delete', 'greet', '--all-versions'])).stdout).toBe(
+    expect((await line.run(['deployment', 'delete', 'greet', '--yes'])).stdout).toBe(
       'deleted greet v2\ndeleted greet v1\n',
     );
     expect(await line.json(['deployment', 'list', '--name', 'greet'])).toEqual([]);

@@ -269,6 +269,54 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     expect([refused.status, refused.json['message']]).toEqual([400, 'back v1 is stopped: start it first']);
   });
 
+  test('behind the deletion of what serves, calls reach the newest version that served, and none that failed', async () => {
+    const first = await served('heirs');
+    const second = await deploy('heirs', { now: true });
+    await callsReach('heirs', second);
+    const back = await platform.call(`POST /api/v1/deployment/${platform.own.workspaceId}/rollback/${first.id}`);
+    expect(back.status).toBe(200);
+    const third = await deploy('heirs', { holds: true });
+    held.get(third.stubId)?.resolve('RuntimeError: no weights');
+    await ends(third, 'failed');
+    await verb(`DELETE /deployments/${first.id}`);
+    await callsReach('heirs', second);
+    expect(await rolloutOf(second)).toMatchObject({ state: 'done', why: 'v1, which served, was deleted' });
+    expect(await listed('heirs')).toEqual([
+      [3, false, 'failed'],
+      [2, true, 'done'],
+    ]);
+    // Only the version that failed is left: the name has nobody to answer it, and the version has its number.
+    await verb(`DELETE /deployments/${second.id}`);
+    expect((await platform.call('POST /endpoint/heirs', {})).status).toBe(
+      (await platform.call('POST /endpoint/nobody', {})).status,
+    );
+    expect(await listed('heirs')).toEqual([[3, false, 'failed']]);
+    held.set(third.stubId, Promise.withResolvers());
+    held.get(third.stubId)?.resolve('');
+    await verb(`POST /deployments/${third.id}/start`);
+    await callsReach('heirs', third);
+  });
+
+  test('a version that calls moved to at once and that never started does not serve behind a deletion', async () => {
+    const first = await served('never');
+    const second = await deploy('never', { holds: true, now: true });
+    held.get(second.stubId)?.resolve('ImportError: no module named torch');
+    expect((await platform.call('POST /endpoint/never', {})).status).toBe(500);
+    const third = await deploy('never', { now: true });
+    await callsReach('never', third);
+    await verb(`DELETE /deployments/${third.id}`);
+    await callsReach('never', first);
+    expect(await rolloutOf(second)).toMatchObject({ state: 'withdrawn', why: 'v3, which served, was deleted' });
+    // A stopped version is not started by a deletion: what runs serves.
+    const fourth = await deploy('never', { now: true });
+    await callsReach('never', fourth);
+    const fifth = await deploy('never', { now: true });
+    await callsReach('never', fifth);
+    await verb(`POST /deployments/${fourth.id}/stop`);
+    await verb(`DELETE /deployments/${fifth.id}`);
+    await callsReach('never', first);
+  });
+
   test('the command line rolls back, compares and lists versions, and means the one that serves by a name', async () => {
     await served('typed');
     const second = await deploy('typed', { now: true });
@@ -293,6 +341,23 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     expect(await run('deployment', 'rollback', 'typed', 'v2')).toContain('calls of typed reach v2 now, no longer v1\n');
     await callsReach('typed', second);
     expect(await run('explain', 'typed')).toContain('typed v2 is');
+    // A name means all its versions, and one version is deleted by its number.
+    const refused = await runCommand(['deployment', 'delete', 'typed'], env);
+    expect(refused).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(
+        'typed has 2 versions: v2 (serves), v1; without a terminal, say --yes to delete all of them, or --version 2 for one: nothing was deleted',
+      ) as string,
+    });
+    await deploy('typed', { now: true });
+    const one = await runCommand(['deployment', 'delete', 'typed', '--version', '3'], env);
+    expect(one).toMatchObject({
+      code: 0,
+      stdout: 'deleted typed v3\n',
+      stderr: expect.stringContaining('calls of typed reach v2 now\n') as string,
+    });
+    expect(await run('deployment', 'delete', 'typed', '--yes')).toBe('deleted typed v2\ndeleted typed v1\n');
+    expect(await listed('typed')).toEqual([]);
   });
 });
 

@@ -1,6 +1,7 @@
 // Steps that install packages: of Debian, of pip, of conda channels. Pure.
 // Packages that were downloaded before are in $LONGSHORE_PACKAGES where a machine keeps them; nothing is kept else.
 import { PACKAGES_VARIABLE } from '#shared/domain/built-images.ts';
+import { shellQuoted } from '#shared/shell-word.ts';
 
 export interface Step {
   /** An instruction of a Dockerfile, on one line. */
@@ -92,14 +93,14 @@ export function pipStep(items: readonly string[]): Step {
       )
       .filter((part) => part !== ''),
   );
-  const bound = `c=$(mktemp) && printf '%s\\n' ${constraints.map(quoted).join(' ')} >"$c" || exit; set -- -c "$c"`;
+  const bound = `c=$(mktemp) && printf '%s\\n' ${constraints.map(shellQuoted).join(' ')} >"$c" || exit; set -- -c "$c"`;
   return packageStep(
     [
       CACHES,
       ...UV_VARIABLES,
       INSTALL,
       ...(constraints.length === 0 ? [] : [bound]),
-      `printf '%s\\n' ${lines.map(quoted).join(' ')} | install "$@" -r /dev/stdin || exit`,
+      `printf '%s\\n' ${lines.map(shellQuoted).join(' ')} | install "$@" -r /dev/stdin || exit`,
       ...(constraints.length === 0 ? [] : ['rm -f "$c"']),
     ].join('\n'),
     `pip install ${packages.join(' ')}${constraints.length === 0 ? '' : ` (constraints: ${constraints.length})`}`,
@@ -130,7 +131,7 @@ export function condaSteps(version: string): readonly Step[] {
       `command -v micromamba >/dev/null || { mkdir -p /usr/local/bin && python3 -c '${fetch}'; }`,
       'get micromamba',
     ),
-    packageStep(conda('create', [quoted(python), 'pip'], []), `micromamba create ${python} pip`),
+    packageStep(conda('create', [shellQuoted(python), 'pip'], []), `micromamba create ${python} pip`),
     { text: `ENV MAMBA_ROOT_PREFIX="${CONDA}" PATH="${CONDA}/bin:$PATH"`, title: '' },
   ];
 }
@@ -140,12 +141,12 @@ export function condaStep(items: readonly string[]): Step {
   const channelOf = (item: string): string | undefined => /^-(?:c|-channel)[ =](.+)$/.exec(item.trim())?.[1]?.trim();
   const channels = items.flatMap((item) => channelOf(item) ?? []);
   const packages = items.filter((item) => channelOf(item) === undefined).map((item) => item.trim());
-  return packageStep(conda('install', packages.map(quoted), channels), `micromamba install ${items.join(' ')}`);
+  return packageStep(conda('install', packages.map(shellQuoted), channels), `micromamba install ${items.join(' ')}`);
 }
 
 /** Packages that were downloaded stay outside the environment, so a layer has them once. */
 function conda(verb: string, packages: readonly string[], channels: readonly string[]): string {
-  const named = channels.map((channel) => `-c ${quoted(channel)}`).join(' ');
+  const named = channels.map((channel) => `-c ${shellQuoted(channel)}`).join(' ');
   const usual = `$(for one in \${LONGSHORE_CONDA_CHANNELS:-${CHANNELS}}; do printf -- '-c %s ' "$one"; done)`;
   return [
     `export MAMBA_ROOT_PREFIX=${CONDA} CONDA_PKGS_DIRS=\${${PACKAGES_VARIABLE}:-/tmp/longshore-packages}/conda`,
@@ -153,5 +154,3 @@ function conda(verb: string, packages: readonly string[], channels: readonly str
     'rm -rf /tmp/longshore-packages',
   ].join('\n');
 }
-
-const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;

@@ -283,13 +283,14 @@ export class Deployments {
     if (row === undefined) return NOT_FOUND;
     // Effects come before the row's deletion: a caller who tries again after a failure here still finds the row.
     await effects.deleted(queueNameOf(row.id, row.stubId));
-    const gone = await events.transaction(db, async (tx, emit) => {
+    const { gone, heirs } = await events.transaction(db, async (tx, emit) => {
       const written = await deleteDeployment(tx, caller.workspaceId, row.id);
-      if (written !== undefined) deleted(written, by, nowMs()).forEach(emit);
-      return written;
+      if (written === undefined) return { gone: row, heirs: [] };
+      deleted(written, by, nowMs()).forEach(emit);
+      return { gone: written, heirs: await this.rollouts.inherit(tx, written, emit) };
     });
-    await targets.changed(row.id);
-    return { kind: 'changed', deployment: gone ?? row };
+    for (const { id } of [row, ...heirs]) await targets.changed(id);
+    return { kind: 'changed', deployment: gone };
   }
 
   /**

@@ -5,8 +5,10 @@ import { queueNameOf } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import { ROLLED_OUT_KINDS, isServing } from '../../domain/rollouts.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
+import { isServedBefore } from '../../stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import {
+  heirOf,
   servingDeployment,
   setRollout,
   supersedeRollouts,
@@ -57,7 +59,7 @@ export class Rollouts {
   async again(tx: Queryable, row: DeploymentRow, emit: (event: EventGiven) => void): Promise<DeploymentRow> {
     if (row.rollout !== 'failed' && row.rollout !== 'stopped') return row;
     const older = await servingDeployment(tx, row);
-    if (older === undefined || older.version >= row.version) return row;
+    if (older !== undefined && older.version >= row.version) return row;
     const state = (await this.waits(tx, row)) ? 'waiting' : 'done';
     const written = (await setRollout(tx, row.id, { state, why: '' })) ?? row;
     emit(rolledOut(written, this.#parts.nowMs()));
@@ -71,7 +73,8 @@ export class Rollouts {
   async rollBack(row: DeploymentRow, by: Actor): Promise<DeploymentRow | undefined> {
     const { db, events, targets, nowMs } = this.#parts;
     const done = await events.transaction(db, async (tx, emit) => {
-      const withdrawn = await withdrawAbove(tx, row);
+      const why = `the name was rolled back to v${row.version}`;
+      const withdrawn = await withdrawAbove(tx, row, { why, waiting: true });
       const written = await setRollout(tx, row.id, { state: 'done', why: 'the name was rolled back to it' });
       if (written === undefined) return undefined;
       for (const one of withdrawn) emit(rolledOut(one, nowMs()));
@@ -81,6 +84,30 @@ export class Rollouts {
     if (done === undefined) return undefined;
     for (const { id } of [done.written, ...done.withdrawn]) await targets.changed(id);
     return done.written;
+  }
+
+  /**
+   * Gives the calls of a name to another version when the one that they reach is deleted. Without a word, the highest
+   * would serve, also one that never started. Source: decision 0363.
+   * @param row - as it was deleted, in this transaction
+   * @returns the versions that changed, which the caller announces after the commit
+   */
+  async inherit(
+    tx: Queryable,
+    row: DeploymentRow,
+    emit: (event: EventGiven) => void,
+  ): Promise<readonly DeploymentRow[]> {
+    if (!ROLLED_OUT_KINDS.has(kindOf(row.stubType))) return [];
+    const next = await servingDeployment(tx, row);
+    if (next === undefined || !isServedBefore(row, next)) return [];
+    const heir = await heirOf(tx, row);
+    if (heir === undefined || (heir.id === next.id && isServing(heir.rollout))) return [];
+    const why = `v${row.version}, which served, was deleted`;
+    const withdrawn = await withdrawAbove(tx, heir, { why, waiting: false });
+    const written = await setRollout(tx, heir.id, { state: 'done', why });
+    const changed = [...withdrawn, ...(written === undefined ? [] : [written])];
+    for (const one of changed) emit(rolledOut(one, this.#parts.nowMs()));
+    return changed;
   }
 }
 

@@ -84,6 +84,12 @@ export function servingFirst(table: string): string {
   return `(${table}.rollout is null or ${table}.rollout = 'done') desc, ${table}.version desc`;
 }
 
+/**
+ * Whether calls of its name may reach the version: never one whose rollout failed, also where no other is left.
+ * @param table - its alias
+ */
+export const mayServe = (table: string): string => `${table}.rollout is distinct from 'failed'`;
+
 /** The order of servingFirst, of rows. */
 export function isServedBefore(
   a: Pick<DeploymentRow, 'rollout' | 'version'>,
@@ -171,7 +177,7 @@ export function deploymentByName(
     db,
     `select ${DEPLOYMENT_COLUMNS} from deployments d
      where workspace_id = $1 and name = $2 and ($3::text is null or split_part(stub_type, '/', 1) = $3::text) and deleted_at is null
-       and ($4::integer is null or version = $4::integer)
+       and case when $4::integer is null then ${mayServe('d')} else version = $4::integer end
      order by ${servingFirst('d')}, created_at desc limit 1`,
     [workspaceId, name, stubKind, version],
     deploymentOf,
@@ -187,7 +193,8 @@ export function deploymentBySubdomain(
   return maybeOne(
     db,
     `select ${DEPLOYMENT_COLUMNS} from deployments d
-     where subdomain = $1 and deleted_at is null and ($2::integer is null or version = $2::integer)
+     where subdomain = $1 and deleted_at is null
+       and case when $2::integer is null then ${mayServe('d')} else version = $2::integer end
      order by ${servingFirst('d')} limit 1`,
     [subdomain, version],
     deploymentOf,

@@ -3,7 +3,7 @@ import type { DeploymentId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { RolloutState } from '../../../domain/rollouts.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne } from '../rows.ts';
-import { DEPLOYMENT_COLUMNS, deploymentOf, isServedBefore, servingFirst } from './deployments.ts';
+import { DEPLOYMENT_COLUMNS, deploymentOf, isServedBefore, mayServe, servingFirst } from './deployments.ts';
 import type { DeploymentRow } from './deployments.ts';
 
 /** The versions of one name. */
@@ -17,7 +17,7 @@ export function servingDeployment(
   return maybeOne(
     db,
     `select ${DEPLOYMENT_COLUMNS} from deployments d
-     where workspace_id = $1 and name = $2 and stub_type = $3 and deleted_at is null
+     where workspace_id = $1 and name = $2 and stub_type = $3 and deleted_at is null and ${mayServe('d')}
      order by ${servingFirst('d')} limit 1`,
     [workspaceId, name, stubType],
     deploymentOf,
@@ -48,7 +48,7 @@ export async function servingIds(
   const ids = await many(
     db,
     `select distinct on (name, stub_type) id from deployments d
-     where workspace_id = $1 and name = any ($2::text[]) and deleted_at is null
+     where workspace_id = $1 and name = any ($2::text[]) and deleted_at is null and ${mayServe('d')}
      order by name, stub_type, ${servingFirst('d')}`,
     [workspaceId, [...new Set(names)]],
     ({ id }: { id: string }) => id as DeploymentId,
@@ -62,6 +62,7 @@ export function servingAmong(
 ): ReadonlySet<DeploymentId> {
   const first = new Map<string, (typeof rows)[number]>();
   for (const row of rows) {
+    if (row.rollout === 'failed') continue;
     const key = `${row.stubType} ${row.name}`;
     const other = first.get(key);
     if (other === undefined || isServedBefore(row, other)) first.set(key, row);
@@ -164,14 +165,37 @@ export function supersedeRollouts(db: Queryable, by: DeploymentRow): Promise<Dep
   );
 }
 
-/** Withdraws the versions above this one that serve or wait. @returns those versions */
-export function withdrawAbove(db: Queryable, to: DeploymentRow): Promise<DeploymentRow[]> {
+/** Withdraws the versions above this one that serve, and those that wait. @returns those versions */
+export function withdrawAbove(
+  db: Queryable,
+  to: DeploymentRow,
+  { why, waiting }: { readonly why: string; readonly waiting: boolean },
+): Promise<DeploymentRow[]> {
   return many(
     db,
     `update deployments set rollout = 'withdrawn', rollout_why = $5, updated_at = now()
      where workspace_id = $1 and name = $2 and stub_type = $3 and version > $4
-       and (rollout is null or rollout in ('waiting', 'done')) and deleted_at is null returning ${DEPLOYMENT_COLUMNS}`,
-    [to.workspaceId, to.name, to.stubType, to.version, `the name was rolled back to v${to.version}`],
+       and (rollout is null or rollout = 'done' or (rollout = 'waiting' and $6::boolean)) and deleted_at is null
+     returning ${DEPLOYMENT_COLUMNS}`,
+    [to.workspaceId, to.name, to.stubType, to.version, why, waiting],
+    deploymentOf,
+  );
+}
+
+/**
+ * The version that calls of a name go to when the one that served is deleted: the newest active one of which a
+ * container has started, else the newest of which none has failed to start. A rollout that waits ends by itself.
+ */
+export function heirOf(db: Queryable, { workspaceId, name, stubType }: VersionsOf): Promise<DeploymentRow | undefined> {
+  const containers = 'from containers c where c.stub_id = d.stub_id and c.deployment_id = d.id and c.started_at is';
+  return maybeOne(
+    db,
+    `select ${DEPLOYMENT_COLUMNS} from deployments d
+     where workspace_id = $1 and name = $2 and stub_type = $3 and deleted_at is null and active and ${mayServe('d')}
+       and rollout is distinct from 'waiting'
+     order by exists (select 1 ${containers} not null) desc,
+       exists (select 1 ${containers} null and c.state = 'FAILED'), version desc limit 1`,
+    [workspaceId, name, stubType],
     deploymentOf,
   );
 }

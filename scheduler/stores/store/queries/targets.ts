@@ -3,7 +3,7 @@ import type { AppId, DeploymentId, ObjectId, StubId, WorkspaceId } from '#shared
 import type { RolloutState } from '../../../domain/rollouts.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne } from '../rows.ts';
-import { servingFirst } from './deployments.ts';
+import { mayServe, servingFirst } from './deployments.ts';
 
 export interface TargetRow {
   readonly workspaceId: WorkspaceId;
@@ -108,7 +108,7 @@ export function targetByName(
     db,
     `${FROM_DEPLOYMENTS}
      where d.workspace_id = $1 and d.name = $2 and split_part(d.stub_type, '/', 1) = $3 and d.deleted_at is null
-       and ($4::integer is null or d.version = $4::integer)
+       and case when $4::integer is null then ${mayServe('d')} else d.version = $4::integer end
      order by ${servingFirst('d')}, d.created_at desc limit 1`,
     [workspaceId, name, kind, version],
     map,
@@ -129,7 +129,8 @@ export function targetBySubdomain(
   return maybeOne(
     db,
     `${FROM_DEPLOYMENTS}
-     where d.subdomain = $1 and d.deleted_at is null and ($2::integer is null or d.version = $2::integer)
+     where d.subdomain = $1 and d.deleted_at is null
+       and case when $2::integer is null then ${mayServe('d')} else d.version = $2::integer end
        and (d.workspace_id, d.name, d.stub_type) = (select f.workspace_id, f.name, f.stub_type from deployments f
          where f.subdomain = $1 order by f.created_at, f.id limit 1)
      order by ${servingFirst('d')} limit 1`,

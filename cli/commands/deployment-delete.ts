@@ -1,0 +1,73 @@
+// `longshore deployment delete`: a name with all its versions, or one version. Source: decision 0363.
+import { shellWord } from '#shared/shell-word.ts';
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import type { DeploymentDeleteFlags } from '../flags.ts';
+import { counted } from '../format.ts';
+import { note } from '../print.ts';
+import { ask } from '../typed.ts';
+import { allVersions, deploymentsNamed, isOneVersion, oneDeployment, shown } from './deployment-reference.ts';
+import type { DeploymentFacts } from './deployment-reference.ts';
+import { showDone, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+export async function runDeploymentDelete(
+  reference: string,
+  { version, yes }: DeploymentDeleteFlags,
+  invocation: Invocation,
+): Promise<void> {
+  const isOne = isOneVersion(reference);
+  if (isOne && version !== undefined)
+    throw usageError(`--version goes with a name, and ${reference} is one version already`);
+  const one = isOne ? reference : version === undefined ? undefined : `${reference}/v${version}`;
+  await withClient(invocation, async (client) => {
+    const meant = one === undefined ? await allVersions(client, reference) : [await oneDeployment(client, one)];
+    if (one === undefined && yes !== true) await confirm(reference, meant);
+    // Calls go on to the version that serves until the others are gone.
+    for (const { id } of meant.toSorted((a, b) => Number(a.serving) - Number(b.serving)))
+      await client.gateway('DELETE', `/deployments/${id}`);
+    showDone(
+      invocation,
+      meant.map(({ id, name, version }) => ({ id, name, version, done: 'deleted' })),
+      meant.map((deployment) => `deleted ${shown(deployment)}`),
+    );
+    const [deleted] = meant;
+    if (one !== undefined && deleted !== undefined) await noteServing(client, deleted);
+  });
+}
+
+async function confirm(name: string, versions: readonly DeploymentFacts[]): Promise<void> {
+  const what = `${name} has ${counted(versions.length, 'version')}: ${listed(versions)}`;
+  if (!process.stdin.isTTY) {
+    if (versions.length === 1) return;
+    const last = versions[0]?.version ?? 1;
+    throw usageError(
+      `${what}; without a terminal, say --yes to delete all of them, or --version ${last} for one: nothing was deleted`,
+    );
+  }
+  note(what);
+  if (!/^y(es)?$/i.test((await ask('delete all of them? [y/N] ')).trim())) throw new CliError('nothing was deleted');
+}
+
+/** `v3 (serves), v2, v1`. */
+function listed(versions: readonly DeploymentFacts[]): string {
+  const first = versions.slice(0, 5).map((one) => `v${one.version}${one.serving ? ' (serves)' : ''}`);
+  return [...first, ...(versions.length > first.length ? ['…'] : [])].join(', ');
+}
+
+/** Says where calls of the name go now that the version is deleted, where others are left. */
+async function noteServing(client: Client, { name, kind }: DeploymentFacts): Promise<void> {
+  const left = await deploymentsNamed(client, `${kind}/${name}`).catch(() => []);
+  if (left.length === 0) return;
+  const serving = left.find((one) => one.serving);
+  if (serving === undefined) {
+    note(
+      `no version of ${name} serves now: ${listed(left)} never started. \`longshore deploy\` makes the next, \`longshore deployment delete ${shellWord(name)}\` deletes what is left`,
+    );
+    return;
+  }
+  const stopped = serving.active
+    ? ''
+    : `, which is stopped: \`longshore deployment start ${shellWord(name)}/v${serving.version}\``;
+  note(`calls of ${name} reach v${serving.version} now${stopped}`);
+}
