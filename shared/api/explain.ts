@@ -185,12 +185,27 @@ export const ContainerSection = Type.Object({
 });
 export type ContainerSection = Static<typeof ContainerSection>;
 
+/** The newest calls of a deployment that ended within a day, cancelled ones left out. */
+export const ExplainedCalls = Type.Object({
+  ended: Count('at most 100'),
+  failed: Count('of them: ERROR, TIMEOUT or EXPIRED'),
+  failing_since: orNull(
+    Type.String({ format: 'date-time', description: 'all calls since then failed; null: the newest did not' }),
+  ),
+  last_failed: Text('id of the newest task that failed; empty: none did'),
+  last_failed_at: Time(),
+  last_reason: Text(),
+  last_error: Text('a line'),
+});
+export type ExplainedCalls = Static<typeof ExplainedCalls>;
+
 export const DeploymentSection = Type.Object({
   name: Text(),
   version: Count(),
   stub_type: Text(),
   active: Type.Boolean(),
   keep_warm_seconds: Type.Integer(),
+  calls: orNull(ExplainedCalls),
 });
 export type DeploymentSection = Static<typeof DeploymentSection>;
 
@@ -198,7 +213,9 @@ export const Explanation = Type.Object({
   kind: Text('task, container or deployment'),
   id: Text(),
   workspace_id: Text(),
-  state: Text(),
+  state: Text(
+    'of a deployment: that of its scaling, FAILING in the place of IDLE and HEALTHY when its newest call failed, or ACTIVE and STOPPED when the leader did not answer',
+  ),
   since: Time(),
   summary: Text('one sentence'),
   waits_for: Text('empty: nothing'),

@@ -2,6 +2,7 @@
 // the log, and a healthy installation afterwards.
 import { request } from 'node:http';
 import { afterEach, describe, expect } from 'vitest';
+import type { Explanation } from '#shared/api/explain.ts';
 import { jsonOf, test } from '../helpers/platform.ts';
 import type { AppRequest, Deployment, Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -25,6 +26,9 @@ const failing = (handler: string, fields: Partial<AppRequest> = {}): AppRequest 
   keepWarmSeconds: 2,
   ...fields,
 });
+
+const explained = async (platform: Platform, { deploymentId }: Deployment): Promise<Explanation> =>
+  jsonOf<Explanation>(await platform.call(`/api/v1/explain/${platform.workspaceId}/${deploymentId}`));
 
 describe('a handler that fails', () => {
   const table: readonly {
@@ -107,6 +111,48 @@ describe('a handler that fails', () => {
     }
   });
 
+  test('is named by the explanation of its deployment, whatever its kind', async ({ platform }) => {
+    const kinds: readonly { readonly app: AppRequest; readonly path?: string; readonly error: string }[] = [
+      { app: failing('raises', { name: 'failing-endpoint' }), error: "KeyError: 'x'" },
+      { app: failing('raises', { name: 'failing-function', stubType: 'function/deployment' }), error: "KeyError: 'x'" },
+      { app: failing('raises', { name: 'failing-queue', stubType: 'taskqueue/deployment' }), error: "KeyError: 'x'" },
+      {
+        app: failing('raises', {
+          name: 'failing-schedule',
+          stubType: 'schedule/deployment',
+          extra: '{"when":"* * * * * *"}',
+        }),
+        error: "KeyError: 'x'",
+      },
+      {
+        app: { app: 'web.py', handler: 'app', name: 'failing-asgi', stubType: 'asgi/deployment', keepWarmSeconds: 2 },
+        path: '/fail',
+        error: 'ValueError: before the response',
+      },
+    ];
+    const check = async ({ app, path = '', error }: (typeof kinds)[number]): Promise<void> => {
+      const deployment = await platform.deploy(app);
+      if (app['extra'] === undefined) await platform.call(`${deployment.url}${path}`, { method: 'POST', body: {} });
+      const found = await waitFor(
+        async () => {
+          const one = await explained(platform, deployment);
+          return one.state === 'FAILING' && one;
+        },
+        `${app.name} is FAILING`,
+        90_000,
+      );
+      expect(found.summary).toMatch(/ is FAILING: the last (call|\d+ calls) failed; /);
+      expect(found.details).toContainEqual(
+        expect.stringMatching(new RegExp(`^task .* failed at .* \\(handler_error\\): ${error}$`)),
+      );
+      expect(found.next_steps).toContain(
+        `\`longshore task list --deployment ${app.name} --status ERROR,TIMEOUT,EXPIRED\` lists calls that failed`,
+      );
+      await platform.gateway(`/deployments/${deployment.deploymentId}/stop`, {});
+    };
+    await Promise.all(kinds.map(check));
+  });
+
   test('may tell callers its traceback', async ({ platform }) => {
     const deployment = await platform.deploy(failing('raises', { name: 'tells', extra: '{"tracebacks":true}' }));
     const answer = await platform.invoke(deployment);
@@ -163,6 +209,13 @@ describe('a start that fails', () => {
       const task = await platform.taskIs(answer.taskId, 'ERROR');
       expect(task.failure_reason).toBe('start_failed');
       await platform.logSays(`container_id=${task.container_id}`, says);
+      const { state, details, deployment: shown } = await explained(platform, deployment);
+      expect(state).not.toBe('IDLE');
+      expect(details.join('\n')).toContain('the last call failed');
+      expect([shown?.calls?.last_failed, shown?.calls?.last_error]).toEqual([
+        answer.taskId,
+        expect.stringContaining(says),
+      ]);
       await platform.noContainers(deployment, 30_000);
     });
   }

@@ -4,6 +4,8 @@ import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { admitTo } from '../../domain/named-pool.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
+import type { CallsThatEnded } from './failed-calls.ts';
+import { failedCallTexts } from './failed-calls.ts';
 import type { RolloutTexts } from './rollout.ts';
 import {
   KEPT_FOREVER,
@@ -32,26 +34,31 @@ export function explainDeployment(
   calls: CallFacts,
   schedule?: NextTick,
 ): Explanation {
-  const { refusal, pool, quota, oneWorkerInsteadOf, rollout } = calls;
+  const { refusal, pool, quota, oneWorkerInsteadOf, rollout, ended } = calls;
   const oneWorker = oneWorkerInsteadOf === undefined ? undefined : oneWorkerTexts(oneWorkerInsteadOf);
-  const state = scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED');
+  const failures = ended === undefined ? undefined : failedCallTexts(ended, row.name);
+  const isFailing = failures?.isFailing === true && SATISFIED.has(scaling?.state ?? '');
+  const state = isFailing ? 'FAILING' : (scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED'));
   const isRefused = refusal !== '' && row.active;
-  const words = [...(isRefused ? ['calls are refused'] : []), ...(scaling === null ? [] : [summaryOf(scaling)])].join(
-    '; ',
-  );
+  const words = [
+    ...(isRefused ? ['calls are refused'] : []),
+    ...(isFailing ? [failures.count] : []),
+    ...(scaling === null ? [] : [summaryOf(scaling)]),
+  ].join('; ');
   const tick = row.active ? schedule : undefined;
   return {
     kind: 'deployment',
     id: row.id,
     workspace_id: row.workspaceId,
     state,
-    since: scaling?.state_since ?? null,
+    since: isFailing ? failures.section.failing_since : (scaling?.state_since ?? null),
     summary: `${row.name} v${row.version} is ${state}${words === '' ? '' : `: ${words}`}`,
     ...orTick(orRollout(scaling === null ? NO_WAIT : waitingOf(scaling), rollout), tick),
     details: [
       ...(rollout?.details ?? []),
       ...(tick === undefined ? [] : [tickText(tick)]),
       ...callTexts(calls),
+      ...(failures?.details ?? []),
       ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling, pool)),
       ...(oneWorker === undefined ? [] : [`each container ${oneWorker.says}`]),
       ...quota,
@@ -59,6 +66,7 @@ export function explainDeployment(
     next_steps: [
       ...new Set([
         ...callSteps(calls),
+        ...(failures?.steps ?? []),
         ...(rollout?.steps ?? []),
         ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name, pool)),
         ...(oneWorker === undefined ? [] : [oneWorker.step]),
@@ -73,12 +81,16 @@ export function explainDeployment(
       stub_type: row.stubType,
       active: row.active,
       keep_warm_seconds: keepWarmSeconds,
+      calls: failures?.section ?? null,
     },
     scaling,
   };
 }
 
-/** Facts that concern a call before it reaches any queue. */
+/** States of a deployment that has what it wants. */
+const SATISFIED: ReadonlySet<string> = new Set(['IDLE', 'HEALTHY']);
+
+/** Facts that concern calls before they reach any queue, and after they ended. */
 export interface CallFacts {
   /** Why calls are refused; empty: they are not. */
   readonly refusal: string;
@@ -92,6 +104,8 @@ export interface CallFacts {
   readonly oneWorkerInsteadOf?: number;
   /** Which version calls of the name reach, where that is worth a word. */
   readonly rollout?: RolloutTexts;
+  /** Calls of the last day that ended; absent: not known. */
+  readonly ended?: CallsThatEnded;
 }
 
 /** Why calls are refused; a lack in the deployment's own pool says more than the missing machine. */

@@ -48,10 +48,12 @@ import type { TaskReads } from '../../tasks/records/reads.ts';
 import type { EventReads } from '../../workspaces/events/reads.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import { useOf } from '../../control/placement/snapshot.ts';
+import { recentCalls } from '../../stores/store/queries/recent-calls.ts';
 import type { ContainerFacts } from './container.ts';
 import { explainContainer } from './container.ts';
 import { explainDeployment } from './deployment.ts';
 import type { NextTick } from './deployment.ts';
+import type { CallsThatEnded } from './failed-calls.ts';
 import type { Asked } from './quota.ts';
 import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
@@ -81,7 +83,7 @@ export interface ExplainParts {
   readonly provisioning?: Pick<ProvisioningLoop, 'explain' | 'explainPool'>;
   readonly targets: Targets;
   readonly queues: Pick<TaskQueues, 'read' | 'placeOf' | 'depth'>;
-  readonly tasks: Pick<TaskReads, 'read'>;
+  readonly tasks: Pick<TaskReads, 'read' | 'resultText' | 'caughtUp'>;
   readonly events: Pick<EventReads, 'latest'>;
   readonly clock: Clock;
   readonly limits: Pick<Limits, 'of'>;
@@ -101,6 +103,8 @@ const MOST_GPU_TEXTS = 5;
 const MOST_DRIVERS = 5;
 const LONGEST_DRIVER = 32;
 const MAX_CALLBACKS = 4;
+/** Age of calls that a deployment's explanation counts. */
+const RECENT_MS = 24 * 3600_000;
 /** Events of starts that are read: those of a few starts of one container. */
 const MOST_STEPS = 50;
 
@@ -198,6 +202,7 @@ export class Explain {
       pool: await this.#poolOf(target),
       quota: kept,
       rollout: await this.#rolloutOf(row, target),
+      ended: await this.#callsOf(row, queue),
       ...(oneWorkerInsteadOf === undefined ? {} : { oneWorkerInsteadOf }),
     };
     return explainDeployment(row, keepWarmSeconds, scaling, calls, this.#nextTick(target));
@@ -207,6 +212,17 @@ export class Explain {
     const { db } = this.#parts;
     const [serving, highest] = await Promise.all([servingDeployment(db, row), highestDeployment(db, row)]);
     return rolloutTexts({ row, serving, highest, limitMs: startTimeoutMsOf(target?.config) });
+  }
+
+  async #callsOf({ id, stubId, workspaceId }: DeploymentRow, queue: QueueName): Promise<CallsThatEnded> {
+    const { clock, db, tasks } = this.#parts;
+    await tasks.caughtUp();
+    const calls = await recentCalls(db, { stubId, deploymentId: id, queue }, clock.nowMs() - RECENT_MS);
+    const record = calls.last === undefined ? undefined : await tasks.read(workspaceId, calls.last.taskId);
+    if (record === undefined) return { calls, last: undefined };
+    // An object that cannot be read leaves the error out.
+    const result = await tasks.resultText(record).catch(() => undefined);
+    return { calls, last: { record, result } };
   }
 
   #oneWorkerInsteadOf(queue: QueueName, target: Target | undefined): number | undefined {

@@ -3,8 +3,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { cureOf, isToldByContainer } from '#shared/domain/task-failures.ts';
-import { isRecord } from '#shared/json.ts';
+import { cureOf } from '#shared/domain/task-failures.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { JobPlace } from '../../stores/queues/task-queues.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
@@ -22,6 +21,7 @@ import {
   waitSteps,
   waitingOf as scalingWaits,
 } from './deployment.ts';
+import { errorLine, errorOf, failureLogs } from './failed-calls.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
@@ -158,7 +158,7 @@ function waitingOf(facts: TaskFacts): WaitTexts {
 function detailsOf(facts: TaskFacts): string[] {
   const { record, job, place, scaling, servers, queueDepth } = facts;
   const details: string[] = [];
-  const error = errorText(record);
+  const error = errorLine(record, record.result);
   if (isFailedStart(record)) details.push(startText(facts));
   else if (error !== '') details.push(`its error: ${error}`);
   if (facts.start !== undefined)
@@ -209,27 +209,6 @@ function startText({ record, container }: TaskFacts): string {
   return `${which} did not start${container === undefined ? '' : reasonText(container)}${lastLine(errorOf(record.result))}`;
 }
 
-/** The text that its caller got. */
-function errorOf(result: string | undefined): string {
-  try {
-    const answer: unknown = JSON.parse(result ?? '');
-    return isRecord(answer) && typeof answer['error'] === 'string' ? answer['error'] : '';
-  } catch {
-    // The error is in an object, or not stored: the container's lines show it.
-    return '';
-  }
-}
-
-/** Longest error in a sentence. */
-const MOST_ERROR = 300;
-
-/** The first line of the error of a task that failed; empty: it has none, or did not end. */
-function errorText({ status, result }: TaskRecord): string {
-  if (!isTerminalTask(status) || status === 'COMPLETE') return '';
-  const [line = ''] = errorOf(result).split('\n');
-  return line.length > MOST_ERROR ? `${line.slice(0, MOST_ERROR)} …` : line;
-}
-
 function startSteps({ container, deploymentName, record }: TaskFacts): string[] {
   const logs = `\`longshore logs ${deploymentName.replace(/\/v\d+$/, '')}\` shows what its containers wrote`;
   const known = deploymentName === '' ? [] : [logs];
@@ -240,14 +219,11 @@ function startSteps({ container, deploymentName, record }: TaskFacts): string[] 
 function stepsOf(facts: TaskFacts): string[] {
   const { record, scaling, deploymentName, pool } = facts;
   if (isFailedStart(record)) return startSteps(facts);
-  const isOfContainer = record.containerId !== null && isToldByContainer(record.failureReason);
-  const logs = isOfContainer
-    ? `\`longshore logs --container ${record.containerId}\` shows what its container wrote`
-    : `\`longshore logs --task ${record.taskId}\` shows what it wrote`;
+  const logs = failureLogs(record);
   if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
   if (isTerminalTask(record.status)) {
     const result = `\`longshore task get ${record.taskId}\` shows its error`;
-    const cure = cureOf(errorText(record));
+    const cure = cureOf(errorLine(record, record.result));
     return record.attempt > 0 ? [...(cure === undefined ? [] : [cure]), logs, result] : [];
   }
   if (record.status === 'RUNNING') return [logs];

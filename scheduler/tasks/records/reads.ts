@@ -54,13 +54,18 @@ export class TaskReads {
     return record?.workspaceId === workspaceId ? record : undefined;
   }
 
+  /** Resolves when the database has every record that Redis held by now, or after a deadline. */
+  async caughtUp(): Promise<void> {
+    await this.#parts.caughtUp?.();
+  }
+
   /**
    * Lists from the database, newest first, with every task whose record Redis had when
    * the list was asked for (`CaughtUp`). A list by task ids reads like single tasks.
    */
   async list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]> {
     if (filter.taskIds === undefined) {
-      await this.#parts.caughtUp?.();
+      await this.caughtUp();
       return await this.#parts.listRows(workspaceId, filter);
     }
     const ids = [...new Set(filter.taskIds)];

@@ -1,8 +1,9 @@
 // Records of tasks, on the database of `store.test.ts`.
 import { beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
-import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { DeploymentId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db } from '../../../scheduler/stores/store/db.ts';
+import { recentCalls } from '../../../scheduler/stores/store/queries/recent-calls.ts';
 import {
   insertAcceptedTasks,
   listOpenAcceptedTasks,
@@ -75,6 +76,57 @@ export function taskTests(of: () => Db): void {
       await upsertTaskRecords(db, [{ ...record, status: 'COMPLETE', attempt: 2, rank: 4 }]);
       await upsertTaskRecords(db, [{ ...record, status: 'CANCELLED', attempt: 3, rank: 3 }]);
       expect(await status()).toBe('COMPLETE');
+    });
+
+    test('recent calls are counted by how they ended, also behind a long queue', async () => {
+      const { workspaceId, stubId, queue } = aRecord();
+      const deploymentId = newId<DeploymentId>();
+      const base = { workspaceId, stubId, queue, deploymentId };
+      const nowMs = Date.now();
+      const ended = (agoMs: number, status: 'COMPLETE' | 'ERROR' | 'TIMEOUT' | 'CANCELLED', more = {}) =>
+        aRecord({
+          ...base,
+          status,
+          attempt: 1,
+          rank: 3,
+          createdAtMs: nowMs - agoMs - 1,
+          endedAtMs: nowMs - agoMs,
+          ...more,
+        });
+      const counted = () => recentCalls(db, { ...base }, nowMs - 86_400_000);
+      expect(await counted()).toEqual({
+        ended: 0,
+        failed: 0,
+        firstFailedAtMs: null,
+        failingSinceMs: null,
+        last: undefined,
+      });
+      const newest = ended(10_000, 'TIMEOUT');
+      await upsertTaskRecords(db, [
+        ended(90_000_000, 'ERROR'),
+        ended(50_000, 'ERROR'),
+        ended(40_000, 'COMPLETE'),
+        ended(30_000, 'ERROR'),
+        newest,
+        ended(5_000, 'CANCELLED'),
+        ended(1_000, 'ERROR', { deploymentId: newId<DeploymentId>() }),
+      ]);
+      // Nothing that waits keeps the calls before it from being found.
+      const waiting = (index: number) => aRecord({ ...base, createdAtMs: nowMs + index });
+      for (const half of [0, 500])
+        await upsertTaskRecords(
+          db,
+          Array.from({ length: 500 }, (_value, index) => waiting(half + index)),
+        );
+      expect(await counted()).toEqual({
+        ended: 4,
+        failed: 3,
+        firstFailedAtMs: nowMs - 50_000,
+        failingSinceMs: nowMs - 30_000,
+        last: { taskId: newest.taskId, endedAtMs: nowMs - 10_000 },
+      });
+      await upsertTaskRecords(db, [ended(2_000, 'COMPLETE')]);
+      expect(await counted()).toMatchObject({ ended: 5, failed: 3, failingSinceMs: null });
     });
 
     test('500 records go in one statement, and a batch above that is refused', async () => {

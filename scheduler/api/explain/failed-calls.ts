@@ -1,0 +1,92 @@
+// Failed calls in explanations: the error of one task, and the recent failures of a deployment. Pure.
+import { timestampOf } from '#shared/api/fields.ts';
+import type { ExplainedCalls } from '#shared/api/explain.ts';
+import { isTerminalTask } from '#shared/domain/status.ts';
+import { cureOf, isToldByContainer } from '#shared/domain/task-failures.ts';
+import { isRecord } from '#shared/json.ts';
+import type { RecentCalls } from '../../stores/store/queries/recent-calls.ts';
+import type { TaskRecord } from '../../tasks/records/task-record.ts';
+
+/** Longest error in a sentence. */
+const MOST_ERROR = 300;
+
+/** The text that the caller of a failed task got; empty: it is not stored, or the result is no error. */
+export function errorOf(result: string | undefined): string {
+  try {
+    const answer: unknown = JSON.parse(result ?? '');
+    return isRecord(answer) && typeof answer['error'] === 'string' ? answer['error'] : '';
+  } catch {
+    return '';
+  }
+}
+
+/** The error of a task that failed, as one line; empty: it has none, or did not end. */
+export function errorLine({ status, failureReason }: TaskRecord, result: string | undefined): string {
+  if (!isTerminalTask(status) || status === 'COMPLETE') return '';
+  const lines = errorOf(result).trimEnd().split('\n');
+  // A traceback follows the error of a handler, and ends in that of a start.
+  const line = (failureReason === 'start_failed' ? lines.at(-1) : lines[0]) ?? '';
+  return line.length > MOST_ERROR ? `${line.slice(0, MOST_ERROR)} …` : line;
+}
+
+/** The command that shows what a task wrote, or the container that failed it. */
+export function failureLogs({ taskId, containerId, failureReason }: TaskRecord): string {
+  return containerId !== null && isToldByContainer(failureReason)
+    ? `\`longshore logs --container ${containerId}\` shows what its container wrote`
+    : `\`longshore logs --task ${taskId}\` shows what it wrote`;
+}
+
+/** Recent calls of a deployment, and the newest one that failed with its result. */
+export interface CallsThatEnded {
+  readonly calls: RecentCalls;
+  /** Undefined: none failed, or its record is gone. */
+  readonly last: { readonly record: TaskRecord; readonly result: string | undefined } | undefined;
+}
+
+export interface FailedCallTexts {
+  readonly section: ExplainedCalls;
+  /** Whether the newest call failed by a fault of the deployment, and not by the caller's input. */
+  readonly isFailing: boolean;
+  /** `2 of the last 20 calls failed`; empty: none failed. */
+  readonly count: string;
+  readonly details: readonly string[];
+  readonly steps: readonly string[];
+}
+
+/** @param name - the deployment's, as commands take it */
+export function failedCallTexts({ calls, last }: CallsThatEnded, name: string): FailedCallTexts {
+  const { ended, failed } = calls;
+  const section: ExplainedCalls = {
+    ended,
+    failed,
+    failing_since: timestampOf(calls.failingSinceMs),
+    last_failed: calls.last?.taskId ?? '',
+    last_failed_at: timestampOf(calls.last?.endedAtMs),
+    last_reason: last?.record.failureReason ?? '',
+    last_error: last === undefined ? '' : errorLine(last.record, last.result),
+  };
+  if (calls.last === undefined) return { section, isFailing: false, count: '', details: [], steps: [] };
+  const count = countText(ended, failed);
+  const reason = section.last_reason === '' ? '' : ` (${section.last_reason})`;
+  const error = section.last_error === '' ? '' : `: ${section.last_error}`;
+  const cure = last === undefined ? undefined : cureOf(errorOf(last.result));
+  return {
+    section,
+    isFailing: calls.failingSinceMs !== null && section.last_reason !== 'invalid_request_payload',
+    count,
+    details: [
+      `${count}, the first of them at ${timestampOf(calls.firstFailedAtMs)}`,
+      `task ${calls.last.taskId} failed at ${section.last_failed_at}${reason}${error}`,
+    ],
+    steps: [
+      ...(cure === undefined ? [] : [cure]),
+      ...(last === undefined ? [] : [failureLogs(last.record)]),
+      `\`longshore task list --deployment ${name} --status ERROR,TIMEOUT,EXPIRED\` lists calls that failed`,
+    ],
+  };
+}
+
+function countText(ended: number, failed: number): string {
+  if (ended === 1) return 'the last call failed';
+  return failed === ended ? `the last ${ended} calls failed` : `${failed} of the last ${ended} calls failed`;
+}

@@ -1,0 +1,70 @@
+// The newest calls of a deployment that ended, counted: for its explanation.
+import type { DeploymentId, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
+import type { Queryable } from '../db.ts';
+import { msOf, msOrNull, one } from '../rows.ts';
+
+/** Most calls that are counted. */
+const MOST_CALLS = 100;
+/** Most rows that are looked at on each side of the oldest call that waits. */
+const MOST_ROWS = 500;
+
+/** Calls of a deployment that ended, the newest ones. */
+export interface RecentCalls {
+  readonly ended: number;
+  readonly failed: number;
+  /** When the first of the failed ones ended. */
+  readonly firstFailedAtMs: number | null;
+  /** When the first call failed since the last one that did not; null: the newest call did not fail. */
+  readonly failingSinceMs: number | null;
+  /** The newest call that failed; undefined: none did. */
+  readonly last: { readonly taskId: TaskId; readonly endedAtMs: number } | undefined;
+}
+
+interface Raw {
+  ended: number;
+  failed: number;
+  first_at: Date | null;
+  since: Date | null;
+  last_id: string | null;
+  last_at: Date | null;
+}
+
+/**
+ * Rows are found by the index on stub and creation. Calls that ended were created before those that wait, except those
+ * that overtook others. So both the newest rows and the ones before the oldest that waits are looked at, and a long
+ * queue hides nothing. Cancelled calls are left out: somebody wanted their end.
+ */
+const SQL = `with own as materialized (
+    (select id, deployment_id, rank, status, created_at, ended_at from tasks
+      where stub_id = $1 order by created_at desc limit ${MOST_ROWS})
+    union
+    (select id, deployment_id, rank, status, created_at, ended_at from tasks
+      where stub_id = $1 and created_at < (select min(created_at) from tasks where rank < 3 and queue = $3)
+      order by created_at desc limit ${MOST_ROWS})),
+  recent as materialized (
+    select id, status <> 'COMPLETE' as failed, coalesce(ended_at, created_at) as at from own
+    where rank >= 3 and status <> 'CANCELLED' and deployment_id = $2 and coalesce(ended_at, created_at) > $4
+    order by at desc, id desc limit ${MOST_CALLS}),
+  last as (select id, at from recent where failed order by at desc, id desc limit 1)
+  select (select count(*) from recent)::int as ended, (select count(*) from recent where failed)::int as failed,
+    (select min(at) from recent where failed) as first_at,
+    (select min(at) from recent where at > coalesce((select max(at) from recent where not failed), '-infinity')) as since,
+    (select id from last) as last_id, (select at from last) as last_at`;
+
+/** Counts the newest calls of a deployment that ended since a time. */
+export function recentCalls(
+  db: Queryable,
+  of: { readonly stubId: StubId; readonly deploymentId: DeploymentId; readonly queue: QueueName },
+  sinceMs: number,
+): Promise<RecentCalls> {
+  return one(db, SQL, [of.stubId, of.deploymentId, of.queue, new Date(sinceMs)], (row: Raw) => ({
+    ended: row.ended,
+    failed: row.failed,
+    firstFailedAtMs: msOrNull(row.first_at),
+    failingSinceMs: msOrNull(row.since),
+    last:
+      row.last_id === null || row.last_at === null
+        ? undefined
+        : { taskId: row.last_id as TaskId, endedAtMs: msOf(row.last_at) },
+  }));
+}

@@ -1,0 +1,80 @@
+import { expect, test } from 'vitest';
+import type { Explanation } from '#shared/api/explain.ts';
+import type { TaskId } from '#shared/domain/ids.ts';
+import { explainDeployment } from '#scheduler/api/explain/deployment.ts';
+import { failedCallTexts } from '#scheduler/api/explain/failed-calls.ts';
+import type { CallsThatEnded } from '#scheduler/api/explain/failed-calls.ts';
+import { NO_POOL } from '#scheduler/domain/named-pool.ts';
+import type { RecentCalls } from '#scheduler/stores/store/queries/recent-calls.ts';
+import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
+import { NOW, ROW, aContainer, at, scalingOf } from './facts.ts';
+
+const last = { taskId: 't-9' as TaskId, endedAtMs: NOW - 1000 };
+const failing: RecentCalls = { ended: 4, failed: 4, firstFailedAtMs: NOW - 9000, failingSinceMs: NOW - 9000, last };
+
+const recordOf = (changes: Partial<TaskRecord>): TaskRecord =>
+  ({ ...last, status: 'ERROR', failureReason: 'handler_error', containerId: 'c-1', ...changes }) as TaskRecord;
+
+const endedWith = (error: string, changes: Partial<TaskRecord> = {}, calls = failing): CallsThatEnded => ({
+  calls,
+  last: { record: recordOf(changes), result: JSON.stringify({ error }) },
+});
+
+const explained = (ended: CallsThatEnded, scaling = scalingOf({})): Explanation =>
+  explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling, {
+    refusal: '',
+    pool: NO_POOL,
+    quota: [],
+    ended,
+  });
+
+test('a deployment whose newest call failed is FAILING where it was idle, with the error and the cure', () => {
+  const found = explained(endedWith("ModuleNotFoundError: No module named 'pandas'"));
+  expect(found).toMatchObject({
+    state: 'FAILING',
+    since: at(-9000),
+    summary: 'hello v3 is FAILING: the last 4 calls failed; no task waits, so no container runs',
+    deployment: { calls: { ended: 4, failed: 4, last_failed: 't-9', last_reason: 'handler_error' } },
+  });
+  expect(found.details).toContain(`the last 4 calls failed, the first of them at ${at(-9000)}`);
+  expect(found.details).toContain(
+    `task t-9 failed at ${at(-1000)} (handler_error): ModuleNotFoundError: No module named 'pandas'`,
+  );
+  expect(found.next_steps).toEqual([
+    expect.stringMatching(/^the container lacks pandas: .*python_packages/),
+    '`longshore logs --task t-9` shows what it wrote',
+    '`longshore task list --deployment hello --status ERROR,TIMEOUT,EXPIRED` lists calls that failed',
+  ]);
+});
+
+test('a deployment that works again keeps its state, and still tells of the calls that failed', () => {
+  const calls = { ...failing, ended: 20, failed: 3, failingSinceMs: null };
+  const found = explained(endedWith('KeyError: 1', {}, calls), scalingOf({ containers: [aContainer()] }));
+  expect(found.state).toBe('IDLE');
+  expect(found.details).toContain(`3 of the last 20 calls failed, the first of them at ${at(-9000)}`);
+});
+
+test('states that say more than IDLE stay, and so does that of a deployment whose callers err', () => {
+  expect(explained(endedWith('KeyError: 1'), scalingOf({ active: false })).state).toBe('STOPPED');
+  const wrong = explained(endedWith('n is missing', { failureReason: 'invalid_request_payload' }));
+  expect(wrong.state).toBe('IDLE');
+  expect(wrong.details.join()).toContain('n is missing');
+});
+
+test('a deployment without failed calls says nothing of them', () => {
+  const calls = { ended: 5, failed: 0, firstFailedAtMs: null, failingSinceMs: null, last: undefined };
+  expect(failedCallTexts({ calls, last: undefined }, 'hello')).toMatchObject({ count: '', details: [], steps: [] });
+});
+
+test('an error is one bounded line: the first of a traceback, the last of a start that failed', () => {
+  const line = (error: string, changes: Partial<TaskRecord> = {}): string =>
+    failedCallTexts(endedWith(error, changes), 'hello').section.last_error;
+  expect(line("KeyError: 'x'\n\nTraceback\n  return")).toBe("KeyError: 'x'");
+  expect(line('Traceback\nRuntimeError: no weights\n', { failureReason: 'start_failed' })).toBe(
+    'RuntimeError: no weights',
+  );
+  expect(line('x'.repeat(400))).toBe(`${'x'.repeat(300)} …`);
+  // The container of a start that failed has the cause, not the task's log.
+  const { steps } = failedCallTexts(endedWith('', { failureReason: 'start_failed' }), 'hello');
+  expect(steps[0]).toBe('`longshore logs --container c-1` shows what its container wrote');
+});
