@@ -505,7 +505,7 @@ test('a real Postgres lets one of many claims of a key win, and commits the winn
   onTestFinished(() => opened.stop());
   const { db } = opened;
   const target = aQueueTarget();
-  const keys = keysIn(db, { most: 2, mostOfOthers: 2, keptSeconds: 60 });
+  const keys = keysIn(db);
   const place = { workspaceId: target.workspaceId, scope: 's', key: 'k' };
   const ids = Array.from({ length: 30 }, () => newId<TaskId>());
   const claim = (taskId: TaskId) =>

@@ -24,11 +24,11 @@ export interface DirectUploads {
   /**
    * Moves the bytes uploaded under the key to their place, with
    * their checksum. Two calls at once leave the same result.
-   * @param maxBytes - called when an upload is there
+   * @param mostOf - called when an upload is there, with its size
    * @returns undefined: nothing was uploaded since the last time
    * @throws AppError `body_too_large`: the upload is deleted; `object_store_failed`
    */
-  take(key: string, maxBytes: () => Promise<number>): Promise<StoredVersion | undefined>;
+  take(key: string, mostOf: (size: number) => Promise<number>): Promise<StoredVersion | undefined>;
   /** Measures the bytes that are at the key's place now. */
   measure(key: string): Promise<StoredVersion | undefined>;
   /** Version of the bytes at the key's place; undefined: none. */

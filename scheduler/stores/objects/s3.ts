@@ -92,7 +92,7 @@ class S3Objects implements ObjectBackend {
         const command = new PutObjectCommand({ Bucket: this.#bucket, Key: this.#incoming(key) });
         return this.#signed(command, lifeS);
       },
-      take: (key, maxBytes) => this.#take(key, maxBytes),
+      take: (key, mostOf) => this.#take(key, mostOf),
       measure: (key) => this.#measure(key),
       versionOf: async (key) => (await this.#look(this.#kept(key)))?.etag,
       drop: (key) => this.#delete(this.#incoming(key)),
@@ -155,12 +155,12 @@ class S3Objects implements ObjectBackend {
     );
   }
 
-  async #take(key: string, maxBytes: () => Promise<number>): Promise<StoredVersion | undefined> {
+  async #take(key: string, mostOf: (size: number) => Promise<number>): Promise<StoredVersion | undefined> {
     for (let tries = 0; tries < MOST_CHANGES; tries += 1) {
       const from = this.#incoming(key);
       const found = await this.#look(from);
       if (found === undefined) return undefined;
-      const most = Math.min(await maxBytes(), MOST_COPIED);
+      const most = Math.min(await mostOf(found.size), MOST_COPIED);
       if (found.size > most) {
         await this.#delete(from);
         throw tooLarge(most);

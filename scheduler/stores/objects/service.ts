@@ -9,17 +9,15 @@ import { Listeners } from '#shared/listeners.ts';
 import type { Clock } from '#shared/clock.ts';
 import { isUuid, newId } from '#shared/domain/ids.ts';
 import type { ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { Queryable } from '../store/db.ts';
+import type { Db } from '../store/db.ts';
 import {
   countObjectsAmong,
-  getOrCreateObject,
   markObjectUploaded,
   objectById,
   useObject,
   useObjectByHash,
 } from '../store/queries/objects.ts';
 import type { ObjectRow } from '../store/queries/objects.ts';
-import { objectUse } from '../store/queries/quotas.ts';
 import type {
   KeptObject,
   ObjectBackend,
@@ -30,6 +28,8 @@ import type {
   UploadedPart,
 } from './backend.ts';
 import { tooLarge } from './files.ts';
+import { ObjectRoom } from './room.ts';
+import type { ObjectQuotaOf } from './room.ts';
 import { SignedAddresses } from './signatures.ts';
 import type { SignedQuery } from './signatures.ts';
 
@@ -170,7 +170,7 @@ const storedHash = ({ container }: ObjectOwner, hash: string): string =>
   container === undefined ? hash : `${ownObjectsOf(container.stubId)}${hash}`;
 
 export interface ObjectsOptions {
-  readonly db: Queryable;
+  readonly db: Db;
   readonly backend: ObjectBackend;
   readonly installation: {
     /** Keys for one purpose: the first signs, all verify. */
@@ -179,13 +179,8 @@ export interface ObjectsOptions {
   /** LONGSHORE_MAX_OBJECT_BYTES */
   readonly maxObjectBytes?: number;
   /** The workspace's bounds for objects; absent: none. */
-  readonly quotaOf?: (workspaceId: WorkspaceId) => ObjectQuota | Promise<ObjectQuota>;
+  readonly quotaOf?: ObjectQuotaOf;
   readonly clock?: Clock;
-}
-
-export interface ObjectQuota {
-  readonly objects: number;
-  readonly bytes: number;
 }
 
 export function createObjects(options: ObjectsOptions): Objects {
@@ -193,7 +188,7 @@ export function createObjects(options: ObjectsOptions): Objects {
 }
 
 class ObjectService implements Objects {
-  readonly #db: Queryable;
+  readonly #db: Db;
   readonly #backend: ObjectBackend;
   readonly #uploadAddresses: SignedAddresses;
   readonly #downloadAddresses: SignedAddresses;
@@ -202,11 +197,11 @@ class ObjectService implements Objects {
   readonly #maxBytes: number;
   readonly #replaced = new Listeners<[ObjectId]>();
   readonly #clock: Clock;
-  readonly #quotaOf: ObjectsOptions['quotaOf'];
+  readonly #room: ObjectRoom;
 
   constructor(options: ObjectsOptions) {
-    this.#quotaOf = options.quotaOf;
     this.#db = options.db;
+    this.#room = new ObjectRoom(options.db, options.quotaOf);
     this.#backend = options.backend;
     const { installation } = options;
     this.#uploadAddresses = new SignedAddresses(UPLOAD_PATH, 'put', () => installation.deriveKeys('object-upload'));
@@ -239,12 +234,10 @@ class ObjectService implements Objects {
       throw invalid('size', 'size must be a whole number of bytes, 0 or more');
     }
     if (object.size > this.#maxBytes) throw tooLarge(this.#maxBytes);
-    const hash = storedHash(owner, object.hash);
-    await this.#requireRoom(owner.workspaceId, hash, object.size);
-    const made = await getOrCreateObject(this.#db, {
+    const made = await this.#room.announce({
       newId: newId<ObjectId>(),
       workspaceId: owner.workspaceId,
-      hash,
+      hash: storedHash(owner, object.hash),
       size: object.size,
     });
     const row = (await this.#taken(made)) ?? made;
@@ -324,7 +317,9 @@ class ObjectService implements Objects {
       isResumable && contentLength !== undefined
         ? { keep: { total: contentLength, mayKeep: () => this.#mayKeep(row) } }
         : {};
-    return await this.#backend.put(row.id, whole, most, { ...keep, settle: this.#settle(row.id) });
+    return await this.#reserving(row, contentLength ?? 0, () =>
+      this.#backend.put(row.id, whole, most, { ...keep, settle: this.#settle(row.id) }),
+    );
   }
 
   async receivePart(
@@ -339,7 +334,27 @@ class ObjectService implements Objects {
       const text = `this workspace has ${MOST_UNFINISHED} unfinished uploads: finish them, or wait a day`;
       throw new AppError('too_many_unfinished_uploads', text);
     }
-    return await resumable.append(row.id, part, exactly(source, part.end - part.first), this.#settle(row.id));
+    return await this.#reserving(row, part.total, () =>
+      resumable.append(row.id, part, exactly(source, part.end - part.first), this.#settle(row.id)),
+    );
+  }
+
+  /**
+   * Runs an upload of so many bytes in room of its own. The room is free again when the upload ends without its bytes,
+   * unless they are kept for its next part.
+   */
+  async #reserving<T>(row: ObjectRow, bytes: number, upload: () => Promise<T>): Promise<T> {
+    await this.#room.reserve(row, bytes);
+    try {
+      return await upload();
+    } catch (error) {
+      await this.#giveBack(row.id).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  async #giveBack(id: ObjectId): Promise<void> {
+    if ((await this.#backend.resumable?.find(id)) === undefined) await this.#room.release(id);
   }
 
   /** The row that may receive so many bytes. @throws AppError as `receive` */
@@ -349,7 +364,6 @@ class ObjectService implements Objects {
     if (this.#backend.uploads !== undefined) throw notFound();
     const row = await useObject(this.#db, objectId);
     if (row === undefined) throw notFound();
-    if (bytes > row.size) await this.#requireRoom(row.workspaceId, row.hash, bytes);
     return row;
   }
 
@@ -360,6 +374,9 @@ class ObjectService implements Objects {
       const done = Promise.withResolvers<void>();
       this.#settling.set(id, done.promise);
       try {
+        // An upload may have said no length, or another upload of the object has given the room back meanwhile.
+        const row = await objectById(this.#db, id);
+        if (row !== undefined) await this.#room.reserve(row, stored.size);
         await place();
         if ((await markObjectUploaded(this.#db, id, stored)) !== undefined) return;
         // The workspace was deleted while the bytes came.
@@ -407,6 +424,7 @@ class ObjectService implements Objects {
       if (dropped >= most) break;
       if (writtenAtMs >= beforeMs) continue;
       await resumable?.drop(key);
+      await this.#room.release(key as ObjectId);
       dropped += 1;
     }
     return dropped;
@@ -419,7 +437,7 @@ class ObjectService implements Objects {
   async #taken(row: ObjectRow | undefined): Promise<ObjectRow | undefined> {
     const { uploads } = this.#backend;
     if (row === undefined || uploads === undefined) return row;
-    let stored = await uploads.take(row.id, () => this.#mostOf(row));
+    let stored = await uploads.take(row.id, (size) => this.#mostOfTaken(row, size));
     let known: ObjectRow | undefined = row;
     while (stored !== undefined && known !== undefined) {
       // A row that was deleted meanwhile leaves bytes without a row, which the collector finds.
@@ -432,31 +450,19 @@ class ObjectService implements Objects {
     return known;
   }
 
-  /**
-   * Checks the quota.
-   * @throws AppError `object_quota_reached`: with that many bytes under that hash the workspace would exceed it
-   */
-  async #requireRoom(workspaceId: WorkspaceId, hash: string, size: number): Promise<void> {
-    const quota = await this.#quotaOf?.(workspaceId);
-    if (quota === undefined) return;
-    const others = await objectUse(this.#db, workspaceId, hash);
-    const way =
-      'Delete deployments that nobody needs and wait for the archives of no stub to go, or have an administrator raise it (`longshore workspace limits`).';
-    if (others.objects >= quota.objects) {
-      const text = `this workspace has ${others.objects} objects; its limit counts.objects is ${quota.objects}. ${way}`;
-      throw new AppError('object_quota_reached', text, { details: { limit: 'counts.objects' } });
+  /** Most bytes of a direct upload of that size; that size itself only when there is room for it. */
+  async #mostOfTaken(row: ObjectRow, size: number): Promise<number> {
+    try {
+      await this.#room.reserve(row, size);
+    } catch (error) {
+      if (!(error instanceof AppError) || error.code !== 'object_quota_reached') throw error;
+      return Math.min(size - 1, await this.#mostOf(row));
     }
-    if (others.bytes + size <= quota.bytes) return;
-    const text = `this workspace has ${others.bytes} bytes of other objects; with ${size} more they exceed its limit bytes.objects, ${quota.bytes}. ${way}`;
-    throw new AppError('object_quota_reached', text, { details: { limit: 'bytes.objects' } });
+    return this.#maxBytes;
   }
 
-  /** Most bytes that may be stored under an object's id: the announced number, or more while there is room. */
   async #mostOf(row: ObjectRow): Promise<number> {
-    const quota = await this.#quotaOf?.(row.workspaceId);
-    if (quota === undefined) return this.#maxBytes;
-    const others = await objectUse(this.#db, row.workspaceId, row.hash);
-    return Math.min(this.#maxBytes, Math.max(row.size, quota.bytes - others.bytes));
+    return Math.min(this.#maxBytes, await this.#room.mostOf(row));
   }
 
   async find(owner: ObjectOwner, objectId: string): Promise<ObjectRow | undefined> {

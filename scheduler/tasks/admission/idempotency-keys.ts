@@ -13,6 +13,7 @@ import {
 } from '../../stores/store/queries/idempotency.ts';
 import type { KeyBounds, KeyedTask, KeyPlace, KeyRow, NewKey } from '../../stores/store/queries/idempotency.ts';
 import { MAX_TASK_BATCH } from '../../stores/store/queries/tasks.ts';
+import { COUNT_MARGIN, lockCounts } from '../../stores/store/queries/workspaces.ts';
 
 /** Most keys of a workspace at a time; the next new one is refused. */
 export const MOST_KEYS = 10_000;
@@ -58,9 +59,25 @@ export class IdempotencyKeys {
     return idempotencyKeysIn(this.#db, workspaceId, scopes, key);
   }
 
-  /** Inserts a key. @returns false: another task has it, or there is no room */
+  /**
+   * Inserts a key, by one statement that waits for no other.
+   * @returns false: another task has it, or the workspace has nearly as many keys as it may
+   */
   insert(key: NewKey): Promise<boolean> {
-    return insertIdempotencyKey(this.#db, key, this.#bounds);
+    const { most, mostOfOthers, keptSeconds } = this.#bounds;
+    return insertIdempotencyKey(this.#db, key, {
+      most: Math.max(0, most - COUNT_MARGIN),
+      mostOfOthers: Math.max(0, mostOfOthers - COUNT_MARGIN),
+      keptSeconds,
+    });
+  }
+
+  /** Inserts a key while no other call of the workspace does. @returns false: another task has it, or there is no room */
+  insertInTurn(key: NewKey): Promise<boolean> {
+    return this.#db.transaction(async (tx) => {
+      await lockCounts(tx, key.workspaceId);
+      return await insertIdempotencyKey(tx, key, this.#bounds);
+    });
   }
 
   /** Gives the key of a task that never ran to another task. @returns false: another call was faster */

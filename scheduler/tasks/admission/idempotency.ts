@@ -184,10 +184,12 @@ export class Idempotency {
         rows.find(({ scope }) => scope === own) ??
         (own === undefined || ofGroup?.deploymentId === deploymentId ? ofGroup : undefined);
       if (held !== undefined) return held;
-      if (tries > 0 && rows.length === 0) return 'full';
+      // The first insert keeps a margin to the bound, the second one has its turn and counts to the bound itself.
+      if (tries > 1 && rows.length === 0) return 'full';
       const place = { workspaceId, scope: ofGroup === undefined ? group : (own ?? group), key: key.key };
       const { isOwn, fingerprint } = key;
-      if (await this.#keys.insert({ ...place, isOwn, fingerprint, taskId, deploymentId })) return place;
+      const row = { ...place, isOwn, fingerprint, taskId, deploymentId };
+      if (await (tries === 0 ? this.#keys.insert(row) : this.#keys.insertInTurn(row))) return place;
       if (tries >= MOST_TURNS) return 'full';
     }
   }

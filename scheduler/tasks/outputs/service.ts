@@ -6,7 +6,7 @@ import { isUuid, newId } from '#shared/domain/ids.ts';
 import type { OutputId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { ownObjectsOf } from '../../stores/objects/service.ts';
 import type { Objects } from '../../stores/objects/service.ts';
-import type { Queryable } from '../../stores/store/db.ts';
+import type { Db } from '../../stores/store/db.ts';
 import {
   insertTaskOutput,
   outputsOfTask,
@@ -26,7 +26,7 @@ export const MOST_ADDRESS_SECONDS = 7 * 86_400;
 const MAX_NAME = 255;
 
 export interface OutputsParts {
-  readonly db: Queryable;
+  readonly db: Db;
   readonly objects: Pick<Objects, 'find' | 'signDownload' | 'addressOf'>;
   readonly tasks: Pick<TaskReads, 'read'>;
 }

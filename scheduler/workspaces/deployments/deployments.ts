@@ -12,7 +12,7 @@ import { deleted, deployed, scaled, started, stopped, superseded } from './deplo
 import type { Caller } from '../identity/caller.ts';
 import { readWhen } from '../../domain/ticks.ts';
 import { ROLLED_OUT_KINDS } from '../../domain/rollouts.ts';
-import type { Db, Queryable } from '../../stores/store/db.ts';
+import type { Db, Queryable, Transaction } from '../../stores/store/db.ts';
 import { deleteBreaker } from '../../stores/store/queries/breakers.ts';
 import {
   countDeployments,
@@ -28,6 +28,7 @@ import { objectById } from '../../stores/store/queries/objects.ts';
 import { stopVersionsBefore } from '../../stores/store/queries/schedules.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { volumesByIds } from '../../stores/store/queries/volumes.ts';
+import { lockCounts } from '../../stores/store/queries/workspaces.ts';
 import type { HostLabels } from './host-labels.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
@@ -156,10 +157,8 @@ export class Deployments {
     const volumes = await this.#volumesProblem(stub);
     if (volumes !== undefined) return { kind: 'refused', why: 'volume', text: volumes };
     const { maxDeployments } = (await this.#parts.limitsOf?.(caller)) ?? DEFAULT_LIMITS;
-    if (maxDeployments !== null && (await countDeployments(db, caller.workspaceId, maxDeployments)) >= maxDeployments) {
-      const text = `this workspace may have ${maxDeployments} deployments: delete versions that nobody calls`;
-      return { kind: 'refused', why: 'limit', text };
-    }
+    // A refused name must not get a host label, which it would keep for ever. The transaction below counts for good.
+    if (await isFull(db, caller, maxDeployments)) return tooMany(maxDeployments);
     if (kindOf(stub.type) === 'schedule') {
       // The schedule was checked when the stub was made, perhaps by another version of this code.
       const when = readWhen({ ...storedConfig(stub.config).schedule });
@@ -182,14 +181,19 @@ export class Deployments {
       imageDigest: image.digest,
     };
     if (kindOf(stub.type) === 'schedule') {
-      return { kind: 'deployed', deployment: await this.#replace(made, stub, by), stub, warning: image.warning };
+      const replacing = await this.#replace(made, stub, by, maxDeployments);
+      if (replacing === undefined) return tooMany(maxDeployments);
+      return { kind: 'deployed', deployment: replacing, stub, warning: image.warning };
     }
-    const { deployment, ended } = await events.transaction(db, async (tx, emit) => {
+    const added = await events.transaction(db, async (tx, emit) => {
+      if (!(await hasRoom(tx, caller, maxDeployments))) return undefined;
       const waits = how.now !== true && (await this.rollouts.waits(tx, made));
       const row = await insertDeployment(tx, { ...made, waits });
       deployed(row, stub, by, nowMs()).forEach(emit);
       return { deployment: row, ended: await this.rollouts.begun(tx, row, emit) };
     });
+    if (added === undefined) return tooMany(maxDeployments);
+    const { deployment, ended } = added;
     for (const { id } of [deployment, ...ended]) await targets.changed(id);
     return { kind: 'deployed', deployment, stub, warning: image.warning };
   }
@@ -197,10 +201,17 @@ export class Deployments {
   /**
    * Makes a new version in place of those before it, so that no tick belongs to both.
    * Tasks of the earlier versions that run or wait are left to end (decision 0063).
+   * @returns undefined: the workspace has `most` deployments
    */
-  async #replace(made: NewDeployment, stub: StubRow, by: Actor): Promise<DeploymentRow> {
+  async #replace(
+    made: NewDeployment,
+    stub: StubRow,
+    by: Actor,
+    most: number | null,
+  ): Promise<DeploymentRow | undefined> {
     const { db, targets, events, nowMs } = this.#parts;
-    const { deployment, replaced } = await events.transaction(db, async (tx, emit) => {
+    const added = await events.transaction(db, async (tx, emit) => {
+      if (!(await hasRoom(tx, made, most))) return undefined;
       const row = await insertDeployment(tx, made);
       const ids = await stopVersionsBefore(tx, row);
       deployed(row, stub, by, nowMs()).forEach(emit);
@@ -210,6 +221,8 @@ export class Deployments {
       }
       return { deployment: row, replaced: ids };
     });
+    if (added === undefined) return undefined;
+    const { deployment, replaced } = added;
     await targets.changed(deployment.id);
     for (const id of replaced) await targets.changed(id);
     return deployment;
@@ -372,3 +385,21 @@ export function urlTargetOf(
   const target = { stubId: stub.id, stubType: stub.type, public: stub.public, deployment };
   return port === undefined ? target : { ...target, port };
 }
+
+type Owner = Pick<Caller, 'workspaceId'>;
+
+const isFull = async (db: Queryable, { workspaceId }: Owner, most: number | null): Promise<boolean> =>
+  most !== null && (await countDeployments(db, workspaceId, most)) >= most;
+
+/** Counts while no other deployment of the workspace is made. */
+async function hasRoom(tx: Transaction, owner: Owner, most: number | null): Promise<boolean> {
+  if (most === null) return true;
+  await lockCounts(tx, owner.workspaceId);
+  return !(await isFull(tx, owner, most));
+}
+
+const tooMany = (most: number | null): DeployOutcome => ({
+  kind: 'refused',
+  why: 'limit',
+  text: `this workspace may have ${most} deployments: delete versions that nobody calls`,
+});

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { UPLOAD_LIFE_MS, UPLOAD_PATH, createObjects } from '../../../scheduler/stores/objects/service.ts';
 import type { ObjectBackend } from '../../../scheduler/stores/objects/backend.ts';
-import type { Queryable } from '../../../scheduler/stores/store/db.ts';
+import type { Db } from '../../../scheduler/stores/store/db.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 
@@ -13,7 +13,7 @@ const nothingStored: ObjectBackend = {
   list: async function* () {},
 };
 /** Answers getOrCreateObject as a database without that hash would. */
-const emptyDb: Queryable = {
+const emptyDb = {
   query: <R>(_sql: string, params: readonly unknown[] = []) =>
     Promise.resolve({
       rows: [
@@ -29,7 +29,7 @@ const emptyDb: Queryable = {
       ] as R[],
       rowCount: 1,
     }),
-};
+} as Partial<Db> as Db;
 let nowMs = 1_800_000_000_000;
 const clock = { nowMs: () => nowMs, monotonicMs: () => nowMs };
 const service = (fill = 1, maxObjectBytes = 100) =>

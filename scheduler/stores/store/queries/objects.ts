@@ -121,11 +121,15 @@ export function countObjectsAmong(db: Queryable, workspaceId: WorkspaceId, keys:
   );
 }
 
+export interface NewObject {
+  readonly newId: ObjectId;
+  readonly workspaceId: WorkspaceId;
+  readonly hash: string;
+  readonly size: number;
+}
+
 /** The row of that hash, made with `newId` when there is none; an existing row stays as it is. */
-export function getOrCreateObject(
-  db: Queryable,
-  object: { readonly newId: ObjectId; readonly workspaceId: WorkspaceId; readonly hash: string; readonly size: number },
-): Promise<ObjectRow> {
+export function getOrCreateObject(db: Queryable, object: NewObject): Promise<ObjectRow> {
   return one(
     db,
     `insert into objects (id, workspace_id, hash, size) values ($1, $2, $3, $4)
@@ -135,6 +139,11 @@ export function getOrCreateObject(
   );
 }
 
+/** Notes how many bytes an upload under way may store; 0: none is under way. */
+export async function reserveObjectBytes(db: Queryable, id: ObjectId, bytes: number): Promise<void> {
+  await db.query('update objects set reserved = $2 where id = $1 and reserved <> $2', [id, bytes]);
+}
+
 export function markObjectUploaded(
   db: Queryable,
   id: ObjectId,
@@ -142,7 +151,7 @@ export function markObjectUploaded(
 ): Promise<ObjectRow | undefined> {
   return maybeOne(
     db,
-    `update objects set size = $2, sha256 = $3, uploaded_at = now(), touched_at = now() where id = $1 returning ${COLUMNS}`,
+    `update objects set size = $2, reserved = 0, sha256 = $3, uploaded_at = now(), touched_at = now() where id = $1 returning ${COLUMNS}`,
     [id, received.size, received.sha256],
     map,
   );

@@ -38,7 +38,7 @@ export function workspaceUse(db: Queryable, id: WorkspaceId, nowMs: number): Pro
        (select count(*) from stacks where workspace_id = $1)::int as stacks,
        (select count(*) from stubs where workspace_id = $1)::int as stubs,
        (select count(*) from objects where workspace_id = $1)::int as objects,
-       (select coalesce(sum(size), 0) from objects where workspace_id = $1)::float8 as object_bytes,
+       (select coalesce(sum(greatest(size, reserved)), 0) from objects where workspace_id = $1)::float8 as object_bytes,
        (select count(*) from pools where workspace_id = $1 and deleted_at is null)::int as pools,
        (select count(*) from machines m join pools p on p.id = m.pool_id
         where p.workspace_id = $1 and m.joined_at is null and m.deleted_at is null)::int as unjoined_machines,
@@ -78,7 +78,7 @@ export function queueBytes(db: Queryable, id: WorkspaceId): Promise<number> {
   return one(db, `select ${QUEUE_BYTES}::float8 as bytes`, [id], (row: { bytes: number }) => row.bytes);
 }
 
-/** Number and bytes of the workspace's objects, except the one with that hash. */
+/** Number and bytes of the workspace's objects, except the one with that hash. Uploads under way count whole. */
 export function objectUse(
   db: Queryable,
   id: WorkspaceId,
@@ -86,9 +86,8 @@ export function objectUse(
 ): Promise<{ readonly objects: number; readonly bytes: number }> {
   return one(
     db,
-    `select count(*)::int - (select count(*) from objects where workspace_id = $1 and hash = $2)::int as objects,
-       (coalesce(sum(size), 0) - coalesce((select size from objects where workspace_id = $1 and hash = $2), 0))::float8 as bytes
-     from objects where workspace_id = $1`,
+    `select count(*)::int as objects, coalesce(sum(greatest(size, reserved)), 0)::float8 as bytes
+     from objects where workspace_id = $1 and hash <> $2`,
     [id, exceptHash],
     (row: { objects: number; bytes: number }) => row,
   );

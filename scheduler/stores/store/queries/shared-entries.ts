@@ -1,8 +1,9 @@
 // Entries of maps, items of queues and signals of a workspace. An entry whose time has come is not seen any more; the
 // leader deletes it later (retention).
 import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { Queryable } from '../db.ts';
+import type { Db, Queryable } from '../db.ts';
 import { many, maybeOne, msOf, one, storableText } from '../rows.ts';
+import { COUNT_MARGIN, lockCounts, writeCounted } from './workspaces.ts';
 
 export type SharedKind = 'map' | 'queue' | 'signal';
 export type SharedEncoding = 'json' | 'pickle';
@@ -52,6 +53,10 @@ const map = (row: Raw): SharedEntry => ({
   putBy: row.put_by,
   expiresAtMs: msOf(row.expires_at),
 });
+/** Bytes to the bound from which writes take turns: those at one moment have fewer in all. */
+const BYTES_MARGIN = 128 * 1024 * 1024;
+const roomOf = ({ entries, bytes }: SharedRoom, hasTurn: boolean): readonly [number, number] =>
+  hasTurn ? [entries, bytes] : [entries - COUNT_MARGIN, bytes - BYTES_MARGIN];
 const PLACE = 'workspace_id = $1 and kind = $2 and name = $3 and expires_at > now()';
 const place = ({ workspaceId, kind, name }: SharedPlace): readonly string[] => [workspaceId, kind, storableText(name)];
 
@@ -60,10 +65,19 @@ const place = ({ workspaceId, kind, name }: SharedPlace): readonly string[] => [
  * @returns its id; undefined: the workspace has no room for it
  */
 export function putSharedEntry(
-  db: Queryable,
+  db: Db,
   at: SharedPlace & { readonly key: string },
   entry: SharedValue & { readonly livesMs: number },
   room: SharedRoom,
+): Promise<number | undefined> {
+  return writeCounted(db, at.workspaceId, (on, hasTurn) => putWithin(on, at, entry, roomOf(room, hasTurn)));
+}
+
+function putWithin(
+  db: Queryable,
+  at: SharedPlace & { readonly key: string },
+  entry: SharedValue & { readonly livesMs: number },
+  room: readonly [number, number],
 ): Promise<number | undefined> {
   const key = storableText(at.key);
   const value = storableText(entry.value);
@@ -87,8 +101,7 @@ export function putSharedEntry(
       Buffer.byteLength(at.name) + Buffer.byteLength(key) + Buffer.byteLength(value),
       entry.putBy,
       entry.livesMs,
-      room.entries,
-      room.bytes,
+      ...room,
     ],
     (row: { id: number | bigint }) => Number(row.id),
   );
@@ -96,10 +109,26 @@ export function putSharedEntry(
 
 /** Adds an item at the end of a queue. @returns its id; undefined: there is no room for it */
 export function pushSharedItem(
-  db: Queryable,
+  db: Db,
   at: SharedPlace,
   item: SharedValue & { readonly livesMs: number },
   room: SharedRoom,
+): Promise<number | undefined> {
+  const push = (on: Queryable, hasTurn: boolean) => pushWithin(on, at, item, roomOf(room, hasTurn), room.items);
+  if (room.items === undefined) return writeCounted(db, at.workspaceId, push);
+  // The queue's own bound may be 1, so there is no margin to it.
+  return db.transaction(async (tx) => {
+    await lockCounts(tx, at.workspaceId);
+    return await push(tx, true);
+  });
+}
+
+function pushWithin(
+  db: Queryable,
+  at: SharedPlace,
+  item: SharedValue & { readonly livesMs: number },
+  room: readonly [number, number],
+  mostItems: number | undefined,
 ): Promise<number | undefined> {
   const value = storableText(item.value);
   return maybeOne(
@@ -119,9 +148,8 @@ export function pushSharedItem(
       Buffer.byteLength(at.name) + Buffer.byteLength(value),
       item.putBy,
       item.livesMs,
-      room.entries,
-      room.bytes,
-      room.items ?? null,
+      ...room,
+      mostItems ?? null,
     ],
     (row: { id: number | bigint }) => Number(row.id),
   );

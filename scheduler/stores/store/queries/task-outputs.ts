@@ -1,7 +1,8 @@
 // Files that tasks saved, each an object of the workspace.
 import type { ObjectId, OutputId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import type { Queryable } from '../db.ts';
+import type { Db, Queryable } from '../db.ts';
 import { many, maybeOne, msOf, storableText } from '../rows.ts';
+import { lockCounts } from './workspaces.ts';
 
 export interface TaskOutputRow {
   readonly id: OutputId;
@@ -32,18 +33,21 @@ const map = (row: Raw): TaskOutputRow => ({
 
 /** Inserts an output. undefined: the task has `most` already. */
 export function insertTaskOutput(
-  db: Queryable,
+  db: Db,
   output: Omit<TaskOutputRow, 'createdAtMs'> & { readonly most: number },
 ): Promise<TaskOutputRow | undefined> {
-  return maybeOne(
-    db,
-    `insert into task_outputs (id, workspace_id, task_id, object_id, name)
-     select $1::text, $2::text, $3::text, $4::text, $5::text
-     where (select count(*) from task_outputs where task_id = $3) < $6::int
-     returning ${COLUMNS}`,
-    [output.id, output.workspaceId, output.taskId, output.objectId, storableText(output.name), output.most],
-    map,
-  );
+  return db.transaction(async (tx) => {
+    await lockCounts(tx, output.workspaceId);
+    return await maybeOne(
+      tx,
+      `insert into task_outputs (id, workspace_id, task_id, object_id, name)
+       select $1::text, $2::text, $3::text, $4::text, $5::text
+       where (select count(*) from task_outputs where task_id = $3) < $6::int
+       returning ${COLUMNS}`,
+      [output.id, output.workspaceId, output.taskId, output.objectId, storableText(output.name), output.most],
+      map,
+    );
+  });
 }
 
 /** Outputs of a task, oldest first. */

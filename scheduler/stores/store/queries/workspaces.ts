@@ -1,5 +1,5 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import type { Queryable, Transaction } from '../db.ts';
+import type { Db, Queryable, Transaction } from '../db.ts';
 import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
 
 export interface WorkspaceRow {
@@ -169,4 +169,29 @@ export async function adminWorkspaceId(db: Queryable): Promise<WorkspaceId | und
  */
 export async function lockCounts(tx: Queryable, workspaceId: WorkspaceId): Promise<void> {
   await tx.query('select 1 from workspaces where id = $1 for no key update', [workspaceId]);
+}
+
+/**
+ * Far from their bound, writes of rows that are counted do not wait for each other and are one statement. Their number
+ * at one moment is that of the connections to the database, which is far below this one.
+ */
+export const COUNT_MARGIN = 500;
+
+/**
+ * Writes a counted row of a kind that is written often: at first without the lock, and with a margin to the bound.
+ * Only where that finds no room, the writes take turns, and the bound itself counts.
+ * @param write - `hasTurn`: the bound itself counts. It returns undefined when there is no room
+ */
+export async function writeCounted<T>(
+  db: Db,
+  workspaceId: WorkspaceId,
+  write: (db: Queryable, hasTurn: boolean) => Promise<T | undefined>,
+): Promise<T | undefined> {
+  return (
+    (await write(db, false)) ??
+    (await db.transaction(async (tx) => {
+      await lockCounts(tx, workspaceId);
+      return await write(tx, true);
+    }))
+  );
 }
