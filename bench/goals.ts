@@ -94,6 +94,7 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'reconcile pass': { id: 'reconcile', kind: 'at_most', factor: 0, plus: 100 },
   'pull pulled': { id: 'G15', kind: 'at_most', factor: 1.05, plus: 50 },
   'restart all': { id: 'restart', kind: 'at_most', factor: 0, plus: 5000 },
+  'first-start p50': { id: 'start', kind: 'at_most', factor: 1.5, plus: 0 },
   'start p50': { id: 'G16', kind: 'at_most', factor: 0, plus: 1500 },
 };
 

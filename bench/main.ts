@@ -26,6 +26,7 @@ import { cold } from './suites/cold.ts';
 import { crossing } from './suites/crossing.ts';
 import { die } from './suites/die.ts';
 import { events } from './suites/events.ts';
+import { firstStart } from './suites/first-start.ts';
 import { growth } from './suites/growth.ts';
 import { throughput, warm } from './suites/invoke.ts';
 import { inference } from './suites/inference.ts';
@@ -57,6 +58,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   throughput,
   cold,
   start,
+  'first-start': firstStart,
   reaction,
   growth,
   rest,

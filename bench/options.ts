@@ -14,6 +14,7 @@ export const SUITES = [
   'agent-gpus',
   'reconcile',
   'start',
+  'first-start',
   'reaction',
   'growth',
   'rest',

@@ -1,10 +1,10 @@
 // Shows a step of a start to the person at the terminal.
 import { note } from '../print.ts';
 
-const STILL_EVERY_MS = 10_000;
+const STILL_EVERY_MS = 2_000;
 
 /**
- * Prints the start of a step, a line every ten seconds while the step runs,
+ * Prints the start of a step, a line every two seconds while the step runs,
  * and the time it took. A failed step prints nothing more: its error does.
  * @param logPath - the file with the step's output, for a person who waits
  */

@@ -4,6 +4,7 @@
  */
 import { userInfo } from 'node:os';
 import { ensureBaseImage } from './base-image.mjs';
+import { beginDatabase } from './database.mjs';
 import { ensureEngine, engineState, permissionText, startEngineCommand } from './engine.mjs';
 import { ensurePauseImage } from './pause-image.mjs';
 import { SetupError } from './log.mjs';
@@ -43,6 +44,7 @@ export async function setUp(profile, log) {
   if ((await privilege()) === 'none' && (missing.length > 0 || engine !== 'up'))
     throw new SetupError(cureText(missing, engine));
   await ensureNodeModules(log);
+  const databasePrepared = beginDatabase();
   if (missing.length > 0) await installPrograms(missing, log);
   if ((await ensureEngine(log)) === 'no_permission') await repeatInDockerGroup(log);
   const baseImage = await ensureBaseImage({ log });
@@ -52,6 +54,7 @@ export async function setUp(profile, log) {
     await ensureFirewalldImage(log);
     await ensureS3Image(log);
   }
+  await databasePrepared(log);
   return { baseImage };
 }
 

@@ -4,7 +4,6 @@ import type { ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync, readlinkSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
-import { seedDatabase } from '../helpers/empty-database.ts';
 import { TEST_NODE_FLAGS } from '../helpers/node-flags.ts';
 import { docker as openDocker, tempDirectory, waitFor } from '../helpers/services.ts';
 
@@ -161,10 +160,8 @@ afterAll(() => {
   for (const child of started) child.kill('SIGKILL');
 });
 
-/** `initialised`: the home has a database, which a start then need not make. */
-export async function home(state: 'empty' | 'initialised' = 'initialised'): Promise<Home> {
+export function home(): Home {
   const made = aHome();
   homes.push(made);
-  if (state === 'initialised') await seedDatabase(made.dataDir);
   return made;
 }

@@ -9,7 +9,7 @@ const BACK_MS = 30_000;
 
 describe('longshore up', () => {
   test('brings the answer of the example, stops without a trace, and finds everything again', async () => {
-    const here = await home('empty');
+    const here = home();
     const first = await up(here, '--example', EXAMPLE);
     expect(first.stdout()).toContain('{"greeting":"Hello, world!"}');
     expect(first.stderr()).toContain('hello is deployed (version 1)');
@@ -59,7 +59,7 @@ describe('longshore up', () => {
   });
 
   test('takes its containers along also while a queue waits for more of them', async () => {
-    const here = await home();
+    const here = home();
     const app = join(here.env['HOME'] ?? '', 'busy');
     mkdirSync(app);
     writeFileSync(
@@ -81,7 +81,7 @@ describe('longshore up', () => {
   });
 
   test('shows a handler that raises, with exit code 1, and goes on', async () => {
-    const here = await home();
+    const here = home();
     const app = join(here.env['HOME'] ?? '', 'app');
     mkdirSync(app);
     writeFileSync(
@@ -110,7 +110,7 @@ function readmeBlock(heading: string, language: string): string {
 
 describe('the README', () => {
   test('has an app that can be deployed and commands that need nothing but curl', async () => {
-    const here = await home();
+    const here = home();
     const app = join(here.env['HOME'] ?? '', 'app');
     mkdirSync(app);
     writeFileSync(join(app, 'app.py'), readmeBlock('Five minutes', 'python'));

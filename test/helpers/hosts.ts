@@ -12,7 +12,6 @@ import type { ContainerInfo } from 'dockerode';
 import { AGENT_NODE_OPTIONS } from '#shared/agent-process.ts';
 import type { Container as ContainerView } from '#shared/api/containers.ts';
 import type { ContainerSection, Explanation } from '#shared/api/explain.ts';
-import { seedDatabase } from './empty-database.ts';
 import type { HostOptions, SimulatedHost } from './hosts/host.ts';
 import { SimulatedNetwork, whyNoHosts } from './hosts/network.ts';
 import { Daemon, Platform, ROOT, jsonOf } from './platform.ts';
@@ -78,7 +77,6 @@ export class HostsPlatform extends Platform {
   }
 
   override async start(): Promise<void> {
-    await seedDatabase(this.dataDir);
     await this.startScheduler();
     const first = await this.scheduler.request('ensureFirstWorkspace');
     this.token = String(first['token']);

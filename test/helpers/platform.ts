@@ -5,7 +5,6 @@
  */
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
-import { seedDatabase } from './empty-database.ts';
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
@@ -285,7 +284,6 @@ export class Platform {
   }
 
   async start(): Promise<void> {
-    await seedDatabase(this.dataDir);
     await this.startScheduler();
     const first = await this.scheduler.request('ensureFirstWorkspace');
     this.token = String(first['token']);

@@ -3,7 +3,6 @@
 import { mkdirSync, readFileSync, realpathSync, renameSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
-import { seedDatabase } from '../helpers/empty-database.ts';
 import { MAIN, Platform, ROOT, baseImageOf, plainEnv, test } from '../helpers/platform.ts';
 import type { Deployment } from '../helpers/platform.ts';
 import { docker, runProgram, tempDirectory, waitFor } from '../helpers/services.ts';
@@ -119,7 +118,7 @@ beforeAll(async () => {
   for (const path of [debs, releases]) mkdirSync(path);
   host = new SystemdHost(engine, { [dirname(NODE)]: NODE_THERE, [debs]: DEBS });
   platform = new Platform(engine, { LONGSHORE_RELEASES_DIR: releases });
-  const starting = seedDatabase(platform.dataDir).then(() => platform.startScheduler());
+  const starting = platform.startScheduler();
   await Promise.all([writeRelease(built), host.start(), starting]);
   // Node is most of a package's bytes.
   writeFileSync(join(built, 'bin', 'node.new'), `#!/bin/sh\nexec '${NODE_THERE}/node' "$@"\n`, { mode: 0o755 });

@@ -5,7 +5,6 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { expect, test as base } from 'vitest';
-import { seedDatabase } from '../helpers/empty-database.ts';
 import { Daemon, MAIN, Platform, jsonOf } from '../helpers/platform.ts';
 import { docker, runProgram } from '../helpers/services.ts';
 
@@ -52,7 +51,6 @@ const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
   await ip('-n', NAMESPACE, 'addr', 'del', '127.0.0.1/8', 'dev', 'lo');
   platform.httpAddress = `[${PREFIX}::1]:0`;
   platform.agentAddress = `[${PREFIX}::1]:0`;
-  await seedDatabase(platform.dataDir);
   await platform.startScheduler();
   const first = await platform.scheduler.request('ensureFirstWorkspace');
   platform.token = String(first['token']);

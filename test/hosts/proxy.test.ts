@@ -5,7 +5,6 @@
 import { join } from 'node:path';
 import { expect, test as base } from 'vitest';
 import { ConnectProxy } from '../helpers/connect-proxy.ts';
-import { seedDatabase } from '../helpers/empty-database.ts';
 import { Daemon, Platform, jsonOf } from '../helpers/platform.ts';
 import { docker, waitFor } from '../helpers/services.ts';
 
@@ -22,7 +21,6 @@ const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
   const platform = new Platform(await docker());
   const proxy = new ConnectProxy();
   proxy.credentials = 'agent:geheim';
-  await seedDatabase(platform.dataDir);
   await Promise.all([platform.startScheduler(), proxy.up()]);
   proxy.places.set(ADDRESS, platform.agentAddress);
   const first = await platform.scheduler.request('ensureFirstWorkspace');

@@ -11,7 +11,6 @@ import { TEST_NODE_FLAGS } from '../helpers/node-flags.ts';
 import { baseImageOf, MAIN, plainEnv, processesNaming, test } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
 import { findProgram, waitFor } from '../helpers/services.ts';
-import { seedDatabase } from '../helpers/empty-database.ts';
 
 interface Refused {
   readonly code: number | null;
@@ -36,7 +35,6 @@ async function refused(
 ): Promise<Refused> {
   const dataDir = env['LONGSHORE_DATA_DIR'] ?? mkdtempSync(join(platform.directory, 'd-'));
   if (asNobody && existsSync(dataDir)) chmodSync(dataDir, 0o777);
-  if (name === 'scheduler' && env['LONGSHORE_DATA_DIR'] === undefined && !asNobody) await seedDatabase(dataDir);
   // Root may do everything, so the daemon runs as another user. Such a user
   // may search directories, so that it can read the program at any path.
   const become = ['--reuid=65534', '--regid=65534', '--clear-groups'];

@@ -4,7 +4,6 @@ import { cpSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writ
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
 import { resetByUnit } from '../../agent/devices/reset-unit.ts';
-import { seedDatabase } from '../helpers/empty-database.ts';
 import { volumesOn } from '../helpers/mounts.ts';
 import { MAIN, Platform, ROOT, baseImageOf, jsonOf, plainEnv, test } from '../helpers/platform.ts';
 import type { Deployment } from '../helpers/platform.ts';
@@ -101,7 +100,7 @@ beforeAll(async () => {
   built = join(work.path, 'built');
   mkdirSync(releases);
   platform = new Platform(engine, { LONGSHORE_RELEASES_DIR: releases });
-  const starting = seedDatabase(platform.dataDir).then(() => platform.startScheduler());
+  const starting = platform.startScheduler();
   await Promise.all([writeRelease(built).then(() => giveOut('9.0.1')), host.start(), starting]);
   server = await anS3Server(engine);
   // The first release was packed whole; the others leave out Node, which is most of a release's bytes.

@@ -7,7 +7,7 @@ const BACK_MS = 30_000;
 
 describe('longshore up', () => {
   test('after kill -9 of the whole tree brings it all back', async () => {
-    const here = await home();
+    const here = home();
     await up(here, '--example', EXAMPLE);
     const token = await tokenOf(here);
     const pids = processesOf(here).map((one) => one.pid);
@@ -24,7 +24,7 @@ describe('longshore up', () => {
   });
 
   test('killed alone is noticed by its children, and the next one starts at once', async () => {
-    const here = await home();
+    const here = home();
     const first = await up(here);
     const scheduler = pidOf(here, 'main.ts scheduler');
     first.process.kill('SIGKILL');
@@ -38,7 +38,7 @@ describe('longshore up', () => {
   });
 
   test('starts a scheduler, an agent and a Redis that died again, at the same address', async () => {
-    const here = await home();
+    const here = home();
     const running = await up(here, '--example', EXAMPLE);
     for (const name of ['main.ts scheduler', 'main.ts agent', 'redis-server']) {
       const pid = pidOf(here, name);

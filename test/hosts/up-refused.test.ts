@@ -8,7 +8,7 @@ import { expectNothingLeft, home, longshore, run, up } from '../e2e/up-home.ts';
 
 describe('longshore up that cannot start', () => {
   test('because its port is taken says so, and leaves nothing running', async () => {
-    const here = await home();
+    const here = home();
     const blocker = createServer().listen(0, '127.0.0.1');
     await waitFor(() => blocker.listening, 'the port is taken');
     const address = blocker.address();
@@ -27,7 +27,7 @@ describe('longshore up that cannot start', () => {
   });
 
   test('because no Docker answers says so, and leaves nothing running', async () => {
-    const here = await home();
+    const here = home();
     const ended = await longshore(here, ['up'], { DOCKER_HOST: 'unix:///nonexistent/docker.sock' }).ended;
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain('no Docker Engine answers at unix:///nonexistent/docker.sock');
@@ -38,7 +38,7 @@ describe('longshore up that cannot start', () => {
   });
 
   test('because its agent does not start leaves the context that commands use, and the next start has its own', async () => {
-    const here = await home();
+    const here = home();
     const folder = join(here.env['HOME'] ?? '', '.config', 'longshore');
     mkdirSync(folder, { recursive: true });
     const other = { url: 'http://127.0.0.1:9', token: 'eyJ.other', workspaceId: 'w-1' };
@@ -68,7 +68,7 @@ describe('longshore up that cannot start', () => {
   });
 
   test('because Redis is not installed says so', async () => {
-    const here = await home();
+    const here = home();
     const path = (here.env['PATH'] ?? '').split(delimiter).filter((one) => !existsSync(join(one, 'redis-server')));
     const ended = await longshore(here, ['up'], { PATH: path.join(delimiter) }).ended;
     expect(ended.code).toBe(1);
@@ -77,7 +77,7 @@ describe('longshore up that cannot start', () => {
   });
 
   test('because a setting is wrong names it', async () => {
-    const here = await home();
+    const here = home();
     const ended = await longshore(here, ['up'], { LONGSHORE_LOG_LEVEL: 'loud', LONGSHORE_DTA_DIR: '/x' }).ended;
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain('LONGSHORE_LOG_LEVEL: must be one of');
@@ -91,13 +91,13 @@ describe('longshore up that cannot start', () => {
   });
 
   test('because its data directory cannot be made says so', async () => {
-    const ended = await run(await home(), 'up', '--data-dir', '/proc/longshore');
+    const ended = await run(home(), 'up', '--data-dir', '/proc/longshore');
     expect(ended.code).toBe(1);
     expect(ended.stderr).toContain('cannot write to the data directory /proc/longshore');
   });
 
   test('because another one runs on its directory says so, and does it no harm', async () => {
-    const here = await home();
+    const here = home();
     const first = await up(here);
     const second = await run(here, 'up');
     expect(second.code).toBe(1);

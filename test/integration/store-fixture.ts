@@ -1,5 +1,4 @@
 /** An open, migrated database of either kind, for the tests of the stores. */
-import { seedDatabase } from '../helpers/empty-database.ts';
 import { pino } from 'pino';
 import { newContainerId, newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { AppId, DeploymentId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -29,7 +28,6 @@ export interface OpenedDb {
 
 export async function aDb(kind: (typeof KINDS)[number]): Promise<OpenedDb> {
   const directory = tempDirectory('db');
-  if (kind === 'pglite') await seedDatabase(directory.path);
   const server = kind === 'postgres' ? await aPostgres() : undefined;
   const db = await openDb({ databaseUrl: server?.url, dataDir: directory.path, log: silent });
   await migrate(db);

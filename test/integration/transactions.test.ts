@@ -7,7 +7,6 @@ import type { Db, Transaction } from '#scheduler/stores/store/db.ts';
 import { DEADLINES } from '#scheduler/stores/store/limits.ts';
 import { openPglite } from '#scheduler/stores/store/pglite.ts';
 import { openPostgres } from '#scheduler/stores/store/postgres.ts';
-import { seedDatabase } from '../helpers/empty-database.ts';
 import { HeldPostgres } from '../helpers/held-postgres.ts';
 import type { Fault } from '../helpers/held-postgres.ts';
 import { aPostgres, tempDirectory, waitFor } from '../helpers/services.ts';
@@ -37,7 +36,6 @@ async function opened(kind: (typeof KINDS)[number]): Promise<World> {
     return { db, deadlines, stop: () => db.close() };
   }
   const directory = tempDirectory('transactions');
-  await seedDatabase(directory.path);
   const db = await openPglite({ dataDir: directory.path, log: silent, deadlines });
   const stop = async (): Promise<void> => {
     await db.close();

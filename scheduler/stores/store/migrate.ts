@@ -1,33 +1,15 @@
 // Brings the schema to the version that this code expects. Migrations go forward only.
 // Each one commits together with its record. Replicas that start together take turns.
-import { readFile, readdir } from 'node:fs/promises';
-import { fileURLToPath } from 'node:url';
+import { readFile } from 'node:fs/promises';
 import { StartupError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { sqlStateOf } from './db.ts';
 import type { Db, Queryable } from './db.ts';
+import { listMigrations } from './schema-files.ts';
 
-interface Migration {
-  readonly version: number;
-  readonly name: string;
-  readonly file: string;
-}
-
-const DIRECTORY = fileURLToPath(new URL('./migrations/', import.meta.url));
-const NAME = /^(\d{4})_([a-z0-9_]+)\.sql$/;
 /** The lock's name among all users of the server: any constant of ours. */
 const LOCK_KEY = 719_885_386_001;
 const UNDEFINED_TABLE = '42P01';
-
-export async function listMigrations(directory: string = DIRECTORY): Promise<readonly Migration[]> {
-  const files = (await readdir(directory)).filter((file) => file.endsWith('.sql')).toSorted();
-  return files.map((file, index) => {
-    const match = NAME.exec(file);
-    const version = Number(match?.[1]);
-    if (match === null || version !== index + 1) throw new Error(`migration ${file} is misnamed or leaves a gap`);
-    return { version, name: match[2] ?? '', file: `${directory}/${file}` };
-  });
-}
 
 /**
  * Applies the migrations that the database lacks; one query when there are none.

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { parentPort, workerData } from 'node:worker_threads';
 import { OPENED } from './pglite-protocol.ts';
 import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
+import { copyTemplate } from './template.ts';
 
 const port = parentPort;
 if (port === null) throw new Error('pglite-worker.ts runs as a worker thread');
@@ -64,11 +65,11 @@ async function open(): Promise<PGlite> {
   }
 }
 
-/** Makes an empty database beside its place, which it takes once it is whole. */
+/** Copies or makes an empty database beside its place, which it takes once it is whole. */
 async function make(): Promise<void> {
   const unfinished = `${directory}.new`;
   rmSync(unfinished, { recursive: true, force: true });
-  await (await PGlite.create(unfinished, { startParams: START })).close();
+  if (!(await copyTemplate(unfinished))) await (await PGlite.create(unfinished, { startParams: START })).close();
   renameSync(unfinished, directory);
 }
 
