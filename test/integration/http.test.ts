@@ -547,6 +547,80 @@ describe('invoking', () => {
   });
 });
 
+describe('what a surface cannot serve', () => {
+  /** Bodies that the interface document gives for calls of deployments; every other refusal has the field `error`. */
+  const DOCUMENTED = new Set([
+    'Unauthorized',
+    'Invalid token',
+    'Invalid deployment',
+    'Invalid deployment version',
+    'Deployment is not active',
+    'Invalid stub',
+  ]);
+  const NOWHERE = '00000000-0000-4000-8000-000000000000';
+
+  test('is told in one shape by every address of a deployment', async () => {
+    await deploy('shaped');
+    // An application, which no address of endpoints has.
+    const { stubId } = await deploy('shaped-page', { stub_type: 'asgi/deployment', name: 'asgi/app:page' });
+    const rows: (readonly [line: string, status: number, error: string, body?: string])[] = [];
+    for (const kind of ['endpoint', 'function', 'taskqueue', 'schedule', 'asgi', 'pod', 'sandbox']) {
+      rows.push([`GET /${kind}`, 404, 'Not Found'], [`POST /${kind}/`, 404, 'Not Found']);
+      const isStreamed = kind === 'asgi' || kind === 'pod';
+      rows.push([`POST /${kind}/%zz`, 400, isStreamed ? 'Invalid deployment' : '.*%zz.*']);
+    }
+    rows.push(
+      ['POST /endpoint/shaped/v1/more', 404, 'Not Found', '{}'],
+      ['PUT /endpoint/shaped', 405, 'Method Not Allowed'],
+      ['PROPFIND /endpoint/shaped', 404, 'Not Found'],
+      ['GET /taskqueue/shaped', 405, 'Method Not Allowed'],
+      ['POST /endpoint/nothing', 400, 'Invalid deployment', '{}'],
+      ['POST /endpoint/shaped/vx', 400, 'Invalid deployment version', '{}'],
+      ['POST /function/shaped', 400, 'Invalid deployment', '{}'],
+      [`POST /endpoint/id/${NOWHERE}`, 400, 'Invalid stub', '{}'],
+      [`POST /endpoint/public/${stubId}`, 400, 'Invalid stub', '{}'],
+      [`GET /asgi/public/${stubId}/x`, 400, 'invalid stub id'],
+      [`GET /sandbox/container/${stubId}/c/80`, 400, 'Invalid stub'],
+      ['POST /endpoint/shaped', 400, 'invalid request payload', '[1]'],
+      ['POST /endpoint/shaped?callback_url=ftp://x', 400, 'callback_url .*', '{}'],
+      [`POST /endpoint/shaped`, 413, 'request body is larger than .*', `{"a":"${'x'.repeat(17 * 1024 * 1024)}"}`],
+    );
+    for (const [line, status, error, body] of rows) {
+      const answer = await call(line, body, { headers: { connection: 'close' } });
+      const told = [line, answer.status, answer.headers.get('content-type'), Object.keys(answer.json)[0]];
+      const field = DOCUMENTED.has(error) ? 'message' : 'error';
+      expect(told).toEqual([line, status, 'application/json; charset=utf-8', field]);
+      expect(answer.json[field]).toMatch(new RegExp(`^${error}$`));
+      const more = Object.keys(answer.json).slice(1);
+      expect(more.filter((name) => field === 'message' || !['code', 'detail'].includes(name))).toEqual([]);
+    }
+  });
+
+  test('is told in the shape of that surface, also where no route has the address', async () => {
+    for (const line of ['GET /v1/%zz', 'PROPFIND /v1/models', 'POST /v1/nothing', 'PUT /v1/models']) {
+      const { status, json } = await call(line);
+      expect([line, json['error']]).toEqual([line, expect.objectContaining({ message: expect.any(String) })]);
+      expect([line, status]).toEqual([line, line.includes('%zz') ? 400 : line.startsWith('PUT') ? 405 : 404]);
+    }
+    for (const line of ['GET /api/v1/gateway/%zz', 'GET /api/v1/gateway/nothing', 'PROPFIND /api/v1/gateway/stubs']) {
+      const { status, json } = await call(line);
+      expect([line, status, Object.keys(json)]).toEqual([
+        line,
+        line.includes('%zz') ? 400 : 404,
+        ['code', 'message', 'details'],
+      ]);
+    }
+    for (const line of ['GET /api/v1/%zz', 'GET /api/v1/nothing', 'GET /nothing/%zz', 'PROPFIND /api/v1/task']) {
+      const { status, json } = await call(line);
+      expect([line, status, Object.keys(json)]).toEqual([
+        line,
+        line.includes('%zz') ? 400 : 404,
+        ['message', 'code', 'request_id'],
+      ]);
+    }
+  });
+});
+
 describe('tokens', () => {
   test('a restricted one runs and inspects only', async () => {
     const sent = { token: own.restricted };

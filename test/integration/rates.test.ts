@@ -60,7 +60,7 @@ test('an address whose tokens are refused too often is told to wait in the shape
   const open = await toldToWait('192.0.2.1', 'POST /api/v1/gateway/auth/authorize');
   expect(open.json).toEqual(status);
   const invoke = await toldToWait('192.0.2.1', 'POST /endpoint/any');
-  expect(invoke.json).toEqual({ message: expect.stringContaining('wait') as string });
+  expect(invoke.json).toEqual({ code: 'rate_limited', error: expect.stringContaining('wait') as string });
   const metrics = await toldToWait('192.0.2.1', 'GET /metrics');
   expect(metrics.json).toMatchObject({ code: 'rate_limited' });
   for (const answer of [rest, gateway, open, invoke, metrics]) {

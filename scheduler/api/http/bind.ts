@@ -274,7 +274,7 @@ function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply,
   return sendRpc(withRetryAfter(reply, problem), rpcCodeOf(problem), problem.message);
 }
 
-function sendRpc(reply: FastifyReply, code: RpcCode, message: string): FastifyReply {
+export function sendRpc(reply: FastifyReply, code: RpcCode, message: string): FastifyReply {
   closeUnread(reply.request, reply);
   if (code === 16) reply.header('www-authenticate', message);
   return reply

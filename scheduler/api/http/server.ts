@@ -21,7 +21,8 @@ import type { CertificateWatch } from './certificate.ts';
 import { NARROWED, listenPlace } from './listen-policy.ts';
 import type { ListenWish } from './listen-policy.ts';
 import { CrossOrigin } from './cross-origin.ts';
-import { levelOf, problemOf, sendProblem } from './error-map.ts';
+import { levelOf, problemOf, sendProblem as sendPlainly } from './error-map.ts';
+import type { Problem } from './error-map.ts';
 import { answerWorker } from './leaving-worker.ts';
 import { closeUnread, dropLate } from './polite-close.ts';
 import { NOWHERE, hostIs } from './target-host.ts';
@@ -35,6 +36,8 @@ export interface HttpServerParts {
   readonly certificate?: CertificateWatch;
   /** `LONGSHORE_HTTP_PLAINTEXT`; absent: clear text on loopback alone. */
   readonly plaintext?: ListenWish['plaintext'];
+  /** Answers a request that no surface took. */
+  readonly sendProblem?: (reply: FastifyReply, requestId: string, problem: Problem) => void;
   /** Bounds of bodies; absent: the defaults. */
   readonly bodyRules?: Partial<BodyRules>;
   /** The largest body that a surface admits, in bytes. */
@@ -128,7 +131,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
   let address = '';
   const prefix = randomBytes(6).toString('hex');
   let counter = 0;
-  const { rewriteUrl } = parts;
+  const { rewriteUrl, sendProblem = sendPlainly } = parts;
   const pathless = new WeakMap<IncomingMessage, 'server' | 'none'>();
   const crossOrigin = new CrossOrigin(parts.origins ?? []);
   const bodies = new RequestBodies({ ...BODY_RULES, ...parts.bodyRules }, parts.largestBodyBytes ?? LARGEST_BODY_BYTES);
@@ -158,7 +161,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
       reply.header('x-request-id', request.id);
       if (answerWorker(request, reply)) return;
       closeUnread(request, reply);
-      void sendProblem(reply, request.id, problemOf(error));
+      sendProblem(reply, request.id, problemOf(error));
     },
   });
   if (parts.maxConnections !== undefined) app.server.maxConnections = parts.maxConnections;
@@ -195,18 +198,18 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     closeUnread(request, reply);
     const problem = problemOf(error);
     if (problem.status >= 500) parts.log[levelOf(problem)]({ err: error, requestId: request.id }, 'request failed');
-    return sendProblem(reply, request.id, problem);
+    sendProblem(reply, request.id, problem);
   });
   app.setNotFoundHandler((request, reply) => {
     closeUnread(request, reply);
     switch (pathless.get(request.raw)) {
       case 'server':
-        return reply.code(204).header('allow', METHODS).send();
+        return void reply.code(204).header('allow', METHODS).send();
       case 'none':
         return sendProblem(reply, request.id, BAD_TARGET);
       case undefined:
     }
-    return sendProblem(reply, request.id, { status: 404, code: 'not_found', message: 'Not Found' });
+    sendProblem(reply, request.id, { status: 404, code: 'not_found', message: 'Not Found' });
   });
 
   const { certificate } = parts;

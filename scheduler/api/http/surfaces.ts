@@ -11,6 +11,7 @@ import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
 import { GATEWAY_BODY_LIMIT } from './bind.ts';
 import { ContainerSockets } from './containers/sockets.ts';
 import { hostRewriter } from './invoke/host-form.ts';
+import { sendInShape } from './problem-shape.ts';
 import { createHttpServer } from './server.ts';
 import { OpenCalls } from './streams/open-calls.ts';
 import { WebSockets } from './streams/websockets.ts';
@@ -88,6 +89,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     ...(parts.certificate === undefined ? {} : { certificate: parts.certificate }),
     largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT, MOST_UPLOAD_BYTES),
     ...(parts.settings.maxConnections === undefined ? {} : { maxConnections: parts.settings.maxConnections }),
+    sendProblem: sendInShape,
     rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
     onStop: () => {
       webSockets.closeAll();

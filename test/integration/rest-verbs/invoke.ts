@@ -26,7 +26,7 @@ export function invokeVerbs({ platform, unique }: RestParts): readonly Verb[] {
           ok: { task_id: expect.stringMatching(/^[0-9a-f-]{36}$/) },
           unknown: { status: 400, text: '{"message":"Invalid deployment"}' },
           refused: UNAUTHORIZED,
-          malformed: { answer: { status: 400, text: '{"error":"invalid request payload"}' } },
+          malformed: { answer: { error: 'invalid request payload', detail: expect.stringContaining('byte 6') } },
         })),
         {
           name: `POST /${kind}/id/{stubId}`,
@@ -36,7 +36,7 @@ export function invokeVerbs({ platform, unique }: RestParts): readonly Verb[] {
           unknown: { status: 400, text: '{"message":"Invalid stub"}' },
           foreign: { status: 401, text: '{"message":"Invalid token"}' },
           refused: UNAUTHORIZED,
-          malformed: { body: '[1]', answer: { status: 400, text: '{"error":"invalid request payload"}' } },
+          malformed: { body: '[1]', answer: { error: 'invalid request payload', detail: expect.any(String) } },
         },
       ];
     }),

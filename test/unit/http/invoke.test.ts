@@ -273,15 +273,36 @@ describe('a call that is refused', () => {
     }
   });
 
-  test.each(['[1]', '"text"', '1', 'null', '{', '{"a":}', 'a=1', Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d])])(
-    'the body %s is not a JSON object',
-    async (body) => {
-      expect(await call('/endpoint/hello', body)).toMatchObject({
-        status: 400,
-        text: '{"error":"invalid request payload"}',
-      });
-    },
-  );
+  test.each<[string | Buffer, string]>([
+    ['[1]', 'the body is an array, and has to be a JSON object'],
+    ['"text"', 'the body is a string, and has to be a JSON object'],
+    ['-1', 'the body is a number, and has to be a JSON object'],
+    ['null', 'byte 0 is n, where { has to come'],
+    ['a=1', 'byte 0 is a, where { has to come'],
+    ['\ufeff{}', 'byte 0 has the code 239, where { has to come'],
+    ['{', 'the body ends at byte 1, where a name in double quotes, or } has to come'],
+    ['{"a":}', 'byte 5 is }, where a value has to come'],
+    ['{"a":1,}', 'byte 7 is }, where a name in double quotes has to come'],
+    ["{'a':1}", "byte 1 is ', where a name in double quotes, or } has to come"],
+    ['{"a":True}', 'byte 5 is T, where a value has to come'],
+    ['{"a":nul}', 'byte 8 is }, where true, false or null has to come'],
+    ['{"a":01}', 'byte 6 is 1, where a comma or } has to come'],
+    ['{"a":[1 2]}', 'byte 8 is 2, where a comma or ] has to come'],
+    ['{"a":1}x', 'byte 7 is x, where the end has to come'],
+    ['{\n"a": "1\n2"}', 'byte 9 (line 2) has the code 10, where no control character but as an escape has to come'],
+    ['{"a":"\\q"}', 'byte 7 is q, where an escape such as \\n has to come'],
+    [Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d]), 'byte 2 begins no character of UTF-8'],
+    [Buffer.from('{"\ufffd":"é€\u{1f600}', 'utf8').subarray(0, -1), 'byte 13 begins no character of UTF-8'],
+  ])('the body %s is not a JSON object, and the answer says where', async (body, detail) => {
+    const answer = await call('/endpoint/hello', body);
+    expect([answer.status, JSON.parse(answer.text)]).toEqual([400, { error: 'invalid request payload', detail }]);
+  });
+
+  test.each([300_000, 900])('a broken body with a secret of %i characters is not told again', async (length) => {
+    const secret = 's3cret'.repeat(length / 6);
+    const why = await inputOf(Buffer.from(`{"password":"${secret}" "b":1}`));
+    expect(why).toBe(`byte ${length + 15} is ", where a comma or } has to come`);
+  });
 
   test('a body above the limit is 413 and names it', async () => {
     const answer = await call('/endpoint/hello', `{"a":"${'x'.repeat(1000)}"}`);
@@ -363,14 +384,17 @@ test('a caller that hangs up is told to the task, one that was answered is not',
 
 test.each([0, 300_000])('the text of a body is passed on as it came, with %i bytes more', async (bytes) => {
   const more = ' '.repeat(bytes);
-  const textOf = async (text: string) => (await inputOf(Buffer.from(text)))?.text;
+  const textOf = async (text: string) => {
+    const input = await inputOf(Buffer.from(text));
+    return typeof input === 'string' ? undefined : input.text;
+  };
   expect(await textOf(` {"a" : 1.0}\n${more}`)).toBe(` {"a" : 1.0}\n${more}`);
   expect(await textOf(` \n${more}`)).toBe('');
   expect(await textOf(`[]${more}`)).toBeUndefined();
   expect(await textOf(`{"a":}${more}`)).toBeUndefined();
-  expect(
-    await inputOf(Buffer.concat([Buffer.from(`{"a":"${more}`), Buffer.from([0xff]), Buffer.from('"}')])),
-  ).toBeNull();
+  expect(await inputOf(Buffer.concat([Buffer.from(`{"a":"${more}`), Buffer.from([0xff]), Buffer.from('"}')]))).toMatch(
+    /^byte \d+ begins no character of UTF-8$/,
+  );
   expect(await inputOf(undefined)).toEqual({ text: '' });
 });
 

@@ -36,12 +36,18 @@ describe('the lines of a body', () => {
   test('are objects, each of them, and no more than a request may have', async () => {
     expect(await texts('')).toMatch(/no calls/);
     expect(await texts('\n \n')).toMatch(/no calls/);
-    expect(await texts('{}\n[1]')).toBe('line 2 is not a JSON object');
-    expect(await texts('{}\n{')).toBe('line 2 is not a JSON object');
+    expect(await texts('{}\n[1]')).toBe(
+      'line 2 is not a JSON object: the body is an array, and has to be a JSON object',
+    );
+    expect(await texts('{}\n{')).toBe(
+      'line 2 is not a JSON object: the body ends at byte 1, where a name in double quotes, or } has to come',
+    );
     expect(await texts('{}\n{"callback_url": "https://a"}')).toMatch(/^line 2 has a callback_url/);
     expect(await texts('{}\n'.repeat(MOST_CALLS))).toHaveLength(MOST_CALLS);
     expect(await texts('{}\n'.repeat(MOST_CALLS + 5))).toMatch(/1000 are the most/);
-    expect(await inputsOf(Buffer.from([0x7b, 0xff, 0x7d]))).toBe('line 1 is not a JSON object');
+    expect(await inputsOf(Buffer.from([0x7b, 0xff, 0x7d]))).toBe(
+      'line 1 is not a JSON object: byte 1 begins no character of UTF-8',
+    );
     expect(await inputsOf(undefined)).toMatch(/no calls/);
   });
 });

@@ -90,8 +90,14 @@ export function openApiDocument(version: string): Described {
         },
         Refusal: {
           type: 'object',
-          description: 'message: what was called cannot be found or used; error: the call could not be made, or failed',
-          properties: { message: { type: 'string' }, error: { type: 'string' }, code: { type: 'string' } },
+          description:
+            'error says why, with a code where programs need one, and a detail of an input that cannot be read; message stands in its place in six texts of 400 and 401, which docs/errors.md lists',
+          properties: {
+            message: { type: 'string' },
+            error: { type: 'string' },
+            code: { type: 'string' },
+            detail: { type: 'string' },
+          },
         },
         ModelError: {
           type: 'object',

@@ -28,7 +28,7 @@ const MANY_INPUTS: Content = {
 };
 
 const CALLED: RefusalTexts = {
-  400: 'no such deployment, version or stub; it is not active; the body is no JSON object; the callback_url or the Idempotency-Key cannot be used',
+  400: 'no such deployment, version or stub; it is not active; the body is no JSON object (detail says where); the callback_url or the Idempotency-Key cannot be used',
   401: 'no token, a bad one, or one of another workspace',
   403: 'a callback_url from a container whose network is limited, or pickled inputs of a caller who may not send code',
   408: 'the body came slower than 8 KiB per second',
@@ -41,6 +41,7 @@ const CALLED: RefusalTexts = {
 const WAITED: RefusalTexts = {
   ...CALLED,
   500: 'the handler raised, its process exited, or no container of it starts: the error says which',
+  422: `an input of the handler is missing, not known, or of another type than its annotation; or ${CALLED[422]}`,
   502: 'lost after it was handed to a machine; it does not run again',
   503: `${CALLED[503]}, or its deployment was stopped`,
   504: 'no container served it in time, or it ran longer than it may',

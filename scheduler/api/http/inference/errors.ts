@@ -3,6 +3,7 @@ import type { FastifyReply } from 'fastify';
 import { TooManyMembers } from '#shared/json-text.ts';
 import { AppError } from '#shared/errors.ts';
 import { INTERNAL, problemOf } from '../error-map.ts';
+import type { Problem } from '../error-map.ts';
 
 export interface ErrorFacts {
   /** Name of the field of the request, or a JSON pointer into it. */
@@ -62,6 +63,7 @@ const CODES: Readonly<Record<string, string>> = {
   rate_limited: 'rate_limit_exceeded',
   unauthorized: 'invalid_api_key',
   bad_request: 'invalid_request',
+  not_found: 'unknown_url',
 };
 
 /** Any thrown value as an error of this surface. */
@@ -72,10 +74,14 @@ export function inferenceError(error: unknown): InferenceError {
     return new InferenceError(502, 'backend_error', 'the model answered with an object of too many fields');
   const problem = problemOf(error);
   if (problem === INTERNAL) return new InferenceError(500, 'internal_error', 'internal error', { cause: error });
-  const seconds = problem.retryAfterSeconds;
-  return new InferenceError(problem.status, CODES[problem.code] ?? problem.code, problem.message, {
-    ...(seconds === undefined ? {} : { headers: { 'retry-after': String(seconds) } }),
-    cause: error instanceof AppError ? error : undefined,
+  return ofProblem(problem, error instanceof AppError ? error : undefined);
+}
+
+/** A problem of the platform as an error of this surface. */
+export function ofProblem({ status, code, message, retryAfterSeconds }: Problem, cause?: AppError): InferenceError {
+  return new InferenceError(status, CODES[code] ?? code, message, {
+    ...(retryAfterSeconds === undefined ? {} : { headers: { 'retry-after': String(retryAfterSeconds) } }),
+    cause,
   });
 }
 

@@ -104,11 +104,7 @@ export function answerRefused(submission: Exclude<Submission, { kind: 'accepted'
     case 'rate_limited': {
       const seconds = submission.retryAfterSeconds;
       void reply.header('retry-after', String(seconds));
-      return send(
-        reply,
-        429,
-        JSON.stringify({ error: `this workspace calls more often than it may: wait ${seconds} s` }),
-      );
+      return sendCoded(reply, 429, 'rate_limited', textOf(submission).error);
     }
     case 'key_reused':
       return sendCoded(reply, 422, 'idempotency_key_reused', KEY_REUSED);

@@ -35,7 +35,7 @@ export function permitted(caller: Caller | null, found: Found): Invoked | Refusa
   if (found instanceof Refusal) return found;
   const problem = caller === null ? undefined : invokeProblem(caller, found.appId);
   if (problem === undefined) return { caller, target: found };
-  return found.config.authorized ? new Refusal(401, 'message', problem) : { caller: null, target: found };
+  return found.config.authorized ? new Refusal(401, 'error', problem) : { caller: null, target: found };
 }
 
 export type Params = Readonly<Record<string, string>>;

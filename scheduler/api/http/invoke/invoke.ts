@@ -59,7 +59,6 @@ import type { InvokedKind, Method } from './kinds.ts';
 import { isStreamed, KINDS, STREAMED_KINDS } from './kinds.ts';
 import type { FailureParts } from './refusal.ts';
 import {
-  BAD_PAYLOAD,
   CALLBACK_OF_NOBODY,
   CALLBACK_OUTSIDE,
   FOREIGN_ORIGIN,
@@ -70,6 +69,7 @@ import {
   Refusal,
   UNAUTHORIZED,
   WRONG_METHOD,
+  badPayload,
   send,
   sendCoded,
   sendFailure,
@@ -224,8 +224,8 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     if (KINDS[target.kind]?.methods.includes(request.method as Method) !== true)
       return sendRefusal(reply, WRONG_METHOD);
     if (isManyCalls(request.headers['content-type'])) return invokeMany(target, caller, request, reply);
-    const accept = (given: Input | null): void =>
-      given === null ? sendRefusal(reply, BAD_PAYLOAD) : put(given, target, caller, request, reply);
+    const accept = (given: Input | string): void =>
+      typeof given === 'string' ? sendRefusal(reply, badPayload(given)) : put(given, target, caller, request, reply);
     const given = inputOf(request.body);
     if (given instanceof Promise) given.then(accept, (error: unknown) => sendFailure(error, reply, parts));
     else accept(given);
@@ -497,7 +497,7 @@ function refuseToken(request: FastifyRequest, reply: FastifyReply, parts: Invoke
   } catch (error) {
     const problem = problemOf(error);
     closeUnread(request, reply);
-    return send(withRetryAfter(reply, problem), problem.status, JSON.stringify({ message: problem.message }));
+    return sendCoded(withRetryAfter(reply, problem), problem.status, problem.code, problem.message);
   }
   sendRefusal(reply, UNAUTHORIZED);
 }

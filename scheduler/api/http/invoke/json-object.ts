@@ -39,6 +39,24 @@ const LITERALS: Readonly<Record<string, Uint8Array>> = {
 /** Characters that may follow a backslash, beside `u`: `"\/bfnrt`. */
 const ESCAPES: ReadonlySet<number> = new Set(Buffer.from('"\\/bfnrt'));
 
+/** Tokens that a state takes; absent: a value. */
+const WANTED: Readonly<Record<number, string>> = {
+  [START]: '{',
+  [FIRST_KEY]: 'a name in double quotes, or }',
+  [KEY]: 'a name in double quotes',
+  [COLON]: 'a colon',
+  [FIRST_ITEM]: 'a value or ]',
+  [END]: 'the end',
+  [STRING]: 'no control character but as an escape',
+  [ESCAPE]: 'an escape such as \\n',
+  [HEX]: 'four hexadecimal digits',
+  [LITERAL]: 'true, false or null',
+  [MINUS]: 'a digit',
+  [POINT]: 'a digit',
+  [EXPONENT]: 'a digit',
+  [EXPONENT_SIGN]: 'a digit',
+};
+
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39;
 const isHex = (byte: number): boolean => isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
 
@@ -102,7 +120,7 @@ export class ObjectScan {
           let seen = byte;
           while (seen !== 0x22 && seen !== 0x5c && seen >= 0x20 && ++at < until) seen = bytes[at] as number;
           if (at === until) continue;
-          if (seen < 0x20) return 'broken';
+          if (seen < 0x20) return this.#broken(at, state);
           if (seen === 0x5c) state = ESCAPE;
           else if (this.#isKey) {
             this.#keyEnded(at + 1);
@@ -116,21 +134,21 @@ export class ObjectScan {
             state = HEX;
             this.#hexLeft = 4;
           } else if (ESCAPES.has(byte)) state = STRING;
-          else return 'broken';
+          else return this.#broken(at, state);
           at++;
           continue;
         case HEX:
-          if (!isHex(byte)) return 'broken';
+          if (!isHex(byte)) return this.#broken(at, state);
           if (--this.#hexLeft === 0) state = STRING;
           at++;
           continue;
         case LITERAL:
-          if (byte !== this.#literal[this.#literalAt]) return 'broken';
+          if (byte !== this.#literal[this.#literalAt]) return this.#broken(at, state);
           at++;
           if (++this.#literalAt === this.#literal.length) state = this.#valueEnded(at);
           continue;
         case MINUS:
-          if (!isDigit(byte)) return 'broken';
+          if (!isDigit(byte)) return this.#broken(at, state);
           state = byte === 0x30 ? ZERO : WHOLE;
           at++;
           continue;
@@ -148,18 +166,18 @@ export class ObjectScan {
           } else state = this.#valueEnded(at);
           continue;
         case POINT:
-          if (!isDigit(byte)) return 'broken';
+          if (!isDigit(byte)) return this.#broken(at, state);
           state = FRACTION;
           at++;
           continue;
         case EXPONENT:
           if (byte === 0x2b || byte === 0x2d) state = EXPONENT_SIGN;
           else if (isDigit(byte)) state = EXPONENT_DIGITS;
-          else return 'broken';
+          else return this.#broken(at, state);
           at++;
           continue;
         case EXPONENT_SIGN:
-          if (!isDigit(byte)) return 'broken';
+          if (!isDigit(byte)) return this.#broken(at, state);
           state = EXPONENT_DIGITS;
           at++;
           continue;
@@ -169,14 +187,28 @@ export class ObjectScan {
         at++;
         continue;
       }
-      state = this.#token(state, byte, at);
-      if (state < 0) return 'broken';
+      const next = this.#token(state, byte, at);
+      if (next < 0) return this.#broken(at, state);
+      state = next;
       at++;
     }
     this.#at = at;
     this.#state = state;
     if (at < bytes.length) return 'more';
     return state === END ? 'whole' : state === START ? 'empty' : 'broken';
+  }
+
+  /** Where a broken text is broken, and what could stand there. */
+  get problem(): { readonly at: number; readonly wanted: string } {
+    const isObject = this.#open[this.#depth] === OBJECT;
+    const wanted = this.#state === NEXT ? (isObject ? 'a comma or }' : 'a comma or ]') : WANTED[this.#state];
+    return { at: this.#at, wanted: wanted ?? 'a value' };
+  }
+
+  #broken(at: number, state: number): 'broken' {
+    this.#at = at;
+    this.#state = state;
+    return 'broken';
   }
 
   /** Handles a byte between tokens. @returns the next state; -1: the byte may not stand here */
@@ -294,13 +326,15 @@ const CALLBACK = 'callback_url';
 
 /**
  * Scans a large body.
- * @returns the callback that the object names; empty: white space alone; null: not a JSON object
+ * @returns the callback that the object names; empty: white space alone; a scan that has a problem: no JSON object
  */
-export async function scanObject(bytes: Uint8Array): Promise<{ readonly callbackUrl?: unknown } | 'empty' | null> {
+export async function scanObject(
+  bytes: Uint8Array,
+): Promise<{ readonly callbackUrl?: unknown } | 'empty' | ObjectScan> {
   const scan = new ObjectScan(bytes);
   for (;;) {
     const verdict = scan.step(SLICE_BYTES);
-    if (verdict === 'broken') return null;
+    if (verdict === 'broken') return scan;
     if (verdict === 'empty') return verdict;
     if (verdict === 'whole') return { callbackUrl: scan.callbackUrl };
     await turn();

@@ -24,7 +24,7 @@ export async function inputsOf(body: unknown): Promise<readonly Input[] | string
   const inputs: Input[] = [];
   for (const [at, line] of lines.entries()) {
     const input = await inputOf(line);
-    if (input === null) return `line ${at + 1} is not a JSON object`;
+    if (typeof input === 'string') return `line ${at + 1} is not a JSON object: ${input}`;
     if (input.callbackUrl !== undefined && input.callbackUrl !== null)
       return `line ${at + 1} has a callback_url, which is for single calls`;
     inputs.push(input);

@@ -2,15 +2,19 @@
 import type { FastifyReply } from 'fastify';
 import type { Log } from '#shared/log.ts';
 import { levelOf, problemOf, withRetryAfter } from '../error-map.ts';
+import type { Problem } from '../error-map.ts';
 import { closeUnread } from '../polite-close.ts';
 
-/** An answer instead of a task. `message`: the target could not be resolved; `error`: the call could not be made. */
+/**
+ * An answer instead of a task: `{"error": text}`, with `detail` where there is more to say. `message`: the texts for
+ * which the interface has that field alone. Source: interface, errors of invocations; decision 0373.
+ */
 export class Refusal {
   readonly status: number;
   readonly body: string;
-  constructor(status: number, field: 'message' | 'error', text: string) {
+  constructor(status: number, field: 'message' | 'error', text: string, detail?: string) {
     this.status = status;
-    this.body = JSON.stringify({ [field]: text });
+    this.body = JSON.stringify({ [field]: text, detail });
   }
 }
 
@@ -22,7 +26,7 @@ export const NO_VERSION = new Refusal(400, 'message', 'Invalid deployment versio
 export const INACTIVE = new Refusal(400, 'message', 'Deployment is not active');
 export const NO_STUB = new Refusal(400, 'message', 'Invalid stub');
 export const NOT_PUBLIC = new Refusal(400, 'error', 'invalid stub id');
-export const BAD_PAYLOAD = new Refusal(400, 'error', 'invalid request payload');
+export const badPayload = (why: string): Refusal => new Refusal(400, 'error', 'invalid request payload', why);
 export const CALLBACK_OF_NOBODY = new Refusal(401, 'error', 'callback_url needs a token of the workspace');
 export const CALLBACK_OUTSIDE = new Refusal(
   403,
@@ -39,13 +43,13 @@ export const MANY_CALLS_AWAITED = new Refusal(
   'error',
   'many calls in one request are for kinds that answer with task ids',
 );
-export const WRONG_METHOD = new Refusal(405, 'message', 'Method Not Allowed');
-export const NOT_FOUND = new Refusal(404, 'message', 'Not Found');
+export const WRONG_METHOD = new Refusal(405, 'error', 'Method Not Allowed');
+export const NOT_FOUND = new Refusal(404, 'error', 'Not Found');
 export const BAD_GATEWAY = new Refusal(502, 'error', 'Backend route unavailable');
 export const NO_ROOM = new Refusal(503, 'error', 'too many streamed calls are under way: wait until some have ended');
 export const FOREIGN_ORIGIN = new Refusal(
   403,
-  'message',
+  'error',
   'only a page of this host may use its cookie, and a browser says so with HTTPS or on localhost only',
 );
 export const INTERNAL = new Refusal(500, 'error', 'Internal server error');
@@ -76,9 +80,12 @@ export function sendFailure(error: unknown, reply: FastifyReply, parts: FailureP
     return sendCoded(reply, 413, problem.code, `request body is larger than ${parts.maxBodyBytes} bytes`);
   }
   withRetryAfter(reply, problem);
-  if (problem.status < 500 || problem.retryAfterSeconds !== undefined)
-    return send(reply, problem.status, JSON.stringify({ error: problem.message }));
+  if (problem.status < 500 || problem.retryAfterSeconds !== undefined) return sendProblem(reply, problem);
   parts.log[levelOf(problem)]({ err: error, requestId: reply.request.id }, 'invocation failed');
   if (problem.status === 500) return sendRefusal(reply, INTERNAL);
-  send(reply, problem.status, JSON.stringify({ error: problem.message }));
+  sendProblem(reply, problem);
 }
+
+/** Sends what another part than a call's own refused, such as the server or the token. */
+export const sendProblem = (reply: FastifyReply, { status, code, message }: Problem): void =>
+  sendCoded(reply, status, code, message);
