@@ -86,7 +86,7 @@ class Image:
     The container image: one for a Python version, or `base_image`. Packages, commands, variables or a Dockerfile make
     `longshore deploy` build an image, once for each definition. Variables and Debian packages come first, then
     packages, then commands; what is added later comes behind, in its order. The methods change this image and return
-    it.
+    it; a handler has the image as it was when the handler was defined.
 
         image = Image(python_packages=['numpy==2.1.0'], env_vars={'HF_HOME': '/models'}).apt_install('ffmpeg')
 
@@ -276,11 +276,16 @@ class Image:
         """Refused: `longshore image build` builds an image without a deployment."""
         raise DefinitionError('build: `longshore image build app.py` builds the image, and `longshore deploy` does where it is missing')
 
+    def __copy__(self) -> 'Image':
+        made = type(self).__new__(type(self))
+        made.__dict__.update((name, list(value) if isinstance(value, list) else value) for name, value in vars(self).items())
+        return made
+
     def described(self) -> Dict[str, Any]:
         described: Dict[str, Any] = {
             'pythonVersion': self.python_version,
-            'pythonPackages': self.python_packages,
-            'commands': self.commands,
+            'pythonPackages': list(self.python_packages),
+            'commands': list(self.commands),
             'baseImage': self.base_image,
         }
         more = {
@@ -293,6 +298,10 @@ class Image:
             'gpu': self.gpu,
         }
         described.update({name: value for name, value in more.items() if value})
+        # A handler keeps the image of its decoration, whatever is added for later ones.
+        for name in ('buildSteps', 'envVars', 'systemPackages'):
+            if name in described:
+                described[name] = list(described[name])
         return described
 
 

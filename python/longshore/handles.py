@@ -98,6 +98,9 @@ class Deployment:
             raise GatewayError('%s: %s' % (what, found.get('errMsg') or 'it was refused'), 404)
         self.url = str(found.get('url'))
 
+    def __repr__(self) -> str:
+        return '%s(%r, %r)' % (type(self).__name__, self.deployment_id or self.stub_id, self.url)
+
     def submit(self, *, input: Optional[Dict[str, Any]] = None) -> Union[Task, Any]:
         """Calls it. A handler that nobody waits for gives a Task, an endpoint its result: JSON, a list of items where it
         yields, or None for an empty answer. input: arguments by name, as JSON; None: none. Raises GatewayError when the
@@ -145,6 +148,10 @@ class Client:
         if token or api_url:
             url = api_url.rstrip('/') or installation()[0]
             self._at = (url, token or installation()[1])
+
+    def __repr__(self) -> str:
+        # Without the token: what is shown is logged.
+        return '%s(%s)' % (type(self).__name__, 'api_url=%r' % self._at[0] if self._at else '')
 
     def get_task_by_id(self, id: str) -> Task:
         """The handle of a task. Raises GatewayError, status 404, where there is no such task."""

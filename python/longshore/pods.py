@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from copy import copy
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 from urllib import parse
 
@@ -93,7 +94,8 @@ class Pod(Definition):
         min_cuda: Optional[str] = None,
         client: Optional[Client] = None,
     ) -> None:
-        given = {**locals(), 'authorized': self._authorized if authorized is None else authorized}
+        # Read again by `create`, until which the image may change for others.
+        given = {**locals(), 'image': copy(image), 'authorized': self._authorized if authorized is None else authorized}
         self.__module__ = calling_module()
         self._given = given
         self._client = client

@@ -137,6 +137,9 @@ class Handles(unittest.TestCase):
         self.answer('GET ' + path, {'deployments': every})
         self.answer('GET /api/v1/gateway/stubs/s2/url?deploymentId=d2&urlType=path', {'ok': True, 'url': '/endpoint/app/v2'})
         self.assertEqual(Client().get_deployment('app').deployment_id, 'd2')
+        self.assertEqual(repr(Client().get_deployment('app')), "Deployment('d2', '/endpoint/app/v2')")
+        self.assertEqual(repr(Client()), 'Client()')
+        self.assertEqual(repr(Client(token='s3cret', api_url='https://a')), "Client(api_url='https://a')")
         self.answer('GET ' + path.replace('app', 'else'), {'deployments': every})
         with self.assertRaisesRegex(GatewayError, 'there is none'):
             Client().get_deployment('else')

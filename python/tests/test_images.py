@@ -9,7 +9,8 @@ import unittest
 from typing import Any, Callable
 from unittest import mock
 
-from longshore import DefinitionError, Image, PythonVersion, QueueDepthAutoscaler, schedule
+from longshore import DefinitionError, Image, Pod, PythonVersion, QueueDepthAutoscaler, function, schedule
+from longshore.recipes import recipe
 
 
 class Images(unittest.TestCase):
@@ -105,6 +106,31 @@ class Images(unittest.TestCase):
         for name, call in refusals.items():
             with self.subTest(name):
                 self.refused(name, call)
+
+    def test_an_image_that_changes_later_stays_as_it_was_in_an_earlier_handler(self) -> None:
+        with mock.patch.dict(os.environ):
+            os.environ.pop('CONTAINER_ID', None)
+            image = Image(python_packages=['numpy']).add_commands(['true'])
+            # A statement changes the image, as in the published packages; so does a chain.
+            image.pip_install('six')
+
+            @function(image=image)
+            def first() -> None: ...
+
+            image.pip_install('torch').with_envs({'A': '1'}).run_commands('late').build_with_gpu('T4')
+            image.python_packages.append('late')
+
+            @function(image=image)
+            def second() -> None: ...
+
+            pod = Pod(image=image)
+            image.pip_install('later')
+
+        self.assertEqual([step['command'] for step in first.options['image']['buildSteps']], ['true', 'six'])
+        self.assertEqual(first.options['image']['pythonPackages'], ['numpy'])
+        self.assertNotIn('envVars', first.options['image'])
+        for options in (second.options, pod.options, recipe(pod._given)):
+            self.assertEqual([step['command'] for step in options['image']['buildSteps']], ['true', 'six', 'torch', 'late'])
 
     def refused(self, name: str, call: Callable[[], Any]) -> None:
         with self.assertRaises(DefinitionError) as raised:
