@@ -1,5 +1,6 @@
-// Addresses that a workspace may have dialled, by a webhook or by a mount of a bucket: those of the public Internet,
-// and those that the operator named. Plain data in, an answer out; every address is checked before it is dialled.
+// Addresses that a workspace may have dialled, by a webhook, a mount of a bucket, or a pull of an image: those of the
+// public Internet, and those that the operator named. Plain data in, an answer out; every address is checked before it
+// is dialled.
 import ipaddr from 'ipaddr.js';
 import { isIP } from 'node:net';
 
@@ -10,8 +11,20 @@ type Network = readonly [Address, number];
 const PRIVATE_ALL_THE_SAME: readonly Network[] = [ipaddr.parseCIDR('168.63.129.16/32')];
 /** Network of all addresses that IPv6 routes globally. */
 const GLOBAL_UNICAST: Network = ipaddr.parseCIDR('2000::/3');
-/** IPv4 addresses behind a translator; the last four bytes are the address. */
+/** IPv4 addresses behind a translator. */
 const TRANSLATED: Network = ipaddr.parseCIDR('64:ff9b::/96');
+const LAST = [12, 13, 14, 15] as const;
+/** IPv6 networks whose addresses may reach an IPv4 address, by a translator or a tunnel, and the bytes that it has. */
+const EMBEDDING: readonly (readonly [Network, readonly number[]])[] = [
+  [TRANSLATED, LAST],
+  [ipaddr.parseCIDR('::/96'), LAST],
+  [ipaddr.parseCIDR('::ffff:0:0:0/96'), LAST],
+  [ipaddr.parseCIDR('2002::/16'), [2, 3, 4, 5]],
+  // A translator of one's own chooses among the forms of RFC 6052.
+  ...[LAST, [6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12]].map(
+    (bytes) => [ipaddr.parseCIDR('64:ff9b:1::/48'), bytes] as const,
+  ),
+];
 
 export class AddressRules {
   readonly #allowed: readonly Network[];
@@ -48,11 +61,11 @@ export class AddressRules {
     return this.#isAllowed(written) || this.#isAllowed(address) || isPublic(address);
   }
 
-  /** Whether one of the operator's networks has the address, in any spelling. */
+  /** Whether one of the operator's networks has the address, in any spelling, or an IPv4 address inside it. */
   names(text: string): boolean {
     if (isIP(text) === 0) return false;
     const [written, address] = [ipaddr.parse(text), ipaddr.process(text)];
-    return [written, address, untranslated(address)].some((one) => this.#isAllowed(one));
+    return [written, address, ...embeddedIn(written)].some((one) => this.#isAllowed(one));
   }
 
   #isAllowed(address: Address): boolean {
@@ -73,12 +86,17 @@ function networkOf(text: string): Network | undefined {
 function isPublic(address: Address): boolean {
   if (PRIVATE_ALL_THE_SAME.some((network) => isIn(address, network))) return false;
   if (address.kind() === 'ipv4') return address.range() === 'unicast';
-  if (isIn(address, TRANSLATED)) return isPublic(untranslated(address));
+  if (isIn(address, TRANSLATED)) return embeddedIn(address).every(isPublic);
   return address.range() === 'unicast' && isIn(address, GLOBAL_UNICAST);
 }
 
-const untranslated = (address: Address): Address =>
-  isIn(address, TRANSLATED) ? ipaddr.fromByteArray(address.toByteArray().slice(12)) : address;
+/** IPv4 addresses that the address may reach beside itself. */
+function embeddedIn(address: Address): readonly Address[] {
+  const bytes = address.toByteArray();
+  return EMBEDDING.filter(([network]) => isIn(address, network)).map(([, places]) =>
+    ipaddr.fromByteArray(places.map((at) => bytes[at] ?? 0)),
+  );
+}
 
 const isIn = (address: Address, [network, bits]: Network): boolean =>
   address.kind() === network.kind() && address.match(network, bits);

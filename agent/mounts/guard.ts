@@ -11,7 +11,7 @@ import { connect, isIP } from 'node:net';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { networkInterfaces } from 'node:os';
-import type { AddressRules } from '#shared/address-rules.ts';
+import { AddressRules } from '#shared/address-rules.ts';
 import { withDeadline } from '#shared/backoff.ts';
 
 // Node's exports of HTTP, imported by name, would load its `fetch`.
@@ -50,6 +50,8 @@ export interface GuardParts {
   readonly closed: AddressRules;
   /** Host of the scheduler. */
   readonly schedulerHost: string | undefined;
+  /** Addresses of a name; absent: those of this machine's resolver. */
+  readonly addressesOf?: ((host: string) => Promise<readonly string[]>) | undefined;
 }
 
 /** Where the guard listens, kept so that a helper that starts again has the same place. */
@@ -64,6 +66,7 @@ export class Guard {
   /** A connection for each request: some servers send a body after HEAD, which would be the next answer. */
   readonly #agent = new Agent({ keepAlive: false, maxSockets: 256 });
   readonly #open = new Set<Duplex>();
+  #schedulers: readonly string[] = [];
   #place: GuardPlace = { port: 0, secret: randomBytes(24).toString('hex') };
 
   constructor(parts: GuardParts) {
@@ -107,35 +110,34 @@ export class Guard {
    */
   async addressOf(host: string): Promise<string> {
     const bare = host.replace(/^\[(.*)\]$/, '$1');
-    const found =
-      isIP(bare) === 0
-        ? await withDeadline(
-            lookup(bare, { all: true }),
-            LOOKUP_MS,
-            () => new Error(`${bare} was not resolved in time`),
-          )
-        : [{ address: bare }];
+    const found = isIP(bare) === 0 ? await this.#resolved(bare) : [bare];
     const closed = await this.#closedHere();
-    const open = found.find(({ address }) => this.#permits(address, closed));
+    const open = found.find((address) => this.#permits(address, closed));
     if (open === undefined) throw new ClosedAddress(bare);
-    return open.address;
+    return open;
   }
 
-  #permits(address: string, closedHere: ReadonlySet<string>): boolean {
+  async #resolved(host: string): Promise<readonly string[]> {
+    const { addressesOf = resolve } = this.#parts;
+    return await addressesOf(host);
+  }
+
+  #permits(address: string, closedHere: AddressRules): boolean {
     const { allowed, closed } = this.#parts;
     if (allowed.names(address)) return true;
-    return allowed.permits(address) && !closed.names(address) && !closedHere.has(address);
+    return allowed.permits(address) && !closed.names(address) && !closedHere.names(address);
   }
 
   /** Addresses of this machine and of the scheduler's host, which may be public ones. */
-  async #closedHere(): Promise<ReadonlySet<string>> {
+  async #closedHere(): Promise<AddressRules> {
     const own = Object.values(networkInterfaces()).flatMap((list) => (list ?? []).map(({ address }) => address));
     const { schedulerHost } = this.#parts;
-    const theirs =
-      schedulerHost === undefined
-        ? []
-        : await withDeadline(lookup(schedulerHost, { all: true }), LOOKUP_MS, () => new Error('late')).catch(() => []);
-    return new Set([...own, ...theirs.map(({ address }) => address)]);
+    // While the resolver is away, the addresses that it gave before stay closed.
+    if (schedulerHost !== undefined)
+      this.#schedulers = await this.#resolved(schedulerHost).catch(() => this.#schedulers);
+    const rules = AddressRules.read([...own, ...this.#schedulers].join(','));
+    if ('wrong' in rules) throw new Error(`${rules.wrong} is no address`);
+    return rules;
   }
 
   #track(socket: Duplex): void {
@@ -218,6 +220,11 @@ export class Guard {
       refuse(error instanceof ClosedAddress ? 403 : 502);
     }
   }
+}
+
+async function resolve(host: string): Promise<readonly string[]> {
+  const late = (): Error => new Error(`${host} was not resolved in time`);
+  return (await withDeadline(lookup(host, { all: true }), LOOKUP_MS, late)).map(({ address }) => address);
 }
 
 function dial(host: string, port: number): Promise<Socket> {

@@ -138,6 +138,34 @@ test('nothing leads from https to plain http, and a registry without TLS is aske
 const PASSWORD = { serverAddress: OPEN, username: 'user', password: 'word', identityToken: '' };
 const REFUSED = 'unauthorized: authentication required';
 
+test.for<[string, readonly string[]]>([
+  ['Bearer before Basic', ['Bearer realm="TOKEN",service="s", Basic realm="x"']],
+  ['Basic before Bearer', ['Basic realm="x", Bearer realm="TOKEN",service="s"']],
+  ['two headers', ['Bearer realm="TOKEN",service="s"', 'Basic realm="x"']],
+  ['a Bearer without a server before it', ['Bearer realm="x"', 'Bearer service="s",realm="TOKEN"']],
+  ['a realm that looks like another challenge', ['Basic realm="x, Bearer realm=\\"y\\"", bearer Realm="TOKEN"']],
+])('a registry that offers %s gets a token', async ([, challenges]) => {
+  const registry = await plain((request, response) => {
+    const { url = '', headers } = request;
+    if (url.startsWith('/token')) return void response.end('{"token":"own"}');
+    if (headers.authorization === 'Bearer own') return serveManifest(request, response);
+    const token = `http://${OPEN}:${registry}/token`;
+    response.writeHead(401, { 'www-authenticate': challenges.map((one) => one.replace('TOKEN', token)) }).end();
+  });
+  const made = await client(`${OPEN}:${registry}/app`, { insecure: [`${OPEN}/32`], auth: PASSWORD });
+  expect((await made.resolve()).digest).toBe(sha256(MANIFEST));
+});
+
+test('a registry whose Bearer names no server gets name and password where it takes them', async () => {
+  const basic = `Basic ${Buffer.from('user:word').toString('base64')}`;
+  const registry = await plain((request, response) => {
+    if (request.headers.authorization === basic) return serveManifest(request, response);
+    response.writeHead(401, { 'www-authenticate': 'Bearer realm="none", Basic realm="x"' }).end();
+  });
+  const made = await client(`${OPEN}:${registry}/app`, { insecure: [`${OPEN}/32`], auth: PASSWORD });
+  expect((await made.resolve()).digest).toBe(sha256(MANIFEST));
+});
+
 test.for<[string, RegistryAuth]>([
   ['password', PASSWORD],
   ['identity token', { ...PASSWORD, username: '', password: '', identityToken: 'identity' }],

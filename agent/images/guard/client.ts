@@ -8,6 +8,7 @@ import type { IncomingMessage } from 'node:http';
 import { digestOf, isDigest, pathOf, registryOf, tagOf } from '#shared/domain/image-reference.ts';
 import { isRecord } from '#shared/json.ts';
 import type { RegistryAuth } from '../../containers/runtime.ts';
+import { challengesIn } from './challenges.ts';
 import { MANIFEST_TYPES, MOST_MANIFEST_BYTES } from './manifest.ts';
 import { errorOfStatus, invalid, RegistryError } from './registry-error.ts';
 import { Requests } from './requests.ts';
@@ -132,10 +133,13 @@ export class RegistryClient {
   async #again({ answer, address }: Answered, path: string, asked: Asked): Promise<Answered> {
     const said = String(answer.headers['www-authenticate'] ?? '');
     answer.destroy();
-    const bearer = /(?:^|,\s*)bearer\s+(.*)$/i.exec(said)?.[1];
+    const challenges = challengesIn(said);
+    const bearers = challenges.filter(({ scheme }) => scheme === 'bearer').map(({ params }) => params);
+    const bearer = bearers.find((params) => URL.canParse(params.get('realm') ?? ''));
     const basic = this.#basic;
     if (bearer !== undefined) this.#authorization = `Bearer ${await this.#token(bearer, address)}`;
-    else if (/(?:^|,\s*)basic\b/i.test(said) && basic !== undefined) this.#authorization = basic;
+    else if (challenges.some(({ scheme }) => scheme === 'basic') && basic !== undefined) this.#authorization = basic;
+    else if (bearers.length > 0) throw invalid('the registry names no token server');
     else throw errorOfStatus(401, 'manifest');
     return await this.#ask(path, asked);
   }
@@ -148,15 +152,11 @@ export class RegistryClient {
 
   /**
    * Asks the token server that the registry names.
-   * @param challenge - the text after `Bearer`
+   * @param said - parameters of its challenge; the realm is a URL
    * @param ledBy - address of the registry that sent it
    */
-  async #token(challenge: string, ledBy: string): Promise<string> {
-    const said = new Map(
-      [...challenge.matchAll(/([a-z_]+)="([^"]*)"/gi)].map(([, name = '', value = '']) => [name, value]),
-    );
-    const url = URL.parse(said.get('realm') ?? '');
-    if (url === null) throw invalid('the registry names no token server');
+  async #token(said: ReadonlyMap<string, string>, ledBy: string): Promise<string> {
+    const url = new URL(said.get('realm') ?? '');
     const service = said.get('service') ?? '';
     const fields = {
       scope: `repository:${pathOf(this.#parts.reference)}:pull`,
