@@ -72,7 +72,7 @@ export class IdempotencyKeys {
     });
   }
 
-  /** Inserts a key while no other call of the workspace does. @returns false: another task has it, or there is no room */
+  /** Inserts a key while no other call of the workspace does. @returns false: another task has it, or no room */
   insertInTurn(key: NewKey): Promise<boolean> {
     return this.#db.transaction(async (tx) => {
       await lockCounts(tx, key.workspaceId);

@@ -13,7 +13,7 @@ test.each<[string, unknown]>([
   ['BEARER Realm="https://a/t",SERVICE=b', [['bearer', { realm: 'https://a/t', service: 'b' }]]],
   ['Bearer realm = "a" , service\t=\t"b"', [['bearer', { realm: 'a', service: 'b' }]]],
   ['Bearer realm="a",,service="b",', [['bearer', { realm: 'a', service: 'b' }]]],
-  // Of two challenges each has its own realm, in both orders.
+  // Each of two challenges has its own realm, in both orders.
   [
     'Bearer realm="https://a/t",service="s", Basic realm="x"',
     [
@@ -68,7 +68,7 @@ test.each<[string, unknown]>([
   ['Bearer error="x",xrealm="b",realm="a"', [['bearer', { error: 'x', xrealm: 'b', realm: 'a' }]]],
   // Servers that leave a comma out.
   ['Bearer realm="a" service="b"', [['bearer', { realm: 'a', service: 'b' }]]],
-  // What is no challenge ends the list.
+  // Text that is no challenge ends the list.
   ['realm="a"', []],
   ['Basic realm="b", "Bearer realm="a"', [['basic', { realm: 'b' }]]],
   [

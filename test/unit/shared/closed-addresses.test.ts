@@ -1,4 +1,4 @@
-// One table of hostile addresses for the three guards of what workspaces make us dial: messages of webhooks, mounts of
+// A table of hostile addresses for the three guards of what workspaces make us dial: messages of webhooks, mounts of
 // buckets, and pulls of images.
 import { describe, expect, test } from 'vitest';
 import { isIP } from 'node:net';
