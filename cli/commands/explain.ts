@@ -1,5 +1,5 @@
 // `longshore explain`: why a task, a container or a deployment is as it is, as sentences; `--json` has the numbers.
-import type { ExplainedScaling, Explanation } from '#shared/api/explain.ts';
+import type { ExplainedAttempt, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
@@ -88,7 +88,9 @@ export function linesOf(found: Explanation, nowMs: number): readonly string[] {
   lines.push(...found.details.map((detail) => `  - ${withTimes(detail, nowMs)}`));
   for (const attempt of found.task?.attempts ?? []) {
     const ended = attempt.ended_at === null ? '' : ` ${ageOf(attempt.ended_at, nowMs)} ago`;
-    lines.push(`  attempt ${attempt.attempt} in ${attempt.container_id}: ${attempt.outcome}${ended}`);
+    lines.push(
+      `  attempt ${attempt.attempt} in ${attempt.container_id}: ${attempt.outcome}${ended}${errorText(attempt)}`,
+    );
   }
   if (found.container !== null && found.container.message !== '') {
     lines.push(
@@ -104,6 +106,8 @@ export function linesOf(found: Explanation, nowMs: number): readonly string[] {
   if (found.next_steps.length > 0) lines.push('what to do:', ...found.next_steps.map((step) => `  - ${step}`));
   return lines;
 }
+
+const errorText = ({ error }: ExplainedAttempt): string => (error === '' ? '' : `: ${error}`);
 
 function untilText(until: string | null, nowMs: number): string {
   const untilMs = until === null ? Number.NaN : Date.parse(until);

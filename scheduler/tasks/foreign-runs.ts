@@ -12,6 +12,7 @@ import type { TaskJob } from '../stores/queues/jobs.ts';
 import { parseTaskJob } from '../stores/queues/jobs.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { Changes } from './records/changes.ts';
+import { withPast } from './records/recording.ts';
 import type { RecordRank, TaskRecord } from './records/task-record.ts';
 import { RANK, USER_BACKOFF } from './state.ts';
 
@@ -103,7 +104,16 @@ export class ForeignRuns {
     if (text === undefined) return false;
     const job = parseTaskJob(text);
     if (job.retriesUsed >= job.retries) return false;
-    const again: TaskJob = { ...job, retriesUsed: job.retriesUsed + 1, attempts: record.attempt };
+    const one = {
+      attempt: record.attempt,
+      containerId: record.containerId ?? '',
+      machineId: '',
+      startedAtMs: record.startedAtMs ?? record.createdAtMs,
+      endedAtMs: clock.nowMs(),
+      outcome: 'handler_error',
+    };
+    const again = withPast({ ...job, retriesUsed: job.retriesUsed + 1, attempts: record.attempt }, one);
+    const { past } = again;
     await keepJob(again);
     const waitMs = backoffMs(job.retriesUsed, USER_BACKOFF);
     await changes.applied(record.status, 'retry', {
@@ -111,6 +121,7 @@ export class ForeignRuns {
       status: 'RETRY',
       rank: RANK.RETRY as RecordRank,
       failureReason: 'handler_error',
+      ...(past === undefined ? {} : { past }),
     });
     // The lease keeps the task from counting as lost until then. If
     // this process dies meanwhile, the sweep queues the task again.

@@ -132,6 +132,7 @@ export const ExplainedAttempt = Type.Object({
   started_at: Time(),
   ended_at: Time(),
   outcome: Text('running, complete, or why it ended'),
+  error: Text('the first line of its error; empty: it has none'),
 });
 export type ExplainedAttempt = Static<typeof ExplainedAttempt>;
 

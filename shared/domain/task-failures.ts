@@ -1,4 +1,5 @@
-// Tells which log explains a task's failure, and the cure of errors that name none.
+// Tells which log explains a task's failure, its error as one line, and the cure of errors that name none.
+import { isRecord } from '#shared/json.ts';
 
 /**
  * Failures in which the container could not start or ended early: the container's log has the cause, not the task's.
@@ -20,6 +21,29 @@ export function cureOf(error: string): string | undefined {
   return module === undefined
     ? undefined
     : `the container lacks ${module}: name the package that brings it in \`image=Image(python_packages=[…])\`, or put its file into the app's folder, and deploy again`;
+}
+
+/** Longest error as one line. */
+const MOST_ERROR = 300;
+
+/** The text that the caller of a failed task got; empty: it is not stored, or the result is no error. */
+export function errorOf(result: string | undefined): string {
+  try {
+    const answer: unknown = JSON.parse(result ?? '');
+    return isRecord(answer) && typeof answer['error'] === 'string' ? answer['error'] : '';
+  } catch {
+    return '';
+  }
+}
+
+/**
+ * The error of a failed attempt as one bounded line: a traceback follows
+ * the error of a handler, and ends in the error of a start.
+ */
+export function errorLineOf(error: string, failureReason: string): string {
+  const lines = error.trimEnd().split('\n');
+  const line = (failureReason === 'start_failed' ? lines.at(-1) : lines[0]) ?? '';
+  return line.length > MOST_ERROR ? `${line.slice(0, MOST_ERROR).toWellFormed()} …` : line;
 }
 
 /** @param failureReason - the reason in a task's record */

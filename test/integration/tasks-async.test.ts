@@ -138,8 +138,19 @@ describe('retries of a handler that asks for them', () => {
       attempt: 2,
       result: '{"done":true}',
       // The outcome of the earlier attempt stays known, to explain why the task took so long.
-      past: [{ attempt: 1, containerId: again.containerId, machineId: link.machineId, outcome: 'handler_error' }],
+      past: [
+        {
+          attempt: 1,
+          containerId: again.containerId,
+          machineId: link.machineId,
+          outcome: 'handler_error',
+          error: 'again',
+        },
+      ],
     });
+    // Redis keeps it for an hour at most, the database with the task.
+    await drained(one);
+    expect((await taskById(one.db, taskId))?.past).toMatchObject([{ attempt: 1, error: 'again' }]);
   });
 
   test('count, when the process dies before the queue knows: the agent says it again to the next one', async ({

@@ -2,31 +2,14 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedCalls } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { cureOf, isToldByContainer } from '#shared/domain/task-failures.ts';
-import { isRecord } from '#shared/json.ts';
+import { cureOf, errorLineOf, errorOf, isToldByContainer } from '#shared/domain/task-failures.ts';
 import type { RecentCalls } from '../../stores/store/queries/recent-calls.ts';
 import type { TaskRecord } from '../../tasks/records/task-record.ts';
-
-/** Longest error in a sentence. */
-const MOST_ERROR = 300;
-
-/** The text that the caller of a failed task got; empty: it is not stored, or the result is no error. */
-export function errorOf(result: string | undefined): string {
-  try {
-    const answer: unknown = JSON.parse(result ?? '');
-    return isRecord(answer) && typeof answer['error'] === 'string' ? answer['error'] : '';
-  } catch {
-    return '';
-  }
-}
 
 /** The error of a task that failed, as one line; empty: it has none, or did not end. */
 export function errorLine({ status, failureReason }: TaskRecord, result: string | undefined): string {
   if (!isTerminalTask(status) || status === 'COMPLETE') return '';
-  const lines = errorOf(result).trimEnd().split('\n');
-  // A traceback follows the error of a handler, and ends in that of a start.
-  const line = (failureReason === 'start_failed' ? lines.at(-1) : lines[0]) ?? '';
-  return line.length > MOST_ERROR ? `${line.slice(0, MOST_ERROR)} …` : line;
+  return errorLineOf(errorOf(result), failureReason);
 }
 
 /** The command that shows what a task wrote, or the container that failed it. */

@@ -2,8 +2,7 @@
 import type { StoredSpec } from '../../fleet/containers/spec.ts';
 
 /** Phases of a start, `image, code, then its program`. */
-export const startPhases = (spec: StoredSpec): string =>
-  isPod(spec) ? 'image, code, then its program' : 'image, code, then `on_start`';
+export const startPhases = (spec: StoredSpec): string => `image, code, then its ${isPod(spec) ? 'program' : 'app'}`;
 
 /** Awaited event, `its program to take connections on port 8000`. */
 export function awaitedReadiness(spec: StoredSpec): string {

@@ -300,10 +300,15 @@ export class Explain {
   }
 
   /** The steps of a container's start, as its events have them. */
-  async #startOf({ id, workspaceId, startedAtMs }: ContainerRow): Promise<ContainerStart | undefined> {
+  async #startOf(row: ContainerRow): Promise<ContainerStart | undefined> {
+    const { id, workspaceId, startedAtMs } = row;
     if (startedAtMs === null) return undefined;
     const filter = { containerId: id, types: ['container.lifecycle'] };
-    return lastStart((await this.#parts.events.latest(workspaceId, filter, MOST_STEPS)).events);
+    const [{ events }, target] = await Promise.all([
+      this.#parts.events.latest(workspaceId, filter, MOST_STEPS),
+      this.#parts.targets.byQueue(queueNameOf(row.deploymentId, row.stubId)),
+    ]);
+    return lastStart(events, (target?.config.onStart ?? '') !== '');
   }
 
   async #usageOf({ id, machineId }: ContainerRow): Promise<ContainerUsage | null> {

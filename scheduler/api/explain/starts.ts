@@ -3,11 +3,14 @@ import type { EventRow } from '../../stores/store/queries/events.ts';
 
 export interface ContainerStart {
   readonly durationMs: number;
+  /** Whether the app has an `on_start`. */
+  readonly hasOnStart: boolean;
   /** In their order, with the wait for a machine; steps that nobody measured are absent. */
   readonly steps: readonly { readonly id: string; readonly durationMs: number }[];
 }
 
 const WHOLE = 'container.startup';
+const READY = 'serve.ready';
 /** Steps in words. Source: the table of steps in docs/events.md. */
 const STEP_TEXTS: Readonly<Record<string, string>> = {
   'scheduler.backlog_wait': 'until it had a machine',
@@ -19,7 +22,7 @@ const STEP_TEXTS: Readonly<Record<string, string>> = {
   'runtime.create': 'creation by the engine',
   'runtime.start_to_pid': 'start by the engine',
   'runner.connect': 'Python and imports',
-  'serve.ready': '`on_start`',
+  'serve.ready': 'until the app was loaded',
 };
 /** Share of the start below which a step is not named. */
 const LEAST_SHARE = 0.01;
@@ -27,24 +30,26 @@ const LEAST_SHARE = 0.01;
 /**
  * The newest start that worked.
  * @param events - `container.lifecycle` of one container, in order
+ * @param hasOnStart - whether its app has an `on_start`
  * @returns undefined: none is told
  */
-export function lastStart(events: readonly EventRow[]): ContainerStart | undefined {
+export function lastStart(events: readonly EventRow[], hasOnStart: boolean): ContainerStart | undefined {
   const whole = events.findLast(({ data }) => data['id'] === WHOLE && data['success'] === true);
   if (whole === undefined) return undefined;
   const epoch = epochOf(whole);
   const steps = events
     .filter((event) => epochOf(event) === epoch && String(event.data['id']) in STEP_TEXTS)
     .map(({ data }) => ({ id: String(data['id']), durationMs: Number(data['duration_ms']) }));
-  return { durationMs: Number(whole.data['duration_ms']), steps };
+  return { durationMs: Number(whole.data['duration_ms']), hasOnStart, steps };
 }
 
 const epochOf = ({ data }: EventRow): unknown => (data['attrs'] as Readonly<Record<string, unknown>> | null)?.['epoch'];
 
 /** `took 4.2 s: 0.3 s until it had a machine, 3.1 s image and code`. */
-export function startTimes({ durationMs, steps }: ContainerStart): string {
+export function startTimes({ durationMs, hasOnStart, steps }: ContainerStart): string {
   const named = steps.filter((step) => step.durationMs > 0 && step.durationMs >= LEAST_SHARE * durationMs);
-  const texts = named.map((step) => `${secondsText(step.durationMs)} ${STEP_TEXTS[step.id] ?? step.id}`);
+  const textOf = (id: string): string => (id === READY && hasOnStart ? '`on_start`' : (STEP_TEXTS[id] ?? id));
+  const texts = named.map((step) => `${secondsText(step.durationMs)} ${textOf(step.id)}`);
   return `took ${secondsText(durationMs)}${texts.length === 0 ? '' : `: ${texts.join(', ')}`}`;
 }
 

@@ -3,7 +3,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { cureOf } from '#shared/domain/task-failures.ts';
+import { cureOf, errorOf } from '#shared/domain/task-failures.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { JobPlace } from '../../stores/queues/task-queues.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
@@ -21,7 +21,7 @@ import {
   waitSteps,
   waitingOf as scalingWaits,
 } from './deployment.ts';
-import { errorLine, errorOf, failureLogs } from './failed-calls.ts';
+import { errorLine, failureLogs } from './failed-calls.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
@@ -95,7 +95,7 @@ export function explainTask(facts: TaskFacts): Explanation {
   };
 }
 
-/** Earlier attempts as far as they are remembered, and the last one. */
+/** Attempts that a container had: the earlier ones, and the last one. */
 function attemptsOf({ record, job, container }: TaskFacts): ExplainedAttempt[] {
   const past = job?.past ?? record.past ?? [];
   const attempts = past.map((one) => ({
@@ -105,10 +105,13 @@ function attemptsOf({ record, job, container }: TaskFacts): ExplainedAttempt[] {
     started_at: timestampOf(one.startedAtMs),
     ended_at: timestampOf(one.endedAtMs),
     outcome: one.outcome,
+    error: one.error ?? '',
   }));
   const isKnown = past.some((one) => one.attempt === record.attempt);
-  if (record.attempt === 0 || isKnown || record.containerId === null) return attempts;
   const ended = isTerminalTask(record.status);
+  // A task that ended while it waited may name the container that it waited for.
+  if (record.attempt === 0 || isKnown || record.containerId === null || (ended && record.startedAtMs === null))
+    return attempts;
   return [
     ...attempts,
     {
@@ -118,14 +121,20 @@ function attemptsOf({ record, job, container }: TaskFacts): ExplainedAttempt[] {
       started_at: timestampOf(record.startedAtMs),
       ended_at: timestampOf(record.endedAtMs),
       outcome: ended ? record.failureReason || record.status.toLowerCase() : 'running',
+      error: errorLine(record, record.result),
     },
   ];
 }
 
-function summaryOf({ record, place, servers }: TaskFacts): string {
+function summaryOf(facts: TaskFacts): string {
+  const { record, place, servers } = facts;
   const why = record.failureReason === '' ? '' : ` (${record.failureReason})`;
   if (isFailedStart(record)) return `is ${record.status}${why}: no container could start for it`;
-  if (isTerminalTask(record.status)) return `is ${record.status}${why}, after ${counted(record.attempt, 'attempt')}`;
+  if (isTerminalTask(record.status)) {
+    // The number of an attempt counts also those that their containers never began.
+    const began = attemptsOf(facts).length;
+    return `is ${record.status}${why}${began === 0 ? ': no container began it' : `, after ${counted(began, 'attempt')}`}`;
+  }
   if (place.kind === 'active' || record.status === 'RUNNING') {
     return `runs, attempt ${record.attempt}`;
   }
@@ -181,8 +190,6 @@ function detailsOf(facts: TaskFacts): string[] {
   if (job !== undefined && job.retriesUsed > 0) details.push(`${job.retriesUsed} of ${facts.retries} retries are used`);
   if ((job?.losses ?? 0) > 0)
     details.push(`${counted(job?.losses ?? 0, 'attempt')} lost by causes of the infrastructure`);
-  const known = attemptsOf(facts).length;
-  if (known < record.attempt) details.push(`of ${record.attempt} attempts ${known} are remembered`);
   details.push(...facts.callbacks.map(callbackText));
   if (!facts.leaderAnswered) details.push('the leader did not answer, so what it knows is missing');
   return details;
@@ -224,7 +231,7 @@ function stepsOf(facts: TaskFacts): string[] {
   if (isTerminalTask(record.status)) {
     const result = `\`longshore task get ${record.taskId}\` shows its error`;
     const cure = cureOf(errorLine(record, record.result));
-    return record.attempt > 0 ? [...(cure === undefined ? [] : [cure]), logs, result] : [];
+    return attemptsOf(facts).length > 0 ? [...(cure === undefined ? [] : [cure]), logs, result] : [];
   }
   if (record.status === 'RUNNING') return [logs];
   if (scaling === null) return [];

@@ -12,6 +12,23 @@ export const TASK_JOB_NAME = 'task';
 
 const Id = <T extends string>() => Type.Unsafe<T>(Type.String({ minLength: 1, maxLength: 128 }));
 
+/** An attempt that ended without ending its task. */
+export const PastAttempt = Type.Object({
+  attempt: Type.Integer({ minimum: 0 }),
+  containerId: Type.String({ maxLength: 128 }),
+  machineId: Type.String({ maxLength: 128 }),
+  startedAtMs: Type.Integer({ minimum: 0 }),
+  endedAtMs: Type.Integer({ minimum: 0 }),
+  /** Reason why the attempt ended. */
+  outcome: Type.String({ maxLength: 128 }),
+  /** The first line of its error. Absent: it has none. */
+  error: Type.Optional(Type.String({ maxLength: 512 })),
+});
+export type PastAttempt = Static<typeof PastAttempt>;
+
+/** Most of them that a task has: more than its retries and losses together. */
+export const MOST_PAST = 12;
+
 /** Version 1 of a job's data. Fields are only added; a reader gives a missing new field its default. */
 export const TaskJob = Type.Object({
   v: Type.Literal(1),
@@ -65,20 +82,7 @@ export const TaskJob = Type.Object({
   /** URL that is told how the task ended. Absent: none. */
   callbackUrl: Type.Optional(Type.String({ maxLength: 2048 })),
   /** Earlier attempts that ended without ending the task, oldest first. Absent: none. */
-  past: Type.Optional(
-    Type.Array(
-      Type.Object({
-        attempt: Type.Integer({ minimum: 0 }),
-        containerId: Type.String({ maxLength: 128 }),
-        machineId: Type.String({ maxLength: 128 }),
-        startedAtMs: Type.Integer({ minimum: 0 }),
-        endedAtMs: Type.Integer({ minimum: 0 }),
-        /** Reason why the attempt ended. */
-        outcome: Type.String({ maxLength: 128 }),
-      }),
-      { maxItems: 12 },
-    ),
-  ),
+  past: Type.Optional(Type.Array(PastAttempt, { maxItems: MOST_PAST })),
 });
 export type TaskJob = Static<typeof TaskJob>;
 

@@ -102,16 +102,19 @@ export class Completion {
       died: diedOn?.length ?? 0,
     });
     const budget = { ...job, ...(diedOn === undefined ? {} : { diedOn: [...diedOn] }) };
+    const text = (): string | undefined => (body === undefined ? undefined : resultTextOf(body));
     switch (verdict.kind) {
       case 'final':
         return await this.finish(attempt, verdict, body, durationMs);
       case 'retry':
-        return await (attempt.ending ??= this.#returning.retry(attempt, verdict.failureReason, budget));
+        return await (attempt.ending ??= this.#returning.retry(attempt, verdict.failureReason, budget, text()));
       case 'again':
-        return await (attempt.ending ??= this.#returning.toQueue(attempt, verdict.failureReason, {
-          ...budget,
-          losses: (job.losses ?? 0) + 1,
-        }));
+        return await (attempt.ending ??= this.#returning.toQueue(
+          attempt,
+          verdict.failureReason,
+          { ...budget, losses: (job.losses ?? 0) + 1 },
+          text(),
+        ));
     }
   }
 

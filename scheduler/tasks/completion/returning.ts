@@ -13,7 +13,7 @@ import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
 import { untilRequeued } from './requeue.ts';
-import { recordOf, withPast } from '../records/recording.ts';
+import { pastOf, recordOf, withPast } from '../records/recording.ts';
 import type { RecordRank } from '../records/task-record.ts';
 import { RANK, USER_BACKOFF } from '../state.ts';
 
@@ -47,8 +47,14 @@ export class Returning {
   /**
    * Returns the task to its queue.
    * @param budget - budgets left after an attempt that may have run; undefined: it did not begin, and none is touched
+   * @param result - text that the attempt ended with; absent: none
    */
-  async toQueue(attempt: Attempt, failureReason: string, budget: TaskJob | undefined): Promise<boolean> {
+  async toQueue(
+    attempt: Attempt,
+    failureReason: string,
+    budget: TaskJob | undefined,
+    result?: string,
+  ): Promise<boolean> {
     const { job, queue } = attempt;
     const { attempts, changes, leases, queues, metrics, dispatcher, clock } = this.#parts;
     attempts.remove(attempt);
@@ -59,7 +65,7 @@ export class Returning {
       rank: RANK.RETRY as RecordRank,
       failureReason,
     });
-    const past = budget && withPast(budget, attempt, failureReason, clock.nowMs());
+    const past = budget && withPast(budget, pastOf(attempt, failureReason, clock.nowMs(), result));
     const back = async (): Promise<void> => {
       await leases.dropOf(job.taskId, attempt.lock);
       const changed = past && (await this.#changedJob(attempt, past));
@@ -93,7 +99,7 @@ export class Returning {
   }
 
   /** Retries on the user's budget, after a back-off in the queue. */
-  async retry(attempt: Attempt, failureReason: string, budget: TaskJob): Promise<boolean> {
+  async retry(attempt: Attempt, failureReason: string, budget: TaskJob, result?: string): Promise<boolean> {
     const { job, queue } = attempt;
     const { changes, attempts, due, clock, metrics } = this.#parts;
     const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
@@ -106,7 +112,7 @@ export class Returning {
     this.#parts.freeSlot(attempt);
     // The lease stays until the queue has the task: by it another process can take this end over,
     // from the agent's report. The next attempt writes its own lease, and the last record drops it.
-    const past = withPast(budget, attempt, failureReason, clock.nowMs());
+    const past = withPast(budget, pastOf(attempt, failureReason, clock.nowMs(), result));
     const fence = await this.#putOff(attempt, dueMs, past);
     if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
     attempts.remove(attempt);

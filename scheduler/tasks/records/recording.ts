@@ -1,8 +1,9 @@
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { TaskKind, TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { encodeTaskJob } from '../../stores/queues/jobs.ts';
-import type { TaskJob } from '../../stores/queues/jobs.ts';
+import { errorLineOf, errorOf } from '#shared/domain/task-failures.ts';
+import { MOST_PAST, encodeTaskJob } from '../../stores/queues/jobs.ts';
+import type { PastAttempt, TaskJob } from '../../stores/queues/jobs.ts';
 import type { AcceptedTask, TaskRow } from '../../stores/store/queries/tasks.ts';
 import type { Attempt } from '../dispatch/attempts.ts';
 import type { RecordRank, TaskRecord } from './task-record.ts';
@@ -47,20 +48,25 @@ export const acceptedTaskOf = (job: TaskJob, queue: QueueName): AcceptedTask => 
   job: encodeTaskJob(job),
 });
 
-const MOST_PAST = 12;
-
-/** Budgets of a task with one more attempt that did not end it. */
-export function withPast(budget: TaskJob, attempt: Attempt, outcome: string, nowMs: number): TaskJob {
-  const one = {
+/** An attempt that did not end its task. @param result - text that it ended with; absent: none */
+export function pastOf(attempt: Attempt, outcome: string, nowMs: number, result?: string): PastAttempt {
+  const error = errorLineOf(errorOf(result), outcome);
+  return {
     attempt: attempt.number,
     containerId: attempt.containerId,
     machineId: attempt.machineId,
     startedAtMs: Math.round(attempt.startedAtMs ?? attempt.sentAtMs),
     endedAtMs: Math.round(nowMs),
     outcome: outcome.slice(0, 128),
+    ...(error === '' ? {} : { error }),
   };
-  return { ...budget, past: [...(attempt.job.past ?? []), one].slice(-MOST_PAST) };
 }
+
+/** Budgets of a task with one more attempt that did not end it. */
+export const withPast = (budget: TaskJob, one: PastAttempt): TaskJob => ({
+  ...budget,
+  past: [...(budget.past ?? []), one].slice(-MOST_PAST),
+});
 
 /** Record of a job after its end. */
 export function finalOf(
@@ -76,7 +82,7 @@ export function finalOf(
 
 /** Record from a row of the database. */
 export function recordOfRow(row: TaskRow): TaskRecord {
-  const { result, resultObjectId, callbackUrl, putBy, calledBy, containerHostname } = row;
+  const { result, resultObjectId, callbackUrl, putBy, calledBy, containerHostname, past } = row;
   return {
     taskId: row.taskId,
     workspaceId: row.workspaceId,
@@ -101,5 +107,6 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     ...(putBy === undefined ? {} : { putBy }),
     ...(calledBy === undefined ? {} : { calledBy }),
     ...(containerHostname === undefined ? {} : { containerHostname }),
+    ...(past === undefined ? {} : { past }),
   };
 }

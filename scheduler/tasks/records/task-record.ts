@@ -12,7 +12,7 @@ import type {
 } from '#shared/domain/ids.ts';
 import type { TaskKind, TaskStatus } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
-import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { PastAttempt } from '../../stores/queues/jobs.ts';
 import { mayReplace } from '../state.ts';
 
 /**
@@ -55,8 +55,8 @@ export interface TaskRecord {
   readonly containerHostname?: string;
   /** Replica where the caller of a synchronous task waits; only in Redis, never in the database. */
   readonly replica?: InstanceId;
-  /** Earlier attempts, as the job has them; only in Redis, never in the database. */
-  readonly past?: NonNullable<TaskJob['past']>;
+  /** Earlier attempts that may have run, oldest first, as the job has them. Absent: none. */
+  readonly past?: readonly PastAttempt[];
 }
 
 /** Whether `a` must win over `b` of the same task; false for equal ones. */

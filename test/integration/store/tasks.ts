@@ -35,12 +35,28 @@ export function taskTests(of: () => Db): void {
         durationMs: 100.5,
         containerHostname: 'host-1',
         deadlineMs: 1_800_000_600_000,
+        past: [
+          {
+            attempt: 1,
+            containerId: 'c',
+            machineId: 'm',
+            startedAtMs: 1,
+            endedAtMs: 2,
+            outcome: 'lost',
+            error: 'é "x"',
+          },
+        ],
         result: '{"a":"\\u0000 é 😀"}',
       });
       await upsertTaskRecords(db, [record]);
       expect(await taskById(db, record.taskId)).toMatchObject({ ...record, stubName: 'named', deploymentName: null });
       const [listed] = await listTasks(db, { workspaceId: workspace.id, limit: 5 });
       expect(listed?.taskId).toBe(record.taskId);
+      expect(listed?.past).toBeUndefined();
+      // A record that is made without them leaves those that are known.
+      const { past: _past, ...later } = record;
+      await upsertTaskRecords(db, [{ ...later, rank: 4 }]);
+      expect((await taskById(db, record.taskId))?.past).toEqual(record.past);
       expect(listed?.result).toBeUndefined();
     });
 

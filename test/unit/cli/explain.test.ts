@@ -41,6 +41,7 @@ test('an explanation is read as sentences, with what to do at the end', () => {
           started_at: null,
           ended_at: '2026-01-01T23:59:50Z',
           outcome: 'handler_error',
+          error: "KeyError: 'x'",
         },
       ],
       containers: [],
@@ -54,7 +55,7 @@ test('an explanation is read as sentences, with what to do at the end', () => {
     'waits for: its back-off, then a free slot, 30s more at most',
     '  - 1 of 3 retries are used',
     '  - kept until 00:01:30 UTC (in 90s), seen 23:59:56 UTC (4s ago)',
-    '  attempt 1 in c: handler_error 10s ago',
+    "  attempt 1 in c: handler_error 10s ago: KeyError: 'x'",
     'what to do:',
     '  - `longshore logs --task t` shows what it wrote',
   ]);

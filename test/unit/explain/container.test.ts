@@ -7,7 +7,7 @@ import type { ScaleInput } from '#scheduler/control/autoscaler/decide.ts';
 import type { ContainerFacts } from '#scheduler/api/explain/container.ts';
 import { explainContainer } from '#scheduler/api/explain/container.ts';
 import type { ContainerGpuUse } from '#scheduler/fleet/usage.ts';
-import { lastStart } from '#scheduler/api/explain/starts.ts';
+import { lastStart, startTimes } from '#scheduler/api/explain/starts.ts';
 import { NO_POOL, lackOf } from '#scheduler/domain/named-pool.ts';
 import type { EventRow } from '#scheduler/stores/store/queries/events.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
@@ -228,7 +228,7 @@ describe('a container', () => {
   test('that is ready says how long its start took, and the steps that matter', () => {
     const event = (id: string, durationMs: number, epoch = '2', success = true) =>
       ({ data: { id, duration_ms: durationMs, success, attrs: { epoch } } }) as unknown as EventRow;
-    const start = lastStart([
+    const events = [
       event('scheduler.backlog_wait', 90_000, '1'),
       event('container.startup', 90_000, '1', false),
       event('scheduler.backlog_wait', 250),
@@ -238,7 +238,8 @@ describe('a container', () => {
       event('serve.ready', 800),
       event('worker.start', 3_900),
       event('container.startup', 4_150),
-    ]);
+    ];
+    const start = lastStart(events, true);
     const text = 'took 4.2 s: 250 ms until it had a machine, 3.1 s image and code, 800 ms `on_start`';
     const found = explainContainer({
       row: row({ state: 'RUNNING', startedAtMs: NOW }),
@@ -259,7 +260,10 @@ describe('a container', () => {
       leaderAnswered: true,
     });
     expect(found.details).toContain(`its start ${text}`);
-    expect(lastStart([event('container.startup', 5, '1', false)])).toBeUndefined();
+    expect(lastStart([event('container.startup', 5, '1', false)], true)).toBeUndefined();
+    // An app without an `on_start` is not told to look at it.
+    const plain = lastStart(events, false);
+    expect(plain && startTimes(plain)).toMatch(/, 800 ms until the app was loaded$/);
   });
 
   test.each(['pulling image a:1: 1 of 3 layers, 10 of 30 MB', 'waits for its turn to pull a:1: place 12 of 40'])(

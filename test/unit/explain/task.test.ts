@@ -30,6 +30,8 @@ describe('a task', () => {
     durationMs: null,
     deadlineMs: NOW + 7200_000,
   } as unknown as TaskFacts['record'];
+  /** A task whose only attempt ended. */
+  const ran = { attempt: 1, containerId: 'c' as ContainerId, startedAtMs: NOW - 500 } as const;
   const explained = (changes: Partial<TaskFacts>, said: Partial<TaskFacts['record']> = {}): Explanation => {
     const found = explainTask({
       record: { ...record, ...said },
@@ -134,8 +136,7 @@ describe('a task', () => {
   });
 
   test('whose process ended under it points at the lines of its container, others at their own', () => {
-    const steps = (failureReason: string) =>
-      explained({}, { status: 'ERROR', attempt: 1, containerId: 'c' as ContainerId, failureReason }).next_steps[0];
+    const steps = (failureReason: string) => explained({}, { ...ran, status: 'ERROR', failureReason }).next_steps[0];
     expect(steps('process_exited')).toBe('`longshore logs --container c` shows what its container wrote');
     expect(steps('handler_error')).toBe('`longshore logs --task t` shows what it wrote');
   });
@@ -145,7 +146,7 @@ describe('a task', () => {
       explained(
         {},
         {
-          ...({ status: 'ERROR', attempt: 1, containerId: 'c' as ContainerId } as const),
+          ...({ ...ran, status: 'ERROR' } as const),
           failureReason,
           result: JSON.stringify({ error }),
         },
@@ -165,7 +166,7 @@ describe('a task', () => {
   });
 
   test('that waited for a container to start says how long that took', () => {
-    const start = { durationMs: 900, steps: [{ id: 'image.load', durationMs: 600 }] };
+    const start = { durationMs: 900, hasOnStart: false, steps: [{ id: 'image.load', durationMs: 600 }] };
     expect(explained({ start }, { status: 'COMPLETE', containerId: 'c' as ContainerId }).details).toContain(
       'the start of container c, for which it waited, took 900 ms: 600 ms image and code',
     );
@@ -180,6 +181,39 @@ describe('a task', () => {
       details: [],
       until: at(55_000),
       task: { attempts: [{ attempt: 1, container_id: 'c', machine_id: 'm', outcome: 'running' }] },
+    });
+  });
+
+  test('counts the attempts that containers had, and not those that they never began', () => {
+    const result = JSON.stringify({ error: "KeyError: 'x'\n\nTraceback" });
+    const past = [
+      {
+        attempt: 2,
+        containerId: 'a',
+        machineId: 'm',
+        startedAtMs: NOW - 900,
+        endedAtMs: NOW - 800,
+        outcome: 'handler_error',
+        error: "KeyError: 'y'",
+      },
+    ];
+    // The first and the third fetch of the task reached containers that did not begin it.
+    const found = explained({}, { ...ran, attempt: 4, status: 'ERROR', failureReason: 'handler_error', result, past });
+    expect(found.summary).toBe('task t of hello/v3 is ERROR (handler_error), after 2 attempts');
+    expect(found.task?.attempts.map(({ attempt, error }) => [attempt, error])).toEqual([
+      [2, "KeyError: 'y'"],
+      [4, "KeyError: 'x'"],
+    ]);
+    const waited = {
+      status: 'EXPIRED',
+      failureReason: 'expired',
+      attempt: 1,
+      containerId: 'c' as ContainerId,
+    } as const;
+    expect(explained({}, waited)).toMatchObject({
+      summary: 'task t of hello/v3 is EXPIRED (expired): no container began it',
+      task: { attempts: [] },
+      next_steps: [],
     });
   });
 
@@ -214,7 +248,14 @@ describe('a task', () => {
       [1, 'a', 'handler_error'],
       [2, 'b', 'handler_error'],
     ]);
-    const done = { status: 'COMPLETE', attempt: 3, containerId: 'c', endedAtMs: NOW, past } as const;
+    const done = {
+      status: 'COMPLETE',
+      attempt: 3,
+      containerId: 'c',
+      startedAtMs: NOW,
+      endedAtMs: NOW,
+      past,
+    } as const;
     expect(explained({}, done as never).task?.attempts.map((one) => one.outcome)).toEqual([
       'handler_error',
       'handler_error',

@@ -10,6 +10,7 @@ import type {
 } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
+import type { PastAttempt } from '../../queues/jobs.ts';
 import type { Queryable } from '../db.ts';
 import { dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
@@ -42,6 +43,8 @@ export interface TaskRecordRow {
   readonly calledBy?: WorkspaceId | undefined;
   /** Hostname of the container, as EndTask reported it. */
   readonly containerHostname?: string | undefined;
+  /** Earlier attempts, oldest first; in lists absent. */
+  readonly past?: readonly PastAttempt[] | undefined;
 }
 
 export interface TaskRow extends TaskRecordRow {
@@ -81,6 +84,7 @@ interface Raw {
   deployment_version: number | null;
   callback_url: string | null;
   container_hostname: string | null;
+  past: string | null;
 }
 const BASE = `t.id, t.workspace_id, t.stub_id, t.deployment_id, t.queue, t.kind, t.sync, t.status, t.attempt, t.rank, t.container_id,
   t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id, t.callback_url,
@@ -111,6 +115,7 @@ const map = (row: Raw): TaskRow => ({
   ...(row.put_by === null ? {} : { putBy: row.put_by as PutBy }),
   ...(row.called_by === null ? {} : { calledBy: row.called_by as WorkspaceId }),
   ...(row.container_hostname === null ? {} : { containerHostname: row.container_hostname }),
+  ...(row.past === null ? {} : { past: JSON.parse(row.past) as readonly PastAttempt[] }),
   stubName: row.stub_name ?? '',
   stubType: row.stub_type ?? '',
   deploymentName: row.deployment_name,
@@ -150,19 +155,20 @@ const encode = (record: TaskRecordRow, job: string | null): Record<string, unkno
   put_by: record.putBy ?? null,
   called_by: record.calledBy ?? null,
   container_hostname: record.containerHostname === undefined ? null : storableText(record.containerHostname),
+  past: record.past === undefined ? null : storableText(JSON.stringify(record.past)),
 });
 const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
     failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by,
-    called_by, container_hostname)
+    called_by, container_hostname, past)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
     to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by,
-    r.called_by, r.container_hostname
+    r.called_by, r.container_hostname, r.past
   from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
     sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
     result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
     deadline_s double precision, duration_ms double precision, callback_url text, put_by text,
-    called_by text, container_hostname text)`;
+    called_by text, container_hostname text, past text)`;
 
 /**
  * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
@@ -200,6 +206,7 @@ async function upsert(
        container_id = excluded.container_id, failure_reason = excluded.failure_reason, result = excluded.result,
        result_object_id = excluded.result_object_id, started_at = excluded.started_at, ended_at = excluded.ended_at,
        deadline_at = excluded.deadline_at, duration_ms = excluded.duration_ms, container_hostname = excluded.container_hostname, updated_at = now(),
+       past = coalesce(excluded.past, tasks.past),
        job = case when excluded.rank >= 3 then null else tasks.job end
      where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
@@ -259,7 +266,7 @@ export async function updateAcceptedJobs(
 
 /** The task with its result; of any workspace, callers compare it. */
 export function taskById(db: Queryable, id: string): Promise<TaskRow | undefined> {
-  return maybeOne(db, `select ${BASE}, t.result from tasks t ${JOINS} where t.id = $1`, [id], map);
+  return maybeOne(db, `select ${BASE}, t.result, t.past from tasks t ${JOINS} where t.id = $1`, [id], map);
 }
 
 export interface TaskRowFilter {
@@ -290,7 +297,7 @@ export interface TaskRowFilter {
  * others' stubs are no filter: a caller could find names of theirs by trying them.
  */
 const pageSql = (column: 't.workspace_id' | 't.called_by', limit: string): string =>
-  `select ${BASE}, null as result from tasks t ${JOINS}
+  `select ${BASE}, null as result, null as past from tasks t ${JOINS}
      where ${column} = $1
        and ($2::text[] is null or t.id = any ($2::text[]))
        and ($3::text[] is null or t.status = any ($3::text[]))
@@ -374,7 +381,7 @@ export function listOpenTasks(
 ): Promise<TaskRow[]> {
   return many(
     db,
-    `select ${BASE}, null as result from tasks t ${JOINS}
+    `select ${BASE}, null as result, null as past from tasks t ${JOINS}
      where t.rank < 3 and t.${IN_QUEUES} and t.updated_at < $1 and ($3::text is null or t.id > $3) order by t.id limit $2`,
     [new Date(filter.unchangedSinceMs), filter.limit, filter.after ?? null],
     map,
