@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib.util
 import json
 import os
 import socket
@@ -306,7 +305,6 @@ class WebSocket(unittest.TestCase):
         return passing
 
 
-@unittest.skipIf(importlib.util.find_spec('starlette') is None, 'needs starlette')
 class Starlette(unittest.TestCase):
     def test_serves_requests_and_websockets(self) -> None:
         from starlette.applications import Starlette as Site  # type: ignore[import-not-found,unused-ignore]

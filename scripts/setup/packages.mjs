@@ -20,10 +20,13 @@ export function postgresBin() {
   return onPath === undefined || findProgram('initdb') === undefined ? undefined : onPath.replace(/\/postgres$/, '');
 }
 
-/** A Python with pytest, for the Python module's tests; the packaged one when the first on the PATH lacks it. */
+/**
+ * A Python with pytest that can make environments, for the Python module's tests; the packaged one when the first on
+ * the PATH lacks either.
+ */
 export async function pythonWithPytest() {
   for (const python of ['python3', '/usr/bin/python3']) {
-    const probe = await run(python, ['-c', 'import pytest'], { allowFailure: true, timeoutMs: 20_000 });
+    const probe = await run(python, ['-c', 'import pytest, ensurepip'], { allowFailure: true, timeoutMs: 20_000 });
     if (probe.code === 0) return python;
   }
   return undefined;
@@ -44,7 +47,14 @@ const PROGRAMS = {
   postgres: { packages: ['postgresql'], found: postgresBin, service: 'postgresql', what: 'Postgres' },
   dockerd: { packages: ['docker.io', 'ca-certificates'], found: () => findProgram('dockerd'), what: 'Docker Engine' },
   python: { packages: ['python3'], found: () => findProgram('python3'), what: 'Python' },
-  pytest: { packages: ['python3', 'python3-pytest'], found: pythonWithPytest, what: 'Python with pytest' },
+  pytest: {
+    packages: ['python3', 'python3-pytest', 'python3-venv'],
+    found: pythonWithPytest,
+    what: 'Python with pytest and venv',
+  },
+  zsh: { packages: ['zsh'], found: () => findProgram('zsh'), what: 'zsh' },
+  fish: { packages: ['fish'], found: () => findProgram('fish'), what: 'fish' },
+  jq: { packages: ['jq'], found: () => findProgram('jq'), what: 'jq' },
   curl: { packages: ['curl'], found: () => findProgram('curl'), what: 'curl' },
   ip: { packages: ['iproute2'], found: () => findProgram('ip'), what: 'iproute2' },
   s3fs: { packages: ['s3fs'], found: () => findProgram('s3fs'), what: 's3fs' },

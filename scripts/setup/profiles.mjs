@@ -12,6 +12,7 @@ import { ensureNodeModules } from './node-modules.mjs';
 import { describePrograms, installCommand, installPrograms, isDebianLike, missingPrograms } from './packages.mjs';
 import { isNodeNewEnough } from './paths.mjs';
 import { privilege } from './privilege.mjs';
+import { ensurePythonOfTests } from './python-tests.mjs';
 import { repeatInDockerGroup } from './regroup.mjs';
 import { ensureS3Image } from './s3-image.mjs';
 import { ensureFirewalldImage } from './firewalld-image.mjs';
@@ -23,7 +24,7 @@ import { ensureSystemdImage } from './systemd-image.mjs';
  */
 const PROFILES = {
   start: ['redis', 'python'],
-  test: ['redis', 'postgres', 'pytest', 'curl', 'ip', 'mount', 'promtool', 'registry'],
+  test: ['redis', 'postgres', 'pytest', 'zsh', 'fish', 'jq', 'curl', 'ip', 'mount', 'promtool', 'registry'],
 };
 // Machines that systemd runs, and the S3 server, use images of their own, which take a while to build.
 PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime', 'chromium', 's3fs'];
@@ -49,6 +50,7 @@ export async function setUp(profile, log) {
   if ((await ensureEngine(log)) === 'no_permission') await repeatInDockerGroup(log);
   const baseImage = await ensureBaseImage({ log });
   await ensurePauseImage({ log });
+  if (profile !== 'start') await ensurePythonOfTests(log);
   if (profile === 'hosts') {
     await ensureSystemdImage(log);
     await ensureFirewalldImage(log);

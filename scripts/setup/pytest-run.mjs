@@ -1,8 +1,8 @@
 /** Runs the tests of the Python module, by pytest, in several processes at once. */
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { pythonWithPytest } from './packages.mjs';
 import { repositoryRoot } from './paths.mjs';
+import { pythonOfTests } from './python-tests.mjs';
 import { runVisibly } from './vitest-run.mjs';
 
 /** Processes of pytest. Most tests wait for programs: alone, one process took three times as long as it computed. */
@@ -19,11 +19,9 @@ export async function runPytest({ env, filters, timeoutMs }) {
   const total = { passed: 0, failed: 0, skipped: [], problems: [] };
   const folder = join(repositoryRoot, 'python');
   if (!existsSync(join(folder, 'tests')) || filters.length > 0) return total;
-  const python = await pythonWithPytest();
-  if (python === undefined) return { ...total, skipped: ['python/tests: no Python with pytest'] };
   const args = ['-m', 'pytest', '-q', '-rs', '--color=no', '-p', 'no:cacheprovider'];
   const runs = deal(testFiles(folder), PARTS).map((paths) =>
-    runVisibly(python, [...args, ...paths], {
+    runVisibly(pythonOfTests(), [...args, ...paths], {
       env: { ...env, PYTHONDONTWRITEBYTECODE: '1' },
       cwd: folder,
       timeoutMs,

@@ -5,7 +5,7 @@ import { expect } from 'vitest';
 import { CommandProvider } from '#scheduler/fleet/provisioning/command-provider.ts';
 import type { InstanceRequest } from '#scheduler/domain/provisioning.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import { findProgram, tempDirectory, test as base } from '../helpers/services.ts';
+import { tempDirectory, test as base } from '../helpers/services.ts';
 
 // vitest reads a fixture's needs from the pattern of its first parameter, which may be empty and not left out.
 /* oxlint-disable no-empty-pattern */
@@ -110,7 +110,7 @@ function exampleIn(folder: string, example: string, more: Readonly<Record<string
   return { provider, home, calls: () => readFileSync(join(home, 'calls'), 'utf8') };
 }
 
-test.runIf(findProgram('jq') !== undefined).for(Object.keys(STAND_INS))(
+test.for(Object.keys(STAND_INS))(
   '%s creates once for a request, lists, and terminates twice without a failure',
   async (example, { folder }) => {
     const { provider, home, calls: callsOf } = exampleIn(folder, example);
@@ -132,30 +132,28 @@ test.runIf(findProgram('jq') !== undefined).for(Object.keys(STAND_INS))(
   },
 );
 
-test.runIf(findProgram('jq') !== undefined)(
-  'docker waits for systemd, runs the line without sudo, and finishes a creation that was cut off',
-  async ({ folder }) => {
-    const { provider, home, calls } = exampleIn(folder, 'docker', { sudo: 'exit 9' });
-    const cut = { ...REQUEST, joinLine: 'exit 7' };
-    await expect(provider.create(cut)).rejects.toThrow();
-    unlinkSync(join(home, 'given'));
-    const { instanceId } = await provider.create({ ...REQUEST, joinLine: `echo a | sudo tee ${home}/joined` });
-    expect(instanceId).toBe('7');
-    expect(readFileSync(join(home, 'joined'), 'utf8')).toBe('a\n');
-    // The first look came before systemd.
-    expect(calls().match(/is-system-running/g)).toHaveLength(3);
-    expect(calls().match(/docker run/g)).toHaveLength(1);
-    await provider.create(REQUEST);
-    expect(calls().match(/exec -i/g)).toHaveLength(2);
-  },
-);
+test('docker waits for systemd, runs the line without sudo, and finishes a creation that was cut off', async ({
+  folder,
+}) => {
+  const { provider, home, calls } = exampleIn(folder, 'docker', { sudo: 'exit 9' });
+  const cut = { ...REQUEST, joinLine: 'exit 7' };
+  await expect(provider.create(cut)).rejects.toThrow();
+  unlinkSync(join(home, 'given'));
+  const { instanceId } = await provider.create({ ...REQUEST, joinLine: `echo a | sudo tee ${home}/joined` });
+  expect(instanceId).toBe('7');
+  expect(readFileSync(join(home, 'joined'), 'utf8')).toBe('a\n');
+  // The first look came before systemd.
+  expect(calls().match(/is-system-running/g)).toHaveLength(3);
+  expect(calls().match(/docker run/g)).toHaveLength(1);
+  await provider.create(REQUEST);
+  expect(calls().match(/exec -i/g)).toHaveLength(2);
+});
 
-test.runIf(findProgram('jq') !== undefined)(
-  'libvirt lists a machine that is off as one that is there, so that it is terminated where nobody wants it',
-  async ({ folder }) => {
-    const { provider, home } = exampleIn(folder, 'libvirt');
-    await provider.create(REQUEST);
-    writeFileSync(join(home, 'off'), '');
-    expect(await provider.list('ours')).toMatchObject([{ instanceId: 'longshore-r1', state: 'pending' }]);
-  },
-);
+test('libvirt lists a machine that is off as one that is there, so that it is terminated where nobody wants it', async ({
+  folder,
+}) => {
+  const { provider, home } = exampleIn(folder, 'libvirt');
+  await provider.create(REQUEST);
+  writeFileSync(join(home, 'off'), '');
+  expect(await provider.list('ours')).toMatchObject([{ instanceId: 'longshore-r1', state: 'pending' }]);
+});

@@ -7,7 +7,7 @@ import { fishScript } from '#cli/completion/fish.ts';
 import { bashScript, zshScript } from '#cli/completion/shell.ts';
 import { completedCommands } from '#cli/completion/words.ts';
 import { buildProgram } from '#cli/program.ts';
-import { findProgram, tempDirectory } from '../../helpers/programs.ts';
+import { tempDirectory } from '../../helpers/programs.ts';
 
 const commands = completedCommands(buildProgram(() => {}));
 const NAMES = 'longshore() { [ "$1" = complete-names ] && printf "%s\\n" "$2-one" "$2-two"; }';
@@ -97,7 +97,7 @@ describe('bash', () => {
   });
 });
 
-describe.skipIf(findProgram('zsh') === undefined)('zsh', () => {
+describe('zsh', () => {
   test.for([
     [
       ['task', ''],
@@ -117,7 +117,7 @@ describe.skipIf(findProgram('zsh') === undefined)('zsh', () => {
   });
 });
 
-describe.skipIf(findProgram('fish') === undefined)('fish', () => {
+describe('fish', () => {
   test.for([
     ['longshore depl', ['deploy', 'deployment']],
     ['longshore task ', ['list', 'get', 'stop']],
