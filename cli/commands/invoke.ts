@@ -64,6 +64,8 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       printError(cure === '' ? `${name} answered ${answer.status}: ${failureText(answer)}` : cure);
       const step = cureOf(failureText(answer));
       if (step !== undefined) note(`what to do: ${step}`);
+      const detail = cure === '' ? detailOf(answer) : '';
+      if (detail !== '') note(detail);
       if (taskId !== '') note(await taskHint(client, name, answer.status, taskId));
       else if (answer.status === 503) note(`why: longshore explain ${referenceOf(called)}`);
     }
@@ -208,6 +210,12 @@ export function failureText(answer: RawAnswer): string {
     }
   }
   return answer.body.toString('utf8');
+}
+
+/** More about a refused call, such as the inputs that the handler takes. */
+function detailOf(answer: RawAnswer): string {
+  const value = parsedOrText(answer.body);
+  return isRecord(value) ? textField(value, 'detail') : '';
 }
 
 /** Reads and checks `{…}`, `@file` or `-` before the call, so that a typing mistake costs no task. */

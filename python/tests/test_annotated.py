@@ -41,15 +41,21 @@ class Lines:
     def log(self, _task_id: str, _stream: str, _line: bytes) -> None: ...
 
 
-def outcome_of(handler: Callable[..., Any], body: Any, query: Any = None, stub_type: str = 'endpoint') -> Any:
-    """Outcome and answer of a call; the value of a completed one is given back as the handler saw it."""
+def answer_of(handler: Callable[..., Any], body: Any, query: Any = None, stub_type: str = 'endpoint') -> Any:
+    """Outcome and answer of a call."""
     task = Task('task-1', 'token', query, 0)
     task.body = body if isinstance(body, bytes) else json.dumps(body).encode()
     task.sink = Lines()
     application = Application(handler, Settings({'STUB_TYPE': stub_type}))
     ignore: Any = lambda _task, _item: None
     outcome, answer = asyncio.run(run_async(application, task, ignore)) if application.is_async else run_sync(application, task, ignore)
-    return outcome, json.loads(answer) if outcome == 'ok' else json.loads(answer)['error']
+    return outcome, json.loads(answer)
+
+
+def outcome_of(handler: Callable[..., Any], body: Any, query: Any = None, stub_type: str = 'endpoint') -> Any:
+    """Outcome of a call, and its value as the handler saw it, or its error."""
+    outcome, answer = answer_of(handler, body, query, stub_type)
+    return outcome, answer if outcome == 'ok' else answer['error']
 
 
 def taking(annotation: Any, **default: Any) -> Callable[..., Any]:
@@ -65,11 +71,36 @@ def taking(annotation: Any, **default: Any) -> Callable[..., Any]:
 
 
 class Annotated(unittest.TestCase):
+    def test_a_refused_caller_is_told_what_the_handler_takes(self) -> None:
+        def wrapped(function: Any) -> Any:
+            @functools.wraps(function)
+            def inner(*args: Any, **keywords: Any) -> Any:
+                return function(*args, **keywords)
+
+            return inner
+
+        def first(a: int, context: Any, b: str = '', *, c: int, d: int = 1) -> None: ...
+        def second(a: int, **more: int) -> None: ...
+        def third(*, a: int = 0) -> None: ...
+        async def fourth(a): ...  # type: ignore[no-untyped-def]
+        def fifth() -> None: ...
+
+        for handler, body, said in (
+            (first, {}, 'the handler takes a, c and optionally b, d'),
+            (wrapped(first), {'a': 'x'}, 'the handler takes a, c and optionally b, d'),
+            (second, {'a': 1, 'b': 'x'}, 'the handler takes a and any other name'),
+            (third, {'x': 1}, 'the handler takes optionally a'),
+            (fourth, {'x': 1}, 'the handler takes a'),
+            (fifth, {'x': 1}, 'the handler takes no inputs'),
+        ):
+            with self.subTest(said=said):
+                outcome, answer = answer_of(handler, body)
+                self.assertEqual((outcome, answer['detail']), ('invalid', said))
+
     def test_values_of_the_json_type_pass_as_they_are(self) -> None:
         for annotation, given in (
             (int, 5),
             (int, 10**30),
-            (float, 5),
             (float, 1.5),
             (bool, True),
             (str, 'abc'),
@@ -101,11 +132,42 @@ class Annotated(unittest.TestCase):
             with self.subTest(annotation=annotation, given=given):
                 self.assertEqual(outcome_of(taking(annotation), {'n': given}), ('ok', repr(given)))
 
+    def test_the_number_type_of_json_becomes_that_of_the_annotation(self) -> None:
+        for annotation, given, shown in (
+            (float, 5, '5.0'),
+            (float, -0, '0.0'),
+            (int, 3.0, '3'),
+            (int, -1e3, '-1000'),
+            (int, 9007199254740992.0, '9007199254740992'),
+            (int, 9007199254740993, '9007199254740993'),
+            (Optional[float], 2, '2.0'),
+            (Optional[int], 2.0, '2'),
+            (List[float], [1, 2.5], '[1.0, 2.5]'),
+            (Dict[str, int], {'a': 4.0}, "{'a': 4}"),
+            (Tuple[int, float], [1.0, 1], '[1, 1.0]'),
+            # A union takes the type that needs no change.
+            (Union[int, float], 3.0, '3.0'),
+            (Union[float, int], 3, '3'),
+            (Union[str, float], 3, '3.0'),
+            (Union[List[float], List[int]], [1], '[1]'),
+            (Union[List[int], List[float]], [1.0], '[1.0]'),
+            (Union[Dict[str, float], Dict[str, int]], {'a': 1}, "{'a': 1}"),
+            ('Item', {'name': 'a', 'count': 2.0}, repr(Item('a', 2))),
+        ):
+            with self.subTest(annotation=annotation, given=given):
+                self.assertEqual(outcome_of(taking(annotation), {'n': given}), ('ok', shown))
+        for text, shown in (('3', '3.0'), ('3.5', '3.5')):
+            self.assertEqual(outcome_of(taking(float), {}, {'n': [text]}), ('ok', shown))
+        self.assertEqual(outcome_of(taking(int), {}, {'n': ['3.0']}), ('ok', '3'))
+
     def test_other_types_are_refused_with_the_name_of_the_field(self) -> None:
         for annotation, given, said in (
             (int, 'abc', 'n: must be a whole number, not text'),
             (int, True, 'n: must be a whole number, not true'),
-            (int, 1.0, 'n: must be a whole number, not a number'),
+            (int, 1.5, 'n: must be a whole number, not 1.5'),
+            (int, 1e300, 'n: must be a whole number without a point or an exponent beyond 2^53, not 1e+300'),
+            (float, 10**400, 'n: must be a number within 1.8e308, not a whole number'),
+            (Union[int, bool], 1.5, 'n: must be a whole number or true or false, not 1.5'),
             (int, None, 'n: must be a whole number, not null'),
             (float, '1.5', 'n: must be a number, not text'),
             (float, False, 'n: must be a number, not false'),

@@ -222,7 +222,7 @@ class Outcomes(unittest.TestCase):
                 self.assertTrue(lines)
         # An input that no handler can take is not retried.
         outcome, answer, _ = call(any_error, b'[1]', STUB_TYPE='taskqueue')
-        self.assertEqual((outcome, answer), ('invalid', {'error': 'the input must be a JSON object'}))
+        self.assertEqual((outcome, answer['error']), ('invalid', 'the input must be a JSON object'))
 
     def test_an_exit_goes_through(self) -> None:
         with self.assertRaises(SystemExit):

@@ -131,7 +131,7 @@ except TaskError as error:
         [{ seconds: '1' }, 'seconds: must be a number, not text'],
       ] as const) {
         const refused = await platform.call('/endpoint/narrow', { body });
-        expect(refused).toMatchObject({ status: 422, text: JSON.stringify({ error }).replace(':', ': ') });
+        expect([refused.status, JSON.parse(refused.text)]).toMatchObject([422, { error, detail: expect.any(String) }]);
         expect(await platform.taskIs(refused.taskId, 'ERROR')).toMatchObject({
           failure_reason: 'invalid_request_payload',
         });

@@ -346,6 +346,14 @@ describe('invoke', () => {
     expect(ended.stderr).not.toContain(message);
   });
 
+  test('with inputs that the handler does not take says which it takes', async () => {
+    const detail = 'the handler takes n and optionally name';
+    reply = () => ({ status: 422, body: { error: 'n: is missing', detail } });
+    const ended = await run(['invoke', 'sum']);
+    expect(ended).toMatchObject({ code: 1, stdout: '' });
+    expect(ended.stderr).toContain(`longshore: sum answered 422: n: is missing\n${detail}\n`);
+  });
+
   test('with a token that is not accepted says how to choose another', async () => {
     reply = () => ({ status: 401, body: { message: 'Unauthorized' }, isNoTask: true });
     const ended = await run(['invoke', 'sum']);

@@ -86,7 +86,10 @@ describe('inputs and results', () => {
     expect(lines[1]).toMatch(/^stderr task-1 {3}File ".*app\.py", line 2, in handler$/);
     expect(lines.at(-1)).toBe("stderr task-1 KeyError: 'x'");
     const missing = await agent.call({});
-    expect([missing.outcome, missing.body]).toEqual(['invalid', '{"error": "d: is missing"}']);
+    expect([missing.outcome, missing.body]).toMatchObject([
+      'invalid',
+      expect.stringMatching(/^\{"error": "d: is missing", "detail": "the handler takes .*d/),
+    ]);
     expect(agent.lines().at(-1)).toBe('stderr task-2 invalid input: d: is missing');
     const open = await start({ files, env: { LONGSHORE_TRACEBACKS: '1' } });
     expect(errorOf((await open.call({ d: {} })).body)).toMatch(/^KeyError: 'x'\n\nTraceback[^]*app\.py/);

@@ -1,6 +1,7 @@
 """
 Inputs of a handler held to its annotations: a value of another JSON type is refused with the name of its field. Values
-are converted only where JSON has no such type: dates, bytes, enumerations, dataclasses, models of pydantic.
+are converted only where JSON has no such type: dates, bytes, enumerations, dataclasses, models of pydantic. JSON has one
+type of numbers, so a number of it becomes the annotation's, where that keeps its value.
 
 Imported only where a handler has annotations. What cannot be resolved, or is not known here, is left alone.
 """
@@ -152,7 +153,9 @@ def _check_class(kind: Any, origin: Any, names: Dict[str, Any], depth: int) -> O
 
 def _refusal(place: str, wanted: str, value: Any) -> InputError:
     shown = {None: 'null', True: 'true', False: 'false'}.get(value, '') if value is None or isinstance(value, bool) else ''
-    words = {str: 'text', list: 'an array', dict: 'an object', int: 'a whole number', float: 'a number'}
+    if isinstance(value, float):
+        shown = repr(value)
+    words = {str: 'text', list: 'an array', dict: 'an object', int: 'a whole number'}
     return InputError('%s: must be %s, not %s' % (place, wanted, shown or words.get(type(value), type(value).__name__)))
 
 
@@ -165,10 +168,35 @@ def _plain(wanted: str, is_right: Callable[[Any], bool]) -> Check:
     return check
 
 
+#: A float beyond stands for several whole numbers.
+_MOST_EXACT = 2**53
+
+
+def _whole(place: str, value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        if abs(value) <= _MOST_EXACT:
+            return int(value)
+        raise _refusal(place, 'a whole number without a point or an exponent beyond 2^53', value)
+    raise _refusal(place, 'a whole number', value)
+
+
+def _number(place: str, value: Any) -> Any:
+    if isinstance(value, float):
+        return value
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _refusal(place, 'a number', value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise _refusal(place, 'a number within 1.8e308', value) from None
+
+
 _PLAIN: Dict[Any, Check] = {
     bool: _plain('true or false', lambda value: isinstance(value, bool)),
-    int: _plain('a whole number', lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    float: _plain('a number', lambda value: isinstance(value, (int, float)) and not isinstance(value, bool)),
+    int: _whole,
+    float: _number,
     str: _plain('text', lambda value: isinstance(value, str)),
 }
 
@@ -183,12 +211,17 @@ def _union(checks: List[Optional[Check]]) -> Optional[Check]:
         return None
 
     def check(place: str, value: Any) -> Any:
-        refusals = []
+        refusals, taken = [], []
         for one in known:
             try:
-                return one(place, value)
+                taken.append(one(place, value))
             except InputError as refusal:
                 refusals.append(str(refusal))
+            else:
+                if _is_same(value, taken[-1]):
+                    return taken[-1]
+        if taken:
+            return taken[0]
         wanted = [said.partition(': must be ')[2].partition(', not ')[0] for said in refusals]
         nested = [said for said, what in zip(refusals, wanted) if not what or not said.startswith('%s: must be ' % place)]
         if nested:
@@ -196,6 +229,17 @@ def _union(checks: List[Optional[Check]]) -> Optional[Check]:
         raise _refusal(place, ' or '.join(wanted), value)
 
     return check
+
+
+def _is_same(given: Any, made: Any) -> bool:
+    """Whether a check changed nothing, the kind of a number neither."""
+    if given is made:
+        return True
+    if type(given) is not type(made) or not isinstance(given, (list, dict)) or len(given) != len(made):
+        return False
+    if isinstance(given, list):
+        return all(map(_is_same, given, made))
+    return all(key in made and _is_same(one, made[key]) for key, one in given.items())
 
 
 def _literal(values: Tuple[Any, ...]) -> Check:

@@ -273,9 +273,12 @@ def _pickled(value: Any, why: str) -> bytes:
         raise ResultError('%s; and %s' % (why, problem)) from None
 
 
-def error_body(text: str) -> bytes:
-    """`{"error": text}`, always small enough for one frame."""
-    return json.dumps({'error': text[:65536]}).encode('ascii')
+def error_body(text: str, detail: str = '') -> bytes:
+    """`{"error": text}`, and `detail` where there is one; always small enough for one frame."""
+    body = {'error': text[:65536]}
+    if detail:
+        body['detail'] = detail[:8192]
+    return json.dumps(body).encode('ascii')
 
 
 def cancelled(task: Task) -> Outcome:
@@ -292,7 +295,9 @@ def failed(application: Application, task: Task, error: BaseException) -> Outcom
     if isinstance(error, InputError):
         # The caller's mistake: it is told in one line, and is no failure of the handler.
         logs.emit(task, 'stderr', 'invalid input: %s' % error)
-        return 'invalid', error_body(str(error))
+        from .takes import takes
+
+        return 'invalid', error_body(str(error), takes(application.function, application.inputs))
     text, trace = logs.failure(error)
     for line in trace.rstrip('\n').split('\n'):
         logs.emit(task, 'stderr', line)
