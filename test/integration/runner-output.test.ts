@@ -137,6 +137,75 @@ def handler(name, others):
     expect(agent.lines().toSorted()).toEqual([note, 'stdout  a', 'stdout  b', 'stdout task-3 alone'].toSorted());
   });
 
+  test('of threads that a handler starts is found under its task, beside other tasks', async ({ start }) => {
+    const text = `
+import asyncio, os, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+import longshore
+shared = ThreadPoolExecutor(2)
+def together(file):
+    with open(file, 'a') as one: one.write('.')
+    while os.path.getsize(file) < 2: time.sleep(0.01)
+def say(name, what):
+    print(name, what, longshore.context.task_id[-1])
+def nested(name):
+    thread = threading.Thread(target=say, args=(name, 'nested'))
+    thread.start()
+    thread.join()
+class Own(threading.Thread):
+    def run(self):
+        say(self.name, 'class')
+def handler(name):
+    together('begun')
+    threads = [threading.Thread(target=say, args=(name, 'thread')), threading.Thread(target=nested, args=(name,)),
+        Own(name=name), threading.Timer(0.01, say, (name, 'timer'))]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    for at in range(6): shared.submit(say, name, 'shared %d' % at).result()
+    with ThreadPoolExecutor(2) as own: list(own.map(lambda what: say(name, what), ['own']))
+    with ThreadPool(1) as pool: pool.map(lambda what: say(name, what), ['pool'])
+    async def inside():
+        await asyncio.get_running_loop().run_in_executor(None, say, name, 'loop')
+        await asyncio.get_running_loop().run_in_executor(shared, say, name, 'loop shared')
+    asyncio.run(inside())
+    together('ended')
+    return shared.submit(print, name, 'bare').result()
+`;
+    const agent = await start({ files: app(text), python, env: { CONCURRENT_REQUESTS: '2' } });
+    const on = await agent.slot();
+    const both = await Promise.all(['1', '2'].map((name) => agent.run({ on, input: { name } })));
+    for (const { taskId } of both) await agent.answer(taskId);
+    const words = ['thread', 'nested', 'class', 'timer', ...Array.from({ length: 6 }, (_, at) => `shared ${at}`)];
+    for (const [at, name] of ['1', '2'].entries()) {
+      const id = both[at]?.taskId ?? '';
+      const said = [...words, 'own', 'pool', 'loop', 'loop shared'].map((what) => `${name} ${what} ${id.at(-1)}`);
+      const own = agent.lines().filter((line) => line.startsWith(`stdout ${id} `));
+      expect(own.toSorted()).toEqual([...said, `${name} bare`].map((line) => `stdout ${id} ${line}`).toSorted());
+    }
+  });
+
+  test('of a thread that outlives its task is shown without one', async ({ start }) => {
+    const text = `
+import threading
+go, gone = threading.Event(), threading.Event()
+def late():
+    go.wait()
+    print('late')
+    gone.set()
+def handler(begins):
+    if begins:
+        threading.Thread(target=late, daemon=True).start()
+    else:
+        go.set()
+        gone.wait()
+`;
+    const agent = await start({ files: app(text), python, env: { CONCURRENT_REQUESTS: '2' } });
+    await agent.call({ begins: true });
+    await agent.call({ begins: false });
+    expect(agent.lines()).toEqual(['stdout  late']);
+  });
+
   test('comes whole and in order from a child that prints much', async ({ start }) => {
     const text = `
 import subprocess

@@ -10,7 +10,7 @@ import time
 import types
 
 from ..task_context import Context, _CurrentContext
-from . import forks, logs
+from . import forks, logs, thread_tasks
 from .inputs import ENCODING, PICKLED_KEYS, InputError, arguments, is_pickled, pickled_arguments
 from .protocol import MAX_BODY_BYTES
 from .settings import Settings, SettingsError, split_reference
@@ -74,7 +74,7 @@ class Application:
         _CurrentContext._source = self._current
 
     def _current(self) -> Optional[Context]:
-        task = logs.current_task.get()
+        task = logs.current_task.get() or thread_tasks.here()
         return None if task is None else self.context(task)
 
     def arguments(self, task: Task) -> Tuple[List[Any], Dict[str, Any]]:

@@ -12,7 +12,7 @@ import sys
 import threading
 from contextvars import ContextVar
 
-from . import forks, outputs
+from . import forks, outputs, thread_tasks
 from .connection import MAX_LINE_BYTES, Link
 from .task import Task, shield, unshield
 
@@ -92,7 +92,7 @@ class LogStream(io.TextIOBase):
         shielded = shield()
         written = len(text)
         try:
-            task = None if _state.is_foreign else current_task.get() or _state.only_task()
+            task = None if _state.is_foreign else current_task.get() or thread_tasks.here() or _state.only_task()
             partial = _state.partial if task is None else task.partial
             key = (self._name, threading.get_ident())
             if '\n' not in text:
@@ -173,7 +173,8 @@ def _has_room(task: Optional[Task]) -> bool:
 
 
 def finish_task(task: Task) -> None:
-    """Sends a task's output that has no line end."""
+    """Sends a task's output that has no line end, behind which nothing comes."""
+    task.is_over = True
     for key in list(task.partial):
         text = task.partial.pop(key, '')
         if text:
@@ -202,6 +203,7 @@ def install(link: Link) -> None:
     """Sends prints to `link` from now on."""
     _state.link = link
     forks.follow(_be_foreign)
+    thread_tasks.install(current_task.get)
     sys.stdout = LogStream('stdout', 1)
     sys.stderr = LogStream('stderr', 2)
 

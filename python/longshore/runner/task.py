@@ -116,6 +116,8 @@ class Task(Cancellation):
         #: Printed output without a line end yet, by stream and thread.
         self.partial: Dict[Any, str] = {}
         self.sink: Any = None
+        #: Set once its output is complete: a thread that goes on prints for no task.
+        self.is_over = False
         #: Whether a frame of its own reports the start.
         self.announce = True
         self.coroutine: Any = None
