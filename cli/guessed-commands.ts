@@ -93,6 +93,17 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'worker show': '`longshore machine show ID`',
 };
 
+/** Rows whose verbs run as one another, because they differ in nothing but the word. */
+const ALIASES: ReadonlySet<string> = new Set(['show', 'list', 'delete']);
+
+/** The command of a group that the verb is another word for; undefined: there is none, or there are several. */
+export function aliasIn(group: Command, word: string): Command | undefined {
+  const same = SAME.find((verbs) => verbs.includes(word));
+  if (same === undefined || !ALIASES.has(same[0] ?? '')) return undefined;
+  const [known, ...others] = group.commands.filter((one) => same.includes(one.name()));
+  return others.length === 0 ? known : undefined;
+}
+
 /** The name in a group, or the place elsewhere, of a verb that the group lacks; undefined: nobody guesses it. */
 export function guessIn(group: Command, word: string): string | undefined {
   const same = SAME.find((verbs) => verbs.includes(word)) ?? [word];
@@ -109,6 +120,8 @@ export function guessIn(group: Command, word: string): string | undefined {
 export interface CommandWords {
   /** The first word that is no command where one must stand; undefined: each is known. */
   readonly unknown: string | undefined;
+  /** Place of that word in the command line. */
+  readonly index: number;
   /** Where the word stands: the program, or a group of commands. */
   readonly at: Command;
 }
@@ -128,9 +141,9 @@ export function commandWords(program: Command, argv: readonly string[], withValu
       continue;
     }
     const inner = at.commands.find((one) => one.name() === word || one.aliases().includes(word));
-    if (inner === undefined) return { unknown: word === 'help' ? undefined : word, at };
+    if (inner === undefined) return { unknown: word === 'help' ? undefined : word, index, at };
     at = inner;
     if (at.commands.length === 0) break;
   }
-  return { unknown: undefined, at };
+  return { unknown: undefined, index: argv.length, at };
 }

@@ -8,7 +8,7 @@ import { addGroupExamples } from './command-tree.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
 import { EXIT } from './exit-codes.ts';
-import { commandWords, guessIn, guessOf } from './guessed-commands.ts';
+import { aliasIn, commandWords, guessIn, guessOf } from './guessed-commands.ts';
 import type { DeployFlags, EventsFlags, InvokeFlags, LogsFlags, ServeFlags, UpFlags } from './flags.ts';
 import { groupCommands } from './help-groups.ts';
 import { note, print, printError } from './print.ts';
@@ -44,7 +44,9 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
   program.hook('preAction', (_, action) => {
     if (DAEMONS.has(action.name())) goOnUnread();
   });
-  const { unknown, at } = commandWords(program, argv, WITH_VALUE);
+  const { unknown, index, at } = commandWords(program, argv, WITH_VALUE);
+  const alias = unknown === undefined ? undefined : aliasIn(at, unknown);
+  if (alias !== undefined) return await runProgram(argv.with(index, alias.name()), goOnUnread);
   const guess = unknown === undefined ? undefined : at === program ? guessOf(unknown) : guessIn(at, unknown);
   // The guess knows better than a likeness of letters, by which `show` is near to `stop`.
   if (guess !== undefined) at.showSuggestionAfterError(false);
@@ -75,6 +77,8 @@ function usageHint(code: string, at: Command, argv: readonly string[]): string |
     return 'the input is one JSON object, `longshore invoke hello --data \'{"name": "Ada"}\'`';
   if (code === 'commander.excessArguments' && at.name() === 'deploy')
     return 'a handler stands behind its file, as in `longshore deploy app.py:handler`';
+  if (code === 'commander.missingArgument' && at.name() === 'explain')
+    return 'the name of a deployment, as in `longshore explain hello`, or the id of a task or container; `longshore status` and `longshore task list` show them';
   if (code === 'commander.unknownOption' && at.name() === 'run')
     return 'a command stands behind --, as in `longshore run --image IMAGE -- python3 -c "print(6 * 7)"`';
   if (code === 'commander.unknownOption' && at.name() === 'exec' && argv.some((word) => /^-[it]{1,2}$/.test(word)))
@@ -238,7 +242,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     });
 
   command(program, 'invoke', 'Call a deployment and print its answer')
-    .argument('<name>', 'a deployment')
+    .argument('<name>', 'a deployment: its name, or its name and version (hello/v3)')
     .option('-d, --data <json>', 'the input: a JSON object, @file, or - for stdin', '{}')
     .option('--version <n>', 'a version (else the latest)', wholeNumber)
     .option('--kind <kind>', 'its kind, such as taskqueue, where several share the name (else an endpoint comes first)')
@@ -254,7 +258,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     });
 
   command(program, 'logs', 'Print what handlers wrote')
-    .argument('[name]', 'a deployment')
+    .argument('[name]', 'a deployment: its name, name and version (hello/v3), or id (else all of the workspace)')
     .option('--container <id>', 'of one container')
     .option('--task <id>', 'of one task')
     .option('--since <time>', 'from then on: 10m, 2h, 7d, or a time')

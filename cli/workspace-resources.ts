@@ -1,7 +1,9 @@
 // The command tree's part for workspaces, tokens, keys, secrets and stacks. Names, flags and help are here; each
 // command's module is loaded when it runs.
 import type { Command } from 'commander';
+import { shellWord } from '#shared/shell-word.ts';
 import type { Invocation } from './commands/run.ts';
+import { usageError } from './errors.ts';
 import type {
   AuditFlags,
   OfWorkspace,
@@ -212,10 +214,16 @@ export function addSecret(program: Command, invocation: () => Invocation): void 
   examples(
     command(secret, 'set', 'Make a secret, or change its value, which is read from stdin')
       .argument('<name>', 'the name by which apps ask for it')
-      .option('--file <file>', 'read the value from a file instead'),
+      .option('--file <file>', 'read the value from a file instead')
+      // Commander would print what stands too much, and that is the value.
+      .allowExcessArguments(),
     'secret set API_KEY < key.txt',
     'secret set API_KEY --file key.txt',
-  ).action(async (name: string, flags: SecretSetFlags) => {
+  ).action(async (name: string, flags: SecretSetFlags, { args }: Command) => {
+    if (args.length > 1)
+      throw usageError(
+        `the value comes from stdin or a file, because everybody on this machine can read a command line: \`longshore secret set ${shellWord(name)} < FILE\`, \`--file FILE\`, or without either on a terminal, which asks for it`,
+      );
     const { runSecretSet } = await import('./commands/secret.ts');
     await runSecretSet(name, flags, invocation());
   });

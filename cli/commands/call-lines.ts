@@ -1,4 +1,5 @@
 // The lines behind a deploy that say how to call it.
+import { shellWord } from '#shared/shell-word.ts';
 import type { Deployed } from '../deploy/deploy.ts';
 
 /** Ways to call what was deployed. */
@@ -19,7 +20,7 @@ export function callLines(
           ? webSockets
           : `${webSockets}?auth_token=TOKEN, or with the header "Authorization: Bearer TOKEN"; \`${program} token create --scope invoke\` prints TOKEN`,
       ];
-    const lines = [`curl ${url}${token}`, isPublic ? webSockets : `${webSockets}, with the same header`];
+    const lines = [`curl ${shellWord(url)}${token}`, isPublic ? webSockets : `${webSockets}, with the same header`];
     return [...browserLines(hostUrl, isPublic, program), ...lines];
   }
   if (kind === 'pod') {
@@ -28,14 +29,14 @@ export function callLines(
     // Pages of many programs work on a host of their own alone, so that one comes first.
     return ports.flatMap((port) => [
       ...browserLines(hostUrl === null ? null : atPort(hostUrl, port), isPublic, program),
-      `curl ${atPort(url, port)}/${token}`,
+      `curl ${shellWord(`${atPort(url, port)}/`)}${token}`,
     ]);
   }
   const input = exampleInput(deployed.requiredInputs ?? []);
   const ofKind = kind === 'endpoint' ? '' : ` --kind ${kind}`;
   return [
-    `curl -X POST ${url}${token} -d '${input}'`,
-    `${program} invoke ${name}${ofKind}${input === '{}' ? '' : ` --data '${input}'`}`,
+    `curl -X POST ${shellWord(url)}${token} -d '${input}'`,
+    `${program} invoke ${shellWord(name)}${ofKind}${input === '{}' ? '' : ` --data '${input}'`}`,
   ];
 }
 

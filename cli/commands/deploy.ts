@@ -1,4 +1,5 @@
 // `longshore deploy`: describe, pack, upload, deploy (cli/deploy/), and say how to call the result.
+import { shellWord } from '#shared/shell-word.ts';
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
@@ -45,8 +46,9 @@ export async function runDeploy(target: string, flags: DeployFlags, options: Glo
     print('');
     print('Others in this file:');
     const file = target.slice(0, target.lastIndexOf(':'));
-    const ofRoot = flags.root === undefined ? '' : ` --root ${flags.root}`;
-    for (const name of deployed.otherHandlers) print(`  ${programName(env)} deploy ${file}:${name}${ofRoot}`);
+    const ofRoot = flags.root === undefined ? '' : ` --root ${shellWord(flags.root)}`;
+    for (const name of deployed.otherHandlers)
+      print(`  ${programName(env)} deploy ${shellWord(`${file}:${name}`)}${ofRoot}`);
     return 0;
   } finally {
     await client.close();

@@ -68,6 +68,6 @@ async function noteServing(client: Client, { name, kind }: DeploymentFacts): Pro
   }
   const stopped = serving.active
     ? ''
-    : `, which is stopped: \`longshore deployment start ${shellWord(name)}/v${serving.version}\``;
+    : `, which is stopped: \`longshore deployment start ${shellWord(`${name}/v${serving.version}`)}\``;
   note(`calls of ${name} reach v${serving.version} now${stopped}`);
 }

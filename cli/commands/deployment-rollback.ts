@@ -1,4 +1,5 @@
 // `longshore deployment rollback`: calls of a name reach an older version again.
+import { shellWord } from '#shared/shell-word.ts';
 import { note } from '../print.ts';
 import { shown } from './deployment-reference.ts';
 import { readVersions, rollbackTarget, versionNamed } from './deployment-versions.ts';
@@ -22,6 +23,8 @@ export async function runDeploymentRollback(
         : `calls of ${to.name} reach v${to.version} now, no longer v${serving.version}`,
     ]);
     if (!same && serving.active)
-      note(`${shown(serving)} is still active: \`longshore deployment stop ${to.name}/v${serving.version}\` stops it`);
+      note(
+        `${shown(serving)} is still active: \`longshore deployment stop ${shellWord(`${to.name}/v${serving.version}`)}\` stops it`,
+      );
   });
 }

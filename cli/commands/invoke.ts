@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { buffer } from 'node:stream/consumers';
 import { cureOf, isToldByContainer } from '#shared/domain/task-failures.ts';
 import { messageOf } from '#shared/errors.ts';
+import { shellWord } from '#shared/shell-word.ts';
 import { jsonTextOf } from '#shared/json-text.ts';
 import type { JsonText } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
@@ -48,40 +49,43 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     const isReplay = answer.headers['idempotency-replayed'] === 'true';
     if (isReplay && options.json !== true)
       note(`not run again: this is the answer to the first call with that key, task ${taskId}`);
-    if (options.json === true) {
+    // The items of a stream came with status 200; a failed generator ends it with an error event.
+    const isFailed = answer.status >= 300 || (isEventStream(answer.headers) && answer.body.includes(FAILED_EVENT));
+    if (options.json === true)
       printJson({ status: answer.status, taskId, ...(isReplay ? { isReplay } : {}), body: jsonOrText(answer.body) });
-    } else if (isEventStream(answer.headers)) {
-      // The items are on stdout already; a failed generator ends its stream with an error event.
-      if (!answer.body.includes(FAILED_EVENT)) return 0;
-      note(await taskHint(client, name, answer.status, taskId));
-      return 1;
-    } else if (answer.status < 300) {
-      printBytes(answer.body);
-      const begun = begunTask(kind ?? called.kind, answer);
-      if (begun !== '') note(`its end and result: longshore task watch ${begun}`);
-    } else {
-      const cure = taskId === '' ? await uncalledText(client, called, answer) : '';
+    else if (!isEventStream(answer.headers) && !isFailed) printBytes(answer.body);
+    // This throws where no deployment has the name.
+    const cure = isFailed && taskId === '' ? await uncalledText(client, called, answer) : '';
+    if (options.json === true) return exitCodeOf(answer.status, isFailed);
+    if (answer.status >= 300) {
       printError(cure === '' ? `${name} answered ${answer.status}: ${failureText(answer)}` : cure);
       const step = cureOf(failureText(answer));
       if (step !== undefined) note(`what to do: ${step}`);
       const detail = cure === '' ? detailOf(answer) : '';
       if (detail !== '') note(detail);
-      if (taskId !== '') note(await taskHint(client, name, answer.status, taskId));
-      else if (answer.status === 503) note(`why: longshore explain ${referenceOf(called)}`);
     }
-    if (answer.status < 300) return EXIT.ok;
-    return answer.status === 401 || answer.status === 403 ? EXIT.refused : EXIT.failed;
+    if (!isFailed) {
+      const begun = begunTask(kind ?? called.kind, answer);
+      if (begun !== '') note(`its end and result: longshore task watch ${begun}`);
+    } else if (taskId !== '') note(await taskHint(client, name, answer.status, taskId));
+    else if (answer.status === 503) note(`why: longshore explain ${shellWord(referenceOf(called))}`);
+    return exitCodeOf(answer.status, isFailed);
   } catch (error) {
     if (!isConnectionLost(error)) throw error;
     const again = flags.idempotencyKey === undefined ? '' : '; the same command with the same key gives its answer';
     throw new CliError(
-      `the connection to ${client.context.url} was lost while the call ran; it may still complete: \`longshore task list --deployment ${referenceOf(called)}\`${again}`,
+      `the connection to ${client.context.url} was lost while the call ran; it may still complete: \`longshore task list --deployment ${shellWord(referenceOf(called))}\`${again}`,
       { cause: error },
     );
   } finally {
     answered.abort();
     await client.close();
   }
+}
+
+function exitCodeOf(status: number, isFailed: boolean): number {
+  if (!isFailed) return EXIT.ok;
+  return status === 401 || status === 403 ? EXIT.refused : EXIT.failed;
 }
 
 /** The task of a call that is answered before its handler ran; empty: the answer is the handler's. */
@@ -107,7 +111,7 @@ async function taskHint(client: Client, name: string, status: number, taskId: st
     const task = await client.rest(`/task/${await client.workspaceId()}/${taskId}`, HINT_TIMEOUT_MS);
     if (!isToldByContainer(textField(task, 'failure_reason'))) return own;
     const container = textField(task, 'container_id');
-    return `what its container wrote: longshore logs ${container === '' ? name : `--container ${container}`}`;
+    return `what its container wrote: longshore logs ${container === '' ? shellWord(name) : `--container ${container}`}`;
   } catch {
     return own;
   }
@@ -178,7 +182,7 @@ async function uncalledText(client: Client, target: Target, answer: RawAnswer): 
     const reached = ofKind ?? other;
     return reached === undefined || reached.active
       ? ''
-      : `${reference} is stopped: longshore deployment start ${reference}`;
+      : `${reference} is stopped: longshore deployment start ${shellWord(reference)}`;
   } catch (error) {
     if (error instanceof CliError && error.exitCode === EXIT.notFound && error.status === undefined) throw error;
     return '';

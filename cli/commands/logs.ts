@@ -1,4 +1,5 @@
 // `longshore logs`: the newest lines of a deployment, container or task; `--follow` continues with new ones.
+import { shellWord } from '#shared/shell-word.ts';
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
@@ -173,9 +174,9 @@ async function sayNone(
 export function noneText(what: 'task' | 'container' | 'deployment', id: string, found: JsonObject): readonly string[] {
   const summary = textField(found, 'summary');
   // Advice to run this same command again is left out.
-  const own = what === 'deployment' ? `logs ${id}` : `logs --${what} ${id}`;
+  const own = what === 'deployment' ? `logs ${shellWord(id)}` : `logs --${what} ${id}`;
   const steps = textsField(found, 'next_steps').filter((step) => !step.includes(own));
-  const next = steps.length === 0 ? [`\`longshore explain ${id}\` says how it stands`] : steps;
+  const next = steps.length === 0 ? [`\`longshore explain ${shellWord(id)}\` says how it stands`] : steps;
   return [
     `no line of ${what} ${id}${summary === '' ? '' : `: ${summary}`}`,
     'what to do:',

@@ -1,5 +1,6 @@
 // `longshore run`: a function or a command in a container, once. Which of the two it is, and what the line names.
 import { existsSync } from 'node:fs';
+import { shellWord } from '#shared/shell-word.ts';
 import { cpuMillicores, memoryMib } from '#shared/domain/quantities.ts';
 import { messageOf } from '#shared/errors.ts';
 import { jsonTextOf, withMembers } from '#shared/json-text.ts';
@@ -34,7 +35,7 @@ export async function runOnce(
   }
   if (!/\.py(:|$)/.test(target) && !existsSync(target))
     throw usageError(
-      `${target} is no app file: \`longshore run --image IMAGE -- ${target}${words.length > 0 ? ' …' : ''}\` runs it in a container of an image, as python:3.12-slim; \`longshore run app.py:work -- COMMAND\` in that of an app`,
+      `${target} is no app file: \`longshore run --image IMAGE -- ${shellWord(target)}${words.length > 0 ? ' …' : ''}\` runs it in a container of an image, as python:3.12-slim; \`longshore run app.py:work -- COMMAND\` in that of an app`,
     );
   const [first] = words;
   const isInput = words.length === 1 && first?.trimStart().startsWith('{') === true;
@@ -48,7 +49,7 @@ export async function runOnce(
   const kind = kindOf(handler);
   if (!CALLED.has(kind))
     throw usageError(
-      `${target} is of kind ${kind}, and no function to call: \`longshore deploy ${target}\` serves it, \`longshore run ${target} -- COMMAND\` runs a command in its image`,
+      `${target} is of kind ${kind}, and no function to call: \`longshore deploy ${shellWord(target)}\` serves it, \`longshore run ${shellWord(target)} -- COMMAND\` runs a command in its image`,
     );
   const inputs = await inputsOf(isInput ? first : undefined, flags);
   return withClient(invocation, (client) =>

@@ -1,4 +1,5 @@
 // `longshore serve`: a handler in a container of its own, which loads what is saved here. Ends with Ctrl-C.
+import { shellWord } from '#shared/shell-word.ts';
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
@@ -147,8 +148,8 @@ function checkKind(handler: HandlerDefinition, target: string, program: string):
   if (SERVED_KINDS.some((one) => one === kind)) return;
   const instead =
     kind === 'schedule'
-      ? `\`${program} deploy ${target}\`, then \`${program} invoke ${handler.name} --kind schedule\` runs it at once`
-      : `\`${program} deploy ${target}\`, and \`${program} container shell\` or \`container cp\` to work in it`;
+      ? `\`${program} deploy ${shellWord(target)}\`, then \`${program} invoke ${shellWord(handler.name)} --kind schedule\` runs it at once`
+      : `\`${program} deploy ${shellWord(target)}\`, and \`${program} container shell\` or \`container cp\` to work in it`;
   throw new CliError(`serve is for ${SERVED_KINDS.join(', ')} handlers, and ${handler.name} is a ${kind}: ${instead}`);
 }
 

@@ -5,6 +5,7 @@
 // start waits for them. Only Redis outlives a kill, and the next start adopts it by its socket.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { shellWord } from '#shared/shell-word.ts';
 import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
@@ -126,12 +127,12 @@ function showReady(context: Context, example: ExampleAnswer | undefined, flags: 
     print('Next:');
     if (example === undefined) {
       // The example failed, so its URL has no answer: the first advice is to deploy it again.
-      print(`  ${program} deploy ${flags.example ?? 'examples/hello/app.py'}`);
+      print(`  ${program} deploy ${shellWord(flags.example ?? 'examples/hello/app.py')}`);
       print(`  ${program} status`);
     } else {
       print(`  curl -X POST ${example.url} -H "Authorization: Bearer ${context.token}" -d '{}'`);
       print(`  ${program} deploy examples/slow/app.py`);
-      print(`  ${program} logs ${example.name} --follow`);
+      print(`  ${program} logs ${shellWord(example.name)} --follow`);
     }
   } else {
     print('`longshore context show` prints the token.');

@@ -1,4 +1,5 @@
 // `longshore volume ls`, `size`, `rm` and `mv`: the entries of a volume.
+import { shellWord } from '#shared/shell-word.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { VolumeEntryFlags } from '../flags.ts';
@@ -136,7 +137,7 @@ async function at(
     const code = error instanceof CliError ? error.answerCode : '';
     const shown = shownPlace(place);
     if (code === 'volume_file_not_found') {
-      const text = `there is no ${shown}: \`longshore volume ls ${place.volume}:\` shows what is`;
+      const text = `there is no ${shown}: \`longshore volume ls ${shellWord(`${place.volume}:`)}\` shows what is`;
       throw new CliError(text, { cause: error });
     }
     if (code === 'volume_folder_not_empty') {

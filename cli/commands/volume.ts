@@ -1,5 +1,6 @@
 // `longshore volume`: directories of the workspace that outlive containers. Their files: volume-entries.ts and
 // volume-copy.ts.
+import { shellWord } from '#shared/shell-word.ts';
 import { CliError } from '../errors.ts';
 import type { VolumeCreateFlags } from '../flags.ts';
 import { ageOf, bytesOf } from '../format.ts';
@@ -76,7 +77,7 @@ function withStopCure(error: unknown): never {
       : users
           .split(', ')
           .filter((name) => name !== '…')
-          .map((name) => `\`longshore deployment stop ${name}\``)
+          .map((name) => `\`longshore deployment stop ${shellWord(name)}\``)
           .join(', ');
   throw new CliError(`${error.message}: ${cure}`, { cause: error });
 }

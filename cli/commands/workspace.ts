@@ -1,4 +1,5 @@
 // `longshore workspace`: tenants of the installation; for its administrator.
+import { shellWord } from '#shared/shell-word.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, TokenKindError } from '../errors.ts';
@@ -18,7 +19,7 @@ export async function runWorkspaceCreate(name: string, invocation: Invocation): 
     // Commands would have to name both by their ids.
     if (same !== undefined && textField(same, 'deleting_at') !== '')
       throw new CliError(
-        `the workspace ${name} from before is still being deleted: \`longshore workspace delete ${name} --dry-run\` shows how far it is`,
+        `the workspace ${name} from before is still being deleted: \`longshore workspace delete ${shellWord(name)} --dry-run\` shows how far it is`,
       );
     if (same !== undefined)
       throw new CliError(

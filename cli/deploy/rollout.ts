@@ -1,4 +1,5 @@
 // Waits for the end of a deployment's rollout, and says how it ended. The rollout goes on without the command.
+import { shellWord } from '#shared/shell-word.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
@@ -51,7 +52,7 @@ export function endSentences(
   return state === 'failed'
     ? [
         first,
-        `the older version serves on; \`${program} logs ${reference}\` shows the output, \`${program} deployment start ${reference}\` tries again`,
+        `the older version serves on; \`${program} logs ${shellWord(reference)}\` shows the output, \`${program} deployment start ${shellWord(reference)}\` tries again`,
       ]
     : [first];
 }

@@ -252,6 +252,15 @@ describe('deploy', () => {
 });
 
 describe('invoke', () => {
+  test('of a generator that fails ends with code 1, also with --json', async () => {
+    reply = () => ({ body: 'data: 1\n\nevent: error\ndata: no\n\n', type: 'text/event-stream' });
+    for (const args of [
+      ['invoke', 'sum'],
+      ['--json', 'invoke', 'sum'],
+    ])
+      expect((await run(args)).code).toBe(1);
+  });
+
   test("passes the input's bytes on and prints the answer's bytes", async () => {
     reply = () => ({ body: '{"sum":  3}' });
     const ended = await run(['invoke', 'sum', '--version', '2', '--data', '-'], '{"a": 1,  "b": 2}');

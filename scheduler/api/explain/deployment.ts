@@ -1,5 +1,6 @@
 // A deployment's explanation: the reason for its number of containers,
 // the event it waits for, and steps that a person could take.
+import { shellWord } from '#shared/shell-word.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { admitTo } from '../../domain/named-pool.ts';
@@ -180,7 +181,7 @@ export function boundSteps(
   if (bound === 'max_containers') {
     const raise =
       from === 'scale'
-        ? `\`longshore deployment scale ${name} ${most * 2}\` keeps more containers, and 0 there lets the queue decide`
+        ? `\`longshore deployment scale ${shellWord(name)} ${most * 2}\` keeps more containers, and 0 there lets the queue decide`
         : `raise max_containers, as autoscaler=QueueDepthAutoscaler(max_containers=${Math.max(10, most * 2)}), and deploy; the workspace's bound is stub.max_replicas in \`longshore workspace limits\``;
     return [
       raise,
@@ -322,14 +323,14 @@ function keepWarmTexts(all: readonly ExplainedContainer[]): string[] {
 
 function stepsOf(scaling: ExplainedScaling, name: string, pool: NamedPool): string[] {
   const { breaker } = scaling;
-  if (scaling.state === 'STOPPED') return [`\`longshore deployment start ${name}\` lets it run again`];
+  if (scaling.state === 'STOPPED') return [`\`longshore deployment start ${shellWord(name)}\` lets it run again`];
   // A container that never had its image wrote no logs.
   const look =
     breaker.last_reason === 'image_error'
       ? `\`longshore explain ${breaker.last_container}\` says which machine could not get its image, and what to do`
-      : `\`longshore logs ${name}\` shows what its containers wrote`;
+      : `\`longshore logs ${shellWord(name)}\` shows what its containers wrote`;
   if (breaker.phase !== 'closed') {
-    return [look, `correct it and deploy again, or \`longshore deployment start ${name}\` tries at once`];
+    return [look, `correct it and deploy again, or \`longshore deployment start ${shellWord(name)}\` tries at once`];
   }
   const steps = [
     ...boundSteps(scaling, name),

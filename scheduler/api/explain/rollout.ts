@@ -1,4 +1,5 @@
 // Sentences about the rollout of a version, and about newer versions that calls of its name do not reach. Pure.
+import { shellWord } from '#shared/shell-word.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import { isServing } from '../../domain/rollouts.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
@@ -33,7 +34,7 @@ export function rolloutTexts({ row, serving, highest, limitMs }: RolloutView): R
     const until = row.rolloutSinceMs === null ? null : timestampOf(row.rolloutSinceMs + limitMs);
     return {
       details: [`calls of ${name} go on to v${serving.version} until a container of this version is ready`],
-      steps: [`\`longshore deployment rollback ${name} v${version}\` moves calls of ${name} here at once`],
+      steps: [`\`longshore deployment rollback ${shellWord(name)} v${version}\` moves calls of ${name} here at once`],
       wait: { waits_for: `a ready container; then calls of ${name} move here`, until },
     };
   }
@@ -44,8 +45,8 @@ export function rolloutTexts({ row, serving, highest, limitMs }: RolloutView): R
     steps:
       rollout === 'failed'
         ? [
-            `\`longshore logs ${name}/v${version}\` shows what its containers wrote`,
-            `correct it and deploy again, or \`longshore deployment start ${name}/v${version}\` tries at once`,
+            `\`longshore logs ${shellWord(`${name}/v${version}`)}\` shows what its containers wrote`,
+            `correct it and deploy again, or \`longshore deployment start ${shellWord(`${name}/v${version}`)}\` tries at once`,
           ]
         : [],
   };
@@ -55,7 +56,7 @@ export function rolloutTexts({ row, serving, highest, limitMs }: RolloutView): R
 function aboutNewer({ name, version }: Version, newer: Version): RolloutTexts {
   if (newer.version <= version) return NONE;
   const reference = `${name}/v${newer.version}`;
-  const steps = [`\`longshore explain ${reference}\` says more about the newer version`];
+  const steps = [`\`longshore explain ${shellWord(reference)}\` says more about the newer version`];
   if (newer.rollout === 'waiting')
     return { details: [`v${newer.version} takes the calls of ${name} when a container of it is ready`], steps };
   if (newer.rollout === 'failed')

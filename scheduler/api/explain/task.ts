@@ -1,5 +1,6 @@
 // A task's explanation: its place, the containers that could take it, and the
 // outcome of its attempts. Also the event that it waits for, with its time.
+import { shellWord } from '#shared/shell-word.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -217,7 +218,7 @@ function startText({ record, container }: TaskFacts): string {
 }
 
 function startSteps({ container, deploymentName, record }: TaskFacts): string[] {
-  const logs = `\`longshore logs ${deploymentName.replace(/\/v\d+$/, '')}\` shows what its containers wrote`;
+  const logs = `\`longshore logs ${shellWord(deploymentName.replace(/\/v\d+$/, ''))}\` shows what its containers wrote`;
   const known = deploymentName === '' ? [] : [logs];
   const cure = cureOf(errorOf(record.result)) ?? 'correct what failed, and deploy again';
   return [...(container === undefined ? known : failedSteps(container)), cure];
@@ -236,9 +237,10 @@ function stepsOf(facts: TaskFacts): string[] {
   if (record.status === 'RUNNING') return [logs];
   if (scaling === null) return [];
   if (scaling.state === 'STOPPED' || scaling.state === 'STOPPING') {
-    return [`its deployment is stopped: \`longshore deployment start ${deploymentName}\``];
+    return [`its deployment is stopped: \`longshore deployment start ${shellWord(deploymentName)}\``];
   }
-  if (scaling.breaker.phase !== 'closed') return [`\`longshore explain ${deploymentName}\` shows why starts fail`];
+  if (scaling.breaker.phase !== 'closed')
+    return [`\`longshore explain ${shellWord(deploymentName)}\` shows why starts fail`];
   const steps = [...boundSteps(scaling, deploymentName), ...waitSteps(scaling, scaling.containers, pool)];
   return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
 }

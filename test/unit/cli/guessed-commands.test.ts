@@ -77,11 +77,32 @@ describe('a guessed word', () => {
   });
 });
 
+test.for([
+  [['task', 'show', '--help'], 'Usage: longshore task get'],
+  [['--json', 'token', 'ls', '--help'], 'Usage: longshore token list'],
+  [['deployment', 'rm', '--help'], 'Usage: longshore deployment delete'],
+  [['machine', 'gpu', 'ls', '--help'], 'Usage: longshore machine gpu list'],
+  [['volume', 'info', '--help'], 'Usage: longshore volume show'],
+  [['model', 'delete', '--help'], 'Usage: longshore model remove'],
+] as const)('%j runs the command that it is another word for', async ([argv, text]) => {
+  const { code, said } = await outcomeOf(...argv);
+  expect(said).toContain(text);
+  expect(code).toBe(0);
+});
+
+test.for([
+  [['explain'], 'what to use: the name of a deployment, as in `longshore explain hello`'],
+  [['secret', 'set', 'KEY', 'hunter2'], 'the value comes from stdin or a file'],
+] as const)('%j says what to give', async ([argv, text]) => {
+  const { code, said } = await outcomeOf(...argv);
+  expect(said).toContain(text);
+  expect(said).not.toContain('hunter2');
+  expect(code).toBe(2);
+});
+
 describe('a verb that a group calls otherwise', () => {
   test.for([
-    [['task', 'show'], '`longshore task get`'],
     [['volume', 'remove'], '`longshore volume delete`'],
-    [['token', 'ls'], '`longshore token list`'],
     [['secret', 'add'], '`longshore secret set`'],
     [['container', 'kill'], '`longshore container stop`'],
     [['deployment', 'get'], '`longshore explain NAME`'],

@@ -1,15 +1,44 @@
 import { describe, expect, test } from 'vitest';
 import { sentenceOf, unreachable } from '#cli/client.ts';
 import { callLines, exampleInput } from '#cli/commands/call-lines.ts';
+import { noneText } from '#cli/commands/logs.ts';
 import { failureText, invokePath, readInput } from '#cli/commands/invoke.ts';
 import { splitTarget } from '#cli/deploy/describe.ts';
 import { CliError } from '#cli/errors.ts';
 import { formatTable, withoutControls } from '#cli/print.ts';
+import { rolloutTexts } from '#scheduler/api/explain/rollout.ts';
+import type { DeploymentId } from '#shared/domain/ids.ts';
+import { shellWord } from '#shared/shell-word.ts';
 import { clientUrl, daemonEnv, linkSocket, ownNetworks, schedulerEnv, upSettings } from '#cli/up/settings.ts';
 
 const answer = (status: number, body: string) => ({ status, headers: {}, body: Buffer.from(body) });
 
 describe('what a person is told', () => {
+  test.for([
+    ['hello/v3', 'hello/v3'],
+    ['UX my app!', "'UX my app!'"],
+    ["it's", String.raw`'it'\''s'`],
+    ['a;reboot', "'a;reboot'"],
+    ['$(id)', "'$(id)'"],
+    ['~root', "'~root'"],
+    ['über', "'über'"],
+    ['', "''"],
+  ] as const)('can be pasted into a shell: %j', ([name, word]) => {
+    expect(shellWord(name)).toBe(word);
+    const url = 'http://a:1/x';
+    const called = { kind: 'endpoint', name, requiredInputs: [], url, hostUrl: null, isPublic: true, ports: [] };
+    expect(callLines(called, 'longshore')[1]).toBe(`longshore invoke ${word}`);
+    expect(noneText('deployment', name, {})).toContain(`  - \`longshore explain ${word}\` says how it stands`);
+    const row = { name, rolloutSinceMs: null, rolloutWhy: 'x' };
+    const told = rolloutTexts({
+      row: { ...row, id: '2' as DeploymentId, version: 2, rollout: 'failed' },
+      serving: { ...row, id: '1' as DeploymentId, version: 1, rollout: null },
+      highest: undefined,
+      limitMs: 1,
+    });
+    expect(told.steps[0]).toContain(`\`longshore logs ${shellWord(`${name}/v2`)}\``);
+  });
+
   test('after a deploy: how to call it, without a token where anybody may', () => {
     const url = 'https://a:1/asgi/site/v1';
     const hostUrl = 'https://site-1-v1.a:1';
