@@ -224,15 +224,15 @@ describe('the bytes of a workspace in the registry', () => {
     expect((await other.manifest(builtTag(other.image), blob)).statusCode).toBe(413);
   });
 
-  test('are given back as far as they were not sent when an upload breaks off, and taken for what a machine has not waited to see finished', async () => {
+  test('are given back as far as they were not sent when the way to the registry breaks, and taken for what a machine has not waited to see finished', async () => {
     const push = await new Push().begun();
     const begun = await push.upload();
-    const broken = push.open('PATCH', begun, { 'content-length': String(2 * MIB) });
-    broken.on('error', () => undefined).write(randomBytes(MIB));
-    await waitFor(async () => (await used()) > 2 * MIB, 'its bytes are taken');
-    broken.destroy();
-    await waitFor(async () => (await used()) < 2 * MIB, 'what was not sent is given back');
-    expect(await used()).toBeGreaterThan(4096);
+    const name = begun.split('?', 1)[0]?.split('/').at(-1);
+    const broken = new Allowance({ db: opened.db, mostBytes }).write(workspaceId, name);
+    await broken.claim(2 * MIB);
+    expect(await used()).toBe(4096 + 2 * MIB);
+    await broken.breakOff();
+    expect(await used()).toBe(4096);
     // The registry may still write what came, and keeps it.
     for (const method of ['PATCH', 'DELETE'])
       expect((await push.ask(method, begun, randomBytes(10))).statusCode).toBe(409);
@@ -255,6 +255,66 @@ describe('the bytes of a workspace in the registry', () => {
     await waitFor(() => clientOf().has(push.repository, sha256(blob)), 'the registry has it');
     await waitFor(async () => (await names()).includes(sha256(blob)), 'it counts by its name');
     expect(await used()).toBe(broke + MIB + 4096);
+  });
+
+  test.each([
+    ['PATCH', 'content-length', String(2 * MIB)],
+    ['PUT', 'content-length', String(2 * MIB)],
+    ['PUT', 'transfer-encoding', 'chunked'],
+  ])('of a %s with %s that breaks off are free at once', async (method, header, value) => {
+    const push = await new Push().begun();
+    const before = bytesOnDisk();
+    const upload = await push.upload();
+    const digest = method === 'PUT' ? `&digest=${sha256(randomBytes(2 * MIB))}` : '';
+    const left = push.open(method, `${upload}${digest}`, { [header]: value });
+    left.on('error', () => undefined).write(randomBytes(MIB));
+    await waitFor(async () => (await used()) > MIB, 'its bytes are taken');
+    left.destroy();
+    await waitFor(async () => (await used()) === 0, 'the upload of an engine that left is gone');
+    expect(await names()).toEqual([]);
+    expect(bytesOnDisk() - before).toBeLessThan(4096);
+  });
+
+  test('of a PUT whose digest is another one are free at once, with its body or behind it', async () => {
+    const push = await new Push().begun();
+    const before = bytesOnDisk();
+    const wrong = `&digest=${sha256(Buffer.from('another'))}`;
+    expect((await push.ask('PUT', `${await push.upload()}${wrong}`, randomBytes(MIB))).statusCode).toBe(400);
+    const patched = await push.ask('PATCH', await push.upload(), randomBytes(MIB));
+    const { pathname, search } = new URL(String(patched.headers.location));
+    expect((await push.ask('PUT', `${pathname}${search}${wrong}`)).statusCode).toBe(400);
+    expect([await used(), await names()]).toEqual([0, []]);
+    expect(bytesOnDisk() - before).toBeLessThan(4096);
+  });
+
+  test.each(['application/x-www-form-urlencoded', 'multipart/form-data; boundary=b'])(
+    'count under the digest of the address, also where a body of %s names another one',
+    async (type) => {
+      const push = await new Push().begun();
+      const [blob, other] = [randomBytes(MIB), sha256(randomBytes(8))];
+      const patched = await push.ask('PATCH', await push.upload(), blob);
+      const { pathname, search } = new URL(String(patched.headers.location));
+      const form = type.startsWith('multipart')
+        ? `--b\r\ncontent-disposition: form-data; name="digest"\r\n\r\n${sha256(blob)}\r\n--b--\r\n`
+        : `digest=${sha256(blob)}`;
+      const path = `${pathname}${search}&digest=${other}`;
+      expect((await push.ask('PUT', path, Buffer.from(form), false, type)).statusCode).toBe(400);
+      expect(await clientOf().has(push.repository, sha256(blob))).toBe(false);
+      expect([await names(), await used()]).toEqual([[], 0]);
+    },
+  );
+
+  test('count for a blob that a PUT made of the part of its body that came', async () => {
+    const push = await new Push().begun();
+    const part = randomBytes(MIB);
+    const path = `${await push.upload()}&digest=${sha256(part)}`;
+    const left = push.open('PUT', path, { 'content-length': String(2 * MIB) });
+    left.on('error', () => undefined).write(part);
+    await waitFor(async () => (await used()) > MIB, 'its bytes are taken');
+    left.destroy();
+    await waitFor(async () => (await names()).includes(sha256(part)) || (await names()).length === 0, 'it has ended');
+    const has = await clientOf().has(push.repository, sha256(part));
+    expect([await names(), await used()]).toEqual(has ? [[sha256(part)], MIB + 4096] : [[], 0]);
   });
 
   test('of a layer that is refused or breaks off are free at once, and small pushes go on', async () => {
@@ -315,15 +375,15 @@ describe('the bytes of a workspace in the registry', () => {
     const digest = (algorithm: string, length: number) => `${algorithm}:${'0'.repeat(length)}`;
     const next = await push.upload();
     expect((await push.ask('PUT', `${next}&digest=${digest('sha512', 128)}`)).statusCode).toBe(403);
-    // A digest that is not the content's ends the upload. Its bytes count on, because the registry may have them.
+    // A digest that is not the content's ends the upload.
     expect((await push.ask('PUT', `${next}&digest=${digest('sha256', 64)}`, randomBytes(100))).statusCode).toBe(400);
-    expect(await used()).toBe(4096 + 100);
-    expect((await push.ask('PATCH', next, randomBytes(100))).statusCode).toBe(409);
+    expect(await used()).toBe(0);
+    expect((await push.ask('PATCH', next, randomBytes(100))).statusCode).toBe(404);
     // The registry says 404 for a state that is not the upload's, and has the upload.
     const stale = await push.upload();
     expect((await push.ask('PATCH', stale, randomBytes(1000))).statusCode).toBe(202);
     expect((await push.ask('DELETE', stale)).statusCode).toBe(404);
-    expect(await used()).toBe(2 * 4096 + 1100);
+    expect(await used()).toBe(4096 + 1000);
   });
 
   test('are free again when the registry has collected what nothing names, and not before', async () => {

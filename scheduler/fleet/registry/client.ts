@@ -1,11 +1,16 @@
 // The scheduler's own questions to the registry that holds built images: what is there, and removals.
 import { Pool } from 'undici';
+import { sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 
 const ANSWER_MS = 60_000;
 /** Time without a byte after which the registry has failed. It reads a large layer to its end before it answers. */
 const SILENCE_MS = 15 * 60_000;
+/** A registry that is started anew on a port does not answer meanwhile. */
+const AWAY_MS = 30_000;
+const AWAY_CODES: ReadonlySet<unknown> = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'EPIPE', 'UND_ERR_SOCKET']);
+const LOOK_MS = 250;
 const CONNECTIONS = 64;
 const MOST_ANSWER_BYTES = 8 * 1024 * 1024;
 const PAGE = 100;
@@ -145,6 +150,19 @@ export class RegistryClient {
       return { digest: String(answer.headers['docker-content-digest'] ?? ''), body: isRecord(body) ? body : {} };
     } catch (error) {
       throw new Error(`the registry of built images failed: ${messageOf(error)}`, { cause: error });
+    }
+  }
+}
+
+/** Asks again while the registry is being started anew. @throws Error: it does not answer in time */
+export async function onceThere<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  const untilMs = performance.now() + AWAY_MS;
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      const isAway = AWAY_CODES.has((error as { readonly code?: unknown } | null)?.code);
+      if (!isAway || performance.now() >= untilMs || !(await sleep(LOOK_MS, signal))) throw error;
     }
   }
 }

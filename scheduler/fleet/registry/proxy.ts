@@ -6,9 +6,7 @@
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import type { Dispatcher } from 'undici';
 import { sleep } from '#shared/backoff.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { workspaceOfRepository } from '#shared/domain/built-images.ts';
@@ -16,30 +14,27 @@ import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { SigningKeys } from '../../workspaces/identity/jwt.ts';
 import { WriteRefused } from './allowance.ts';
-import type { Allowance, RegistryWrite } from './allowance.ts';
+import type { Allowance } from './allowance.ts';
+import { onceThere } from './client.ts';
 import type { RegistryClient } from './client.ts';
 import type { RegistryMetrics } from './metrics.ts';
 import { permits, readRequest } from './requests.ts';
-import type { Wanted } from './requests.ts';
 import { tokenIn, verifyToken } from './tokens.ts';
 import type { RegistryToken } from './tokens.ts';
+import { hasBody, isUploadOf, RegistryWrites } from './writes.ts';
+import type { Ask, Passed } from './writes.ts';
 
 const MOST_CONNECTIONS = 2048;
 const MOST_OF_MACHINE = 64;
 /** The registry reads a large layer to its end before it answers for it. */
 const IDLE_MS = 15 * 60_000;
 const KEEP_ALIVE_MS = 90_000;
-/** A manifest is a list of layers. */
-const MOST_MANIFEST_BYTES = 4 * 1024 * 1024;
 /** The rest of a refused body is read so far, and for so long, so that its engine reads the refusal. */
 const MOST_REST_BYTES = 256 * 1024 * 1024;
 const REST_MS = 15_000;
 /** A push waits for so long while the registry collects its layers, then its engine and its agent try again. */
 const PUSH_WAIT_MS = 120_000;
 const PUSH_LOOK_MS = 250;
-/** A registry that is started anew on a port does not answer meanwhile. */
-const AWAY_MS = 30_000;
-const AWAY_CODES: ReadonlySet<unknown> = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOENT', 'EPIPE', 'UND_ERR_SOCKET']);
 const COLLECTING = 'the registry of built images collects its layers, and takes pushes afterwards';
 const CHALLENGE = { 'www-authenticate': 'Basic realm="longshore"' };
 const VERSION = { 'docker-distribution-api-version': 'registry/2.0' };
@@ -57,8 +52,6 @@ const RESPONSE_HEADERS = [
   'range',
 ];
 
-type Passed = Exclude<Wanted, { kind: 'ping' }>;
-
 export interface RegistryProxyParts {
   readonly client: RegistryClient;
   readonly keys: SigningKeys;
@@ -74,11 +67,13 @@ export interface RegistryProxyParts {
 
 export class RegistryProxy {
   readonly #parts: RegistryProxyParts;
+  readonly #writes: RegistryWrites;
   readonly #server: Server;
   readonly #machineOf = new Map<Socket, MachineId>();
 
   constructor(parts: RegistryProxyParts) {
     this.#parts = parts;
+    this.#writes = new RegistryWrites(parts);
     this.#server = createServer(
       { requestTimeout: 0, keepAliveTimeout: KEEP_ALIVE_MS, noDelay: true },
       (request, response) => void this.#serve(request, response),
@@ -176,22 +171,31 @@ export class RegistryProxy {
     token: RegistryToken,
     wanted: Passed,
   ): Promise<'ok' | 'missing' | 'failed'> {
-    const { client, metrics, allowance } = this.#parts;
+    const { client, metrics } = this.#parts;
     const gone = new AbortController();
     response.once('close', () => gone.abort());
     const headers = picked(request.headers, REQUEST_HEADERS);
+    if (isUploadOf(wanted)) {
+      // The registry would take the digest and the state out of a form before those of the address.
+      headers['content-type'] = 'application/octet-stream';
+      // A body of unknown length may end early: the registry answers, and keeps no bytes that nobody can delete.
+      if (hasBody(request)) delete headers['content-length'];
+    }
     if (client.authorization !== undefined) headers['authorization'] = client.authorization;
     const { signal } = gone;
     if (wanted.isWrite && !(await this.#takesPushes(wanted.repository, signal))) {
       refuse(response, 409, 'UNAVAILABLE', COLLECTING);
       return 'failed';
     }
-    const ask = (body: Readable | null, until?: AbortSignal): Promise<Dispatcher.ResponseData> =>
-      client.pool.request({ method: request.method as 'GET', path: wanted.path, headers, body, signal: until ?? null });
-    const isWrite = wanted.isWrite && request.method !== 'GET';
+    const method = request.method ?? '';
+    const ask: Ask = (asked, until) => {
+      const { body = null, ...to } = { method, path: wanted.path, ...asked };
+      return client.pool.request({ ...to, headers, body, signal: until ?? null });
+    };
+    const isWrite = wanted.isWrite && method !== 'GET';
     const answer = isWrite
-      ? await this.#write(request, wanted, allowance, ask, signal)
-      : await onceThere(() => ask(null, signal), signal);
+      ? await this.#writes.pass(request, wanted, ask, signal)
+      : await onceThere(() => ask({}, signal), signal);
     const { statusCode } = answer;
     response.writeHead(statusCode, { ...VERSION, ...picked(answer.headers, RESPONSE_HEADERS) });
     answer.body.on('data', (chunk: Buffer) => metrics.bytes.inc({ direction: 'out' }, chunk.length));
@@ -215,108 +219,7 @@ export class RegistryProxy {
     const workspaceId = workspaceOfRepository(repository);
     this.#parts.onMissing(workspaceId as WorkspaceId, reference);
   }
-
-  /**
-   * Passes a write on, with its bytes taken of the workspace's allowance before. The answer is waited for also where
-   * the engine leaves, because it decides what the registry has.
-   * @throws WriteRefused
-   */
-  async #write(
-    request: IncomingMessage,
-    wanted: Passed,
-    allowance: Pick<Allowance, 'write'>,
-    ask: (body: Readable | null, until?: AbortSignal) => Promise<Dispatcher.ResponseData>,
-    gone: AbortSignal,
-  ): Promise<Dispatcher.ResponseData> {
-    const { kind, repository, reference } = wanted;
-    const isUpload = kind === 'upload' && reference !== '';
-    const write = allowance.write(
-      workspaceOfRepository(repository) as WorkspaceId,
-      isUpload ? reference : undefined,
-      isUpload ? digestIn(wanted.path) : null,
-    );
-    const length = Number(request.headers['content-length'] ?? 0);
-    if (kind === 'manifest' && length > MOST_MANIFEST_BYTES) throw tooLargeManifest();
-    await write.claim(length);
-    const hasBytes = hasBody(request);
-    // The registry answers a body that ends, however early, with the state by which alone its upload can be deleted.
-    const mayEndEarly = request.method === 'PATCH' && request.headers['content-length'] === undefined;
-    let isWhole = !hasBytes;
-    let failed: { readonly error: unknown } | undefined;
-    const body = async function* (chunks: AsyncGenerator<Buffer>): AsyncGenerator<Buffer> {
-      try {
-        yield* write.taken(chunks);
-        isWhole = true;
-      } catch (error) {
-        failed = { error };
-        if (!mayEndEarly) throw error;
-      }
-    };
-    let answer: Dispatcher.ResponseData;
-    try {
-      const most = kind === 'manifest' ? MOST_MANIFEST_BYTES : Infinity;
-      answer = hasBytes
-        ? await ask(Readable.from(body(this.#counted(request, most)), { objectMode: false }))
-        : await onceThere(() => ask(null), gone);
-    } catch (error) {
-      await write.breakOff(isWhole ? digestIn(wanted.path) : null);
-      throw failed?.error ?? error;
-    }
-    if (failed !== undefined) {
-      await answer.body.dump();
-      await this.#discard(write, answer);
-      throw failed.error;
-    }
-    await this.#settle(write, wanted, request.method ?? '', answer);
-    return answer;
-  }
-
-  /** Removes an upload whose body was refused or broke off, so that its bytes count no more. */
-  async #discard(write: RegistryWrite, { statusCode, headers }: Dispatcher.ResponseData): Promise<void> {
-    const { client } = this.#parts;
-    const isGone = statusCode < 400 && (await client.removeUpload(String(headers['location'])).catch(() => false));
-    await (isGone ? write.forget() : write.breakOff());
-  }
-
-  /** Ends a write by what the registry answered. */
-  async #settle(
-    write: RegistryWrite,
-    wanted: Passed,
-    method: string,
-    { statusCode, headers }: Dispatcher.ResponseData,
-  ): Promise<void> {
-    const { kind, reference, path } = wanted;
-    if (method === 'POST') {
-      const [, upload] = LOCATION.exec(String(headers['location'])) ?? [];
-      if (statusCode >= 400) await write.forget();
-      else await write.end(upload === undefined ? undefined : `upload ${upload}`);
-    } else if (method === 'DELETE') await (statusCode < 300 ? write.forget() : write.end());
-    else if (kind === 'manifest') {
-      const digest = String(headers['docker-content-digest'] ?? (reference.includes(':') ? reference : ''));
-      if (statusCode >= 400) await write.forget();
-      else await write.end(digest === '' ? undefined : `manifest ${digest}`);
-    } else if (statusCode < 400) await write.end(digestIn(path) ?? undefined);
-    // A PUT that was asked twice may have made a blob at the first time. A 404 may also be about the upload's state.
-    else await write.breakOff(statusCode === 404 ? digestIn(path) : null);
-  }
-
-  /** The body of a write, counted. The request outlives it, so that it can be answered. */
-  async *#counted(request: IncomingMessage, most: number): AsyncGenerator<Buffer> {
-    let bytes = 0;
-    for await (const part of request.iterator({ destroyOnReturn: false })) {
-      const chunk = part as Buffer;
-      bytes += chunk.length;
-      if (bytes > most) throw tooLargeManifest();
-      this.#parts.metrics.bytes.inc({ direction: 'in' }, chunk.length);
-      yield chunk;
-    }
-  }
 }
-
-const LOCATION = /\/blobs\/uploads\/([A-Za-z0-9_-]{1,128})(?:\?|$)/;
-/** The digest by which a PUT ends an upload. */
-const digestIn = (path: string): string | null => new URLSearchParams(path.split('?', 2)[1]).get('digest');
-const tooLargeManifest = (): WriteRefused => new WriteRefused(413, `a manifest may have ${MOST_MANIFEST_BYTES} bytes`);
 
 /** Reads the rest of a refused body. An engine whose bytes nobody takes does not come to read the refusal. */
 async function readRest(request: IncomingMessage): Promise<void> {
@@ -337,22 +240,6 @@ async function readRest(request: IncomingMessage): Promise<void> {
   clearTimeout(late);
   if (!request.complete) request.destroy();
 }
-
-/** Asks again while the registry is being started anew. @throws Error: it does not answer in time */
-async function onceThere<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
-  const untilMs = performance.now() + AWAY_MS;
-  for (;;) {
-    try {
-      return await ask();
-    } catch (error) {
-      const isAway = AWAY_CODES.has((error as { readonly code?: unknown } | null)?.code);
-      if (!isAway || performance.now() >= untilMs || !(await sleep(PUSH_LOOK_MS, signal))) throw error;
-    }
-  }
-}
-
-const hasBody = ({ headers }: IncomingMessage): boolean =>
-  headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 
 function picked(
   headers: Readonly<Record<string, string | string[] | undefined>>,
