@@ -1,6 +1,6 @@
 /**
- * The Python environment of the Python module's tests, beside set-up's state: the system's pytest, and the web framework
- * that an ASGI test serves. Distributions have frameworks that are too old, so it comes from the package index.
+ * The Python environment of the Python module's tests, beside set-up's state: the system's pytest, and the web
+ * framework that an ASGI test serves. Distributions have too old frameworks, so it comes from the package index.
  */
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -105,7 +105,8 @@ export class RedisMemory {
     // settings. A server that holds more than the setting gets a higher bound, because
     // its tasks need their writes. The bound comes down as the server empties.
     const bound = Math.floor(Math.max(ownMaxBytes, this.#usedBytes * ROOM));
-    const isRight = max >= ownMaxBytes && (max === ownMaxBytes || bound > max * 0.9);
+    // On its way down the bound takes steps of a tenth, but for the last one.
+    const isRight = max === bound || (bound > ownMaxBytes && bound > max * 0.9 && max >= ownMaxBytes);
     if (isRight) return;
     await redis.config('SET', 'maxmemory', String(bound));
     log.info({ maxBytes: bound, usedBytes: this.#usedBytes }, 'memory of the embedded redis is bounded');
