@@ -20,7 +20,7 @@ export async function runSettingsSet(name: string, value: string, invocation: In
   await withClient(invocation, async (client) => {
     const path = `/setting/${encodeURIComponent(name)}`;
     const setting = await client.restCall('PUT', path, { value }).catch(onlyAdmin);
-    showDone(invocation, setting, [`${name} is ${value || 'empty'} on every scheduler from now on`]);
+    showDone(invocation, setting, [`${name} is ${value || 'empty'} on ${whereOf(setting)}`]);
   });
 }
 
@@ -28,9 +28,15 @@ export async function runSettingsReset(name: string, invocation: Invocation): Pr
   await withClient(invocation, async (client) => {
     const setting = await client.restCall('DELETE', `/setting/${encodeURIComponent(name)}`).catch(onlyAdmin);
     const now = textField(setting, 'value') || 'empty';
-    showDone(invocation, setting, [`${name} is ${now} again, as ${textField(setting, 'variable')} says`]);
+    const variable = textField(setting, 'variable');
+    showDone(invocation, setting, [`${name} is ${now} again, as ${variable} says, on ${whereOf(setting)}`]);
   });
 }
+
+const whereOf = (setting: object): string =>
+  'on_every_scheduler' in setting && setting.on_every_scheduler === false
+    ? 'every scheduler within half a minute: one of them has not answered yet'
+    : 'every scheduler from now on';
 
 const sourceOf = (source: string, variable: string): string =>
   source === 'environment' ? variable : source === 'database' ? 'settings set' : source;

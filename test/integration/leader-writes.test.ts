@@ -92,7 +92,10 @@ describe.each(KINDS)('on %s', (kind) => {
     const messages = {
       isLive: true,
       on: (_kind: string, handler: (id: string) => void) => void told.push(handler),
-      publish: (_kind: string, id: string) => Promise.resolve(told.forEach((handler) => handler(id))),
+      publish: (_kind: string, id: string) => {
+        told.forEach((handler) => handler(id));
+        return Promise.resolve(true);
+      },
     };
     const credentialsOf = (containers: ContainerRegistry): ContainerCredentials =>
       new ContainerCredentials({

@@ -67,7 +67,7 @@ const begin = (on: Db, id: WorkspaceId) =>
   new WorkspaceDeletion({
     db: on,
     events: new EventWriter(),
-    invalidation: { publish: async () => {} },
+    invalidation: { publish: async () => true },
     clock: new TestClock(),
     volumeBytes: () => 0,
   }).begin(id, SYSTEM, newId<WorkspaceId>());

@@ -108,7 +108,7 @@ describe.each(KINDS)('on %s', (kind) => {
     new WorkspaceDeletion({
       db: on,
       events: new EventWriter(),
-      invalidation: { publish: async () => {} },
+      invalidation: { publish: async () => true },
       clock: new TestClock(),
       volumeBytes: () => 0,
     });

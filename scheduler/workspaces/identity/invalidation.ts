@@ -17,19 +17,23 @@ export type InvalidationKind =
   | 'model'
   | 'setting';
 
+/** Nothing is waited for where a handler gives no promise. */
+type Handler = (id: string) => void | Promise<void>;
+
 export interface Invalidation {
   /**
    * Tells this process now and the others by message; a message that cannot be sent yet is sent later. Never throws.
-   * @returns resolves when every listening replica has acknowledged, after a second in any case
+   * @returns resolves when every listening replica has acknowledged, after a second in any case; whether all have
    */
-  publish(kind: InvalidationKind, id: string): Promise<void>;
+  publish(kind: InvalidationKind, id: string): Promise<boolean>;
   /**
    * Has every replica empty its caches, because a commit was not answered: its change may be made, and nobody else
    * announces it. Once more when the change can no longer come, and at most that often.
    */
   unsure(): void;
   /**
-   * Registers a handler. The meaning of `id` depends on the kind:
+   * Registers a handler. Its replica acknowledges the change when it has ended, and not when it fails. The meaning of
+   * `id` depends on the kind:
    * - token: sha256 hex of the token
    * - deployment: deployment or stub id
    * - workspace: workspace id
@@ -39,7 +43,7 @@ export interface Invalidation {
    * - model: workspace id, or `public`
    * - setting: name of the setting
    */
-  on(kind: InvalidationKind, handler: (id: string) => void): void;
+  on(kind: InvalidationKind, handler: Handler): void;
   /** Registers a handler for the loss of messages: every cached entry may then be stale. */
   onReset(handler: () => void): void;
   readonly isLive: boolean;
@@ -94,7 +98,7 @@ class RedisInvalidation implements Invalidation {
   readonly #heardChannel: string;
   readonly #heard = new Map<number, () => void>();
   #number = 0;
-  readonly #handlers = new Map<string, ((id: string) => void)[]>();
+  readonly #handlers = new Map<string, Handler[]>();
   readonly #resetHandlers: (() => void)[] = [];
   readonly #abort = new AbortController();
   /** Unsent messages; each is a separate object, since the same text twice means two changes. */
@@ -116,20 +120,27 @@ class RedisInvalidation implements Invalidation {
     return this.#live;
   }
 
-  publish(kind: InvalidationKind, id: string): Promise<void> {
-    this.#deliver(kind, id);
+  async publish(kind: InvalidationKind, id: string): Promise<boolean> {
+    const here = this.#deliver(kind, id);
+    const there = this.#told(kind, id);
+    return (await here) && (await there);
+  }
+
+  /** Tells the other replicas. @returns whether all of them have acknowledged within a second */
+  #told(kind: InvalidationKind, id: string): Promise<boolean> {
     return new Promise((resolve) => {
       const n = (this.#number += 1);
       let outstanding: number | undefined;
       let heard = 0;
+      const isHeard = (): boolean => outstanding !== undefined && heard >= outstanding;
       const done = (): void => {
         clearTimeout(timer);
         this.#heard.delete(n);
-        resolve();
+        resolve(isHeard());
       };
       const timer = setTimeout(done, HEARD_WITHIN_MS);
       const look = (): void => {
-        if (outstanding !== undefined && heard >= outstanding) done();
+        if (isHeard()) done();
       };
       this.#heard.set(n, () => {
         heard += 1;
@@ -177,7 +188,7 @@ class RedisInvalidation implements Invalidation {
     this.#send({ text: RESET_TEXT, onSent: () => undefined });
   }
 
-  on(kind: InvalidationKind, handler: (id: string) => void): void {
+  on(kind: InvalidationKind, handler: Handler): void {
     const handlers = this.#handlers.get(kind) ?? [];
     handlers.push(handler);
     this.#handlers.set(kind, handlers);
@@ -216,15 +227,20 @@ class RedisInvalidation implements Invalidation {
       this.#log.warn({ err: error }, 'invalidation message is not JSON');
       return;
     }
-    if (message.kind === RESET) this.#reset();
-    else if (typeof message.kind === 'string' && typeof message.id === 'string')
-      this.#deliver(message.kind, message.id);
+    const { kind, id, n, from } = message;
+    if (kind === RESET) this.#reset();
+    const carriedOut = typeof kind === 'string' && typeof id === 'string' ? this.#deliver(kind, id) : true;
+    if (n === undefined || from === undefined || from === this.#heardChannel) return;
     // The acknowledgement is sent after the handlers have removed their entries.
-    if (message.n === undefined || message.from === undefined || message.from === this.#heardChannel) return;
-    this.#publisher.publish(message.from, String(message.n)).catch((error: unknown) => {
+    if (carriedOut === true) this.#acknowledge(from, n);
+    else void carriedOut.then((isDone) => isDone && this.#acknowledge(from, n));
+  };
+
+  #acknowledge(from: string, n: number): void {
+    this.#publisher.publish(from, String(n)).catch((error: unknown) => {
       this.#log.info({ err: error }, 'an invalidation was heard, and its sender not told so');
     });
-  };
+  }
 
   readonly #onClose = (): void => {
     this.#live = false;
@@ -244,8 +260,18 @@ class RedisInvalidation implements Invalidation {
     this.#live = true;
   }
 
-  #deliver(kind: string, id: string): void {
-    for (const handler of this.#handlers.get(kind) ?? []) handler(id);
+  /** Calls the handlers. @returns whether all have done their work; a promise only where one gave a promise */
+  #deliver(kind: string, id: string): true | Promise<boolean> {
+    const given = (this.#handlers.get(kind) ?? []).map((handler) => handler(id));
+    const waits = given.filter((one) => one !== undefined);
+    if (waits.length === 0) return true;
+    return Promise.all(waits).then(
+      () => true,
+      (error: unknown) => {
+        this.#log.warn({ err: error, kind, id }, 'a change that other replicas have is not carried out here yet');
+        return false;
+      },
+    );
   }
 
   #reset(): void {

@@ -1,6 +1,6 @@
 // Settings that the administrator changes while schedulers run: rows win over the environment. Owns the rows and this
-// replica's copy. A change is heard by every replica before it is answered, and read again each half minute, so that a
-// replica that heard nothing follows, too.
+// replica's copy. Every replica that listens uses a change before the change is answered, or the answer says that one
+// does not yet. The rows are read again each half minute, so that such a replica follows.
 import { repeat } from '#shared/backoff.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
@@ -30,6 +30,11 @@ export interface Setting {
   readonly updatedAtMs: number | null;
 }
 
+export interface ChangedSetting extends Setting {
+  /** Whether every replica that listens uses it now; a replica that does not follows within half a minute. */
+  readonly isEverywhere: boolean;
+}
+
 export interface RuntimeSettingsParts {
   readonly db: Queryable;
   readonly invalidation: Pick<Invalidation, 'publish' | 'on' | 'onReset'>;
@@ -51,9 +56,8 @@ export class RuntimeSettings {
 
   constructor(parts: RuntimeSettingsParts) {
     this.#parts = parts;
-    const again = (): void => void this.#read().catch((error: unknown) => this.#warn(error));
-    parts.invalidation.on('setting', again);
-    parts.invalidation.onReset(again);
+    parts.invalidation.on('setting', () => this.#read());
+    parts.invalidation.onReset(() => void this.#read().catch((error: unknown) => this.#warn(error)));
   }
 
   async start(): Promise<void> {
@@ -83,7 +87,7 @@ export class RuntimeSettings {
   }
 
   /** @throws AppError `setting_not_found`, `bad_request` */
-  async set(name: string, value: string, by: Actor): Promise<Setting> {
+  async set(name: string, value: string, by: Actor): Promise<ChangedSetting> {
     const problem =
       value.length > MAX_SETTING ? `must have at most ${MAX_SETTING} characters` : this.#kind(name).problem(value);
     if (problem !== undefined) throw new AppError('bad_request', `value ${problem}`);
@@ -91,7 +95,7 @@ export class RuntimeSettings {
   }
 
   /** The environment counts again. @throws AppError `setting_not_found` */
-  async reset(name: string, by: Actor): Promise<Setting> {
+  async reset(name: string, by: Actor): Promise<ChangedSetting> {
     this.#kind(name);
     return this.#change(name, by, (db) => deleteSetting(db, name));
   }
@@ -104,16 +108,15 @@ export class RuntimeSettings {
     throw new AppError('setting_not_found', `there is no setting of that name that can be changed: there is ${known}`);
   }
 
-  async #change(name: string, by: Actor, change: (db: Queryable) => Promise<void>): Promise<Setting> {
+  async #change(name: string, by: Actor, change: (db: Queryable) => Promise<void>): Promise<ChangedSetting> {
     await this.#parts.trail.transaction(async (tx, say) => {
       await change(tx);
       say(by, 'audit.setting.updated', { workspaceId: null, target: { type: 'setting', id: name } });
     });
-    await this.#read();
-    await this.#parts.invalidation.publish('setting', name);
+    const isEverywhere = await this.#parts.invalidation.publish('setting', name);
     const found = (await this.list()).find((one) => one.name === name);
     if (found === undefined) throw new Error('a setting is missing');
-    return found;
+    return { ...found, isEverywhere };
   }
 
   /** Reads the rows, one read after the other: the last one to begin is the last to be applied. */

@@ -13,6 +13,14 @@ export const SettingRecord = Type.Object({
 });
 export type SettingRecord = Static<typeof SettingRecord>;
 
+export const ChangedSettingRecord = Type.Object({
+  ...SettingRecord.properties,
+  on_every_scheduler: Type.Boolean({
+    description: 'every scheduler that runs uses it; false: one did not answer, and follows within half a minute',
+  }),
+});
+export type ChangedSettingRecord = Static<typeof ChangedSettingRecord>;
+
 export const SettingList = listOf(SettingRecord);
 
 export const ChangeSetting = Type.Object({ value: Type.String() });

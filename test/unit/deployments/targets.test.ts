@@ -153,7 +153,7 @@ test('while messages do not arrive nothing that is remembered counts', async () 
   };
   const invalidation = {
     isLive: true,
-    publish: () => Promise.resolve(),
+    publish: () => Promise.resolve(true),
     on: () => undefined,
     onReset: () => undefined,
   };

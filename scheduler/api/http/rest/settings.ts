@@ -1,6 +1,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
-import { ChangeSetting, SettingList, SettingRecord } from '#shared/api/rest/settings.ts';
-import type { RuntimeSettings, Setting } from '../../../workspaces/identity/runtime-settings.ts';
+import { ChangedSettingRecord, ChangeSetting, SettingList } from '#shared/api/rest/settings.ts';
+import type { SettingRecord } from '#shared/api/rest/settings.ts';
+import type { ChangedSetting, RuntimeSettings, Setting } from '../../../workspaces/identity/runtime-settings.ts';
 import { actorBehind } from '../origin.ts';
 import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
@@ -23,20 +24,20 @@ export function settingRoutes(settings: Pick<RuntimeSettings, 'list' | 'set' | '
       summary: 'Change a setting on every scheduler; it wins over the environment (administrator)',
       scope: 'admin',
       body: ChangeSetting,
-      answer: SettingRecord,
+      answer: ChangedSettingRecord,
       errors: ['setting_not_found'],
       handle: async (request) =>
-        settingRecord(await settings.set(request.params['name'] ?? '', request.body.value, actorBehind(request))),
+        changedRecord(await settings.set(request.params['name'] ?? '', request.body.value, actorBehind(request))),
     }),
     restRoute({
       http: 'DELETE /setting/{name}',
       tag: 'installation',
       summary: 'Go back to what the environment says (administrator)',
       scope: 'admin',
-      answer: SettingRecord,
+      answer: ChangedSettingRecord,
       errors: ['setting_not_found'],
       handle: async (request) =>
-        settingRecord(await settings.reset(request.params['name'] ?? '', actorBehind(request))),
+        changedRecord(await settings.reset(request.params['name'] ?? '', actorBehind(request))),
     }),
   ];
 }
@@ -48,4 +49,9 @@ const settingRecord = ({ name, value, source, variable, description, updatedAtMs
   variable,
   description,
   updated_at: updatedAtMs === null ? null : timestampOf(updatedAtMs),
+});
+
+const changedRecord = (setting: ChangedSetting): ChangedSettingRecord => ({
+  ...settingRecord(setting),
+  on_every_scheduler: setting.isEverywhere,
 });
