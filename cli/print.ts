@@ -1,6 +1,7 @@
 // The only file that writes to the terminal. Results go to stdout; progress,
 // hints and errors go to stderr, so that a pipe sees the result alone.
 import { stringifyExactly } from '#shared/json-text.ts';
+import { painted, styleOfState } from './colours.ts';
 import { errorCode } from './errors.ts';
 
 /**
@@ -38,7 +39,18 @@ export function printJson(value: unknown): void {
 
 /** Progress, hints and errors. */
 export function note(line: string): void {
-  process.stderr.write(`${line}\n`);
+  process.stderr.write(`${withPaintedStart(line)}\n`);
+}
+
+/** A step of work that goes on. */
+export function step(line: string): void {
+  process.stderr.write(`${painted('dim', line, process.stderr)}\n`);
+}
+
+/** The word before a failure or a warning has its colour. */
+function withPaintedStart(line: string): string {
+  const [start] = /^(longshore|error|warning):/.exec(line) ?? [''];
+  return painted(start === 'warning:' ? 'yellow' : 'red', start, process.stderr) + line.slice(start.length);
 }
 
 /** Shows a line that the next one replaces, on a terminal. */
@@ -68,6 +80,12 @@ export const withoutControls = (text: string): string =>
   // oxlint-disable-next-line no-control-regex
   text.replaceAll(/[\0-\x08\x0b-\x1f\x7f-\x9f]/g, '\u{fffd}');
 
+/** A cell of a table: a name in it may come from anybody, and breaks no line. */
+const cellText = (text: string): string => withoutControls(text.replaceAll(/[\t\n]/g, ' '));
+
+/** Columns whose cells are states. */
+const STATE_HEADINGS: ReadonlySet<string> = new Set(['STATUS', 'STATE', 'SERVES', 'OUTCOME']);
+
 /** Last columns that a narrow terminal does without. */
 const LEFT_OUT: ReadonlySet<string> = new Set(['ID', 'CONTAINER']);
 
@@ -75,34 +93,46 @@ const LEFT_OUT: ReadonlySet<string> = new Set(['ID', 'CONTAINER']);
  * Pads columns to their widest cell, except the last one. An empty list is `(none)`, without headings. A table wider
  * than the terminal would wrap, and no row could be read: each row is a block of lines then, a line for each cell. Ids
  * and containers in the last column are left out first, because rows of such tables have other names.
+ * @param paint - gives a cell its colour, which takes no place; absent: none has
  */
 export function formatTable(
   headings: readonly string[],
-  rows: readonly (readonly string[])[],
+  given: readonly (readonly string[])[],
   columns = Number.POSITIVE_INFINITY,
+  paint: (heading: string, cell: string) => string = (_, cell) => cell,
 ): string {
-  if (rows.length === 0) return '(none)';
+  if (given.length === 0) return '(none)';
+  const rows = given.map((row) => row.map(cellText));
   const widths = headings.map((heading, column) =>
     Math.max(heading.length, ...rows.map((row) => (row[column] ?? '').length)),
   );
-  const line = (cells: readonly string[]): string =>
+  const plain = (_: string, cell: string): string => cell;
+  const line = (cells: readonly string[], painter: typeof paint): string =>
     cells
-      .map((cell, column) => (column === cells.length - 1 ? cell : cell.padEnd(widths[column] ?? 0)))
+      .map((cell, column) => {
+        const gap = column === cells.length - 1 ? '' : ' '.repeat((widths[column] ?? 0) - cell.length);
+        return `${painter(headings[column] ?? '', cell)}${gap}`;
+      })
       .join('  ')
       .trimEnd();
-  const lines = [line(headings), ...rows.map((row) => line(row))];
-  if (lines.every(({ length }) => length <= columns)) return lines.join('\n');
+  const lines = [headings, ...rows];
+  if (lines.every((cells) => line(cells, plain).length <= columns))
+    return [line(headings, plain), ...rows.map((row) => line(row, paint))].join('\n');
   if (headings.length > 1 && LEFT_OUT.has(headings.at(-1) ?? ''))
     return formatTable(
       headings.slice(0, -1),
       rows.map((row) => row.slice(0, -1)),
       columns,
+      paint,
     );
   const widest = Math.max(...headings.map(({ length }) => length));
   return rows
     .map((row) =>
       row
-        .map((cell, column) => `${(headings[column] ?? '').padEnd(widest)}  ${cell}`.trimEnd())
+        .map((cell, column) => {
+          const heading = headings[column] ?? '';
+          return `${heading.padEnd(widest)}  ${paint(heading, cell)}`.trimEnd();
+        })
         .filter((line) => line !== '')
         .join('\n'),
     )
@@ -111,5 +141,10 @@ export function formatTable(
 
 /** Prints a table; on a terminal, as wide as that is. */
 export function printTable(headings: readonly string[], rows: readonly (readonly string[])[]): void {
-  print(formatTable(headings, rows, process.stdout.isTTY ? process.stdout.columns : undefined));
+  const { stdout } = process;
+  print(formatTable(headings, rows, stdout.isTTY ? stdout.columns : undefined, paintCell));
 }
+
+/** @internal exported for its test */
+export const paintCell = (heading: string, cell: string): string =>
+  painted(STATE_HEADINGS.has(heading) ? styleOfState(cell) : undefined, cell, process.stdout);

@@ -4,6 +4,7 @@ import { Command, CommanderError, Help, InvalidArgumentError, Option } from 'com
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { ownVersion } from '#shared/version.ts';
 import { addClientCommands } from './client-resources.ts';
+import { allowColours } from './colours.ts';
 import { addGroupExamples } from './command-tree.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
@@ -37,6 +38,7 @@ export async function runProgram(argv: readonly string[], goOnUnread: () => void
     print(ownVersion());
     return 0;
   }
+  allowColours(argv);
   let exitCode = 0;
   const program = buildProgram((code) => {
     exitCode = code;
@@ -128,6 +130,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
       'PEM file of what signed the certificate of an https URL (else LONGSHORE_CA_BUNDLE, else the context)',
     )
     .option('--json', 'print the result as JSON')
+    .option('--no-color', 'print without colours on a terminal, too, as with NO_COLOR=1')
     .configureHelp({ showGlobalOptions: true, visibleOptions: withVersionOption, subcommandTerm })
     .exitOverride()
     .configureOutput({ writeOut: (text) => print(text.trimEnd()), writeErr: (text) => note(text.trimEnd()) })

@@ -85,6 +85,7 @@ const LAYERS = {
       'format.ts',
       'json.ts',
       'lines.ts',
+      'colours.ts',
       'near-name.ts',
       'pages.ts',
       'since.ts',

@@ -1,13 +1,14 @@
 // `longshore deploy`: describe, pack, upload, deploy (cli/deploy/), and say how to call the result.
 import { shellWord } from '#shared/shell-word.ts';
 import { Client } from '../client.ts';
+import { painted } from '../colours.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { deployDefinition, prepareApp, prepareGiven, uploadCode } from '../deploy/deploy.ts';
 import { readTargets } from '../deploy/targets.ts';
 import { usageError } from '../errors.ts';
 import type { DeployFlags } from '../flags.ts';
-import { note, print, printJson } from '../print.ts';
+import { note, print, printJson, step, withoutControls } from '../print.ts';
 import { programName } from '../program-name.ts';
 import { callLines } from './call-lines.ts';
 import { waitForRollout } from './deploy-rollout.ts';
@@ -29,11 +30,14 @@ export async function runDeploy(target: string, flags: DeployFlags, options: Glo
     const [only] = items;
     if (only === undefined || isFolder || items.length + failed.length > 1)
       return await deployAll(client, targets, { isJson, now: flags.now === true, program: programName(env) });
-    const objectId = await uploadCode(client, only.root, note);
+    const objectId = await uploadCode(client, only.root, step);
     const read = { handler: only.handler, others, objectId };
-    const made = { name: flags.name, reuse: false, now: flags.now === true, onStep: note };
+    const made = { name: flags.name, reuse: false, now: flags.now === true, onStep: step };
     const begun = await deployDefinition(client, read, made);
-    if (!isJson) print(`${begun.name} version ${begun.version} is deployed: ${begun.url}`);
+    if (!isJson)
+      print(
+        `${painted('green', `${withoutControls(begun.name)} version ${begun.version} is deployed`, process.stdout)}: ${begun.url}`,
+      );
     const rollout = await waitForRollout(client, begun, programName(env));
     const deployed = { ...begun, rollout };
     const exitCode = rollout.state === 'done' ? 0 : 1;

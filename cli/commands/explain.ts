@@ -1,11 +1,13 @@
 // `longshore explain`: why a task, a container or a deployment is as it is, as sentences; `--json` has the numbers.
 import type { ExplainedAttempt, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
+import { painted, styleOfState } from '../colours.ts';
+import type { Style } from '../colours.ts';
 import { CliError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
 import { ageOf, counted } from '../format.ts';
-import { listField } from '../json.ts';
-import { print, printJson } from '../print.ts';
+import { listField, textField } from '../json.ts';
+import { print, printJson, withoutControls } from '../print.ts';
 import { runningId, SHORT } from './container.ts';
 import { oneDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
@@ -35,8 +37,9 @@ export async function runExplain(reference: string, invocation: Invocation): Pro
       const hint = `\`longshore task list\`, \`container list\` and \`deployment list\` show what there is${ended}`;
       throw new CliError(`there is no task, container or deployment ${reference}: ${hint}`, { cause: error });
     });
+    const state = textField(found, 'state');
     if (invocation.options.json === true) printJson(found);
-    else for (const line of linesOf(found as unknown as Explanation, Date.now())) print(line);
+    else for (const line of linesOf(found as unknown as Explanation, Date.now())) print(paintedLine(line, state));
   });
 }
 
@@ -79,6 +82,16 @@ async function idOf(client: Client, reference: string): Promise<string> {
     });
   });
   return deployment.id;
+}
+
+const HEADINGS = /^(waits for|its last lines|last decisions|what to do):/;
+
+/** A line with its heading or the state in colour. Output of a container in it gives a terminal no orders. */
+function paintedLine(line: string, state: string): string {
+  const paint = (style: Style | undefined, text: string): string => painted(style, text, process.stdout);
+  return withoutControls(line)
+    .replace(HEADINGS, (heading) => paint('bold', heading))
+    .replace(` is ${state}`, () => ` is ${paint(styleOfState(state), state)}`);
 }
 
 /** @internal exported for its test */

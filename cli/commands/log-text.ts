@@ -1,6 +1,9 @@
 // Lines of a log as people read them. Pure.
+import { styleOfName } from '../colours.ts';
+import type { Style } from '../colours.ts';
 import { textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { withoutControls } from '../print.ts';
 
 const DAY = 'yyyy-mm-dd'.length;
 const TO_MILLISECONDS = 'yyyy-mm-ddThh:mm:ss.mmm'.length;
@@ -13,11 +16,20 @@ const TO_MILLISECONDS = 'yyyy-mm-ddThh:mm:ss.mmm'.length;
 export class LogText {
   readonly #today: string;
   readonly #nameOf: ((deploymentId: string) => string) | undefined;
+  readonly #paint: (style: Style, text: string) => string;
   #isDated = false;
 
-  /** @param nameOf - of a deployment by its id; absent: all lines are of one */
-  constructor(nowMs: number, nameOf?: (deploymentId: string) => string) {
+  /**
+   * @param nameOf - of a deployment by its id; absent: all lines are of one
+   * @param paint - gives a text its colour; absent: none has
+   */
+  constructor(
+    nowMs: number,
+    nameOf?: (deploymentId: string) => string,
+    paint: (style: Style, text: string) => string = (_, text) => text,
+  ) {
     this.#nameOf = nameOf;
+    this.#paint = paint;
     this.#today = new Date(nowMs).toISOString().slice(0, DAY);
   }
 
@@ -30,7 +42,14 @@ export class LogText {
     this.expect([line]);
     const at = textField(line, 'timestamp').slice(0, TO_MILLISECONDS).replace('T', ' ');
     const container = textField(line, 'container_id').slice(-8);
-    const name = this.#nameOf === undefined ? '' : `${this.#nameOf(textField(line, 'deployment_id'))} `;
-    return `${this.#isDated ? at : at.slice(DAY + 1)} ${container} ${name}${textField(line, 'message')}`;
+    const message = textField(line, 'message');
+    const text = textField(line, 'stream') === 'stderr' ? this.#paint('red', message) : message;
+    return `${this.#paint('dim', `${this.#isDated ? at : at.slice(DAY + 1)} ${container}`)} ${this.#named(line)}${text}`;
+  }
+
+  #named(line: JsonObject): string {
+    if (this.#nameOf === undefined) return '';
+    const name = withoutControls(this.#nameOf(textField(line, 'deployment_id')));
+    return `${this.#paint(styleOfName(name), name)} `;
   }
 }

@@ -1,6 +1,7 @@
 // `longshore logs`: the newest lines of a deployment, container or task; `--follow` continues with new ones.
 import { shellWord } from '#shared/shell-word.ts';
 import { Client } from '../client.ts';
+import { painted } from '../colours.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { CliError, usageError } from '../errors.ts';
@@ -45,7 +46,9 @@ export async function runLogs(
     const filter = await filterOf(client, name, flags);
     const names = Object.keys(filter).length > 0 ? undefined : new DeploymentNames(client, workspaceId);
     await names?.read();
-    const text = new LogText(nowMs, names === undefined ? undefined : (id) => names.of(id));
+    const text = new LogText(nowMs, names === undefined ? undefined : (id) => names.of(id), (style, shown) =>
+      painted(style, shown, process.stdout),
+    );
     const start = sinceMs === undefined ? undefined : new Date(sinceMs).toISOString();
     const query = { ...filter, ...(start === undefined ? {} : { start_time: start }) };
     const { lines, isCut } = await newestLines(client, `/logs/${workspaceId}`, query, limit).catch((error: unknown) => {

@@ -2,7 +2,7 @@
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
-import { print, printJson, printTable } from '../print.ts';
+import { print, printJson, printTable, withoutControls } from '../print.ts';
 
 /** The context that every command gets beside its own arguments. */
 export interface Invocation {
@@ -34,5 +34,5 @@ export function showList<T>(
 /** Shows the result of a change: with `--json` the value, otherwise the sentences. */
 export function showDone(invocation: Invocation, value: unknown, sentences: readonly string[]): void {
   if (invocation.options.json === true) printJson(value);
-  else for (const sentence of sentences) print(sentence);
+  else for (const sentence of sentences) print(withoutControls(sentence));
 }

@@ -1,6 +1,7 @@
 // `longshore task`: tasks as the scheduler knows them now.
 import { stringifyExactly } from '#shared/json-text.ts';
 import type { Client } from '../client.ts';
+import { painted, styleOfState } from '../colours.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { TaskListFlags } from '../flags.ts';
 import { ageOf, counted, durationOf } from '../format.ts';
@@ -50,7 +51,8 @@ export async function runTaskGet(id: string, invocation: Invocation): Promise<vo
     }
     for (const name of ['id', 'status', 'failure_reason', 'container_id', 'created_at', 'started_at', 'ended_at']) {
       const text = textField(task, name);
-      if (text !== '') print(`${`${name}:`.padEnd(16)}${text}`);
+      const style = name === 'status' ? styleOfState(text) : undefined;
+      if (text !== '') print(`${`${name}:`.padEnd(16)}${painted(style, text, process.stdout)}`);
     }
     if (task['result'] !== null && task['result'] !== undefined)
       print(`result:         ${stringifyExactly(task['result'])}`);

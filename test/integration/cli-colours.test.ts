@@ -1,0 +1,65 @@
+// Colours on a real terminal, and none where a person or a program wants none.
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { terminal } from '../helpers/terminal.ts';
+
+const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
+const server = createServer((request, response) => {
+  request.resume();
+  const isList = request.url?.startsWith('/api/v1/gateway/deployments') === true;
+  response.writeHead(isList ? 200 : 404, { 'content-type': 'application/json' });
+  const one = { id: 'd-1', name: 'evil\u001b[2J', version: 3, stubType: 'endpoint/deployment', active: true };
+  const deployments = [
+    { ...one, serving: true },
+    { ...one, version: 4, rollout: 'failed' },
+  ];
+  response.end(JSON.stringify(isList ? { deployments } : { code: 5, message: 'Not Found' }));
+});
+let url = '';
+beforeAll(async () => {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+afterAll(() => {
+  server.closeAllConnections();
+  server.close();
+});
+
+/** The command's stdout and stderr on a terminal. */
+const shown = async (args: readonly string[], more: Readonly<Record<string, string>> = {}): Promise<string> => {
+  const { PATH = '', HOME = '' } = process.env;
+  const own = { LONGSHORE_URL: url, LONGSHORE_TOKEN: 'eyJ.x', LONGSHORE_CONTEXT_FILE: '/nonexistent/contexts.json' };
+  const env = { PATH, HOME, TERM: 'xterm-256color', ...own, ...more };
+  const ended = await promisify(execFile)('python3', ['-c', terminal(200), process.execPath, MAIN, ...args], {
+    env,
+  }).catch((error: unknown) => error as { readonly stdout: string });
+  return ended.stdout;
+};
+
+test('states and failures have colours on a terminal, and names in a table give it no orders', async () => {
+  const list = await shown(['deployment', 'list']);
+  expect(list).toContain('\u001b[32myes\u001b[39m');
+  expect(list).toContain('\u001b[31mfailed\u001b[39m');
+  expect(list).toContain('evil\u{fffd}[2J');
+  expect(list).not.toContain('\u001b[2J');
+  expect(await shown(['task', 'get', '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11'])).toContain(
+    '\u001b[31mlongshore:\u001b[39m ',
+  );
+});
+
+test.for([
+  ['NO_COLOR', ['deployment', 'list'], { NO_COLOR: '1' }],
+  ['TERM=dumb', ['deployment', 'list'], { TERM: 'dumb' }],
+  ['--no-color', ['deployment', 'list', '--no-color'], {}],
+  ['--json', ['deployment', 'list', '--json'], {}],
+] as const)('%s has no escape in it', async ([, args, env]) => {
+  const text = await shown(args, env);
+  expect(text).toContain('evil');
+  expect(text).not.toContain('\u001b');
+});
