@@ -306,7 +306,7 @@ async function* exactly(bytes: Readable, length: number): AsyncGenerator<Uint8Ar
 
 const atOnce: Settle = (_stored, place) => place();
 
-const inProgress = (): AppError =>
+export const inProgress = (): AppError =>
   new AppError('upload_in_progress', 'another request is sending this upload: wait until it has ended', {
     details: { retryAfterSeconds: RETRY_AFTER_SECONDS },
   });

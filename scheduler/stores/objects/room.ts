@@ -4,7 +4,12 @@
 import { AppError } from '#shared/errors.ts';
 import type { ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db, Queryable } from '../store/db.ts';
-import { getOrCreateObject, reserveObjectBytes } from '../store/queries/objects.ts';
+import {
+  getOrCreateObject,
+  releaseObjectBytes,
+  reserveCountedBytes,
+  reserveObjectBytes,
+} from '../store/queries/objects.ts';
 import type { NewObject, ObjectRow } from '../store/queries/objects.ts';
 import { objectUse } from '../store/queries/quotas.ts';
 import { lockCounts } from '../store/queries/workspaces.ts';
@@ -38,23 +43,22 @@ export class ObjectRoom {
   }
 
   /**
-   * Reserves room for an upload.
+   * Reserves room for uploads of an object, until they are released. They count also where another upload lowers the
+   * object's size meanwhile.
    * @throws AppError `object_quota_reached`: the workspace has no room for so many bytes
    */
   async reserve(row: ObjectRow, bytes: number): Promise<void> {
-    // The announced number is counted already.
-    if (bytes <= row.size) return;
     const quota = await this.#quotaOf?.(row.workspaceId);
-    if (quota === undefined) return;
+    if (quota === undefined || (await reserveCountedBytes(this.#db, row.id, bytes))) return;
     await this.#counted(row, async (tx, others) => {
       if (others.bytes + bytes > quota.bytes) throw tooLarge(others.bytes, bytes, quota.bytes);
       await reserveObjectBytes(tx, row.id, bytes);
     });
   }
 
-  /** Gives back the room of an upload that ended without its bytes. */
+  /** Gives the room of uploads back that have ended; the object counts with the size that it has. */
   async release(id: ObjectId): Promise<void> {
-    if (this.#quotaOf !== undefined) await reserveObjectBytes(this.#db, id, 0);
+    if (this.#quotaOf !== undefined) await releaseObjectBytes(this.#db, id);
   }
 
   /** Most bytes that the object may have at this moment. Nothing is reserved. */

@@ -27,7 +27,7 @@ import type {
   UnfinishedUpload,
   UploadedPart,
 } from './backend.ts';
-import { tooLarge } from './files.ts';
+import { inProgress, tooLarge } from './files.ts';
 import { ObjectRoom } from './room.ts';
 import type { ObjectQuotaOf } from './room.ts';
 import { SignedAddresses } from './signatures.ts';
@@ -49,6 +49,10 @@ export const UNFINISHED_LIFE_MS = 86_400_000;
 /** Looks at an object that is being replaced. */
 const MOST_LOOKS = 20;
 const LOOK_AGAIN_MS = 50;
+/** Uploads of one object at once: each has its bytes on the disk, and one of them counts. */
+const MOST_AT_ONCE = 4;
+/** Bytes that are reserved at once for a body that does not say its length. */
+const PORTION_BYTES = 16 * 1024 * 1024;
 const MAX_HASH_LENGTH = 256;
 const BYTES_KEY = /^[A-Za-z0-9_-]{2,128}$/;
 
@@ -194,6 +198,8 @@ class ObjectService implements Objects {
   readonly #downloadAddresses: SignedAddresses;
   /** Objects whose bytes and row this process is exchanging, one exchange after another. */
   readonly #settling = new Map<ObjectId, Promise<void>>();
+  /** Number of uploads that write bytes of an object here. */
+  readonly #underWay = new Map<ObjectId, number>();
   readonly #maxBytes: number;
   readonly #replaced = new Listeners<[ObjectId]>();
   readonly #clock: Clock;
@@ -310,15 +316,13 @@ class ObjectService implements Objects {
     isResumable = false,
   ): Promise<StoredBytes> {
     const row = await this.#receiver(objectId, contentLength ?? 0);
-    const whole = contentLength === undefined ? source : exactly(source, contentLength);
-    // Announced bytes are counted already; further bytes are accepted only while there is room.
-    const most = contentLength === undefined ? await this.#mostOf(row) : this.#maxBytes;
+    const whole = contentLength === undefined ? this.#growing(row, source) : exactly(source, contentLength);
     const keep =
       isResumable && contentLength !== undefined
         ? { keep: { total: contentLength, mayKeep: () => this.#mayKeep(row) } }
         : {};
     return await this.#reserving(row, contentLength ?? 0, () =>
-      this.#backend.put(row.id, whole, most, { ...keep, settle: this.#settle(row.id) }),
+      this.#backend.put(row.id, whole, this.#maxBytes, { ...keep, settle: this.#settle(row.id) }),
     );
   }
 
@@ -340,21 +344,49 @@ class ObjectService implements Objects {
   }
 
   /**
-   * Runs an upload of so many bytes in room of its own. The room is free again when the upload ends without its bytes,
-   * unless they are kept for its next part.
+   * Runs an upload of so many bytes in room of its own. The room is free again when the last upload of the object has
+   * ended, unless bytes are kept for a next part.
+   * @throws AppError `upload_in_progress`: as many uploads as there may be write bytes of the object
    */
   async #reserving<T>(row: ObjectRow, bytes: number, upload: () => Promise<T>): Promise<T> {
-    await this.#room.reserve(row, bytes);
+    const { id } = row;
+    const others = this.#underWay.get(id) ?? 0;
+    if (others >= MOST_AT_ONCE) throw inProgress();
+    this.#underWay.set(id, others + 1);
     try {
+      await this.#room.reserve(row, bytes);
       return await upload();
-    } catch (error) {
-      await this.#giveBack(row.id).catch(() => undefined);
-      throw error;
+    } finally {
+      const left = (this.#underWay.get(id) ?? 1) - 1;
+      if (left > 0) this.#underWay.set(id, left);
+      else {
+        this.#underWay.delete(id);
+        await this.#giveBack(id).catch(() => undefined);
+      }
     }
   }
 
   async #giveBack(id: ObjectId): Promise<void> {
     if ((await this.#backend.resumable?.find(id)) === undefined) await this.#room.release(id);
+  }
+
+  /** A body that does not say its length: its room is reserved as it comes. */
+  async *#growing(row: ObjectRow, source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+    let bytes = 0;
+    let room = 0;
+    for await (const chunk of source) {
+      bytes += chunk.length;
+      if (bytes > this.#maxBytes) throw tooLarge(this.#maxBytes);
+      if (bytes > room) {
+        room = await this.#room.reserve(row, bytes + PORTION_BYTES).then(
+          () => bytes + PORTION_BYTES,
+          () => bytes,
+        );
+        // Little is left, or nothing.
+        if (room === bytes) await this.#room.reserve(row, bytes);
+      }
+      yield chunk;
+    }
   }
 
   /** The row that may receive so many bytes. @throws AppError as `receive` */
@@ -374,7 +406,7 @@ class ObjectService implements Objects {
       const done = Promise.withResolvers<void>();
       this.#settling.set(id, done.promise);
       try {
-        // An upload may have said no length, or another upload of the object has given the room back meanwhile.
+        // Another scheduler may have given the room back, at the end of an upload of its own.
         const row = await objectById(this.#db, id);
         if (row !== undefined) await this.#room.reserve(row, stored.size);
         await place();
@@ -439,6 +471,7 @@ class ObjectService implements Objects {
     if (row === undefined || uploads === undefined) return row;
     let stored = await uploads.take(row.id, (size) => this.#mostOfTaken(row, size));
     let known: ObjectRow | undefined = row;
+    const isTaken = stored !== undefined;
     while (stored !== undefined && known !== undefined) {
       // A row that was deleted meanwhile leaves bytes without a row, which the collector finds.
       known = await markObjectUploaded(this.#db, row.id, stored);
@@ -446,6 +479,7 @@ class ObjectService implements Objects {
       // write: in the end the row must match the bytes that are there.
       stored = (await uploads.versionOf(row.id)) === stored.version ? undefined : await uploads.measure(row.id);
     }
+    if (isTaken) await this.#room.release(row.id);
     if (known !== undefined && row.sha256 !== null && known.sha256 !== row.sha256) this.#replaced.tell(row.id);
     return known;
   }

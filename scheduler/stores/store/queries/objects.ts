@@ -139,9 +139,21 @@ export function getOrCreateObject(db: Queryable, object: NewObject): Promise<Obj
   );
 }
 
-/** Notes how many bytes an upload under way may store; 0: none is under way. */
+/** Notes how many bytes uploads under way may store. */
 export async function reserveObjectBytes(db: Queryable, id: ObjectId, bytes: number): Promise<void> {
-  await db.query('update objects set reserved = $2 where id = $1 and reserved <> $2', [id, bytes]);
+  await db.query('update objects set reserved = greatest(reserved, $2) where id = $1', [id, bytes]);
+}
+
+/** The same, where that many bytes are counted already. @returns false: they are not */
+export async function reserveCountedBytes(db: Queryable, id: ObjectId, bytes: number): Promise<boolean> {
+  const sql =
+    'update objects set reserved = greatest(reserved, $2) where id = $1 and greatest(size, reserved) >= $2 returning id';
+  return (await db.query(sql, [id, bytes])).rowCount > 0;
+}
+
+/** Notes that no upload is under way. */
+export async function releaseObjectBytes(db: Queryable, id: ObjectId): Promise<void> {
+  await db.query('update objects set reserved = 0 where id = $1 and reserved > 0', [id]);
 }
 
 export function markObjectUploaded(
@@ -151,7 +163,7 @@ export function markObjectUploaded(
 ): Promise<ObjectRow | undefined> {
   return maybeOne(
     db,
-    `update objects set size = $2, reserved = 0, sha256 = $3, uploaded_at = now(), touched_at = now() where id = $1 returning ${COLUMNS}`,
+    `update objects set size = $2, sha256 = $3, uploaded_at = now(), touched_at = now() where id = $1 returning ${COLUMNS}`,
     [id, received.size, received.sha256],
     map,
   );
