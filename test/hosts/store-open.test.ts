@@ -1,4 +1,4 @@
-import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
@@ -7,15 +7,7 @@ import { afterAll, describe, expect } from 'vitest';
 import { openDb } from '../../scheduler/stores/store/db.ts';
 import { migrate } from '../../scheduler/stores/store/migrate.ts';
 import { listMigrations } from '../../scheduler/stores/store/schema-files.ts';
-import type { ContainerId } from '#shared/domain/ids.ts';
-import { systemClock } from '#shared/clock.ts';
-import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
-import { LeaderContainerRegistry } from '#scheduler/fleet/containers/leader-container-registry.ts';
-import { loadBreakers } from '#scheduler/stores/store/queries/breakers.ts';
-import { listLiveContainers } from '#scheduler/stores/store/queries/containers.ts';
-import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
-import { listMachines } from '#scheduler/stores/store/queries/machines.ts';
-import { aPostgres, startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
+import { startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 import { silent } from '../integration/store-fixture.ts';
 
 const holder = new URL('../fixtures/hold-data-dir.ts', import.meta.url).pathname;
@@ -195,61 +187,6 @@ describe('migrations', () => {
     expect(rows).toEqual(all);
     await Promise.all(replicas.map((db) => db.close()));
   });
-
-  test('find the indexes of large tables that an operator made before the upgrade', async ({ postgres }) => {
-    const all = new URL('../../scheduler/stores/store/migrations', import.meta.url).pathname;
-    const old = aDirectory();
-    cpSync(all, old, { recursive: true, filter: (path) => path === all || /\/00(0\d|1\d|2[0-2])_/.test(path) });
-    const databaseUrl = await postgres.createDatabase('indexed');
-    const db = await openDb({ databaseUrl, dataDir: '/nonexistent', log: silent });
-    await migrate(db, silent, old);
-    const texts = readdirSync(all).filter((file) => /^002[345]_/.test(file));
-    const indexes = texts.flatMap((file) => readFileSync(join(all, file), 'utf8').match(/^create index .*;$/gm) ?? []);
-    expect(indexes.length).toBe(5);
-    // The changelog recommends this order, in which no writes wait for the indexes.
-    for (const index of indexes) await db.query(index.replace('create index', 'create index concurrently'));
-    await migrate(db);
-    await db.close();
-  });
-
-  test.each(['pglite', 'postgres'] as const)(
-    'of a database in use: what an older version wrote is read and carried on (%s)',
-    async (kind) => {
-      const old = aDirectory();
-      const all = new URL('../../scheduler/stores/store/migrations', import.meta.url).pathname;
-      const isOld = (path: string): boolean => path === all || /\/000[12]_/.test(path);
-      cpSync(all, old, { recursive: true, filter: isOld });
-      const server = kind === 'postgres' ? await aPostgres() : undefined;
-      const db = await openDb({ databaseUrl: server?.url, dataDir: aDirectory(), log: silent });
-      try {
-        await migrate(db, silent, old);
-        const { rows } = await db.query<{ id: number }>("insert into pools (name) values ('p') returning id");
-        await db.query(
-          "insert into machines (id, pool_id, health, joined_at, conditions) values ('abcd0001', $1, 'READY', now(), '[]')",
-          [rows[0]?.id],
-        );
-        await db.query(
-          `insert into containers (id, workspace_id, stub_id, state, machine_id, assignment_id, epoch, spec, slots)
-           values ('endpoint-s-1', 'w', 's', 'RUNNING', 'abcd0001', 'a', 1, '{}', 1)`,
-        );
-        await migrate(db, silent);
-        const [machine] = await listMachines(db);
-        expect(machine).toMatchObject({ health: 'READY', orphans: [], replica: null, goodbye: null });
-        const [container] = await listLiveContainers(db);
-        expect(container).toMatchObject({ state: 'RUNNING', gpuUuids: [], stateBefore: null, epoch: 1 });
-        // These rows had no leader before, so the first leader's number is taken, and its writes count.
-        expect(await raiseFence(db, 5)).toBe(5);
-        const containers = new ContainerRegistry({ db, log: silent, clock: systemClock });
-        await containers.load();
-        const leading = new LeaderContainerRegistry(containers, () => 5);
-        expect(await leading.transition('endpoint-s-1' as ContainerId, 'stop')).toBe('moved');
-        expect(await loadBreakers(db, 0, 10)).toEqual([]);
-      } finally {
-        await db.close();
-        await server?.stop();
-      }
-    },
-  );
 
   test('that fail leave nothing, and those before them stay', async ({ postgres }) => {
     const directory = aDirectory();

@@ -1,4 +1,3 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
 import type {
@@ -215,32 +214,6 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await claimLabel(db, label, { ...taken, workspaceId: others.id })).toBe(true);
     expect(await labels.of(taken)).toEqual({ kind: 'held', label });
     expect(await claimLabel(db, label, { ...taken, workspaceId: others.id })).toBe(true);
-  });
-
-  test('labels from before they had rows stay with the name that had them first', async () => {
-    const [mine, others] = [await aWorkspace(db), await aWorkspace(db)];
-    const old = `old-${String(mine.number).padStart(7, '0')}`;
-    for (const workspace of [mine, others]) {
-      const stub = await aStub(db, workspace.id);
-      await insertDeployment(db, {
-        id: newId<DeploymentId>(),
-        workspaceId: workspace.id,
-        appId: stub.appId,
-        stubId: stub.id,
-        name: 'old',
-        stubType: stub.type,
-        subdomain: old,
-      });
-    }
-    const migrations = new URL('../../scheduler/stores/store/migrations/', import.meta.url);
-    const file = readdirSync(migrations).find((name) => name.endsWith('_host_labels.sql')) ?? '';
-    const migration = readFileSync(new URL(file, migrations), 'utf8');
-    await db.query('delete from host_labels');
-    await db.query(migration.slice(migration.indexOf('insert into')).replace(/;\s*$/, ''));
-    const labels = new HostLabels(db, new Uint8Array(32));
-    const named = { name: 'old', stubType: 'endpoint/deployment' };
-    expect(await labels.of({ workspaceId: mine.id, ...named })).toEqual({ kind: 'label', label: old });
-    expect((await labels.of({ workspaceId: others.id, ...named })).label).toMatch(/^old-[0-9a-f]{16}$/);
   });
 
   test('deployments are listed by filter and changed only by their workspace', async () => {

@@ -1,5 +1,5 @@
 // Log lines as rows: lines that follow each other share a row, since an entry in each index costs more than a line.
-// Invariant: a row has at most as many lines as ids lie between two rows (migration 0044).
+// Invariant: a row has at most as many lines as ids lie between two rows (migrations/0004_tasks.sql).
 import { countOfLines, JOINED_SPAN_MS, joinLines, MOST_JOINED_LINES } from '#shared/domain/log-lines.ts';
 import type { NewLogLine } from './queries/logs.ts';
 import { storableText } from './rows.ts';

@@ -1,4 +1,4 @@
-// Calls of models whose callers read the answer later. States and columns: migration 0043.
+// Calls of models whose callers read the answer later. States and columns: migrations/0006_models.sql.
 // Invariants: a try is fenced by its replica and its number. A row ends once. Leases and waits are compared with the
 // clock of the database.
 import type { InstanceId, ObjectId, PutBy, TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';

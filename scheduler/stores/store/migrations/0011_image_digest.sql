@@ -1,1 +1,0 @@
-alter table deployments add column image_digest text not null default '';  -- what its image meant when it was deployed
