@@ -5,6 +5,7 @@ import { join, resolve } from 'node:path';
 import type { Static } from 'typebox';
 import { Type } from 'typebox';
 import { loadConfig } from '#shared/config.ts';
+import { madeBaseImage } from '#shared/domain/built-images.ts';
 import { registryOf } from '#shared/domain/image-reference.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
@@ -438,6 +439,10 @@ export function imageOf(config: AgentConfig, image: string, pythonVersion: strin
   const version = asked === '' || asked === '3' ? config.LONGSHORE_DEFAULT_PYTHON : asked;
   return config.LONGSHORE_BASE_IMAGE.replaceAll('{version}', version);
 }
+
+/** Whether base images are those that the machine makes itself, from packages of Debian. */
+export const makesBaseImages = ({ LONGSHORE_BASE_IMAGE: base }: Pick<AgentConfig, 'LONGSHORE_BASE_IMAGE'>): boolean =>
+  base === madeBaseImage('{version}');
 
 /**
  * Whether an image is one of the operator's base images, for stubs that name none. Programs of a base image are

@@ -58,6 +58,7 @@ const LAYERS = {
     'builds',
     'slots',
     'images',
+    'bases',
     'mounts',
     'volumes',
     'telemetry',

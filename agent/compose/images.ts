@@ -2,6 +2,7 @@
 // orders ahead.
 import { join } from 'node:path';
 import type { ImagePrepared } from '#shared/protocol/generated/messages.ts';
+import type { BaseImages } from '../bases/base-images.ts';
 import { imageOf } from '../config.ts';
 import { imagesRoot } from '../images/images-root.ts';
 import { volumeHomes } from '../volumes/open.ts';
@@ -48,6 +49,7 @@ export interface ImagesSetup {
   readonly askToPull: AskToPull;
   /** `host:port` of the registry port; undefined: it is not open. */
   readonly registryHost: () => string | undefined;
+  readonly bases: Pick<BaseImages, 'make'>;
   readonly answer: (answer: ImagePrepared) => void;
 }
 
@@ -59,7 +61,16 @@ export interface ImageParts {
   readonly preparer: ImagePreparer;
 }
 
-export function makeImages({ host, journal, pulls, disks, askToPull, registryHost, answer }: ImagesSetup): ImageParts {
+export function makeImages({
+  host,
+  journal,
+  pulls,
+  disks,
+  askToPull,
+  registryHost,
+  bases,
+  answer,
+}: ImagesSetup): ImageParts {
   const { config, log, stateDir, runtime, metrics } = host;
   const ledger = new ImageLedger(join(stateDir, 'images.json'));
   const cache = new ImageCache({
@@ -77,6 +88,7 @@ export function makeImages({ host, journal, pulls, disks, askToPull, registryHos
   const images = new Images({
     runtime,
     built,
+    makeBase: (version, tell) => bases.make(version, tell),
     permit: (image, workspaceId, asking) =>
       askPermit(askToPull, { image, workspaceId, ...asking, maxWaitMs: asking.pulling === true ? 0 : HELD_MS }, log),
     release: (image, end) =>

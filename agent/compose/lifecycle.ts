@@ -174,6 +174,7 @@ function schedulerParts({ host, member, parts, serve }: Started): readonly Part[
       stop: () => parts.registryPort.stop(),
     },
     { name: 'link', start: () => link.start(), stop: () => link.stop() },
+    { name: 'base images', start: () => parts.bases.start(), stop: () => parts.bases.stop() },
     { name: 'checks of the host', start: () => parts.hostWarnings.start(), stop: () => parts.hostWarnings.stop() },
     { name: 'pause containers ahead', start: () => parts.pauseContainers.start() },
     { name: 'limits of roots', start: () => void rootLimits.ask() },

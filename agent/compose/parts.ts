@@ -8,13 +8,15 @@ import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
 import { Archives } from '../code/archives.ts';
 import { Views } from '../code/views.ts';
+import { readReleases } from '../bases/apt.ts';
+import { BaseImages } from '../bases/base-images.ts';
 import { ImageBuilds } from '../builds/image-builds.ts';
 import { ImagePushes } from '../builds/pushes.ts';
 import { RegistryPort } from '../builds/registry-port.ts';
 import { BuildMetrics } from '../builds/metrics.ts';
 import { Packages } from '../builds/packages.ts';
 import { StepsApart } from '../builds/steps-apart.ts';
-import { closedRanges, imageOf, isBaseImage, pipVariables } from '../config.ts';
+import { closedRanges, imageOf, isBaseImage, makesBaseImages, pipVariables } from '../config.ts';
 import {
   CONTAINER_COUNT_MS,
   countByContainer,
@@ -144,6 +146,15 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     tell: (warnings) => link.send({ hostWarnings: { warnings: [...warnings] } }),
     log,
   });
+  const bases = new BaseImages({
+    runtime,
+    workDir: join(stateDir, 'bases'),
+    labels,
+    tell: (versions) => link.send({ basePythons: { versions: [...versions] } }),
+    releases: readReleases,
+    isUsed: makesBaseImages(config),
+    log,
+  });
   const contact = new Contact({ path: join(stateDir, 'contact.json'), bootId, log });
   const link = new Link({
     identity: member.identity,
@@ -154,15 +165,17 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     log,
     bootId,
     inventory: async () => {
-      const [inventory, found, disk, builtImages] = await Promise.all([
+      const [inventory, found, basePythons, disk, builtImages] = await Promise.all([
         host.inventory,
         runtime.listImages().catch(() => []),
+        bases.versions(),
         disks.readImagesDisk(),
         // Without a word of the engine the scheduler must not take them for gone.
         imageBuilds.present().catch(() => undefined),
       ]);
       return {
-        ...withImages(inventory, found, config),
+        ...withImages(inventory, found),
+        basePythons,
         host: { ...inventory.host, warnings: [...hostWarnings.current] },
         volumeDrivers: [...volumes.offered],
         streams: true,
@@ -222,6 +235,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     disks,
     askToPull: (question) => link.askToPull(question),
     registryHost: () => registryPort.host,
+    bases,
     answer: (imagePrepared) => link.send({ imagePrepared }),
   });
   const containerDisks = new ContainerDisks({
@@ -405,6 +419,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
 
   return {
     hostWarnings,
+    bases,
     pauseContainers,
     engineTrials,
     containerDisks,

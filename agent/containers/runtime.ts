@@ -337,8 +337,13 @@ export interface ContainerRuntime {
   image(reference: string): Promise<ImageFacts | undefined>;
   /** Names of the images here, by tag and by digest. */
   listImages(): Promise<string[]>;
-  /** Loads an image's file system from a tar stream. */
-  importImage(reference: string, tar: Readable): Promise<void>;
+  /**
+   * Loads an image's file system from a tar stream.
+   * @param changes - instructions of a Dockerfile for its configuration
+   */
+  importImage(reference: string, tar: Readable, changes?: readonly string[]): Promise<void>;
+  /** Makes one image, of a single layer, from a container's file system. @param changes - as of `importImage` */
+  flatten(dockerId: string, reference: string, changes: readonly string[]): Promise<void>;
   /** Ensures a bridge of ours whose containers cannot talk to each other. */
   ensureNetwork(name: string): Promise<NetworkFacts>;
   /**
@@ -433,7 +438,13 @@ export interface ContainerRuntime {
   /**
    * Runs a short helper container to its end and removes it.
    * @param onLine - called with its output, after its end
+   * @param atEnd - called with the ended container, before it is removed, where its exit code is 0
    * @returns its exit code
    */
-  runOnce(spec: CreateContainer, deadlineMs: number, onLine?: (line: string) => void): Promise<number>;
+  runOnce(
+    spec: CreateContainer,
+    deadlineMs: number,
+    onLine?: (line: string) => void,
+    atEnd?: (dockerId: string) => Promise<void>,
+  ): Promise<number>;
 }

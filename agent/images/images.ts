@@ -3,7 +3,7 @@
  * soon. Must stay true: one pull per image at a time, for any number of callers. An incomplete pull, or one with other
  * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
-import { isBuiltImage, isRegistryPortReference, setUpImageVersion } from '#shared/domain/built-images.ts';
+import { isBuiltImage, isRegistryPortReference, madeBaseVersion } from '#shared/domain/built-images.ts';
 import { isAgentsImageName } from '#shared/domain/guarded-images.ts';
 import { digestOf, isImageId, pathOf, registryOf, repositoryOf, withTag } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
@@ -94,6 +94,8 @@ export interface ImagesParts {
   readonly onPulled: (reference: string, how: Pulled) => Promise<void>;
   readonly rights: Pick<ImageRights, 'require'>;
   readonly built: Pick<BuiltImages, 'host' | 'adopt'>;
+  /** Makes the base image of a Python version on this machine. @returns the engine's id of it */
+  readonly makeBase: (version: string, tell: OnProgress) => Promise<string>;
   readonly metrics: ImageMetrics;
   readonly log: Log;
   readonly settings: PullSettings;
@@ -188,13 +190,6 @@ export class Images {
           return { id: facts.id, was: 'present' };
         }
       }
-      const version = setUpImageVersion(reference);
-      if (version !== undefined)
-        throw new AppError(
-          'image_error',
-          `this machine has no image of Python ${version}: set-up made its base images (longshore-python), since no registry was reached. ` +
-            'Name a version that it has, or a base_image, or set LONGSHORE_BASE_IMAGE=python:{version}-slim for images of a registry',
-        );
       const flight = this.#flights.get(reference) ?? this.#begin(reference, workspaceId);
       // The callers of this pull have gone, and it ends now.
       if (flight.abort.signal.aborted) {
@@ -202,7 +197,8 @@ export class Images {
         if (signal.aborted) throw notNeeded(reference);
         continue;
       }
-      const isOwn = flight.workspaceId === workspaceId;
+      // No credentials make a base image, so that its outcome is everybody's.
+      const isOwn = flight.workspaceId === workspaceId || madeBaseVersion(reference) !== undefined;
       flight.listeners.add(onProgress);
       onProgress(flight.text);
       try {
@@ -227,13 +223,26 @@ export class Images {
     const abort = new AbortController();
     const flight: Flight = {
       workspaceId,
-      done: this.#pull(reference, workspaceId, tell, abort.signal).finally(() => this.#flights.delete(reference)),
+      done: this.#get(reference, workspaceId, tell, abort.signal).finally(() => this.#flights.delete(reference)),
       listeners,
       abort,
-      text: `pulling image ${reference}`,
+      text: madeBaseVersion(reference) === undefined ? `pulling image ${reference}` : `making image ${reference}`,
     };
     this.#flights.set(reference, flight);
     return flight;
+  }
+
+  /** No registry is asked for a base image that machines make. One that is begun is made to its end. */
+  async #get(reference: string, workspaceId: string, tell: OnProgress, signal: AbortSignal): Promise<string> {
+    const version = madeBaseVersion(reference);
+    if (version === undefined) return await this.#pull(reference, workspaceId, tell, signal);
+    // The flight is in the map before its first sentence.
+    await Promise.resolve();
+    if (await this.#parts.isDiskFull()) {
+      const text = `cannot make image ${reference}: the disk of images is full; ${PULL_CURES.disk_full}`;
+      throw imageFailure('disk_full', text, undefined);
+    }
+    return await this.#parts.makeBase(version, tell);
   }
 
   /** @returns the engine's id of the image */

@@ -5,7 +5,8 @@
  */
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { AgentConfig } from '../config.ts';
-import { imageOf, loadAgentConfig, stateDirOf } from '../config.ts';
+import { readReleases } from '../bases/apt.ts';
+import { imageOf, loadAgentConfig, makesBaseImages, stateDirOf } from '../config.ts';
 import { dockerRuntime } from '../containers/engine/docker.ts';
 import type { ContainerRuntime, EngineInfo } from '../containers/runtime.ts';
 import { NvidiaSmi, PROBE_DEADLINE_MS } from '../devices/nvidia-smi.ts';
@@ -22,7 +23,7 @@ import { failed, ok, warning } from './finding.ts';
 import { MISSING_GPU_STEP, missingGpus } from './missing-gpus.ts';
 import { conditionFindings, kernelLogFinding, readFabric, toolkitFindings } from './gpus.ts';
 import { mountsFinding } from './mounts.ts';
-import { diskFindings, gpuFinding, imageFinding, portFinding, stateFinding } from './host.ts';
+import { diskFindings, gpuFinding, imageFinding, madeImageFinding, portFinding, stateFinding } from './host.ts';
 import { inventoryFindings } from './inventory.ts';
 import { schedulerFindings } from './scheduler.ts';
 import { checkSettings } from './service-settings.ts';
@@ -159,6 +160,7 @@ async function baseImage(config: AgentConfig, runtime: ContainerRuntime): Promis
   const image = imageOf(config, '', '');
   const images = await runtime.listImages().catch((): string[] => []);
   const present = images.includes(image);
+  if (!present && makesBaseImages(config)) return [madeImageFinding(image, [...(await readReleases()).keys()])];
   const noAnswer = present ? '' : await registrySays(runtime, image);
   return [imageFinding(image, present, noAnswer)];
 }

@@ -4,6 +4,7 @@ import { access, constants, stat } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { splitAddress } from '#shared/address.ts';
+import { madeBaseImage, madeBaseVersion } from '#shared/domain/built-images.ts';
 import { registryOf } from '#shared/domain/image-reference.ts';
 import { messageOf } from '#shared/errors.ts';
 import { hasCode, lockStateDir, prepareStateDir } from '../durable.ts';
@@ -197,6 +198,24 @@ export function imageFinding(image: string, present: boolean, noAnswer: string):
   return warning(
     'base image',
     `${image} is not here, and registry ${registryOf(image)} does not give it: ${noAnswer}`,
-    'set LONGSHORE_BASE_IMAGE to an image with a Python that this machine has or can pull ({version} in it stands for the version), or load this one: docker load',
+    'set LONGSHORE_BASE_IMAGE to an image with a Python that this machine has or can pull ({version} in it stands for the version), ' +
+      `on Debian to ${madeBaseImage('{version}')}, which the machine makes from packages, or load this one: docker load`,
+  );
+}
+
+/**
+ * Whether this machine can make a base image that is not here.
+ * @param pythons - versions that packages of the machine's sources have
+ */
+export function madeImageFinding(image: string, pythons: readonly string[]): Finding {
+  if (pythons.includes(madeBaseVersion(image) ?? ''))
+    return {
+      ...ok('base image', `${image} is not here yet`),
+      remedy: 'it is made from packages of Debian at the first start, which takes about a minute',
+    };
+  return warning(
+    'base image',
+    `${image} is not here, and this machine makes ${pythons.length === 0 ? 'none' : `those of Python ${pythons.join(', ')} alone`}`,
+    'set LONGSHORE_DEFAULT_PYTHON to one that it makes, or LONGSHORE_BASE_IMAGE to an image that it has or can pull, or load this one: docker load',
   );
 }

@@ -1,7 +1,6 @@
 // The machine's facts for its registration, read once.
 import { readFile } from 'node:fs/promises';
 import { arch, hostname, release, totalmem } from 'node:os';
-import { setUpImageVersion } from '#shared/domain/built-images.ts';
 import type { Inventory, NumaNode } from '#shared/protocol/generated/messages.ts';
 import type { AgentConfig } from '../config.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
@@ -41,24 +40,10 @@ export function hostMemory(totalBytes: number, nodes: readonly NumaNode[]): numb
   return withCpus.length === 0 || sum(withCpus) === sum(nodes) ? totalBytes : Math.min(totalBytes, sum(withCpus));
 }
 
-export const withImages = (
-  inventory: Inventory,
-  images: readonly string[],
-  config: Pick<AgentConfig, 'LONGSHORE_BASE_IMAGE'>,
-): Inventory => ({
+export const withImages = (inventory: Inventory, images: readonly string[]): Inventory => ({
   ...inventory,
   images: images.slice(0, MAX_IMAGES),
-  basePythons: setUpPythons(images, config),
 });
-
-/** Python versions of base images that set-up made, where the agent uses those; none where base images are pulled. */
-function setUpPythons(
-  images: readonly string[],
-  { LONGSHORE_BASE_IMAGE: base }: Pick<AgentConfig, 'LONGSHORE_BASE_IMAGE'>,
-): string[] {
-  const isSetUp = base.includes('{version}') && setUpImageVersion(base.replaceAll('{version}', '3.0')) !== undefined;
-  return isSetUp ? images.flatMap((image) => setUpImageVersion(image) ?? []) : [];
-}
 
 /** The boot id, which changes with every boot of the host. */
 export async function readBootId(): Promise<string> {

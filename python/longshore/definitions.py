@@ -97,7 +97,7 @@ class Image:
     base_image_creds: refused; `longshore registry set` keeps credentials.
     env_vars: variables of the image, `{'NAME': 'value'}` or `['NAME=value']`.
     image_id: an image that was built before, by its id in `longshore image list`.
-    system_packages: Debian packages, where the base image has `apt-get`.
+    system_packages: Debian packages; the image must have `apt-get`, as the base images do.
 
     Raises DefinitionError, which names the parameter.
     """

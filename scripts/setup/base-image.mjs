@@ -4,14 +4,20 @@
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { engineRequest } from './engine-api.mjs';
 import { SetupError } from './log.mjs';
-import { buildRootfs, caBundle, packagedPython } from './rootfs.mjs';
+import { isDebianLike, operatingSystem } from './packages.mjs';
+import { nodeBinary, repositoryRoot } from './paths.mjs';
+import { run } from './run.mjs';
 
 const FIRST_PROGRESS_MS = 10_000;
 const STALL_MS = 60_000;
 const PULL_TIMEOUT_MS = 300_000;
+const MAKE_TIMEOUT_MS = 600_000;
 const IMPORTED = 'longshore-python';
+/** Equal to BASE_REVISION in agent/bases/base-images.ts. */
+export const REVISION = 2;
 
 /** The Python of apps that name no version. */
 export const DEFAULT_PYTHON = '3.11';
@@ -39,7 +45,7 @@ export async function ensureBaseImage({ version = DEFAULT_PYTHON, log }) {
     if (refused === undefined) return official;
     log.say(`  no registry gave it (${refused}); building one from Debian packages instead`);
   }
-  const own = await packagedPython();
+  const own = packagedPython(version);
   if (own !== version) {
     log.say(
       `  this system packages Python ${own}, so the base image is ${IMPORTED}:${own}; apps that ask for ${version} need a registry`,
@@ -47,7 +53,27 @@ export async function ensureBaseImage({ version = DEFAULT_PYTHON, log }) {
     const other = await inspect(`${IMPORTED}:${own}`);
     if (other !== undefined && isCurrent(other)) return `${IMPORTED}:${own}`;
   }
-  return log.step(`building the base image ${IMPORTED}:${own} from Debian packages`, () => importRootfs(own));
+  // The agent makes the images of other versions by the same program, when an app first asks for them.
+  const program = join(repositoryRoot, 'agent', 'bases', 'make.ts');
+  await log.step(`building the base image ${IMPORTED}:${own} from Debian packages`, () =>
+    run(nodeBinary() ?? process.execPath, [program, own], { name: 'base-image', timeoutMs: MAKE_TIMEOUT_MS }),
+  );
+  return `${IMPORTED}:${own}`;
+}
+
+/** Python of each release from which the agent makes base images (agent/bases/suites.ts; a test compares the two). */
+export const PACKAGED = { bullseye: '3.9', bookworm: '3.11', trixie: '3.13', jammy: '3.10', noble: '3.12' };
+
+/** The version itself where this system's archive has it; else the system's own. */
+function packagedPython(version) {
+  const { codename, id, name } = operatingSystem();
+  const own = isDebianLike() ? PACKAGED[codename] : undefined;
+  if (own === undefined)
+    throw new SetupError(
+      `No registry gives the base image, and on ${name} there are no Debian packages to build it from.\n` +
+        'Load an image by hand (`docker load`) and tag it python:3.11-slim.',
+    );
+  return id === 'debian' && [PACKAGED.bullseye, PACKAGED.bookworm, PACKAGED.trixie].includes(version) ? version : own;
 }
 
 /** The LONGSHORE_BASE_IMAGE template under which the agent finds this image for its version. */
@@ -62,15 +88,20 @@ async function inspect(reference) {
   return JSON.parse(text);
 }
 
-/** Whether the image trusts exactly the authorities that this machine trusts; otherwise it is built again. */
+/**
+ * Whether the image has today's content and trusts exactly the authorities that this machine trusts; otherwise it is
+ * built again. An image without our labels is somebody's own.
+ */
 function isCurrent(image) {
-  const label = image.Config?.Labels?.['io.longshore.base.ca'];
-  return label === undefined || label === caDigest();
+  const labels = image.Config?.Labels ?? {};
+  if (labels['io.longshore.base'] === undefined) return true;
+  return labels['io.longshore.base'] === String(REVISION) && labels['io.longshore.base.ca'] === caDigest();
 }
 
 function caDigest() {
   try {
-    return createHash('sha256').update(readFileSync(caBundle())).digest('hex').slice(0, 16);
+    const bundle = process.env.SSL_CERT_FILE || '/etc/ssl/certs/ca-certificates.crt';
+    return createHash('sha256').update(readFileSync(bundle)).digest('hex').slice(0, 16);
   } catch {
     return 'none';
   }
@@ -108,31 +139,6 @@ async function pull(name, tag) {
   } finally {
     clearTimeout(timer);
     clearTimeout(whole);
-  }
-}
-
-async function importRootfs(version) {
-  const rootfs = await buildRootfs(version);
-  try {
-    const changes = [
-      'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
-      'ENV LANG=C.UTF-8',
-      'CMD ["python3"]',
-      'LABEL io.longshore.base=1',
-      `LABEL io.longshore.base.ca=${caDigest()}`,
-    ];
-    const query = changes.map((change) => `&changes=${encodeURIComponent(change)}`).join('');
-    const tar = rootfs.tar();
-    const answer = await engineRequest('POST', `/images/create?fromSrc=-&repo=${IMPORTED}&tag=${version}${query}`, {
-      body: tar.stream,
-      timeoutMs: 120_000,
-    });
-    await tar.ended;
-    if (answer.status !== 200 || /"error"/.test(answer.text))
-      throw new SetupError(`Docker could not import the base image: ${messageOf(answer.text)}`);
-    return `${IMPORTED}:${version}`;
-  } finally {
-    rootfs.remove();
   }
 }
 

@@ -23,8 +23,11 @@ export const isBuiltImageName = (name: string): boolean => /^longshore\.internal
 /** Whether an image has a name of ours, so that nobody may pull it or build on it. */
 export const isBuiltImage = (reference: string): boolean => reference.toLowerCase().startsWith(`${HOST}/`);
 
-/** The Python version of an image that set-up makes where no registry is reached; undefined: another image. */
-export const setUpImageVersion = (reference: string): string | undefined =>
+/** The base image of a Python version that a machine makes itself where no registry is reached. */
+export const madeBaseImage = (version: string): string => `longshore-python:${version}`;
+
+/** The Python version of such an image; undefined: another image. */
+export const madeBaseVersion = (reference: string): string | undefined =>
   /^longshore-python:(\d+\.\d+)$/.exec(reference)?.[1];
 
 /** Label of a built image and of all its layers: the machine whose agent built it. */

@@ -54,6 +54,8 @@ export interface SimulatedAgentOptions {
   readonly gpus?: readonly { readonly uuid: string; readonly model: string; readonly memoryBytes: number }[];
   /** Drivers of volumes beside `local`. */
   readonly volumeDrivers?: readonly string[];
+  /** Pythons of base images that the machine has or can make; absent: it pulls them. */
+  readonly basePythons?: readonly string[];
   /** How long the agent takes from its join to its first link: preflight, recovery, GPUs. */
   readonly dialAfterMs?: number;
   /** How long a container takes from `proceed` to ready. */
@@ -179,6 +181,11 @@ export class SimulatedAgent {
   }
 
   /** Ends the agent without a report, and its containers with it. */
+  /** Tells that the machine has or can make other base images now. */
+  tellPythons(versions: readonly string[]): void {
+    this.#control?.write({ basePythons: { versions: [...versions] } });
+  }
+
   async stop(): Promise<void> {
     this.#abort.abort();
     this.hangUp();
@@ -297,6 +304,7 @@ export class SimulatedAgent {
         gpus: [...gpus],
         images: [],
         volumeDrivers: [...(this.#options.volumeDrivers ?? [])],
+        basePythons: [...(this.#options.basePythons ?? [])],
       },
       observed: [...this.#containers.keys()].map((id) => this.#observed(id)).filter((one) => one !== undefined),
     };

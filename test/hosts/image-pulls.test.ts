@@ -89,6 +89,7 @@ function images(
     permit: asked,
     rights: new ImageRights({ runtime, ledger, credentials: asked, nowMs: () => now, log: quiet }),
     built: { host: undefined, adopt: () => Promise.resolve() },
+    makeBase: () => Promise.reject(new Error('this machine makes no base images')),
     release: (reference) => void permits.push(`done ${reference}`),
     isDiskLow: () => Promise.resolve(false),
     isDiskFull: () => Promise.resolve(false),

@@ -79,6 +79,7 @@ function images(permit: Partial<PullPermit>): Images {
     permit: () => Promise.resolve({ waitMs: 0, auth: undefined, ...permit }),
     rights: { require: () => Promise.resolve() },
     built: { host: undefined, adopt: () => Promise.resolve() },
+    makeBase: () => Promise.reject(new Error('this machine makes no base images')),
     release: () => undefined,
     isDiskLow: () => Promise.resolve(false),
     isDiskFull: () => Promise.resolve(false),

@@ -203,6 +203,7 @@ function imagesOf(
       askPermit(ask, { image, workspaceId, ...asking, maxWaitMs: asking.pulling === true ? 0 : 100 }, quiet),
     release: (image, end) => void ask({ image, done: true, pulled: end === 'pulled', again: end === 'again' }),
     built: { host: undefined, adopt: () => Promise.resolve() },
+    makeBase: () => Promise.reject(new Error('this machine makes no base images')),
     rights: { require: () => Promise.resolve() },
     isDiskLow: () => Promise.resolve(false),
     isDiskFull: () => Promise.resolve(false),

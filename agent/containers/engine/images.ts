@@ -21,11 +21,46 @@ const REMOVE_IMAGE_MS = 120_000;
 
 type ImageCalls = Pick<
   ContainerRuntime,
-  'image' | 'listImages' | 'imageIdsInUse' | 'removeImage' | 'registryDigest' | 'pull' | 'push' | 'importImage'
+  | 'image'
+  | 'listImages'
+  | 'imageIdsInUse'
+  | 'removeImage'
+  | 'registryDigest'
+  | 'pull'
+  | 'push'
+  | 'importImage'
+  | 'flatten'
 >;
 
 export function imageCalls(engine: EngineClient): ImageCalls {
+  const calls = {
+    async importImage(reference: string, tar: Readable, changes: readonly string[] = []): Promise<void> {
+      const colon = reference.lastIndexOf(':');
+      const work = async (abortSignal: AbortSignal): Promise<string> => {
+        const stream = (await engine.docker.importImage(tar, {
+          repo: reference.slice(0, colon),
+          tag: reference.slice(colon + 1),
+          ...(changes.length === 0 ? {} : { changes: changes.join('\n') }),
+          abortSignal,
+        })) as unknown as Readable;
+        let answer = '';
+        await drain(stream, abortSignal, (data) => (answer = (answer + data.toString()).slice(-4096)));
+        return answer;
+      };
+      // A tar file that is not read to its end would stay open.
+      const answer = await engine.call('import', work, IMPORT_DEADLINE_MS).finally(() => tar.destroy());
+      const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(answer)?.[1];
+      if (failure !== undefined) throw new EngineError('refused', `cannot import image ${reference}: ${failure}`);
+    },
+  };
   return {
+    ...calls,
+
+    async flatten(dockerId: string, reference: string, changes: readonly string[]): Promise<void> {
+      const tar = await engine.call('export', () => engine.docker.getContainer(dockerId).export());
+      await calls.importImage(reference, tar as Readable, changes);
+    },
+
     async image(reference: string): Promise<ImageFacts | undefined> {
       try {
         const facts = (await engine.call('inspect_image', () =>
@@ -119,24 +154,6 @@ export function imageCalls(engine: EngineClient): ImageCalls {
         begin: (abortSignal) => engine.docker.createImage(authOption(auth).authconfig, { fromImage, abortSignal }),
         read: (stream) => readPullStream(stream, silenceMs, signal, onProgress),
       });
-    },
-
-    async importImage(reference: string, tar: Readable): Promise<void> {
-      const colon = reference.lastIndexOf(':');
-      const work = async (abortSignal: AbortSignal): Promise<string> => {
-        const stream = (await engine.docker.importImage(tar, {
-          repo: reference.slice(0, colon),
-          tag: reference.slice(colon + 1),
-          abortSignal,
-        })) as unknown as Readable;
-        let answer = '';
-        await drain(stream, abortSignal, (data) => (answer = (answer + data.toString()).slice(-4096)));
-        return answer;
-      };
-      // A tar file that is not read to its end would stay open.
-      const answer = await engine.call('import', work, IMPORT_DEADLINE_MS).finally(() => tar.destroy());
-      const failure = /"error":"((?:[^"\\]|\\.)*)"/.exec(answer)?.[1];
-      if (failure !== undefined) throw new EngineError('refused', `cannot import image ${reference}: ${failure}`);
     },
   };
 }

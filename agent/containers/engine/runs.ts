@@ -86,7 +86,12 @@ export function runCalls(
       );
     },
 
-    async runOnce(spec: CreateContainer, deadlineMs: number, onLine?: (line: string) => void): Promise<number> {
+    async runOnce(
+      spec: CreateContainer,
+      deadlineMs: number,
+      onLine?: (line: string) => void,
+      atEnd?: (dockerId: string) => Promise<void>,
+    ): Promise<number> {
       const dockerId = await containers.create(spec);
       try {
         await containers.start(dockerId);
@@ -110,6 +115,7 @@ export function runCalls(
           throw error;
         }
         await tellLines(CALL_DEADLINE_MS);
+        if (result.StatusCode === 0) await atEnd?.(dockerId);
         return result.StatusCode;
       } finally {
         await containers.remove(dockerId);

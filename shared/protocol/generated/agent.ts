@@ -6,6 +6,7 @@ import type { AckResult as _longshore_agent_v1_AckResult, AckResult__Output as _
 import type { AgentLinkClient as _longshore_agent_v1_AgentLinkClient, AgentLinkDefinition as _longshore_agent_v1_AgentLinkDefinition } from './longshore/agent/v1/AgentLink.ts';
 import type { Assignment as _longshore_agent_v1_Assignment, Assignment__Output as _longshore_agent_v1_Assignment__Output } from './longshore/agent/v1/Assignment.ts';
 import type { AttemptsKnown as _longshore_agent_v1_AttemptsKnown, AttemptsKnown__Output as _longshore_agent_v1_AttemptsKnown__Output } from './longshore/agent/v1/AttemptsKnown.ts';
+import type { BasePythons as _longshore_agent_v1_BasePythons, BasePythons__Output as _longshore_agent_v1_BasePythons__Output } from './longshore/agent/v1/BasePythons.ts';
 import type { BodyChunk as _longshore_agent_v1_BodyChunk, BodyChunk__Output as _longshore_agent_v1_BodyChunk__Output } from './longshore/agent/v1/BodyChunk.ts';
 import type { BucketKeys as _longshore_agent_v1_BucketKeys, BucketKeys__Output as _longshore_agent_v1_BucketKeys__Output } from './longshore/agent/v1/BucketKeys.ts';
 import type { BucketMount as _longshore_agent_v1_BucketMount, BucketMount__Output as _longshore_agent_v1_BucketMount__Output } from './longshore/agent/v1/BucketMount.ts';
@@ -115,6 +116,7 @@ export interface ProtoGrpcType {
         AgentLink: SubtypeConstructor<typeof grpc.Client, _longshore_agent_v1_AgentLinkClient> & { service: _longshore_agent_v1_AgentLinkDefinition }
         Assignment: MessageTypeDefinition<_longshore_agent_v1_Assignment, _longshore_agent_v1_Assignment__Output>
         AttemptsKnown: MessageTypeDefinition<_longshore_agent_v1_AttemptsKnown, _longshore_agent_v1_AttemptsKnown__Output>
+        BasePythons: MessageTypeDefinition<_longshore_agent_v1_BasePythons, _longshore_agent_v1_BasePythons__Output>
         BodyChunk: MessageTypeDefinition<_longshore_agent_v1_BodyChunk, _longshore_agent_v1_BodyChunk__Output>
         BucketKeys: MessageTypeDefinition<_longshore_agent_v1_BucketKeys, _longshore_agent_v1_BucketKeys__Output>
         BucketMount: MessageTypeDefinition<_longshore_agent_v1_BucketMount, _longshore_agent_v1_BucketMount__Output>

@@ -3,6 +3,7 @@ export type * from './longshore/agent/v1/AckResult.ts';
 export type * from './longshore/agent/v1/AgentLink.ts';
 export type * from './longshore/agent/v1/Assignment.ts';
 export type * from './longshore/agent/v1/AttemptsKnown.ts';
+export type * from './longshore/agent/v1/BasePythons.ts';
 export type * from './longshore/agent/v1/BodyChunk.ts';
 export type * from './longshore/agent/v1/BucketKeys.ts';
 export type * from './longshore/agent/v1/BucketMount.ts';

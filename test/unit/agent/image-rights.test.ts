@@ -22,6 +22,8 @@ interface World {
   nowMs: number;
   asked: number;
   has: boolean;
+  /** Pythons whose base image was made. */
+  readonly made: string[];
 }
 
 let files = 0;
@@ -32,6 +34,7 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
     nowMs: 1_000_000,
     asked: 0,
     has: false,
+    made: [],
     ...changes,
   };
   const path = join(directory, `${files++}.json`);
@@ -58,6 +61,11 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
     runtime,
     permit: credentials,
     built: { host: undefined, adopt: () => Promise.resolve() },
+    makeBase: (version, tell) => {
+      world.made.push(version);
+      tell(`base image of Python ${version}: installing packages`);
+      return Promise.resolve(`made ${version}`);
+    },
     rights: new ImageRights({ runtime, ledger, credentials, nowMs: () => world.nowMs, log: quiet }),
     release: () => undefined,
     isDiskLow: () => Promise.resolve(false),
@@ -77,11 +85,15 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
 
 const no = (text: string) => () => Promise.reject(new Error(text));
 
-test('a base image of set-up that is not here is asked of no registry', async () => {
+test('a base image that machines make is made here, once for all who want it, and asked of no registry', async () => {
   const { world, images } = await aMachine();
-  const refused = images.ensure('longshore-python:3.10', () => undefined, 'a');
-  await expect(refused).rejects.toThrow(/^this machine has no image of Python 3\.10: set-up made its base images/);
-  expect(world.has).toBe(false);
+  const said: string[] = [];
+  const wanted = ['a', 'b', ''].map((workspace) =>
+    images.ensure('longshore-python:3.10', (text) => said.push(text), workspace),
+  );
+  expect(await Promise.all(wanted)).toEqual(Array(3).fill({ id: 'made 3.10', was: 'pulled' }));
+  expect(world).toMatchObject({ has: false, asked: 0, made: ['3.10'] });
+  expect(said).toContain('base image of Python 3.10: installing packages');
 });
 
 test('an image by its id, or by the beginning of one, is nobody’s', async () => {

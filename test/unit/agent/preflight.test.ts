@@ -3,7 +3,7 @@ import type { EngineInfo } from '../../../agent/containers/runtime.ts';
 import type { Listing } from '../../../agent/devices/parse.ts';
 import { engineFailure, engineFindings } from '../../../agent/preflight/engine.ts';
 import { failed, findingsText, ok, warning } from '../../../agent/preflight/finding.ts';
-import { gpuFinding, imageFinding } from '../../../agent/preflight/host.ts';
+import { gpuFinding, imageFinding, madeImageFinding } from '../../../agent/preflight/host.ts';
 import { aGpu, gpuUuid } from '../../helpers/gpus.ts';
 import { clockJudged } from '../../../agent/preflight/scheduler.ts';
 
@@ -66,6 +66,15 @@ test('a base image that its registry does not give is answered with the setting 
     found: expect.stringMatching(/registry reg\.test .*no such host/) as string,
     remedy: expect.stringContaining('LONGSHORE_BASE_IMAGE') as string,
   });
+  expect(madeImageFinding('longshore-python:3.13', ['3.11', '3.13'])).toMatchObject({
+    level: 'ok',
+    remedy: expect.stringContaining('made from packages of Debian') as string,
+  });
+  expect(madeImageFinding('longshore-python:3.12', ['3.11', '3.13'])).toMatchObject({
+    level: 'warning',
+    found: expect.stringContaining('makes those of Python 3.11, 3.13 alone') as string,
+  });
+  expect(madeImageFinding('longshore-python:3.12', []).found).toContain('makes none');
 });
 
 test('the table has a line for each check, each remedy below its own, and a verdict', () => {

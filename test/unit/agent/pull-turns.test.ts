@@ -57,6 +57,7 @@ function aMachine(changes: Partial<World>, settings: Partial<PullSettings> = {})
     },
     permit: (name) => Promise.resolve(world.permit(name)),
     built: { host: undefined, adopt: () => Promise.resolve() },
+    makeBase: () => Promise.reject(new Error('this machine makes no base images')),
     rights: { require: () => Promise.resolve() },
     release: (name, end) => void released.push(`${name} ${end}`),
     isDiskLow: () => Promise.resolve(world.isDiskLow?.() ?? false),

@@ -16,6 +16,7 @@ import type { CacheUse as _longshore_agent_v1_CacheUse, CacheUse__Output as _lon
 import type { ContainerChanged as _longshore_agent_v1_ContainerChanged, ContainerChanged__Output as _longshore_agent_v1_ContainerChanged__Output } from '../../../longshore/agent/v1/ContainerChanged.ts';
 import type { VolumeDrivers as _longshore_agent_v1_VolumeDrivers, VolumeDrivers__Output as _longshore_agent_v1_VolumeDrivers__Output } from '../../../longshore/agent/v1/VolumeDrivers.ts';
 import type { HostWarnings as _longshore_agent_v1_HostWarnings, HostWarnings__Output as _longshore_agent_v1_HostWarnings__Output } from '../../../longshore/agent/v1/HostWarnings.ts';
+import type { BasePythons as _longshore_agent_v1_BasePythons, BasePythons__Output as _longshore_agent_v1_BasePythons__Output } from '../../../longshore/agent/v1/BasePythons.ts';
 
 export interface ControlFromAgent {
   'hello'?: (_longshore_agent_v1_Hello | null);
@@ -34,7 +35,8 @@ export interface ControlFromAgent {
   'containerChanged'?: (_longshore_agent_v1_ContainerChanged | null);
   'volumeDrivers'?: (_longshore_agent_v1_VolumeDrivers | null);
   'hostWarnings'?: (_longshore_agent_v1_HostWarnings | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"hostWarnings"|"volumeDrivers";
+  'basePythons'?: (_longshore_agent_v1_BasePythons | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"hostWarnings"|"basePythons"|"volumeDrivers";
 }
 
 export interface ControlFromAgent__Output {
@@ -54,5 +56,6 @@ export interface ControlFromAgent__Output {
   'containerChanged'?: (_longshore_agent_v1_ContainerChanged__Output | null);
   'volumeDrivers'?: (_longshore_agent_v1_VolumeDrivers__Output | null);
   'hostWarnings'?: (_longshore_agent_v1_HostWarnings__Output | null);
-  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"hostWarnings"|"volumeDrivers";
+  'basePythons'?: (_longshore_agent_v1_BasePythons__Output | null);
+  'message'?: "hello"|"ack"|"refuse"|"status"|"heartbeat"|"goodbye"|"pong"|"devices"|"imagePrepared"|"hostDrain"|"samples"|"volumeUse"|"cacheUse"|"containerChanged"|"hostWarnings"|"basePythons"|"volumeDrivers";
 }

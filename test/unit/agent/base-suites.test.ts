@@ -1,0 +1,122 @@
+// The releases from which base images are made, as the sources of the machine lead to them.
+import { describe, expect, test } from 'vitest';
+import { BASE_REVISION } from '#agent/bases/base-images.ts';
+import { inheritedOptions, packagesOf, readSources, RELEASES, releasesOf, sourceLine } from '#agent/bases/suites.ts';
+
+// Set-up is plain JavaScript, so that its types are said here.
+const setUp = (await import(`../../../scripts/setup/${'base-image'}.mjs`)) as {
+  readonly PACKAGED: Readonly<Record<string, string>>;
+  readonly REVISION: number;
+};
+
+const DEBIAN_12 = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_CODENAME=bookworm\n';
+const KEYS = '/usr/share/keyrings/debian-archive-keyring.gpg';
+
+const STANZAS = `# the mirror of the company
+Types: deb deb-src
+URIs: http://mirror.example.com/debian
+Suites: bookworm bookworm-updates
+Components: main contrib non-free-firmware
+Signed-By: ${KEYS}
+
+Types: deb
+URIs: https://mirror.example.com/debian-security
+Suites: bookworm-security
+Components: main
+Signed-By: ${KEYS}
+`;
+
+const linesOf = (osRelease: string, files: readonly string[], python: string): readonly string[] =>
+  (releasesOf(osRelease, files).get(python)?.sources ?? []).map((source) => sourceLine(source));
+
+describe('the sources of a release', () => {
+  test('are those of the machine, with the name of the release exchanged', () => {
+    expect(linesOf(DEBIAN_12, [STANZAS], '3.13')).toEqual([
+      `deb [signed-by=${KEYS}] http://mirror.example.com/debian trixie main`,
+      `deb [signed-by=${KEYS}] http://mirror.example.com/debian trixie-updates main`,
+      `deb [signed-by=${KEYS}] https://mirror.example.com/debian-security trixie-security main`,
+    ]);
+  });
+
+  test('are the same in the form of lines', () => {
+    const lines = [
+      `deb [arch=amd64 signed-by=${KEYS}] http://mirror.example.com/debian bookworm main contrib # ours`,
+      'deb-src http://mirror.example.com/debian bookworm main',
+      'deb http://mirror.example.com/debian bookworm-updates main',
+      '# deb http://elsewhere.example.com/debian bookworm main',
+    ];
+    expect(linesOf(DEBIAN_12, [lines.join('\n')], '3.9')).toEqual([
+      `deb [signed-by=${KEYS}] http://mirror.example.com/debian bullseye main`,
+      'deb http://mirror.example.com/debian bullseye-updates main',
+    ]);
+  });
+
+  test('are no sources of other archives, of other releases, of disks, or those that are switched off', () => {
+    const others = [
+      'deb https://packages.cloud.example/apt cloud-sdk-bookworm main',
+      'deb https://nodes.example/node_20.x nodistro main',
+      'deb http://mirror.example.com/debian bookworm-backports main',
+      'deb cdrom:[Debian] bookworm main',
+      'deb file:/srv/mirror bookworm main',
+      'deb http://extras.example.com/debian bookworm contrib',
+    ];
+    const off = 'Types: deb\nURIs: http://off.example.com/debian\nSuites: bookworm\nComponents: main\nEnabled: no\n';
+    const official = linesOf(DEBIAN_12, [], '3.13');
+    expect(linesOf(DEBIAN_12, [others.join('\n'), off], '3.13')).toEqual(official);
+    expect(official[0]).toBe(`deb [signed-by=${KEYS}] http://deb.debian.org/debian trixie main`);
+  });
+
+  test('whose keys stand in the file itself are passed over, because apt of an image could not have them', () => {
+    const embedded = STANZAS.replaceAll(
+      `Signed-By: ${KEYS}`,
+      'Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mDMEY',
+    );
+    expect(linesOf(DEBIAN_12, [embedded], '3.13')).toEqual(linesOf(DEBIAN_12, [], '3.13'));
+  });
+});
+
+test.for([
+  ['Debian', DEBIAN_12, ['3.9', '3.11', '3.13']],
+  ['a derivative that says from which release it comes', 'ID=mine\nDEBIAN_CODENAME=trixie\n', ['3.9', '3.11', '3.13']],
+  ['another system', 'ID=rocky\nVERSION_ID=9\n', []],
+  ['no system that is known', '', []],
+] as const)('the Pythons of %s', ([, osRelease, pythons]) => {
+  const known = [...releasesOf(osRelease, [STANZAS]).keys()];
+  expect(known).toEqual(pythons);
+});
+
+test('those of Ubuntu come from its own archive alone', () => {
+  const osRelease = 'ID=ubuntu\nVERSION_CODENAME=jammy\n';
+  const lines = 'deb http://archive.example.com/ubuntu jammy main restricted universe\n';
+  expect(releasesOf(osRelease, [])).toEqual(new Map());
+  expect([...releasesOf(osRelease, [lines]).keys()]).toEqual(['3.10', '3.12']);
+  expect(linesOf(osRelease, [lines], '3.12')).toEqual(['deb http://archive.example.com/ubuntu noble main universe']);
+});
+
+test('a base image has the Python of its release, with what makes virtual environments', () => {
+  const release = releasesOf(DEBIAN_12, [STANZAS]).get('3.13');
+  expect(release).toBeDefined();
+  expect(release && packagesOf(release)).toEqual(expect.arrayContaining(['apt', 'python3.13', 'python3.13-venv']));
+});
+
+test('proxies of the machine reach the image unless they are on its own loopback, and nothing else does', () => {
+  const dump = [
+    'APT::Architecture "amd64";',
+    'Acquire::http::Proxy "http://proxy.example.com:3128";',
+    'Acquire::https::mirror.example.com::Proxy "DIRECT";',
+    'Acquire::https::Proxy "http://127.0.0.1:3142";',
+    'Acquire::http::Proxy-Auto-Detect "/usr/bin/detect";',
+    'Acquire::Check-Valid-Until "false";',
+    'DPkg::Post-Invoke:: "rm -rf /";',
+  ];
+  expect(inheritedOptions(dump.join('\n'))).toEqual([dump[1], dump[2], dump[5]]);
+});
+
+test('words of a file that is no list are no sources', () => {
+  for (const text of ['', 'deb', 'deb http://x', 'Types: deb\n', 'Types:\n\n\nURIs: x'])
+    expect(readSources(text)).toEqual([]);
+});
+
+test('set-up knows the same releases and the same content of an image as the agent', () => {
+  expect(setUp).toMatchObject({ PACKAGED: { ...RELEASES['debian'], ...RELEASES['ubuntu'] }, REVISION: BASE_REVISION });
+});
