@@ -25,7 +25,7 @@ export interface BuildParts {
 
 export function openBuilds(
   { db, keys, instance, clock, registry, log, settings }: Infrastructure,
-  { bus, machines, isLeader }: ClusterState,
+  { bus, machines, isLeader, feasibility }: ClusterState,
   { objects }: Pick<ObjectParts, 'objects'>,
   { streams }: Pick<TaskParts, 'streams'>,
   { cpuWorkAllowed }: Pick<Scaling, 'cpuWorkAllowed'>,
@@ -47,6 +47,8 @@ export function openBuilds(
     streams: buildStreams,
     objects,
     cpuWorkAllowed,
+    pythonProblem: (work, pythonVersion) =>
+      feasibility.pythonProblem({ ...work, gpuCount: work.gpu.length === 0 ? 0 : 1 }, pythonVersion),
     registry,
     pushes,
     log,

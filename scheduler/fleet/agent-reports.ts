@@ -16,7 +16,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { Db } from '../stores/store/db.ts';
 import { recordHello, touchMachines, updateMachine } from '../stores/store/queries/machines.ts';
-import { boundedHost } from './host-facts.ts';
+import { boundedHost, boundedPythons } from './host-facts.ts';
 import {
   conditionWordsOf,
   diskFreeOf,
@@ -97,7 +97,14 @@ export class AgentReports {
     const inventory =
       hello.inventory === null
         ? null
-        : { ...hello.inventory, host: boundedHost(hello.inventory.host), conditionWords, volumeBytes, caches };
+        : {
+            ...hello.inventory,
+            host: boundedHost(hello.inventory.host),
+            basePythons: boundedPythons(hello.inventory.basePythons),
+            conditionWords,
+            volumeBytes,
+            caches,
+          };
     const row = await recordHello(this.#db, {
       id: machineId,
       bootId: hello.bootId,
@@ -256,6 +263,17 @@ export class AgentReports {
     if (isDeepStrictEqual(machine.inventory.volumeDrivers.toSorted(), volumeDrivers.toSorted())) return;
     machine.inventory = { ...machine.inventory, volumeDrivers };
     this.#log.info({ machineId, volumeDrivers }, 'volume drivers of a machine changed');
+    this.#machines.changed(machine);
+    await this.#writeInventory(machine);
+  }
+
+  /** Updates the Pythons of base images that the machine has or can make. */
+  async basePythons(machineId: MachineId, sessionId: string, versions: readonly string[]): Promise<void> {
+    const machine = this.#machines.get(machineId);
+    if (machine?.sessionId !== sessionId || machine.inventory === null) return;
+    const basePythons = boundedPythons(versions);
+    if (isDeepStrictEqual(machine.inventory.basePythons, basePythons)) return;
+    machine.inventory = { ...machine.inventory, basePythons };
     this.#machines.changed(machine);
     await this.#writeInventory(machine);
   }

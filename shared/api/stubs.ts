@@ -130,7 +130,7 @@ export const CheckStubRequest = Type.Object({
 export type CheckStubRequest = Static<typeof CheckStubRequest>;
 
 export const StubProblem = Type.Object({
-  field: Text({ description: 'secrets, gpu, pool or callbackUrl; empty: the text says it' }),
+  field: Text({ description: 'secrets, gpu, pool, pythonVersion or callbackUrl; empty: the text says it' }),
   value: Text({ description: 'the name that nothing has' }),
   text: Text(),
 });

@@ -80,6 +80,7 @@ function aProcess(opened: OpenedDb, machines: readonly Machine[] = [aMachine(MAC
     },
     objects: { use: () => Promise.resolve(undefined) },
     cpuWorkAllowed: () => true,
+    pythonProblem: (_work, python) => (python === 'python3.12' ? 'no machine has Python 3.12' : undefined),
     registry: new Registry(),
     log: silent,
   });

@@ -147,7 +147,7 @@ export interface SurfaceParts {
   /** Rates of workspaces; absent: not bounded. */
   readonly rates?: Rates;
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
-  readonly feasibility: Pick<FeasibilityCheck, 'warning' | 'refusal' | 'isMakeable'>;
+  readonly feasibility: Pick<FeasibilityCheck, 'warning' | 'refusal' | 'isMakeable' | 'pythonProblem'>;
   readonly submissions: Pick<Submissions, 'submit'>;
   readonly streams: Pick<Streams, 'expect'>;
   /** Streamed calls that other replicas pass to their callers here. */

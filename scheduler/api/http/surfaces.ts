@@ -6,6 +6,7 @@ import { Stubs } from '../../workspaces/deployments/stubs.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineView } from '../../fleet/machine-service.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
+import { poolNameOf } from '../../domain/pools.ts';
 import { MOST_UPLOAD_BYTES } from '../operations/pods/files.ts';
 import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
 import { GATEWAY_BODY_LIMIT } from './bind.ts';
@@ -54,6 +55,10 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
       ];
     },
     feasibilityWarningOf: (workspaceId, config) => parts.feasibility.warning(workspaceId, config),
+    pythonProblem: (workspaceId, { imageId, extra, gpu, gpuCount, pythonVersion }) =>
+      imageId === ''
+        ? parts.feasibility.pythonProblem({ workspaceId, poolName: poolNameOf(extra), gpu, gpuCount }, pythonVersion)
+        : undefined,
     poolNamed: (workspaceId, name) =>
       readNamedPool({ db, machines: parts.discovery.machines, feasibility: parts.feasibility }, workspaceId, name),
     ...limits,

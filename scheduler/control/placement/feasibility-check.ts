@@ -6,8 +6,8 @@ import type { Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import { capacityOf } from '../../fleet/capacity.ts';
 import type { Machines } from '../../fleet/machines.ts';
-import { infeasibleReason, noBaseImageReason, tooSmallReason } from './feasibility.ts';
-import type { OfferedMachine } from './feasibility.ts';
+import { infeasibleReason, noPythonReason, tooSmallReason } from './feasibility.ts';
+import type { OfferedMachine, PythonRequest } from './feasibility.ts';
 import { mayUsePool, poolNameOf } from '../../domain/pools.ts';
 import type { FeasibilityWarning } from '../../workspaces/deployments/needs.ts';
 
@@ -69,8 +69,8 @@ export class FeasibilityCheck {
   }
 
   /**
-   * Warning for a deploy: why calls would be refused or wait for a larger machine, or
-   * no container would start; undefined: some machine may serve them.
+   * Warning for a deploy: why calls would be refused or wait for a larger machine; undefined: some machine may serve
+   * them.
    */
   warning(workspaceId: WorkspaceId, config: StubConfig): FeasibilityWarning | undefined {
     const refused = this.refusal({ workspaceId, config });
@@ -80,12 +80,13 @@ export class FeasibilityCheck {
     const { machines } = this.#offered();
     const request = { workspaceId, poolName, cpuMillicores, memoryBytes: memoryMib * MIB };
     const small = tooSmallReason(request, machines);
-    if (small !== undefined) return { says: small, effect: 'calls wait for one that does' };
-    const version = config.imageId === '' ? /^python(3\.\d+)$/.exec(config.pythonVersion)?.[1] : undefined;
-    const lack = version === undefined ? undefined : noBaseImageReason(request, version, machines);
-    return lack === undefined
-      ? undefined
-      : { says: lack, effect: 'no container starts', step: 'name one of these versions, or a base image of your own' };
+    return small === undefined ? undefined : { says: small, effect: 'calls wait for one that does' };
+  }
+
+  /** Refusal of work in the base image of a Python version: no machine can have it. undefined: a machine may. */
+  pythonProblem(request: PythonRequest, pythonVersion: string): string | undefined {
+    const version = /^python(3\.\d+)$/.exec(pythonVersion)?.[1];
+    return version === undefined ? undefined : noPythonReason(request, version, this.#offered().machines);
   }
 
   /**

@@ -1,4 +1,5 @@
 import { compareVersions, driverOf, driverText, runsCuda } from '#shared/domain/cuda.ts';
+import { madeBaseImage } from '#shared/domain/built-images.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { PlacementRequest } from './filter.ts';
 import { mayUsePool } from '../../domain/pools.ts';
@@ -22,7 +23,7 @@ export interface OfferedMachine {
   /** Version of its GPUs' driver; empty or absent: not known. */
   readonly gpuDriver?: string;
   readonly size: MachineSize;
-  /** Python versions of its base images, such as `3.11`, where it can pull no other; empty: it may pull them. */
+  /** Python versions, such as `3.11`, of base images that it has or can make; empty: it pulls them, or is not known. */
   readonly basePythons: readonly string[];
 }
 
@@ -88,18 +89,25 @@ export function tooSmallReason(
   return `${none} ${asked.cpu} together with ${asked.memory} of memory`;
 }
 
+/** Work that runs in the base image of a Python version. */
+export type PythonRequest = Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount'>;
+
 /**
- * Reason why no machine has the base image of a Python version. undefined: one has it or may
- * pull it, or there is none to judge. The reason is shown on deploy. Pure.
+ * Refusal of a Python version whose base image no machine has, makes or pulls, with the versions that there are.
+ * undefined: a machine can have it, or may come with it, or there is none to judge. Pure.
  * @param version - such as `3.9`
  */
-export function noBaseImageReason(
-  request: Pick<PlacementRequest, 'workspaceId' | 'poolName'>,
+export function noPythonReason(
+  request: PythonRequest,
   version: string,
   machines: readonly OfferedMachine[],
 ): string | undefined {
-  const { workspaceId, poolName } = request;
-  const usable = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
+  const { workspaceId, poolName, gpu, gpuCount } = request;
+  const usable = machines.filter(
+    (machine) =>
+      mayUsePool(machine, { workspaceId, poolName }) &&
+      (machine.isExpected || machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length >= gpuCount),
+  );
   const canHave = ({ isExpected, basePythons }: OfferedMachine): boolean =>
     isExpected || basePythons.length === 0 || basePythons.includes(version);
   if (usable.length === 0 || usable.some(canHave)) return undefined;
@@ -107,7 +115,12 @@ export function noBaseImageReason(
   const minorOf = (text: string): number => Number(text.split('.')[1]);
   const listed = there.toSorted((a, b) => minorOf(a) - minorOf(b)).join(', ');
   const where = poolName === '' ? '' : ` in pool ${poolName}`;
-  return `no machine that this workspace may use${where} has a base image of Python ${version}: they have ${listed}`;
+  return [
+    `no machine that this workspace may use${where} has Python ${version}: their base images have Python ${listed}.`,
+    'Name one of these versions (python_version), or an image that has the Python you need (base_image).',
+    `An operator adds ${version} with an image ${madeBaseImage(version)} on a machine,`,
+    'or with LONGSHORE_BASE_IMAGE=python:{version}-slim of agents that reach a registry.',
+  ].join(' ');
 }
 
 /** Rounding of amounts: up for what is asked, down for what exists, so that too little never looks like enough. */

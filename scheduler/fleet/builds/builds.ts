@@ -6,7 +6,7 @@
 import type { Duplex } from 'node:stream';
 import { repeat, sleep } from '#shared/backoff.ts';
 import type { BuildImageRequest, VerifyImageBuildRequest } from '#shared/api/images.ts';
-import { basePythonOf, isBuiltImage } from '#shared/domain/built-images.ts';
+import { BASE_IMAGE, basePythonOf, isBuiltImage } from '#shared/domain/built-images.ts';
 import { imageProblem } from '#shared/domain/image-reference.ts';
 import { isUuid, sha256Hex } from '#shared/domain/ids.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -33,7 +33,7 @@ import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
 import type { OrderedStreams } from '../ordered-streams.ts';
 import { imageNameOf, modelsOf, readDefinition } from './definition.ts';
-import type { Definition } from './definition.ts';
+import type { Definition, ImageRequest, ReadDefinition } from './definition.ts';
 import { followEvents } from './events.ts';
 import type { Pushes } from './pushes.ts';
 import { BuildMetrics } from './metrics.ts';
@@ -49,6 +49,8 @@ export interface BuildsParts {
   readonly streams: Pick<OrderedStreams<OrderedBuild>, 'open'>;
   readonly objects: Pick<Objects, 'use'>;
   readonly cpuWorkAllowed: (poolName: string) => boolean;
+  /** Why no machine can have the base image of that Python for the work; undefined: one can. */
+  readonly pythonProblem: (work: HostedWork, pythonVersion: string) => string | undefined;
   /** Absent: no registry has built images. */
   readonly pushes?: Pick<Pushes, 'push'> | undefined;
   readonly registry: Registry;
@@ -106,11 +108,14 @@ export class Builds {
   async verify(workspaceId: WorkspaceId, request: VerifyImageBuildRequest): Promise<Verified> {
     const { db } = this.#parts;
     if (request.imageId !== '') {
-      const problem = await this.problemOf(workspaceId, request.imageId);
+      const python = basePythonOf(request.imageId);
+      const problem =
+        (python === undefined ? undefined : this.#parts.pythonProblem(workOf(workspaceId, request), python)) ??
+        (await this.problemOf(workspaceId, request.imageId));
       if (problem !== undefined) return { kind: 'refused', errMsg: problem };
       return { kind: 'image', imageId: request.imageId, exists: true, steps: [] };
     }
-    const read = readDefinition(request);
+    const read = this.#read(workspaceId, request);
     if (read.kind === 'refused') return read;
     if (read.kind === 'as_is') return { kind: 'image', imageId: read.image, exists: true, steps: [] };
     const imageId = imageNameOf(workspaceId, read.definition);
@@ -118,6 +123,17 @@ export class Builds {
     const exists = await this.#exists(workspaceId, imageId, workOf(workspaceId, request));
     this.#metrics.asked(exists);
     return { kind: 'image', imageId, exists, steps: read.definition.steps.map(({ title, text }) => title || text) };
+  }
+
+  /** Reads a definition, and refuses a base image that no machine can have. */
+  #read(workspaceId: WorkspaceId, request: ImageRequest & Parameters<typeof workOf>[1]): ReadDefinition {
+    const read = readDefinition(request);
+    if (read.kind === 'refused') return read;
+    const ofBase = read.kind === 'build' && read.definition.bases.includes(BASE_IMAGE);
+    const python =
+      read.kind === 'as_is' ? basePythonOf(read.image) : ofBase ? read.definition.pythonVersion : undefined;
+    const errMsg = python === undefined ? undefined : this.#parts.pythonProblem(workOf(workspaceId, request), python);
+    return errMsg === undefined ? read : { kind: 'refused', errMsg };
   }
 
   /** Why a stub of the workspace cannot have that image; undefined: it can, as far as is known here. */
@@ -141,7 +157,7 @@ export class Builds {
     signal: AbortSignal,
   ): AsyncGenerator<BuildMessage, void> {
     const done = (imageId: string, errMsg: string): BuildMessage => ({ kind: 'done', imageId, errMsg });
-    const read = readDefinition(request);
+    const read = this.#read(workspaceId, request);
     if (read.kind === 'refused') return void (yield done('', read.errMsg));
     if (read.kind === 'as_is') return void (yield done(read.image, ''));
     const { db, instance } = this.#parts;

@@ -148,8 +148,9 @@ function hasCredentials(value: unknown): boolean {
   return isRecord(value) && Object.values(value).some((one) => one !== '' && one !== null);
 }
 
+/** Python of the base image: any will do for micromamba, which brings its own. */
 const versionOf = (text: string): string =>
-  text === '' ? 'python3' : `python${text.replace(/^(?:python|micromamba)/, '')}`;
+  text === '' || text.startsWith('micromamba') ? 'python3' : `python${text.replace(/^python/, '')}`;
 const isMicromamba = ({ pythonVersion }: Pick<ImageRequest, 'pythonVersion'>): boolean =>
   pythonVersion.startsWith('micromamba');
 

@@ -164,6 +164,9 @@ export class Deployments {
       const when = readWhen({ ...storedConfig(stub.config).schedule });
       if (typeof when === 'string') return { kind: 'refused', why: 'schedule', text: when };
     }
+    // The machines may be others than when the stub was made.
+    const python = stubs.pythonProblem(caller, stub);
+    if (python !== undefined) return { kind: 'refused', why: 'image', text: python };
     const image = await this.#parts.images.resolve(caller.workspaceId, storedConfig(stub.config));
     if (image.kind === 'refused') return { kind: 'refused', why: 'image', text: image.text };
     const holder = { workspaceId: caller.workspaceId, name, stubType: stub.type };

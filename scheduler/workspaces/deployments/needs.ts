@@ -14,8 +14,6 @@ export interface FeasibilityWarning {
   readonly says: string;
   /** Consequence for calls, as a clause. */
   readonly effect: string;
-  /** The cure; absent: another machine. */
-  readonly step?: string;
 }
 
 /**

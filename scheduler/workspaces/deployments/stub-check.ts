@@ -12,7 +12,7 @@ import type { StubNeedsParts } from './stub-needs.ts';
 
 export interface StubProblem {
   /** Field of the request; empty: the text says it. */
-  readonly field: '' | 'secrets' | 'gpu' | 'pool' | 'callbackUrl';
+  readonly field: '' | 'secrets' | 'gpu' | 'pool' | 'callbackUrl' | 'pythonVersion';
   /** Name that nothing has; empty: the text says it. */
   readonly value: string;
   readonly text: string;
@@ -64,6 +64,9 @@ export async function checkStub(
   }
   // With an image of its own, the base image of its Python version is not needed.
   const asBuilt = config === null || request.builtFrom === '' ? config : { ...config, imageId: request.builtFrom };
+  const python = asBuilt === null ? undefined : parts.pythonProblem(workspaceId, asBuilt);
+  if (python !== undefined)
+    problems.push({ field: 'pythonVersion', value: asBuilt?.pythonVersion ?? '', text: python });
   const lack = await supplyLack(parts, workspaceId, { pool: request.pool }, asBuilt);
   if (lack?.of === 'unknown_pool')
     problems.push({ field: 'pool', value: lack.pool, text: lack.text.replace(/\.$/, '') });

@@ -17,6 +17,8 @@ export interface StubNeedsParts {
   readonly callbackProblem: (url: string) => string | undefined;
   /** Why no present machine can serve the configuration, and the effect on calls; undefined: a machine may. */
   readonly feasibilityWarningOf: (workspaceId: WorkspaceId, config: StubConfig) => FeasibilityWarning | undefined;
+  /** Why no machine can run the stub in the base image of its Python; undefined: one can, or it has another image. */
+  readonly pythonProblem: (workspaceId: WorkspaceId, config: StubConfig) => string | undefined;
   /** The pool of that name, as far as the workspace may use it. */
   readonly poolNamed: (workspaceId: WorkspaceId, name: string) => Promise<NamedPool>;
 }
@@ -61,5 +63,5 @@ export async function supplyLack(
 const feasibilityText = (warning: FeasibilityWarning): string =>
   warningOf({
     says: `${warning.says}; ${warning.effect}`,
-    step: warning.step ?? `ask for what a machine has (\`longshore machine list\`), or admit one: ${admitTo('')}`,
+    step: `ask for what a machine has (\`longshore machine list\`), or admit one: ${admitTo('')}`,
   });

@@ -103,7 +103,9 @@ export class Stubs {
     if (missing !== undefined) {
       return { kind: 'refused', errMsg: `Secret ${JSON.stringify(missing)} does not exist in this workspace.` };
     }
-    const imageProblem = await this.#parts.imageProblem(caller.workspaceId, config.imageId);
+    const imageProblem =
+      this.#parts.pythonProblem(caller.workspaceId, config) ??
+      (await this.#parts.imageProblem(caller.workspaceId, config.imageId));
     if (imageProblem !== undefined) return { kind: 'refused', errMsg: imageProblem };
     const volumeIds = config.volumes.map((volume) => volume.volumeId);
     const drivers = await this.#parts.volumes.drivers(caller, volumeIds);
@@ -197,6 +199,11 @@ export class Stubs {
   async began(stub: StubRow): Promise<void> {
     const { db, events, nowMs } = this.#parts;
     await events.transaction(db, async (_tx, emit) => emit(served(stub, nowMs())));
+  }
+
+  /** Why no machine can run the stub in the base image of its Python; undefined: one can. */
+  pythonProblem({ workspaceId }: Pick<Caller, 'workspaceId'>, stub: StubRow): string | undefined {
+    return this.#parts.pythonProblem(workspaceId, storedConfig(stub.config));
   }
 
   /** A stub that this caller may name: one of its own workspace. */

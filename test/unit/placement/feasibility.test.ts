@@ -3,7 +3,7 @@ import { POOL_DEFAULTS } from '#shared/api/pools.ts';
 import type { StubConfig, Target } from '#scheduler/domain/stub-config.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FeasibilityCheck } from '#scheduler/control/placement/feasibility-check.ts';
-import { infeasibleReason, noBaseImageReason, tooSmallReason } from '#scheduler/control/placement/feasibility.ts';
+import { infeasibleReason, noPythonReason, tooSmallReason } from '#scheduler/control/placement/feasibility.ts';
 import type { OfferedMachine } from '#scheduler/control/placement/feasibility.ts';
 
 const GIB = 1024 ** 3;
@@ -53,40 +53,39 @@ describe('a stub that every machine is too small for', () => {
 
 describe('a Python version without a base image', () => {
   const setUp = (...basePythons: string[]) => machine({ basePythons });
-  const asked = { workspaceId: 'w-1', poolName: '' };
-  test('is told with the versions that there are', () => {
+  const asked = { workspaceId: 'w-1', poolName: '', gpu: [], gpuCount: 0 };
+  test('is refused with the versions that there are, and the ways to others', () => {
     const machines = [setUp('3.11', '3.9'), setUp('3.10'), machine({ poolOwner: 'w-2' })];
-    expect(noBaseImageReason(asked, '3.12', machines)).toBe(
-      'no machine that this workspace may use has a base image of Python 3.12: they have 3.9, 3.10, 3.11',
+    expect(noPythonReason(asked, '3.12', machines)).toBe(
+      'no machine that this workspace may use has Python 3.12: their base images have Python 3.9, 3.10, 3.11. ' +
+        'Name one of these versions (python_version), or an image that has the Python you need (base_image). ' +
+        'An operator adds 3.12 with an image longshore-python:3.12 on a machine, ' +
+        'or with LONGSHORE_BASE_IMAGE=python:{version}-slim of agents that reach a registry.',
     );
-    expect(noBaseImageReason({ ...asked, poolName: 'default' }, '3.12', machines)).toContain('in pool default');
+    expect(noPythonReason({ ...asked, poolName: 'default' }, '3.12', machines)).toContain('in pool default');
+  });
+  test('is refused where only a machine without the GPU has it', () => {
+    const machines = [machine({ basePythons: ['3.12'], gpuModels: [] }), setUp('3.11')];
+    expect(noPythonReason({ ...asked, gpu: ['A10G'], gpuCount: 1 }, '3.12', machines)).toContain('have Python 3.11');
+    expect(noPythonReason(asked, '3.12', machines)).toBeUndefined();
   });
   test.each([
     ['one has it', [setUp('3.11'), setUp('3.12')]],
     ['one may pull it', [setUp('3.11'), machine()]],
     ['one is expected', [setUp('3.11'), machine({ isExpected: true, basePythons: ['3.9'] })]],
     ['there is none to judge', []],
-  ])('is not told where %s', (_what, machines) => {
-    expect(noBaseImageReason(asked, '3.12', machines)).toBeUndefined();
+    ['none that it may use is there to judge', [machine({ poolOwner: 'w-2', basePythons: ['3.9'] })]],
+  ])('is taken where %s', (_what, machines) => {
+    expect(noPythonReason(asked, '3.12', machines)).toBeUndefined();
   });
-  test('is a warning for stubs without an image of their own', () => {
+  test('is no question where none is named, or another image brings it', () => {
     const row = { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };
     const inventory = { gpus: [], cpuMillicores: 4_000, memoryBytes: 8 * GIB, basePythons: ['3.11'] };
     const played = { all: () => [{ row, health: 'READY', inventory, orphans: new Map() }] };
     const feasibility = new FeasibilityCheck(played as unknown as Machines, { nowMs: () => 1_000 });
-    const warning = (pythonVersion: string, imageId = '') =>
-      feasibility.warning('w-1' as never, {
-        ...({ gpu: [], gpuCount: 0, extra: {}, cpuMillicores: 100, memoryMib: 64 } as unknown as StubConfig),
-        pythonVersion,
-        imageId,
-      });
-    expect(warning('python3.9')).toEqual({
-      says: expect.stringContaining('has a base image of Python 3.9: they have 3.11') as string,
-      effect: 'no container starts',
-      step: 'name one of these versions, or a base image of your own',
-    });
-    for (const [version, imageId] of [['python3'], ['python3.11'], ['micromamba3.9'], ['python3.9', 'ubuntu:24.04']])
-      expect(warning(version ?? '', imageId)).toBeUndefined();
+    const problem = (version: string) => feasibility.pythonProblem({ ...asked, workspaceId: 'w-1' }, version);
+    expect(problem('python3.9')).toContain('has Python 3.9: their base images have Python 3.11.');
+    for (const version of ['python3', 'python3.11', 'micromamba3.9']) expect(problem(version)).toBeUndefined();
   });
 });
 
