@@ -9,9 +9,22 @@ import { expansionProblem } from './expansion.ts';
 import { MOST_LINE_BYTES, USUAL_SHELL } from './instruction.ts';
 import type { Command, Copy, From, HealthCheck, Instruction, InstructionName, Pair } from './instruction.ts';
 import { RefusedLine, linesOf } from './lines.ts';
+import {
+  existing,
+  listOf,
+  nameOfPair,
+  ordinary,
+  plainWordOf,
+  readFiles,
+  readFlags,
+  spaced,
+  splitAt,
+  withoutFlags,
+  wordsOf,
+} from './parts-of-line.ts';
 import { sourcesOf } from './stages.ts';
 import type { Source } from './stages.ts';
-import { Refused, isPlain, literalOf, nameOf, readWord } from './words.ts';
+import { Refused, readWord } from './words.ts';
 import type { Word } from './words.ts';
 import { inContext, textOf } from './write.ts';
 
@@ -253,20 +266,6 @@ function sourceProblem(source: Word, name: 'COPY' | 'ADD'): string | undefined {
   return undefined;
 }
 
-/** Files in a list of JSON, or words with spaces between them. */
-function readFiles(text: string): Word[] {
-  const list = text.startsWith('[') ? listOf(text) : undefined;
-  if (list !== undefined) return list.map(readWord);
-  // Some engines take a list and leave out what stands behind it.
-  if (/^\[\s*["\]]/.test(text)) throw new Refused('has a list that is not JSON');
-  return spaced(text).map(readWord);
-}
-
-function existing(word: Word): Word {
-  if (word.length === 0) throw new Refused('has an empty name');
-  return word;
-}
-
 function readRun(rest: string): Instruction {
   if (rest.startsWith('--'))
     throw new Refused(
@@ -281,23 +280,6 @@ function readRun(rest: string): Instruction {
 function readCommand(text: string): Command {
   const list = text.startsWith('[') ? listOf(text) : undefined;
   return list === undefined ? { form: 'shell', text } : { form: 'exec', list };
-}
-
-/** @returns undefined where the text is no list of JSON */
-function listOf(text: string): readonly string[] | undefined {
-  let list: unknown;
-  try {
-    list = JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-  if (!Array.isArray(list)) return undefined;
-  const items: readonly unknown[] = list;
-  return items.map((item) => {
-    if (typeof item !== 'string') throw new Refused('has a list with something else than texts');
-    if (item.includes('\0') || !item.isWellFormed()) throw new Refused('has a list with a character that is none');
-    return item;
-  });
 }
 
 function readShell(rest: string): Instruction {
@@ -359,20 +341,6 @@ function readPairs(rest: string, problemOf: (key: string) => string | undefined)
   });
 }
 
-function splitAt(word: string): readonly [string, string] {
-  const cut = word.indexOf('=');
-  if (cut === -1) throw new Refused(`has ${JSON.stringify(word.slice(0, 40))} without =`);
-  return [word.slice(0, cut), word.slice(cut + 1)];
-}
-
-/** A name may stand in quotes; it has no variables. */
-function nameOfPair(text: string): string {
-  const name = literalOf(readWord(text));
-  if (name === undefined)
-    throw new Refused(`has a name with a variable, ${JSON.stringify(text.slice(0, 60))}: write it out`);
-  return name;
-}
-
 function readArg(rest: string): Instruction {
   const args = wordsOf(withoutFlags(rest)).map((word) => {
     const cut = word.indexOf('=');
@@ -386,55 +354,6 @@ function readArg(rest: string): Instruction {
   return { name: 'ARG', args };
 }
 
-/** Words with their quotes: a space in quotes or behind a backslash does not end one. */
-function wordsOf(text: string): readonly string[] {
-  const words: string[] = [];
-  let word = '';
-  let quote = '';
-  for (let at = 0; at < text.length; at += 1) {
-    const char = text[at] ?? '';
-    if (quote === '') ordinary(char);
-    if (quote === '' && (char === ' ' || char === '\t')) {
-      if (word !== '') words.push(word);
-      word = '';
-      continue;
-    }
-    if (quote === '' && (char === '"' || char === "'")) quote = char;
-    else if (char === quote) quote = '';
-    word += char;
-    if (char === '\\' && quote !== "'") {
-      at += 1;
-      word += text[at] ?? '';
-    }
-  }
-  if (quote !== '') throw new Refused('has a quote without its end');
-  if (word !== '') words.push(word);
-  return words;
-}
-
-/** Words with spaces between them, as they are. */
-const spaced = (text: string): readonly string[] =>
-  ordinary(text)
-    .split(/[ \t]+/)
-    .filter((word) => word !== '');
-
-/** Spaces of other scripts end a word for some parsers, and do not for others. */
-function ordinary(text: string): string {
-  const odd = /[^\S \t]/.exec(text)?.[0];
-  if (odd === undefined) return text;
-  throw new Refused(`has the character ${nameOf(odd)}, which not every builder takes for a space: write a space`);
-}
-
-/** A word that means the same to every parser without quotes. */
-function plainWordOf(text: string): Word {
-  const word = readWord(ordinary(text));
-  if (word.length === 0 || !isPlain(word))
-    throw new Refused(
-      `has ${JSON.stringify(text.slice(0, 60))}: letters, digits, . _ / : + - and variables are possible there`,
-    );
-  return word;
-}
-
 function readPort(text: string): Word {
   const word = plainWordOf(text);
   // Docker 29 forgets what stands before such a variable.
@@ -442,28 +361,3 @@ function readPort(text: string): Word {
     throw new Refused(`has ${JSON.stringify(text.slice(0, 60))}: put \${NAME:-word} first in a port`);
   return word;
 }
-
-/** Flags at the front, each by its whole name and with a value. */
-function readFlags(
-  rest: string,
-  known: readonly string[],
-): { readonly flags: ReadonlyMap<string, string>; readonly behind: string } {
-  const flags = new Map<string, string>();
-  let behind = rest;
-  while (behind.startsWith('--')) {
-    const [whole, name, value] = /^--([a-z-]+)=([!-~]+)(?:[ \t]+|$)/.exec(behind) ?? [];
-    if (whole === undefined || name === undefined || value === undefined || /["'\\]/.test(value))
-      throw new Refused(
-        `has ${JSON.stringify((/^\S+/.exec(behind)?.[0] ?? '').slice(0, 60))}: a flag is --name=value in plain characters`,
-      );
-    if (name === 'chmod') throw new Refused('has --chmod, which the builder does not know: change the mode in a RUN');
-    if (!known.includes(name))
-      throw new Refused(`has the flag --${name}, which the builder does not know: leave it out`);
-    if (flags.has(name)) throw new Refused(`has --${name} twice`);
-    flags.set(name, value);
-    behind = behind.slice(whole.length);
-  }
-  return { flags, behind };
-}
-
-const withoutFlags = (rest: string): string => readFlags(rest, []).behind;
