@@ -6,8 +6,7 @@ import { once } from 'node:events';
 import { networkInterfaces } from 'node:os';
 import { describe, expect } from 'vitest';
 import { Builder } from '../helpers/builder.ts';
-import type { Definition } from '../helpers/builder.ts';
-import { baseImageOf, MAIN, ROOT, jsonOf, test as base } from '../helpers/platform.ts';
+import { MAIN, ROOT, jsonOf, test as base } from '../helpers/platform.ts';
 import { runProgram } from '../helpers/programs.ts';
 import { waitFor } from '../helpers/services.ts';
 
@@ -131,20 +130,6 @@ test(
     expect(shown).toContain('Last build:');
   },
 );
-
-test('a Python version without a base image is told by deploys and dry runs', async ({ builder, skip }) => {
-  const { platform } = builder;
-  skip(!baseImageOf(platform.engine).startsWith('longshore-python:'), 'base images are pulled here');
-  const stub = { stubType: 'function/deployment', name: 'old', handler: 'app:handler', pythonVersion: 'python3.8' };
-  const told = expect.stringMatching(
-    /has a base image of Python 3\.8: they have 3\.\d+.*; no container starts; name one/,
-  );
-  const check = (more: Definition) => platform.gateway<{ warnings: string[] }>('/stubs/check', { ...stub, ...more });
-  expect(await check({})).toMatchObject({ problems: [], warnings: [told] });
-  expect(await platform.gateway('/stubs', stub)).toMatchObject({ warnMsg: told });
-  for (const other of [{ pythonVersion: 'python3' }, { imageId: 'debian:12' }, { builtFrom: 'debian:12' }])
-    expect((await check(other)).warnings.join()).not.toContain('base image of Python');
-});
 
 test('a failing command names its step and its last lines', { timeout: 100_000 }, async ({ builder }) => {
   const { last } = await builder.build({ commands: ['true', 'echo before; echo why >&2; exit 7', 'echo never'] });

@@ -112,6 +112,8 @@ describe('a Python version that no machine can give', () => {
       expect((await platform.gateway('POST /images/verify-build', request)).json).toMatchObject({ errMsg: '' });
     }
     expect(await stub({ name: 'own', imageId: 'python:3.12-slim' })).toMatchObject({ ok: true });
+    const built = { stubType: 'function', handler: 'app:f', pythonVersion: 'python3.12', builtFrom: 'debian:12' };
+    expect((await platform.gateway('POST /stubs/check', built)).json).toMatchObject({ problems: [] });
     for (const pythonVersion of ['', 'python3', 'python3.13'])
       expect(await stub({ name: 'there', pythonVersion })).toMatchObject({ ok: true });
   });
