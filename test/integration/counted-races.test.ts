@@ -110,7 +110,7 @@ describe('deployments', () => {
     const stub = { ...(await aStub(opened.db, workspaceId)), type, config: { schedule: { when: '@hourly' } } };
     const deployments = new Deployments({
       db: opened.db,
-      stubs: { find: () => Promise.resolve(stub) },
+      stubs: { find: () => Promise.resolve(stub), pythonProblem: () => undefined },
       images: { resolve: () => Promise.resolve({ kind: 'resolved', digest: '' }) },
       labels: { of: ({ name }: { name: string }) => Promise.resolve({ kind: 'label', label: `${name}-${stub.id}` }) },
       events: new EventWriter(),
