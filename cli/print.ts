@@ -44,7 +44,8 @@ export function note(line: string): void {
 
 /** A step of work that goes on. */
 export function step(line: string): void {
-  process.stderr.write(`${painted('dim', line, process.stderr)}\n`);
+  if (line.startsWith('warning:')) note(line);
+  else process.stderr.write(`${painted('dim', line, process.stderr)}\n`);
 }
 
 /** The word before a failure or a warning has its colour. */

@@ -1,3 +1,4 @@
+import { CONTAINER_OOM_TEXT } from '#shared/domain/task-failures.ts';
 import type { EndMemory } from '../containers/runtime.ts';
 import { cutText } from '../slots/failure-text.ts';
 import type { Note } from './agent-state.ts';
@@ -83,7 +84,7 @@ function messageOf(exit: ExitInput): string {
   if (exit.ending === DISCONNECTED)
     return 'the scheduler did not answer its machine for so long that the container had to stop (stopAfterDisconnect)';
   if (exit.ending !== undefined || exit.rebooted) return '';
-  if (exit.seen.oomKilled) return 'the container ran out of memory';
+  if (exit.seen.oomKilled) return CONTAINER_OOM_TEXT;
   if (exit.outside === 'killed') return 'somebody ended the container through the container engine of its machine';
   if (exit.seen.error !== '') return exit.seen.error;
   if (exit.seen.exitCode === 0)

@@ -181,8 +181,10 @@ export async function createStub(
   const own = await fields();
   const stub = await client
     .gateway('POST', '/stubs', { ...recipe, imageId, volumes, ...own })
-    .catch((error: unknown) => {
-      throw isRefusal(error) ? placed(handler, withLimitCure(withSecretCure(error))) : error;
+    .catch(async (error: unknown) => {
+      if (!isRefusal(error)) throw error;
+      const workspaceId = await client.workspaceId().catch(() => 'WORKSPACE');
+      throw placed(handler, withLimitCure(withSecretCure(error), { handler, workspaceId }));
     });
   const warning = textField(stub, 'warnMsg');
   if (warning !== '') onStep(`warning: ${warning}`);
@@ -357,26 +359,33 @@ const asParameter = (sentence: string): string =>
     name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
   );
 
-/** The limits of a workspace that stubs are refused by, as the scheduler's sentences begin. */
-const LIMITS: readonly (readonly [RegExp, string])[] = [
-  [/^Memory must be \S+ or less\.$/, 'stub.memory_mib'],
-  [/^CPU must be \S+ or less\.$/, 'stub.cpu_millicores'],
-  [/^GPU count must be \S+ or less\.$/, 'stub.max_gpu_count'],
-  [/^GPU concurrency limit is 0\.$/, 'concurrency.gpu_limit'],
-  [/^max replicas must be \S+ or less$/, 'stub.max_replicas'],
+/**
+ * The limits of a workspace that stubs are refused by, as the scheduler's sentences begin, and the field of a handler
+ * that says how much it asks for.
+ */
+const LIMITS: readonly (readonly [RegExp, string, string])[] = [
+  [/^Memory must be \S+ or less\.$/, 'stub.memory_mib', 'memory'],
+  [/^CPU must be \S+ or less\.$/, 'stub.cpu_millicores', 'cpu'],
+  [/^GPU count must be \S+ or less\.$/, 'stub.max_gpu_count', 'gpuCount'],
+  [/^GPU concurrency limit is 0\.$/, 'concurrency.gpu_limit', 'gpuCount'],
+  [/^max replicas must be \S+ or less$/, 'stub.max_replicas', ''],
 ];
 
 /** Whose limit it is, or where GPUs stand: the sentence is the interface's. */
-function withLimitCure(error: unknown): unknown {
+function withLimitCure(
+  error: unknown,
+  { handler, workspaceId }: { readonly handler: HandlerDefinition; readonly workspaceId: string },
+): unknown {
   if (!(error instanceof CliError)) return error;
   if (/no GPU capacity for/.test(error.message))
     return new CliError(
       `${error.message.replace(/\.$/, '')}: \`longshore machine list\` shows the GPUs that there are, \`longshore top\` what uses them`,
       { cause: error },
     );
-  const limit = LIMITS.find(([sentence]) => sentence.test(error.message))?.[1];
+  const [, limit, field = ''] = LIMITS.find(([sentence]) => sentence.test(error.message)) ?? [];
   if (limit === undefined) return error;
-  const cure = `it is this workspace's limit ${limit}, which \`longshore workspace limits\` shows and an administrator changes`;
+  const asked = numberField(handler, field) || 'N';
+  const cure = `it is this workspace's limit ${limit}, which \`longshore workspace limits\` shows. An administrator raises it: \`longshore workspace limits ${workspaceId} --set ${limit}=${asked}\``;
   return new CliError(`${error.message.replace(/\.$/, '')}: ${cure}`, { cause: error });
 }
 

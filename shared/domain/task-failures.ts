@@ -9,14 +9,18 @@ const TOLD_BY_CONTAINER: ReadonlySet<string> = new Set(['start_failed', 'process
 /** Error of a task whose process needed more memory than its container has. */
 export const OOM_TEXT = 'process ran out of memory';
 
-const MORE_MEMORY = "give its handler more memory than it has, such as `memory='2gi'`, and deploy again";
+/** Sentence of a container that ended so, also while it started: it stands alone, or behind the output before. */
+export const CONTAINER_OOM_TEXT = 'the container ran out of memory';
+
+/** The step for either. */
+export const MORE_MEMORY = "give its handler more memory than it has, such as `memory='2gi'`, and deploy again";
 
 /** The error of an import, alone or as the last line of a traceback. */
 const NO_MODULE = /(?:^|\n)ModuleNotFoundError: No module named '([A-Za-z_]\w*)[^']*'\s*$/;
 
 /** The step that cures the error of a task; undefined: its text has to be enough. */
 export function cureOf(error: string): string | undefined {
-  if (error === OOM_TEXT) return MORE_MEMORY;
+  if (error === OOM_TEXT || error.split('\n').includes(CONTAINER_OOM_TEXT)) return MORE_MEMORY;
   const [, module] = NO_MODULE.exec(error) ?? [];
   return module === undefined
     ? undefined

@@ -108,7 +108,7 @@ function gateway(special: Readonly<Record<string, Reply>> = {}) {
 }
 
 function anApp(
-  text = 'from longshore import endpoint\n\n@endpoint(name="sum", cpu=2, memory="1Gi")\ndef add(a, b):\n    return a + b\n',
+  text = 'from longshore import endpoint\n\n@endpoint(name="sum", cpu=2, memory="1Gi", gpu_count=8)\ndef add(a, b):\n    return a + b\n',
 ) {
   const file = join(directory.path, 'app.py');
   writeFileSync(file, text);
@@ -172,6 +172,10 @@ describe('deploy', () => {
     [
       { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'Memory must be 32GiB or less.' } } },
       "Memory must be 32GiB or less: it is this workspace's limit stub.memory_mib, which `longshore workspace limits`",
+    ],
+    [
+      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'GPU count must be 2 or less.' } } },
+      'An administrator raises it: `longshore workspace limits WORKSPACE --set stub.max_gpu_count=8`',
     ],
     [
       {
@@ -293,6 +297,8 @@ describe('invoke', () => {
 
   test.each([
     ['process ran out of memory', 'give its handler more memory'],
+    ['the container ran out of memory', "give its handler more memory than it has, such as `memory='2gi'`"],
+    ['loading weights\nthe container ran out of memory', 'give its handler more memory'],
     ["ModuleNotFoundError: No module named 'numpy'", 'the container lacks numpy'],
   ])('that fails with %s says what to do', async (error, cure) => {
     reply = () => ({ status: 500, body: { error } });

@@ -1,4 +1,5 @@
 // A container's explanation: its phase of life, the machines that refused it and why, the next event and its time.
+import { MORE_MEMORY } from '#shared/domain/task-failures.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
@@ -265,7 +266,7 @@ export function failedSteps(row: ContainerRow): string[] {
       ...readinessSteps(row.spec as StoredSpec, row.id),
       'where it needs more time, deploy it with a longer `start_timeout`',
     ];
-  if (row.reason === 'oom') return ['give it more memory (`memory`), and deploy again', logsStep(row.id)];
+  if (row.reason === 'oom') return [MORE_MEMORY, logsStep(row.id)];
   if (row.reason === 'gpu_driver')
     return [
       'upgrade the GPU driver of the machines (docs/gpus.md), or deploy with an image of an older CUDA version',

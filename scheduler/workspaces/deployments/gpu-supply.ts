@@ -21,7 +21,16 @@ export interface GpuSupply {
   readonly missing: readonly string[];
   /** A pool of the workspace's own that has such devices; empty: none. */
   readonly privatePool: string;
+  /** Models that the workspace's machines have. */
+  readonly models: readonly string[];
 }
+
+/** Models that there are in the place of a model that nobody knows. */
+export const modelsHereText = (models: readonly string[]): string =>
+  models.length === 0 ? 'no machine here has a GPU' : `machines here have ${models.join(', ')}`;
+
+export const modelsOf = (machines: readonly Pick<GpuMachine, 'gpuModels'>[]): readonly string[] =>
+  [...new Set(machines.flatMap(({ gpuModels }) => gpuModels))].toSorted();
 
 /** Supply of the requested GPUs. @param poolName - that the stub names; empty: none */
 export function gpuSupply(
@@ -39,5 +48,6 @@ export function gpuSupply(
     status: isFree ? 'available' : fitting.length > 0 ? 'low' : 'none',
     missing: wanted.filter((name) => name !== ANY_GPU && !has(name)),
     privatePool: fitting.find(({ isOwn }) => isOwn)?.poolName ?? '',
+    models: modelsOf(machines),
   };
 }

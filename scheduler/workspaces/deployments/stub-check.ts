@@ -5,6 +5,7 @@ import type { CheckStubRequest } from '#shared/api/stubs.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
 import type { Caller } from '../identity/caller.ts';
 import type { GpuMachine } from './gpu-supply.ts';
+import { modelsHereText, modelsOf } from './gpu-supply.ts';
 import { normaliseStub, unknownGpusText } from './normalise.ts';
 import type { StubLimits } from './stub-limits.ts';
 import { callbackRefusal, missingSecrets, supplyLack } from './stub-needs.ts';
@@ -51,8 +52,7 @@ export async function checkStub(
     const machines = unknown.length === 0 ? [] : await parts.gpuMachines(workspaceId);
     for (const name of unknown) {
       if (machines.some(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, [name])))) continue;
-      const models = [...new Set(machines.flatMap(({ gpuModels }) => gpuModels))].toSorted();
-      const here = models.length === 0 ? 'no machine here has a GPU' : `machines here have ${models.join(', ')}`;
+      const here = modelsHereText(modelsOf(machines));
       problems.push({
         field: 'gpu',
         value: name,

@@ -13,7 +13,7 @@ import { lockCounts } from '../../stores/store/queries/workspaces.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { withinOwnStub } from './container-stubs.ts';
 import type { Limited } from './container-stubs.ts';
-import { gpuSupply } from './gpu-supply.ts';
+import { gpuSupply, modelsHereText } from './gpu-supply.ts';
 import type { GpuMachine, GpuSupply } from './gpu-supply.ts';
 import { normaliseStub } from './normalise.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
@@ -97,6 +97,8 @@ export class Stubs {
       }
       if (supply.status === 'low') warnMsg = `${warnMsg} GPU capacity for ${asked} is currently low.`.trim();
     }
+    if (supply !== undefined && unsupportedGpus.length > 0)
+      warnMsg = `${warnMsg} It will wait: ${modelsHereText(supply.models)}.`;
     const lack = await supplyLack(this.#parts, caller.workspaceId, config.extra, config);
     warnMsg = `${warnMsg} ${lack?.text ?? ''}`.trim();
     const [missing] = await missingSecrets(this.#parts, caller.workspaceId, config.secrets, config);

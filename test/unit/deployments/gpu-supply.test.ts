@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { gpuSupply } from '../../../scheduler/workspaces/deployments/gpu-supply.ts';
+import { gpuSupply, modelsHereText } from '../../../scheduler/workspaces/deployments/gpu-supply.ts';
 
 const shared = (gpuModels: readonly string[], freeGpuCount: number) => ({
   poolName: 'default',
@@ -19,7 +19,7 @@ test.each([
   ['a size of what was asked for', ['A100'], 1, [shared(['A100-80'], 1)], 'available', []],
   ['no machine', ['any'], 1, [], 'none', []],
 ] as const)('%s', (_name, wanted, count, machines, status, missing) => {
-  expect(gpuSupply(wanted, count, machines)).toEqual({ status, missing, privatePool: '' });
+  expect(gpuSupply(wanted, count, machines)).toMatchObject({ status, missing, privatePool: '' });
 });
 
 test("a pool of the workspace's own is named", () => {
@@ -32,4 +32,11 @@ test('a pool counts that is named, and one that must be named only then', () => 
   expect(gpuSupply(['T4'], 1, machines)).toMatchObject({ status: 'none', missing: ['T4'] });
   expect(gpuSupply(['T4'], 1, machines, 'gpu')).toMatchObject({ status: 'available', missing: [] });
   expect(gpuSupply(['T4'], 1, [shared(['T4'], 1)], 'gpu')).toMatchObject({ status: 'none' });
+});
+
+test('the models that machines have are named in the place of one that nobody knows', () => {
+  const machines = [shared(['T4', 'A10'], 0), shared(['T4'], 1)];
+  expect(gpuSupply(['H1000'], 1, machines)).toMatchObject({ missing: ['H1000'], models: ['A10', 'T4'] });
+  expect(modelsHereText(['A10', 'T4'])).toBe('machines here have A10, T4');
+  expect(modelsHereText([])).toBe('no machine here has a GPU');
 });

@@ -330,6 +330,10 @@ describe('a container', () => {
       since: at(0),
       waits_for: '',
       container: { status: '', message: 'Killed' },
+      next_steps: [
+        expect.stringMatching(/^give its handler more memory than it has, such as `memory='2gi'`/),
+        expect.any(String),
+      ],
     });
   });
 
