@@ -11,14 +11,16 @@ const MOST_LETTERS_OF_WARNING = 500;
 const short = (text: string, most = MOST_LETTERS): string => text.replaceAll(/\p{Cc}+/gu, ' ').slice(0, most);
 const most = <T>(list: readonly T[] | undefined): readonly T[] => (list ?? []).slice(0, MOST);
 
-/** Host facts cut to their bounds. Pure. @returns null for an agent of an earlier release */
 /** Versions of Python as a machine says them, in order: no more than there can be, and nothing else. */
-export const boundedPythons = (versions: readonly string[]): string[] =>
-  [...new Set(versions.filter((version) => /^3\.\d{1,2}$/.test(version)))].slice(0, MOST_PYTHONS).toSorted(byMinor);
+export const boundedPythons = (versions: readonly string[] | undefined): string[] =>
+  [...new Set((versions ?? []).filter((version) => /^3\.\d{1,2}$/.test(version)))]
+    .slice(0, MOST_PYTHONS)
+    .toSorted(byMinor);
 
 const MOST_PYTHONS = 32;
 const byMinor = (a: string, b: string): number => Number(a.slice(2)) - Number(b.slice(2));
 
+/** Host facts cut to their bounds. Pure. @returns null for an agent of an earlier release */
 export function boundedHost(host: HostFacts__Output | null | undefined): HostFacts__Output | null {
   if (host === null || host === undefined) return null;
   return {

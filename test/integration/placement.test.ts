@@ -129,6 +129,20 @@ describe('GPUs', () => {
     await isAssigned(waiting);
   });
 
+  test('without the Python of a base image are passed over until they can make it', async ({ world }) => {
+    await withGpus(world, 2);
+    world.placer.start();
+    const { machineId } = world.link;
+    await world.agentReports.basePythons(machineId, 's2', ['3.11']);
+    const { config } = world.target;
+    const asked = { ...config, imageId: '', pythonVersion: 'python3.13', gpu: ['A10G'], gpuCount: 1 };
+    const waiting = await world.containers.create({ ...world.target, config: asked });
+    await waitFor(() => waiting.rejections?.['base_python'] === 1, 'it waits for a machine with that Python');
+    await isAssigned(await wanting(world, ['A10G']));
+    await world.agentReports.basePythons(machineId, 's2', ['3.11', '3.13']);
+    await isAssigned(waiting);
+  });
+
   test('are leased by UUID in the row and in Redis, to one each; given back when the container is gone', async ({
     world,
   }) => {

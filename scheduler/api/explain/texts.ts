@@ -114,6 +114,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     says: 'without its image, which was built elsewhere',
     step: 'bring the machine back that built the image; with a registry for built images every machine gets it (docs/images.md)',
   },
+  base_python: {
+    says: 'whose base images have other Python versions',
+    step: 'name a `python_version` that machines have, or give machines its image (docs/images.md)',
+  },
   arch: { says: 'of another processor architecture', step: "admit a machine of the image's architecture" },
   anti_affinity: { says: 'which it is kept away from after they sent it back', step: "look at the agents' logs there" },
   quota: {

@@ -1,6 +1,7 @@
 // Check whether a stub can ever be served, with its answers cached. Every call asks, and memory answers: a call
 // for a GPU that no machine has is refused at once instead of waiting for nothing.
 import type { Clock } from '#shared/clock.ts';
+import { pythonNumber } from '#shared/domain/built-images.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
@@ -85,8 +86,8 @@ export class FeasibilityCheck {
 
   /** Refusal of work in the base image of a Python version: no machine can have it. undefined: a machine may. */
   pythonProblem(request: PythonRequest, pythonVersion: string): string | undefined {
-    const version = /^python(3\.\d+)$/.exec(pythonVersion)?.[1];
-    return version === undefined ? undefined : noPythonReason(request, version, this.#offered().machines);
+    const version = pythonNumber(pythonVersion);
+    return version === '' ? undefined : noPythonReason(request, version, this.#offered().machines);
   }
 
   /**

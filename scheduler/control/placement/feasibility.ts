@@ -1,6 +1,7 @@
 import { compareVersions, driverOf, driverText, runsCuda } from '#shared/domain/cuda.ts';
 import { madeBaseImage } from '#shared/domain/built-images.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
+import { hasPython } from './filter.ts';
 import type { PlacementRequest } from './filter.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 
@@ -109,7 +110,7 @@ export function noPythonReason(
       (machine.isExpected || machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length >= gpuCount),
   );
   const canHave = ({ isExpected, basePythons }: OfferedMachine): boolean =>
-    isExpected || basePythons.length === 0 || basePythons.includes(version);
+    isExpected || hasPython({ basePythons }, { basePython: version });
   if (usable.length === 0 || usable.some(canHave)) return undefined;
   const there = [...new Set(usable.flatMap(({ basePythons }) => basePythons))];
   const minorOf = (text: string): number => Number(text.split('.')[1]);

@@ -37,6 +37,8 @@ export interface PlacementMachine {
   readonly arch: string;
   /** Version of its GPUs' driver; empty: not known. */
   readonly gpuDriver: string;
+  /** Python versions of base images that it has or can make, such as `3.11`; empty: any, because it pulls them. */
+  readonly basePythons: readonly string[];
   readonly freeCpuMillicores: number;
   readonly freeMemoryBytes: number;
   readonly totalCpuMillicores: number;
@@ -71,6 +73,8 @@ export interface PlacementRequest {
   readonly gpuCount: number;
   /** Least CUDA version that the machine's driver must run, such as `12.8`; empty: any. */
   readonly minCuda: string;
+  /** Python version of the base image that it runs in, such as `3.11`; empty: it has an image of its own. */
+  readonly basePython: string;
   readonly image: string;
   /** Machines that have the image, which was built there. null: it was not built here, and any machine can get it. */
   readonly imageOnlyOn: ReadonlySet<MachineId> | null;
@@ -114,17 +118,24 @@ export const REJECTION_REASONS = [
   'volume',
   'agent_too_old',
   'image_unavailable',
+  'base_python',
   'arch',
   'anti_affinity',
   'quota',
 ] as const;
 export type RejectionReason = (typeof REJECTION_REASONS)[number];
 
-/** Whether the request may go to the machine's pool, architecture and driver. */
+/** Whether the request may go to the machine's pool, architecture, driver and base images. */
 export function fitsPlace(machine: PlacementMachine, request: PlacementRequest): boolean {
   const archFits = request.arch === '' || machine.arch === '' || machine.arch === request.arch;
-  return poolFits(machine, request) && archFits && driverFits(machine, request);
+  return poolFits(machine, request) && archFits && driverFits(machine, request) && hasPython(machine, request);
 }
+
+/** Whether the machine can have the base image of that Python version; true where nobody needs it, or knows. */
+export const hasPython = (
+  { basePythons }: Pick<PlacementMachine, 'basePythons'>,
+  { basePython }: Pick<PlacementRequest, 'basePython'>,
+): boolean => basePython === '' || basePythons.length === 0 || basePythons.includes(basePython);
 
 const driverFits = ({ gpuDriver }: PlacementMachine, { gpuCount, minCuda }: PlacementRequest): boolean =>
   gpuCount === 0 || runsCuda(gpuDriver, minCuda);
@@ -141,6 +152,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (request.arch !== '' && machine.arch !== '' && machine.arch !== request.arch) return 'arch';
   if (request.gpuCount > 0 && !machine.gpus.some((gpu) => gpuMatches(gpu.model, request.gpu))) return 'gpu_model';
   if (!driverFits(machine, request)) return 'gpu_driver';
+  if (!hasPython(machine, request)) return 'base_python';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
   if (!request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver))) return 'volume';
   if ((request.streams && !machine.streams) || (request.supervised && !machine.supervisors)) return 'agent_too_old';

@@ -213,12 +213,13 @@ export const isIndexed = (machine: PlacementMachine): boolean =>
   machine.ready && machine.intentActive && machine.blockedBy.length === 0;
 
 function kindKeyOf(machine: PlacementMachine): string {
-  const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, gpus } = machine;
+  const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, basePythons, gpus } = machine;
   const models = new Map<string, { free: number; all: number }>();
   for (const gpu of gpus) {
     const counts = models.get(gpu.model) ?? { free: 0, all: 0 };
     models.set(gpu.model, { free: counts.free + (mayLease(gpu) ? 1 : 0), all: counts.all + 1 });
   }
   const devices = [...models].map(([model, { free, all }]) => `${model} ${free} ${all}`).toSorted();
-  return [poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, ...devices].join('\n');
+  const place = [poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, basePythons.join(' ')];
+  return [...place, ...devices].join('\n');
 }

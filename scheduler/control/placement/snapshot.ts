@@ -1,6 +1,7 @@
 // Machines and requests as plain data, from which placement decides. Machines are kept from round to round and built
 // anew when they change. A round counts other facts of the container registry once, and updates them with its own
 // placements.
+import { pythonNumber } from '#shared/domain/built-images.ts';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
@@ -124,6 +125,7 @@ export class PlacementSnapshot {
       gpu: spec.gpu,
       gpuCount: spec.gpuCount,
       minCuda: spec.minCuda ?? '',
+      basePython: (spec.wire.image ?? '') === '' ? pythonNumber(spec.wire.pythonVersion ?? '') : '',
       image: pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? ''),
       arch: spec.arch ?? '',
       volumeDrivers: [...new Set((spec.wire.volumes ?? []).map(driverOf))],
@@ -237,6 +239,7 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
     blockedBy: blockingConditions(machine),
     arch: inventory?.arch ?? '',
     gpuDriver: inventory?.gpuDriver ?? '',
+    basePythons: inventory?.basePythons ?? [],
     freeCpuMillicores: capacity.freeCpuMillicores,
     freeMemoryBytes: capacity.freeMemoryBytes,
     totalCpuMillicores: capacity.totalCpuMillicores,

@@ -74,6 +74,7 @@ const LASTING: ReadonlySet<string> = new Set([
   'volume',
   'agent_too_old',
   'image_unavailable',
+  'base_python',
   'too_small',
 ]);
 
@@ -101,6 +102,7 @@ const BY_REASON: Readonly<Record<string, GiveUpReason>> = {
   gpu_count: 'gpu_unavailable',
   volume: 'volume_unavailable',
   image_unavailable: 'image_unavailable',
+  base_python: 'image_unavailable',
   anti_affinity: 'machine_rejected',
   quota: 'quota',
 };
@@ -115,7 +117,7 @@ export function giveUpReason(
   if (isLimited) return 'provisioning_limit';
   if (timesReturned >= RETURNED_OFTEN) return 'machine_rejected';
   const main = commonest(rejections);
-  const missing = ['volume', 'image_unavailable', 'gpu_count', 'gpu_driver', 'gpu_model'].find(
+  const missing = ['volume', 'image_unavailable', 'base_python', 'gpu_count', 'gpu_driver', 'gpu_model'].find(
     (one) => (rejections[one] ?? 0) > 0,
   );
   return BY_REASON[AWAY.has(main) ? (missing ?? main) : main] ?? 'no_capacity';
