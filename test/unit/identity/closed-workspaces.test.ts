@@ -13,7 +13,7 @@ const { privateKey: signingKey, publicKey } = generateKeyPairSync('ed25519');
 
 /** Messages that the test sends, and a database that has those workspaces as being deleted. */
 function aReplica(deleting: readonly WorkspaceId[] = []) {
-  let tell = (_id: string): void => undefined;
+  let tell = (_id: string): unknown => undefined;
   let lost = (): void => undefined;
   const invalidation: Pick<Invalidation, 'on' | 'onReset'> = {
     on: (kind, handler) => void (kind === 'workspace_deleted' && (tell = handler)),
