@@ -136,6 +136,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     ...(unknown.length === 0 ? [] : [unknownGpusText(unknown)]),
     ...(lacksChoice(config) ? [oneWorkerWarning(config.workers)] : []),
     ...(pod !== undefined && request.tcp ? [TCP_STAYS_INSIDE] : []),
+    ...(request.stubType === 'pod/deployment' && pod?.ports.length === 0 ? [NO_PORTS] : []),
     ...(rules.sync && typeof extra['startTimeout'] === 'number' ? longStartWarnings(config) : []),
   ];
   return { kind: 'config', config, warnMsg: warnings.join(' '), unsupportedGpus: unknown };
@@ -151,6 +152,8 @@ function refuseImage({ imageId }: Pick<GetOrCreateStubRequest, 'imageId'>): stri
 export const unknownGpusText = (unknown: readonly string[]): string =>
   `No known GPU model: ${unknown.join(', ')}. Known are ${GPU_MODELS.join(', ')}.`;
 
+const NO_PORTS =
+  'This pod has no ports: nothing reaches it by HTTP. `ports=[…]` of the Pod names those on which its program listens.';
 const TCP_STAYS_INSIDE =
   'TCP ports are not reached from outside yet: HTTP and WebSockets are, and `longshore container port-forward` carries any bytes.';
 

@@ -475,6 +475,16 @@ describe('pods and sandboxes', () => {
     expect(result.kind === 'config' && result.warnMsg).toMatch(/TCP ports are not reached from outside yet/);
   });
 
+  test('without ports are made, with a warning where they are deployed', () => {
+    const warningOf = (stubType: string, ports: readonly number[]): string => {
+      const result = normaliseStub(aRequest({ ...pod({ ports: [...ports] }), stubType }));
+      return result.kind === 'config' ? result.warnMsg : result.errMsg;
+    };
+    expect(warningOf('pod/deployment', [])).toMatch(/^This pod has no ports: nothing reaches it by HTTP\./);
+    expect(warningOf('pod/deployment', [8000])).toBe('');
+    for (const stubType of ['pod', 'pod/run', 'sandbox']) expect(warningOf(stubType, [])).toBe('');
+  });
+
   test('fields of pods change no stub of another kind', () => {
     expect(configOf({ ports: [0], entrypoint: [''] }).pod).toBeUndefined();
   });

@@ -464,6 +464,13 @@ describe('the port', () => {
       expect(pathOf(await asked(one.address, `${base}/a/b?c=d`)), base).toBe('/a/b?c=d');
       expect(pathOf(await asked(one.address, `${base}/${first.port}/a`)), base).toBe('/a');
       expect(pathOf(await asked(two.address, `${base}/${second.port}`)), base).toBe('/');
+      // A number there is a port, also where the pod has one alone; behind the port it is the program's.
+      const wrong = await asked(one.address, `${base}/1/a`);
+      expect(wrong, base).toContain('404');
+      expect(wrong).toContain(`port 1 is not a port of this stub: it has ${first.port}`);
+      expect(pathOf(await asked(one.address, `${base}/${first.port}/1/a`)), base).toBe('/1/a');
+      for (const path of ['/0/a', '/01/a', '/65536', '/1x', '/a/1', '/%31/a'])
+        expect(pathOf(await asked(one.address, `${base}${path}`)), path).toBe(path);
       const without = await asked(two.address, `${base}/a`);
       expect(without).toContain('404');
       const unlisted = await asked(two.address, `${base}/1/a`);

@@ -19,7 +19,10 @@ export function readPort(text: string): number | undefined {
 
 export const portsOf = ({ config }: Pick<Target, 'config'>): readonly number[] => config.pod?.ports ?? [];
 
-/** The port of a path: `/pod/name/v3/8000/rest`, `/pod/id/…/8000`. A pod with one port needs none in its path. */
+/**
+ * The port of a path: `/pod/name/v3/8000/rest`, `/pod/id/…/8000`. A pod with one port needs none in its path. A number
+ * in that place is a port for such a pod, too: a wrong one must not become a path of the right one.
+ */
 export function portInPath(path: string, target: Target): ChosenPort | Refusal {
   const segments = path.split('/');
   const length = namingParts(segments, target.stubId);
@@ -27,9 +30,9 @@ export function portInPath(path: string, target: Target): ChosenPort | Refusal {
   const ports = portsOf(target);
   const rootOf = (end: number): string => segments.slice(0, end).join('/');
   if (named !== undefined && ports.includes(named)) return { port: named, rootPath: rootOf(length + 1) };
+  if (named !== undefined) return unlisted(named, ports);
   const [only] = ports;
-  if (only !== undefined && ports.length === 1) return { port: only, rootPath: rootOf(length) };
-  return named === undefined ? noPort(ports) : unlisted(named, ports);
+  return only !== undefined && ports.length === 1 ? { port: only, rootPath: rootOf(length) } : noPort(ports);
 }
 
 /** The port of a host label. @param named - null: the label has none */
