@@ -70,8 +70,9 @@ export interface HttpHeader {
 export function headersToPass(raw: readonly string[]): HttpHeader[] {
   const passed: HttpHeader[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
-    const name = (raw[at] ?? '').toLowerCase();
-    if (NOT_PASSED_ON.has(name) || name.startsWith('x-forwarded-')) continue;
+    const name = raw[at] ?? '';
+    const known = name.toLowerCase();
+    if (NOT_PASSED_ON.has(known) || known.startsWith('x-forwarded-')) continue;
     passed.push({ name, value: raw[at + 1] ?? '' });
   }
   return passed;

@@ -261,8 +261,15 @@ const valueOf = (headers: readonly HttpHeader[], name: string): string | undefin
 function grouped(headers: readonly HttpHeader[]): Record<string, string[]> {
   // Created without a prototype: a header may have the name of a property that every object has.
   const out = Object.create(null) as Record<string, string[]>;
-  for (const { name, value } of headersToPass(headers.flatMap((header) => [header.name, header.value])))
-    (out[name] ??= []).push(value);
+  /** The spelling under which a name came first: values of one name stay together. */
+  const spelt = new Map<string, string>();
+  for (const { name, value } of headersToPass(headers.flatMap((header) => [header.name, header.value]))) {
+    const known = name.toLowerCase();
+    // The platform writes these itself.
+    if (known === 'authorization' || known === 'host') continue;
+    if (!spelt.has(known)) spelt.set(known, name);
+    (out[spelt.get(known) ?? name] ??= []).push(value);
+  }
   return out;
 }
 

@@ -63,11 +63,11 @@ describe('the request', () => {
     const [lines = '', body] = (got[0] ?? '').split('\r\n\r\n');
     expect(lines.split('\r\n')).toEqual([
       'PROPFIND /a%2Fb//c?x=1&y=%20 HTTP/1.1',
-      'host: x.test',
-      'x-odd: a,  b',
-      'x-odd: c',
-      'cookie: a=1',
-      'content-length: 3',
+      'Host: x.test',
+      'X-Odd: a,  b',
+      'X-Odd: c',
+      'Cookie: a=1',
+      'Content-Length: 3',
       'x-forwarded-for: 127.0.0.1',
       'x-forwarded-host: x.test',
       'x-forwarded-proto: http',
@@ -104,9 +104,8 @@ describe('the request', () => {
     await exchanged(address, `${method} ${PATH}/ HTTP/1.1\r\nHost: x\r\n${extra}\r\n${body}`, '204');
     await turned(() => (got[0] ?? '').endsWith(passed));
     const [head = '', ...rest] = (got[0] ?? '').split('\r\n\r\n');
-    expect(head.split('\r\n').filter((one) => /^(?:content-length|transfer-encoding)/.test(one))).toEqual(
-      framing === undefined ? [] : [framing],
-    );
+    const framed = head.split('\r\n').filter((one) => /^(?:content-length|transfer-encoding)/i.test(one));
+    expect(framed.map((one) => one.toLowerCase())).toEqual(framing === undefined ? [] : [framing]);
     expect(rest.join('\r\n\r\n')).toBe(passed);
   });
 
@@ -179,18 +178,18 @@ describe('the response', () => {
       'HTTP/1.1 299 Odd\r\nX-A: 1\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nKeep-Alive: timeout=5\r\nConnection: x-own\r\nX-Own: 1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n',
     );
     const { address } = await serve({ ports: [port] });
-    const text = await exchanged(address, `GET ${PATH}/ HTTP/1.1\r\nHost: x\r\n\r\n`, 'x-sum');
+    const text = await exchanged(address, `GET ${PATH}/ HTTP/1.1\r\nHost: x\r\n\r\n`, 'X-Sum');
     expect(text).toMatch(/^HTTP\/1\.1 299 /);
-    for (const line of ['x-a: 1', `set-cookie: a; Path=${PATH}`, `set-cookie: b; Path=${PATH}`, 'x-task-id: task-1'])
+    for (const line of ['X-A: 1', `Set-Cookie: a; Path=${PATH}`, `Set-Cookie: b; Path=${PATH}`, 'x-task-id: task-1'])
       expect(text).toContain(`\r\n${line}\r\n`);
     expect(text).not.toMatch(/x-own|timeout=5/i);
-    expect(text).toContain('3\r\nabc\r\n0\r\nx-sum: 7\r\n');
+    expect(text).toContain('3\r\nabc\r\n0\r\nX-Sum: 7\r\n');
   });
 
   test.for([
-    ['HEAD', 'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n', 'HEAD', 'content-length: 10'],
+    ['HEAD', 'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n', 'HEAD', 'Content-Length: 10'],
     ['204', 'HTTP/1.1 204 No Content\r\n\r\n', 'GET', '204'],
-    ['304', 'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\n\r\n', 'GET', 'etag: "a"'],
+    ['304', 'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\n\r\n', 'GET', 'ETag: "a"'],
   ] as const)('to %s has no body, and its connection serves on', async ([, answer, method, line]) => {
     const { port } = await answering(answer, () => undefined);
     const { address } = await serve({ ports: [port] });

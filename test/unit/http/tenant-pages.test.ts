@@ -220,7 +220,7 @@ test('an accepted WebSocket keeps its cookies below its path, and has nothing fo
     .map((line) => line.split(': '));
   one.send('response', {}, { accept: true, subprotocol: null, headers });
   await turned(() => text().includes('\r\n\r\n'));
-  expect(text()).toContain(`set-cookie: a=1; Path=${PATH}\r\n`);
+  expect(text()).toContain(`Set-Cookie: a=1; Path=${PATH}\r\n`);
   expect(text()).not.toMatch(/strict-transport|clear-site/i);
 });
 
@@ -238,7 +238,7 @@ describe('a port', () => {
     const { address } = await ports.serve({ ports: [port], kind });
     const text = await asked(address, get(`${rootOf(port)}/`), 'ok');
     expect(text).toContain(SANDBOX);
-    expect(text).toContain(`set-cookie: a=1; Path=${rootOf(port)}\r\n`);
+    expect(text).toContain(`Set-Cookie: a=1; Path=${rootOf(port)}\r\n`);
     expect(text).not.toMatch(/strict-transport|clear-site/i);
   });
 
@@ -249,7 +249,7 @@ describe('a port', () => {
     const { address } = await ports.serve({ ports: [port] });
     const text = await asked(address, get(`/pod/public/${STUB}/${port}/`, ...UPGRADE));
     expect(text).toContain('HTTP/1.1 101');
-    expect(text).toContain(`set-cookie: a=1; Path=/pod/public/${STUB}/${port}\r\n`);
+    expect(text).toContain(`Set-Cookie: a=1; Path=/pod/public/${STUB}/${port}\r\n`);
     expect(text).not.toMatch(/strict-transport|clear-site/i);
   });
 

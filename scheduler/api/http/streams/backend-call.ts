@@ -189,7 +189,11 @@ class BackendCall {
           done(error);
         },
       });
-      return this.#begun(head.status, Object.fromEntries(head.headers), answer);
+      return this.#begun(
+        head.status,
+        Object.fromEntries(head.headers.map(([name, value]) => [name.toLowerCase(), value])),
+        answer,
+      );
     }
     if (kind === 'data') {
       if (this.#body === undefined) return this.#broke();

@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import { saysItIsOurs } from '../../../workspaces/identity/jwt.ts';
 import { tokenOf } from '../auth.ts';
 
+/** Names as they were sent: their case means nothing, and some clients and programs compare it all the same. */
 export type HeaderList = readonly (readonly [name: string, value: string])[];
 
 /** Headers of one connection, which a proxy keeps. */
@@ -85,19 +86,20 @@ export function requestHeaders(
   const own = declared(raw);
   const passed: [string, string][] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
-    const name = (raw[at] ?? '').toLowerCase();
+    const sent = raw[at] ?? '';
+    const name = sent.toLowerCase();
     const value = raw[at + 1] ?? '';
     if (HOP_BY_HOP.has(name) || isForwarded(name) || name === 'expect' || own.has(name)) continue;
     if (HANDSHAKE.has(name) && !keepsHandshake) continue;
     if (name === 'authorization' && (inHeader || saysItIsOurs(tokenOf(value) ?? ''))) continue;
     if (name === 'referer') {
-      passed.push([name, refererWithout(value, queryToken)]);
+      passed.push([sent, refererWithout(value, queryToken)]);
       continue;
     }
     if (name === 'cookie') {
       const left = withoutCookies(value, cookies);
-      if (left !== '') passed.push([name, left]);
-    } else passed.push([name, value]);
+      if (left !== '') passed.push([sent, left]);
+    } else passed.push([sent, value]);
   }
   passed.push(['x-forwarded-for', forwarded.for]);
   passed.push(['x-forwarded-host', forwarded.host]);
@@ -198,27 +200,29 @@ export function responseHead(body: Uint8Array): ResponseHead | Acceptance | unde
     const { subprotocol } = head;
     const chosen = typeof subprotocol === 'string' ? subprotocol : null;
     if (chosen !== null && !TOKEN.test(chosen)) return undefined;
-    return { accept: true, subprotocol: chosen, headers: headers.filter(([name]) => isOfAcceptance(name)) };
+    return { accept: true, subprotocol: chosen, headers: headers.filter(isOfAcceptance) };
   }
   const { status } = head;
   if (typeof status !== 'number' || !Number.isInteger(status) || status < 200 || status > 999) return undefined;
-  const lengths = new Set(headers.filter(([name]) => name === 'content-length').map(([, text]) => text.trim()));
+  const lengths = new Set(headers.filter(isLength).map(([, text]) => text.trim()));
   const [text] = lengths;
   if (lengths.size > 1 || (text !== undefined && !/^[0-9]{1,15}$/.test(text))) return undefined;
   return {
     status,
     // 204 has none. Source: RFC 9110 §8.6.
-    headers: headers.filter(([name], at) => name !== 'content-length' || (status !== 204 && isFirst(headers, at))),
+    headers: headers.filter(
+      (header, at) => !isLength(header) || (status !== 204 && headers.findIndex(isLength) === at),
+    ),
     trailers: head['trailers'] === true,
     length: text === undefined ? undefined : Number(text),
   };
 }
 
 /** 101 has no length. Source: RFC 9110 §8.6. */
-const isOfAcceptance = (name: string): boolean => !HANDSHAKE.has(name) && name !== 'content-length';
+const isOfAcceptance = (header: HeaderList[number]): boolean =>
+  !HANDSHAKE.has(header[0].toLowerCase()) && !isLength(header);
 
-const isFirst = (headers: HeaderList, at: number): boolean =>
-  headers.findIndex(([name]) => name === headers[at]?.[0]) === at;
+const isLength = ([name]: HeaderList[number]): boolean => name.toLowerCase() === 'content-length';
 
 /** Reads a list of headers without those of one connection; undefined: not such a list. */
 export function headerList(value: unknown): HeaderList | undefined {
@@ -227,12 +231,13 @@ export function headerList(value: unknown): HeaderList | undefined {
   const own = new Set<string>();
   for (const pair of value as readonly unknown[]) {
     if (!Array.isArray(pair) || typeof pair[0] !== 'string' || typeof pair[1] !== 'string') return undefined;
-    const [name, text] = [pair[0].toLowerCase(), pair[1]];
+    const [sent, text] = [pair[0], pair[1]];
+    const name = sent.toLowerCase();
     if (!TOKEN.test(name) || BAD_VALUE.test(text)) return undefined;
     if (name === 'connection') for (const one of text.split(',')) own.add(one.trim().toLowerCase());
-    if (!HOP_BY_HOP.has(name)) passed.push([name, text]);
+    if (!HOP_BY_HOP.has(name)) passed.push([sent, text]);
   }
-  return passed.filter(([name]) => !own.has(name));
+  return passed.filter(([name]) => !own.has(name.toLowerCase()));
 }
 
 /** Whether the request has a body, or may have one. */

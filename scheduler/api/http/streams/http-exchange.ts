@@ -168,8 +168,8 @@ export class HttpExchange {
     if (head === undefined) return this.#cut();
     this.#head = head;
     const passed = answerHeaders(head.headers, rootPath);
-    const names = new Set(passed.map(([name]) => name));
-    const added = begin().filter(([name]) => !names.has(name));
+    const names = new Set(passed.map(([name]) => name.toLowerCase()));
+    const added = begin().filter(([name]) => !names.has(name.toLowerCase()));
     response.writeHead(
       head.status,
       [...added, ...passed, ...(head.status === 426 ? UPGRADE : [])].flatMap(([name, value]) => [name, value]),

@@ -220,7 +220,7 @@ const isChunked = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
 /** The lines of the head, names and values in turn. */
 function headLines({ request, headers, upgrade }: PortCall): string[] {
   const lines = headers.map(([name, value]): [string, string] => [name, value]);
-  if (!headers.some(([name]) => name === 'host')) lines.unshift(['host', 'localhost']);
+  if (!headers.some(([name]) => name.toLowerCase() === 'host')) lines.unshift(['host', 'localhost']);
   if (upgrade === undefined) lines.push(['connection', 'close']);
   else lines.push(['connection', 'upgrade'], ['upgrade', upgrade]);
   if (waitsForContinue(request)) lines.push(['expect', '100-continue']);

@@ -264,7 +264,8 @@ class StreamCall implements OpenCall {
           prefix: rootPath,
         },
         { inHeader: tokenInHeader, cookies: OWN_COOKIES, queryToken: TOKEN_QUERY },
-      ),
+        // Applications get names in lower case. Source: ASGI specification.
+      ).map(([name, value]) => [name.toLowerCase(), value] as const),
       client: [request.ip, remotePort ?? 0],
       server: [localAddress ?? '', localPort ?? 0],
       ...(isWebSocket ? { subprotocols: subprotocolsOf(raw) } : {}),

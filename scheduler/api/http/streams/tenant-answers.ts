@@ -49,16 +49,17 @@ const FAMILIES = /^(?:attribution-reporting-|ad-auction-)/;
  */
 export function withinReach(headers: HeaderList, rootPath: string): HeaderList {
   const isHost = rootPath === '';
-  return headers.flatMap(([name, value]): [string, string][] => {
+  return headers.flatMap(([sent, value]): [string, string][] => {
+    const name = sent.toLowerCase();
     if (name === 'set-cookie2') return [];
     if (name === 'set-cookie') {
       const cookie = cookieOfHost(value, isHost ? undefined : cookiePathOf(rootPath));
-      return cookie === undefined ? [] : [[name, cookie]];
+      return cookie === undefined ? [] : [[sent, cookie]];
     }
-    if (!isHost) return OF_THE_ORIGIN.has(name) || FAMILIES.test(name) ? [] : [[name, value]];
-    if (name !== 'clear-site-data') return [[name, value]];
+    if (!isHost) return OF_THE_ORIGIN.has(name) || FAMILIES.test(name) ? [] : [[sent, value]];
+    if (name !== 'clear-site-data') return [[sent, value]];
     const cleared = withoutSharedData(value);
-    return cleared === '' ? [] : [[name, cleared]];
+    return cleared === '' ? [] : [[sent, cleared]];
   });
 }
 

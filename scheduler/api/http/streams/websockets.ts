@@ -111,7 +111,7 @@ export class WebSockets {
     this.#server.on('headers', (lines, request) => {
       const { acceptance, added } = this.#accepting.get(request) ?? {};
       for (const [name, value] of [...(added ?? []), ...(acceptance?.headers ?? [])])
-        if (name !== 'sec-websocket-protocol') lines.push(`${name}: ${value}`);
+        if (name.toLowerCase() !== 'sec-websocket-protocol') lines.push(`${name}: ${value}`);
     });
   }
 
