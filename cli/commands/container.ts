@@ -14,8 +14,11 @@ export const SHORT = /^[0-9a-f]{4,8}$/i;
 
 export async function runContainerList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const containers = await containersOf(client);
-    const names = invocation.options.json === true ? new Map<string, string>() : await deploymentNames(client);
+    const [found, names] = await Promise.all([containersOf(client), deploymentNames(client)]);
+    const containers = found.map((one) => ({
+      ...one,
+      deploymentName: names.get(textField(one, 'deploymentId')) ?? '',
+    }));
     const nowMs = Date.now();
     showList(invocation, containers, ['ID', 'STATUS', 'DEPLOYMENT', 'MACHINE', 'AGE', 'GPU USE'], (container) => [
       textField(container, 'containerId'),

@@ -1,6 +1,6 @@
 // The counts of a copy, and the line that shows them on a terminal.
-import { bytesOf } from '../format.ts';
 import { endProgress, progress } from '../print.ts';
+import { rateText } from './rate.ts';
 
 export interface Failure {
   readonly path: string;
@@ -47,10 +47,8 @@ export class Report {
     const nowMs = performance.now();
     if (nowMs - this.#shownMs < EVERY_MS) return;
     this.#shownMs = nowMs;
-    const rate = this.bytes / Math.max(0.2, (nowMs - this.#startMs) / 1000);
-    progress(
-      `${this.files} of ${this.totalFiles} files, ${bytesOf(this.bytes)} of ${bytesOf(this.totalBytes)}, ${bytesOf(rate)}/s`,
-    );
+    const far = rateText(this.bytes, this.totalBytes, (nowMs - this.#startMs) / 1000);
+    progress(`${this.files} of ${this.totalFiles} files, ${far}`);
   }
 
   end(): void {
