@@ -136,6 +136,7 @@ class Annotated(unittest.TestCase):
         for annotation, given, shown in (
             (float, 5, '5.0'),
             (float, -0, '0.0'),
+            (float, 2**53 + 1, '9007199254740993'),
             (int, 3.0, '3'),
             (int, -1e3, '-1000'),
             (int, 9007199254740992.0, '9007199254740992'),

@@ -297,6 +297,19 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     await callsReach('heirs', third);
   });
 
+  test('a version from which somebody rolled back does not come back by a deletion while another has served', async () => {
+    const first = await served('rejected');
+    const second = await deploy('rejected', { now: true });
+    await callsReach('rejected', second);
+    const third = await deploy('rejected', { now: true });
+    await callsReach('rejected', third);
+    const back = await platform.call(`POST /api/v1/deployment/${platform.own.workspaceId}/rollback/${second.id}`);
+    expect(back.status).toBe(200);
+    await verb(`DELETE /deployments/${second.id}`);
+    await callsReach('rejected', first);
+    expect(await rolloutOf(third)).toMatchObject({ state: 'withdrawn', why: 'the name was rolled back to v2' });
+  });
+
   test('a version that calls moved to at once and that never started does not serve behind a deletion', async () => {
     const first = await served('never');
     const second = await deploy('never', { holds: true, now: true });

@@ -188,9 +188,11 @@ def _number(place: str, value: Any) -> Any:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _refusal(place, 'a number', value)
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:
         raise _refusal(place, 'a number within 1.8e308', value) from None
+    # A whole number that no float has stays exact.
+    return number if number == value else value
 
 
 _PLAIN: Dict[Any, Check] = {

@@ -175,6 +175,8 @@ def _has_room(task: Optional[Task]) -> bool:
 def finish_task(task: Task) -> None:
     """Sends a task's output that has no line end, behind which nothing comes."""
     task.is_over = True
+    # A thread that the task started knows the task as long as it lives.
+    task.body = b''
     for key in list(task.partial):
         text = task.partial.pop(key, '')
         if text:

@@ -2,6 +2,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedCalls } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
+import { shellWord } from '#shared/shell-word.ts';
 import { cureOf, errorLineOf, errorOf, isToldByContainer } from '#shared/domain/task-failures.ts';
 import type { RecentCalls } from '../../stores/store/queries/recent-calls.ts';
 import type { TaskRecord } from '../../tasks/records/task-record.ts';
@@ -64,7 +65,7 @@ export function failedCallTexts({ calls, last }: CallsThatEnded, name: string): 
     steps: [
       ...(cure === undefined ? [] : [cure]),
       ...(last === undefined ? [] : [failureLogs(last.record)]),
-      `\`longshore task list --deployment ${name} --status ERROR,TIMEOUT,EXPIRED\` lists calls that failed`,
+      `\`longshore task list --deployment ${shellWord(name)} --status ERROR,TIMEOUT,EXPIRED\` lists calls that failed`,
     ],
   };
 }

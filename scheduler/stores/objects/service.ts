@@ -486,6 +486,7 @@ class ObjectService implements Objects {
 
   /** Most bytes of a direct upload of that size; that size itself only when there is room for it. */
   async #mostOfTaken(row: ObjectRow, size: number): Promise<number> {
+    if (size > this.#maxBytes) return this.#maxBytes;
     try {
       await this.#room.reserve(row, size);
     } catch (error) {

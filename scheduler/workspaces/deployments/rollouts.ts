@@ -97,7 +97,7 @@ export class Rollouts {
     row: DeploymentRow,
     emit: (event: EventGiven) => void,
   ): Promise<readonly DeploymentRow[]> {
-    if (!ROLLED_OUT_KINDS.has(kindOf(row.stubType))) return [];
+    if (!ROLLED_OUT_KINDS.has(kindOf(row.stubType)) || row.rollout === 'failed') return [];
     const next = await servingDeployment(tx, row);
     if (next === undefined || !isServedBefore(row, next)) return [];
     const heir = await heirOf(tx, row);

@@ -36,7 +36,7 @@ create table objects (
   unique (workspace_id, hash)
 );
 create index objects_by_touch on objects (touched_at);
-create index objects_by_size on objects (workspace_id, size);
+create index objects_by_workspace on objects (workspace_id) include (hash, size, reserved);
 
 create table stubs (
   id text primary key,

@@ -96,7 +96,7 @@ export function waitingRollouts(db: Queryable): Promise<WaitingRollout[]> {
      from deployments d left join lateral (
        select v.id, v.stub_id, v.version, v.active from deployments v
        where v.workspace_id = d.workspace_id and v.name = d.name and v.stub_type = d.stub_type
-         and v.deleted_at is null and v.id <> d.id
+         and v.deleted_at is null and v.id <> d.id and ${mayServe('v')}
        order by ${servingFirst('v')} limit 1
      ) o on true
      where d.rollout = 'waiting' and d.deleted_at is null`,
@@ -184,7 +184,8 @@ export function withdrawAbove(
 
 /**
  * The version that calls of a name go to when the one that served is deleted: the newest active one of which a
- * container has started, else the newest of which none has failed to start. A rollout that waits ends by itself.
+ * container has started, else the newest of which none has failed to start. A version from which somebody rolled back
+ * comes last. A rollout that waits ends by itself.
  */
 export function heirOf(db: Queryable, { workspaceId, name, stubType }: VersionsOf): Promise<DeploymentRow | undefined> {
   const containers = 'from containers c where c.stub_id = d.stub_id and c.deployment_id = d.id and c.started_at is';
@@ -193,7 +194,7 @@ export function heirOf(db: Queryable, { workspaceId, name, stubType }: VersionsO
     `select ${DEPLOYMENT_COLUMNS} from deployments d
      where workspace_id = $1 and name = $2 and stub_type = $3 and deleted_at is null and active and ${mayServe('d')}
        and rollout is distinct from 'waiting'
-     order by exists (select 1 ${containers} not null) desc,
+     order by d.rollout is distinct from 'withdrawn' desc, exists (select 1 ${containers} not null) desc,
        exists (select 1 ${containers} null and c.state = 'FAILED'), version desc limit 1`,
     [workspaceId, name, stubType],
     deploymentOf,
