@@ -4,12 +4,14 @@ import { mkdir, readFile, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { inheritedEnv, runProgram } from '#shared/child-process.ts';
 import { AppError } from '#shared/errors.ts';
-import { packagesOf, releasesOf, sourceLine } from './suites.ts';
+import { packagesOf, releasesOf, sourceLine, withoutUserinfo } from './suites.ts';
 import type { Release } from './suites.ts';
 
 const ASK_MS = 60_000;
 const UPDATE_MS = 180_000;
 const DOWNLOAD_MS = 600_000;
+/** How long apt may take for one image: `readReleases`, `download` with the list of essential packages, and `dump`. */
+export const APT_DEADLINES_MS = ASK_MS + UPDATE_MS + ASK_MS + DOWNLOAD_MS + ASK_MS;
 const SOURCES = '/etc/apt';
 
 /** Releases that this machine's sources lead to; none where it has no apt. */
@@ -88,17 +90,15 @@ export class Apt {
     const end = await runProgram('apt-get', all, { deadlineMs, env });
     if (end.kind === 'ended' && end.exitCode === 0) return;
     const said =
-      end.kind === 'ended'
-        ? end.stderr
-            .match(/^[EW]: .*$/gm)
-            ?.join('; ')
-            .slice(0, 500)
-        : undefined;
-    const why = end.kind === 'timeout' ? `no end within ${deadlineMs / 1000} s` : (said ?? 'apt-get failed');
+      end.kind === 'ended' ? withoutUserinfo(end.stderr.match(/^[EW]: .*$/gm)?.join('; ') ?? '').slice(0, 500) : '';
+    const why = end.kind === 'timeout' ? `no end within ${deadlineMs / 1000} s` : said || 'apt-get failed';
+    const cure = /\b401\b/.test(why)
+      ? '; a password of the mirror belongs into /etc/apt/auth.conf, where the agent can read it'
+      : '';
     const { codename, sources } = this.#release;
     throw new AppError(
       'registry_unreachable',
-      `cannot get packages of ${codename} from ${sources[0]?.uri ?? 'a mirror'}: ${why}`,
+      `cannot get packages of ${codename} from ${sources[0]?.uri ?? 'a mirror'}: ${why}${cure}`,
     );
   }
 

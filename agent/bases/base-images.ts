@@ -26,7 +26,7 @@ import type { Release } from './suites.ts';
  */
 export const BASE_REVISION = 2;
 
-const FINISH_MS = 300_000;
+export const FINISH_MS = 300_000;
 const MIB = 1024 * 1024;
 /** For dpkg and the scripts of packages. */
 const CAPABILITIES = ['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'SETFCAP', 'SETGID', 'SETUID', 'SYS_CHROOT'];
@@ -61,6 +61,8 @@ export class BaseImages {
   #releases: Promise<ReadonlyMap<string, Release>> | undefined;
   /** Versions whose mirror answered; undefined: none was asked yet. */
   #answered: readonly string[] | undefined;
+  /** Versions whose image was here when the engine last said so. */
+  #here: readonly string[] = [];
   #told: readonly string[] = [];
   #askAtMs = 0;
   /** Name of the container in which an image is being completed. */
@@ -71,13 +73,22 @@ export class BaseImages {
   }
 
   start(): void {
-    const { isUsed, workDir, log } = this.#parts;
-    if (!isUsed) return;
-    const onError = (error: unknown): void => log.info({ err: error }, 'base images could not be looked at');
-    void rm(workDir, { recursive: true, force: true })
-      .then(() => this.look())
+    const onError = (error: unknown): void =>
+      this.#parts.log.info({ err: error }, 'base images could not be looked at');
+    void this.#clear()
       .catch(onError)
-      .then(() => repeat(LOOK_EVERY_MS, this.#abort.signal, () => this.look(), onError));
+      .then(async () => {
+        if (!this.#parts.isUsed) return;
+        await this.look().catch(onError);
+        await repeat(LOOK_EVERY_MS, this.#abort.signal, () => this.look(), onError);
+      });
+  }
+
+  /** Removes what an agent left half made that was killed, or had another setting. */
+  async #clear(): Promise<void> {
+    const { runtime, workDir } = this.#parts;
+    await rm(workDir, { recursive: true, force: true });
+    for (const image of await runtime.listImages()) if (isUnfinished(image)) await runtime.removeImage(image);
   }
 
   /** Ends the container of an image that is being made; the next agent makes it anew. */
@@ -93,9 +104,10 @@ export class BaseImages {
    */
   async versions(): Promise<string[]> {
     if (!this.#parts.isUsed) return [];
-    const images = await this.#parts.runtime.listImages().catch(() => []);
-    const here = images.flatMap((image) => madeBaseVersion(image) ?? []);
-    this.#told = [...new Set([...here, ...(this.#answered ?? (await this.#known()).keys())])].toSorted();
+    // An engine that does not answer now still has the images that it had.
+    const images = await this.#parts.runtime.listImages().catch(() => undefined);
+    this.#here = images?.flatMap((image) => madeBaseVersion(image) ?? []) ?? this.#here;
+    this.#told = [...new Set([...this.#here, ...(this.#answered ?? (await this.#known()).keys())])].toSorted();
     return [...this.#told];
   }
 
@@ -130,12 +142,13 @@ export class BaseImages {
    * @param version - such as `3.13`
    * @param tell - called with a sentence on each part of the work
    * @returns the engine's id of it
-   * @throws AppError `image_error` for a version that no release here has; `registry_unreachable` when its mirror does
-   * not answer
+   * @throws AppError `image_error` for a version that no release here has, and where base images are pulled;
+   * `registry_unreachable` when its mirror does not answer
    */
-  make(version: string, tell: (text: string) => void): Promise<string> {
+  async make(version: string, tell: (text: string) => void): Promise<string> {
+    if (!this.#parts.isUsed) throw new AppError('image_error', notMadeHere(version));
     tell(`base image of Python ${version}: waiting for another one that is being made`);
-    return this.#making.run(() => this.#make(version, tell));
+    return await this.#making.run(() => this.#make(version, tell));
   }
 
   async #make(version: string, tell: (text: string) => void): Promise<string> {
@@ -163,7 +176,9 @@ export class BaseImages {
 
   async #import(reference: string, root: string, version: string, onInstall: () => void): Promise<void> {
     const { runtime, labels, log } = this.#parts;
-    const unfinished = `${reference}-unfinished`;
+    const unfinished = `${reference}${UNFINISHED}`;
+    // An import would leave the image of an agent that was killed without a name.
+    await runtime.removeImage(unfinished);
     const { tar, ended } = archiveOf(root);
     await Promise.all([runtime.importImage(unfinished, tar), ended]);
     const lines: string[] = [];
@@ -226,6 +241,15 @@ const authoritiesDigest = async (): Promise<string> => {
   const text = await readFile(authoritiesFile()).catch(() => undefined);
   return text === undefined ? 'none' : createHash('sha256').update(text).digest('hex').slice(0, 16);
 };
+
+const UNFINISHED = '-unfinished';
+const isUnfinished = (image: string): boolean =>
+  image.endsWith(UNFINISHED) && madeBaseVersion(image.slice(0, -UNFINISHED.length)) !== undefined;
+
+/** Error text: a base image on a machine that pulls its own. */
+const notMadeHere = (version: string): string =>
+  `image ${madeBaseImage(version)} is not here, and this machine makes no base images, because it pulls them: ` +
+  `name no image and python_version='python${version}', or a base_image of a registry`;
 
 /** Error text: a base image that this machine cannot make. */
 const noRelease = (version: string, there: readonly string[]): string =>

@@ -10,7 +10,7 @@ import { PARTS, partsOf } from './finish.ts';
 import { inheritedOptions, sourceLine } from './suites.ts';
 import type { Release } from './suites.ts';
 
-const UNPACK_MS = 180_000;
+export const UNPACK_MS = 180_000;
 const APT_KEYS = '/etc/apt/trusted.gpg.d';
 
 /** Links for bin, sbin and lib exist already: an archive's own folder must go through them, not replace them. */

@@ -86,7 +86,13 @@ export function readSources(text: string): readonly PackageSource[] {
 }
 
 const words = (text: string): readonly string[] => text.split(/\s+/).filter((word) => word !== '');
-const isRemote = (uri: string): boolean => /^https?:\/\/[^\s]+$/.test(uri);
+/** A password of a source stays out: every container of a base image can read the image's sources. */
+const isRemote = (uri: string): boolean => /^https?:\/\/[^\s@]+$/.test(uri);
+const bareUri = (uri: string): string => uri.replace(/^(https?:\/\/)[^/]*@/, '$1');
+
+/** A text of apt without the user's names and passwords in its addresses. */
+export const withoutUserinfo = (text: string): string => text.replaceAll(/:\/\/\S*@/g, '://');
+
 /** Whether apt reads the keys from a file, or finds them by their fingerprint; keys inside a stanza are passed over. */
 const isUsableKey = (signedBy: string): boolean => /^(?:|\/[\w./-]+|[0-9A-Fa-f]{40})$/.test(signedBy);
 
@@ -99,13 +105,15 @@ function readStanza(stanza: string): readonly PackageSource[] {
   if (!words(field('types')).includes('deb') || field('enabled') === 'no' || !isUsableKey(signedBy)) return [];
   const components = words(field('components'));
   return words(field('uris'))
+    .map(bareUri)
     .filter(isRemote)
     .flatMap((uri) => words(field('suites')).map((suite) => ({ uri, suite, components, signedBy })));
 }
 
 function readLine(line: string): readonly PackageSource[] {
-  const [, options = '', uri = '', suite = '', rest = ''] =
+  const [, options = '', written = '', suite = '', rest = ''] =
     /^\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+([^#]+)/.exec(line) ?? [];
+  const uri = bareUri(written);
   const signedBy = /(?:^|\s)signed-by=(\S+)/.exec(options)?.[1] ?? '';
   return isRemote(uri) && isUsableKey(signedBy) ? [{ uri, suite, components: words(rest), signedBy }] : [];
 }
@@ -140,11 +148,13 @@ export const packagesOf = ({ python, codename, distribution }: Release): readonl
 
 /**
  * Options of the machine's apt that the apt of an image needs as well: proxies, and checks that the operator switched
- * off. A proxy on the machine's own loopback is left out, because no container reaches it.
+ * off. A proxy on the machine's own loopback is left out, because no container reaches it; a proxy's password, because
+ * every container could read it.
  * @param dump - the output of `apt-config dump`
  */
 export const inheritedOptions = (dump: string): readonly string[] =>
   dump
     .split('\n')
     .filter((line) => /^Acquire::(?:https?::(?:[\w.-]+::)?Proxy|Check-Valid-Until|Check-Date) "/i.test(line))
-    .filter((line) => !/"https?:\/\/(?:[^"/@]*@)?(?:localhost|127\.|\[::1\])/i.test(line));
+    .map((line) => line.replace(/"([\w+.-]+:\/\/)?[^"]*@/, '"$1'))
+    .filter((line) => !/"(?:[\w+.-]+:\/\/)?(?:localhost|127\.|\[::1\])/i.test(line));

@@ -2,19 +2,20 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { readdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { BaseImages } from '#agent/bases/base-images.ts';
 import type { BaseImagesParts } from '#agent/bases/base-images.ts';
 import { releasesOf } from '#agent/bases/suites.ts';
-import { tempDirectory } from '../helpers/services.ts';
+import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { silent } from './store-fixture.ts';
 
 const directory = tempDirectory('bases');
 const asked: string[] = [];
+let status = 404;
 const mirror = createServer((request, response) => {
   asked.push(request.url ?? '');
-  response.writeHead(404).end();
+  response.writeHead(status).end();
 });
 let address = '';
 beforeAll(async () => {
@@ -26,15 +27,18 @@ afterAll(() => {
   directory.remove();
 });
 
-function aMachine(over: Partial<BaseImagesParts> = {}, images: string[] = []) {
+function aMachine(over: Partial<BaseImagesParts> = {}, images: string[] = [], userinfo = '') {
   const told: (readonly string[])[] = [];
   const osRelease = 'ID=debian\nVERSION_CODENAME=bookworm\n';
   const bases = new BaseImages({
-    runtime: { listImages: () => Promise.resolve(images) } as unknown as BaseImagesParts['runtime'],
+    runtime: {
+      listImages: () => Promise.resolve([...images]),
+      removeImage: (image: string) => Promise.resolve(images.splice(images.indexOf(image), 1).length > 0),
+    } as unknown as BaseImagesParts['runtime'],
     workDir: join(directory.path, 'work'),
     labels: () => ({}),
     tell: (versions) => told.push(versions),
-    releases: () => Promise.resolve(releasesOf(osRelease, [`deb http://${address}/debian bookworm main\n`])),
+    releases: () => Promise.resolve(releasesOf(osRelease, [`deb http://${userinfo}${address}/debian bookworm main\n`])),
     isUsed: true,
     log: silent,
     ...over,
@@ -66,6 +70,18 @@ describe('versions of base images', () => {
     expect(readdirSync(join(directory.path, 'work'))).toEqual([]);
   });
 
+  test('are those from before, while the engine does not say which images it has', async () => {
+    const lists = [['longshore-python:3.12'], undefined, ['longshore-python:3.10']];
+    const listImages = () => {
+      const list = lists.shift();
+      return list === undefined ? Promise.reject(new Error('no answer within 30 s')) : Promise.resolve(list);
+    };
+    const runtime = { listImages } as unknown as BaseImagesParts['runtime'];
+    const { bases, told } = aMachine({ runtime, releases: () => Promise.resolve(new Map()) });
+    for (const atMs of [0, 60_000, 120_000]) await bases.look(atMs);
+    expect(told).toEqual([['3.12'], ['3.10']]);
+  });
+
   test('are none to tell where base images are pulled', async () => {
     const { bases } = aMachine({ isUsed: false }, ['longshore-python:3.11']);
     expect(await bases.versions()).toEqual([]);
@@ -82,6 +98,45 @@ describe('making a base image', () => {
       ) as string,
     });
     expect(readdirSync(join(directory.path, 'work'))).toEqual([]);
+  });
+
+  test('says nothing of a password in the sources, and where one belongs', async () => {
+    status = 401;
+    const { bases } = aMachine({}, [], 'user:t0ken@');
+    const error: unknown = await bases.make('3.13', () => undefined).catch((one: unknown) => one);
+    status = 404;
+    expect(String(error)).toMatch(
+      /from http:\/\/127\.0\.0\.1:\d+\/debian: E: .*401.*; a password of the mirror belongs into \/etc\/apt\/auth\.conf/,
+    );
+    expect(String(error)).not.toMatch(/user:|t0ken/);
+  });
+
+  test('is refused where base images are pulled, and no mirror is asked', async () => {
+    const before = asked.length;
+    const { bases } = aMachine({ isUsed: false });
+    const told: string[] = [];
+    await expect(bases.make('3.13', (text) => told.push(text))).rejects.toMatchObject({
+      code: 'image_error',
+      message: expect.stringMatching(/^image longshore-python:3\.13 is not here, and this machine makes no/) as string,
+    });
+    expect([told, asked.length]).toEqual([[], before]);
+  });
+
+  test.for([true, false])('leaves nothing half made behind an agent that was killed: makes them %s', async (isUsed) => {
+    const workDir = join(directory.path, `killed-${isUsed}`);
+    mkdirSync(join(workDir, 'base-x'), { recursive: true });
+    writeFileSync(join(workDir, 'base-x', 'a.deb'), '');
+    const others = ['longshore-python:3.13', 'mine:1-unfinished', 'longshore-python:mine-unfinished'];
+    const releases = () => Promise.resolve(new Map());
+    const { bases, images } = aMachine({ isUsed, workDir, releases }, [
+      'longshore-python:3.9-unfinished',
+      ...others,
+      'longshore-python:3.13-unfinished',
+    ]);
+    bases.start();
+    await waitFor(() => !images.some((image) => /:3.*-unfinished$/.test(image)), 'the images are removed');
+    await bases.stop();
+    expect([images, existsSync(workDir)]).toEqual([others, false]);
   });
 
   test('of a version that no release has says those that it makes', async () => {

@@ -15,7 +15,7 @@ import { statusOf, translate, wordsOf } from './errors.ts';
 import { withoutServersWords } from './registry-words.ts';
 import { drain } from './streams.ts';
 
-const IMPORT_DEADLINE_MS = 120_000;
+export const IMPORT_DEADLINE_MS = 120_000;
 /** Deadline for removing an image: files of many layers take long. */
 const REMOVE_IMAGE_MS = 120_000;
 

@@ -1,12 +1,24 @@
 // The releases from which base images are made, as the sources of the machine lead to them.
 import { describe, expect, test } from 'vitest';
-import { BASE_REVISION } from '#agent/bases/base-images.ts';
-import { inheritedOptions, packagesOf, readSources, RELEASES, releasesOf, sourceLine } from '#agent/bases/suites.ts';
+import { APT_DEADLINES_MS } from '#agent/bases/apt.ts';
+import { BASE_REVISION, FINISH_MS } from '#agent/bases/base-images.ts';
+import { UNPACK_MS } from '#agent/bases/rootfs.ts';
+import { IMPORT_DEADLINE_MS } from '#agent/containers/engine/images.ts';
+import {
+  inheritedOptions,
+  packagesOf,
+  readSources,
+  RELEASES,
+  releasesOf,
+  sourceLine,
+  withoutUserinfo,
+} from '#agent/bases/suites.ts';
 
 // Set-up is plain JavaScript, so that its types are said here.
 const setUp = (await import(`../../../scripts/setup/${'base-image'}.mjs`)) as {
   readonly PACKAGED: Readonly<Record<string, string>>;
   readonly REVISION: number;
+  readonly MAKE_TIMEOUT_MS: number;
 };
 
 const DEBIAN_12 = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_CODENAME=bookworm\n';
@@ -76,6 +88,28 @@ describe('the sources of a release', () => {
 });
 
 test.for([
+  ['https://user:t0ken@mirror.example.com/debian', 'https://mirror.example.com/debian'],
+  ['https://t0ken@mirror.example.com:8443/debian', 'https://mirror.example.com:8443/debian'],
+  ['http://user:t0k@en@[2001:db8::1]/debian', 'http://[2001:db8::1]/debian'],
+  // A slash that is not escaped ends the host for apt as well, so that this is no mirror.
+  ['https://user:t0/ken@mirror.example.com/debian', 'http://deb.debian.org/debian'],
+] as const)('a source has no password: %s', ([uri, used]) => {
+  const files = [`deb ${uri} bookworm main`, `Types: deb\nURIs: ${uri}\nSuites: bookworm\nComponents: main\n`];
+  for (const file of files) {
+    const { sources = [] } = releasesOf(DEBIAN_12, [file]).get('3.11') ?? {};
+    expect(sources[0]?.uri).toBe(used);
+    expect(JSON.stringify(sources)).not.toMatch(/user|t0/);
+  }
+});
+
+test('what apt says is told without names and passwords of addresses', () => {
+  const said = "E: Failed to fetch https://user:p@ss@mirror.example.com/x  407, 'http://me:pa/ss@proxy:3128/' at a@b";
+  expect(withoutUserinfo(said)).toBe(
+    "E: Failed to fetch https://mirror.example.com/x  407, 'http://proxy:3128/' at a@b",
+  );
+});
+
+test.for([
   ['Debian', DEBIAN_12, ['3.9', '3.11', '3.13']],
   ['a derivative that says from which release it comes', 'ID=mine\nDEBIAN_CODENAME=trixie\n', ['3.9', '3.11', '3.13']],
   ['another system', 'ID=rocky\nVERSION_ID=9\n', []],
@@ -105,11 +139,21 @@ test('proxies of the machine reach the image unless they are on its own loopback
     'Acquire::http::Proxy "http://proxy.example.com:3128";',
     'Acquire::https::mirror.example.com::Proxy "DIRECT";',
     'Acquire::https::Proxy "http://127.0.0.1:3142";',
+    'Acquire::http::other.example.com::Proxy "http://user:p@ss@localhost:3142";',
     'Acquire::http::Proxy-Auto-Detect "/usr/bin/detect";',
     'Acquire::Check-Valid-Until "false";',
     'DPkg::Post-Invoke:: "rm -rf /";',
   ];
-  expect(inheritedOptions(dump.join('\n'))).toEqual([dump[1], dump[2], dump[5]]);
+  expect(inheritedOptions(dump.join('\n'))).toEqual([dump[1], dump[2], dump[6]]);
+});
+
+test.for([
+  ['http://user:t0ken@proxy.example.com:3128', 'http://proxy.example.com:3128'],
+  ['http://t0ken@proxy.example.com:3128/', 'http://proxy.example.com:3128/'],
+  ['socks5h://user:t0/k@en@proxy.example.com:1080', 'socks5h://proxy.example.com:1080'],
+  ['user:t0ken@proxy.example.com:3128', 'proxy.example.com:3128'],
+])('a proxy reaches the image without its password: %s', ([proxy, copied]) => {
+  expect(inheritedOptions(`Acquire::https::Proxy "${proxy}";`)).toEqual([`Acquire::https::Proxy "${copied}";`]);
 });
 
 test('words of a file that is no list are no sources', () => {
@@ -119,4 +163,9 @@ test('words of a file that is no list are no sources', () => {
 
 test('set-up knows the same releases and the same content of an image as the agent', () => {
   expect(setUp).toMatchObject({ PACKAGED: { ...RELEASES['debian'], ...RELEASES['ubuntu'] }, REVISION: BASE_REVISION });
+});
+
+test('set-up waits longer for an image than all of the program’s own deadlines together', () => {
+  const whole = APT_DEADLINES_MS + UNPACK_MS + FINISH_MS + 2 * IMPORT_DEADLINE_MS;
+  expect(setUp.MAKE_TIMEOUT_MS).toBeGreaterThan(whole);
 });
