@@ -135,7 +135,7 @@ async function openPullProxy(
   } catch (error) {
     throw new StartupError(
       'bad_config',
-      `LONGSHORE_AGENT_PULL_ADDRESS: ${address} cannot be opened (${messageOf(error)}); name another port, or 127.0.0.1:0`,
+      `LONGSHORE_AGENT_PULL_ADDRESS: ${address} cannot be opened (${messageOf(error)}); name another port, 127.0.0.1:0 for any, or off (docs/settings.md)`,
       { cause: error },
     );
   }

@@ -29,6 +29,8 @@ const test = base.extend('world', async ({}, { onCleanup }): Promise<World> => {
     LONGSHORE_SCHEDULER_ADDRESS: platform.agentAddress,
     LONGSHORE_JOIN_TOKEN: joinToken,
     LONGSHORE_AGENT_METRICS_ADDRESS: '[::1]:0',
+    // The engine is in another network, where nothing of the agent's loopback can be reached.
+    LONGSHORE_AGENT_PULL_ADDRESS: 'off',
     LONGSHORE_AGENT_NETWORK: platform.network,
     LONGSHORE_AGENT_HOLDERS: '0',
   });
