@@ -112,6 +112,25 @@ describe('a task on which containers die', () => {
       diedOn: [link.orders[0]?.containerId],
     });
   });
+
+  test.for(['endpoint', 'function', 'asgi', 'schedule', 'taskqueue'] as const)(
+    'and that ends a process fails by itself, its container counts as started, and the next task runs there: %s',
+    async (kind, { one }) => {
+      const target = { ...aTarget(), kind, sync: kind === 'endpoint' || kind === 'asgi' };
+      const link = new PlayedLink();
+      const container = one.container(target.queue, link);
+      expect(container.served).toBe(false);
+      const poison = await put(one, target);
+      const order = await sent(link);
+      // The breaker counts no end of a container from here on.
+      await waitFor(() => container.served, 'the container was handed a task');
+      await one.result(order, '{"error":"process exited (code 9)"}', 'exited');
+      expect(await reaches(one, poison, 'ERROR')).toMatchObject({ attempt: 1 });
+      const next = await put(one, target);
+      await one.result(await sent(link, 2), '{"ok":1}');
+      await reaches(one, next, 'COMPLETE');
+    },
+  );
 });
 
 describe('budgets', () => {
