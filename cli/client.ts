@@ -227,6 +227,11 @@ export class Client {
     return await this.restCall('GET', path, undefined, undefined, taskOf);
   }
 
+  /** The input of a task, as it came. */
+  async taskInput(id: string): Promise<JsonObject> {
+    return await this.rest(`/task/${await this.workspaceId()}/${encodeURIComponent(id)}/input`);
+  }
+
   /** Calls a workspace REST operation. @throws CliError with the status and the operation's own text */
   async restCall(
     method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE',

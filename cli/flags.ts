@@ -70,7 +70,20 @@ export interface TaskListFlags {
   readonly status?: string;
   readonly deployment?: string;
   readonly container?: string;
+  readonly since?: string;
   readonly limit: number;
+}
+
+export interface TaskGetFlags {
+  readonly input?: boolean;
+}
+
+export interface TaskRerunFlags {
+  readonly deployment?: string;
+  readonly status?: string;
+  readonly since?: string;
+  readonly limit: number;
+  readonly yes?: boolean;
 }
 
 export interface DeploymentListFlags {

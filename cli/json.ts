@@ -37,15 +37,12 @@ export function textsField(value: JsonObject, name: string): readonly string[] {
   return Array.isArray(field) ? field.filter((item) => typeof item === 'string') : [];
 }
 
-/** Fields of a task's record that are JSON of its user. */
-const OF_USERS: ReadonlySet<string> = new Set(['input', 'result']);
-
-/** Reads a task's record. JSON of its user stays text; no such JSON is null. @throws SyntaxError */
+/** Reads a task's record. Its result, which is JSON of its user, stays text; no result is null. @throws SyntaxError */
 export function taskOf(text: string): JsonObject {
   const value: unknown = JSON.parse(text);
   if (!isRecord(value)) throw new SyntaxError('a task is an object');
   const texts = membersOf(text).flatMap(({ name, valueFrom, to }) =>
-    OF_USERS.has(name) && value[name] !== null ? [[name, new JsonText(text.slice(valueFrom, to))] as const] : [],
+    name === 'result' && value[name] !== null ? [[name, new JsonText(text.slice(valueFrom, to))] as const] : [],
   );
   return { ...value, ...Object.fromEntries(texts) };
 }

@@ -69,6 +69,10 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   'metrics stub': ['A row for each interval, with bars on a terminal. The numbers: docs/metrics-api.md.'],
   'metrics workspace': ['A row for each interval, with bars on a terminal. The numbers: docs/metrics-api.md.'],
   'metrics pool': ['A row for each interval, with bars on a terminal. The numbers: docs/metrics-api.md.'],
+  'task get': ['How long inputs are kept, and why one may be missing: docs/tasks.md#inputs.'],
+  'task rerun': [
+    'Each is a new task, whose record names the old one (rerun_of). Tasks without a kept input are named and skipped. More than 5 are asked about. Rules: docs/tasks.md#run-again.',
+  ],
   'task stop': ['Ends at the first that cannot be stopped, and names it.'],
   'task watch': [
     'The exit code is that of the end of the task: 0 COMPLETE, 1 ERROR, 124 TIMEOUT or EXPIRED, 125 CANCELLED; 130 after Ctrl-C.',

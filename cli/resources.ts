@@ -3,7 +3,14 @@
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type { TaskWatchFlags } from './commands/task-watch.ts';
-import type { DeploymentDeleteFlags, DeploymentListFlags, DeploymentVerbFlags, TaskListFlags } from './flags.ts';
+import type {
+  DeploymentDeleteFlags,
+  DeploymentListFlags,
+  DeploymentVerbFlags,
+  TaskGetFlags,
+  TaskListFlags,
+  TaskRerunFlags,
+} from './flags.ts';
 import { command, examples, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
 import { addContainerPrograms } from './container-resources.ts';
 import { addCredit, addUsage } from './credit-resources.ts';
@@ -50,25 +57,30 @@ export function addResourceCommands(
 const TASK_ID = 'as `task list` shows it';
 
 function addTask(program: Command, invocation: () => Invocation, setExitCode: (code: number) => void): void {
-  const task = command(program, 'task', 'Look at tasks and stop them');
+  const task = command(program, 'task', 'Look at tasks, stop them, and run them again');
   examples(
     command(task, 'list', 'List the newest tasks')
-      .option('--status <status>', 'only these, such as RUNNING or PENDING,RETRY')
+      .option('--status <status>', 'only these, such as RUNNING or PENDING,RETRY; failed means ERROR,TIMEOUT,EXPIRED')
       .option('--deployment <deployment>', 'of a deployment: its name, name and version (hello/v3), or id')
       .option('--container <id>', 'of one container')
+      .option('--since <time>', 'created from then on: 10m, 2h, 7d, or a time')
       .option('--limit <n>', 'how many at most', listLimit, 100),
     'task list --status RUNNING',
+    'task list --deployment hello --status failed --since 1h',
     'task list --deployment hello --limit 10 --json',
   ).action(async (flags: TaskListFlags) => {
     const { runTaskList } = await import('./commands/task.ts');
     await runTaskList(flags, invocation());
   });
   examples(
-    command(task, 'get', 'Show one task, with its result').argument('<id>', TASK_ID),
+    command(task, 'get', 'Show one task: its handler, input, attempts and result')
+      .argument('<id>', TASK_ID)
+      .option('--input', 'print its input alone, byte by byte'),
     'task get 5f0c… --json',
-  ).action(async (id: string) => {
+    'task get 5f0c… --input > input.json',
+  ).action(async (id: string, flags: TaskGetFlags) => {
     const { runTaskGet } = await import('./commands/task.ts');
-    await runTaskGet(id, invocation());
+    await runTaskGet(id, flags, invocation());
   });
   examples(
     command(task, 'stop', 'Cancel tasks, waiting or running').argument(
@@ -80,6 +92,20 @@ function addTask(program: Command, invocation: () => Invocation, setExitCode: (c
   ).action(async (ids: string[]) => {
     const { runTaskStop } = await import('./commands/task.ts');
     await runTaskStop(ids, invocation());
+  });
+  examples(
+    command(task, 'rerun', 'Run tasks again with the inputs that they had, on the version that serves now')
+      .argument('[id...]', 'ids of tasks, as `task list` shows them')
+      .option('--deployment <deployment>', 'tasks of a deployment: its name, name and version, or id')
+      .option('--status <status>', 'only these (with --deployment: failed when absent)')
+      .option('--since <time>', 'created from then on: 10m, 2h, 7d, or a time')
+      .option('--limit <n>', 'how many of the newest at most', listLimit, 100)
+      .option('--yes', 'do not ask before many'),
+    'task rerun 5f0c…',
+    'task rerun --deployment hello --status failed --since 1h',
+  ).action(async (ids: string[], flags: TaskRerunFlags) => {
+    const { runTaskRerun } = await import('./commands/task-rerun.ts');
+    await runTaskRerun(ids, flags, invocation());
   });
   examples(
     command(task, 'watch', "Follow a task to its end, or a deployment's tasks as they change")

@@ -226,6 +226,12 @@ export const SchedulerSettings = Type.Object({
     { default: '' },
   ),
   LONGSHORE_TASK_DAYS: Days('a task that ended is kept, with its result', 30),
+  LONGSHORE_INPUT_DAYS: Days('the input of a task that ended is kept, though not longer than the task', 7),
+  LONGSHORE_INPUT_BYTES: Count('largest input of a task that is kept after its end', 1024 ** 2),
+  LONGSHORE_WORKSPACE_INPUT_BYTES: Count(
+    'bound on the kept inputs of a workspace: beyond it the oldest are deleted',
+    256 * 1024 ** 2,
+  ),
   LONGSHORE_CONTAINER_DAYS: Days('the record of a container that ended is kept', 30),
   LONGSHORE_LOG_DAYS: Days('a line that a container printed is kept', 30),
   LONGSHORE_EVENT_DAYS: Days('an event is kept', 30),

@@ -130,7 +130,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks, events);
   const modelParts = openModels(infrastructure, identity, webhooks, events);
   opened.push({ name: 'servers of models', stop: () => modelParts.externalServers.close() });
-  const records = openRecords(infrastructure, clusterState, webhooks, events);
+  const records = openRecords(infrastructure, clusterState, webhooks, events, objectParts);
   const credits = openCredits(infrastructure, clusterState, events);
   const redisMemory = openRedisMemory(infrastructure);
   const serves = openServeLeases(infrastructure, clusterState);

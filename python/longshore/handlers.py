@@ -290,6 +290,7 @@ def endpoint(
     authorized: bool = True,
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
+    keep_inputs: bool = True,
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
@@ -336,6 +337,7 @@ def endpoint(
     authorized: False: callers need no token, at the public address that `longshore deploy` prints.
     callback_url: an http(s) address that is told how each call ended.
     tracebacks: callers see the handler's traceback, not only its last line.
+    keep_inputs: False: the input of a task goes with its end, and the task cannot run again (`longshore task rerun`).
     stop_after_disconnect: a container stops when its machine has not heard from the scheduler for five minutes (True)
     or this number of seconds (60 to 86400). Its replacement starts a minute later, not before: for work that must not
     run twice. Otherwise containers run on.
@@ -388,6 +390,7 @@ def task_queue(
     authorized: bool = True,
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
+    keep_inputs: bool = True,
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
@@ -492,6 +495,8 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Union
         extra = dict(extra, workerMode=one_of('worker_mode', given['worker_mode'], ('fork', 'thread', 'spawn')))
     if flag('tracebacks', given['tracebacks']):
         extra = dict(extra, tracebacks=True)
+    if not flag('keep_inputs', given.get('keep_inputs', True)):
+        extra = dict(extra, keepInputs=False)
     silence = given['stop_after_disconnect']
     if silence is not None and silence is not False:
         extra = dict(extra, stopAfterDisconnect=True if silence is True else whole('stop_after_disconnect', silence, 60))

@@ -289,6 +289,7 @@ def load(): return 1
     concurrent_requests=3, keep_warm_seconds=-1, max_pending_tasks=7, timeout=60, env={'A': 'b=c'}, secrets=['KEY'],
     autoscaler=QueueDepthAutoscaler(min_containers=1, max_containers=5, tasks_per_container=2, window_seconds=30),
     volumes=[Volume(name='data', mount_path='./data')], authorized=False, tracebacks=True,
+    keep_inputs=False,
 )
 def handler(): ...
 """,
@@ -337,7 +338,7 @@ def handler(): ...
                         'volumes': [{'name': 'data', 'mountPath': './data'}],
                         'authorized': False,
                         'callbackUrl': '',
-                        'extra': '{"tracebacks":true}',
+                        'extra': '{"tracebacks":true,"keepInputs":false}',
                         'requiredInputs': [],
                         'place': 'app.py:4',
                     }

@@ -6,6 +6,8 @@ import type { Db } from '../stores/store/db.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
 import { acceptedJobOf, insertAcceptedTasks, taskById } from '../stores/store/queries/tasks.ts';
 import { keptJobs } from '../tasks/admission/accepting.ts';
+import { inputKeyOf } from '../tasks/dispatch/bodies.ts';
+import { InputUpkeep } from '../tasks/inputs/upkeep.ts';
 import { CaughtUp } from '../tasks/records/caught-up.ts';
 import { Drainer } from '../tasks/records/drainer.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
@@ -15,6 +17,7 @@ import { writeRecords } from '../tasks/webhooks/callbacks.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
+import type { ObjectParts } from './objects.ts';
 import type { Webhooks } from './webhooks.ts';
 
 export interface Records {
@@ -22,14 +25,25 @@ export interface Records {
   readonly drainer: Drainer;
   /** Awaited before a list of tasks is read. */
   readonly caughtUp: CaughtUp;
+  /** Keeps the inputs of ended tasks within their bounds. */
+  readonly inputUpkeep: InputUpkeep;
 }
 
 export function openRecords(
-  { db, hot, general, keys, log, registry }: Infrastructure,
+  { db, hot, general, keys, log, registry, clock, settings }: Infrastructure,
   { isLeader }: ClusterState,
   { deliveries: callbacks }: Webhooks,
   { writer: events }: Events,
+  { objects }: ObjectParts,
 ): Records {
+  const inputUpkeep = new InputUpkeep({
+    db,
+    removeObject: (taskId) => objects.removeBytes(inputKeyOf(taskId)),
+    workspaceBytes: settings.LONGSHORE_WORKSPACE_INPUT_BYTES,
+    isLeader,
+    clock,
+    log,
+  });
   const records = new TaskRecords({
     client: hot,
     keys,
@@ -43,13 +57,14 @@ export function openRecords(
     log,
     registry,
     write: async (batch, streamed) => {
-      const { deliveries, lastEvents } = await writeRecords(db, batch, streamed);
+      const { deliveries, inputBytes, lastEvents } = await writeRecords(db, batch, streamed);
       if (deliveries.length > 0) callbacks.announce(deliveries);
       events.announce(lastEvents);
+      inputUpkeep.added(inputBytes);
     },
   });
   const caughtUp = new CaughtUp({ client: hot, keys, log, drainSoon: drainSoon(drainer, isLeader) });
-  return { records, drainer, caughtUp };
+  return { records, drainer, caughtUp, inputUpkeep };
 }
 
 /** Reads and writes of tasks' rows, as the path of a task and its upkeep ask for them. */

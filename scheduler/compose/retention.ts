@@ -1,6 +1,8 @@
 // Rows that are deleted by age, and the age for each kind.
+import type { SchedulerSettings } from '../config.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
+import { inputKeyOf } from '../tasks/dispatch/bodies.ts';
 import { RetentionMetrics } from '../tasks/retention/metrics.ts';
 import { Retention } from '../tasks/retention/retention.ts';
 import type { PrunedKind } from '../tasks/retention/retention.ts';
@@ -13,6 +15,7 @@ import {
   deleteUnjoinedBefore,
   oldestOf,
 } from '../stores/store/queries/retention.ts';
+import { deleteInputsBefore } from '../stores/store/queries/task-inputs.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { ObjectParts } from './objects.ts';
@@ -22,6 +25,12 @@ const DAY_MS = 86_400_000;
 const UNJOINED_MS = DAY_MS;
 /** Age of expired keys: the database's clock decides whether a key is valid, and this replica's may be ahead. */
 const EXPIRED_KEY_MS = 3600_000;
+
+/** Days for which an input is kept: without its task it could not be found. */
+export const inputDaysOf = ({
+  LONGSHORE_INPUT_DAYS: inputs,
+  LONGSHORE_TASK_DAYS: tasks,
+}: Pick<SchedulerSettings, 'LONGSHORE_INPUT_DAYS' | 'LONGSHORE_TASK_DAYS'>): number => Math.min(inputs, tasks);
 
 export function openRetention(
   { db, clock, log, registry, settings }: Infrastructure,
@@ -36,6 +45,7 @@ export function openRetention(
       machineGone: (id) => machines.deleted(id),
       days: {
         tasks: settings.LONGSHORE_TASK_DAYS,
+        inputs: inputDaysOf(settings),
         containers: settings.LONGSHORE_CONTAINER_DAYS,
         logs: settings.LONGSHORE_LOG_DAYS,
         deliveries: settings.LONGSHORE_DELIVERY_DAYS,
@@ -68,7 +78,7 @@ export interface PrunedKindsParts {
   readonly removeBytes: (id: ObjectId) => Promise<void>;
   readonly machineGone: (id: MachineId) => void;
   readonly days: Readonly<
-    Record<'tasks' | 'containers' | 'logs' | 'deliveries' | 'metrics' | 'samples' | 'events', number>
+    Record<'tasks' | 'inputs' | 'containers' | 'logs' | 'deliveries' | 'metrics' | 'samples' | 'events', number>
   >;
 }
 
@@ -145,6 +155,15 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
       table: 'task_outputs',
       keptMs: days.tasks * DAY_MS,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'task_outputs', beforeMs, limit)),
+    },
+    {
+      table: 'task_inputs',
+      keptMs: days.inputs * DAY_MS,
+      begin: byCount(async (beforeMs, limit) => {
+        const { gone, large } = await deleteInputsBefore(db, beforeMs, limit);
+        await Promise.allSettled(large.map((taskId) => removeBytes(inputKeyOf(taskId))));
+        return gone;
+      }),
     },
     {
       table: 'workspace_usage',

@@ -125,6 +125,8 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     inferenceRates: identity.inferenceRates,
     cancelTask: (taskId, ending) => cancellation.cancel(taskId, ending),
     tasks: taskParts.reads,
+    taskInputs: taskParts.inputs,
+    reruns: taskParts.reruns,
     containerActions,
     callbackProblem: webhooks.urlProblem,
     webhooks: eventWebhooks.service,

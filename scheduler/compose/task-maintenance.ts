@@ -21,6 +21,7 @@ import { InputSweep } from '../tasks/maintenance/input-sweep.ts';
 import { Rebuild } from '../tasks/maintenance/rebuild.ts';
 import { SuspectLeaseRenewal } from '../tasks/maintenance/suspect-lease-renewal.ts';
 import type { TaskSweepParts } from '../tasks/maintenance/sweep.ts';
+import { hasKeptInput } from '../stores/store/queries/task-inputs.ts';
 import { TaskSweep } from '../tasks/maintenance/sweep.ts';
 
 /** Ended tasks read at once after Redis lost data; costs the database some milliseconds. */
@@ -143,6 +144,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
       }
     },
     remove: (taskId) => objects.removeBytes(inputKeyOf(taskId)),
+    isKept: (taskId) => hasKeptInput(db, taskId),
     records,
     clock,
     log,
@@ -169,6 +171,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
       wakeUps,
       suspects,
       inputs,
+      setup.records.inputUpkeep,
       { name: 'foreign runs', stop: () => abort.abort() },
     ],
     rebuild,

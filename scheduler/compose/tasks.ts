@@ -17,7 +17,8 @@ import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { probeCommit } from '../stores/store/queries/idempotency.ts';
 import { queueBytes } from '../stores/store/queries/quotas.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
-import { endedTaskIds, listTasks } from '../stores/store/queries/tasks.ts';
+import { keptJobOf } from '../stores/store/queries/task-inputs.ts';
+import { acceptedJobOf, endedTaskIds, listTasks } from '../stores/store/queries/tasks.ts';
 import { GroupCommit } from '../tasks/admission/accepting.ts';
 import { Callers } from '../tasks/admission/callers.ts';
 import { CommitGate } from '../tasks/admission/commit-gate.ts';
@@ -35,6 +36,9 @@ import { Reports } from '../tasks/completion/reports.ts';
 import { Attempts } from '../tasks/dispatch/attempts.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
+import { FailedInputs } from '../tasks/inputs/failed-inputs.ts';
+import { TaskInputs } from '../tasks/inputs/inputs.ts';
+import { Reruns } from '../tasks/inputs/reruns.ts';
 import { LastAttempts } from '../tasks/dispatch/last-attempts.ts';
 import type { Leases } from '../tasks/dispatch/leases.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
@@ -60,6 +64,7 @@ import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
+import { inputDaysOf } from './retention.ts';
 import type { LocalQueueParts } from './local-queue.ts';
 import type { Records } from './records.ts';
 import { taskRows } from './records.ts';
@@ -85,6 +90,8 @@ export interface TaskNeeds
   readonly leases: Leases;
   readonly slots: SlotTable;
   readonly bodies: TaskBodies;
+  /** Most bytes of an input that outlives its task. */
+  readonly maxKeptInputBytes: number;
   /** Commits rows of asynchronous tasks. */
   readonly commit: (batch: readonly AcceptedTask[]) => Promise<void>;
   /** Writes the changed queue entry of an asynchronous task to its row: a job rebuilt from the row has its budgets. */
@@ -136,6 +143,7 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
     textOf: outcomes.textOf,
     graces: { ...GRACE_PERIODS, ...needs.graces },
     sinceStallMs: needs.sinceStallMs ?? (() => Infinity),
+    failedInputs: new FailedInputs(clock),
     lastAttempts: new LastAttempts(client, keys),
     accepting: new GroupCommit(needs.commit),
     maxResultBytes: bodies.maxResultBytes,
@@ -210,13 +218,15 @@ export interface TasksSetup {
 
 export interface TaskParts extends TaskPath {
   readonly olderJobs: OlderJobs;
+  readonly inputs: TaskInputs;
+  readonly reruns: Reruns;
 }
 
 export function openTasks(setup: TasksSetup): TaskParts {
   const { identity, clusterState, targets, directory, bodies, redisMemory } = setup;
   const { queues, replies } = setup.localQueue;
   const { records, caughtUp } = setup.records;
-  const { db, general: client, keys, instance, clock, stall, log, registry } = setup.infrastructure;
+  const { db, general: client, keys, instance, clock, stall, log, registry, settings } = setup.infrastructure;
   const { containers, machines, slots, leases, feasibility, isAlive } = clusterState;
   const { limits, rates } = identity;
   const olderJobs = new OlderJobs({
@@ -239,6 +249,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     leases,
     slots,
     bodies,
+    maxKeptInputBytes: settings.LONGSHORE_INPUT_BYTES,
     redisMemory,
     rates,
     reservedTokens: clusterState.reservedTokens,
@@ -270,5 +281,16 @@ export function openTasks(setup: TasksSetup): TaskParts {
     },
     stubsOf: (ids) => directory.stubs(ids),
   });
-  return { ...path, olderJobs };
+  const inputs = new TaskInputs({
+    bodies,
+    jobOf: (taskId) => acceptedJobOf(db, taskId),
+    keptJobOf: (taskId) => keptJobOf(db, taskId),
+    caughtUp: () => caughtUp.caughtUp(),
+    bounds: {
+      days: inputDaysOf(settings),
+      bytes: settings.LONGSHORE_INPUT_BYTES,
+      workspaceBytes: settings.LONGSHORE_WORKSPACE_INPUT_BYTES,
+    },
+  });
+  return { ...path, olderJobs, inputs, reruns: new Reruns({ inputs, targets, submissions: path.submissions }) };
 }

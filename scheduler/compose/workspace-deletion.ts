@@ -4,6 +4,7 @@ import { DEPLOYMENT_DELETED } from '../domain/endings.ts';
 import { VolumeCalls } from '../fleet/volume-calls.ts';
 import type { ContainerRow } from '../stores/store/queries/containers.ts';
 import { deleteVolume, volumeHomes } from '../stores/store/queries/volumes.ts';
+import { inputKeyOf } from '../tasks/dispatch/bodies.ts';
 import { WorkspaceDeletion } from '../workspaces/deletion/deletion.ts';
 import type { DeletionNeeds } from '../workspaces/deletion/needs.ts';
 import { DeletionRounds } from '../workspaces/deletion/rounds.ts';
@@ -95,6 +96,7 @@ function needsOf(setup: WorkspaceDeletionSetup): DeletionNeeds {
     },
     deleteImage: (workspaceId, imageId) => buildParts.imageCollector.delete(workspaceId, imageId),
     removeBytes: (id) => objects.removeBytes(id),
+    removeInput: (taskId) => objects.removeBytes(inputKeyOf(taskId)),
     recordsCaughtUp: () => setup.records.caughtUp.caughtUp(),
   };
 }

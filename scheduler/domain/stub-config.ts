@@ -113,6 +113,8 @@ export interface StubConfig {
   readonly callbackUrl: string;
   /** `{"error": …}` answers carry the traceback too. */
   readonly tracebacks: boolean;
+  /** False: inputs of its tasks go with their end. Absent: they are kept. */
+  readonly keepInputs?: boolean;
   /**
    * Seconds without contact to the scheduler after which a machine stops these containers; only then others replace
    * them. Absent: they run on, and are replaced when the machine is lost.

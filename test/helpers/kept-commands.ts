@@ -167,6 +167,7 @@ export const NOT_KEPT: Readonly<Record<string, string>> = {
   'machine gpu return': 'needs a machine with GPUs: test/unit/operations/machine-gpus.test.ts',
   'machine gpu reset': 'needs a machine with GPUs: test/unit/operations/machine-gpus.test.ts',
   'machine gpu forget': 'needs a machine with GPUs: test/unit/operations/machine-gpus.test.ts',
+  'task rerun': 'starts tasks, which other outputs would count: test/integration/task-inputs.test.ts',
   mounts: 'a daemon, which prints its log: test/hosts/mounts.test.ts',
   'registry serve': 'a daemon, which prints its log: test/hosts/registry-installation.test.ts',
   scheduler: 'a daemon, which prints its log: test/e2e/up.test.ts',

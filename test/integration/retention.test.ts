@@ -17,7 +17,7 @@ import { KINDS, aContainerId, aDb, aRecord, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 
 const DAY_MS = 86_400_000;
-const DAYS = { tasks: 30, containers: 20, logs: 10, deliveries: 7, metrics: 8, samples: 0.25, events: 30 };
+const DAYS = { tasks: 30, inputs: 7, containers: 20, logs: 10, deliveries: 7, metrics: 8, samples: 0.25, events: 30 };
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;
@@ -311,6 +311,9 @@ describe('the plan of each statement', () => {
     await opened.db.query(`
       insert into task_outputs (id, workspace_id, task_id, object_id, name, created_at)
       select n::text, 'w', n::text, n::text, 'a', now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(`
+      insert into task_inputs (task_id, workspace_id, kept_at, bytes, job)
+      select n::text, 'w', now() - n * interval '1 minute', 2, '{}' from generate_series(1, 20000) n`);
     await opened.db.query(`
       insert into events (workspace_id, seq, id, type, at, stored_at, data)
       select 'w', n, n::text, 'task.created', now(), now() - (20000 - n) * interval '1 minute', '{}' from generate_series(1, 20000) n`);

@@ -395,7 +395,7 @@ describe('a task that was not accepted because its row did not come in time', ()
 });
 
 describe('inputs above 64 KiB', () => {
-  test('go when their task is over or was never known, and stay while it waits', async ({ one }) => {
+  test('go when their task is over or was never known, and stay while it waits or they are kept', async ({ one }) => {
     const target = aQueueTarget();
     const large = JSON.stringify({ x: 'a'.repeat(100_000) });
     const waiting = await put(one, target, large);
@@ -404,8 +404,8 @@ describe('inputs above 64 KiB', () => {
     if (record === undefined) throw new Error('no record');
     // The end comes from a writer that does not know of the task's input.
     await one.records.append({ ...record, status: 'COMPLETE', attempt: 1, rank: 4 });
-    const unknown = newId<TaskId>();
-    await one.bytes.putBytes(Buffer.from('{}'), inputKeyOf(unknown));
+    const [unknown, kept] = [newId<TaskId>(), newId<TaskId>()];
+    for (const taskId of [unknown, kept]) await one.bytes.putBytes(Buffer.from('{}'), inputKeyOf(taskId));
     const sweepWith = (graceMs: number) =>
       new InputSweep({
         inputs: async function* () {
@@ -415,6 +415,7 @@ describe('inputs above 64 KiB', () => {
           }
         },
         remove: (taskId) => one.bytes.removeBytes(inputKeyOf(taskId)),
+        isKept: async (taskId) => taskId === kept,
         records: one.records,
         clock: systemClock,
         log: quiet,
@@ -423,7 +424,7 @@ describe('inputs above 64 KiB', () => {
       });
     expect(await sweepWith(60_000).round()).toBe(0);
     expect(await sweepWith(-60_000).round()).toBe(2);
-    expect([...one.bytes.objects.keys()]).toEqual([inputKeyOf(waiting)]);
+    expect([...one.bytes.objects.keys()]).toEqual([inputKeyOf(waiting), inputKeyOf(kept)]);
   });
 });
 

@@ -290,6 +290,7 @@ export async function aProcess(
     leases,
     slots,
     bodies,
+    maxKeptInputBytes: 1024 ** 2,
     commit: options.commit ?? (() => Promise.resolve()),
     keepJob: options.keepJob ?? (() => Promise.resolve()),
     beforeFetch: options.beforeFetch,

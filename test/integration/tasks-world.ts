@@ -8,12 +8,13 @@ import { ContainerRegistry } from '#scheduler/fleet/containers/container-registr
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Caller } from '#scheduler/workspaces/identity/caller.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
-import { openTaskIdsOfQueue, upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
+import { openTaskIdsOfQueue } from '#scheduler/stores/store/queries/tasks.ts';
 import { buildActions } from '#scheduler/compose/actions.ts';
 import { taskRows } from '#scheduler/compose/records.ts';
 import { buildReturns } from '#scheduler/compose/task-maintenance.ts';
 import type { EndRequest, TaskActions } from '#scheduler/tasks/actions.ts';
 import type { DeploymentStops } from '#scheduler/tasks/deployment-stops.ts';
+import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import type { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import { test as base } from '../helpers/services.ts';
@@ -76,7 +77,7 @@ export const test = base
       return {
         ...made,
         db,
-        drainer: new Drainer({ client, keys, log: quiet, write: (batch) => upsertTaskRecords(db, batch) }),
+        drainer: new Drainer({ client, keys, log: quiet, write: (batch) => writeRecords(db, batch, []) }),
         sweep,
         actions,
         deploymentStops,

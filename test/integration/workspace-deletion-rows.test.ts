@@ -1,5 +1,6 @@
 // Rows of a workspace that is deleted, on both kinds of databases: every table of the schema is emptied or listed as
 // kept, another workspace keeps its rows, and a process that is killed at any statement leaves a deletion that goes on.
+import { inputKeyOf } from '#scheduler/tasks/dispatch/bodies.ts';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
 import type { ContainerId, ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -91,6 +92,7 @@ describe.each(KINDS)('on %s', (kind) => {
         image,
       ]),
     removeBytes: async (object) => void removedBytes.add(object),
+    removeInput: async (task) => void removedBytes.add(inputKeyOf(task)),
     recordsCaughtUp: async () => {},
   });
 

@@ -1,17 +1,11 @@
 // Failed calls in explanations: the error of one task, and the recent failures of a deployment. Pure.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedCalls } from '#shared/api/explain.ts';
-import { isTerminalTask } from '#shared/domain/status.ts';
 import { shellWord } from '#shared/shell-word.ts';
-import { cureOf, errorLineOf, errorOf, isToldByContainer } from '#shared/domain/task-failures.ts';
+import { cureOf, errorOf, isToldByContainer } from '#shared/domain/task-failures.ts';
 import type { RecentCalls } from '../../stores/store/queries/recent-calls.ts';
+import { errorLine } from '../../tasks/records/attempts-of.ts';
 import type { TaskRecord } from '../../tasks/records/task-record.ts';
-
-/** The error of a task that failed, as one line; empty: it has none, or did not end. */
-export function errorLine({ status, failureReason }: TaskRecord, result: string | undefined): string {
-  if (!isTerminalTask(status) || status === 'COMPLETE') return '';
-  return errorLineOf(errorOf(result), failureReason);
-}
 
 /** The command that shows what a task wrote, or the container that failed it. */
 export function failureLogs({ taskId, containerId, failureReason }: TaskRecord): string {

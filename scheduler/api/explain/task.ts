@@ -22,7 +22,8 @@ import {
   waitSteps,
   waitingOf as scalingWaits,
 } from './deployment.ts';
-import { errorLine, failureLogs } from './failed-calls.ts';
+import { attemptsOf as knownAttempts, errorLine } from '../../tasks/records/attempts-of.ts';
+import { failureLogs } from './failed-calls.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
@@ -97,35 +98,16 @@ export function explainTask(facts: TaskFacts): Explanation {
 }
 
 /** Attempts that a container had: the earlier ones, and the last one. */
-function attemptsOf({ record, job, container }: TaskFacts): ExplainedAttempt[] {
-  const past = job?.past ?? record.past ?? [];
-  const attempts = past.map((one) => ({
+const attemptsOf = ({ record, job, container }: TaskFacts): ExplainedAttempt[] =>
+  knownAttempts(record, record.result, job?.past, container?.machineId ?? '').map((one) => ({
     attempt: one.attempt,
     container_id: one.containerId,
     machine_id: one.machineId,
     started_at: timestampOf(one.startedAtMs),
     ended_at: timestampOf(one.endedAtMs),
     outcome: one.outcome,
-    error: one.error ?? '',
+    error: one.error,
   }));
-  const isKnown = past.some((one) => one.attempt === record.attempt);
-  const ended = isTerminalTask(record.status);
-  // A task that ended while it waited may name the container that it waited for.
-  if (record.attempt === 0 || isKnown || record.containerId === null || (ended && record.startedAtMs === null))
-    return attempts;
-  return [
-    ...attempts,
-    {
-      attempt: record.attempt,
-      container_id: record.containerId,
-      machine_id: container?.machineId ?? '',
-      started_at: timestampOf(record.startedAtMs),
-      ended_at: timestampOf(record.endedAtMs),
-      outcome: ended ? record.failureReason || record.status.toLowerCase() : 'running',
-      error: errorLine(record, record.result),
-    },
-  ];
-}
 
 function summaryOf(facts: TaskFacts): string {
   const { record, place, servers } = facts;

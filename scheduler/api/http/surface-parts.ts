@@ -56,6 +56,8 @@ import type { Db } from '../../stores/store/db.ts';
 import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
 import type { TaskActions } from '../../tasks/actions.ts';
 import type { Submissions } from '../../tasks/admission/submissions.ts';
+import type { TaskInputs } from '../../tasks/inputs/inputs.ts';
+import type { Reruns } from '../../tasks/inputs/reruns.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
 import type { Streams } from '../../tasks/streams/streams.ts';
 import type { Ending } from '../../domain/endings.ts';
@@ -155,6 +157,8 @@ export interface SurfaceParts {
   /** Ends a running task, because its caller or its limit wants so. */
   readonly cancelTask: (taskId: TaskId, ending: Ending) => Promise<void>;
   readonly tasks: Pick<TaskReads, 'read' | 'list' | 'resultText'>;
+  readonly taskInputs: Pick<TaskInputs, 'read' | 'about'>;
+  readonly reruns: Pick<Reruns, 'run'>;
   readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
   /** Number of a queue's tasks that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;

@@ -44,6 +44,12 @@ export const TaskJob = Type.Object({
   /** Request body as it came, UTF-8. Absent: empty, or in the object named by `inputObjectId` (above 64 KiB). */
   input: Type.Optional(Type.String()),
   inputObjectId: Type.Optional(Id<ObjectId>()),
+  /** Bytes of the input in that object. */
+  inputBytes: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Why the input goes with the end of the task. Absent: it is kept. */
+  forgetsInput: Type.Optional(Type.Union([Type.Literal('off'), Type.Literal('too_large')])),
+  /** The task whose input this one has. Absent: it is a call of its own. */
+  rerunOf: Type.Optional(Id<TaskId>()),
   /** Query parameters of the invoke, each with its values in order. */
   query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),
   /** Whether the bytes of the call pass through a stream of their own. Absent: the input is here. */

@@ -20,6 +20,8 @@ export interface Call {
   readonly putBy?: PutBy;
   /** Workspace of the caller's token, where it is not the deployment's: a call of a public deployment. */
   readonly calledBy?: WorkspaceId;
+  /** The task whose input this call has; absent: it is a call of its own. */
+  readonly rerunOf?: TaskId;
   /** Idempotency key; absent: every call is a new task. */
   readonly idempotency?: CallKey;
 }

@@ -8,6 +8,7 @@ import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Target } from '../../domain/stub-config.ts';
+import { whyNotKept } from '../../domain/task-inputs.ts';
 import type { RedisMemory } from '../../stores/queues/redis-memory.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { WorkspaceLimits } from '../../workspaces/identity/limits.ts';
@@ -26,7 +27,7 @@ import type { Call, Submission } from './calls.ts';
 import type { CommitGate } from './commit-gate.ts';
 import type { Idempotency, KeyClaim } from './idempotency.ts';
 import type { QueueQuota } from './queue-quota.ts';
-import { recordOf } from '../records/recording.ts';
+import { acceptedRecordOf, recordOf } from '../records/recording.ts';
 import { isInline } from '../dispatch/bodies.ts';
 import type { TaskRecord } from '../records/task-record.ts';
 import type { TaskRecords } from '../records/records.ts';
@@ -58,6 +59,8 @@ export interface SubmissionsParts extends Commits {
   readonly dispatcher: Pick<Dispatcher, 'wake' | 'wakeHere' | 'forget'>;
   readonly replies: Pick<Replies, 'wait' | 'abandon' | 'size'>;
   readonly bodies: Pick<TaskBodies, 'storeInput' | 'dropInput'>;
+  /** Most bytes of an input that outlives its task. */
+  readonly maxKeptInputBytes: number;
   readonly instance: InstanceId;
   readonly clock: Clock;
   readonly log: Log;
@@ -190,6 +193,8 @@ export class Submissions {
     const job: TaskJob = {
       ...this.#jobOf(target, taskId, nowMs),
       ...stored,
+      ...this.#forgets(target, call),
+      ...(call.rerunOf === undefined ? {} : { rerunOf: call.rerunOf }),
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
       ...(call.putBy === undefined ? {} : { putBy: call.putBy }),
@@ -240,7 +245,7 @@ export class Submissions {
       this.#parts.metrics.throttled.inc({ resource: 'pending_tasks' });
       return { kind: 'queue_full', maxPendingTasks };
     }
-    const record = recordOf(job, target.queue, 'PENDING', 0);
+    const record = target.sync ? recordOf(job, target.queue, 'PENDING', 0) : acceptedRecordOf(job, target.queue);
     if (!target.sync && !(await this.#commit(target, job, record, claim))) {
       return { kind: 'unavailable', reason: 'not_recorded', retryAfterSeconds: RETRY_AFTER_S };
     }
@@ -264,6 +269,13 @@ export class Submissions {
       callerLeft: () => this.#parts.callers.left(waiting),
       ...(target.sync ? {} : { isAsync: true }),
     };
+  }
+
+  /** Why the input of the call goes with the end of its task; empty: it is kept. */
+  #forgets({ config }: Target, { input }: Call): Pick<TaskJob, 'forgetsInput'> {
+    const { maxKeptInputBytes } = this.#parts;
+    const why = whyNotKept({ keepInputs: config.keepInputs !== false, input }, maxKeptInputBytes);
+    return why === undefined ? {} : { forgetsInput: why };
   }
 
   /**

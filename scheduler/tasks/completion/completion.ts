@@ -19,7 +19,8 @@ import type { Finished, Replies } from '../dispatch/replies.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
-import { errorBody, finalOf } from '../records/recording.ts';
+import type { FailedInputs } from '../inputs/failed-inputs.ts';
+import { errorBody, finalOf, inputStateOf } from '../records/recording.ts';
 import type { TaskRecord } from '../records/task-record.ts';
 import type { TaskRecords } from '../records/records.ts';
 import { resultTextOf } from './result-text.ts';
@@ -34,6 +35,7 @@ export interface CompletionParts extends Omit<ReturningParts, 'freeSlot' | 'ende
   readonly lastAttempts: Pick<LastAttempts, 'write'>;
   readonly changes: Pick<Changes, 'apply' | 'applied'>;
   readonly bodies: Pick<TaskBodies, 'storeResult' | 'resultText' | 'dropInput'>;
+  readonly failedInputs: Pick<FailedInputs, 'of'>;
   /** Fixed texts for callers of the reasons why tasks end. */
   readonly textOf: Presentation['textOf'];
   readonly replies: Pick<Replies, 'settle' | 'deliver' | 'has' | 'size'>;
@@ -207,6 +209,8 @@ export class Completion {
       startedAtMs: attempt.startedAtMs ?? attempt.sentAtMs,
       durationMs,
       ...(attempt.containerHostname === undefined ? {} : { containerHostname: attempt.containerHostname }),
+      // An adopted attempt knows its job without the input.
+      ...(attempt.adopted ? {} : this.#parts.failedInputs.of(job, ending.status)),
       ...stored,
     });
     // The slot is free now: the next fetch goes out with the completion.
@@ -221,7 +225,7 @@ export class Completion {
       fence = await this.#fenceAgain(attempt, ending, record);
     }
     attempts.remove(attempt);
-    this.dropInput(job);
+    this.#endInput(job, record);
     metrics.running.set(attempts.size);
     if (fence?.kind === 'superseded') {
       log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
@@ -332,7 +336,11 @@ export class Completion {
     const { status } = ending;
     const { changes, clock, metrics } = this.#parts;
     const failureReason = failureReasonOf(ending);
-    const record = finalOf(job, queue, from.attempt, status, clock.nowMs(), { failureReason, ...extra });
+    const record = finalOf(job, queue, from.attempt, status, clock.nowMs(), {
+      failureReason,
+      ...this.#parts.failedInputs.of(job, status),
+      ...extra,
+    });
     const answer = this.answerOf(ending);
     if (!(await changes.applied(from.status, ENDED_BY[status], record))) {
       this.#deliver(job, { status: from.status, reason: undefined, body: answer.body });
@@ -340,7 +348,7 @@ export class Completion {
     }
     this.#deliver(job, answer);
     metrics.finished.inc({ stub_type: job.kind, status });
-    this.dropInput(job);
+    this.#endInput(job, record);
   }
 
   /**
@@ -404,6 +412,11 @@ export class Completion {
   async finishedOf(record: TaskRecord): Promise<Finished> {
     const body = (await this.#parts.bodies.resultText(record)) ?? errorBody(record.failureReason);
     return { status: record.status, reason: reasonOfRecord(record.failureReason), body };
+  }
+
+  /** Drops the input of a task that ended, unless it is kept. */
+  #endInput(job: TaskJob, { keptJob }: TaskRecord): void {
+    if (job.sync ? keptJob === undefined : inputStateOf(job) !== 'kept') this.dropInput(job);
   }
 
   dropInput(job: TaskJob): void {

@@ -1,11 +1,11 @@
 // Inputs and results that are too large for a job or a record:
 // kept as objects of the installation, named by their task.
 import type { ObjectId, TaskId } from '#shared/domain/ids.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import { INLINE_INPUT_BYTES } from '../../domain/task-inputs.ts';
 import { MAX_INLINE_RESULT_BYTES } from '../records/records.ts';
 import type { TaskRecord } from '../records/task-record.ts';
 
-/** Most bytes of an input within its job; a larger one is kept as an object. */
-const INLINE_INPUT_BYTES = 64 * 1024;
 /** Most bytes of a result within its record; a larger one is kept as an object. */
 const INLINE_RESULT_BYTES = MAX_INLINE_RESULT_BYTES;
 
@@ -43,16 +43,33 @@ export class TaskBodies {
   }
 
   /** Stores an input. @param taskId - names the object, so that the input of a task that is over can be found */
-  async storeInput(input: string, taskId: TaskId): Promise<{ input?: string; inputObjectId?: ObjectId }> {
+  async storeInput(
+    input: string,
+    taskId: TaskId,
+  ): Promise<{ input?: string; inputObjectId?: ObjectId; inputBytes?: number }> {
     if (input === '') return {};
     if (isInline(input)) return { input };
-    return { inputObjectId: await this.#store.putBytes(Buffer.from(input, 'utf8'), inputKeyOf(taskId)) };
+    const bytes = Buffer.from(input, 'utf8');
+    return { inputObjectId: await this.#store.putBytes(bytes, inputKeyOf(taskId)), inputBytes: bytes.length };
   }
 
   async loadInput(id: ObjectId): Promise<string> {
+    const input = await this.#load(id);
+    if (input === undefined) throw new Error(`task input ${id} is gone`);
+    return input;
+  }
+
+  /** The input of a queue entry, from it or its object; undefined: the object is gone. */
+  async findInput({
+    input = '',
+    inputObjectId,
+  }: Pick<TaskJob, 'input' | 'inputObjectId'>): Promise<string | undefined> {
+    return inputObjectId === undefined ? input : await this.#load(inputObjectId);
+  }
+
+  async #load(id: ObjectId): Promise<string | undefined> {
     const bytes = await this.#store.getBytes(id, this.#maxInputBytes);
-    if (bytes === undefined) throw new Error(`task input ${id} is gone`);
-    return Buffer.from(bytes).toString('utf8');
+    return bytes === undefined ? undefined : Buffer.from(bytes).toString('utf8');
   }
 
   /** Keeps a result in its record, or as an object. @throws when the object store does not take it */

@@ -1,4 +1,5 @@
 import type { QueueName } from '#shared/domain/ids.ts';
+import type { InputState } from '../../domain/task-inputs.ts';
 import type { TaskKind, TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { errorLineOf, errorOf } from '#shared/domain/task-failures.ts';
@@ -39,12 +40,28 @@ export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, att
     ...(job.callbackUrl === undefined ? {} : { callbackUrl: job.callbackUrl }),
     ...(job.putBy === undefined ? {} : { putBy: job.putBy }),
     ...(job.calledBy === undefined ? {} : { calledBy: job.calledBy }),
+    // The record of a synchronous call says it at its end, where it failed.
+    ...(job.sync || job.forgetsInput === undefined ? {} : { inputState: job.forgetsInput }),
+    ...(job.rerunOf === undefined ? {} : { rerunOf: job.rerunOf }),
   };
 }
 
+/** Whether the input of a task outlives it, if the task keeps one. */
+export const inputStateOf = (job: TaskJob): InputState =>
+  job.stream === true ? 'streamed' : (job.forgetsInput ?? 'kept');
+
+export const inputBytesOf = (job: TaskJob): number => job.inputBytes ?? Buffer.byteLength(job.input ?? '');
+
+/** Record of an asynchronous task that is accepted now. */
+export const acceptedRecordOf = (job: TaskJob, queue: QueueName): TaskRecord => ({
+  ...recordOf(job, queue, 'PENDING', 0),
+  inputState: inputStateOf(job),
+  inputBytes: inputBytesOf(job),
+});
+
 /** Row of an asynchronous task that is accepted now. */
 export const acceptedTaskOf = (job: TaskJob, queue: QueueName): AcceptedTask => ({
-  record: recordOf(job, queue, 'PENDING', 0),
+  record: acceptedRecordOf(job, queue),
   job: encodeTaskJob(job),
 });
 
@@ -82,7 +99,18 @@ export function finalOf(
 
 /** Record from a row of the database. */
 export function recordOfRow(row: TaskRow): TaskRecord {
-  const { result, resultObjectId, callbackUrl, putBy, calledBy, containerHostname, past } = row;
+  const {
+    result,
+    resultObjectId,
+    callbackUrl,
+    putBy,
+    calledBy,
+    containerHostname,
+    past,
+    inputState,
+    inputBytes,
+    rerunOf,
+  } = row;
   return {
     taskId: row.taskId,
     workspaceId: row.workspaceId,
@@ -108,5 +136,8 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     ...(calledBy === undefined ? {} : { calledBy }),
     ...(containerHostname === undefined ? {} : { containerHostname }),
     ...(past === undefined ? {} : { past }),
+    ...(inputState === undefined ? {} : { inputState }),
+    ...(inputBytes === undefined ? {} : { inputBytes }),
+    ...(rerunOf === undefined ? {} : { rerunOf }),
   };
 }

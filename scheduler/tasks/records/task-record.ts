@@ -10,6 +10,7 @@ import type {
   TaskId,
   WorkspaceId,
 } from '#shared/domain/ids.ts';
+import type { InputState } from '../../domain/task-inputs.ts';
 import type { TaskKind, TaskStatus } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 import type { PastAttempt } from '../../stores/queues/jobs.ts';
@@ -55,6 +56,13 @@ export interface TaskRecord {
   readonly containerHostname?: string;
   /** Replica where the caller of a synchronous task waits; only in Redis, never in the database. */
   readonly replica?: InstanceId;
+  /** Whether its input outlives it, or why not. Absent: a synchronous call that did not fail, or nobody knows. */
+  readonly inputState?: InputState;
+  readonly inputBytes?: number;
+  /** Queue entry of a synchronous call that failed, for its kept input; only on the way to the database. */
+  readonly keptJob?: string;
+  /** The task whose input this one has. */
+  readonly rerunOf?: TaskId;
   /** Earlier attempts that may have run, oldest first, as the job has them. Absent: none. */
   readonly past?: readonly PastAttempt[];
 }

@@ -10,6 +10,7 @@ import type { Db } from '../../stores/store/db.ts';
 import { insertDeliveries } from '../../stores/store/queries/deliveries.ts';
 import type { DeliveryRow, NewDelivery } from '../../stores/store/queries/deliveries.ts';
 import { appendNewEvents, toldEvents } from '../../stores/store/queries/events.ts';
+import { keepInputs } from '../../stores/store/queries/task-inputs.ts';
 import { taskById, upsertTaskRecordsSaying } from '../../stores/store/queries/tasks.ts';
 import type { TaskRow } from '../../stores/store/queries/tasks.ts';
 import { errorBody } from '../records/recording.ts';
@@ -35,13 +36,16 @@ const POLICY: Policy = { attempts: 3, baseMs: 500, lifeMs: DAY_MS };
 /** Committed effects of a batch of records. */
 export interface WrittenRecords {
   readonly deliveries: readonly NewDelivery[];
+  /** Bytes of kept inputs that each workspace has more. */
+  readonly inputBytes: ReadonlyMap<WorkspaceId, number>;
   /** Number of the last event of each workspace that got one. */
   readonly lastEvents: ReadonlyMap<WorkspaceId, number>;
 }
 
 /**
- * Writes task records and, in the same transaction, a delivery for each task that is over now and has a callback, and
- * the events of the changes. So a process that dies leaves all or none. Events are of tasks whose row is now as given.
+ * Writes task records and, in the same transaction, the kept inputs of tasks that are over now, a delivery for each of
+ * them that has a callback, and the events of the changes. So a process that dies leaves all or none. Events are of
+ * tasks whose row is now as given.
  * @param streamed - the entries of the stream that the records are of
  */
 export async function writeRecords(
@@ -50,6 +54,10 @@ export async function writeRecords(
   streamed: readonly StreamedRecord[],
 ): Promise<WrittenRecords> {
   return await db.transaction(async (tx) => {
+    const inputBytes = await keepInputs(
+      tx,
+      records.filter(({ status }) => isTerminalTask(status)),
+    );
     const written = await upsertTaskRecordsSaying(tx, records);
     const ended = records.filter((record) => record.callbackUrl !== undefined && isTerminalTask(record.status));
     const deliveries = ended.filter(({ taskId }) => written.has(taskId)).map(deliveryOf);
@@ -62,7 +70,7 @@ export async function writeRecords(
       streamed.filter(({ record }) => written.has(record.taskId)),
       told,
     );
-    return { deliveries, lastEvents: await appendNewEvents(tx, events) };
+    return { deliveries, inputBytes, lastEvents: await appendNewEvents(tx, events) };
   });
 }
 

@@ -36,6 +36,8 @@ export interface DeletionNeeds {
   forgetVolume(volume: VolumeRow): Promise<void>;
   deleteImage(id: WorkspaceId, imageId: string): Promise<unknown>;
   removeBytes(id: ObjectId): Promise<void>;
+  /** Removes the object of a task's input, if it has one. */
+  removeInput(taskId: TaskId): Promise<void>;
   /** Resolves when the database has the records of tasks that Redis has now, or after a deadline. */
   recordsCaughtUp(): Promise<unknown>;
 }

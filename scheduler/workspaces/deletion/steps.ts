@@ -28,6 +28,7 @@ import {
   deleteTasksOf,
   objectsLeft,
 } from '../../stores/store/queries/workspace-rows.ts';
+import { deleteInputsOf } from '../../stores/store/queries/task-inputs.ts';
 import type { BatchedTable } from '../../stores/store/queries/workspace-rows.ts';
 import type { DeletionNeeds } from './needs.ts';
 
@@ -156,6 +157,11 @@ function batchesOf(db: Db, needs: DeletionNeeds, id: WorkspaceId, turn: Turn): r
     await Promise.allSettled(resultObjectIds.map((one) => needs.removeBytes(one)));
     return byCount(gone, ROWS);
   };
+  const inputs: Batch = async () => {
+    const { gone, large } = await deleteInputsOf(db, id, ROWS);
+    await Promise.allSettled(large.map((taskId) => needs.removeInput(taskId)));
+    return byCount(gone, ROWS);
+  };
   const stubs: Batch = async () => {
     const ids = await stubsLeft(db, id, STUBS);
     // Functions, pods and sandboxes have queues of their stubs.
@@ -187,7 +193,7 @@ function batchesOf(db: Db, needs: DeletionNeeds, id: WorkspaceId, turn: Turn): r
     if (table === 'containers') return containers;
     return async () => byCount(await deleteRowsOf(db, table, id, ROWS), ROWS);
   });
-  return [tasks, ...rows, stubs, objects, async () => byCount(await deleteAppsOf(db, id, ROWS), ROWS)];
+  return [tasks, inputs, ...rows, stubs, objects, async () => byCount(await deleteAppsOf(db, id, ROWS), ROWS)];
 }
 
 async function removeVolumes(db: Db, needs: DeletionNeeds, id: WorkspaceId, signal: AbortSignal): Promise<Step> {

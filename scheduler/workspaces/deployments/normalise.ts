@@ -121,6 +121,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     allowList: request.allowList,
     callbackUrl: request.callbackUrl,
     tracebacks: extra['tracebacks'] === true,
+    ...(extra['keepInputs'] === false ? { keepInputs: false } : {}),
     ...workerModeField(extra),
     ...disconnectField(extra),
     ...startField(extra, limits),

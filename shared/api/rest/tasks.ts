@@ -31,7 +31,31 @@ export const RestTask = Type.Object({
   stats: nullable(
     Type.Object({ active_containers: Count(), queue_depth: Count() }, { description: 'of its stub, when it was read' }),
   ),
+  attempts: Type.Array(
+    Type.Object({
+      attempt: Count('numbers have gaps where a container never began the task'),
+      container_id: Type.String(),
+      machine_id: Type.String({ description: 'empty: not known' }),
+      started_at: Timestamp(),
+      ended_at: Timestamp(),
+      outcome: Type.String({ description: 'running, complete, or why it ended' }),
+      error: Type.String({ description: 'the first line of its error; empty: it has none' }),
+    }),
+    { description: 'those that a container had; empty in lists' },
+  ),
+  input: nullable(
+    Type.Object(
+      {
+        kept: Type.Boolean(),
+        bytes: nullable(Count('null: not known')),
+        why_not: Type.String({ description: 'why it is not kept; empty: it is' }),
+      },
+      { description: 'null in lists' },
+    ),
+  ),
+  rerun_of: Type.String({ description: 'the task whose input it has; empty: it is a call of its own' }),
   result: Anything({ description: 'JSON, or {"base64": …} of what is none; null in lists' }),
+  handler: Type.String({ description: 'file and function of its stub; empty: the stub is gone, or has none' }),
   stub_id: Id(),
   stub_name: Type.String(),
   workspace_id: Id(),
@@ -47,6 +71,23 @@ export const RestTask = Type.Object({
   workspaceName: Type.String(),
 });
 export type RestTask = Static<typeof RestTask>;
+
+/** Body and query of a task's call, as they came. */
+export const TaskInput = Type.Object({
+  task_id: Id(),
+  bytes: Count('of the input, as UTF-8'),
+  input: Type.String({ description: 'the body; empty: there was none' }),
+  query: Type.Record(Type.String(), Type.Array(Type.String())),
+});
+
+/** A task that has the input of another one. */
+export const Rerun = Type.Object({
+  task_id: Id(),
+  rerun_of: Id(),
+  deployment_id: Type.String({ description: 'of the version that runs it; empty: a stub without a deployment' }),
+  deployment_name: Type.String(),
+  version: nullable(Count()),
+});
 
 export const TaskQuery = Type.Object({
   status: QueryList(),

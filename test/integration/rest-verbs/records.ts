@@ -133,6 +133,24 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       ...READS_NOTHING,
     },
     {
+      name: 'GET /task/{ws}/{taskId}/input',
+      line: (id) => `GET /task/{ws}/${id}/input`,
+      make: aTask,
+      ok: { query: {} },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      ...READS_NOTHING,
+    },
+    {
+      name: 'POST /task/{ws}/{taskId}/rerun',
+      line: (id) => `POST /task/{ws}/${id}/rerun`,
+      make: aTask,
+      ok: { status: 201 },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      ...READS_NOTHING,
+    },
+    {
       name: 'GET /task/{ws}/{taskId}/subscribe',
       line: (id) => `GET /task/{ws}/${id}/subscribe`,
       make: async () => {

@@ -19,6 +19,7 @@ import type { AppRow } from '../../../stores/store/queries/apps.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
+import { attemptsOf } from '../../../tasks/records/attempts-of.ts';
 import type { TaskRecord } from '../../../tasks/records/task-record.ts';
 import { limitsOf } from '../../../workspaces/identity/limits.ts';
 import { servingRecord } from './serving-record.ts';
@@ -144,6 +145,8 @@ export interface TaskRelated {
   readonly stats: { readonly active_containers: number; readonly queue_depth: number } | null;
   /** The result as stored: JSON text, or other text. */
   readonly resultText: string | undefined;
+  /** Whether its input can be had; absent in lists, which have no attempts either. */
+  readonly input?: RestTask['input'];
   /** Files that the task saved, with signed addresses; absent: not looked for. */
   readonly outputs?: readonly { readonly name: string; readonly url: string; readonly expires_in: number }[];
 }
@@ -176,7 +179,22 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
     external_workspace: caller === undefined ? null : workspaceRecord({ ...caller, limits: {} }, null),
     outputs: [...(related.outputs ?? [])],
     stats: related.stats,
+    attempts:
+      related.input === undefined
+        ? []
+        : attemptsOf(record, related.resultText).map((one) => ({
+            attempt: one.attempt,
+            container_id: one.containerId,
+            machine_id: one.machineId,
+            started_at: timestampOf(one.startedAtMs),
+            ended_at: timestampOf(one.endedAtMs),
+            outcome: one.outcome,
+            error: one.error,
+          })),
+    input: related.input ?? null,
+    rerun_of: record.rerunOf ?? '',
     result: resultJson(related.resultText),
+    handler: stub === undefined ? '' : (storedConfig(stub.config).handler ?? ''),
     stub_id: record.stubId,
     stub_name: stub?.name ?? '',
     workspace_id: record.workspaceId,

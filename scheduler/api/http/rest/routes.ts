@@ -57,6 +57,8 @@ import type { VolumeRouteParts } from './volumes.ts';
 import { webhookRoutes } from './webhooks.ts';
 import type { WebhookRouteParts } from './webhooks.ts';
 import { currentWorkspace, workspaceRoutes } from './workspace.ts';
+import { taskInputRoutes } from './task-inputs.ts';
+import type { TaskInputRouteParts } from './task-inputs.ts';
 import { workspaceDeletionRoutes } from './workspace-deletion.ts';
 
 export interface RestRouteParts
@@ -73,6 +75,7 @@ export interface RestRouteParts
     OutputRouteParts,
     ProviderRouteParts,
     StackRouteParts,
+    Pick<TaskInputRouteParts, 'taskInputs' | 'reruns'>,
     VolumeRouteParts,
     WebhookRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
@@ -106,6 +109,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   readTask(parts),
   listTasks(parts),
   cancelTasks(parts.taskActions),
+  ...taskInputRoutes(parts),
   subscribeTask(parts),
   ...eventRoutes(parts),
   listContainers(parts.containers, parts.directory),

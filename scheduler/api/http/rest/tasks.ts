@@ -17,6 +17,8 @@ import { longPage } from './long-pages.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { addressOf } from './outputs.ts';
 import type { OutputRouteParts } from './outputs.ts';
+import type { TaskInputs } from '../../../tasks/inputs/inputs.ts';
+import { inputBytesOf } from '../../../tasks/records/recording.ts';
 import { taskRecord } from './records.ts';
 import { restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
@@ -25,13 +27,15 @@ export interface TaskRouteParts {
   readonly directory: Directory;
   readonly tasks: Pick<TaskReads, 'read' | 'resultText'>;
   readonly containers: Pick<ContainerReads, 'countOfStub'>;
+  /** Whether a task's input can be had. */
+  readonly taskInputs: Pick<TaskInputs, 'about'>;
   readonly outputs: OutputRouteParts['outputs'];
   readonly publicBaseOf: OutputRouteParts['publicBaseOf'];
   /** Number of tasks that wait in a queue now. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
 }
 
-export interface TaskListParts extends Omit<TaskRouteParts, 'tasks'> {
+export interface TaskListParts extends Omit<TaskRouteParts, 'tasks' | 'taskInputs'> {
   readonly tasks: Pick<TaskReads, 'list'>;
 }
 
@@ -70,7 +74,7 @@ export async function taskFor(
 export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http: FastifyRequest): Promise<RestTask> {
   const { workspaceId } = record;
   const stub = await parts.directory.stub(record.stubId);
-  const [apps, workspace, callers, deployment, queueDepth, resultText, outputs] = await Promise.all([
+  const [apps, workspace, callers, deployment, queueDepth, resultText, outputs, input] = await Promise.all([
     parts.directory.appsOf(workspaceId, stub === undefined ? [] : [stub.appId]),
     parts.directory.workspace(workspaceId),
     callersOf(parts.directory, [record]),
@@ -78,6 +82,7 @@ export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http:
     isOfModel(record) ? 0 : parts.queueDepth(record.queue),
     record.result ?? parts.tasks.resultText(record),
     record.startedAtMs === null ? [] : parts.outputs.ofTask(workspaceId, record.taskId),
+    parts.taskInputs.about(record),
   ]);
   const base = parts.publicBaseOf(http);
   return taskRecord(record, {
@@ -91,6 +96,10 @@ export async function wholeTask(parts: TaskRouteParts, record: TaskRecord, http:
       : { active_containers: parts.containers.countOfStub(record.stubId), queue_depth: queueDepth },
     resultText,
     outputs: outputsAt(base, outputs),
+    input:
+      'why' in input
+        ? { kept: false, bytes: record.inputBytes ?? null, why_not: input.why }
+        : { kept: true, bytes: inputBytesOf(input.job), why_not: '' },
   });
 }
 

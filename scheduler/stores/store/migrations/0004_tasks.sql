@@ -73,7 +73,10 @@ create table tasks (
   put_by text,                           -- the stub whose container put it, which may read it
   container_hostname text,               -- as EndTask reports it
   called_by text,                        -- the workspace whose token called a public deployment of another
-  past text                              -- earlier attempts as the job had them: JSON, oldest first; null: none
+  past text,                             -- earlier attempts as the job had them: JSON, oldest first; null: none
+  input_state text,                      -- kept, or why not; null: a synchronous call that did not fail
+  input_bytes bigint,
+  rerun_of text                          -- the task whose input this one has
 );
 create index tasks_by_workspace on tasks (workspace_id, created_at desc, id desc);
 create index tasks_by_stub on tasks (stub_id, created_at desc);
@@ -197,3 +200,16 @@ create table metric_samples (
 ) with (fillfactor = 80);
 create index metric_samples_by_workspace on metric_samples (step, workspace_id, at);
 create index metric_samples_by_age on metric_samples (step, at);
+
+-- Inputs of tasks that ended, for people who look at them and run them again. They have a retention of their own.
+create table task_inputs (
+  task_id text primary key,
+  workspace_id text not null,
+  deployment_id text,
+  kept_at timestamptz not null default now(),
+  bytes bigint not null,                 -- of the queue entry, or of the input where it is larger
+  job text not null                      -- the queue entry; a large input is an object by the name of its task
+);
+create index task_inputs_by_age on task_inputs (kept_at);
+create index task_inputs_by_workspace on task_inputs (workspace_id, kept_at desc, task_id desc) include (bytes);
+create index task_inputs_by_deployment on task_inputs (deployment_id) where deployment_id is not null;

@@ -23,6 +23,7 @@ export type PrunedTable =
   | 'workspace_usage'
   | 'shared_entries'
   | 'task_outputs'
+  | 'task_inputs'
   | SampleTable
   | 'events';
 
@@ -76,6 +77,9 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
   task_outputs: `delete from task_outputs where ctid = any (array(
       select ctid from task_outputs where created_at < $1 order by created_at limit $2 for update skip locked
     ))`,
+  task_inputs: `delete from task_inputs where ctid = any (array(
+      select ctid from task_inputs where kept_at < $1 order by kept_at limit $2 for update skip locked
+    )) returning task_id, bytes::float8 as bytes`,
   ...ofSamples(
     (table, step) => `delete from ${table} where ctid = any (array(
       select ctid from ${table} where step = ${step} and at < $1 order by at limit $2 for update skip locked
@@ -192,6 +196,7 @@ export const OLDEST: Readonly<Record<PrunedTable, string>> = {
     'select updated_at as at from webhook_deliveries where due_at is null order by updated_at limit 1',
   idempotency_keys: 'select expires_at as at from idempotency_keys order by expires_at limit 1',
   shared_entries: 'select expires_at as at from shared_entries order by expires_at limit 1',
+  task_inputs: 'select kept_at as at from task_inputs order by kept_at limit 1',
   task_outputs: 'select created_at as at from task_outputs order by created_at limit 1',
   ...ofSamples((table, step) => `select at from ${table} where step = ${step} order by at limit 1`),
   // A day counts as old only when it is over in every time zone.

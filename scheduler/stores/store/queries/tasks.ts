@@ -9,6 +9,7 @@ import type {
   WorkspaceId,
 } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
+import type { InputState } from '../../../domain/task-inputs.ts';
 import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
 import type { PastAttempt } from '../../queues/jobs.ts';
 import type { Queryable } from '../db.ts';
@@ -43,6 +44,9 @@ export interface TaskRecordRow {
   readonly calledBy?: WorkspaceId | undefined;
   /** Hostname of the container, as EndTask reported it. */
   readonly containerHostname?: string | undefined;
+  readonly inputState?: InputState | undefined;
+  readonly inputBytes?: number | undefined;
+  readonly rerunOf?: TaskId | undefined;
   /** Earlier attempts, oldest first; in lists absent. */
   readonly past?: readonly PastAttempt[] | undefined;
 }
@@ -85,10 +89,13 @@ interface Raw {
   callback_url: string | null;
   container_hostname: string | null;
   past: string | null;
+  input_state: string | null;
+  input_bytes: number | null;
+  rerun_of: string | null;
 }
 const BASE = `t.id, t.workspace_id, t.stub_id, t.deployment_id, t.queue, t.kind, t.sync, t.status, t.attempt, t.rank, t.container_id,
   t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id, t.callback_url,
-  t.put_by, t.called_by, t.container_hostname,
+  t.put_by, t.called_by, t.container_hostname, t.input_state, t.input_bytes::float8 as input_bytes, t.rerun_of,
   s.name as stub_name, s.type as stub_type, d.name as deployment_name, d.version as deployment_version`;
 const JOINS = 'left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id';
 const map = (row: Raw): TaskRow => ({
@@ -115,6 +122,9 @@ const map = (row: Raw): TaskRow => ({
   ...(row.put_by === null ? {} : { putBy: row.put_by as PutBy }),
   ...(row.called_by === null ? {} : { calledBy: row.called_by as WorkspaceId }),
   ...(row.container_hostname === null ? {} : { containerHostname: row.container_hostname }),
+  ...(row.input_state === null ? {} : { inputState: row.input_state as InputState }),
+  ...(row.input_bytes === null ? {} : { inputBytes: row.input_bytes }),
+  ...(row.rerun_of === null ? {} : { rerunOf: row.rerun_of as TaskId }),
   ...(row.past === null ? {} : { past: JSON.parse(row.past) as readonly PastAttempt[] }),
   stubName: row.stub_name ?? '',
   stubType: row.stub_type ?? '',
@@ -155,20 +165,24 @@ const encode = (record: TaskRecordRow, job: string | null): Record<string, unkno
   put_by: record.putBy ?? null,
   called_by: record.calledBy ?? null,
   container_hostname: record.containerHostname === undefined ? null : storableText(record.containerHostname),
+  input_state: record.inputState ?? null,
+  input_bytes: record.inputBytes ?? null,
+  rerun_of: record.rerunOf ?? null,
   past: record.past === undefined ? null : storableText(JSON.stringify(record.past)),
 });
 const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
     failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by,
-    called_by, container_hostname, past)
+    called_by, container_hostname, past, input_state, input_bytes, rerun_of)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
     to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by,
-    r.called_by, r.container_hostname, r.past
+    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of
   from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
     sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
     result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
     deadline_s double precision, duration_ms double precision, callback_url text, put_by text,
-    called_by text, container_hostname text, past text)`;
+    called_by text, container_hostname text, past text,
+    input_state text, input_bytes bigint, rerun_of text)`;
 
 /**
  * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
@@ -206,7 +220,8 @@ async function upsert(
        container_id = excluded.container_id, failure_reason = excluded.failure_reason, result = excluded.result,
        result_object_id = excluded.result_object_id, started_at = excluded.started_at, ended_at = excluded.ended_at,
        deadline_at = excluded.deadline_at, duration_ms = excluded.duration_ms, container_hostname = excluded.container_hostname, updated_at = now(),
-       past = coalesce(excluded.past, tasks.past),
+       past = coalesce(excluded.past, tasks.past), input_state = coalesce(excluded.input_state, tasks.input_state),
+       input_bytes = coalesce(excluded.input_bytes, tasks.input_bytes),
        job = case when excluded.rank >= 3 then null else tasks.job end
      where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
@@ -242,7 +257,8 @@ export function acceptedTasksInsert(tasks: readonly AcceptedTask[]): {
   readonly param: string;
 } {
   if (tasks.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} tasks at a time`);
-  const conflict = 'on conflict (id) do update set job = excluded.job where tasks.rank < 3 and tasks.job is null';
+  const conflict = `on conflict (id) do update set job = excluded.job, input_state = excluded.input_state,
+    input_bytes = excluded.input_bytes where tasks.rank < 3 and tasks.job is null`;
   return {
     sql: (where) => `${INSERT} ${where} ${conflict}`,
     param: JSON.stringify(tasks.map((task) => encode(task.record, task.job))),

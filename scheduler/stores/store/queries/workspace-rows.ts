@@ -39,7 +39,17 @@ export const BATCHED = {
 export type BatchedTable = keyof typeof BATCHED;
 
 /** Tables that other steps of a deletion empty. */
-export const BY_STEPS = ['tasks', 'objects', 'deployments', 'stubs', 'apps', 'volumes', 'images', 'tokens'] as const;
+export const BY_STEPS = [
+  'tasks',
+  'task_inputs',
+  'objects',
+  'deployments',
+  'stubs',
+  'apps',
+  'volumes',
+  'images',
+  'tokens',
+] as const;
 
 /** Tables whose rows outlive their workspace, and why. */
 export const KEPT: Readonly<Record<string, string>> = {
