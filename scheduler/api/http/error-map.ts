@@ -198,7 +198,7 @@ export const RPC_STATUS = {
 } as const;
 export type RpcCode = keyof typeof RPC_STATUS;
 
-/** RPC codes of problems, by their HTTP status; a status that is not listed here gives 13. */
+/** RPC codes of problems, by their HTTP status. */
 const RPC_CODE: Readonly<Record<number, RpcCode>> = {
   400: 3,
   401: 16,
@@ -219,4 +219,5 @@ const RPC_CODE: Readonly<Record<number, RpcCode>> = {
   507: 8,
 };
 
-export const rpcCodeOf = (problem: Problem): RpcCode => RPC_CODE[problem.status] ?? 13;
+/** A status that is not listed is the caller's below 500, as 414 of a path that is too long, and ours from there on. */
+export const rpcCodeOf = ({ status }: Problem): RpcCode => RPC_CODE[status] ?? (status < 500 ? 3 : 13);
