@@ -1,4 +1,5 @@
 // The effects that a deploy would have, found by questions alone: nothing is uploaded, built or made.
+import { nameProblem } from '#shared/domain/deployment-names.ts';
 import { GPU_MODELS } from '#shared/domain/gpus.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
@@ -105,9 +106,9 @@ export async function planItem(
     image,
     volumes: mounts.map(({ volume }) => volume),
     secrets: listField(handler, 'secrets').map((secret) => textField(secret, 'name')),
-    problems: [...(problem === undefined ? [] : [problem]), ...problems].map((text) =>
-      place === '' ? text : `${place}: ${text}`,
-    ),
+    problems: [nameProblem(name) ?? [], problem ?? [], problems]
+      .flat()
+      .map((text) => (place === '' ? text : `${place}: ${text}`)),
     warnings: textsField(checked, 'warnings'),
   };
 }

@@ -73,12 +73,11 @@ function refusalText(refused: Refused): string {
   switch (refused.why) {
     case 'stub_not_found':
       return 'stub not found';
-    case 'reserved_name':
-      return `a deployment cannot be called ${refused.name}: its URL has another meaning. Choose another name`;
     case 'empty_name':
       return 'name must hold a letter or digit, and at most 255 characters';
     case 'no_code':
       return 'the code of the stub was not uploaded: put its object again';
+    case 'name':
     case 'image':
     case 'limit':
     case 'schedule':

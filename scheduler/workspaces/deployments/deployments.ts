@@ -1,6 +1,7 @@
 // Deployments: numbered versions of a name, each with a URL. Called by the deployment operations and the REST surface.
 // Invariant: a version number is given once. Every change is announced to
 // targets.ts before the caller is answered, so that the next call sees it.
+import { nameProblem } from '#shared/domain/deployment-names.ts';
 import { isUuid, newId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
@@ -50,15 +51,14 @@ export type DeployOutcome =
       readonly warning: string;
     }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
-  | { readonly kind: 'refused'; readonly why: 'reserved_name'; readonly name: string }
   /**
-   * Other reasons of a refusal. image: no registry has the image, or none gives it to us.
+   * Other reasons of a refusal. name: an address or a command would read it as something else. image: no registry has the image, or none gives it to us.
    * schedule: its times cannot be read. limit: the workspace has as many deployments as it may.
    * Also a kind that no part of the platform runs, a host label that another name holds, and a volume that was deleted.
    */
   | {
       readonly kind: 'refused';
-      readonly why: 'image' | 'schedule' | 'limit' | 'kind' | 'label' | 'volume';
+      readonly why: 'name' | 'image' | 'schedule' | 'limit' | 'kind' | 'label' | 'volume';
       readonly text: string;
     };
 
@@ -89,8 +89,6 @@ export interface DeploymentFilter {
   readonly before?: { readonly createdAtMs: number; readonly id: string };
 }
 
-/** Words that stand in the place of a name in URLs. */
-const RESERVED_NAMES: ReadonlySet<string> = new Set(['id', 'public']);
 const MAX_NAME = 255;
 /**
  * Kinds that can be invoked. A stub of any kind may be made,
@@ -149,7 +147,8 @@ export class Deployments {
       return { kind: 'refused', why: 'kind', text };
     }
     if (sanitiseName(name) === '' || name.length > MAX_NAME) return { kind: 'refused', why: 'empty_name' };
-    if (RESERVED_NAMES.has(name)) return { kind: 'refused', why: 'reserved_name', name };
+    const meaning = nameProblem(name);
+    if (meaning !== undefined) return { kind: 'refused', why: 'name', text: meaning };
     if (stub.objectId !== null) {
       const object = await objectById(db, stub.objectId);
       if (object === undefined || object.sha256 === null) return { kind: 'refused', why: 'no_code' };
