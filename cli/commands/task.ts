@@ -1,4 +1,6 @@
 // `longshore task`: tasks as the scheduler knows them now.
+import { isTerminalTask } from '#shared/domain/status.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
 import { stringifyExactly } from '#shared/json-text.ts';
 import type { Client } from '../client.ts';
 import { painted, styleOfState } from '../colours.ts';
@@ -7,7 +9,7 @@ import type { TaskGetFlags, TaskListFlags } from '../flags.ts';
 import { ageOf, counted, durationOf } from '../format.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { print, printBytes, printJson } from '../print.ts';
+import { print, printBytes, printJson, withoutControls } from '../print.ts';
 import { sinceMsOf } from '../since.ts';
 import { deploymentsNamed } from './deployment-reference.ts';
 import { wholeId } from './logs.ts';
@@ -115,14 +117,21 @@ function attemptText(attempt: JsonObject): string {
   const error = textField(attempt, 'error');
   const took = durationOf(textField(attempt, 'started_at'), textField(attempt, 'ended_at'), Date.now());
   const what = `${textField(attempt, 'outcome')} in ${textField(attempt, 'container_id')}, ${took}`;
-  return `${`attempt ${numberField(attempt, 'attempt')}:`.padEnd(16)}${what}${error === '' ? '' : `: ${error}`}`;
+  return `${`attempt ${numberField(attempt, 'attempt')}:`.padEnd(16)}${what}${error === '' ? '' : `: ${withoutControls(error)}`}`;
 }
 
 /** Cancels tasks in turn; the first failure ends the command with an error that names the task. */
 export async function runTaskStop(ids: readonly string[], invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const stopped: string[] = [];
+    const ended: string[] = [];
     for (const id of ids) {
+      // The operation takes a task that has ended, too, and changes nothing.
+      const status = textField(await client.task(id).catch(() => ({})), 'status') as TaskStatus;
+      if (isTerminalTask(status)) {
+        ended.push(`${id} is ${status} already: nothing to stop`);
+        continue;
+      }
       // A call per task: the operation stops at its first failure without naming it.
       await client.gateway('POST', '/tasks/stop', { taskIds: [id] }).catch((error: unknown) => {
         const before = stopped.length === 0 ? '' : ` (${counted(stopped.length, 'task')} before it stopped)`;
@@ -130,11 +139,7 @@ export async function runTaskStop(ids: readonly string[], invocation: Invocation
       });
       stopped.push(id);
     }
-    showDone(
-      invocation,
-      { stopped },
-      stopped.map((id) => `stopped ${id}`),
-    );
+    showDone(invocation, { stopped }, [...stopped.map((id) => `stopped ${id}`), ...ended]);
   });
 }
 
