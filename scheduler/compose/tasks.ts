@@ -17,8 +17,8 @@ import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { probeCommit } from '../stores/store/queries/idempotency.ts';
 import { queueBytes } from '../stores/store/queries/quotas.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
-import { keptJobOf } from '../stores/store/queries/task-inputs.ts';
-import { acceptedJobOf, endedTaskIds, listTasks } from '../stores/store/queries/tasks.ts';
+import { keptJobOf, openJobOf } from '../stores/store/queries/task-inputs.ts';
+import { endedTaskIds, listTasks } from '../stores/store/queries/tasks.ts';
 import { GroupCommit } from '../tasks/admission/accepting.ts';
 import { Callers } from '../tasks/admission/callers.ts';
 import { CommitGate } from '../tasks/admission/commit-gate.ts';
@@ -283,7 +283,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
   });
   const inputs = new TaskInputs({
     bodies,
-    jobOf: (taskId) => acceptedJobOf(db, taskId),
+    jobOf: (taskId) => openJobOf(db, taskId),
     keptJobOf: (taskId) => keptJobOf(db, taskId),
     caughtUp: () => caughtUp.caughtUp(),
     bounds: {

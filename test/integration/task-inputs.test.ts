@@ -4,7 +4,7 @@ import { systemClock } from '#shared/clock.ts';
 import type { TaskId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
-import { hasKeptInput, keptJobOf } from '#scheduler/stores/store/queries/task-inputs.ts';
+import { hasKeptInput, keptJobOf, openJobOf } from '#scheduler/stores/store/queries/task-inputs.ts';
 import { acceptedJobOf, insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { inputKeyOf } from '#scheduler/tasks/dispatch/bodies.ts';
 import { TaskInputs } from '#scheduler/tasks/inputs/inputs.ts';
@@ -26,7 +26,7 @@ const bounds = { days: 7, bytes: 1024 ** 2, workspaceBytes: 1024 ** 2 };
 const inputsOf = (one: World): TaskInputs =>
   new TaskInputs({
     bodies: one.bodies,
-    jobOf: (taskId) => acceptedJobOf(one.db, taskId),
+    jobOf: (taskId) => openJobOf(one.db, taskId),
     keptJobOf: (taskId) => keptJobOf(one.db, taskId),
     caughtUp: () => drained(one),
     bounds,
@@ -167,11 +167,14 @@ describe('kept inputs', () => {
     const taskId = await ended(one, target, EXACT);
     await drained(one);
     expect(await inputOf(one, taskId)).toBe(EXACT);
+    const { taskId: waiting } = await submitted(one, target, EXACT);
+    expect(await inputOf(one, waiting)).toBe(EXACT);
     const upkeep = upkeepOf(one, 1024 ** 2);
     await upkeep.round();
     expect(await hasKeptInput(one.db, taskId)).toBe(true);
     await one.db.query('update deployments set deleted_at = now() where id = $1', [id]);
     expect(await inputOf(one, taskId)).toMatch(/^none: it was removed: .*all go with their deployment$/);
+    expect(await inputOf(one, waiting)).toMatch(/^none/);
     await upkeep.round();
     expect(await hasKeptInput(one.db, taskId)).toBe(false);
   });

@@ -12,7 +12,7 @@ import type { TaskRecord } from '../records/task-record.ts';
 
 export interface TaskInputsParts {
   readonly bodies: Pick<TaskBodies, 'findInput'>;
-  /** The queue entry in the row of an asynchronous task that has not ended. */
+  /** The queue entry in the row of an asynchronous task that has not ended, if its deployment is not deleted. */
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   /** The queue entry of a task that ended, if its input is kept. */
   readonly keptJobOf: (taskId: TaskId) => Promise<string | undefined>;

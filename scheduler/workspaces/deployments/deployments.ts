@@ -52,9 +52,10 @@ export type DeployOutcome =
     }
   | { readonly kind: 'refused'; readonly why: 'stub_not_found' | 'empty_name' | 'no_code' }
   /**
-   * Other reasons of a refusal. name: an address or a command would read it as something else. image: no registry has the image, or none gives it to us.
-   * schedule: its times cannot be read. limit: the workspace has as many deployments as it may.
-   * Also a kind that no part of the platform runs, a host label that another name holds, and a volume that was deleted.
+   * Other reasons of a refusal. name: an address or a command would read it as something else.
+   * image: no registry has the image, or none gives it to us. schedule: its times cannot be read.
+   * limit: the workspace has as many deployments as it may. Also a kind that no part of the platform runs, a host label
+   * that another name holds, and a volume that was deleted.
    */
   | {
       readonly kind: 'refused';

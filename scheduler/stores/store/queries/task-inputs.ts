@@ -66,6 +66,15 @@ export async function keepInputs(
 
 const DELETED = 'select 1 from deployments d where d.id = i.deployment_id and d.deleted_at is not null';
 
+/** The queue entry of a task that has not ended, as far as records are written; undefined: see `keptJobOf`. */
+export async function openJobOf(db: Queryable, taskId: TaskId): Promise<string | undefined> {
+  const { rows } = await db.query<{ job: string | null }>(
+    `select job from tasks i where id = $1 and rank < 3 and not exists (${DELETED})`,
+    [taskId],
+  );
+  return rows[0]?.job ?? undefined;
+}
+
 /** The queue entry with the input of a task that ended; undefined: none is kept, or its deployment was deleted. */
 export async function keptJobOf(db: Queryable, taskId: TaskId): Promise<string | undefined> {
   const { rows } = await db.query<{ job: string }>(
