@@ -73,6 +73,7 @@ const LINES: Readonly<Record<string, string>> = {
   'volume rm': 'volume rm nobody:/x',
   'registry set': `registry set ghcr.io --username a --repositories a/* --file ${app}`,
   'secret set': `secret set NOBODY --file ${app}`,
+  'task rerun': `task rerun ${ID}`,
   'settings set': 'settings set webhook_allow 127.0.0.1',
   'settings reset': 'settings reset webhook_allow',
   'stack create': 'stack create nobody --app nobody',

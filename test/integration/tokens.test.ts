@@ -17,6 +17,8 @@ const REST: Readonly<Record<string, string>> = {
   'GET /usage/{ws}': 'r',
   'GET /task/{ws}/{taskId}': 'ria',
   'GET /task/{ws}/{taskId}/subscribe': 'ria',
+  'GET /task/{ws}/{taskId}/input': 'ia',
+  'POST /task/{ws}/{taskId}/rerun': 'ia',
   'GET /events/{ws}/history': 'ra',
   'GET /events/{ws}/stream': 'ra',
   'GET /task/{ws}': 'ra',
@@ -189,9 +191,9 @@ describe.each<StoreKind>(['embedded', 'servers'])('limited tokens on %s', (store
     expect([await tell(app, own), await tell(app, other)]).toEqual([yes, no]);
     expect([await tell(invokeApp, own), await tell(invokeApp, other)]).toEqual([yes, no]);
     const refused = await platform.call(line(own.name), {}, { token: read });
-    expect(refused.json).toEqual({ message: 'this token may not invoke: it lacks the scope invoke' });
+    expect(refused.json).toEqual({ error: 'this token may not invoke: it lacks the scope invoke' });
     const elsewhere = await platform.call(line(other.name), {}, { token: app });
-    expect(elsewhere.json).toEqual({ message: 'this token counts for another app alone' });
+    expect(elsewhere.json).toEqual({ error: 'this token counts for another app alone' });
     if (kind === 'function') return;
     // A public deployment needs no token, so one that is limited is as none.
     const open = await aDeployment('other-app', { stubType, authorized: false });
@@ -226,14 +228,15 @@ describe.each<StoreKind>(['embedded', 'servers'])('limited tokens on %s', (store
     const put = async (token: string): Promise<string> =>
       String((await platform.call(`POST /taskqueue/${name}`, {}, { token })).json['task_id']);
     const ids = [await put(mine.key), await put(theirs.key), await put(platform.own.token)];
-    const read = async (token: string): Promise<number[]> => {
+    const read = async (token: string, of = ''): Promise<number[]> => {
       const statuses: number[] = [];
       for (const id of ids) {
-        const line = `GET /api/v1/task/${platform.own.workspaceId}/${id}`;
+        const line = `GET /api/v1/task/${platform.own.workspaceId}/${id}${of}`;
         statuses.push((await platform.call(line, undefined, { token })).status);
       }
       return statuses;
     };
+    expect(await read(mine.key, '/input')).toEqual([200, 404, 404]);
     expect(await read(mine.key)).toEqual([200, 404, 404]);
     expect(await read(theirs.key)).toEqual([404, 200, 404]);
     expect(await read((await aToken({ scopes: ['invoke', 'read'] })).key)).toEqual([200, 200, 200]);

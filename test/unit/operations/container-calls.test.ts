@@ -67,7 +67,7 @@ describe('what a container may call', () => {
   test('takes along the headers that are about the request, and none about who stands between', () => {
     const raw = ['Host', 'h', 'X-Mine', '1', 'x-mine', '2', 'Connection', 'close', 'X-Forwarded-Host', 'h', 'Via', 'v'];
     expect(headersToPass(raw)).toEqual([
-      { name: 'x-mine', value: '1' },
+      { name: 'X-Mine', value: '1' },
       { name: 'x-mine', value: '2' },
     ]);
   });
