@@ -112,7 +112,7 @@ class InTheRunner(unittest.TestCase):
             raise AssertionError
 
         outcome, answer = call(pack, {'item': 'a'}, STUB_TYPE='taskqueue/deployment')
-        self.assertEqual((outcome, answer), ('invalid', {'error': 'count: is missing'}))
+        self.assertEqual((outcome, answer), ('invalid', {'error': 'count: is missing', 'detail': 'the handler takes item, count'}))
 
     def test_a_wrong_output_is_an_error_of_the_handler(self) -> None:
         @endpoint(outputs=Packed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -47,7 +48,9 @@ class Client:
         self.thread.join()
 
     def answer(self) -> Answer:
-        self.own.sendall(pack(END, {}))
+        # The other side may have broken off already.
+        with contextlib.suppress(BrokenPipeError):
+            self.own.sendall(pack(END, {}))
         cutter, frames = FrameCutter(), []
         while not frames or frames[-1][0] != END:
             try:
