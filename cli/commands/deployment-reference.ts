@@ -1,5 +1,6 @@
 // Resolves the deployment that a person names: an id, a name (the version that serves it), or a name with a version
 // (`hello/v3`). The kind stands in front where an endpoint and a task queue share a name (`taskqueue/hello`).
+import { isUuid } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { Client } from '../client.ts';
 import { CliError, notFound, usageError } from '../errors.ts';
@@ -25,7 +26,6 @@ export type DeploymentReference =
   | { readonly id: string }
   | { readonly name: string; readonly kind: string | undefined; readonly version: number | undefined };
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const KINDS = ['endpoint', 'asgi', 'taskqueue', 'function', 'schedule', 'pod', 'bot'];
 const HINT = '`longshore deployment list` shows them';
 /** The most items that the scheduler returns for one list. */
@@ -33,7 +33,7 @@ const LIST_LIMIT = 1000;
 
 /** @throws CliError when the text has none of the forms */
 export function parseReference(text: string): DeploymentReference {
-  if (UUID.test(text)) return { id: text };
+  if (isUuid(text)) return { id: text };
   const parts = text.split('/');
   const version = /^v([1-9]\d{0,8})$/.exec(parts.length > 1 ? (parts.at(-1) ?? '') : '')?.[1];
   if (version !== undefined) parts.pop();

@@ -1,4 +1,5 @@
 // `longshore explain`: why a task, a container or a deployment is as it is, as sentences; `--json` has the numbers.
+import { isUuid } from '#shared/domain/ids.ts';
 import type { ExplainedAttempt, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
 import { painted, styleOfState } from '../colours.ts';
@@ -13,7 +14,6 @@ import { oneDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const CONTAINER = /^[a-z]+-[0-9a-f-]{36}-[0-9a-f]{8}$/i;
 const SHOWN_DECISIONS = 5;
 
@@ -69,7 +69,7 @@ export async function machineRefusal(
  * end of a container's id as lists show it, a deployment's name.
  */
 async function idOf(client: Client, reference: string): Promise<string> {
-  if (UUID.test(reference) || CONTAINER.test(reference)) return reference;
+  if (isUuid(reference) || CONTAINER.test(reference)) return reference;
   const isShort = SHORT.test(reference);
   const running = isShort ? await runningId(client, reference) : undefined;
   if (running !== undefined) return running;

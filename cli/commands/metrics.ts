@@ -1,4 +1,5 @@
 // `longshore metrics`: series of what containers and machines used, as tables. Bars are drawn on a terminal only.
+import { isUuid } from '#shared/domain/ids.ts';
 import { durationMsOf } from '#shared/domain/duration.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
@@ -12,8 +13,6 @@ import { oneDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
-
 export async function runStubMetrics(reference: string, flags: MetricFlags, invocation: Invocation): Promise<void> {
   const range = rangeOf(flags, Date.now());
   await withClient(invocation, async (client) => {
@@ -21,7 +20,7 @@ export async function runStubMetrics(reference: string, flags: MetricFlags, invo
       seriesOf(client, 'stub', { ...range, stub_id: stubId }, invocation);
     const ofDeployment = async (): Promise<JsonObject> => read((await oneDeployment(client, reference)).stubId);
     const isNoStub = (error: unknown): boolean => error instanceof CliError && error.status === 404;
-    const answer = UUID.test(reference)
+    const answer = isUuid(reference)
       ? await read(reference).catch((error: unknown) => {
           if (!isNoStub(error)) throw error;
           return ofDeployment();

@@ -22,7 +22,7 @@ import {
   waitSteps,
   waitingOf as scalingWaits,
 } from './deployment.ts';
-import { attemptsOf as knownAttempts, errorLine } from '../../tasks/records/attempts-of.ts';
+import { attemptRecord, attemptsOf as knownAttempts, errorLine } from '../../tasks/records/attempts-of.ts';
 import { failureLogs } from './failed-calls.ts';
 import { hostOf } from '../../tasks/webhooks/deliveries.ts';
 import { startTimes } from './starts.ts';
@@ -99,15 +99,7 @@ export function explainTask(facts: TaskFacts): Explanation {
 
 /** Attempts that a container had: the earlier ones, and the last one. */
 const attemptsOf = ({ record, job, container }: TaskFacts): ExplainedAttempt[] =>
-  knownAttempts(record, record.result, job?.past, container?.machineId ?? '').map((one) => ({
-    attempt: one.attempt,
-    container_id: one.containerId,
-    machine_id: one.machineId,
-    started_at: timestampOf(one.startedAtMs),
-    ended_at: timestampOf(one.endedAtMs),
-    outcome: one.outcome,
-    error: one.error,
-  }));
+  knownAttempts(record, record.result, job?.past, container?.machineId ?? '').map(attemptRecord);
 
 function summaryOf(facts: TaskFacts): string {
   const { record, place, servers } = facts;

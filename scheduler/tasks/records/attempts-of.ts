@@ -1,5 +1,7 @@
 // The attempts of a task that containers had, from its record. Pure.
 import { isTerminalTask } from '#shared/domain/status.ts';
+import type { ExplainedAttempt } from '#shared/api/explain.ts';
+import { timestampOf } from '#shared/api/fields.ts';
 import { errorLineOf, errorOf } from '#shared/domain/task-failures.ts';
 import type { TaskRecord } from './task-record.ts';
 
@@ -44,3 +46,14 @@ export function attemptsOf(
     { attempt, containerId, machineId, startedAtMs, endedAtMs, outcome, error: errorLine(record, result) },
   ];
 }
+
+/** An attempt as answers have it. */
+export const attemptRecord = (one: KnownAttempt): ExplainedAttempt => ({
+  attempt: one.attempt,
+  container_id: one.containerId,
+  machine_id: one.machineId,
+  started_at: timestampOf(one.startedAtMs),
+  ended_at: timestampOf(one.endedAtMs),
+  outcome: one.outcome,
+  error: one.error,
+});

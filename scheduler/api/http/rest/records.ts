@@ -19,7 +19,7 @@ import type { AppRow } from '../../../stores/store/queries/apps.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
-import { attemptsOf } from '../../../tasks/records/attempts-of.ts';
+import { attemptRecord, attemptsOf } from '../../../tasks/records/attempts-of.ts';
 import type { TaskRecord } from '../../../tasks/records/task-record.ts';
 import { limitsOf } from '../../../workspaces/identity/limits.ts';
 import { servingRecord } from './serving-record.ts';
@@ -179,18 +179,7 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
     external_workspace: caller === undefined ? null : workspaceRecord({ ...caller, limits: {} }, null),
     outputs: [...(related.outputs ?? [])],
     stats: related.stats,
-    attempts:
-      related.input === undefined
-        ? []
-        : attemptsOf(record, related.resultText).map((one) => ({
-            attempt: one.attempt,
-            container_id: one.containerId,
-            machine_id: one.machineId,
-            started_at: timestampOf(one.startedAtMs),
-            ended_at: timestampOf(one.endedAtMs),
-            outcome: one.outcome,
-            error: one.error,
-          })),
+    attempts: related.input === undefined ? [] : attemptsOf(record, related.resultText).map(attemptRecord),
     input: related.input ?? null,
     rerun_of: record.rerunOf ?? '',
     result: resultJson(related.resultText),
