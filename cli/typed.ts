@@ -38,3 +38,7 @@ async function lineFrom(terminal: Interface, question: string): Promise<string> 
     terminal.close();
   }
 }
+
+/** Asks a question whose usual answer is no. */
+export const asksYes = async (question: string): Promise<boolean> =>
+  /^y(es)?$/i.test((await ask(`${question} [y/N] `)).trim());

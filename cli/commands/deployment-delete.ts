@@ -5,7 +5,7 @@ import { CliError, usageError } from '../errors.ts';
 import type { DeploymentDeleteFlags } from '../flags.ts';
 import { counted } from '../format.ts';
 import { note } from '../print.ts';
-import { ask } from '../typed.ts';
+import { asksYes } from '../typed.ts';
 import { allVersions, deploymentsNamed, isOneVersion, oneDeployment, shown } from './deployment-reference.ts';
 import type { DeploymentFacts } from './deployment-reference.ts';
 import { showDone, withClient } from './run.ts';
@@ -46,7 +46,7 @@ async function confirm(name: string, versions: readonly DeploymentFacts[]): Prom
     );
   }
   note(what);
-  if (!/^y(es)?$/i.test((await ask('delete all of them? [y/N] ')).trim())) throw new CliError('nothing was deleted');
+  if (!(await asksYes('delete all of them?'))) throw new CliError('nothing was deleted');
 }
 
 /** `v3 (serves), v2, v1`. */

@@ -6,7 +6,7 @@ import { counted } from '../format.ts';
 import { textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { canShowProgress, endProgress, note, progress } from '../print.ts';
-import { ask } from '../typed.ts';
+import { asksYes } from '../typed.ts';
 import { showDone, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { foundTasks, sentence } from './task.ts';
@@ -79,5 +79,5 @@ async function chosen(client: Client, flags: TaskRerunFlags): Promise<readonly s
 async function confirm(count: number): Promise<void> {
   const what = `${counted(count, 'task')} would run again`;
   if (!process.stdin.isTTY) throw usageError(`${what}; without a terminal, say --yes: nothing was started`);
-  if (!/^y(es)?$/i.test((await ask(`${what}. Go on? [y/N] `)).trim())) throw new CliError('nothing was started');
+  if (!(await asksYes(`${what}. Go on?`))) throw new CliError('nothing was started');
 }
