@@ -45,13 +45,20 @@ export interface BaseImagesParts {
   /** Folder for what is half made, some 300 MB; nothing else is in it. */
   readonly workDir: string;
   readonly labels: () => Readonly<Record<string, string>>;
-  /** Called with the versions that are here or can be made, when they changed. */
-  readonly tell: (versions: readonly string[]) => void;
+  /** Called with what `pythons` gives, when that changed. */
+  readonly tell: (pythons: BasePythons) => void;
   /** The releases to which the machine's sources lead. */
   readonly releases: () => Promise<ReadonlyMap<string, Release>>;
   /** Whether this machine's base images are made here; else they are pulled, and no mirror is asked. */
   readonly isUsed: boolean;
   readonly log: Log;
+}
+
+/** Versions of Python whose base image is here or can be made. */
+export interface BasePythons {
+  readonly versions: string[];
+  /** Whether these are all. Not where base images are pulled, and not before the engine has listed its images once. */
+  readonly known: boolean;
 }
 
 export class BaseImages {
@@ -61,9 +68,9 @@ export class BaseImages {
   #releases: Promise<ReadonlyMap<string, Release>> | undefined;
   /** Versions whose mirror answered; undefined: none was asked yet. */
   #answered: readonly string[] | undefined;
-  /** Versions whose image was here when the engine last said so. */
-  #here: readonly string[] = [];
-  #told: readonly string[] = [];
+  /** Versions whose image was here when the engine last said so; undefined: it has not yet. */
+  #here: readonly string[] | undefined;
+  #told: BasePythons = NOT_KNOWN;
   #askAtMs = 0;
   /** Name of the container in which an image is being completed. */
   #helper: string | undefined;
@@ -98,25 +105,26 @@ export class BaseImages {
   }
 
   /**
-   * Versions of Python whose base image is here or can be made. Until the mirrors have answered, every version counts
-   * for which there is a source, so that no deploy is refused for want of an answer.
-   * @returns empty where base images are pulled
+   * Until the mirrors have answered, every version counts for which there is a source, so that no deploy is refused for
+   * want of an answer.
    */
-  async versions(): Promise<string[]> {
-    if (!this.#parts.isUsed) return [];
+  async pythons(): Promise<BasePythons> {
+    if (!this.#parts.isUsed) return NOT_KNOWN;
     // An engine that does not answer now still has the images that it had.
     const images = await this.#parts.runtime.listImages().catch(() => undefined);
     this.#here = images?.flatMap((image) => madeBaseVersion(image) ?? []) ?? this.#here;
-    this.#told = [...new Set([...this.#here, ...(this.#answered ?? (await this.#known()).keys())])].toSorted();
-    return [...this.#told];
+    const makeable = this.#answered ?? [...(await this.#known()).keys()];
+    const versions = [...new Set([...(this.#here ?? []), ...makeable])].toSorted();
+    this.#told = { versions, known: this.#here !== undefined };
+    return this.#told;
   }
 
   /** Looks at the images here, asks the mirrors where it is time, and tells what changed. */
   async look(nowMs = performance.now()): Promise<void> {
     const before = this.#told;
     if (nowMs >= this.#askAtMs) await this.#ask(nowMs);
-    const versions = await this.versions();
-    if (!this.#abort.signal.aborted && !isDeepStrictEqual(before, versions)) this.#parts.tell(versions);
+    const pythons = await this.pythons();
+    if (!this.#abort.signal.aborted && !isDeepStrictEqual(before, pythons)) this.#parts.tell(pythons);
   }
 
   /** Asks the mirrors which releases they have. */
@@ -235,6 +243,8 @@ export class BaseImages {
     }
   }
 }
+
+const NOT_KNOWN: BasePythons = { versions: [], known: false };
 
 /** Equal to that of scripts/setup/base-image.mjs, which makes the image anew where the authorities have changed. */
 const authoritiesDigest = async (): Promise<string> => {

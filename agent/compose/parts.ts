@@ -150,7 +150,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     runtime,
     workDir: join(stateDir, 'bases'),
     labels,
-    tell: (versions) => link.send({ basePythons: { versions: [...versions] } }),
+    tell: (pythons) => link.send({ basePythons: pythons }),
     releases: readReleases,
     isUsed: makesBaseImages(config),
     log,
@@ -165,17 +165,18 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
     log,
     bootId,
     inventory: async () => {
-      const [inventory, found, basePythons, disk, builtImages] = await Promise.all([
+      const [inventory, found, pythons, disk, builtImages] = await Promise.all([
         host.inventory,
         runtime.listImages().catch(() => []),
-        bases.versions(),
+        bases.pythons(),
         disks.readImagesDisk(),
         // Without a word of the engine the scheduler must not take them for gone.
         imageBuilds.present().catch(() => undefined),
       ]);
       return {
         ...withImages(inventory, found),
-        basePythons,
+        basePythons: pythons.versions,
+        basePythonsKnown: pythons.known,
         host: { ...inventory.host, warnings: [...hostWarnings.current] },
         volumeDrivers: [...volumes.offered],
         streams: true,

@@ -105,7 +105,7 @@ function worldOf(count: number): World {
     blockedBy: [],
     arch: 'x86_64',
     gpuDriver: '',
-    basePythons: [],
+    basePythons: null,
     freeCpuMillicores: 1000 + ((n * 7919) % 15_000),
     freeMemoryBytes: (1024 + ((n * 104_729) % 60_000)) * MIB,
     totalCpuMillicores: 16_000,

@@ -8,6 +8,7 @@ import { MOUNT_DRIVERS } from '#shared/domain/volume-drivers.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type {
+  BasePythons__Output,
   CachedVolume__Output,
   DeviceReport__Output,
   HostWarning__Output,
@@ -268,12 +269,17 @@ export class AgentReports {
   }
 
   /** Updates the Pythons of base images that the machine has or can make. */
-  async basePythons(machineId: MachineId, sessionId: string, versions: readonly string[]): Promise<void> {
+  async basePythons(
+    machineId: MachineId,
+    sessionId: string,
+    { versions, known }: Partial<BasePythons__Output>,
+  ): Promise<void> {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId || machine.inventory === null) return;
-    const basePythons = boundedPythons(versions);
-    if (isDeepStrictEqual(machine.inventory.basePythons, basePythons)) return;
-    machine.inventory = { ...machine.inventory, basePythons };
+    const told = { basePythons: boundedPythons(versions), basePythonsKnown: known === true };
+    const { basePythons, basePythonsKnown } = machine.inventory;
+    if (isDeepStrictEqual({ basePythons, basePythonsKnown }, told)) return;
+    machine.inventory = { ...machine.inventory, ...told };
     this.#machines.changed(machine);
     await this.#writeInventory(machine);
   }

@@ -1,6 +1,7 @@
 // The hardware of a host as its agent describes it, cut to the
 // stored size. An agent is not trusted with the length of its texts.
 import type { HostFacts__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
+import type { BasePythons } from '../domain/base-pythons.ts';
 
 const MOST = 64;
 const MOST_LETTERS = 100;
@@ -19,6 +20,13 @@ export const boundedPythons = (versions: readonly string[] | undefined): string[
 
 const MOST_PYTHONS = 32;
 const byMinor = (a: string, b: string): number => Number(a.slice(2)) - Number(b.slice(2));
+
+/** Pythons of base images as a machine's agent told them last. */
+export function basePythonsOf(
+  inventory: Partial<Pick<Inventory__Output, 'basePythons' | 'basePythonsKnown'>> | null,
+): BasePythons {
+  return inventory?.basePythonsKnown === true ? (inventory.basePythons ?? []) : null;
+}
 
 /** Host facts cut to their bounds. Pure. @returns null for an agent of an earlier release */
 export function boundedHost(host: HostFacts__Output | null | undefined): HostFacts__Output | null {

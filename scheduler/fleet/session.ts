@@ -175,8 +175,7 @@ export class Session {
     else if (message.containerChanged) this.#parts.onContainerChanged(message.containerChanged);
     else if (message.volumeDrivers)
       await this.#parts.reports.volumeDrivers(this.machineId, this.id, message.volumeDrivers.names);
-    else if (message.basePythons)
-      await this.#parts.reports.basePythons(this.machineId, this.id, message.basePythons.versions);
+    else if (message.basePythons) await this.#parts.reports.basePythons(this.machineId, this.id, message.basePythons);
     else if (message.hostWarnings)
       await this.#parts.reports.hostWarnings(this.machineId, this.id, message.hostWarnings.warnings);
     else if (message.hostDrain) await this.#parts.reports.hostDrain(this.machineId, this.id, message.hostDrain);

@@ -14,9 +14,6 @@ export const baseImageId = (pythonVersion: string): string => `${BASE_IMAGE}:${p
 export const basePythonOf = (imageId: string): string | undefined =>
   /^longshore\.internal\/base:(python3(?:\.\d{1,2})?)$/.exec(imageId)?.[1];
 
-/** The number of a Python version such as `python3.11`: `3.11`; empty: none is named, or it is micromamba's. */
-export const pythonNumber = (pythonVersion: string): string => /^python(3\.\d+)$/.exec(pythonVersion)?.[1] ?? '';
-
 /** The name of a built image; the hash tells its workspace and its definition. */
 export const builtImageName = (hash: string): string => `${HOST}/${hash.slice(0, 32)}`;
 

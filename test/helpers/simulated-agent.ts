@@ -183,7 +183,7 @@ export class SimulatedAgent {
   /** Ends the agent without a report, and its containers with it. */
   /** Tells that the machine has or can make other base images now. */
   tellPythons(versions: readonly string[]): void {
-    this.#control?.write({ basePythons: { versions: [...versions] } });
+    this.#control?.write({ basePythons: { versions: [...versions], known: true } });
   }
 
   async stop(): Promise<void> {
@@ -305,6 +305,7 @@ export class SimulatedAgent {
         images: [],
         volumeDrivers: [...(this.#options.volumeDrivers ?? [])],
         basePythons: [...(this.#options.basePythons ?? [])],
+        basePythonsKnown: this.#options.basePythons !== undefined,
       },
       observed: [...this.#containers.keys()].map((id) => this.#observed(id)).filter((one) => one !== undefined),
     };

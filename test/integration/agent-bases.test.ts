@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { BaseImages } from '#agent/bases/base-images.ts';
-import type { BaseImagesParts } from '#agent/bases/base-images.ts';
+import type { BaseImagesParts, BasePythons } from '#agent/bases/base-images.ts';
 import { releasesOf } from '#agent/bases/suites.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { silent } from './store-fixture.ts';
@@ -28,7 +28,7 @@ afterAll(() => {
 });
 
 function aMachine(over: Partial<BaseImagesParts> = {}, images: string[] = [], userinfo = '') {
-  const told: (readonly string[])[] = [];
+  const told: BasePythons[] = [];
   const osRelease = 'ID=debian\nVERSION_CODENAME=bookworm\n';
   const bases = new BaseImages({
     runtime: {
@@ -37,7 +37,7 @@ function aMachine(over: Partial<BaseImagesParts> = {}, images: string[] = [], us
     } as unknown as BaseImagesParts['runtime'],
     workDir: join(directory.path, 'work'),
     labels: () => ({}),
-    tell: (versions) => told.push(versions),
+    tell: (pythons) => told.push(pythons),
     releases: () => Promise.resolve(releasesOf(osRelease, [`deb http://${userinfo}${address}/debian bookworm main\n`])),
     isUsed: true,
     log: silent,
@@ -46,23 +46,25 @@ function aMachine(over: Partial<BaseImagesParts> = {}, images: string[] = [], us
   return { bases, told, images };
 }
 
+const known = (...versions: string[]): BasePythons => ({ versions, known: true });
+
 describe('versions of base images', () => {
   test('are all that there is a source for, until a mirror was asked', async () => {
-    expect(await aMachine().bases.versions()).toEqual(['3.11', '3.13', '3.9']);
+    expect(await aMachine().bases.pythons()).toEqual(known('3.11', '3.13', '3.9'));
     expect(asked).toEqual([]);
   });
 
   test('are those that are here alone, when the mirror has no such release', async () => {
     const { bases, told, images } = aMachine({}, ['longshore-python:3.11', 'python:3.12-slim', 'longshore-python:x']);
-    await bases.versions();
+    await bases.pythons();
     await bases.look(0);
-    expect(told).toEqual([['3.11']]);
+    expect(told).toEqual([known('3.11')]);
     expect(asked.some((path) => path.includes('/dists/trixie/'))).toBe(true);
     // The mirror is asked again later, and images at each look.
     const before = asked.length;
     images.push('longshore-python:3.12');
     await bases.look(60_000);
-    expect(told.at(-1)).toEqual(['3.11', '3.12']);
+    expect(told.at(-1)).toEqual(known('3.11', '3.12'));
     expect(asked).toHaveLength(before);
     await bases.look(300_001);
     expect(asked.length).toBeGreaterThan(before);
@@ -79,12 +81,25 @@ describe('versions of base images', () => {
     const runtime = { listImages } as unknown as BaseImagesParts['runtime'];
     const { bases, told } = aMachine({ runtime, releases: () => Promise.resolve(new Map()) });
     for (const atMs of [0, 60_000, 120_000]) await bases.look(atMs);
-    expect(told).toEqual([['3.12'], ['3.10']]);
+    expect(told).toEqual([known('3.12'), known('3.10')]);
   });
 
   test('are none to tell where base images are pulled', async () => {
     const { bases } = aMachine({ isUsed: false }, ['longshore-python:3.11']);
-    expect(await bases.versions()).toEqual([]);
+    expect(await bases.pythons()).toEqual({ versions: [], known: false });
+  });
+
+  test('are all of none, where nothing leads to a release and no image is here', async () => {
+    const { bases, told } = aMachine({ releases: () => Promise.resolve(new Map()) });
+    expect(await bases.pythons()).toEqual(known());
+    await bases.look(0);
+    expect(told).toEqual([]);
+  });
+
+  test('are not all, until the engine has listed its images once', async () => {
+    const runtime = { listImages: () => Promise.reject(new Error('down')) } as unknown as BaseImagesParts['runtime'];
+    const { bases } = aMachine({ runtime });
+    expect(await bases.pythons()).toEqual({ versions: ['3.11', '3.13', '3.9'], known: false });
   });
 });
 

@@ -123,4 +123,26 @@ describe('a Python version that no machine can give', () => {
     await waitFor(async () => (await stub({ name: 'later' }))['ok'] === true, 'the version is known');
     expect(await stub({ name: 'gone', pythonVersion: 'python3.13' })).toMatchObject({ ok: false });
   });
+
+  test('is refused where the machine can make no base image any more, whichever Python is named', async () => {
+    agent.tellPythons([]);
+    await waitFor(
+      async () => (await stub({ name: 'none' }))['ok'] === false,
+      'the machine has said that it makes none',
+    );
+    const nothing = /^no machine that this workspace may use has a base image, or can make one now\. /;
+    for (const pythonVersion of ['', 'python3', 'python3.11', 'micromamba3.11']) {
+      expect(await stub({ name: 'none', pythonVersion }), pythonVersion).toMatchObject({
+        ok: false,
+        stubId: '',
+        errMsg: expect.stringMatching(nothing) as string,
+      });
+      const image = { pythonVersion, pythonPackages: ['six'] };
+      expect((await platform.gateway('POST /images/verify-build', image)).json, pythonVersion).toMatchObject({
+        valid: false,
+        errMsg: expect.stringMatching(nothing) as string,
+      });
+    }
+    expect(await stub({ name: 'own', imageId: 'python:3.12-slim' })).toMatchObject({ ok: true });
+  });
 });

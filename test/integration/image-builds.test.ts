@@ -115,6 +115,20 @@ describe.each(KINDS)('on %s', (kind) => {
   });
   afterAll(() => opened.stop());
 
+  test('a build on a base image goes to a machine that can have that image', async () => {
+    const saying = (id: string, basePythons: string[]) =>
+      aMachine(id as MachineId, {
+        inventory: { builds: true, gpus: [], builtImages: [], basePythons, basePythonsKnown: true },
+      });
+    const others = Array.from({ length: 6 }, (_, index) => saying(`cccc000${index}`, index % 2 === 0 ? [] : ['3.11']));
+    const process = aProcess(opened, [...others, saying('dddd0000', ['3.13'])]);
+    const { done } = process.follow(workspaceId, { ...command('python'), pythonVersion: 'python3.13' });
+    const { agent, machineId } = await process.ordered();
+    expect(machineId).toBe('dddd0000');
+    say(agent, { built: 'sha256:1', bytes: 7 });
+    expect(await done).toMatchObject({ kind: 'done', errMsg: '' });
+  });
+
   test('callers of one definition follow one build, here and at another process', async () => {
     const [here, elsewhere] = [aProcess(opened), aProcess(opened)];
     const first = here.follow(workspaceId, command('one'));

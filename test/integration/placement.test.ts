@@ -133,13 +133,13 @@ describe('GPUs', () => {
     await withGpus(world, 2);
     world.placer.start();
     const { machineId } = world.link;
-    await world.agentReports.basePythons(machineId, 's2', ['3.11']);
+    await world.agentReports.basePythons(machineId, 's2', { versions: ['3.11'], known: true });
     const { config } = world.target;
     const asked = { ...config, imageId: '', pythonVersion: 'python3.13', gpu: ['A10G'], gpuCount: 1 };
     const waiting = await world.containers.create({ ...world.target, config: asked });
     await waitFor(() => waiting.rejections?.['base_python'] === 1, 'it waits for a machine with that Python');
     await isAssigned(await wanting(world, ['A10G']));
-    await world.agentReports.basePythons(machineId, 's2', ['3.11', '3.13']);
+    await world.agentReports.basePythons(machineId, 's2', { versions: ['3.11', '3.13'], known: true });
     await isAssigned(waiting);
   });
 

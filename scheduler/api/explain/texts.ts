@@ -115,7 +115,7 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     step: 'bring the machine back that built the image; with a registry for built images every machine gets it (docs/images.md)',
   },
   base_python: {
-    says: 'whose base images have other Python versions',
+    says: 'whose base images have other Python versions, or that can make none',
     step: 'name a `python_version` that machines have, or give machines its image (docs/images.md)',
   },
   arch: { says: 'of another processor architecture', step: "admit a machine of the image's architecture" },

@@ -1,11 +1,11 @@
 // Check whether a stub can ever be served, with its answers cached. Every call asks, and memory answers: a call
 // for a GPU that no machine has is refused at once instead of waiting for nothing.
 import type { Clock } from '#shared/clock.ts';
-import { pythonNumber } from '#shared/domain/built-images.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import type { Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
+import { wantedPython } from '../../domain/base-pythons.ts';
 import { capacityOf } from '../../fleet/capacity.ts';
+import { basePythonsOf } from '../../fleet/host-facts.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import { infeasibleReason, noPythonReason, tooSmallReason } from './feasibility.ts';
 import type { OfferedMachine, PythonRequest } from './feasibility.ts';
@@ -84,10 +84,9 @@ export class FeasibilityCheck {
     return small === undefined ? undefined : { says: small, effect: 'calls wait for one that does' };
   }
 
-  /** Refusal of work in the base image of a Python version: no machine can have it. undefined: a machine may. */
+  /** Refusal of work in a base image: no machine can have that of its Python, or any. undefined: a machine may. */
   pythonProblem(request: PythonRequest, pythonVersion: string): string | undefined {
-    const version = pythonNumber(pythonVersion);
-    return version === '' ? undefined : noPythonReason(request, version, this.#offered().machines);
+    return noPythonReason(request, wantedPython(pythonVersion), this.#offered().machines);
   }
 
   /**
@@ -114,7 +113,7 @@ export class FeasibilityCheck {
         gpuModels: (inventory?.gpus ?? []).map((device) => device.model),
         gpuDriver: inventory?.gpuDriver ?? '',
         size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },
-        basePythons: (inventory as Partial<Inventory__Output> | null)?.basePythons ?? [],
+        basePythons: basePythonsOf(inventory),
       };
     });
     return { machines: [...machines, ...this.#makeable()], untilMs };

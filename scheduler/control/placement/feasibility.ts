@@ -1,8 +1,9 @@
 import { compareVersions, driverOf, driverText, runsCuda } from '#shared/domain/cuda.ts';
 import { madeBaseImage } from '#shared/domain/built-images.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
-import { hasPython } from './filter.ts';
 import type { PlacementRequest } from './filter.ts';
+import { ANY_PYTHON, canHavePython } from '../../domain/base-pythons.ts';
+import type { BasePythons } from '../../domain/base-pythons.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 
 /** Cores and memory that a machine offers, less what it keeps for itself. */
@@ -24,8 +25,7 @@ export interface OfferedMachine {
   /** Version of its GPUs' driver; empty or absent: not known. */
   readonly gpuDriver?: string;
   readonly size: MachineSize;
-  /** Python versions, such as `3.11`, of base images that it has or can make; empty: it pulls them, or is not known. */
-  readonly basePythons: readonly string[];
+  readonly basePythons: BasePythons;
 }
 
 /**
@@ -94,9 +94,10 @@ export function tooSmallReason(
 export type PythonRequest = Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount'>;
 
 /**
- * Refusal of a Python version whose base image no machine has, makes or pulls, with the versions that there are.
- * undefined: a machine can have it, or may come with it, or there is none to judge. Pure.
- * @param version - such as `3.9`
+ * Refusal of a Python version whose base image no machine has, makes or pulls, with the versions that there are, and
+ * with the machines that can make none. undefined: a machine can have it, or may come with it, or there is none to
+ * judge. Pure.
+ * @param version - as `wantedPython` gives it
  */
 export function noPythonReason(
   request: PythonRequest,
@@ -109,18 +110,29 @@ export function noPythonReason(
       mayUsePool(machine, { workspaceId, poolName }) &&
       (machine.isExpected || machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length >= gpuCount),
   );
-  const canHave = ({ isExpected, basePythons }: OfferedMachine): boolean =>
-    isExpected || hasPython({ basePythons }, { basePython: version });
-  if (usable.length === 0 || usable.some(canHave)) return undefined;
-  const there = [...new Set(usable.flatMap(({ basePythons }) => basePythons))];
+  const isPossible = ({ isExpected, basePythons }: OfferedMachine): boolean =>
+    isExpected || canHavePython(basePythons, version);
+  if (usable.length === 0 || usable.some(isPossible)) return undefined;
+  const there = [...new Set(usable.flatMap(({ basePythons }) => basePythons ?? []))];
+  const none = `no machine that this workspace may use${poolName === '' ? '' : ` in pool ${poolName}`} has`;
+  const image = madeBaseImage(version === ANY_PYTHON ? '{version}' : version);
+  const setting = 'LONGSHORE_BASE_IMAGE=python:{version}-slim of agents that reach a registry.';
+  if (there.length === 0)
+    return [
+      `${none} a base image, or can make one now.`,
+      'Name an image that has the Python you need (base_image).',
+      `An operator finds the cause in the agent's log, such as a package mirror that does not answer.`,
+      `Other ways are an image ${image} on a machine, or ${setting}`,
+    ].join(' ');
   const minorOf = (text: string): number => Number(text.split('.')[1]);
   const listed = there.toSorted((a, b) => minorOf(a) - minorOf(b)).join(', ');
-  const where = poolName === '' ? '' : ` in pool ${poolName}`;
+  const without = usable.filter(({ basePythons }) => basePythons?.length === 0).length;
+  const those = without === 1 ? '1 machine has' : `${without} machines have`;
   return [
-    `no machine that this workspace may use${where} has Python ${version}: their base images have Python ${listed}.`,
+    `${none} Python ${version}: their base images have Python ${listed}.`,
+    ...(without === 0 ? [] : [`${those} no base image, and can make none now: the agent's log says why.`]),
     'Name one of these versions (python_version), or an image that has the Python you need (base_image).',
-    `An operator adds ${version} with an image ${madeBaseImage(version)} on a machine,`,
-    'or with LONGSHORE_BASE_IMAGE=python:{version}-slim of agents that reach a registry.',
+    `An operator adds ${version} with an image ${image} on a machine, or with ${setting}`,
   ].join(' ');
 }
 

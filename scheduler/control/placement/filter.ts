@@ -2,6 +2,8 @@ import { runsCuda } from '#shared/domain/cuda.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
+import { canHavePython } from '../../domain/base-pythons.ts';
+import type { BasePythons } from '../../domain/base-pythons.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 
 /** Device of a machine, as placement sees it. */
@@ -37,8 +39,7 @@ export interface PlacementMachine {
   readonly arch: string;
   /** Version of its GPUs' driver; empty: not known. */
   readonly gpuDriver: string;
-  /** Python versions of base images that it has or can make, such as `3.11`; empty: any, because it pulls them. */
-  readonly basePythons: readonly string[];
+  readonly basePythons: BasePythons;
   readonly freeCpuMillicores: number;
   readonly freeMemoryBytes: number;
   readonly totalCpuMillicores: number;
@@ -73,7 +74,7 @@ export interface PlacementRequest {
   readonly gpuCount: number;
   /** Least CUDA version that the machine's driver must run, such as `12.8`; empty: any. */
   readonly minCuda: string;
-  /** Python version of the base image that it runs in, such as `3.11`; empty: it has an image of its own. */
+  /** Base image that it runs in, as `wantedPython` gives it; empty: it has an image of its own. */
   readonly basePython: string;
   readonly image: string;
   /** Machines that have the image, which was built there. null: it was not built here, and any machine can get it. */
@@ -128,14 +129,11 @@ export type RejectionReason = (typeof REJECTION_REASONS)[number];
 /** Whether the request may go to the machine's pool, architecture, driver and base images. */
 export function fitsPlace(machine: PlacementMachine, request: PlacementRequest): boolean {
   const archFits = request.arch === '' || machine.arch === '' || machine.arch === request.arch;
-  return poolFits(machine, request) && archFits && driverFits(machine, request) && hasPython(machine, request);
+  return poolFits(machine, request) && archFits && driverFits(machine, request) && pythonFits(machine, request);
 }
 
-/** Whether the machine can have the base image of that Python version; true where nobody needs it, or knows. */
-export const hasPython = (
-  { basePythons }: Pick<PlacementMachine, 'basePythons'>,
-  { basePython }: Pick<PlacementRequest, 'basePython'>,
-): boolean => basePython === '' || basePythons.length === 0 || basePythons.includes(basePython);
+const pythonFits = ({ basePythons }: PlacementMachine, { basePython }: PlacementRequest): boolean =>
+  canHavePython(basePythons, basePython);
 
 const driverFits = ({ gpuDriver }: PlacementMachine, { gpuCount, minCuda }: PlacementRequest): boolean =>
   gpuCount === 0 || runsCuda(gpuDriver, minCuda);
@@ -152,7 +150,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (request.arch !== '' && machine.arch !== '' && machine.arch !== request.arch) return 'arch';
   if (request.gpuCount > 0 && !machine.gpus.some((gpu) => gpuMatches(gpu.model, request.gpu))) return 'gpu_model';
   if (!driverFits(machine, request)) return 'gpu_driver';
-  if (!hasPython(machine, request)) return 'base_python';
+  if (!pythonFits(machine, request)) return 'base_python';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
   if (!request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver))) return 'volume';
   if ((request.streams && !machine.streams) || (request.supervised && !machine.supervisors)) return 'agent_too_old';

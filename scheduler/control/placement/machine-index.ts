@@ -220,6 +220,14 @@ function kindKeyOf(machine: PlacementMachine): string {
     models.set(gpu.model, { free: counts.free + (mayLease(gpu) ? 1 : 0), all: counts.all + 1 });
   }
   const devices = [...models].map(([model, { free, all }]) => `${model} ${free} ${all}`).toSorted();
-  const place = [poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, basePythons.join(' ')];
+  const place = [
+    poolName,
+    requiresPoolSelector,
+    poolPriority,
+    cpuWorkAllowed,
+    arch,
+    gpuDriver,
+    basePythons?.join(' ') ?? 'any',
+  ];
   return [...place, ...devices].join('\n');
 }

@@ -1,14 +1,15 @@
 // Machines and requests as plain data, from which placement decides. Machines are kept from round to round and built
 // anew when they change. A round counts other facts of the container registry once, and updates them with its own
 // placements.
-import { pythonNumber } from '#shared/domain/built-images.ts';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import { isMountDriver, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import type { VolumeMount } from '#shared/protocol/generated/messages.ts';
+import { wantedPython } from '../../domain/base-pythons.ts';
 import type { ContainerControl } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
+import { basePythonsOf } from '../../fleet/host-facts.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import { isSupervised } from '../../workspaces/deployments/kinds.ts';
@@ -125,7 +126,7 @@ export class PlacementSnapshot {
       gpu: spec.gpu,
       gpuCount: spec.gpuCount,
       minCuda: spec.minCuda ?? '',
-      basePython: (spec.wire.image ?? '') === '' ? pythonNumber(spec.wire.pythonVersion ?? '') : '',
+      basePython: (spec.wire.image ?? '') === '' ? wantedPython(spec.wire.pythonVersion ?? '') : '',
       image: pinnedTo(spec.wire.image ?? '', spec.wire.imageDigest ?? ''),
       arch: spec.arch ?? '',
       volumeDrivers: [...new Set((spec.wire.volumes ?? []).map(driverOf))],
@@ -239,7 +240,7 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
     blockedBy: blockingConditions(machine),
     arch: inventory?.arch ?? '',
     gpuDriver: inventory?.gpuDriver ?? '',
-    basePythons: inventory?.basePythons ?? [],
+    basePythons: basePythonsOf(inventory),
     freeCpuMillicores: capacity.freeCpuMillicores,
     freeMemoryBytes: capacity.freeMemoryBytes,
     totalCpuMillicores: capacity.totalCpuMillicores,

@@ -38,7 +38,7 @@ export function* offersOf(
       isExpected: false,
       gpuModels,
       size,
-      basePythons: [],
+      basePythons: null,
     };
   }
 }

@@ -27,6 +27,8 @@ import {
   touchImage,
 } from '../../stores/store/queries/images.ts';
 import type { BuildEnd } from '../../stores/store/queries/images.ts';
+import { canHavePython, wantedPython } from '../../domain/base-pythons.ts';
+import { basePythonsOf } from '../host-facts.ts';
 import type { HostedWork } from '../images/hosts.ts';
 import { mayHost } from '../images/hosts.ts';
 import type { Machine } from '../machine.ts';
@@ -350,8 +352,9 @@ export class Builds {
   }
 
   /** Machines for a build. A workspace's builds stay together, because its layers are there. */
-  #candidates({ workspaceId, work, only, definition: { gpu } }: Begun): readonly Machine[] {
+  #candidates({ workspaceId, work, only, definition: { gpu, bases, pythonVersion } }: Begun): readonly Machine[] {
     const { machines, cpuWorkAllowed } = this.#parts;
+    const wanted = bases.includes(BASE_IMAGE) ? wantedPython(pythonVersion) : '';
     const rank = new Map<MachineId, string>();
     const found = [...machines.all()].filter(
       (machine) =>
@@ -359,6 +362,7 @@ export class Builds {
         machine.inventory?.builds === true &&
         (gpu === undefined || machine.inventory.buildGpus) &&
         isSchedulable(machine) &&
+        canHavePython(basePythonsOf(machine.inventory), wanted) &&
         mayHost(machine, work, cpuWorkAllowed),
     );
     for (const { row } of found) rank.set(row.id, sha256Hex(`${workspaceId} ${row.id}`));

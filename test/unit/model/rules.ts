@@ -60,7 +60,7 @@ function candidate(world: World, machine: Machine): PlacementMachine {
     cpuWorkAllowed: machine.id !== 'm2',
     arch: '',
     gpuDriver: '',
-    basePythons: [],
+    basePythons: null,
     freeDiskBytes: null,
     ready: machine.health === 'READY',
     intentActive: machine.intent === 'active',

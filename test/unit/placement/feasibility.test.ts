@@ -14,7 +14,7 @@ const machine = (changes: Partial<OfferedMachine> = {}): OfferedMachine => ({
   isExpected: false,
   gpuModels: ['A10G', 'A10G'],
   size: { cpuMillicores: 4_000, memoryBytes: 8 * GIB },
-  basePythons: [],
+  basePythons: null,
   ...changes,
 });
 const HUGE = { cpuMillicores: 1_000_000, memoryBytes: 1_000 * GIB };
@@ -64,6 +64,23 @@ describe('a Python version without a base image', () => {
     );
     expect(noPythonReason({ ...asked, poolName: 'default' }, '3.12', machines)).toContain('in pool default');
   });
+  test('is refused with the machines that can make none, and where no machine can', () => {
+    const none = (count: number) => Array.from({ length: count }, () => setUp());
+    const refusal = (machines: readonly OfferedMachine[]) => noPythonReason(asked, '3.12', machines);
+    expect(refusal([setUp('3.11'), ...none(1)])).toContain(
+      "3.11. 1 machine has no base image, and can make none now: the agent's log says why. Name one",
+    );
+    expect(refusal([setUp('3.11'), ...none(2)])).toContain('. 2 machines have no base image, and can make none now');
+    expect(refusal([setUp('3.12'), ...none(2)])).toBeUndefined();
+    for (const version of ['3.12', '3']) {
+      const all = noPythonReason({ ...asked, poolName: 'default' }, version, none(2));
+      expect(all).toMatch(
+        /^no machine that this workspace may use in pool default has a base image, or can make one now\./,
+      );
+      expect(all).toContain(`an image longshore-python:${version === '3' ? '{version}' : version} on a machine`);
+      expect(noPythonReason(asked, version, [...none(2), machine()])).toBeUndefined();
+    }
+  });
   test('is refused where only a machine without the GPU has it', () => {
     const machines = [machine({ basePythons: ['3.12'], gpuModels: [] }), setUp('3.11')];
     expect(noPythonReason({ ...asked, gpu: ['A10G'], gpuCount: 1 }, '3.12', machines)).toContain('have Python 3.11');
@@ -80,7 +97,13 @@ describe('a Python version without a base image', () => {
   });
   test('is no question where none is named, or another image brings it', () => {
     const row = { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };
-    const inventory = { gpus: [], cpuMillicores: 4_000, memoryBytes: 8 * GIB, basePythons: ['3.11'] };
+    const inventory = {
+      gpus: [],
+      cpuMillicores: 4_000,
+      memoryBytes: 8 * GIB,
+      basePythons: ['3.11'],
+      basePythonsKnown: true,
+    };
     const played = { all: () => [{ row, health: 'READY', inventory, orphans: new Map() }] };
     const feasibility = new FeasibilityCheck(played as unknown as Machines, { nowMs: () => 1_000 });
     const problem = (version: string) => feasibility.pythonProblem({ ...asked, workspaceId: 'w-1' }, version);

@@ -138,7 +138,12 @@ describe('why a machine is rejected', () => {
     [undefined, aMachine({ gpuDriver: '535.183.01' }), aRequest({ minCuda: '12.8' })],
     ['base_python', aMachine({ basePythons: ['3.11'], ready: false }), aRequest({ basePython: '3.13' })],
     [undefined, aMachine({ basePythons: ['3.11', '3.13'] }), aRequest({ basePython: '3.13' })],
-    [undefined, aMachine({ basePythons: [] }), aRequest({ basePython: '3.13' })],
+    [undefined, aMachine({ basePythons: null }), aRequest({ basePython: '3.13' })],
+    [undefined, aMachine({ basePythons: ['3.11'] }), aRequest({ basePython: '3' })],
+    // A machine that makes its base images and can make none: no version suits, not even the one that nobody named.
+    ['base_python', aMachine({ basePythons: [] }), aRequest({ basePython: '3.13' })],
+    ['base_python', aMachine({ basePythons: [] }), aRequest({ basePython: '3' })],
+    [undefined, aMachine({ basePythons: [] }), aRequest()],
     [undefined, aMachine({ basePythons: ['3.11'] }), aRequest()],
     ['gpu_count', aMachine({ gpus: t4 }), aRequest({ gpu: ['T4'], gpuCount: 2 })],
     ['gpu_count', aMachine({ gpus: t4.map(unhealthy) }), aRequest({ gpu: ['T4'], gpuCount: 1 })],

@@ -3,8 +3,10 @@
 
 export interface BasePythons {
   'versions'?: (string)[];
+  'known'?: (boolean);
 }
 
 export interface BasePythons__Output {
   'versions': (string)[];
+  'known': (boolean);
 }

@@ -30,6 +30,7 @@ export interface Inventory {
   'registry'?: (boolean);
   'supervisors'?: (boolean);
   'basePythons'?: (string)[];
+  'basePythonsKnown'?: (boolean);
 }
 
 export interface Inventory__Output {
@@ -57,4 +58,5 @@ export interface Inventory__Output {
   'registry': (boolean);
   'supervisors': (boolean);
   'basePythons': (string)[];
+  'basePythonsKnown': (boolean);
 }
