@@ -155,7 +155,7 @@ export class BaseImages {
    */
   async make(version: string, tell: (text: string) => void): Promise<string> {
     if (!this.#parts.isUsed) throw new AppError('image_error', notMadeHere(version));
-    tell(`base image of Python ${version}: waiting for another one that is being made`);
+    tell(`the base image of Python ${version} waits for another one that is being made`);
     return await this.#making.run(() => this.#make(version, tell));
   }
 
@@ -165,7 +165,7 @@ export class BaseImages {
     const release = releases.get(version);
     if (release === undefined) throw new AppError('image_error', noRelease(version, [...releases.keys()]));
     const from = performance.now();
-    const title = `base image of Python ${version}`;
+    const title = `making the base image of Python ${version}`;
     const reference = madeBaseImage(version);
     await this.#withApt(release, async (apt, directory) => {
       tell(`${title}: downloading packages of ${release.distribution} ${release.codename}`);

@@ -92,9 +92,13 @@ function callsOf(deployment: JsonObject, scaling: JsonObject): string {
 
 /** States in which all wanted containers are ready. */
 const SERVING: ReadonlySet<string> = new Set(['HEALTHY', 'BUSY']);
+/** What a container waits for while its image is pulled or made; the first detail says how far that is. */
+const IMAGE = 'its image';
 const COMING: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING']);
 
-function sentence(explained: JsonObject): string {
+/** The explanation of something that waits, in one line; empty: there is none. */
+export function sentence(explained: JsonObject): string {
   const [detail] = textsField(explained, 'details');
+  if (detail !== undefined && textField(explained, 'waits_for') === IMAGE) return detail;
   return `${textField(explained, 'summary')}${detail === undefined ? '' : `; ${detail}`}`;
 }

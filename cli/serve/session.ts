@@ -6,6 +6,7 @@ import { messageOf } from '#shared/errors.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { textField } from '../json.ts';
+import { sentence } from '../commands/waiting.ts';
 import type { JsonObject } from '../json.ts';
 import { changesBetween, readSettledTree } from './tree.ts';
 import type { Changes, KnownFile, Tree } from './tree.ts';
@@ -14,10 +15,7 @@ import { ReloadsInARow, SentFiles } from './said-once.ts';
 
 export const LEASE_SECONDS = 60;
 export const RENEW_MS = 15_000;
-/** Interval of looks while the container starts. */
-const STARTING_MS = 300;
-/** Interval of questions why it has not started. */
-const ASK_EVERY_MS = 2_000;
+const TIMES = { startingMs: 300, askEveryMs: 2_000 };
 const END_WITHIN_MS = 5_000;
 /** The scheduler waits for the app for 20 s, and answers then. */
 const RELOAD_WITHIN_MS = 40_000;
@@ -65,8 +63,16 @@ export interface SessionParts {
   readonly signal: AbortSignal;
 }
 
+interface Times {
+  /** Interval of looks while the container starts. */
+  readonly startingMs: number;
+  /** Interval of questions why it has not started. */
+  readonly askEveryMs: number;
+}
+
 export class ServeSession {
   readonly #parts: SessionParts;
+  readonly #times: Times;
   /** The container that serves; empty: none does. */
   #containerId = '';
   /** The files as they were read last. */
@@ -82,8 +88,9 @@ export class ServeSession {
   #waitsFor = '';
   #askedAtMs = -Infinity;
 
-  constructor(parts: SessionParts) {
+  constructor(parts: SessionParts, times: Times = TIMES) {
     this.#parts = parts;
+    this.#times = times;
     this.#here = parts.uploaded;
     this.#there = parts.uploaded;
   }
@@ -101,7 +108,7 @@ export class ServeSession {
         const state = await this.#renew();
         if (failures > 0) onNote('connected again');
         failures = 0;
-        await sleep(state === 'RUNNING' ? RENEW_MS : STARTING_MS, signal);
+        await sleep(state === 'RUNNING' ? RENEW_MS : this.#times.startingMs, signal);
       } catch (error) {
         if (signal.aborted) return;
         if (isFinal(error)) throw error;
@@ -157,14 +164,14 @@ export class ServeSession {
   async #sayWhatItWaitsFor(containerId: string): Promise<void> {
     const { client, onNote } = this.#parts;
     const nowMs = performance.now();
-    if (containerId === '' || nowMs - this.#askedAtMs < ASK_EVERY_MS) return;
+    if (containerId === '' || nowMs - this.#askedAtMs < this.#times.askEveryMs) return;
     this.#askedAtMs = nowMs;
     const path = `/explain/${await client.workspaceId()}/${containerId}`;
     const found = await client.rest(path, END_WITHIN_MS).catch((): JsonObject => ({}));
-    const summary = textField(found, 'summary');
-    if (summary === '' || summary === this.#waitsFor) return;
-    this.#waitsFor = summary;
-    onNote(summary);
+    const text = sentence(found);
+    if (text === '' || text === this.#waitsFor) return;
+    this.#waitsFor = text;
+    onNote(text);
   }
 
   async #syncAll(): Promise<void> {

@@ -53,6 +53,43 @@ class Following(unittest.TestCase):
         self.assertEqual(out.getvalue(), 'one\ntwo\n')
         self.assertEqual(self.paths[-1], '/api/v1/logs/w?task_id=t-1&after_seq=9&limit=1000')
 
+    def test_a_task_that_waits_says_what_for_once_and_each_change(self) -> None:
+        pull = 'pulling image x: %d of 5 layers'
+        answers: List[Dict[str, Any]] = [
+            {'summary': 'task t-1 waits', 'details': ['3 wait before it']},
+            {'summary': 'c-1 starts', 'waits_for': 'its image', 'details': [pull % 1]},
+            {'summary': 'c-1 starts', 'waits_for': 'its image', 'details': [pull % 1]},
+            {'summary': 'c-1 starts', 'waits_for': 'its image', 'details': [pull % 2]},
+        ]
+        containers: List[Dict[str, Any]] = [{'containerId': 'c-0', 'stubId': 'other', 'status': 'PENDING'}]
+        paths: List[str] = []
+
+        def call(path: str, what: str) -> Dict[str, Any]:
+            paths.append(path)
+            if path.endswith('/containers'):
+                return {'containers': containers}
+            if not answers:
+                raise GatewayError('nobody answers')
+            return answers.pop(0)
+
+        now = [0.0]
+        with mock.patch.object(following, 'call', call), mock.patch.object(following.time, 'monotonic', lambda: now[0]):
+            out = Terminal()
+            look = following.follower('t-1', out)
+            assert look is not None
+            task = {'status': 'PENDING', 'stub': {'external_id': 's-1'}}
+            look(task)
+            self.assertEqual(paths, [])
+            for _ in range(6):
+                now[0] += 5
+                look(task)
+                look(task)
+                containers[:] = [{'containerId': 'c-1', 'stubId': 's-1', 'status': 'PENDING'}]
+        said = ['task t-1 waits; 3 wait before it', pull % 1, pull % 2]
+        self.assertEqual(out.getvalue(), ''.join('waiting: %s\n' % line for line in said))
+        self.assertEqual(paths[1], '/api/v1/explain/w/t-1')
+        self.assertEqual(paths[3], '/api/v1/explain/w/c-1')
+
     def test_only_a_terminal_of_a_persons_machine_sees_it(self) -> None:
         self.assertIsNone(following.follower('t-1', io.StringIO()))
         with mock.patch.dict(os.environ, {'CONTAINER_ID': 'c'}):

@@ -197,6 +197,8 @@ function detailsOf(
   const { row, scaling } = facts;
   const { lack } = facts.pool;
   const details = [
+    // Commands that wait show the first detail.
+    ...(facts.progress !== '' && row.state === 'STARTING' ? [facts.progress] : []),
     ...(lack === undefined ? [] : [lack.says]),
     ...rejectionTexts(rejections, facts.pool),
     ...(row.state === 'PENDING' && scaling !== null ? growthTexts(scaling) : []),
@@ -215,7 +217,6 @@ function detailsOf(
   const { usage } = facts;
   if (usage !== null && usage.diskBytes > 0) details.push(diskText(usage));
   if (usage !== null && usage.gpu !== null) details.push(gpuText(usage.gpu));
-  if (facts.progress !== '' && row.state === 'STARTING') details.push(facts.progress);
   if (own !== undefined && own.attempts !== null && row.state === 'RUNNING') {
     details.push(`it works on ${own.attempts} of ${own.slots} tasks that it can hold`);
   }

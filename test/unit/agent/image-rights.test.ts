@@ -63,7 +63,7 @@ async function aMachine(changes: Partial<World> = {}, before?: string) {
     built: { host: undefined, adopt: () => Promise.resolve() },
     makeBase: (version, tell) => {
       world.made.push(version);
-      tell(`base image of Python ${version}: installing packages`);
+      tell(`making the base image of Python ${version}: installing packages`);
       return Promise.resolve(`made ${version}`);
     },
     rights: new ImageRights({ runtime, ledger, credentials, nowMs: () => world.nowMs, log: quiet }),
@@ -93,7 +93,7 @@ test('a base image that machines make is made here, once for all who want it, an
   );
   expect(await Promise.all(wanted)).toEqual(Array(3).fill({ id: 'made 3.10', was: 'pulled' }));
   expect(world).toMatchObject({ has: false, asked: 0, made: ['3.10'] });
-  expect(said).toContain('base image of Python 3.10: installing packages');
+  expect(said).toContain('making the base image of Python 3.10: installing packages');
 });
 
 test('an image by its id, or by the beginning of one, is nobody’s', async () => {

@@ -56,6 +56,21 @@ test('a call that waits for a container says once how that starts', async () => 
   expect(await said(containers)).toEqual([`waiting: ${starts}; pulling image x: 1 of 5 layers`]);
 });
 
+test('one whose container waits for its image says how far the image is, and nothing else', async () => {
+  const found = {
+    kind: 'container',
+    summary: starts,
+    waits_for: 'its image',
+    details: ['making the base image of Python 3.13: installing packages', 'starts that failed: 1'],
+  };
+  const client = {
+    gateway: () => Promise.resolve({ containers: [{ containerId: 'c-1', stubId: 's', status: 'PENDING' }] }),
+    workspaceId: () => Promise.resolve('w'),
+    rest: () => Promise.resolve(found),
+  } as unknown as Client;
+  expect(await explainedTask(client, 't', 's')).toBe('making the base image of Python 3.13: installing packages');
+});
+
 test('one that waits for its turn says how long the line is', async () => {
   expect(await said([])).toEqual(['waiting: hello v3 is busy; in its queue: 3 waiting']);
 });

@@ -273,6 +273,9 @@ describe('a container', () => {
       const found = explained(starts, null, null, {}, NO_POOL, {}, null, {}, progress);
       expect(found).toMatchObject({ waits_for: 'its image', until: null, details: [progress] });
       expect(explained({ state: 'RUNNING' }, null, null, {}, NO_POOL, {}, null, {}, progress).details).toEqual([]);
+      // Commands that wait show the first detail.
+      const again = explained({ ...starts, startFailures: 1 }, null, null, {}, NO_POOL, {}, null, {}, progress);
+      expect([again.details[0], again.details.length]).toEqual([progress, 2]);
     },
   );
 
