@@ -11,15 +11,17 @@ let collected: string[] | undefined;
 /** Valid JSON that {@link stringifyExactly} writes as it is. Any other writer writes its value. */
 export class JsonText {
   readonly text: string;
+  #value: unknown;
 
   /** @param text - valid JSON: see {@link jsonTextOf} */
   constructor(text: string) {
     this.text = text;
   }
 
-  /** The value, as far as JavaScript has it. */
+  /** The value, as far as JavaScript has it. It is read once, and must not be changed. */
   get value(): unknown {
-    return JSON.parse(this.text) as unknown;
+    this.#value ??= JSON.parse(this.text) as unknown;
+    return this.#value;
   }
 
   toJSON(): unknown {
@@ -28,6 +30,9 @@ export class JsonText {
     return `${MARK}${collected.length - 1}`;
   }
 }
+
+/** The value itself, also of a {@link JsonText}. */
+export const plainOf = (value: unknown): unknown => (value instanceof JsonText ? value.value : value);
 
 /** The text, if it is JSON; undefined otherwise. */
 export function jsonTextOf(text: string): JsonText | undefined {

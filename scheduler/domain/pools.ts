@@ -1,4 +1,6 @@
 // Names of pools, and the workspaces that may use one. Pure.
+import { plainOf } from '#shared/json-text.ts';
+import { isRecord } from '#shared/json.ts';
 
 /** Facts about a pool that decide who may use it. */
 export interface PoolAccess {
@@ -18,8 +20,8 @@ export const poolNameProblem = (field: string, name: string): string | undefined
 
 /** The pool a stub names (`pool: {name}`); empty: none. */
 export function poolNameOf(extra: Readonly<Record<string, unknown>>): string {
-  const { pool } = extra;
-  const name: unknown = typeof pool === 'object' && pool !== null ? Reflect.get(pool, 'name') : undefined;
+  const pool = plainOf(extra['pool']);
+  const name = isRecord(pool) ? pool['name'] : undefined;
   return typeof name === 'string' ? name : '';
 }
 

@@ -1,4 +1,5 @@
 import type { AppId, DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { JsonText } from '#shared/json-text.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
 import type { RolloutState } from './rollouts.ts';
@@ -129,7 +130,7 @@ export interface StubConfig {
   readonly pod?: PodConfig;
   /** Absent: not a model server. */
   readonly serving?: ServingConfig;
-  /** Fields of the request beyond the above, kept as they came. */
+  /** Fields of the request beyond the above, kept as they came; free JSON as {@link JsonText}. */
   readonly extra: Readonly<Record<string, unknown>>;
 }
 
@@ -167,5 +168,24 @@ export interface Target {
   readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
 }
 
+/** A configuration in a row. The column has values alone, so that users' JSON is beside them, as text. */
+export interface StubConfigRow extends StubConfig {
+  readonly texts?: Readonly<Record<string, string>>;
+}
+
 /** The configuration in a stub's row. Fields that were added since the stub was made get their empty value. */
-export const storedConfig = (config: object): StubConfig => ({ volumes: [], ...config }) as unknown as StubConfig;
+export function storedConfig(row: object): StubConfig {
+  const { texts = {}, ...config } = row as StubConfigRow;
+  const free = Object.entries(texts).map(([name, text]) => [name, new JsonText(text)] as const);
+  return { ...config, volumes: config.volumes ?? [], extra: { ...config.extra, ...Object.fromEntries(free) } };
+}
+
+/** As {@link storedConfig} reads it. */
+export function configForRow(config: StubConfig): StubConfigRow {
+  const extra: Record<string, unknown> = {};
+  const texts: Record<string, string> = {};
+  for (const [name, value] of Object.entries(config.extra))
+    if (value instanceof JsonText) texts[name] = value.text;
+    else extra[name] = value;
+  return { ...config, extra, ...(Object.keys(texts).length === 0 ? {} : { texts }) };
+}

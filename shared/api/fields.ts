@@ -2,7 +2,8 @@
 // the static type is the one handlers use. The conversions of each kind are in scheduler/api/http/decode.ts and
 // encode.ts.
 import { Type } from 'typebox';
-import type { Static, TSchema } from 'typebox';
+import type { Static, TObject, TSchema } from 'typebox';
+import type { JsonText } from '../json-text.ts';
 
 export const Text = (options: Record<string, unknown> = {}) => Type.String(options);
 export const Flag = (options: Record<string, unknown> = {}) => Type.Boolean(options);
@@ -54,8 +55,24 @@ export const beyondDocument = <T extends TSchema>(schema: T): T =>
 const BEYOND = 'x-longshore-field';
 export const isBeyondDocument = (schema: object): boolean => (schema as Record<string, unknown>)[BEYOND] === true;
 
-/** Free JSON, passed on unchanged. */
+/** Free JSON as a value of JavaScript. JSON of users that is given back is {@link Exact}. */
 export const Anything = (options: Record<string, unknown> = {}) => Type.Unknown(options);
+
+/**
+ * JSON of users that keeps its text. In a request it must be a field of the message itself, not of an object in it.
+ * @param schema - its description on the wire; an object or a list is checked to be one
+ */
+export const Exact = (schema: object = {}) => Type.Unsafe<JsonText>({ ...schema, [EXACT]: true });
+const EXACT = Symbol('exact');
+export const isExact = (schema: object): boolean => EXACT in schema;
+
+/** Names of the message's fields that are {@link Exact}. */
+export function exactFields(message: TObject): readonly string[] {
+  const fields = Object.entries(message.properties as Readonly<Record<string, TSchema>>);
+  return fields.filter(([, schema]) => choicesOf(schema).some(isExact)).map(([name]) => name);
+}
+const choicesOf = (schema: TSchema): readonly TSchema[] =>
+  (schema as { readonly anyOf?: readonly TSchema[] }).anyOf ?? [schema];
 
 /** Converts epoch milliseconds to a Timestamp field. */
 export function timestampOf(ms: number): string;

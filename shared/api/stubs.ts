@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { Rollout } from './deployments.ts';
-import { Anything, Flag, Float, Int64, Text, Uint32, beyondDocument, nullable } from './fields.ts';
+import { Anything, Exact, Flag, Float, Int64, Text, Uint32, beyondDocument, nullable } from './fields.ts';
 
 export const Autoscaler = Type.Object({
   type: Text({ description: 'queue_depth or llm_token_pressure; empty: the default' }),
@@ -89,23 +89,23 @@ export const GetOrCreateStubRequest = Type.Object({
   readinessProbe: nullable(ReadinessProbe),
   env: Type.Array(Text({ description: 'KEY=VALUE' })),
   appName: Text(),
-  pricing: nullable(Anything()),
-  inputs: nullable(Anything()),
-  outputs: nullable(Anything()),
+  pricing: nullable(Exact()),
+  inputs: nullable(Exact()),
+  outputs: nullable(Exact()),
   tcp: Flag(),
   blockNetwork: Flag(),
   allowList: Type.Array(Text()),
   dockerEnabled: Flag(),
-  pool: nullable(Anything()),
+  pool: nullable(Exact()),
   isService: Flag(),
   serving: nullable(
-    Anything({ description: 'of model servers: serving_protocol (openai) and llm: context_length, cache_tokens, …' }),
+    Exact({ description: 'of model servers: serving_protocol (openai) and llm: context_length, cache_tokens, …' }),
   ),
-  disks: Type.Array(Anything()),
+  disks: nullable(Exact(Type.Array(Anything()))),
   allowMarketplace: Flag(),
-  checkpointTrigger: nullable(Anything()),
+  checkpointTrigger: nullable(Exact()),
   hostname: Text(),
-  persistentRoot: nullable(Anything()),
+  persistentRoot: nullable(Exact()),
 });
 export type GetOrCreateStubRequest = Static<typeof GetOrCreateStubRequest>;
 

@@ -1,4 +1,5 @@
 // JSON that JavaScript cannot parse and write again without a change.
+import { JsonText } from '#shared/json-text.ts';
 
 /** Each text is JSON, and `JSON.stringify(JSON.parse(text))` is another text. */
 export const EXACT: readonly string[] = [
@@ -16,3 +17,6 @@ export const EXACT: readonly string[] = [
 export const EXACT_OBJECT = `{${EXACT.filter((text) => text.startsWith('{'))
   .map((text) => text.slice(1, -1))
   .join(',')}}`;
+
+/** A value as requests and rows hold free JSON. */
+export const jsonText = (value: unknown): JsonText => new JsonText(JSON.stringify(value));

@@ -21,6 +21,7 @@ import { OpenCalls } from '../../scheduler/api/http/streams/open-calls.ts';
 import type { ChargeStatus, TokenUsage } from '../../scheduler/domain/inference.ts';
 import type { ModelRow } from '../../scheduler/stores/store/queries/models.ts';
 import type { Caller } from '../../scheduler/workspaces/identity/caller.ts';
+import { jsonText } from './exact-json.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -75,7 +76,7 @@ const aModel = (fields: Partial<ModelRow>): ModelRow => ({
     supportedParameters: [],
     inputSchema: null,
     outputSchema: null,
-    defaultParameters: {},
+    defaultParameters: jsonText({}),
     shutdownDate: null,
   },
   backends: [{ kind: 'external', base_url: 'http://played' }],

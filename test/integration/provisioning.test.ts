@@ -11,6 +11,7 @@ import type { World } from './deciding-fixture.ts';
 import { CLOUD, only, SHARED, test, wanting } from './provisioning-fixture.ts';
 import type { Growing } from './provisioning-fixture.ts';
 import { quiet } from './tasks-fixture.ts';
+import { jsonText } from '../helpers/exact-json.ts';
 
 test('work brings a machine, which takes it, and goes when it has been idle', async ({ world, growing }) => {
   const { capacity, pools, loop, poolId } = growing;
@@ -200,7 +201,7 @@ test('a call for what a provider can make is no longer refused, and waits for it
   await pools.create(SHARED, 'gpu', CLOUD);
   expect(asks({})).toBeUndefined();
   expect(asks({ gpuCount: 2 })).toMatch(/has 2 of GPU T4/);
-  const named = { extra: { pool: { name: 'gpu' } } };
+  const named = { extra: { pool: jsonText({ name: 'gpu' }) } };
   expect([asks(named), feasibility.isMakeable('w' as WorkspaceId, 'gpu')]).toEqual([undefined, true]);
   const entry = await wanting(world);
   await only(growing);

@@ -6,10 +6,12 @@
 // reaches the outside as an RPC status, and its text only if the exception is an AppError.
 import { Readable } from 'node:stream';
 import { TextDecoder } from 'node:util';
-import type { TSchema } from 'typebox';
+import type { TObject, TSchema } from 'typebox';
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
-import { ERROR_HEADER, FIELDS_HEADER, isBeyondDocument } from '#shared/api/fields.ts';
+import { ERROR_HEADER, FIELDS_HEADER, exactFields, isBeyondDocument } from '#shared/api/fields.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
+import { JsonText, TooManyMembers, membersOf, stringifyExactly } from '#shared/json-text.ts';
+import { isRecord } from '#shared/json.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
@@ -18,7 +20,7 @@ import type { Operation, Origin } from '../operations/operation.ts';
 import { lookAt, tokenOf } from './auth.ts';
 import type { Authenticator } from './auth.ts';
 import { admit } from './bodies.ts';
-import { compileDecoder, compileQueryReader, DecodeError } from './decode.ts';
+import { compileDecoder, compileQueryReader, DecodeError, snakeOf } from './decode.ts';
 import type { Query } from './decode.ts';
 import { compileEncoder } from './encode.ts';
 import { levelOf, problemOf, RPC_STATUS, rpcCodeOf, withRetryAfter } from './error-map.ts';
@@ -114,6 +116,7 @@ function uniqueParams(url: string): string {
 function handlerOf(operation: Operation, parts: BinderParts) {
   const decode = compileDecoder(operation.request);
   const readQuery = compileQueryReader(operation.request);
+  const parse = bodyParser(operation.request);
   const encoders = {
     all: compileEncoder(operation.response),
     documented: compileEncoder(operation.response, 'documented'),
@@ -123,7 +126,7 @@ function handlerOf(operation: Operation, parts: BinderParts) {
   const refuse = (text: string) => (errorField === null ? { ok: false } : { ok: false, [errorField.name]: text });
   return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
     const deadlineMs = deadlineOf(request.headers['grpc-timeout'], operation.withinMs);
-    const message = decode(merge(operation, request, readQuery));
+    const message = decode(merge(operation, request, readQuery, parse));
     const wantsAll = request.headers[FIELDS_HEADER] === '1';
     const encode = wantsAll ? encoders.all : encoders.documented;
     const origin = parts.originOf(request);
@@ -145,7 +148,7 @@ function handlerOf(operation: Operation, parts: BinderParts) {
     if (isRefused && (answer as { readonly ok?: unknown }).ok === false)
       parts.authenticator.guessed?.(operation.name, request.ip);
     if (hidden !== undefined && !wantsAll) tellError(reply, answer as Readonly<Record<string, unknown>>, hidden);
-    return reply.header('content-type', 'application/json').send(JSON.stringify(encode(answer)));
+    return reply.header('content-type', 'application/json').send(stringifyExactly(encode(answer)));
   };
 }
 
@@ -223,8 +226,9 @@ function merge(
   operation: Operation,
   request: FastifyRequest,
   readQuery: (query: Query) => Record<string, unknown>,
+  parse: (body: unknown) => unknown,
 ): unknown {
-  const body = operation.method === 'GET' ? undefined : parseBody(request.body);
+  const body = operation.method === 'GET' ? undefined : parse(request.body);
   const query = readQuery(request.query as Query);
   const params = request.params as Readonly<Record<string, string>>;
   if (body === undefined || body === null) return { ...query, ...params };
@@ -234,8 +238,13 @@ function merge(
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
-/** The JSON of a body; undefined when it is empty. */
-export function parseBody(body: unknown): unknown {
+/** A reader of bodies of that message: the JSON of a body, in which some fields stay text; undefined: it is empty. */
+export function bodyParser(message: TObject): (body: unknown) => unknown {
+  const names = new Set(exactFields(message).flatMap((name) => [name, snakeOf(name)]));
+  return (body) => parseBody(body, names);
+}
+
+function parseBody(body: unknown, exact: ReadonlySet<string>): unknown {
   if (!Buffer.isBuffer(body) || body.length === 0) return undefined;
   let text: string;
   try {
@@ -244,10 +253,26 @@ export function parseBody(body: unknown): unknown {
     throw new DecodeError('', 'the body is not valid UTF-8');
   }
   if (text.trim() === '') return undefined;
+  let value: unknown;
   try {
-    return JSON.parse(text);
+    value = JSON.parse(text);
   } catch (error) {
     throw new DecodeError('', `the body is not valid JSON: ${error instanceof Error ? error.message : 'unreadable'}`);
+  }
+  if (isRecord(value) && Object.keys(value).some((name) => exact.has(name))) return withTexts(value, text, exact);
+  return value;
+}
+
+/** The fields of the body, some of them as they were written. null stays null. */
+function withTexts(value: Readonly<Record<string, unknown>>, text: string, names: ReadonlySet<string>): unknown {
+  const body = { ...value };
+  try {
+    for (const { name, valueFrom, to } of membersOf(text))
+      if (names.has(name) && value[name] !== null) body[name] = new JsonText(text.slice(valueFrom, to));
+    return body;
+  } catch (error) {
+    if (error instanceof TooManyMembers) throw new DecodeError('', 'the body has too many fields');
+    throw error;
   }
 }
 

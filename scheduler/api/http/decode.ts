@@ -3,6 +3,9 @@
 // filled in, so that a handler sees every field. Called by the binder; compiled once per message.
 import type { TObject, TSchema } from 'typebox';
 import { Type } from 'typebox';
+import { isExact } from '#shared/api/fields.ts';
+import { JsonText } from '#shared/json-text.ts';
+import { isRecord } from '#shared/json.ts';
 import { parseFilters } from './filters.ts';
 
 /** A request that cannot be read; the text names the field. */
@@ -52,6 +55,7 @@ function decoderOf(schema: TSchema): Decode {
     const inner = facts.anyOf.find((member) => (member as SchemaFacts).type !== 'null');
     return inner === undefined ? () => null : decoderOf(inner);
   }
+  if (isExact(schema)) return exactDecoder(facts);
   switch (facts.format) {
     case 'int64':
       return (value, field) => {
@@ -96,10 +100,22 @@ function decoderOf(schema: TSchema): Decode {
       return recordDecoder(Object.values(facts.patternProperties ?? {})[0] ?? Type.Unknown());
     default:
       return (value, field) => {
-        checkFree(value, field, MAX_DEPTH);
+        checkFree(value, field, MAX_DEPTH, checkText);
         return value;
       };
   }
+}
+
+/** Reads JSON that keeps its text. The text can be stored whatever its strings mean, so these are not checked. */
+function exactDecoder({ type }: SchemaFacts): Decode {
+  return (given, field) => {
+    const text = given instanceof JsonText ? given : new JsonText(JSON.stringify(given));
+    const { value } = text;
+    if (type === 'object' && !isRecord(value)) throw wrong(field, 'an object', value);
+    if (type === 'array' && !Array.isArray(value)) throw wrong(field, 'a list', value);
+    checkFree(value, field, MAX_DEPTH);
+    return text;
+  };
 }
 
 function objectDecoder(properties: Properties): Decode {
@@ -219,13 +235,13 @@ function checkText(text: string, field: string): void {
   if (text.includes('\0') || !text.isWellFormed()) throw new DecodeError(field, 'must be well-formed text without NUL');
 }
 
-function checkFree(value: unknown, field: string, left: number): void {
-  if (typeof value === 'string') checkText(value, field);
+function checkFree(value: unknown, field: string, left: number, check?: typeof checkText): void {
+  if (typeof value === 'string') check?.(value, field);
   if (typeof value !== 'object' || value === null) return;
   if (left === 0) throw new DecodeError(field, `is nested deeper than ${MAX_DEPTH} levels`);
   for (const [key, item] of Object.entries(value)) {
-    checkText(key, field);
-    checkFree(item, field, left - 1);
+    check?.(key, field);
+    checkFree(item, field, left - 1, check);
   }
 }
 

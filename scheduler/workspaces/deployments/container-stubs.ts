@@ -2,6 +2,8 @@
 // lacks. Pure. Source: interface, gateway 2.2; decision 0058.
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { basePythonOf } from '#shared/domain/built-images.ts';
+import { JsonText } from '#shared/json-text.ts';
+import { poolNameOf } from '../../domain/pools.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
 import { accessOf, isBucket, readBucket } from './buckets.ts';
 
@@ -35,9 +37,9 @@ export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Li
     if (!mounts.has(accessOf(asked)))
       return refused(`volumes: ${quoted(bucket?.bucket ?? volume.id)} is not one of this container's`);
   }
-  const ownPool = poolName(config.extra['pool']);
-  const pool = poolName(request.pool);
-  if (pool !== '' && pool !== ownPool) return refused(`pool: ${quoted(pool)} is not this container's`);
+  const ownPool = config.extra['pool'];
+  const pool = poolNameOf({ pool: request.pool });
+  if (pool !== '' && pool !== poolNameOf(config.extra)) return refused(`pool: ${quoted(pool)} is not this container's`);
   if (request.authorized === false && config.authorized)
     return refused('authorized must be true, as it is of this container’s stub');
   if (hasLimitedNetwork(config)) {
@@ -52,7 +54,7 @@ export function withinOwnStub(own: OwnStub, request: GetOrCreateStubRequest): Li
     request: {
       ...request,
       appName: own.appName,
-      ...(pool === '' && ownPool !== '' ? { pool: config.extra['pool'] } : {}),
+      ...(pool === '' && ownPool instanceof JsonText ? { pool: ownPool } : {}),
       ...network(config, request),
     },
   };
@@ -71,11 +73,6 @@ function network(
   if (own.allowList.length === 0 || asked.blockNetwork) return {};
   const within = asked.allowList.length > 0 && asked.allowList.every((range) => own.allowList.includes(range));
   return within ? {} : { allowList: [...own.allowList] };
-}
-
-function poolName(pool: unknown): string {
-  const name: unknown = typeof pool === 'object' && pool !== null ? Reflect.get(pool, 'name') : undefined;
-  return typeof name === 'string' ? name : '';
 }
 
 const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);
@@ -97,7 +94,7 @@ export function mayTakeCodeOf(reader: StubRights, writer: StubRights): boolean {
   return (
     asked.secrets.every((name) => own.secrets.includes(name)) &&
     asked.volumes.every((volume) => mounts.has(accessOf(volume))) &&
-    poolName(asked.extra['pool']) === poolName(own.extra['pool']) &&
+    poolNameOf(asked.extra) === poolNameOf(own.extra) &&
     (!hasLimitedNetwork(own) || isWithin(asked, own))
   );
 }

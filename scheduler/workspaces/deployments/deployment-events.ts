@@ -1,5 +1,7 @@
 // Events of deployments and stubs, for the transaction that changes their rows. Pure.
 import { timestampOf } from '#shared/api/fields.ts';
+import { stringifyExactly } from '#shared/json-text.ts';
+import { storedConfig } from '../../domain/stub-config.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { auditEvent } from '../events/audit.ts';
@@ -26,7 +28,7 @@ const ofStub = (type: string, stub: StubRow, atMs: number): EventGiven => ({
 });
 
 function stubData(stub: StubRow) {
-  const config = JSON.stringify(stub.config);
+  const config = stringifyExactly(storedConfig(stub.config));
   return {
     id: stub.id,
     stub_type: stub.type,

@@ -7,6 +7,7 @@ import { imageProblem } from '#shared/domain/image-reference.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { isServe, kindOf } from '#shared/domain/status.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
+import { JsonText, plainOf } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import { readWhen } from '../../domain/ticks.ts';
 import { isBucket, readBucket } from './buckets.ts';
@@ -57,7 +58,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const extra = parseExtra(request.extra);
   const autoscaler = normaliseAutoscaler(request, rules, limits);
   const volumes = normaliseVolumes(request);
-  const serving = normaliseServing(request.serving);
+  const serving = normaliseServing(request.serving?.value);
   const pod = isSupervised(kind) ? normalisePod(request, serving !== undefined) : undefined;
   const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
   const refusal =
@@ -308,11 +309,13 @@ function keptFields(
   request: GetOrCreateStubRequest,
   extra: Readonly<Record<string, unknown>>,
 ): Record<string, unknown> {
-  const out: Record<string, unknown> = Object.keys(extra).length === 0 ? {} : { extra };
+  const out: Record<string, unknown> =
+    Object.keys(extra).length === 0 ? {} : { extra: new JsonText(request.extra.trim()) };
   for (const field of KEPT) {
-    const value = request[field];
+    const given = request[field];
+    const value = plainOf(given);
     if (value === null || value === '' || value === false || (Array.isArray(value) && value.length === 0)) continue;
-    out[field] = value;
+    out[field] = given;
   }
   return out;
 }

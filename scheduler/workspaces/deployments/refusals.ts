@@ -2,6 +2,7 @@
 import { isIP } from 'node:net';
 import { LEAST_CPU_MILLICORES, LEAST_MEMORY_MIB } from '#shared/domain/least-resources.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
+import { stringifyExactly } from '#shared/json-text.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { poolNameOf, poolNameProblem } from '../../domain/pools.ts';
 import { PYTHON_VERSIONS, STUB_TYPES } from './kinds.ts';
@@ -67,7 +68,7 @@ export function refuseResources(request: GetOrCreateStubRequest, gpuCount: numbe
 
 /** Refuses settings that are too long together: texts, `extra`, `inputs`, `outputs` and their likes. */
 export function refuseLength(config: object): string | null {
-  return Buffer.byteLength(JSON.stringify(config)) > MAX_CONFIG_BYTES
+  return Buffer.byteLength(stringifyExactly(config)) > MAX_CONFIG_BYTES
     ? `the settings of a stub must have at most ${MAX_CONFIG_BYTES} bytes as JSON in all`
     : null;
 }

@@ -32,8 +32,8 @@ export function normaliseServing(serving: unknown): ServingConfig | undefined | 
   } satisfies Partial<LlmConfig>;
   for (const [name, key] of NAMES) {
     const value = field(llm, key) ?? '';
-    if (typeof value !== 'string' || value.length > MOST_TEXT)
-      return `serving.llm.${key} must be a text of at most ${MOST_TEXT} characters`;
+    if (typeof value !== 'string' || value.length > MOST_TEXT || value.includes('\0') || !value.isWellFormed())
+      return `serving.llm.${key} must be a text of at most ${MOST_TEXT} characters, well-formed and without NUL`;
     names[name] = value;
   }
   return {

@@ -8,6 +8,7 @@ import {
   type CreateStack,
 } from '#shared/api/rest/stacks.ts';
 import { AppError } from '#shared/errors.ts';
+import { JsonText } from '#shared/json-text.ts';
 import { isUuid, newId } from '#shared/domain/ids.ts';
 import type { AppId, StackId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isUniqueViolation } from '../../stores/store/db.ts';
@@ -58,7 +59,7 @@ export class Stacks {
   /** @throws AppError `invalid_body`, `stack_exists`, `too_many_stacks` */
   async create(workspaceId: WorkspaceId, sent: CreateStack): Promise<StackRow> {
     const name = checkedName(sent.name);
-    const layout = checkedLayout(sent.layout ?? {});
+    const layout = checkedLayout(sent.layout ?? NO_LAYOUT);
     const most = await this.#mostOf(workspaceId);
     return this.#db.transaction(async (tx) => {
       await lockCounts(tx, workspaceId);
@@ -151,8 +152,10 @@ function checkedName(name: string): string {
   return name;
 }
 
-function checkedLayout(layout: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
-  if (Buffer.byteLength(JSON.stringify(layout)) <= MAX_LAYOUT_BYTES) return layout;
+const NO_LAYOUT = new JsonText('{}');
+
+function checkedLayout(layout: JsonText): JsonText {
+  if (Buffer.byteLength(layout.text) <= MAX_LAYOUT_BYTES) return layout;
   throw invalid(`layout must have at most ${MAX_LAYOUT_BYTES} bytes as JSON`);
 }
 

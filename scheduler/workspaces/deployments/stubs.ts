@@ -16,7 +16,7 @@ import type { Limited } from './container-stubs.ts';
 import { gpuSupply, modelsHereText } from './gpu-supply.ts';
 import type { GpuMachine, GpuSupply } from './gpu-supply.ts';
 import { normaliseStub } from './normalise.ts';
-import { storedConfig } from '../../domain/stub-config.ts';
+import { configForRow, storedConfig } from '../../domain/stub-config.ts';
 import type { StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import type { Objects } from '../../stores/objects/service.ts';
 import type { EventWriter } from '../events/writer.ts';
@@ -121,7 +121,8 @@ export class Stubs {
     const object = await this.#object(caller, request.objectId);
     if (object.kind === 'refused') return object;
     const name = request.name === '' ? `${request.stubType}/${request.handler}` : request.name;
-    const configHash = sha256Hex(canonicalJson(config));
+    const row = configForRow(config);
+    const configHash = sha256Hex(canonicalJson(row));
     const { maxStubs } = limits ?? DEFAULT_LIMITS;
     const { events, nowMs } = this.#parts;
     const appName = request.appName || name;
@@ -145,10 +146,10 @@ export class Stubs {
         await lockCounts(tx, caller.workspaceId);
         if (await hasStubs(tx, caller.workspaceId, maxStubs)) throw new NoRoom();
       }
-      const row = known ?? (await insertStub(tx, { ...key, id: newId<StubId>(), config: { ...config } }));
+      const stub = known ?? (await insertStub(tx, { ...key, id: newId<StubId>(), config: row }));
       // A container asks for the stub at each call of another function.
-      if (isOneOff(row.type) && caller.container === undefined) emit(ran(row, nowMs()));
-      return row;
+      if (isOneOff(stub.type) && caller.container === undefined) emit(ran(stub, nowMs()));
+      return stub;
     });
     const stub = await making.catch((error: unknown) => {
       if (error instanceof NoRoom) return undefined;

@@ -8,6 +8,7 @@ import {
   MOST_MODEL_BACKENDS,
 } from '#shared/domain/models.ts';
 import type { ChangeModel, CreateModel, ModelBackend, ModelCapabilities } from '#shared/api/rest/models.ts';
+import { JsonText, membersOf, stringifyExactly } from '#shared/json-text.ts';
 import type { ModelType, Prices } from '../../domain/inference.ts';
 import type { ModelDetails, NewModel } from '../../stores/store/queries/models.ts';
 
@@ -69,7 +70,7 @@ export function checkNew(given: CreateModel, urlProblem: (url: string) => string
       supportedParameters: [],
       inputSchema: null,
       outputSchema: null,
-      defaultParameters: {},
+      defaultParameters: new JsonText('{}'),
       shutdownDate: null,
     },
     backends: [],
@@ -159,9 +160,11 @@ function sizeProblem(given: ChangeModel): string | undefined {
     'capabilities',
   ] as const) {
     const value = given[field];
-    if (value !== undefined && JSON.stringify(value).length > MOST_FREE_JSON)
+    if (value !== undefined && Buffer.byteLength(stringifyExactly(value)) > MOST_FREE_JSON)
       return `${field} must have at most ${MOST_FREE_JSON} bytes of JSON`;
   }
+  if (given.default_parameters !== undefined && membersOf(given.default_parameters.text).length > MOST_PARAMETERS)
+    return `default_parameters must have at most ${MOST_PARAMETERS} entries`;
   const formats = given.capabilities?.response_format ?? [];
   const unknown = formats.find((format) => !['text', 'json_object', 'json_schema'].includes(format));
   return unknown === undefined ? undefined : 'capabilities.response_format must hold text, json_object or json_schema';

@@ -8,7 +8,7 @@ import {
   MOST_MODEL_BACKENDS,
   MOST_PRICE,
 } from '#shared/domain/models.ts';
-import { nullable } from '../fields.ts';
+import { Exact, nullable } from '../fields.ts';
 import { Id, OneOf, Time, listOf } from './lists.ts';
 
 const Micros = (what: string) =>
@@ -63,6 +63,9 @@ export const ModelEmbedding = Type.Object({
   token_inputs: Type.Optional(Type.Boolean({ description: 'whether inputs may be lists of token ids' })),
 });
 
+const FreeObject = (options: Record<string, unknown> = {}) =>
+  Exact(Type.Record(Type.String(), Type.Unknown(), options));
+
 const Described = {
   name: Type.Optional(Type.String({ description: 'for people, at most 100 characters' })),
   description: Type.Optional(Type.String({ description: 'at most 2000 characters' })),
@@ -78,9 +81,9 @@ const Described = {
       description: 'tuning options of requests that the model takes; the others are dropped',
     }),
   ),
-  input_schema: Type.Optional(Type.Record(Type.String(), Type.Unknown(), { description: 'JSON Schema of an invoke' })),
-  output_schema: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
-  default_parameters: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
+  input_schema: Type.Optional(FreeObject({ description: 'JSON Schema of an invoke' })),
+  output_schema: Type.Optional(FreeObject()),
+  default_parameters: Type.Optional(FreeObject()),
   shutdown_date: Type.Optional(Type.String({ description: 'as callers read it, such as 2027-01-31' })),
   prices: Type.Optional(ModelPrices),
 };
@@ -110,9 +113,9 @@ export const ModelRecord = Type.Object({
   embedding: nullable(ModelEmbedding),
   capabilities: ModelCapabilities,
   supported_parameters: Type.Array(Type.String()),
-  input_schema: nullable(Type.Record(Type.String(), Type.Unknown())),
-  output_schema: nullable(Type.Record(Type.String(), Type.Unknown())),
-  default_parameters: Type.Record(Type.String(), Type.Unknown()),
+  input_schema: nullable(FreeObject()),
+  output_schema: nullable(FreeObject()),
+  default_parameters: FreeObject(),
   shutdown_date: nullable(Type.String()),
   prices: ModelPrices,
   backends: Type.Array(ModelBackend),

@@ -1,5 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
+import { Exact } from '../fields.ts';
 import { Id, Time, listOf } from './lists.ts';
 import { QueryInteger, QueryText } from './query.ts';
 
@@ -9,7 +10,7 @@ export const MAX_LAYOUT_BYTES = 64 * 1024;
 export const MAX_STACK_PAGE = 100;
 
 const Layout = () =>
-  Type.Unsafe<Readonly<Record<string, unknown>>>({
+  Exact({
     type: 'object',
     description: `of programs that draw it, as they sent it; at most ${MAX_LAYOUT_BYTES} bytes of JSON`,
   });

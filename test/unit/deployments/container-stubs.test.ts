@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { mayTakeCodeOf, withinOwnStub } from '#scheduler/workspaces/deployments/container-stubs.ts';
 import type { StubConfig } from '#scheduler/domain/stub-config.ts';
+import { jsonText } from '../../helpers/exact-json.ts';
 
 const asked = (said: Partial<GetOrCreateStubRequest> = {}): GetOrCreateStubRequest =>
   ({
@@ -34,14 +35,16 @@ const network = (limited: ReturnType<typeof withinOwnStub>): unknown =>
   limited.kind === 'request' ? [limited.request.blockNetwork, limited.request.allowList] : limited;
 
 test('a stub is of the container’s app, in its pool, whether that is said or not', () => {
-  const pool = { name: 'p' };
+  const pool = jsonText({ name: 'p' });
   const made = withinOwnStub(
     own({ extra: { pool } }),
     asked({ secrets: [{ name: 'A' }], volumes: [{ id: 'V-1', mountPath: 'd', config: null }] }),
   );
   expect(made).toMatchObject({ kind: 'request', request: { appName: 'mine', pool } });
-  expect(withinOwnStub(own({ extra: { pool } }), asked({ pool: { name: 'p', priority: 1 } }))).toMatchObject({
-    request: { pool: { name: 'p' } },
+  expect(
+    withinOwnStub(own({ extra: { pool } }), asked({ pool: jsonText({ name: 'p', priority: 1.5 }) })),
+  ).toMatchObject({
+    request: { pool: jsonText({ name: 'p', priority: 1.5 }) },
   });
   expect(withinOwnStub(own(), asked({ appName: 'mine' }))).toMatchObject({ request: { appName: 'mine', pool: null } });
 });
@@ -50,7 +53,7 @@ test.each([
   ['appName', asked({ appName: 'other' })],
   ['secrets', asked({ secrets: [{ name: 'A' }, { name: 'B' }] })],
   ['volumes', asked({ volumes: [{ id: 'v-2', mountPath: 'd', config: null }] })],
-  ['pool', asked({ pool: { name: 'q' } })],
+  ['pool', asked({ pool: jsonText({ name: 'q' }) })],
   ['authorized', asked({ authorized: false })],
 ])('what its own stub has not is refused by name: %s', (field, request) => {
   expect(withinOwnStub(own(), request)).toEqual({
@@ -99,7 +102,7 @@ test.each<readonly [string, Partial<StubConfig>, Partial<StubConfig>, boolean]>(
   ['a reader with another secret', { secrets: ['A', 'B'] }, {}, false],
   ['a reader with fewer volumes', { volumes: [] }, {}, true],
   ['a reader with another volume', { volumes: [{ volumeId: 'v-2', mountPath: 'data' }] as never }, {}, false],
-  ['a reader in another pool', { extra: { pool: { name: 'p' } } }, {}, false],
+  ['a reader in another pool', { extra: { pool: jsonText({ name: 'p' }) } }, {}, false],
   ['a writer with a closed network', {}, { blockNetwork: true }, false],
   ['both with a closed network', { blockNetwork: true }, { blockNetwork: true }, true],
   ['a reader with a closed network', { blockNetwork: true }, {}, true],

@@ -6,6 +6,7 @@ import { normaliseStub } from '../../../scheduler/workspaces/deployments/normali
 import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.ts';
 import { zeroOf } from '../../../scheduler/api/http/decode.ts';
 import { DEFAULT_LIMITS } from '#scheduler/workspaces/deployments/stub-limits.ts';
+import { jsonText } from '../../helpers/exact-json.ts';
 
 /** A request as the binder hands it over: every missing field has its wire default. */
 const aRequest = (said: Partial<GetOrCreateStubRequest> = {}): GetOrCreateStubRequest => ({
@@ -49,11 +50,20 @@ describe('refusals', () => {
       { autoscaler: { type: 'magic', maxContainers: 1, tasksPerContainer: 1, minContainers: 0 } },
       /autoscaler.type "magic" is not known; allowed: queue_depth, llm_token_pressure/,
     ],
-    [{ serving: { serving_protocol: 'openai', llm: [] } }, 'serving.llm must be an object'],
-    [{ serving: { serving_protocol: 'openai', llm: { context_length: -1 } } }, /serving.llm.context_length must be a/],
-    [{ serving: { servingProtocol: 'openai', llm: { cacheTokens: 1.5 } } }, /serving.llm.cache_tokens must be a whole/],
-    [{ serving: { serving_protocol: 'openai', llm: { metrics_path: 'x' } } }, /serving.llm.metrics_path must begin/],
-    [{ serving: { serving_protocol: 'openai', llm: { engine: 7 } } }, /serving.llm.engine must be a text/],
+    [{ serving: jsonText({ serving_protocol: 'openai', llm: [] }) }, 'serving.llm must be an object'],
+    [
+      { serving: jsonText({ serving_protocol: 'openai', llm: { context_length: -1 } }) },
+      /serving.llm.context_length must be a/,
+    ],
+    [
+      { serving: jsonText({ servingProtocol: 'openai', llm: { cacheTokens: 1.5 } }) },
+      /serving.llm.cache_tokens must be a whole/,
+    ],
+    [
+      { serving: jsonText({ serving_protocol: 'openai', llm: { metrics_path: 'x' } }) },
+      /serving.llm.metrics_path must begin/,
+    ],
+    [{ serving: jsonText({ serving_protocol: 'openai', llm: { engine: 7 } }) }, /serving.llm.engine must be a text/],
     [
       { imageId: '68cd7c11f0de' },
       /imageId names the image "68cd7c11f0de", which could be the id of one: .*name:latest/,
@@ -71,7 +81,7 @@ describe('refusals', () => {
     [{ secrets: Array.from({ length: 65 }, () => ({ name: 'KEY' })) }, /secrets must have at most 64 entries/],
     [{ blockNetwork: true, allowList: ['10.0.0.0/8'] }, /exclude each other/],
     [{ callbackUrl: 'file:///etc/passwd' }, /callbackUrl/],
-    [{ pool: { name: 'gpu less' } }, /^pool.name must be letters, .* got "gpu less"$/],
+    [{ pool: jsonText({ name: 'gpu less' }) }, /^pool.name must be letters, .* got "gpu less"$/],
     [{ extra: '[1]' }, 'extra must be a JSON object'],
     [{ extra: '{' }, 'extra must be a JSON object'],
     [{ extra: '{"stopAfterDisconnect":59}' }, /extra.stopAfterDisconnect must be true .* from 60 to 86400, got 59/],
@@ -234,7 +244,7 @@ describe('GPUs', () => {
 describe('what has no field of its own', () => {
   test('is kept; empty values are not, so that sending them makes no other stub', () => {
     expect(configOf({ tcp: true, ports: [80], hostname: '', extra: '{"when":"* * * * *"}' }).extra).toEqual({
-      extra: { when: '* * * * *' },
+      extra: jsonText({ when: '* * * * *' }),
       tcp: true,
       ports: [80],
     });
@@ -382,7 +392,7 @@ describe('volumes', () => {
     [{ env: Array.from({ length: 513 }, (_, index) => `K${index}=v`) }, /^env must have at most 512/],
     [{ env: [`K=${'x'.repeat(128 * 1024)}`] }, /^env must have at most 131072 bytes/],
     // All settings count together, whichever field they are in.
-    [{ inputs: { fields: 'x'.repeat(200_000) } }, /^the settings of a stub must have at most 196608 bytes/],
+    [{ inputs: jsonText({ fields: 'x'.repeat(200_000) }) }, /^the settings of a stub must have at most 196608 bytes/],
     [{ handler: `app:${'x'.repeat(200_000)}` }, /^the settings of a stub must have at most 196608 bytes/],
     [
       { env: [`K=${'x'.repeat(100_000)}`], extra: JSON.stringify({ note: 'ü'.repeat(50_000) }) },
@@ -495,24 +505,26 @@ describe('model servers', () => {
   const NAMES = { modelId: 'org/name', engine: 'vllm', servedModelName: '', tokenizer: '', sloTier: 'gold' };
 
   test('the settings are taken in both spellings', () => {
-    const serving = { serving_protocol: 'openai', llm };
+    const serving = jsonText({ serving_protocol: 'openai', llm });
     const meant = {
       protocol: 'openai',
       llm: { ...NAMES, contextLength: 8192, cacheTokens: 60_000, metricsPath: '/metrics' },
     };
     expect(configOf({ serving }).serving).toEqual(meant);
     const camel = { modelId: 'org/name', engine: 'vllm', contextLength: 8192, cacheTokens: 60_000, sloTier: 'gold' };
-    expect(configOf({ serving: { servingProtocol: 'openai', llm: camel } }).serving).toEqual(meant);
+    expect(configOf({ serving: jsonText({ servingProtocol: 'openai', llm: camel }) }).serving).toEqual(meant);
   });
 
   test('the context defaults to 4096 tokens; other protocols mean nothing', () => {
-    expect(configOf({ serving: { serving_protocol: 'openai' } }).serving?.llm).toMatchObject({ contextLength: 4096 });
-    expect(configOf({ serving: { serving_protocol: 'grpc', llm: 1 } })).not.toHaveProperty('serving');
+    expect(configOf({ serving: jsonText({ serving_protocol: 'openai' }) }).serving?.llm).toMatchObject({
+      contextLength: 4096,
+    });
+    expect(configOf({ serving: jsonText({ serving_protocol: 'grpc', llm: 1 }) })).not.toHaveProperty('serving');
     expect(configOf({})).not.toHaveProperty('serving');
   });
 
   test('a pod is ready once one of the routes of its engine succeeds, unless it names a probe', () => {
-    const serving = { serving_protocol: 'openai', llm: { metrics_path: '/m' } };
+    const serving = jsonText({ serving_protocol: 'openai', llm: { metrics_path: '/m' } });
     const pod = { stubType: 'pod/deployment', handler: '', entrypoint: ['serve'], ports: [8000, 9000], serving };
     const paths = ['/health', '/server_info', '/get_model_info'];
     const { pod: made } = configOf(pod);

@@ -5,6 +5,7 @@ import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FeasibilityCheck } from '#scheduler/control/placement/feasibility-check.ts';
 import { infeasibleReason, noPythonReason, tooSmallReason } from '#scheduler/control/placement/feasibility.ts';
 import type { OfferedMachine } from '#scheduler/control/placement/feasibility.ts';
+import { jsonText } from '../../helpers/exact-json.ts';
 
 const GIB = 1024 ** 3;
 const machine = (changes: Partial<OfferedMachine> = {}): OfferedMachine => ({
@@ -199,7 +200,7 @@ describe('a stub that no machine can ever serve', () => {
     feasibility.machineChanged();
     expect(feasibility.refusal(target)).toBeUndefined();
     expect(walks).toBe(2);
-    const late = { gpu: [], gpuCount: 0, extra: { pool: { name: 'late' } } } as unknown as StubConfig;
+    const late = { gpu: [], gpuCount: 0, extra: { pool: jsonText({ name: 'late' }) } } as unknown as StubConfig;
     expect(feasibility.refusal({ ...target, config: late })).toMatch('is in pool late');
     const asked = (memoryMib: number, gpuCount = 0) =>
       feasibility.warning(target.workspaceId, { ...config, gpu: ['H100'], gpuCount, cpuMillicores: 100, memoryMib });
@@ -223,7 +224,7 @@ describe('a stub that no machine can ever serve', () => {
     const played = { all: () => machines };
     const feasibility = new FeasibilityCheck(played as unknown as Machines, { nowMs: () => nowAt.ms });
     const config = { gpu: ['T4'], gpuCount: 1, extra: {} } as unknown as StubConfig;
-    const inPool = { gpu: [], gpuCount: 0, extra: { pool: { name: 'default' } } } as unknown as StubConfig;
+    const inPool = { gpu: [], gpuCount: 0, extra: { pool: jsonText({ name: 'default' }) } } as unknown as StubConfig;
     const refusals = (): readonly (string | undefined)[] =>
       [config, inPool].map((asked) => feasibility.refusal({ workspaceId: 'w-1', config: asked } as unknown as Target));
     for (const ms of [0, 99_000, 150_000, 49_999]) {

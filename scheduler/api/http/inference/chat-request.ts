@@ -5,7 +5,7 @@ import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import { badRequest } from './errors.ts';
 import { checkNumber, checkSampling, isForwarded, readFlag, readStream } from './fields.ts';
 import type { JsonDocument, JsonObject } from './fields.ts';
-import { bodyWith } from './json-body.ts';
+import { bodyWith, defaultsOf } from './json-body.ts';
 import { tokensOf } from '../../../domain/serving.ts';
 import type { Prepared } from './prepared.ts';
 
@@ -22,7 +22,7 @@ const unsupported = (param: string, id: string): Error =>
 /** @throws InferenceError 400 */
 export function prepareChat(request: JsonDocument, model: ModelRow): Prepared {
   const body = request.value;
-  const { capabilities, supportedParameters, defaultParameters } = model.details;
+  const { capabilities, supportedParameters } = model.details;
   if (model.type !== 'chat')
     throw badRequest(`${model.name} is a model of the type ${model.type}`, 'model', 'model_type_mismatch');
   const { stream, includeUsage } = readStream(body);
@@ -38,7 +38,7 @@ export function prepareChat(request: JsonDocument, model: ModelRow): Prepared {
   const promptCharacters = charactersOf(messages);
   const asked = numberOr(body['max_completion_tokens']) ?? numberOr(body['max_tokens']);
   const { choices, mostCompletionTokens } = outputOf(body, model, asked, promptCharacters, 'messages');
-  const forward: Record<string, unknown> = { ...defaultParameters };
+  const forward: Record<string, unknown> = { ...defaultsOf(model) };
   for (const [field, value] of Object.entries(body)) {
     if (!OWN.has(field) && isForwarded(field, supportedParameters, capabilities)) forward[field] = value;
   }

@@ -4,7 +4,7 @@ import { numberOr, outputOf } from './chat-request.ts';
 import { badRequest } from './errors.ts';
 import { checkNumber, checkSampling, isForwarded, readStream } from './fields.ts';
 import type { JsonDocument } from './fields.ts';
-import { bodyWith } from './json-body.ts';
+import { bodyWith, defaultsOf } from './json-body.ts';
 import type { Prepared } from './prepared.ts';
 
 const OWN: ReadonlySet<string> = new Set(['model', 'stream', 'stream_options']);
@@ -14,7 +14,7 @@ export function prepareCompletion(request: JsonDocument, model: ModelRow): Prepa
   const body = request.value;
   if (model.type !== 'chat' && model.type !== 'completion')
     throw badRequest(`${model.name} is a model of the type ${model.type}`, 'model', 'model_type_mismatch');
-  const { capabilities, supportedParameters, defaultParameters } = model.details;
+  const { capabilities, supportedParameters } = model.details;
   const { stream, includeUsage } = readStream(body);
   checkSampling(body);
   checkNumber(body, 'logprobs', 0, 20, true);
@@ -32,7 +32,7 @@ export function prepareCompletion(request: JsonDocument, model: ModelRow): Prepa
   );
   const asked = numberOr(body['max_tokens']);
   const { choices, mostCompletionTokens } = outputOf(body, model, asked, promptCharacters, 'prompt');
-  const forward: Record<string, unknown> = { ...defaultParameters };
+  const forward: Record<string, unknown> = { ...defaultsOf(model) };
   for (const [field, value] of Object.entries(body)) {
     if (!OWN.has(field) && isForwarded(field, supportedParameters, capabilities)) forward[field] = value;
   }

@@ -5,7 +5,7 @@ import { badRequest, InferenceError } from './errors.ts';
 import { itemTextsOf, memberText } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { JsonDocument, JsonObject } from './fields.ts';
-import { bodyWith } from './json-body.ts';
+import { bodyWith, defaultsOf } from './json-body.ts';
 import { reportedTokens } from './prepared.ts';
 import type { Prepared } from './prepared.ts';
 
@@ -50,7 +50,7 @@ export function prepareEmbeddings(request: JsonDocument, model: ModelRow): Prepa
     typeof input === 'string' ? { characters: input.length } : { tokens: input.length },
   );
   checkSizes(sizes, embedding.max_input_tokens ?? 0);
-  const forward: Record<string, unknown> = { ...model.details.defaultParameters };
+  const forward: Record<string, unknown> = { ...defaultsOf(model) };
   for (const [field, value] of Object.entries(body)) if (!OWN.has(field)) forward[field] = value;
   // The backend's own length needs no field, and some refuse one.
   if (dimensions === embedding.dimensions) delete forward['dimensions'];

@@ -6,7 +6,7 @@ import { prepareCompletion } from './completion-request.ts';
 import { badRequest, InferenceError } from './errors.ts';
 import { readFlag } from './fields.ts';
 import type { JsonDocument } from './fields.ts';
-import { bodyWith } from './json-body.ts';
+import { bodyWith, defaultsOf } from './json-body.ts';
 import { schemaProblem } from './input-schema.ts';
 import type { Prepared } from './prepared.ts';
 
@@ -23,7 +23,7 @@ export function prepareInvoke(request: JsonDocument, model: ModelRow, wantsEvent
   const named = { text: request.text, value: { ...body, model: model.name } };
   if (model.type === 'chat') return prepareChat(named, model);
   if (model.type === 'completion') return prepareCompletion(named, model);
-  const problem = schemaProblem(model.details.inputSchema ?? {}, body);
+  const problem = schemaProblem(model.details.inputSchema?.value ?? {}, body);
   if (problem !== undefined) {
     const place = problem.pointer === '' ? 'the body' : problem.pointer;
     throw new InferenceError(400, 'invalid_request', `${place} ${problem.text}`, { param: problem.pointer });
@@ -31,7 +31,7 @@ export function prepareInvoke(request: JsonDocument, model: ModelRow, wantsEvent
   const stream = readFlag(body, 'stream') || wantsEvents;
   if (stream && model.details.capabilities.streaming !== true)
     throw badRequest(`the model ${model.name} does not stream`, 'stream', 'unsupported_parameter');
-  const forward = { ...model.details.defaultParameters, ...body, ...(stream ? { stream: true } : {}) };
+  const forward = { ...defaultsOf(model), ...body, ...(stream ? { stream: true } : {}) };
   return {
     route: 'invoke',
     model,

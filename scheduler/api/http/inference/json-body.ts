@@ -1,6 +1,7 @@
 // The body of a request as a JSON object, and the body for a backend, in which all but what is set keeps its bytes.
-import { TooManyMembers, membersOf, withMembers } from '#shared/json-text.ts';
+import { JsonText, TooManyMembers, membersOf, plainOf, stringifyExactly, withMembers } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
+import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import { badRequest } from './errors.ts';
 import type { JsonDocument, JsonObject } from './fields.ts';
 
@@ -73,6 +74,14 @@ const READ: ReadonlySet<string> = new Set([
   'top_logprobs',
 ]);
 
+/** Fields that a model has for requests without them. */
+export function defaultsOf({ details }: Pick<ModelRow, 'details'>): Record<string, unknown> {
+  const { text } = details.defaultParameters;
+  return Object.fromEntries(
+    membersOf(text).map(({ name, valueFrom, to }) => [name, new JsonText(text.slice(valueFrom, to))]),
+  );
+}
+
 /**
  * The body for a backend with these fields. Those that the request has with the same value keep their bytes there.
  * @param texts - fields that are given as JSON
@@ -86,9 +95,13 @@ export function bodyWith(
   for (const [name, value] of Object.entries(fields)) {
     if (value === undefined || Object.hasOwn(texts, name)) continue;
     const isSame = Object.hasOwn(request.value, name) && Object.is(value, request.value[name]);
-    if (!isSame) set[name] = JSON.stringify(value);
+    if (!isSame) set[name] = stringifyExactly(value);
   }
   Object.assign(set, texts);
   const keeps = (name: string): boolean => Object.hasOwn(fields, name);
-  return { text: withMembers(request.text, { set, keeps, once: READ }), value: fields };
+  const values = Object.entries(fields).map(([name, value]) => [name, plainOf(value)] as const);
+  return {
+    text: withMembers(request.text, { set, keeps, once: READ }),
+    value: Object.fromEntries(values),
+  };
 }

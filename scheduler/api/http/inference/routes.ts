@@ -3,6 +3,7 @@
 // Invariant: no byte of a body is read before its sender is known.
 import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { stringifyExactly } from '#shared/json-text.ts';
 import type { Log } from '#shared/log.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
@@ -142,7 +143,7 @@ async function showModels(
   if (matched.kind === 'model') {
     const row = models.get(matched.id);
     if (row === undefined) throw unknownModel(matched.id);
-    return void reply.send(JSON.stringify(await page(row)));
+    return void reply.send(stringifyExactly(await page(row)));
   }
   const query = request.query as Readonly<Record<string, string | readonly string[] | undefined>>;
   const filter = Object.fromEntries(
@@ -154,7 +155,7 @@ async function showModels(
   const rows = [...models.values()]
     .filter((row) => matches(row, filter))
     .toSorted((a, b) => (a.name < b.name ? -1 : 1));
-  reply.send(JSON.stringify({ object: 'list', data: await Promise.all(rows.map(page)) }));
+  reply.send(stringifyExactly({ object: 'list', data: await Promise.all(rows.map(page)) }));
 }
 
 async function post(

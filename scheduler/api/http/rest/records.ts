@@ -8,7 +8,7 @@ import type { StubRecord } from '#shared/api/rest/stubs.ts';
 import type { RestTask } from '#shared/api/rest/tasks.ts';
 import type { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
 import { isEventStream, itemsText } from '#shared/domain/event-stream.ts';
-import { jsonTextOf } from '#shared/json-text.ts';
+import { jsonTextOf, stringifyExactly } from '#shared/json-text.ts';
 import type { JsonText } from '#shared/json-text.ts';
 import type { ContainerView } from '../../../fleet/containers/container-view.ts';
 import { rolloutOf } from '../../operations/rollout.ts';
@@ -48,7 +48,7 @@ export const stubRecord = (row: StubRow): StubRecord => ({
   external_id: row.id,
   name: row.name,
   type: row.type,
-  config: JSON.stringify(configRecord(storedConfig(row.config))),
+  config: stringifyExactly(configRecord(storedConfig(row.config))),
   config_version: row.configVersion,
   public: row.public,
   created_at: timestampOf(row.createdAtMs),

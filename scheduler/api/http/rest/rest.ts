@@ -3,6 +3,7 @@
 // Invariant: a token of another workspace never learns whether something
 // exists. A body is read only when its sender may call the route.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { Type } from 'typebox';
 import { AppError } from '#shared/errors.ts';
 import { stringifyExactly } from '#shared/json-text.ts';
 import { withDeadline } from '#shared/backoff.ts';
@@ -12,7 +13,7 @@ import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { confinementProblem } from '../../../workspaces/identity/confinement.ts';
 import { tokenOf } from '../auth.ts';
 import type { Authenticator } from '../auth.ts';
-import { parseBody, pathOf } from '../bind.ts';
+import { bodyParser, pathOf } from '../bind.ts';
 import { admit } from '../bodies.ts';
 import { DecodeError, compileDecoder } from '../decode.ts';
 import { levelOf, problemOf, sendProblem } from '../error-map.ts';
@@ -167,11 +168,14 @@ async function check(request: FastifyRequest, route: RestRoute, parts: RestParts
   return { caller, workspaceId, params, http: request, answerHeaders: new Map() };
 }
 
+const NO_FIELDS = Type.Object({});
+
 function readerOf({ query, body, readBody }: RestRoute): (checked: Checked) => RestRequest {
   const readQuery = query === undefined ? () => ({}) : compileQuery(query);
   const decode = readBody ?? (body === undefined ? () => ({}) : compileDecoder(body));
+  const parse = bodyParser(body ?? NO_FIELDS);
   return (checked) => {
-    const sent = bodyOf(checked.http);
+    const sent = bodyOf(checked.http, parse);
     return { ...checked, query: readQuery(checked.http.query as Query), body: decoded(decode, sent) };
   };
 }
@@ -211,12 +215,12 @@ function mayCall(caller: Caller, route: RestRoute): boolean {
  * Reads the body as JSON under any accepted content type: clients of every kind leave the type out.
  * @throws AppError `bad_request`, `invalid_body`
  */
-function bodyOf(request: FastifyRequest): Record<string, unknown> {
+function bodyOf(request: FastifyRequest, parse: (body: unknown) => unknown): Record<string, unknown> {
   // A published client sends bodies on GET, without a meaning.
   if (request.method === 'GET') return {};
   let value: unknown;
   try {
-    value = parseBody(request.body);
+    value = parse(request.body);
   } catch (error) {
     if (error instanceof DecodeError) throw new AppError('bad_request', error.message, { cause: error });
     throw error;

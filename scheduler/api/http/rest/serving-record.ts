@@ -1,6 +1,7 @@
 // The `serving` settings of a stub as JSON: names that are empty are left out, and so is every field that the interface
 // does not list. Source: reference, REST §2.2 and §2.3.
 import type { ServingRecord } from '#shared/api/rest/serving.ts';
+import { plainOf } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { ServingConfig } from '../../../domain/serving.ts';
 import type { StubConfig } from '../../../domain/stub-config.ts';
@@ -10,8 +11,8 @@ const MOST_NAME = 256;
 /** @returns null: the stub serves no protocol of its own */
 export function servingRecord({ serving, extra }: Pick<StubConfig, 'serving' | 'extra'>): ServingRecord | null {
   // The request's own text, of which `serving` is what the platform understands.
-  const { serving: given } = extra;
-  const sent: Readonly<Record<string, unknown>> = isRecord(given) ? given : {};
+  const given = plainOf(extra['serving']);
+  const sent = isRecord(given) ? given : {};
   const record = {
     ...named('app_kind', sent['app_kind'] ?? sent['appKind']),
     ...named('serving_protocol', serving?.protocol ?? sent['serving_protocol'] ?? sent['servingProtocol']),

@@ -1,5 +1,6 @@
 // Models of hosted inference: one row each, with the list of its backends.
 import type { ModelBackend, ModelCapabilities, ModelRecord } from '#shared/api/rest/models.ts';
+import { JsonText, memberText, stringifyExactly } from '#shared/json-text.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { ModelType, Prices } from '../../../domain/inference.ts';
 import type { Queryable } from '../db.ts';
@@ -16,9 +17,9 @@ export interface ModelDetails {
   readonly embedding: ModelRecord['embedding'];
   readonly capabilities: ModelCapabilities;
   readonly supportedParameters: readonly string[];
-  readonly inputSchema: Readonly<Record<string, unknown>> | null;
-  readonly outputSchema: Readonly<Record<string, unknown>> | null;
-  readonly defaultParameters: Readonly<Record<string, unknown>>;
+  readonly inputSchema: JsonText | null;
+  readonly outputSchema: JsonText | null;
+  readonly defaultParameters: JsonText;
   readonly shutdownDate: string | null;
 }
 
@@ -49,14 +50,14 @@ interface Raw {
   prompt_micros: number | bigint;
   completion_micros: number | bigint;
   request_micros: number | bigint;
-  details: ModelDetails;
+  details: string;
   backends: readonly ModelBackend[];
   created_at: Date;
   updated_at: Date;
 }
 
 const COLUMNS = `m.id, m.workspace_id, w.name as workspace_name, m.name, m.is_public, m.active, m.type, m.prompt_micros,
-  m.completion_micros, m.request_micros, m.details, m.backends, m.created_at, m.updated_at`;
+  m.completion_micros, m.request_micros, m.details::text as details, m.backends, m.created_at, m.updated_at`;
 /** Models of a workspace that is being deleted are none. */
 const FROM = 'models m join workspaces w on w.id = m.workspace_id and w.deleting_at is null';
 const map = (row: Raw): ModelRow => ({
@@ -72,11 +73,23 @@ const map = (row: Raw): ModelRow => ({
     completionMicrosPerMillion: Number(row.completion_micros),
     requestMicros: Number(row.request_micros),
   },
-  details: row.details,
+  details: detailsOf(row.details),
   backends: row.backends,
   createdAtMs: msOf(row.created_at),
   updatedAtMs: msOf(row.updated_at),
 });
+
+/** Details as they were written, with the JSON of their owner as text. */
+function detailsOf(text: string): ModelDetails {
+  const { inputSchema, outputSchema, ...details } = JSON.parse(text) as ModelDetails;
+  const textOf = (name: keyof ModelDetails): JsonText => new JsonText(memberText(text, name) ?? '{}');
+  return {
+    ...details,
+    inputSchema: inputSchema === null ? null : textOf('inputSchema'),
+    outputSchema: outputSchema === null ? null : textOf('outputSchema'),
+    defaultParameters: textOf('defaultParameters'),
+  };
+}
 
 export type NewModel = Omit<ModelRow, 'workspaceName' | 'createdAtMs' | 'updatedAtMs'>;
 
@@ -90,7 +103,7 @@ const valuesOf = (model: NewModel): unknown[] => [
   model.prices.promptMicrosPerMillion,
   model.prices.completionMicrosPerMillion,
   model.prices.requestMicros,
-  JSON.stringify(model.details),
+  stringifyExactly(model.details),
   JSON.stringify(model.backends),
 ];
 

@@ -1,5 +1,6 @@
 // Stacks: named groups of apps. A row has the ids of its apps; apps that were deleted are passed over by readers.
 import type { AppId, StackId, WorkspaceId } from '#shared/domain/ids.ts';
+import { JsonText } from '#shared/json-text.ts';
 import type { Queryable } from '../db.ts';
 import { dateOrNull, many, maybeOne, msOf } from '../rows.ts';
 
@@ -8,7 +9,7 @@ export interface StackRow {
   readonly workspaceId: WorkspaceId;
   readonly name: string;
   readonly appIds: readonly AppId[];
-  readonly layout: Readonly<Record<string, unknown>>;
+  readonly layout: JsonText;
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
 }
@@ -18,17 +19,18 @@ interface Raw {
   workspace_id: WorkspaceId;
   name: string;
   app_ids: AppId[];
-  layout: Record<string, unknown>;
+  layout: string;
   created_at: Date;
   updated_at: Date;
 }
-const COLUMNS = 'id, workspace_id, name, app_ids, layout, created_at, updated_at';
+// A driver would parse the column's JSON.
+const COLUMNS = 'id, workspace_id, name, app_ids, layout::text as layout, created_at, updated_at';
 const map = (row: Raw): StackRow => ({
   id: row.id,
   workspaceId: row.workspace_id,
   name: row.name,
   appIds: row.app_ids,
-  layout: row.layout,
+  layout: new JsonText(row.layout),
   createdAtMs: msOf(row.created_at),
   updatedAtMs: msOf(row.updated_at),
 });
@@ -73,7 +75,7 @@ export function insertStack(
     db,
     `insert into stacks (id, workspace_id, name, app_ids, layout) values ($1, $2, $3, $4::text[], $5::json)
      on conflict (workspace_id, name) do nothing returning ${COLUMNS}`,
-    [stack.id, stack.workspaceId, stack.name, stack.appIds, JSON.stringify(stack.layout)],
+    [stack.id, stack.workspaceId, stack.name, stack.appIds, stack.layout.text],
     map,
   );
 }
@@ -94,7 +96,7 @@ export function updateStack(db: Queryable, id: StackId, content: StackContent): 
     db,
     `update stacks set name = $2, app_ids = $3::text[], layout = $4::json, updated_at = now() where id = $1
      returning ${COLUMNS}`,
-    [id, content.name, content.appIds, JSON.stringify(content.layout)],
+    [id, content.name, content.appIds, content.layout.text],
     map,
   );
 }
