@@ -67,8 +67,10 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     if (!isFailed) {
       const begun = begunTask(kind ?? called.kind, answer);
       if (begun !== '') note(`its end and result: longshore task watch ${begun}`);
-    } else if (taskId !== '') note(await taskHint(client, name, answer.status, taskId));
-    else if (answer.status === 503) note(`why: longshore explain ${shellWord(referenceOf(called))}`);
+    } else if (taskId !== '') {
+      // The handler of a refused input never ran, so it has no output.
+      if (answer.status !== UNPROCESSABLE) note(await taskHint(client, name, answer.status, taskId));
+    } else if (answer.status === 503) note(`why: longshore explain ${shellWord(referenceOf(called))}`);
     return exitCodeOf(answer.status, isFailed);
   } catch (error) {
     if (!isConnectionLost(error)) throw error;
@@ -82,6 +84,9 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     await client.close();
   }
 }
+
+/** The status of a call whose input the handler does not take. */
+const UNPROCESSABLE = 422;
 
 function exitCodeOf(status: number, isFailed: boolean): number {
   if (!isFailed) return EXIT.ok;
@@ -106,12 +111,12 @@ const HINT_TIMEOUT_MS = 5_000;
  */
 async function taskHint(client: Client, name: string, status: number, taskId: string): Promise<string> {
   if (status === 503 || status === 504) return `why: longshore explain ${taskId}`;
-  const own = `what it wrote: longshore logs --task ${taskId}`;
+  const own = `its output: longshore logs --task ${taskId}`;
   try {
     const task = await client.rest(`/task/${await client.workspaceId()}/${taskId}`, HINT_TIMEOUT_MS);
     if (!isToldByContainer(textField(task, 'failure_reason'))) return own;
     const container = textField(task, 'container_id');
-    return `what its container wrote: longshore logs ${container === '' ? shellWord(name) : `--container ${container}`}`;
+    return `its container's output: longshore logs ${container === '' ? shellWord(name) : `--container ${container}`}`;
   } catch {
     return own;
   }

@@ -110,8 +110,6 @@ class Annotated(unittest.TestCase):
             (Union[int, str], 'x'),
             (List[int], [1, 2]),
             (Sequence[str], []),
-            (Tuple[int, str], [1, 'a']),
-            (Tuple[int, ...], [1, 2, 3]),
             (Dict[str, int], {'a': 1}),
             (Mapping[str, Any], {'a': [1]}),
             (dict, {'a': None}),
@@ -145,7 +143,7 @@ class Annotated(unittest.TestCase):
             (Optional[int], 2.0, '2'),
             (List[float], [1, 2.5], '[1.0, 2.5]'),
             (Dict[str, int], {'a': 4.0}, "{'a': 4}"),
-            (Tuple[int, float], [1.0, 1], '[1, 1.0]'),
+            (Tuple[int, float], [1.0, 1], '(1, 1.0)'),
             # A union takes the type that needs no change.
             (Union[int, float], 3.0, '3.0'),
             (Union[float, int], 3, '3'),
@@ -183,12 +181,12 @@ class Annotated(unittest.TestCase):
             (Tuple[int, str], [1], 'n: must be an array of 2, not of 1'),
             (Dict[str, List[int]], {'a': [None]}, 'n.a[0]: must be a whole number, not null'),
             (dict, [], 'n: must be an object, not an array'),
-            (Literal['a', 1], True, "n: must be 'a' or 1, not True"),
+            (Literal['a', 1], True, "n: must be 'a' or 1, not true"),
             (UserId, 'x', 'n: must be a whole number, not text'),
             ('int', 'x', 'n: must be a whole number, not text'),
             ('Optional[Item]', {'name': 1}, 'n.name: must be text, not a whole number'),
             (Colour, 'green', "n: must be 'red' or 'blue', not 'green'"),
-            (datetime.datetime, 'soon', "n: must be a date with a time, such as 2030-01-31T12:00:00Z, not 'soon'"),
+            (datetime.datetime, 'soon', "n: must be a date with a time such as 2030-01-31T12:00:00Z, not 'soon'"),
             (bytes, 'no base64!', "n: must be base64 text, not 'no base64!'"),
             (Item, {'count': 1}, 'n.name: is missing'),
             (Item, {'name': 'a', 'x': 1}, 'n.x: is no field'),
@@ -263,7 +261,7 @@ class Annotated(unittest.TestCase):
         for handler in (plain, coroutine, generator, wrapped, endpoint(plain), beta9.endpoint(plain), function(plain)):
             for body, said in (
                 ({'a': 1}, 'b: is missing'),
-                ({}, 'a, b: is missing'),
+                ({}, 'a, b: are missing'),
                 ({'a': 1, 'b': 2, 'c': 3}, 'c: is no input of the handler'),
                 ({'args': [1], 'a': 2, 'b': 3}, 'a: is given twice'),
             ):

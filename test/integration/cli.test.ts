@@ -292,7 +292,7 @@ describe('invoke', () => {
       if (route !== 'GET /api/v1/task/w-1/t-1') return { status: 500, body: { error: 'RuntimeError: no model' } };
       return { body: { id: 't-1', status: 'ERROR', failure_reason: failure, container_id: container } };
     };
-    expect((await run(['invoke', 'sum'])).stderr).toMatch(new RegExp(`wrote: ${command}$`));
+    expect((await run(['invoke', 'sum'])).stderr).toMatch(new RegExp(`output: ${command}$`));
   });
 
   test.each([
@@ -366,7 +366,7 @@ describe('invoke', () => {
     reply = () => ({ status: 422, body: { error: 'n: is missing', detail } });
     const ended = await run(['invoke', 'sum']);
     expect(ended).toMatchObject({ code: 1, stdout: '' });
-    expect(ended.stderr).toContain(`longshore: sum answered 422: n: is missing\n${detail}\n`);
+    expect(ended.stderr).toMatch(new RegExp(`longshore: sum answered 422: n: is missing\n${detail}\n$`));
   });
 
   test('with a token that is not accepted says how to choose another', async () => {

@@ -203,11 +203,13 @@ def _checks(function: Any) -> Any:
 
 #: Refusals of a call before the function begins, in the interpreter's words.
 _UNBOUND = (
-    ('missing ', 'is missing'),
-    ('unexpected keyword argument ', 'is no input of the handler'),
-    ('multiple values for argument ', 'is given twice'),
-    ('positional-only arguments passed as keyword arguments', 'is an input by position, in args'),
+    ('missing ', 'is missing', 'are missing'),
+    ('unexpected keyword argument ', 'is no input of the handler', ''),
+    ('multiple values for argument ', 'is given twice', ''),
+    ('positional-only arguments passed as keyword arguments', 'is an input by position, in args', 'are inputs by position, in args'),
 )
+#: Characters of a name in such a text.
+_MOST_NAME = 100
 
 
 def _unbound(function: Any, error: TypeError) -> str:
@@ -223,10 +225,17 @@ def _unbound(function: Any, error: TypeError) -> str:
         if trace.tb_frame.f_code is code:
             return ''
         trace = trace.tb_next
-    for words, said in _UNBOUND:
-        if words in text:
-            names = text.partition(words)[2].split("'")[1::2]
-            return '%s: %s' % (', '.join(names), said) if names else text
+    for words, said, said_of_several in _UNBOUND:
+        if words not in text:
+            continue
+        rest = text.partition(words)[2]
+        if said_of_several:
+            names = ', '.join(rest.split("'")[1::2])
+        else:
+            # The caller's own name, which may have any character. Python 3.13 adds what was probably meant.
+            names = rest[1:].rpartition("'. Did you mean '")[0] or rest[1:-1]
+        shown = names if len(names) <= _MOST_NAME else names[:_MOST_NAME] + '…'
+        return '%s: %s' % (shown, said_of_several if said_of_several and ', ' in names else said) if names else text
     return text if ' positional argument' in text else ''
 
 
