@@ -80,6 +80,7 @@ const LAYERS = {
       'byte-request.ts',
       'follow.ts',
       'client.ts',
+      'explained.ts',
       'context.ts',
       'errors.ts',
       'flags.ts',

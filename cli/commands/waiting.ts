@@ -3,7 +3,8 @@ import { sleep } from '#shared/backoff.ts';
 import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
 import type { Client } from '../client.ts';
 import { counted } from '../format.ts';
-import { listField, numberField, textField, textsField } from '../json.ts';
+import { waitSentence } from '../explained.ts';
+import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { oneDeployment } from './deployment-reference.ts';
 
@@ -62,7 +63,7 @@ export async function explainedTask(client: Client, taskId: string, stubId: stri
 export async function explained(client: Client, id: string): Promise<string> {
   const found = await client.rest(`/explain/${await client.workspaceId()}/${encodeURIComponent(id)}`);
   const isOver = textField(found, 'kind') === 'task' && ENDS.has(textField(found, 'state'));
-  return isOver ? '' : sentence(found);
+  return isOver ? '' : waitSentence(found);
 }
 
 const ENDS: ReadonlySet<string> = new Set(TASK_STATUSES.filter(isTerminalTask));
@@ -74,8 +75,8 @@ async function reason(client: Client, reference: string): Promise<string> {
   const deployment = await client.rest(`${path}/${encodeURIComponent(id)}`);
   const scaling = (deployment['scaling'] ?? {}) as JsonObject;
   const coming = listField(scaling, 'containers').find((one) => COMING.has(textField(one, 'state')));
-  if (coming === undefined) return callsOf(deployment, scaling) || sentence(deployment);
-  return sentence(await client.rest(`${path}/${encodeURIComponent(textField(coming, 'container_id'))}`));
+  if (coming === undefined) return callsOf(deployment, scaling) || waitSentence(deployment);
+  return waitSentence(await client.rest(`${path}/${encodeURIComponent(textField(coming, 'container_id'))}`));
 }
 
 /**
@@ -92,13 +93,4 @@ function callsOf(deployment: JsonObject, scaling: JsonObject): string {
 
 /** States in which all wanted containers are ready. */
 const SERVING: ReadonlySet<string> = new Set(['HEALTHY', 'BUSY']);
-/** What a container waits for while its image is pulled or made; the first detail says how far that is. */
-const IMAGE = 'its image';
 const COMING: ReadonlySet<string> = new Set(['PENDING', 'ASSIGNED', 'STARTING']);
-
-/** The explanation of something that waits, in one line; empty: there is none. */
-export function sentence(explained: JsonObject): string {
-  const [detail] = textsField(explained, 'details');
-  if (detail !== undefined && textField(explained, 'waits_for') === IMAGE) return detail;
-  return `${textField(explained, 'summary')}${detail === undefined ? '' : `; ${detail}`}`;
-}

@@ -5,8 +5,8 @@ import { sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
+import { waitSentence } from '../explained.ts';
 import { textField } from '../json.ts';
-import { sentence } from '../commands/waiting.ts';
 import type { JsonObject } from '../json.ts';
 import { changesBetween, readSettledTree } from './tree.ts';
 import type { Changes, KnownFile, Tree } from './tree.ts';
@@ -168,7 +168,7 @@ export class ServeSession {
     this.#askedAtMs = nowMs;
     const path = `/explain/${await client.workspaceId()}/${containerId}`;
     const found = await client.rest(path, END_WITHIN_MS).catch((): JsonObject => ({}));
-    const text = sentence(found);
+    const text = waitSentence(found);
     if (text === '' || text === this.#waitsFor) return;
     this.#waitsFor = text;
     onNote(text);
