@@ -4,6 +4,7 @@ import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { DeploymentDeleteFlags } from '../flags.ts';
 import { counted } from '../format.ts';
+import { numberField } from '../json.ts';
 import { note } from '../print.ts';
 import { asksYes } from '../typed.ts';
 import { allVersions, deploymentsNamed, isOneVersion, oneDeployment, shown } from './deployment-reference.ts';
@@ -24,12 +25,23 @@ export async function runDeploymentDelete(
     const meant = one === undefined ? await allVersions(client, reference) : [await oneDeployment(client, one)];
     if (one === undefined && yes !== true) await confirm(reference, meant);
     // Calls go on to the version that serves until the others are gone.
+    const cancelled = new Map<string, number>();
     for (const { id } of meant.toSorted((a, b) => Number(a.serving) - Number(b.serving)))
-      await client.gateway('DELETE', `/deployments/${id}`);
+      cancelled.set(id, numberField(await client.gateway('DELETE', `/deployments/${id}`), 'cancelledTasks'));
+    const cancelledOf = ({ id }: DeploymentFacts): number => cancelled.get(id) ?? 0;
     showDone(
       invocation,
-      meant.map(({ id, name, version }) => ({ id, name, version, done: 'deleted' })),
-      meant.map((deployment) => `deleted ${shown(deployment)}`),
+      meant.map((one) => ({
+        id: one.id,
+        name: one.name,
+        version: one.version,
+        done: 'deleted',
+        cancelledTasks: cancelledOf(one),
+      })),
+      meant.map((one) => {
+        const tasks = cancelledOf(one);
+        return `deleted ${shown(one)}${tasks === 0 ? '' : `, and cancelled ${counted(tasks, 'task')}`}`;
+      }),
     );
     const [deleted] = meant;
     if (one !== undefined && deleted !== undefined) await noteServing(client, deleted);

@@ -70,7 +70,7 @@ function needsOf(setup: WorkspaceDeletionSetup): DeletionNeeds {
   const { cancellation, deploymentStops, containerActions } = actionParts;
   const { volumeFiles, cacheVolumes } = volumeFileParts;
   return {
-    endQueue: (queue) => deploymentStops.deleted(queue),
+    endQueue: async (queue) => void (await deploymentStops.deleted(queue)),
     deploymentChanged: async (id) => void (await targets.changed(id)),
     cancelTask: (id) => cancellation.cancel(id, DEPLOYMENT_DELETED),
     cancelDeferredCall: async (taskId) => {

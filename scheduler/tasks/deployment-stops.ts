@@ -31,10 +31,12 @@ export interface DeploymentStopsParts {
 }
 
 const BATCH = 500;
+/** Callers who wait get the interface's text, `deployment stopped`. Records of tasks without a caller name the deletion. */
+const RECORDED_DELETION: Ending = { ...DEPLOYMENT_DELETED, detail: 'deployment deleted' };
 
 export class DeploymentStops implements DeploymentEffects {
   readonly #parts: DeploymentStopsParts;
-  readonly #answering = new Map<QueueName, Promise<void>>();
+  readonly #answering = new Map<QueueName, Promise<number>>();
   readonly #queueChanged = new Listeners<[QueueName]>();
 
   constructor(parts: DeploymentStopsParts) {
@@ -52,8 +54,12 @@ export class DeploymentStops implements DeploymentEffects {
     this.#queueChanged.tell(queue);
   }
 
-  async deleted(queue: QueueName): Promise<void> {
-    await this.#answerCallers(queue, DEPLOYMENT_DELETED);
+  async deleting(queue: QueueName): Promise<number> {
+    return await this.#answerCallers(queue, DEPLOYMENT_DELETED);
+  }
+
+  async deleted(queue: QueueName): Promise<number> {
+    let cancelled = await this.#answerCallers(queue, DEPLOYMENT_DELETED);
     await this.#parts.containers.stopAll(queue, 'user_stop');
     let after: TaskId | undefined;
     do {
@@ -61,13 +67,16 @@ export class DeploymentStops implements DeploymentEffects {
       for (const taskId of open) {
         const record = await this.#parts.records.read(taskId);
         // Rows lag behind tasks that ended a moment ago.
-        if (record !== undefined && !isTerminalTask(record.status))
-          await this.#parts.cancellation.cancelRecorded(record, DEPLOYMENT_DELETED);
+        if (record !== undefined && !isTerminalTask(record.status)) {
+          const isCancelled = await this.#parts.cancellation.cancelRecorded(record, RECORDED_DELETION);
+          cancelled += isCancelled ? 1 : 0;
+        }
       }
       after = open.at(-1);
     } while (after !== undefined);
     this.#queueChanged.tell(queue);
     await this.#forget(queue);
+    return cancelled;
   }
 
   /**
@@ -96,21 +105,23 @@ export class DeploymentStops implements DeploymentEffects {
   /**
    * Answers the queue's synchronous callers at once, whether their tasks
    * wait or run. Several such calls for one queue run one after another.
+   * @returns how many tasks ended
    */
-  async #answerCallers(queue: QueueName, ending: Ending): Promise<void> {
+  async #answerCallers(queue: QueueName, ending: Ending): Promise<number> {
     const before = this.#answering.get(queue);
     const mine =
       before === undefined ? this.#answerAll(queue, ending) : before.then(() => this.#answerAll(queue, ending));
     this.#answering.set(queue, mine);
     try {
-      await mine;
+      return await mine;
     } finally {
       if (this.#answering.get(queue) === mine) this.#answering.delete(queue);
     }
   }
 
-  async #answerAll(queue: QueueName, ending: Ending): Promise<void> {
-    for (const waiting of [...this.#parts.replies.of(queue)]) {
+  async #answerAll(queue: QueueName, ending: Ending): Promise<number> {
+    const callers = [...this.#parts.replies.of(queue)];
+    for (const waiting of callers) {
       const attempt = this.#parts.attempts.current(waiting.taskId);
       try {
         if (attempt !== undefined) await this.#parts.cancellation.revoke(attempt, ending);
@@ -128,15 +139,17 @@ export class DeploymentStops implements DeploymentEffects {
       }
       this.#parts.completion.answerAs(waiting.taskId, ending);
     }
-    await this.#endServed(queue, ending);
+    return callers.length + (await this.#endServed(queue, ending));
   }
 
   /**
    * Revokes attempts that run here for callers of other replicas,
    * so that those hear the reason instead of a lost container.
+   * @returns how many there were
    */
-  async #endServed(queue: QueueName, ending: Ending): Promise<void> {
+  async #endServed(queue: QueueName, ending: Ending): Promise<number> {
     const served = [...this.#parts.attempts.all()].filter((attempt) => attempt.queue === queue && attempt.job.sync);
-    await Promise.all(served.map((attempt) => this.#parts.cancellation.revoke(attempt, ending)));
+    const ended = await Promise.all(served.map((attempt) => this.#parts.cancellation.revoke(attempt, ending)));
+    return ended.filter(Boolean).length;
   }
 }

@@ -43,6 +43,18 @@ export type ListDeploymentsResponse = Static<typeof ListDeploymentsResponse>;
 export const OneDeploymentRequest = Type.Object({ id: Text() });
 export type OneDeploymentRequest = Static<typeof OneDeploymentRequest>;
 
+export const DeleteDeploymentResponse = Type.Object({
+  ok: Flag(),
+  errMsg: Text(),
+  cancelledTasks: beyondDocument(
+    Uint32({
+      description:
+        'tasks, waiting or running, that were cancelled; without synchronous calls that wait at another replica',
+    }),
+  ),
+});
+export type DeleteDeploymentResponse = Static<typeof DeleteDeploymentResponse>;
+
 export const ScaleDeploymentRequest = Type.Object({
   id: Text(),
   containers: Uint32({ description: 'always so many; 0: none until work comes' }),

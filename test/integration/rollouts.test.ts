@@ -362,13 +362,22 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
         'typed has 2 versions: v2 (serves), v1; without a terminal, say --yes to delete all of them, or --version 2 for one: nothing was deleted',
       ) as string,
     });
-    await deploy('typed', { now: true });
+    const third = await deploy('typed', { now: true, holds: true });
+    const call = platform.call('POST /endpoint/typed', {});
+    await waitFor(
+      async () =>
+        (await platform.gateway(`GET /tasks?filters=${JSON.stringify({ 'stub-id': [third.stubId] })}`)).text.includes(
+          'PENDING',
+        ),
+      'a call waits',
+    );
     const one = await runCommand(['deployment', 'delete', 'typed', '--version', '3'], env);
     expect(one).toMatchObject({
       code: 0,
-      stdout: 'deleted typed v3\n',
+      stdout: 'deleted typed v3, and cancelled 1 task\n',
       stderr: expect.stringContaining('calls of typed reach v2 now\n') as string,
     });
+    expect((await call).status).toBe(503);
     expect(await run('deployment', 'delete', 'typed', '--yes')).toBe('deleted typed v2\ndeleted typed v1\n');
     expect(await listed('typed')).toEqual([]);
   });

@@ -136,14 +136,20 @@ describe('StopTasks', () => {
 describe('a deployment that is deleted', () => {
   test('all its tasks are CANCELLED, also beyond the first page and with rows that lag', async ({ one }) => {
     const target = aQueueTarget();
-    const ids: TaskId[] = [];
-    for (let index = 0; index < 7; index += 1) ids.push(await put(one, target));
-    await one.deploymentStops.deleted(target.queue);
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const running = await put(one, target);
+    await sent(link);
+    const ids: TaskId[] = [running];
+    for (let index = 1; index < 7; index += 1) ids.push(await put(one, target));
+    expect(await one.deploymentStops.deleted(target.queue)).toBe(7);
     for (const taskId of ids)
       expect(await one.records.read(taskId)).toMatchObject({
         status: 'CANCELLED',
         failureReason: 'deployment_deleted',
       });
+    expect((await one.records.read(running))?.result).toBe('{"error":"deployment deleted"}');
+    expect(await one.deploymentStops.deleted(target.queue)).toBe(0);
     expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 0, delayed: 0 });
   });
 });

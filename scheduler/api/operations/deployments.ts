@@ -1,4 +1,5 @@
 import {
+  DeleteDeploymentResponse,
   ListDeploymentsRequest,
   ListDeploymentsResponse,
   OneDeploymentRequest,
@@ -6,7 +7,7 @@ import {
 } from '#shared/api/deployments.ts';
 import { Done, timestampOf } from '#shared/api/fields.ts';
 import { isUuid } from '#shared/domain/ids.ts';
-import type { ChangeOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
+import type { ChangeOutcome, DeleteOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
 import { actorOf } from '../../workspaces/events/audit.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
@@ -129,12 +130,13 @@ export function deleteDeployment(deployments: Pick<Deployments, 'find' | 'delete
     scope: 'full',
     grants: { confinesToApp: true },
     request: OneDeploymentRequest,
-    response: Done,
-    handle: async (caller, request, { from }) =>
-      said(
+    response: DeleteDeploymentResponse,
+    handle: async (caller, request, { from }) => {
+      const outcome: DeleteOutcome =
         (await hidden(deployments, caller, request.id)) ??
-          (await deployments.delete(caller, request.id, actorOf(caller, from))),
-      ),
+        (await deployments.delete(caller, request.id, actorOf(caller, from)));
+      return { ...said(outcome), cancelledTasks: outcome.kind === 'changed' ? outcome.cancelledTasks : 0 };
+    },
   });
 }
 
@@ -143,7 +145,7 @@ async function hidden(
   deployments: Pick<Deployments, 'find'>,
   caller: Caller,
   id: string,
-): Promise<ChangeOutcome | undefined> {
+): Promise<{ readonly kind: 'not_found' } | undefined> {
   if (caller.confined === undefined) return undefined;
   const row = await deployments.find(caller, id);
   return row === undefined || isOutside(caller, row.appId) ? { kind: 'not_found' } : undefined;

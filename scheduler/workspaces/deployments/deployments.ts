@@ -69,6 +69,10 @@ export type ChangeOutcome =
   | { readonly kind: 'not_found' }
   | { readonly kind: 'refused'; readonly text: string };
 
+export type DeleteOutcome =
+  | Exclude<ChangeOutcome, { kind: 'changed' }>
+  | { readonly kind: 'changed'; readonly deployment: DeploymentRow; readonly cancelledTasks: number };
+
 /** Filters of ListDeployments and the REST list. */
 export interface DeploymentFilter {
   readonly limit: number;
@@ -293,12 +297,17 @@ export class Deployments {
   }
 
   /** Stops the deployment, cancels its queued tasks, and deletes it except for its version number. */
-  async delete(caller: Pick<Caller, 'workspaceId'>, deploymentId: string, by: Actor = SYSTEM): Promise<ChangeOutcome> {
+  async delete(caller: Pick<Caller, 'workspaceId'>, deploymentId: string, by: Actor = SYSTEM): Promise<DeleteOutcome> {
     const { db, targets, effects, events, nowMs } = this.#parts;
-    const row = await this.#activate(caller.workspaceId, deploymentId, false, () => []);
+    let cancelledTasks = 0;
+    // Before the change is told: replicas answer the callers of a stopped deployment, and would not count them.
+    const endCallers = async (changed: DeploymentRow): Promise<void> => {
+      cancelledTasks += await effects.deleting(queueNameOf(changed.id, changed.stubId));
+    };
+    const row = await this.#activate(caller.workspaceId, deploymentId, false, () => [], undefined, endCallers);
     if (row === undefined) return NOT_FOUND;
     // Effects come before the row's deletion: a caller who tries again after a failure here still finds the row.
-    await effects.deleted(queueNameOf(row.id, row.stubId));
+    cancelledTasks += await effects.deleted(queueNameOf(row.id, row.stubId));
     const { gone, heirs } = await events.transaction(db, async (tx, emit) => {
       const written = await deleteDeployment(tx, caller.workspaceId, row.id);
       if (written === undefined) return { gone: row, heirs: [] };
@@ -306,7 +315,7 @@ export class Deployments {
       return { gone: written, heirs: await this.rollouts.inherit(tx, written, emit) };
     });
     for (const { id } of [row, ...heirs]) await targets.changed(id);
-    return { kind: 'changed', deployment: gone };
+    return { kind: 'changed', deployment: gone, cancelledTasks };
   }
 
   /**

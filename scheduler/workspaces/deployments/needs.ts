@@ -26,8 +26,16 @@ export interface DeploymentEffects {
    * stops its containers; queued asynchronous tasks stay.
    */
   stopped(queue: QueueName): Promise<void>;
-  /** Does the same as `stopped`, and cancels every queued task. */
-  deleted(queue: QueueName): Promise<void>;
+  /**
+   * Answers the synchronous callers who wait here, before other parts hear that the deployment takes no calls.
+   * @returns how many tasks were cancelled
+   */
+  deleting(queue: QueueName): Promise<number>;
+  /**
+   * Does the same as `stopped`, and cancels every queued task.
+   * @returns how many tasks were cancelled, without synchronous ones that wait at another replica
+   */
+  deleted(queue: QueueName): Promise<number>;
   /** Stops the running containers after ScaleDeployment 0; then the queue decides again. */
   scaledToZero(queue: QueueName): Promise<void>;
 }
