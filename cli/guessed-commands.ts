@@ -84,7 +84,6 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'deployment create': '`longshore deploy app.py`',
   'deployment invoke': '`longshore invoke NAME`',
   'deployment logs': '`longshore logs NAME`',
-  'deployment show': '`longshore explain NAME`',
   'deployment update': '`longshore deploy app.py` makes a new version',
   'task create': '`longshore invoke NAME`',
   'task logs': '`longshore logs --task ID`',

@@ -139,6 +139,17 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
     const { runDeploymentList } = await import('./commands/deployment.ts');
     await runDeploymentList(flags, invocation());
   });
+  examples(
+    command(deployment, 'show', 'Show a deployment: its state, addresses, handler and settings').argument(
+      DEPLOYMENT,
+      DEPLOYMENT_HELP,
+    ),
+    'deployment show hello',
+    'deployment show hello/v3 --json',
+  ).action(async (reference: string) => {
+    const { runDeploymentShow } = await import('./commands/deployment-show.ts');
+    await runDeploymentShow(reference, invocation());
+  });
   for (const [verb, what, all] of [
     ['start', 'Let a stopped deployment run again', 'deployment start hello'],
     [

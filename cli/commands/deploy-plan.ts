@@ -4,10 +4,9 @@ import type { DeployPlan, FilesPlan, ImagePlan, VolumePlan } from '../deploy/pla
 import { planFiles, planItem } from '../deploy/plan.ts';
 import type { DeployTargets, FailedItem } from '../deploy/targets.ts';
 import { CliError } from '../errors.ts';
-import { bytesOf, coresOf, counted, memoryOf } from '../format.ts';
-import { numberField, objectField, textField, textsField } from '../json.ts';
-import type { JsonObject } from '../json.ts';
+import { bytesOf, counted } from '../format.ts';
 import { print, printError, printJson } from '../print.ts';
+import { settingRows, settingsOfRequest } from './deployment-settings.ts';
 
 /** Files that are listed by name; of more, the largest are. */
 const MOST_FILES = 20;
@@ -51,7 +50,7 @@ export function planLines(plan: DeployPlan): readonly string[] {
   const { config } = plan;
   const rows: (readonly [string, string])[] = [
     ['from', plan.target],
-    ...(config === null ? [] : configRows(config, plan.retriedAfter)),
+    ...(config === null ? [] : settingRows(settingsOfRequest(config), plan.retriedAfter)),
     ...plan.volumes.map((volume) => ['volume', volumeText(volume)] as const),
     ...(plan.secrets.length === 0 ? [] : [['secrets', plan.secrets.join(', ')] as const]),
     ['image', imageText(plan.image)],
@@ -65,51 +64,6 @@ export function planLines(plan: DeployPlan): readonly string[] {
     ...plan.warnings.map((text) => `  warning: ${text}`),
   ];
 }
-
-function configRows(config: JsonObject, retriedAfter: string): (readonly [string, string])[] {
-  const scaling = objectField(config, 'autoscaler');
-  const [least, most] = [numberField(scaling, 'minContainers'), numberField(scaling, 'maxContainers')];
-  const gpus = numberField(config, 'gpuCount');
-  const models = textsField(config, 'gpu').join(' or ');
-  const schedule = objectField(config, 'schedule');
-  const pod = objectField(config, 'pod');
-  const ports = Array.isArray(pod['ports']) ? pod['ports'].map(String) : [];
-  const env = textsField(config, 'env').map((line) => line.slice(0, Math.max(0, line.indexOf('='))));
-  const pool = textField(objectField(objectField(config, 'extra'), 'pool'), 'name');
-  return [
-    ['cpu', coresText(numberField(config, 'cpuMillicores'))],
-    ['memory', memoryOf(numberField(config, 'memoryMib'))],
-    ['gpu', gpus === 0 ? 'none' : `${gpus} ${models}`],
-    ...(pool === '' ? [] : [['pool', pool] as const]),
-    [
-      'scaling',
-      `${least} to ${counted(most, 'container')}, one for ${counted(numberField(scaling, 'tasksPerContainer'), 'task')}, ${keptText(config)}`,
-    ],
-    [
-      'serves',
-      `${counted(numberField(config, 'workers'), 'worker')}, ${counted(numberField(config, 'concurrentRequests'), 'call')} each; ${limitText(numberField(config, 'timeoutSeconds'))}; ${retriesText(numberField(config, 'retries'), retriedAfter)}`,
-    ],
-    ['access', config['authorized'] === false ? 'anybody, without a token' : 'with a token'],
-    ...(Object.keys(schedule).length === 0 ? [] : [['schedule', textField(schedule, 'when')] as const]),
-    ...(ports.length === 0 ? [] : [['ports', ports.join(', ')] as const]),
-    ...(env.length === 0 ? [] : [['variables', env.join(', ')] as const]),
-  ];
-}
-
-/** `1 core`, `2 cores`, `0.5 cores`. */
-const coresText = (millicores: number): string => `${coresOf(millicores)} ${millicores === 1000 ? 'core' : 'cores'}`;
-
-function keptText(config: JsonObject): string {
-  const seconds = numberField(config, 'keepWarmSeconds');
-  return seconds < 0 ? 'kept for ever' : `kept ${seconds} s without work`;
-}
-
-const limitText = (seconds: number): string => (seconds === 0 ? 'no time limit' : `${seconds} s for each`);
-
-const retriesText = (retries: number, after: string): string =>
-  retries === 0
-    ? 'no retries'
-    : `${retries === 1 ? '1 retry' : `${retries} retries`}${after === '' ? '' : ` ${after}`}`;
 
 function volumeText({ name, mountPath, kind, exists }: VolumePlan): string {
   const note = exists === false ? ', would be made' : '';

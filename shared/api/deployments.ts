@@ -26,6 +26,9 @@ export const Deployment = Type.Object({
   appId: Text(),
   serving: beyondDocument(Flag({ description: 'calls of the name reach this version' })),
   rollout: beyondDocument(Text({ description: "its rollout's state; empty: it had none" })),
+  url: beyondDocument(
+    Text({ description: 'where it is called: by its name where it serves that, else by its version' }),
+  ),
 });
 export type Deployment = Static<typeof Deployment>;
 

@@ -84,6 +84,7 @@ export const VERBS: Readonly<Record<string, Verb>> = {
   'deployment start': each('deployment start shop-*'),
   'deployment stop': each('deployment stop shop-*'),
   'deployment scale': each('deployment scale shop-* 2'),
+  'deployment show': twice('deployment show shop-text/v2'),
   'deployment diff': twice('deployment diff shop-text v1 v2'),
   'deployment rollback': each('deployment rollback shop-* v1'),
   'deployment delete': each('deployment delete shop-* --yes'),

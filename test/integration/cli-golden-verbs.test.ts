@@ -69,6 +69,7 @@ async function said(
 const own = (): (readonly [string | RegExp, string])[] => [
   ...Object.entries(given).map(([name, value]) => [value, `<${name}>`] as const),
   [directory.path, '<directory>'],
+  [/\/\/[\w-]+\.localhost:\d+/g, '//<host form>'],
   [/\bls[je]1\.[\w.-]+/g, '<join token>'],
   [/\bwhsec_[\w+/=]+/g, '<secret>'],
   [/\.\/bin\/longshore\.mjs/g, 'longshore'],

@@ -354,6 +354,16 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     expect(await run('deployment', 'rollback', 'typed', 'v2')).toContain('calls of typed reach v2 now, no longer v1\n');
     await callsReach('typed', second);
     expect(await run('explain', 'typed')).toContain('typed v2 is');
+    const shown = await run('deployment', 'show', 'typed');
+    expect(shown).toMatch(/^version +v2, which serves the name$/m);
+    expect(shown).toMatch(/^url +http:\/\/[\d.:]+\/endpoint\/typed$/m);
+    // Values of variables may be secret.
+    expect(shown).toMatch(/^variables +N$/m);
+    const older = JSON.parse(await run('deployment', 'get', 'typed/v1', '--json')) as Json;
+    expect(older).toMatchObject({ version: 1, serving: false, settings: { variables: ['N'] } });
+    expect(older['urls']).toMatchObject({ version: expect.stringMatching(/\/endpoint\/typed\/v1$/) as string });
+    const listedUrls = JSON.parse(await run('deployment', 'list', '--name', 'typed', '--json')) as Json[];
+    expect(listedUrls.map(({ url }) => String(url).replace(/^.*\/endpoint/, ''))).toEqual(['/typed', '/typed/v1']);
     // A name means all its versions, and one version is deleted by its number.
     const refused = await runCommand(['deployment', 'delete', 'typed'], env);
     expect(refused).toMatchObject({

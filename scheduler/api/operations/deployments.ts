@@ -8,15 +8,19 @@ import {
 import { Done, timestampOf } from '#shared/api/fields.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { ChangeOutcome, DeleteOutcome, Deployments } from '../../workspaces/deployments/deployments.ts';
+import { urlTargetOf } from '../../workspaces/deployments/deployments.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
+import { invokeUrl, nameUrl } from '../../workspaces/deployments/urls.ts';
+import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
 import { actorOf } from '../../workspaces/events/audit.ts';
+import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import { isOutside, ownApp } from '../../workspaces/identity/confinement.ts';
 import { booleanFilter, filterValues, firstFilter, limitOf, numberFilter, spellings } from './list-rules.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-export function listDeployments(deployments: Deployments, directory: Directory): Operation {
+export function listDeployments(deployments: Deployments, directory: Directory, urls: UrlSettings): Operation {
   return operation({
     name: 'ListDeployments',
     http: 'GET /deployments',
@@ -24,7 +28,7 @@ export function listDeployments(deployments: Deployments, directory: Directory):
     grants: { scopes: ['read'], confinesToApp: true },
     request: ListDeploymentsRequest,
     response: ListDeploymentsResponse,
-    handle: async (caller, request) => {
+    handle: async (caller, request, { baseUrl }) => {
       const name = firstFilter(request.filters, ['name']);
       const active = booleanFilter(firstFilter(request.filters, ['active']));
       const version = numberFilter(firstFilter(request.filters, ['version']));
@@ -51,6 +55,13 @@ export function listDeployments(deployments: Deployments, directory: Directory):
         ids === undefined &&
         caller.confined?.appId === undefined;
       const serving = await directory.servingDeployments(caller.workspaceId, rows, hasAllVersions);
+      const urlOf = (row: DeploymentRow): string => {
+        const stub = stubs.get(row.stubId);
+        if (stub === undefined) return '';
+        const target = urlTargetOf(stub, row);
+        const how = { workspaceId: row.workspaceId, withHost: false };
+        return serving.has(row.id) ? nameUrl(baseUrl, target, how, urls) : invokeUrl(baseUrl, target, urls);
+      };
       return {
         ok: true,
         errMsg: '',
@@ -69,6 +80,7 @@ export function listDeployments(deployments: Deployments, directory: Directory):
           appId: row.appId,
           serving: serving.has(row.id),
           rollout: row.rollout ?? '',
+          url: urlOf(row),
         })),
       };
     },

@@ -89,7 +89,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     getUrl(parts.stubs, parts.deployments, parts.urls),
     startServe({ stubs: parts.stubs, leases: parts.serves, containers: parts.servedContainers, began: parts.began }),
     endServe({ stubs: parts.stubs, leases: parts.serves }),
-    listDeployments(parts.deployments, parts.directory),
+    listDeployments(parts.deployments, parts.directory, parts.urls),
     stopDeployment(parts.deployments),
     startDeployment(parts.deployments),
     scaleDeployment(parts.deployments),

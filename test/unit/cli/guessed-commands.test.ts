@@ -105,7 +105,7 @@ describe('a verb that a group calls otherwise', () => {
     [['volume', 'remove'], '`longshore volume delete`'],
     [['secret', 'add'], '`longshore secret set`'],
     [['container', 'kill'], '`longshore container stop`'],
-    [['deployment', 'get'], '`longshore explain NAME`'],
+    [['container', 'get'], '`longshore explain ID`'],
     [['container', 'logs'], '`longshore logs --container ID`'],
   ] as const)('%j leads to it, and to nothing that looks alike', async ([argv, text]) => {
     const { code, said } = await outcomeOf(...argv, '5f0c');
