@@ -7,6 +7,7 @@ import tls from 'node:tls';
 import { request, Agent } from 'undici';
 import { FIELDS_HEADER } from '#shared/api/fields.ts';
 import { messageOf } from '#shared/errors.ts';
+import { stringifyExactly } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import { BodyFailure, ByteRequests } from './byte-request.ts';
 import type { ByteAnswer, ByteRequest, Trust } from './byte-request.ts';
@@ -169,7 +170,7 @@ export class Client {
     const answer = await this.call(`/api/v1/gateway${path}`, {
       method,
       ...options,
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(body === undefined ? {} : { body: stringifyExactly(body) }),
     });
     const value = jsonOf(answer, `${method} ${path}`);
     if (answer.status !== 200) throw refusal(answer.status, value, this.context.url);
@@ -243,7 +244,7 @@ export class Client {
     const answer = await this.call(`/api/v1${path}`, {
       method,
       ...(timeoutMs === undefined ? {} : { timeoutMs }),
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(body === undefined ? {} : { body: stringifyExactly(body) }),
     });
     if (answer.status < 300 && answer.body.length === 0) return {};
     const value = jsonOf(answer, `${method} ${path}`, answer.status < 300 ? read : JSON.parse);

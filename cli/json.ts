@@ -1,6 +1,6 @@
 // Reads fields of answers whose shape another program decides: a field of the wrong type counts as absent.
 
-import { JsonText, membersOf } from '#shared/json-text.ts';
+import { JsonText, itemTextsOf, membersOf, plainOf } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 
 /** An answer whose fields are unchecked: the readers below check each one. */
@@ -21,7 +21,7 @@ export function numberField(value: JsonObject, name: string): number {
 
 /** An object field, or one without fields. */
 export function objectField(value: JsonObject, name: string): JsonObject {
-  const field = value[name];
+  const field = plainOf(value[name]);
   return isRecord(field) ? field : {};
 }
 
@@ -37,15 +37,22 @@ export function textsField(value: JsonObject, name: string): readonly string[] {
   return Array.isArray(field) ? field.filter((item) => typeof item === 'string') : [];
 }
 
-/** Reads a task's record. Its result, which is JSON of its user, stays text; no result is null. @throws SyntaxError */
-export function taskOf(text: string): JsonObject {
+/** Reads an object, some fields of which are JSON of users and stay text; null stays null. @throws SyntaxError */
+export function objectWith(text: string, names: readonly string[]): JsonObject {
   const value: unknown = JSON.parse(text);
-  if (!isRecord(value)) throw new SyntaxError('a task is an object');
+  if (!isRecord(value)) throw new SyntaxError('it must be an object');
   const texts = membersOf(text).flatMap(({ name, valueFrom, to }) =>
-    name === 'result' && value[name] !== null ? [[name, new JsonText(text.slice(valueFrom, to))] as const] : [],
+    names.includes(name) && value[name] !== null ? [[name, new JsonText(text.slice(valueFrom, to))] as const] : [],
   );
   return { ...value, ...Object.fromEntries(texts) };
 }
 
-/** JSON of a user in a task's record, as a value. */
-export const userValue = (field: unknown): unknown => (field instanceof JsonText ? field.value : field);
+/** Reads a list of the REST API, with such fields in its records. @throws SyntaxError */
+export function listWith(text: string, names: readonly string[]): JsonObject {
+  const { data, ...rest } = objectWith(text, ['data']);
+  const items = data instanceof JsonText ? itemTextsOf(data.text) : [];
+  return { ...rest, data: items.map((item) => objectWith(item, names)) };
+}
+
+/** Reads a task's record. @throws SyntaxError */
+export const taskOf = (text: string): JsonObject => objectWith(text, ['result']);

@@ -1,6 +1,6 @@
 // `longshore deployment diff`: what differs between two versions of a name. Values of environment variables are not
 // shown, because they may be secret.
-import { isRecord } from '#shared/json.ts';
+import { membersOf } from '#shared/json-text.ts';
 import type { Client } from '../client.ts';
 import { filesChanged, zipListing } from '../deploy/zip-listing.ts';
 import type { FilesChanged, ZipListing } from '../deploy/zip-listing.ts';
@@ -47,10 +47,7 @@ async function recordOf(client: Client, { id }: DeploymentFacts): Promise<JsonOb
   return client.rest(`/deployment/${await client.workspaceId()}/${id}`);
 }
 
-function configOf(record: JsonObject): JsonObject {
-  const config: unknown = JSON.parse(textField(objectField(record, 'stub'), 'config') || '{}');
-  return isRecord(config) ? config : {};
-}
+const configOf = (record: JsonObject): string => textField(objectField(record, 'stub'), 'config') || '{}';
 
 async function filesBetween(client: Client, [before, after]: readonly [string, string]): Promise<FilesChanged> {
   const [first, second] = await Promise.all([listingOf(client, before), listingOf(client, after)]);
@@ -65,8 +62,8 @@ async function listingOf(client: Client, objectId: string): Promise<ZipListing> 
   return zipListing(answer.body);
 }
 
-/** Values that differ, in the order of their places. */
-export function configChanges(before: JsonObject, after: JsonObject): readonly ConfigChange[] {
+/** Values that differ, in the order of their places. @param before - an object as JSON, whose values keep their text */
+export function configChanges(before: string, after: string): readonly ConfigChange[] {
   const [from, to] = [flat(before), flat(after)];
   const fields = [...new Set([...from.keys(), ...to.keys()])].toSorted();
   return fields
@@ -82,15 +79,17 @@ const ENV = 'env ';
 const RECIPE = 'extra.recipe';
 
 /** Every value by its place; a variable of the environment by its name. */
-function flat(config: JsonObject): ReadonlyMap<string, string> {
+function flat(config: string): ReadonlyMap<string, string> {
   const values = new Map<string, string>();
-  const add = (value: unknown, place: string): void => {
-    if (isRecord(value)) for (const [key, inner] of Object.entries(value)) add(inner, `${place}.${key}`);
-    else if (place !== RECIPE) values.set(place, JSON.stringify(value) ?? '');
+  const add = (text: string, place: string): void => {
+    if (place === RECIPE) return;
+    if (!text.startsWith('{')) return void values.set(place, text);
+    for (const { name, valueFrom, to } of membersOf(text)) add(text.slice(valueFrom, to), `${place}.${name}`);
   };
-  const { env: _, ...others } = config;
-  for (const [key, value] of Object.entries(others)) add(value, key);
-  for (const entry of textsField(config, 'env')) {
+  for (const { name, valueFrom, to } of membersOf(config)) {
+    if (name !== 'env') add(config.slice(valueFrom, to), name);
+  }
+  for (const entry of textsField(JSON.parse(config) as JsonObject, 'env')) {
     const [variable = ''] = entry.split('=', 1);
     values.set(`${ENV}${variable}`, entry);
   }

@@ -1,10 +1,12 @@
 // `longshore model`: models that the workspace offers behind /v1.
 import { readFile } from 'node:fs/promises';
+import { exactFields } from '#shared/api/fields.ts';
+import { CreateModel } from '#shared/api/rest/models.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { ModelAddFlags } from '../flags.ts';
-import { listField, numberField, objectField, textField } from '../json.ts';
+import { listField, listWith, numberField, objectField, objectWith, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { EXIT } from '../exit-codes.ts';
@@ -14,6 +16,9 @@ import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
 const PAGE = 1000;
+/** Fields of a model that are its owner's JSON. */
+const OF_USERS = exactFields(CreateModel);
+const modelOf = (text: string): JsonObject => objectWith(text, OF_USERS);
 
 const pathOf = async (client: Client, ...rest: readonly string[]): Promise<string> =>
   ['/model', await client.workspaceId(), ...rest.map(encodeURIComponent)].join('/');
@@ -32,13 +37,15 @@ export async function runModelAdd(id: string, flags: ModelAddFlags, invocation: 
   await withClient(invocation, async (client) => {
     const kind = flags.kind ?? (await kindOf(client, flags.deployment));
     const body = { ...given, ...fieldsOf(kind === undefined ? flags : { ...flags, kind }) };
-    const model = await client.restCall('POST', await pathOf(client), body).catch((error: unknown) => {
-      if (!(error instanceof CliError) || error.answerCode !== 'model_exists') throw error;
-      throw new CliError(
-        `there is a model ${id} already: \`longshore model show ${id}\` shows it; \`longshore model remove ${id}\` makes room for another`,
-        { cause: error },
-      );
-    });
+    const model = await client
+      .restCall('POST', await pathOf(client), body, undefined, modelOf)
+      .catch((error: unknown) => {
+        if (!(error instanceof CliError) || error.answerCode !== 'model_exists') throw error;
+        throw new CliError(
+          `there is a model ${id} already: \`longshore model show ${id}\` shows it; \`longshore model remove ${id}\` makes room for another`,
+          { cause: error },
+        );
+      });
     showDone(invocation, model, [`added model ${id}: ${textField(model, 'type')}, served by ${backendsOf(model)}`]);
     for (const lack of await lacksOf(client, model)) note(lack);
   });
@@ -96,14 +103,11 @@ async function secretLack(client: Client, name: string): Promise<readonly string
 
 async function fileOf(file: string | undefined): Promise<JsonObject> {
   if (file === undefined) return {};
-  let value: unknown;
   try {
-    value = JSON.parse(await readFile(file, 'utf8'));
+    return modelOf(await readFile(file, 'utf8'));
   } catch (error) {
     throw new CliError(`cannot read ${file}: ${messageOf(error)}`, { cause: error });
   }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
-  throw new CliError(`${file} must hold a JSON object`);
 }
 
 function fieldsOf(flags: ModelAddFlags): JsonObject {
@@ -157,7 +161,8 @@ const backendsOf = (model: JsonObject): string =>
 
 export async function runModelList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const answer = await client.rest(`${await pathOf(client)}?limit=${PAGE}`);
+    const path = `${await pathOf(client)}?limit=${PAGE}`;
+    const answer = await client.restCall('GET', path, undefined, undefined, (text) => listWith(text, OF_USERS));
     showList(
       invocation,
       listField(answer, 'data'),
@@ -176,7 +181,9 @@ export async function runModelList(invocation: Invocation): Promise<void> {
 
 export async function runModelShow(id: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const model = await client.rest(await pathOf(client, id)).catch(unknown(id));
+    const model = await client
+      .restCall('GET', await pathOf(client, id), undefined, undefined, modelOf)
+      .catch(unknown(id));
     if (invocation.options.json === true) {
       printJson(model);
       return;

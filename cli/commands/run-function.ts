@@ -2,14 +2,14 @@
 // Invariant: Ctrl-C stops the task. Output of the function goes to stderr, its result to stdout.
 import { sleep } from '#shared/backoff.ts';
 import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
-import { stringifyExactly } from '#shared/json-text.ts';
+import { plainOf, stringifyExactly } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { prepareDefinition } from '../deploy/deploy.ts';
 import type { HandlerDefinition } from '../deploy/describe.ts';
 import { CliError } from '../errors.ts';
 import { follow } from '../follow.ts';
-import { listField, taskOf, textField, userValue } from '../json.ts';
+import { listField, taskOf, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note, print, printError, printJson, withoutControls } from '../print.ts';
 import { failureText } from './invoke.ts';
@@ -116,7 +116,7 @@ function show(task: JsonObject, name: string, isJson: boolean): number {
   const status = textField(task, 'status');
   const reason = textField(task, 'failure_reason');
   const { result } = task;
-  const value = userValue(result);
+  const value = plainOf(result);
   const isComplete = status === 'COMPLETE';
   if (isJson) {
     const [taskId, containerId] = [textField(task, 'id'), textField(task, 'container_id')];

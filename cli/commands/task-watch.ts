@@ -1,13 +1,13 @@
 // `longshore task watch`: a task until its end, or the tasks of a deployment as they change.
 import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
-import { stringifyExactly } from '#shared/json-text.ts';
+import { plainOf, stringifyExactly } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
 import { follow } from '../follow.ts';
 import { ageOf, durationOf } from '../format.ts';
-import { listField, numberField, taskOf, textField, userValue } from '../json.ts';
+import { listField, numberField, taskOf, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { canShowProgress, formatTable, isTerminal, note, print, printError } from '../print.ts';
 import { openScreen } from '../screen.ts';
@@ -75,7 +75,7 @@ async function watchTask(client: Client, id: string, isJson: boolean): Promise<n
   }
   if (last === undefined || !isOver(last)) return 130;
   const { result } = last;
-  const value = userValue(result);
+  const value = plainOf(result);
   const status = textField(last, 'status');
   if (!isJson && status === 'COMPLETE' && result !== null && result !== undefined) print(stringifyExactly(result));
   if (!isJson && isRecord(value) && status !== 'COMPLETE' && textField(value, 'error') !== '')

@@ -5,9 +5,11 @@ import { existsSync, realpathSync, statSync } from 'node:fs';
 import { delimiter, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { messageOf } from '#shared/errors.ts';
+import { exactFields } from '#shared/api/fields.ts';
+import { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { isRecord } from '#shared/json.ts';
 import { CliError, errorCode, notFound, usageError } from '../errors.ts';
-import { textField } from '../json.ts';
+import { objectWith, textField } from '../json.ts';
 
 /** Fields of GetOrCreateStub, as the Python module writes them, and fields for the person alone. */
 export type HandlerDefinition = Readonly<Record<string, unknown>> & {
@@ -146,11 +148,14 @@ function onlyHandler(found: readonly HandlerDefinition[], target: string): Handl
   return only;
 }
 
+/** Fields of a stub that are its owner's JSON. */
+const OF_USERS = exactFields(GetOrCreateStubRequest);
+
 /** @throws CliError when the text is no definition */
 export function givenDefinition(text: string): HandlerDefinition {
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = objectWith(text, OF_USERS);
   } catch {
     // Refused below.
   }

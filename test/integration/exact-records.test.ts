@@ -1,6 +1,9 @@
 // JSON of users in records that stay: models, stacks and stubs give back the text that was sent.
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect } from 'vitest';
 import { memberText } from '#shared/json-text.ts';
+import { runCommand } from '../helpers/command-line.ts';
 import { EXACT_OBJECT } from '../helpers/exact-json.ts';
 import { test } from './inference-fixture.ts';
 import type { Json, World } from './inference-fixture.ts';
@@ -123,3 +126,28 @@ test('a stub gives its free JSON back in every record that has its configuration
   }
   expect(new Set(ids).size).toBe(2);
 });
+
+test('the command line adds a model from a file, and shows it, as it is written there', async ({ world }) => {
+  const cli = async (...args: readonly string[]): Promise<string> => {
+    const ended = await runCommand(args, {
+      LONGSHORE_URL: world.url,
+      LONGSHORE_TOKEN: world.set.token,
+      LONGSHORE_CONTEXT_FILE: join(world.set.directory, 'contexts.json'),
+    });
+    expect([ended.code, ended.stderr]).toEqual([0, expect.any(String)]);
+    return ended.stdout;
+  };
+  const file = join(world.set.directory, 'model.json');
+  writeFileSync(file, `{"type":"custom","default_parameters":${EXACT_OBJECT},"input_schema":${SPACED}}`);
+  const added = await cli('model', 'add', 'a-first', '--file', file, '--server', world.server.baseUrl, '--json');
+  const listedFirst =
+    textAt(`{"data":${await cli('model', 'list', '--json')}}`, 'data')
+      ?.trim()
+      .slice(1, -1) ?? '';
+  for (const shown of [added, await cli('model', 'show', 'a-first', '--json'), listedFirst])
+    for (const name of ['default_parameters', 'input_schema'])
+      expect(compact(textAt(shown, name))).toBe(compact(EXACT_OBJECT));
+});
+
+/** Text without the white space between tokens. */
+const compact = (text = ''): string => text.replaceAll(/[ \n]/g, '');

@@ -61,7 +61,8 @@ test('values that differ are named by their place, and those of the environment 
     extra: 'x',
     env: ['A=1', 'B=other', 'D=4'],
   };
-  expect(configChanges(before, after)).toEqual([
+  const changes = (from: object, to: object) => configChanges(JSON.stringify(from), JSON.stringify(to));
+  expect(changes(before, after)).toEqual([
     { field: 'autoscaler.max', from: '1', to: '3' },
     { field: 'env B', from: '(set)', to: '(set)' },
     { field: 'env C', from: '(set)', to: null },
@@ -69,9 +70,16 @@ test('values that differ are named by their place, and those of the environment 
     { field: 'extra', from: null, to: '"x"' },
     { field: 'gpus', from: '["T4"]', to: '[]' },
   ]);
-  expect(configChanges(before, before)).toEqual([]);
+  expect(changes(before, before)).toEqual([]);
   // The digest of all parameters says nothing that they do not say.
-  expect(configChanges({ extra: { recipe: 'a' } }, { extra: { recipe: 'b' } })).toEqual([]);
+  expect(changes({ extra: { recipe: 'a' } }, { extra: { recipe: 'b' } })).toEqual([]);
+});
+
+test('values that JavaScript takes for equal differ where their text does', () => {
+  expect(configChanges('{"extra":{"n":9007199254740993,"f":1}}', '{"extra":{"n":9007199254740992,"f":1.0}}')).toEqual([
+    { field: 'extra.f', from: '1', to: '1.0' },
+    { field: 'extra.n', from: '9007199254740993', to: '9007199254740992' },
+  ]);
 });
 
 test('files are compared by their checksums', async () => {
