@@ -57,6 +57,8 @@ export interface BaseImagesParts {
 /** Versions of Python whose base image is here or can be made. */
 export interface BasePythons {
   readonly versions: string[];
+  /** Versions whose image is here. */
+  readonly here: string[];
   /** Whether these are all. Not where base images are pulled, and not before the engine has listed its images once. */
   readonly known: boolean;
 }
@@ -114,15 +116,20 @@ export class BaseImages {
     const images = await this.#parts.runtime.listImages().catch(() => undefined);
     this.#here = images?.flatMap((image) => madeBaseVersion(image) ?? []) ?? this.#here;
     const makeable = this.#answered ?? [...(await this.#known()).keys()];
-    const versions = [...new Set([...(this.#here ?? []), ...makeable])].toSorted();
-    this.#told = { versions, known: this.#here !== undefined };
+    const here = [...(this.#here ?? [])];
+    const versions = [...new Set([...here, ...makeable])].toSorted();
+    this.#told = { versions, here: here.toSorted(), known: this.#here !== undefined };
     return this.#told;
   }
 
   /** Looks at the images here, asks the mirrors where it is time, and tells what changed. */
   async look(nowMs = performance.now()): Promise<void> {
-    const before = this.#told;
     if (nowMs >= this.#askAtMs) await this.#ask(nowMs);
+    await this.#tellChanges();
+  }
+
+  async #tellChanges(): Promise<void> {
+    const before = this.#told;
     const pythons = await this.pythons();
     if (!this.#abort.signal.aborted && !isDeepStrictEqual(before, pythons)) this.#parts.tell(pythons);
   }
@@ -179,6 +186,7 @@ export class BaseImages {
     if (made === undefined) throw new AppError('image_error', `image ${reference} was made, and has left the engine`);
     const durationMs = Math.round(performance.now() - from);
     log.info({ image: reference, durationMs, bytes: made.bytes }, 'base image made');
+    await this.#tellChanges();
     return made.id;
   }
 
@@ -244,7 +252,7 @@ export class BaseImages {
   }
 }
 
-const NOT_KNOWN: BasePythons = { versions: [], known: false };
+const NOT_KNOWN: BasePythons = { versions: [], here: [], known: false };
 
 /** Equal to that of scripts/setup/base-image.mjs, which makes the image anew where the authorities have changed. */
 const authoritiesDigest = async (): Promise<string> => {

@@ -176,6 +176,7 @@ export function makeParts({ host, member, journal, options }: MakeParts) {
       return {
         ...withImages(inventory, found),
         basePythons: pythons.versions,
+        basePythonsHere: pythons.here,
         basePythonsKnown: pythons.known,
         host: { ...inventory.host, warnings: [...hostWarnings.current] },
         volumeDrivers: [...volumes.offered],

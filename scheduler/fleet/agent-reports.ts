@@ -102,6 +102,7 @@ export class AgentReports {
             ...hello.inventory,
             host: boundedHost(hello.inventory.host),
             basePythons: boundedPythons(hello.inventory.basePythons),
+            basePythonsHere: boundedPythons(hello.inventory.basePythonsHere),
             conditionWords,
             volumeBytes,
             caches,
@@ -272,13 +273,17 @@ export class AgentReports {
   async basePythons(
     machineId: MachineId,
     sessionId: string,
-    { versions, known }: Partial<BasePythons__Output>,
+    { versions, here, known }: Partial<BasePythons__Output>,
   ): Promise<void> {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId || machine.inventory === null) return;
-    const told = { basePythons: boundedPythons(versions), basePythonsKnown: known === true };
-    const { basePythons, basePythonsKnown } = machine.inventory;
-    if (isDeepStrictEqual({ basePythons, basePythonsKnown }, told)) return;
+    const told = {
+      basePythons: boundedPythons(versions),
+      basePythonsHere: boundedPythons(here),
+      basePythonsKnown: known === true,
+    };
+    const { basePythons, basePythonsHere, basePythonsKnown } = machine.inventory;
+    if (isDeepStrictEqual({ basePythons, basePythonsHere, basePythonsKnown }, told)) return;
     machine.inventory = { ...machine.inventory, ...told };
     this.#machines.changed(machine);
     await this.#writeInventory(machine);

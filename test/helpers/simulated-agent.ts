@@ -182,8 +182,8 @@ export class SimulatedAgent {
 
   /** Ends the agent without a report, and its containers with it. */
   /** Tells that the machine has or can make other base images now. */
-  tellPythons(versions: readonly string[]): void {
-    this.#control?.write({ basePythons: { versions: [...versions], known: true } });
+  tellPythons(versions: readonly string[], here: readonly string[] = []): void {
+    this.#control?.write({ basePythons: { versions: [...versions], here: [...here], known: true } });
   }
 
   async stop(): Promise<void> {

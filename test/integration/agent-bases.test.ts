@@ -46,11 +46,15 @@ function aMachine(over: Partial<BaseImagesParts> = {}, images: string[] = [], us
   return { bases, told, images };
 }
 
-const known = (...versions: string[]): BasePythons => ({ versions, known: true });
+const known = (versions: readonly string[], here: readonly string[] = []): BasePythons => ({
+  versions: [...versions],
+  here: [...here],
+  known: true,
+});
 
 describe('versions of base images', () => {
   test('are all that there is a source for, until a mirror was asked', async () => {
-    expect(await aMachine().bases.pythons()).toEqual(known('3.11', '3.13', '3.9'));
+    expect(await aMachine().bases.pythons()).toEqual(known(['3.11', '3.13', '3.9']));
     expect(asked).toEqual([]);
   });
 
@@ -58,13 +62,13 @@ describe('versions of base images', () => {
     const { bases, told, images } = aMachine({}, ['longshore-python:3.11', 'python:3.12-slim', 'longshore-python:x']);
     await bases.pythons();
     await bases.look(0);
-    expect(told).toEqual([known('3.11')]);
+    expect(told).toEqual([known(['3.11'], ['3.11'])]);
     expect(asked.some((path) => path.includes('/dists/trixie/'))).toBe(true);
     // The mirror is asked again later, and images at each look.
     const before = asked.length;
     images.push('longshore-python:3.12');
     await bases.look(60_000);
-    expect(told.at(-1)).toEqual(known('3.11', '3.12'));
+    expect(told.at(-1)).toEqual(known(['3.11', '3.12'], ['3.11', '3.12']));
     expect(asked).toHaveLength(before);
     await bases.look(300_001);
     expect(asked.length).toBeGreaterThan(before);
@@ -81,17 +85,17 @@ describe('versions of base images', () => {
     const runtime = { listImages } as unknown as BaseImagesParts['runtime'];
     const { bases, told } = aMachine({ runtime, releases: () => Promise.resolve(new Map()) });
     for (const atMs of [0, 60_000, 120_000]) await bases.look(atMs);
-    expect(told).toEqual([known('3.12'), known('3.10')]);
+    expect(told).toEqual([known(['3.12'], ['3.12']), known(['3.10'], ['3.10'])]);
   });
 
   test('are none to tell where base images are pulled', async () => {
     const { bases } = aMachine({ isUsed: false }, ['longshore-python:3.11']);
-    expect(await bases.pythons()).toEqual({ versions: [], known: false });
+    expect(await bases.pythons()).toEqual({ versions: [], here: [], known: false });
   });
 
   test('are all of none, where nothing leads to a release and no image is here', async () => {
     const { bases, told } = aMachine({ releases: () => Promise.resolve(new Map()) });
-    expect(await bases.pythons()).toEqual(known());
+    expect(await bases.pythons()).toEqual(known([]));
     await bases.look(0);
     expect(told).toEqual([]);
   });
@@ -99,7 +103,7 @@ describe('versions of base images', () => {
   test('are not all, until the engine has listed its images once', async () => {
     const runtime = { listImages: () => Promise.reject(new Error('down')) } as unknown as BaseImagesParts['runtime'];
     const { bases } = aMachine({ runtime });
-    expect(await bases.pythons()).toEqual({ versions: ['3.11', '3.13', '3.9'], known: false });
+    expect(await bases.pythons()).toEqual({ versions: ['3.11', '3.13', '3.9'], here: [], known: false });
   });
 });
 

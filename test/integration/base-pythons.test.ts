@@ -124,6 +124,15 @@ describe('a Python version that no machine can give', () => {
     expect(await stub({ name: 'gone', pythonVersion: 'python3.13' })).toMatchObject({ ok: false });
   });
 
+  test('is told as made first, until a machine has its image', async () => {
+    const warned = async () => String((await stub({ name: 'first', pythonVersion: 'python3.12' }))['warnMsg']);
+    expect(await warned()).toBe(
+      'No machine has the base image of Python 3.12 yet; calls wait while a machine makes it, which takes about two minutes; `longshore explain` shows how far it is.',
+    );
+    agent.tellPythons(['3.11', '3.12'], ['3.12']);
+    await waitFor(async () => (await warned()) === '', 'the image is there');
+  });
+
   test('is refused where the machine can make no base image any more, whichever Python is named', async () => {
     agent.tellPythons([]);
     await waitFor(

@@ -9,7 +9,7 @@ import { expect } from 'vitest';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ControlToAgent__Output } from '#shared/protocol/generated/messages.ts';
 import { RegistryCredentials, parseDockerConfig } from '#scheduler/fleet/images/credentials.ts';
-import { tempDirectory } from '../helpers/services.ts';
+import { tempDirectory, waitFor } from '../helpers/services.ts';
 import type { Agent } from './fleet-fixture.ts';
 import { test } from './fleet-fixture.ts';
 import { aWorkspace, silent as quiet } from './store-fixture.ts';
@@ -189,6 +189,39 @@ test('whoever deploys an image that nobody could be asked about is told so; one 
   // The reference makes no difference: one with a digest is asked about as well.
   says.failure = 'unauthorized';
   expect(await resolve(pinned)).toEqual({ kind: 'refused', text: 'i/o timeout (busy)' });
+});
+
+test('machines that make their base images begin with that of a deployment, where they lack it', async ({
+  fleet,
+  agents,
+}) => {
+  const says = [
+    { versions: ['3.11', '3.13'], here: ['3.11'], known: true },
+    { versions: ['3.11', '3.13'], here: ['3.11', '3.13'], known: true },
+    { versions: ['3.11'], here: ['3.11'], known: true },
+    { versions: [], here: [], known: false },
+  ];
+  const ordered: string[][] = says.map(() => []);
+  for (const [at, pythons] of says.entries()) {
+    const agent = await agents.joined();
+    const control = await agent.connect();
+    control.stream.on('data', ({ prepareImage }: ControlToAgent__Output) => {
+      if (prepareImage?.pull === true) ordered[at]?.push(`${prepareImage.image} ${prepareImage.pythonVersion}`);
+    });
+    control.stream.write({ basePythons: pythons });
+    await waitFor(
+      () => fleet.machines.get(agent.machineId)?.inventory?.basePythons.length === pythons.versions.length,
+      'the machine has said its Pythons',
+    );
+  }
+  const target = await fleet.target();
+  const deploy = (pythonVersion: string, imageId = '') =>
+    fleet.images.prepare({ ...target, active: true, config: { ...target.config, pythonVersion, imageId } });
+  deploy('python3');
+  deploy('python3.13');
+  deploy('python3.13', 'registry.test/app:1');
+  await waitFor(() => ordered.every((list) => list.includes('registry.test/app:1 ')), 'each has the last order');
+  expect(ordered.map((list) => list.filter((one) => one.startsWith(' ')))).toEqual([[' python3.13'], [], [], []]);
 });
 
 test('the file of Docker’s client is understood, whichever way it says it', () => {

@@ -3,11 +3,11 @@
 import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
-import { wantedPython } from '../../domain/base-pythons.ts';
+import { ANY_PYTHON, wantedPython } from '../../domain/base-pythons.ts';
 import { capacityOf } from '../../fleet/capacity.ts';
 import { basePythonsOf } from '../../fleet/host-facts.ts';
 import type { Machines } from '../../fleet/machines.ts';
-import { infeasibleReason, noPythonReason, tooSmallReason } from './feasibility.ts';
+import { infeasibleReason, isMadeFirst, noPythonReason, tooSmallReason } from './feasibility.ts';
 import type { OfferedMachine, PythonRequest } from './feasibility.ts';
 import { mayUsePool, poolNameOf } from '../../domain/pools.ts';
 import type { FeasibilityWarning } from '../../workspaces/deployments/needs.ts';
@@ -81,7 +81,15 @@ export class FeasibilityCheck {
     const { machines } = this.#offered();
     const request = { workspaceId, poolName, cpuMillicores, memoryBytes: memoryMib * MIB };
     const small = tooSmallReason(request, machines);
-    return small === undefined ? undefined : { says: small, effect: 'calls wait for one that does' };
+    if (small !== undefined) return { says: small, effect: 'calls wait for one that does' };
+    const { imageId, gpu, gpuCount, pythonVersion } = config;
+    const version = wantedPython(pythonVersion);
+    if (imageId !== '' || !isMadeFirst({ workspaceId, poolName, gpu, gpuCount }, version, machines)) return undefined;
+    return {
+      says: `no machine has the base image${version === ANY_PYTHON ? '' : ` of Python ${version}`} yet`,
+      effect: 'calls wait while a machine makes it, which takes about two minutes',
+      step: '`longshore explain` shows how far it is',
+    };
   }
 
   /** Refusal of work in a base image: no machine can have that of its Python, or any. undefined: a machine may. */
@@ -114,6 +122,7 @@ export class FeasibilityCheck {
         gpuDriver: inventory?.gpuDriver ?? '',
         size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },
         basePythons: basePythonsOf(inventory),
+        basePythonsHere: inventory?.basePythonsHere ?? [],
       };
     });
     return { machines: [...machines, ...this.#makeable()], untilMs };

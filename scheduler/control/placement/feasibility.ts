@@ -26,6 +26,8 @@ export interface OfferedMachine {
   readonly gpuDriver?: string;
   readonly size: MachineSize;
   readonly basePythons: BasePythons;
+  /** Versions whose base image is there. */
+  readonly basePythonsHere: readonly string[];
 }
 
 /**
@@ -104,12 +106,8 @@ export function noPythonReason(
   version: string,
   machines: readonly OfferedMachine[],
 ): string | undefined {
-  const { workspaceId, poolName, gpu, gpuCount } = request;
-  const usable = machines.filter(
-    (machine) =>
-      mayUsePool(machine, { workspaceId, poolName }) &&
-      (machine.isExpected || machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length >= gpuCount),
-  );
+  const { poolName } = request;
+  const usable = usableFor(request, machines);
   const isPossible = ({ isExpected, basePythons }: OfferedMachine): boolean =>
     isExpected || canHavePython(basePythons, version);
   if (usable.length === 0 || usable.some(isPossible)) return undefined;
@@ -134,6 +132,28 @@ export function noPythonReason(
     'Name one of these versions (python_version), or an image that has the Python you need (base_image).',
     `An operator adds ${version} with an image ${image} on a machine, or with ${setting}`,
   ].join(' ');
+}
+
+const usableFor = (
+  { workspaceId, poolName, gpu, gpuCount }: PythonRequest,
+  machines: readonly OfferedMachine[],
+): readonly OfferedMachine[] =>
+  machines.filter(
+    (machine) =>
+      mayUsePool(machine, { workspaceId, poolName }) &&
+      (machine.isExpected || machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length >= gpuCount),
+  );
+
+/**
+ * Whether calls wait until a machine has made the base image: none of those that may run the work has it, or pulls
+ * it. Pure.
+ * @param version - as `wantedPython` gives it
+ */
+export function isMadeFirst(request: PythonRequest, version: string, machines: readonly OfferedMachine[]): boolean {
+  const able = usableFor(request, machines).filter(({ basePythons }) => canHavePython(basePythons, version));
+  const hasIt = ({ isExpected, basePythons, basePythonsHere }: OfferedMachine): boolean =>
+    isExpected || basePythons === null || canHavePython(basePythonsHere, version);
+  return able.length > 0 && !able.some(hasIt);
 }
 
 /** Rounding of amounts: up for what is asked, down for what exists, so that too little never looks like enough. */

@@ -39,6 +39,7 @@ export function* offersOf(
       gpuModels,
       size,
       basePythons: null,
+      basePythonsHere: [],
     };
   }
 }

@@ -22,6 +22,8 @@ import type { ContainerRegistry } from '../containers/container-registry.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
+import { canHavePython, wantedPython } from '../../domain/base-pythons.ts';
+import { basePythonsOf } from '../host-facts.ts';
 import { mayHost } from './hosts.ts';
 import type { PullLines } from './pull-line.ts';
 import type { RegistryAccess } from '../registry/access.ts';
@@ -107,6 +109,7 @@ export class ImageOrders {
   /** Has the machines of its pools, as far as they are linked here, pull the image of a deployment. */
   prepare(target: Target): void {
     const { config, workspaceId, imageDigest } = target;
+    if (config.imageId === '' && target.active) this.#makeBases(workspaceId, config);
     const isBuilt = isBuiltImage(config.imageId);
     if (config.imageId === '' || (isBuilt && this.#parts.registry === undefined) || !target.active) return;
     const image = pinnedTo(config.imageId, imageDigest);
@@ -125,6 +128,24 @@ export class ImageOrders {
       };
       this.#send(machine.row.id, order);
     }
+  }
+
+  /** Has machines that make base images begin with that of the deployment. One that pulls is not known to lack it. */
+  #makeBases(workspaceId: WorkspaceId, config: StubConfig): void {
+    const wanted = wantedPython(config.pythonVersion);
+    const order = {
+      requestId: '',
+      image: '',
+      pythonVersion: config.pythonVersion,
+      pull: true,
+      digest: '',
+      workspaceId,
+    };
+    const lacking = this.#candidates(workspaceId, config).filter(({ inventory }) => {
+      const there = basePythonsOf(inventory);
+      return there !== null && canHavePython(there, wanted) && !canHavePython(inventory?.basePythonsHere ?? [], wanted);
+    });
+    for (const { row } of lacking.slice(0, PREPARED_MACHINES)) this.#send(row.id, order);
   }
 
   /**

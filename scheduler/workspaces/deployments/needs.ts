@@ -14,6 +14,8 @@ export interface FeasibilityWarning {
   readonly says: string;
   /** Consequence for calls, as a clause. */
   readonly effect: string;
+  /** Step to take; absent: to ask for what a machine has, or to admit one. */
+  readonly step?: string;
 }
 
 /**

@@ -63,5 +63,5 @@ export async function supplyLack(
 const feasibilityText = (warning: FeasibilityWarning): string =>
   warningOf({
     says: `${warning.says}; ${warning.effect}`,
-    step: `ask for what a machine has (\`longshore machine list\`), or admit one: ${admitTo('')}`,
+    step: warning.step ?? `ask for what a machine has (\`longshore machine list\`), or admit one: ${admitTo('')}`,
   });

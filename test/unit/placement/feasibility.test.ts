@@ -3,7 +3,12 @@ import { POOL_DEFAULTS } from '#shared/api/pools.ts';
 import type { StubConfig, Target } from '#scheduler/domain/stub-config.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FeasibilityCheck } from '#scheduler/control/placement/feasibility-check.ts';
-import { infeasibleReason, noPythonReason, tooSmallReason } from '#scheduler/control/placement/feasibility.ts';
+import {
+  infeasibleReason,
+  isMadeFirst,
+  noPythonReason,
+  tooSmallReason,
+} from '#scheduler/control/placement/feasibility.ts';
 import type { OfferedMachine } from '#scheduler/control/placement/feasibility.ts';
 import { jsonText } from '../../helpers/exact-json.ts';
 
@@ -16,6 +21,7 @@ const machine = (changes: Partial<OfferedMachine> = {}): OfferedMachine => ({
   gpuModels: ['A10G', 'A10G'],
   size: { cpuMillicores: 4_000, memoryBytes: 8 * GIB },
   basePythons: null,
+  basePythonsHere: [],
   ...changes,
 });
 const HUGE = { cpuMillicores: 1_000_000, memoryBytes: 1_000 * GIB };
@@ -95,6 +101,16 @@ describe('a Python version without a base image', () => {
     ['none that it may use is there to judge', [machine({ poolOwner: 'w-2', basePythons: ['3.9'] })]],
   ])('is taken where %s', (_what, machines) => {
     expect(noPythonReason(asked, '3.12', machines)).toBeUndefined();
+  });
+  test.each([
+    ['a machine can make it, and none has it', true, [setUp('3.11', '3.13'), setUp()]],
+    ['one has it', false, [setUp('3.13'), machine({ basePythons: ['3.13'], basePythonsHere: ['3.13'] })]],
+    ['one pulls it', false, [setUp('3.13'), machine()]],
+    ['one is expected', false, [setUp('3.13'), machine({ isExpected: true })]],
+    ['none can have it', false, [setUp('3.11')]],
+    ['only one of another workspace has it', true, [setUp('3.13'), machine({ poolOwner: 'w-2' })]],
+  ])('is made first where %s: %s', (_what, isFirst, machines) => {
+    expect(isMadeFirst(asked, '3.13', machines)).toBe(isFirst);
   });
   test('is no question where none is named, or another image brings it', () => {
     const row = { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };

@@ -4,9 +4,11 @@
 export interface BasePythons {
   'versions'?: (string)[];
   'known'?: (boolean);
+  'here'?: (string)[];
 }
 
 export interface BasePythons__Output {
   'versions': (string)[];
   'known': (boolean);
+  'here': (string)[];
 }

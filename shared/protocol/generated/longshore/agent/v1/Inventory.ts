@@ -31,6 +31,7 @@ export interface Inventory {
   'supervisors'?: (boolean);
   'basePythons'?: (string)[];
   'basePythonsKnown'?: (boolean);
+  'basePythonsHere'?: (string)[];
 }
 
 export interface Inventory__Output {
@@ -59,4 +60,5 @@ export interface Inventory__Output {
   'supervisors': (boolean);
   'basePythons': (string)[];
   'basePythonsKnown': (boolean);
+  'basePythonsHere': (string)[];
 }
