@@ -112,12 +112,12 @@ export class Ends {
     agentState.changed(containerId);
     gateway.end(containerId);
     const { exitCode, oomKilled } = seen;
-    await slots.end(containerId, { ...attemptsEnd(reason, message, exitFacts), exitCode, oomKilled });
+    const isTold = await slots.end(containerId, { ...attemptsEnd(reason, message, exitFacts), exitCode, oomKilled });
     await this.#context.output.awaitEnd(containerId, LOG_END_MS);
     await runtime.remove(seen.dockerId);
     agentState.forgetSeen(seen.dockerId);
     log.info({ containerId, exitCode: seen.exitCode, oomKilled: seen.oomKilled, reason }, 'container ended');
-    await this.gone(entry, exit);
+    await this.gone(entry, exit, isTold);
   }
 
   /** A container's first program did not exist. */
@@ -222,8 +222,11 @@ export class Ends {
       await runtime.removeVolume(views.volumeName(action.containerId));
   }
 
-  /** Removes every remainder of a container, then records and reports it as gone. */
-  async gone(entry: JournalEntry, exit: NonNullable<JournalEntry['exit']>): Promise<void> {
+  /**
+   * Removes every remainder of a container, then records and reports it as gone.
+   * @param isTold - the log says already how it ended, in a line of a task
+   */
+  async gone(entry: JournalEntry, exit: NonNullable<JournalEntry['exit']>, isTold = false): Promise<void> {
     const { agentState, slots, gateway, archives, runtime, views, pauseContainers, logs, metrics, stateDir, log } =
       this.#parts;
     const { containerId, shortId } = entry;
@@ -252,7 +255,7 @@ export class Ends {
     }
     logs.giveUp(containerId);
     // The log already has a failure that the runner reported; an end that only the agent saw must be found there too.
-    if (exit.message !== '' && !agentState.notes.has(containerId)) logs.say(containerId, exit.message);
+    if (exit.message !== '' && !isTold && !agentState.notes.has(containerId)) logs.say(containerId, exit.message);
     await this.#parts.gpus.release(entry.gpuUuids ?? [], agentState.journal.get(containerId)?.dockerId);
     agentState.notes.delete(containerId);
     agentState.ending.delete(containerId);

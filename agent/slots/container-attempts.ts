@@ -29,6 +29,8 @@ export interface ContainerAttemptsParts {
   /** Counts what runners send rarely. @returns false when there is too much of it */
   readonly countRare: (count: number) => boolean;
   readonly onTimeout: (attempt: Attempt) => void;
+  /** Writes a line about a task into its log. */
+  readonly say: (taskId: string, text: string) => void;
 }
 
 export class ContainerAttempts {
@@ -162,14 +164,22 @@ export class ContainerAttempts {
     this.#all.send({ refused: { taskId: attempt.taskId, token: attempt.token, reason } });
   }
 
-  /** Ends an attempt whose process is gone. An attempt that was being ended anyway keeps that outcome. */
+  /**
+   * Ends an attempt whose process is gone. An attempt that was being ended anyway keeps that outcome. Its process could
+   * not say why in the task's log.
+   */
   end(attempt: Attempt, outcome: Outcome, text: string): void {
     if (attempt.result !== undefined) return;
     this.#parts.streams.over(attempt.key);
     const durationMs = Math.round(performance.now() - attempt.sinceMs);
     this.#all.discardChunks(attempt);
-    if (attempt.ending !== undefined) this.#all.finish(attempt, attempt.ending, durationMs, NOTHING);
-    else {
+    if (attempt.ending !== undefined) {
+      const why = attempt.ending === 'timeout' ? 'the task ran out of time' : 'the task was cancelled';
+      // Without a text its process never had it.
+      if (text !== '') this.#parts.say(attempt.taskId, `${why}, and did not end: its process was killed`);
+      this.#all.finish(attempt, attempt.ending, durationMs, NOTHING);
+    } else {
+      if (outcome === 'exited') this.#parts.say(attempt.taskId, text);
       // The process had the attempt. Whether its handler saw it is unknown, so it counts as started.
       attempt.started = true;
       this.#all.finish(attempt, outcome, durationMs, errorBody(text));

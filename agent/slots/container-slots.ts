@@ -120,6 +120,13 @@ export class ContainerSlots {
       streams: this.#streams,
       countRare: (count) => this.#countRare(count),
       onTimeout: (attempt) => this.cancel(attempt, 'timeout'),
+      say: (taskId, text) =>
+        this.#events.onLog({
+          containerId: this.facts.containerId,
+          taskId,
+          stream: 'stderr',
+          line: `longshore: ${text}`,
+        }),
     });
   }
 
@@ -223,21 +230,24 @@ export class ContainerSlots {
 
   // ---- the container's end ------------------------------------------------------------------------------------------
 
-  /** The container is gone: after its last frames, its remaining attempts end with it. */
-  async containerEnded(exit: ContainerExit): Promise<void> {
+  /**
+   * The container is gone: after its last frames, its remaining attempts end with it.
+   * @returns whether the log of a task says how it ended
+   */
+  async containerEnded(exit: ContainerExit): Promise<boolean> {
     this.#accepting = false;
     await this.#processes.none(LAST_FRAMES_MS);
     this.close();
+    const exited = exit.text ?? (exit.oomKilled ? OOM_TEXT : `process exited (code ${exit.exitCode})`);
+    let isTold = false;
     for (const attempt of this.#attempts.inHand()) {
       if (attempt.containerId !== this.facts.containerId) continue;
-      if (exit.kind === 'exited')
-        this.#own.end(
-          attempt,
-          'exited',
-          exit.text ?? (exit.oomKilled ? OOM_TEXT : `process exited (code ${exit.exitCode})`),
-        );
-      else this.#own.end(attempt, 'lost', 'container stopped');
+      if (exit.kind === 'exited') {
+        isTold ||= attempt.result === undefined && attempt.ending === undefined;
+        this.#own.end(attempt, 'exited', exited);
+      } else this.#own.end(attempt, 'lost', 'container stopped');
     }
+    return isTold;
   }
 
   // ---- connections --------------------------------------------------------------------------------------------------

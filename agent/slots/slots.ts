@@ -91,12 +91,16 @@ export class RunnerSlots {
     return this.#containers.get(containerId);
   }
 
-  /** The container has ended: its attempts end, its socket closes. */
-  async end(containerId: string, exit: ContainerExit): Promise<void> {
+  /**
+   * The container has ended: its attempts end, its socket closes.
+   * @returns whether the log of a task says how it ended
+   */
+  async end(containerId: string, exit: ContainerExit): Promise<boolean> {
     const slots = this.#containers.get(containerId);
-    if (slots === undefined) return;
-    await slots.containerEnded(exit);
+    if (slots === undefined) return false;
+    const isTold = await slots.containerEnded(exit);
     if (this.#containers.get(containerId) === slots) this.#containers.delete(containerId);
+    return isTold;
   }
 
   /** Whether every listed container's processes have dialled again after a restart of the agent. */

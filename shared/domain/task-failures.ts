@@ -1,10 +1,8 @@
 // Tells which log explains a task's failure, its error as one line, and the cure of errors that name none.
 import { isRecord } from '#shared/json.ts';
 
-/**
- * Failures in which the container could not start or ended early: the container's log has the cause, not the task's.
- */
-const TOLD_BY_CONTAINER: ReadonlySet<string> = new Set(['start_failed', 'process_exited', 'poison_task']);
+/** Failures of containers that did not start, or of several: a container's log has the cause, not the task's. */
+const TOLD_BY_CONTAINER: ReadonlySet<string> = new Set(['start_failed', 'poison_task']);
 
 /** Error of a task whose process needed more memory than its container has. */
 export const OOM_TEXT = 'process ran out of memory';

@@ -5,6 +5,14 @@ import { FakeRunner } from '../helpers/fake-runner.ts';
 import { until } from '../helpers/fake-scheduler.ts';
 import { ID, Sink, named, test } from '../helpers/slot-world.ts';
 
+/** The line by which a task's log says how its process ended. */
+const aLine = (taskId: string, text: string) => ({
+  containerId: ID,
+  taskId,
+  stream: 'stderr',
+  line: `longshore: ${text}`,
+});
+
 test('a task goes to the runner as it came, and its result back as it came', async ({ world }) => {
   await world.add();
   const runner = await world.single();
@@ -233,6 +241,7 @@ test('a process that dies with a task in hand is named with its code', async ({ 
   const result = await world.sink.result('t1');
   expect(result).toMatchObject({ outcome: 'exited', started: true });
   expect(Buffer.from(result.body as Buffer).toString()).toBe('{"error":"process exited (code 3)"}');
+  expect(world.log).toEqual([aLine('t1', 'process exited (code 3)')]);
 });
 
 test('a process that starts again has no slots until it serves', async ({ world }) => {
@@ -281,6 +290,10 @@ test.for(['fork', 'spawn'])(
     vi.advanceTimersByTime(10_000);
     vi.useRealTimers();
     expect((await control.next('kill')).header).toEqual({ process: 1 });
+    child.hangUp();
+    control.send('exited', { process: 1, pid: 77, signal: 9 });
+    expect((await world.sink.result('t1')).outcome).toBe('timeout');
+    expect(world.log).toEqual([aLine('t1', 'the task ran out of time, and did not end: its process was killed')]);
   },
 );
 
@@ -348,13 +361,20 @@ test('when its container exits a task ends with the code, after frames that were
   expect((await world.sink.result('t1')).outcome).toBe('ok');
   const second = await world.sink.result('t2');
   expect(Buffer.from(second.body as Buffer).toString()).toBe('{"error":"process exited (code 9)"}');
+  expect(world.log).toEqual([aLine('t2', 'process exited (code 9)')]);
 });
 
 test('memory that ran out is said so, and a container that was stopped is nobody’s error', async ({ world }) => {
-  for (const [exit, outcome, body] of [
-    [{ kind: 'exited', exitCode: 137, oomKilled: true }, 'exited', '{"error":"process ran out of memory"}'],
-    [{ kind: 'stopped', exitCode: 143, oomKilled: false }, 'lost', '{"error":"container stopped"}'],
+  for (const [exit, outcome, body, lines] of [
+    [
+      { kind: 'exited', exitCode: 137, oomKilled: true },
+      'exited',
+      '{"error":"process ran out of memory"}',
+      [aLine('exited', 'process ran out of memory')],
+    ],
+    [{ kind: 'stopped', exitCode: 143, oomKilled: false }, 'lost', '{"error":"container stopped"}', []],
   ] as const) {
+    world.log.length = 0;
     await world.add();
     world.readies.length = 0;
     const runner = await world.single();
@@ -365,6 +385,7 @@ test('memory that ran out is said so, and a container that was stopped is nobody
     const result = await world.sink.result(outcome);
     expect(result.outcome).toBe(outcome);
     expect(Buffer.from(result.body as Buffer).toString()).toBe(body);
+    expect(world.log).toEqual(lines);
   }
 });
 

@@ -284,7 +284,8 @@ describe('invoke', () => {
   test.each([
     ['start_failed', 'endpoint-1-abcdef01', 'longshore logs --container endpoint-1-abcdef01\n'],
     ['start_failed', '', 'longshore logs sum\n'],
-    ['process_exited', 'endpoint-1-abcdef01', 'longshore logs --container endpoint-1-abcdef01\n'],
+    ['poison_task', 'endpoint-1-abcdef01', 'longshore logs --container endpoint-1-abcdef01\n'],
+    ['process_exited', 'endpoint-1-abcdef01', 'longshore logs --task t-1\n'],
     ['handler_error', 'endpoint-1-abcdef01', 'longshore logs --task t-1\n'],
   ])('that fails by %s in %j names whose log says why', async (failure, container, command) => {
     reply = (route) => {

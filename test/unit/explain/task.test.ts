@@ -135,9 +135,10 @@ describe('a task', () => {
     expect(unnamed.next_steps[0]).toBe('`longshore logs hello` shows what its containers wrote');
   });
 
-  test('whose process ended under it points at the lines of its container, others at their own', () => {
+  test('that ended several containers points at the lines of the last, others at their own', () => {
     const steps = (failureReason: string) => explained({}, { ...ran, status: 'ERROR', failureReason }).next_steps[0];
-    expect(steps('process_exited')).toBe('`longshore logs --container c` shows what its container wrote');
+    expect(steps('poison_task')).toBe('`longshore logs --container c` shows what its container wrote');
+    expect(steps('process_exited')).toBe('`longshore logs --task t` shows what it wrote');
     expect(steps('handler_error')).toBe('`longshore logs --task t` shows what it wrote');
   });
 
@@ -158,7 +159,7 @@ describe('a task', () => {
     expect(short.details).toEqual(['its error: process ran out of memory']);
     expect(short.next_steps).toEqual([
       "give its handler more memory than it has, such as `memory='2gi'`, and deploy again",
-      '`longshore logs --container c` shows what its container wrote',
+      '`longshore logs --task t` shows what it wrote',
       '`longshore task get t` shows its error',
     ]);
     expect(failed("ModuleNotFoundError: No module named 'numpy.linalg'").next_steps[0]).toMatch(/lacks numpy: .*Image/);
