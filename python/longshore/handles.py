@@ -14,6 +14,7 @@ from .results import OVER, ended, result_of
 
 _ANSWER_SECONDS = 1260
 _DOWNLOAD_SECONDS = 1800
+_RERUN_SECONDS = 60
 _PIECE_BYTES = 1 << 20
 #: Kinds whose calls are tasks that nobody waits for, as their addresses begin.
 _QUEUED = ('taskqueue', 'function', 'schedule')
@@ -60,7 +61,7 @@ class Task(str):
         """The handler's result; None while the task has not ended. With `wait`, waits for the end, and Ctrl-C cancels a
         task that this program has put. Raises TaskError when the task did not complete."""
         task = self._ended() if wait else self.read()
-        return result_of(task, str(self)) if task.get('status') in OVER else None
+        return result_of(task, str(self), self._at) if task.get('status') in OVER else None
 
     def outputs(self) -> List[Dict[str, Any]]:
         """The files that the task saved with `Output`: `name`, `url` and `expires_in` of each."""
@@ -69,7 +70,7 @@ class Task(str):
     def subscribe(self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Any:
         """Waits for the end, and returns the result. event_handler: called with the task at each new status, in the form
         of `get_task`. Ctrl-C and errors: as for `result`."""
-        return result_of(self._ended(event_handler), str(self))
+        return result_of(self._ended(event_handler), str(self), self._at)
 
     def _ended(self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Dict[str, Any]:
         def wait() -> Dict[str, Any]:
@@ -82,6 +83,21 @@ class Task(str):
     def cancel(self) -> None:
         """Cancels the task; one that has ended stays as it is. Raises GatewayError, also in a container, which may not."""
         cancelled([str(self)], self._at)
+
+    def rerun(self) -> Task:
+        """Runs the task again with its input, on the version that serves now, and returns the new task. Raises GatewayError
+        where the input is not kept (`keep_inputs`), and in a container, which may not.
+
+            for failure in failures:
+                print(failure.task.rerun().result(wait=True))
+        """
+        what = 'cannot run task %s again' % self
+        path = '/api/v1/task/%s/%s/rerun' % (workspace_of(what, self._at), parse.quote(str(self), safe=''))
+        # The key makes a request safe to repeat whose answer was lost.
+        status, data = exchange('POST', path, what, b'{}', 'application/json', _RERUN_SECONDS, self._at, os.urandom(16).hex())
+        if status == 404:
+            raise GatewayError('%s: %s' % (what, sentence(status, data)), status)
+        return Task(str(result_in(what, data)['task_id']), self._at, True)
 
 
 class Deployment:

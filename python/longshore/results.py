@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional
 from urllib import parse
 
 from .client import At, GatewayError, call, workspace_of
 from .interrupts import of_coroutine, waited
 from .runner.inputs import ENCODING, PICKLED_KEYS
+
+if TYPE_CHECKING:
+    from .handles import Task
 
 _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 2.0
@@ -29,10 +32,21 @@ class TaskError(RuntimeError):
     #: Printed output is in `longshore logs`.
     output = ''
 
-    def __init__(self, text: str, status: str, task_id: str) -> None:
+    def __init__(self, text: str, status: str, task_id: str, at: Optional[At] = None) -> None:
         super().__init__(text)
         self.status = status
         self.task_id = task_id
+        self._at = at
+
+    def __reduce__(self) -> Any:
+        return TaskError, (str(self), self.status, self.task_id)
+
+    @property
+    def task(self) -> Task:
+        """The handle of the task: `failure.task.rerun()` runs it again."""
+        from .handles import Task
+
+        return Task(self.task_id, self._at)
 
 
 def ended(
@@ -100,7 +114,7 @@ def wait(task_id: str, at: Optional[At] = None, shows_output: bool = False, slee
         from .following import follower  # not paid by map
 
         follow = follower(task_id)
-    return result_of(waited(lambda: ended(task_id, at, on_look=follow, sleep=sleep), lambda: [task_id], at), task_id)
+    return result_of(waited(lambda: ended(task_id, at, on_look=follow, sleep=sleep), lambda: [task_id], at), task_id, at)
 
 
 class CallInThread:
@@ -133,14 +147,14 @@ class _GivenUp(Exception):
     """Nobody waits for the result."""
 
 
-def result_of(task: Dict[str, Any], task_id: str) -> Any:
+def result_of(task: Dict[str, Any], task_id: str, at: Optional[At] = None) -> Any:
     """The result of an ended task. Raises TaskError when it did not complete."""
     status, result = str(task.get('status')), task.get('result')
     if status == 'COMPLETE':
         return _read(result) if str((task.get('stub') or {}).get('type')).partition('/')[0] in _PICKLED else result
     said = result.get('error') if isinstance(result, dict) else None
     reason = said or task.get('failure_reason') or 'nothing is known of why'
-    raise TaskError('task %s ended as %s: %s' % (task_id, status, reason), status, task_id)
+    raise TaskError('task %s ended as %s: %s' % (task_id, status, reason), status, task_id, at)
 
 
 def _read(result: Any) -> Any:

@@ -34,6 +34,7 @@ class Server(HTTPServer):
     def __init__(self) -> None:
         super().__init__(('127.0.0.1', 0), Handler)
         self.seen: List[Tuple[str, str, str, bytes]] = []
+        self.keys: List[Tuple[str, str]] = []
         self.answers: Dict[str, Any] = {'GET /api/v1/workspace/current': {'external_id': 'w'}}
 
     @property
@@ -47,6 +48,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers['Content-Length'] or 0))
         self.server.seen.append((self.command, self.path, self.headers['Authorization'] or '', body))
+        self.server.keys.append((self.command, self.headers['Idempotency-Key'] or ''))
         answer = self.server.answers.get('%s %s' % (self.command, self.path))
         if isinstance(answer, list):
             answer = answer.pop(0) if len(answer) > 1 else answer[0]
@@ -99,6 +101,28 @@ class Handles(unittest.TestCase):
         with self.assertRaises(GatewayError) as unknown:
             Client().get_task_by_id('other')
         self.assertEqual(unknown.exception.status, 404)
+
+    def test_a_task_runs_again_also_by_its_error(self) -> None:
+        self.answer('GET /api/v1/task/w/one', {'status': 'ERROR', 'result': {'error': 'KeyError'}})
+        self.answer('POST /api/v1/task/w/one/rerun', {'task_id': 'two', 'rerun_of': 'one'})
+        self.answer('GET /api/v1/task/w/two', {'status': 'COMPLETE', 'result': 7})
+        client = Client(token='mine', api_url=self.server.url)
+        again = client.get_task_by_id('one').rerun()
+        self.assertEqual((again, again.result(wait=True)), ('two', 7))
+        with self.assertRaises(TaskError) as raised:
+            client.get_task_by_id('one').result()
+        self.assertEqual(raised.exception.task.rerun().result(wait=True), 7)
+        self.assertEqual({seen[2] for seen in self.server.seen}, {'Bearer mine'})
+        # Lost answers do not make a second one.
+        keys = {key for (method, key) in self.server.keys if method == 'POST'}
+        self.assertEqual((len(keys), '' in keys), (2, False))
+        with self.assertRaisesRegex(GatewayError, 'cannot run task gone again: .*not found') as unknown:
+            Task('gone').rerun()
+        self.assertEqual(unknown.exception.status, 404)
+
+    def test_the_error_of_a_task_survives_a_pickle(self) -> None:
+        found = pickle.loads(pickle.dumps(TaskError('no luck', 'ERROR', 'one')))
+        self.assertEqual((str(found), found.status, found.task_id, found.task), ('no luck', 'ERROR', 'one', 'one'))
 
     def test_a_deployment_is_called_at_this_address(self) -> None:
         self.answer('GET /api/v1/gateway/stubs/s/url?deploymentId=&urlType=path', {'ok': True, 'url': 'https://else/endpoint/id/s'})
