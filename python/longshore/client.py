@@ -15,6 +15,8 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 from urllib import error, parse, request
 
+from .failures import follow
+
 if TYPE_CHECKING:
     from .handles import Task
 
@@ -56,6 +58,7 @@ class GatewayError(RuntimeError):
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
         self.status = status
+        follow()
 
 
 class NotDeployedError(GatewayError):

@@ -53,9 +53,14 @@ class Function(Queued[P, R]):
 
             total = add.remote(1, b=2)
         """
-        from .results import wait  # not paid on a cold start
+        from .client import GatewayError  # not paid on a cold start
+        from .failures import shallow
+        from .results import TaskError, wait
 
-        return wait(self.put(*args, **kwargs), shows_output=True)
+        try:
+            return wait(self.put(*args, **kwargs), shows_output=True)
+        except (GatewayError, TaskError) as failure:
+            raise shallow(failure)
 
     @overload
     async def async_remote(self: Function[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -72,7 +77,9 @@ class Function(Queued[P, R]):
         """
         import asyncio
 
-        from .results import CallInThread  # not paid on a cold start
+        from .client import GatewayError  # not paid on a cold start
+        from .failures import shallow
+        from .results import CallInThread, TaskError
 
         one = CallInThread(lambda: self.put(*args, **kwargs))
         try:
@@ -80,6 +87,8 @@ class Function(Queued[P, R]):
         except asyncio.CancelledError:
             one.give_up()
             raise
+        except (GatewayError, TaskError) as failure:
+            raise shallow(failure)
 
 
 class Schedule(Function[P, R]):

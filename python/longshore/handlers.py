@@ -148,10 +148,14 @@ class Endpoint(Handler[P, R]):
 
             print(greet.invoke(name='Ada'))
         """
-        from .client import invoke  # not paid on a cold start
+        from .client import GatewayError, invoke  # not paid on a cold start
+        from .failures import shallow
         from .undeployed import called
 
-        return called(self, lambda stub_id: invoke(self.deployment_name, list(args), kwargs, stub_id))
+        try:
+            return called(self, lambda stub_id: invoke(self.deployment_name, list(args), kwargs, stub_id))
+        except GatewayError as failure:
+            raise shallow(failure)
 
 
 class Queued(Handler[P, R]):
@@ -173,10 +177,14 @@ class Queued(Handler[P, R]):
             task = measure.put(path='app.py')
             print(task, task.status())
         """
-        from .client import put  # not paid on a cold start
+        from .client import GatewayError, put  # not paid on a cold start
+        from .failures import shallow
         from .undeployed import called
 
-        return called(self, lambda stub_id: put(self.stub_type, self.deployment_name, list(args), kwargs, stub_id))
+        try:
+            return called(self, lambda stub_id: put(self.stub_type, self.deployment_name, list(args), kwargs, stub_id))
+        except GatewayError as failure:
+            raise shallow(failure)
 
     def spawn(self, *args: P.args, **kwargs: P.kwargs) -> Task:
         """`put` by the name that other platforms have for it.

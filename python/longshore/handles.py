@@ -9,8 +9,9 @@ from typing import Any, Callable, Dict, List, Optional, Union
 from urllib import parse, request
 
 from .client import At, GatewayError, call, exchange, installation, result_in, send_file, sentence, workspace_of
+from .failures import shallow
 from .interrupts import cancelled, waited, watched
-from .results import OVER, ended, result_of
+from .results import OVER, TaskError, ended, result_of
 
 _ANSWER_SECONDS = 1260
 _DOWNLOAD_SECONDS = 1800
@@ -60,8 +61,11 @@ class Task(str):
     def result(self, wait: bool = False) -> Any:
         """The handler's result; None while the task has not ended. With `wait`, waits for the end, and Ctrl-C cancels a
         task that this program has put. Raises TaskError when the task did not complete."""
-        task = self._ended() if wait else self.read()
-        return result_of(task, str(self), self._at) if task.get('status') in OVER else None
+        try:
+            task = self._ended() if wait else self.read()
+            return result_of(task, str(self), self._at) if task.get('status') in OVER else None
+        except (GatewayError, TaskError) as failure:
+            raise shallow(failure)
 
     def outputs(self) -> List[Dict[str, Any]]:
         """The files that the task saved with `Output`: `name`, `url` and `expires_in` of each."""
@@ -70,7 +74,10 @@ class Task(str):
     def subscribe(self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Any:
         """Waits for the end, and returns the result. event_handler: called with the task at each new status, in the form
         of `get_task`. Ctrl-C and errors: as for `result`."""
-        return result_of(self._ended(event_handler), str(self), self._at)
+        try:
+            return result_of(self._ended(event_handler), str(self), self._at)
+        except (GatewayError, TaskError) as failure:
+            raise shallow(failure)
 
     def _ended(self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Dict[str, Any]:
         def wait() -> Dict[str, Any]:

@@ -16,6 +16,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, TextIO
 
 from .client import GatewayError
+from .failures import shallow
 from .interrupts import cancelled, waited, was_cancelled
 from .results import OVER, Reader, TaskError, pauses, result_of
 
@@ -95,6 +96,8 @@ class Map:
                         raise
                     result = failure
                 yield result
+        except (GatewayError, TaskError) as failure:
+            raise shallow(failure)
         finally:
             self._progress.end()
             self.close()

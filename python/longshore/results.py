@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional
 from urllib import parse
 
 from .client import At, GatewayError, call, workspace_of
+from .failures import follow
 from .interrupts import of_coroutine, waited
 from .runner.inputs import ENCODING, PICKLED_KEYS
 
@@ -37,6 +38,9 @@ class TaskError(RuntimeError):
         self.status = status
         self.task_id = task_id
         self._at = at
+        #: A terminal has shown what the task printed.
+        self.was_shown = False
+        follow()
 
     def __reduce__(self) -> Any:
         return TaskError, (str(self), self.status, self.task_id)
@@ -109,12 +113,17 @@ class Reader:
 def wait(task_id: str, at: Optional[At] = None, shows_output: bool = False, sleep: Callable[[float], Any] = time.sleep) -> Any:
     """Waits for a task's end, and returns its handler's result. Raises TaskError when it did not complete. Ctrl-C cancels
     the task. shows_output: a terminal sees what the task prints."""
-    follow = None
+    shows = None
     if shows_output:
         from .following import follower  # not paid by map
 
-        follow = follower(task_id)
-    return result_of(waited(lambda: ended(task_id, at, on_look=follow, sleep=sleep), lambda: [task_id], at), task_id, at)
+        shows = follower(task_id)
+    task = waited(lambda: ended(task_id, at, on_look=shows, sleep=sleep), lambda: [task_id], at)
+    try:
+        return result_of(task, task_id, at)
+    except TaskError as failure:
+        failure.was_shown = shows is not None
+        raise
 
 
 class CallInThread:
