@@ -61,17 +61,25 @@ export class StartClock {
   mark(containerId: string, phase: StartPhase): void {
     const running = this.#running.get(containerId);
     if (running === undefined) return;
+    // The program did something before the engine answered: the step ended then.
+    if (phase === 'start' && running.phases.hello !== undefined) return;
+    if (phase === 'hello') this.#endStart(containerId, running);
     const now = this.#nowMs();
     running.phases[phase] = (running.phases[phase] ?? 0) + now - running.lastMs;
     running.lastMs = now;
   }
 
+  #endStart(containerId: string, { phases }: Running): void {
+    if (phases.create !== undefined && phases.start === undefined) this.mark(containerId, 'start');
+  }
+
   /** The container is ready: the start's duration. Undefined when another agent began the start. */
   end(containerId: string): StartTimes | undefined {
-    this.mark(containerId, 'on_start');
     const running = this.#running.get(containerId);
-    this.#running.delete(containerId);
     if (running === undefined) return undefined;
+    this.#endStart(containerId, running);
+    this.mark(containerId, 'on_start');
+    this.#running.delete(containerId);
     return { totalMs: running.lastMs - running.fromMs, cache: running.cache, phases: running.phases };
   }
 

@@ -45,12 +45,21 @@ export function lastStart(events: readonly EventRow[], hasOnStart: boolean): Con
 
 const epochOf = ({ data }: EventRow): unknown => (data['attrs'] as Readonly<Record<string, unknown>> | null)?.['epoch'];
 
-/** `took 4.2 s: 0.3 s until it had a machine, 3.1 s image and code`. */
+/** `took 4.2 s: 0.3 s until it had a machine, 3.1 s image and code, 0.8 s `on_start``. */
 export function startTimes({ durationMs, hasOnStart, steps }: ContainerStart): string {
-  const named = steps.filter((step) => step.durationMs > 0 && step.durationMs >= LEAST_SHARE * durationMs);
-  const textOf = (id: string): string => (id === READY && hasOnStart ? '`on_start`' : (STEP_TEXTS[id] ?? id));
-  const texts = named.map((step) => `${secondsText(step.durationMs)} ${textOf(step.id)}`);
-  return `took ${secondsText(durationMs)}${texts.length === 0 ? '' : `: ${texts.join(', ')}`}`;
+  // Milliseconds, or tenths of a second.
+  const unitMs = Math.round(durationMs) < 1_000 ? 1 : 100;
+  const units = (ms: number): number => Math.round(ms / unitMs);
+  const text = (count: number): string => (unitMs === 1 ? `${count} ms` : `${(count / 10).toFixed(1)} s`);
+  const nameOf = (id: string): string => (id === READY && hasOnStart ? '`on_start`' : (STEP_TEXTS[id] ?? id));
+  const texts: string[] = [];
+  let toMs = 0;
+  for (const step of steps) {
+    const fromMs = toMs;
+    toMs += step.durationMs;
+    // The ends of steps are rounded, and not each step, so that the steps never add up to more than the start.
+    const count = units(toMs) - units(fromMs);
+    if (count > 0 && step.durationMs >= LEAST_SHARE * durationMs) texts.push(`${text(count)} ${nameOf(step.id)}`);
+  }
+  return `took ${text(units(durationMs))}${texts.length === 0 ? '' : `: ${texts.join(', ')}`}`;
 }
-
-const secondsText = (ms: number): string => (ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(1)} s`);

@@ -66,12 +66,12 @@ export function eventsOfMove(
   const wasStarting = from.includes('STARTING');
   switch (row.state) {
     case 'RUNNING':
-      return wasStarting ? startup(row, row.startedAtMs ?? nowMs, true, phases) : [];
+      return wasStarting ? startup(row, nowMs, true, phases) : [];
     case 'STOPPING':
       return [stopRequested(row, recipe, nowMs)];
     case 'STOPPED':
     case 'FAILED': {
-      const failed = row.state === 'FAILED' && wasStarting ? startup(row, row.endedAtMs ?? nowMs, false) : [];
+      const failed = row.state === 'FAILED' && wasStarting ? startup(row, nowMs, false) : [];
       // A container that was never on a machine has no program that could exit.
       if (row.exitCode === null) return failed;
       return [...failed, ...exited(row, recipe, row.endedAtMs ?? nowMs)];
@@ -81,7 +81,11 @@ export function eventsOfMove(
   }
 }
 
-/** Phases of a start: all of it; the wait for a machine; the start there, until the container is ready. */
+/**
+ * Phases of a start: all of it; the wait for a machine; the start there, until the container is ready.
+ * @param endMs - when the scheduler heard of the end. Times of the machine are by another clock, and what it has as the
+ * begin of the program is before the app was loaded
+ */
 function startup(
   row: MovedRow,
   endMs: number,
@@ -105,7 +109,7 @@ function stepsOf(row: MovedRow, placedMs: number, endMs: number, phases: readonl
   const told: EventGiven[] = [];
   let toMs = endMs;
   for (const { name, durationMs } of phases.slice(0, MOST_PHASES).toReversed()) {
-    // The machine's clock may differ: no step begins before the container was placed.
+    // Times of day may be set: no step begins before the container was placed.
     const fromMs = Math.max(placedMs, toMs - durationMs);
     const id = PHASE_IDS[name];
     if (id !== undefined)

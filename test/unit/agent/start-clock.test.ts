@@ -24,6 +24,25 @@ test('the steps of a start together are all of it, and one that is made twice co
   });
 });
 
+test.each([
+  ['connects', ['hello'], { create: 10, start: 40, hello: 0, on_start: 9 }],
+  ['is ready', [], { create: 10, start: 40, on_start: 0 }],
+] as const)('a program that %s before the engine has answered ends the step of the engine', (_, early, phases) => {
+  let now = 0;
+  const clock = new StartClock(() => now);
+  clock.begin('c');
+  now += 10;
+  clock.mark('c', 'create');
+  now += 40;
+  for (const phase of early) clock.mark('c', phase);
+  const isReady = early.length === 0;
+  const first = isReady ? clock.end('c') : undefined;
+  now += 5;
+  clock.mark('c', 'start');
+  now += 4;
+  expect(first ?? clock.end('c')).toEqual({ totalMs: isReady ? 50 : 59, cache: 'hit', phases });
+});
+
 test('the steps are reported in their order, in whole milliseconds', () => {
   expect(reportedPhases({ phases: { on_start: 7.6, proceed: 0.2, hello: 50 } })).toEqual([
     { name: 'proceed', durationMs: 0 },

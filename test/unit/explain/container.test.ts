@@ -240,7 +240,7 @@ describe('a container', () => {
       event('container.startup', 4_150),
     ];
     const start = lastStart(events, true);
-    const text = 'took 4.2 s: 250 ms until it had a machine, 3.1 s image and code, 800 ms `on_start`';
+    const text = 'took 4.2 s: 0.3 s until it had a machine, 3.1 s image and code, 0.8 s `on_start`';
     const found = explainContainer({
       row: row({ state: 'RUNNING', startedAtMs: NOW }),
       start,
@@ -263,7 +263,7 @@ describe('a container', () => {
     expect(lastStart([event('container.startup', 5, '1', false)], true)).toBeUndefined();
     // An app without an `on_start` is not told to look at it.
     const plain = lastStart(events, false);
-    expect(plain && startTimes(plain)).toMatch(/, 800 ms until the app was loaded$/);
+    expect(plain && startTimes(plain)).toMatch(/, 0.8 s until the app was loaded$/);
   });
 
   test.each(['pulling image a:1: 1 of 3 layers, 10 of 30 MB', 'waits for its turn to pull a:1: place 12 of 40'])(
