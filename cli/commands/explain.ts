@@ -9,6 +9,7 @@ import { EXIT } from '../exit-codes.ts';
 import { ageOf, counted } from '../format.ts';
 import { listField, textField } from '../json.ts';
 import { print, printJson, withoutControls } from '../print.ts';
+import { attemptLines } from './attempts.ts';
 import { runningId, SHORT } from './container.ts';
 import { oneDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
@@ -99,12 +100,14 @@ export function linesOf(found: Explanation, nowMs: number): readonly string[] {
   const lines = [`${found.summary}${found.since === null ? '' : ` (for ${ageOf(found.since, nowMs)})`}`];
   if (found.waits_for !== '') lines.push(`waits for: ${found.waits_for}${untilText(found.until, nowMs)}`);
   lines.push(...found.details.map((detail) => `  - ${withTimes(detail, nowMs)}`));
-  for (const attempt of found.task?.attempts ?? []) {
-    const ended = attempt.ended_at === null ? '' : ` ${ageOf(attempt.ended_at, nowMs)} ago`;
-    lines.push(
-      `  attempt ${attempt.attempt} in ${attempt.container_id}: ${attempt.outcome}${ended}${errorText(attempt)}`,
-    );
-  }
+  const attempts = found.task?.attempts ?? [];
+  lines.push(
+    ...attemptLines(
+      attempts,
+      (one) => one.attempt,
+      (one) => attemptText(one, nowMs),
+    ).map((line) => `  ${line}`),
+  );
   if (found.container !== null && found.container.message !== '') {
     lines.push(
       'its last lines:',
@@ -120,7 +123,13 @@ export function linesOf(found: Explanation, nowMs: number): readonly string[] {
   return lines;
 }
 
-const errorText = ({ error }: ExplainedAttempt): string => (error === '' ? '' : `: ${error}`);
+function attemptText(
+  { attempt, container_id: id, outcome, ended_at: endedAt, error }: ExplainedAttempt,
+  nowMs: number,
+) {
+  const ended = endedAt === null ? '' : ` ${ageOf(endedAt, nowMs)} ago`;
+  return `attempt ${attempt} in ${id}: ${outcome}${ended}${error === '' ? '' : `: ${error}`}`;
+}
 
 function untilText(until: string | null, nowMs: number): string {
   const untilMs = until === null ? Number.NaN : Date.parse(until);

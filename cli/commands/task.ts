@@ -11,6 +11,7 @@ import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { print, printBytes, printJson, withoutControls } from '../print.ts';
 import { sinceMsOf } from '../since.ts';
+import { attemptLines } from './attempts.ts';
 import { deploymentsNamed } from './deployment-reference.ts';
 import { wholeId } from './logs.ts';
 import { showDone, showList, withClient } from './run.ts';
@@ -87,7 +88,8 @@ export async function runTaskGet(
       const style = row === 'status' ? styleOfState(text) : undefined;
       if (text !== '') print(`${`${row}:`.padEnd(16)}${painted(style, text, process.stdout)}`);
     }
-    for (const attempt of listField(task, 'attempts')) print(attemptText(attempt));
+    for (const line of attemptLines(listField(task, 'attempts'), (one) => numberField(one, 'attempt'), attemptText))
+      print(line);
     if (task['result'] !== null && task['result'] !== undefined)
       print(`result:         ${stringifyExactly(task['result'])}`);
   });

@@ -59,4 +59,17 @@ test('an explanation is read as sentences, with what to do at the end', () => {
     'what to do:',
     '  - `longshore logs --task t` shows what it wrote',
   ]);
+  // Numbers of attempts that no container began are not missing without a word.
+  const [first] = found.task?.attempts ?? [];
+  const attempts = [2, 3, 5, 9].flatMap((attempt) => (first === undefined ? [] : [{ ...first, attempt, error: '' }]));
+  const lines = linesOf({ ...found, task: found.task && { ...found.task, attempts } }, NOW);
+  expect(lines.filter((line) => line.startsWith('  attempt'))).toEqual([
+    '  attempt 1 was given back before it began',
+    '  attempt 2 in c: handler_error 10s ago',
+    '  attempt 3 in c: handler_error 10s ago',
+    '  attempt 4 was given back before it began',
+    '  attempt 5 in c: handler_error 10s ago',
+    '  attempts 6 to 8 were given back before they began',
+    '  attempt 9 in c: handler_error 10s ago',
+  ]);
 });
