@@ -95,6 +95,33 @@ async function deploy(name: string, said: Json = {}): Promise<string> {
 const put = async (name: string): Promise<string> =>
   String((await send(0, `POST /taskqueue/${name}`, own.token, {})).json['task_id']);
 
+test('a deleted deployment says when it was deleted, and not what ran under its name before', async () => {
+  const gateway = '/api/v1/gateway';
+  const stub = { stubType: 'sandbox', name: 'gone', cpu: 100, memory: 64 };
+  const { stubId } = (await send(0, `POST ${gateway}/stubs`, own.token, stub)).json;
+  const create = async (): Promise<string> =>
+    String((await send(0, `POST ${gateway}/pods`, own.token, { stubId })).json['containerId']);
+  const stop = (id: string) => send(0, `POST ${gateway}/containers/${id}/stop`, own.token, {});
+  const before = await create();
+  await stop(before);
+  const ids = [await deploy('gone'), await deploy('gone', { env: ['V=2'] })];
+  for (const id of ids) await send(0, `DELETE ${gateway}/deployments/${id}`, own.token);
+  const deleted = await explain('gone');
+  expect(deleted).toMatchObject({ kind: 'deployment', id: ids[1], state: 'DELETED', deployment: { version: 2 } });
+  expect(deleted.summary).toBe(`gone v2 is DELETED: it was deleted at ${deleted.since}`);
+  expect(await explain('gone/v1', 1)).toMatchObject({ id: ids[0], state: 'DELETED' });
+  expect(await explain(ids[0] ?? '')).toMatchObject({ id: ids[0], state: 'DELETED' });
+  expect((await explained(ids[0] ?? '', 0, other)).status).toBe(404);
+  expect((await explained('gone', 0, other)).status).toBe(404);
+  // A container that lives, or came later, is what somebody asks for.
+  const later = await create();
+  expect(await explain('gone')).toMatchObject({ kind: 'container', id: later });
+  await stop(later);
+  expect(await explain('gone')).toMatchObject({ kind: 'container', id: later });
+  const again = await deploy('gone');
+  expect(await explain('gone')).toMatchObject({ kind: 'deployment', id: again });
+});
+
 test('the name of a sandbox’s stub means its newest container, one that lives first', async () => {
   const gateway = '/api/v1/gateway';
   // A stub that names no cores and memory has those that clients send.

@@ -2,6 +2,7 @@
 // the event it waits for, and steps that a person could take.
 import { shellWord } from '#shared/shell-word.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
+import { timestampOf } from '#shared/api/fields.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { admitTo } from '../../domain/named-pool.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
@@ -85,6 +86,35 @@ export function explainDeployment(
       calls: failures?.section ?? null,
     },
     scaling,
+  };
+}
+
+export function explainDeleted(
+  row: Pick<DeploymentRow, 'id' | 'workspaceId' | 'name' | 'version' | 'stubType' | 'deletedAtMs'>,
+): Explanation {
+  const since = timestampOf(row.deletedAtMs);
+  return {
+    kind: 'deployment',
+    id: row.id,
+    workspace_id: row.workspaceId,
+    state: 'DELETED',
+    since,
+    summary: `${row.name} v${row.version} is DELETED: it was deleted at ${since}`,
+    ...NO_WAIT,
+    details: [],
+    next_steps: ['`longshore deploy` makes the name again, with a new version'],
+    leader_answered: true,
+    task: null,
+    container: null,
+    deployment: {
+      name: row.name,
+      version: row.version,
+      stub_type: row.stubType,
+      active: false,
+      keep_warm_seconds: 0,
+      calls: null,
+    },
+    scaling: null,
   };
 }
 

@@ -39,7 +39,7 @@ import { containerByEnd, newestOfStubName, containerById } from '../../stores/st
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { adminWorkspaceId } from '../../stores/store/queries/workspaces.ts';
 import { deliveriesOfSubject } from '../../stores/store/queries/deliveries.ts';
-import { deploymentById, deploymentByName } from '../../stores/store/queries/deployments.ts';
+import { deploymentById, deploymentByName, lastDeleted } from '../../stores/store/queries/deployments.ts';
 import { highestDeployment, servingDeployment } from '../../stores/store/queries/rollouts.ts';
 import { imageById, imagePlaces } from '../../stores/store/queries/images.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
@@ -51,7 +51,7 @@ import { useOf } from '../../control/placement/snapshot.ts';
 import { recentCalls } from '../../stores/store/queries/recent-calls.ts';
 import type { ContainerFacts } from './container.ts';
 import { explainContainer } from './container.ts';
-import { explainDeployment } from './deployment.ts';
+import { explainDeleted, explainDeployment } from './deployment.ts';
 import type { NextTick } from './deployment.ts';
 import type { CallsThatEnded } from './failed-calls.ts';
 import type { Asked } from './quota.ts';
@@ -119,7 +119,8 @@ export class Explain {
    * Explains a thing of the workspace.
    * @param reference - a task's or deployment's id, a container's id, a deployment's
    * name (the version that serves it), or name and version (`hello/v3`). Else the last 4 to
-   * 8 characters of a container's id, if only one of the workspace's newest ends so
+   * 8 characters of a container's id, if only one of the workspace's newest ends so; else a deleted deployment, unless
+   * its name also means a container that lives, or that was made later
    * @returns undefined: the workspace has nothing with this id or name
    */
   async explain(workspaceId: WorkspaceId, reference: string): Promise<Explanation | undefined> {
@@ -129,7 +130,9 @@ export class Explain {
       const task = await this.#parts.tasks.read(workspaceId, id);
       if (task !== undefined) return await this.#task(task);
       const deployment = await deploymentById(this.#parts.db, id);
-      return deployment?.workspaceId === workspaceId ? await this.#deployment(deployment) : undefined;
+      if (deployment?.workspaceId === workspaceId) return await this.#deployment(deployment);
+      const gone = await lastDeleted(this.#parts.db, workspaceId, { id });
+      return gone === undefined ? undefined : explainDeleted(gone);
     }
     const container = this.#parts.containers.get(id as ContainerId)?.row ?? (await containerById(this.#parts.db, id));
     if (container?.workspaceId === workspaceId) return await this.#container(container);
@@ -140,6 +143,11 @@ export class Explain {
     const ended = END_OF_ID.test(id) ? await containerByEnd(this.#parts.db, workspaceId, id) : undefined;
     // Containers that CreatePod made have no deployment: their stub's name means the newest one.
     const meant = ended ?? (await newestOfStubName(this.#parts.db, workspaceId, reference));
+    const deleted = await lastDeleted(this.#parts.db, workspaceId, { name, version: wanted });
+    // A container that ended before tells nothing of the deployment that had the name last.
+    const isOld = ended === undefined && (meant?.endedAtMs ?? null) !== null;
+    if (deleted !== undefined && (meant === undefined || (isOld && meant.createdAtMs < (deleted.deletedAtMs ?? 0))))
+      return explainDeleted(deleted);
     return meant === undefined ? undefined : await this.#container(meant);
   }
 

@@ -184,6 +184,24 @@ export function deploymentByName(
   );
 }
 
+/** The version of a name, or the deployment of an id, that was deleted last. @param version - null: any */
+export function lastDeleted(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  of: { readonly id: string } | { readonly name: string; readonly version: number | null },
+): Promise<DeploymentRow | undefined> {
+  const [id, name, version] = 'id' in of ? [of.id, null, null] : [null, of.name, of.version];
+  return maybeOne(
+    db,
+    `select ${DEPLOYMENT_COLUMNS} from deployments
+     where workspace_id = $1 and deleted_at is not null and (id = $2 or name = $3)
+       and ($4::integer is null or version = $4::integer)
+     order by deleted_at desc, version desc limit 1`,
+    [workspaceId, id, name, version],
+    deploymentOf,
+  );
+}
+
 /** The deployment with that host label, active or not. @param version - null: the one that calls reach */
 export function deploymentBySubdomain(
   db: Queryable,
