@@ -25,8 +25,11 @@ function spanOf(ms: number): string {
   return `${Math.floor(seconds / 86_400)}d`;
 }
 
-/** Millicores as cores. */
-export const coresOf = (millicores: number): string => `${Math.round(millicores / 10) / 100}`;
+/** Millicores as cores, none of them rounded away. */
+export const coresOf = (millicores: number): string => `${Math.round(millicores) / 1000}`;
+
+/** Millicores that were measured, to a hundredth of a core. */
+export const usedCoresOf = (millicores: number): string => coresOf(Math.round(millicores / 10) * 10);
 
 /** MiB, written as GiB from 1 GiB on. */
 export function memoryOf(mib: number): string {

@@ -1,10 +1,11 @@
 // `longshore machine show`: one machine and the facts of its host.
 import { notFound } from '../errors.ts';
-import { coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
+import { gpusOf, memoryOf, withNotes } from '../format.ts';
 import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { print, printJson, printTable } from '../print.ts';
 import { machineNotes } from './machine-notes.ts';
+import { hardwareText, offeredCores, offeredMemory } from './machine-size.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -29,7 +30,8 @@ function rowsOf(machine: JsonObject): (readonly [string, string])[] {
   const rows: (readonly [string, string])[] = [
     ['pool', textField(machine, 'poolName')],
     ['status', withNotes(textField(machine, 'status'), textsField(machine, 'conditions'))],
-    ['offers', `${coresOf(numberField(machine, 'cpu'))} cores, ${memoryOf(numberField(machine, 'memory'))}`],
+    ['offers', `${offeredCores(machine)} cores, ${offeredMemory(machine)} to containers`],
+    ['has', hardwareText(machine)],
     ['GPUs', gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu'))],
     ['agent', textField(machine, 'agentVersion')],
   ];

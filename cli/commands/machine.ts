@@ -1,10 +1,11 @@
 // `longshore machine`: hosts admitted to a pool, present or not.
 import { machineNotes } from './machine-notes.ts';
+import { offeredCores, offeredMemory } from './machine-size.ts';
 import { createHash } from 'node:crypto';
 import { agentLine, hostOf, installerPath, joinLine, upgradeLine } from '#shared/join-line.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
-import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
+import { ageOf, gpusOf, withNotes } from '../format.ts';
 import type { JsonObject } from '../json.ts';
 import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
@@ -129,8 +130,8 @@ export async function runMachineList(pool: string | undefined, invocation: Invoc
       textField(machine, 'id'),
       textField(machine, 'poolName'),
       withNotes(textField(machine, 'status'), textsField(machine, 'conditions')),
-      coresOf(numberField(machine, 'cpu')),
-      memoryOf(numberField(machine, 'memory')),
+      offeredCores(machine),
+      offeredMemory(machine),
       gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
       textField(machine, 'agentVersion') || '-',
       seen(textField(machine, 'lastKeepalive'), nowMs),

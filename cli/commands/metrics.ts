@@ -4,7 +4,7 @@ import { durationMsOf } from '#shared/domain/duration.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { MetricFlags } from '../flags.ts';
-import { bytesOf, coresOf } from '../format.ts';
+import { bytesOf, coresOf, usedCoresOf } from '../format.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { formatTable, isTerminal, note, print, printJson } from '../print.ts';
@@ -152,7 +152,7 @@ export function bucketRow(bucket: JsonObject, bars: boolean): readonly string[] 
   return [
     timeOf(bucket),
     String(value('container_count')),
-    `${coresOf(value('cpu_used_avg'))} of ${coresOf(value('cpu_total_avg'))}${share(value('cpu_used_avg'), value('cpu_total_avg'))}`,
+    `${usedCoresOf(value('cpu_used_avg'))} of ${coresOf(value('cpu_total_avg'))}${share(value('cpu_used_avg'), value('cpu_total_avg'))}`,
     `${bytesOf(used)} of ${bytesOf(limit)}${share(used, limit)}`,
     gpu > 0 ? `${bytesOf(value('gpu_memory_used_bytes_avg'))} of ${bytesOf(gpu)}` : '-',
     rate('disk_read'),

@@ -4,10 +4,11 @@ import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { TokenKindError } from '../errors.ts';
-import { ageOf, coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
+import { ageOf, gpusOf, withNotes } from '../format.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { machineNotes } from './machine-notes.ts';
+import { offeredCores, offeredMemory } from './machine-size.ts';
 import { deploymentsOf, servedBy, shown } from './deployment-reference.ts';
 import { tokenTypeOf } from './token.ts';
 import { print, printJson, printTable } from '../print.ts';
@@ -61,8 +62,8 @@ function show(
         textField(machine, 'id'),
         textField(machine, 'poolName'),
         withNotes(textField(machine, 'status'), textsField(machine, 'conditions')),
-        coresOf(numberField(machine, 'cpu')),
-        memoryOf(numberField(machine, 'memory')),
+        offeredCores(machine),
+        offeredMemory(machine),
         gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
       ]),
     );

@@ -1,5 +1,5 @@
 // `longshore top` as lines: machines, queues and containers within the width of a terminal. Pure.
-import { ageOf, bytesOf, coresOf, counted, memoryOf, withNotes } from '../format.ts';
+import { ageOf, bytesOf, coresOf, counted, memoryOf, usedCoresOf, withNotes } from '../format.ts';
 import { numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { kindOfContainer, servedBy } from './deployment-reference.ts';
@@ -150,7 +150,7 @@ const containerCells = (container: ContainerRow, nowMs: number): Cells => [
   container.deployment,
   container.status,
   container.machineId === '' ? '-' : container.machineId,
-  container.cpuMillicores === null ? '-' : coresOf(container.cpuMillicores),
+  container.cpuMillicores === null ? '-' : usedCoresOf(container.cpuMillicores),
   container.memoryBytes === null ? '-' : bytesOf(container.memoryBytes),
   percent(container.gpuPct, '-'),
   ageOf(container.since, nowMs),

@@ -30,6 +30,9 @@ export interface MachineView {
   readonly agentVersion: string;
   readonly createdAtMs: number;
   readonly lastSeenAtMs: number | null;
+  /** The most that its containers may have together. */
+  readonly offeredCpuMillicores: number;
+  readonly offeredMemoryMib: number;
   readonly freeCpuMillicores: number;
   readonly freeMemoryMib: number;
   readonly containerCount: number;

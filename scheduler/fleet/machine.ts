@@ -69,6 +69,8 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
     createdAtMs: machine.row.createdAtMs,
     lastSeenAtMs: machine.lastSeenAtMs,
     freeCpuMillicores: Math.max(0, capacity.freeCpuMillicores),
+    offeredCpuMillicores: capacity.totalCpuMillicores,
+    offeredMemoryMib: Math.floor(capacity.totalMemoryBytes / (1024 * 1024)),
     freeMemoryMib: Math.max(0, Math.floor(capacity.freeMemoryBytes / (1024 * 1024))),
     containerCount: capacity.containers,
     host: hostOf(machine.inventory),

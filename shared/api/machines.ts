@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Flag, Float, Int32, Int64, ListLimit, Text, Uint32, nullable } from './fields.ts';
+import { beyondDocument, Flag, Float, Int32, Int64, ListLimit, Text, Uint32, nullable } from './fields.ts';
 
 export const PathMetric = Type.Object({
   label: Text(),
@@ -67,6 +67,15 @@ export const Machine = Type.Object({
   id: Text(),
   cpu: Int64({ description: 'millicores' }),
   memory: Int64({ description: 'MB' }),
+  offered: beyondDocument(
+    Type.Object(
+      { cpu: Int64({ description: 'millicores' }), memory: Int64({ description: 'MB' }) },
+      {
+        description:
+          'the most that its containers may have together: without what is kept for the host, cores times the cpu_overcommit of the pool',
+      },
+    ),
+  ),
   gpu: Text(),
   gpuCount: Uint32(),
   status: Text(),

@@ -51,7 +51,7 @@ describe('a table writes', () => {
   });
 
   test('amounts as people say them', () => {
-    expect([coresOf(500), coresOf(2000), coresOf(1333)]).toEqual(['0.5', '2', '1.33']);
+    expect([coresOf(500), coresOf(2000), coresOf(1333), coresOf(125)]).toEqual(['0.5', '2', '1.333', '0.125']);
     expect([memoryOf(512), memoryOf(1536), memoryOf(65_536)]).toEqual(['512 MiB', '1.5 GiB', '64 GiB']);
     expect([gpusOf(0, 'H100'), gpusOf(2, 'H100')]).toEqual(['-', '2 H100']);
     const use = {

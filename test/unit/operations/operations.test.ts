@@ -196,6 +196,8 @@ describe('machines', () => {
     createdAtMs: 0,
     lastSeenAtMs: 1_000,
     freeCpuMillicores: 3000,
+    offeredCpuMillicores: 3600,
+    offeredMemoryMib: 972,
     freeMemoryMib: 512,
     containerCount: 1,
     conditions: [],
