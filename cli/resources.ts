@@ -54,7 +54,7 @@ export function addResourceCommands(
   addMetrics(program, invocation);
 }
 
-const TASK_ID = 'as `task list` shows it';
+const TASK_ID = 'its id, or the beginning or end of it, as `task list` shows it';
 
 function addTask(program: Command, invocation: () => Invocation, setExitCode: (code: number) => void): void {
   const task = command(program, 'task', 'Look at tasks, stop them, and run them again');
@@ -85,7 +85,7 @@ function addTask(program: Command, invocation: () => Invocation, setExitCode: (c
   examples(
     command(task, 'stop', 'Cancel tasks, waiting or running').argument(
       '<id...>',
-      'ids of tasks, as `task list` shows them',
+      'ids of tasks, or the beginning or end of each, as `task list` shows them',
     ),
     'task stop 5f0c…',
     "task stop $(longshore task list --status PENDING --json | jq -r '.[].id')",
@@ -95,7 +95,7 @@ function addTask(program: Command, invocation: () => Invocation, setExitCode: (c
   });
   examples(
     command(task, 'rerun', 'Run tasks again with the inputs that they had, on the version that serves now')
-      .argument('[id...]', 'ids of tasks, as `task list` shows them')
+      .argument('[id...]', 'ids of tasks, or the beginning or end of each, as `task list` shows them')
       .option('--deployment <deployment>', 'tasks of a deployment: its name, name and version, or id')
       .option('--status <status>', 'only these (with --deployment: failed when absent)')
       .option('--since <time>', 'created from then on: 10m, 2h, 7d, or a time')

@@ -1,16 +1,20 @@
 // `longshore container`: running containers.
 import type { Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
-import { CliError, notFound, usageError } from '../errors.ts';
+import { CliError, notFound } from '../errors.ts';
 import { ageOf, gpuUseOf } from '../format.ts';
 import { listField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { idMeant } from '../short-id.ts';
 import { deploymentsOf, servedBy, shown } from './deployment-reference.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
 /** The end of a container id, which `longshore logs` prints too; valid while only one id ends so. */
 export const SHORT = /^[0-9a-f]{4,8}$/i;
+
+/** A whole container id. */
+export const CONTAINER = /^[a-z]+-[0-9a-f-]{36}-[0-9a-f]{8}$/i;
 
 export async function runContainerList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
@@ -96,7 +100,5 @@ async function endedError(client: Client, reference: string): Promise<CliError |
 /** As `fullId`, with undefined when no running container matches. @throws CliError when there are several */
 export async function runningId(client: Client, end: string): Promise<string | undefined> {
   const ids = (await containersOf(client)).map((container) => textField(container, 'containerId'));
-  const found = ids.filter((id) => id.endsWith(end.toLowerCase()));
-  if (found.length > 1) throw usageError(`${found.length} containers' ids end in ${end}: give the whole id of one`);
-  return found[0];
+  return idMeant(end.toLowerCase(), ids, 'container');
 }

@@ -7,6 +7,7 @@ import { CliError, notFound, usageError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { nearName } from '../near-name.ts';
+import { wholeIdOf } from '../short-id.ts';
 
 export interface DeploymentFacts {
   readonly id: string;
@@ -70,7 +71,16 @@ export async function deploymentsNamed(client: Client, text: string): Promise<re
       (kind === undefined || one.kind === kind) &&
       (version === undefined || one.version === version),
   );
-  if (found.length === 0) throw notFound(await noneText(client, { text, name, version }, all));
+  if (found.length === 0) {
+    const others = await everyDeployment(client);
+    const id = await wholeIdOf(text, {
+      noun: 'deployment',
+      ids: () => Promise.resolve(others.map((one) => one.id)),
+    });
+    const meant = others.find((one) => one.id === id);
+    if (meant !== undefined) return [meant];
+    throw notFound(noneText({ text, name, version }, all, others));
+  }
   return found.toSorted((a, b) => b.version - a.version);
 }
 
@@ -144,16 +154,19 @@ const factsOf = (item: JsonObject): DeploymentFacts => ({
   rollout: textField(item, 'rollout'),
 });
 
+/** The newest deployments; none where this token may not see them. */
+const everyDeployment = (client: Client): Promise<readonly DeploymentFacts[]> =>
+  client.gateway('GET', `/deployments?limit=${LIST_LIMIT}`).then(deploymentsOf, () => []);
+
 /** Says that there is none, with names that contain the text, else the one that was probably meant. */
-async function noneText(
-  client: Client,
+function noneText(
   { text, name, version }: { readonly text: string; readonly name: string; readonly version: number | undefined },
   all: readonly DeploymentFacts[],
-): Promise<string> {
+  others: readonly DeploymentFacts[],
+): string {
   if (version !== undefined && all.some((one) => one.name === name)) return `there is no ${text}: ${HINT}`;
   const containing = [...new Set(all.map((one) => one.name))].slice(0, 5);
   if (containing.length > 0) return `no deployment is named ${text} (there is ${containing.join(', ')}): ${HINT}`;
-  const others = await client.gateway('GET', `/deployments?limit=${LIST_LIMIT}`).then(deploymentsOf, () => []);
   const near = nearName(
     name,
     others.map((one) => one.name),

@@ -10,12 +10,12 @@ import { ageOf, counted } from '../format.ts';
 import { listField, textField } from '../json.ts';
 import { print, printJson, withoutControls } from '../print.ts';
 import { attemptLines } from './attempts.ts';
-import { runningId, SHORT } from './container.ts';
+import { CONTAINER, runningId, SHORT } from './container.ts';
 import { oneDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { taskIdOf } from './whole-ids.ts';
 
-const CONTAINER = /^[a-z]+-[0-9a-f-]{36}-[0-9a-f]{8}$/i;
 const SHOWN_DECISIONS = 5;
 
 export async function runExplain(reference: string, invocation: Invocation): Promise<void> {
@@ -74,11 +74,13 @@ async function idOf(client: Client, reference: string): Promise<string> {
   const isShort = SHORT.test(reference);
   const running = isShort ? await runningId(client, reference) : undefined;
   if (running !== undefined) return running;
-  const deployment = await oneDeployment(client, reference).catch((error: unknown) => {
+  const deployment = await oneDeployment(client, reference).catch(async (error: unknown) => {
+    const task = await taskIdOf(client, reference);
+    if (isUuid(task)) return { id: task };
     // The scheduler also finds removed containers by the end of their ids.
     if (isShort && error instanceof CliError && error.exitCode === EXIT.notFound) return { id: reference };
     if (!(error instanceof CliError) || !/^[0-9a-f-]{4,36}$/i.test(reference)) throw error;
-    throw new CliError(`${error.message} (a task is meant by its whole id, as \`longshore task list\` shows it)`, {
+    throw new CliError(`${error.message} (\`longshore task list\` shows the ids of tasks)`, {
       cause: error,
     });
   });

@@ -10,6 +10,7 @@ import { isRecord } from '#shared/json.ts';
 import { note, print } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { listedIdOf } from './whole-ids.ts';
 
 export async function runImageList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
@@ -29,8 +30,9 @@ export async function runImageList(invocation: Invocation): Promise<void> {
 }
 
 /** Shows an image and the output of its last build. */
-export async function runImageShow(id: string, invocation: Invocation): Promise<void> {
+export async function runImageShow(reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await listedIdOf(client, reference, 'image', await imagesPath(client));
     const path = `${await imagesPath(client)}/${encodeURIComponent(id)}`;
     const [image, { output }] = await Promise.all([client.rest(path), client.rest(`${path}/output`)]).catch(named(id));
     showDone(invocation, { ...image, output }, [
@@ -53,8 +55,9 @@ export async function runImageBuild(target: string, root: string | undefined, in
   });
 }
 
-export async function runImageDelete(id: string, invocation: Invocation): Promise<void> {
+export async function runImageDelete(reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await listedIdOf(client, reference, 'image', await imagesPath(client));
     await client.restCall('DELETE', `${await imagesPath(client)}/${encodeURIComponent(id)}`).catch(named(id));
     showDone(invocation, { id, done: 'deleted' }, [`deleted image ${id}`]);
   });

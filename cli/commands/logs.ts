@@ -1,20 +1,23 @@
 // `longshore logs`: the newest lines of a deployment, container or task; `--follow` continues with new ones.
+import { isUuid } from '#shared/domain/ids.ts';
 import { shellWord } from '#shared/shell-word.ts';
 import { Client } from '../client.ts';
 import { painted } from '../colours.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
-import { CliError, usageError } from '../errors.ts';
+import { CliError, notFound, usageError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
 import { follow } from '../follow.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { pagesOf } from '../pages.ts';
 import { note, print } from '../print.ts';
 import { sinceMsOf } from '../since.ts';
-import { runningId, SHORT } from './container.ts';
+import { CONTAINER, runningId, SHORT } from './container.ts';
 import { oneDeployment } from './deployment-reference.ts';
 import { DeploymentNames } from './deployment-names.ts';
 import { LogText } from './log-text.ts';
+import { taskIdOf } from './whole-ids.ts';
 import type { LogsFlags } from '../flags.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -119,10 +122,22 @@ function queryBehind(lines: readonly JsonObject[], { start_time: start, ...filte
 
 async function filterOf(client: Client, name: string | undefined, flags: LogsFlags): Promise<Filter> {
   if (flags.container !== undefined) return { container_id: await wholeId(client, flags.container) };
-  if (flags.task !== undefined) return { task_id: flags.task };
+  if (flags.task !== undefined) return { task_id: await taskIdOf(client, flags.task) };
   if (name === undefined) return {};
-  const { id } = await oneDeployment(client, name);
+  const { id } = await oneDeployment(client, name).catch(async (error: unknown) => {
+    if (!(error instanceof CliError) || error.exitCode !== EXIT.notFound) throw error;
+    const flag = await flagOf(client, name);
+    throw flag === undefined ? error : notFound(`${name} is no deployment: \`longshore logs ${flag} ${name}\``, error);
+  });
   return { object_type: 'deployment', object_id: id };
+}
+
+/** The flag for the id of a container or a task; undefined: the text is neither. */
+async function flagOf(client: Client, text: string): Promise<string | undefined> {
+  if (CONTAINER.test(text)) return '--container';
+  if (SHORT.test(text) && (await runningId(client, text)) !== undefined) return '--container';
+  const isTask = isUuid(await taskIdOf(client, text).catch(() => text));
+  return isTask ? '--task' : undefined;
 }
 
 /**

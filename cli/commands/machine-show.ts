@@ -8,9 +8,11 @@ import { machineNotes } from './machine-notes.ts';
 import { hardwareText, offeredCores, offeredMemory } from './machine-size.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { machineIdOf } from './whole-ids.ts';
 
-export async function runMachineShow(id: string, invocation: Invocation): Promise<void> {
+export async function runMachineShow(reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await machineIdOf(client, reference);
     const answer = await client.gateway('GET', `/machines?machineId=${encodeURIComponent(id)}`);
     const [machine] = listField(answer, 'machines');
     if (machine === undefined) throw notFound(`there is no machine ${id}: \`longshore machine list\` shows them`);

@@ -15,6 +15,7 @@ import type { GivenOut, UpgradeFlags } from './machine-upgrade.ts';
 import { unknownPool } from './pool-words.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { machineIdOf } from './whole-ids.ts';
 
 /** Admits one machine, and prints its join token and the command that uses it. The token is shown only here. */
 export async function runMachineCreate(pool: string, invocation: Invocation): Promise<void> {
@@ -141,11 +142,12 @@ export async function runMachineList(pool: string | undefined, invocation: Invoc
 }
 
 export async function runMachineDelete(
-  id: string,
+  reference: string,
   flags: { readonly force?: boolean },
   invocation: Invocation,
 ): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await machineIdOf(client, reference);
     const force = flags.force === true;
     await client
       .gateway('DELETE', `/machines/${encodeURIComponent(id)}${force ? '?force=true' : ''}`)

@@ -10,6 +10,7 @@ import { asksYes } from '../typed.ts';
 import { showDone, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { foundTasks, sentence } from './task.ts';
+import { taskIdsOf } from './whole-ids.ts';
 
 /** Tasks that run again without a question. */
 const MOST_UNASKED = 5;
@@ -33,7 +34,7 @@ export async function runTaskRerun(
   if (given.length === 0 && deployment === undefined)
     throw usageError('name tasks, or --deployment NAME whose failed tasks are to run again');
   await withClient(invocation, async (client) => {
-    const ids = given.length > 0 ? [...new Set(given)] : await chosen(client, flags);
+    const ids = given.length > 0 ? await taskIdsOf(client, given) : await chosen(client, flags);
     if (ids.length === 0) throw new CliError(`no task of ${deployment} matches, so nothing runs again`);
     if (ids.length > MOST_UNASKED && yes !== true) await confirm(ids.length);
     const path = `/task/${await client.workspaceId()}`;

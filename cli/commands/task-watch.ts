@@ -15,6 +15,7 @@ import { deploymentsNamed } from './deployment-reference.ts';
 import { interrupted } from './interrupt.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { taskIdOf } from './whole-ids.ts';
 
 /** Exit codes of the ends of a task. */
 export const CODES: Readonly<Record<string, number>> = {
@@ -45,7 +46,7 @@ export async function runTaskWatch(
     throw usageError('name a task by its id, or a deployment by --deployment: one of the two');
   return withClient(invocation, async (client) => {
     const isJson = invocation.options.json === true;
-    if (id !== undefined) return watchTask(client, id, isJson);
+    if (id !== undefined) return watchTask(client, await taskIdOf(client, id), isJson);
     return watchDeployment(client, deployment ?? '', isJson);
   });
 }

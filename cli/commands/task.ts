@@ -16,6 +16,7 @@ import { deploymentsNamed } from './deployment-reference.ts';
 import { wholeId } from './logs.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { taskIdOf, taskIdsOf } from './whole-ids.ts';
 
 const STATUSES = ['PENDING', 'RUNNING', 'COMPLETE', 'ERROR', 'CANCELLED', 'EXPIRED', 'TIMEOUT', 'RETRY'];
 /** Statuses that `failed` stands for. */
@@ -53,11 +54,12 @@ export async function foundTasks(client: Client, flags: TaskListFlags): Promise<
 }
 
 export async function runTaskGet(
-  id: string,
+  reference: string,
   { input: wantsInput }: TaskGetFlags,
   invocation: Invocation,
 ): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await taskIdOf(client, reference);
     if (wantsInput === true) {
       const found = await client.taskInput(id).catch(hinted(id));
       if (invocation.options.json === true) printJson(found);
@@ -123,8 +125,9 @@ function attemptText(attempt: JsonObject): string {
 }
 
 /** Cancels tasks in turn; the first failure ends the command with an error that names the task. */
-export async function runTaskStop(ids: readonly string[], invocation: Invocation): Promise<void> {
+export async function runTaskStop(references: readonly string[], invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const ids = await taskIdsOf(client, references);
     const stopped: string[] = [];
     const ended: string[] = [];
     for (const id of ids) {

@@ -11,6 +11,7 @@ import type { JsonObject } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { listedIdOf } from './whole-ids.ts';
 import { workspaceIdOf } from './workspace-reference.ts';
 
 /** `admin`: a type that only an administrator can create. */
@@ -66,8 +67,13 @@ export async function runTokenCreate(flags: TokenCreateFlags, invocation: Invoca
   });
 }
 
-export async function runTokenUpdate(id: string, flags: TokenUpdateFlags, invocation: Invocation): Promise<void> {
+export async function runTokenUpdate(
+  reference: string,
+  flags: TokenUpdateFlags,
+  invocation: Invocation,
+): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await idOf(client, reference, flags);
     const body = await chosen(client, flags);
     if (Object.keys(body).length === 0) throw usageError('give --name, --expires, --scope or --app: what changes');
     const path = `${await tokensPath(client, flags)}/${encodeURIComponent(id)}`;
@@ -82,6 +88,9 @@ export async function runTokenUpdate(id: string, flags: TokenUpdateFlags, invoca
 /** Tokens of a workspace; an administrator may name another one than that of the token. */
 const tokensPath = async (client: Client, { workspace }: OfWorkspace): Promise<string> =>
   `/token/${await workspaceIdOf(client, workspace)}`;
+
+const idOf = async (client: Client, text: string, of: OfWorkspace): Promise<string> =>
+  listedIdOf(client, text, 'token', await tokensPath(client, of));
 
 /** The body of the request that the flags ask for. */
 async function chosen(client: Client, flags: TokenUpdateFlags): Promise<JsonObject> {
@@ -140,8 +149,9 @@ function expiryOf(time: string, nowMs: number): string {
   return Date.parse(time) <= nowMs ? 'expired' : `in ${durationOf(new Date(nowMs).toISOString(), time, nowMs)}`;
 }
 
-export async function runTokenToggle(id: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
+export async function runTokenToggle(reference: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await idOf(client, reference, flags);
     mustNotBeOwn(id, client.context.token, flags, 'switch off');
     const answer = await client.gateway('POST', `/tokens/${encodeURIComponent(id)}/toggle`).catch(unknownToken(id));
     const token = objectField(answer, 'token');
@@ -149,8 +159,9 @@ export async function runTokenToggle(id: string, flags: TokenVerbFlags, invocati
   });
 }
 
-export async function runTokenDelete(id: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
+export async function runTokenDelete(reference: string, flags: TokenVerbFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await idOf(client, reference, flags);
     mustNotBeOwn(id, client.context.token, flags, 'delete');
     const path = `${await tokensPath(client, flags)}/${encodeURIComponent(id)}`;
     await client.restCall('DELETE', path).catch(unknownToken(id));

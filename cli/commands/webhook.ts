@@ -8,9 +8,13 @@ import type { JsonObject } from '../json.ts';
 import { note, print, printJson } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { listedIdOf } from './whole-ids.ts';
 
 const pathOf = async (client: Client, ...rest: readonly string[]): Promise<string> =>
   ['/webhook', await client.workspaceId(), ...rest.map(encodeURIComponent)].join('/');
+
+const idOf = async (client: Client, text: string): Promise<string> =>
+  listedIdOf(client, text, 'webhook', `${await pathOf(client)}?limit=1000`);
 
 /** Kinds in a flag, with commas between them; an empty text is every kind. */
 const kindsIn = (text: string): readonly string[] =>
@@ -47,8 +51,9 @@ export async function runWebhookCreate(url: string, flags: WebhookCreateFlags, i
   });
 }
 
-export async function runWebhookRotate(id: string, invocation: Invocation): Promise<void> {
+export async function runWebhookRotate(reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await idOf(client, reference);
     const webhook = await client.restCall('POST', await pathOf(client, id, 'rotate')).catch(unknown(id));
     showSecret(invocation, webhook, `webhook ${id}: the secret before signs for 24 hours more`);
   });
@@ -91,8 +96,13 @@ function lastOf(webhook: JsonObject, nowMs: number): string {
   return `${textField(last, 'error') || `answered ${numberField(last, 'status_code')}`}, ${ageOf(at, nowMs)} ago`;
 }
 
-export async function runWebhookUpdate(id: string, flags: WebhookUpdateFlags, invocation: Invocation): Promise<void> {
+export async function runWebhookUpdate(
+  reference: string,
+  flags: WebhookUpdateFlags,
+  invocation: Invocation,
+): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await idOf(client, reference);
     const change = {
       ...(flags.to === undefined ? {} : { url: flags.to }),
       ...(flags.events === undefined ? {} : { event_types: kindsIn(flags.events) }),
@@ -107,27 +117,30 @@ export async function runWebhookUpdate(id: string, flags: WebhookUpdateFlags, in
   });
 }
 
-export async function runWebhookDelete(id: string, invocation: Invocation): Promise<void> {
+export async function runWebhookDelete(reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await idOf(client, reference);
     await client.restCall('DELETE', await pathOf(client, id)).catch(unknown(id));
     showDone(invocation, { id, done: 'deleted' }, [`deleted webhook ${id}`]);
   });
 }
 
 /** Exit code 1 when the test was not delivered. */
-export async function runWebhookTest(id: string, invocation: Invocation): Promise<void> {
+export async function runWebhookTest(reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await idOf(client, reference);
     const delivery = await client.restCall('POST', await pathOf(client, id, 'test')).catch(unknown(id));
     showOutcome(invocation, delivery, 'the test');
   });
 }
 
 export async function runWebhookDeliveries(
-  id: string,
+  reference: string,
   flags: WebhookDeliveriesFlags,
   invocation: Invocation,
 ): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await idOf(client, reference);
     const query = new URLSearchParams({
       limit: String(flags.limit),
       ...(flags.state === undefined ? {} : { state: flags.state }),
@@ -153,11 +166,14 @@ export async function runWebhookDeliveries(
 }
 
 /** Exit code 1 when it was not delivered. */
-export async function runWebhookRedeliver(id: string, deliveryId: string, invocation: Invocation): Promise<void> {
+export async function runWebhookRedeliver(reference: string, delivery: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const path = await pathOf(client, id, 'deliveries', deliveryId, 'redeliver');
-    const delivery = await client.restCall('POST', path).catch(unknown(id));
-    showOutcome(invocation, delivery, textField(delivery, 'event_type'));
+    const id = await idOf(client, reference);
+    const deliveries = await pathOf(client, id, 'deliveries');
+    const deliveryId = await listedIdOf(client, delivery, 'delivery', `${deliveries}?limit=1000`);
+    const path = `${deliveries}/${encodeURIComponent(deliveryId)}/redeliver`;
+    const sent = await client.restCall('POST', path).catch(unknown(id));
+    showOutcome(invocation, sent, textField(sent, 'event_type'));
   });
 }
 

@@ -10,6 +10,7 @@ import type { JsonObject } from '../json.ts';
 import { note } from '../print.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { machineIdOf } from './whole-ids.ts';
 
 export async function runWorkerList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
@@ -38,8 +39,9 @@ const DONE = {
 } as const;
 
 /** Cordons or uncordons; each may be said twice. */
-export async function runWorkerVerb(verb: keyof typeof DONE, id: string, invocation: Invocation): Promise<void> {
+export async function runWorkerVerb(verb: keyof typeof DONE, reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await machineIdOf(client, reference);
     await client.gateway('POST', `/workers/${encodeURIComponent(id)}/${verb}`).catch((error: unknown) => {
       if (!(error instanceof CliError) || !error.message.startsWith('worker not found')) throw error;
       throw new CliError(`there is no worker ${id}: \`longshore worker list\` shows them`, { cause: error });
@@ -51,8 +53,9 @@ export async function runWorkerVerb(verb: keyof typeof DONE, id: string, invocat
 const LOOK_EVERY_MS = 1000;
 
 /** Drains, and with `--wait` shows how it goes until nothing is left. */
-export async function runWorkerDrain(id: string, flags: DrainFlags, invocation: Invocation): Promise<void> {
+export async function runWorkerDrain(reference: string, flags: DrainFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    const id = await machineIdOf(client, reference);
     const body = flags.deadline === undefined ? {} : { deadlineSeconds: flags.deadline };
     await client.gateway('POST', `/workers/${encodeURIComponent(id)}/drain`, body).catch((error: unknown) => {
       if (!(error instanceof CliError) || !error.message.startsWith('worker not found')) throw error;
