@@ -26,10 +26,13 @@ export function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-/** Prints result bytes unchanged. On a terminal a line end is added, so that the prompt does not follow the text. */
-export function printBytes(bytes: Uint8Array): void {
+/**
+ * Prints result bytes unchanged. A text gets a line end where it has none, so that what is printed next has a line of its
+ * own; on a terminal, everything does.
+ */
+export function printBytes(bytes: Uint8Array, isText = false): void {
   process.stdout.write(bytes);
-  if (process.stdout.isTTY && bytes.at(-1) !== 0x0a) process.stdout.write('\n');
+  if ((isText || process.stdout.isTTY) && bytes.length > 0 && bytes.at(-1) !== 0x0a) process.stdout.write('\n');
 }
 
 /** Prints a value as a JSON document; JSON of users in it keeps its tokens. */
@@ -146,6 +149,6 @@ export function printTable(headings: readonly string[], rows: readonly (readonly
   print(formatTable(headings, rows, stdout.isTTY ? stdout.columns : undefined, paintCell));
 }
 
-/** @internal exported for its test */
+/** Gives a cell the colour of its state, in columns of states. */
 export const paintCell = (heading: string, cell: string): string =>
   painted(STATE_HEADINGS.has(heading) ? styleOfState(cell) : undefined, cell, process.stdout);

@@ -53,7 +53,7 @@ export function openScreen(onResize: () => void): Screen {
     signal: left.signal,
     draw: (lines) => {
       const { columns, rows } = size();
-      const shown = lines.slice(0, rows).map((line) => withoutControls(line).slice(0, columns) + REST_OF_LINE);
+      const shown = lines.slice(0, rows).map((line) => fitted(line, columns) + REST_OF_LINE);
       stdout.write(`${TOP}${shown.join('\r\n')}${REST_OF_SCREEN}`);
     },
     close: () => {
@@ -68,4 +68,19 @@ export function openScreen(onResize: () => void): Screen {
       }
     },
   };
+}
+
+/** A colour, or the end of one. */
+// oxlint-disable-next-line no-control-regex
+const COLOUR = /(\u001b\[\d{1,2}m)/;
+
+/**
+ * The line without orders to the terminal, but for colours, and no wider than it. A line that is cut has no colours.
+ * @internal exported for its test
+ */
+export function fitted(line: string, columns: number): string {
+  const parts = line.split(COLOUR);
+  const text = withoutControls(parts.filter((_, index) => index % 2 === 0).join(''));
+  if (text.length > columns) return text.slice(0, columns);
+  return parts.map((part, index) => (index % 2 === 0 ? withoutControls(part) : part)).join('');
 }

@@ -3,13 +3,14 @@ import { TASK_STATUSES, isTerminalTask } from '#shared/domain/status.ts';
 import { plainOf, stringifyExactly } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
+import { painted, styleOfState } from '../colours.ts';
 import { CliError, usageError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
 import { follow } from '../follow.ts';
 import { ageOf, durationOf } from '../format.ts';
 import { listField, numberField, taskOf, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { canShowProgress, formatTable, isTerminal, note, print, printError } from '../print.ts';
+import { canShowProgress, formatTable, isTerminal, note, paintCell, print, printError } from '../print.ts';
 import { openScreen } from '../screen.ts';
 import { deploymentsNamed } from './deployment-reference.ts';
 import { interrupted } from './interrupt.ts';
@@ -92,7 +93,8 @@ function changeLine(task: JsonObject): string {
   const took = OVER.has(status)
     ? `took ${durationOf(textField(task, 'started_at'), textField(task, 'ended_at'), Date.now())}`
     : textField(task, 'container_id');
-  return [at, status.padEnd(9), reason, took]
+  const shown = painted(styleOfState(status), status, process.stdout) + ' '.repeat(Math.max(0, 9 - status.length));
+  return [at, shown, reason, took]
     .filter((part) => part !== '' && part !== 'took -')
     .join(' ')
     .trimEnd();
@@ -158,7 +160,7 @@ function lines(isJson: boolean): View {
 
 /** A table, the newest change first. */
 function liveTable(reference: string, tasks: ReadonlyMap<string, JsonObject>): View {
-  const draw = (): void => screen.draw(tableLines(reference, [...tasks.values()].toReversed(), Date.now()));
+  const draw = (): void => screen.draw(tableLines(reference, [...tasks.values()].toReversed(), Date.now(), paintCell));
   const screen = openScreen(draw);
   const timer = setInterval(draw, DRAW_EVERY_MS);
   draw();
@@ -173,7 +175,12 @@ function liveTable(reference: string, tasks: ReadonlyMap<string, JsonObject>): V
 }
 
 /** @internal exported for its test */
-export function tableLines(reference: string, tasks: readonly JsonObject[], nowMs: number): readonly string[] {
+export function tableLines(
+  reference: string,
+  tasks: readonly JsonObject[],
+  nowMs: number,
+  paint: typeof paintCell = (_, cell) => cell,
+): readonly string[] {
   const counts = TASK_STATUSES.map((status) => ({
     status,
     count: tasks.filter((task) => textField(task, 'status') === status).length,
@@ -190,7 +197,7 @@ export function tableLines(reference: string, tasks: readonly JsonObject[], nowM
   return [
     `${reference}: ${counts.length === 0 ? 'no task yet' : counts.join(', ')}   q: leave`,
     '',
-    ...formatTable(['ID', 'STATUS', 'CREATED', 'TOOK', 'IN'], rows).split('\n'),
+    ...formatTable(['ID', 'STATUS', 'CREATED', 'TOOK', 'IN'], rows, undefined, paint).split('\n'),
   ];
 }
 

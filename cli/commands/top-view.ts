@@ -2,6 +2,7 @@
 import { ageOf, bytesOf, coresOf, counted, memoryOf, usedCoresOf, withNotes } from '../format.ts';
 import { numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { withoutControls } from '../print.ts';
 import { kindOfContainer, servedBy } from './deployment-reference.ts';
 
 /** A queue with tasks, a deployment with containers, or containers of one kind that have neither. */
@@ -54,6 +55,8 @@ export interface Snapshot {
 }
 
 type Cells = readonly string[];
+/** Gives a cell its colour, which takes no place. */
+type Paint = (heading: string, cell: string) => string;
 interface Column {
   readonly heading: string;
   /** Widest cell; a longer one keeps its end where that tells things apart. */
@@ -94,7 +97,11 @@ const CONTAINER: readonly Column[] = [
 /** @param rows - lines that there is room for; undefined: all are shown */
 export function topLines(
   snapshot: Snapshot,
-  { columns, rows }: { readonly columns: number; readonly rows?: number },
+  {
+    columns,
+    rows,
+    paint = (_, cell) => cell,
+  }: { readonly columns: number; readonly rows?: number; readonly paint?: Paint },
   nowMs: number,
 ): readonly string[] {
   const { machines, queues, containers, isCut } = snapshot;
@@ -109,16 +116,18 @@ export function topLines(
   ].join('  ');
   const isBound = queues.some(({ bound }) => bound !== '');
   const sections = [
-    ...(machines === null || machines.length === 0 ? [] : [table(MACHINE, machines.map(machineCells), columns)]),
+    ...(machines === null || machines.length === 0
+      ? []
+      : [table(MACHINE, machines.map(machineCells), { columns, paint })]),
     table(
       isBound ? [...QUEUE, BOUND] : QUEUE,
       queues.map((queue) => queueCells(queue, nowMs)),
-      columns,
+      { columns, paint },
     ),
     table(
       CONTAINER,
       containers.map((container) => containerCells(container, nowMs)),
-      columns,
+      { columns, paint },
     ),
   ];
   const room = rows === undefined ? undefined : rows - 1 - sections.length;
@@ -158,22 +167,40 @@ const containerCells = (container: ContainerRow, nowMs: number): Cells => [
 
 const percent = (value: number | null, none = '?%'): string => (value === null ? none : `${Math.round(value)}%`);
 
-/** A table in the width: cells are cut, and at last the lines are. */
-function table(columns: readonly Column[], rows: readonly Cells[], width: number): readonly string[] {
+/** A table in the width: cells are cut, and at last the lines are, which then have no colours. */
+function table(
+  columns: readonly Column[],
+  rows: readonly Cells[],
+  { columns: width, paint }: { readonly columns: number; readonly paint: Paint },
+): readonly string[] {
   const shown = rows.map((row) => columns.map((column, index) => cut(row[index] ?? '', column)));
   const widths = columns.map(({ heading }, index) =>
     Math.max(heading.length, ...shown.map((row) => (row[index] ?? '').length)),
   );
-  const line = (cells: Cells): string =>
+  const line = (cells: Cells, painter: Paint): string =>
     cells
-      .map((cell, index) => cell.padEnd(widths[index] ?? 0))
+      .map((cell, index) => {
+        const gap = ' '.repeat((widths[index] ?? 0) - cell.length);
+        return `${painter(columns[index]?.heading ?? '', cell)}${gap}`;
+      })
       .join('  ')
-      .trimEnd()
-      .slice(0, width);
-  return [line(columns.map(({ heading }) => heading)), ...shown.map(line)];
+      .trimEnd();
+  const plain: Paint = (_, cell) => cell;
+  const fitting = (cells: Cells, painter: Paint): string => {
+    const text = line(cells, plain);
+    return text.length > width ? text.slice(0, width) : line(cells, painter);
+  };
+  return [
+    fitting(
+      columns.map(({ heading }) => heading),
+      plain,
+    ),
+    ...shown.map((cells) => fitting(cells, paint)),
+  ];
 }
 
-function cut(text: string, { most, keeps }: Column): string {
+function cut(given: string, { most, keeps }: Column): string {
+  const text = withoutControls(given);
   if (text.length <= most) return text;
   return keeps === 'end' ? text.slice(-most) : `${text.slice(0, most - 1)}…`;
 }

@@ -6,7 +6,7 @@ import type { Client } from '../client.ts';
 import { TokenKindError } from '../errors.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { isTerminal, print, printJson } from '../print.ts';
+import { isTerminal, paintCell, print, printJson, withoutControls } from '../print.ts';
 import { openScreen } from '../screen.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -34,7 +34,8 @@ export async function runTop({ once }: TopFlags, invocation: Invocation): Promis
 const lines = (
   snapshot: Snapshot,
   { columns = Number.POSITIVE_INFINITY, rows }: { readonly columns?: number; readonly rows?: number },
-): readonly string[] => topLines(snapshot, { columns, ...(rows === undefined ? {} : { rows }) }, Date.now());
+): readonly string[] =>
+  topLines(snapshot, { columns, paint: paintCell, ...(rows === undefined ? {} : { rows }) }, Date.now());
 
 async function live(client: Client): Promise<void> {
   // The first look is before the terminal is taken: a refusal is an ordinary error.
@@ -54,7 +55,7 @@ async function live(client: Client): Promise<void> {
         snapshot = await look(client);
         trouble = '';
       } catch (error) {
-        trouble = `not of this moment: ${messageOf(error)}`;
+        trouble = withoutControls(`not of this moment: ${messageOf(error)}`);
       }
     }
   } finally {

@@ -11,14 +11,15 @@ import { terminal } from '../helpers/terminal.ts';
 const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
 const server = createServer((request, response) => {
   request.resume();
-  const isList = request.url?.startsWith('/api/v1/gateway/deployments') === true;
+  const isList = request.url?.startsWith('/api/v1/gateway/') === true;
   response.writeHead(isList ? 200 : 404, { 'content-type': 'application/json' });
   const one = { id: 'd-1', name: 'evil\u001b[2J', version: 3, stubType: 'endpoint/deployment', active: true };
   const deployments = [
     { ...one, serving: true },
     { ...one, version: 4, rollout: 'failed' },
   ];
-  response.end(JSON.stringify(isList ? { deployments } : { code: 5, message: 'Not Found' }));
+  const containers = [{ containerId: 'evil\u001b[2J', stubId: 's-1', status: 'RUNNING' }];
+  response.end(JSON.stringify(isList ? { deployments, containers } : { code: 5, message: 'Not Found' }));
 });
 let url = '';
 beforeAll(async () => {
@@ -51,6 +52,12 @@ test('states and failures have colours on a terminal, and names in a table give 
   expect(await shown(['task', 'get', '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11'])).toContain(
     '\u001b[31mlongshore:\u001b[39m ',
   );
+});
+
+test('top has the colours of lists, and names in it give the terminal no orders', async () => {
+  const text = await shown(['top', '--once']);
+  expect(text).toContain('\u001b[32mRUNNING\u001b[39m');
+  expect(text).not.toContain('\u001b[2J');
 });
 
 test.for([
