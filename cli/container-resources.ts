@@ -60,7 +60,7 @@ export function addContainerPrograms(
     'container port-forward 1f2e3d4c 8080:80 5432',
   ).action(async (id: string, ports: string[]) => {
     const { runContainerForward } = await import('./commands/container-forward.ts');
-    await runContainerForward(id, ports, invocation());
+    setExitCode(await runContainerForward(id, ports, invocation()));
   });
 }
 

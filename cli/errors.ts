@@ -32,6 +32,8 @@ export class CliError extends Error {
 function exitCodeOf(status: number | undefined, cause: unknown): ExitCode {
   if (status === 401 || status === 403) return EXIT.refused;
   if (status === 404) return EXIT.notFound;
+  // The request was made of the values on the command line.
+  if (status === 400 || status === 422) return EXIT.usage;
   return status === undefined && cause instanceof CliError ? cause.exitCode : EXIT.failed;
 }
 

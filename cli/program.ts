@@ -232,7 +232,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     )
     .action(async (target: string, options: ServeFlags) => {
       const { runServe } = await import('./commands/serve.ts');
-      await runServe(target, options, globals(program), process.env);
+      setExitCode(await runServe(target, options, globals(program), process.env));
     });
 
   command(program, 'prepare', 'Make a handler of a Python file ready to be called, without a deployment')

@@ -39,6 +39,7 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   ],
   serve: [
     'Prints how to call it, what it writes with the end of the task id, and each reload. Only changed files travel, and only code reloads. docs/serve.md has the rest.',
+    'Exits with 130 after Ctrl-C, and with 0 when another signal ends it.',
   ],
   prepare: [
     'Prints the path to call. A Python program does this by itself when it calls a function that is not deployed, or makes a Pod or a Sandbox: docs/python.md#without-a-deployment.',
@@ -52,6 +53,7 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   invoke: [
     'Kinds are endpoint, taskqueue, function, schedule and asgi. With asgi the data go to the root of the application; curl reaches the rest of it, and the ports of a pod: docs/pods.md.',
     'A call that takes long says on stderr what it waits for. An error status prints its text and where to look next, and exits with 1. A lost connection exits with 5; the call may still complete: `task list --deployment NAME`.',
+    'JSON and other text end with a line end, which is added where the answer has none. Other bytes are printed as they came.',
     'The same --idempotency-key gives the answer of the first call: docs/idempotency.md.',
   ],
   logs: [

@@ -5,6 +5,7 @@ import type { RawData } from 'ws';
 import { messageOf } from '#shared/errors.ts';
 import type { Client } from '../client.ts';
 import { CliError, errorCode, usageError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
 import { note, print } from '../print.ts';
 import { placeOf } from './container.ts';
 import { openLink } from './container-link.ts';
@@ -22,9 +23,9 @@ export async function runContainerForward(
   reference: string,
   ports: readonly string[],
   invocation: Invocation,
-): Promise<void> {
+): Promise<number> {
   const forwards = ports.map(forwardOf);
-  await withClient(invocation, async (client) => {
+  return withClient(invocation, async (client) => {
     const { id } = await placeOf(client, reference);
     // A token that may not reach into containers is told before anybody relies on the ports.
     await client.restCall('GET', `/gateway/containers/${encodeURIComponent(id)}/files?path=%2F&stat=true`);
@@ -44,9 +45,9 @@ export async function runContainerForward(
         servers.push(server);
         print(`127.0.0.1:${(server.address() as AddressInfo).port} leads to port ${remote} of ${id}`);
       }
-      await new Promise<void>((resolve) => {
-        process.once('SIGINT', resolve);
-        process.once('SIGTERM', resolve);
+      return await new Promise<number>((resolve) => {
+        process.once('SIGINT', () => resolve(EXIT.interrupted));
+        process.once('SIGTERM', () => resolve(EXIT.ok));
       });
     } finally {
       for (const server of servers) server.close();

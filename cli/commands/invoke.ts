@@ -37,7 +37,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       body,
       timeoutMs: flags.timeout * 1000,
       ...(flags.idempotencyKey === undefined ? {} : { headers: { 'idempotency-key': flags.idempotencyKey } }),
-      ...(options.json === true ? {} : { onEvents: printBytes }),
+      ...(options.json === true ? {} : { onEvents: (part: Uint8Array) => printBytes(part) }),
     });
   };
   try {
@@ -53,7 +53,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     const isFailed = answer.status >= 300 || (isEventStream(answer.headers) && answer.body.includes(FAILED_EVENT));
     if (options.json === true)
       printJson({ status: answer.status, taskId, ...(isReplay ? { isReplay } : {}), body: jsonOrText(answer.body) });
-    else if (!isEventStream(answer.headers) && !isFailed) printBytes(answer.body);
+    else if (!isEventStream(answer.headers) && !isFailed) printBytes(answer.body, isText(answer.headers));
     // This throws where no deployment has the name.
     const cure = isFailed && taskId === '' ? await uncalledText(client, called, answer) : '';
     if (options.json === true) return exitCodeOf(answer.status, isFailed);
@@ -84,6 +84,9 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
     await client.close();
   }
 }
+
+const isText = (headers: RawAnswer['headers']): boolean =>
+  /^(?:text\/|application\/(?:[\w.-]+\+)?json\b)/i.test(headers['content-type'] ?? '');
 
 /** The status of a call whose input the handler does not take. */
 const UNPROCESSABLE = 422;

@@ -8,6 +8,7 @@ import { appRoot, describeApp } from '../deploy/describe.ts';
 import type { AppDefinition, HandlerDefinition } from '../deploy/describe.ts';
 import { uploadArchive } from '../deploy/upload.ts';
 import { CliError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
 import type { ServeFlags } from '../flags.ts';
 import { follow } from '../follow.ts';
 import { counted } from '../format.ts';
@@ -27,22 +28,27 @@ import { callLines } from './call-lines.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-/** Signals that end a session as Ctrl-C does. */
+/** Signals that end a session. */
 const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** Files that are named of many. */
 const MOST_NAMED = 3;
 /** Longest wait for the last lines of the log. */
 const LAST_LINES_MS = 300;
 
+/** @returns the exit code: 130 after Ctrl-C, 0 after the other signals */
 export async function runServe(
   target: string,
   { root: rootFlag, gpu }: ServeFlags,
   options: GlobalOptions,
   env: Env,
-): Promise<void> {
+): Promise<number> {
   const client = new Client(await resolveContext(options, env));
   const over = new AbortController();
-  const end = (): void => over.abort();
+  let code: number = EXIT.ok;
+  const end = (signal: NodeJS.Signals): void => {
+    if (signal === 'SIGINT') code = EXIT.interrupted;
+    over.abort();
+  };
   for (const signal of ENDING) process.on(signal, end);
   try {
     const say = speaker(options.json === true);
@@ -93,6 +99,7 @@ export async function runServe(
       else say.step('the scheduler could not be told: the container stops within a minute');
       await Promise.race([logs, new Promise((resolve) => setTimeout(resolve, LAST_LINES_MS))]);
     }
+    return code;
   } finally {
     for (const signal of ENDING) process.off(signal, end);
     await client.close();
@@ -236,7 +243,9 @@ function speaker(asJson: boolean): Speaker {
     },
     reloaded: (reloaded) => note(reloadText(reloaded)),
     sent: (sent) => note(sentText(sent)),
-    line: (line) => print(logText(line)),
+    line: (line) => {
+      if (!isReloadLine(line)) print(logText(line));
+    },
   };
 }
 
@@ -257,6 +266,10 @@ export function reloadText({ files, removed, state, error, tookMs }: Reloaded): 
   if (state === 'loading') return `${counts}; the app still loads: calls wait for it`;
   return `${counts}; the app could not be loaded: ${error}`;
 }
+
+/** Whether the runner tells a reload, which the session tells with its files. @internal exported for its test */
+export const isReloadLine = (line: JsonObject): boolean =>
+  textField(line, 'task_id') === '' && /^longshore: reloaded in \d+ ms$/.test(textField(line, 'message'));
 
 /** A line of output, with the end of the id of the task that wrote it. */
 function logText(line: JsonObject): string {

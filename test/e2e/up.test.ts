@@ -20,7 +20,7 @@ describe('longshore up', () => {
     expect(statSync(contextFile).mode & 0o777).toBe(0o600);
 
     const invoked = await run(here, 'invoke', 'hello', '--data', '{"name": "Ada"}');
-    expect(invoked).toMatchObject({ code: 0, stdout: '{"greeting":"Hello, Ada!"}' });
+    expect(invoked).toMatchObject({ code: 0, stdout: '{"greeting":"Hello, Ada!"}\n' });
     const logs = await waitFor(
       async () => {
         const shown = await run(here, 'logs', 'hello');
@@ -117,7 +117,7 @@ describe('the README', () => {
     const running = await up(here);
     expect((await run(here, 'deploy', join(app, 'app.py'))).code).toBe(0);
     const invoked = await run(here, 'invoke', 'predict', '--data', '{"text": "hi"}');
-    expect(invoked).toMatchObject({ code: 0, stdout: '{"text":"hi","model":"…"}' });
+    expect(invoked).toMatchObject({ code: 0, stdout: '{"text":"hi","model":"…"}\n' });
 
     const { url, token } = JSON.parse((await run(here, 'context', 'show', '--json')).stdout) as Record<string, string>;
     const commands = readmeBlock('With curl alone', 'sh').replace(/^URL=.*$/m, `URL=${url} TOKEN=${token}`);

@@ -54,7 +54,7 @@ describe('deployments', () => {
     expect(await line.json(['deployment', 'list', '--name', 'rooted'])).toEqual([]);
 
     await line.json(['deploy', `${file}:call`, '--root', root]);
-    expect((await line.run(['invoke', 'rooted', '--data', '{"n":21}'])).stdout).toBe('{"n":42}');
+    expect((await line.run(['invoke', 'rooted', '--data', '{"n":21}'])).stdout).toBe('{"n":42}\n');
     // The same files and recipe make the same stub.
     const { stubId } = await line.json<{ readonly stubId: string }>(['prepare', file, '--root', root]);
     expect(stubId).toMatch(/^[0-9a-f-]{36}$/);
@@ -92,9 +92,9 @@ describe('deployments', () => {
       code: 1,
       stderr: expect.stringContaining('greet is stopped: longshore deployment start greet') as string,
     });
-    expect((await line.run(['invoke', 'greet', '--version', '1', '--data', '{"n":5}'])).stdout).toBe('{"n":5}');
+    expect((await line.run(['invoke', 'greet', '--version', '1', '--data', '{"n":5}'])).stdout).toBe('{"n":5}\n');
     expect((await line.run(['deployment', 'start', 'greet/v2'])).stdout).toBe('started greet v2\n');
-    expect((await line.run(['invoke', 'greet', '--data', '{"n":5}'])).stdout).toBe('{"n":6}');
+    expect((await line.run(['invoke', 'greet', '--data', '{"n":5}'])).stdout).toBe('{"n":6}\n');
 
     const [latest] = listed;
     expect((await line.run(['deployment', 'scale', latest?.id ?? '', '1'])).stdout).toBe(

@@ -73,7 +73,7 @@ describe('a development server', () => {
     await serve.until('a note on the recipe', ({ text = '' }) => text.startsWith('cpu changed'), noted);
     rmSync(join(serve.directory, 'texts'), { recursive: true });
 
-    expect(await serve.end()).toBe(0);
+    expect(await serve.end()).toBe(130);
     await noContainer(platform, containerId, 45_000);
     expect(await serve.call({}, url)).toMatchObject({
       status: 503,
@@ -160,7 +160,7 @@ describe('kinds', () => {
       await serve.reloaded('words.py', "word = 'two'\n");
       expect((await serve.call()).status).toBe(200);
       await serve.until(`the call of the ${decorator}`, ({ message }) => message === 'ran two');
-      expect(await serve.end()).toBe(0);
+      expect(await serve.end()).toBe(130);
     }
   });
 

@@ -1,7 +1,7 @@
 // The commands against a small real HTTP server that answers as the
 // gateway does. The server shows behaviour that a healthy scheduler does not: refusals,
 // odd answers, silence. The good path, against the real one, is in test/e2e/up.test.ts.
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server } from 'node:http';
@@ -11,6 +11,7 @@ import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { runCommand } from '../helpers/command-line.ts';
 import { tempDirectory, waitFor } from '../helpers/programs.ts';
+import { terminal } from '../helpers/terminal.ts';
 
 const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
 const TOKEN = 'eyJ.test';
@@ -268,7 +269,7 @@ describe('invoke', () => {
   test("passes the input's bytes on and prints the answer's bytes", async () => {
     reply = () => ({ body: '{"sum":  3}' });
     const ended = await run(['invoke', 'sum', '--version', '2', '--data', '-'], '{"a": 1,  "b": 2}');
-    expect(ended).toMatchObject({ code: 0, stdout: '{"sum":  3}', stderr: '' });
+    expect(ended).toMatchObject({ code: 0, stdout: '{"sum":  3}\n', stderr: '' });
     expect(seen).toMatchObject([{ route: 'POST /endpoint/sum/v2', authorization: `Bearer ${TOKEN}` }]);
     expect(seen[0]?.body.toString()).toBe('{"a": 1,  "b": 2}');
   });
@@ -323,7 +324,7 @@ describe('invoke', () => {
     };
     expect(await run(['invoke', ...args.split(' ')])).toMatchObject({
       code: 0,
-      stdout: '{"task_id":"t-1"}',
+      stdout: '{"task_id":"t-1"}\n',
       stderr: 'its end and result: longshore task watch t-1\n',
     });
   });
@@ -413,7 +414,7 @@ describe('invoke', () => {
       return { body: '1' };
     };
     const args = ['invoke', 'sum', '--idempotency-key', 'order-7'];
-    expect(await run(args)).toMatchObject({ code: 0, stdout: '1' });
+    expect(await run(args)).toMatchObject({ code: 0, stdout: '1\n' });
     expect((await run(args)).stderr).toContain(
       '--deployment sum`; the same command with the same key gives its answer',
     );
@@ -424,7 +425,7 @@ describe('invoke', () => {
     reply = () => ({ body: '1', isReplay: true });
     const args = ['invoke', 'sum', '--idempotency-key', 'order-7'];
     const ended = await run(args);
-    expect(ended).toMatchObject({ code: 0, stdout: '1' });
+    expect(ended).toMatchObject({ code: 0, stdout: '1\n' });
     expect(ended.stderr).toContain('not run again: this is the answer to the first call with that key, task t-1');
     expect(JSON.parse((await run([...args, '--json'])).stdout)).toMatchObject({ isReplay: true, taskId: 't-1' });
   });
@@ -656,5 +657,92 @@ describe('logs', () => {
       [undefined, '3'],
       [undefined, '4'],
     ]);
+  });
+});
+
+describe('on a terminal', () => {
+  test.for([
+    ['Ctrl-C', '\u0003', 130],
+    ['a closed terminal', '', 0],
+  ] as const)('%s ends serve with its code, and the container', async ([, keys, code]) => {
+    reply = gateway({
+      'POST /api/v1/gateway/stubs/s-1/serve': { body: { ok: true, state: 'RUNNING', containerId: SANDBOX } },
+      'GET /api/v1/gateway/stubs/s-1/url': { body: { ok: true, url: `${url}/endpoint/id/s-1` } },
+      'DELETE /api/v1/gateway/stubs/s-1/serve': { body: { ok: true } },
+    });
+    const args = ['-c', terminal(200), process.execPath, MAIN, 'serve', anApp()];
+    const child = spawn('python3', args, {
+      env: { ...process.env, ...environment() },
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    let stdout = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+    const ended = once(child, 'close');
+    await waitFor(() => stdout.includes('Ctrl-C ends it'), 'it serves', 20_000);
+    if (keys === '') {
+      const pid = /^(\d+)$/m.exec(execFileSync('pgrep', ['-P', String(child.pid)], { encoding: 'utf8' }))?.[1];
+      process.kill(Number(pid), 'SIGHUP');
+    } else child.stdin.write(keys);
+    expect((await ended)[0]).toBe(code);
+    expect(seen.map(({ route }) => route)).toContain('DELETE /api/v1/gateway/stubs/s-1/serve');
+  });
+});
+
+describe('an id that is not whole', () => {
+  const TASKS = ['0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11', '0f6b9c77-1c3d-4f60-8d25-0b1f7e3a2222'];
+  const HOOK = '5d1c7a20-1111-4f60-8d25-0b1f7e3a2222';
+  beforeEach(() => {
+    reply = (route) => {
+      if (route === 'GET /api/v1/gateway/tasks') return { body: { ok: true, tasks: TASKS.map((id) => ({ id })) } };
+      if (route === 'GET /api/v1/gateway/machines') return { body: { ok: true, machines: [{ id: '1a2b3c4d' }] } };
+      if (route === 'GET /api/v1/gateway/containers')
+        return { body: { ok: true, containers: [{ containerId: SANDBOX }] } };
+      if (route === 'GET /api/v1/gateway/deployments')
+        return { body: { ok: true, deployments: [{ id: HOOK, name: 'sum', stubType: 'endpoint/deployment' }] } };
+      if (route === 'GET /api/v1/workspace/current') return { body: { external_id: 'w-1' } };
+      if (/^GET .*\/(webhook|token|image)\/w-1$/.test(route)) return { body: { data: [{ id: HOOK }] } };
+      if (route.startsWith('GET /api/v1/logs/')) return { body: { logs: [{ message: 'hi' }] } };
+      return route.startsWith('GET') ? undefined : { body: { ok: true } };
+    };
+  });
+  const routesOf = async (...args: readonly string[]): Promise<string> => {
+    await run(args);
+    return seen.map(({ route }) => route).join('\n');
+  };
+
+  test.for([
+    ['task get 0f6b2', `GET /api/v1/task/w-1/${TASKS[0]}`],
+    ['task rerun 0f6b2…', `POST /api/v1/task/w-1/${TASKS[0]}/rerun`],
+    ['task watch 0f6b9', `GET /api/v1/task/w-1/${TASKS[1]}/subscribe`],
+    ['explain 0f6b9c77', `GET /api/v1/explain/w-1/${TASKS[1]}`],
+    ['machine delete 1a2b', 'DELETE /api/v1/gateway/machines/1a2b3c4d'],
+    ['worker cordon 1a2b', 'POST /api/v1/gateway/workers/1a2b3c4d/cordon'],
+    ['webhook delete 5d1c', `DELETE /api/v1/webhook/w-1/${HOOK}`],
+    ['token delete 5d1c7', `DELETE /api/v1/token/w-1/${HOOK}`],
+    ['image delete 5d1c7a', `DELETE /api/v1/image/w-1/${HOOK}`],
+    ['deployment start 5d1c7a20', `POST /api/v1/gateway/deployments/${HOOK}/start`],
+    ['container stop abcdef', `POST /api/v1/gateway/containers/${SANDBOX}/stop`],
+  ] as const)('%s means the one that has it', async ([line, route]) => {
+    expect(await routesOf(...line.split(' '))).toContain(route);
+  });
+
+  test('a task of which there are several is refused with them, and nothing is stopped', async () => {
+    const { code, stderr } = await run(['task', 'stop', '0f6b']);
+    expect([code, stderr]).toEqual([
+      2,
+      `longshore: 0f6b is part of several task ids: ${TASKS.join(', ')}; give more of one\n`,
+    ]);
+    expect(seen.some(({ route }) => route.startsWith('POST'))).toBe(false);
+  });
+
+  test('logs of a container or a task that stand as a name name the flag', async () => {
+    expect(await run(['logs', SANDBOX])).toMatchObject({
+      code: 4,
+      stderr: `longshore: ${SANDBOX} is no deployment: \`longshore logs --container ${SANDBOX}\`\n`,
+    });
+    expect((await run(['logs', 'abcdef'])).stderr).toContain('`longshore logs --container abcdef`');
+    expect((await run(['logs', '0f6b2a'])).stderr).toContain('`longshore logs --task 0f6b2a`');
+    expect((await run(['logs', 'nobody'])).stderr).toContain('no deployment is named nobody');
+    expect((await run(['logs', '--task', '0f6b2a'])).stdout).toContain('hi');
   });
 });

@@ -26,6 +26,7 @@ describe('exit codes', () => {
     ['a call that is not allowed', new CliError('x', { status: 403 }), EXIT.refused],
     ['a token of another kind', new TokenKindError('admin', { cause: new CliError('y') }), EXIT.refused],
     ['an answer without such a thing', new CliError('x', { status: 404 }), EXIT.notFound],
+    ['a value that the scheduler refuses', new CliError('x', { status: 400 }), EXIT.usage],
     ['a name that is not there', notFound('x'), EXIT.notFound],
     ['nobody who answers', unreachable('http://x', new Error('refused'), 1000), EXIT.unreachable],
     ['silence', unreachable('http://x', new DOMException('x', 'TimeoutError'), 1000), EXIT.unreachable],
