@@ -26,6 +26,7 @@ import { compileEncoder } from './encode.ts';
 import { levelOf, problemOf, RPC_STATUS, rpcCodeOf, withRetryAfter } from './error-map.ts';
 import type { RpcCode } from './error-map.ts';
 import type { GatewayCalls } from './gateway-calls.ts';
+import { whyNotObject } from './not-object.ts';
 import { closeUnread } from './polite-close.ts';
 
 export const GATEWAY_BASE = '/api/v1/gateway';
@@ -250,18 +251,20 @@ function parseBody(body: unknown, exact: ReadonlySet<string>): unknown {
   try {
     text = utf8.decode(body);
   } catch {
-    throw new DecodeError('', 'the body is not valid UTF-8');
+    throw invalid(body);
   }
   if (text.trim() === '') return undefined;
   let value: unknown;
   try {
     value = JSON.parse(text);
-  } catch (error) {
-    throw new DecodeError('', `the body is not valid JSON: ${error instanceof Error ? error.message : 'unreadable'}`);
+  } catch {
+    throw invalid(body);
   }
   if (isRecord(value) && Object.keys(value).some((name) => exact.has(name))) return withTexts(value, text, exact);
   return value;
 }
+
+const invalid = (body: Buffer): DecodeError => new DecodeError('', `the body is not valid JSON: ${whyNotObject(body)}`);
 
 /** The fields of the body, some of them as they were written. null stays null. */
 function withTexts(value: Readonly<Record<string, unknown>>, text: string, names: ReadonlySet<string>): unknown {

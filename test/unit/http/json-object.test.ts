@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { isRecord } from '#shared/json.ts';
-import { ObjectScan, scanObject } from '../../../scheduler/api/http/invoke/json-object.ts';
+import { ObjectScan, scanObject } from '../../../scheduler/api/http/json-object.ts';
 
 interface Judged {
   readonly callbackUrl: unknown;

@@ -12,6 +12,7 @@ import type { LogReads } from '../../../fleet/logs/log-service.ts';
 import type { WebSocket } from 'ws';
 import type { Authenticator } from '../auth.ts';
 import { levelOf, problemOf, sendProblem } from '../error-map.ts';
+import { whyNotObject } from '../not-object.ts';
 import { closeUnread } from '../polite-close.ts';
 import { sayNotFound, serveAttach } from './attach-socket.ts';
 import { fileQueryOf, sendFile, takeFile } from './files.ts';
@@ -274,8 +275,8 @@ function reloadOf({ body, raw }: FastifyRequest): { readonly paths?: readonly st
   let value: unknown;
   try {
     value = JSON.parse(body);
-  } catch (error) {
-    throw new AppError('bad_request', 'the body must be JSON', { cause: error });
+  } catch {
+    throw new AppError('bad_request', `the body must be JSON: ${whyNotObject(Buffer.from(body))}`);
   }
   if (isRecord(value) && !('paths' in value)) return {};
   if (!Value.Check(ReloadAsked, value))

@@ -2,7 +2,8 @@
 import { JsonText, TooManyMembers, membersOf, plainOf, stringifyExactly, withMembers } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
-import { badRequest } from './errors.ts';
+import { whyNotObject } from '../not-object.ts';
+import { InferenceError, badRequest } from './errors.ts';
 import type { JsonDocument, JsonObject } from './fields.ts';
 
 /** Deepest value of a request: deeper ones are refused before any code walks them. */
@@ -12,20 +13,25 @@ const MOST_FIELDS = 1_000;
 
 /** @throws InferenceError `invalid_json`, `invalid_request` */
 export function readBody(body: unknown): JsonDocument {
-  if (!(body instanceof Uint8Array) || body.length === 0)
-    throw badRequest('send a JSON object', undefined, 'invalid_json');
+  if (!(body instanceof Uint8Array) || body.length === 0) throw invalid('send a JSON object');
   let text: string;
   let value: unknown;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(body);
+    if (text.trim() === '') throw invalid('send a JSON object');
     value = JSON.parse(text);
-  } catch {
-    throw badRequest('the body is no JSON', undefined, 'invalid_json');
+  } catch (error) {
+    throw error instanceof InferenceError ? error : invalid(whyNotObject(body));
   }
-  if (!isRecord(value)) throw badRequest('the body must be a JSON object', undefined, 'invalid_json');
+  if (!isRecord(value)) throw invalid(whyNotObject(body));
   if (!isWithin(value, MOST_DEPTH)) throw badRequest(`the body is nested deeper than ${MOST_DEPTH} levels`);
   if (hasTooMany(text)) throw badRequest(`the body has more than ${MOST_FIELDS} fields`);
   return { text, value };
+}
+
+function invalid(why: string): InferenceError {
+  const text = why.startsWith('byte ') ? `the body is no JSON object: ${why}` : why;
+  return badRequest(text, undefined, 'invalid_json');
 }
 
 function hasTooMany(text: string): boolean {

@@ -1,8 +1,8 @@
 // The input of a call: the body, which is a JSON object or nothing, and the query.
 import { isUtf8 } from 'node:buffer';
 import { isRecord } from '#shared/json.ts';
-import { ObjectScan, scanObject } from './json-object.ts';
-import { brokenAt, notUtf8, whyNotObject } from './not-object.ts';
+import { ObjectScan, scanObject } from '../json-object.ts';
+import { brokenAt, notUtf8, whyNotObject } from '../not-object.ts';
 
 export interface Input {
   /** The body's text, as it came. */
