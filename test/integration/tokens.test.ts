@@ -316,6 +316,8 @@ describe.each<StoreKind>(['embedded', 'servers'])('limited tokens on %s', (store
     expect((await list()).status).toBe(200);
     expect((await platform.call(`DELETE ${tokens()}/${id}`)).status).toBe(200);
     expect((await list()).status).toBe(401);
+    const called = await platform.call('POST /endpoint/anything', {}, { token });
+    expect([called.status, called.text]).toEqual([401, '{"message":"Unauthorized"}']);
     expect((await platform.call(`DELETE ${tokens()}/${id}`)).json).toMatchObject({ code: 'token_not_found' });
   });
 
