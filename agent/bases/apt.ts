@@ -120,6 +120,7 @@ export class Apt {
       'APT::Keep-Downloaded-Packages': 'true',
       'Acquire::GzipIndexes': 'false',
       'Acquire::Languages': 'none',
+      'Acquire::Retries': '3',
     };
     const hooks = ['APT::Update', 'DPkg'].flatMap((of) =>
       ['Pre-Invoke', 'Post-Invoke', 'Post-Invoke-Success', 'Pre-Install-Pkgs'].map((hook) => `#clear ${of}::${hook};`),

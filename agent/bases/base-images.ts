@@ -18,13 +18,8 @@ import type { ContainerRuntime } from '../containers/runtime.ts';
 import { Apt } from './apt.ts';
 import { PARTS } from './finish.ts';
 import { archiveOf, authoritiesFile, layOut } from './rootfs.ts';
+import { BASE_REVISION } from './suites.ts';
 import type { Release } from './suites.ts';
-
-/**
- * Raised when the content of base images changes: set-up makes its image anew then. Equal to that of
- * scripts/setup/base-image.mjs.
- */
-export const BASE_REVISION = 2;
 
 export const FINISH_MS = 300_000;
 const MIB = 1024 * 1024;

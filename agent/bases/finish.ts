@@ -6,20 +6,25 @@ export const PARTS = 'longshore-base';
 
 /**
  * `apt-get install` without `apt-get update`: the image has no lists of packages, because they age and have 20 MB.
+ * `apt-get update` of Debian succeeds when no mirror answers, and an upgrade without lists does nothing.
  */
 const APT = `#!/bin/sh
 name=/usr/bin/\${0##*/}
 fetched=
 [ -t 0 ] || export DEBIAN_FRONTEND="\${DEBIAN_FRONTEND:-noninteractive}"
-case " $* " in
-*" install "* | *" build-dep "*)
-  if ! ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1; then
-    echo 'fetching the lists of packages first (apt-get update)'
-    /usr/bin/apt-get -qq update || exit
-    fetched=yes
-  fi
-  ;;
-esac
+has_lists() { ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1; }
+fail() { echo "E: $*" >&2; exit 100; }
+needs_lists=
+for word; do
+  case $word in install | build-dep | satisfy | download | upgrade | dist-upgrade | full-upgrade) needs_lists=yes ;; esac
+done
+if [ -n "$needs_lists" ] && ! has_lists; then
+  [ "$(id -u)" = 0 ] || fail "\${0##*/} needs root for this: write USER root before this step"
+  echo 'fetching the lists of packages first (apt-get update)'
+  /usr/bin/apt-get -qq update || exit
+  has_lists || fail 'no mirror gave its list of packages: see the lines above'
+  fetched=yes
+fi
 "$name" "$@"
 code=$?
 [ -z "$fetched" ] || rm -rf /var/lib/apt/lists/*
@@ -31,6 +36,8 @@ path-exclude=/usr/share/doc/*
 path-include=/usr/share/doc/*/copyright
 path-exclude=/usr/share/man/*
 path-exclude=/usr/share/locale/*
+path-include=/usr/share/locale/locale.alias
+path-exclude=/usr/lib/python3*/EXTERNALLY-MANAGED
 path-exclude=/usr/share/lintian/*
 `;
 
@@ -41,6 +48,8 @@ const aptConfiguration = (inherited: readonly string[]): string =>
     'APT::Sandbox::User "root";',
     'APT::AutoRemove::SuggestsImportant "false";',
     'Acquire::Languages "none";',
+    // The default of newer releases alone.
+    'Acquire::Retries "3";',
     'Acquire::GzipIndexes "true";',
     // Caches of the lists, which would have 80 MB in a layer.
     'Dir::Cache::pkgcache "";',
@@ -105,7 +114,8 @@ chmod 755 /usr/local/bin/apt-get
 ln -sf apt-get /usr/local/bin/apt
 ln -sf "$PYTHON" /usr/bin/python3
 ln -sf python3 /usr/bin/python
-rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
+# Scripts of some packages link manual pages, which are left out, into these folders.
+for section in 1 2 3 4 5 6 7 8 9; do mkdir -p /usr/share/man/man$section; done
 for applet in $(/usr/bin/busybox --list); do
   command -v "$applet" >/dev/null 2>&1 || ln -s busybox "/usr/bin/$applet" 2>/dev/null || true
 done

@@ -1,11 +1,13 @@
 // Releases of Debian and Ubuntu, the Python of each, and where this machine gets packages of them. Pure.
 // Invariant: packages come from the mirrors of the machine's own sources, checked by the keys that those name.
+// Set-up reads base-images.json, too, on any Node, so that the facts in it are not here.
+import facts from './base-images.json' with { type: 'json' };
+
+/** Raised when the content of base images changes: set-up makes its image anew then. */
+export const BASE_REVISION = facts.revision;
 
 /** Python of each release, oldest first. A release whose mirror does not have it any more is found out by asking. */
-export const RELEASES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  debian: { bullseye: '3.9', bookworm: '3.11', trixie: '3.13' },
-  ubuntu: { jammy: '3.10', noble: '3.12' },
-};
+export const RELEASES: Readonly<Record<string, Readonly<Record<string, string>>>> = facts.releases;
 
 const DEBIAN_KEYS = '/usr/share/keyrings/debian-archive-keyring.gpg';
 

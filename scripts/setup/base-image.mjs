@@ -17,8 +17,8 @@ const PULL_TIMEOUT_MS = 300_000;
 /** Longer than the program's own deadlines together; a test compares them. */
 export const MAKE_TIMEOUT_MS = 1_800_000;
 const IMPORTED = 'longshore-python';
-/** Equal to BASE_REVISION in agent/bases/base-images.ts. */
-export const REVISION = 2;
+/** Facts that the agent's program shares: the revision of an image's content, and the Python of each release. */
+const FACTS = JSON.parse(readFileSync(join(repositoryRoot, 'agent', 'bases', 'base-images.json'), 'utf8'));
 
 /** The Python of apps that name no version. */
 export const DEFAULT_PYTHON = '3.11';
@@ -62,19 +62,17 @@ export async function ensureBaseImage({ version = DEFAULT_PYTHON, log }) {
   return `${IMPORTED}:${own}`;
 }
 
-/** Python of each release from which the agent makes base images (agent/bases/suites.ts; a test compares the two). */
-export const PACKAGED = { bullseye: '3.9', bookworm: '3.11', trixie: '3.13', jammy: '3.10', noble: '3.12' };
-
 /** The version itself where this system's archive has it; else the system's own. */
 function packagedPython(version) {
   const { codename, id, name } = operatingSystem();
-  const own = isDebianLike() ? PACKAGED[codename] : undefined;
+  const { debian, ubuntu } = FACTS.releases;
+  const own = isDebianLike() ? (debian[codename] ?? ubuntu[codename]) : undefined;
   if (own === undefined)
     throw new SetupError(
       `No registry gives the base image, and on ${name} there are no Debian packages to build it from.\n` +
         'Load an image by hand (`docker load`) and tag it python:3.11-slim.',
     );
-  return id === 'debian' && [PACKAGED.bullseye, PACKAGED.bookworm, PACKAGED.trixie].includes(version) ? version : own;
+  return id === 'debian' && Object.values(debian).includes(version) ? version : own;
 }
 
 /** The LONGSHORE_BASE_IMAGE template under which the agent finds this image for its version. */
@@ -96,7 +94,7 @@ async function inspect(reference) {
 function isCurrent(image) {
   const labels = image.Config?.Labels ?? {};
   if (labels['io.longshore.base'] === undefined) return true;
-  return labels['io.longshore.base'] === String(REVISION) && labels['io.longshore.base.ca'] === caDigest();
+  return labels['io.longshore.base'] === String(FACTS.revision) && labels['io.longshore.base.ca'] === caDigest();
 }
 
 function caDigest() {

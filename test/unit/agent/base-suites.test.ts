@@ -1,14 +1,13 @@
 // The releases from which base images are made, as the sources of the machine lead to them.
 import { describe, expect, test } from 'vitest';
 import { APT_DEADLINES_MS } from '#agent/bases/apt.ts';
-import { BASE_REVISION, FINISH_MS } from '#agent/bases/base-images.ts';
+import { FINISH_MS } from '#agent/bases/base-images.ts';
 import { UNPACK_MS } from '#agent/bases/rootfs.ts';
 import { IMPORT_DEADLINE_MS } from '#agent/containers/engine/images.ts';
 import {
   inheritedOptions,
   packagesOf,
   readSources,
-  RELEASES,
   releasesOf,
   sourceLine,
   withoutUserinfo,
@@ -16,8 +15,6 @@ import {
 
 // Set-up is plain JavaScript, so that its types are said here.
 const setUp = (await import(`../../../scripts/setup/${'base-image'}.mjs`)) as {
-  readonly PACKAGED: Readonly<Record<string, string>>;
-  readonly REVISION: number;
   readonly MAKE_TIMEOUT_MS: number;
 };
 
@@ -159,10 +156,6 @@ test.for([
 test('words of a file that is no list are no sources', () => {
   for (const text of ['', 'deb', 'deb http://x', 'Types: deb\n', 'Types:\n\n\nURIs: x'])
     expect(readSources(text)).toEqual([]);
-});
-
-test('set-up knows the same releases and the same content of an image as the agent', () => {
-  expect(setUp).toMatchObject({ PACKAGED: { ...RELEASES['debian'], ...RELEASES['ubuntu'] }, REVISION: BASE_REVISION });
 });
 
 test('set-up waits longer for an image than all of the program’s own deadlines together', () => {
