@@ -3,23 +3,22 @@
  * soon. Must stay true: one pull per image at a time, for any number of callers. An incomplete pull, or one with other
  * bytes than requested, never counts as success. Credentials stay in memory, for one pull.
  */
-import { isBuiltImage, isRegistryPortReference, madeBaseVersion } from '#shared/domain/built-images.ts';
+import { isRegistryPortReference, madeBaseVersion } from '#shared/domain/built-images.ts';
 import { isAgentsImageName } from '#shared/domain/guarded-images.ts';
-import { digestOf, isImageId, pathOf, registryOf, repositoryOf, withTag } from '#shared/domain/image-reference.ts';
+import { isImageId, registryOf } from '#shared/domain/image-reference.ts';
 import { AppError, messageOf } from '#shared/errors.ts';
-import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerRuntime, RegistryAuth } from '../containers/runtime.ts';
-import { EngineError } from '../containers/runtime.ts';
+import type { ContainerRuntime } from '../containers/runtime.ts';
 import type { BuiltImages } from './built.ts';
 import type { BackoffSettings } from './backoff.ts';
 import { RegistryBackoff } from './backoff.ts';
 import type { PullFailure } from './failures.ts';
+import { imageFailure, isTransient, PULL_CURES } from './failures.ts';
 import type { Pulled } from './ledger.ts';
-import { classifyPull, imageFailure, isTransient, PULL_CURES, tooLarge } from './failures.ts';
-import type { PullProgress } from '../containers/pull-stream.ts';
+import { DiskWasLow, failed, failureOf, isTurnLost } from './pull-errors.ts';
 import type { ImageRights } from './rights.ts';
 import { PullSlots } from './slots.ts';
+import { Transfer } from './transfer.ts';
 import { notNeeded, PullTurns } from './turns.ts';
 import type { PullPermit, TurnsParts, TurnSettings } from './turns.ts';
 
@@ -49,30 +48,6 @@ export const PULL_SETTINGS: PullSettings = {
 };
 
 const TRIES_UNREACHABLE = 2;
-
-/** The name of an image at a mirror of its registry. Pure. */
-export const mirroredName = (reference: string, mirror: string): string =>
-  `${mirror}/${pathOf(reference)}${withTag(reference).slice(repositoryOf(reference).length)}`;
-
-/** The registry requires credentials, and the scheduler, which has them, could not be asked. */
-class NotAsked extends Error {
-  override readonly name = 'NotAsked';
-}
-
-/** A pull found too little room on the disk of images; the engine removes an incomplete layer at once. */
-class DiskWasLow extends Error {
-  override readonly name = 'DiskWasLow';
-}
-
-/** An image that Longshore built is neither here nor in a registry. */
-class NotKept extends Error {
-  override readonly name = 'NotKept';
-}
-
-/** An image that was pulled and is above a bound. */
-class NotUsable extends Error {
-  override readonly name = 'NotUsable';
-}
 
 export interface ImagesParts {
   readonly runtime: Pick<ContainerRuntime, 'image' | 'pull' | 'registryDigest' | 'removeImage'>;
@@ -129,18 +104,14 @@ interface Flight {
   text: string;
 }
 
-const ASK_REGISTRY_MS = 8_000;
 const NEVER = new AbortController().signal;
-/** A shorter time than any disk takes to lose its last tenth, and to get it back. */
-const LOOK_AT_DISK_MS = 100;
-const LOG_EVERY_MS = 10_000;
-const TELL_EVERY_MS = 1000;
 
 export class Images {
   readonly #parts: ImagesParts;
   readonly #slots: PullSlots;
   readonly #backoff: RegistryBackoff;
   readonly #turns: PullTurns;
+  readonly #transfer: Transfer;
   readonly #flights = new Map<string, Flight>();
 
   constructor(parts: ImagesParts) {
@@ -148,6 +119,7 @@ export class Images {
     this.#slots = new PullSlots(parts.settings.atOnce);
     this.#backoff = new RegistryBackoff(parts.settings);
     this.#turns = new PullTurns(parts);
+    this.#transfer = new Transfer({ ...parts, isDiskLow: () => this.#isDiskLow() });
   }
 
   /** References in a pull, or waiting for one. */
@@ -297,21 +269,6 @@ export class Images {
     return failure === 'disk_full' && !(await this.#isDiskLow()) ? 'engine' : failure;
   }
 
-  /**
-   * Looks until the signal aborts. An engine that extracts a layer may say nothing meanwhile.
-   * @param onFull - called when the disk has no more room for a pull
-   */
-  #watchDisk(signal: AbortSignal, onFull: () => void): { readonly wasLow: boolean } {
-    const seen = { wasLow: false };
-    const look = async (): Promise<void> => {
-      const isLow = await this.#isDiskLow();
-      seen.wasLow ||= isLow;
-      if (isLow && (await this.#parts.isDiskFull())) onFull();
-    };
-    void repeat(LOOK_AT_DISK_MS, signal, look, () => undefined);
-    return seen;
-  }
-
   #isDiskLow(): Promise<boolean> {
     return this.#parts.isDiskLow().catch(() => false);
   }
@@ -347,7 +304,7 @@ export class Images {
     let end: PullEnd = 'failed';
     try {
       const deadline = AbortSignal.any([signal, AbortSignal.timeout(time.leftMs)]);
-      const how = await this.#transfer(reference, workspaceId, permit, deadline, tell);
+      const how = await this.#transfer.run(reference, workspaceId, permit, deadline, tell);
       end = 'pulled';
       return how;
     } catch (error) {
@@ -383,133 +340,6 @@ export class Images {
       this.#parts.release(reference, 'again');
     }
   }
-
-  async #transfer(
-    reference: string,
-    workspaceId: string,
-    permit: PullPermit,
-    deadline: AbortSignal,
-    tell: OnProgress,
-  ): Promise<Pulled> {
-    const { runtime, metrics, log, settings } = this.#parts;
-    const { unasked } = permit;
-    const from = this.#place(reference, permit);
-    const { auth } = from;
-    const maxBytes = from.isBuilt ? Number.POSITIVE_INFINITY : await this.#parts.maxBytes();
-    const ended = new AbortController();
-    const signal = AbortSignal.any([deadline, ended.signal]);
-    const end = (why: Error): void => ended.abort(why);
-    let bytes = 0;
-    let loggedMs = performance.now();
-    let toldMs = 0;
-    const over = new AbortController();
-    const disk = this.#watchDisk(over.signal, () =>
-      end(new DiskWasLow('the pull was ended, because the disk of images has no more room')),
-    );
-    const onProgress = (progress: PullProgress): void => {
-      // The engine itself asks some registries, and only its progress tells how large their images are.
-      if (progress.totalBytes > maxBytes) end(tooLarge(reference, progress.totalBytes, maxBytes));
-      metrics.pullBytes(Math.max(0, progress.doneBytes - bytes));
-      bytes = Math.max(bytes, progress.doneBytes);
-      const nowMs = performance.now();
-      if (nowMs - toldMs < TELL_EVERY_MS) return;
-      toldMs = nowMs;
-      tell(textOf(reference, progress));
-      if (nowMs - loggedMs < LOG_EVERY_MS) return;
-      loggedMs = nowMs;
-      log.info({ image: reference, ...progress }, 'image pull goes on');
-    };
-    tell(`pulling image ${reference}`);
-    const mirrored = from.isBuilt ? undefined : await this.#fromMirror(reference, permit, signal, onProgress);
-    try {
-      const said = await runtime.pull(from.name, {
-        auth,
-        silenceMs: settings.silenceMs,
-        signal,
-        onProgress,
-        maxBytes,
-        isOperators: from.isBuilt,
-      });
-      const facts = await runtime.image(from.name);
-      if (facts === undefined) throw new Error('the engine has no such image after the pull');
-      if (facts.configProblem !== undefined) {
-        // The engine reads it for each list of images.
-        await runtime.removeImage(from.name);
-        throw new NotUsable(`image ${reference} ${facts.configProblem}`);
-      }
-      if (facts.bytes > maxBytes) {
-        await runtime.removeImage(from.name);
-        throw tooLarge(reference, facts.bytes, maxBytes);
-      }
-      const wanted = digestOf(from.name) || said;
-      if (wanted === '' || !facts.digests.includes(wanted))
-        throw new Error(
-          `digest mismatch: ${wanted || 'none'} was pulled, the engine has ${facts.digests.join(' ') || 'none'}`,
-        );
-      // The scheduler lets a workspace name no built image but its own, so no registry has to be asked again.
-      if (from.isBuilt) await this.#parts.built.adopt(from.name, facts.id, reference);
-      return { private: auth !== undefined && !from.isBuilt, imageId: facts.id, workspaceId };
-    } catch (error) {
-      if (ended.signal.aborted && !deadline.aborted) throw ended.signal.reason;
-      if (unasked === true && failureOf(error) === 'unauthorized')
-        throw new NotAsked(`${messageOf(error)} (without credentials: the scheduler could not be asked for them)`, {
-          cause: error,
-        });
-      if (disk.wasLow && failureOf(error) === 'disk_full') throw new DiskWasLow(messageOf(error), { cause: error });
-      throw error;
-    } finally {
-      over.abort();
-      if (mirrored !== undefined) await runtime.removeImage(mirrored).catch(() => undefined);
-    }
-  }
-
-  /**
-   * Fetches the layers of an image from the mirror of its registry, once the registry has answered for the image: it
-   * alone says what the name means and who may have it. An engine may know the digest from before and ask nobody. The
-   * pull from the registry that follows finds the layers here. A mirror that fails or lacks the image costs no more.
-   * @returns the name under which the image is here now
-   */
-  async #fromMirror(
-    reference: string,
-    { mirror = '', mirrorAuth = false, auth }: PullPermit,
-    deadline: AbortSignal,
-    onProgress: (progress: PullProgress) => void,
-  ): Promise<string | undefined> {
-    if (mirror === '') return undefined;
-    const { runtime, settings, log } = this.#parts;
-    const name = mirroredName(reference, mirror);
-    const signal = AbortSignal.any([deadline, AbortSignal.timeout(settings.totalMs / 2)]);
-    const given = mirrorAuth && auth !== undefined ? { ...auth, serverAddress: mirror } : undefined;
-    try {
-      await runtime.registryDigest(reference, auth, ASK_REGISTRY_MS);
-      await runtime.pull(name, {
-        auth: given,
-        silenceMs: settings.mirrorSilenceMs,
-        signal,
-        onProgress,
-        isOperators: true,
-      });
-      return name;
-    } catch (error) {
-      log.info({ err: error, image: reference, mirror }, 'an image is not pulled from the mirror');
-      return undefined;
-    }
-  }
-
-  /** The name that is pulled for a reference, and its credentials. */
-  #place(
-    reference: string,
-    { auth, builtFrom = '', unasked }: PullPermit,
-  ): { readonly name: string; readonly auth: RegistryAuth | undefined; readonly isBuilt: boolean } {
-    if (!isBuiltImage(reference)) return { name: reference, auth, isBuilt: false };
-    if (unasked === true) throw new NotAsked('the scheduler could not be asked for the place of the image');
-    const { host } = this.#parts.built;
-    if (builtFrom === '' || auth === undefined || host === undefined)
-      throw new NotKept(
-        `image ${reference} was built on a machine, is not here, and this machine gets it from no registry; a container that wants it has it built again`,
-      );
-    return { name: `${host}/${builtFrom}`, auth: { ...auth, serverAddress: host }, isBuilt: true };
-  }
 }
 
 /** The promise's value; a signal that aborts ends the wait for it. */
@@ -526,35 +356,4 @@ async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T
   } finally {
     signal.removeEventListener('abort', onAbort);
   }
-}
-
-const isTurnLost = (error: unknown): error is AppError => error instanceof AppError && error.code === 'registry_busy';
-
-function failureOf(error: unknown): PullFailure {
-  if (error instanceof NotAsked || isTurnLost(error)) return 'busy';
-  if (error instanceof AppError && error.code === 'registry_unreachable') return 'unreachable';
-  if (error instanceof NotKept) return 'not_found';
-  if (error instanceof NotUsable) return 'bad_manifest';
-  if (error instanceof EngineError && error.failure === 'unavailable') return 'engine';
-  return classifyPull(messageOf(error));
-}
-
-/** @param lateMs - time in which the image was not here, when that ended the pull */
-function failed(reference: string, failure: PullFailure, error: unknown, lateMs: number | undefined): Error {
-  if (isTurnLost(error)) return error;
-  if (error instanceof NotKept || error instanceof NotUsable)
-    return new AppError('image_error', error.message, { cause: error });
-  // A pull that is too slow is the registry's, or the network's.
-  const why = lateMs === undefined ? failure : failure === 'disk_full' ? failure : 'busy';
-  const words = lateMs === undefined ? messageOf(error) : `it was not here after ${minutes(lateMs)} of pulling`;
-  return imageFailure(why, `cannot pull image ${reference}: ${words} (${why}); ${PULL_CURES[why]}`, error);
-}
-
-const minutes = (ms: number): string => `${Math.round(ms / 60_000)} minutes`;
-
-const MB = 1_000_000;
-
-function textOf(reference: string, { doneBytes, totalBytes, layersDone, layers }: PullProgress): string {
-  const amount = totalBytes > 0 ? `, ${Math.floor(doneBytes / MB)} of ${Math.ceil(totalBytes / MB)} MB` : '';
-  return `pulling image ${reference}: ${layersDone} of ${layers} layers${amount}`;
 }
