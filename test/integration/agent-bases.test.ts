@@ -1,31 +1,22 @@
 // Versions of base images as the agent tells them, with this machine's own apt and a mirror that the test plays.
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { BaseImages } from '#agent/bases/base-images.ts';
 import type { BaseImagesParts, BasePythons } from '#agent/bases/base-images.ts';
 import { releasesOf } from '#agent/bases/suites.ts';
+import { playedServer } from '../helpers/played-server.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 import { silent } from './store-fixture.ts';
 
 const directory = tempDirectory('bases');
 const asked: string[] = [];
 let status = 404;
-const mirror = createServer((request, response) => {
+const mirror = playedServer((request, response) => {
   asked.push(request.url ?? '');
   response.writeHead(status).end();
 });
-let address = '';
-beforeAll(async () => {
-  await new Promise<void>((resolve) => mirror.listen(0, '127.0.0.1', resolve));
-  address = `127.0.0.1:${(mirror.address() as AddressInfo).port}`;
-});
-afterAll(() => {
-  mirror.close();
-  directory.remove();
-});
+afterAll(() => directory.remove());
 
 function aMachine(over: Partial<BaseImagesParts> = {}, images: string[] = [], userinfo = '') {
   const told: BasePythons[] = [];
@@ -38,7 +29,10 @@ function aMachine(over: Partial<BaseImagesParts> = {}, images: string[] = [], us
     workDir: join(directory.path, 'work'),
     labels: () => ({}),
     tell: (pythons) => told.push(pythons),
-    releases: () => Promise.resolve(releasesOf(osRelease, [`deb http://${userinfo}${address}/debian bookworm main\n`])),
+    releases: () =>
+      Promise.resolve(
+        releasesOf(osRelease, [`deb ${mirror.url.replace('//', `//${userinfo}`)}/debian bookworm main\n`]),
+      ),
     isUsed: true,
     log: silent,
     ...over,

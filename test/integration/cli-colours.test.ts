@@ -1,15 +1,13 @@
 // Colours on a real terminal, and none where a person or a program wants none.
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
+import { playedServer } from '../helpers/played-server.ts';
 import { terminal } from '../helpers/terminal.ts';
 
 const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
-const server = createServer((request, response) => {
+const server = playedServer((request, response) => {
   request.resume();
   const isList = request.url?.startsWith('/api/v1/gateway/') === true;
   response.writeHead(isList ? 200 : 404, { 'content-type': 'application/json' });
@@ -21,21 +19,15 @@ const server = createServer((request, response) => {
   const containers = [{ containerId: 'evil\u001b[2J', stubId: 's-1', status: 'RUNNING' }];
   response.end(JSON.stringify(isList ? { deployments, containers } : { code: 5, message: 'Not Found' }));
 });
-let url = '';
-beforeAll(async () => {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-});
-afterAll(() => {
-  server.closeAllConnections();
-  server.close();
-});
 
 /** The command's stdout and stderr on a terminal. */
 const shown = async (args: readonly string[], more: Readonly<Record<string, string>> = {}): Promise<string> => {
   const { PATH = '', HOME = '' } = process.env;
-  const own = { LONGSHORE_URL: url, LONGSHORE_TOKEN: 'eyJ.x', LONGSHORE_CONTEXT_FILE: '/nonexistent/contexts.json' };
+  const own = {
+    LONGSHORE_URL: server.url,
+    LONGSHORE_TOKEN: 'eyJ.x',
+    LONGSHORE_CONTEXT_FILE: '/nonexistent/contexts.json',
+  };
   const env = { PATH, HOME, TERM: 'xterm-256color', ...own, ...more };
   const ended = await promisify(execFile)('python3', ['-c', terminal(200), process.execPath, MAIN, ...args], {
     env,

@@ -1,11 +1,10 @@
 // `longshore events` against a small HTTP server that breaks its streams.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeEach, expect, test } from 'vitest';
 import { runCommand } from '../helpers/command-line.ts';
+import { playedServer } from '../helpers/played-server.ts';
 import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory, waitFor } from '../helpers/services.ts';
 
@@ -27,7 +26,7 @@ const asked: string[] = [];
 /** Answers to requests for streams, one after another: what is written, and whether the connection breaks then. */
 let streams: { readonly text: string; readonly breaks?: boolean; readonly status?: number }[] = [];
 let stored: readonly object[] = [];
-const server = createServer((request, response) => {
+const server = playedServer((request, response) => {
   const { pathname, searchParams } = new URL(request.url ?? '', 'http://x');
   asked.push(`${pathname}?${searchParams.toString()}`);
   const json = (body: object, status = 200): void =>
@@ -41,24 +40,14 @@ const server = createServer((request, response) => {
     if (next.breaks === true) setImmediate(() => response.destroy());
   });
 });
-let url = '';
-beforeAll(async () => {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-});
-afterAll(() => {
-  server.closeAllConnections();
-  server.close();
-  directory.remove();
-});
+afterAll(() => directory.remove());
 beforeEach(() => {
   asked.length = 0;
   stored = [eventOf(1, 'PENDING'), eventOf(2, 'RUNNING')];
 });
 
 const environment = () => ({
-  LONGSHORE_URL: url,
+  LONGSHORE_URL: server.url,
   LONGSHORE_TOKEN: 'eyJ.token',
   LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
 });

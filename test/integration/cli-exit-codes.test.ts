@@ -1,9 +1,6 @@
 // Exit codes of every command that calls a scheduler: `--json` never changes them, and a missing name, no token, a
 // revoked token and nobody who answers have a code each. The tree of commands is walked, so that none is forgotten.
-import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -11,6 +8,7 @@ import { wordsOf } from '#cli/command-tree.ts';
 import { EXIT } from '#cli/exit-codes.ts';
 import { buildProgram } from '#cli/program.ts';
 import { runCommand } from '../helpers/command-line.ts';
+import { playedServer } from '../helpers/played-server.ts';
 import { tempDirectory } from '../helpers/programs.ts';
 
 /** Commands that run in the foreground, work on files of this machine, or need a terminal. */
@@ -24,7 +22,7 @@ const ID = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
 
 const directory = tempDirectory('cli-exit-codes');
 /** An installation without anything: its lists are empty, and no id is known. Below `/refused` no token is accepted. */
-const server = createServer((request, response) => {
+const server = playedServer((request, response) => {
   const { method, url: path = '' } = request;
   const isList = method === 'GET' && /^\/api\/v1\/gateway\/\w+(\?|$)/.test(path);
   const status = path.startsWith('/refused') ? 401 : isList ? 200 : 404;
@@ -34,21 +32,13 @@ const server = createServer((request, response) => {
     response.end(status === 200 ? '{"ok":true}' : JSON.stringify({ code: 5, message, details: [] }));
   });
 });
-let url = '';
-beforeAll(async () => {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+beforeAll(() => {
   writeFileSync(
     join(directory.path, 'app.py'),
     'from longshore import Image, endpoint\n\n@endpoint(name="sum", image=Image(python_packages=["six"]))\ndef add():\n    return 1\n',
   );
 });
-afterAll(() => {
-  server.closeAllConnections();
-  server.close();
-  directory.remove();
-});
+afterAll(() => directory.remove());
 
 const app = join(directory.path, 'app.py');
 /** Words of arguments by their names; others get an id. */
@@ -109,10 +99,10 @@ const code = async (args: readonly string[], env: Readonly<Record<string, string
 
 describe.each(lines)('%s', (_, args) => {
   test.each([
-    ['no token', () => ({ LONGSHORE_URL: url }), EXIT.refused],
-    ['a revoked token', () => ({ LONGSHORE_URL: `${url}/refused`, LONGSHORE_TOKEN: 'eyJ.x' }), EXIT.refused],
+    ['no token', () => ({ LONGSHORE_URL: server.url }), EXIT.refused],
+    ['a revoked token', () => ({ LONGSHORE_URL: `${server.url}/refused`, LONGSHORE_TOKEN: 'eyJ.x' }), EXIT.refused],
     ['nobody who answers', () => ({ LONGSHORE_URL: 'http://127.0.0.1:9', LONGSHORE_TOKEN: 'eyJ.x' }), EXIT.unreachable],
-    ['an answer without such a thing', () => ({ LONGSHORE_URL: url, LONGSHORE_TOKEN: 'eyJ.x' }), undefined],
+    ['an answer without such a thing', () => ({ LONGSHORE_URL: server.url, LONGSHORE_TOKEN: 'eyJ.x' }), undefined],
   ] as const)('with %s has the same code with --json', async (_, env, expected) => {
     const codes = [await code(args, env()), await code(['--json', ...args], env())];
     expect(codes).toEqual(expected === undefined ? [codes[0], codes[0]] : [expected, expected]);

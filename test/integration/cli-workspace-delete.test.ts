@@ -1,11 +1,9 @@
 // `longshore workspace delete` against a real HTTP server that answers as a scheduler does: what it asks,
 // prints and leaves alone.
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { Server } from 'node:http';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { runCommand } from '../helpers/command-line.ts';
+import { playedServer } from '../helpers/played-server.ts';
 
 const ID = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
 const CONTENTS = {
@@ -15,32 +13,21 @@ const CONTENTS = {
 const WORDS =
   'workspace team-a has 2 deployments, 1 container, 1 volume (2.0 KiB), 3 objects (1.0 MiB), 0 images, 1 secret, 0 models, 0 machines\n';
 
-let server: Server;
-let url = '';
 let asked: string[] = [];
 let state: Record<string, unknown> = {};
-beforeAll(async () => {
-  server = createServer(({ method = '', url: path = '' }, response) => {
-    asked.push(`${method} ${path.split('?')[0] ?? ''}`);
-    const record = { id: ID, name: 'team-a', state: 'present', hold: '', refusal: '', ...CONTENTS, ...state };
-    const isList = path.startsWith('/api/v1/workspace?');
-    response.setHeader('content-type', 'application/json');
-    response.end(JSON.stringify(isList ? { data: [{ id: ID, name: 'team-a' }], next: '' } : record));
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  url = `http://127.0.0.1:${typeof address === 'object' && address !== null ? address.port : 0}`;
-});
-afterAll(() => {
-  server.closeAllConnections();
-  server.close();
+const server = playedServer(({ method = '', url: path = '' }, response) => {
+  asked.push(`${method} ${path.split('?')[0] ?? ''}`);
+  const record = { id: ID, name: 'team-a', state: 'present', hold: '', refusal: '', ...CONTENTS, ...state };
+  const isList = path.startsWith('/api/v1/workspace?');
+  response.setHeader('content-type', 'application/json');
+  response.end(JSON.stringify(isList ? { data: [{ id: ID, name: 'team-a' }], next: '' } : record));
 });
 
 async function run(now: Record<string, unknown>, ...args: readonly string[]) {
   state = now;
   asked = [];
   const ended = await runCommand(['workspace', 'delete', 'team-a', ...args], {
-    LONGSHORE_URL: url,
+    LONGSHORE_URL: server.url,
     LONGSHORE_TOKEN: 'eyJ.test',
     LONGSHORE_CONTEXT_FILE: join(import.meta.dirname, 'no-such-file.json'),
   });
