@@ -9,6 +9,11 @@ export const BASE_REVISION = facts.revision;
 /** Python of each release, oldest first. A release whose mirror does not have it any more is found out by asking. */
 export const RELEASES: Readonly<Record<string, Readonly<Record<string, string>>>> = facts.releases;
 
+const DEBIAN_MIRRORS = ['http://deb.debian.org/debian', 'http://deb.debian.org/debian-security'] as const;
+const UBUNTU_MIRRORS = ['http://archive.ubuntu.com/ubuntu', 'http://security.ubuntu.com/ubuntu'] as const;
+/** The mirror of every processor that is not x86. */
+const UBUNTU_PORTS = 'http://ports.ubuntu.com/ubuntu-ports';
+const UBUNTU_KEYS = '/usr/share/keyrings/ubuntu-archive-keyring.gpg';
 const DEBIAN_KEYS = '/usr/share/keyrings/debian-archive-keyring.gpg';
 
 /** A source of packages, as apt's files name it. */
@@ -34,17 +39,22 @@ export interface Release {
  * The releases that this machine's sources lead to, by their Python.
  * @param osRelease - text of /etc/os-release
  * @param files - texts of apt's lists of sources, in either of their two forms
+ * @param arch - as Node names it
  * @returns none where the machine is no Debian or Ubuntu, or a derivative that names its release
  */
-export function releasesOf(osRelease: string, files: readonly string[]): ReadonlyMap<string, Release> {
+export function releasesOf(
+  osRelease: string,
+  files: readonly string[],
+  arch: string = process.arch,
+): ReadonlyMap<string, Release> {
   const { distribution, codename } = systemOf(osRelease);
   const own = files.flatMap(readSources);
   const found = new Map<string, Release>();
   for (const [name, python] of Object.entries(RELEASES[distribution] ?? {})) {
     const mirrored = own.flatMap((source) => sourceFor(source, codename, name));
-    const sources = mirrored.some(({ suite }) => suite === name) ? mirrored : officialSources(distribution, name);
-    if (sources.length > 0)
-      found.set(python, { python, codename: name, distribution, sources: sources.toSorted(bySuite) });
+    const isWhole = mirrored.some(({ suite, components }) => suite === name && components.includes('main'));
+    const sources = isWhole ? mirrored : officialSources(distribution, name, arch);
+    found.set(python, { python, codename: name, distribution, sources: sources.toSorted(bySuite) });
   }
   return found;
 }
@@ -62,28 +72,35 @@ function systemOf(osRelease: string): { readonly distribution: string; readonly 
 
 const bySuite = (a: PackageSource, b: PackageSource): number => a.suite.length - b.suite.length;
 
+/** Parts of Ubuntu's Pythons are in universe, which may have a line of its own. */
+const COMPONENTS: ReadonlySet<string> = new Set(['main', 'universe']);
+
 /** The same mirror's source of another release; none where it is no source of the machine's own release. */
 function sourceFor(source: PackageSource, from: string, to: string): readonly PackageSource[] {
   const kind = source.suite.startsWith(from) ? source.suite.slice(from.length) : undefined;
   if (kind === undefined || !['', '-updates', '-security'].includes(kind)) return [];
-  const components = source.components.filter((name) => name === 'main' || name === 'universe');
-  return components.includes('main') ? [{ ...source, suite: `${to}${kind}`, components }] : [];
+  const components = source.components.filter((name) => COMPONENTS.has(name));
+  return components.length > 0 ? [{ ...source, suite: `${to}${kind}`, components }] : [];
 }
 
-/** Debian's public mirrors, for a machine whose sources name its release in no way that is understood. */
-function officialSources(distribution: string, codename: string): readonly PackageSource[] {
-  if (distribution !== 'debian') return [];
-  const common = { components: ['main'], signedBy: DEBIAN_KEYS };
+/** The public mirrors, for a machine whose sources name its release in no way that is understood. */
+function officialSources(distribution: string, codename: string, arch: string): readonly PackageSource[] {
+  const isDebian = distribution === 'debian';
+  const [uri, security] = isDebian ? DEBIAN_MIRRORS : arch === 'x64' ? UBUNTU_MIRRORS : [UBUNTU_PORTS, UBUNTU_PORTS];
+  const common = {
+    components: isDebian ? ['main'] : [...COMPONENTS],
+    signedBy: isDebian ? DEBIAN_KEYS : UBUNTU_KEYS,
+  };
   return [
-    { ...common, uri: 'http://deb.debian.org/debian', suite: codename },
-    { ...common, uri: 'http://deb.debian.org/debian', suite: `${codename}-updates` },
-    { ...common, uri: 'http://deb.debian.org/debian-security', suite: `${codename}-security` },
+    { ...common, uri, suite: codename },
+    { ...common, uri, suite: `${codename}-updates` },
+    { ...common, uri: security, suite: `${codename}-security` },
   ];
 }
 
 /** Sources of a file of apt: lines (`deb …`), or stanzas (`Types: deb`). */
 export function readSources(text: string): readonly PackageSource[] {
-  const bare = text.replaceAll(/^\s*#.*$\n?/gm, '');
+  const bare = text.replaceAll(/^[ \t]*#.*\n?/gm, '');
   return /^Types:/im.test(bare) ? bare.split(/\n\s*\n/).flatMap(readStanza) : bare.split('\n').flatMap(readLine);
 }
 
@@ -98,13 +115,17 @@ export const withoutUserinfo = (text: string): string => text.replaceAll(/:\/\/\
 /** Whether apt reads the keys from a file, or finds them by their fingerprint; keys inside a stanza are passed over. */
 const isUsableKey = (signedBy: string): boolean => /^(?:|\/[\w./-]+|[0-9A-Fa-f]{40})$/.test(signedBy);
 
+/** Words that apt takes for no. */
+const OFF: ReadonlySet<string> = new Set(['no', 'false', 'without', 'off', 'disable', '0']);
+
 function readStanza(stanza: string): readonly PackageSource[] {
   const fields = new Map<string, string>();
   for (const [, name = '', value = ''] of stanza.matchAll(/^([A-Za-z-]+):((?:.*)(?:\n[ \t].*)*)/gm))
     fields.set(name.toLowerCase(), value.trim());
   const field = (name: string): string => fields.get(name) ?? '';
   const signedBy = field('signed-by');
-  if (!words(field('types')).includes('deb') || field('enabled') === 'no' || !isUsableKey(signedBy)) return [];
+  if (!words(field('types')).includes('deb') || OFF.has(field('enabled').toLowerCase()) || !isUsableKey(signedBy))
+    return [];
   const components = words(field('components'));
   return words(field('uris'))
     .map(bareUri)

@@ -116,12 +116,99 @@ test.for([
   expect(known).toEqual(pythons);
 });
 
-test('those of Ubuntu come from its own archive alone', () => {
-  const osRelease = 'ID=ubuntu\nVERSION_CODENAME=jammy\n';
-  const lines = 'deb http://archive.example.com/ubuntu jammy main restricted universe\n';
-  expect(releasesOf(osRelease, [])).toEqual(new Map());
-  expect([...releasesOf(osRelease, [lines]).keys()]).toEqual(['3.10', '3.12']);
-  expect(linesOf(osRelease, [lines], '3.12')).toEqual(['deb http://archive.example.com/ubuntu noble main universe']);
+const UBUNTU_KEYS = '/usr/share/keyrings/ubuntu-archive-keyring.gpg';
+const UBUNTU_22 =
+  'NAME="Ubuntu"\nVERSION_ID="22.04"\nVERSION_CODENAME=jammy\nID=ubuntu\nID_LIKE=debian\nUBUNTU_CODENAME=jammy\n';
+const UBUNTU_24 =
+  'NAME="Ubuntu"\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\nID=ubuntu\nID_LIKE=debian\nUBUNTU_CODENAME=noble\n';
+
+/** As the installer of 22.04 writes it: each component has a line of its own. */
+const LIST_OF_22 = `# See http://help.ubuntu.com/community/UpgradeNotes for how to upgrade to
+# newer versions of the distribution.
+deb http://archive.ubuntu.com/ubuntu/ jammy main restricted
+# deb-src http://archive.ubuntu.com/ubuntu/ jammy main restricted
+
+## Major bug fix updates produced after the final release of the
+## distribution.
+deb http://archive.ubuntu.com/ubuntu/ jammy-updates main restricted
+
+## N.B. software from this repository is ENTIRELY UNSUPPORTED by the Ubuntu
+## team.
+deb http://archive.ubuntu.com/ubuntu/ jammy universe
+deb http://archive.ubuntu.com/ubuntu/ jammy-updates universe
+deb http://archive.ubuntu.com/ubuntu/ jammy multiverse
+deb http://archive.ubuntu.com/ubuntu/ jammy-backports main restricted universe multiverse
+deb http://security.ubuntu.com/ubuntu/ jammy-security main restricted
+deb http://security.ubuntu.com/ubuntu/ jammy-security universe
+`;
+
+/** As 24.04 has it in sources.list.d/ubuntu.sources; its sources.list has comments alone. */
+const SOURCES_OF_24 = `Types: deb
+URIs: http://archive.ubuntu.com/ubuntu/
+Suites: noble noble-updates noble-backports
+Components: main restricted universe multiverse
+Signed-By: ${UBUNTU_KEYS}
+
+## Ubuntu security updates. Aside from URIs and Suites,
+## this should mirror your choices in the previous section.
+Types: deb
+URIs: http://security.ubuntu.com/ubuntu/
+Suites: noble-security
+Components: main restricted universe multiverse
+Signed-By: ${UBUNTU_KEYS}
+`;
+const MOVED =
+  '# Ubuntu sources have moved to the /etc/apt/sources.list.d/ubuntu.sources\n# file, which uses the deb822 format.\n';
+
+describe('the Pythons of Ubuntu', () => {
+  test('come with every component that has a line of its own, because parts of Python are in universe', () => {
+    expect([...releasesOf(UBUNTU_22, [LIST_OF_22]).keys()]).toEqual(['3.10', '3.12']);
+    expect(linesOf(UBUNTU_22, [LIST_OF_22], '3.10').toSorted()).toEqual([
+      'deb http://archive.ubuntu.com/ubuntu/ jammy main',
+      'deb http://archive.ubuntu.com/ubuntu/ jammy universe',
+      'deb http://archive.ubuntu.com/ubuntu/ jammy-updates main',
+      'deb http://archive.ubuntu.com/ubuntu/ jammy-updates universe',
+      'deb http://security.ubuntu.com/ubuntu/ jammy-security main',
+      'deb http://security.ubuntu.com/ubuntu/ jammy-security universe',
+    ]);
+  });
+
+  test('come from stanzas, and from the mirror that they name', () => {
+    const mirrored = SOURCES_OF_24.replaceAll('archive.ubuntu.com', 'de.archive.ubuntu.com');
+    expect(linesOf(UBUNTU_24, [MOVED, mirrored], '3.10')).toEqual([
+      `deb [signed-by=${UBUNTU_KEYS}] http://de.archive.ubuntu.com/ubuntu/ jammy main universe`,
+      `deb [signed-by=${UBUNTU_KEYS}] http://de.archive.ubuntu.com/ubuntu/ jammy-updates main universe`,
+      `deb [signed-by=${UBUNTU_KEYS}] http://security.ubuntu.com/ubuntu/ jammy-security main universe`,
+    ]);
+    expect(linesOf('ID=linuxmint\nVERSION_CODENAME=wilma\nUBUNTU_CODENAME=noble\n', [mirrored], '3.12')[0]).toBe(
+      `deb [signed-by=${UBUNTU_KEYS}] http://de.archive.ubuntu.com/ubuntu/ noble main universe`,
+    );
+  });
+
+  test.for([
+    ['x64', 'http://archive.ubuntu.com/ubuntu', 'http://security.ubuntu.com/ubuntu'],
+    ['arm64', 'http://ports.ubuntu.com/ubuntu-ports', 'http://ports.ubuntu.com/ubuntu-ports'],
+  ] as const)(
+    'come from its own mirrors where the sources name none that is understood: %s',
+    ([arch, uri, security]) => {
+      const cloud = SOURCES_OF_24.replaceAll(/^URIs: .*$/gm, 'URIs: mirror+file:/etc/apt/apt-mirrors.txt');
+      for (const files of [[], [MOVED], [cloud]]) {
+        const { sources = [] } = releasesOf(UBUNTU_24, files, arch).get('3.12') ?? {};
+        expect(sources.map((source) => sourceLine(source))).toEqual([
+          `deb [signed-by=${UBUNTU_KEYS}] ${uri} noble main universe`,
+          `deb [signed-by=${UBUNTU_KEYS}] ${uri} noble-updates main universe`,
+          `deb [signed-by=${UBUNTU_KEYS}] ${security} noble-security main universe`,
+        ]);
+      }
+    },
+  );
+});
+
+test('a stanza is switched off by each word that apt takes for no', () => {
+  for (const word of ['no', 'No', 'false', 'off', 'without', 'disable', '0'])
+    expect(readSources(SOURCES_OF_24.replaceAll('Types:', `Enabled: ${word}\nTypes:`)), word).toEqual([]);
+  for (const word of ['yes', 'true', '1'])
+    expect(readSources(SOURCES_OF_24.replaceAll('Types:', `Enabled: ${word}\nTypes:`)), word).toHaveLength(4);
 });
 
 test('a base image has the Python of its release, with what makes virtual environments', () => {
