@@ -27,7 +27,7 @@ export type ScriptedFrame =
 
 export type Script =
   | { readonly status?: number; readonly json: unknown; readonly until?: Promise<unknown> }
-  | { readonly status?: number; readonly type?: string; readonly text: string | Buffer }
+  | { readonly status?: number; readonly type?: string; readonly encoding?: string; readonly text: string | Buffer }
   | { readonly frames: readonly ScriptedFrame[] }
   | ((request: ScriptedRequest) => Script);
 
@@ -84,7 +84,10 @@ export class ScriptedModelServer {
     while (typeof script === 'function') script = script(kept);
     if ('frames' in script) return await play(script.frames, response);
     if ('text' in script) {
-      response.writeHead(script.status ?? 200, script.type === undefined ? {} : { 'content-type': script.type });
+      response.writeHead(script.status ?? 200, {
+        ...(script.type === undefined ? {} : { 'content-type': script.type }),
+        ...(script.encoding === undefined ? {} : { 'content-encoding': script.encoding }),
+      });
       return void response.end(script.text);
     }
     await script.until;

@@ -1,4 +1,5 @@
 // Failures of models below /v1: in the middle of an answer, before it, and callers who leave.
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { expect } from 'vitest';
 import { ScriptedModelServer, chatAnswer, chatFrame } from '../helpers/scripted-model-server.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -49,6 +50,8 @@ test.for([
 const JSON_TYPE = 'application/json';
 const EVENTS = 'text/event-stream';
 const QUOTA = '{"error":{"message":"quota exceeded","type":"insufficient_quota"}}';
+const ENDED = '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}';
+const ENDED_BY_ERROR = '{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}';
 /** An answer with the status of success that is none, and the server's own words in it. */
 const NO_SUCCESS: readonly (readonly [what: string, type: string | undefined, text: string, says: string])[] = [
   ['an error as JSON', JSON_TYPE, QUOTA, 'quota exceeded'],
@@ -64,6 +67,28 @@ const NO_SUCCESS: readonly (readonly [what: string, type: string | undefined, te
   ['a detail', JSON_TYPE, '{"detail":"quota exceeded"}', 'quota exceeded'],
   ['an error of another type', 'text/plain', QUOTA, 'quota exceeded'],
   ['an error without a type', undefined, QUOTA, 'quota exceeded'],
+  [
+    'a list of errors',
+    JSON_TYPE,
+    '{"success":false,"errors":[{"code":7,"message":"quota exceeded"}]}',
+    'quota exceeded',
+  ],
+  ['an error in a list', JSON_TYPE, `[${QUOTA}]`, 'quota exceeded'],
+  ['a list of details', JSON_TYPE, '{"detail":[{"loc":["body"],"msg":"quota exceeded"}]}', 'quota exceeded'],
+  ['a message in short', JSON_TYPE, '{"code":40301,"msg":"quota exceeded"}', 'quota exceeded'],
+  [
+    'an error by its description',
+    JSON_TYPE,
+    '{"error":"quota","error_description":"quota exceeded"}',
+    'quota exceeded',
+  ],
+  [
+    'a choice that ended by an error',
+    JSON_TYPE,
+    '{"choices":[{"index":0,"message":{"content":""},"text":"","finish_reason":"error"}]}',
+    'the model failed',
+  ],
+  ['a mark of the byte order', JSON_TYPE, `\ufeff${QUOTA}`, 'quota exceeded'],
   ['no choice', JSON_TYPE, '{"choices":[]}', 'without a choice'],
   ['no choices', JSON_TYPE, '{"id":"x","object":"chat.completion"}', 'without a choice'],
   ['choices that are none', JSON_TYPE, '{"choices":[null]}', 'without a choice'],
@@ -78,6 +103,9 @@ const NO_SUCCESS: readonly (readonly [what: string, type: string | undefined, te
   ['an error event of text', EVENTS, 'event: error\ndata: quota exceeded\n\n', 'quota exceeded'],
   ['a frame with a detail', EVENTS, 'data: {"detail":"quota exceeded"}\n\ndata: [DONE]\n\n', 'quota exceeded'],
   ['JSON that calls itself a stream', EVENTS, QUOTA, 'quota exceeded'],
+  ['a frame with an error in a list', EVENTS, `data: [${QUOTA}]\n\n`, 'quota exceeded'],
+  ['an error event without data', EVENTS, 'event: error\n\ndata: [DONE]\n\n', 'the model failed'],
+  ['an error frame behind a mark', EVENTS, `\ufeffdata: ${QUOTA}\n\n`, 'quota exceeded'],
 ];
 
 test.for([
@@ -138,6 +166,9 @@ test.for([
 test.for([
   ['an error', JSON_TYPE, QUOTA, 'quota exceeded'],
   ['an error frame', EVENTS, `data: ${QUOTA}\n\n`, 'quota exceeded'],
+  ['a detail', JSON_TYPE, '{"detail":"quota exceeded"}', 'quota exceeded'],
+  ['a message', JSON_TYPE, '{"code":40301,"msg":"quota exceeded"}', 'quota exceeded'],
+  ['an error in a list', JSON_TYPE, `[${QUOTA}]`, 'quota exceeded'],
   ['no vector', JSON_TYPE, '{"data":[]}', 'no list of embeddings'],
   ['an empty vector', JSON_TYPE, '{"data":[{"index":0,"embedding":[]}]}', 'no list of embeddings'],
   ['a vector that is too large', JSON_TYPE, '{"data":[{"index":0,"embedding":[1e400]}]}', 'no list of embeddings'],
@@ -149,6 +180,79 @@ test.for([
   const error = await errorIn(answer);
   expect([answer.status, error['code']]).toEqual([502, 'backend_error']);
   expect(error['message']).toContain(says);
+});
+
+test.for([
+  ['an event of no data', 'event: error\n\n', 'the model failed'],
+  ['a frame whose choice ended by an error', `data: ${ENDED_BY_ERROR}\n\n`, 'the model failed'],
+  ['an error frame behind the end of the choice', `data: ${ENDED}\n\ndata: ${QUOTA}\n\n`, 'quota exceeded'],
+] as const)('a stream that tells of a failure by %s is no success', async ([, raw, says], { world }) => {
+  const frames = [chatFrame({ role: 'assistant', content: 'go' }), { raw }, { raw: 'data: [DONE]\n\n' }];
+  world.server.script('/chat/completions', { frames });
+  const events = eventsIn(await (await world.post('/chat/completions', { ...CHAT, stream: true })).text());
+  expect(events).not.toContain('[DONE]');
+  expect(events.at(-1)).toContain(says);
+});
+
+test.for([
+  ['gzip', gzipSync],
+  ['br', brotliCompressSync],
+  ['deflate', deflateSync],
+] as const)(
+  'an answer that was compressed without being asked for is read: %s',
+  async ([encoding, packed], { world }) => {
+    const script = (text: string, type = JSON_TYPE, status = 200): void =>
+      world.server.script('/chat/completions', { text: packed(text), type, encoding, status });
+    const post = async (stream: boolean): Promise<string> =>
+      (await world.post('/chat/completions', { ...CHAT, stream })).text();
+    for (const [text, type] of [
+      [QUOTA, JSON_TYPE],
+      [`data: ${QUOTA}\n\n`, EVENTS],
+    ] as const)
+      for (const stream of [false, true]) {
+        script(text, type);
+        expect(await post(stream)).toContain('quota exceeded');
+      }
+    script('{"message":"bad tool"}', JSON_TYPE, 400);
+    expect(await post(false)).toContain('bad tool');
+    script('{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"}}]}');
+    expect(await post(false)).toContain('"content":"hello"');
+    script(
+      `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'hello' }, finish_reason: 'stop' }] })}\n\n`,
+      EVENTS,
+    );
+    expect(eventsIn(await post(true)).at(-1)).toBe('[DONE]');
+    // Bytes that cannot be unpacked are a failure of the model, too.
+    world.server.script('/chat/completions', { text: 'no such bytes', type: JSON_TYPE, encoding });
+    for (const stream of [false, true]) expect(await post(stream)).toContain('backend_error');
+  },
+);
+
+test('numbers and empty fields of the name error are no failure', async ({ world }) => {
+  for (const error of ['0', '[]', '{}', 'null', '""', 'false']) {
+    world.server.script('/chat/completions', {
+      type: JSON_TYPE,
+      text: `{"error":${error},"choices":[{"message":{}}]}`,
+    });
+    expect((await world.post('/chat/completions', CHAT)).status).toBe(200);
+    world.server.script('/invoke', { type: JSON_TYPE, text: `{"error":${error},"answer":1}` });
+    expect((await world.post('/models/shape/invoke', { prompt: 'a' })).status).toBe(200);
+  }
+  // A custom model may measure one.
+  world.server.script('/invoke', { type: JSON_TYPE, text: '{"error":0.25}' });
+  expect(await (await world.post('/models/shape/invoke', { prompt: 'a' })).text()).toBe('{"error":0.25}');
+});
+
+test('a call that is answered later has failed, where its model answers 200 with an error', async ({ world }) => {
+  world.server.script('/chat/completions', { type: JSON_TYPE, text: QUOTA });
+  const later = await world.post('/chat/completions', CHAT, { headers: { prefer: 'respond-async' } });
+  const { url } = (await later.json()) as { readonly url: string };
+  const record = await waitFor(async () => {
+    const text = await (await fetch(url, { headers: { authorization: `Bearer ${world.set.token}` } })).text();
+    return text.includes('"PENDING"') || text.includes('"RUNNING"') ? undefined : text;
+  }, 'the call ends');
+  expect(record).toContain('"status":"ERROR"');
+  expect(record).toContain('quota exceeded');
 });
 
 test('a custom model that answers 200 with an error or nothing has failed, whole and as a stream', async ({

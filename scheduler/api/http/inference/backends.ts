@@ -14,6 +14,7 @@ import { portsOf } from '../invoke/ports.ts';
 import { BackendError, callDeployment } from '../streams/backend-call.ts';
 import type { BackendAnswer, BackendCallParts } from '../streams/backend-call.ts';
 import { backendOrder } from './choose-backend.ts';
+import { uncompressed } from './compressed.ts';
 import { InferenceError } from './errors.ts';
 import { ExternalError, KeyMissing } from './external.ts';
 import type { ExternalServers } from './external.ts';
@@ -109,10 +110,11 @@ export class Backends {
   ): Promise<Answered> {
     const body = Buffer.from(sent.text, 'utf8');
     const accept = prepared.stream ? 'text/event-stream, application/json' : 'application/json';
-    const answer =
+    const answer = uncompressed(
       backend.kind === 'external'
         ? await this.#askExternal(backend, prepared, body, accept, caller, waitMs, signal)
-        : await this.#askDeployment(backend, prepared, sent, body, accept, caller, affinity, signal);
+        : await this.#askDeployment(backend, prepared, sent, body, accept, caller, affinity, signal),
+    );
     if (answer.status >= 200 && answer.status < 300) return answer;
     const servedName = caller.workspaceId === prepared.model.workspaceId ? sent.value['model'] : undefined;
     throw refusalOf(answer.status, await beginOf(answer.body), typeof servedName === 'string' ? servedName : undefined);

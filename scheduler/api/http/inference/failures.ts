@@ -134,10 +134,16 @@ function saidIn(body: string): Said {
   }
 }
 
+/** Fields in which servers tell of a failure. */
+const WORDS = ['error_description', 'message', 'msg', 'error_message', 'error_msg'];
+const firstOf = (value: unknown): unknown => (Array.isArray(value) ? (value as readonly unknown[])[0] : undefined);
+
 export function saidOf(value: JsonObject): Said {
-  const { error, message, detail } = value;
-  const found = isRecord(error) ? error['message'] : [error, message, detail].find((one) => typeof one === 'string');
-  const { code, param } = isRecord(error) ? error : value;
+  const { error, errors, detail } = value;
+  const told = [error, firstOf(errors), firstOf(detail)].find(isRecord) ?? value;
+  const words = WORDS.map((name) => told[name]);
+  const found = [...words, error, firstOf(errors), detail].find((one) => typeof one === 'string' && one !== '');
+  const { code, param } = told;
   return {
     message: typeof found === 'string' ? found.slice(0, MOST_MESSAGE) : '',
     code,

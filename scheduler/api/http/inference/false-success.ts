@@ -11,11 +11,19 @@ import type { SseEvent } from './sse.ts';
 /** For servers that report a failure and say nothing about it. */
 const FAILED = 'the model failed';
 
-const isGiven = (value: unknown): boolean => value !== undefined && value !== null && value !== false && value !== '';
+/** Whether the field of the name `error` tells of a failure: a number may measure something, or say that none is there. */
+function tellsOfFailure(error: unknown): boolean {
+  if (typeof error === 'string') return error !== '';
+  if (Array.isArray(error)) return error.length > 0;
+  return isRecord(error) ? Object.keys(error).length > 0 : error === true;
+}
+
+/** Reasons to finish of choices that did not. */
+const UNFINISHED: ReadonlySet<unknown> = new Set(['error', 'abort']);
 
 /** The failure that a server reports in an object; undefined: it reports none. */
 function reportedIn(value: JsonObject): InferenceError | undefined {
-  if (!isGiven(value['error']) && value['object'] !== 'error') return undefined;
+  if (!tellsOfFailure(value['error']) && value['object'] !== 'error') return undefined;
   return failureSaid(value);
 }
 
@@ -27,8 +35,10 @@ function failureSaid(value: JsonObject): InferenceError {
 
 function failureOfChoices(choices: readonly unknown[]): InferenceError | undefined {
   for (const choice of choices) {
-    const failure = isRecord(choice) ? reportedIn(choice) : undefined;
+    if (!isRecord(choice)) continue;
+    const failure = reportedIn(choice);
     if (failure !== undefined) return failure;
+    if (UNFINISHED.has(choice['finish_reason'])) return backendFailed(FAILED);
   }
   return undefined;
 }
@@ -36,16 +46,20 @@ function failureOfChoices(choices: readonly unknown[]): InferenceError | undefin
 /** The failure in an answer that came whole; undefined: it is an answer of its route. */
 export function failureOfWhole(answer: JsonObject, route: Route): InferenceError | undefined {
   const reported = reportedIn(answer);
-  if (reported !== undefined || route === 'invoke' || route === 'embedding') return reported;
+  if (reported !== undefined || route === 'invoke') return reported;
+  if (route === 'embedding') return Array.isArray(answer['data']) ? undefined : failureOfWords(answer);
   const choices: readonly unknown[] = Array.isArray(answer['choices']) ? answer['choices'] : [];
   const failure = failureOfChoices(choices);
   if (failure !== undefined) return failure;
   const isAnswer = (choice: unknown): boolean =>
     isRecord(choice) && (route === 'chat' ? isRecord(choice['message']) : typeof choice['text'] === 'string');
   if (choices.length > 0 && choices.every(isAnswer)) return undefined;
-  const { message } = saidOf(answer);
-  return backendFailed(message === '' ? 'the model answered without a choice' : message);
+  return failureOfWords(answer) ?? backendFailed('the model answered without a choice');
 }
+
+/** The failure in an object that has no answer; undefined: it says nothing. */
+const failureOfWords = (value: JsonObject): InferenceError | undefined =>
+  saidOf(value).message === '' ? undefined : failureSaid(value);
 
 /**
  * The failure in a frame of a stream; undefined: the frame is part of an answer.
@@ -57,7 +71,7 @@ export function failureOfFrame(value: JsonObject, isCustom: boolean): InferenceE
   const { choices } = value;
   if (Array.isArray(choices)) return failureOfChoices(choices);
   // A frame without choices has nothing for a client but what it says.
-  return saidOf(value).message === '' ? undefined : failureSaid(value);
+  return failureOfWords(value);
 }
 
 /** The failure that a server tells by an event of the name `error`, in JSON or in words. */
@@ -79,16 +93,18 @@ export function failureInEvents(text: string): InferenceError | undefined {
   return undefined;
 }
 
-/** The failure in a text that was sent as a stream and has no event; undefined: it tells of none. */
+/** The failure in JSON that is no answer, such as a list of an error; undefined: it tells of none. */
 export function failureInText(text: string): InferenceError | undefined {
   const value = objectIn(text);
   return value && failureOfFrame(value, false);
 }
 
+/** The object that a text is, or the first one in its list: some servers put an error in a list. */
 function objectIn(text: string): JsonObject | undefined {
   try {
     const value: unknown = JSON.parse(text);
-    return isRecord(value) ? value : undefined;
+    const one = Array.isArray(value) ? (value as readonly unknown[])[0] : value;
+    return isRecord(one) ? one : undefined;
   } catch {
     return undefined;
   }

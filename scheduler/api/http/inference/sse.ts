@@ -11,6 +11,9 @@ export interface SseEvent {
   readonly isError: boolean;
 }
 
+/** Mark at the begin of a text that says how it is encoded, and means nothing in UTF-8. */
+export const BYTE_ORDER_MARK = /^\ufeff/;
+
 export class TooLargeEvent extends Error {}
 
 export class SseReader {
@@ -21,15 +24,18 @@ export class SseReader {
   #isError = false;
   #size = 0;
   #endsWithReturn = false;
+  #isBegin = true;
 
   constructor(most = MOST_EVENT_CHARACTERS) {
     this.#most = most;
   }
 
-  /** @returns the events with data that are complete now @throws TooLargeEvent */
+  /** @returns the events that are complete now, with data or of the name `error` @throws TooLargeEvent */
   push(chunk: Buffer): readonly SseEvent[] {
     let text = this.#decoder.write(chunk);
     if (text === '') return [];
+    if (this.#isBegin) text = text.replace(BYTE_ORDER_MARK, '');
+    this.#isBegin = false;
     const isSplitLineEnd = this.#endsWithReturn && text.startsWith('\n');
     this.#endsWithReturn = text.endsWith('\r');
     if (isSplitLineEnd) text = text.slice(1);
@@ -65,6 +71,6 @@ export class SseReader {
   }
 
   #event(): SseEvent | undefined {
-    return this.#data.length > 0 ? { data: this.#data.join('\n'), isError: this.#isError } : undefined;
+    return this.#data.length > 0 || this.#isError ? { data: this.#data.join('\n'), isError: this.#isError } : undefined;
   }
 }

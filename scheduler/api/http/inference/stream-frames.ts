@@ -5,7 +5,7 @@ import { itemTextsOf, memberText, withMembers } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
 import type { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
-import { failureOfFrame } from './false-success.ts';
+import { failureInText, failureOfFrame } from './false-success.ts';
 import type { JsonDocument, JsonObject } from './fields.ts';
 import { tokensOf } from '../../../domain/serving.ts';
 import { reportedTokens } from './prepared.ts';
@@ -69,14 +69,18 @@ export class StreamFrames {
 
   /** Takes the data of an event of the backend. */
   take(data: string): Step {
-    if (data === DONE) return { kind: 'done' };
+    if (data.trim() === DONE) return { kind: 'done' };
     let value: unknown;
     try {
       value = JSON.parse(data);
     } catch {
       return { kind: 'error', failure: backendFailed('the model sent a frame that is no JSON') };
     }
-    if (!isRecord(value)) return { kind: 'error', failure: backendFailed('the model sent a frame that is no object') };
+    if (!isRecord(value))
+      return {
+        kind: 'error',
+        failure: failureInText(data) ?? backendFailed('the model sent a frame that is no object'),
+      };
     const failure = failureOfFrame(value, this.#isCustom);
     if (failure !== undefined) return { kind: 'error', failure };
     if (!this.#isCustom) return this.#frame(data, value);

@@ -5,7 +5,8 @@ import type { BodyBudget } from '../body-budget.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { InferenceError } from './errors.ts';
 import { backendFailed } from './failures.ts';
-import { failureInEvents } from './false-success.ts';
+import { failureInEvents, failureInText } from './false-success.ts';
+import { BYTE_ORDER_MARK } from './sse.ts';
 import { isRecord } from '#shared/json.ts';
 import type { JsonDocument } from './fields.ts';
 
@@ -52,7 +53,7 @@ export async function readJson(
 }
 
 function parsed(body: Buffer): JsonDocument {
-  const text = body.toString('utf8');
+  const text = body.toString('utf8').replace(BYTE_ORDER_MARK, '');
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -60,6 +61,7 @@ function parsed(body: Buffer): JsonDocument {
     const failure = /^\s*(?:data|event):/.test(text) ? failureInEvents(text) : undefined;
     throw failure ?? backendFailed('the model answered with something that is no JSON', error);
   }
-  if (!isRecord(value)) throw backendFailed('the model answered with something that is no JSON object');
+  if (!isRecord(value))
+    throw failureInText(text) ?? backendFailed('the model answered with something that is no JSON object');
   return { text, value };
 }
