@@ -13,6 +13,9 @@ import { insertTaskOutput } from '#scheduler/stores/store/queries/task-outputs.t
 import { IdempotencyKeys } from '#scheduler/tasks/admission/idempotency-keys.ts';
 import { Deployments } from '#scheduler/workspaces/deployments/deployments.ts';
 import type { DeploymentsParts } from '#scheduler/workspaces/deployments/deployments.ts';
+import { systemClock } from '#shared/clock.ts';
+import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
+import { HandMadeContainers } from '#scheduler/fleet/containers/hand-made.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import { SharedState } from '#scheduler/workspaces/shared-state/service.ts';
 import { Secrets } from '#scheduler/workspaces/secrets/service.ts';
@@ -20,6 +23,7 @@ import { Volumes } from '#scheduler/workspaces/deployments/volumes.ts';
 import { waitFor } from '../helpers/services.ts';
 import { aDb, aStub, aWorkspace, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
+import { aTarget } from './tasks-fixture.ts';
 
 const MOST = 3;
 const CALLS = 12;
@@ -90,6 +94,30 @@ test('volumes', async () => {
   await atOnce((at) => volumes.getOrCreate({ workspaceId }, `v-${at}`));
   expect(await rowsOf('volumes', workspaceId)).toBe(MOST);
   expect(await volumes.getOrCreate({ workspaceId }, 'more')).toMatchObject({ kind: 'refused' });
+});
+
+test('containers that are made by hand, at two replicas', async () => {
+  const { id: workspaceId } = await aWorkspace(opened.db);
+  const { id: stubId } = await aStub(opened.db, workspaceId);
+  const target = { ...aTarget({ stubType: 'sandbox' }), workspaceId, stubId };
+  const replicas = [1, 2].map(() => {
+    const containers = new ContainerRegistry({ db: opened.db, log: silent, clock: systemClock });
+    return { containers, handMade: new HandMadeContainers({ containers, mostOf: () => Promise.resolve(MOST) }) };
+  });
+  // Containers that scaling made count for none.
+  await replicas[0]?.containers.create(target);
+  // Neither replica hears of what the other makes.
+  const made = await Promise.all(Array.from({ length: CALLS }, (_, at) => replicas[at % 2]?.handMade.create(target)));
+  const ends = made.map((one) => one?.kind);
+  expect(ends.filter((end) => end === 'made')).toHaveLength(MOST);
+  expect(ends.filter((end) => end === 'full')).toHaveLength(CALLS - MOST);
+  expect(await rowsOf('containers', workspaceId)).toBe(MOST + 1);
+  // A container that ended makes room, also at the replica that did not hear of it.
+  await opened.db.query(
+    "update containers set state = 'STOPPED' where id = (select max(id) from containers where workspace_id = $1 and spec->>'byHand' = 'true')",
+    [workspaceId],
+  );
+  expect(await replicas[1]?.handMade.create(target)).toMatchObject({ kind: 'made' });
 });
 
 test('secrets', async () => {

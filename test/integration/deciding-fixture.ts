@@ -57,7 +57,7 @@ export class World {
   readonly drift: () => Promise<(string | number | undefined)[]>;
   target: Target;
   readonly breakers: Breakers;
-  readonly db: Pick<Db, 'query'>;
+  readonly db: Pick<Db, 'query' | 'transaction'>;
   readonly whole: Db;
   readonly others: World[] = [];
   sampleTakesMs = 0;
@@ -91,7 +91,7 @@ export class World {
     this.link = new PlayedLink(machineId);
     const query: Db['query'] = (sql, params) =>
       this.dbFails ? Promise.reject(new Error('the database is away')) : db.query(sql, params);
-    this.db = { query };
+    this.db = { query, transaction: (work) => db.transaction(work) };
     this.whole = db;
     this.containers = new ContainerRegistry({ db: this.db, log: quiet, clock });
     this.breakers = new Breakers({

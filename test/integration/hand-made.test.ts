@@ -13,7 +13,7 @@ import type { Queryable } from '#scheduler/stores/store/db.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 import { containerById } from '#scheduler/stores/store/queries/containers.ts';
 import { waitFor } from '../helpers/services.ts';
-import { aDb, KINDS, silent } from './store-fixture.ts';
+import { aDb, aWorkspace, KINDS, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
 import { aTarget } from './tasks-fixture.ts';
 
@@ -76,7 +76,7 @@ describe.each(KINDS)('on %s', (kind) => {
 
   test('a workspace has no more containers made by hand than it may, also of many requests at once', async () => {
     const { handMade, containers } = aReplica({ most: 3 });
-    const target = aTarget({ stubType: 'sandbox' });
+    const target = { ...aTarget({ stubType: 'sandbox' }), workspaceId: (await aWorkspace(opened.db)).id };
     const outcomes = await Promise.all(Array.from({ length: 5 }, () => handMade.create(target)));
     expect(outcomes.map(({ kind }) => kind).toSorted()).toEqual(['full', 'full', 'made', 'made', 'made']);
     expect(handMade.countOf(target.workspaceId)).toBe(3);

@@ -9,7 +9,7 @@ import { isLiveContainer, isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../../domain/stub-config.ts';
-import type { Db, Queryable } from '../../stores/store/db.ts';
+import type { Db } from '../../stores/store/db.ts';
 import type { EventWriter } from '../../workspaces/events/writer.ts';
 import { eventsOfMove, isTold } from './container-events.ts';
 import { MAX_EVENT_BATCH } from '../../stores/store/queries/events.ts';
@@ -19,6 +19,7 @@ import type { ContainerChange, ContainerMove, MoveOutcome } from '../../stores/s
 import {
   amendContainer,
   containersById,
+  countByHand,
   insertContainers,
   listLiveContainers,
   liveContainerRevisions,
@@ -27,6 +28,7 @@ import {
   recordRejections,
 } from '../../stores/store/queries/containers.ts';
 import { moveContainers } from '../../stores/store/queries/container-moves.ts';
+import { lockCounts } from '../../stores/store/queries/workspaces.ts';
 import type { ContainerReads, ContainerView } from './container-view.ts';
 import type { StoredSpec } from './spec.ts';
 import type { ContainerEvent } from './state.ts';
@@ -78,7 +80,7 @@ const MOST_TOLD_MOVES = MAX_EVENT_BATCH / 5;
 const MOST_MOVES_WAITING = 100 * MAX_CONTAINER_BATCH;
 
 export class ContainerRegistry implements ContainerReads {
-  readonly #db: Queryable;
+  readonly #db: Pick<Db, 'query' | 'transaction'>;
   readonly #log: Log;
   readonly #clock: Clock;
   readonly #entries = new Map<ContainerId, ContainerEntry>();
@@ -96,7 +98,7 @@ export class ContainerRegistry implements ContainerReads {
 
   /** @param parts - `told`: the database and the writer of events, for moves that are told; absent: none is */
   constructor(parts: {
-    readonly db: Queryable;
+    readonly db: Pick<Db, 'query' | 'transaction'>;
     readonly log: Log;
     readonly clock: Clock;
     readonly told?: { readonly db: Db; readonly events: Pick<EventWriter, 'transaction'> };
@@ -134,6 +136,20 @@ export class ContainerRegistry implements ContainerReads {
     const [entry] = await this.#insert(target, newPlacements(target, 1), options);
     if (entry === undefined) throw new Error('a container that nobody refused was not written');
     return entry;
+  }
+
+  /**
+   * Creates a container by hand, PENDING.
+   * @param most - containers of the workspace that were made so and have not ended, on whichever replica
+   * @returns undefined: the workspace has as many
+   */
+  async createByHand(target: Target, most: number): Promise<ContainerEntry | undefined> {
+    const rows = await this.#db.transaction(async (tx) => {
+      await lockCounts(tx, target.workspaceId);
+      if ((await countByHand(tx, target.workspaceId)) >= most) return undefined;
+      return await insertContainers(tx, newPlacements(target, 1), newContainersOf(target, { byHand: true }));
+    });
+    return rows === undefined ? undefined : this.#known(rows)[0];
   }
 
   /**
@@ -187,7 +203,11 @@ export class ContainerRegistry implements ContainerReads {
     options: CreateOptions = {},
     fence?: number,
   ): Promise<readonly ContainerEntry[]> {
-    const rows = (await insertContainers(this.#db, placements, newContainersOf(target, options), fence)) ?? [];
+    return this.#known((await insertContainers(this.#db, placements, newContainersOf(target, options), fence)) ?? []);
+  }
+
+  /** Entries of rows that were written here. */
+  #known(rows: readonly ContainerRow[]): readonly ContainerEntry[] {
     this.learn(rows);
     for (const { id } of rows) this.#tellWritten(id);
     return rows.map((row) => this.#entries.get(row.id) ?? entryOf(row));

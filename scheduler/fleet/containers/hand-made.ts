@@ -1,13 +1,12 @@
 // Containers that CreatePod makes, one at a time: of pods and sandboxes. Scaling leaves them alone. They end with their
 // entrypoint, by a stop, after their time to live, or with their machine, and nothing takes their place.
 import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
-import { Places } from '#shared/places.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { ContainerNetwork } from '../../stores/store/queries/containers.ts';
 import type { ContainerRegistry } from './container-registry.ts';
 
 export interface HandMadeParts {
-  readonly containers: Pick<ContainerRegistry, 'create' | 'all' | 'amend'>;
+  readonly containers: Pick<ContainerRegistry, 'createByHand' | 'all' | 'amend'>;
   /** Most of them that a workspace may have: `counts.sandboxes`. */
   readonly mostOf: (workspaceId: WorkspaceId) => Promise<number>;
 }
@@ -18,25 +17,16 @@ export type Made =
 
 export class HandMadeContainers {
   readonly #parts: HandMadeParts;
-  /** Containers whose rows are being written here. */
-  readonly #making = new Places<WorkspaceId>(Infinity);
 
   constructor(parts: HandMadeParts) {
     this.#parts = parts;
   }
 
-  /** Makes a container of the target, PENDING. Replicas at once may pass the bound by what each of them makes. */
+  /** Makes a container of the target, PENDING. */
   async create(target: Target): Promise<Made> {
-    const { workspaceId } = target;
-    const most = await this.#parts.mostOf(workspaceId);
-    if (this.countOf(workspaceId) + this.#making.of(workspaceId) >= most) return { kind: 'full', most };
-    const made = this.#making.take(workspaceId);
-    try {
-      const { row } = await this.#parts.containers.create(target, { byHand: true });
-      return { kind: 'made', containerId: row.id };
-    } finally {
-      made?.();
-    }
+    const most = await this.#parts.mostOf(target.workspaceId);
+    const made = await this.#parts.containers.createByHand(target, most);
+    return made === undefined ? { kind: 'full', most } : { kind: 'made', containerId: made.row.id };
   }
 
   /** Containers of the workspace that were made by hand, and have not ended. */

@@ -170,6 +170,16 @@ const firstRowOf = ({ id, place }: InitialPlacement): object => ({
   scheduled_at: place === undefined ? null : new Date(place.scheduledAtMs),
 });
 
+/** Containers of the workspace that CreatePod made, and that have not ended. */
+export async function countByHand(db: Queryable, workspaceId: WorkspaceId): Promise<number> {
+  const { rows } = await db.query<{ count: number }>(
+    `select count(*)::int as count from containers
+     where ${NOT_ENDED} and workspace_id = $1 and spec->>'byHand' = 'true'`,
+    [workspaceId],
+  );
+  return rows[0]?.count ?? 0;
+}
+
 /** Stores why no machine takes the container while it waits for a place. No transition, so the revision stays. */
 export async function recordRejections(
   db: Queryable,
