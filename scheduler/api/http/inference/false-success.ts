@@ -11,7 +11,7 @@ import type { SseEvent } from './sse.ts';
 /** For servers that report a failure and say nothing about it. */
 const FAILED = 'the model failed';
 
-/** Whether the field of the name `error` tells of a failure: a number may measure something, or say that none is there. */
+/** Whether the field `error` tells of a failure. A number may be a measure, and zero says that all is well. */
 function tellsOfFailure(error: unknown): boolean {
   if (typeof error === 'string') return error !== '';
   if (Array.isArray(error)) return error.length > 0;
