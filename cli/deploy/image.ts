@@ -68,17 +68,35 @@ export async function resolveImage(
   });
   if (known['exists'] === true) return textField(known, 'imageId');
   onStep('building the image');
+  const shown: string[] = [];
   const last = await client.gatewayStream('/images/build', definition, (message) => {
     const result = objectField(message, 'result');
     const text = textField(result, 'msg').trimEnd();
-    if (result['done'] !== true && text !== '') onStep(`  ${text}`);
+    if (result['done'] === true || text === '') return;
+    shown.push(...text.split('\n'));
+    shown.splice(0, shown.length - MOST_COMPARED);
+    onStep(`  ${text}`);
   });
   const result = objectField(last, 'result');
   if (result['done'] !== true)
     throw new CliError('the connection to the scheduler ended during the build: deploy again, which goes on with it');
-  if (result['success'] !== true) throw new CliError(`the image was not built: ${textField(result, 'msg')}`);
+  if (result['success'] !== true)
+    throw new CliError(`the image was not built: ${withoutShown(textField(result, 'msg'), shown)}`);
   onStep(`built image ${textField(result, 'imageId')}`);
   return textField(result, 'imageId');
+}
+
+/** Lines of a build that are compared with its failure, which ends with the last of them. */
+const MOST_COMPARED = 200;
+
+/**
+ * The failure without the lines that were shown as they came. The first line, which names the step, stays.
+ * @internal exported for its test
+ */
+export function withoutShown(failure: string, shown: readonly string[]): string {
+  const seen = new Set(shown.map((line) => line.trim()));
+  const [first = '', ...rest] = failure.trimEnd().split('\n');
+  return [first, ...rest.filter((line) => !seen.has(line.trim()))].join('\n');
 }
 
 function listOf(image: JsonObject, name: string): readonly unknown[] {
