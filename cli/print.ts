@@ -27,8 +27,8 @@ export function print(line: string): void {
 }
 
 /**
- * Prints result bytes unchanged. A text gets a line end where it has none, so that what is printed next has a line of its
- * own; on a terminal, everything does.
+ * Prints result bytes unchanged. A text gets a line end where it has none, so that the next output begins a line; on a
+ * terminal, everything does.
  */
 export function printBytes(bytes: Uint8Array, isText = false): void {
   process.stdout.write(bytes);

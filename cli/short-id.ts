@@ -11,7 +11,7 @@ const MOST_NAMED = 5;
 
 /** A list of things with ids. */
 export interface IdKind {
-  /** One of them, such as `task`. */
+  /** Word for a thing of the list, such as `task`. */
   readonly noun: string;
   /** The ids among which a part is looked for. */
   readonly ids: () => Promise<readonly string[]>;

@@ -89,6 +89,7 @@ const LAYERS = {
       'lines.ts',
       'colours.ts',
       'near-name.ts',
+      'short-id.ts',
       'pages.ts',
       'since.ts',
       'print.ts',

@@ -1,10 +1,12 @@
-// `longshore deploy` of several handlers: a file's, or a folder's. Each is deployed whatever became of the others; one
-// table says how it went, and the exit code is 1 when one of them failed. An installation that
-// does not answer or does not accept the token ends it at the first handler, with the code of that.
+// `longshore deploy` of several handlers: a file's, or a folder's. Nothing of a file is deployed where one of its handlers
+// is known to be refused. What fails later hinders no other. One table says how it went, and the exit code is 1 when one
+// of them failed. An installation that does not answer or does not accept the token ends it at the first handler, with
+// the code of that.
 import type { Client } from '../client.ts';
-import { deployDefinition, kindOf, uploadCode } from '../deploy/deploy.ts';
+import { deployDefinition, uploadCode } from '../deploy/deploy.ts';
 import type { Deployed } from '../deploy/deploy.ts';
-import type { DeployTargets } from '../deploy/targets.ts';
+import { kindOf } from '../deploy/describe.ts';
+import type { SoundTargets } from '../deploy/targets.ts';
 import { CliError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
 import { callLines } from './call-lines.ts';
@@ -17,7 +19,7 @@ const OF_INSTALLATION: ReadonlySet<number> = new Set([EXIT.refused, EXIT.unreach
 
 export async function deployAll(
   client: Client,
-  { items, failed }: DeployTargets,
+  { items, failed, heldBack }: SoundTargets,
   { isJson, now, program }: { readonly isJson: boolean; readonly now: boolean; readonly program: string },
 ): Promise<number> {
   const uploads = new Map<string, Promise<string>>();
@@ -53,19 +55,27 @@ export async function deployAll(
   );
   const isServed = deployed.every(({ rollout }) => rollout.state === 'done');
   if (isJson) {
-    printJson({ deployed, failed: errors });
+    printJson({ deployed, failed: errors, heldBack: heldBack.map(({ target }) => target) });
   } else {
     printTable(
       ['NAME', 'KIND', 'VERSION', 'URL'],
-      [...rows, ...failed.map(({ target }) => ['-', '-', 'failed', target])],
+      [
+        ...rows,
+        ...[...new Set(failed.map(({ target }) => target))].map((target) => ['-', '-', 'failed', target]),
+        ...heldBack.map(({ handler, target }) => [handler.name, kindOf(handler), 'held back', target]),
+      ],
     );
-    if (errors.length > 0) print(`\n${counted(deployed.length, 'deployment')}, ${errors.length} failed`);
+    if (errors.length > 0) print(`\n${counted(deployed.length, 'deployment')}, ${counted(errors.length, 'problem')}`);
     printCalls(
       deployed.filter(({ rollout }) => rollout.state === 'done'),
       program,
     );
   }
   for (const { target, error } of errors) printError(`${target}: ${error}`);
+  if (heldBack.length > 0)
+    note(
+      `nothing was changed for ${counted(heldBack.length, 'handler')} of the same file: correct it, and deploy it again`,
+    );
   return errors.length === 0 && isServed ? 0 : 1;
 }
 

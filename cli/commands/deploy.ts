@@ -5,10 +5,12 @@ import { painted } from '../colours.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { deployDefinition, prepareApp, prepareGiven, uploadCode } from '../deploy/deploy.ts';
-import { readTargets } from '../deploy/targets.ts';
+import { knownRefusals } from '../deploy/refusals.ts';
+import { readTargets, soundTargets } from '../deploy/targets.ts';
+import type { DeployItem, FailedItem } from '../deploy/targets.ts';
 import { usageError } from '../errors.ts';
 import type { DeployFlags } from '../flags.ts';
-import { note, print, printJson, step, withoutControls } from '../print.ts';
+import { note, print, printError, printJson, step, withoutControls } from '../print.ts';
 import { programName } from '../program-name.ts';
 import { callLines } from './call-lines.ts';
 import { waitForRollout } from './deploy-rollout.ts';
@@ -27,9 +29,14 @@ export async function runDeploy(target: string, flags: DeployFlags, options: Glo
   try {
     const isJson = options.json === true;
     if (flags.dryRun === true) return await runDeployPlan(client, targets, { name: flags.name, isJson });
+    const refused = await refusalsOf(client, items, flags.name);
     const [only] = items;
-    if (only === undefined || isFolder || items.length + failed.length > 1)
-      return await deployAll(client, targets, { isJson, now: flags.now === true, program: programName(env) });
+    if (only === undefined || isFolder || items.length + failed.length > 1) {
+      const sound = soundTargets(targets, refused);
+      return await deployAll(client, sound, { isJson, now: flags.now === true, program: programName(env) });
+    }
+    for (const { error } of refused.slice(1)) printError(error.message);
+    if (refused[0] !== undefined) throw refused[0].error;
     const objectId = await uploadCode(client, only.root, step);
     const read = { handler: only.handler, others, objectId };
     const made = { name: flags.name, reuse: false, now: flags.now === true, onStep: step };
@@ -57,6 +64,19 @@ export async function runDeploy(target: string, flags: DeployFlags, options: Glo
   } finally {
     await client.close();
   }
+}
+
+/** Everything that is known to be wrong with the handlers, before anything is uploaded, built or made. */
+async function refusalsOf(
+  client: Client,
+  items: readonly DeployItem[],
+  name: string | undefined,
+): Promise<readonly FailedItem[]> {
+  const found = items.map(async ({ target, handler }) => {
+    const errors = await knownRefusals(client, handler, name ?? handler.name);
+    return errors.map((error) => ({ target, error }));
+  });
+  return (await Promise.all(found)).flat();
 }
 
 /** Longest definition on stdin. */

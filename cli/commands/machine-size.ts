@@ -1,5 +1,5 @@
-// The size of a machine as commands show it: the most that its containers may have together, which is also the figure of
-// refusals. A machine that never joined offers nothing.
+// The size of a machine as commands show it: the most that its containers may have together. Refusals name the same
+// figure. A machine that never joined offers nothing.
 import { coresOf, memoryOf } from '../format.ts';
 import { numberField, objectField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
@@ -9,7 +9,7 @@ export const offeredCores = (machine: JsonObject): string =>
 export const offeredMemory = (machine: JsonObject): string =>
   memoryOf(numberField(objectField(machine, 'offered'), 'memory'));
 
-/** What the hardware has; empty: the machine never joined. */
+/** The hardware; empty: the machine never joined. */
 export function hardwareText(machine: JsonObject): string {
   if (numberField(machine, 'cpu') === 0) return '';
   const has = `${coresOf(numberField(machine, 'cpu'))} cores, ${memoryOf(numberField(machine, 'memory'))}`;

@@ -4,7 +4,7 @@ import { shellWord } from '#shared/shell-word.ts';
 import { cpuMillicores, memoryMib } from '#shared/domain/quantities.ts';
 import { messageOf } from '#shared/errors.ts';
 import { jsonTextOf, withMembers } from '#shared/json-text.ts';
-import { kindOf } from '../deploy/deploy.ts';
+import { kindOf } from '../deploy/describe.ts';
 import { describeApp } from '../deploy/describe.ts';
 import type { HandlerDefinition } from '../deploy/describe.ts';
 import { usageError } from '../errors.ts';

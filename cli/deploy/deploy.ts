@@ -2,18 +2,19 @@
 // deploy` and the example of `longshore up` use all of it, `longshore prepare` all but the last step.
 import type { Client } from '../client.ts';
 import { sleep } from '#shared/backoff.ts';
-import { kindOf as kindOfType } from '#shared/domain/status.ts';
 import { isRecord } from '#shared/json.ts';
 import { CliError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { packFiles } from './archive.ts';
 import { describeApp, givenDefinition } from './describe.ts';
+import { kindOf, stubFields } from './describe.ts';
 import type { HandlerDefinition } from './describe.ts';
 import { collectFiles } from './files.ts';
 import type { AppFiles } from './files.ts';
 import { resolveImage } from './image.ts';
 import { uploadArchive } from './upload.ts';
+import { checkSecrets, isRefusal, placed, withLimitCure, withSecretCure } from './refusals.ts';
 import { rolloutIn } from './rollout.ts';
 import type { RolloutFacts } from './rollout.ts';
 import { resolveVolumes } from './volumes.ts';
@@ -143,22 +144,6 @@ export async function uploadFiles(client: Client, found: AppFiles, onStep: (line
 export function saySkipped({ skipped }: AppFiles, onStep: (line: string) => void): void {
   for (const path of skipped)
     onStep(`left out ${path}: it is a link to nothing or to a directory elsewhere, or no file`);
-}
-
-/** The kind of a handler, without the purpose of its stub. */
-export const kindOf = (handler: HandlerDefinition): string => kindOfType(handler.stubType);
-
-/** The fields of a stub: those for the person alone are left out. */
-export function stubFields(handler: HandlerDefinition): Readonly<Record<string, unknown>> {
-  const {
-    requiredInputs: _inputs,
-    place: _place,
-    isRealtime: _isRealtime,
-    retriedAfter: _retriedAfter,
-    onDeployHandler: _hook,
-    ...recipe
-  } = handler;
-  return recipe;
 }
 
 /**
@@ -317,76 +302,6 @@ async function putTask(client: Client, stubId: string, name: string): Promise<st
   const text = answer.body.toString('utf8');
   if (answer.status !== 200) throw new CliError(`on_deploy: ${name} was refused with ${answer.status}: ${text}`);
   return textField(JSON.parse(text) as JsonObject, 'task_id');
-}
-
-/**
- * Adds the command that creates a missing secret: the scheduler's sentence, which all clients share, names no command.
- */
-function withSecretCure(error: unknown): unknown {
-  if (!(error instanceof CliError)) return error;
-  const name = /Secret "([^"]+)" does not exist/.exec(error.message)?.[1];
-  return name === undefined ? error : noSecret(name, error);
-}
-
-const noSecret = (name: string, cause?: unknown): CliError =>
-  new CliError(`there is no secret ${name} in this workspace: \`longshore secret set ${name}\`, then deploy again`, {
-    cause,
-  });
-
-/** Looks for the handler's secrets before an image is built for it; the stub is checked in any case. */
-async function checkSecrets(client: Client, handler: HandlerDefinition): Promise<void> {
-  const wanted = listField(handler, 'secrets').map((secret) => textField(secret, 'name'));
-  if (wanted.length === 0) return;
-  const answer = await client.rest(`/secret/${await client.workspaceId()}`);
-  const there = new Set(listField(answer, 'data').map((secret) => textField(secret, 'name')));
-  const missing = wanted.find((name) => !there.has(name));
-  if (missing !== undefined) throw noSecret(missing);
-}
-
-/** Whether the scheduler refused the request itself: calls that failed have a cause, other answers a status. */
-const isRefusal = (error: unknown): boolean =>
-  error instanceof CliError && error.status === undefined && error.cause === undefined;
-
-/** Names the lines that define the handler, in the form that editors open. */
-function placed({ place = '' }: HandlerDefinition, error: unknown): unknown {
-  if (!(error instanceof CliError) || place === '') return error;
-  return new CliError(`${place}: ${asParameter(error.message)}`, { cause: error });
-}
-
-/** Fields of `extra` are parameters of decorators: `extra.workerMode` is `worker_mode`. */
-const asParameter = (sentence: string): string =>
-  sentence.replace(/^extra\.(\w+)/, (_, name: string) =>
-    name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
-  );
-
-/**
- * The limits of a workspace that stubs are refused by, as the scheduler's sentences begin, and the field of a handler
- * that says how much it asks for.
- */
-const LIMITS: readonly (readonly [RegExp, string, string])[] = [
-  [/^Memory must be \S+ or less\.$/, 'stub.memory_mib', 'memory'],
-  [/^CPU must be \S+ or less\.$/, 'stub.cpu_millicores', 'cpu'],
-  [/^GPU count must be \S+ or less\.$/, 'stub.max_gpu_count', 'gpuCount'],
-  [/^GPU concurrency limit is 0\.$/, 'concurrency.gpu_limit', 'gpuCount'],
-  [/^max replicas must be \S+ or less$/, 'stub.max_replicas', ''],
-];
-
-/** Whose limit it is, or where GPUs stand: the sentence is the interface's. */
-function withLimitCure(
-  error: unknown,
-  { handler, workspaceId }: { readonly handler: HandlerDefinition; readonly workspaceId: string },
-): unknown {
-  if (!(error instanceof CliError)) return error;
-  if (/no GPU capacity for/.test(error.message))
-    return new CliError(
-      `${error.message.replace(/\.$/, '')}: \`longshore machine list\` shows the GPUs that there are, \`longshore top\` what uses them`,
-      { cause: error },
-    );
-  const [, limit, field = ''] = LIMITS.find(([sentence]) => sentence.test(error.message)) ?? [];
-  if (limit === undefined) return error;
-  const asked = numberField(handler, field) || 'N';
-  const cure = `it is this workspace's limit ${limit}, which \`longshore workspace limits\` shows. An administrator raises it: \`longshore workspace limits ${workspaceId} --set ${limit}=${asked}\``;
-  return new CliError(`${error.message.replace(/\.$/, '')}: ${cure}`, { cause: error });
 }
 
 export interface DeploymentSummary {

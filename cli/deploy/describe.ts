@@ -1,5 +1,6 @@
 // Asks the person's own Python what a file defines: `python3 -m longshore.describe`. The file's imports
 // run in that Python, not here. The output is one JSON object with the fields of GetOrCreateStub.
+import { kindOf as kindOfType } from '#shared/domain/status.ts';
 import { spawn } from 'node:child_process';
 import { existsSync, realpathSync, statSync } from 'node:fs';
 import { delimiter, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
@@ -231,4 +232,20 @@ function collect(stream: NodeJS.ReadableStream): () => string {
     if (size <= MAX_OUTPUT_BYTES) parts.push(part);
   });
   return () => Buffer.concat(parts).toString('utf8');
+}
+
+/** The kind of a handler, without the purpose of its stub. */
+export const kindOf = (handler: HandlerDefinition): string => kindOfType(handler.stubType);
+
+/** The fields of a stub: those for the person alone are left out. */
+export function stubFields(handler: HandlerDefinition): Readonly<Record<string, unknown>> {
+  const {
+    requiredInputs: _inputs,
+    place: _place,
+    isRealtime: _isRealtime,
+    retriedAfter: _retriedAfter,
+    onDeployHandler: _hook,
+    ...recipe
+  } = handler;
+  return recipe;
 }

@@ -9,11 +9,13 @@ import { listField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { allVolumes } from '../transfer/volume-files.ts';
 import { packFiles } from './archive.ts';
-import { kindOf, latestDeployment, stubFields } from './deploy.ts';
+import { latestDeployment } from './deploy.ts';
+import { kindOf } from './describe.ts';
 import { collectFiles } from './files.ts';
 import type { AppFiles } from './files.ts';
 import { contextFiles } from './files.ts';
 import { wantedImage } from './image.ts';
+import { checkStub } from './refusals.ts';
 import type { DeployItem } from './targets.ts';
 
 /** Files that travel together. */
@@ -77,23 +79,14 @@ export async function planItem(
   const name = nameFlag ?? handler.name;
   const kind = kindOf(handler);
   const { image, builtFrom, problem } = await planImage(client, handler);
-  const mounts = await planVolumes(client, handler);
+  const volumes = await planVolumes(client, handler);
   const { place = '' } = handler;
-  const recipe = stubFields(handler);
-  const checked = await client
-    .gateway('POST', '/stubs/check', {
-      ...recipe,
-      stubType: `${kind}/deployment`,
-      objectId: '',
-      // An image that is built, or will be, is no problem of the stub.
-      imageId: image.kind === 'named' ? image.name : '',
-      builtFrom,
-      volumes: mounts.map(({ id, mountPath, config }) => ({ id, mountPath, ...(config === null ? {} : { config }) })),
-    })
-    .catch((error: unknown) => {
-      if (!(error instanceof CliError) || error.status !== 404) throw error;
-      throw new CliError('the scheduler is older than this command and cannot check: upgrade it', { cause: error });
-    });
+  // An image that is built, or will be, is no problem of the stub.
+  const given = { imageId: image.kind === 'named' ? image.name : '', builtFrom };
+  const checked = await checkStub(client, handler, given).catch((error: unknown) => {
+    if (!(error instanceof CliError) || error.status !== 404) throw error;
+    throw new CliError('the scheduler is older than this command and cannot check: upgrade it', { cause: error });
+  });
   const problems = await Promise.all(listField(checked, 'problems').map((found) => withCandidate(client, found)));
   const latest = await latestDeployment(client, name, `${kind}/deployment`);
   return {
@@ -104,7 +97,7 @@ export async function planItem(
     retriedAfter: handler.retriedAfter ?? '',
     config: isRecord(checked['config']) ? checked['config'] : null,
     image,
-    volumes: mounts.map(({ volume }) => volume),
+    volumes,
     secrets: listField(handler, 'secrets').map((secret) => textField(secret, 'name')),
     problems: [nameProblem(name) ?? [], problem ?? [], problems]
       .flat()
@@ -174,17 +167,7 @@ async function planImage(
   }
 }
 
-interface Mount {
-  readonly volume: VolumePlan;
-  readonly id: string;
-  readonly mountPath: string;
-  readonly config: JsonObject | null;
-}
-
-/** Stands for the id that a volume will have. */
-const FUTURE_ID = '00000000-0000-4000-8000-000000000000';
-
-async function planVolumes(client: Client, handler: JsonObject): Promise<readonly Mount[]> {
+async function planVolumes(client: Client, handler: JsonObject): Promise<readonly VolumePlan[]> {
   const wanted = listField(handler, 'volumes');
   if (wanted.length === 0) return [];
   // A restricted token may not list volumes.
@@ -196,13 +179,12 @@ async function planVolumes(client: Client, handler: JsonObject): Promise<readonl
     const mountPath = textField(mount, 'mountPath');
     if (isRecord(mount['config'])) {
       const config = objectField(mount, 'config');
-      const volume = { name: textField(config, 'bucketName'), mountPath, kind: 'bucket', exists: null } as const;
-      return { volume, id: '', mountPath, config };
+      return { name: textField(config, 'bucketName'), mountPath, kind: 'bucket', exists: null } as const;
     }
     const name = textField(mount, 'name');
     const found = known?.find((volume) => textField(volume, 'name') === name);
     const exists = known === null ? null : found !== undefined;
-    return { volume: { name, mountPath, kind: 'volume', exists }, id: FUTURE_ID, mountPath, config: null };
+    return { name, mountPath, kind: 'volume', exists };
   });
 }
 

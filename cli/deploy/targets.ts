@@ -4,8 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { statSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { CliError, usageError } from '../errors.ts';
-import { kindOf } from './deploy.ts';
-import { describeFile, functionName, splitTarget } from './describe.ts';
+import { describeFile, functionName, kindOf, splitTarget } from './describe.ts';
 import type { HandlerDefinition } from './describe.ts';
 import { collectFiles } from './files.ts';
 
@@ -82,6 +81,33 @@ function withoutTwins(every: readonly DeployItem[]): Pick<DeployTargets, 'items'
     }
   }
   return { items, failed };
+}
+
+/** The file of a target. */
+const fileOf = (target: string): string => /^(.*\.py)(?::[^:]*)?$/.exec(target)?.[1] ?? target;
+
+/** Targets of which nothing was deployed yet, with what is known to be wrong. */
+export interface SoundTargets {
+  readonly items: readonly DeployItem[];
+  readonly failed: readonly FailedItem[];
+  /** Handlers without a fault of their own, in a file that has a refused one. */
+  readonly heldBack: readonly DeployItem[];
+}
+
+/**
+ * Leaves out the files of refused handlers: half of an app that calls the other half is worse than the app of before.
+ * @param refused - why handlers among the items are refused, by their targets
+ */
+export function soundTargets({ items, failed }: DeployTargets, refused: readonly FailedItem[]): SoundTargets {
+  const every = [...failed, ...refused];
+  const files = new Set(every.map(({ target }) => fileOf(target)));
+  const wrong = new Set(refused.map(({ target }) => target));
+  const isHeld = ({ target }: DeployItem): boolean => files.has(fileOf(target));
+  return {
+    items: items.filter((item) => !isHeld(item)),
+    failed: every,
+    heldBack: items.filter((item) => isHeld(item) && !wrong.has(item.target)),
+  };
 }
 
 const MODULE = /^\s*(?:from|import)\s+(?:longshore|beam|beta9)\b/m;

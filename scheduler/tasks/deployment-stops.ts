@@ -31,7 +31,7 @@ export interface DeploymentStopsParts {
 }
 
 const BATCH = 500;
-/** Callers who wait get the interface's text, `deployment stopped`. Records of tasks without a caller name the deletion. */
+/** Callers who wait get `deployment stopped`, as the interface has it. Records of other tasks name the deletion. */
 const RECORDED_DELETION: Ending = { ...DEPLOYMENT_DELETED, detail: 'deployment deleted' };
 
 export class DeploymentStops implements DeploymentEffects {

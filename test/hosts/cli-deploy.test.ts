@@ -142,6 +142,23 @@ test('a file without a named handler deploys all of them, in the order of their 
   });
 });
 
+test('a file with a handler that is refused changes nothing; others of a folder do not suffer', async () => {
+  const app = (name: string, more = '') => `\n\n@endpoint(name="${name}"${more})\ndef ${name}():\n    pass\n`;
+  const head = 'from longshore import endpoint\n';
+  write('half/a/app.py', `${head}${app('sound')}${app('lacking', ', secrets=["NOT_THERE", "NOR_THIS"]')}`);
+  write('half/b/app.py', `${head}${app('other')}`);
+  const ended = await deploy(['half', '--json']);
+  expect(ended.code).toBe(1);
+  expect(ended.json()).toMatchObject({
+    deployed: [{ name: 'other' }],
+    failed: ['NOT_THERE', 'NOR_THIS'].map((name) => ({
+      target: 'half/a/app.py:lacking',
+      error: expect.stringContaining(`longshore secret set ${name}`) as string,
+    })),
+    heldBack: ['half/a/app.py:sound'],
+  });
+});
+
 test('a folder deploys all its apps; a failing one hides no other and gives exit code 1', async () => {
   const ok = (name: string) => `from longshore import endpoint\n\n@endpoint(name="${name}")\ndef f():\n    pass\n`;
   write('folder/a/app.py', ok('first'));

@@ -124,13 +124,15 @@ describe('deploy', () => {
     const deployed = { name: 'sum', version: 3, deploymentId: 'd-1', stubId: 's-1', requiredInputs: ['a', 'b'] };
     expect(JSON.parse(ended.stdout)).toMatchObject(deployed);
     expect(seen.map((one) => one.route.replace(/[0-9a-f]{64}/, '<sha256>'))).toEqual([
+      'POST /api/v1/gateway/stubs/check',
+      'GET /api/v1/workspace/current',
       'GET /api/v1/gateway/objects/<sha256>',
       'POST /api/v1/gateway/objects',
       'PUT /put/o-1',
       'POST /api/v1/gateway/stubs',
       'POST /api/v1/gateway/stubs/deploy',
     ]);
-    const [, created, put, stub] = seen;
+    const [, , , created, put, stub] = seen;
     expect(put?.authorization).toBeUndefined();
     expect(stub?.authorization).toBe(`Bearer ${TOKEN}`);
     expect(JSON.parse(created?.body.toString() ?? '')).toMatchObject({ size: String(put?.body.byteLength) });
@@ -459,7 +461,12 @@ test('status names the deployment of each container, or its kind, and says ages 
     'GET /api/v1/health': { status: 'ok' },
     'GET /api/v1/gateway/machines': {
       ok: true,
-      machines: [{ id: 'm-1', poolName: 'default', status: 'available', cpu: 2000, memory: 24064, gpuCount: 0 }],
+      machines: [
+        {
+          ...{ id: 'm-1', poolName: 'default', status: 'available', cpu: 2000, memory: 24_700, gpuCount: 0 },
+          offered: { cpu: '14400', memory: '24064' },
+        },
+      ],
     },
     'GET /api/v1/gateway/deployments': {
       ok: true,
@@ -476,7 +483,7 @@ test('status names the deployment of each container, or its kind, and says ages 
   reply = (route) => ({ body: answers[route] });
   const { code, stdout } = await run(['status']);
   expect(code).toBe(0);
-  expect(stdout).toMatch(/^m-1 +default +available +2 +23\.5 GiB +-$/m);
+  expect(stdout).toMatch(/^m-1 +default +available +14\.4 +23\.5 GiB +-$/m);
   expect(stdout).toMatch(/^sum +v3 +yes +endpoint +3\ds$/m);
   const rows = [/^c-1 +PENDING +sum v3 +- +-/m, new RegExp(`^${SANDBOX} +RUNNING +sandbox +- +-`, 'm')];
   for (const row of rows) expect(stdout).toMatch(row);
@@ -657,6 +664,48 @@ describe('logs', () => {
       [undefined, '3'],
       [undefined, '4'],
     ]);
+  });
+});
+
+describe('deploy of handlers that are known to be refused', () => {
+  const changes = (): readonly string[] =>
+    seen.map(({ route }) => route).filter((route) => !route.startsWith('GET ') && !route.endsWith('/stubs/check'));
+  const handler = (name: string, deployment = name): string =>
+    `\n\n@endpoint(name="${deployment}")\ndef ${name}():\n    return 1\n`;
+  const file = (...handlers: readonly string[]): string =>
+    anApp(`from longshore import endpoint\n${handlers.join('')}`);
+
+  test.for([
+    ['a name that two have', '', ['would have the name of']],
+    ['what the scheduler refuses', 'CPU must be 4 or less.', ['CPU must be 4 or less: it is this workspace', 'would']],
+  ] as const)('%s: nothing of the file is changed, and each problem is told', async ([, text, told]) => {
+    const problems = text === '' ? [] : [{ field: '', value: '', text }];
+    reply = gateway({ 'POST /api/v1/gateway/stubs/check': { body: { problems, warnings: [], config: null } } });
+    const app = file(handler('one'), handler('two', 'one'), handler('three'));
+    const ended = await run(['deploy', app, '--json']);
+    expect(ended.code).toBe(1);
+    for (const words of told) expect(ended.stderr).toContain(words);
+    expect(JSON.parse(ended.stdout)).toMatchObject({ deployed: [] });
+    expect(changes()).toEqual([]);
+  });
+
+  test('the others of the file are named as held back', async () => {
+    reply = gateway({ 'POST /api/v1/gateway/stubs/check': { body: { problems: [] } } });
+    const app = file(handler('one'), handler('two', 'one'), handler('three'));
+    const { stdout, stderr } = await run(['deploy', app]);
+    expect(stdout.replaceAll(/ +/g, ' ')).toMatch(/one endpoint held back .*:one\nthree endpoint held back .*:three/);
+    expect(stderr).toContain('nothing was changed for 2 handlers of the same file: correct it, and deploy it again');
+  });
+
+  test('a name that makes no sense has code 2, and a model or a pool that may come is no refusal', async () => {
+    reply = gateway();
+    const app = file(handler('one'));
+    const named = await run(['deploy', app, '--name', 'zed/v2']);
+    expect(named).toMatchObject({ code: 2, stderr: expect.stringContaining('zed/v2') as string });
+    expect(changes()).toEqual([]);
+    const may = ['gpu', 'pool'].map((field) => ({ field, value: 'x', text: `no ${field} x` }));
+    reply = gateway({ 'POST /api/v1/gateway/stubs/check': { body: { problems: may } } });
+    expect((await run(['deploy', app, '--json'])).code).toBe(0);
   });
 });
 
