@@ -72,9 +72,10 @@ class Application:
         #: The scheduler has read this input; a handler without a parameter for it does not get it.
         self.takes_callback_url = takes_any or 'callback_url' in names
         _CurrentContext._source = self._current
+        thread_tasks.follow_imported()
 
     def _current(self) -> Optional[Context]:
-        task = logs.current_task.get() or thread_tasks.here()
+        task = thread_tasks.running()
         return None if task is None else self.context(task)
 
     def arguments(self, task: Task) -> Tuple[List[Any], Dict[str, Any]]:

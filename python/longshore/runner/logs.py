@@ -92,7 +92,7 @@ class LogStream(io.TextIOBase):
         shielded = shield()
         written = len(text)
         try:
-            task = None if _state.is_foreign else current_task.get() or thread_tasks.here() or _state.only_task()
+            task = None if _state.is_foreign else thread_tasks.running() or _state.only_task()
             partial = _state.partial if task is None else task.partial
             key = (self._name, threading.get_ident())
             if '\n' not in text:
