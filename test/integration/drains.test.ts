@@ -5,18 +5,16 @@ import { PROGRESS_WITHIN_MS } from '#scheduler/fleet/drain-plan.ts';
 import { turnText } from '#shared/domain/pull-turns.ts';
 import { aWorkers } from '../helpers/drains.ts';
 import { waitFor } from '../helpers/services.ts';
-import { seen, test } from './fleet-fixture.ts';
+import { seen, test as base } from './fleet-fixture.ts';
 import { quiet } from './tasks-fixture.ts';
 
 const ADMIN = { workspaceId: null };
 const MINUTE = 60_000;
 
-test('a container that minContainers needs serves on while its replacement gets on, and says for what it waits', async ({
-  fleet,
-  agents,
-}) => {
+/** A container that `minContainers` needs serves on a machine that is to leave; another machine is there. */
+const test = base.extend('drained', async ({ fleet, agents }) => {
   const [leaving, other] = [await agents.joined(), await agents.joined()];
-  const [control, control2] = [await leaving.connect(), await other.connect()];
+  const [control, { stream: reports }] = [await leaving.connect(), await other.connect()];
   const target = await fleet.target();
   const entry = await fleet.assigned(target, leaving.machineId);
   control.stream.write({ status: { seq: 1, containers: [seen(entry, 'running')] } });
@@ -27,6 +25,14 @@ test('a container that minContainers needs serves on while its replacement gets 
     log: quiet,
     demandOf: () => Promise.resolve({ wanted: 1, minContainers: 1 }),
   });
+  return { leaving, other, reports, target, entry, workers };
+});
+
+test('a container that minContainers needs serves on while its replacement gets on, and says for what it waits', async ({
+  fleet,
+  drained,
+}) => {
+  const { leaving, other, reports, target, entry, workers } = drained;
   const progress = () =>
     workers.listWorkers(ADMIN).find(({ machineId }) => machineId === leaving.machineId)?.drain?.blockedBy[0];
   /** Another look at the drain, some time later. */
@@ -42,7 +48,7 @@ test('a container that minContainers needs serves on while its replacement gets 
   const next = await fleet.assigned(target, other.machineId);
   for (let at = 1; at <= 6; at += 1) {
     const message = `pulling image a:1: ${at} of 9 layers`;
-    control2.stream.write({ status: { seq: at, containers: [seen(next, 'pulling', { message })] } });
+    reports.write({ status: { seq: at, containers: [seen(next, 'pulling', { message })] } });
     await waitFor(() => next.start?.text === message, 'the report is taken');
     expect(progress()).toMatchObject({
       detail: `replacement ${next.row.id} on machine ${other.machineId}: ${message}`,
@@ -53,15 +59,15 @@ test('a container that minContainers needs serves on while its replacement gets 
 
   // The program reads a model: nothing but its samples shows that.
   await fleet.containers.transition(next.row.id, 'ack');
-  control2.stream.write({ status: { seq: 7, containers: [seen(next, 'starting')] } });
+  reports.write({ status: { seq: 7, containers: [seen(next, 'starting')] } });
   await waitFor(() => next.start?.phase === 'starting', 'the report is taken');
   const sample = (memoryBytes: number) =>
-    control2.stream.write({ samples: { sampledAtMs: 1, containers: [{ containerId: next.row.id, memoryBytes }] } });
+    reports.write({ samples: { sampledAtMs: 1, containers: [{ containerId: next.row.id, memoryBytes }] } });
   sample(64 * 1024 ** 2);
   await waitFor(() => (next.start?.loadedBytes ?? 0) > 0, 'the sample is taken');
   expect(await look(4 * MINUTE)).toBe('RUNNING');
   // So it is with a program that compiles.
-  control2.stream.write({
+  reports.write({
     samples: { sampledAtMs: 2, containers: [{ containerId: next.row.id, cpuMicroseconds: 31_000_000 }] },
   });
   await waitFor(() => (next.start?.cpuMicroseconds ?? 0) > 0, 'the sample is taken');
@@ -75,24 +81,13 @@ test('a container that minContainers needs serves on while its replacement gets 
 
 test('a replacement whose machine stands in line for an image is waited for, although its place stays', async ({
   fleet,
-  agents,
+  drained,
 }) => {
-  const [leaving, other] = [await agents.joined(), await agents.joined()];
-  const [control, control2] = [await leaving.connect(), await other.connect()];
-  const target = await fleet.target();
-  const entry = await fleet.assigned(target, leaving.machineId);
-  control.stream.write({ status: { seq: 1, containers: [seen(entry, 'running')] } });
-  await waitFor(() => entry.row.state === 'RUNNING', 'the container serves');
-  const workers = aWorkers({
-    ...fleet,
-    slots: fleet.process.slots,
-    log: quiet,
-    demandOf: () => Promise.resolve({ wanted: 1, minContainers: 1 }),
-  });
+  const { leaving, other, reports, target, entry, workers } = drained;
   await workers.drain(ADMIN, leaving.machineId, 30 * MINUTE);
   const next = await fleet.assigned(target, other.machineId);
   const message = turnText('a:1', 40, 90);
-  control2.stream.write({ status: { seq: 1, containers: [seen(next, 'pulling', { message })] } });
+  reports.write({ status: { seq: 1, containers: [seen(next, 'pulling', { message })] } });
   await waitFor(() => next.start?.text === message, 'the report is taken');
   for (const minutes of [12, 12]) {
     fleet.clock.aheadMs += minutes * MINUTE;
@@ -106,26 +101,15 @@ test('a replacement whose machine stands in line for an image is waited for, alt
 
 test('a replacement that failed is told, and the deadline ends the wait for one that gets on', async ({
   fleet,
-  agents,
+  drained,
 }) => {
-  const [leaving, other] = [await agents.joined(), await agents.joined()];
-  const [control, control2] = [await leaving.connect(), await other.connect()];
-  const target = await fleet.target();
-  const entry = await fleet.assigned(target, leaving.machineId);
-  control.stream.write({ status: { seq: 1, containers: [seen(entry, 'running')] } });
-  await waitFor(() => entry.row.state === 'RUNNING', 'the container serves');
-  const workers = aWorkers({
-    ...fleet,
-    slots: fleet.process.slots,
-    log: quiet,
-    demandOf: () => Promise.resolve({ wanted: 1, minContainers: 1 }),
-  });
+  const { leaving, other, reports, target, entry, workers } = drained;
   const drain = () => workers.drain(ADMIN, leaving.machineId, 10 * MINUTE);
   await drain();
   const failed = await fleet.assigned(target, other.machineId);
   await fleet.containers.transition(failed.row.id, 'ack');
   const exited = seen(failed, 'exited', { reason: 'image_error', exitCode: 1 });
-  control2.stream.write({ status: { seq: 1, containers: [exited] } });
+  reports.write({ status: { seq: 1, containers: [exited] } });
   await waitFor(() => failed.row.state === 'FAILED', 'the replacement has failed');
   const view = () => workers.listWorkers(ADMIN).find(({ machineId }) => machineId === leaving.machineId)?.drain;
   expect(view()?.blockedBy[0]?.detail).toBe(
@@ -135,7 +119,7 @@ test('a replacement that failed is told, and the deadline ends the wait for one 
   for (const at of [1, 2]) {
     fleet.clock.aheadMs += 4 * MINUTE;
     const message = `pulling image a:1: ${at} of 9 layers`;
-    control2.stream.write({ status: { seq: at, containers: [seen(next, 'pulling', { message })] } });
+    reports.write({ status: { seq: at, containers: [seen(next, 'pulling', { message })] } });
     await waitFor(() => next.start?.text === message, 'the report is taken');
     await drain();
     expect(entry.row.state).toBe('RUNNING');
