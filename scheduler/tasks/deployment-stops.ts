@@ -15,7 +15,7 @@ import type { Replies } from './dispatch/replies.ts';
 import type { TaskRecords } from './records/records.ts';
 
 export interface DeploymentStopsParts {
-  readonly attempts: Pick<Attempts, 'current' | 'all'>;
+  readonly attempts: Pick<Attempts, 'current' | 'ofQueue'>;
   readonly completion: Pick<Completion, 'takeOut' | 'answerAs'>;
   readonly cancellation: Pick<Cancellation, 'cancelRecorded' | 'endHeld' | 'revoke'>;
   readonly queues: Pick<TaskQueues, 'depth' | 'obliterate'>;
@@ -148,7 +148,7 @@ export class DeploymentStops implements DeploymentEffects {
    * @returns how many there were
    */
   async #endServed(queue: QueueName, ending: Ending): Promise<number> {
-    const served = [...this.#parts.attempts.all()].filter((attempt) => attempt.queue === queue && attempt.job.sync);
+    const served = [...this.#parts.attempts.ofQueue(queue)].filter(({ job }) => job.sync);
     const ended = await Promise.all(served.map((attempt) => this.#parts.cancellation.revoke(attempt, ending)));
     return ended.filter(Boolean).length;
   }

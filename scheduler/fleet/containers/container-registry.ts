@@ -7,6 +7,7 @@ import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#sh
 import type { ContainerState } from '#shared/domain/status.ts';
 import { isLiveContainer, isTerminalContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
+import { Grouped } from '#shared/grouped.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { Db } from '../../stores/store/db.ts';
@@ -84,8 +85,8 @@ export class ContainerRegistry implements ContainerReads {
   readonly #log: Log;
   readonly #clock: Clock;
   readonly #entries = new Map<ContainerId, ContainerEntry>();
-  readonly #byQueue = new Map<QueueName, Set<ContainerEntry>>();
-  readonly #byMachine = new Map<MachineId, Set<ContainerEntry>>();
+  readonly #byQueue = new Grouped<QueueName, ContainerEntry>();
+  readonly #byMachine = new Grouped<MachineId, ContainerEntry>();
   readonly #pending = new Set<ContainerEntry>();
   readonly #listeners: ((change: ContainerEntryChange) => void)[] = [];
   readonly #written: ((id: ContainerId) => void)[] = [];
@@ -376,11 +377,11 @@ export class ContainerRegistry implements ContainerReads {
   }
 
   ofQueue(queue: QueueName): Iterable<ContainerEntry> {
-    return this.#byQueue.get(queue) ?? [];
+    return this.#byQueue.of(queue);
   }
 
   ofMachine(machineId: MachineId): Iterable<ContainerEntry> {
-    return this.#byMachine.get(machineId) ?? [];
+    return this.#byMachine.of(machineId);
   }
 
   /** Containers without a place. */
@@ -428,15 +429,15 @@ export class ContainerRegistry implements ContainerReads {
 
   #put(entry: ContainerEntry): void {
     this.#entries.set(entry.row.id, entry);
-    add(this.#byQueue, entry.spec.queue, entry);
+    this.#byQueue.add(entry.spec.queue, entry);
     if (entry.row.state === 'PENDING') this.#pending.add(entry);
-    if (entry.row.machineId !== null) add(this.#byMachine, entry.row.machineId, entry);
+    if (entry.row.machineId !== null) this.#byMachine.add(entry.row.machineId, entry);
   }
 
   #unindex(entry: ContainerEntry): void {
-    drop(this.#byQueue, entry.spec.queue, entry);
+    this.#byQueue.delete(entry.spec.queue, entry);
     this.#pending.delete(entry);
-    if (entry.row.machineId !== null) drop(this.#byMachine, entry.row.machineId, entry);
+    if (entry.row.machineId !== null) this.#byMachine.delete(entry.row.machineId, entry);
   }
 
   #tellWritten(id: ContainerId): void {
@@ -446,17 +447,4 @@ export class ContainerRegistry implements ContainerReads {
   #tell(change: ContainerEntryChange): void {
     for (const listener of this.#listeners) listener(change);
   }
-}
-
-function add<K>(index: Map<K, Set<ContainerEntry>>, key: K, entry: ContainerEntry): void {
-  const set = index.get(key);
-  if (set === undefined) index.set(key, new Set([entry]));
-  else set.add(entry);
-}
-
-function drop<K>(index: Map<K, Set<ContainerEntry>>, key: K, entry: ContainerEntry): void {
-  const set = index.get(key);
-  if (set === undefined) return;
-  set.delete(entry);
-  if (set.size === 0) index.delete(key);
 }

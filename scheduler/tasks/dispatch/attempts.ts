@@ -2,6 +2,7 @@
 // Each has one valid token; a message with another token changes nothing.
 import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
+import { Grouped } from '#shared/grouped.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { FetchedJob } from '../../stores/queues/task-queues.ts';
@@ -73,13 +74,51 @@ export interface Claim extends Attempt {
   handedOverAtMs: number;
 }
 
+/** Attempts by key, and by machine, container and queue: a report of one machine costs what that machine has. */
+class AttemptIndex<K> {
+  readonly #byKey = new Map<K, Attempt>();
+  readonly ofMachine = new Grouped<MachineId, Attempt>();
+  readonly ofContainer = new Grouped<ContainerId, Attempt>();
+  readonly ofQueue = new Grouped<QueueName, Attempt>();
+
+  get(key: K): Attempt | undefined {
+    return this.#byKey.get(key);
+  }
+
+  set(key: K, attempt: Attempt): void {
+    this.take(key);
+    this.#byKey.set(key, attempt);
+    this.ofMachine.add(attempt.machineId, attempt);
+    this.ofContainer.add(attempt.containerId, attempt);
+    this.ofQueue.add(attempt.queue, attempt);
+  }
+
+  take(key: K): Attempt | undefined {
+    const attempt = this.#byKey.get(key);
+    if (attempt === undefined) return undefined;
+    this.#byKey.delete(key);
+    this.ofMachine.delete(attempt.machineId, attempt);
+    this.ofContainer.delete(attempt.containerId, attempt);
+    this.ofQueue.delete(attempt.queue, attempt);
+    return attempt;
+  }
+
+  values(): MapIterator<Attempt> {
+    return this.#byKey.values();
+  }
+
+  get size(): number {
+    return this.#byKey.size;
+  }
+}
+
 export class Attempts {
-  readonly #byTask = new Map<TaskId, Attempt>();
+  readonly #byTask = new AttemptIndex<TaskId>();
   /**
    * Attempts that ended here while their agents may still work on
    * them: their slots stay taken until the agents say otherwise.
    */
-  readonly #revoked = new Map<AttemptToken, Attempt>();
+  readonly #revoked = new AttemptIndex<AttemptToken>();
 
   add(attempt: Attempt): void {
     this.#byTask.set(attempt.job.taskId, attempt);
@@ -97,7 +136,7 @@ export class Attempts {
 
   remove(attempt: Attempt): void {
     clearTimeout(attempt.limit);
-    if (this.#byTask.get(attempt.job.taskId) === attempt) this.#byTask.delete(attempt.job.taskId);
+    if (this.#byTask.get(attempt.job.taskId) === attempt) this.#byTask.take(attempt.job.taskId);
   }
 
   revoke(attempt: Attempt): void {
@@ -105,7 +144,7 @@ export class Attempts {
   }
 
   isRevoked(attempt: Attempt): boolean {
-    return this.#revoked.has(attempt.token);
+    return this.#revoked.get(attempt.token) !== undefined;
   }
 
   /**
@@ -113,9 +152,7 @@ export class Attempts {
    * @returns the attempt, once, when its slot was still taken
    */
   takeRevoked(token: AttemptToken): Attempt | undefined {
-    const attempt = this.#revoked.get(token);
-    this.#revoked.delete(token);
-    return attempt;
+    return this.#revoked.take(token);
   }
 
   /** Attempt that was ended here and whose agent may still work on it. */
@@ -123,11 +160,9 @@ export class Attempts {
     return this.#revoked.get(token);
   }
 
-  *revokedOf(where: { readonly machineId: MachineId } | { readonly containerId: ContainerId }): Iterable<Attempt> {
-    for (const attempt of this.#revoked.values()) {
-      if ('machineId' in where ? attempt.machineId === where.machineId : attempt.containerId === where.containerId)
-        yield attempt;
-    }
+  revokedOf(where: { readonly machineId: MachineId } | { readonly containerId: ContainerId }): Iterable<Attempt> {
+    const { ofMachine, ofContainer } = this.#revoked;
+    return 'machineId' in where ? ofMachine.of(where.machineId) : ofContainer.of(where.containerId);
   }
 
   /**
@@ -145,12 +180,16 @@ export class Attempts {
     }
   }
 
-  *ofMachine(machineId: MachineId): Iterable<Attempt> {
-    for (const attempt of this.#byTask.values()) if (attempt.machineId === machineId) yield attempt;
+  ofMachine(machineId: MachineId): ReadonlySet<Attempt> {
+    return this.#byTask.ofMachine.of(machineId);
   }
 
-  *ofContainer(containerId: ContainerId): Iterable<Attempt> {
-    for (const attempt of this.#byTask.values()) if (attempt.containerId === containerId) yield attempt;
+  ofContainer(containerId: ContainerId): ReadonlySet<Attempt> {
+    return this.#byTask.ofContainer.of(containerId);
+  }
+
+  ofQueue(queue: QueueName): ReadonlySet<Attempt> {
+    return this.#byTask.ofQueue.of(queue);
   }
 
   all(): Iterable<Attempt> {

@@ -2,6 +2,7 @@
 // A reply settles its caller exactly once. A reply for a caller of another replica goes there.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
+import { Grouped } from '#shared/grouped.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { EndReason } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
@@ -48,6 +49,7 @@ const LOOK_AGAIN_MS = 5_000;
 
 export class Replies {
   readonly #entries = new Map<TaskId, Entry>();
+  readonly #byQueue = new Grouped<QueueName, Entry>();
   readonly #waitLimit = new Listeners<[Waiting]>();
   #elsewhere: ToReplicas | undefined;
 
@@ -72,6 +74,7 @@ export class Replies {
         timer: setTimeout(() => this.#limit(entry), waitMs),
       };
       this.#entries.set(waiting.taskId, entry);
+      this.#byQueue.add(waiting.queue, entry);
     });
   }
 
@@ -83,20 +86,23 @@ export class Replies {
 
   /** Drops the caller of a task that was not accepted after all; nothing is answered here. */
   abandon(taskId: TaskId): void {
-    const entry = this.#entries.get(taskId);
-    if (entry === undefined) return;
-    this.#entries.delete(taskId);
-    clearTimeout(entry.timer);
+    this.#take(taskId);
   }
 
   /** Answers the caller of the task. @returns true when a caller waited here */
   settle(taskId: TaskId, finished: Finished): boolean {
+    const entry = this.#take(taskId);
+    entry?.resolve(finished);
+    return entry !== undefined;
+  }
+
+  #take(taskId: TaskId): Entry | undefined {
     const entry = this.#entries.get(taskId);
-    if (entry === undefined) return false;
+    if (entry === undefined) return undefined;
     this.#entries.delete(taskId);
+    this.#byQueue.delete(entry.waiting.queue, entry);
     clearTimeout(entry.timer);
-    entry.resolve(finished);
-    return true;
+    return entry;
   }
 
   /** Delivers an answer to the caller, here or at that replica. */
@@ -144,7 +150,7 @@ export class Replies {
 
   /** Callers of one queue who wait here. */
   *of(queue: QueueName): Iterable<Waiting> {
-    for (const { waiting } of this.#entries.values()) if (waiting.queue === queue) yield waiting;
+    for (const { waiting } of this.#byQueue.of(queue)) yield waiting;
   }
 
   get size(): number {

@@ -3,6 +3,7 @@
 // Invariant: an attempt is sent only while `inFlight` is below `slots`. A slot is freed only
 // when the agent said that the attempt ended, or when its container or machine is gone.
 import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { Grouped } from '#shared/grouped.ts';
 import type { EngineLoad } from '../../domain/serving.ts';
 import type { ServingCandidate } from './choose.ts';
 
@@ -57,8 +58,9 @@ export interface ReadyContainer extends ServingCandidate {
 }
 
 export class SlotTable {
-  readonly #byQueue = new Map<QueueName, Map<ContainerId, ReadyContainer>>();
   readonly #byId = new Map<ContainerId, ReadyContainer>();
+  readonly #byQueue = new Grouped<QueueName, ReadyContainer>();
+  readonly #byMachine = new Grouped<MachineId, ReadyContainer>();
 
   /** Puts a container in, or changes the number of slots of a known container, which keeps its attempts. */
   ready(
@@ -94,9 +96,8 @@ export class SlotTable {
       served: false,
     };
     this.#byId.set(facts.containerId, container);
-    let queue = this.#byQueue.get(facts.queue);
-    if (queue === undefined) this.#byQueue.set(facts.queue, (queue = new Map()));
-    queue.set(facts.containerId, container);
+    this.#byQueue.add(facts.queue, container);
+    this.#byMachine.add(facts.machineId, container);
     return container;
   }
 
@@ -138,16 +139,14 @@ export class SlotTable {
     clearTimeout(container.paused);
     container.accepting = false;
     this.#byId.delete(containerId);
-    const queue = this.#byQueue.get(container.queue);
-    queue?.delete(containerId);
-    if (queue?.size === 0) this.#byQueue.delete(container.queue);
+    this.#byQueue.delete(container.queue, container);
+    this.#byMachine.delete(container.machineId, container);
   }
 
   /** Sets or clears (undefined) the machine's stream: its containers accept, or do not. */
   setLink(machineId: MachineId, link: TaskLink | undefined): readonly QueueName[] {
     const queues = new Set<QueueName>();
-    for (const container of this.#byId.values()) {
-      if (container.machineId !== machineId) continue;
+    for (const container of this.#byMachine.of(machineId)) {
       container.link = link;
       container.accepting = accepts(container);
       queues.add(container.queue);
@@ -160,12 +159,12 @@ export class SlotTable {
   }
 
   of(queue: QueueName): Iterable<ReadyContainer> {
-    return this.#byQueue.get(queue)?.values() ?? [];
+    return this.#byQueue.of(queue);
   }
 
   /** Whether any container of the queue is here, in any state. */
   serves(queue: QueueName): boolean {
-    return this.#byQueue.has(queue);
+    return this.#byQueue.of(queue).size > 0;
   }
 
   /** Whether some container of the queue is ready here and does not leave; the link of its machine may be down. */
