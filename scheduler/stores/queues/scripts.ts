@@ -12,6 +12,7 @@ const SCRIPTS = {
   longshoreAppendRecords: { file: 'append-records.lua' },
   longshoreStreamEnds: { file: 'stream-ends.lua', numberOfKeys: 1 },
   longshoreWriteLeases: { file: 'write-leases.lua' },
+  longshoreRenewLeases: { file: 'renew-leases.lua' },
   longshoreDropLease: { file: 'drop-lease.lua', numberOfKeys: 2 },
   longshoreHoldLeader: { file: 'hold-leader.lua', numberOfKeys: 2 },
   longshoreReserve: { file: 'reserve.lua', numberOfKeys: 6 },

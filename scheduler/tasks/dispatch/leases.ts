@@ -58,6 +58,7 @@ export class Leases {
   readonly #keys: Keys;
   readonly #script: Script;
   readonly #forwardedScript: Script;
+  readonly #renewScript: Script;
   readonly #dropScript: Script;
   #batch: Batch | undefined;
   /** Batch for tasks that other replicas forwarded. */
@@ -68,6 +69,7 @@ export class Leases {
     this.#keys = keys;
     this.#script = defineScript(redis, 'longshoreWriteLeases');
     this.#forwardedScript = defineScript(redis, 'longshoreLeaseForwardedTasks');
+    this.#renewScript = defineScript(redis, 'longshoreRenewLeases');
     this.#dropScript = defineScript(redis, 'longshoreDropLease');
   }
 
@@ -258,8 +260,13 @@ export class Leases {
     return (await this.#redis.exists(this.#keys.lease(taskId))) === 1;
   }
 
+  /** Lets the leases live anew, a command for each {@link MOST_AT_ONCE}, one after another. */
   async renew(jobs: readonly Pick<TaskJob, 'taskId' | 'sync'>[]): Promise<void> {
-    await Promise.all(jobs.map((job) => this.#redis.expire(this.#keys.lease(job.taskId), secondsOf(job))));
+    for (let at = 0; at < jobs.length; at += MOST_AT_ONCE) {
+      const some = jobs.slice(at, at + MOST_AT_ONCE);
+      const keys = some.map(({ taskId }) => this.#keys.lease(taskId));
+      await this.#renewScript.run(keys.length, ...keys, ...some.map(secondsOf));
+    }
   }
 
   async drop(taskId: TaskId): Promise<void> {

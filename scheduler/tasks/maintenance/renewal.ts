@@ -1,5 +1,6 @@
-// Renewal of the locks and leases of every attempt of this replica, on time even while machines are silent.
-import { repeat } from '#shared/backoff.ts';
+// Renewal of the locks and leases of every attempt of this replica, on time even while machines are silent. A round
+// goes in batches with a pause between them: many attempts at once would hold up calls here and clients of Redis.
+import { repeat, sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
@@ -10,7 +11,13 @@ import type { Changes } from '../records/changes.ts';
 import { recordOf } from '../records/recording.ts';
 import { leaseOf } from '../dispatch/sending.ts';
 
+/** Pause between two rounds. */
 const RENEW_EVERY_MS = 30_000;
+/** Longest that the pauses of one round last together; both times together are far below the life of a lock. */
+const SPREAD_MS = 10_000;
+const MOST_PAUSE_MS = 250;
+/** Attempts renewed or restored together. */
+const BATCH = 500;
 
 export interface RenewalParts {
   readonly attempts: Pick<Attempts, 'all' | 'current'>;
@@ -30,25 +37,37 @@ export class Renewal {
 
   start(): void {
     const { signal, log } = this.#parts;
-    const round = (): Promise<void> => this.#round();
+    const round = (): Promise<void> => this.round();
     void repeat(RENEW_EVERY_MS, signal, round, (error) =>
       log.warn({ err: error, reason: messageOf(error) }, 'locks not renewed, trying again in 30 s'),
     );
   }
 
-  /** Renews the locks and leases of all attempts here; runs every 30 s, even while machines are silent. */
-  async #round(): Promise<void> {
-    const { attempts, queues, leases } = this.#parts;
-    const all = [...attempts.all()];
-    if (all.length === 0) return;
+  /** Renews the locks and leases of all attempts here, batch by batch, even while machines are silent. */
+  async round(): Promise<void> {
+    // Attempts of one queue side by side: their locks are renewed by one command.
+    const batches = batchesOf([...Map.groupBy(this.#parts.attempts.all(), ({ queue }) => queue).values()].flat());
+    const pauseMs = Math.min(MOST_PAUSE_MS, SPREAD_MS / batches.length);
+    for (const [index, batch] of batches.entries()) {
+      if (index > 0 && !(await sleep(pauseMs, this.#parts.signal))) return;
+      await this.#renew(batch.filter((attempt) => this.#isHere(attempt)));
+    }
+  }
+
+  async #renew(all: readonly Attempt[]): Promise<void> {
+    const { queues, leases } = this.#parts;
     const held = all.map((attempt) => ({ queue: attempt.queue, taskId: attempt.job.taskId, lock: attempt.lock }));
     const lost = new Set<string>((await queues.renew(held, LOCK_MS)).map(({ lock }) => lock));
     await leases.renew(all.map(({ job }) => job));
     // An attempt that ended meanwhile has no lock to renew.
-    const goesOn = (attempt: Attempt): boolean =>
-      attempt.ending === undefined && attempts.current(attempt.job.taskId) === attempt;
-    const running = all.filter((attempt) => lost.has(attempt.lock) && goesOn(attempt));
+    const running = all.filter(
+      (attempt) => lost.has(attempt.lock) && attempt.ending === undefined && this.#isHere(attempt),
+    );
     if (running.length > 0) await this.#keepLeases(running);
+  }
+
+  #isHere(attempt: Attempt): boolean {
+    return this.#parts.attempts.current(attempt.job.taskId) === attempt;
   }
 
   /**
@@ -56,14 +75,19 @@ export class Renewal {
    * Attempts that are ending count, too: their last record, which drops the lease, may not be written yet.
    */
   async restoreAll(): Promise<void> {
-    const { attempts, changes, leases } = this.#parts;
+    const { attempts, changes } = this.#parts;
     const running = [...attempts.all()];
     for (const attempt of running.filter(({ ending }) => ending === undefined)) {
       const record = recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number);
       const { containerId, sentAtMs: startedAtMs } = attempt;
       if (changes.apply(attempt.status, 'start', { ...record, containerId, startedAtMs })) attempt.status = 'RUNNING';
     }
-    await Promise.all(running.map((attempt) => leases.restore(leaseOf(attempt))));
+    await this.#restore(running);
+  }
+
+  async #restore(lost: readonly Attempt[]): Promise<void> {
+    for (const batch of batchesOf(lost))
+      await Promise.all(batch.map((attempt) => this.#parts.leases.restore(leaseOf(attempt))));
   }
 
   /**
@@ -72,6 +96,12 @@ export class Renewal {
    */
   async #keepLeases(running: readonly Attempt[]): Promise<void> {
     this.#parts.log.warn({ count: running.length }, 'locks could not be renewed');
-    await Promise.all(running.map((attempt) => this.#parts.leases.restore(leaseOf(attempt))));
+    await this.#restore(running);
   }
+}
+
+function batchesOf(attempts: readonly Attempt[]): (readonly Attempt[])[] {
+  const batches: (readonly Attempt[])[] = [];
+  for (let at = 0; at < attempts.length; at += BATCH) batches.push(attempts.slice(at, at + BATCH));
+  return batches;
 }
