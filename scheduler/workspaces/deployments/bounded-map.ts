@@ -30,17 +30,21 @@ export class BoundedMap<K, V> {
     return entry.value;
   }
 
-  set(key: K, value: V): void {
+  /** @returns the entry that left to make room */
+  set(key: K, value: V): [K, V] | undefined {
     const held = this.#entries.get(key);
     if (held !== undefined) {
       held.value = value;
       this.#use(held);
-      return;
+      return undefined;
     }
     const entry = { key, value, older: undefined, newer: undefined };
     this.#entries.set(key, entry);
     this.#append(entry);
-    if (this.#entries.size > this.#limit && this.#oldest !== undefined) this.delete(this.#oldest.key);
+    if (this.#entries.size <= this.#limit || this.#oldest === undefined) return undefined;
+    const left = this.#oldest;
+    this.delete(left.key);
+    return [left.key, left.value];
   }
 
   delete(key: K): boolean {

@@ -1,6 +1,6 @@
 // Targets of invocations, kept in memory: the invoke path and the scaling loop ask here and read no SQL. Entries are
 // read from the database on first use, and replaced the moment a deployment changes (here at once, on other replicas by
-// message). All are dropped when messages may have been missed.
+// message). A change touches the entries of its own name. All are dropped when messages may have been missed.
 // Invariant: an entry that was read before a change is never kept after it. An
 // unknown name is not remembered as unknown. The number of entries is bounded.
 import type { DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -12,10 +12,10 @@ import type { Queryable } from '../../stores/store/db.ts';
 import * as rows from '../../stores/store/queries/targets.ts';
 import type { TargetRow } from '../../stores/store/queries/targets.ts';
 import type { Invalidation } from '../identity/invalidation.ts';
-import { BoundedMap } from './bounded-map.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import { isSyncKind } from './kinds.ts';
+import { labelKey, nameKey, queueKey, stubKey, TargetCache } from './target-cache.ts';
 
 /** A deployment was made, started, stopped, scaled or deleted; `target` is undefined when it is gone. */
 export interface TargetChange {
@@ -31,16 +31,13 @@ export interface TargetsParts {
   readonly maxEntries?: number;
 }
 
-const MAX_ENTRIES = 10_000;
+const MAX_ENTRIES = 30_000;
 
 export class Targets {
   readonly name = 'targets';
   readonly #parts: TargetsParts;
-  /** By workspace, kind, name and version, and by host label and version (`''`: the one that serves). */
-  readonly #byName: BoundedMap<string, Target>;
-  /** Targets of stubs invoked by their own id: the newest deployment, else the stub itself. */
-  readonly #byStub: BoundedMap<string, Target>;
-  readonly #byQueue: BoundedMap<string, Target>;
+  /** By name, host label, stub (the newest deployment, else the stub itself) and queue. */
+  readonly #cache: TargetCache;
   /** Active deployments that may want containers without work; never evicted (one per such deployment). */
   readonly #warm = new Map<DeploymentId, Target>();
   readonly #listeners = new Set<(change: TargetChange) => void>();
@@ -51,16 +48,14 @@ export class Targets {
 
   constructor(parts: TargetsParts) {
     this.#parts = parts;
-    const limit = parts.maxEntries ?? MAX_ENTRIES;
-    this.#byName = new BoundedMap(limit);
-    this.#byStub = new BoundedMap(limit);
-    this.#byQueue = new BoundedMap(limit);
+    this.#cache = new TargetCache(parts.maxEntries ?? MAX_ENTRIES);
   }
 
   /** Reads the scaling loop's initial targets, and listens to the other replicas from here on. */
   async start(): Promise<void> {
     const { invalidation } = this.#parts;
     invalidation?.on('deployment', (id) => this.#inBackground(this.#heard(id)));
+    invalidation?.on('code', (id) => this.#inBackground(this.#codeReplaced(id as ObjectId)));
     invalidation?.on('workspace_deleted', (id) => this.#closed(id as WorkspaceId));
     invalidation?.onReset(() => {
       this.forgetAll();
@@ -79,10 +74,8 @@ export class Targets {
     name: string,
     version: number | null,
   ): Target | Promise<Target | undefined> {
-    const key = `${workspaceId}\n${kind}\n${version ?? ''}\n${name}`;
-    return (
-      this.#known(this.#byName, key) ??
-      this.#load(() => rows.targetByName(this.#parts.db, workspaceId, kind, name, version), this.#byName, key)
+    return this.#find(nameKey(workspaceId, kind, name, version), (db) =>
+      rows.targetByName(db, workspaceId, kind, name, version),
     );
   }
 
@@ -91,40 +84,26 @@ export class Targets {
    * @param version - null: the one that calls of the label reach
    */
   bySubdomain(subdomain: string, version: number | null): Target | Promise<Target | undefined> {
-    // Kept in the same map as the names, because a change removes the same entries.
-    const key = `\n\n${version ?? ''}\n${subdomain}`;
-    return (
-      this.#known(this.#byName, key) ??
-      this.#load(() => rows.targetBySubdomain(this.#parts.db, subdomain, version), this.#byName, key)
-    );
+    return this.#find(labelKey(subdomain, version), (db) => rows.targetBySubdomain(db, subdomain, version));
   }
 
   /** The target of a stub invoked by its own id, of any workspace: callers compare it. */
   byStub(stubId: string): Target | Promise<Target | undefined> {
-    return (
-      this.#known(this.#byStub, stubId) ??
-      this.#load(() => rows.targetOfStub(this.#parts.db, stubId), this.#byStub, stubId)
-    );
+    return this.#find(stubKey(stubId), (db) => rows.targetOfStub(db, stubId));
   }
 
   /** The target of a deployment, of any workspace: callers compare it. */
   byDeployment(deploymentId: string): Target | Promise<Target | undefined> {
     const queue = queueNameOf(deploymentId as DeploymentId, '' as StubId);
-    return (
-      this.#known(this.#byQueue, queue) ??
-      this.#load(() => rows.targetOfDeployment(this.#parts.db, deploymentId), this.#byQueue, queue)
-    );
+    return this.#find(queueKey(queue), (db) => rows.targetOfDeployment(db, deploymentId));
   }
 
   /** The target of a queue; undefined for the queue of a deployment that is gone. */
   byQueue(queue: QueueName): Target | Promise<Target | undefined> {
-    const known = this.#known(this.#byQueue, queue);
-    if (known !== undefined) return known;
     const id = queue.slice('tq-'.length);
-    return this.#load(
-      async () => (await rows.targetOfDeployment(this.#parts.db, id)) ?? rows.targetOfPlainStub(this.#parts.db, id),
-      this.#byQueue,
-      queue,
+    return this.#find(
+      queueKey(queue),
+      async (db) => (await rows.targetOfDeployment(db, id)) ?? rows.targetOfPlainStub(db, id),
     );
   }
 
@@ -157,19 +136,20 @@ export class Targets {
 
   /** Announces that an object which stubs may already use has other bytes now. */
   codeChanged(objectId: ObjectId): void {
-    this.forgetAll();
-    if (this.#parts.invalidation === undefined) this.#inBackground(this.refreshAll());
-    else void this.#parts.invalidation.publish('deployment', objectId);
+    const { invalidation } = this.#parts;
+    if (invalidation === undefined) this.#inBackground(this.#codeReplaced(objectId));
+    else void invalidation.publish('code', objectId);
   }
 
   /** Reads one deployment anew. */
   async refresh(deploymentId: DeploymentId): Promise<Target | undefined> {
-    this.#forget(deploymentId);
+    const queue = queueNameOf(deploymentId, '' as StubId);
+    this.#forget(deploymentId, this.#cache.get(queueKey(queue)));
     const row = await rows.targetOfDeployment(this.#parts.db, deploymentId);
-    // Entries that were read during this query may be older than its row.
-    this.#forget(deploymentId);
     const target = row === undefined ? undefined : targetOf(row);
-    if (target !== undefined) this.#byQueue.set(target.queue, target);
+    // Entries that were read during this query may be older than its row.
+    this.#forget(deploymentId, target);
+    if (target !== undefined) this.#cache.set(queueKey(target.queue), target);
     this.#keepWarm(deploymentId, target);
     this.#tell({ deploymentId, target });
     return target;
@@ -195,26 +175,25 @@ export class Targets {
   /** Drops all entries read so far. */
   forgetAll(): void {
     this.#generation++;
-    this.#byName.clear();
-    this.#byStub.clear();
-    this.#byQueue.clear();
+    this.#cache.clear();
   }
 
-  /** Handles a message: a deployment's id, or the id of a thing that deployments share (an object). */
   async #heard(id: string): Promise<void> {
-    if (id === this.#own) return;
-    const target = await this.refresh(id as DeploymentId);
-    if (target === undefined) await this.refreshAll();
+    if (id !== this.#own) await this.refresh(id as DeploymentId);
+  }
+
+  async #codeReplaced(objectId: ObjectId): Promise<void> {
+    this.#generation++;
+    this.#cache.forgetCode(objectId);
+    const warm = [...this.#warm].filter(([, target]) => target.code?.objectId === objectId);
+    for (const [deploymentId] of warm) await this.refresh(deploymentId);
   }
 
   /** Nothing of that workspace is a target any more: its statement finds none, and the known ones go. */
   #closed(workspaceId: WorkspaceId): void {
-    const gone = new Set<DeploymentId>();
-    for (const target of [...this.#warm.values(), ...[...this.#byQueue].map(([, known]) => known)])
-      if (target.workspaceId === workspaceId && target.deploymentId !== null) gone.add(target.deploymentId);
     this.#generation++;
-    for (const known of [this.#byName, this.#byStub, this.#byQueue])
-      for (const [key, target] of [...known]) if (target.workspaceId === workspaceId) known.delete(key);
+    const gone = this.#cache.forgetWorkspace(workspaceId);
+    for (const [deploymentId, target] of this.#warm) if (target.workspaceId === workspaceId) gone.add(deploymentId);
     for (const deploymentId of gone) {
       this.#warm.delete(deploymentId);
       this.#tell({ deploymentId, target: undefined });
@@ -229,20 +208,15 @@ export class Targets {
     });
   }
 
-  /** A known entry. While messages do not arrive, no entry can be trusted. */
-  #known(map: BoundedMap<string, Target>, key: string): Target | undefined {
-    return (this.#parts.invalidation?.isLive ?? true) ? map.get(key) : undefined;
+  /** A known target, else the one in the database. While messages do not arrive, no known one can be trusted. */
+  #find(key: string, read: (db: Queryable) => Promise<TargetRow | undefined>): Target | Promise<Target | undefined> {
+    const isLive = this.#parts.invalidation?.isLive ?? true;
+    return (isLive ? this.#cache.get(key) : undefined) ?? this.#load(key, read);
   }
 
-  #forget(deploymentId: DeploymentId): void {
+  #forget(deploymentId: DeploymentId, target: Target | undefined): void {
     this.#generation++;
-    this.#byQueue.delete(queueNameOf(deploymentId, '' as StubId));
-    // A name without a version, or a stub, may mean another version now;
-    // a name with a version always means the same deployment.
-    this.#byStub.clear();
-    for (const [key, target] of this.#byName) {
-      if (target.deploymentId === deploymentId || isLatestKey(key)) this.#byName.delete(key);
-    }
+    this.#cache.forget(deploymentId, target);
   }
 
   #keepWarm(deploymentId: DeploymentId, target: Target | undefined): void {
@@ -254,16 +228,12 @@ export class Targets {
     else this.#warm.delete(deploymentId);
   }
 
-  async #load(
-    read: () => Promise<TargetRow | undefined>,
-    into: BoundedMap<string, Target>,
-    key: string,
-  ): Promise<Target | undefined> {
+  async #load(key: string, read: (db: Queryable) => Promise<TargetRow | undefined>): Promise<Target | undefined> {
     const generation = this.#generation;
-    const row = await read();
+    const row = await read(this.#parts.db);
     if (row === undefined) return undefined;
     const target = targetOf(row);
-    if (generation === this.#generation) into.set(key, target);
+    if (generation === this.#generation) this.#cache.set(key, target);
     return target;
   }
 
@@ -277,8 +247,6 @@ export class Targets {
     }
   }
 }
-
-const isLatestKey = (key: string): boolean => key.split('\n', 3)[2] === '';
 
 /** The target of a row. normalise.ts has made the stored configuration. */
 export function targetOf(row: TargetRow): Target {

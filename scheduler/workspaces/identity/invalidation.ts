@@ -10,6 +10,7 @@ import type { Log } from '#shared/log.ts';
 export type InvalidationKind =
   | 'token'
   | 'deployment'
+  | 'code'
   | 'workspace'
   | 'workspace_deleted'
   | 'signing_key'
@@ -35,7 +36,8 @@ export interface Invalidation {
    * Registers a handler. Its replica acknowledges the change when it has ended, and not when it fails. The meaning of
    * `id` depends on the kind:
    * - token: sha256 hex of the token
-   * - deployment: deployment or stub id
+   * - deployment: deployment id
+   * - code: id of the object that has other bytes now
    * - workspace: workspace id
    * - workspace_deleted: id of a workspace whose deletion began, or ended
    * - signing_key: the id of a retired key, else the name of the action

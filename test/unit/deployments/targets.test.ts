@@ -1,9 +1,10 @@
+import { setImmediate } from 'node:timers/promises';
 import { pino } from 'pino';
 import { describe, expect, test } from 'vitest';
 import type { DeploymentId, ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
 import { BoundedMap } from '../../../scheduler/workspaces/deployments/bounded-map.ts';
 import { Targets } from '../../../scheduler/workspaces/deployments/targets.ts';
-import type { TargetChange } from '../../../scheduler/workspaces/deployments/targets.ts';
+import type { TargetChange, TargetsParts } from '../../../scheduler/workspaces/deployments/targets.ts';
 import type { Queryable } from '../../../scheduler/stores/store/db.ts';
 
 const log = pino({ level: 'silent' });
@@ -29,7 +30,7 @@ const aRow = (said: Record<string, unknown> = {}) => ({
 });
 
 /** A database that answers every statement with `rows`, counts, and waits while it is held. */
-function aDb() {
+function aDb(parts: Partial<TargetsParts> = {}) {
   const state = { rows: [aRow()] as unknown[], asked: 0, hold: Promise.resolve() };
   const db: Queryable = {
     query: async <R>() => {
@@ -39,7 +40,25 @@ function aDb() {
       return { rows, rowCount: rows.length };
     },
   };
-  return { state, targets: new Targets({ db, log, maxEntries: 3 }) };
+  return { state, targets: new Targets({ db, log, maxEntries: 3, ...parts }) };
+}
+
+/** The same, with a way to hear the messages of other replicas. */
+function aHearingDb() {
+  const handlers = new Map<string, (id: string) => unknown>();
+  const invalidation = {
+    isLive: true,
+    publish: () => Promise.resolve(true),
+    on: (kind: string, handler: (id: string) => unknown) => void handlers.set(kind, handler),
+    onReset: () => undefined,
+  };
+  return {
+    ...aDb({ invalidation }),
+    hear: async (kind: string, id: string) => {
+      handlers.get(kind)?.(id);
+      await setImmediate();
+    },
+  };
 }
 
 describe('what was found once', () => {
@@ -82,6 +101,46 @@ describe('after a change', () => {
     expect(await targets.byName(W, 'endpoint', 'hello', null)).toMatchObject({ deploymentId: 'd2', version: 2 });
     expect(targets.byName(W, 'endpoint', 'hello', 1)).toMatchObject({ deploymentId: 'd1' });
     expect(state.asked).toBe(asked + 1);
+  });
+
+  test('other names, stubs and workspaces are not asked for again, by whatever change', async () => {
+    const { state, targets } = aDb({ maxEntries: 10 });
+    const ask = async (workspaceId: string, name: string, stub: string) => {
+      state.rows = [aRow({ workspace_id: workspaceId, name, deployment_id: `${workspaceId}-${name}`, stub_id: stub })];
+      await targets.byName(workspaceId as WorkspaceId, 'endpoint', name, null);
+      await targets.byStub(stub);
+    };
+    await ask('w', 'hello', 's1');
+    await ask('w', 'other', 's2');
+    await ask('w2', 'hello', 's3');
+    state.rows = [aRow({ deployment_id: 'w-hello', active: false })];
+    await targets.changed('w-hello' as DeploymentId);
+    state.rows = [];
+    await targets.changed('w-gone' as DeploymentId);
+    targets.codeChanged('another' as ObjectId);
+    const asked = state.asked;
+    expect(targets.byName(W, 'endpoint', 'other', null)).toMatchObject({ stubId: 's2' });
+    expect(targets.byName('w2' as WorkspaceId, 'endpoint', 'hello', null)).toMatchObject({ stubId: 's3' });
+    expect([targets.byStub('s2'), targets.byStub('s3')]).toMatchObject([{ stubId: 's2' }, { stubId: 's3' }]);
+    expect(state.asked).toBe(asked);
+    expect(await targets.byName(W, 'endpoint', 'hello', null)).toBeUndefined();
+    expect(await targets.byStub('s1')).toBeUndefined();
+  });
+
+  test('of another replica: a deletion is read once and forgets one deployment', async () => {
+    const { state, targets, hear } = aHearingDb();
+    await targets.start();
+    const heard: TargetChange[] = [];
+    targets.onChange((change) => heard.push(change));
+    await targets.byName(W, 'endpoint', 'hello', 1);
+    const asked = state.asked;
+    state.rows = [];
+    await hear('deployment', 'd9');
+    expect(state.asked).toBe(asked + 1);
+    expect(heard).toEqual([{ deploymentId: 'd9', target: undefined }]);
+    expect(targets.byName(W, 'endpoint', 'hello', 1)).toMatchObject({ deploymentId: 'd1' });
+    await hear('code', 'o');
+    expect(await targets.byName(W, 'endpoint', 'hello', 1)).toBeUndefined();
   });
 
   test('an answer that was under way when it happened is not kept', async () => {
