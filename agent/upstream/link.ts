@@ -480,6 +480,10 @@ export class Link {
         this.#nextWaitMs = SUPERSEDED_WAIT_MS;
         session.end();
         return;
+      case 'later':
+        this.#nextWaitMs = redialWaitMs(false, message.later?.windowMs ?? 0, Math.random());
+        session.end(new Error('the scheduler stops, or takes up other machines first'));
+        return;
       case 'revoked':
         void this.#onRevoked(session, message.revoked?.statement ?? '');
         return;

@@ -1,6 +1,6 @@
-// When an agent dials again. After a working link, within half a second. While nobody answers, many agents may wait:
-// each dials at a random moment of the scheduler's window. The window follows the number of agents that the scheduler
-// can accept.
+// When an agent dials again. After a working link, within half a second. While nobody answers, or when
+// the scheduler says so, many agents may wait: each dials at a random moment of the scheduler's window.
+// The window follows the number of agents that the scheduler can accept.
 
 /** The longest wait after a working link; also the shortest window. */
 export const RECONNECT_MS = 500;

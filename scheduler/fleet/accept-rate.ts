@@ -1,5 +1,6 @@
 // Measures how many machines this scheduler accepts in a second, while several send hello at once. From that follows
-// the window within which all of them are told to dial again, so that they come no faster.
+// the window within which all of them are told to dial again, so that they come no faster. Machines that come faster
+// all the same, because many links broke together, are sent away until their moment in the window.
 import type { Clock } from '#shared/clock.ts';
 
 /**
@@ -10,6 +11,8 @@ export const FIRST_PER_SECOND = 200;
 /** With fewer hellos under way the scheduler waits for machines, not the machines for it. */
 const BUSY = 8;
 const SAMPLE = 20;
+/** Hellos taken up at once. */
+export const MOST_AT_ONCE = 64;
 /** Weight of a new sample: a sample taken in a bad moment neither doubles nor halves the window. */
 const WEIGHT = 0.3;
 const SHORTEST_MS = 500;
@@ -38,8 +41,12 @@ export class AcceptRate {
     return this.#perSecond;
   }
 
-  /** A machine said hello. @returns a function to be called once, when the machine is accepted or refused */
-  begin(): () => void {
+  /**
+   * A machine said hello.
+   * @returns a function to be called once, when the machine is accepted or refused; undefined: too many are under way
+   */
+  begin(): (() => void) | undefined {
+    if (this.#open >= MOST_AT_ONCE) return undefined;
     this.#open += 1;
     if (this.#open === BUSY) this.#restart();
     return () => this.#end();

@@ -236,7 +236,7 @@ export class Links {
   }
 
   async stop(): Promise<void> {
-    for (const { session } of this.#connections.values()) session.end('scheduler_stopping');
+    for (const { session } of this.#connections.values()) session.later('scheduler_stopping');
     this.#port.stop();
     this.#bytes.close();
     await new Promise<void>((resolve) => {

@@ -200,6 +200,7 @@ export class Session {
     this.#greeted = true;
     clearTimeout(this.#helloTimer);
     const takenUp = this.#parts.accepting.begin();
+    if (takenUp === undefined) return this.later('too_many_hellos');
     try {
       await this.#takeUp(hello);
     } finally {
@@ -222,7 +223,7 @@ export class Session {
         serverTimeMs: clock.nowMs(),
         pingIntervalMs: settings.pingIntervalMs,
         heartbeatIntervalMs: settings.heartbeatIntervalMs,
-        reconnectWindowMs: reconnectWindowMs(machines.expected(), this.#parts.accepting.perSecond),
+        reconnectWindowMs: this.#windowMs,
         installationKey: this.#parts.installationKey,
         reportParts: true,
         joinedLines: true,
@@ -431,6 +432,16 @@ export class Session {
     for (const { row } of this.#parts.containers.ofMachine(this.machineId)) {
       if (row.state === 'ASSIGNED' && nowMs - (row.scheduledAtMs ?? nowMs) >= REPEAT_AFTER_MS) return this.changed();
     }
+  }
+
+  get #windowMs(): number {
+    return reconnectWindowMs(this.#parts.machines.expected(), this.#parts.accepting.perSecond);
+  }
+
+  /** Sends the agent away until a moment in the window: this process stops, or takes up other machines first. */
+  later(reason: 'scheduler_stopping' | 'too_many_hellos'): void {
+    this.#write({ later: { windowMs: this.#windowMs } });
+    this.end(reason);
   }
 
   /** A newer session of the same machine took over. */

@@ -262,6 +262,7 @@ export class SimulatedAgent {
           this.#create(message.proceed.containerId, message.proceed.epoch);
         } else if (message.serveVolume) void this.#echo({ streamId: message.serveVolume.streamId });
         else if (message.superseded) end();
+        else if (message.later) this.#wasLinked = false;
         else if (message.welcome) {
           this.#wasLinked = true;
           this.#windowMs = message.welcome.reconnectWindowMs;

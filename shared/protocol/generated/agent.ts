@@ -54,6 +54,7 @@ import type { ImagePrepared as _longshore_agent_v1_ImagePrepared, ImagePrepared_
 import type { Inventory as _longshore_agent_v1_Inventory, Inventory__Output as _longshore_agent_v1_Inventory__Output } from './longshore/agent/v1/Inventory.ts';
 import type { JoinRequest as _longshore_agent_v1_JoinRequest, JoinRequest__Output as _longshore_agent_v1_JoinRequest__Output } from './longshore/agent/v1/JoinRequest.ts';
 import type { JoinResponse as _longshore_agent_v1_JoinResponse, JoinResponse__Output as _longshore_agent_v1_JoinResponse__Output } from './longshore/agent/v1/JoinResponse.ts';
+import type { Later as _longshore_agent_v1_Later, Later__Output as _longshore_agent_v1_Later__Output } from './longshore/agent/v1/Later.ts';
 import type { LiveAttempt as _longshore_agent_v1_LiveAttempt, LiveAttempt__Output as _longshore_agent_v1_LiveAttempt__Output } from './longshore/agent/v1/LiveAttempt.ts';
 import type { LogAck as _longshore_agent_v1_LogAck, LogAck__Output as _longshore_agent_v1_LogAck__Output } from './longshore/agent/v1/LogAck.ts';
 import type { LogBatch as _longshore_agent_v1_LogBatch, LogBatch__Output as _longshore_agent_v1_LogBatch__Output } from './longshore/agent/v1/LogBatch.ts';
@@ -164,6 +165,7 @@ export interface ProtoGrpcType {
         Inventory: MessageTypeDefinition<_longshore_agent_v1_Inventory, _longshore_agent_v1_Inventory__Output>
         JoinRequest: MessageTypeDefinition<_longshore_agent_v1_JoinRequest, _longshore_agent_v1_JoinRequest__Output>
         JoinResponse: MessageTypeDefinition<_longshore_agent_v1_JoinResponse, _longshore_agent_v1_JoinResponse__Output>
+        Later: MessageTypeDefinition<_longshore_agent_v1_Later, _longshore_agent_v1_Later__Output>
         LiveAttempt: MessageTypeDefinition<_longshore_agent_v1_LiveAttempt, _longshore_agent_v1_LiveAttempt__Output>
         LogAck: MessageTypeDefinition<_longshore_agent_v1_LogAck, _longshore_agent_v1_LogAck__Output>
         LogBatch: MessageTypeDefinition<_longshore_agent_v1_LogBatch, _longshore_agent_v1_LogBatch__Output>

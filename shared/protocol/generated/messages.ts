@@ -51,6 +51,7 @@ export type * from './longshore/agent/v1/ImagePrepared.ts';
 export type * from './longshore/agent/v1/Inventory.ts';
 export type * from './longshore/agent/v1/JoinRequest.ts';
 export type * from './longshore/agent/v1/JoinResponse.ts';
+export type * from './longshore/agent/v1/Later.ts';
 export type * from './longshore/agent/v1/LiveAttempt.ts';
 export type * from './longshore/agent/v1/LogAck.ts';
 export type * from './longshore/agent/v1/LogBatch.ts';

@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest';
 import { redialWaitMs } from '#agent/upstream/redial.ts';
-import { AcceptRate, FIRST_PER_SECOND, reconnectWindowMs } from '#scheduler/fleet/accept-rate.ts';
+import { AcceptRate, FIRST_PER_SECOND, MOST_AT_ONCE, reconnectWindowMs } from '#scheduler/fleet/accept-rate.ts';
 
 /** Plays so many machines that say hello, `atOnce` at a time; each is taken up `everyMs` after the one before. */
 function taken(rate: AcceptRate, clock: { ms: number }, machines: number, atOnce: number, everyMs: number): void {
   const open: (() => void)[] = [];
   for (let machine = 0; machine < machines; machine += 1) {
-    while (open.length < atOnce) open.push(rate.begin());
+    while (open.length < atOnce) open.push(rate.begin() ?? expect.fail('it is full'));
     clock.ms += everyMs;
     open.shift()?.();
   }
@@ -33,6 +33,15 @@ test('the rate is that of machines which wait for each other; those that come on
   taken(rate, clock, 500, 64, 20);
   expect(rate.perSecond).toBeGreaterThan(45);
   expect(rate.perSecond).toBeLessThan(60);
+});
+
+test('machines that come all at once are taken up some at a time, the others later', () => {
+  const rate = new AcceptRate({ monotonicMs: () => 0 });
+  const taken = Array.from({ length: MOST_AT_ONCE }, () => rate.begin());
+  expect(rate.begin()).toBeUndefined();
+  taken[0]?.();
+  expect(rate.begin()).toBeDefined();
+  expect(rate.begin()).toBeUndefined();
 });
 
 test('an agent whose link broke is back within half a second; one that nobody answers waits for its place in the window', () => {

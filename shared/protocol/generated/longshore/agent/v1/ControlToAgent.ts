@@ -15,6 +15,7 @@ import type { RemoveImages as _longshore_agent_v1_RemoveImages, RemoveImages__Ou
 import type { RemoveCaches as _longshore_agent_v1_RemoveCaches, RemoveCaches__Output as _longshore_agent_v1_RemoveCaches__Output } from '../../../longshore/agent/v1/RemoveCaches.ts';
 import type { ServeContainer as _longshore_agent_v1_ServeContainer, ServeContainer__Output as _longshore_agent_v1_ServeContainer__Output } from '../../../longshore/agent/v1/ServeContainer.ts';
 import type { ChangeContainer as _longshore_agent_v1_ChangeContainer, ChangeContainer__Output as _longshore_agent_v1_ChangeContainer__Output } from '../../../longshore/agent/v1/ChangeContainer.ts';
+import type { Later as _longshore_agent_v1_Later, Later__Output as _longshore_agent_v1_Later__Output } from '../../../longshore/agent/v1/Later.ts';
 
 export interface ControlToAgent {
   'welcome'?: (_longshore_agent_v1_Welcome | null);
@@ -32,7 +33,8 @@ export interface ControlToAgent {
   'removeCaches'?: (_longshore_agent_v1_RemoveCaches | null);
   'serveContainer'?: (_longshore_agent_v1_ServeContainer | null);
   'changeContainer'?: (_longshore_agent_v1_ChangeContainer | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches"|"serveContainer"|"changeContainer";
+  'later'?: (_longshore_agent_v1_Later | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches"|"serveContainer"|"changeContainer"|"later";
 }
 
 export interface ControlToAgent__Output {
@@ -51,5 +53,6 @@ export interface ControlToAgent__Output {
   'removeCaches'?: (_longshore_agent_v1_RemoveCaches__Output | null);
   'serveContainer'?: (_longshore_agent_v1_ServeContainer__Output | null);
   'changeContainer'?: (_longshore_agent_v1_ChangeContainer__Output | null);
-  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches"|"serveContainer"|"changeContainer";
+  'later'?: (_longshore_agent_v1_Later__Output | null);
+  'message'?: "welcome"|"desired"|"proceed"|"ping"|"superseded"|"revoked"|"prepareImage"|"heartbeatAck"|"fetchMetrics"|"serveVolume"|"buildImage"|"removeImages"|"removeCaches"|"serveContainer"|"changeContainer"|"later";
 }
