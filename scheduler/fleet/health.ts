@@ -7,6 +7,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Gauge } from '#shared/metrics.ts';
+import type { ContainerRow } from '../stores/store/queries/containers.ts';
 import { endOnDeleted } from './containers/deleted-machine.ts';
 import type { ContainerControl } from './containers/container-registry.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
@@ -52,6 +53,8 @@ export class MachineHealth {
   #startedAtMs = 0;
   #looking = false;
   #guards: Guards = new Map();
+  /** Assignments that wait for their acknowledgement, and since when this process knows them; monotonic. */
+  #assigned = new Map<string, number>();
 
   constructor(parts: MachineHealthParts) {
     this.#parts = parts;
@@ -88,7 +91,7 @@ export class MachineHealth {
     if (!isLeader() || upMs < ACK_WITHIN_MS) return;
     await joining.expireJoins();
     // After a stall or a step of the clock the age of an assignment proves nothing.
-    if (stall.calmMs() >= ACK_WITHIN_MS) await this.#takeBackUnacknowledged(clock.nowMs());
+    if (stall.calmMs() >= ACK_WITHIN_MS) await this.#takeBackUnacknowledged();
     await this.#moveOffDeleted();
     if (upMs < this.#parts.startGraceMs) return;
     for (const machine of machines.all()) {
@@ -148,12 +151,22 @@ export class MachineHealth {
 
   /**
    * Takes back assignments that were not acknowledged in time, so that another
-   * machine may have them. A later acknowledgement of that epoch is refused.
+   * machine may have them. A later acknowledgement of that epoch is refused. Their age is counted from the moment when
+   * this process first saw them: the wall clock of the leader that made them may differ.
    */
-  async #takeBackUnacknowledged(nowMs: number): Promise<void> {
-    const { containers, log } = this.#parts;
-    for (const { row } of [...containers.all()]) {
-      if (row.state !== 'ASSIGNED' || nowMs - (row.scheduledAtMs ?? nowMs) < ACK_WITHIN_MS) continue;
+  async #takeBackUnacknowledged(): Promise<void> {
+    const { containers, log, clock } = this.#parts;
+    const nowMs = clock.monotonicMs();
+    const before = this.#assigned;
+    this.#assigned = new Map();
+    const late: ContainerRow[] = [];
+    for (const { row } of containers.all()) {
+      if (row.state !== 'ASSIGNED') continue;
+      const sinceMs = before.get(keyOf(row)) ?? nowMs;
+      this.#assigned.set(keyOf(row), sinceMs);
+      if (nowMs - sinceMs >= ACK_WITHIN_MS) late.push(row);
+    }
+    for (const row of late) {
       log.warn({ containerId: row.id, machineId: row.machineId }, 'assignment not acknowledged, taking it back');
       await containers.transition(row.id, 'revoke', {
         epoch: row.epoch,
@@ -205,3 +218,5 @@ export class MachineHealth {
     }
   }
 }
+
+const keyOf = ({ id, epoch }: ContainerRow): string => `${id}:${epoch}`;
