@@ -31,7 +31,8 @@ export interface QueueHistory {
   stateSinceMs: number;
 }
 
-const MAX_QUEUES = 5_000;
+/** A fleet of 5,000 machines has fewer queues with containers: each sweep looks at all of those. */
+const MAX_QUEUES = 50_000;
 const MAX_DECISIONS = 20;
 
 export class QueueHistories {
