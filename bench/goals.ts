@@ -93,7 +93,9 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'reconcile start': { id: 'reconcile', kind: 'at_most', factor: 1, plus: 100 },
   'reconcile pass': { id: 'reconcile', kind: 'at_most', factor: 0, plus: 100 },
   'pull pulled': { id: 'G15', kind: 'at_most', factor: 1.05, plus: 50 },
-  'restart all': { id: 'restart', kind: 'at_most', factor: 0, plus: 5000 },
+  'restart all': { id: 'restart', kind: 'at_most', factor: 0, plus: 10_000 },
+  'restart processor': { id: 'restart', kind: 'at_most', factor: 2, plus: 0 },
+  'restart block': { id: 'restart', kind: 'at_most', factor: 2, plus: 500 },
   'first-start p50': { id: 'start', kind: 'at_most', factor: 1.5, plus: 0 },
   'start p50': { id: 'G16', kind: 'at_most', factor: 0, plus: 1500 },
 };

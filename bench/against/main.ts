@@ -68,7 +68,8 @@ export async function benchAgainst(
   output.say(alignColumns([HEAD, ...differences.map(rowOf)]));
   for (const suite of new Set(unquiet))
     output.say(`${suite}: no round counts, others used more than ${maxOutside * 100} % of the machine in each`);
-  output.say('WORSE: the median of the ratios is beyond what the base differed from itself in any round.');
+  if (differences.some(({ verdict }) => verdict === 'worse'))
+    output.say('WORSE: the median of the ratios is beyond what the base differed from itself in any round.');
   if (differences.some(({ verdict }) => verdict === 'too_few_rounds'))
     output.say(`-: a verdict needs ${VERDICT_ROUNDS} rounds that count.`);
   output.say(`Written to ${options.jsonPath}.`);
