@@ -1,11 +1,10 @@
-// Schedules: their alarms, the regular checks, and the tasks of their ticks.
+// Schedules: the leader's looks, and the tasks of their ticks.
+import type { Part } from '#shared/lifecycle.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
-import { Alarms } from '../stores/queues/alarms.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
-import { Schedules } from '../tasks/schedules/loop.ts';
+import { LOOK_EVERY_MS, Schedules } from '../tasks/schedules/loop.ts';
 import { ScheduleMetrics } from '../tasks/schedules/metrics.ts';
 import { Ticker } from '../tasks/schedules/service.ts';
-import { Ticks } from '../domain/ticks.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { LocalQueueParts } from './local-queue.ts';
@@ -21,7 +20,7 @@ export interface SchedulesSetup {
 
 export interface ScheduleParts {
   readonly schedules: Schedules;
-  readonly alarms: Alarms;
+  readonly looks: Part;
 }
 
 export function openSchedules({
@@ -31,8 +30,7 @@ export function openSchedules({
   localQueue,
   taskParts,
 }: SchedulesSetup): ScheduleParts {
-  const { db, general, keys, clock, log, registry } = infrastructure;
-  const { leader } = clusterState;
+  const { db, clock, log, registry } = infrastructure;
   const { queues } = localQueue;
   const metrics = new ScheduleMetrics(registry);
   const ticker = new Ticker({
@@ -44,11 +42,13 @@ export function openSchedules({
     log,
     metrics,
   });
-  const alarms = new Alarms({
-    client: general,
-    prefix: keys.prefix,
-    log,
-    next: (when, timezone, afterMs) => new Ticks({ when, timezone }).next(afterMs),
+  const schedules = new Schedules({ db, ticker, clock, log, metrics });
+  const looks = clusterState.leaderLoop({
+    name: 'schedules',
+    everyMs: LOOK_EVERY_MS,
+    round: (signal) => schedules.round(signal),
+    restMs: () => schedules.restMs(),
+    failed: 'schedules could not be looked at, trying again',
   });
-  return { schedules: new Schedules({ db, targets, leader, alarms, ticker, clock, log, metrics }), alarms };
+  return { schedules, looks };
 }

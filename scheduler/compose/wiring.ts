@@ -1,7 +1,7 @@
 // Every notification between parts: who is told of what, and in which order. All parts exist before the first line
 // here runs, and none of them has started. Listeners of one notification run in the order of their lines.
 import type { Redis } from 'ioredis';
-import type { DeploymentId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import { outcomes } from '../api/http/invoke/outcomes.ts';
 import type { AgentReports } from '../fleet/agent-reports.ts';
@@ -375,8 +375,10 @@ function wireServes({
   });
 }
 
-/** Alarms of schedules, and jobs of deliveries that are due. */
-function wireTimes({ scheduleParts: { schedules, alarms }, webhooks: { deliveries, queue } }: Wired): void {
-  alarms.onAlarm((id) => schedules.check(id as DeploymentId));
+/** Changes that schedules follow, and jobs of deliveries that are due. */
+function wireTimes({ scheduleParts, targets, clusterState, webhooks: { deliveries, queue } }: Wired): void {
+  const { schedules } = scheduleParts;
+  targets.onChange((change) => schedules.changed(change));
+  clusterState.leader.onChange(({ kind }) => schedules.leads(kind === 'leading'));
   queue.onJob((job) => deliveries.process(job));
 }

@@ -1,5 +1,5 @@
 // Schedules on a real database and a real Redis, with a clock that the test sets.
-// Ticks are missed, doubled, stopped, or lost half-way. Alarms are only hints.
+// Ticks are missed, doubled, stopped, or lost half-way.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import { newId, queueNameOf, tickTaskId } from '#shared/domain/ids.ts';
@@ -8,11 +8,9 @@ import { Registry } from '#shared/metrics.ts';
 import { Deployments } from '#scheduler/workspaces/deployments/deployments.ts';
 import type { DeploymentsParts } from '#scheduler/workspaces/deployments/deployments.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
-import { Alarms } from '#scheduler/stores/queues/alarms.ts';
 import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import { ScheduleMetrics } from '#scheduler/tasks/schedules/metrics.ts';
 import { Ticker } from '#scheduler/tasks/schedules/service.ts';
-import { Ticks } from '#scheduler/domain/ticks.ts';
 import {
   deleteDeployment,
   insertDeployment,
@@ -355,57 +353,5 @@ test('a stub from before its times were looked at is refused where it is deploye
   stub.config = { schedule: { when: '@hourly', timezone: 'Mars' } };
   expect(await deployments.deploy(caller, stub.id, 'old')).toMatchObject({
     text: expect.stringMatching(/^extra\.timezone "Mars" is not/),
-  });
-});
-
-describe('alarms', () => {
-  const open = (redis: { connect(): World['client'] }, heard: string[]) => {
-    const alarms = new Alarms({
-      client: redis.connect(),
-      prefix: 'ls',
-      log: quiet,
-      next: (when, timezone, afterMs) => new Ticks({ when, timezone }).next(afterMs),
-    });
-    alarms.onAlarm((id) => {
-      heard.push(id);
-      return Promise.resolve();
-    });
-    return alarms;
-  };
-  const every = (id: string) => ({ id, pattern: EVERY_SECOND.when, timezone: EVERY_SECOND.timezone });
-
-  test('are heard by one replica each, until they are not wanted; and again after Redis lost them', async ({
-    redis,
-  }) => {
-    const heard: string[] = [];
-    const [one, two] = [open(redis, heard), open(redis, heard)];
-    const client = redis.connect();
-    try {
-      two.listen();
-      await one.setAll([every('a'), every('b')]);
-      await waitFor(() => heard.filter((id) => id === 'a').length >= 2 && heard.includes('b'), 'alarms are heard');
-      const unreadable = { ...every('0'), pattern: 'from another version' };
-      await one.setAll([unreadable, every('b'), every('c')]);
-      await waitFor(() => heard.includes('c'), 'one after another that cannot be read is heard');
-      await one.setAll([every('b')]);
-      heard.length = 0;
-      await waitFor(() => heard.length >= 2, 'the other one is heard on');
-      expect(heard).not.toContain('a');
-      await client.flushall();
-      await one.setAll([every('a')]);
-      heard.length = 0;
-      await waitFor(() => heard.includes('a'), 'it is heard again');
-      // The process that took an alarm out died before it set the next one.
-      for (const key of await client.keys('ls:schedules:repeat:a:*')) await client.del(key);
-      await client.del('ls:schedules:delayed');
-      await client.zadd('ls:schedules:repeat', Date.now() - 3_600_000, 'a');
-      heard.length = 0;
-      await one.setAll([every('a')]);
-      await waitFor(() => heard.includes('a'), 'and again');
-    } finally {
-      await one.close();
-      await two.close();
-      client.disconnect();
-    }
   });
 });

@@ -1,16 +1,11 @@
-// Triggers of the looks at schedules. Every replica looks on an alarm that it receives. The leader
-// also looks once a second at schedules whose next tick has come, whether or not an alarm did.
-// Active schedules are kept in memory with their next tick, so a second in which
-// nothing is due costs no statement. They are read again when a deployment changes,
-// and now and then. The leader also makes sure that there is an alarm for each.
+// The leader's looks at schedules. Active schedules are kept in memory with their next tick. So the leader rests until
+// the earliest of them, and a look at which nothing is due costs no statement. Schedules are read again when a
+// deployment changes, and now and then. No rest is longer than a second, because wall clocks may be set.
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '#shared/clock.ts';
-import { repeat } from '#shared/backoff.ts';
 import type { DeploymentId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
-import type { Targets } from '../../workspaces/deployments/targets.ts';
-import type { LeaderLease } from '../../cluster/leader.ts';
-import type { Alarms } from '../../stores/queues/alarms.ts';
+import type { TargetChange } from '../../workspaces/deployments/targets.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { listSchedules } from '../../stores/store/queries/schedules.ts';
 import type { ScheduleRow } from '../../stores/store/queries/schedules.ts';
@@ -18,8 +13,9 @@ import type { ScheduleMetrics } from './metrics.ts';
 import type { Ticker } from './service.ts';
 import { Ticks } from '../../domain/ticks.ts';
 
-const LOOK_EVERY_MS = 1_000;
-/** Interval of reading all schedules again, for changes that no message told of and alarms that Redis lost. */
+/** Longest rest between two looks. */
+export const LOOK_EVERY_MS = 1_000;
+/** Interval of reading all schedules again, for changes that no message told of. */
 const READ_EVERY_MS = 30_000;
 /** Most looks at a time. */
 const AT_A_TIME = 8;
@@ -28,14 +24,10 @@ const FOUND_AT_ONCE = 50;
 
 export interface SchedulesParts {
   readonly db: Db;
-  readonly targets: Pick<Targets, 'onChange'>;
-  readonly leader: Pick<LeaderLease, 'isLeader' | 'onChange'>;
-  readonly alarms: Pick<Alarms, 'listen' | 'setAll' | 'close'>;
   readonly ticker: Pick<Ticker, 'check'>;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<ScheduleMetrics, 'active'>;
-  readonly lookEveryMs?: number;
 }
 
 interface Known {
@@ -44,57 +36,38 @@ interface Known {
   readonly tickedToMs: number;
   /** First tick after `tickedToMs`; null: none ever, or the schedule cannot be read. */
   readonly firstMs: number | null;
-  /** Time of the next look; null: only an alarm causes one. */
+  /** Time of the next look; null: none comes before the schedule changes. */
   nextMs: number | null;
 }
 
 export class Schedules {
-  readonly name = 'schedules';
   readonly #parts: SchedulesParts;
-  readonly #abort = new AbortController();
   readonly #known = new Map<DeploymentId, Known>();
   #readAtMs = -Infinity;
   #isStale = true;
-  #stopListening: readonly (() => void)[] = [];
-  #running: Promise<void> | undefined;
 
   constructor(parts: SchedulesParts) {
     this.#parts = parts;
   }
 
-  start(): void {
-    const { targets, leader, lookEveryMs, log } = this.#parts;
-    this.#stopListening = [
-      targets.onChange(({ deploymentId, target }) => {
-        if (target?.kind === 'schedule' || this.#known.has(deploymentId)) this.#isStale = true;
-      }),
-      // A new leader sets the alarms anew, and looks at schedules that nobody has looked at.
-      leader.onChange(() => (this.#isStale = true)),
-    ];
-    this.#running = repeat(
-      lookEveryMs ?? LOOK_EVERY_MS,
-      this.#abort.signal,
-      () => this.round(),
-      (error) => log.warn({ err: error }, 'schedules could not be looked at, trying again'),
-    );
+  /** A deployment changed: the schedules are read anew where it is one. */
+  changed({ deploymentId, target }: TargetChange): void {
+    if (target?.kind === 'schedule' || this.#known.has(deploymentId)) this.#isStale = true;
   }
 
-  async stop(): Promise<void> {
-    this.#abort.abort();
-    for (const stop of this.#stopListening) stop();
-    // The round under way may still start to listen to alarms.
-    await this.#running;
-    await this.#parts.alarms.close();
+  /** This replica leads from now on, or no more: others may have looked meanwhile. */
+  leads(isLeading: boolean): void {
+    this.#isStale = true;
+    if (!isLeading) this.#parts.metrics.active.set(0);
   }
 
-  /** Runs one round, for the loop and for tests. */
-  async round(): Promise<void> {
-    const { clock, leader, log } = this.#parts;
+  /** Looks at the schedules whose tick has come. */
+  async round(signal?: AbortSignal): Promise<void> {
+    const { clock, log } = this.#parts;
     if (this.#isStale || clock.monotonicMs() - this.#readAtMs >= READ_EVERY_MS) await this.#read();
-    if (!leader.isLeader()) return;
     const nowMs = clock.nowMs();
     const due = [...this.#known].filter(([, { nextMs }]) => nextMs !== null && nextMs <= nowMs).map(([id]) => id);
-    for (let from = 0; from < due.length && !this.#abort.signal.aborted; from += AT_A_TIME) {
+    for (let from = 0; from < due.length && signal?.aborted !== true; from += AT_A_TIME) {
       const batch = due.slice(from, from + AT_A_TIME);
       const looked = await Promise.allSettled(batch.map((id) => this.#check(id)));
       const failed = looked.filter((one) => one.status === 'rejected');
@@ -105,13 +78,13 @@ export class Schedules {
     }
   }
 
-  /** Looks at a schedule, and logs a failure. Never rejects. */
-  async check(deploymentId: DeploymentId): Promise<void> {
-    try {
-      await this.#check(deploymentId);
-    } catch (error) {
-      this.#parts.log.warn({ err: error, deploymentId }, 'a schedule could not be looked at, trying again');
-    }
+  /** Milliseconds until the earliest tick to come; at most {@link LOOK_EVERY_MS}. Those that failed wait as long. */
+  restMs(): number {
+    const nowMs = this.#parts.clock.nowMs();
+    let restMs = LOOK_EVERY_MS;
+    for (const { nextMs } of this.#known.values())
+      if (nextMs !== null && nextMs > nowMs) restMs = Math.min(restMs, nextMs - nowMs);
+    return restMs;
   }
 
   async #check(deploymentId: DeploymentId): Promise<void> {
@@ -128,7 +101,7 @@ export class Schedules {
   }
 
   async #read(): Promise<void> {
-    const { db, alarms, leader, clock, metrics } = this.#parts;
+    const { db, clock, metrics } = this.#parts;
     this.#isStale = false;
     try {
       const rows = await listSchedules(db);
@@ -141,8 +114,6 @@ export class Schedules {
       this.#isStale = true;
       throw error;
     }
-    if (this.#known.size > 0) alarms.listen();
-    if (leader.isLeader()) await this.#setAlarms();
   }
 
   /**
@@ -160,18 +131,6 @@ export class Schedules {
       if (isSame) continue;
       found += 1;
       if (found % FOUND_AT_ONCE === 0) await turn();
-    }
-  }
-
-  /** Sets the alarms. Without them the looks go on, at most a second late. */
-  async #setAlarms(): Promise<void> {
-    const wanted = [...this.#known]
-      .filter(([, { firstMs }]) => firstMs !== null)
-      .map(([id, { when, timezone }]) => ({ id, pattern: when, timezone }));
-    try {
-      await this.#parts.alarms.setAll(wanted);
-    } catch (error) {
-      this.#parts.log.warn({ err: error }, 'alarms of schedules could not be set, trying again');
     }
   }
 

@@ -1,6 +1,5 @@
-// Conversion of ticks to tasks. An alarm on any replica, or the leader's look every second,
-// calls `check` when the time of a schedule may have come. `check` reads how far the schedule
-// has come, and commits the rows of all ticks since then together with its progress.
+// Conversion of ticks to tasks. The leader calls `check` when the time of a schedule has come. `check` reads
+// how far the schedule has come, and commits the rows of all ticks since then together with its progress.
 // Invariants: a tick has exactly one task, whose id follows from deployment and tick. A stopped
 // deployment makes none from the moment its stop is committed. A task that is committed here
 // but not queued, because this process died, is queued by the sweep of rows without a job.

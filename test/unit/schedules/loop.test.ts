@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { pino } from 'pino';
-import { describe, expect, test, vi } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { DeploymentId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { Schedules } from '../../../scheduler/tasks/schedules/loop.ts';
@@ -25,24 +25,14 @@ function aLoop(count: number, over: Partial<SchedulesParts> = {}) {
     monotonicMs: 0,
     looked: [] as string[],
     failing: (_id: string): boolean => false,
-    did: [] as string[],
     reads: 0,
-    held: Promise.resolve(),
   };
   const query = async <R>() => {
     state.reads += 1;
-    await state.held;
     return { rows: rows as R[], rowCount: rows.length };
-  };
-  const did = (what: string) => () => {
-    state.did.push(what);
-    return Promise.resolve();
   };
   const loop = new Schedules({
     db: { query } as unknown as Db,
-    targets: { onChange: () => () => false },
-    leader: { isLeader: () => true, onChange: () => () => false },
-    alarms: { listen: () => void state.did.push('listen'), setAll: did('setAll'), close: did('close') },
     ticker: {
       check: (id) => {
         state.looked.push(id);
@@ -121,19 +111,36 @@ describe('looks that fail', () => {
     await loop.round();
     await loop.round();
     expect(new Set(state.looked).size).toBe(20);
-    await expect(loop.check('d0' as DeploymentId)).resolves.toBeUndefined();
   });
 });
 
-test('what a round under way opens is closed when it stops', async () => {
-  let release = (): void => undefined;
-  const { loop, state } = aLoop(1, { lookEveryMs: 1 });
-  state.held = new Promise<void>((resolve) => (release = resolve));
-  loop.start();
-  await vi.waitFor(() => expect(state.reads).toBe(1), { interval: 1 });
-  const stopped = loop.stop();
-  release();
-  await stopped;
-  expect(state.did).toContain('listen');
-  expect(state.did.at(-1)).toBe('close');
+describe('the rest between two looks', () => {
+  test('ends at the earliest tick, and lasts a second where that is far away or a look failed', async () => {
+    const { loop, state } = aLoop(2);
+    await loop.round();
+    expect(loop.restMs()).toBe(1_000);
+    state.nowMs = T0 + HOUR_MS - 40;
+    await loop.round();
+    expect(loop.restMs()).toBe(40);
+    state.nowMs = T0 + HOUR_MS;
+    state.failing = () => true;
+    await loop.round();
+    expect(loop.restMs()).toBe(1_000);
+  });
+
+  test('a change of a schedule, and a change of the leader, have them read again', async () => {
+    const { loop, state } = aLoop(1);
+    await loop.round();
+    await loop.round();
+    expect(state.reads).toBe(1);
+    const change = (id: string) => loop.changed({ deploymentId: id as DeploymentId, target: undefined });
+    change('another');
+    await loop.round();
+    expect(state.reads).toBe(1);
+    change('d0');
+    await loop.round();
+    loop.leads(true);
+    await loop.round();
+    expect(state.reads).toBe(3);
+  });
 });
