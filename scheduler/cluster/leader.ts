@@ -32,6 +32,8 @@ export interface LeaderOptions {
    * database: the lease is given back and taken again with a higher number
    */
   readonly raise?: (fence: number) => Promise<number>;
+  /** Tells the other replicas that the lease is free, because this one gave it back. */
+  readonly onFreed?: () => void;
   readonly clock?: Clock;
   readonly leaseMs?: number;
   readonly renewMs?: number;
@@ -46,10 +48,12 @@ export class LeaderLease implements Part {
   readonly #leaseMs: number;
   readonly #renewMs: number;
   readonly #raise: (fence: number) => Promise<number>;
+  readonly #onFreed: () => void;
   readonly #hold: Script;
   readonly #resign: Script;
   readonly #listeners = new Set<(now: Leadership) => void>();
   readonly #abort = new AbortController();
+  #rest = new AbortController();
   #loop: Promise<void> | undefined;
   #fence: number | undefined;
   /** Highest fence of any leader so far: the next one is above it, also on a Redis that lost its data. */
@@ -65,6 +69,7 @@ export class LeaderLease implements Part {
     this.#leaseMs = options.leaseMs ?? LEADER_LEASE_MS;
     this.#renewMs = options.renewMs ?? LEADER_RENEW_MS;
     this.#raise = options.raise ?? ((fence) => Promise.resolve(fence));
+    this.#onFreed = options.onFreed ?? (() => undefined);
     this.#hold = defineScript(options.client, 'longshoreHoldLeader');
     this.#resign = defineScript(options.client, 'longshoreResignLeader');
   }
@@ -109,6 +114,7 @@ export class LeaderLease implements Part {
     if (!held) return;
     try {
       await this.#resign.run(this.#keys.leader, this.#instance);
+      this.#onFreed();
     } catch (error) {
       this.#log.warn({ err: error }, 'leader lease not given back; it runs out by itself');
     }
@@ -116,9 +122,16 @@ export class LeaderLease implements Part {
 
   async #run(firstWaitMs: number): Promise<void> {
     let waitMs = firstWaitMs;
-    while (await sleep(waitMs, this.#abort.signal)) {
-      waitMs = await this.#tryHold();
+    while (!this.#abort.signal.aborted) {
+      this.#rest = new AbortController();
+      await sleep(waitMs, AbortSignal.any([this.#abort.signal, this.#rest.signal]));
+      if (!this.#abort.signal.aborted) waitMs = await this.#tryHold();
     }
+  }
+
+  /** Asks for the lease now: the one that held it gave it back. */
+  freed(): void {
+    if (!this.isLeader()) this.#rest.abort();
   }
 
   /** Tries once to take or renew the lease. @returns how long to wait before the next try */

@@ -1,4 +1,5 @@
 // Builds of images, the streams of agents that tell of them, and the removal of unused images.
+import type { Part } from '#shared/lifecycle.ts';
 import { Builds } from '../fleet/builds/builds.ts';
 import type { OrderedBuild } from '../fleet/builds/builds.ts';
 import { ImageCollector } from '../fleet/builds/collector.ts';
@@ -13,19 +14,22 @@ import type { RegistryParts } from './registry.ts';
 import type { Scaling } from './scaling.ts';
 import type { TaskParts } from './tasks.ts';
 
+const HOUR_MS = 3_600_000;
+const MINUTE_MS = 60_000;
+
 export interface BuildParts {
   readonly buildStreams: OrderedStreams<OrderedBuild>;
   readonly builds: Builds;
   readonly rebuilds: Rebuilds;
-  /** Absent: no registry has built images. */
-  readonly pushes?: Pushes;
   readonly imageCollector: ImageCollector;
   readonly imageReads: ImageReads;
+  /** Loops of the leader: unused images, lost builds, pushes. */
+  readonly imageUpkeep: readonly Part[];
 }
 
 export function openBuilds(
   { db, keys, instance, clock, registry, log, settings }: Infrastructure,
-  { bus, machines, isLeader, feasibility }: ClusterState,
+  { bus, machines, isLeader, leaderLoop, feasibility }: ClusterState,
   { objects }: Pick<ObjectParts, 'objects'>,
   { streams }: Pick<TaskParts, 'streams'>,
   { cpuWorkAllowed }: Pick<Scaling, 'cpuWorkAllowed'>,
@@ -38,8 +42,7 @@ export function openBuilds(
     streams,
     machines,
   });
-  const pushes =
-    builtRegistry && new Pushes({ ...builtRegistry, db, machines, streams: buildStreams, isLeader, metrics, log });
+  const pushes = builtRegistry && new Pushes({ ...builtRegistry, db, machines, streams: buildStreams, metrics, log });
   const builds = new Builds({
     db,
     instance,
@@ -64,7 +67,32 @@ export function openBuilds(
     metrics,
     log,
   });
-  const imageCollector = new ImageCollector({ db, machines, isLeader, days: settings.LONGSHORE_IMAGE_DAYS, log });
+  const imageCollector = new ImageCollector({ db, machines, days: settings.LONGSHORE_IMAGE_DAYS, log });
   const imageReads = new ImageReads(db);
-  return { buildStreams, builds, rebuilds, imageCollector, imageReads, ...(pushes === undefined ? {} : { pushes }) };
+  const imageUpkeep = [
+    leaderLoop({
+      name: 'image collector',
+      everyMs: HOUR_MS,
+      round: () => imageCollector.round(),
+      failed: 'unused images were not removed, trying again',
+    }),
+    // A row that stays in BUILDING keeps its image from being deleted.
+    leaderLoop({
+      name: 'lost builds',
+      everyMs: MINUTE_MS,
+      round: () => imageCollector.endLost(),
+      failed: 'builds whose scheduler is gone were not ended, trying again',
+    }),
+    ...(pushes === undefined
+      ? []
+      : [
+          leaderLoop({
+            name: 'image pushes',
+            everyMs: MINUTE_MS,
+            round: (signal) => pushes.round(signal),
+            failed: 'images were not pushed, trying again',
+          }),
+        ]),
+  ];
+  return { buildStreams, builds, rebuilds, imageCollector, imageReads, imageUpkeep };
 }

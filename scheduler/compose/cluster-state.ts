@@ -2,6 +2,7 @@
 // the machines, the containers on them, and the load of those.
 // Invariant: a process that starts reads everything here again from the stores.
 // Only the leader's own container registry makes the writes that are reserved to the leader.
+import type { Part } from '#shared/lifecycle.ts';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import { ContainerCredentials } from '../fleet/containers/credentials.ts';
@@ -12,6 +13,8 @@ import { FleetMetrics } from '../fleet/metrics.ts';
 import { mostShared } from '../fleet/pool-admission.ts';
 import type { MostPools } from '../fleet/pool-admission.ts';
 import { LeaderLease } from '../cluster/leader.ts';
+import { LeaderLoop } from '../cluster/leader-loop.ts';
+import type { LeaderLoopOptions } from '../cluster/leader-loop.ts';
 import { FeasibilityCheck } from '../control/placement/feasibility-check.ts';
 import { Presence } from '../cluster/presence.ts';
 import type { RedisDataOptions } from '../stores/queues/redis-data.ts';
@@ -43,6 +46,8 @@ export interface ClusterState extends MachineParts {
   readonly leader: LeaderLease;
   readonly takeOver: TakeOver;
   readonly isLeader: () => boolean;
+  /** Makes a part of work that the leader alone does, again and again. */
+  readonly leaderLoop: <T>(options: Omit<LeaderLoopOptions<T>, 'leader' | 'log'>) => Part;
   /** The fencing number of the leader's writes; undefined: this replica does not lead. */
   readonly fence: () => number | undefined;
   readonly fleetMetrics: FleetMetrics;
@@ -109,7 +114,9 @@ export function openClusterState(
     instance,
     log,
     raise: (fence) => takeOver.raise(fence),
+    onFreed: () => bus.publish(keys.leaderChannel, instance),
   });
+  bus.on(keys.leaderChannel, () => leader.freed());
   const loads = new Loads({
     bus,
     channel: keys.decideChannel,
@@ -126,6 +133,7 @@ export function openClusterState(
     leader,
     takeOver,
     isLeader: () => leader.isLeader(),
+    leaderLoop: (options) => new LeaderLoop({ ...options, leader, log }),
     fence: () => leader.fence(),
     fleetMetrics,
     machineEvents,

@@ -1,6 +1,5 @@
 // Credits of workspaces: holds and charges of requests on every replica; the ledger's drain, lost holds and the time of
 // containers on the leader.
-import { repeat } from '#shared/backoff.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import { CreditBook } from '../stores/queues/credit-book.ts';
 import { CreditAccounts } from '../workspaces/credits/accounts.ts';
@@ -20,12 +19,12 @@ const COMPUTE_MS = 60_000;
 export interface CreditParts {
   readonly charges: Charges;
   readonly creditAccounts: CreditAccounts;
-  readonly part: Part;
+  readonly parts: readonly Part[];
 }
 
 export function openCredits(
   { db, general, keys, clock, log, registry }: Infrastructure,
-  { leader, redisData }: Pick<ClusterState, 'leader' | 'redisData'>,
+  { leader, leaderLoop, redisData }: Pick<ClusterState, 'leader' | 'leaderLoop' | 'redisData'>,
   { writer: events }: Pick<Events, 'writer'>,
 ): CreditParts {
   const book = new CreditBook({ client: general, keys, holdMs: HOLD_MS, mostEntries: MOST_LEDGER_ENTRIES });
@@ -41,22 +40,25 @@ export function openCredits(
     leading?.abort();
     leading = isLeader ? new AbortController() : undefined;
     if (leading === undefined) return;
-    const { signal } = leading;
-    const compute = new ComputeRows(db, clock);
-    void repeat(
-      COMPUTE_MS,
-      signal,
-      () => compute.write(signal),
-      (error) => log.info({ err: error }, 'the time of containers is written later'),
-    );
     void ledgerDrain.run(leading.signal);
-    void repeat(
-      LOST_MS,
-      leading.signal,
-      async () => (await settleLostHolds({ book, clock, log })) > 0 && ledgerDrain.wake(),
-      (error) => log.info({ err: error }, 'lost requests to models are settled later'),
-    );
   };
+  const compute = new ComputeRows(db, clock);
+  const loops = [
+    leaderLoop({
+      name: 'time of containers',
+      everyMs: COMPUTE_MS,
+      round: (signal) => compute.write(signal),
+      failed: 'the time of containers is written later',
+    }),
+    leaderLoop({
+      name: 'lost requests to models',
+      everyMs: LOST_MS,
+      round: async () => {
+        if ((await settleLostHolds({ book, clock, log })) > 0) ledgerDrain.wake();
+      },
+      failed: 'lost requests to models are settled later',
+    }),
+  ];
   const part: Part = {
     name: 'credits',
     start: () => {
@@ -73,5 +75,5 @@ export function openCredits(
       if (isLeader) await ledgerDrain.flush();
     },
   };
-  return { charges, creditAccounts, part };
+  return { charges, creditAccounts, parts: [part, ...loops] };
 }

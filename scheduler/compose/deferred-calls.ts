@@ -1,5 +1,4 @@
 // Calls of models that are answered later: accepted and carried out on every replica, looked after by the leader.
-import { repeat } from '#shared/backoff.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import { DeferredCalls } from '../tasks/deferred-calls/deferred-calls.ts';
 import { DeferredExecutor } from '../tasks/deferred-calls/executor.ts';
@@ -22,7 +21,7 @@ export interface DeferredParts {
 
 export function openDeferredCalls(setup: {
   readonly infrastructure: Infrastructure;
-  readonly clusterState: Pick<ClusterState, 'isLeader'>;
+  readonly clusterState: Pick<ClusterState, 'leaderLoop'>;
   readonly records: Records;
   readonly credits: CreditParts;
   readonly bodies: TaskBodies;
@@ -42,20 +41,11 @@ export function openDeferredCalls(setup: {
     metrics,
     log,
   });
-  const abort = new AbortController();
-  const deferredUpkeep: Part = {
+  const deferredUpkeep = setup.clusterState.leaderLoop({
     name: 'upkeep of deferred calls',
-    start: () => {
-      void repeat(
-        UPKEEP_MS,
-        abort.signal,
-        async () => {
-          if (setup.clusterState.isLeader()) await deferredCalls.upkeep();
-        },
-        (error) => log.info({ err: error }, 'calls that are answered later are looked after later'),
-      );
-    },
-    stop: () => abort.abort(),
-  };
+    everyMs: UPKEEP_MS,
+    round: () => deferredCalls.upkeep(),
+    failed: 'calls that are answered later are looked after later',
+  });
   return { deferredCalls, deferredExecutor, deferredUpkeep };
 }

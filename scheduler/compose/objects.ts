@@ -19,7 +19,7 @@ const HOUR_MS = 3_600_000;
 export interface ObjectParts {
   readonly objects: Objects;
   readonly bodies: TaskBodies;
-  readonly collector: ObjectCollector;
+  readonly collecting: Part;
   /** Part that closes the store. */
   readonly closing: Part;
 }
@@ -28,7 +28,7 @@ export interface ObjectParts {
 export async function openObjects(
   { db, clock, log, registry, settings }: Infrastructure,
   { installation, limits }: Identity,
-  { isLeader }: ClusterState,
+  { leaderLoop }: ClusterState,
 ): Promise<ObjectParts> {
   const backend = await openObjectBackend(settings);
   const objects = createObjects({
@@ -51,14 +51,19 @@ export async function openObjects(
     metrics: new ObjectMetrics(registry),
     clock,
     log,
-    isLeader,
     graceMs: settings.LONGSHORE_OBJECT_GRACE_HOURS * HOUR_MS,
   });
   const bodies = new TaskBodies(objects, {
     maxResultBytes: settings.LONGSHORE_MAX_RESULT_BYTES,
     maxInputBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,
   });
-  return { objects, bodies, collector, closing: { name: 'objects', stop: () => backend.close?.() } };
+  const collecting = leaderLoop({
+    name: 'object collector',
+    everyMs: HOUR_MS,
+    round: (signal) => collector.round(signal),
+    failed: 'unused objects were not collected, trying again',
+  });
+  return { objects, bodies, collecting, closing: { name: 'objects', stop: () => backend.close?.() } };
 }
 
 /** @throws StartupError `bad_config`, `object_store_failed` */

@@ -1,4 +1,5 @@
 // The registry that holds built images: rights of machines, their requests, and what leaves it.
+import type { Part } from '#shared/lifecycle.ts';
 import { Allowance } from '../fleet/registry/allowance.ts';
 import { RegistryAccess } from '../fleet/registry/access.ts';
 import { RegistryClient } from '../fleet/registry/client.ts';
@@ -10,6 +11,8 @@ import type { ClusterState } from './cluster-state.ts';
 import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
 
+const HOUR_MS = 3_600_000;
+
 export interface RegistryParts {
   readonly registryMetrics: RegistryMetrics;
   /** Absent: LONGSHORE_REGISTRY names none, and images stay on the machines that built them. */
@@ -17,14 +20,14 @@ export interface RegistryParts {
     readonly client: RegistryClient;
     readonly access: RegistryAccess;
     readonly proxy: RegistryProxy;
-    readonly sweep: RegistrySweep;
+    readonly sweeping: Part;
   };
 }
 
 export function openRegistry(
   { db, clock, log, registry, settings }: Infrastructure,
   { installation, limits }: Pick<Identity, 'installation' | 'limits'>,
-  { machines, isLeader }: Pick<ClusterState, 'machines' | 'isLeader'>,
+  { machines, leaderLoop }: Pick<ClusterState, 'machines' | 'leaderLoop'>,
 ): RegistryParts {
   const metrics = new RegistryMetrics(registry);
   if (settings.LONGSHORE_REGISTRY === undefined) return { registryMetrics: metrics };
@@ -52,8 +55,14 @@ export function openRegistry(
     metrics,
     log,
   });
-  const sweep = new RegistrySweep({ db, client, isLeader, metrics, log });
-  return { registryMetrics: metrics, builtRegistry: { client, access, proxy, sweep } };
+  const sweep = new RegistrySweep({ db, client, metrics, log });
+  const sweeping = leaderLoop({
+    name: 'registry sweep',
+    everyMs: HOUR_MS,
+    round: (signal) => sweep.round(signal),
+    failed: 'the registry was not looked through, trying again',
+  });
+  return { registryMetrics: metrics, builtRegistry: { client, access, proxy, sweeping } };
 }
 
 /** Closes the connections to the registry, the scheduler's own last. */

@@ -30,6 +30,8 @@ export interface ReplicasSetup {
   readonly scaling: Pick<Scaling, 'autoscaler'>;
 }
 
+const DEAD_REPLICAS_MS = 1_000;
+
 export interface Replicas {
   /** Parts that listen before rows are read for the first time. */
   readonly listening: readonly Part[];
@@ -45,8 +47,19 @@ export interface Replicas {
 
 export function joinReplicas(setup: ReplicasSetup): Replicas {
   const { db, keys, instance, log } = setup.infrastructure;
-  const { bus, leader, presence, containers, machines, slots, leases, loads, reservedTokens, remoteCapacity } =
-    setup.clusterState;
+  const {
+    bus,
+    leader,
+    leaderLoop,
+    presence,
+    containers,
+    machines,
+    slots,
+    leases,
+    loads,
+    reservedTokens,
+    remoteCapacity,
+  } = setup.clusterState;
   const { queues, replies } = setup.localQueue;
   const { records } = setup.records;
   const { attempts, completion, dispatcher } = setup.taskParts;
@@ -94,12 +107,16 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     unannounced: () => setup.identity.invalidation.unsure(),
     log,
   });
+  const takingOver = leaderLoop({
+    name: 'dead replicas',
+    everyMs: DEAD_REPLICAS_MS,
+    round: () => deadReplicas.round(),
+    failed: 'what dead replicas left is not seen to yet',
+  });
   const isAlone = !(bus instanceof RedisBus);
   return {
     listening: isAlone ? [] : [bus, sharedState],
-    running: isAlone
-      ? [stopWhenDrained, deadReplicas]
-      : [stopWhenDrained, loads, reservedTokens, answers, deadReplicas],
+    running: isAlone ? [stopWhenDrained, takingOver] : [stopWhenDrained, loads, reservedTokens, answers, takingOver],
     sharedState,
     wakes,
     decisionRequests,

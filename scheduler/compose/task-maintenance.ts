@@ -26,6 +26,8 @@ import { TaskSweep } from '../tasks/maintenance/sweep.ts';
 
 /** Ended tasks read at once after Redis lost data; costs the database some milliseconds. */
 const ENDED_PAGE = 2_000;
+const SUSPECTS_MS = 30_000;
+const INPUTS_MS = 3_600_000;
 /**
  * Time after a stall of this process, or a step of its clock, in which no local queue is judged by the ages of its
  * entries.
@@ -72,6 +74,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     slots,
     leases,
     isLeader,
+    leaderLoop,
     isAlive,
   } = setup.clusterState;
   const { records } = setup.records;
@@ -92,7 +95,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     isLeader,
   });
   const deadlines = new Deadlines({
-    due: (beforeMs, limit) => waitingDeadlines(db, beforeMs, limit),
+    due: (...page) => waitingDeadlines(db, ...page),
     queues,
     completion,
     clock,
@@ -133,8 +136,6 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     queues,
     leases,
     attempts,
-    isLeader,
-    log,
   });
   const inputs = new InputSweep({
     inputs: async function* () {
@@ -148,7 +149,6 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     records,
     clock,
     log,
-    isLeader,
   });
   const localQueueSweep = new LocalQueueSweep({
     localQueues: queues,
@@ -169,8 +169,18 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
       localQueueSweep,
       deadlines,
       wakeUps,
-      suspects,
-      inputs,
+      leaderLoop({
+        name: 'suspect machines',
+        everyMs: SUSPECTS_MS,
+        round: () => suspects.round(),
+        failed: 'locks of suspect machines not renewed, trying again',
+      }),
+      leaderLoop({
+        name: 'input sweep',
+        everyMs: INPUTS_MS,
+        round: (signal) => inputs.round(signal),
+        failed: 'inputs without a task not looked for, trying again',
+      }),
       setup.records.inputUpkeep,
       { name: 'foreign runs', stop: () => abort.abort() },
     ],

@@ -76,8 +76,8 @@ export interface Wired extends DeferredParts, Pick<WorkspaceDeletionParts, 'dele
   readonly buildStreams: BuildParts['buildStreams'];
   readonly builds: BuildParts['builds'];
   readonly rebuilds: BuildParts['rebuilds'];
-  readonly pushes?: BuildParts['pushes'];
   readonly imageCollector: BuildParts['imageCollector'];
+  readonly imageUpkeep: BuildParts['imageUpkeep'];
   readonly registryParts: RegistryParts;
   readonly explain: Explain;
   readonly relay: ScalingRelay;

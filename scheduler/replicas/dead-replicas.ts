@@ -3,7 +3,6 @@
 // that it sent go on in their containers; the replica that their agents dial adopts them. The
 // dead replica's name stays listed until this is done, so that the next leader finds it.
 import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
-import { repeat } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
@@ -12,7 +11,6 @@ import type { Machines } from '../fleet/machines.ts';
 import type { Presence } from '../cluster/presence.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 
-const EVERY_MS = 1_000;
 const MOST_HELD = 100_000;
 
 export interface DeadReplicasParts {
@@ -31,10 +29,8 @@ export interface DeadReplicasParts {
 }
 
 export class DeadReplicas {
-  readonly name = 'dead replicas';
   readonly #parts: DeadReplicasParts;
   readonly #returned = new Listeners<[QueueName]>();
-  readonly #abort = new AbortController();
 
   constructor(parts: DeadReplicasParts) {
     this.#parts = parts;
@@ -45,18 +41,7 @@ export class DeadReplicas {
     this.#returned.add(listener);
   }
 
-  start(): void {
-    const round = (): Promise<void> => this.round();
-    void repeat(EVERY_MS, this.#abort.signal, round, (error) =>
-      this.#parts.log.warn({ err: error }, 'what dead replicas left is not seen to yet'),
-    );
-  }
-
-  stop(): void {
-    this.#abort.abort();
-  }
-
-  /** Runs one round, for the timer and for tests. */
+  /** Runs one round; nothing happens where this replica does not lead. */
   async round(): Promise<void> {
     const { presence, fence, unannounced, log } = this.#parts;
     const number = fence();

@@ -169,7 +169,6 @@ test('what nothing refers to goes, uploads that nobody asked for are taken in, a
     // The clock is past the time for which uploads are left alone, and before the grace.
     clock: { nowMs: () => Date.now() + 3_600_000 } as never,
     log: silent,
-    isLeader: () => true,
     graceMs: 26 * 3_600_000,
   });
   expect((await collector.round()).objects).toBe(1);

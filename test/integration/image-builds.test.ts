@@ -247,7 +247,6 @@ describe.each(KINDS)('on %s', (kind) => {
     const collector = new ImageCollector({
       db: opened.db,
       machines: { all: () => [] },
-      isLeader: () => true,
       days: 30,
       log: silent,
     });
@@ -301,7 +300,6 @@ describe.each(KINDS)('on %s', (kind) => {
     const collector = new ImageCollector({
       db: opened.db,
       machines: { all: () => [aMachine(MACHINE)] },
-      isLeader: () => true,
       days: 30,
       log: silent,
     });

@@ -67,6 +67,17 @@ test('of two contenders exactly one leads, and the other follows when it resigns
   ]);
 });
 
+test('one that waits leads as soon as it hears that the lease was given back', async ({ world }) => {
+  const long = { leaseMs: 600_000, renewMs: 60_000 };
+  const waits = await world.replica(long);
+  const leads = await world.replica({ ...long, onFreed: () => waits.lease.freed() });
+  await leads.lease.start();
+  await waits.lease.start();
+  expect([leads, waits].map(({ lease }) => lease.isLeader())).toEqual([true, false]);
+  await leads.lease.stop();
+  await waitFor(() => waits.lease.isLeader(), 'the other leads');
+});
+
 test('a leader that renews keeps its number beyond the lease', async ({ world }) => {
   const { lease, seen } = await world.replica();
   const other = await world.replica();

@@ -45,7 +45,6 @@ describe.each(KINDS)('on %s', (kind) => {
       metrics: new ObjectMetrics(new Registry()),
       clock: { nowMs: () => Date.now() + laterMs } as never,
       log: silent,
-      isLeader: () => true,
       graceMs: GRACE_MS,
       ...most,
     });
@@ -186,7 +185,6 @@ test('a stub that takes an object while it is being collected keeps it', async (
       metrics: new ObjectMetrics(new Registry()),
       clock: { nowMs: () => Date.now() } as never,
       log: silent,
-      isLeader: () => true,
       graceMs: GRACE_MS,
     });
     await db.transaction(async (tx) => {

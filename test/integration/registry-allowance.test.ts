@@ -70,7 +70,7 @@ beforeAll(async () => {
     await once(server, 'listening');
     replicas.push({ proxy, server, client });
   }
-  sweep = new RegistrySweep({ db, client: clientOf(), isLeader: () => true, metrics, log: silent });
+  sweep = new RegistrySweep({ db, client: clientOf(), metrics, log: silent });
 });
 beforeEach(async () => {
   workspaceId = (await aWorkspace(opened.db)).id;
@@ -440,7 +440,7 @@ describe('the bytes of a workspace in the registry', () => {
     const client = new Failing(registry.address);
     const { db } = opened;
     const metrics = new RegistryMetrics(new Registry());
-    const round = () => new RegistrySweep({ db, client, isLeader: () => true, metrics, log: silent }).round();
+    const round = () => new RegistrySweep({ db, client, metrics, log: silent }).round();
     try {
       await expect(round()).rejects.toThrow(
         /^40 blobs could not be looked for, the first: HTTP 500(; \d+ repositories were not looked through, the first: HTTP 500)?$/,

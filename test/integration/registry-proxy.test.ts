@@ -340,7 +340,7 @@ test('a layer of two images counts once', async () => {
 test('an image without a row leaves the registry, with its bytes at the next start; the others stay', async () => {
   const [kept, gone] = [await pushed(one), await pushed(one)];
   const metrics = new RegistryMetrics(new Registry());
-  const sweep = new RegistrySweep({ db: opened.db, client, isLeader: () => true, metrics, log: silent });
+  const sweep = new RegistrySweep({ db: opened.db, client, metrics, log: silent });
   await opened.db.query('delete from images where id = $1', [gone.image]);
   expect(await sweep.round()).toBe(1);
   expect(await sweep.round()).toBe(0);

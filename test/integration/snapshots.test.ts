@@ -66,7 +66,7 @@ test('a snapshot whose scheduler died leaves no image, on its machine neither; a
   const snapshot = (await ofWorkspace()).find(({ id }) => id !== 'a-build')?.id;
   const removed: (readonly string[])[] = [];
   const machines = { all: () => [{ row: { id: 'm-1' }, sessionId: 's' } as unknown as Machine] };
-  const collector = new ImageCollector({ db, machines, isLeader: () => true, days: 30, log: silent });
+  const collector = new ImageCollector({ db, machines, days: 30, log: silent });
   collector.onRemove((_machineId, images) => removed.push(images) > 0);
   await collector.endLost();
   expect((await ofWorkspace()).map(({ state }) => state)).toEqual(['BUILDING', 'BUILDING']);

@@ -2,7 +2,6 @@
  * Removes built images that nothing uses. Compares the images of a machine with the rows when its agent connects.
  * Invariant: an image that a deployment has is never removed; a row goes before the image.
  */
-import { repeat } from '#shared/backoff.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db } from '../../stores/store/db.ts';
@@ -17,23 +16,17 @@ import {
 } from '../../stores/store/queries/images.ts';
 import type { Machine } from '../machine.ts';
 
-const EVERY_MS = 3_600_000;
-/** A row that stays in BUILDING keeps its image from being deleted. */
-const LOST_EVERY_MS = 60_000;
 const MOST_REMOVED = 200;
 
 export interface ImageCollectorParts {
   readonly db: Db;
   readonly machines: { all(): Iterable<Machine> };
-  readonly isLeader: () => boolean;
   readonly days: number;
   readonly log: Log;
 }
 
 export class ImageCollector {
-  readonly name = 'image collector';
   readonly #parts: ImageCollectorParts;
-  readonly #abort = new AbortController();
   /** The session in which each machine's images were compared. */
   readonly #compared = new Map<MachineId, string>();
   #remove: (machineId: MachineId, images: readonly string[]) => boolean = () => false;
@@ -47,22 +40,6 @@ export class ImageCollector {
     this.#remove = handler;
   }
 
-  start(): void {
-    const { isLeader, log } = this.#parts;
-    void repeat(
-      EVERY_MS,
-      this.#abort.signal,
-      () => isLeader() && this.round(),
-      (error) => log.warn({ err: error }, 'unused images were not removed, trying again'),
-    );
-    void repeat(
-      LOST_EVERY_MS,
-      this.#abort.signal,
-      () => isLeader() && this.endLost(),
-      (error) => log.warn({ err: error }, 'builds whose scheduler is gone were not ended, trying again'),
-    );
-  }
-
   /** Ends builds and snapshots whose process died, also where nobody asks for the image again. */
   async endLost(): Promise<void> {
     const snapshots = await deleteLostSnapshots(this.#parts.db);
@@ -72,10 +49,6 @@ export class ImageCollector {
     }
     const lost = await endLostBuilds(this.#parts.db);
     if (lost.length > 0) this.#parts.log.info({ images: lost }, 'builds whose scheduler is gone have ended');
-  }
-
-  stop(): void {
-    this.#abort.abort();
   }
 
   async round(): Promise<void> {

@@ -2,7 +2,6 @@
  * Has machines push the images that they built to the managed registry: after a build, and later where that failed or
  * the registry is new. Must stay true: a failed push loses no image; it stays on its machine, and its row says why.
  */
-import { repeat } from '#shared/backoff.ts';
 import { builtRepository } from '#shared/domain/built-images.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { messageOf } from '#shared/errors.ts';
@@ -25,7 +24,6 @@ export interface PushesParts {
   readonly streams: Pick<OrderedStreams<OrderedBuild>, 'open'>;
   readonly access: Pick<RegistryAccess, 'toPush'>;
   readonly client: Pick<RegistryClient, 'image'>;
-  readonly isLeader: () => boolean;
   readonly metrics: RegistryMetrics;
   readonly log: Log;
 }
@@ -37,50 +35,28 @@ export interface PushedImage {
   readonly machineId: MachineId;
 }
 
-const ROUND_EVERY_MS = 60_000;
 /** Pushes of a round, one after the other. */
 const MOST_OF_ROUND = 8;
 const TRY_AGAIN_MINUTES = 10;
 const QUIET: Pick<Transcript, 'add'> = { add: () => undefined };
 
 export class Pushes {
-  readonly name = 'image pushes';
   readonly #parts: PushesParts;
-  readonly #abort = new AbortController();
-  #round: Promise<void> | undefined;
 
   constructor(parts: PushesParts) {
     this.#parts = parts;
   }
 
-  start(): void {
-    const { log } = this.#parts;
-    this.#round = repeat(
-      ROUND_EVERY_MS,
-      this.#abort.signal,
-      () => this.round(),
-      (error) => log.warn({ err: error }, 'images were not pushed, trying again'),
-    );
-  }
-
-  async stop(): Promise<void> {
-    this.#abort.abort();
-    await this.#round;
-  }
-
-  /** Pushes images that are on a machine alone, at the leader. */
-  async round(): Promise<void> {
-    const { db, machines, isLeader } = this.#parts;
-    if (!isLeader()) return;
+  /** Pushes images that are on a machine alone. */
+  async round(signal: AbortSignal = new AbortController().signal): Promise<void> {
+    const { db, machines } = this.#parts;
     const there = [...machines.all()].filter(
       ({ health, inventory }) => health === 'READY' && inventory?.registry === true,
     );
     const ids = there.map(({ row }) => row.id);
     for (const image of await unpushedImages(db, ids, TRY_AGAIN_MINUTES, MOST_OF_ROUND)) {
-      // A push may take long, and another process leads by now.
-      if (!isLeader()) return;
-      const end = await this.push(image, QUIET, this.#abort.signal);
-      if (this.#abort.signal.aborted) return;
+      const end = await this.push(image, QUIET, signal);
+      if (signal.aborted) return;
       if (end !== undefined) await endPush(db, image, end);
     }
   }

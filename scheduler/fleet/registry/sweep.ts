@@ -3,7 +3,6 @@
  * them at its start and once a day. What the registry has no longer counts no longer. Must stay true: an image with a
  * row keeps its tag, also while it is pushed; a failure of one name ends the work for no other one, in no round.
  */
-import { repeat } from '#shared/backoff.ts';
 import { builtRepository, builtTag, workspaceOfRepository } from '#shared/domain/built-images.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
@@ -14,7 +13,6 @@ import type { KeptBlob } from '../../stores/store/queries/registry-blobs.ts';
 import type { RegistryClient } from './client.ts';
 import type { RegistryMetrics } from './metrics.ts';
 
-const EVERY_MS = 3_600_000;
 /** Removals of a round. */
 const MOST_REMOVED = 1000;
 /** Questions of a round whether the registry still has a blob, and those that are under way at once. */
@@ -28,32 +26,15 @@ const LOOK_HOURS = 6;
 export interface RegistrySweepParts {
   readonly db: Db;
   readonly client: RegistryClient;
-  readonly isLeader: () => boolean;
   readonly metrics: RegistryMetrics;
   readonly log: Log;
 }
 
 export class RegistrySweep {
-  readonly name = 'registry sweep';
   readonly #parts: RegistrySweepParts;
-  readonly #abort = new AbortController();
 
   constructor(parts: RegistrySweepParts) {
     this.#parts = parts;
-  }
-
-  start(): void {
-    const { isLeader, log } = this.#parts;
-    void repeat(
-      EVERY_MS,
-      this.#abort.signal,
-      () => isLeader() && this.round(),
-      (error) => log.warn({ err: error }, 'the registry was not looked through, trying again'),
-    );
-  }
-
-  stop(): void {
-    this.#abort.abort();
   }
 
   /**
@@ -61,20 +42,20 @@ export class RegistrySweep {
    * @returns the number of images that were removed
    * @throws Error: the registry failed for some of its contents; the others were done
    */
-  async round(): Promise<number> {
-    const both = await Promise.allSettled([this.#look(), this.#removals()] as const);
+  async round(signal?: AbortSignal): Promise<number> {
+    const both = await Promise.allSettled([this.#look(signal), this.#removals(signal)] as const);
     const failures = both.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []));
     if (failures.length > 0) throw new Error(failures.map(messageOf).join('; '), { cause: failures[0] });
     return both[1].status === 'fulfilled' ? both[1].value : 0;
   }
 
-  async #removals(): Promise<number> {
+  async #removals(signal?: AbortSignal): Promise<number> {
     const { client, log } = this.#parts;
     const failures: unknown[] = [];
     let removed = 0;
     try {
       for await (const repository of client.repositories()) {
-        if (this.#abort.signal.aborted || removed >= MOST_REMOVED) break;
+        if (signal?.aborted === true || removed >= MOST_REMOVED) break;
         const workspaceId = workspaceOfRepository(repository);
         if (workspaceId === '') continue;
         await this.#repository(repository, workspaceId, () => (removed += 1)).catch((error) => failures.push(error));
@@ -87,12 +68,12 @@ export class RegistrySweep {
   }
 
   /** Forgets what the registry has collected, so that its bytes count no more. */
-  async #look(): Promise<void> {
+  async #look(signal?: AbortSignal): Promise<void> {
     const { db, client } = this.#parts;
     await deleteOldUploads(db, MOST_LOOKED_AT);
     const unseen = await unseenBlobs(db, LOOK_HOURS, MOST_LOOKED_AT);
     const failures: unknown[] = [];
-    for (let from = 0; from < unseen.length && !this.#abort.signal.aborted; from += LOOKS_AT_ONCE) {
+    for (let from = 0; from < unseen.length && signal?.aborted !== true; from += LOOKS_AT_ONCE) {
       const some = unseen.slice(from, from + LOOKS_AT_ONCE);
       const has = await Promise.allSettled(
         some.map(({ workspaceId, name }: KeptBlob) => client.has(builtRepository(workspaceId), name)),

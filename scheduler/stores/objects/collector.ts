@@ -2,7 +2,6 @@
 // named for the grace. Then go bytes that neither a row nor a task knows. The leader runs it.
 // Invariant: the row goes first, by a statement that sees a use at that moment. The grace is longer than an upload
 // address lives. Bytes younger than the grace are never looked at. A round is bounded.
-import { repeat } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { ObjectId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
@@ -24,16 +23,13 @@ export interface ObjectCollectorParts {
   readonly metrics: ObjectMetrics;
   readonly clock: Clock;
   readonly log: Log;
-  readonly isLeader: () => boolean;
   /** Age below which nothing is collected; longer than an upload address lives. */
   readonly graceMs: number;
-  readonly everyMs?: number;
   /** Bounds of one round: rows and bytes that are deleted, and bytes that are looked at. */
   readonly mostRemoved?: number;
   readonly mostLookedAt?: number;
 }
 
-const EVERY_MS = 3600_000;
 const MOST_REMOVED = 1_000;
 /** A client asks for its object soon after the upload; an older upload was forgotten. */
 const UPLOADED_MS = 600_000;
@@ -54,9 +50,7 @@ export class ObjectMetrics {
 }
 
 export class ObjectCollector {
-  readonly name = 'object collector';
   readonly #parts: ObjectCollectorParts;
-  readonly #abort = new AbortController();
   /** Position at which the last round stopped looking. */
   #looking: AsyncIterator<KeptObject> | undefined;
 
@@ -64,27 +58,13 @@ export class ObjectCollector {
     this.#parts = parts;
   }
 
-  start(): void {
-    const { isLeader, log, everyMs = EVERY_MS } = this.#parts;
-    void repeat(
-      everyMs,
-      this.#abort.signal,
-      () => isLeader() && this.round(),
-      (error) => log.warn({ err: error }, 'unused objects were not collected, trying again'),
-    );
-  }
-
-  stop(): void {
-    this.#abort.abort();
-  }
-
   /** @throws when a store does not answer */
-  async round(): Promise<{ readonly objects: number; readonly bytes: number }> {
+  async round(signal?: AbortSignal): Promise<{ readonly objects: number; readonly bytes: number }> {
     const nowMs = this.#parts.clock.nowMs();
     const beforeMs = nowMs - this.#parts.graceMs;
     await this.#parts.takeUploads(nowMs - UPLOADED_MS, MOST_REMOVED);
     const objects = await this.#objects(beforeMs);
-    const bytes = await this.#bytes(beforeMs);
+    const bytes = await this.#bytes(beforeMs, signal);
     if (objects + bytes > 0) this.#parts.log.info({ objects, bytes }, 'objects that nothing refers to were deleted');
     return { objects, bytes };
   }
@@ -105,11 +85,11 @@ export class ObjectCollector {
     return ids.length;
   }
 
-  async #bytes(beforeMs: number): Promise<number> {
+  async #bytes(beforeMs: number, signal?: AbortSignal): Promise<number> {
     const { isOthers, mostRemoved = MOST_REMOVED, mostLookedAt = MOST_LOOKED_AT } = this.#parts;
     let removed = 0;
     let keys: ObjectId[] = [];
-    for (let looked = 0; looked < mostLookedAt && removed < mostRemoved && !this.#abort.signal.aborted; looked += 1) {
+    for (let looked = 0; looked < mostLookedAt && removed < mostRemoved && signal?.aborted !== true; looked += 1) {
       const kept = await this.#next();
       if (kept === undefined) break;
       if (kept.writtenAtMs >= beforeMs || isOthers(kept.key)) continue;

@@ -73,6 +73,8 @@ export interface Keys {
   readonly invalidateChannel: string;
   /** Messages for the leader's decisions: queues that want a look, and loads of containers linked to other replicas. */
   readonly decideChannel: string;
+  /** The leader gave its lease back. */
+  readonly leaderChannel: string;
   /** Questions that only the leader can explain, and its answers. */
   readonly explainChannel: string;
   /** Channel on which a replica says that it wrote a pool. */
@@ -164,6 +166,7 @@ export function keysOf(prefix = 'ls'): Keys {
     stateChannel: `${prefix}:state`,
     invalidateChannel: `${prefix}:invalidate`,
     decideChannel: `${prefix}:decide`,
+    leaderChannel: `${prefix}:leader-freed`,
     explainChannel: `${prefix}:explain`,
     poolsChannel: `${prefix}:pools`,
     pagesChannel: `${prefix}:pages`,

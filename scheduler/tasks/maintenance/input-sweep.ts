@@ -4,7 +4,6 @@
 // input was to be dropped. Now and then
 // the leader removes inputs that are older than the grace and whose task has ended or was never known.
 import type { TaskId } from '#shared/domain/ids.ts';
-import { repeat } from '#shared/backoff.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -20,42 +19,26 @@ export interface InputSweepParts {
   readonly records: Pick<TaskRecords, 'read'>;
   readonly clock: Clock;
   readonly log: Log;
-  readonly isLeader: () => boolean;
   readonly graceMs?: number;
 }
 
-const EVERY_MS = 3600_000;
 /** Milliseconds an input is spared: far beyond the time between its write and the record of its task. */
 const GRACE_MS = 3600_000;
 
 export class InputSweep {
-  readonly name = 'input sweep';
   readonly #parts: InputSweepParts;
-  readonly #abort = new AbortController();
 
   constructor(parts: InputSweepParts) {
     this.#parts = parts;
   }
 
-  start(): void {
-    const { isLeader, log } = this.#parts;
-    const round = (): unknown => isLeader() && this.round();
-    void repeat(EVERY_MS, this.#abort.signal, round, (error) =>
-      log.warn({ err: error }, 'inputs without a task not looked for, trying again in an hour'),
-    );
-  }
-
-  stop(): void {
-    this.#abort.abort();
-  }
-
   /** Runs one round. @returns how many inputs were removed @throws when a store does not answer */
-  async round(): Promise<number> {
+  async round(signal?: AbortSignal): Promise<number> {
     const { inputs, remove, isKept, records, clock, log } = this.#parts;
     const writtenBeforeMs = clock.nowMs() - (this.#parts.graceMs ?? GRACE_MS);
     let removed = 0;
     for await (const { taskId, writtenAtMs } of inputs()) {
-      if (this.#abort.signal.aborted) break;
+      if (signal?.aborted === true) break;
       if (writtenAtMs > writtenBeforeMs) continue;
       const record = await records.read(taskId);
       if (record !== undefined && (!isTerminalTask(record.status) || (record.endedAtMs ?? 0) > writtenBeforeMs))

@@ -2,14 +2,10 @@
 // that sent them may be gone, and their machine may redial any replica. The leader renews them
 // until the machine is back (its replica adopts them) or LOST (then they are given back, or end).
 import type { MachineId, QueueName } from '#shared/domain/ids.ts';
-import { repeat } from '#shared/backoff.ts';
-import type { Log } from '#shared/log.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import { LOCK_MS } from '../../stores/queues/task-queues.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Attempts } from '../dispatch/attempts.ts';
-
-const EVERY_MS = 30_000;
 
 export interface SuspectLeaseRenewalParts {
   /** Machines that are SUSPECT now. */
@@ -18,29 +14,13 @@ export interface SuspectLeaseRenewalParts {
   readonly leases: Pick<Leases, 'ofMachine' | 'renew'>;
   /** Attempts of this replica, which renews them itself. */
   readonly attempts: Pick<Attempts, 'current'>;
-  readonly isLeader: () => boolean;
-  readonly log: Log;
 }
 
 export class SuspectLeaseRenewal {
-  readonly name = 'suspect machines';
   readonly #parts: SuspectLeaseRenewalParts;
-  readonly #abort = new AbortController();
 
   constructor(parts: SuspectLeaseRenewalParts) {
     this.#parts = parts;
-  }
-
-  start(): void {
-    const { isLeader, log } = this.#parts;
-    const round = (): unknown => isLeader() && this.round();
-    void repeat(EVERY_MS, this.#abort.signal, round, (error) =>
-      log.warn({ err: error }, 'locks of suspect machines not renewed, trying again in 30 s'),
-    );
-  }
-
-  stop(): void {
-    this.#abort.abort();
   }
 
   /** Runs one round. @returns how many attempts were renewed */

@@ -1,0 +1,72 @@
+// Work that the leader alone does, again and again. It begins when this replica leads and ends when it does not: the
+// signal of the round under way then aborts. Rounds never overlap. A failed one is tried again, later each time.
+import { backoffMs, sleep } from '#shared/backoff.ts';
+import type { Part } from '#shared/lifecycle.ts';
+import type { Log } from '#shared/log.ts';
+import type { LeaderLease } from './leader.ts';
+
+export interface LeaderLoopOptions<T> {
+  readonly name: string;
+  readonly leader: Pick<LeaderLease, 'isLeader' | 'onChange'>;
+  /** Milliseconds from the end of a round to the next one, and from the moment of leading to the first. */
+  readonly everyMs: number;
+  readonly round: (signal: AbortSignal) => T | Promise<T>;
+  /** Milliseconds until the next round, by what this one gave. Absent: `everyMs`. */
+  readonly restMs?: (given: T) => number;
+  /** Words of the log for a failed round. */
+  readonly failed: string;
+  readonly log: Log;
+}
+
+export class LeaderLoop<T> implements Part {
+  readonly name: string;
+  readonly #options: LeaderLoopOptions<T>;
+  #leading: AbortController | undefined;
+  #running: Promise<unknown> = Promise.resolve();
+  #stopListening: (() => void) | undefined;
+
+  constructor(options: LeaderLoopOptions<T>) {
+    this.name = options.name;
+    this.#options = options;
+  }
+
+  start(): void {
+    const { leader } = this.#options;
+    this.#stopListening = leader.onChange(({ kind }) => this.#follow(kind === 'leading'));
+    this.#follow(leader.isLeader());
+  }
+
+  /** Ends the round under way, and waits for it. */
+  async stop(): Promise<void> {
+    this.#stopListening?.();
+    this.#follow(false);
+    await this.#running;
+  }
+
+  #follow(isLeading: boolean): void {
+    if (isLeading === (this.#leading !== undefined)) return;
+    this.#leading?.abort();
+    this.#leading = isLeading ? new AbortController() : undefined;
+    const signal = this.#leading?.signal;
+    if (signal !== undefined) this.#running = this.#running.then(() => this.#run(signal));
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { leader, everyMs, round, restMs = () => everyMs, failed, log } = this.#options;
+    let failures = 0;
+    let waitMs = everyMs;
+    while (await sleep(waitMs, signal)) {
+      // The lease may have run out while this process stood still, before anybody said so.
+      if (!leader.isLeader()) continue;
+      try {
+        waitMs = restMs(await round(signal));
+        failures = 0;
+      } catch (error) {
+        if (signal.aborted) return;
+        failures += 1;
+        waitMs = Math.min(everyMs, backoffMs(failures, { baseMs: 1_000, capMs: 60_000, floorMs: 500 }));
+        log.warn({ err: error, part: this.name, againMs: waitMs }, failed);
+      }
+    }
+  }
+}
