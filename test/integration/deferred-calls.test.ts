@@ -238,7 +238,9 @@ describe.each(KINDS)('calls that are answered later, on %s', (kind) => {
     const open = await listOpenTasks(db, { unchangedSinceMs: Date.now(), limit: 500 });
     expect(open.map(({ taskId }) => taskId)).not.toContain(call.taskId);
     expect(await openQueues(db)).not.toContain(DEFERRED_CALLS_QUEUE);
-    expect((await waitingDeadlines(db, Date.now() + 1e6, 500)).map(({ taskId }) => taskId)).not.toContain(call.taskId);
+    expect((await waitingDeadlines(db, Date.now() + 1e6, 500, 500)).map(({ taskId }) => taskId)).not.toContain(
+      call.taskId,
+    );
     await calls.cancel(call, CANCELLED);
     expect((await queuesOfEnded(db, 500)).queues).not.toContain(DEFERRED_CALLS_QUEUE);
   });

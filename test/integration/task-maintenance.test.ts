@@ -2,7 +2,7 @@
 // real database, without the wake-up, timer or data that it stands in for.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
-import type { MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import { WakeSweep } from '#scheduler/tasks/dispatch/wake-sweep.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
@@ -19,7 +19,7 @@ import {
 } from '#scheduler/stores/store/queries/tasks.ts';
 import { inputKeyOf, taskOfInputKey } from '#scheduler/tasks/dispatch/bodies.ts';
 import { Deadlines } from '#scheduler/tasks/maintenance/deadlines.ts';
-import type { Deadline } from '#scheduler/tasks/maintenance/deadlines.ts';
+import type { Deadline, DeadlinesParts } from '#scheduler/tasks/maintenance/deadlines.ts';
 import { InputSweep } from '#scheduler/tasks/maintenance/input-sweep.ts';
 import { Rebuild } from '#scheduler/tasks/maintenance/rebuild.ts';
 import { finalOf } from '#scheduler/tasks/records/recording.ts';
@@ -35,15 +35,15 @@ import { aQueueTarget, age, drained, put, test } from './tasks-world.ts';
 const lockKey = (one: Process, queue: QueueName, taskId: TaskId) => `${one.keys.prefix}:${queue}:${taskId}:lock`;
 
 describe('deadlines', () => {
-  const deadlinesOf = (one: World, isLeader = () => true) =>
-    new Deadlines({
-      due: (beforeMs, limit) => waitingDeadlines(one.db, beforeMs, limit),
-      queues: one.queues,
-      completion: one.completion,
-      clock: systemClock,
-      log: quiet,
-      isLeader,
-    });
+  const partsOf = (one: World, isLeader = () => true): DeadlinesParts => ({
+    due: (...page) => waitingDeadlines(one.db, ...page),
+    queues: one.queues,
+    completion: one.completion,
+    clock: systemClock,
+    log: quiet,
+    isLeader,
+  });
+  const deadlinesOf = (one: World, isLeader = () => true) => new Deadlines(partsOf(one, isLeader));
 
   test('a task that nobody ever fetches is EXPIRED at its deadline, as the rows tell a new leader', async ({ one }) => {
     const target = aQueueTarget({ ttlSeconds: 0.5 });
@@ -72,6 +72,35 @@ describe('deadlines', () => {
       const taskId = await put(one, aQueueTarget({ ttlSeconds: 0.2 }));
       for (const deadline of accepted) deadlines.accepted(deadline);
       await reaches(one, taskId, 'EXPIRED');
+    } finally {
+      deadlines.stop();
+    }
+  });
+
+  test('more tasks than are held end one page after another, and no workspace waits behind another', async ({
+    one,
+  }) => {
+    const backlog = aQueueTarget({ ttlSeconds: 0.2 });
+    const many = await Promise.all(Array.from({ length: 24 }, () => put(one, backlog)));
+    const last = await put(one, { ...aQueueTarget({ ttlSeconds: 0.2 }), workspaceId: newId<WorkspaceId>() });
+    const pages: (readonly Deadline[])[] = [];
+    const deadlines = new Deadlines({
+      ...partsOf(one),
+      due: async (...page) => {
+        const rows = await waitingDeadlines(one.db, ...page);
+        pages.push(rows);
+        return rows;
+      },
+      mostHeld: 20,
+      reloadMs: 3_600_000,
+    });
+    try {
+      await deadlines.reload();
+      await waitFor(async () => {
+        await drained(one);
+        return (await endedTaskIds(one.db, [...many, last])).length === 25;
+      }, 'all have ended');
+      expect(pages[0]?.map(({ taskId }) => taskId)).toContain(last);
     } finally {
       deadlines.stop();
     }
@@ -311,8 +340,6 @@ describe('locks of attempts on machines that do not talk', () => {
       queues: leader.queues,
       leases: leader.leases,
       attempts: leader.attempts,
-      isLeader: () => true,
-      log: quiet,
     });
     const key = lockKey(leader, target.queue, taskId);
     await leader.client.pexpire(key, 5_000);
@@ -325,8 +352,6 @@ describe('locks of attempts on machines that do not talk', () => {
       queues: leader.queues,
       leases: leader.leases,
       attempts: leader.attempts,
-      isLeader: () => true,
-      log: quiet,
     });
     expect(await others.round()).toBe(0);
   });
@@ -419,7 +444,6 @@ describe('inputs above 64 KiB', () => {
         records: one.records,
         clock: systemClock,
         log: quiet,
-        isLeader: () => true,
         graceMs,
       });
     expect(await sweepWith(60_000).round()).toBe(0);

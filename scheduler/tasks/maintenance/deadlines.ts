@@ -1,7 +1,8 @@
 // Deadlines of waiting tasks, in a heap on the leader. An asynchronous task that no container has at its
 // deadline is EXPIRED, even if its queue is never fetched from. A running task is left alone, and looked
 // at again when it comes back. A synchronous task past its wait limit, which its caller's replica did
-// not end, is TIMEOUT. The heap holds the tasks due soon, and is read from the rows again and again.
+// not end, is TIMEOUT. The heap holds the tasks due soon. It is read from the rows again and again, and
+// at once when a whole page of them was carried out, with the workspaces in turn.
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -17,28 +18,52 @@ export interface Deadline {
 }
 
 export interface DeadlinesParts {
-  /** Waiting tasks with a deadline before that time, the earliest first; at most `limit`. */
-  readonly due: (beforeMs: number, limit: number) => Promise<readonly Deadline[]>;
+  /**
+   * Waiting tasks with a deadline before that time, the earliest first: at most `limit`, of one workspace `ofOne`,
+   * `without` left out.
+   */
+  readonly due: (
+    beforeMs: number,
+    limit: number,
+    ofOne: number,
+    without: readonly TaskId[],
+  ) => Promise<readonly Deadline[]>;
   readonly queues: Pick<TaskQueues, 'read'>;
   readonly completion: Pick<Completion, 'takeOut'>;
   readonly clock: Clock;
   readonly log: Log;
   readonly isLeader: () => boolean;
   readonly reloadMs?: number;
+  /** Most deadlines held; tests make it small. */
+  readonly mostHeld?: number;
 }
 
 const RELOAD_MS = 10_000;
 /** Most deadlines held; more are read when these are used up. */
 const MOST_HELD = 2_000;
+/** Part of them that one workspace may have. */
+const PART_OF_ONE = 1 / 4;
+/** Tasks that are ended together. */
+const TOGETHER = 50;
 /** Milliseconds until the next try, when a queue does not answer or a row lags. */
 const AGAIN_MS = 1_000;
+/** Time within which the row of a task that ended says so, and most such tasks that are remembered. */
+const ROWS_LAG_MS = 10_000;
+const MOST_REMEMBERED = 10_000;
 
 export class Deadlines {
   readonly name = 'deadlines';
   readonly #parts: DeadlinesParts;
   readonly #abort = new AbortController();
   readonly #held = new Map<TaskId, Deadline>();
+  /** Tasks that were dealt with, and when, in monotonic milliseconds: their rows may lag. */
+  readonly #over = new Map<TaskId, number>();
   #timer: NodeJS.Timeout | undefined;
+  /** Time for which the timer is set, in monotonic milliseconds. */
+  #armedForMs = Infinity;
+  /** Whether the rows had more deadlines than are held. */
+  #hasMore = false;
+  #isFiring = false;
 
   constructor(parts: DeadlinesParts) {
     this.#parts = parts;
@@ -50,78 +75,120 @@ export class Deadlines {
 
   stop(): void {
     this.#abort.abort();
-    clearTimeout(this.#timer);
-    this.#held.clear();
+    this.#clear();
   }
 
   /** Notes a task accepted here: one with a short time to live does not wait for the next read of the rows. */
   accepted(deadline: Deadline): void {
     if (!this.#parts.isLeader() || deadline.deadlineMs > this.#parts.clock.nowMs() + this.#reloadMs * 2) return;
-    if (this.#held.size >= MOST_HELD) return;
+    if (this.#held.size >= this.#mostHeld) return;
     this.#held.set(deadline.taskId, deadline);
-    this.#arm();
+    this.#armFor(deadline.deadlineMs);
   }
 
   /** Reads the rows again, for the loop, for tests, and for a new leader. */
   async reload(): Promise<void> {
     const { due, clock } = this.#parts;
-    const rows = await due(clock.nowMs() + this.#reloadMs * 2, MOST_HELD);
-    this.#held.clear();
+    const ofOne = Math.ceil(this.#mostHeld * PART_OF_ONE);
+    this.#forgetOld();
+    const rows = await due(clock.nowMs() + this.#reloadMs * 2, this.#mostHeld, ofOne, [...this.#over.keys()]);
+    this.#clear();
+    // A page may also be short because workspaces have more than their part.
+    this.#hasMore = rows.length >= ofOne;
     for (const row of rows) this.#held.set(row.taskId, row);
     this.#arm();
+  }
+
+  get #mayGoOn(): boolean {
+    return this.#parts.isLeader() && !this.#abort.signal.aborted;
   }
 
   get #reloadMs(): number {
     return this.#parts.reloadMs ?? RELOAD_MS;
   }
 
+  get #mostHeld(): number {
+    return this.#parts.mostHeld ?? MOST_HELD;
+  }
+
+  #clear(): void {
+    clearTimeout(this.#timer);
+    this.#armedForMs = Infinity;
+    this.#held.clear();
+  }
+
+  #forgetOld(): void {
+    const beforeMs = this.#parts.clock.monotonicMs() - ROWS_LAG_MS;
+    for (const [taskId, atMs] of this.#over) {
+      if (atMs >= beforeMs && this.#over.size <= MOST_REMEMBERED) return;
+      this.#over.delete(taskId);
+    }
+  }
+
   async #loop(): Promise<void> {
     do {
-      if (!this.#parts.isLeader()) {
-        clearTimeout(this.#timer);
-        this.#held.clear();
-        continue;
-      }
-      try {
-        await this.reload();
-      } catch (error) {
-        this.#parts.log.warn({ err: error }, 'deadlines of tasks not read, trying again');
-      }
+      if (this.#parts.isLeader()) await this.#reloadOrWarn();
+      else this.#clear();
     } while (await sleep(this.#reloadMs, this.#abort.signal));
   }
 
+  async #reloadOrWarn(): Promise<void> {
+    try {
+      await this.reload();
+    } catch (error) {
+      this.#parts.log.warn({ err: error }, 'deadlines of tasks not read, trying again');
+    }
+  }
+
+  /** Sets the timer for the earliest deadline. */
   #arm(atLeastMs = 0): void {
-    clearTimeout(this.#timer);
     let earliestMs = Infinity;
     for (const { deadlineMs } of this.#held.values()) earliestMs = Math.min(earliestMs, deadlineMs);
-    if (earliestMs === Infinity || this.#abort.signal.aborted) return;
-    this.#timer = setTimeout(() => void this.#fire(), Math.max(atLeastMs, 1, earliestMs - this.#parts.clock.nowMs()));
+    clearTimeout(this.#timer);
+    this.#armedForMs = Infinity;
+    this.#armFor(Math.max(earliestMs, this.#parts.clock.nowMs() + atLeastMs));
+  }
+
+  #armFor(deadlineMs: number): void {
+    if (deadlineMs >= this.#armedForMs || this.#abort.signal.aborted) return;
+    clearTimeout(this.#timer);
+    this.#armedForMs = deadlineMs;
+    this.#timer = setTimeout(() => void this.#fire(), Math.max(1, deadlineMs - this.#parts.clock.nowMs()));
     this.#timer.unref();
   }
 
   async #fire(): Promise<void> {
+    if (this.#isFiring) return;
+    this.#isFiring = true;
     const nowMs = this.#parts.clock.nowMs();
     const due = [...this.#held.values()].filter(({ deadlineMs }) => deadlineMs < nowMs);
-    let failed = false;
-    for (const deadline of due) {
-      if (!this.#parts.isLeader()) return;
-      try {
-        await this.#expire(deadline);
-        this.#held.delete(deadline.taskId);
-      } catch (error) {
-        this.#parts.log.warn({ err: error, taskId: deadline.taskId }, 'a deadline could not be carried out yet');
-        failed = true;
-        break;
-      }
+    let isDone = true;
+    for (let at = 0; at < due.length && isDone && this.#mayGoOn; at += TOGETHER) {
+      const some = await Promise.all(due.slice(at, at + TOGETHER).map((one) => this.#expire(one)));
+      isDone = some.every(Boolean);
     }
-    this.#arm(failed ? AGAIN_MS : 0);
+    this.#isFiring = false;
+    if (!this.#mayGoOn) return;
+    if (!isDone) return this.#arm(AGAIN_MS);
+    if (due.length > 0 && this.#hasMore) await this.#reloadOrWarn();
+    else this.#arm();
   }
 
-  async #expire({ queue, taskId }: Deadline): Promise<void> {
+  /** @returns false: a store does not answer, and the deadline stays */
+  async #expire(deadline: Deadline): Promise<boolean> {
     const { queues, completion, log } = this.#parts;
-    const job = await queues.read(queue, taskId);
-    // The job is gone: its task ended, or it is between two places. The sweep finds lost ones.
-    if (job === undefined) return;
-    if (await completion.takeOut(queue, job, job.sync ? WAIT_LIMIT : EXPIRED)) log.info({ taskId }, 'task expired');
+    const { queue, taskId } = deadline;
+    try {
+      const job = await queues.read(queue, taskId);
+      // Without a job the task ended, or it is between two places. The sweep finds lost ones.
+      if (job !== undefined && (await completion.takeOut(queue, job, job.sync ? WAIT_LIMIT : EXPIRED)))
+        log.info({ taskId }, 'task expired');
+      if (this.#held.get(taskId) === deadline) this.#held.delete(taskId);
+      this.#over.set(taskId, this.#parts.clock.monotonicMs());
+      return true;
+    } catch (error) {
+      log.warn({ err: error, taskId }, 'a deadline could not be carried out yet');
+      return false;
+    }
   }
 }

@@ -82,6 +82,9 @@ create index tasks_by_workspace on tasks (workspace_id, created_at desc, id desc
 create index tasks_by_stub on tasks (stub_id, created_at desc);
 create index tasks_by_container on tasks (container_id) where container_id is not null;
 create index tasks_open on tasks (queue, created_at) where rank < 3;
+create index tasks_open_by_id on tasks (id) where rank < 3;
+create index tasks_by_deadline on tasks (workspace_id, deadline_at)
+  where rank < 3 and status <> 'RUNNING' and deadline_at is not null and queue <> 'deferred-calls';
 create index tasks_by_age on tasks using brin (created_at);
 create index tasks_by_result_object on tasks (result_object_id) where result_object_id is not null;
 create index tasks_by_end on tasks ((coalesce(ended_at, created_at))) where rank >= 3;

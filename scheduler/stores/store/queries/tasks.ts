@@ -432,20 +432,39 @@ export async function openQueues(db: Queryable): Promise<readonly QueueName[]> {
   return rows.map((row) => row.queue as QueueName);
 }
 
+/** Rows that wait; the same words as the index's, so that it serves. */
+const WAITS = `rank < 3 and status <> 'RUNNING' and deadline_at is not null and ${IN_QUEUES}`;
+
 /**
- * Waiting tasks whose deadline comes before that time, the earliest first. Synchronous ones are included only well
- * after their deadline, because their caller's replica ends them.
+ * Waiting tasks whose deadline comes before that time, the earliest first; among those that are due, the first of every
+ * workspace comes before the second of any. Synchronous ones are included only well after their deadline, because their
+ * caller's replica ends them.
+ * @param ofOne - most tasks of one workspace
+ * @param without - tasks that are left out, because their rows lag behind their ends
  */
 export async function waitingDeadlines(
   db: Queryable,
   beforeMs: number,
   limit: number,
+  ofOne: number,
+  without: readonly TaskId[] = [],
 ): Promise<{ taskId: TaskId; queue: QueueName; deadlineMs: number }[]> {
   const { rows } = await db.query<{ id: string; queue: string; deadline_at: Date }>(
-    `select id, queue, deadline_at from tasks
-     where rank < 3 and ${IN_QUEUES} and status <> 'RUNNING' and deadline_at < case when sync then now() - interval '15 seconds' else $1 end
-     order by deadline_at limit $2`,
-    [new Date(beforeMs), limit],
+    // The recursion steps from workspace to workspace through the index.
+    `with recursive owners (owner) as (
+       select min(workspace_id) from tasks where ${WAITS}
+       union all
+       select (select min(workspace_id) from tasks where ${WAITS} and workspace_id > owner)
+       from owners where owner is not null
+     )
+     select id, queue, deadline_at from owners cross join lateral (
+       select id, queue, deadline_at, row_number() over (order by deadline_at) as turn from tasks
+       where ${WAITS} and workspace_id = owner and deadline_at < $1
+         and (not sync or deadline_at < now() - interval '15 seconds') and id <> all ($4::text[])
+       order by deadline_at limit $3
+     ) as due
+     order by greatest(deadline_at, now()), turn, deadline_at limit $2`,
+    [new Date(beforeMs), limit, ofOne, without],
   );
   return rows.map((row) => ({
     taskId: row.id as TaskId,
