@@ -1,4 +1,5 @@
 // The command tree's part for work in containers. Each command's module is loaded when it runs.
+import { Option } from 'commander';
 import type { Command } from 'commander';
 import type { ExecFlags } from './commands/container-exec.ts';
 import type { Invocation } from './commands/run.ts';
@@ -45,7 +46,8 @@ export function addContainerPrograms(
   examples(
     command(container, 'cp', 'Copy a file or folder into a container, or out of it; - is stdin or stdout')
       .argument('<from>', 'a path here, or CONTAINER:PATH')
-      .argument('<to>', 'likewise'),
+      .argument('<to>', 'likewise')
+      .addOption(new Option('-r, --recursive', 'folders are copied in any case').hideHelp()),
     'container cp model.bin 1f2e3d4c:/tmp/',
     'container cp 1f2e3d4c:/mnt/code/results ./results',
     'container cp 1f2e3d4c:/etc/os-release -',

@@ -30,6 +30,8 @@ const GUESSES: Readonly<Record<string, string>> = {
   function: DEPLOYED,
   functions: DEPLOYED,
   gpu: '`longshore machine list` shows GPUs, `longshore agent check-gpu` tries those of this machine',
+  health:
+    '`longshore status` for the installation, `longshore explain NAME` for a deployment, `longshore agent check` for this machine',
   join: '`longshore machine create` prints the line that joins a machine',
   kill: ON_CONTAINER('stop'),
   limits: '`longshore workspace limits`',
@@ -88,6 +90,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'task create': '`longshore invoke NAME`',
   'task logs': '`longshore logs --task ID`',
   'secret show': 'a secret is read by containers alone, as a variable; `longshore secret list` shows the names',
+  'volume cat': '`longshore volume cp NAME:PATH FILE` copies it here, to be read',
   'volume upload': '`longshore volume cp FILE NAME:PATH`',
   'worker show': '`longshore machine show ID`',
 };

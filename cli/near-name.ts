@@ -13,3 +13,7 @@ export function nearName(value: string, names: readonly string[]): string | unde
   );
   return names.find((name) => name.toLowerCase() === lower);
 }
+
+/** A sentence about a name that nothing has, with the near one and where to look. */
+export const withNear = (sentence: string, near: string | undefined, hint: string): string =>
+  `${sentence}${near === undefined ? ':' : `; did you mean ${near}?`} ${hint}`;

@@ -33,7 +33,7 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   ],
   deploy: [
     'Reads the definitions with the local python3, 3.8 or newer. Packs the folder of the file, and uploads the archive unless the installation has these bytes. What is packed: docs/cli.md#what-is-packed.',
-    'Where a handler is known to be refused (its name, a missing secret, a value beyond a limit), nothing of its file is changed, and every problem is told. A build or a start that fails later hinders no other handler. Exits with 1 when one failed. In a folder each file is packed with its own folder. Files that the ignore file of the folder names are no apps.',
+    'Where a handler is known to be refused (its name, a missing secret, a value beyond a limit), nothing of its file is changed. Every problem is told. A build or a start that fails later hinders no other handler. Exits with 1 when one failed. In a folder each file is packed with its own folder. Files that the ignore file of the folder names are no apps.',
     'Where an older version has a ready container, calls of the name go on to it until the new one is ready. The command waits for that: docs/rollouts.md.',
     '--dry-run shows the version that each handler would be, with its resources, scaling, volumes, secrets, image and files. It names missing secrets, GPU models and pools that nothing has, values beyond a limit, and wrong images. Exits with 1 when something is wrong; warnings alone give 0.',
   ],

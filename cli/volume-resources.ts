@@ -1,5 +1,6 @@
 // The command tree's part for volumes and their files. Names, flags and help are here; each command's module is loaded
 // when it runs.
+import { Option } from 'commander';
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type { VolumeCopyFlags, VolumeCreateFlags, VolumeEntryFlags } from './flags.ts';
@@ -19,6 +20,7 @@ export function addVolume(program: Command, invocation: () => Invocation): void 
         '<paths...>',
         'the sources, then the target: paths of this machine on one side, VOLUME:PATH on the other',
       )
+      .addOption(new Option('-r, --recursive', 'folders are copied in any case').hideHelp())
       .option('--all', 'also files that are there already, with the same size and time of change')
       .option('--quiet', 'show no progress'),
     'volume cp ./data models:data',
@@ -68,7 +70,7 @@ function addEntries(volume: Command, invocation: () => Invocation): void {
   examples(
     command(volume, 'ls', 'List the entries of a folder')
       .argument('<place>', LOOK_HELP)
-      .option('--recursive', 'with everything below'),
+      .option('-r, --recursive', 'with everything below'),
     'volume ls models:',
     'volume ls models:base --recursive --json',
   ).action(async (place: string, flags: VolumeEntryFlags) => {
@@ -85,7 +87,7 @@ function addEntries(volume: Command, invocation: () => Invocation): void {
   examples(
     command(volume, 'rm', 'Remove files, links and folders')
       .argument('<place...>', PLACE_HELP)
-      .option('--recursive', 'folders with everything in them'),
+      .option('-r, --recursive', 'folders with everything in them'),
     'volume rm models:old.bin',
     'volume rm models:runs/7 --recursive',
   ).action(async (places: string[], flags: VolumeEntryFlags) => {

@@ -1,7 +1,7 @@
-// `longshore deploy` of several handlers: a file's, or a folder's. Nothing of a file is deployed where one of its handlers
-// is known to be refused. What fails later hinders no other. One table says how it went, and the exit code is 1 when one
-// of them failed. An installation that does not answer or does not accept the token ends it at the first handler, with
-// the code of that.
+// `longshore deploy` of several handlers: a file's, or a folder's. Nothing of a file is deployed where a handler of the
+// file is known to be refused. What fails later hinders no other handler. One table says how it went, and the exit code
+// is 1 when something failed. An installation that does not answer or does not accept the token ends it at the first
+// handler, with the code of that.
 import type { Client } from '../client.ts';
 import { deployDefinition, uploadCode } from '../deploy/deploy.ts';
 import type { Deployed } from '../deploy/deploy.ts';

@@ -6,7 +6,7 @@ import type { Client } from '../client.ts';
 import { CliError, notFound, usageError } from '../errors.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
-import { nearName } from '../near-name.ts';
+import { nearName, withNear } from '../near-name.ts';
 import { wholeIdOf } from '../short-id.ts';
 
 export interface DeploymentFacts {
@@ -136,9 +136,13 @@ function ambiguous(text: string, kinds: readonly string[]): CliError {
 
 async function deploymentWithId(client: Client, id: string): Promise<DeploymentFacts> {
   const path = `/deployment/${await client.workspaceId()}/${id.toLowerCase()}`;
-  const found = await client.rest(path).catch((error: unknown) => {
+  const found = await client.rest(path).catch(async (error: unknown) => {
     if (!(error instanceof CliError) || error.status !== 404) throw error;
-    throw new CliError(`no deployment has the id ${id}: ${HINT}`, { cause: error });
+    const near = nearName(
+      id,
+      (await everyDeployment(client)).map((one) => one.id),
+    );
+    throw new CliError(withNear(`no deployment has the id ${id}`, near, HINT), { cause: error });
   });
   return factsOf(found);
 }
@@ -171,5 +175,5 @@ function noneText(
     name,
     others.map((one) => one.name),
   );
-  return `no deployment is named ${text}${near === undefined ? ':' : `; did you mean ${near}?`} ${HINT}`;
+  return withNear(`no deployment is named ${text}`, near, HINT);
 }

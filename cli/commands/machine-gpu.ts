@@ -1,8 +1,10 @@
 // `longshore machine gpu`: the GPUs of one machine, and what an operator does to one of them.
 import type { GpuAction } from '#shared/domain/gpus.ts';
-import { CliError, notFound } from '../errors.ts';
+import type { Client } from '../client.ts';
+import { CliError } from '../errors.ts';
 import { memoryOf } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
+import { noSuch } from './no-such.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -20,7 +22,7 @@ export async function runMachineGpuList(machineId: string, invocation: Invocatio
   await withClient(invocation, async (client) => {
     const answer = await client
       .gateway('GET', `/machines/${encodeURIComponent(machineId)}/gpus`)
-      .catch(unknown(machineId));
+      .catch(unknown(client, machineId));
     showList(invocation, listField(answer, 'gpus'), ['UUID', 'MODEL', 'MEMORY', 'BUS', 'STATE', 'WHY'], (gpu) => [
       textField(gpu, 'uuid'),
       textField(gpu, 'model'),
@@ -42,14 +44,14 @@ export async function runMachineGpuAction(
     const options = action === 'reset' ? { timeoutMs: RESET_TIMEOUT_MS } : {};
     await client
       .gateway('POST', `/machines/${encodeURIComponent(machineId)}/gpus`, { uuid, action }, options)
-      .catch(unknown(machineId));
+      .catch(unknown(client, machineId));
     showDone(invocation, { machineId, uuid, done: action }, [DONE[action](uuid)]);
   });
 }
 
 const unknown =
-  (machineId: string) =>
-  (error: unknown): never => {
+  (client: Client, machineId: string) =>
+  async (error: unknown): Promise<never> => {
     if (!(error instanceof CliError) || error.message !== 'machine not found') throw error;
-    throw notFound(`there is no machine ${machineId}: \`longshore machine list\` shows them`, error);
+    throw await noSuch(client, 'machine', machineId, error);
   };

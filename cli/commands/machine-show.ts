@@ -1,11 +1,11 @@
 // `longshore machine show`: one machine and the facts of its host.
-import { notFound } from '../errors.ts';
 import { gpusOf, memoryOf, withNotes } from '../format.ts';
 import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { print, printJson, printTable } from '../print.ts';
 import { machineNotes } from './machine-notes.ts';
 import { hardwareText, offeredCores, offeredMemory } from './machine-size.ts';
+import { noSuch } from './no-such.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { machineIdOf } from './whole-ids.ts';
@@ -15,7 +15,7 @@ export async function runMachineShow(reference: string, invocation: Invocation):
     const id = await machineIdOf(client, reference);
     const answer = await client.gateway('GET', `/machines?machineId=${encodeURIComponent(id)}`);
     const [machine] = listField(answer, 'machines');
-    if (machine === undefined) throw notFound(`there is no machine ${id}: \`longshore machine list\` shows them`);
+    if (machine === undefined) throw await noSuch(client, 'machine', id);
     if (invocation.options.json === true) {
       printJson(machine);
       return;

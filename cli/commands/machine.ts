@@ -13,6 +13,7 @@ import { versionsIn } from '../upgrade/plan.ts';
 import { runPoolUpgrade } from './machine-upgrade.ts';
 import type { GivenOut, UpgradeFlags } from './machine-upgrade.ts';
 import { unknownPool } from './pool-words.ts';
+import { noSuch } from './no-such.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { machineIdOf } from './whole-ids.ts';
@@ -151,7 +152,7 @@ export async function runMachineDelete(
     const force = flags.force === true;
     await client
       .gateway('DELETE', `/machines/${encodeURIComponent(id)}${force ? '?force=true' : ''}`)
-      .catch((error: unknown) => {
+      .catch(async (error: unknown) => {
         if (!(error instanceof CliError)) throw error;
         if (error.message.includes('drain it first')) {
           throw new CliError(
@@ -161,9 +162,7 @@ export async function runMachineDelete(
             },
           );
         }
-        if (error.message === 'machine not found') {
-          throw new CliError(`there is no machine ${id}: \`longshore machine list\` shows them`, { cause: error });
-        }
+        if (error.message === 'machine not found') throw await noSuch(client, 'machine', id, error);
         throw error;
       });
     showDone(invocation, { machineId: id, done: 'deleted' }, [

@@ -12,6 +12,7 @@ import type { JsonObject } from '../json.ts';
 import { pagesOf } from '../pages.ts';
 import { note } from '../print.ts';
 import { askHidden, readStdin } from '../typed.ts';
+import { noSuch } from './no-such.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -48,11 +49,9 @@ export async function runSecretDelete(name: string, invocation: Invocation): Pro
     const users = await usersOf(client, name);
     await client
       .restCall('DELETE', `${await secretsPath(client)}/${encodeURIComponent(name)}`)
-      .catch((error: unknown) => {
+      .catch(async (error: unknown) => {
         if (!(error instanceof CliError) || error.status !== 404) throw error;
-        throw new CliError(`there is no secret ${name} in this workspace: \`longshore secret list\` shows them`, {
-          cause: error,
-        });
+        throw await noSuch(client, 'secret', name, error);
       });
     for (const line of inUseLines(name, users)) note(line);
     const told = { name, done: 'deleted', used_by: users.names, used_by_complete: users.lack === '' };

@@ -1,11 +1,12 @@
 // `longshore stack`: named groups of apps. A stack changes nothing about its apps.
 import type { Client } from '../client.ts';
-import { notFound, usageError } from '../errors.ts';
+import { usageError } from '../errors.ts';
 import type { StackChangeFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
 import { listField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { pagesOf } from '../pages.ts';
+import { noSuch } from './no-such.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -86,7 +87,7 @@ async function found(client: Client, reference: string): Promise<JsonObject> {
     all.find((one) => textField(one, 'name') === reference) ??
     all.find((one) => textField(one, 'id') === reference.toLowerCase());
   if (stack !== undefined) return stack;
-  throw notFound(`there is no stack ${reference} in this workspace: \`longshore stack list\` shows them`);
+  throw await noSuch(client, 'stack', reference);
 }
 
 async function allStacks(client: Client): Promise<readonly JsonObject[]> {

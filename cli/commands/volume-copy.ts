@@ -93,13 +93,17 @@ async function copyIn(
     for (const path of tree.unread) report.fail(path, 'it vanished, or its name is not UTF-8');
   }
   requireDistinct(files.map(({ path }) => path));
-  await named(to.volume, uploadFiles(client, { volume: to.volume, folder, files, emptyFolders, all }, report, signal));
+  await named(
+    client,
+    to.volume,
+    uploadFiles(client, { volume: to.volume, folder, files, emptyFolders, all }, report, signal),
+  );
 }
 
 const isLocalFolder = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 
 async function isVolumeFolder(client: Client, { volume, path }: VolumePlace): Promise<boolean> {
-  const listing = await named(volume, listFiles(client, volume, path, false));
+  const listing = await named(client, volume, listFiles(client, volume, path, false));
   return listing?.kind === 'folder';
 }
 
@@ -126,7 +130,7 @@ async function copyOut(
   const isFolder = target.endsWith('/') || places.length > 1 || isLocalFolder(target);
   const found = [];
   for (const place of places) {
-    const listing = await named(place.volume, listFiles(client, place.volume, place.path, true));
+    const listing = await named(client, place.volume, listFiles(client, place.volume, place.path, true));
     if (listing === undefined) throw notFound(`there is no ${shownPlace(place)}`);
     found.push({ place, listing });
   }

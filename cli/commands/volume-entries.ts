@@ -133,7 +133,7 @@ async function at(
   body?: JsonObject,
 ): Promise<JsonObject> {
   const path = `${await volumePath(client, place.volume)}${route}`;
-  return named(place.volume, client.restCall(method, path, body, TIMEOUT_MS)).catch((error: unknown) => {
+  return named(client, place.volume, client.restCall(method, path, body, TIMEOUT_MS)).catch((error: unknown) => {
     const code = error instanceof CliError ? error.answerCode : '';
     const shown = shownPlace(place);
     if (code === 'volume_file_not_found') {

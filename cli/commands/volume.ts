@@ -1,6 +1,7 @@
 // `longshore volume`: directories of the workspace that outlive containers. Their files: volume-entries.ts and
 // volume-copy.ts.
 import { shellWord } from '#shared/shell-word.ts';
+import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import type { VolumeCreateFlags } from '../flags.ts';
 import { ageOf, bytesOf } from '../format.ts';
@@ -8,6 +9,7 @@ import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { canShowProgress, endProgress, print, printJson, progress } from '../print.ts';
 import { allVolumes, volumePath, volumesPath } from '../transfer/volume-files.ts';
+import { noSuch } from './no-such.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -39,7 +41,7 @@ export async function runVolumeList(invocation: Invocation): Promise<void> {
 
 export async function runVolumeShow(name: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const volume = await named(name, client.rest(await volumePath(client, name)));
+    const volume = await named(client, name, client.rest(await volumePath(client, name)));
     if (invocation.options.json === true) return printJson(volume);
     const users = listField(volume, 'deployments').map(
       (one) => `${textField(one, 'name')}/v${numberField(one, 'version')}${one['active'] === true ? '' : ' (stopped)'}`,
@@ -61,7 +63,7 @@ export async function runVolumeDelete(name: string, invocation: Invocation): Pro
   await withClient(invocation, async (client) => {
     const path = await volumePath(client, name);
     const remove = (): Promise<JsonObject> => client.restCall('DELETE', path, undefined, REMOVE_TIMEOUT_MS);
-    const removed = await removeAll(() => named(name, remove()).catch(withStopCure));
+    const removed = await removeAll(() => named(client, name, remove()).catch(withStopCure));
     const entries = removed === 0 ? '' : removed === 1 ? ' with 1 entry' : ` with ${removed} entries`;
     showDone(invocation, { name, removed, done: 'deleted' }, [`deleted volume ${name}${entries}`]);
   });
@@ -100,11 +102,9 @@ export async function removeAll(remove: () => Promise<JsonObject>): Promise<numb
 }
 
 /** Says which volume a refusal is about. */
-export function named<T>(name: string, work: Promise<T>): Promise<T> {
-  return work.catch((error: unknown) => {
+export function named<T>(client: Client, name: string, work: Promise<T>): Promise<T> {
+  return work.catch(async (error: unknown) => {
     if (!(error instanceof CliError) || error.answerCode !== 'volume_not_found') throw error;
-    throw new CliError(`there is no volume ${name} in this workspace: \`longshore volume list\` shows them`, {
-      cause: error,
-    });
+    throw await noSuch(client, 'volume', name, error);
   });
 }

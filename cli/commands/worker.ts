@@ -8,6 +8,7 @@ import { coresOf, gpusOf, memoryOf, withNotes } from '../format.ts';
 import { listField, numberField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { note } from '../print.ts';
+import { noSuch } from './no-such.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { machineIdOf } from './whole-ids.ts';
@@ -42,13 +43,17 @@ const DONE = {
 export async function runWorkerVerb(verb: keyof typeof DONE, reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const id = await machineIdOf(client, reference);
-    await client.gateway('POST', `/workers/${encodeURIComponent(id)}/${verb}`).catch((error: unknown) => {
-      if (!(error instanceof CliError) || !error.message.startsWith('worker not found')) throw error;
-      throw new CliError(`there is no worker ${id}: \`longshore worker list\` shows them`, { cause: error });
-    });
+    await client.gateway('POST', `/workers/${encodeURIComponent(id)}/${verb}`).catch(noWorker(client, id));
     showDone(invocation, { workerId: id, done: verb }, [DONE[verb](id)]);
   });
 }
+
+const noWorker =
+  (client: Client, id: string) =>
+  async (error: unknown): Promise<never> => {
+    if (!(error instanceof CliError) || !error.message.startsWith('worker not found')) throw error;
+    throw await noSuch(client, 'worker', id, error);
+  };
 
 const LOOK_EVERY_MS = 1000;
 
@@ -57,10 +62,7 @@ export async function runWorkerDrain(reference: string, flags: DrainFlags, invoc
   await withClient(invocation, async (client) => {
     const id = await machineIdOf(client, reference);
     const body = flags.deadline === undefined ? {} : { deadlineSeconds: flags.deadline };
-    await client.gateway('POST', `/workers/${encodeURIComponent(id)}/drain`, body).catch((error: unknown) => {
-      if (!(error instanceof CliError) || !error.message.startsWith('worker not found')) throw error;
-      throw new CliError(`there is no worker ${id}: \`longshore worker list\` shows them`, { cause: error });
-    });
+    await client.gateway('POST', `/workers/${encodeURIComponent(id)}/drain`, body).catch(noWorker(client, id));
     let drain = await drainOf(client, id);
     if (drain === undefined && (await neverJoined(client, id)))
       throw new CliError(

@@ -667,6 +667,36 @@ describe('logs', () => {
   });
 });
 
+test('a name or an id that nothing has is answered with the one that was probably meant', async () => {
+  const id = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
+  reply = (route) => {
+    const list = (items: readonly object[], field = 'data') => ({ body: { ok: true, [field]: items } });
+    if (route === 'GET /api/v1/workspace/current') return { body: { external_id: 'w-1' } };
+    if (/^GET .*\/(volume|secret|stack)\/w-1$/.test(route)) return list([{ name: 'models' }]);
+    if (route === 'GET /api/v1/gateway/deployments') return list([{ id, name: 'sum' }], 'deployments');
+    if (/^GET .*\/gateway\/(machines|workers)$/.test(route)) {
+      const field = route.slice(route.lastIndexOf('/') + 1);
+      return list(seen.length > 1 ? [{ id: '1a2b3c4d' }] : [], field);
+    }
+    if (route.endsWith('/cordon')) return { body: { ok: false, errMsg: 'worker not found' } };
+    return { status: 404, body: { code: route.includes('/volume/') ? 'volume_not_found' : '', message: 'Not Found' } };
+  };
+  const said = async (line: string): Promise<string> => {
+    seen = [];
+    const ended = await run(line.split(' '));
+    expect(ended.code).toBe(4);
+    return ended.stderr;
+  };
+  for (const line of ['volume show modles', 'volume ls modles:', 'secret delete modles', 'stack delete modles'])
+    expect(await said(line)).toMatch(/^longshore: there is no \w+ modles in this workspace; did you mean models\? `/);
+  expect(await said('machine show 1a2b3c4e')).toContain('there is no machine 1a2b3c4e; did you mean 1a2b3c4d?');
+  expect(await said('worker cordon 1a2b3c4e')).toContain('there is no worker 1a2b3c4e; did you mean 1a2b3c4d?');
+  expect(await said(`deployment start ${id.replace('6f0a', '6f0b')}`)).toContain(`did you mean ${id}?`);
+  expect(await said('volume show unlike')).toBe(
+    'longshore: there is no volume unlike in this workspace: `longshore volume list` shows them\n',
+  );
+});
+
 describe('deploy of handlers that are known to be refused', () => {
   const changes = (): readonly string[] =>
     seen.map(({ route }) => route).filter((route) => !route.startsWith('GET ') && !route.endsWith('/stubs/check'));

@@ -67,6 +67,7 @@ describe('a guessed word', () => {
       'cp',
       'doctor',
       'queue',
+      'health',
     ];
     const named = words.flatMap((word) => [
       ...(guessOf(word) ?? '').matchAll(/`(longshore [a-z -]+?)(?: [A-Z:-].*?| app\.py)?`/g),
@@ -107,6 +108,7 @@ describe('a verb that a group calls otherwise', () => {
     [['container', 'kill'], '`longshore container stop`'],
     [['container', 'get'], '`longshore explain ID`'],
     [['container', 'logs'], '`longshore logs --container ID`'],
+    [['volume', 'cat'], '`longshore volume cp NAME:PATH FILE`'],
   ] as const)('%j leads to it, and to nothing that looks alike', async ([argv, text]) => {
     const { code, said } = await outcomeOf(...argv, '5f0c');
     expect(said).toContain(`what to use: ${text}`);
