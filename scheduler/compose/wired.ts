@@ -95,5 +95,5 @@ export interface WiredLinks {
   };
   readonly linkParts: LinkParts;
   readonly podParts: { readonly containerUses: Pick<ContainerUses, 'hold'> };
-  readonly taskParts: Pick<TaskParts, 'attempts' | 'dispatcher' | 'drainCutoff' | 'reports' | 'streams'>;
+  readonly taskParts: Pick<TaskParts, 'attempts' | 'changes' | 'dispatcher' | 'drainCutoff' | 'reports' | 'streams'>;
 }

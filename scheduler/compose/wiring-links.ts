@@ -1,7 +1,8 @@
 // Notifications around the links of agents: orders of images, streams, builds, changes and containers.
 import { readSteps } from '#shared/domain/dockerfile/read.ts';
 import { imagesIn } from '#shared/domain/dockerfile/stages.ts';
-import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, WorkspaceId } from '#shared/domain/ids.ts';
+import { endLineOf } from '../tasks/records/end-line.ts';
 import type { Wired, WiredLinks } from './wired.ts';
 
 /** Links, logs and images follow containers and machines. */
@@ -91,6 +92,22 @@ export function wireBuilds(parts: Wired): void {
   rebuilds.onBuilt(() => scaling.placer.wake());
   imageCollector.onRemove((machineId, images) => links.order(machineId, { removeImages: { images: [...images] } }));
   machines.onChange((machine) => imageCollector.machineChanged(machine));
+}
+
+/** Logs of tasks say how the scheduler ended them. */
+export function wireEnds({ linkParts: { logs }, taskParts: { changes } }: WiredLinks): void {
+  changes.onChange((record) => {
+    const line = endLineOf(record);
+    if (line === undefined) return;
+    const { workspaceId, stubId, deploymentId, containerId, taskId, endedAtMs, past } = record;
+    logs.note({
+      ...{ workspaceId, stubId, deploymentId, taskId, line },
+      // A task that only waited was in no container.
+      containerId: containerId ?? ((past?.at(-1)?.containerId ?? '') as ContainerId),
+      stream: 'stderr',
+      atMs: endedAtMs ?? Date.now(),
+    });
+  });
 }
 
 /** Orders, slots, loads and attempts follow the containers. */

@@ -25,7 +25,15 @@ import type { Sender } from '../tasks/dispatch/sending.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { Scaling } from './scaling.ts';
 import type { Wired } from './wired.ts';
-import { wireBuilds, wireCaches, wireChanges, wireContainers, wireLinks, wireOrderedStreams } from './wiring-links.ts';
+import {
+  wireBuilds,
+  wireCaches,
+  wireChanges,
+  wireContainers,
+  wireEnds,
+  wireLinks,
+  wireOrderedStreams,
+} from './wiring-links.ts';
 
 export function wire(parts: Wired): void {
   const { infrastructure, clusterState, localQueue, taskParts, scaling, targets, workers, drains } = parts;
@@ -63,6 +71,7 @@ export function wire(parts: Wired): void {
   wireGivenUp(containers, taskParts.callers);
   wireLocalQueue(containers, machines, localQueue.queues);
   wireContainers(parts);
+  wireEnds(parts);
   containers.onChange((change) => parts.podParts.containerWaits.containerChanged(change));
   containers.onChange((change) => parts.podParts.containerUses.containerChanged(change));
   wireChanges(parts);

@@ -43,6 +43,7 @@ export class LogSink {
   /** Owners of ended containers, whose lines may still be under way. */
   readonly #ended = new Map<string, Owner>();
   readonly #written = new Listeners<[WorkspaceId, number]>();
+  readonly #notes: NewLogLine[] = [];
 
   constructor({ db, containers, quota, told }: LogSinkParts) {
     this.#told = told;
@@ -89,6 +90,22 @@ export class LogSink {
         throw error;
       }
     }
+  }
+
+  /**
+   * Adds a line of the scheduler's own. Lines of one moment are written together. A line that cannot be written is
+   * dropped, because the record of its task says the same.
+   */
+  note(line: NewLogLine): void {
+    if (this.#notes.length >= MAX_LOG_BATCH || this.#quota?.hasRoomFor(line) === false) return;
+    this.#notes.push(line);
+    if (this.#notes.length === 1) setImmediate(() => void this.#writeNotes().catch(() => undefined));
+  }
+
+  async #writeNotes(): Promise<void> {
+    const written = await this.#write(this.#notes.splice(0), new Map());
+    this.#quota?.written(written);
+    for (const [workspaceId, { lastId }] of written) this.#written.tell(workspaceId, lastId);
   }
 
   /** Lines of a record as far as the quota can decide on them at once. */

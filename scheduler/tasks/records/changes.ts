@@ -2,6 +2,7 @@
 // not list is refused, counted and logged. Every start, end, retry or return of a task passes here.
 // The record's own guard (mayReplace) then orders the reports of several processes on one task.
 import type { TaskStatus } from '#shared/domain/status.ts';
+import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { TaskRecord } from './task-record.ts';
@@ -13,6 +14,7 @@ export class Changes {
   readonly #records: Pick<TaskRecords, 'append' | 'appendSoon'>;
   readonly #metrics: Pick<TaskMetrics, 'refused'>;
   readonly #log: Log;
+  readonly #changed = new Listeners<[TaskRecord]>();
 
   constructor(parts: {
     readonly records: Pick<TaskRecords, 'append' | 'appendSoon'>;
@@ -22,6 +24,11 @@ export class Changes {
     this.#records = parts.records;
     this.#metrics = parts.metrics;
     this.#log = parts.log;
+  }
+
+  /** Told of each new record of a task. */
+  onChange(listener: (record: TaskRecord) => void): void {
+    this.#changed.add(listener);
   }
 
   /**
@@ -48,6 +55,7 @@ export class Changes {
   async applied(from: TaskStatus, event: TaskEvent, record: TaskRecord): Promise<boolean> {
     if (!this.#mayBecome(from, [event], record)) return false;
     await this.#records.append(record);
+    this.#changed.tell(record);
     return true;
   }
 
@@ -69,6 +77,7 @@ export class Changes {
   #write(record: TaskRecord, soon: boolean): void {
     if (soon) this.#records.appendSoon(record);
     else void this.#records.append(record);
+    this.#changed.tell(record);
   }
 
   #refuse(from: TaskStatus, event: TaskEvent, record: TaskRecord): false {
