@@ -1,160 +1,10 @@
+// Calls of deployments by their path, and what is told of their end.
 import { connect } from 'node:net';
-import { pino } from 'pino';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { AppId, TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
-import { queueNameOf } from '#shared/domain/ids.ts';
-import type { DeploymentId, StubId } from '#shared/domain/ids.ts';
-import { COMPLETED, DEPLOYMENT_STOPPED, LOST, WAIT_LIMIT } from '../../../scheduler/domain/endings.ts';
-import type { StubConfig, Target } from '../../../scheduler/domain/stub-config.ts';
-import { hostRewriter, readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
-import { StreamMetrics } from '../../../scheduler/api/http/streams/metrics.ts';
-import { OpenCalls } from '../../../scheduler/api/http/streams/open-calls.ts';
-import { Places } from '#shared/places.ts';
-import { StreamRoom } from '../../../scheduler/api/http/streams/room.ts';
-import { WebSockets } from '../../../scheduler/api/http/streams/websockets.ts';
-import { Registry } from '../../../shared/metrics.ts';
-import { registerInvoke } from '../../../scheduler/api/http/invoke/invoke.ts';
-import { createHttpServer } from '../../../scheduler/api/http/server.ts';
-import type { HttpServer } from '../../../scheduler/api/http/server.ts';
-import type { Caller } from '../../../scheduler/workspaces/identity/caller.ts';
-import type { Call, Submission } from '../../../scheduler/tasks/admission/calls.ts';
-import type { Finished } from '../../../scheduler/tasks/dispatch/replies.ts';
+import { describe, expect, test } from 'vitest';
+import { DEPLOYMENT_STOPPED, LOST, WAIT_LIMIT } from '../../../scheduler/domain/endings.ts';
+import type { Submission } from '../../../scheduler/tasks/admission/calls.ts';
 import { inputOf } from '#scheduler/api/http/invoke/input.ts';
-import { playedHosts } from '../../helpers/played-streams.ts';
-
-const log = pino({ level: 'silent' });
-/** A workspace by its id. */
-const OWNER = '11111111-2222-4333-8444-555555555555';
-const STUB = '05ed1b36-2098-4790-99eb-732099e99ca6';
-const caller = (workspaceId: string): Caller => ({
-  workspaceId: workspaceId as WorkspaceId,
-  workspaceDbId: 1,
-  tokenId: 't' as TokenId,
-  type: 'workspace_restricted',
-  isAdmin: false,
-});
-const aTarget = (
-  said: { readonly active?: boolean; readonly authorized?: boolean; readonly kind?: string } = {},
-): Target => ({
-  workspaceId: 'w' as WorkspaceId,
-  appId: 'a' as AppId,
-  stubId: STUB as StubId,
-  deploymentId: 'd' as DeploymentId,
-  deploymentName: 'hello',
-  subdomain: 'hello-1a2b3c4',
-  version: 1,
-  kind: said.kind ?? 'endpoint',
-  sync: (said.kind ?? 'endpoint') === 'endpoint',
-  active: said.active ?? true,
-  queue: queueNameOf('d' as DeploymentId, STUB as StubId),
-  code: null,
-  config: { authorized: said.authorized ?? true } as StubConfig,
-  scale: null,
-  supersededBy: null,
-  rollout: null,
-  imageDigest: '',
-});
-
-/** Plays the task service: hands every call to `answer`, which a test sets. */
-const tasks = {
-  calls: [] as Call[],
-  left: 0,
-  answer: (): Promise<Submission> => Promise.reject(new Error('no answer set')),
-  submit(_target: Target, call: Call): Promise<Submission> {
-    const { onItem: _, ...given } = call;
-    this.calls.push(given);
-    return this.answer();
-  },
-};
-const accepted = (finished: Promise<Finished>): Submission => ({
-  kind: 'accepted',
-  taskId: 'task-1' as TaskId,
-  finished,
-  callerLeft: () => void tasks.left++,
-});
-const done = (body = '{"ok":true}', how: Pick<Finished, 'status' | 'reason'> = COMPLETED): Promise<Submission> =>
-  Promise.resolve(accepted(Promise.resolve({ status: how.status, reason: how.reason, body })));
-
-let warmed = 0;
-let server: HttpServer;
-let target: Target | undefined;
-beforeEach(() => {
-  tasks.calls = [];
-  tasks.left = 0;
-  warmed = 0;
-  tasks.answer = () => done();
-  target = aTarget();
-  server = createHttpServer({
-    log,
-    rewriteUrl: hostRewriter(['localhost']),
-    register: (app) => {
-      void app.register((scope, _options, next) => {
-        registerInvoke(scope, {
-          authenticator: {
-            authenticate: (token) =>
-              token === 'late' ? Promise.resolve(caller('w')) : token === 'bad' ? null : caller(token),
-          },
-          targets: {
-            byName: (workspaceId, kind, name, version) =>
-              (workspaceId === 'w' || workspaceId === OWNER) &&
-              kind === target?.kind &&
-              name === 'hello' &&
-              (version ?? 1) === 1 &&
-              target !== undefined
-                ? target
-                : Promise.resolve(undefined),
-            bySubdomain: (subdomain, version) =>
-              subdomain === 'hello-1a2b3c4' && (version ?? 1) === 1 && target !== undefined
-                ? target
-                : Promise.resolve(undefined),
-            byStub: (stubId) => (stubId === STUB && target !== undefined ? target : Promise.resolve(undefined)),
-          },
-          hosts: playedHosts(),
-          submissions: tasks,
-          containers: { warmUp: async () => void warmed++ },
-          callbackProblem: (url) => (url.startsWith('https://') ? undefined : 'must be better'),
-          mayTakeCode: async () => false,
-          log,
-          maxBodyBytes: 1000,
-          release: () => undefined,
-          hasContainers: () => true,
-          containerStreams: { open: () => Promise.reject(new Error('no container')) },
-          containerUses: { hold: () => () => undefined },
-          containerWaits: {
-            find: () => Promise.resolve(undefined),
-            waitUntilRunning: () => Promise.reject(new Error('no container')),
-          },
-          connections: new Places<WorkspaceId>(256),
-          streams: { expect: () => () => undefined },
-          cancel: () => Promise.resolve(),
-          webSockets: new WebSockets(),
-          room: new StreamRoom(),
-          openCalls: new OpenCalls(),
-          streamMetrics: new StreamMetrics(new Registry()),
-        });
-        next();
-      });
-    },
-  });
-});
-afterEach(() => server.stop(0));
-
-async function call(
-  path: string,
-  body: string | Buffer = '{}',
-  token = 'w',
-  method: 'POST' | 'GET' | 'PUT' = 'POST',
-  host = 'localhost:1994',
-  headers: Readonly<Record<string, string | string[]>> = {},
-) {
-  const answer = await server.app.inject({
-    method,
-    url: path,
-    headers: { host, ...(token === '' ? {} : { authorization: `Bearer ${token}` }), ...headers },
-    ...(method === 'GET' ? {} : { payload: body }),
-  });
-  return { status: answer.statusCode, text: answer.body, headers: answer.headers };
-}
+import { accepted, aTarget, call, done, OWNER, played, STUB, tasks } from './invoke-fixture.ts';
 
 describe('a call that is served', () => {
   test.each([
@@ -187,7 +37,7 @@ describe('a call that is served', () => {
   test.each(['function', 'schedule'])(
     'a %s is asked for by POST, never without a token, and gives a task id',
     async (kind) => {
-      target = aTarget({ kind });
+      played.target = aTarget({ kind });
       for (const path of ['hello', 'hello/latest', 'hello/v1', `id/${STUB}`]) {
         const answer = await call(`/${kind}/${path}`);
         expect([answer.status, answer.text]).toEqual([200, '{"task_id":"task-1"}']);
@@ -204,20 +54,20 @@ describe('a call that is served', () => {
   });
 
   test('a public stub needs no token, by its id or the public route', async () => {
-    target = aTarget({ authorized: false });
+    played.target = aTarget({ authorized: false });
     expect((await call(`/endpoint/public/${STUB}`, '{}', '')).status).toBe(200);
     expect((await call(`/endpoint/id/${STUB}`, '{}', '')).status).toBe(200);
     expect((await call(`/endpoint/id/${STUB}`, '{}', 'other')).status).toBe(200);
   });
 
   test('a public deployment needs no token at its name, whatever its version is', async () => {
-    target = aTarget({ authorized: false });
+    played.target = aTarget({ authorized: false });
     for (const path of [`${OWNER}/hello`, `${OWNER.toUpperCase()}/hello`, `${OWNER}/hello/latest`, `${OWNER}/hello/v1`])
       expect(await call(`/endpoint/public/${path}`, '{}', '')).toMatchObject({ status: 200 });
     expect((await call(`/endpoint/public/${OWNER}/hello`, '{}', 'other')).status).toBe(200);
     for (const path of [`${OWNER}/nope`, `${OWNER}/hello/v9`, `${STUB}/hello`, 'w/hello'])
       expect(await call(`/endpoint/public/${path}`, '{}', '')).toMatchObject({ status: 401 });
-    target = aTarget({ authorized: false, active: false });
+    played.target = aTarget({ authorized: false, active: false });
     expect((await call(`/endpoint/public/${OWNER}/hello`, '{}', '')).text).toBe(
       '{"message":"Deployment is not active"}',
     );
@@ -267,7 +117,7 @@ describe('a call that is refused', () => {
   });
 
   test('a stopped deployment refuses on every route', async () => {
-    target = aTarget({ active: false, authorized: false });
+    played.target = aTarget({ active: false, authorized: false });
     for (const path of ['/endpoint/hello', '/endpoint/hello/v1', `/endpoint/id/${STUB}`, `/endpoint/public/${STUB}`]) {
       expect(await call(path)).toMatchObject({ status: 400, text: '{"message":"Deployment is not active"}' });
     }
@@ -357,7 +207,7 @@ describe('when the platform cannot take it', () => {
 });
 
 test('a caller that hangs up is told to the task, one that was answered is not', async () => {
-  const address = await server.start('127.0.0.1:0');
+  const address = await played.server.start('127.0.0.1:0');
   let submitted = (): void => undefined;
   const wasSubmitted = new Promise<void>((resolve) => (submitted = resolve));
   let left = (): void => undefined;
@@ -398,89 +248,9 @@ test.each([0, 300_000])('the text of a body is passed on as it came, with %i byt
   expect(await inputOf(undefined)).toEqual({ text: '' });
 });
 
-describe('the host form', () => {
-  const at = (host: string, path = '/', token = 'w', method: 'POST' | 'GET' | 'PUT' = 'POST') =>
-    call(path, '{}', token, method, host);
-
-  test.each([
-    'hello-1a2b3c4-v1.localhost:1994',
-    'HELLO-1a2b3c4-v1.localhost',
-    'hello-1a2b3c4-latest.localhost',
-    'hello-1a2b3c4.localhost',
-    'hello-1a2b3c4-v1.gpu.example.org',
-    `${STUB}.localhost:1994`,
-    `${STUB.toUpperCase()}.elsewhere.example`,
-  ])('%s is served', async (host) => {
-    expect((await at(host)).status).toBe(200);
-    expect((await at(host, '/?n=1', 'w', 'GET')).status).toBe(200);
-    expect(tasks.calls.at(-1)).toEqual({ input: '', query: { n: ['1'] } });
-  });
-
-  test.each([
-    ['hello-1a2b3c4-v2.localhost', 'w', 400, '{"message":"Invalid deployment"}'],
-    ['other-1a2b3c4-v1.localhost', 'w', 400, '{"message":"Invalid deployment"}'],
-    ['other-1a2b3c4-v1.localhost', '', 401, '{"message":"Unauthorized"}'],
-    ['hello-1a2b3c4-v1.localhost', '', 401, '{"message":"Unauthorized"}'],
-    ['hello-1a2b3c4-v1.localhost', 'bad', 401, '{"message":"Unauthorized"}'],
-    ['hello-1a2b3c4-v1.localhost', 'other', 401, '{"message":"Invalid token"}'],
-  ])('%s with token "%s" is %i', async (host, token, status, text) => {
-    const answer = await at(host, '/', token);
-    expect([answer.status, answer.text]).toEqual([status, text]);
-    expect(tasks.calls).toEqual([]);
-  });
-
-  test('a stopped deployment and a public one are what they are by path', async () => {
-    target = aTarget({ active: false });
-    expect((await at('hello-1a2b3c4-v1.localhost')).text).toBe('{"message":"Deployment is not active"}');
-    target = aTarget({ authorized: false });
-    expect((await at('hello-1a2b3c4-v1.localhost', '/', '')).status).toBe(200);
-  });
-
-  test('a label without a version counts below known domains alone; other hosts are routed as ever', async () => {
-    expect((await at('hello-1a2b3c4.example.org')).status).toBe(404);
-    expect((await call('/endpoint/hello', '{}', 'w', 'POST', 'hello-1a2b3c4.example.org')).status).toBe(200);
-    expect((await call('/endpoint/hello', '{}', 'w', 'POST', 'app.localhost')).status).toBe(200);
-  });
-
-  test('a path below a label is nothing, and the label is nothing as a path', async () => {
-    expect((await at('hello-1a2b3c4-v1.localhost', '/endpoint/hello')).status).toBe(404);
-    for (const base of ['/~host', '/%7Ehost', '/%7eh%6Fst', '/~%68%6f%73%74'])
-      expect((await call(`${base}/hello-1a2b3c4-v1`)).status).toBe(404);
-    expect((await at('hello-1a2b3c4-v1.localhost', '/', 'w', 'PUT')).status).toBe(405);
-    expect(tasks.calls).toEqual([]);
-  });
-
-  test('labels are read by their shape', () => {
-    expect(readHostLabel('a-b-1a2b3c4-v12')).toEqual({
-      kind: 'deployment',
-      subdomain: 'a-b-1a2b3c4',
-      version: 12,
-      port: null,
-    });
-    expect(readHostLabel('a-1a2b3c4d5e6f7081-v1')).toEqual({
-      kind: 'deployment',
-      subdomain: 'a-1a2b3c4d5e6f7081',
-      version: 1,
-      port: null,
-    });
-    const latest = { kind: 'deployment', subdomain: 'a-1a2b3c4', version: null };
-    expect(readHostLabel('a-1a2b3c4-latest')).toEqual({ ...latest, port: null });
-    expect(readHostLabel('a-1a2b3c4-8000')).toEqual({ ...latest, port: 8000 });
-    expect(readHostLabel('a-1a2b3c4-v2-80')).toEqual({ ...latest, version: 2, port: 80 });
-    expect(readHostLabel(`${STUB}-8000`)).toEqual({ kind: 'stub', stubId: STUB, port: 8000 });
-    const containerId = `sandbox-${STUB}-0123abcd`;
-    expect(readHostLabel(`${containerId}-1`)).toEqual({ kind: 'container', containerId, stubId: STUB, port: 1 });
-    for (const label of [containerId, `${STUB}-08`, `${STUB}-123456`, `endpoint-${STUB}-0123abcd-1`])
-      expect(readHostLabel(label), label).toBeUndefined();
-    for (const label of ['www', 'a-1a2b3c', 'a-1a2b3cg-v1', '-1a2b3c4-v1', 'a-1a2b3c4-vx', '']) {
-      expect(readHostLabel(label)).toBeUndefined();
-    }
-  });
-});
-
 describe('task queues', () => {
   test('are put to by POST alone and answer with the id of the task', async () => {
-    target = aTarget({ kind: 'taskqueue' });
+    played.target = aTarget({ kind: 'taskqueue' });
     tasks.answer = () => Promise.resolve(accepted(new Promise(() => {})));
     const host = 'hello-1a2b3c4-v1.localhost';
     for (const answer of [await call(`/taskqueue/id/${STUB}`), await call('/', '{}', 'w', 'POST', host)]) {
@@ -506,17 +276,17 @@ describe('warm-up', () => {
   ])('%s starts a container and puts no task', async (path) => {
     const answer = await call(path);
     expect([answer.status, answer.text]).toEqual([200, '']);
-    expect([warmed, tasks.calls.length]).toEqual([1, 0]);
+    expect([played.warmed, tasks.calls.length]).toEqual([1, 0]);
     expect((await call(path, '{}', '')).status).toBe(401);
     expect((await call(path, '{}', 'w', 'GET')).status).toBe(405);
-    target = aTarget({ active: false });
+    played.target = aTarget({ active: false });
     expect((await call(path)).text).toBe('{"message":"Deployment is not active"}');
-    expect(warmed).toBe(1);
+    expect(played.warmed).toBe(1);
   });
 
   test('works by host too', async () => {
     expect((await call('/warmup', '', 'w', 'POST', 'hello-1a2b3c4-v1.localhost')).status).toBe(200);
-    expect(warmed).toBe(1);
+    expect(played.warmed).toBe(1);
   });
 });
 
@@ -545,7 +315,7 @@ describe('where the end of a task is told', () => {
   });
 
   test('is for the workspace to say: not for anybody who may call a public handler', async () => {
-    target = aTarget({ authorized: false });
+    played.target = aTarget({ authorized: false });
     const path = `/endpoint/public/${STUB}`;
     const error = 'callback_url needs a token of the workspace';
     for (const token of ['', 'other']) {
@@ -554,90 +324,5 @@ describe('where the end of a task is told', () => {
     }
     expect(tasks.calls).toEqual([]);
     expect((await call(path, '{}', '')).status).toBe(200);
-  });
-});
-
-describe('an Idempotency-Key', () => {
-  const withKey = async (path: string, key: string | string[], body = '{}', token = 'w', host = 'localhost:1994') => {
-    tasks.calls = [];
-    const answer = await call(path, body, token, 'POST', host, { 'idempotency-key': key });
-    return { ...answer, sent: tasks.calls[0]?.idempotency };
-  };
-
-  test('goes with the call, plain or as a quoted string, up to 255 characters', async () => {
-    for (const [header, key] of [
-      ['k-1', 'k-1'],
-      ['"8e03978e-40d5-43dd-bc93-6894a57f9324"', '8e03978e-40d5-43dd-bc93-6894a57f9324'],
-      ['x'.repeat(255), 'x'.repeat(255)],
-    ] as const) {
-      const { status, sent } = await withKey('/endpoint/hello', header);
-      expect([status, sent?.key]).toEqual([200, key]);
-    }
-    expect((await call('/endpoint/hello')).status).toBe(200);
-    expect(tasks.calls.at(-1)).not.toHaveProperty('idempotency');
-  });
-
-  test.for(['', '""', 'two words', 'é', 'x'.repeat(256), ['a', 'b']])('that reads %j is refused', async (header) => {
-    const { status, text, sent } = await withKey('/endpoint/hello', header);
-    expect([status, sent]).toEqual([400, undefined]);
-    expect(JSON.parse(text)).toEqual({
-      error: expect.stringContaining('Idempotency-Key must have 1 to 255'),
-      code: 'invalid_idempotency_key',
-    });
-  });
-
-  test('stands for the bytes of the body and the query parameters, in any order and without the token', async () => {
-    const fingerprint = async (path: string, body = '{"a":1}') =>
-      (await withKey(path, 'k', body)).sent?.fingerprint ?? path;
-    const same = await fingerprint('/endpoint/hello?a=1&b=2');
-    expect(await fingerprint('/endpoint/hello/v1?b=2&a=1&auth_token=w')).toBe(same);
-    const others = [
-      await fingerprint('/endpoint/hello?a=1&b=2', '{"a": 1}'),
-      await fingerprint('/endpoint/hello?a=1'),
-      await fingerprint('/endpoint/hello?a=1&a=1&b=2'),
-      await fingerprint('/endpoint/hello'),
-    ];
-    expect(new Set([same, ...others]).size).toBe(5);
-  });
-
-  test('says whether its call names a version, by path and by host, and who calls', async () => {
-    target = aTarget({ authorized: false });
-    for (const [path, asksNewest, host] of [
-      ['/endpoint/hello', true, undefined],
-      ['/endpoint/hello/latest', true, undefined],
-      ['/endpoint/hello/v1', false, undefined],
-      [`/endpoint/id/${STUB}`, true, undefined],
-      ['/', true, 'hello-1a2b3c4.localhost'],
-      ['/', false, 'hello-1a2b3c4-v1.localhost'],
-    ] as const) {
-      expect((await withKey(path, 'k', '{}', 'w', host)).sent, path).toMatchObject({ asksNewest, isOwn: true });
-    }
-    expect((await withKey(`/endpoint/public/${STUB}`, 'k', '{}', '')).sent).toMatchObject({
-      isOwn: false,
-      callerScope: 'anybody/',
-    });
-    expect((await withKey(`/endpoint/public/${STUB}`, 'k', '{}', 'other')).sent).toMatchObject({
-      isOwn: false,
-      callerScope: 'other/',
-    });
-  });
-
-  test('of an earlier call gets its answer with a header that says so; what is refused has a code', async () => {
-    const earlier = {
-      ...accepted(Promise.resolve({ status: 'COMPLETE', reason: 'completed', body: '1' } as const)),
-      isReplay: true,
-    };
-    tasks.answer = () => Promise.resolve(earlier as Submission);
-    expect((await withKey('/endpoint/hello', 'k')).headers['idempotency-replayed']).toBe('true');
-    for (const [submission, status, code] of [
-      [{ kind: 'key_reused' }, 422, 'idempotency_key_reused'],
-      [{ kind: 'keys_exhausted', most: 10_000 }, 429, 'too_many_idempotency_keys'],
-    ] as const) {
-      tasks.answer = () => Promise.resolve(submission);
-      const refused = await withKey('/endpoint/hello', 'k');
-      expect([refused.status, (JSON.parse(refused.text) as { code: string }).code]).toEqual([status, code]);
-    }
-    tasks.answer = () => Promise.resolve({ kind: 'unavailable', reason: 'key_in_doubt', retryAfterSeconds: 5 });
-    expect((await withKey('/endpoint/hello', 'k')).headers['retry-after']).toBe('5');
   });
 });
