@@ -51,10 +51,13 @@ def handler():
   return (...args: readonly string[]) => endOf(process.execPath, [MAIN, ...args], { cwd: folder, env });
 }
 
-async function answerOf(platform: Platform, name: string, image: string): Promise<unknown> {
-  const ended = await app(platform, name, image)('deploy', 'app.py', '--json');
+/** @returns the app's answer, and what its deployer and a caller on the command line read meanwhile */
+async function answerOf(platform: Platform, name: string, image: string) {
+  const run = app(platform, name, image);
+  const ended = await run('deploy', 'app.py', '--json');
   expect(ended.stderr).not.toMatch(/warning: (?!No machine has the base image of Python 3\.13 yet)/);
   const { url } = JSON.parse(ended.stdout.slice(ended.stdout.indexOf('{\n'))) as { readonly url: string };
+  const invoked = run('invoke', name, '--data', '{}');
   // A call waits for the image, on a slow machine not long enough.
   const answered = await waitFor(
     async () => {
@@ -64,7 +67,7 @@ async function answerOf(platform: Platform, name: string, image: string): Promis
     'the app answers',
     MADE_MS,
   );
-  return jsonOf(answered);
+  return { answer: jsonOf(answered), read: `${ended.stderr}${(await invoked).stderr}` };
 }
 
 describe('packages of Debian', () => {
@@ -126,10 +129,14 @@ describe('another Python', () => {
       answerOf(platform, 'newer', 'Image(python_version="python3.13")'),
       answerOf(platform, 'newest', 'Image(python_version="python3.13", system_packages=["tree"])'),
     ]);
-    expect(answers).toEqual([
+    expect(answers.map(({ answer }) => answer)).toEqual([
       { python: expect.stringMatching(/^3\.13\./) as string, tree: null },
       { python: expect.stringMatching(/^3\.13\./) as string, tree: '/usr/bin/tree' },
     ]);
+    const [plain = '', built = ''] = answers.map(({ read }) => read);
+    expect(plain).toContain('No machine has the base image of Python 3.13 yet');
+    expect(plain).toMatch(/^waiting: making the base image of Python 3\.13: /m);
+    expect(built).toMatch(/making the base image of Python 3\.13: installing packages/);
     const made = platform.agent
       .log()
       .split('\n')
