@@ -1,4 +1,5 @@
 // `longshore serve`: a handler in a container of its own, which loads what is saved here. Ends with Ctrl-C.
+import { sleep } from '#shared/backoff.ts';
 import { shellWord } from '#shared/shell-word.ts';
 import { Client } from '../client.ts';
 import { resolveContext } from '../context.ts';
@@ -32,8 +33,11 @@ type Env = Readonly<Record<string, string | undefined>>;
 const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** Files that are named of many. */
 const MOST_NAMED = 3;
+/** Lines of a container come some tenths of a second after they were printed. */
+const QUIET_MS = 700;
 /** Longest wait for the last lines of the log. */
-const LAST_LINES_MS = 300;
+const LAST_LINES_MS = 3_000;
+const LOOK_MS = 50;
 
 /** @returns the exit code: 130 after Ctrl-C, 0 after the other signals */
 export async function runServe(
@@ -44,9 +48,12 @@ export async function runServe(
 ): Promise<number> {
   const client = new Client(await resolveContext(options, env));
   const over = new AbortController();
+  const leaves = new AbortController();
   let code: number = EXIT.ok;
   const end = (signal: NodeJS.Signals): void => {
     if (signal === 'SIGINT') code = EXIT.interrupted;
+    // A second one does not wait for the last lines.
+    if (over.signal.aborted) leaves.abort();
     over.abort();
   };
   for (const signal of ENDING) process.on(signal, end);
@@ -89,7 +96,12 @@ export async function runServe(
       );
     });
     watching.follow(foldersIn(files.tree.keys()));
-    const logs = followLogs(client, stubId, say.line, over.signal);
+    let lastAtMs = -Infinity;
+    const onLine = (line: JsonObject): void => {
+      lastAtMs = performance.now();
+      say.line(line);
+    };
+    const logs = followLogs(client, stubId, onLine, leaves.signal);
     try {
       await session.keep();
     } finally {
@@ -97,13 +109,23 @@ export async function runServe(
       watching.close();
       if (await session.end()) say.step('ended: the container stops');
       else say.step('the scheduler could not be told: the container stops within a minute');
-      await Promise.race([logs, new Promise((resolve) => setTimeout(resolve, LAST_LINES_MS))]);
+      if (!isFirst) await lastLines(() => lastAtMs, leaves.signal);
+      leaves.abort();
+      await logs;
     }
     return code;
   } finally {
     for (const signal of ENDING) process.off(signal, end);
     await client.close();
   }
+}
+
+/** Waits until no line of the log has come for a moment. */
+async function lastLines(lastAtMs: () => number, signal: AbortSignal): Promise<void> {
+  const endedAtMs = performance.now();
+  const isOver = (nowMs: number): boolean =>
+    nowMs - Math.max(endedAtMs, lastAtMs()) >= QUIET_MS || nowMs - endedAtMs >= LAST_LINES_MS;
+  while (!isOver(performance.now()) && (await sleep(LOOK_MS, signal)));
 }
 
 interface ReadApp {

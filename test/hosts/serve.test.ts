@@ -81,6 +81,21 @@ describe('a development server', () => {
     });
   });
 
+  test('tells each reload once, and the lines that were printed before its end', async ({ platform }) => {
+    const lines = `${APP}    for number in range(200):\n        print('line', number)\n    return {}\n`.replace(
+      '    return {"word": words.word}\n',
+      '',
+    );
+    const serve = new ServeCommand(platform, 'lines', { ...FILES, 'app.py': lines });
+    await serve.serving();
+    expect(await serve.reloaded('lib/words.py', "word = 'two'\n")).toMatchObject({ state: 'loaded' });
+    expect((await serve.call()).status).toBe(200);
+    expect(await serve.end()).toBe(130);
+    const printed = serve.of('log').map(({ message }) => message);
+    expect(printed).toContain('line 199');
+    expect(printed.filter((message = '') => message.includes('reloaded'))).toEqual([]);
+  });
+
   test('two sessions of one file have containers and addresses of their own', async ({ platform }) => {
     const both = ['a', 'b'].map((name) => new ServeCommand(platform, `two-${name}`, FILES));
     const [first, second] = await Promise.all(both.map((one) => one.serving()));

@@ -177,7 +177,7 @@ class Reloader(Spawner):
             self.asking += [sender for sender, _ in self.unsure]
             self.unsure = []
             self._reload(path)
-        else:
+        elif not any(self.asking):
             logs.note('the app could not be loaded; waiting for the next change')
 
     def _follow(self, process: int, child: Child, code: Optional[int], killer: Optional[int]) -> None:
@@ -271,7 +271,8 @@ class Reloader(Spawner):
     def _tell_outcome(self) -> None:
         error, trace = self.broken
         took = int((time.monotonic() - self.began) * 1000)
-        if not error and self.told_once:
+        # Who asked, such as `longshore serve`, tells it, with the files.
+        if not error and self.told_once and not any(self.asking):
             logs.note('reloaded in %d ms' % took)
         self.told_once = True
         value = {'error': error[:_MOST_TEXT], 'trace': trace[-_MOST_TEXT:], 'durationMs': took, 'path': self.cause[:_MOST_TEXT]}
