@@ -154,7 +154,7 @@ describe('the command line', () => {
     const { cli, inputs } = world;
     for (const kind of ['endpoint', 'taskqueue'] as const) {
       const printed = await cli('invoke', `same-${kind}`, '--kind', kind, '--data', EXACT_OBJECT);
-      if (kind === 'endpoint') expect(printed).toBe(EXACT_OBJECT);
+      if (kind === 'endpoint') expect(printed).toBe(`${EXACT_OBJECT}\n`);
       await waitFor(() => inputs.at(-1) === EXACT_OBJECT, 'the handler has it', 30_000);
     }
     const json = await cli('invoke', 'same-endpoint', '--data', EXACT_OBJECT, '--json');
