@@ -265,9 +265,7 @@ function speaker(asJson: boolean): Speaker {
     },
     reloaded: (reloaded) => note(reloadText(reloaded)),
     sent: (sent) => note(sentText(sent)),
-    line: (line) => {
-      if (!isReloadLine(line)) print(logText(line));
-    },
+    line: (line) => print(logText(line)),
   };
 }
 
@@ -288,10 +286,6 @@ export function reloadText({ files, removed, state, error, tookMs }: Reloaded): 
   if (state === 'loading') return `${counts}; the app still loads: calls wait for it`;
   return `${counts}; the app could not be loaded: ${error}`;
 }
-
-/** Whether the runner tells a reload, which the session tells with its files. @internal exported for its test */
-export const isReloadLine = (line: JsonObject): boolean =>
-  textField(line, 'task_id') === '' && /^longshore: reloaded in \d+ ms$/.test(textField(line, 'message'));
 
 /** A line of output, with the end of the id of the task that wrote it. */
 function logText(line: JsonObject): string {

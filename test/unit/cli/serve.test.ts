@@ -2,7 +2,7 @@
 import { closeSync, mkdirSync, openSync, renameSync, rmSync, utimesSync, writeFileSync, writeSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { isReloadLine, reloadText, sentText } from '../../../cli/commands/serve.ts';
+import { reloadText, sentText } from '../../../cli/commands/serve.ts';
 import { OwnOutput } from '../../../cli/serve/own-output.ts';
 import { DefinitionChanges, ReloadsInARow, SentFiles, changedFields } from '../../../cli/serve/said-once.ts';
 import { changesBetween, readSettledTree, readTree, treeOf } from '../../../cli/serve/tree.ts';
@@ -189,11 +189,4 @@ test("a file into which this command's own output goes is no part of the app, an
   watching.close();
   closeSync(descriptor);
   expect(hints).toBe(1);
-});
-
-test("a reload is told once: the runner's own line about it is left out, a task's line is not", () => {
-  const line = { message: 'longshore: reloaded in 41 ms' };
-  expect(isReloadLine(line)).toBe(true);
-  expect(isReloadLine({ ...line, task_id: 't-1' })).toBe(false);
-  expect(isReloadLine({ message: 'longshore: the app could not be loaded; waiting for the next change' })).toBe(false);
 });
