@@ -125,6 +125,16 @@ describe('another Python', () => {
       .getImage('longshore-python:3.13')
       .remove()
       .catch(() => undefined);
+    // The agent looks at its images once a minute.
+    const dryRun = () => app(platform, 'newer', 'Image(python_version="python3.13")')('deploy', 'app.py', '--dry-run');
+    await waitFor(
+      async () => {
+        const { stdout, stderr } = await dryRun();
+        return `${stdout}${stderr}`.includes('No machine has the base image of Python 3.13 yet');
+      },
+      'the scheduler knows that the image is gone',
+      90_000,
+    );
     const answers = await Promise.all([
       answerOf(platform, 'newer', 'Image(python_version="python3.13")'),
       answerOf(platform, 'newest', 'Image(python_version="python3.13", system_packages=["tree"])'),
