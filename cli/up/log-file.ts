@@ -90,6 +90,7 @@ function findingOf({ check, found }: Readonly<Record<string, unknown>>): string 
 const ABOUT = {
   machineId: 'machine',
   containerId: 'container',
+  deployment: 'deployment',
   queue: 'queue',
   taskId: 'task',
   pools: 'pools',
@@ -100,7 +101,9 @@ function whichOf(entry: Readonly<Record<string, unknown>>): string {
   const about = Object.entries(ABOUT).flatMap(([field, word]) => {
     const said = entry[field];
     const value = Array.isArray(said) ? said.filter((one) => typeof one === 'string').join(' ') : said;
-    return typeof value === 'string' && value !== '' ? [`${word} ${value}`] : [];
+    // The name says more than the id of the queue.
+    const isNamed = field === 'queue' && typeof entry['deployment'] === 'string';
+    return typeof value === 'string' && value !== '' && !isNamed ? [`${word} ${value}`] : [];
   });
   return about.length === 0 ? '' : ` (${about.join(', ')})`;
 }

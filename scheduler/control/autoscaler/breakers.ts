@@ -71,7 +71,8 @@ export class Breakers {
     return opened;
   }
 
-  failed(queue: QueueName, failure: StartFailure): void {
+  /** @param deployment - name of the queue's deployment, for the log; empty: not known */
+  failed(queue: QueueName, failure: StartFailure, deployment = ''): void {
     const before = this.of(queue);
     const message = storableText(failure.message).slice(-MAX_MESSAGE);
     const after = breakerAfterFailure(before, { ...failure, message });
@@ -79,7 +80,8 @@ export class Breakers {
     if (after.opened > before.opened) {
       const { reason } = failure;
       const coolsMs = after.coolsUntilMs - failure.atMs;
-      this.#parts.log.warn({ queue, failures: after.failures, reason, coolsMs }, 'starts fail in a row, waiting');
+      const about = deployment === '' ? { queue } : { deployment, queue };
+      this.#parts.log.warn({ ...about, failures: after.failures, reason, coolsMs }, 'starts fail in a row, waiting');
     }
   }
 

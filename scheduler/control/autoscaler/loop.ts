@@ -469,6 +469,12 @@ export class Autoscaler {
     return false;
   }
 
+  /** Name of the queue's deployment, where it is in memory: a line of a log is not worth a question. */
+  #knownName(queue: QueueName): string {
+    const target = this.#parts.targets.byQueue(queue);
+    return target === undefined || target instanceof Promise ? '' : target.deploymentName;
+  }
+
   /** Counts a failed start, or an exit soon after it without an attempt, against the queue. */
   #failed(change: ContainerEntryChange): void {
     const { loads, clock, breakers } = this.#parts;
@@ -480,7 +486,7 @@ export class Autoscaler {
     if (failed === undefined) return;
     const { neverReady, ...failure } = failed;
     // A container made by hand is not started again, so there is nothing to hold back.
-    if (spec.byHand !== true) breakers.failed(spec.queue, failure);
+    if (spec.byHand !== true) breakers.failed(spec.queue, failure, this.#knownName(spec.queue));
     if (neverReady && !this.#isServed(spec.queue)) this.#startFailed.tell(spec.queue, failure.message, row.id);
   }
 }

@@ -44,6 +44,12 @@ describe('the screen', () => {
     expect(screenLine('scheduler', '{"level":40,"msg":"declared no more","pools":["gpu","build"]}')).toBe(
       'scheduler: warning: declared no more (pools gpu build)',
     );
+    // A deployment is meant by its name; its queue has an id that nobody knows.
+    const starts = { level: 40, msg: 'starts fail in a row, waiting', queue: '0f6b2a1e', reason: 'user_error' };
+    expect(screenLine('scheduler', JSON.stringify({ ...starts, deployment: 'hello' }))).toBe(
+      'scheduler: warning: starts fail in a row, waiting (deployment hello, reason user_error)',
+    );
+    expect(screenLine('scheduler', JSON.stringify(starts))).toContain('(queue 0f6b2a1e, reason user_error)');
     // The answer to an operator's signal is no warning.
     expect(screenLine('scheduler', '{"level":30,"msg":"read again","pools":["gpu"],"onScreen":true}')).toBe(
       'scheduler: read again (pools gpu)',
