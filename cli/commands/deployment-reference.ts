@@ -119,14 +119,21 @@ export const shown = (deployment: DeploymentFacts): string => `${deployment.name
 export const kindOfContainer = (container: JsonObject): string =>
   /^([a-z]+)-[0-9a-f]{8}-/.exec(textField(container, 'containerId'))?.[1] ?? '';
 
+/** Kind of a container without a deployment, with the name that its program gave it: `box (sandbox)`. */
+function namedKind(container: JsonObject): string {
+  const kind = kindOfContainer(container);
+  const name = textField(container, 'stubName');
+  return name === '' || name === kind || name.startsWith(`${kind}/`) ? kind : `${name} (${kind})`;
+}
+
 /**
- * The deployment of a container by its name. A container without one has its kind instead.
+ * The deployment of a container by its name. A container without one has its own name and its kind instead.
  * @param names - of deployments by id
  */
 export function servedBy(container: JsonObject, names: ReadonlyMap<string, string> = new Map()): string {
   const deploymentId = textField(container, 'deploymentId');
   if (deploymentId !== '') return names.get(deploymentId) ?? '-';
-  return kindOfContainer(container) || '-';
+  return namedKind(container) || '-';
 }
 
 function ambiguous(text: string, kinds: readonly string[]): CliError {

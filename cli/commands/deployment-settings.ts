@@ -1,5 +1,6 @@
 // Settings of a deployment as rows for people: of a definition that `deploy --dry-run` would send, and of a record that
 // `deployment show` reads. Values of variables are not shown, because they may be secret.
+import { isRecord } from '#shared/json.ts';
 import { coresOf, counted, memoryOf } from '../format.ts';
 import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
@@ -28,6 +29,12 @@ export interface DeploymentSettings {
   /** Names of variables of the environment. */
   readonly variables: readonly string[];
   readonly secrets: readonly string[];
+}
+
+/** The configuration of the stub in a record of a deployment; empty: the record has none. */
+export function configOf(deployment: JsonObject): JsonObject {
+  const config: unknown = JSON.parse(textField(objectField(deployment, 'stub'), 'config') || '{}');
+  return isRecord(config) ? config : {};
 }
 
 /** The settings of a body of GetOrCreateStub. */

@@ -1,5 +1,4 @@
 // `longshore deployment show`: one version of a deployment, its state, addresses and settings.
-import { isRecord } from '#shared/json.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { Client } from '../client.ts';
 import { painted, styleOfState } from '../colours.ts';
@@ -9,7 +8,7 @@ import type { JsonObject } from '../json.ts';
 import { print, printJson, withoutControls } from '../print.ts';
 import { oneDeployment } from './deployment-reference.ts';
 import type { DeploymentFacts } from './deployment-reference.ts';
-import { settingRows, settingsOfRecord } from './deployment-settings.ts';
+import { configOf, settingRows, settingsOfRecord } from './deployment-settings.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -61,11 +60,6 @@ export async function runDeploymentShow(reference: string, invocation: Invocatio
     for (const [name, text] of rows)
       if (text !== '') print(`${name.padEnd(13)} ${name === 'state' ? text : withoutControls(text)}`);
   });
-}
-
-function configOf(record: JsonObject): JsonObject {
-  const config: unknown = JSON.parse(textField(objectField(record, 'stub'), 'config') || '{}');
-  return isRecord(config) ? config : {};
 }
 
 async function urlsOf(client: Client, { id, stubId }: DeploymentFacts): Promise<Urls> {

@@ -4,10 +4,12 @@ import { CliError } from '../errors.ts';
 import { describeApp } from '../deploy/describe.ts';
 import { resolveImage } from '../deploy/image.ts';
 import { ageOf } from '../format.ts';
-import { listField, numberField, textField } from '../json.ts';
+import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { isRecord } from '#shared/json.ts';
+import { pagesOf } from '../pages.ts';
 import { note, print } from '../print.ts';
+import { configOf } from './deployment-settings.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { listedIdOf } from './whole-ids.ts';
@@ -15,10 +17,15 @@ import { listedIdOf } from './whole-ids.ts';
 export async function runImageList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const nowMs = Date.now();
-    const images = listField(await client.rest(await imagesPath(client)), 'data');
-    showList(invocation, images, ['IMAGE', 'STATE', 'SIZE', 'MACHINES', 'USED', 'LAST STEP'], (image) => [
+    const [found, users] = await Promise.all([client.rest(await imagesPath(client)), usersOf(client)]);
+    const images = listField(found, 'data').map((image) => ({
+      ...image,
+      deployments: users.get(textField(image, 'id')) ?? [],
+    }));
+    showList(invocation, images, ['IMAGE', 'STATE', 'USED BY', 'SIZE', 'MACHINES', 'USED', 'LAST STEP'], (image) => [
       textField(image, 'id'),
       textField(image, 'state'),
+      image.deployments.slice(0, MOST_USERS).join(',') + (image.deployments.length > MOST_USERS ? ',…' : '') || '-',
       sizeOf(image),
       listField(image, 'machines')
         .map((machine) => textField(machine, 'id'))
@@ -28,6 +35,34 @@ export async function runImageList(invocation: Invocation): Promise<void> {
     ]);
   });
 }
+
+/** Deployments of an image that a table names. */
+const MOST_USERS = 3;
+/** Deployments that are read at once. */
+const PAGE = 500;
+
+/** Active deployments as `hello/v3`, by their image; none where this token may not list them. */
+async function usersOf(client: Client): Promise<ReadonlyMap<string, readonly string[]>> {
+  const users = new Map<string, string[]>();
+  const path = `/deployment/${await client.workspaceId()}`;
+  const read = (cursor: string): Promise<JsonObject> =>
+    client.rest(`${path}?${new URLSearchParams({ active: 'true', limit: String(PAGE), cursor }).toString()}`);
+  try {
+    for await (const page of pagesOf('the deployments', read))
+      for (const one of listField(page, 'data')) {
+        const image = imageOf(one);
+        if (image === '') continue;
+        const names = users.get(image) ?? [];
+        names.push(`${textField(one, 'name')}/v${numberField(one, 'version')}`);
+        users.set(image, names);
+      }
+  } catch (error) {
+    if (!(error instanceof CliError)) throw error;
+  }
+  return users;
+}
+
+const imageOf = (deployment: JsonObject): string => textField(objectField(configOf(deployment), 'runtime'), 'image_id');
 
 /** Shows an image and the output of its last build. */
 export async function runImageShow(reference: string, invocation: Invocation): Promise<void> {

@@ -2,16 +2,16 @@
 // from stdin or a file, never from the command line, which other users of the host can see.
 import { readFile } from 'node:fs/promises';
 import { messageOf } from '#shared/errors.ts';
-import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
 import type { SecretSetFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
-import { listField, numberField, objectField, textField } from '../json.ts';
+import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { pagesOf } from '../pages.ts';
 import { note } from '../print.ts';
 import { askHidden, readStdin } from '../typed.ts';
+import { configOf } from './deployment-settings.ts';
 import { noSuch } from './no-such.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -82,11 +82,8 @@ async function usersOf(client: Client, name: string): Promise<SecretUsers> {
   return { names, lack: '' };
 }
 
-function namesSecret(deployment: JsonObject, name: string): boolean {
-  const config: unknown = JSON.parse(textField(objectField(deployment, 'stub'), 'config') || '{}');
-  if (!isRecord(config)) return false;
-  return listField(config, 'secrets').some((secret) => textField(secret, 'name') === name);
-}
+const namesSecret = (deployment: JsonObject, name: string): boolean =>
+  listField(configOf(deployment), 'secrets').some((secret) => textField(secret, 'name') === name);
 
 const shownUser = (deployment: JsonObject): string =>
   `${textField(deployment, 'name')}/v${numberField(deployment, 'version')}`;

@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Flag, Float, Int64, Text, Timestamp, Uint32, nullable } from './fields.ts';
+import { beyondDocument, Flag, Float, Int64, Text, Timestamp, Uint32, nullable } from './fields.ts';
 
 /**
  * Use of all GPUs of a container, sampled every 30 s: mean utilization, and sums of the other
@@ -40,7 +40,11 @@ export const Container = Type.Object({
 });
 export type Container = Static<typeof Container>;
 
-const ListedContainer = Type.Object({ ...Container.properties, usage: nullable(ContainerUsage) });
+const ListedContainer = Type.Object({
+  ...Container.properties,
+  usage: nullable(ContainerUsage),
+  stubName: beyondDocument(Text({ description: 'as its program or its deployment named it' })),
+});
 
 export const ListContainersRequest = Type.Object({});
 export type ListContainersRequest = Static<typeof ListContainersRequest>;

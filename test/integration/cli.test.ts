@@ -667,6 +667,45 @@ describe('logs', () => {
   });
 });
 
+test('containers without a deployment have their own name, and images the deployments that use them', async () => {
+  const record = (name: string, version: number, image: string) => ({
+    ...{ name, version },
+    stub: { config: JSON.stringify({ runtime: { image_id: image } }) },
+  });
+  reply = (route) => {
+    if (route === 'GET /api/v1/workspace/current') return { body: { external_id: 'w-1' } };
+    if (route === 'GET /api/v1/gateway/containers')
+      return {
+        body: {
+          ok: true,
+          containers: ['notebook', 'sandbox', '', 'evil\u001b[2J'].map((stubName) => ({
+            containerId: SANDBOX,
+            stubName,
+          })),
+        },
+      };
+    if (route === 'GET /api/v1/gateway/deployments') return { body: { ok: true, deployments: [] } };
+    if (route === 'GET /api/v1/image/w-1') return { body: { data: [{ id: 'i-1' }, { id: 'i-2' }], next: '' } };
+    if (route === 'GET /api/v1/deployment/w-1')
+      return { body: { data: ['a', 'b', 'c', 'd'].map((name) => record(name, 2, 'i-1')), next: '' } };
+    return undefined;
+  };
+  const rows = (await run(['container', 'list'])).stdout.split('\n').slice(1, 5);
+  expect(rows.map((row) => row.split(/ {2,}/)[1])).toEqual([
+    'notebook (sandbox)',
+    'sandbox',
+    'sandbox',
+    'evil\u{fffd}[2J (sandbox)',
+  ]);
+  const images = (await run(['image', 'list'])).stdout.split('\n');
+  expect(images[1]).toMatch(/^i-1 .*a\/v2,b\/v2,c\/v2,… /);
+  expect(images[2]).toMatch(/^i-2 +- /);
+  expect(JSON.parse((await run(['image', 'list', '--json'])).stdout)).toMatchObject([
+    { id: 'i-1', deployments: ['a/v2', 'b/v2', 'c/v2', 'd/v2'] },
+    { id: 'i-2', deployments: [] },
+  ]);
+});
+
 test('a name or an id that nothing has is answered with the one that was probably meant', async () => {
   const id = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
   reply = (route) => {

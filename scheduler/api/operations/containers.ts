@@ -10,10 +10,15 @@ import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerActions } from '../../fleet/containers/actions.ts';
 import type { ContainerReads } from '../../fleet/containers/container-view.ts';
 import type { ContainerUsage, Usage } from '../../fleet/usage.ts';
+import type { Directory } from '../../workspaces/deployments/directory.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
-export function listContainers(containers: Pick<ContainerReads, 'list'>, usage: Pick<Usage, 'of'>): Operation {
+export function listContainers(
+  containers: Pick<ContainerReads, 'list'>,
+  usage: Pick<Usage, 'of'>,
+  directory: Pick<Directory, 'stubs'>,
+): Operation {
   return operation({
     name: 'ListContainers',
     http: 'GET /containers',
@@ -25,6 +30,7 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>, usage: 
       // The administrator sees containers of every workspace.
       const found = containers.list(caller.isAdmin ? null : caller.workspaceId);
       const used = await usage.of(found.flatMap(({ machineId }) => machineId ?? []));
+      const stubs = await directory.stubs(found.map(({ stubId }) => stubId));
       const newestFirst = found.toSorted((a, b) => (b.scheduledAtMs ?? Infinity) - (a.scheduledAtMs ?? Infinity) || 0);
       return {
         ok: true,
@@ -41,6 +47,7 @@ export function listContainers(containers: Pick<ContainerReads, 'list'>, usage: 
           machineId: container.machineId ?? '',
           deploymentId: container.deploymentId ?? '',
           usage: usageOf(used.get(container.containerId)),
+          stubName: stubs.get(container.stubId)?.name ?? '',
         })),
       };
     },

@@ -98,7 +98,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     startTask(parts.taskActions),
     endTask(parts.taskActions),
     stopTasks(parts.taskActions),
-    listContainers(parts.containers, parts.usage),
+    listContainers(parts.containers, parts.usage, parts.directory),
     stopContainer(parts.containerActions),
     checkpointContainer(),
     createMachine(parts.machines, parts.agentUpstream),

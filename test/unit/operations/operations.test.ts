@@ -148,7 +148,14 @@ describe('ListContainers', () => {
         return Promise.resolve(new Map([['new' as ContainerId, { ...used, sampledAtMs: 3_000 }]]));
       },
     };
-    return { asked, answer: listContainers({ list }, usage).handle(caller, {}, anOrigin()) };
+    return {
+      asked,
+      answer: listContainers({ list }, usage, { stubs: () => Promise.resolve(new Map()) }).handle(
+        caller,
+        {},
+        anOrigin(),
+      ),
+    };
   };
 
   test('shows a workspace its own and the administrator all, newest first', async () => {
