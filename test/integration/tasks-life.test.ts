@@ -113,10 +113,10 @@ describe('a task on which containers die', () => {
     });
   });
 
-  test.for(['endpoint', 'function', 'asgi', 'schedule', 'taskqueue'] as const)(
+  test.for(['endpoint', 'function', 'asgi', 'schedule', 'taskqueue', 'pod', 'sandbox'] as const)(
     'and that ends a process fails by itself, its container counts as started, and the next task runs there: %s',
     async (kind, { one }) => {
-      const target = { ...aTarget(), kind, sync: kind === 'endpoint' || kind === 'asgi' };
+      const target = { ...aTarget(), kind, sync: ['endpoint', 'asgi', 'pod', 'sandbox'].includes(kind) };
       const link = new PlayedLink();
       const container = one.container(target.queue, link);
       expect(container.served).toBe(false);
