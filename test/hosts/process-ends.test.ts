@@ -19,7 +19,7 @@ const ENDS: readonly { readonly how: string; readonly error: string }[] = [
 interface Kind {
   readonly app: { readonly handler: string } & Record<string, unknown>;
   /** Calls it; undefined: a call that is well. Asynchronous kinds answer before the handler runs. */
-  call(platform: Platform, deployment: Deployment, how: string | undefined): Promise<Answer>;
+  readonly call: (platform: Platform, deployment: Deployment, how: string | undefined) => Promise<Answer>;
 }
 
 const byBody: Kind['call'] = (platform, deployment, how) =>
