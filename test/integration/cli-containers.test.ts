@@ -290,7 +290,7 @@ test('port-forward leads to ports of a container, and ends by Ctrl-C', async () 
   await expect(fetch(`http://127.0.0.1:${second}/`)).rejects.toThrow();
   await run.seen('port 9:');
   run.child.kill('SIGINT');
-  expect(await run.code).toBe(0);
+  expect(await run.code).toBe(130);
   expectOutput('container port-forward', { stdout: run.out, stderr: '' }, [[`port ${port} `, 'port <remote> ']]);
   server.close();
   expect((await ended(['port-forward', POD, '80:'])).code).toBe(2);
