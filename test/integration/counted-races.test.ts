@@ -107,7 +107,9 @@ test('containers that are made by hand, at two replicas', async () => {
   // Containers that scaling made count for none.
   await replicas[0]?.containers.create(target);
   // Neither replica hears of what the other makes.
-  const made = await Promise.all(Array.from({ length: CALLS }, (_, at) => replicas[at % 2]?.handMade.create(target)));
+  const made = await Promise.all(
+    Array.from({ length: CALLS }, async (_, at) => replicas[at % 2]?.handMade.create(target)),
+  );
   const ends = made.map((one) => one?.kind);
   expect(ends.filter((end) => end === 'made')).toHaveLength(MOST);
   expect(ends.filter((end) => end === 'full')).toHaveLength(CALLS - MOST);
