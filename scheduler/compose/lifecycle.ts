@@ -57,6 +57,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     ...parts.credits.parts,
     parts.webhooks.runtimeSettings,
     parts.webhooks.deliveries,
+    parts.webhooks.counting,
     parts.eventWebhooks.part,
     parts.events.hub,
     parts.events.passing,

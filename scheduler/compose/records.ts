@@ -58,7 +58,7 @@ export function openRecords(
     registry,
     write: async (batch, streamed) => {
       const { deliveries, inputBytes, lastEvents } = await writeRecords(db, batch, streamed);
-      if (deliveries.length > 0) callbacks.announce(deliveries);
+      if (deliveries.length > 0) callbacks.wake();
       events.announce(lastEvents);
       inputUpkeep.added(inputBytes);
     },

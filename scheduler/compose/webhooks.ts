@@ -1,12 +1,11 @@
 // Messages to addresses that people named: the guard, the queue and worker of this replica, and the kinds of messages.
 import type { ObjectId } from '#shared/domain/ids.ts';
+import type { Part } from '#shared/lifecycle.ts';
 import { StartupError } from '#shared/errors.ts';
-import { PlatformQueue } from '../stores/queues/platform-queue.ts';
 import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import { RuntimeSettings } from '../workspaces/identity/runtime-settings.ts';
 import { TASK_CALLBACK, taskCallbacks } from '../tasks/webhooks/callbacks.ts';
-import { Deliveries, DELIVERIES_AT_ONCE } from '../tasks/webhooks/deliveries.ts';
-import type { DeliveryJob } from '../tasks/webhooks/deliveries.ts';
+import { Deliveries } from '../tasks/webhooks/deliveries.ts';
 import { urlProblem } from '../tasks/webhooks/guard.ts';
 import { DeliveryMetrics } from '../tasks/webhooks/metrics.ts';
 import { networksProblem, OpenNetworks } from '../tasks/webhooks/open-networks.ts';
@@ -21,8 +20,8 @@ import type { ObjectParts } from './objects.ts';
 
 export interface Webhooks {
   readonly deliveries: Deliveries;
-  /** The alarms of deliveries that are due. */
-  readonly queue: PlatformQueue<DeliveryJob>;
+  /** Counts waiting deliveries, at the leader. */
+  readonly counting: Part;
   /** Addresses that may be dialled, and the look-ups of names that all messages share. */
   readonly rules: OpenNetworks;
   readonly runtimeSettings: RuntimeSettings;
@@ -31,13 +30,13 @@ export interface Webhooks {
   readonly urlProblem: (url: string) => string | undefined;
 }
 
-const MOST_JOBS = 10_000;
+const COUNT_MS = 5_000;
 
 /** @throws StartupError `bad_config` */
 export function openWebhooks(
-  { db, general, keys, clock, log, registry, settings }: Infrastructure,
+  { db, keys, clock, log, registry, settings }: Infrastructure,
   { signingKeyOf, invalidation }: Identity,
-  { isLeader }: ClusterState,
+  { bus, leader, leaderLoop }: ClusterState,
   { bodies }: ObjectParts,
   { writer: events }: Pick<Events, 'writer'>,
 ): Webhooks {
@@ -62,26 +61,26 @@ export function openWebhooks(
       },
     },
   });
-  const queue = new PlatformQueue<DeliveryJob>({
-    name: keys.deliveriesQueue,
-    prefix: keys.prefix,
-    client: general,
-    log,
-    concurrency: DELIVERIES_AT_ONCE,
-    mostJobs: MOST_JOBS,
-  });
   const lookups = new Lookups();
+  const metrics = new DeliveryMetrics(registry);
   const deliveries = new Deliveries({
     db,
-    queue,
     poster: new Poster(rules, POST_DEADLINES, lookups),
     kinds: {
       [TASK_CALLBACK]: taskCallbacks({ db, clock, signingKeyOf, loadResult }),
     },
-    metrics: new DeliveryMetrics(registry),
+    metrics,
     clock,
     log,
-    isLeader,
+    tellOthers: () => bus.publish(keys.deliveriesChannel, null),
   });
-  return { deliveries, queue, rules, runtimeSettings, lookups, urlProblem: (url) => urlProblem(url, rules) };
+  bus.on(keys.deliveriesChannel, () => deliveries.wake());
+  leader.onChange(({ kind }) => kind === 'leading' || metrics.waiting.reset());
+  const counting = leaderLoop({
+    name: 'deliveries that wait',
+    everyMs: COUNT_MS,
+    round: () => deliveries.count(),
+    failed: 'deliveries that wait are counted later',
+  });
+  return { deliveries, counting, rules, runtimeSettings, lookups, urlProblem: (url) => urlProblem(url, rules) };
 }

@@ -384,10 +384,9 @@ function wireServes({
   });
 }
 
-/** Changes that schedules follow, and jobs of deliveries that are due. */
-function wireTimes({ scheduleParts, targets, clusterState, webhooks: { deliveries, queue } }: Wired): void {
+/** Changes that schedules follow. */
+function wireTimes({ scheduleParts, targets, clusterState }: Wired): void {
   const { schedules } = scheduleParts;
   targets.onChange((change) => schedules.changed(change));
   clusterState.leader.onChange(({ kind }) => schedules.leads(kind === 'leading'));
-  queue.onJob((job) => deliveries.process(job));
 }

@@ -6,13 +6,11 @@ import { AddressRules } from '#shared/address-rules.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { DeliveryId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
-import { PlatformQueue } from '#scheduler/stores/queues/platform-queue.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { deliveriesOfSubject, insertDeliveries } from '#scheduler/stores/store/queries/deliveries.ts';
 import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { taskCallbacks } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { Deliveries } from '#scheduler/tasks/webhooks/deliveries.ts';
-import type { DeliveryJob } from '#scheduler/tasks/webhooks/deliveries.ts';
 import { DeliveryMetrics } from '#scheduler/tasks/webhooks/metrics.ts';
 import { Poster } from '#scheduler/tasks/webhooks/post.ts';
 import { aRecord, aWorkspace, silent } from '../integration/store-fixture.ts';
@@ -20,7 +18,6 @@ import { DoubtfulDb } from './doubtful-db.ts';
 import type { Doubt } from './doubtful-db.ts';
 import { waitFor } from './programs.ts';
 import { Receiver } from './receiver.ts';
-import type { PrivateRedis } from './redis.ts';
 
 /** Statements of a callback's two tries, and one more. */
 export const CALLBACK_STATEMENTS = 6;
@@ -28,21 +25,12 @@ const LOOPBACK = '127.0.0.0/8';
 const WAIT_MS = 20_000;
 
 /** A callback whose receiver fails at first. @returns the number of faults that were met */
-export async function playCallbackStory(redis: PrivateRedis, real: Db, next: () => Doubt | undefined): Promise<number> {
+export async function playCallbackStory(real: Db, next: () => Doubt | undefined): Promise<number> {
   const rules = AddressRules.read(LOOPBACK);
   if (!(rules instanceof AddressRules)) throw new Error(rules.wrong);
   const receiver = await new Receiver().start();
   receiver.replies.set('/end', [503, 200]);
   const db = new DoubtfulDb(real, next);
-  const client = redis.connect({ maxRetriesPerRequest: 1, enableOfflineQueue: false });
-  const queue = new PlatformQueue<DeliveryJob>({
-    name: `deliveries-${newId()}`,
-    prefix: 'once',
-    client,
-    log: silent,
-    concurrency: 2,
-    mostJobs: 100,
-  });
   const callbacks = taskCallbacks({
     db,
     clock: systemClock,
@@ -51,19 +39,12 @@ export async function playCallbackStory(redis: PrivateRedis, real: Db, next: () 
   });
   const deliveries = new Deliveries({
     db,
-    queue,
     poster: new Poster(rules, { answerMs: 5_000, wholeMs: 10_000 }),
     kinds: { task_callback: { ...callbacks, policy: { ...callbacks.policy, baseMs: 5 } } },
     metrics: new DeliveryMetrics(new Registry()),
     clock: systemClock,
     log: silent,
-    isLeader: () => false,
   });
-  let underWay = 0;
-  const tryJob = async (job: DeliveryJob): Promise<void> => {
-    underWay += 1;
-    await deliveries.process(job).finally(() => (underWay -= 1));
-  };
   const { id: workspaceId } = await aWorkspace(real);
   const record = { ...aRecord({ workspaceId, status: 'COMPLETE', rank: 3, attempt: 1 }), result: '"done"' };
   const delivery = {
@@ -78,19 +59,13 @@ export async function playCallbackStory(redis: PrivateRedis, real: Db, next: () 
   try {
     await upsertTaskRecords(real, [record]);
     await insertDeliveries(real, [delivery]);
-    queue.onJob(tryJob);
-    deliveries.start();
-    deliveries.announce([delivery]);
     await waitFor(
       async () => {
-        const row = await rowOf();
-        if (row?.dueAtMs === null) return true;
-        if (row !== undefined && db.met > 0 && underWay === 0) {
-          // A claim whose process died or gave up lapses, as after two minutes, and the sweep makes another job.
-          await db.letGo();
-          await real.query('update deliveries set due_at = now() where id = $1 and due_at > now()', [row.id]);
-          await tryJob({ id: row.id, claim: row.claim, workspaceId }).catch(() => undefined);
-        }
+        if ((await rowOf())?.dueAtMs === null) return true;
+        // A claim whose process died or gave up lapses, as after two minutes; a retry need not wait.
+        await real.query('update deliveries set due_at = now() where id = $1 and due_at > now()', [delivery.id]);
+        await deliveries.look().catch(() => undefined);
+        await db.letGo();
         return false;
       },
       'the callback is over',
@@ -107,7 +82,6 @@ export async function playCallbackStory(redis: PrivateRedis, real: Db, next: () 
     return db.met;
   } finally {
     await deliveries.stop();
-    client.disconnect();
     await receiver.stop();
   }
 }

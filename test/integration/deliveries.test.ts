@@ -1,5 +1,5 @@
-// Messages to addresses that people named, with a real queue, a real database and real receivers. Tests cover retries,
-// final failures, and the recovery of a dead process's deliveries.
+// Messages to addresses that people named, with a real database and real receivers. Tests cover retries, final
+// failures, and the recovery of a dead process's deliveries.
 /* oxlint-disable no-empty-pattern */
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
@@ -9,21 +9,19 @@ import type { DeliveryId, ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
-import { PlatformQueue } from '#scheduler/stores/queues/platform-queue.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
-import { claimDelivery, deliveriesOfSubject, insertDeliveries } from '#scheduler/stores/store/queries/deliveries.ts';
+import { claimDeliveries, deliveriesOfSubject, insertDeliveries } from '#scheduler/stores/store/queries/deliveries.ts';
 import type { DeliveryRow, NewDelivery } from '#scheduler/stores/store/queries/deliveries.ts';
 import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import { taskCallbacks, writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { AddressRules } from '#shared/address-rules.ts';
 import { Lookups } from '#scheduler/tasks/webhooks/lookups.ts';
 import { Deliveries } from '#scheduler/tasks/webhooks/deliveries.ts';
-import type { DeliveryJob, Prepared } from '#scheduler/tasks/webhooks/deliveries.ts';
+import type { Prepared } from '#scheduler/tasks/webhooks/deliveries.ts';
 import { DeliveryMetrics } from '#scheduler/tasks/webhooks/metrics.ts';
 import { Poster } from '#scheduler/tasks/webhooks/post.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { Receiver } from '../helpers/receiver.ts';
-import type { PrivateRedis } from '../helpers/services.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { aDb, aRecord } from './store-fixture.ts';
 
@@ -33,7 +31,6 @@ const DEADLINES = { answerMs: 300, wholeMs: 2_000 };
 
 interface World {
   readonly db: Db;
-  readonly redis: PrivateRedis;
   readonly receiver: Receiver;
   /** A scheduler process, as far as deliveries go; `allow`: the addresses that the operator allows. */
   process(options?: {
@@ -48,7 +45,7 @@ interface World {
 }
 interface Process {
   readonly deliveries: Deliveries;
-  /** Takes jobs from now on. */
+  /** Looks for due deliveries from now on. */
   start(): this;
   stop(): Promise<void>;
 }
@@ -59,7 +56,7 @@ const MESSAGE: Prepared = {
 };
 
 const test = base
-  .extend('world', { scope: 'file' }, async ({ redis }, { onCleanup }): Promise<World> => {
+  .extend('world', { scope: 'file' }, async ({}, { onCleanup }): Promise<World> => {
     const opened = await aDb('pglite');
     const receiver = await new Receiver().start();
     const processes: Process[] = [];
@@ -71,31 +68,18 @@ const test = base
     const { db } = opened;
     return {
       db,
-      redis,
       receiver,
       process: ({ allow = '127.0.0.0/8', prepare = () => Promise.resolve(MESSAGE), lookups } = {}) => {
         const rules = AddressRules.read(allow);
         if (!(rules instanceof AddressRules)) throw new Error(rules.wrong);
-        const client = redis.connect({ maxRetriesPerRequest: 1, enableOfflineQueue: false });
-        const queue = new PlatformQueue<DeliveryJob>({
-          name: 'deliveries',
-          prefix: 'ls',
-          client,
-          log: quiet,
-          concurrency: 8,
-          mostJobs: 1_000,
-        });
         const deliveries = new Deliveries({
           db,
-          queue,
           poster: new Poster(rules, DEADLINES, lookups),
           kinds: { task_callback: { policy: { attempts: 3, baseMs: 20, lifeMs: 3600_000 }, prepare } },
           metrics: new DeliveryMetrics(new Registry()),
           clock: systemClock,
           log: quiet,
-          isLeader: () => false,
         });
-        queue.onJob((job) => deliveries.process(job));
         let stopped: Promise<void> | undefined;
         const one: Process = {
           deliveries,
@@ -136,13 +120,12 @@ const test = base
 test('a message is sent once, as it was made, and its row says so', async ({ world, running }) => {
   const { receiver } = world;
   const delivery = await world.row(receiver.url('/once'));
-  running.announce([delivery]);
-  // A second alarm for the same message has no effect.
-  running.announce([delivery]);
+  running.wake();
+  running.wake();
   expect(await world.over(delivery)).toMatchObject({ state: 'delivered', attempts: 1, httpStatus: 200 });
-  running.announce([delivery]);
+  running.wake();
   const last = await world.row(receiver.url('/last'));
-  running.announce([last]);
+  running.wake();
   await world.over(last);
   const [request, ...more] = receiver.at('/once');
   expect(more).toEqual([]);
@@ -155,7 +138,7 @@ test('a receiver that fails is asked again, three times in all, and no more', as
   receiver.replies.set('/recovers', [500, 429, 204]);
   receiver.replies.set('/broken', [503]);
   const rows = await Promise.all(['/recovers', '/broken'].map((path) => world.row(receiver.url(path))));
-  running.announce(rows);
+  running.wake();
   const [recovers, broken] = await Promise.all(rows.map((row) => world.over(row)));
   expect(recovers).toMatchObject({ state: 'delivered', attempts: 3, httpStatus: 204 });
   expect(broken).toMatchObject({ state: 'failed', attempts: 3, outcome: 'server_error', httpStatus: 503 });
@@ -167,7 +150,7 @@ test('a redirect is not followed, a refusal is final', async ({ world, running }
   receiver.replies.set('/moved', [{ status: 307, location: receiver.url('/elsewhere') }]);
   receiver.replies.set('/gone', [410]);
   const rows = await Promise.all(['/moved', '/gone'].map((path) => world.row(receiver.url(path))));
-  running.announce(rows);
+  running.wake();
   const [moved, gone] = await Promise.all(rows.map((row) => world.over(row)));
   expect(moved).toMatchObject({ state: 'failed', attempts: 1, outcome: 'redirected', httpStatus: 307 });
   expect(gone).toMatchObject({ state: 'failed', attempts: 1, outcome: 'refused' });
@@ -182,7 +165,7 @@ test('a receiver that never answers is not asked again, one whose answer never e
   receiver.replies.set('/silent', ['never']);
   receiver.replies.set('/endless', ['endless']);
   const rows = await Promise.all(['/silent', '/endless'].map((path) => world.row(receiver.url(path))));
-  running.announce(rows);
+  running.wake();
   const [silent, endless] = await Promise.all(rows.map((row) => world.over(row)));
   expect(silent).toMatchObject({ state: 'failed', attempts: 1, outcome: 'timed_out', httpStatus: null });
   expect(endless).toMatchObject({ state: 'delivered', attempts: 1 });
@@ -195,7 +178,7 @@ test('nothing listens there: tried again, then given up', async ({ world, runnin
   const { port } = closed.address() as AddressInfo;
   await new Promise((resolve) => closed.close(resolve));
   const row = await world.row(`http://127.0.0.1:${port}/`);
-  running.announce([row]);
+  running.wake();
   expect(await world.over(row)).toMatchObject({ state: 'failed', attempts: 3, outcome: 'connection_failed' });
 });
 
@@ -216,7 +199,7 @@ test('an address that is not permitted is not even dialled, under whatever name'
   );
   // TLS begins with a connection, too.
   rows.push(await world.row(`https://localhost:${port}/`));
-  one.deliveries.announce(rows);
+  one.deliveries.wake();
   for (const row of rows) expect(await world.over(row), row.url).toMatchObject({ state: 'failed', outcome: 'blocked' });
   expect(dialled).toBe(0);
   await one.stop();
@@ -224,18 +207,29 @@ test('an address that is not permitted is not even dialled, under whatever name'
   await new Promise((resolve) => trap.close(resolve));
 });
 
-test('what a process that was killed had begun, and what Redis lost, is found by the sweep', async ({ world }) => {
-  const { db, receiver, redis } = world;
-  const [begun, unheard] = [await world.row(receiver.url('/begun')), await world.row(receiver.url('/unheard'))];
-  // The process died in the middle of the first try: its claim runs out, no job is left.
-  await claimDelivery(db, begun.id, 0, -5_000);
-  await db.query("update deliveries set due_at = now() - interval '5 seconds' where id = $1", [unheard.id]);
-  await redis.connect().flushall();
-  const one = world.process().start();
-  expect(await one.deliveries.sweep()).toBe(2);
-  for (const row of [begun, unheard]) expect(await world.over(row)).toMatchObject({ state: 'delivered', attempts: 1 });
-  expect(await one.deliveries.sweep()).toBe(0);
+test('what a process that was killed had begun is tried again when its claim lapses', async ({ world }) => {
+  const { db, receiver } = world;
+  const begun = await world.row(receiver.url('/begun'));
+  const [claimed] = await claimDeliveries(db, 1, 1, new Map(), { leastMs: 1_000, firstMs: 1, mostMs: 1_000 });
+  expect(claimed).toMatchObject({ id: begun.id, claim: 1 });
+  const one = world.process();
+  await one.deliveries.look();
+  expect(receiver.at('/begun')).toHaveLength(0);
+  await db.query('update deliveries set due_at = now() where id = $1', [begun.id]);
+  await one.deliveries.look();
+  expect(await world.over(begun)).toMatchObject({ state: 'delivered', attempts: 1, claim: 2 });
   await one.stop();
+});
+
+test('what nobody announced is found by a look, and two processes that look at once send it once', async ({
+  world,
+}) => {
+  const { receiver } = world;
+  const rows = await Promise.all(Array.from({ length: 6 }, () => world.row(receiver.url('/unheard'))));
+  const [one, two] = [world.process().start(), world.process().start()];
+  for (const row of rows) expect(await world.over(row)).toMatchObject({ state: 'delivered', attempts: 1, claim: 1 });
+  expect(receiver.at('/unheard')).toHaveLength(6);
+  await Promise.all([one.stop(), two.stop()]);
 });
 
 test('a process that stops gives back what it was sending, and no try is counted', async ({ world }) => {
@@ -243,21 +237,20 @@ test('a process that stops gives back what it was sending, and no try is counted
   receiver.replies.set('/held', ['never', 200]);
   const delivery = await world.row(receiver.url('/held'));
   const first = world.process().start();
-  first.deliveries.announce([delivery]);
+  first.deliveries.wake();
   await receiver.until('/held');
   await first.stop();
   const second = world.process().start();
-  await waitFor(async () => (await second.deliveries.sweep()) > 0 || receiver.at('/held').length > 1, 'it is found');
   expect(await world.over(delivery)).toMatchObject({ state: 'delivered', attempts: 1 });
   expect(receiver.at('/held')).toHaveLength(2);
   await second.stop();
 });
 
-test('one workspace with slow receivers does not hold up the others, and what is turned away comes when there is room', async ({
+test('one workspace with slow receivers does not hold up the others, and its next one comes when there is room', async ({
   world,
   onTestFinished,
 }) => {
-  const { receiver, db, redis } = world;
+  const { receiver, db } = world;
   const held: (() => void)[] = [];
   const [busy, other] = [newId<WorkspaceId>(), newId<WorkspaceId>()];
   let holds = true;
@@ -266,6 +259,7 @@ test('one workspace with slow receivers does not hold up the others, and what is
     for (const go of held) go();
   };
   onTestFinished(letGo);
+  const many = await Promise.all(Array.from({ length: 40 }, () => world.row(receiver.url('/slow'), busy)));
   const one = world
     .process({
       prepare: async (row) => {
@@ -274,19 +268,12 @@ test('one workspace with slow receivers does not hold up the others, and what is
       },
     })
     .start();
-  const many = await Promise.all(Array.from({ length: 40 }, () => world.row(receiver.url('/slow'), busy)));
-  const jobs = many.map(({ id }) => one.deliveries.process({ id, claim: 0, workspaceId: busy }));
   await waitFor(() => held.length === 8, 'eight of them are under way');
-  // The others find no room: their jobs are done with, and none stays in the queue to be looked at again and again.
-  await Promise.all(jobs.slice(8));
-  one.deliveries.announce(many);
   const quick = await world.row(receiver.url('/quick'), other);
-  one.deliveries.announce([quick]);
+  one.deliveries.wake();
   expect(await world.over(quick)).toMatchObject({ state: 'delivered' });
-  const client = redis.connect();
-  await waitFor(async () => (await client.keys('ls:deliveries:*-0')).length === 0, 'no job is left');
   expect(held).toHaveLength(8);
-  // No sweep is needed: each delivery that leaves brings the next.
+  // Each delivery that leaves brings the next.
   letGo();
   for (const row of many) expect(await world.over(row)).toMatchObject({ state: 'delivered', attempts: 1 });
   expect(receiver.at('/slow')).toHaveLength(40);
@@ -309,11 +296,11 @@ test('a message for whose name there was no place is not tried, and a slow look-
   );
   const one = world.process({ lookups });
   const at = (name: string): string => receiver.url(`/${name}`).replace('127.0.0.1', name);
-  const [slow, next] = [await world.row(at('slow.test')), await world.row(at('next.test'))];
-  const job = ({ id, workspaceId }: NewDelivery) => ({ id, workspaceId, claim: 0 });
-  const trying = one.deliveries.process(job(slow));
+  const slow = await world.row(at('slow.test'));
+  const trying = one.deliveries.look();
   await waitFor(() => asked.length === 1, 'its name is asked for');
-  await one.deliveries.process(job(next));
+  const next = await world.row(at('next.test'));
+  await one.deliveries.look();
   const [waiting] = await deliveriesOfSubject(db, WORKSPACE, next.subject, 1);
   expect(waiting).toMatchObject({ state: 'waiting', attempts: 0 });
   expect(waiting?.dueAtMs).toBeGreaterThan(Date.now());
@@ -323,7 +310,7 @@ test('a message for whose name there was no place is not tried, and a slow look-
   expect(await world.over(slow)).toMatchObject({ state: 'delivered', attempts: 1 });
   expect(receiver.at('/slow.test')[0]?.headers.host).toMatch(/^slow\.test:/);
   const judged = await world.row(at('nowhere.test'));
-  const judging = one.deliveries.process(job(judged));
+  const judging = one.deliveries.look();
   await waitFor(() => asked.length === 2, 'the other name is asked for');
   asked[1]?.();
   await judging;
@@ -337,16 +324,19 @@ test('a message that cannot be made rests longer each time, until its life is ov
   const one = world.process({ prepare: () => Promise.reject(new Error('the store is away')) });
   const row = await world.row(receiver.url('/never-made'));
   const { id, workspaceId } = row;
+  const isDue = () => db.query('update deliveries set due_at = now() where id = $1', [id]);
   const pauses: number[] = [];
   for (let claim = 0; claim < 40; claim += 1) {
-    await one.deliveries.process({ id, claim, workspaceId });
+    await isDue();
+    await one.deliveries.look();
     const [after] = await deliveriesOfSubject(db, workspaceId, row.subject, 1);
     expect(after).toMatchObject({ state: 'waiting', attempts: 0, claim: claim + 1 });
     pauses.push(Math.round(((after?.dueAtMs ?? 0) - (after?.updatedAtMs ?? 0)) / 1000));
   }
   expect(pauses.slice(0, 9)).toEqual([30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
   await db.query("update deliveries set created_at = now() - interval '2 hours' where id = $1", [id]);
-  await one.deliveries.process({ id, claim: 40, workspaceId });
+  await isDue();
+  await one.deliveries.look();
   expect(await world.over(row)).toMatchObject({ state: 'failed', outcome: 'too_old', attempts: 0 });
 });
 
@@ -375,18 +365,6 @@ test('of the places for large results one workspace takes one at a time', async 
   for (const prepared of [first, others]) if (prepared.kind === 'message') prepared.done?.();
   expect(await second).toMatchObject({ kind: 'message' });
   await db.query('delete from deliveries');
-});
-
-test('a queue takes as many jobs as it has room for', async ({ redis, onTestFinished }) => {
-  const client = redis.connect({ maxRetriesPerRequest: 1 });
-  const options = { name: 'few', prefix: 'ls', client, log: quiet, concurrency: 1, mostJobs: 3 };
-  const queue = new PlatformQueue<{ n: number }>(options);
-  onTestFinished(() => queue.stop());
-  const jobs = [0, 1, 2, 3, 4].map((n) => ({ id: `job-${n}`, facts: { n } }));
-  expect(await queue.add(jobs.slice(0, 2))).toBe(2);
-  expect(await queue.add(jobs.slice(2))).toBe(1);
-  expect(await queue.add(jobs.slice(3))).toBe(0);
-  expect(await client.exists('ls:few:job-2', 'ls:few:job-3')).toBe(1);
 });
 
 const deliveriesOf =

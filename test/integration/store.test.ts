@@ -31,11 +31,7 @@ import {
   setDeploymentActive,
   setDeploymentScale,
 } from '../../scheduler/stores/store/queries/deployments.ts';
-import {
-  dueDeliveriesOf,
-  insertDeliveries,
-  overdueDeliveries,
-} from '../../scheduler/stores/store/queries/deliveries.ts';
+import { claimDeliveries, insertDeliveries } from '../../scheduler/stores/store/queries/deliveries.ts';
 import { HostLabels } from '../../scheduler/workspaces/deployments/host-labels.ts';
 import { subdomainOf } from '../../scheduler/workspaces/deployments/urls.ts';
 import { claimLabel } from '../../scheduler/stores/store/queries/host-labels.ts';
@@ -367,7 +363,7 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(written(forth) + written(back)).toBe(rest.length);
   });
 
-  test('what is overdue comes of every workspace in turn, the longest due first', async () => {
+  test('what is due is claimed of every workspace in turn, the longest due first', async () => {
     const [many, few, none] = [newId<WorkspaceId>(), newId<WorkspaceId>(), newId<WorkspaceId>()];
     const late = (workspaceId: WorkspaceId, seconds: number) => ({ workspaceId, seconds, id: newId<DeliveryId>() });
     const rows = [
@@ -382,15 +378,31 @@ describe.each(KINDS)('on %s', (kind) => {
     for (const { id, seconds } of rows) {
       await db.query("update deliveries set due_at = now() - $2 * interval '1 second' where id = $1", [id, seconds]);
     }
-    const secondsOf = (found: readonly { readonly id: string }[]) =>
-      found.map(({ id }) => rows.find((row) => row.id === id)?.seconds);
-    expect(secondsOf(await overdueDeliveries(db, 2_000, 10, 3))).toEqual([90, 30, 80, 20, 70]);
-    expect(secondsOf(await overdueDeliveries(db, 2_000, 2, 3))).toEqual([90, 30]);
-    expect(secondsOf(await overdueDeliveries(db, 25_000, 10, 1))).toEqual([90, 30]);
-    expect(secondsOf(await dueDeliveriesOf(db, few, 10))).toEqual([30, 20]);
-    expect(await dueDeliveriesOf(db, none, 10)).toEqual([]);
+    const claimed = async (
+      limit: number,
+      ofOne: number,
+      underWay: readonly (readonly [WorkspaceId, number])[] = [],
+    ) => {
+      const times = { leastMs: 60_000, firstMs: 1_000, mostMs: 120_000 };
+      const found = await claimDeliveries(db, limit, ofOne, new Map(underWay), times);
+      return found.map(({ id }) => rows.find((row) => row.id === id)?.seconds ?? 0).toSorted((a, b) => b - a);
+    };
+    expect(await claimed(2, 3)).toEqual([90, 30]);
+    expect(
+      await claimed(10, 2, [
+        [many, 1],
+        [few, 2],
+      ]),
+    ).toEqual([80]);
+    expect(await claimed(10, 1)).toEqual([70, 20]);
+    await db.query("update deliveries set due_at = now() - interval '1 second', claim = 30");
+    expect(await claimed(10, 1)).toHaveLength(3);
+    const { rows: leases } = await db.query<{ seconds: number }>(
+      'select distinct round(extract(epoch from due_at - updated_at))::int as seconds from deliveries where claim = 31',
+    );
+    expect(leases).toEqual([{ seconds: 120 }]);
     await db.query('delete from deliveries');
-    expect(await overdueDeliveries(db, 0, 10, 3)).toEqual([]);
+    expect(await claimed(10, 3)).toEqual([]);
   });
 
   const open = () => db;

@@ -28,8 +28,8 @@ export interface Keys {
   readonly leased: string;
   /** Last attempt of a task that ended without its agent's word. */
   readonly lastAttempt: (task: TaskId) => string;
-  /** Name of the queue of messages to addresses that users named. */
-  readonly deliveriesQueue: string;
+  /** More messages to addresses that users named are due than one replica has places for. */
+  readonly deliveriesChannel: string;
   /**
    * Number of that replica that only grows, and the server to which it has told
    * its attempts. A key that is gone, or lower, shows that Redis lost data.
@@ -138,7 +138,7 @@ export function keysOf(prefix = 'ls'): Keys {
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
     leased: `${prefix}:leased`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
-    deliveriesQueue: 'deliveries',
+    deliveriesChannel: `${prefix}:deliveries`,
     data: (instance: InstanceId) => `${prefix}:data:${instance}`,
     leader: `${prefix}:leader`,
     leaderFence: `${prefix}:leader-fence`,

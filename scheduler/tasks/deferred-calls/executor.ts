@@ -14,6 +14,7 @@ import {
   renewDeferredCalls,
 } from '../../stores/store/queries/deferred-calls.ts';
 import type { DeferredCallRow, DeferredEnding, DeferredTry } from '../../stores/store/queries/deferred-calls.ts';
+import { RowWorker } from '../../stores/store/row-worker.ts';
 import type { TaskBodies } from '../dispatch/bodies.ts';
 import type { Changes } from '../records/changes.ts';
 import { errorBody } from '../records/recording.ts';
@@ -83,13 +84,22 @@ export class DeferredExecutor implements Part {
   readonly #times: DeferredTimes;
   readonly #running = new Map<TaskId, Running>();
   readonly #stopping = new AbortController();
+  readonly #worker: RowWorker<DeferredCallRow>;
   #run: RunDeferred | undefined;
-  #rest = new AbortController();
-  #looping: Promise<void> | undefined;
 
   constructor(parts: DeferredExecutorParts) {
     this.#parts = parts;
     this.#times = { lookMs: LOOK_MS, leaseMs: LEASE_MS, renewMs: RENEW_MS, ...parts.times };
+    const { leaseMs, lookMs } = this.#times;
+    const { db, instance, log } = parts;
+    this.#worker = new RowWorker({
+      places: MOST_RUNNING,
+      lookMs,
+      claim: async (most) =>
+        this.#run === undefined ? [] : await claimDeferredCalls(db, instance, leaseMs, most, MOST_OF_WORKSPACE),
+      work: (call) => this.#inItsPlace(call),
+      onFailed: (error) => log.info({ err: error }, 'calls that wait are looked for later'),
+    });
   }
 
   /** Sets who asks the models. Nothing is carried out before. */
@@ -99,7 +109,7 @@ export class DeferredExecutor implements Part {
   }
 
   start(): void {
-    this.#looping = this.#loop();
+    this.#worker.start();
     void repeat(
       this.#times.renewMs,
       this.#stopping.signal,
@@ -111,16 +121,13 @@ export class DeferredExecutor implements Part {
   /** Puts back what runs here. */
   async stop(): Promise<void> {
     this.#stopping.abort();
-    this.wake();
-    await this.#looping;
-    const all = [...this.#running.values()];
-    for (const { abort } of all) abort.abort(new TryGivenUp('stopping'));
-    await Promise.all(all.map(({ over }) => over));
+    for (const { abort } of this.#running.values()) abort.abort(new TryGivenUp('stopping'));
+    await this.#worker.stop();
   }
 
   /** Looks for calls now. */
   wake(): void {
-    this.#rest.abort();
+    this.#worker.wake();
   }
 
   /** Gives up a try here whose call was ended from outside. */
@@ -128,50 +135,34 @@ export class DeferredExecutor implements Part {
     this.#running.get(taskId)?.abort.abort(new TryGivenUp('gone'));
   }
 
-  async #loop(): Promise<void> {
-    while (!this.#stopping.signal.aborted) {
-      this.#rest = new AbortController();
-      try {
-        await this.#fill();
-      } catch (error) {
-        this.#parts.log.info({ err: error }, 'calls that wait are looked for later');
-      }
-      await sleep(this.#times.lookMs, this.#rest.signal);
-    }
-  }
-
-  async #fill(): Promise<void> {
-    const { db, instance } = this.#parts;
-    const run = this.#run;
-    const room = MOST_RUNNING - this.#running.size;
-    if (run === undefined || room <= 0) return;
-    for (const call of await claimDeferredCalls(db, instance, this.#times.leaseMs, room, MOST_OF_WORKSPACE)) {
-      // A lease of this replica itself may have run out. The try before ends first: both have the same hold.
-      const before = this.#running.get(call.taskId);
-      before?.abort.abort(new TryGivenUp('gone'));
-      const abort = new AbortController();
-      const over = (before?.over ?? Promise.resolve())
-        .then(() => this.#carryOut(call, run, abort.signal))
-        .finally(() => {
-          if (this.#running.get(call.taskId)?.attempt === call.attempt) this.#running.delete(call.taskId);
-          this.#parts.metrics.running.set(this.#running.size);
-          this.wake();
-        });
-      this.#running.set(call.taskId, { attempt: call.attempt, abort, over });
-    }
+  #inItsPlace(call: DeferredCallRow): Promise<void> {
+    // A lease of this replica itself may have run out. The try before ends first: both have the same hold.
+    const before = this.#running.get(call.taskId);
+    before?.abort.abort(new TryGivenUp('gone'));
+    const abort = new AbortController();
+    // The call may have been claimed in the moment of the stop.
+    if (this.#stopping.signal.aborted) abort.abort(new TryGivenUp('stopping'));
+    const over = (before?.over ?? Promise.resolve())
+      .then(() => this.#carryOut(call, abort.signal))
+      .finally(() => {
+        if (this.#running.get(call.taskId)?.attempt === call.attempt) this.#running.delete(call.taskId);
+        this.#parts.metrics.running.set(this.#running.size);
+      });
+    this.#running.set(call.taskId, { attempt: call.attempt, abort, over });
     this.#parts.metrics.running.set(this.#running.size);
+    return over;
   }
 
   /** Never throws. */
-  async #carryOut(call: DeferredCallRow, run: RunDeferred, signal: AbortSignal): Promise<void> {
+  async #carryOut(call: DeferredCallRow, signal: AbortSignal): Promise<void> {
     const { db, changes, instance, log } = this.#parts;
     const { taskId, attempt } = call;
     const one: DeferredTry = { taskId, owner: instance, attempt };
     try {
       changes.apply(attempt === 1 ? 'PENDING' : 'RETRY', 'start', openRecord(call, 'RUNNING'));
       const body = await deferredBody(db, taskId, attempt);
-      if (body === undefined) return;
-      const outcome = await run(call, body, signal);
+      if (body === undefined || this.#run === undefined) return;
+      const outcome = await this.#run(call, body, signal);
       const givenUp = signal.aborted ? (signal.reason as TryGivenUp).why : undefined;
       if (outcome.kind === 'done' || (outcome.kind === 'failed' && givenUp === undefined))
         return await this.#end(one, outcome);
@@ -196,7 +187,7 @@ export class DeferredExecutor implements Part {
     metrics.returned.inc({ cause: isStopping ? 'stopping' : 'no_room' });
     changes.apply('RUNNING', 'lose', openRecord(call, 'RETRY', reason));
     log.info({ taskId: one.taskId, reason, pauseMs }, 'a call of a model waits again');
-    if (!isStopping) setTimeout(() => this.wake(), pauseMs).unref();
+    if (!isStopping) this.#worker.wake(pauseMs);
   }
 
   async #end(one: DeferredTry, outcome: Exclude<TryOutcome, { kind: 'later' }>): Promise<void> {

@@ -58,8 +58,8 @@ function mayHelp(outcome: Exclude<Outcome, { readonly kind: 'no_place' }>): bool
   }
 }
 
-const FIRST_PAUSE_MS = 30_000;
-const LONGEST_PAUSE_MS = 3600_000;
+export const FIRST_PAUSE_MS = 30_000;
+export const LONGEST_PAUSE_MS = 3600_000;
 
 /**
  * Pause of a message that could not even be made, in milliseconds.

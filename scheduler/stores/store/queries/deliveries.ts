@@ -1,6 +1,6 @@
 import type { DeliveryId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
+import { many, msOf, msOrNull, storableText } from '../rows.ts';
 
 export type DeliveryState = 'waiting' | 'delivered' | 'failed' | 'superseded';
 
@@ -76,22 +76,49 @@ export async function insertDeliveries(db: Queryable, deliveries: readonly NewDe
   );
 }
 
+/** How long a claim lasts: at least `leastMs`, and from `firstMs` on doubled by each claim before, up to `mostMs`. */
+export interface ClaimTimes {
+  readonly leastMs: number;
+  readonly firstMs: number;
+  readonly mostMs: number;
+}
+
 /**
- * Begins a try.
- * @param claim - the number of the last try that began
- * @returns undefined: the delivery is over, or another try began
+ * Begins tries of deliveries that are due: the first of every workspace, then every second one, and so on. A workspace
+ * gives those due the longest first, and at most `ofOne`, less those `underWay`.
  */
-export function claimDelivery(
+export function claimDeliveries(
   db: Queryable,
-  id: DeliveryId,
-  claim: number,
-  leaseMs: number,
-): Promise<DeliveryRow | undefined> {
-  return maybeOne(
+  limit: number,
+  ofOne: number,
+  underWay: ReadonlyMap<WorkspaceId, number>,
+  { leastMs, firstMs, mostMs }: ClaimTimes,
+): Promise<DeliveryRow[]> {
+  const taken = [...underWay].map(([owner, count]) => ({ owner, count }));
+  return many(
     db,
-    `update deliveries set claim = claim + 1, due_at = now() + $3 * interval '1 millisecond', updated_at = now()
-     where id = $1 and claim = $2 and due_at is not null returning ${COLUMNS}`,
-    [id, claim, leaseMs],
+    // The recursion steps from workspace to workspace through the index:
+    // a workspace with a million rows costs no more than one with a few.
+    `with recursive owners (owner) as (
+       select min(workspace_id) from deliveries where due_at is not null
+       union all
+       select (select min(workspace_id) from deliveries where due_at is not null and workspace_id > owner)
+       from owners where owner is not null
+     ), due as (
+       select of_one.id, of_one.due_at, of_one.place + coalesce(taken.count, 0) as turn
+       from owners left join json_to_recordset($3::json) as taken (owner text, count integer) using (owner)
+       cross join lateral (
+         select id, due_at, row_number() over (order by due_at) as place from deliveries
+         where workspace_id = owner and due_at <= now() order by due_at limit $2
+       ) as of_one
+     ), picked as (
+       select d.id from deliveries d join due on due.id = d.id where d.due_at <= now() and due.turn <= $2
+       order by due.turn, due.due_at limit $1 for update of d skip locked
+     )
+     update deliveries set claim = claim + 1, updated_at = now(),
+       due_at = now() + greatest($4, least($6, $5 * power(2, least(claim, 30)))) * interval '1 millisecond'
+     where id in (select id from picked) returning ${COLUMNS}`,
+    [limit, ofOne, JSON.stringify(taken), leastMs, firstMs, mostMs],
     map,
   );
 }
@@ -120,41 +147,6 @@ export async function settleDelivery(db: Queryable, id: DeliveryId, claim: numbe
     [id, claim, ended.state, ended.counts ? 1 : 0, ended.outcome, ended.httpStatus, ended.againMs ?? null],
   );
   return rowCount === 1;
-}
-
-/**
- * Deliveries due for longer than `lateMs`: the first of every workspace, then every second one, and so on. A workspace
- * gives those due the longest first, and at most `ofOne`.
- */
-export function overdueDeliveries(db: Queryable, lateMs: number, limit: number, ofOne: number): Promise<DeliveryRow[]> {
-  return many(
-    db,
-    // The recursion steps from workspace to workspace through the index:
-    // a workspace with a million rows costs no more than one with a few.
-    `with recursive owners (owner) as (
-       select min(workspace_id) from deliveries where due_at is not null
-       union all
-       select (select min(workspace_id) from deliveries where due_at is not null and workspace_id > owner)
-       from owners where owner is not null
-     )
-     select ${COLUMNS} from owners cross join lateral (
-       select ${COLUMNS}, row_number() over (order by due_at) as turn from deliveries
-       where workspace_id = owner and due_at < now() - $1 * interval '1 millisecond' order by due_at limit $3
-     ) as overdue
-     order by turn, due_at limit $2`,
-    [lateMs, limit, ofOne],
-    map,
-  );
-}
-
-/** Deliveries of a workspace that are due now, the longest due first. */
-export function dueDeliveriesOf(db: Queryable, workspaceId: WorkspaceId, limit: number): Promise<DeliveryRow[]> {
-  return many(
-    db,
-    `select ${COLUMNS} from deliveries where workspace_id = $1 and due_at <= now() order by due_at limit $2`,
-    [workspaceId, limit],
-    map,
-  );
 }
 
 /** Number of deliveries that are not over, counted no further than `most`. */

@@ -1,0 +1,82 @@
+// A loop that claims rows of the database and works on them, as many at once as it has places. It looks when it is
+// woken, when a place is free again, and now and then. The claim decides who has a row: this loop keeps nothing.
+import { sleep } from '#shared/backoff.ts';
+
+export interface RowWorkerOptions<Row> {
+  /** Rows worked on at once. */
+  readonly places: number;
+  /** Longest time between two looks. */
+  readonly lookMs: number;
+  /** Claims at most so many rows. */
+  readonly claim: (most: number) => Promise<readonly Row[]>;
+  /** Works on a claimed row; never rejects. */
+  readonly work: (row: Row) => Promise<void>;
+  /** Told when a claim took every free place, so that others may look for more. Absent: nobody is. */
+  readonly onFull?: () => void;
+  readonly onFailed: (error: unknown) => void;
+}
+
+export class RowWorker<Row> {
+  readonly #options: RowWorkerOptions<Row>;
+  readonly #stopping = new AbortController();
+  readonly #running = new Set<Promise<void>>();
+  #rest = new AbortController();
+  #looping: Promise<void> | undefined;
+
+  constructor(options: RowWorkerOptions<Row>) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#looping = this.#loop();
+  }
+
+  /** Claims nothing any more, and waits for the work under way; its owner ends it. */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    this.#rest.abort();
+    await this.#looping;
+    await Promise.all(this.#running);
+  }
+
+  /** Looks now, or when that time has passed. */
+  wake(afterMs = 0): void {
+    if (afterMs <= 0) this.#rest.abort();
+    else if (afterMs < this.#options.lookMs) setTimeout(() => this.#rest.abort(), afterMs).unref();
+  }
+
+  /** Looks once. @returns resolves when all rows of this look are worked on @throws when they cannot be claimed */
+  async look(): Promise<void> {
+    await Promise.all(await this.#fill());
+  }
+
+  async #loop(): Promise<void> {
+    const { lookMs, onFailed } = this.#options;
+    while (!this.#stopping.signal.aborted) {
+      this.#rest = new AbortController();
+      try {
+        await this.#fill();
+      } catch (error) {
+        onFailed(error);
+      }
+      await sleep(lookMs, this.#rest.signal);
+    }
+  }
+
+  async #fill(): Promise<readonly Promise<void>[]> {
+    const { places, claim, work, onFull } = this.#options;
+    const room = places - this.#running.size;
+    if (room <= 0 || this.#stopping.signal.aborted) return [];
+    const rows = await claim(room);
+    const working = rows.map((row) => {
+      const one = work(row).finally(() => {
+        this.#running.delete(one);
+        this.wake();
+      });
+      this.#running.add(one);
+      return one;
+    });
+    if (rows.length === room) onFull?.();
+    return working;
+  }
+}
