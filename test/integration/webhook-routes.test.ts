@@ -143,7 +143,7 @@ test('the administrator opens and closes networks at run time, on every replica,
     expect((await set.call(replica, path, there)).status).toBe(201);
   }
   const wrong = await cli('settings', 'set', 'webhook_allow', '10/8');
-  expect([wrong.code, wrong.stderr]).toEqual([1, expect.stringContaining('value must be networks such as') as string]);
+  expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('value must be networks such as') as string]);
   expect((await set.call(one, '/api/v1/setting/other', { method: 'DELETE' })).status).toBe(404);
   expect((await cli('settings', 'reset', 'webhook_allow')).stdout).toContain(
     '127.0.0.1 again, as LONGSHORE_WEBHOOK_ALLOW',
@@ -360,7 +360,7 @@ test('the command line makes, shows, changes, tests and repeats', async ({ world
   const moved = await cli('webhook', 'update', id, '--to', receiver.url('/moved'));
   expect(moved.stdout).toContain(` to ${receiver.url('/moved')}\n`);
   expect(await cli('webhook', 'update', id, '--events', 'nothing.*')).toMatchObject({
-    code: 1,
+    code: 2,
     stderr: expect.stringContaining('there is no kind "nothing.*"') as string,
   });
   expect((await cli('webhook', 'delete', id)).stdout).toBe(`deleted webhook ${id}\n`);
