@@ -267,7 +267,7 @@ test('credentials of a registry are set, listed and deleted; the password comes 
   writeFileSync(file, 'pass-word-of-the-robot\n');
   const set = ['registry', 'set', 'ghcr.io', '--username', 'robot', '--file', file, '--repositories'];
   expect(await line.run([...set, 'team*'])).toMatchObject({
-    code: 1,
+    code: 2,
     stderr: expect.stringContaining('/repositories/0') as string,
   });
   for (const _time of [1, 2]) {

@@ -206,7 +206,7 @@ def busy():
     );
     expect(await line.run(['metrics', 'stub', 'nobody'])).toMatchObject({ code: 4 });
     expect(await line.run(['metrics', 'workspace', '--interval', '1s'])).toMatchObject({
-      code: 1,
+      code: 2,
       stderr: expect.stringContaining('Invalid metrics interval') as string,
     });
     await line.run(['deployment', 'delete', 'busy']);
