@@ -45,9 +45,10 @@ export class RowWorker<Row> {
     else if (afterMs < this.#options.lookMs) setTimeout(() => this.#rest.abort(), afterMs).unref();
   }
 
-  /** Looks once. @returns resolves when all rows of this look are worked on @throws when they cannot be claimed */
+  /** Looks once, and resolves when no row is worked on any more. @throws when rows cannot be claimed */
   async look(): Promise<void> {
-    await Promise.all(await this.#fill());
+    await this.#fill();
+    await Promise.all(this.#running);
   }
 
   async #loop(): Promise<void> {
@@ -63,20 +64,18 @@ export class RowWorker<Row> {
     }
   }
 
-  async #fill(): Promise<readonly Promise<void>[]> {
+  async #fill(): Promise<void> {
     const { places, claim, work, onFull } = this.#options;
     const room = places - this.#running.size;
-    if (room <= 0 || this.#stopping.signal.aborted) return [];
+    if (room <= 0 || this.#stopping.signal.aborted) return;
     const rows = await claim(room);
-    const working = rows.map((row) => {
+    for (const row of rows) {
       const one = work(row).finally(() => {
         this.#running.delete(one);
         this.wake();
       });
       this.#running.add(one);
-      return one;
-    });
+    }
     if (rows.length === room) onFull?.();
-    return working;
   }
 }
