@@ -55,7 +55,7 @@ function valueOf({ type, name }: Column): unknown {
   if (type === 'boolean') return false;
   if (/^(?:integer|bigint|smallint)$/.test(type)) return 1;
   if (type === 'double precision') return 1;
-  if (/^jsonb?$/.test(type)) return name.endsWith('s') ? '[]' : '{}';
+  if (/^jsonb?$/.test(type)) return name.endsWith('s') && name !== 'details' ? '[]' : '{}';
   if (type === 'date' || type.startsWith('timestamp')) return new Date();
   if (type === 'uuid') return randomUUID();
   return `${name}-${randomUUID()}`;

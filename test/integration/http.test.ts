@@ -403,7 +403,9 @@ describe('deployments', () => {
     const [record = {}] = (await gateway('GET', `/deployments?filters=id=${made[1]}`)).json['deployments'] as Json[];
     expect(Object.keys(record)).toHaveLength(12);
     const whole = await gateway('GET', `/deployments?filters=id=${made[1]}`, undefined, WITH_FIELDS);
-    expect(whole.json['deployments']).toEqual([{ ...record, serving: true, rollout: expect.any(String) as string }]);
+    expect(whole.json['deployments']).toEqual([
+      { ...record, serving: true, rollout: expect.any(String) as string, url: expect.any(String) as string },
+    ]);
   });
 
   test('a bound of int64 is said exactly', async () => {
