@@ -88,6 +88,22 @@ export const LISTS: Readonly<Record<string, List>> = {
     idOf,
     add: async (platform, kit) => idOf(await rest(platform, 'POST /volume/{ws}', { name: kit.unique('paged') })),
   },
+  'GET /map/{ws}/names': {
+    idOf: (row) => String(row['name']),
+    add: async (platform, kit) => {
+      const name = kit.unique('paged');
+      await rest(platform, 'PUT /map/{ws}/entry', { name, key: 'k', encoding: 'json', value: '1' });
+      return name;
+    },
+  },
+  'GET /queue/{ws}/names': {
+    idOf: (row) => String(row['name']),
+    add: async (platform, kit) => {
+      const name = kit.unique('paged');
+      await rest(platform, 'POST /queue/{ws}', { name, encoding: 'json', value: '1' });
+      return name;
+    },
+  },
   'GET /deployment/{ws}': {
     idOf,
     add: (_platform, kit) => kit.aDeployment(),
@@ -382,6 +398,8 @@ export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'GET /map/{ws}/keys': SHARED_STATE,
   'GET /map/{ws}/entry': SHARED_VERBS,
   'DELETE /map/{ws}/entry': SHARED_VERBS,
+  'DELETE /map/{ws}': SHARED_VERBS,
+  'DELETE /queue/{ws}': SHARED_VERBS,
   'GET /queue/{ws}': SHARED_VERBS,
   'GET /signal/{ws}': SHARED_VERBS,
   'DELETE /signal/{ws}': SHARED_VERBS,

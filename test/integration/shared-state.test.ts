@@ -1,6 +1,7 @@
 // Maps, queues, signals and outputs over HTTP on a real scheduler with real stores: whose they are, who may read what
 // whom wrote, their bounds, and their end. Also calls with pickled inputs, and many calls in one request.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { waitFor } from '../helpers/programs.ts';
 import { aContained } from './contained.ts';
 import type { Contained } from './contained.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
@@ -117,6 +118,55 @@ describe('a queue', () => {
   });
 });
 
+describe('the list of names', () => {
+  const namesOf = async (kind: 'map' | 'queue', sent?: Sent): Promise<readonly Json[]> =>
+    (await call(`GET /${kind}/{ws}/names?limit=1000`, undefined, sent)).json['data'] as Json[];
+  const named = async (kind: 'map' | 'queue', name: string): Promise<Json | undefined> =>
+    (await namesOf(kind)).find((row) => row['name'] === name);
+
+  test('has entries and bytes of what has not ended, of one kind alone', async () => {
+    const entry = { name: 'both', encoding: 'json', value: '"ä"' };
+    await call('PUT /map/{ws}/entry', { ...entry, key: 'a' });
+    await call('PUT /map/{ws}/entry', { ...entry, key: 'bb' });
+    await push('both', '1');
+    expect(await named('map', 'both')).toEqual({ name: 'both', entries: 2, bytes: 2 * (4 + 4) + 3 });
+    expect(await named('queue', 'both')).toEqual({ name: 'both', entries: 1, bytes: 5 });
+    await push('short', '1', { ttl_seconds: 1 });
+    expect(await named('queue', 'short')).toBeDefined();
+    await waitFor(async () => (await named('queue', 'short')) === undefined, 'the item has ended');
+  });
+
+  test('is for tokens of the workspace, not for its containers, as is clearing', async () => {
+    for (const line of ['GET /map/{ws}/names', 'GET /queue/{ws}/names', 'DELETE /map/{ws}?name=both'])
+      expect([line, (await call(line, undefined, by(own))).status]).toEqual([line, 401]);
+    expect(await named('map', 'both')).toBeDefined();
+  });
+
+  test('has any name, and pages lead behind it', async () => {
+    const odd = ['ä/😀', 'a b?&#', '%2e', '..'];
+    for (const name of odd) await push(name, '1');
+    const seen: unknown[] = [];
+    let cursor = '';
+    do {
+      const { json } = await call(`GET /queue/{ws}/names?limit=1&cursor=${cursor}`);
+      seen.push(...(json['data'] as Json[]).map((row) => row['name']));
+      cursor = String(json['next']);
+    } while (cursor !== '');
+    expect(seen).toEqual(expect.arrayContaining(odd));
+    expect(new Set(seen).size).toBe(seen.length);
+    for (const name of odd) await pop(name);
+    expect((await namesOf('queue')).filter((row) => odd.includes(String(row['name'])))).toEqual([]);
+  });
+
+  test('loses what is cleared, and nothing else', async () => {
+    expect((await call('DELETE /queue/{ws}?name=both')).json).toEqual({ removed: 1, complete: true });
+    expect((await call('DELETE /queue/{ws}?name=both')).json).toEqual({ removed: 0, complete: true });
+    expect(await named('map', 'both')).toMatchObject({ entries: 2 });
+    expect((await call('DELETE /map/{ws}?name=both')).json).toEqual({ removed: 2, complete: true });
+    expect([await named('map', 'both'), await named('queue', 'both')]).toEqual([undefined, undefined]);
+  });
+});
+
 test('a signal has another number each time that it is set', async () => {
   const state = async (): Promise<Json> => (await call('GET /signal/{ws}?name=s')).json;
   expect(await state()).toEqual({ set: false, revision: 0 });
@@ -137,6 +187,10 @@ const LINES: readonly (readonly [string, Json | undefined])[] = [
   ['GET /queue/{ws}?name=mine', undefined],
   ['POST /queue/{ws}', { name: 'mine', encoding: 'json', value: '2' }],
   ['POST /queue/{ws}/pop', { name: 'mine' }],
+  ['GET /map/{ws}/names', undefined],
+  ['GET /queue/{ws}/names', undefined],
+  ['DELETE /map/{ws}?name=m', undefined],
+  ['DELETE /queue/{ws}?name=mine', undefined],
   ['GET /signal/{ws}?name=mine', undefined],
   ['PUT /signal/{ws}', { name: 'mine' }],
   ['DELETE /signal/{ws}?name=mine', undefined],

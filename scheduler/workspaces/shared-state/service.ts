@@ -5,6 +5,7 @@ import { AppError } from '#shared/errors.ts';
 import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
 import {
+  clearShared,
   deleteSharedEntry,
   deleteSharedItem,
   firstSharedItem,
@@ -14,10 +15,12 @@ import {
   sharedCount,
   sharedEntry,
   sharedKeys,
+  sharedNames,
 } from '../../stores/store/queries/shared-entries.ts';
 import type {
   SharedEncoding,
   SharedEntry,
+  SharedName,
   SharedPlace,
   SharedRoom,
 } from '../../stores/store/queries/shared-entries.ts';
@@ -34,6 +37,9 @@ export interface SharedStateParts {
   /** The workspace's bounds for all entries together. */
   readonly roomOf: (workspaceId: WorkspaceId) => Promise<SharedRoom>;
 }
+
+/** Entries that one request deletes at most. */
+const MOST_CLEARED = 5_000;
 
 /** Who reads or writes: the stub of the calling container; undefined: a token of the workspace. */
 export type SharedBy = StubId | undefined;
@@ -58,6 +64,21 @@ export class SharedState {
 
   count(workspaceId: WorkspaceId, kind: 'map' | 'queue', name: string): Promise<number> {
     return sharedCount(this.#parts.db, { workspaceId, kind, name });
+  }
+
+  /** Maps or queues that have something, by name. */
+  names(workspaceId: WorkspaceId, kind: 'map' | 'queue', after: string, limit: number): Promise<readonly SharedName[]> {
+    return sharedNames(this.#parts.db, { workspaceId, kind }, after, limit);
+  }
+
+  /** Deletes what a map or a queue has. @returns `isComplete` false: more is left */
+  async clear(
+    workspaceId: WorkspaceId,
+    kind: 'map' | 'queue',
+    name: string,
+  ): Promise<{ readonly removed: number; readonly isComplete: boolean }> {
+    const removed = await clearShared(this.#parts.db, { workspaceId, kind, name }, MOST_CLEARED);
+    return { removed, isComplete: removed < MOST_CLEARED };
   }
 
   /** @throws AppError `entry_not_found`, `value_not_trusted` */

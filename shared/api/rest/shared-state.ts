@@ -1,6 +1,7 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { nullable } from '../fields.ts';
+import { PAGE } from './query.ts';
 import { Count, OneOf, Time, listOf } from './lists.ts';
 
 /** Characters of a value as it is sent: JSON text, or base64 of a pickled value. */
@@ -44,8 +45,17 @@ export const PutMapEntry = Type.Object({
 });
 
 export const SharedNameQuery = Type.Object({
-  name: Type.Optional(Type.String({ description: 'of the queue or the signal' })),
+  name: Type.Optional(Type.String({ description: 'of the map, the queue or the signal' })),
 });
+
+export const SharedNamesQuery = Type.Object(PAGE);
+
+const SharedName = Type.Object({
+  name: Type.String(),
+  entries: Count('entries of the map, or items of the queue'),
+  bytes: Count('their names, keys and values, as the limit counts them'),
+});
+export const SharedNames = listOf(SharedName);
 
 export const QueueItem = Type.Object({ encoding: encoding(), value: value(), expires_at: Time() });
 export type QueueItem = Static<typeof QueueItem>;

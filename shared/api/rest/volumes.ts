@@ -93,12 +93,6 @@ export const RemoveFilesQuery = Type.Object({
   recursive: QueryFlag('a folder goes with everything in it'),
 });
 
-export const Removed = Type.Object({
-  removed: Count('entries that are gone'),
-  complete: Type.Boolean({ description: 'false: more is left than one request removes; ask again' }),
-});
-export type Removed = Static<typeof Removed>;
-
 export const MoveFile = Type.Object({
   from: Type.String({ description: 'a file, a folder or a link' }),
   to: Type.String({ description: 'the new path; missing folders are made' }),

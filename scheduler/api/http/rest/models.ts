@@ -6,9 +6,8 @@ import { PAGE } from '#shared/api/rest/query.ts';
 import { Type } from 'typebox';
 import type { ModelRow } from '../../../stores/store/queries/models.ts';
 import type { By, ModelService } from '../../../workspaces/models/service.ts';
-import { AppError } from '#shared/errors.ts';
 import { actorBehind } from '../origin.ts';
-import { pageLimit } from './paging.ts';
+import { nameCursorOf, pageByName, pageLimit } from './paging.ts';
 import { READERS_OF_ALL, restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
@@ -32,10 +31,8 @@ export const modelRoutes = ({ models }: ModelRouteParts): readonly RestRoute[] =
     errors: ['invalid_cursor'],
     handle: async ({ workspaceId, query }) => {
       const limit = pageLimit(query);
-      const rows = await models.list(workspaceId, afterOf(query.cursor), limit + 1);
-      const page = rows.slice(0, limit);
-      const last = page.at(-1);
-      const next = rows.length > limit && last !== undefined ? Buffer.from(last.name).toString('base64url') : '';
+      const rows = await models.list(workspaceId, nameCursorOf(query), limit + 1);
+      const { page, next } = pageByName(rows, limit);
       return { data: page.map(recordOf), next };
     },
   }),
@@ -79,16 +76,6 @@ export const modelRoutes = ({ models }: ModelRouteParts): readonly RestRoute[] =
     },
   }),
 ];
-
-const NAME = /^[\x21-\x7e]{1,129}$/;
-
-/** @throws AppError `invalid_cursor` */
-function afterOf(cursor: string | undefined): string {
-  if (cursor === undefined || cursor === '') return '';
-  const name = Buffer.from(cursor, 'base64url').toString('utf8');
-  if (!NAME.test(name)) throw new AppError('invalid_cursor', 'cursor is not one of this list');
-  return name;
-}
 
 const recordOf = (row: ModelRow): ModelRecord => ({
   id: row.name,

@@ -1,4 +1,5 @@
-// Pages of a list: `limit`, `offset` and the opaque `cursor` that names the last row of the page before.
+// Pages of a list: `limit`, `offset` and the opaque `cursor` that names the last row of the page before, by its time
+// and id, or by its name.
 import { AppError } from '#shared/errors.ts';
 
 const DEFAULT_PAGE = 10;
@@ -22,9 +23,7 @@ export const writeCursor = ({ atMs, id }: Cursor): string => Buffer.from(`${atMs
 export function cursorOf({ cursor: text }: { readonly cursor?: string }): Cursor | undefined {
   if (text === undefined) return undefined;
   const [, ms, id] = /^([0-9]{1,15}):([0-9a-f-]{1,36})$/.exec(Buffer.from(text, 'base64url').toString('utf8')) ?? [];
-  if (ms === undefined || id === undefined) {
-    throw new AppError('invalid_cursor', 'query parameter cursor is not one of ours');
-  }
+  if (ms === undefined || id === undefined) throw notOurs();
   return { atMs: Number(ms), id };
 }
 
@@ -38,3 +37,26 @@ export function pageOf<Row>(
   const last = page.at(-1);
   return { page, next: last !== undefined && rows.length > limit ? writeCursor(cursorAt(last)) : '' };
 }
+
+const NAME_MARK = 'name:';
+
+/** The name behind which a page of a list by name begins; empty: the first page. @throws AppError `invalid_cursor` */
+export function nameCursorOf({ cursor: text }: { readonly cursor?: string }): string {
+  if (text === undefined) return '';
+  const said = Buffer.from(text, 'base64url').toString('utf8');
+  const name = said.slice(NAME_MARK.length);
+  if (!said.startsWith(NAME_MARK) || name === '' || name.includes('\0')) throw notOurs();
+  return name;
+}
+
+/** Cuts rows that are sorted by name to a page. @param rows - one more than `limit` where there are more */
+export function pageByName<Row extends { readonly name: string }>(
+  rows: readonly Row[],
+  limit: number,
+): { readonly page: readonly Row[]; readonly next: string } {
+  const page = rows.slice(0, limit);
+  const last = rows.length > limit ? page.at(-1) : undefined;
+  return { page, next: last === undefined ? '' : Buffer.from(`${NAME_MARK}${last.name}`).toString('base64url') };
+}
+
+const notOurs = (): AppError => new AppError('invalid_cursor', 'query parameter cursor is not one of ours');

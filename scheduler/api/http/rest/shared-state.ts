@@ -15,13 +15,17 @@ import {
   QueueState,
   SetSignal,
   SharedNameQuery,
+  SharedNames,
+  SharedNamesQuery,
   SignalState,
 } from '#shared/api/rest/shared-state.ts';
+import { Removed } from '#shared/api/rest/lists.ts';
 import type { QueueItem } from '#shared/api/rest/shared-state.ts';
 import { AppError } from '#shared/errors.ts';
 import type { SharedEntry } from '../../../stores/store/queries/shared-entries.ts';
 import { SIGNAL_SECONDS } from '../../../workspaces/shared-state/service.ts';
 import type { NewValue, SharedBy, SharedState } from '../../../workspaces/shared-state/service.ts';
+import { nameCursorOf, pageByName, pageLimit } from './paging.ts';
 import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestDefinition, RestRequest, RestRoute } from './route.ts';
 
@@ -33,6 +37,8 @@ export function sharedStateRoutes(shared: SharedState): readonly RestRoute[] {
     RestDefinition<never, never, never>
   >;
   return [
+    ...wholeRoutes(shared, 'map'),
+    ...wholeRoutes(shared, 'queue'),
     restRoute({
       ...common,
       http: 'GET /map/{ws}/keys',
@@ -169,6 +175,38 @@ export function sharedStateRoutes(shared: SharedState): readonly RestRoute[] {
     }),
   ];
 }
+
+/** Routes for persons, about maps or queues as wholes. */
+const wholeRoutes = (shared: SharedState, kind: 'map' | 'queue'): readonly RestRoute[] => [
+  restRoute({
+    http: `GET /${kind}/{ws}/names`,
+    scope: 'full',
+    rate: 'state',
+    grants: NOT_LIMITED,
+    summary: `The ${kind}s that have something, by name`,
+    query: SharedNamesQuery,
+    answer: SharedNames,
+    errors: ['invalid_cursor'],
+    handle: async ({ workspaceId, query }) => {
+      const limit = pageLimit(query);
+      const { page, next } = pageByName(await shared.names(workspaceId, kind, nameCursorOf(query), limit + 1), limit);
+      return { data: [...page], next };
+    },
+  }),
+  restRoute({
+    http: `DELETE /${kind}/{ws}`,
+    scope: 'full',
+    rate: 'state',
+    summary: `Delete all that a ${kind} has`,
+    query: SharedNameQuery,
+    answer: Removed,
+    handle: async ({ workspaceId, query }) => {
+      const name = checked('name', query.name, MAX_NAME_CHARACTERS, 'invalid_query');
+      const { removed, isComplete } = await shared.clear(workspaceId, kind, name);
+      return { removed, complete: isComplete };
+    },
+  }),
+];
 
 const byOf = ({ caller }: Pick<RestRequest, 'caller'>): SharedBy => caller.container?.stubId;
 

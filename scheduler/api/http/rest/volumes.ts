@@ -11,7 +11,6 @@ import {
   PackAddress,
   PackAddressQuery,
   RemoveFilesQuery,
-  Removed,
   UploadQuery,
   UploadState,
   VolumeDetails,
@@ -21,9 +20,9 @@ import {
   VolumeSize,
   VolumeSizeQuery,
 } from '#shared/api/rest/volumes.ts';
+import { Removed } from '#shared/api/rest/lists.ts';
 import type { VolumeEntry } from '#shared/api/rest/volumes.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import { isVolumeName } from '#shared/domain/volume-drivers.ts';
 import { filePathProblem, folderPathProblem } from '#shared/domain/volume-file-paths.ts';
 import { AppError } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
@@ -33,7 +32,7 @@ import type { VolumeFiles } from '../../../fleet/volume-files.ts';
 import type { VolumeRow } from '../../../stores/store/queries/volumes.ts';
 import type { Volumes } from '../../../workspaces/deployments/volumes.ts';
 import type { Origin } from '../../operations/operation.ts';
-import { pageLimit } from './paging.ts';
+import { nameCursorOf, pageByName, pageLimit } from './paging.ts';
 import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
@@ -69,13 +68,9 @@ const recordRoutes = ({ volumes, volumeFiles, volumeCalls, cacheVolumes }: Volum
     errors: ['invalid_cursor'],
     handle: async ({ workspaceId, query }) => {
       const limit = pageLimit(query);
-      const rows = await volumes.list(workspaceId, nameOf(query.cursor), limit + 1);
-      const page = rows.slice(0, limit);
-      const last = rows.length > limit ? page.at(-1) : undefined;
-      return {
-        data: page.map((row) => recordOf(row, row.homeMachineId)),
-        next: last === undefined ? '' : Buffer.from(last.name).toString('base64url'),
-      };
+      const rows = await volumes.list(workspaceId, nameCursorOf(query), limit + 1);
+      const { page, next } = pageByName(rows, limit);
+      return { data: page.map((row) => recordOf(row, row.homeMachineId)), next };
     },
   }),
   restRoute({
@@ -152,14 +147,6 @@ function inUse(active: readonly { readonly name: string; readonly version: numbe
   const users =
     active.length > 0 ? `deployments mount it: ${names.join(', ')}${more}` : `${containers} containers mount it`;
   return new AppError('volume_in_use', `the volume is in use (${users}): stop them first`);
-}
-
-/** The name behind which a page begins. @throws AppError `invalid_cursor` */
-function nameOf(cursor: string | undefined): string {
-  if (cursor === undefined) return '';
-  const name = Buffer.from(cursor, 'base64url').toString('utf8');
-  if (isVolumeName(name)) return name;
-  throw new AppError('invalid_cursor', 'query parameter cursor is not one of ours');
 }
 
 const recordOf = (row: VolumeRow, home: string): VolumeRecord => ({

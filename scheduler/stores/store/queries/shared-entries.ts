@@ -180,6 +180,39 @@ export function sharedCount(db: Queryable, at: SharedPlace): Promise<number> {
   return one(db, sql, place(at), (row: { n: number }) => row.n);
 }
 
+/** A map or a queue of a workspace. */
+export interface SharedName {
+  readonly name: string;
+  readonly entries: number;
+  readonly bytes: number;
+}
+
+/** Names of a kind in their order, after the given one. A workspace's bound of entries is that of the rows read. */
+export function sharedNames(
+  db: Queryable,
+  { workspaceId, kind }: Pick<SharedPlace, 'workspaceId' | 'kind'>,
+  after: string,
+  limit: number,
+): Promise<SharedName[]> {
+  return many(
+    db,
+    `select name, count(*)::int as entries, sum(bytes) as bytes from shared_entries
+     where workspace_id = $1 and kind = $2 and name > $3 and expires_at > now() group by name order by name limit $4`,
+    [workspaceId, kind, storableText(after), limit],
+    (row: { name: string; entries: number; bytes: number | bigint }) => ({ ...row, bytes: Number(row.bytes) }),
+  );
+}
+
+/** Deletes entries of a map, or items of a queue, the oldest first. @returns how many */
+export async function clearShared(db: Queryable, at: SharedPlace, most: number): Promise<number> {
+  const { rowCount } = await db.query(
+    `delete from shared_entries where id = any (array(
+       select id from shared_entries where ${PLACE} order by id limit $4 for update))`,
+    [...place(at), most],
+  );
+  return rowCount;
+}
+
 /** Deletes the entry of a key. @returns whether there was one */
 export async function deleteSharedEntry(db: Queryable, at: SharedPlace & { readonly key: string }): Promise<boolean> {
   const sql = `delete from shared_entries where ${PLACE} and key = $4`;
