@@ -300,7 +300,7 @@ export class Deployments {
   async delete(caller: Pick<Caller, 'workspaceId'>, deploymentId: string, by: Actor = SYSTEM): Promise<DeleteOutcome> {
     const { db, targets, effects, events, nowMs } = this.#parts;
     let cancelledTasks = 0;
-    // Before the change is told: replicas answer the callers of a stopped deployment, and would not count them.
+    // This begins before the change is told: replicas answer callers of a stopped deployment, and would not count them.
     const endCallers = async (changed: DeploymentRow): Promise<void> => {
       cancelledTasks += await effects.deleting(queueNameOf(changed.id, changed.stubId));
     };
@@ -364,8 +364,11 @@ export class Deployments {
       return also(tx, changed, emit);
     });
     if (row === undefined) return undefined;
-    await beforeTold?.(row);
+    // Nobody lets calls in while it goes on, so it is not awaited here.
+    const begun = Promise.resolve(beforeTold?.(row));
+    begun.catch(() => undefined);
     await this.#parts.targets.changed(row.id);
+    await begun;
     return row;
   }
 

@@ -16,6 +16,8 @@ export const queueKey = (queue: QueueName): string => `queue\n${queue}`;
 /** Whether the key names no version of its name or label: another version may answer to it after a change. */
 const isOfServing = (key: string): boolean => key.split('\n', 3)[2] === '';
 
+export type NamedTarget = Pick<Target, 'workspaceId' | 'deploymentName' | 'stubId'>;
+
 export class TargetCache {
   readonly #targets: BoundedMap<string, Target>;
   readonly #ofDeployment = new Grouped<DeploymentId, string>();
@@ -44,13 +46,13 @@ export class TargetCache {
   /**
    * Drops what a change of the deployment touches: its own entries, and those of its name and stub that may mean
    * another version now. A name with a version always means the same deployment.
-   * @param target - the deployment as it is; undefined: it is gone
+   * @param named - what others may know the deployment by; undefined: it is gone, and its own entries say all
    */
-  forget(deploymentId: DeploymentId, target: Target | undefined): void {
+  forget(deploymentId: DeploymentId, named: NamedTarget | undefined): void {
     for (const key of this.#ofDeployment.of(deploymentId)) this.#delete(key);
-    if (target === undefined) return;
-    for (const key of this.#ofName.of(nameOf(target))) if (isOfServing(key)) this.#delete(key);
-    this.#delete(stubKey(target.stubId));
+    if (named === undefined) return;
+    for (const key of this.#ofName.of(nameOf(named))) if (isOfServing(key)) this.#delete(key);
+    this.#delete(stubKey(named.stubId));
   }
 
   forgetCode(objectId: ObjectId): void {
@@ -88,4 +90,5 @@ export class TargetCache {
   }
 }
 
-const nameOf = ({ workspaceId, deploymentName }: Target): string => `${workspaceId}\n${deploymentName}`;
+const nameOf = ({ workspaceId, deploymentName }: Pick<Target, 'workspaceId' | 'deploymentName'>): string =>
+  `${workspaceId}\n${deploymentName}`;

@@ -16,6 +16,7 @@ import { storedConfig } from '../../domain/stub-config.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import { isSyncKind } from './kinds.ts';
 import { labelKey, nameKey, queueKey, stubKey, TargetCache } from './target-cache.ts';
+import type { NamedTarget } from './target-cache.ts';
 
 /** A deployment was made, started, stopped, scaled or deleted; `target` is undefined when it is gone. */
 export interface TargetChange {
@@ -41,8 +42,8 @@ export class Targets {
   /** Active deployments that may want containers without work; never evicted (one per such deployment). */
   readonly #warm = new Map<DeploymentId, Target>();
   readonly #listeners = new Set<(change: TargetChange) => void>();
-  /** The deployment whose change is being announced. */
-  #own: DeploymentId | null = null;
+  /** The message that is being announced. */
+  #own: string | null = null;
   /** Counts changes: a read that began before one is not kept. */
   #generation = 0;
 
@@ -54,7 +55,7 @@ export class Targets {
   /** Reads the scaling loop's initial targets, and listens to the other replicas from here on. */
   async start(): Promise<void> {
     const { invalidation } = this.#parts;
-    invalidation?.on('deployment', (id) => this.#inBackground(this.#heard(id)));
+    invalidation?.on('deployment', (message) => this.#heard(message));
     invalidation?.on('code', (id) => this.#inBackground(this.#codeReplaced(id as ObjectId)));
     invalidation?.on('workspace_deleted', (id) => this.#closed(id as WorkspaceId));
     invalidation?.onReset(() => {
@@ -127,8 +128,8 @@ export class Targets {
     const { invalidation } = this.#parts;
     if (invalidation === undefined) return target;
     // The message comes back to this process too, which has applied the change already.
-    this.#own = deploymentId;
-    const heard = invalidation.publish('deployment', deploymentId);
+    this.#own = changeText(deploymentId, target);
+    const heard = invalidation.publish('deployment', this.#own);
     this.#own = null;
     await heard;
     return target;
@@ -145,7 +146,11 @@ export class Targets {
   async refresh(deploymentId: DeploymentId): Promise<Target | undefined> {
     const queue = queueNameOf(deploymentId, '' as StubId);
     this.#forget(deploymentId, this.#cache.get(queueKey(queue)));
-    const row = await rows.targetOfDeployment(this.#parts.db, deploymentId);
+    const row = await rows.targetOfDeployment(this.#parts.db, deploymentId).catch((error: unknown) => {
+      // Any entry may be older than the change, because its name may not be known here.
+      this.forgetAll();
+      throw error;
+    });
     const target = row === undefined ? undefined : targetOf(row);
     // Entries that were read during this query may be older than its row.
     this.#forget(deploymentId, target);
@@ -178,8 +183,12 @@ export class Targets {
     this.#cache.clear();
   }
 
-  async #heard(id: string): Promise<void> {
-    if (id !== this.#own) await this.refresh(id as DeploymentId);
+  /** Forgets before this replica acknowledges the message; what there is now is read in the background. */
+  #heard(message: string): void {
+    if (message === this.#own) return;
+    const { deploymentId, named } = changeOf(message);
+    this.#forget(deploymentId, named);
+    this.#inBackground(this.refresh(deploymentId));
   }
 
   async #codeReplaced(objectId: ObjectId): Promise<void> {
@@ -214,9 +223,9 @@ export class Targets {
     return (isLive ? this.#cache.get(key) : undefined) ?? this.#load(key, read);
   }
 
-  #forget(deploymentId: DeploymentId, target: Target | undefined): void {
+  #forget(deploymentId: DeploymentId, named: NamedTarget | undefined): void {
     this.#generation++;
-    this.#cache.forget(deploymentId, target);
+    this.#cache.forget(deploymentId, named);
   }
 
   #keepWarm(deploymentId: DeploymentId, target: Target | undefined): void {
@@ -246,6 +255,23 @@ export class Targets {
       }
     }
   }
+}
+
+/** Message about a changed deployment: with what other replicas may know it by, unless it is gone. */
+const changeText = (deploymentId: DeploymentId, target: Target | undefined): string =>
+  target === undefined
+    ? deploymentId
+    : [deploymentId, target.workspaceId, target.stubId, target.deploymentName].join('\n');
+
+function changeOf(message: string): { readonly deploymentId: DeploymentId; readonly named: NamedTarget | undefined } {
+  const [id = '', workspaceId, stubId, ...name] = message.split('\n');
+  const deploymentId = id as DeploymentId;
+  if (workspaceId === undefined || stubId === undefined) return { deploymentId, named: undefined };
+  const deploymentName = name.join('\n');
+  return {
+    deploymentId,
+    named: { workspaceId: workspaceId as WorkspaceId, stubId: stubId as StubId, deploymentName },
+  };
 }
 
 /** The target of a row. normalise.ts has made the stored configuration. */

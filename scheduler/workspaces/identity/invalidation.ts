@@ -36,7 +36,7 @@ export interface Invalidation {
    * Registers a handler. Its replica acknowledges the change when it has ended, and not when it fails. The meaning of
    * `id` depends on the kind:
    * - token: sha256 hex of the token
-   * - deployment: deployment id
+   * - deployment: deployment id; unless it is gone, behind it in lines its workspace, stub and name
    * - code: id of the object that has other bytes now
    * - workspace: workspace id
    * - workspace_deleted: id of a workspace whose deletion began, or ended

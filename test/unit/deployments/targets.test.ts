@@ -31,12 +31,13 @@ const aRow = (said: Record<string, unknown> = {}) => ({
 
 /** A database that answers every statement with `rows`, counts, and waits while it is held. */
 function aDb(parts: Partial<TargetsParts> = {}) {
-  const state = { rows: [aRow()] as unknown[], asked: 0, hold: Promise.resolve() };
+  const state = { rows: [aRow()] as unknown[], asked: 0, hold: Promise.resolve(), fails: false };
   const db: Queryable = {
     query: async <R>() => {
       state.asked++;
       const rows = state.rows as R[];
       await state.hold;
+      if (state.fails) throw new Error('the database is away');
       return { rows, rowCount: rows.length };
     },
   };
@@ -54,6 +55,7 @@ function aHearingDb() {
   };
   return {
     ...aDb({ invalidation }),
+    tell: (kind: string, id: string) => void handlers.get(kind)?.(id),
     hear: async (kind: string, id: string) => {
       handlers.get(kind)?.(id);
       await setImmediate();
@@ -141,6 +143,20 @@ describe('after a change', () => {
     expect(targets.byName(W, 'endpoint', 'hello', 1)).toMatchObject({ deploymentId: 'd1' });
     await hear('code', 'o');
     expect(await targets.byName(W, 'endpoint', 'hello', 1)).toBeUndefined();
+  });
+
+  test('of another replica: its name is forgotten before the message is acknowledged, also where a read fails', async () => {
+    const { state, targets, tell } = aHearingDb();
+    await targets.start();
+    await targets.byName(W, 'endpoint', 'hello', null);
+    state.rows = [aRow({ deployment_id: 'd2', version: 2, stub_id: 's2' })];
+    tell('deployment', 'd2\nw\ns2\nhello');
+    expect(await targets.byName(W, 'endpoint', 'hello', null)).toMatchObject({ version: 2 });
+    state.fails = true;
+    await expect(targets.changed('d3' as DeploymentId)).rejects.toThrow('away');
+    state.fails = false;
+    state.rows = [aRow({ deployment_id: 'd3', version: 3, stub_id: 's3' })];
+    expect(await targets.byName(W, 'endpoint', 'hello', null)).toMatchObject({ version: 3 });
   });
 
   test('an answer that was under way when it happened is not kept', async () => {
