@@ -4,6 +4,7 @@ import { isUuid } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { Client } from '../client.ts';
 import { CliError, notFound, usageError } from '../errors.ts';
+import { EXIT } from '../exit-codes.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { nearName, withNear } from '../near-name.ts';
@@ -71,16 +72,7 @@ export async function deploymentsNamed(client: Client, text: string): Promise<re
       (kind === undefined || one.kind === kind) &&
       (version === undefined || one.version === version),
   );
-  if (found.length === 0) {
-    const others = await everyDeployment(client);
-    const id = await wholeIdOf(text, {
-      noun: 'deployment',
-      ids: () => Promise.resolve(others.map((one) => one.id)),
-    });
-    const meant = others.find((one) => one.id === id);
-    if (meant !== undefined) return [meant];
-    throw notFound(noneText({ text, name, version }, all, others));
-  }
+  if (found.length === 0) throw notFound(noneText({ text, name, version }, all, await everyDeployment(client)));
   return found.toSorted((a, b) => b.version - a.version);
 }
 
@@ -95,6 +87,24 @@ export async function oneDeployment(client: Client, text: string): Promise<Deplo
   if (latest === undefined || kinds.length > 1) throw ambiguous(text, kinds);
   // A scheduler of the release before marks none: its calls reach the highest.
   return found.find(({ serving }) => serving) ?? latest;
+}
+
+/**
+ * The same for a command that only reads: it takes the beginning or the end of an id, too. One that changes something
+ * does not, because a misspelt name may be part of the id of another deployment.
+ * @throws CliError as `oneDeployment`
+ */
+export async function shownDeployment(client: Client, text: string): Promise<DeploymentFacts> {
+  try {
+    return await oneDeployment(client, text);
+  } catch (error) {
+    if (!(error instanceof CliError) || error.exitCode !== EXIT.notFound) throw error;
+    const all = await everyDeployment(client);
+    const id = await wholeIdOf(text, { noun: 'deployment', ids: () => Promise.resolve(all.map((one) => one.id)) });
+    const meant = all.find((one) => one.id === id);
+    if (meant === undefined) throw error;
+    return meant;
+  }
 }
 
 /** Whether the text names one version, by its id or its number. @throws CliError as `parseReference` */

@@ -6,7 +6,7 @@ import { ageOf } from '../format.ts';
 import { objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { print, printJson, withoutControls } from '../print.ts';
-import { oneDeployment } from './deployment-reference.ts';
+import { shownDeployment } from './deployment-reference.ts';
 import type { DeploymentFacts } from './deployment-reference.ts';
 import { configOf, settingRows, settingsOfRecord } from './deployment-settings.ts';
 import { withClient } from './run.ts';
@@ -18,7 +18,7 @@ type Urls = Readonly<Record<keyof typeof FORMS, string>>;
 
 export async function runDeploymentShow(reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
-    const deployment = await oneDeployment(client, reference);
+    const deployment = await shownDeployment(client, reference);
     const workspaceId = await client.workspaceId();
     const [record, urls, explained] = await Promise.all([
       client.rest(`/deployment/${workspaceId}/${deployment.id}`),

@@ -11,7 +11,7 @@ import { listField, textField } from '../json.ts';
 import { print, printJson, withoutControls } from '../print.ts';
 import { attemptLines } from './attempts.ts';
 import { CONTAINER, runningId, SHORT } from './container.ts';
-import { oneDeployment } from './deployment-reference.ts';
+import { shownDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 import { taskIdOf } from './whole-ids.ts';
@@ -74,7 +74,7 @@ async function idOf(client: Client, reference: string): Promise<string> {
   const isShort = SHORT.test(reference);
   const running = isShort ? await runningId(client, reference) : undefined;
   if (running !== undefined) return running;
-  const deployment = await oneDeployment(client, reference).catch(async (error: unknown) => {
+  const deployment = await shownDeployment(client, reference).catch(async (error: unknown) => {
     const task = await taskIdOf(client, reference);
     if (isUuid(task)) return { id: task };
     // The scheduler also finds removed containers by the end of their ids.

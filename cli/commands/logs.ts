@@ -14,7 +14,7 @@ import { pagesOf } from '../pages.ts';
 import { note, print } from '../print.ts';
 import { sinceMsOf } from '../since.ts';
 import { CONTAINER, runningId, SHORT } from './container.ts';
-import { oneDeployment } from './deployment-reference.ts';
+import { shownDeployment } from './deployment-reference.ts';
 import { DeploymentNames } from './deployment-names.ts';
 import { LogText } from './log-text.ts';
 import { taskIdOf } from './whole-ids.ts';
@@ -124,7 +124,7 @@ async function filterOf(client: Client, name: string | undefined, flags: LogsFla
   if (flags.container !== undefined) return { container_id: await wholeId(client, flags.container) };
   if (flags.task !== undefined) return { task_id: await taskIdOf(client, flags.task) };
   if (name === undefined) return {};
-  const { id } = await oneDeployment(client, name).catch(async (error: unknown) => {
+  const { id } = await shownDeployment(client, name).catch(async (error: unknown) => {
     if (!(error instanceof CliError) || error.exitCode !== EXIT.notFound) throw error;
     const flag = await flagOf(client, name);
     throw flag === undefined ? error : notFound(`${name} is no deployment: \`longshore logs ${flag} ${name}\``, error);

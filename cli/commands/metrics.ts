@@ -9,7 +9,7 @@ import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { formatTable, isTerminal, note, print, printJson } from '../print.ts';
 import { spanMsOf } from '../since.ts';
-import { oneDeployment } from './deployment-reference.ts';
+import { shownDeployment } from './deployment-reference.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -18,7 +18,7 @@ export async function runStubMetrics(reference: string, flags: MetricFlags, invo
   await withClient(invocation, async (client) => {
     const read = (stubId: string): Promise<JsonObject> =>
       seriesOf(client, 'stub', { ...range, stub_id: stubId }, invocation);
-    const ofDeployment = async (): Promise<JsonObject> => read((await oneDeployment(client, reference)).stubId);
+    const ofDeployment = async (): Promise<JsonObject> => read((await shownDeployment(client, reference)).stubId);
     const isNoStub = (error: unknown): boolean => error instanceof CliError && error.status === 404;
     const answer = isUuid(reference)
       ? await read(reference).catch((error: unknown) => {
