@@ -3,7 +3,7 @@ import type { Client } from '../client.ts';
 import { usageError } from '../errors.ts';
 import type { StackChangeFlags } from '../flags.ts';
 import { ageOf } from '../format.ts';
-import { listField, textField, textsField } from '../json.ts';
+import { listField, listWith, objectWith, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { pagesOf } from '../pages.ts';
 import { noSuch } from './no-such.ts';
@@ -11,6 +11,9 @@ import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
 
 const PAGE = 100;
+/** JSON of users in a stack, whose text is kept. */
+const OF_USERS = ['layout'];
+const stackOf = (text: string): JsonObject => objectWith(text, OF_USERS);
 
 export async function runStackList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
@@ -37,7 +40,8 @@ export async function runStackCreate(
   invocation: Invocation,
 ): Promise<void> {
   await withClient(invocation, async (client) => {
-    const stack = await client.restCall('POST', await stacksPath(client), { name, apps: flags.app ?? [] });
+    const body = { name, apps: flags.app ?? [] };
+    const stack = await client.restCall('POST', await stacksPath(client), body, undefined, stackOf);
     showDone(invocation, stack, [`made stack ${name}${withApps(stack)}`]);
   });
 }
@@ -56,12 +60,18 @@ export async function runStackUpdate(
   }
   await withClient(invocation, async (client) => {
     const id = textField(await found(client, reference), 'id');
-    const stack = await client.restCall('PUT', `${await stacksPath(client)}/${id}`, {
-      ...(name === undefined ? {} : { name }),
-      ...(app === undefined ? {} : { apps: app }),
-      ...(add === undefined ? {} : { add }),
-      ...(remove === undefined ? {} : { remove }),
-    });
+    const stack = await client.restCall(
+      'PUT',
+      `${await stacksPath(client)}/${id}`,
+      {
+        ...(name === undefined ? {} : { name }),
+        ...(app === undefined ? {} : { apps: app }),
+        ...(add === undefined ? {} : { add }),
+        ...(remove === undefined ? {} : { remove }),
+      },
+      undefined,
+      stackOf,
+    );
     showDone(invocation, stack, [`changed stack ${textField(stack, 'name')}${withApps(stack)}`]);
   });
 }
@@ -94,7 +104,13 @@ async function allStacks(client: Client): Promise<readonly JsonObject[]> {
   const path = await stacksPath(client);
   const stacks: JsonObject[] = [];
   const read = (cursor: string): Promise<JsonObject> =>
-    client.rest(`${path}?${new URLSearchParams({ limit: String(PAGE), cursor }).toString()}`);
+    client.restCall(
+      'GET',
+      `${path}?${new URLSearchParams({ limit: String(PAGE), cursor }).toString()}`,
+      undefined,
+      undefined,
+      (text) => listWith(text, OF_USERS),
+    );
   for await (const page of pagesOf('the stacks', read)) stacks.push(...listField(page, 'data'));
   return stacks;
 }

@@ -201,6 +201,6 @@ describe('stacks', () => {
     expect(await wrong('update', 'bare')).toBe('2 longshore: say what to change: --name, --app, --add or --remove');
     expect(await wrong('update', 'bare', '--add', 'one', '--name', 'x')).toMatch(/^2 longshore: --add and --remove/);
     expect(await wrong('create', 'bare')).toMatch(/^1 longshore: .*there is a stack bare already/);
-    expect(await wrong('create', 'new', '--app', 'nobody')).toMatch(/^1 longshore: .*there is no such app/);
+    expect(await wrong('create', 'new', '--app', 'nobody')).toMatch(/^2 longshore: .*there is no such app/);
   });
 });
