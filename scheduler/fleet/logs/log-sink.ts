@@ -2,6 +2,7 @@
 // The links call it with batches, which are acknowledged when written.
 // Invariant: a line is kept only when its container is on the machine that sent
 // it. The owner of a line comes from the container's row, never from the message.
+import { setImmediate } from 'node:timers/promises';
 import type { ContainerId, MachineId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { areJoined, separateLines } from '#shared/domain/log-lines.ts';
 import { Listeners } from '#shared/listeners.ts';
@@ -44,6 +45,8 @@ export class LogSink {
   readonly #ended = new Map<string, Owner>();
   readonly #written = new Listeners<[WorkspaceId, number]>();
   readonly #notes: NewLogLine[] = [];
+  /** The writing of notes under way. */
+  #noting: Promise<void> | undefined;
 
   constructor({ db, containers, quota, told }: LogSinkParts) {
     this.#told = told;
@@ -99,13 +102,21 @@ export class LogSink {
   note(line: NewLogLine): void {
     if (this.#notes.length >= MAX_LOG_BATCH || this.#quota?.hasRoomFor(line) === false) return;
     this.#notes.push(line);
-    if (this.#notes.length === 1) setImmediate(() => void this.#writeNotes().catch(() => undefined));
+    this.#noting ??= setImmediate().then(() => this.#writeNotes());
   }
 
+  /** Writes notes, one statement after another: those that come meanwhile gather for the next one. */
   async #writeNotes(): Promise<void> {
-    const written = await this.#write(this.#notes.splice(0), new Map());
-    this.#quota?.written(written);
-    for (const [workspaceId, { lastId }] of written) this.#written.tell(workspaceId, lastId);
+    while (this.#notes.length > 0) {
+      try {
+        const written = await this.#write(this.#notes.splice(0), new Map());
+        this.#quota?.written(written);
+        for (const [workspaceId, { lastId }] of written) this.#written.tell(workspaceId, lastId);
+      } catch {
+        // The lines of this statement are dropped.
+      }
+    }
+    this.#noting = undefined;
   }
 
   /** Lines of a record as far as the quota can decide on them at once. */
