@@ -17,6 +17,8 @@ export const MOST_AT_ONCE = 64;
 const WEIGHT = 0.3;
 const SHORTEST_MS = 500;
 const LONGEST_MS = 60_000;
+/** Longest window of one that is sent away: a machine that is sent away twice must not count as lost. */
+export const LONGEST_LATER_MS = 20_000;
 
 /**
  * Window for redials, in milliseconds. Pure.

@@ -236,7 +236,8 @@ export class Links {
   }
 
   async stop(): Promise<void> {
-    for (const { session } of this.#connections.values()) session.later('scheduler_stopping');
+    const linked = this.#connections.size;
+    for (const { session } of this.#connections.values()) session.later('scheduler_stopping', linked);
     this.#port.stop();
     this.#bytes.close();
     await new Promise<void>((resolve) => {

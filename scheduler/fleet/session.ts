@@ -26,7 +26,7 @@ import type { ContainerRow } from '../stores/store/queries/containers.ts';
 import type { LiveReport } from '../tasks/completion/reports.ts';
 import type { AgentReports } from './agent-reports.ts';
 import type { AcceptRate } from './accept-rate.ts';
-import { reconnectWindowMs } from './accept-rate.ts';
+import { LONGEST_LATER_MS, reconnectWindowMs } from './accept-rate.ts';
 import { Inbox } from './inbox.ts';
 import { isInService } from './machine.ts';
 import type { Machines } from './machines.ts';
@@ -200,7 +200,7 @@ export class Session {
     this.#greeted = true;
     clearTimeout(this.#helloTimer);
     const takenUp = this.#parts.accepting.begin();
-    if (takenUp === undefined) return this.later('too_many_hellos');
+    if (takenUp === undefined) return this.later('too_many_hellos', this.#parts.machines.expected());
     try {
       await this.#takeUp(hello);
     } finally {
@@ -223,7 +223,7 @@ export class Session {
         serverTimeMs: clock.nowMs(),
         pingIntervalMs: settings.pingIntervalMs,
         heartbeatIntervalMs: settings.heartbeatIntervalMs,
-        reconnectWindowMs: this.#windowMs,
+        reconnectWindowMs: this.#windowMs(machines.expected()),
         installationKey: this.#parts.installationKey,
         reportParts: true,
         joinedLines: true,
@@ -434,13 +434,17 @@ export class Session {
     }
   }
 
-  get #windowMs(): number {
-    return reconnectWindowMs(this.#parts.machines.expected(), this.#parts.accepting.perSecond);
+  /** @param machines - those that dial at once */
+  #windowMs(machines: number): number {
+    return reconnectWindowMs(machines, this.#parts.accepting.perSecond);
   }
 
-  /** Sends the agent away until a moment in the window: this process stops, or takes up other machines first. */
-  later(reason: 'scheduler_stopping' | 'too_many_hellos'): void {
-    this.#write({ later: { windowMs: this.#windowMs } });
+  /**
+   * Sends the agent away until a moment in the window: this process stops, or takes up other machines first.
+   * @param machines - those that are sent away together
+   */
+  later(reason: 'scheduler_stopping' | 'too_many_hellos', machines: number): void {
+    this.#write({ later: { windowMs: Math.min(LONGEST_LATER_MS, this.#windowMs(machines)) } });
     this.end(reason);
   }
 
