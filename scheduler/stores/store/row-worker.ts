@@ -1,6 +1,9 @@
 // A loop that claims rows of the database and works on them, as many at once as it has places. It looks when it is
-// woken, when a place is free again, and now and then. The claim decides who has a row: this loop keeps nothing.
+// woken, soon after a place is free again, and now and then. The claim decides who has a row: this loop keeps nothing.
 import { sleep } from '#shared/backoff.ts';
+
+/** Time in which free places are gathered for one claim. */
+const FREED_MS = 25;
 
 export interface RowWorkerOptions<Row> {
   /** Rows worked on at once. */
@@ -21,6 +24,7 @@ export class RowWorker<Row> {
   readonly #stopping = new AbortController();
   readonly #running = new Set<Promise<void>>();
   #rest = new AbortController();
+  #freed: NodeJS.Timeout | undefined;
   #looping: Promise<void> | undefined;
 
   constructor(options: RowWorkerOptions<Row>) {
@@ -37,6 +41,7 @@ export class RowWorker<Row> {
     this.#rest.abort();
     await this.#looping;
     await Promise.all(this.#running);
+    clearTimeout(this.#freed);
   }
 
   /** Looks now, or when that time has passed. */
@@ -64,6 +69,11 @@ export class RowWorker<Row> {
     }
   }
 
+  #afterFreed(): void {
+    this.#freed = undefined;
+    this.wake();
+  }
+
   async #fill(): Promise<void> {
     const { places, claim, work, onFull } = this.#options;
     const room = places - this.#running.size;
@@ -72,7 +82,7 @@ export class RowWorker<Row> {
     for (const row of rows) {
       const one = work(row).finally(() => {
         this.#running.delete(one);
-        this.wake();
+        this.#freed ??= setTimeout(() => this.#afterFreed(), FREED_MS);
       });
       this.#running.add(one);
     }

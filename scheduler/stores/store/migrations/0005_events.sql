@@ -61,12 +61,11 @@ create table deliveries (
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now()
 );
-create index deliveries_due on deliveries (due_at) where due_at is not null;
 create index deliveries_by_subject on deliveries (subject);
 create index deliveries_over on deliveries (updated_at) where due_at is null;
 -- Index of the workspaces with messages to send, and of each workspace's due ones, the longest due first.
 create index deliveries_due_of_workspace on deliveries (workspace_id, due_at) where due_at is not null;
-create index deliveries_by_workspace on deliveries (workspace_id);
+create index deliveries_by_workspace on deliveries (workspace_id) where due_at is null;
 
 -- Webhooks: addresses that a workspace's events are sent to. A webhook has a cursor into the events instead of a row
 -- for each event: writing an event costs nothing more for it. Outcomes are written in batches and kept for a while.

@@ -108,8 +108,8 @@ export function claimDeliveries(
        select of_one.id, of_one.due_at, of_one.place + coalesce(taken.count, 0) as turn
        from owners left join json_to_recordset($3::json) as taken (owner text, count integer) using (owner)
        cross join lateral (
-         select id, due_at, row_number() over (order by due_at) as place from deliveries
-         where workspace_id = owner and due_at <= now() order by due_at limit $2
+         select id, due_at, row_number() over (order by workspace_id, due_at) as place from deliveries
+         where workspace_id = owner and due_at <= now() order by workspace_id, due_at limit $2
        ) as of_one
      ), picked as (
        select d.id from deliveries d join due on due.id = d.id where d.due_at <= now() and due.turn <= $2

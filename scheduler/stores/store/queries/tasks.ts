@@ -458,10 +458,10 @@ export async function waitingDeadlines(
        from owners where owner is not null
      )
      select id, queue, deadline_at from owners cross join lateral (
-       select id, queue, deadline_at, row_number() over (order by deadline_at) as turn from tasks
+       select id, queue, deadline_at, row_number() over (order by workspace_id, deadline_at) as turn from tasks
        where ${WAITS} and workspace_id = owner and deadline_at < $1
          and (not sync or deadline_at < now() - interval '15 seconds') and id <> all ($4::text[])
-       order by deadline_at limit $3
+       order by workspace_id, deadline_at limit $3
      ) as due
      order by greatest(deadline_at, now()), turn, deadline_at limit $2`,
     [new Date(beforeMs), limit, ofOne, without],
