@@ -5,10 +5,12 @@ import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { LeaderLease } from './leader.ts';
 
+const LONGEST_FIRST_MS = 5 * 60_000;
+
 export interface LeaderLoopOptions<T> {
   readonly name: string;
   readonly leader: Pick<LeaderLease, 'isLeader' | 'onChange'>;
-  /** Milliseconds from the end of a round to the next one, and from the moment of leading to the first. */
+  /** Milliseconds from the end of a round to the next one; the first comes after five minutes of leading at most. */
   readonly everyMs: number;
   readonly round: (signal: AbortSignal) => T | Promise<T>;
   /** Milliseconds until the next round, by what this one gave. Absent: `everyMs`. */
@@ -54,7 +56,8 @@ export class LeaderLoop<T> implements Part {
   async #run(signal: AbortSignal): Promise<void> {
     const { leader, everyMs, round, restMs = () => everyMs, failed, log } = this.#options;
     let failures = 0;
-    let waitMs = everyMs;
+    // A leadership that never lasts an hour must not put off what is done each hour.
+    let waitMs = Math.min(everyMs, LONGEST_FIRST_MS);
     while (await sleep(waitMs, signal)) {
       // The lease may have run out while this process stood still, before anybody said so.
       if (!leader.isLeader()) continue;

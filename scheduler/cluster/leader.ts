@@ -123,8 +123,10 @@ export class LeaderLease implements Part {
   async #run(firstWaitMs: number): Promise<void> {
     let waitMs = firstWaitMs;
     while (!this.#abort.signal.aborted) {
-      this.#rest = new AbortController();
-      await sleep(waitMs, AbortSignal.any([this.#abort.signal, this.#rest.signal]));
+      const { signal } = this.#rest;
+      await sleep(waitMs, AbortSignal.any([this.#abort.signal, signal]));
+      // Renewed before the question: whoever frees the lease meanwhile has it asked for again.
+      if (signal.aborted) this.#rest = new AbortController();
       if (!this.#abort.signal.aborted) waitMs = await this.#tryHold();
     }
   }

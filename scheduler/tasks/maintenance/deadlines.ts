@@ -47,8 +47,9 @@ const PART_OF_ONE = 1 / 4;
 const TOGETHER = 50;
 /** Milliseconds until the next try, when a queue does not answer or a row lags. */
 const AGAIN_MS = 1_000;
-/** Time within which the row of a task that ended says so, and most such tasks that are remembered. */
+/** Time within which the row of a task that ended says so, and after which a failed one is tried again. */
 const ROWS_LAG_MS = 10_000;
+/** Most tasks that are left out of the next page. */
 const MOST_REMEMBERED = 10_000;
 
 export class Deadlines {
@@ -56,7 +57,7 @@ export class Deadlines {
   readonly #parts: DeadlinesParts;
   readonly #abort = new AbortController();
   readonly #held = new Map<TaskId, Deadline>();
-  /** Tasks that were dealt with, and when, in monotonic milliseconds: their rows may lag. */
+  /** Tasks that were dealt with, and when, in monotonic milliseconds: their rows may lag, or they failed. */
   readonly #over = new Map<TaskId, number>();
   #timer: NodeJS.Timeout | undefined;
   /** Time for which the timer is set, in monotonic milliseconds. */
@@ -165,7 +166,8 @@ export class Deadlines {
     let isDone = true;
     for (let at = 0; at < due.length && isDone && this.#mayGoOn; at += TOGETHER) {
       const some = await Promise.all(due.slice(at, at + TOGETHER).map((one) => this.#expire(one)));
-      isDone = some.every(Boolean);
+      // Where all of them fail, a store is away; one that fails alone holds up nobody.
+      isDone = some.some(Boolean);
     }
     this.#isFiring = false;
     if (!this.#mayGoOn) return;
@@ -174,7 +176,7 @@ export class Deadlines {
     else this.#arm();
   }
 
-  /** @returns false: a store does not answer, and the deadline stays */
+  /** @returns false: it failed, and is tried again behind the others */
   async #expire(deadline: Deadline): Promise<boolean> {
     const { queues, completion, log } = this.#parts;
     const { queue, taskId } = deadline;
@@ -183,12 +185,13 @@ export class Deadlines {
       // Without a job the task ended, or it is between two places. The sweep finds lost ones.
       if (job !== undefined && (await completion.takeOut(queue, job, job.sync ? WAIT_LIMIT : EXPIRED)))
         log.info({ taskId }, 'task expired');
-      if (this.#held.get(taskId) === deadline) this.#held.delete(taskId);
-      this.#over.set(taskId, this.#parts.clock.monotonicMs());
       return true;
     } catch (error) {
       log.warn({ err: error, taskId }, 'a deadline could not be carried out yet');
       return false;
+    } finally {
+      if (this.#held.get(taskId) === deadline) this.#held.delete(taskId);
+      this.#over.set(taskId, this.#parts.clock.monotonicMs());
     }
   }
 }
