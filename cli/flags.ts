@@ -108,6 +108,21 @@ export interface AuditFlags {
   readonly limit: number;
 }
 
+export interface MapShowFlags {
+  readonly after?: string;
+  readonly limit: number;
+}
+
+/** Flag of commands that write a value which ends. */
+export interface TtlFlags {
+  readonly ttl?: number;
+}
+
+/** Flag of commands that delete all of something after a question. */
+export interface ClearFlags {
+  readonly yes?: boolean;
+}
+
 /** Flag of commands that an administrator may use on another workspace. */
 export interface OfWorkspace {
   readonly workspace?: string;

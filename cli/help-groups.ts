@@ -5,7 +5,7 @@ const GROUPS: Readonly<Record<string, readonly string[]>> = {
   'Begin:': ['up', 'login', 'logout', 'init', 'context', 'completion', 'version'],
   'Apps:': ['serve', 'deploy', 'run', 'prepare', 'invoke', 'deployment', 'image', 'model', 'stack'],
   'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'usage', 'task', 'container'],
-  'Data:': ['volume', 'secret', 'webhook', 'registry'],
+  'Data:': ['volume', 'secret', 'map', 'queue', 'webhook', 'registry'],
   'Machines:': ['machine', 'enrol-token', 'worker', 'pool', 'provider'],
   'Access:': ['token', 'workspace', 'credit', 'audit', 'key', 'settings'],
   'Services:': ['scheduler', 'agent', 'mounts'],

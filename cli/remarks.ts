@@ -16,7 +16,7 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   'context use': ['With --ca-file it keeps what its https URL is trusted by: docs/https.md.'],
   'context delete': ['The next `longshore up` of that installation writes another context.'],
   completion: [
-    'Names of deployments, pools, volumes, contexts and templates are asked for while you type, for a second at most.',
+    'Names of deployments, pools, volumes, maps, queues, contexts and templates are asked for while you type, for a second at most.',
   ],
   version: ['The scheduler has 3 s to answer. `longshore --version` prints the version of the program alone.'],
   scheduler: ['One daemon, as a service runs it. Settings: docs/settings.md.'],
@@ -124,6 +124,18 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   'webhook create': ['Kinds, messages and signatures: docs/webhooks.md.'],
   'webhook test': ['Exits with 1 when it was not delivered.'],
   'webhook redeliver': ['Exits with 1 when it was not delivered.'],
+  map: ['These are the maps of `Map` in Python programs: docs/python.md#map-queue-and-signal.'],
+  'map get': [
+    'JSON is printed as it was set. A value that Python pickled is told with its size, and its bytes go to a file or a pipe.',
+  ],
+  'map set': ['A text has quotes of its own: \'"ready"\'. Python gets the value as JSON.'],
+  queue: [
+    'These are the queues of `Queue` in Python programs: docs/python.md#map-queue-and-signal. Calls of a task queue are tasks: `task list` and `top` show them.',
+  ],
+  'queue peek': ['Exits with 4 where the queue is empty. Pickled values are as those of `map get`.'],
+  'queue pop': [
+    'Exits with 4 where the queue is empty. Pickled values are as those of `map get`; on a terminal they stay in the queue.',
+  ],
   'registry set': ['Credentials are secrets named LONGSHORE_REGISTRY_…, which no container gets.'],
   'volume create': ['What the drivers are for: docs/volumes.md#drivers.'],
   'volume cp': [

@@ -19,6 +19,7 @@ import { addRegistryCommands } from './registries.ts';
 import { addEnrolToken, addMachine, addPool, addProvider, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
 import { addModel } from './model-resources.ts';
+import { addMap, addQueue } from './shared-resources.ts';
 import { addVolume } from './volume-resources.ts';
 import { addWebhook } from './webhook-resources.ts';
 import { addAudit, addKey, addSecret, addSettings, addStack, addToken, addWorkspace } from './workspace-resources.ts';
@@ -45,6 +46,8 @@ export function addResourceCommands(
   addKey(program, invocation);
   addSettings(program, invocation);
   addSecret(program, invocation);
+  addMap(program, invocation);
+  addQueue(program, invocation);
   addWebhook(program, invocation);
   addModel(program, invocation);
   addStack(program, invocation);

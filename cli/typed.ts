@@ -1,14 +1,33 @@
 // Input from the person: a value typed without being shown, or what a pipe gives.
+import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
 import type { Interface } from 'node:readline';
 import { Writable } from 'node:stream';
-import { text } from 'node:stream/consumers';
+import { buffer, text } from 'node:stream/consumers';
+import { messageOf } from '#shared/errors.ts';
 import { CliError } from './errors.ts';
 import { EXIT } from './exit-codes.ts';
 import { note } from './print.ts';
 
 /** Everything that stdin gives. */
 export const readStdin = (): Promise<string> => text(process.stdin);
+
+/**
+ * The bytes that an argument names: `@file`, `-` for stdin, else the argument itself.
+ * @param what - the argument, for the error
+ */
+export async function readSource(given: string, what: string): Promise<Buffer> {
+  if (given === '-') return buffer(process.stdin);
+  if (!given.startsWith('@')) return Buffer.from(given);
+  try {
+    return await readFile(given.slice(1));
+  } catch (error) {
+    throw new CliError(`${what}: cannot read ${given.slice(1)} (${messageOf(error)})`, {
+      cause: error,
+      exitCode: EXIT.usage,
+    });
+  }
+}
 
 /**
  * Asks on stderr, and reads a line whose characters are not shown.

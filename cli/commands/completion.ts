@@ -8,6 +8,7 @@ import type { NameKind } from '../completion/words.ts';
 import { contextFilePath, readContexts } from '../context.ts';
 import { listField, textField } from '../json.ts';
 import { print } from '../print.ts';
+import { sharedNames } from '../shared-names.ts';
 import { listTemplates } from '../templates.ts';
 import { allVolumes } from '../transfer/volume-files.ts';
 import { withClient } from './run.ts';
@@ -40,6 +41,8 @@ async function namesOf(kind: NameKind, invocation: Invocation): Promise<readonly
   if (kind === 'contexts') return Object.keys((await readContexts(contextFilePath(invocation.env))).contexts);
   return withClient(invocation, async (client) => {
     if (kind === 'volumes') return (await allVolumes(client)).map((volume) => textField(volume, 'name'));
+    if (kind === 'maps' || kind === 'queues')
+      return (await sharedNames(client, kind === 'maps' ? 'map' : 'queue')).map((one) => textField(one, 'name'));
     if (kind === 'providers')
       return listField(await client.rest('/provider'), 'data').map((item) => textField(item, 'name'));
     const path = kind === 'pools' ? '/pools' : '/deployments?limit=1000';

@@ -1,6 +1,4 @@
 // `longshore invoke`: calls a deployment once and prints the answer's bytes unchanged.
-import { readFile } from 'node:fs/promises';
-import { buffer } from 'node:stream/consumers';
 import { cureOf, isToldByContainer } from '#shared/domain/task-failures.ts';
 import { messageOf } from '#shared/errors.ts';
 import { shellWord } from '#shared/shell-word.ts';
@@ -17,6 +15,7 @@ import { EXIT } from '../exit-codes.ts';
 import { note, printBytes, printError, printJson } from '../print.ts';
 import type { InvokeFlags } from '../flags.ts';
 import { deploymentsNamed, parseReference } from './deployment-reference.ts';
+import { readSource } from '../typed.ts';
 import { sayWhatItWaitsFor } from './waiting.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -232,7 +231,7 @@ function detailOf(answer: RawAnswer): string {
 
 /** Reads and checks `{…}`, `@file` or `-` before the call, so that a typing mistake costs no task. */
 export async function readInput(data: string): Promise<Buffer> {
-  const bytes = await readSource(data);
+  const bytes = await readSource(data, '--data');
   let value: unknown;
   try {
     value = JSON.parse(bytes.toString('utf8'));
@@ -246,19 +245,6 @@ export async function readInput(data: string): Promise<Buffer> {
     throw usageError('--data must be a JSON object, such as {"name": "you"}');
   }
   return bytes;
-}
-
-async function readSource(data: string): Promise<Buffer> {
-  if (data === '-') return buffer(process.stdin);
-  if (!data.startsWith('@')) return Buffer.from(data);
-  try {
-    return await readFile(data.slice(1));
-  } catch (error) {
-    throw new CliError(`--data: cannot read ${data.slice(1)} (${messageOf(error)})`, {
-      cause: error,
-      exitCode: EXIT.usage,
-    });
-  }
 }
 
 /** The answer's JSON as it came, else its text. */

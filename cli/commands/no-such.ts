@@ -4,6 +4,7 @@ import type { CliError } from '../errors.ts';
 import { notFound } from '../errors.ts';
 import { listField, textField } from '../json.ts';
 import { nearName, withNear } from '../near-name.ts';
+import { sharedNames } from '../shared-names.ts';
 import { allVolumes } from '../transfer/volume-files.ts';
 
 /** Lists that have the names, by the kind of thing. */
@@ -15,6 +16,7 @@ const NAMES = {
     listField(await client.rest(`/stack/${await client.workspaceId()}?limit=1000`), 'data').map((one) =>
       textField(one, 'name'),
     ),
+  map: async (client) => (await sharedNames(client, 'map')).map((one) => textField(one, 'name')),
   machine: async (client) =>
     listField(await client.gateway('GET', '/machines'), 'machines').map((one) => textField(one, 'id')),
   worker: async (client) =>

@@ -85,7 +85,7 @@ function withStopCure(error: unknown): never {
 }
 
 /** Asks until everything is gone, and shows how many went. @returns the number of entries that were removed */
-export async function removeAll(remove: () => Promise<JsonObject>): Promise<number> {
+export async function removeAll(remove: () => Promise<JsonObject>, what = 'files and folders'): Promise<number> {
   let removed = 0;
   let isShown = false;
   try {
@@ -94,7 +94,7 @@ export async function removeAll(remove: () => Promise<JsonObject>): Promise<numb
       removed += numberField(answer, 'removed');
       if (answer['complete'] === true) return removed;
       isShown = canShowProgress();
-      if (isShown) progress(`${removed} files and folders removed`);
+      if (isShown) progress(`${removed} ${what} removed`);
     }
   } finally {
     if (isShown) endProgress();

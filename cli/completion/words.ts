@@ -3,7 +3,16 @@ import type { Command, Option } from 'commander';
 import { commandsOf, pathOf } from '../command-tree.ts';
 
 /** Names that only the installation or the file of contexts knows. */
-export const NAME_KINDS = ['deployments', 'pools', 'providers', 'volumes', 'contexts', 'templates'] as const;
+export const NAME_KINDS = [
+  'deployments',
+  'pools',
+  'providers',
+  'volumes',
+  'maps',
+  'queues',
+  'contexts',
+  'templates',
+] as const;
 export type NameKind = (typeof NAME_KINDS)[number];
 
 /** Completes a value: names of a kind, or one of some words; undefined: paths. */
@@ -40,6 +49,8 @@ const ARGUMENT_NAMES: readonly (readonly [RegExp, NameKind])[] = [
   [/^pool (?:set|show|delete)$|^metrics pool$/, 'pools'],
   [/^provider check$/, 'providers'],
   [/^volume (?:show|delete|ls|size)$/, 'volumes'],
+  [/^map (?:show|get|set|delete|clear)$/, 'maps'],
+  [/^queue (?:show|peek|put|pop|clear)$/, 'queues'],
   [/^context (?:use|delete)$/, 'contexts'],
 ];
 

@@ -191,6 +191,9 @@ beforeAll(async () => {
   given['receiver'] = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`;
   for (const name of ['text', 'json']) {
     given[`${name}_image`] = await anImage(platform);
+    const shared = { name: `visits-${name}`, encoding: 'json', value: '1' };
+    await platform.call(`PUT /api/v1/map/${platform.own.workspaceId}/entry`, { ...shared, key: 'a' });
+    await platform.call(`POST /api/v1/queue/${platform.own.workspaceId}`, shared);
     given[`${name}_folder`] = join(directory.path, name);
     given[`${name}_file`] = join(directory.path, `${name}.txt`);
     writeFileSync(given[`${name}_file`] ?? '', 'value');

@@ -33,11 +33,12 @@ const line = async (words: string, by: 'own' | 'admin'): Promise<string> => {
   expect(ended).toMatchObject({ code: 0, stderr: '' });
   return ended.stdout;
 };
-const make = async (path: string, body: object): Promise<void> => {
+const send = async (method: 'POST' | 'PUT', path: string, body: object): Promise<void> => {
   const { workspaceId } = platform.own;
-  const answer = await platform.call(`POST /api/v1/${path.replace('{ws}', workspaceId)}`, body);
+  const answer = await platform.call(`${method} /api/v1/${path.replace('{ws}', workspaceId)}`, body);
   expect(answer.status, answer.text).toBeLessThan(300);
 };
+const make = (path: string, body: object): Promise<void> => send('POST', path, body);
 
 beforeAll(async () => {
   const settings = { LONGSHORE_WEBHOOK_ALLOW: '127.0.0.1', LONGSHORE_PROVIDERS_FILE: providersFile.path };
@@ -51,6 +52,10 @@ beforeAll(async () => {
   const pulls = { registry: 'ghcr.io', username: 'robot', password: 'x', repositories: ['team/*'] };
   await make('secret/{ws}', { name: 'LONGSHORE_REGISTRY_GHCR_IO', value: JSON.stringify(pulls) });
   await make('volume/{ws}', { name: 'models', driver: 'shared' });
+  for (const page of ['one', 'two']) {
+    await make('queue/{ws}', { name: 'pages', encoding: 'json', value: `"${page}"` });
+    await send('PUT', 'map/{ws}/entry', { name: 'seen', key: page, encoding: 'json', value: '1' });
+  }
   await make('webhook/{ws}', { url: 'https://example.com/hooks', event_types: ['task.updated'] });
   const llm = { kind: 'deployment', deployment: 'llm', deployment_kind: 'pod', port: 8000 };
   await make('model/{ws}', { id: 'chat', type: 'chat', context_length: 8192, backends: [llm] });

@@ -3,6 +3,7 @@
 // code, only from callers that could have run that code in it anyway.
 import { AppError } from '#shared/errors.ts';
 import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import { MAX_LIFE_SECONDS } from '#shared/domain/shared-life.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
 import {
   clearShared,
@@ -26,9 +27,6 @@ import type {
 } from '../../stores/store/queries/shared-entries.ts';
 import type { CodeTrust } from '../deployments/code-trust.ts';
 
-const DAY_MS = 86_400_000;
-/** Longest life of an entry, and the life of those that name none. */
-export const MOST_LIVES_SECONDS = 7 * 86_400;
 export const SIGNAL_SECONDS = 600;
 
 export interface SharedStateParts {
@@ -185,11 +183,11 @@ export class SharedState {
   }
 }
 
-const stored = ({ encoding, value, livesSeconds = MOST_LIVES_SECONDS }: NewValue, writer: SharedBy) => ({
+const stored = ({ encoding, value, livesSeconds = MAX_LIFE_SECONDS }: NewValue, writer: SharedBy) => ({
   encoding,
   value,
   putBy: writer ?? null,
-  livesMs: Math.min(livesSeconds * 1000, 7 * DAY_MS),
+  livesMs: Math.min(livesSeconds, MAX_LIFE_SECONDS) * 1000,
 });
 
 const full = ({ entries, bytes }: SharedRoom): AppError =>

@@ -1,12 +1,12 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
+import { MAX_LIFE_SECONDS } from '../../domain/shared-life.ts';
 import { nullable } from '../fields.ts';
 import { PAGE } from './query.ts';
 import { Count, OneOf, Time, listOf } from './lists.ts';
 
 /** Characters of a value as it is sent: JSON text, or base64 of a pickled value. */
 export const MAX_VALUE_CHARACTERS = 1_000_000;
-export const MAX_LIFE_SECONDS = 7 * 86_400;
 
 export const MAX_NAME_CHARACTERS = 200;
 export const MAX_KEY_CHARACTERS = 500;

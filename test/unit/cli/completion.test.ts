@@ -74,6 +74,11 @@ describe('bash', () => {
       ['volumes-one', 'volumes-two'],
     ],
     [
+      ['map', 'get', ''],
+      ['maps-one', 'maps-two'],
+    ],
+    [['queue', 'pop', 'queues-t'], ['queues-two']],
+    [
       ['completion', ''],
       ['bash', 'zsh', 'fish'],
     ],

@@ -66,7 +66,7 @@ describe('a guessed word', () => {
       'gpu',
       'cp',
       'doctor',
-      'queue',
+      'queues',
       'health',
     ];
     const named = words.flatMap((word) => [
@@ -108,6 +108,10 @@ describe('a verb that a group calls otherwise', () => {
     [['container', 'kill'], '`longshore container stop`'],
     [['container', 'get'], '`longshore explain ID`'],
     [['container', 'logs'], '`longshore logs --container ID`'],
+    [['map', 'keys'], '`longshore map show NAME`'],
+    [['queue', 'add'], '`longshore queue put`'],
+    [['queue', 'push'], '`longshore queue put NAME VALUE`'],
+    [['queue', 'delete'], '`longshore queue clear NAME` deletes all items'],
     [['volume', 'cat'], '`longshore volume cp NAME:PATH FILE`'],
   ] as const)('%j leads to it, and to nothing that looks alike', async ([argv, text]) => {
     const { code, said } = await outcomeOf(...argv, '5f0c');

@@ -1,7 +1,6 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import {
   MAX_KEY_CHARACTERS,
-  MAX_LIFE_SECONDS,
   MAX_NAME_CHARACTERS,
   MAX_VALUE_CHARACTERS,
   MapEntry,
@@ -21,6 +20,7 @@ import {
 } from '#shared/api/rest/shared-state.ts';
 import { Removed } from '#shared/api/rest/lists.ts';
 import type { QueueItem } from '#shared/api/rest/shared-state.ts';
+import { MAX_LIFE_SECONDS } from '#shared/domain/shared-life.ts';
 import { AppError } from '#shared/errors.ts';
 import type { SharedEntry } from '../../../stores/store/queries/shared-entries.ts';
 import { SIGNAL_SECONDS } from '../../../workspaces/shared-state/service.ts';
