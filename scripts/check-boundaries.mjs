@@ -91,6 +91,7 @@ const LAYERS = {
       'near-name.ts',
       'short-id.ts',
       'pages.ts',
+      'shared-names.ts',
       'since.ts',
       'print.ts',
       'screen.ts',

@@ -26,7 +26,8 @@ export const kindOfValue = (item: JsonObject): string =>
     : `JSON, ${bytesOf(Buffer.byteLength(textField(item, 'value')))}`;
 
 /**
- * Prints a value: JSON as it is kept, byte by byte; a pickled one as the bytes that Python wrote, which no terminal gets.
+ * Prints a value: JSON as it is kept, byte by byte; a pickled one as the bytes that Python wrote, which no terminal
+ * gets.
  * @param again - the command that gives the value, for the hint
  */
 export function showValue(invocation: Invocation, item: JsonObject, again: string): void {
