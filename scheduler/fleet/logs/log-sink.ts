@@ -45,8 +45,7 @@ export class LogSink {
   readonly #ended = new Map<string, Owner>();
   readonly #written = new Listeners<[WorkspaceId, number]>();
   readonly #notes: NewLogLine[] = [];
-  /** The writing of notes under way. */
-  #noting: Promise<void> | undefined;
+  #isNoting = false;
 
   constructor({ db, containers, quota, told }: LogSinkParts) {
     this.#told = told;
@@ -102,7 +101,9 @@ export class LogSink {
   note(line: NewLogLine): void {
     if (this.#notes.length >= MAX_LOG_BATCH || this.#quota?.hasRoomFor(line) === false) return;
     this.#notes.push(line);
-    this.#noting ??= setImmediate().then(() => this.#writeNotes());
+    if (this.#isNoting) return;
+    this.#isNoting = true;
+    void setImmediate().then(() => this.#writeNotes());
   }
 
   /** Writes notes, one statement after another: those that come meanwhile gather for the next one. */
@@ -116,7 +117,7 @@ export class LogSink {
         // The lines of this statement are dropped.
       }
     }
-    this.#noting = undefined;
+    this.#isNoting = false;
   }
 
   /** Lines of a record as far as the quota can decide on them at once. */
