@@ -1,11 +1,16 @@
 // `longshore map` and `longshore queue` against a real scheduler: what they print, and what they refuse.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EXIT } from '#cli/exit-codes.ts';
 import { runCommand } from '../helpers/command-line.ts';
 import type { Ended } from '../helpers/command-line.ts';
+import { waitFor } from '../helpers/programs.ts';
+import { ROOT } from '../helpers/repository.ts';
 import { tempDirectory } from '../helpers/services.ts';
+import { terminal } from '../helpers/terminal.ts';
 import { withSql } from './contract-lists.ts';
 import { aPlatform } from './verbs-fixture.ts';
 import type { Answer, Platform } from './verbs-fixture.ts';
@@ -21,13 +26,21 @@ afterAll(async () => {
   directory.remove();
 });
 
-const by = (token: string, args: readonly string[]): Promise<Ended> =>
-  runCommand(args, {
-    LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
-    LONGSHORE_URL: `http://${platform.address}`,
-    LONGSHORE_TOKEN: token,
-    NO_COLOR: '1',
+const environment = (token: string): Readonly<Record<string, string>> => ({
+  LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
+  LONGSHORE_URL: `http://${platform.address}`,
+  LONGSHORE_TOKEN: token,
+  NO_COLOR: '1',
+});
+const by = (token: string, args: readonly string[]): Promise<Ended> => runCommand(args, environment(token));
+/** Starts a command as a process. @param on - arguments of Python, which runs it; none: it runs by itself */
+function start(on: readonly string[], ...args: readonly string[]) {
+  const [program = '', ...words] = [...on, process.execPath, join(ROOT, 'cli/main.ts'), ...args];
+  return spawn(program, words, {
+    env: { ...process.env, ...environment(platform.own.token) },
+    stdio: ['pipe', 'pipe', 'inherit'],
   });
+}
 const run = (...args: readonly string[]): Promise<Ended> => by(platform.own.token, args);
 const call = (line: string, body?: unknown): Promise<Answer> =>
   platform.call(line.replace(' /', ' /api/v1/').replace('{ws}', platform.own.workspaceId), body);
@@ -90,6 +103,14 @@ describe('a value', () => {
       expect(ended).toMatchObject({ code: EXIT.usage, stdout: '' });
       expect(ended.stderr).toContain('the value is not JSON: write a text in quotes of its own');
     }
+  });
+
+  test('comes from a pipe', async () => {
+    const child = start([], 'queue', 'put', 'piped', '-');
+    const ended = once(child, 'close');
+    child.stdin.end('{"n": 1.0}\n');
+    expect((await ended)[0]).toBe(0);
+    expect((await run('queue', 'pop', 'piped')).stdout).toBe('{"n": 1.0}\n');
   });
 
   test('that is no UTF-8, or no file, is refused', async () => {
@@ -249,6 +270,24 @@ describe('clearing', () => {
     expect((await run('map', 'clear', 'kept', '--yes')).stdout).toBe('deleted 1 entry of map kept\n');
     expect((await run('map', 'show', 'kept')).code).toBe(EXIT.notFound);
     expect((await run('queue', 'show', 'kept')).stdout).toMatch(/^items  1$/m);
+  });
+
+  test.each([
+    ['y', 0, EXIT.notFound],
+    ['n', EXIT.failed, 0],
+  ])('on a terminal asks, and takes the answer %s', async (answer, code, after) => {
+    await run('map', 'set', 'asked', 'a', '1');
+    const child = start(['python3', '-c', terminal()], 'map', 'clear', 'asked');
+    let seen = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (seen += text));
+    const ended = once(child, 'close');
+    await waitFor(() => seen.includes('map asked has 1 entry. Delete all of them? [y/N]'), 'it asks', 20_000);
+    child.stdin.write(`${answer}\r`);
+    expect([(await ended)[0], seen]).toEqual([
+      code,
+      expect.stringContaining(code === 0 ? 'deleted 1 entry of map asked' : 'nothing was deleted'),
+    ]);
+    expect((await run('map', 'show', 'asked')).code).toBe(after);
   });
 
   test('takes as many requests as it needs, and leaves others alone', async () => {
