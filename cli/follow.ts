@@ -4,6 +4,7 @@ import { createParser } from 'eventsource-parser';
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Client } from './client.ts';
 import { CliError } from './errors.ts';
+import { Outage } from './outage.ts';
 import { note } from './print.ts';
 
 /** Time without a byte after which a stream counts as lost: the server sends a ping every 15 s. */
@@ -36,6 +37,7 @@ export async function follow(client: Client, path: string, options: FollowOption
   const { onRecord, signal, isFinite = false, onNote = note } = options;
   let lastId: string | undefined;
   let failures = 0;
+  const outage = new Outage();
   const isAborted = (): boolean => signal?.aborted === true;
   while (!isAborted()) {
     const dial = new AbortController();
@@ -58,7 +60,7 @@ export async function follow(client: Client, path: string, options: FollowOption
       for await (const text of body as AsyncIterable<string>) {
         clearTimeout(timer);
         timer = setTimeout(end, SILENT_MS);
-        if (failures > 0) onNote('connected again');
+        if (outage.over()) onNote('connected again');
         failures = 0;
         parser.feed(text);
         if (isOver) return;
@@ -68,7 +70,8 @@ export async function follow(client: Client, path: string, options: FollowOption
       if (isAborted()) return;
       if (isRefusal(error)) throw error;
       failures += 1;
-      if (failures === 1) onNote('the connection is lost; dialling again');
+      const text = outage.failed(performance.now());
+      if (text !== undefined) onNote(text);
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener('abort', end);

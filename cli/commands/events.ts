@@ -11,6 +11,7 @@ import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { linesOf } from '../lines.ts';
 import { note, print } from '../print.ts';
+import { Outage } from '../outage.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
@@ -58,6 +59,7 @@ async function follow(
   signal: AbortSignal,
 ): Promise<void> {
   let last = after;
+  const outage = new Outage();
   for (let failures = 0; !signal.aborted;) {
     const query = new URLSearchParams({ ...filter, seq_num: String(last + 1) });
     try {
@@ -72,6 +74,7 @@ async function follow(
         // A frame that says what went wrong has no number.
         if (!isRecord(event) || typeof event['seq_num'] !== 'number') continue;
         failures = 0;
+        outage.over();
         last = Math.max(last, event['seq_num']);
         show(event);
       }
@@ -79,7 +82,8 @@ async function follow(
     } catch (error) {
       // A refusal stays one; a scheduler that stops or is away comes back.
       if (error instanceof CliError && error.status !== undefined && error.status < 500) throw error;
-      if (failures === 0 && !signal.aborted) note('the stream broke, dialling again');
+      const text = signal.aborted ? undefined : outage.failed(performance.now());
+      if (text !== undefined) note(text);
     }
     failures += 1;
     await sleep(backoffMs(failures, AGAIN), signal);
