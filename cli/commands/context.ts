@@ -11,9 +11,12 @@ export async function runContextShow(options: GlobalOptions, env: Env): Promise<
   const context = await resolveContext(options, env);
   const client = new Client(context);
   try {
-    const shown = { url: context.url, token: context.token, workspaceId: await client.workspaceId() };
-    if (options.json === true) printJson(shown);
-    else for (const [name, value] of Object.entries(shown)) print(`${`${name}:`.padEnd(13)}${value}`);
+    const { url, token } = context;
+    const workspaceId = await client.workspaceId();
+    if (options.json === true) return printJson({ url, token, workspaceId });
+    // People show each other what this prints.
+    const shown = { url, token: '`longshore context token` prints it', workspaceId };
+    for (const [name, value] of Object.entries(shown)) print(`${`${name}:`.padEnd(13)}${value}`);
   } finally {
     await client.close();
   }
