@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import decimal
 import enum
 import functools
 import json
@@ -327,6 +328,59 @@ class Annotated(unittest.TestCase):
         self.assertEqual(outcome_of(handler, b'', query), ('ok', ['12', 3, 2, True, [4], '2030-01-31']))
         self.assertEqual(outcome_of(handler, b'', {'many': ['1', '2']}), ('ok', ['', 0, 0, False, [1, 2], 'None']))
         self.assertEqual(outcome_of(handler, b'', {'n': 'x'}), ('invalid', 'n: must be a whole number, not text'))
+
+    def test_a_parameter_of_the_address_is_read_as_its_annotation_asks_whether_it_comes_alone_or_in_a_list(self) -> None:
+        class Colour(enum.Enum):
+            RED = 1
+            BLUE = '2'
+
+        for kind, text, made in (
+            (bool, 'true', True),
+            (bool, 'True', True),
+            (bool, 'FALSE', False),
+            (bool, '1', True),
+            (bool, '0', False),
+            (Optional[bool], 'true', True),
+            (Optional[bool], '0', False),
+            (Union[bool, int], '1', 1),
+            (str, '5', '5'),
+            (str, '007', '007'),
+            (str, 'true', 'true'),
+            (str, '1.50', '1.50'),
+            (Optional[str], '5', '5'),
+            (int, '5', 5),
+            (float, '2', 2.0),
+            (Union[int, str], '5', 5),
+            (Union[int, str], '007', '007'),
+            *([] if sys.version_info < (3, 8) else [(Literal['1', 'a'], '1', '1'), (Literal[1, 2], '2', 2), (Literal[True], 'true', True)]),
+            (Colour, '1', Colour.RED),
+            (Colour, '2', Colour.BLUE),
+            (Optional[datetime.date], '2030-01-31', datetime.date(2030, 1, 31)),
+            (decimal.Decimal, '0.10000000000000000001', decimal.Decimal('0.10000000000000000001')),
+            (List[bool], 'True', [True]),
+            (List[str], '5', ['5']),
+            (Optional[List[int]], '5', [5]),
+        ):
+            for query in ({'n': text}, {'n': [text]}):
+                with self.subTest(kind=kind, query=query):
+                    self.assertEqual(outcome_of(taking(kind), b'', query), ('ok', repr(made)))
+        for kind, texts, many in (
+            (List[bool], ['true', '0'], [True, False]),
+            (List[str], ['5', '007', 'true'], ['5', '007', 'true']),
+            (List[Optional[bool]], ['1', 'false'], [True, False]),
+            (Tuple[int, bool, str], ['5', 'true', '007'], (5, True, '007')),
+            (Tuple[str, bool, float], ['5', '1', '1'], ('5', True, 1.0)),
+        ):
+            with self.subTest(kind=kind, texts=texts):
+                self.assertEqual(outcome_of(taking(kind), b'', {'n': texts}), ('ok', repr(many)))
+        for kind, text, wrong in (
+            (bool, 'maybe', 'n: must be true or false, not text'),
+            (bool, '2', 'n: must be true or false, not a whole number'),
+            (int, 'true', 'n: must be a whole number, not text'),
+        ):
+            with self.subTest(kind=kind, text=text):
+                self.assertEqual(outcome_of(taking(kind), b'', {'n': [text]}), ('invalid', wrong))
+        self.assertEqual(outcome_of(taking(List[bool]), b'', {'n': ['true', 'x']}), ('invalid', 'n[1]: must be true or false, not text'))
 
 
 if __name__ == '__main__':

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import types
 
-from .inputs import InputError
+from .inputs import InputError, number_or_text
 from .type_checks import ANYTHING, Scope, Types, annotations_of, or_null
+from .value_checks import Refusal, inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 _VARARGS = 0x04
 _KEYWORDS = 0x08
+#: What says true or false in an address, in any case.
+_SAID = {'true': True, '1': True, 'false': False, '0': False}
+#: Items of one parameter that may be of several types.
+_MOST_MIXED = 64
 
 
 class Checks:
@@ -89,21 +94,43 @@ def checks_of(function: Any) -> Optional[Checks]:
 
 
 def _of_query(check: Check, place: str, value: Any, text: Any) -> Any:
-    """As the check, of a parameter of the address. It is a text that may stand for a number, for true or false, or for an
-    array of one."""
-    tries = [value, text]
-    if text in ('true', 'false'):
-        tries.append(text == 'true')
-    if not isinstance(text, list):
-        tries += [[value], [text]]
+    """As the check, of a parameter of the address: texts, which may stand for numbers, for true or false, or for an array.
+    text: one text, or the texts of a name that came more often than once, or in a list of one."""
+    texts = text if isinstance(text, list) else [text]
+    readings = [_readings(one) for one in texts]
+    if len(texts) == 1:
+        tries: List[Any] = readings[0] + [[one] for one in readings[0]]
+    else:
+        tries = [value, texts, [one[-1] for one in readings]]
     for one in tries:
         try:
             made = check(place, one)
         except InputError:
             continue
         if isinstance(one, float) and not isinstance(made, (int, float)):
-            # A decimal number: the text has all its digits.
-            tries, value = [], text
-            break
+            return check(place, texts[0])  # a decimal number: the text has all its digits
         return made
-    return check(place, value)
+    return check(place, _mixed(check, place, readings) if 1 < len(texts) <= _MOST_MIXED else value)
+
+
+def _readings(text: Any) -> List[Any]:
+    """What a text of the address may stand for, the likeliest first."""
+    said = _SAID.get(text.lower()) if isinstance(text, str) else None
+    return [number_or_text(text), text] + ([] if said is None else [said])
+
+
+def _mixed(check: Check, place: str, readings: List[List[Any]]) -> List[Any]:
+    """Items of several types, such as a tuple's: each item that is refused is read in its next way."""
+    ways = [0] * len(readings)
+    while True:
+        items = [one[way] for one, way in zip(readings, ways)]
+        try:
+            check(place, items)
+        except Refusal as refused:
+            at = next((at for at in range(len(items)) if refused.place == inside(place, at)), -1)
+            if at >= 0 and ways[at] + 1 < len(readings[at]):
+                ways[at] += 1
+                continue
+        except InputError:
+            pass
+        return items
