@@ -213,6 +213,10 @@ export interface VolumeCreateFlags {
   readonly machine?: string;
 }
 
+export interface VolumeDeleteFlags {
+  readonly yes?: boolean;
+}
+
 /** Flags of `volume ls`, `rm` and `mv`. */
 export interface VolumeEntryFlags {
   readonly recursive?: boolean;

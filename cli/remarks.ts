@@ -138,6 +138,9 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   ],
   'registry set': ['Credentials are secrets named LONGSHORE_REGISTRY_…, which no container gets.'],
   'volume create': ['What the drivers are for: docs/volumes.md#drivers.'],
+  'volume delete': [
+    'On a terminal it asks first; without one, a volume that has files needs --yes. The files cannot be brought back.',
+  ],
   'volume cp': [
     'The entries of a source folder come into the target itself. A file comes into a target that is a folder, or ends with a slash.',
     'What was cut off goes on when the same command runs again. Every file is verified by its sha256. Exits with 1 when files could not be copied, and names them.',

@@ -5,7 +5,7 @@ import type { Interface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { buffer, text } from 'node:stream/consumers';
 import { messageOf } from '#shared/errors.ts';
-import { CliError } from './errors.ts';
+import { CliError, usageError } from './errors.ts';
 import { EXIT } from './exit-codes.ts';
 import { note } from './print.ts';
 
@@ -59,5 +59,14 @@ async function lineFrom(terminal: Interface, question: string): Promise<string> 
 }
 
 /** Asks a question whose usual answer is no. */
+/**
+ * Asks before something goes that cannot be brought back, and refuses without a terminal.
+ * @param what - a sentence about the things that would go
+ */
+export async function confirmDeletion(what: string, question: string): Promise<void> {
+  if (!process.stdin.isTTY) throw usageError(`${what}; without a terminal, say --yes: nothing was deleted`);
+  if (!(await asksYes(`${what}. ${question}`))) throw new CliError('nothing was deleted');
+}
+
 export const asksYes = async (question: string): Promise<boolean> =>
   /^y(es)?$/i.test((await ask(`${question} [y/N] `)).trim());

@@ -3,7 +3,7 @@
 import { Option } from 'commander';
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
-import type { VolumeCopyFlags, VolumeCreateFlags, VolumeEntryFlags } from './flags.ts';
+import type { VolumeCopyFlags, VolumeCreateFlags, VolumeDeleteFlags, VolumeEntryFlags } from './flags.ts';
 import { command, examples } from './program-parts.ts';
 
 const VOLUME = 'as `volume list` shows it';
@@ -55,14 +55,14 @@ function addRecords(volume: Command, invocation: () => Invocation): void {
     await runVolumeShow(name, invocation());
   });
   examples(
-    command(volume, 'delete', 'Delete a volume with all its files, unless something mounts it').argument(
-      '<name>',
-      VOLUME,
-    ),
+    command(volume, 'delete', 'Delete a volume with all its files, unless something mounts it')
+      .argument('<name>', VOLUME)
+      .option('--yes', 'delete its files without a question'),
     'volume delete models',
-  ).action(async (name: string) => {
+    'volume delete models --yes',
+  ).action(async (name: string, flags: VolumeDeleteFlags) => {
     const { runVolumeDelete } = await import('./commands/volume.ts');
-    await runVolumeDelete(name, invocation());
+    await runVolumeDelete(name, flags, invocation());
   });
 }
 

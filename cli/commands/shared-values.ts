@@ -3,14 +3,14 @@ import { isUtf8 } from 'node:buffer';
 import { jsonTextOf } from '#shared/json-text.ts';
 import { shellWord } from '#shared/shell-word.ts';
 import type { Client } from '../client.ts';
-import { CliError, usageError } from '../errors.ts';
+import { usageError } from '../errors.ts';
 import { bytesOf, counted } from '../format.ts';
 import { numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { isTerminal, note, print, printBytes, printJson, withoutControls } from '../print.ts';
 import { sharedPath } from '../shared-names.ts';
 import type { SharedKind } from '../shared-names.ts';
-import { asksYes, readSource } from '../typed.ts';
+import { confirmDeletion, readSource } from '../typed.ts';
 import { showDone } from './run.ts';
 import type { Invocation } from './run.ts';
 import { removeAll } from './volume.ts';
@@ -68,11 +68,7 @@ export async function clearShared(
   invocation: Invocation,
 ): Promise<void> {
   const noun = kind === 'map' ? 'entry' : 'item';
-  if (yes !== true) {
-    const what = `${kind} ${name} has ${countedOf(entries, noun)}`;
-    if (!process.stdin.isTTY) throw usageError(`${what}; without a terminal, say --yes: nothing was deleted`);
-    if (!(await asksYes(`${what}. Delete all of them?`))) throw new CliError('nothing was deleted');
-  }
+  if (yes !== true) await confirmDeletion(`${kind} ${name} has ${countedOf(entries, noun)}`, 'Delete all of them?');
   const path = await sharedPath(client, kind, '', { name });
   const removed = await removeAll(() => client.restCall('DELETE', path), kind === 'map' ? 'entries' : 'items');
   showDone(invocation, { name, removed, done: 'cleared' }, [

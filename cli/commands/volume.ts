@@ -3,12 +3,14 @@
 import { shellWord } from '#shared/shell-word.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
-import type { VolumeCreateFlags } from '../flags.ts';
-import { ageOf, bytesOf } from '../format.ts';
+import { EXIT } from '../exit-codes.ts';
+import type { VolumeCreateFlags, VolumeDeleteFlags } from '../flags.ts';
+import { ageOf, bytesOf, counted } from '../format.ts';
 import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { canShowProgress, endProgress, print, printJson, progress } from '../print.ts';
 import { allVolumes, volumePath, volumesPath } from '../transfer/volume-files.ts';
+import { confirmDeletion } from '../typed.ts';
 import { noSuch } from './no-such.ts';
 import { showDone, showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -59,14 +61,34 @@ export async function runVolumeShow(name: string, invocation: Invocation): Promi
 }
 
 /** Deletes the volume. A large one takes several calls. */
-export async function runVolumeDelete(name: string, invocation: Invocation): Promise<void> {
+export async function runVolumeDelete(name: string, { yes }: VolumeDeleteFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const path = await volumePath(client, name);
+    if (yes !== true) await confirm(client, name, path);
     const remove = (): Promise<JsonObject> => client.restCall('DELETE', path, undefined, REMOVE_TIMEOUT_MS);
     const removed = await removeAll(() => named(client, name, remove()).catch(withStopCure));
     const entries = removed === 0 ? '' : removed === 1 ? ' with 1 entry' : ` with ${removed} entries`;
     showDone(invocation, { name, removed, done: 'deleted' }, [`deleted volume ${name}${entries}`]);
   });
+}
+
+/** Asks where the volume has something. It counts for one call: a large volume has at least so much. */
+async function confirm(client: Client, name: string, path: string): Promise<void> {
+  const asked = client.rest(`${path}/size?path=&cursor=`, REMOVE_TIMEOUT_MS);
+  const size = await named(client, name, asked).catch((error: unknown) => {
+    if (!(error instanceof CliError) || error.exitCode !== EXIT.failed) throw error;
+    throw new CliError(`${error.message}; --yes deletes ${name} without a look at its files`, { cause: error });
+  });
+  const [files, folders, others] = ['files', 'folders', 'others'].map((field) => numberField(size, field));
+  const isWhole = textField(size, 'next') === '';
+  if (isWhole && files === 0 && folders === 0 && others === 0 && !process.stdin.isTTY) return;
+  const inside = [
+    ...(files === 0 && !isWhole ? [] : [`${counted(files ?? 0, 'file')} (${bytesOf(numberField(size, 'bytes'))})`]),
+    ...(folders === 0 ? [] : [counted(folders ?? 0, 'folder')]),
+    ...(others === 0 ? [] : [`${others} links and the like`]),
+  ].join(', ');
+  const what = inside === '' ? 'more than one call counts' : `${isWhole ? '' : 'at least '}${inside}`;
+  await confirmDeletion(`volume ${name} has ${what}`, 'Delete it with all in it?');
 }
 
 /** Adds the commands that stop what uses the volume, which the sentence names. */

@@ -166,7 +166,7 @@ test('a deleted s3 volume leaves no object', async () => {
   await longshore('volume', 'cp', file, 'brief:one.txt');
   const below = `team/${platform.workspaceId}/${volume.id}`;
   expect(await keys(below)).toContain(`${below}/one.txt`);
-  await longshore('volume', 'delete', 'brief');
+  await longshore('volume', 'delete', 'brief', '--yes');
   await waitFor(
     async () => (await keys(below)).every((key) => !key.endsWith('one.txt')),
     'its objects are gone',

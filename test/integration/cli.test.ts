@@ -528,6 +528,63 @@ describe('volume', () => {
     expect(seen).toEqual([]);
   });
 
+  describe('delete', () => {
+    const size = (files: number, next = '') => ({
+      bytes: files * 3,
+      disk_bytes: 0,
+      files,
+      folders: 0,
+      others: 0,
+      next,
+    });
+    const withFiles = (answer: Reply) => {
+      reply = (route) => {
+        if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
+        if (route === 'GET /api/v1/volume/w-1/stuff/size') return answer;
+        return route === 'DELETE /api/v1/volume/w-1/stuff' ? { body: { removed: 2, complete: true } } : undefined;
+      };
+    };
+    const deletions = () => seen.filter(({ route }) => route.startsWith('DELETE')).length;
+
+    test.each([
+      ['two files', { body: size(2) }, 2, 'volume stuff has 2 files (6 B); without a terminal, say --yes'],
+      ['more than one call counts', { body: size(2, 'x') }, 2, 'volume stuff has at least 2 files (6 B); without'],
+      ['a first page without files', { body: size(0, 'x') }, 2, 'volume stuff has more than one call counts; without'],
+      [
+        'files that nobody counts',
+        { status: 503, body: { message: 'm-1 is away' } },
+        1,
+        '; --yes deletes stuff without',
+      ],
+      ['nothing', { body: size(0) }, 0, ''],
+    ])('without a terminal, of %s', async (_, answer, code, text) => {
+      withFiles(answer);
+      const ended = await run(['volume', 'delete', 'stuff'], '\n');
+      expect([ended.code, ended.stderr, deletions()]).toEqual([
+        code,
+        expect.stringContaining(text),
+        code === 0 ? 1 : 0,
+      ]);
+      expect(await run(['volume', 'delete', 'stuff', '--yes'])).toMatchObject({ code: 0 });
+    });
+
+    test.each([
+      ['y', 0, 1],
+      ['n', 1, 0],
+    ])('on a terminal asks, and takes the answer %s', async (answer, code, deleted) => {
+      withFiles({ body: size(1) });
+      const child = spawn('python3', ['-c', terminal(), process.execPath, MAIN, 'volume', 'delete', 'stuff'], {
+        env: { ...process.env, ...environment() },
+      });
+      let shown = '';
+      child.stdout.setEncoding('utf8').on('data', (text: string) => (shown += text));
+      const ended = once(child, 'close');
+      await waitFor(() => shown.includes('1 file (3 B). Delete it with all in it? [y/N]'), 'it asks', 20_000);
+      child.stdin.write(`${answer}\r`);
+      expect([(await ended)[0], deletions()]).toEqual([code, deleted]);
+    });
+  });
+
   test('delete of one in use names the commands that stop its users', async () => {
     const told = (users: string) => async (): Promise<string> => {
       reply = (route) => {
@@ -535,7 +592,7 @@ describe('volume', () => {
         const message = `the volume is in use (${users}): stop them first`;
         return route.startsWith('DELETE') ? { status: 409, body: { code: 'volume_in_use', message } } : undefined;
       };
-      return (await run(['volume', 'delete', 'models'])).stderr;
+      return (await run(['volume', 'delete', 'models', '--yes'])).stderr;
     };
     expect(await told('deployments mount it: a/v1, b/v2, …')()).toBe(
       'longshore: the volume is in use (deployments mount it: a/v1, b/v2, …): stop them first: `longshore deployment stop a/v1`, `longshore deployment stop b/v2`\n',
