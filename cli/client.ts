@@ -301,7 +301,11 @@ function machineAuthorities(): readonly string[] {
 }
 
 function refusal(status: number, body: JsonObject, url: string): CliError {
-  return new CliError(sentenceOf(status, body, url), { status, answerCode: textField(body, 'code') });
+  return new CliError(sentenceOf(status, body, url), {
+    status,
+    answerCode: textField(body, 'code'),
+    answerText: textOf(body),
+  });
 }
 
 /** The sentence for an answer that is no success, in any of the three error shapes. */

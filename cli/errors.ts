@@ -11,6 +11,8 @@ export class CliError extends Error {
   readonly status: number | undefined;
   /** The code of that answer; empty: it had none. */
   readonly answerCode: string;
+  /** The scheduler's own sentence in that answer; empty: it had none. */
+  readonly answerText: string;
 
   constructor(
     message: string,
@@ -19,6 +21,7 @@ export class CliError extends Error {
       readonly exitCode?: ExitCode;
       readonly status?: number;
       readonly answerCode?: string;
+      readonly answerText?: string;
     } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
@@ -26,6 +29,7 @@ export class CliError extends Error {
     this.exitCode = options.exitCode ?? exitCodeOf(options.status, options.cause);
     this.status = options.status;
     this.answerCode = options.answerCode ?? '';
+    this.answerText = options.answerText ?? '';
   }
 }
 

@@ -73,7 +73,7 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   'metrics pool': ['A row for each interval, with bars on a terminal. The numbers: docs/metrics-api.md.'],
   'task get': ['How long inputs are kept, and why one may be missing: docs/tasks.md#inputs.'],
   'task rerun': [
-    'Each is a new task, whose record names the old one (rerun_of). Tasks without a kept input are named and skipped. More than 5 are asked about. Rules: docs/tasks.md#run-again.',
+    'Each is a new task, whose record names the old one (rerun_of). A filter leaves out tasks with a rerun that completed or is open. Tasks whose input or deployment is gone are named and skipped; the exit code is then 1. More than 5 are asked about. Rules: docs/tasks.md#run-again.',
   ],
   'task stop': ['Ends at the first that cannot be stopped, and names it.'],
   'task watch': [

@@ -89,16 +89,13 @@ export async function runProviderCheck(name: string, invocation: Invocation): Pr
       .restCall('POST', `/provider/${encodeURIComponent(name)}/check`, undefined, CHECK_TIMEOUT_MS)
       .catch((error: unknown) => {
         if (!(error instanceof CliError) || error.answerCode !== 'provider_not_found') return onlyAdmin(error);
-        throw notFound(`${textOf(error)}; \`longshore provider list\` shows all`, error);
+        throw notFound(`${error.answerText}; \`longshore provider list\` shows all`, error);
       });
     if (invocation.options.json === true) printJson(check);
     else showCheck(name, check);
     return check['ok'] === true ? EXIT.ok : EXIT.failed;
   });
 }
-
-/** The scheduler's own sentence. */
-const textOf = (error: CliError): string => error.message.replace(/^.* has no such thing: /, '');
 
 function showCheck(name: string, check: JsonObject): void {
   const [problem, cure] = [textField(check, 'problem'), textField(check, 'cure')];

@@ -165,6 +165,8 @@ async function stubsOf(client: Client, reference: string): Promise<readonly stri
 
 function hinted(id: string): (error: unknown) => never {
   return (error) => {
+    if (error instanceof CliError && error.answerCode === 'input_not_kept')
+      throw new CliError(error.answerText, { cause: error });
     throw new CliError(`cannot show task ${id}: ${sentence(error)}`, { cause: error });
   };
 }

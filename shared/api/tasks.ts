@@ -12,6 +12,7 @@ export const Task = Type.Object({
   stubName: Text(),
   workspaceId: Text(),
   workspaceName: Text(),
+  rerunOf: Text({ description: 'the task whose input this one has; empty: none' }),
   createdAt: Timestamp(),
   updatedAt: Timestamp(),
 });

@@ -5,7 +5,7 @@ import type { TaskId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { hasKeptInput, keptJobOf, openJobOf } from '#scheduler/stores/store/queries/task-inputs.ts';
-import { acceptedJobOf, insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
+import { acceptedJobOf, insertAcceptedTasks, listTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { inputKeyOf } from '#scheduler/tasks/dispatch/bodies.ts';
 import { TaskInputs } from '#scheduler/tasks/inputs/inputs.ts';
 import { Reruns } from '#scheduler/tasks/inputs/reruns.ts';
@@ -206,6 +206,11 @@ describe('a rerun', () => {
     expect(await reaches(one, second, 'COMPLETE')).toMatchObject({ rerunOf: first });
     await drained(one);
     expect(await taskById(one.db, second)).toMatchObject({ rerunOf: first });
+    // A filter that chooses tasks to run again looks for the reruns that there are.
+    const filter = { workspaceId: target.workspaceId, limit: 10 };
+    const found = await listTasks(one.db, { ...filter, rerunOf: [first, newId<TaskId>()] });
+    expect(found.map(({ taskId }) => taskId)).toEqual([second]);
+    expect(await listTasks(one.db, { ...filter, rerunOf: [second] })).toEqual([]);
     expect(await inputOf(one, second)).toBe(EXACT);
   });
 

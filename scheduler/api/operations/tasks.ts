@@ -40,6 +40,7 @@ export function listTasks(tasks: Pick<TaskReads, 'list'>, directory: Directory):
         stubName: stubs.get(record.stubId)?.name ?? '',
         workspaceId: record.workspaceId,
         workspaceName,
+        rerunOf: record.rerunOf ?? '',
         createdAt: timestampOf(record.createdAtMs),
         updatedAt: timestampOf(record.endedAtMs ?? record.startedAtMs ?? record.createdAtMs),
       }));
@@ -58,6 +59,7 @@ function filterOf(caller: Caller, request: ListTasksRequest): TaskFilter {
   // Invalid ids are dropped; when no id is left, there is no such filter.
   const taskIds = filterValues(filters, ['id', 'ids', ...spellings('task', 'id')])?.filter(isUuid);
   const containerIds = filterValues(filters, spellings('container', 'id'));
+  const rerunOf = filterValues(filters, ['rerun-of', 'rerun_of'])?.map((id) => id.toLowerCase());
   return {
     limit: limitOf(request.limit),
     ...ownApp(caller),
@@ -66,6 +68,7 @@ function filterOf(caller: Caller, request: ListTasksRequest): TaskFilter {
     ...(stubNames === undefined ? {} : { stubNames }),
     ...(taskIds === undefined || taskIds.length === 0 ? {} : { taskIds: taskIds.map((id) => id.toLowerCase()) }),
     ...(containerIds === undefined ? {} : { containerIds }),
+    ...(rerunOf === undefined ? {} : { rerunOf }),
   };
 }
 

@@ -16,6 +16,8 @@ export interface TaskFilter {
   readonly stubNames?: readonly string[];
   readonly taskIds?: readonly string[];
   readonly containerIds?: readonly string[];
+  /** Tasks whose inputs these reruns have. */
+  readonly rerunOf?: readonly string[];
   readonly stubTypes?: readonly string[];
   readonly appId?: string;
   readonly createdFromMs?: number;

@@ -297,6 +297,8 @@ export interface TaskRowFilter {
   readonly stubTypes?: readonly string[];
   readonly containerIds?: readonly string[];
   readonly deploymentIds?: readonly string[];
+  /** Tasks whose inputs these reruns have. */
+  readonly rerunOf?: readonly string[];
   readonly createdFromMs?: number;
   readonly createdToMs?: number;
   readonly appId?: string;
@@ -328,6 +330,7 @@ const pageSql = (column: 't.workspace_id' | 't.called_by', limit: string): strin
        and ($13::text is null or (s.workspace_id = $1 and s.app_id = $13))
        and ($14::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 >= $14)
        and ($15::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 <= $15)
+       and ($18::text[] is null or t.rerun_of = any ($18::text[]))
      order by t.created_at desc, t.id desc limit ${limit}`;
 
 /** Rows of each of two pages that are put together: an offset passes over rows of both. */
@@ -362,6 +365,7 @@ export function listTasks(db: Queryable, filter: TaskRowFilter): Promise<TaskRow
       filter.maxDurationMs ?? null,
       filter.limit,
       filter.offset ?? 0,
+      filter.rerunOf ?? null,
     ],
     map,
   );
