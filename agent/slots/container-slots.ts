@@ -43,6 +43,8 @@ const KILL_AFTER_MS = 10_000;
 const LAST_FRAMES_MS = 1000;
 /** Age up to which an `oom` event explains a child that died by SIGKILL. */
 const OOM_RECENT_MS = 5000;
+/** Exit code of a container whose first process was killed. */
+const KILLED = 137;
 /** Why an attempt goes back that a retired process did not begin. */
 const RELOADED = 'reloaded';
 /** Bound on the line of a log frame; the rest is dropped. */
@@ -238,16 +240,29 @@ export class ContainerSlots {
     this.#accepting = false;
     await this.#processes.none(LAST_FRAMES_MS);
     this.close();
-    const exited = exit.text ?? (exit.oomKilled ? OOM_TEXT : `process exited (code ${exit.exitCode})`);
     let isTold = false;
     for (const attempt of this.#attempts.inHand()) {
       if (attempt.containerId !== this.facts.containerId) continue;
       if (exit.kind === 'exited') {
         isTold ||= attempt.result === undefined && attempt.ending === undefined;
-        this.#own.end(attempt, 'exited', exited);
+        this.#own.end(attempt, 'exited', this.#exitedText(exit, attempt));
       } else this.#own.end(attempt, 'lost', 'container stopped');
     }
     return isTold;
+  }
+
+  #exitedText(exit: ContainerExit, attempt: Attempt): string {
+    if (exit.text !== undefined) return exit.text;
+    const outOfMemory = exit.oomKilled && exit.exitCode === KILLED && !this.#ranOutBefore(attempt);
+    return outOfMemory ? OOM_TEXT : exitText(exit.exitCode, undefined);
+  }
+
+  /**
+   * Whether memory ran out before this attempt, and not since: that killed a child process of an earlier one. The
+   * engine never takes its flag back, and its event may come too late.
+   */
+  #ranOutBefore({ sinceMs }: Attempt): boolean {
+    return Number.isFinite(this.#oomAtMs) && this.#oomAtMs < sinceMs;
   }
 
   // ---- connections --------------------------------------------------------------------------------------------------
@@ -510,14 +525,14 @@ export class ContainerSlots {
     const code = signal > 0 ? 128 + signal : numberOf(header, 'code');
     const oom = signal === 9 && performance.now() - this.#oomAtMs < OOM_RECENT_MS;
     const retirement = this.#processes.retirementOf(process);
-    const text = oom ? OOM_TEXT : exitText(code, retirement && performance.now() - retirement.sinceMs);
+    const text = exitText(code, retirement && performance.now() - retirement.sinceMs);
     const pid = numberOf(header, 'pid');
     for (const key of this.#processes.exited(process, pid)) {
       const attempt = this.#attempts.get(key);
       if (attempt === undefined) continue;
       const goesBack = retirement !== undefined && attempt.begun === false && attempt.ending === undefined;
       if (goesBack) this.#own.giveBack(attempt, RELOADED);
-      else this.#own.end(attempt, 'exited', text);
+      else this.#own.end(attempt, 'exited', oom && !this.#ranOutBefore(attempt) ? OOM_TEXT : text);
     }
     if (!this.#accepting || this.#ready === undefined || !Number.isInteger(process)) return;
     const isOne = process >= 0 && process < this.#workers && this.#ready.mode !== 'reload';

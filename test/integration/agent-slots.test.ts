@@ -389,6 +389,49 @@ test('memory that ran out is said so, and a container that was stopped is nobody
   }
 });
 
+test('only a call in which its process was killed and memory ran out is told so', async ({ world }) => {
+  const OUT_OF_MEMORY = 'process ran out of memory';
+  for (const [taskId, exitCode, ranOutInCall, text] of [
+    ['own-exit', 9, false, 'process exited (code 9)'],
+    ['own-exit-beside-child', 9, true, 'process exited (code 9)'],
+    ['killed-later', 137, false, 'process exited (code 137)'],
+    ['killed-for-memory', 137, true, OUT_OF_MEMORY],
+  ] as const) {
+    await world.add();
+    world.readies.length = 0;
+    const runner = await world.single();
+    // A child process of an earlier call was killed for memory: the engine's flag stays set.
+    world.table.get(ID)?.noteOom();
+    world.run(taskId);
+    await runner.next('run');
+    if (ranOutInCall) world.table.get(ID)?.noteOom();
+    runner.hangUp();
+    await world.table.end(ID, { kind: 'exited', exitCode, oomKilled: true });
+    expect(JSON.parse(String((await world.sink.result(taskId)).body)), taskId).toEqual({ error: text });
+  }
+});
+
+test('nor does a process of several blame memory that ran out in an earlier call', async ({ world }) => {
+  await world.add({ workers: 3 });
+  const control = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0 });
+  const child = (process: number): Promise<FakeRunner> =>
+    FakeRunner.process(world.path, { containerId: ID, process, slots: 1, pid: 76 + process });
+  const runners = { earlier: await child(1), now: await child(2) };
+  control.send('ready', { mode: 'fork', slots: 2, onStartMs: 1 });
+  await until('ready', () => world.readies.length > 0);
+  world.table.get(ID)?.noteOom();
+  world.run('one');
+  world.run('two');
+  await Promise.all([runners.earlier.next('run'), runners.now.next('run')]);
+  const ended = async (process: number): Promise<string> => {
+    control.send('exited', { process, pid: 76 + process, signal: 9 });
+    return String((await until('its end', () => world.log.shift())).line);
+  };
+  expect(await ended(1)).toContain('process exited (code 137)');
+  world.table.get(ID)?.noteOom();
+  expect(await ended(2)).toContain('process ran out of memory');
+});
+
 test('a failed start carries the error and the end of the traceback', async ({ world }) => {
   await world.add();
   const runner = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0 });
