@@ -102,6 +102,10 @@ export interface DeploymentDeleteFlags {
   readonly yes?: boolean;
 }
 
+export interface DeploymentRollbackFlags {
+  readonly yes?: boolean;
+}
+
 export interface AuditFlags {
   readonly since?: string;
   readonly follow?: boolean;

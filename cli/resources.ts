@@ -5,6 +5,7 @@ import type { Invocation } from './commands/run.ts';
 import type { TaskWatchFlags } from './commands/task-watch.ts';
 import type {
   DeploymentDeleteFlags,
+  DeploymentRollbackFlags,
   DeploymentListFlags,
   DeploymentVerbFlags,
   TaskGetFlags,
@@ -200,12 +201,13 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
   examples(
     command(deployment, 'rollback', 'Let calls of a name reach an older version again, at once')
       .argument('<name>', 'a name; its kind in front where several share it (taskqueue/hello)')
-      .argument('[version]', 'such as v2 (else the version that served before)'),
+      .argument('[version]', 'such as v2 (else the version that served before)')
+      .option('--yes', 'do not ask where the version did not start'),
     'deployment rollback hello',
     'deployment rollback hello v2',
-  ).action(async (name: string, version: string | undefined) => {
+  ).action(async (name: string, version: string | undefined, flags: DeploymentRollbackFlags) => {
     const { runDeploymentRollback } = await import('./commands/deployment-rollback.ts');
-    await runDeploymentRollback(name, version, invocation());
+    await runDeploymentRollback(name, version, flags, invocation());
   });
   examples(
     command(deployment, 'diff', 'Compare two versions of a name: configuration, image and files')

@@ -1,7 +1,13 @@
 // `longshore deployment rollback`: calls of a name reach an older version again.
 import { shellWord } from '#shared/shell-word.ts';
+import type { Client } from '../client.ts';
+import { CliError, usageError } from '../errors.ts';
+import type { DeploymentRollbackFlags } from '../flags.ts';
+import { objectField, textField } from '../json.ts';
 import { note } from '../print.ts';
+import { asksYes } from '../typed.ts';
 import { shown } from './deployment-reference.ts';
+import type { DeploymentFacts } from './deployment-reference.ts';
 import { readVersions, rollbackTarget, versionNamed } from './deployment-versions.ts';
 import { showDone, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -9,14 +15,16 @@ import type { Invocation } from './run.ts';
 export async function runDeploymentRollback(
   name: string,
   version: string | undefined,
+  { yes }: DeploymentRollbackFlags,
   invocation: Invocation,
 ): Promise<void> {
   await withClient(invocation, async (client) => {
     const versions = await readVersions(client, name);
     const to = version === undefined ? rollbackTarget(versions) : versionNamed(versions, version);
-    await client.restCall('POST', `/deployment/${await client.workspaceId()}/rollback/${to.id}`);
     const { serving } = versions;
     const same = serving.id === to.id;
+    if (!same && to.rollout === 'failed' && yes !== true) await confirm(client, to);
+    await client.restCall('POST', `/deployment/${await client.workspaceId()}/rollback/${to.id}`);
     showDone(invocation, { id: to.id, name: to.name, version: to.version, from: serving.version }, [
       same
         ? `calls of ${to.name} stay with v${to.version}`
@@ -27,4 +35,15 @@ export async function runDeploymentRollback(
         `${shown(serving)} is still active: \`longshore deployment stop ${shellWord(`${to.name}/v${serving.version}`)}\` stops it`,
       );
   });
+}
+
+/** Asks before calls move to a version that did not start. */
+async function confirm(client: Client, to: DeploymentFacts): Promise<void> {
+  const record = await client.rest(`/deployment/${await client.workspaceId()}/${to.id}`);
+  const why = textField(objectField(record, 'rollout'), 'why');
+  const what = `the rollout of ${shown(to)} failed${why === '' ? '' : `: ${why}`}`;
+  if (!process.stdin.isTTY)
+    throw usageError(`${what}; without a terminal, say --yes to move calls of ${to.name} there: nothing was changed`);
+  note(what);
+  if (!(await asksYes(`move calls of ${to.name} there all the same?`))) throw new CliError('nothing was changed');
 }

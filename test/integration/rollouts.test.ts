@@ -169,6 +169,15 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
     expect(JSON.stringify(await explained(first))).toContain(
       'v2 did not start, so this version serves on: the start of',
     );
+    // Calls do not move to it by a slip.
+    const { own, address } = platform;
+    const env = { LONGSHORE_URL: `http://${address}`, LONGSHORE_TOKEN: own.token, LONGSHORE_CONTEXT_FILE: '/none' };
+    expect(await runCommand(['deployment', 'rollback', 'fails', 'v2'], env)).toMatchObject({
+      code: 2,
+      stdout: '',
+      stderr: `longshore: the rollout of fails v2 failed: ${String(rollout['why'])}; without a terminal, say --yes to move calls of fails there: nothing was changed\n`,
+    });
+    await callsReach('fails', first);
     // The version is still there under its number, and wants no container without a call.
     held.set(second.stubId, Promise.withResolvers());
     await verb(`POST /deployments/${second.id}/start`);
