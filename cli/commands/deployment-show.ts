@@ -38,6 +38,7 @@ export async function runDeploymentShow(reference: string, invocation: Invocatio
       active: deployment.active,
       serving: deployment.serving,
       rollout: textField(objectField(record, 'rollout'), 'state'),
+      rolloutWhy: textField(objectField(record, 'rollout'), 'why'),
       handler: textField(config, 'handler'),
       image: textField(objectField(config, 'runtime'), 'image_id'),
       createdAt: textField(record, 'created_at'),
@@ -47,6 +48,7 @@ export async function runDeploymentShow(reference: string, invocation: Invocatio
     const rows: readonly (readonly [string, string])[] = [
       ['name', facts.name],
       ['version', `v${facts.version}${servingText(facts)}`],
+      ['rollout', rolloutText(facts)],
       ['id', facts.id],
       ['kind', facts.kind],
       ['app', facts.app],
@@ -72,6 +74,14 @@ async function urlsOf(client: Client, { id, stubId }: DeploymentFacts): Promise<
 
 const servingText = ({ serving, rollout }: { readonly serving: boolean; readonly rollout: string }): string =>
   serving ? ', which serves the name' : rollout === '' || rollout === 'done' ? '' : ` (rollout: ${rollout})`;
+
+/** Why calls of the name do not reach a version; empty: they do, or it had no rollout. */
+const rolloutText = ({
+  serving,
+  rollout,
+  rolloutWhy,
+}: Readonly<Record<'rollout' | 'rolloutWhy', string>> & { readonly serving: boolean }): string =>
+  serving || rolloutWhy === '' || rollout === 'done' ? '' : `${rollout}: ${rolloutWhy}`;
 
 /** Each address once: below an IP address there are no host forms, and a public version is reached by its name. */
 function urlRows(urls: Urls, isServing: boolean): readonly (readonly [string, string])[] {

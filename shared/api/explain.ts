@@ -215,7 +215,7 @@ export const Explanation = Type.Object({
   id: Text(),
   workspace_id: Text(),
   state: Text(
-    'of a deployment: that of its scaling, FAILING in the place of IDLE and HEALTHY when its newest call failed, ACTIVE and STOPPED when the leader did not answer, or DELETED',
+    'of a deployment: that of its scaling, FAILING in the place of IDLE and HEALTHY when its newest call failed, or when its start failed in its rollout, ACTIVE and STOPPED when the leader did not answer, or DELETED',
   ),
   since: Time(),
   summary: Text('one sentence'),

@@ -163,7 +163,10 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
       /^the start of endpoint-\S+ failed \(user_error\): ImportError: no module named torch$/,
     );
     await callsReach('fails', first);
-    const { details, next_steps: steps } = await explained(second);
+    const { details, next_steps: steps, state, summary } = await explained(second);
+    expect(state).toBe('FAILING');
+    expect(summary).toBe(`fails v2 is FAILING: its rollout failed: ${String(rollout['why'])}`);
+    expect(JSON.stringify(steps)).not.toContain('longshore logs fails`');
     expect(details).toContain(`calls of fails reach v1, not this version: ${String(rollout['why'])}`);
     expect(steps).toContain('`longshore logs fails/v2` shows what its containers wrote');
     expect(JSON.stringify(await explained(first))).toContain(
@@ -177,6 +180,9 @@ describe.each(['servers', 'embedded'] as const)('rollouts on %s', (stores) => {
       stdout: '',
       stderr: `longshore: the rollout of fails v2 failed: ${String(rollout['why'])}; without a terminal, say --yes to move calls of fails there: nothing was changed\n`,
     });
+    const show = await runCommand(['deployment', 'show', 'fails/v2'], env);
+    expect(show.stdout).toMatch(/^state +FAILING$/m);
+    expect(show.stdout).toMatch(/^rollout +failed: the start of .*no module named torch$/m);
     await callsReach('fails', first);
     // The version is still there under its number, and wants no container without a call.
     held.set(second.stubId, Promise.withResolvers());

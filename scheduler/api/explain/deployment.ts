@@ -38,14 +38,19 @@ export function explainDeployment(
 ): Explanation {
   const { refusal, pool, quota, oneWorkerInsteadOf, rollout, ended } = calls;
   const oneWorker = oneWorkerInsteadOf === undefined ? undefined : oneWorkerTexts(oneWorkerInsteadOf);
-  const failures = ended === undefined ? undefined : failedCallTexts(ended, row.name);
+  // The name alone means the version that serves it.
+  const reference = rollout?.isOther === true ? `${row.name}/v${row.version}` : row.name;
+  const failures = ended === undefined ? undefined : failedCallTexts(ended, reference);
   const isFailing = failures?.isFailing === true && SATISFIED.has(scaling?.state ?? '');
-  const state = isFailing ? 'FAILING' : (scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED'));
+  const notStarted = scaling?.state === 'IDLE' && scaling.live === 0 ? rollout?.failed : undefined;
+  const state =
+    isFailing || notStarted !== undefined ? 'FAILING' : (scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED'));
   const isRefused = refusal !== '' && row.active;
   const words = [
     ...(isRefused ? ['calls are refused'] : []),
     ...(isFailing ? [failures.count] : []),
-    ...(scaling === null ? [] : [summaryOf(scaling)]),
+    ...(notStarted === undefined ? [] : [`its rollout failed: ${notStarted.why}`]),
+    ...(scaling === null || notStarted !== undefined ? [] : [summaryOf(scaling)]),
   ].join('; ');
   const tick = row.active ? schedule : undefined;
   return {
@@ -53,7 +58,7 @@ export function explainDeployment(
     id: row.id,
     workspace_id: row.workspaceId,
     state,
-    since: isFailing ? failures.section.failing_since : (scaling?.state_since ?? null),
+    since: isFailing ? failures.section.failing_since : (notStarted?.since ?? scaling?.state_since ?? null),
     summary: `${row.name} v${row.version} is ${state}${words === '' ? '' : `: ${words}`}`,
     ...orTick(orRollout(scaling === null ? NO_WAIT : waitingOf(scaling), rollout), tick),
     details: [
@@ -70,7 +75,7 @@ export function explainDeployment(
         ...callSteps(calls),
         ...(failures?.steps ?? []),
         ...(rollout?.steps ?? []),
-        ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, row.name, pool)),
+        ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, reference, pool)),
         ...(oneWorker === undefined ? [] : [oneWorker.step]),
       ]),
     ],

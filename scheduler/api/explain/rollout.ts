@@ -10,6 +10,10 @@ export interface RolloutTexts {
   readonly steps: readonly string[];
   /** The rollout's next change; absent: there is none. */
   readonly wait?: WaitTexts;
+  /** Calls of the name reach another version, so commands need the number of this one. */
+  readonly isOther: boolean;
+  /** This version did not start in its rollout: why, and since when. */
+  readonly failed?: { readonly why: string; readonly since: string | null };
 }
 
 type Version = Pick<DeploymentRow, 'id' | 'name' | 'version' | 'rollout' | 'rolloutSinceMs' | 'rolloutWhy'>;
@@ -24,7 +28,7 @@ export interface RolloutView {
   readonly limitMs: number;
 }
 
-const NONE: RolloutTexts = { details: [], steps: [] };
+const NONE: RolloutTexts = { details: [], steps: [], isOther: false };
 
 export function rolloutTexts({ row, serving, highest, limitMs }: RolloutView): RolloutTexts {
   if (serving === undefined) return NONE;
@@ -34,14 +38,17 @@ export function rolloutTexts({ row, serving, highest, limitMs }: RolloutView): R
     const until = row.rolloutSinceMs === null ? null : timestampOf(row.rolloutSinceMs + limitMs);
     return {
       details: [`calls of ${name} go on to v${serving.version} until a container of this version is ready`],
+      isOther: true,
       steps: [`\`longshore deployment rollback ${shellWord(name)} v${version}\` moves calls of ${name} here at once`],
       wait: { waits_for: `a ready container; then calls of ${name} move here`, until },
     };
   }
   const where = `calls of ${name} reach v${serving.version}, not this version`;
-  if (isServing(rollout)) return { details: [where], steps: [] };
+  if (isServing(rollout)) return { details: [where], steps: [], isOther: true };
   return {
     details: [`${where}: ${rolloutWhy}`],
+    isOther: true,
+    ...(rollout === 'failed' ? { failed: { why: rolloutWhy, since: timestampOf(row.rolloutSinceMs) } } : {}),
     steps:
       rollout === 'failed'
         ? [
@@ -58,8 +65,16 @@ function aboutNewer({ name, version }: Version, newer: Version): RolloutTexts {
   const reference = `${name}/v${newer.version}`;
   const steps = [`\`longshore explain ${shellWord(reference)}\` says more about the newer version`];
   if (newer.rollout === 'waiting')
-    return { details: [`v${newer.version} takes the calls of ${name} when a container of it is ready`], steps };
+    return {
+      details: [`v${newer.version} takes the calls of ${name} when a container of it is ready`],
+      steps,
+      isOther: false,
+    };
   if (newer.rollout === 'failed')
-    return { details: [`v${newer.version} did not start, so this version serves on: ${newer.rolloutWhy}`], steps };
+    return {
+      details: [`v${newer.version} did not start, so this version serves on: ${newer.rolloutWhy}`],
+      steps,
+      isOther: false,
+    };
   return NONE;
 }

@@ -192,7 +192,7 @@ function startText({ record, container }: TaskFacts): string {
 }
 
 function startSteps({ container, deploymentName, record }: TaskFacts): string[] {
-  const logs = `\`longshore logs ${shellWord(deploymentName.replace(/\/v\d+$/, ''))}\` shows what its containers wrote`;
+  const logs = `\`longshore logs ${shellWord(deploymentName)}\` shows what its containers wrote`;
   const known = deploymentName === '' ? [] : [logs];
   const cure = cureOf(errorOf(record.result)) ?? 'correct what failed, and deploy again';
   return [...(container === undefined ? known : failedSteps(container)), cure];

@@ -4,6 +4,9 @@ import type { TaskId } from '#shared/domain/ids.ts';
 import { explainDeployment } from '#scheduler/api/explain/deployment.ts';
 import { failedCallTexts } from '#scheduler/api/explain/failed-calls.ts';
 import type { CallsThatEnded } from '#scheduler/api/explain/failed-calls.ts';
+import { rolloutTexts } from '#scheduler/api/explain/rollout.ts';
+import type { RolloutView } from '#scheduler/api/explain/rollout.ts';
+import { CLOSED_BREAKER } from '#scheduler/control/autoscaler/breaker.ts';
 import { NO_POOL } from '#scheduler/domain/named-pool.ts';
 import type { RecentCalls } from '#scheduler/stores/store/queries/recent-calls.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
@@ -52,6 +55,38 @@ test('a deployment that works again keeps its state, and still tells of the call
   const found = explained(endedWith('KeyError: 1', {}, calls), scalingOf({ containers: [aContainer()] }));
   expect(found.state).toBe('IDLE');
   expect(found.details).toContain(`3 of the last 20 calls failed, the first of them at ${at(-9000)}`);
+});
+
+test('a version that did not start in its rollout is FAILING where it was idle, and steps name the version', () => {
+  const older = { ...ROW, id: 'd-2', version: 2, rollout: null, rolloutSinceMs: null, rolloutWhy: '' };
+  const row = {
+    ...ROW,
+    rollout: 'failed',
+    rolloutSinceMs: NOW - 5000,
+    rolloutWhy: 'the start of c-1 failed: no torch',
+  };
+  const rollout = rolloutTexts({ row, serving: older, highest: row, limitMs: 1 } as unknown as RolloutView);
+  const told = (scaling: ReturnType<typeof scalingOf>): Explanation =>
+    explainDeployment(ROW as Parameters<typeof explainDeployment>[0], 10, scaling, {
+      refusal: '',
+      pool: NO_POOL,
+      quota: [],
+      rollout,
+    });
+  const found = told(scalingOf({}));
+  expect(found).toMatchObject({
+    state: 'FAILING',
+    since: at(-5000),
+    summary: 'hello v3 is FAILING: its rollout failed: the start of c-1 failed: no torch',
+  });
+  expect(found.details).toContain('calls of hello reach v2, not this version: the start of c-1 failed: no torch');
+  const breaker = { ...CLOSED_BREAKER, failures: 1 };
+  const steps = told(scalingOf({ breaker })).next_steps;
+  expect(steps.join()).toContain('`longshore logs hello/v3`');
+  expect(steps.join()).not.toContain('`longshore logs hello`');
+  expect(told(scalingOf({ active: false })).state).toBe('STOPPED');
+  // A container that a call of its number started works.
+  expect(told(scalingOf({ containers: [aContainer()] })).state).toBe('IDLE');
 });
 
 test('states that say more than IDLE stay, and so does that of a deployment whose callers err', () => {

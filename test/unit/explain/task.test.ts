@@ -132,7 +132,7 @@ describe('a task', () => {
     // Older records do not name their container.
     const unnamed = explained({ container: undefined }, { ...failed, result });
     expect(unnamed.details).toEqual(['its container did not start: RuntimeError: the model is not there']);
-    expect(unnamed.next_steps[0]).toBe('`longshore logs hello` shows what its containers wrote');
+    expect(unnamed.next_steps[0]).toBe('`longshore logs hello/v3` shows what its containers wrote');
   });
 
   test('that ended several containers points at the lines of the last, others at their own', () => {
