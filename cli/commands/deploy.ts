@@ -5,7 +5,7 @@ import { painted } from '../colours.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { deployDefinition, prepareApp, prepareGiven, uploadCode } from '../deploy/deploy.ts';
-import { knownRefusals } from '../deploy/refusals.ts';
+import { knownProblems } from '../deploy/refusals.ts';
 import { readTargets, soundTargets } from '../deploy/targets.ts';
 import type { DeployItem, FailedItem } from '../deploy/targets.ts';
 import { usageError } from '../errors.ts';
@@ -73,10 +73,12 @@ async function refusalsOf(
   name: string | undefined,
 ): Promise<readonly FailedItem[]> {
   const found = items.map(async ({ target, handler }) => {
-    const errors = await knownRefusals(client, handler, name ?? handler.name);
-    return errors.map((error) => ({ target, error }));
+    const problems = await knownProblems(client, handler, name ?? handler.name);
+    return problems.map((problem) => ({ target, ...problem }));
   });
-  return (await Promise.all(found)).flat();
+  const problems = (await Promise.all(found)).flat();
+  // A machine or a pool may still come. Where something else is corrected anyway, a person reads of all at once.
+  return problems.every(({ mayCome }) => mayCome) ? [] : problems;
 }
 
 /** Longest definition on stdin. */

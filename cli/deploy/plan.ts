@@ -1,10 +1,7 @@
 // The effects that a deploy would have, found by questions alone: nothing is uploaded, built or made.
-import { nameProblem } from '#shared/domain/deployment-names.ts';
-import { GPU_MODELS } from '#shared/domain/gpus.ts';
 import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
-import { nearName } from '../near-name.ts';
 import { listField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { allVolumes } from '../transfer/volume-files.ts';
@@ -15,7 +12,7 @@ import { collectFiles } from './files.ts';
 import type { AppFiles } from './files.ts';
 import { contextFiles } from './files.ts';
 import { wantedImage } from './image.ts';
-import { checkStub } from './refusals.ts';
+import { checkStub, problemsOf } from './refusals.ts';
 import type { DeployItem } from './targets.ts';
 
 /** Files that travel together. */
@@ -87,7 +84,7 @@ export async function planItem(
     if (!(error instanceof CliError) || error.status !== 404) throw error;
     throw new CliError('the scheduler is older than this command and cannot check: upgrade it', { cause: error });
   });
-  const problems = await Promise.all(listField(checked, 'problems').map((found) => withCandidate(client, found)));
+  const problems = await problemsOf(client, { handler, name, checked });
   const latest = await latestDeployment(client, name, `${kind}/deployment`);
   return {
     target,
@@ -99,9 +96,10 @@ export async function planItem(
     image,
     volumes,
     secrets: listField(handler, 'secrets').map((secret) => textField(secret, 'name')),
-    problems: [nameProblem(name) ?? [], problem ?? [], problems]
-      .flat()
-      .map((text) => (place === '' ? text : `${place}: ${text}`)),
+    problems: [
+      ...(problem === undefined ? [] : [place === '' ? problem : `${place}: ${problem}`]),
+      ...problems.map(({ error }) => error.message),
+    ],
     warnings: textsField(checked, 'warnings'),
   };
 }
@@ -186,29 +184,4 @@ async function planVolumes(client: Client, handler: JsonObject): Promise<readonl
     const exists = known === null ? null : found !== undefined;
     return { name, mountPath, kind: 'volume', exists };
   });
-}
-
-/** The problem's text, with the name that was probably meant. */
-async function withCandidate(client: Client, problem: JsonObject): Promise<string> {
-  const text = textField(problem, 'text');
-  const value = textField(problem, 'value');
-  const names = await candidatesFor(client, textField(problem, 'field')).catch(() => []);
-  const near = nearName(value, names);
-  const cure = textField(problem, 'field') === 'secrets' ? `; \`longshore secret set ${value}\` makes it` : '';
-  return `${text}${near === undefined ? '' : `; did you mean ${near}?`}${near === undefined ? cure : ''}`;
-}
-
-async function candidatesFor(client: Client, field: string): Promise<readonly string[]> {
-  const named = (answer: JsonObject, list: string): readonly string[] =>
-    listField(answer, list).map((one) => textField(one, 'name'));
-  switch (field) {
-    case 'gpu':
-      return GPU_MODELS;
-    case 'pool':
-      return named(await client.gateway('GET', '/pools'), 'pools');
-    case 'secrets':
-      return named(await client.rest(`/secret/${await client.workspaceId()}`), 'data');
-    default:
-      return [];
-  }
 }

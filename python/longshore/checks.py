@@ -4,7 +4,7 @@ parameter."""
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, List, Mapping, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Tuple, Union
 
 #: Names in the scheduler's spelling, including MIG slices (`H100-MIG-3g.40gb`).
 _GPU_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._+-]{0,63}')
@@ -65,6 +65,20 @@ def instance(name: str, value: Any, kind: Any) -> Any:
     if not isinstance(value, kind):
         raise DefinitionError('%s: must be %s(…), not %s' % (name, kind.__name__, _shown(value)))
     return value
+
+
+def read_all(readers: Dict[str, Callable[[], Any]]) -> Dict[str, Any]:
+    """The values of all fields, in order; where several are wrong, the error names each of them."""
+    values: Dict[str, Any] = {}
+    problems: List[str] = []
+    for field, read in readers.items():
+        try:
+            values[field] = read()
+        except DefinitionError as error:
+            problems.append(str(error))
+    if problems:
+        raise DefinitionError('; '.join(problems))
+    return values
 
 
 def quantity(parse: Callable[[Any], int], value: Any) -> int:

@@ -30,7 +30,7 @@ from typing import (
     overload,
 )
 
-from .checks import DefinitionError, cuda_version, flag, gpu_number, gpus_and_count, instance, number, one_of, quantity, sequence, start_function, text, texts, variables, whole
+from .checks import DefinitionError, cuda_version, flag, gpu_number, gpus_and_count, instance, number, one_of, quantity, read_all, sequence, start_function, text, texts, variables, whole
 from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .quantities import cpu_millicores, memory_mib
 from .typed import P, R, T, endpoint_decorator, task_queue_decorator
@@ -458,28 +458,28 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Union
     pool = _pool(given['pool'])
     gpus, gpu_count = gpus_and_count(given['gpu'], given['gpu_count'])
     gpus = gpus or pool.gpu
-    options: Dict[str, Any] = {
-        'name': text('name', given['name'] or ''),
-        'appName': text('app', given['app'] or ''),
-        'cpu': quantity(cpu_millicores, given['cpu']),
-        'memory': quantity(memory_mib, given['memory']),
-        'gpu': gpus,
-        'gpuCount': gpu_number(gpu_count, gpus),
-        'image': instance('image', given['image'] or Image(), Image).described(),
-        'onStartFunction': start_function(given['on_start']),
-        'workers': whole('workers', given['workers'], 1),
-        'concurrentRequests': whole('concurrent_requests', given.get('concurrent_requests', 1), 1),
-        'keepWarmSeconds': number('keep_warm_seconds', given['keep_warm_seconds']),
-        'maxPendingTasks': whole('max_pending_tasks', given['max_pending_tasks'], 1),
-        'timeout': number('timeout', 0 if given['timeout'] is None else given['timeout']),
-        'retries': whole('retries', given['retries'], 0),
-        'autoscaler': _autoscaler(given, default),
-        'env': variables(given['env']),
-        'secrets': [{'name': secret} for secret in _secrets(given['secrets'])],
-        'volumes': _volumes(given['volumes']),
-        'authorized': flag('authorized', given.get('authorized', True)),
-        'callbackUrl': text('callback_url', given['callback_url'] or ''),
-    }
+    options = read_all({
+        'name': lambda: text('name', given['name'] or ''),
+        'appName': lambda: text('app', given['app'] or ''),
+        'cpu': lambda: quantity(cpu_millicores, given['cpu']),
+        'memory': lambda: quantity(memory_mib, given['memory']),
+        'gpu': lambda: gpus,
+        'gpuCount': lambda: gpu_number(gpu_count, gpus),
+        'image': lambda: instance('image', given['image'] or Image(), Image).described(),
+        'onStartFunction': lambda: start_function(given['on_start']),
+        'workers': lambda: whole('workers', given['workers'], 1),
+        'concurrentRequests': lambda: whole('concurrent_requests', given.get('concurrent_requests', 1), 1),
+        'keepWarmSeconds': lambda: number('keep_warm_seconds', given['keep_warm_seconds']),
+        'maxPendingTasks': lambda: whole('max_pending_tasks', given['max_pending_tasks'], 1),
+        'timeout': lambda: number('timeout', 0 if given['timeout'] is None else given['timeout']),
+        'retries': lambda: whole('retries', given['retries'], 0),
+        'autoscaler': lambda: _autoscaler(given, default),
+        'env': lambda: variables(given['env']),
+        'secrets': lambda: [{'name': secret} for secret in _secrets(given['secrets'])],
+        'volumes': lambda: _volumes(given['volumes']),
+        'authorized': lambda: flag('authorized', given.get('authorized', True)),
+        'callbackUrl': lambda: text('callback_url', given['callback_url'] or ''),
+    })
     if flag('block_network', given.get('block_network', False)):
         options['blockNetwork'] = True
     if given.get('allow_list'):

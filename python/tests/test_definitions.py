@@ -79,6 +79,10 @@ class Decorator(unittest.TestCase):
         with self.assertRaisesRegex(DefinitionError, '^gpu_count: is 2 although gpu is NO_GPU'):
             endpoint(gpu='NO_GPU', gpu_count=2)
 
+    def test_every_field_that_is_wrong_is_named_at_once(self) -> None:
+        with self.assertRaisesRegex(DefinitionError, '^cpu: .*two.*; memory: .*lots.*; workers: '):
+            endpoint(cpu='two', memory='lots', workers=0)
+
     def test_bad_values_name_their_parameter(self) -> None:
         cases: Dict[str, Any] = {
             'cpu': '1q',

@@ -125,14 +125,13 @@ describe('deploy', () => {
     expect(JSON.parse(ended.stdout)).toMatchObject(deployed);
     expect(seen.map((one) => one.route.replace(/[0-9a-f]{64}/, '<sha256>'))).toEqual([
       'POST /api/v1/gateway/stubs/check',
-      'GET /api/v1/workspace/current',
       'GET /api/v1/gateway/objects/<sha256>',
       'POST /api/v1/gateway/objects',
       'PUT /put/o-1',
       'POST /api/v1/gateway/stubs',
       'POST /api/v1/gateway/stubs/deploy',
     ]);
-    const [, , , created, put, stub] = seen;
+    const [, , created, put, stub] = seen;
     expect(put?.authorization).toBeUndefined();
     expect(stub?.authorization).toBe(`Bearer ${TOKEN}`);
     expect(JSON.parse(created?.body.toString() ?? '')).toMatchObject({ size: String(put?.body.byteLength) });
@@ -169,12 +168,12 @@ describe('deploy', () => {
       'app.py:3: worker_mode "x" is none\n',
     ],
     [
-      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'CPU must be 128 or less.' } } },
-      "app.py:3: CPU must be 128 or less: it is this workspace's limit stub.cpu_millicores",
+      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'CPU must be 1500 or less.' } } },
+      "app.py:3: cpu: 2 cores, at most 1.5: it is this workspace's limit stub.cpu_millicores",
     ],
     [
-      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'Memory must be 32GiB or less.' } } },
-      "Memory must be 32GiB or less: it is this workspace's limit stub.memory_mib, which `longshore workspace limits`",
+      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'Memory must be 0.5GiB or less.' } } },
+      "memory: 1 GiB, at most 0.5 GiB: it is this workspace's limit stub.memory_mib, which `longshore workspace limits`",
     ],
     [
       { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'GPU count must be 2 or less.' } } },
@@ -803,7 +802,11 @@ describe('deploy of handlers that are known to be refused', () => {
 
   test.for([
     ['a name that two have', '', ['would have the name of']],
-    ['what the scheduler refuses', 'CPU must be 4 or less.', ['CPU must be 4 or less: it is this workspace', 'would']],
+    [
+      'what the scheduler refuses',
+      'CPU must be 400 or less.',
+      ['cpu: 1 core, at most 0.4: it is this workspace', 'would'],
+    ],
   ] as const)('%s: nothing of the file is changed, and each problem is told', async ([, text, told]) => {
     const problems = text === '' ? [] : [{ field: '', value: '', text }];
     reply = gateway({ 'POST /api/v1/gateway/stubs/check': { body: { problems, warnings: [], config: null } } });
@@ -813,6 +816,35 @@ describe('deploy of handlers that are known to be refused', () => {
     for (const words of told) expect(ended.stderr).toContain(words);
     expect(JSON.parse(ended.stdout)).toMatchObject({ deployed: [] });
     expect(changes()).toEqual([]);
+  });
+
+  test('every problem is told by a deploy as by its dry run, with limits and near names', async () => {
+    const problems = [
+      { field: '', value: '', text: 'CPU must be 500 or less.' },
+      { field: '', value: '', text: 'Memory must be 0.1GiB or less.' },
+      { field: 'secrets', value: 'MYKEY', text: 'there is no secret MYKEY in this workspace' },
+      { field: 'gpu', value: 'H20O', text: 'no GPU model is called H20O' },
+    ];
+    reply = gateway({
+      'GET /api/v1/workspace/current': { body: { external_id: 'w-1' } },
+      'GET /api/v1/secret/w-1': { body: { data: [{ name: 'MY_KEY' }] } },
+      'GET /api/v1/gateway/deployments': { body: { ok: true, deployments: [] } },
+      'POST /api/v1/gateway/stubs/check': { body: { problems, warnings: [], config: null } },
+    });
+    const app = file(handler('one'));
+    const told = [
+      "app.py:4: cpu: 1 core, at most 0.5: it is this workspace's limit stub.cpu_millicores, which",
+      "app.py:4: memory: 128 MiB, at most 0.1 GiB: it is this workspace's limit stub.memory_mib, which",
+      'app.py:4: there is no secret MYKEY in this workspace; did you mean MY_KEY? `longshore secret set MYKEY`',
+      'app.py:4: no GPU model is called H20O; did you mean H200?',
+    ];
+    const [dry, real] = [await run(['deploy', app, '--dry-run']), await run(['deploy', app])];
+    for (const words of told) {
+      expect(dry.stdout).toContain(words);
+      expect(real.stderr).toContain(words);
+    }
+    expect(dry.stdout).toContain('4 problems');
+    expect([dry.code, real.code, changes()]).toEqual([1, 1, []]);
   });
 
   test('the others of the file are named as held back', async () => {
@@ -895,7 +927,7 @@ describe('an id that is not whole', () => {
     ['webhook delete 5d1c', `DELETE /api/v1/webhook/w-1/${HOOK}`],
     ['token delete 5d1c7', `DELETE /api/v1/token/w-1/${HOOK}`],
     ['image delete 5d1c7a', `DELETE /api/v1/image/w-1/${HOOK}`],
-    ['deployment start 5d1c7a20', `POST /api/v1/gateway/deployments/${HOOK}/start`],
+    ['deployment show 5d1c7a20', `GET /api/v1/deployment/w-1/${HOOK}`],
     ['container stop abcdef', `POST /api/v1/gateway/containers/${SANDBOX}/stop`],
   ] as const)('%s means the one that has it', async ([line, route]) => {
     expect(await routesOf(...line.split(' '))).toContain(route);

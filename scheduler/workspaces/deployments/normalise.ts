@@ -25,10 +25,10 @@ import {
   cpuOf,
   memoryOf,
   refuseMinCuda,
-  refuseResources,
   refuseRunning,
   refuseStartTimeout,
   refuseWorkerMode,
+  resourceRefusals,
 } from './refusals.ts';
 import { normalisePod } from './pods.ts';
 import { normaliseServing } from './serving.ts';
@@ -43,7 +43,13 @@ export type Normalised =
       readonly warnMsg: string;
       readonly unsupportedGpus: readonly string[];
     }
-  | { readonly kind: 'refused'; readonly errMsg: string };
+  | {
+      readonly kind: 'refused';
+      /** The first of the refusals. */
+      readonly errMsg: string;
+      readonly refusals: readonly string[];
+      readonly unsupportedGpus: readonly string[];
+    };
 
 const MAX_SYNC_TIMEOUT_S = 600;
 const MAX_VOLUMES = 32;
@@ -61,21 +67,24 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const serving = normaliseServing(request.serving?.value);
   const pod = isSupervised(kind) ? normalisePod(request, serving !== undefined) : undefined;
   const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
-  const refusal =
-    refuseNames(request, rules) ??
-    refuseImage(request) ??
-    refuseResources(request, gpuCount, limits) ??
-    refuseRunning(request, extra) ??
-    refuseWorkerMode(extra?.['workerMode'], gpuCount) ??
-    refuseMinCuda(extra?.['minCuda'], gpuCount) ??
-    refuseStartTimeout(extra?.['startTimeout'], limits) ??
-    (typeof volumes === 'string' ? volumes : null) ??
-    (typeof when === 'string' ? when : null) ??
-    (typeof pod === 'string' ? pod : null) ??
-    (typeof serving === 'string' ? serving : null) ??
-    (typeof autoscaler === 'string' ? autoscaler : null);
+  const refusals = [
+    refuseNames(request, rules),
+    refuseImage(request),
+    ...resourceRefusals(request, gpuCount, limits),
+    refuseRunning(request, extra),
+    refuseWorkerMode(extra?.['workerMode'], gpuCount),
+    refuseMinCuda(extra?.['minCuda'], gpuCount),
+    refuseStartTimeout(extra?.['startTimeout'], limits),
+    ...[volumes, when, pod, serving, autoscaler].filter((read) => typeof read === 'string'),
+  ].filter((text) => text !== null);
+  const refused = (texts: readonly string[]): Normalised => ({
+    kind: 'refused',
+    errMsg: texts[0] ?? 'the stub cannot be read',
+    refusals: texts,
+    unsupportedGpus: unknown,
+  });
   if (
-    refusal !== null ||
+    refusals.length > 0 ||
     typeof autoscaler === 'string' ||
     typeof volumes === 'string' ||
     typeof when === 'string' ||
@@ -83,7 +92,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     typeof serving === 'string' ||
     extra === null
   ) {
-    return { kind: 'refused', errMsg: refusal ?? 'the stub cannot be read' };
+    return refused(refusals);
   }
   const basePython = basePythonOf(request.imageId);
   const policy = request.taskPolicy;
@@ -133,7 +142,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     extra: keptFields(request, extra),
   };
   const tooLong = refuseLength(config);
-  if (tooLong !== null) return { kind: 'refused', errMsg: tooLong };
+  if (tooLong !== null) return refused([tooLong]);
   const warnings = [
     ...(unknown.length === 0 ? [] : [unknownGpusText(unknown)]),
     ...(lacksChoice(config) ? [oneWorkerWarning(config.workers)] : []),

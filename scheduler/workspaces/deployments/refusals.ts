@@ -49,20 +49,39 @@ const isReference = (text: string): boolean => /^[^:\s]+:[^:\s]+$/.test(text);
 export const cpuOf = ({ cpu = 1000 }: Pick<GetOrCreateStubRequest, 'cpu'>): number => cpu;
 export const memoryOf = ({ memory = 128 }: Pick<GetOrCreateStubRequest, 'memory'>): number => memory;
 
-export function refuseResources(request: GetOrCreateStubRequest, gpuCount: number, limits: StubLimits): string | null {
-  const [cpu, memory] = [cpuOf(request), memoryOf(request)];
+/** Everything that is wrong with the resources: one sentence for a resource. */
+export function resourceRefusals(
+  request: GetOrCreateStubRequest,
+  gpuCount: number,
+  limits: StubLimits,
+): readonly string[] {
+  const { maxPendingTasks } = limits;
+  const isTooLong = maxPendingTasks !== null && request.maxPendingTasks > maxPendingTasks;
+  return [
+    refuseCpu(cpuOf(request), limits),
+    refuseMemory(memoryOf(request), limits),
+    refuseGpuCount(gpuCount, limits),
+    isTooLong ? `maxPendingTasks must be ${maxPendingTasks} or less` : null,
+  ].filter((text) => text !== null);
+}
+
+function refuseCpu(cpu: number, limits: StubLimits): string | null {
   if (cpu <= 0) return 'CPU must be greater than 0.';
   if (cpu < LEAST_CPU_MILLICORES) return `CPU must be at least ${LEAST_CPU_MILLICORES / 1000}.`;
   if (cpu > limits.maxCpuMillicores) return `CPU must be ${limits.maxCpuMillicores} or less.`;
+  return null;
+}
+
+function refuseMemory(memory: number, limits: StubLimits): string | null {
   if (memory <= 0) return 'Memory must be greater than 0.';
   if (memory < LEAST_MEMORY_MIB) return `Memory must be at least ${LEAST_MEMORY_MIB} MiB.`;
   if (memory > limits.maxMemoryMib) return `Memory must be ${round(limits.maxMemoryMib / 1024)}GiB or less.`;
+  return null;
+}
+
+function refuseGpuCount(gpuCount: number, limits: StubLimits): string | null {
   if (gpuCount > 0 && limits.gpuConcurrency === 0) return 'GPU concurrency limit is 0.';
   if (gpuCount > limits.maxGpuCount) return `GPU count must be ${limits.maxGpuCount} or less.`;
-  const { maxPendingTasks } = limits;
-  if (maxPendingTasks !== null && request.maxPendingTasks > maxPendingTasks) {
-    return `maxPendingTasks must be ${maxPendingTasks} or less`;
-  }
   return null;
 }
 

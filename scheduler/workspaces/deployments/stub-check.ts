@@ -41,27 +41,26 @@ export async function checkStub(
   const config = normalised.kind === 'config' ? normalised.config : null;
   const problems: StubProblem[] = [];
   const warnings: string[] = [];
-  if (normalised.kind === 'refused') problems.push({ field: '', value: '', text: normalised.errMsg });
+  if (normalised.kind === 'refused')
+    problems.push(...normalised.refusals.map((text) => ({ field: '' as const, value: '', text })));
   const callback = config === null ? undefined : callbackRefusal(parts, config);
   if (callback !== undefined) problems.push({ field: 'callbackUrl', value: config?.callbackUrl ?? '', text: callback });
   const asked = request.secrets.map(({ name }) => name);
   for (const name of await missingSecrets(parts, workspaceId, asked, config))
     problems.push({ field: 'secrets', value: name, text: `there is no secret ${name} in this workspace` });
-  if (normalised.kind === 'config') {
-    const { unsupportedGpus: unknown, warnMsg } = normalised;
-    const machines = unknown.length === 0 ? [] : await parts.gpuMachines(workspaceId);
-    for (const name of unknown) {
-      if (machines.some(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, [name])))) continue;
-      const here = modelsHereText(modelsOf(machines));
-      problems.push({
-        field: 'gpu',
-        value: name,
-        text: `no GPU model is called ${name}: ${here}; known are ${GPU_MODELS.join(', ')}`,
-      });
-    }
-    const others = warnMsg.replace(unknownGpusText(unknown), '').trim();
-    if (others !== '') warnings.push(others);
+  const { unsupportedGpus: unknown } = normalised;
+  const machines = unknown.length === 0 ? [] : await parts.gpuMachines(workspaceId);
+  for (const name of unknown) {
+    if (machines.some(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, [name])))) continue;
+    const here = modelsHereText(modelsOf(machines));
+    problems.push({
+      field: 'gpu',
+      value: name,
+      text: `no GPU model is called ${name}: ${here}; known are ${GPU_MODELS.join(', ')}`,
+    });
   }
+  const others = normalised.kind === 'config' ? normalised.warnMsg.replace(unknownGpusText(unknown), '').trim() : '';
+  if (others !== '') warnings.push(others);
   // With an image of its own, the base image of its Python version is not needed.
   const asBuilt = config === null || request.builtFrom === '' ? config : { ...config, imageId: request.builtFrom };
   const python = asBuilt === null ? undefined : parts.pythonProblem(workspaceId, asBuilt);

@@ -105,13 +105,15 @@ export function stubVerbs(platform: () => Platform, kit: Kit): readonly GatewayV
             config: expect.objectContaining({ gpu: ['H10'], gpuCount: 1 }),
           },
         },
-        'a limit': {
-          body: () => ({ ...STUB, cpu: 128_001, secrets: [{ name: 'x' }] }),
+        'every limit, and a model that nobody knows': {
+          body: () => ({ ...STUB, cpu: 128_001, memory: '65536', gpu: 'H20O', secrets: [{ name: 'x' }] }),
           answer: {
             ...done,
             problems: [
               { field: '', value: '', text: 'CPU must be 128000 or less.' },
+              { field: '', value: '', text: 'Memory must be 32GiB or less.' },
               { field: 'secrets', value: 'x', text: 'there is no secret x in this workspace' },
+              { field: 'gpu', value: 'H20O', text: expect.stringMatching(/^no GPU model is called H20O: /) },
             ],
             config: null,
           },
