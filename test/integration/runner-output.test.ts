@@ -256,6 +256,45 @@ def handler(ends):
     },
   );
 
+  test.for([
+    ['one process', {}],
+    ['forked workers', { WORKERS: '2' }],
+    ['spawned workers', { WORKERS: '2', LONGSHORE_WORKER_MODE: 'spawn' }],
+  ] as const)('a print without a line end is not lost with its process: %s', async ([, env], { start }) => {
+    const source = `
+import os, sys, signal
+print('begin', end='')
+print()
+def handler(how):
+    print('whole')
+    print('par', end='')
+    print('tial', end='', flush=True)
+    print('errors', end='', file=sys.stderr)
+    if how == 'exit': os._exit(4)
+    if how == 'kill': os.kill(os.getpid(), signal.SIGKILL)
+    if how == 'child':
+        if not os.fork():
+            print('of a child', end='')
+            os._exit(5)
+        os.wait()
+`;
+    for (const how of ['exit', 'kill', 'child', 'return']) {
+      const agent = await start({ files: app(source), python, env });
+      const { connection } = await agent.run({ input: { how } });
+      const ends = how === 'exit' || how === 'kill';
+      await (ends ? agent.until('its end', () => !connection.open) : agent.answer('task-1'));
+      const said = (): readonly string[] =>
+        [
+          ...allLines(agent),
+          ...agent.stderr.split('\n').map((line) => line.replace(/^\0task ([^\0]+)\0/, 'stderr $1 ')),
+        ]
+          .filter((line) => line.includes(' task-1 '))
+          .toSorted();
+      await waitFor(() => said().length === 3, 'each line once');
+      expect(said(), how).toEqual(['stderr task-1 errors', 'stdout task-1 partial', 'stdout task-1 whole']);
+    }
+  });
+
   test('of a crash in C code is found under its task, with the place', async ({ start }) => {
     const agent = await start({
       files: app('import ctypes\ndef handler():\n    print("before")\n    ctypes.string_at(0)\n'),

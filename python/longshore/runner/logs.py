@@ -35,6 +35,8 @@ class _State:
         #: The task of prints in threads of user code, in a process that runs one task at a time.
         self.only_task: Callable[[], Optional[Task]] = lambda: None
         self.partial: Dict[Any, str] = {}
+        #: Whose unfinished line of each stream outlives this process.
+        self.kept: Dict[str, Any] = {}
         #: Whether the app forked this process: its output goes to the descriptors.
         self.is_foreign = False
 
@@ -100,12 +102,14 @@ class LogStream(io.TextIOBase):
                 # The bound stops a progress bar without line ends from growing for ever.
                 if len(text) < MAX_LINE_BYTES:
                     partial[key] = text
+                    _keep(task, key, text)
                     return written
                 pieces = cut_line(text)
                 partial[key] = pieces.pop().decode('utf-8', 'replace')
                 if not _state.is_foreign:
                     outputs.catch_up()
                 _send(task, self._name, pieces)
+                _keep(task, key, partial[key])
                 return written
             if not _state.is_foreign:
                 outputs.catch_up()
@@ -115,6 +119,7 @@ class LogStream(io.TextIOBase):
                 partial[key] = last
             for line in lines:
                 emit(task, self._name, line)
+            _keep(task, key, last)
             return written
         finally:
             if shielded:
@@ -142,6 +147,15 @@ class _ByteStream(io.RawIOBase):
             return len(data)
         self._text.write(data.decode('utf-8', 'backslashreplace'))
         return len(data)
+
+
+def _keep(task: Optional[Task], key: Any, text: str) -> None:
+    """Keeps the unfinished line of a thread for the case that this process ends in it; empty: the line is finished."""
+    owner = (None if task is None else task.key, key)
+    if _state.is_foreign or (not text and _state.kept.get(key[0]) != owner):
+        return
+    _state.kept[key[0]] = owner if text else None
+    outputs.keep_print(key[0], '' if task is None else task.task_id, text.encode('utf-8', 'backslashreplace'))
 
 
 def cut_line(line: str) -> List[bytes]:
@@ -181,6 +195,7 @@ def finish_task(task: Task) -> None:
         text = task.partial.pop(key, '')
         if text:
             emit(task, key[0], text)
+            _keep(task, key, '')
 
 
 def capture_output() -> None:
@@ -196,6 +211,7 @@ def finish_all(link: Optional[Link], seconds: float) -> None:
         text = _state.partial.pop(key, '')
         if text:
             emit(None, key[0], text)
+            _keep(None, key, '')
     if link is not None and not link.flush(seconds):
         for _, stream, line in link.take_unsent_logs():
             _fallback(stream, line)
@@ -226,6 +242,7 @@ def _be_foreign() -> None:
 def forget_partial_lines() -> None:
     """Drops unfinished lines: a forked child must not print its parent's."""
     _state.partial.clear()
+    _state.kept.clear()
 
 
 def note(text: str) -> None:

@@ -20,7 +20,7 @@ from .keeper import made
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Optional
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
     from .keeper import Ends
     from .task import Task
@@ -36,7 +36,10 @@ _MOST_READS = 16
 _HEAD_BYTES = 4096
 _REST_BYTES = 80 * 1024
 _PART_BYTES = 8 + _REST_BYTES + _READ_BYTES
-_MEMORY_BYTES = _HEAD_BYTES + 2 * _PART_BYTES
+#: Behind these, of each stream: the print that has no line end yet, with its task.
+_PRINT_BYTES = 8 + 256 + MAX_LINE_BYTES
+_PRINTS = {'stdout': _HEAD_BYTES + 2 * _PART_BYTES, 'stderr': _HEAD_BYTES + 2 * _PART_BYTES + _PRINT_BYTES}
+_MEMORY_BYTES = _HEAD_BYTES + 2 * (_PART_BYTES + _PRINT_BYTES)
 _FREE, _READING, _SENDING = 0, 1, 2
 #: Place of the sign that a task has begun.
 _BEGUN = _HEAD_BYTES - 1
@@ -181,6 +184,22 @@ class Page:
     def reads(self) -> bool:
         return bool(self._memory[0])
 
+    def set_print(self, stream: str, task_id: str, text: bytes) -> None:
+        at = _PRINTS[stream]
+        memory = self._memory
+        memory[at : at + 4] = bytes(4)  # nothing is there while it changes
+        if text:
+            task, text = task_id.encode('utf-8')[:255], cut_bytes(text)[0]
+            memory[at + 8 : at + 9 + len(task)] = bytes((len(task),)) + task
+            memory[at + 264 : at + 264 + len(text)] = text
+            memory[at : at + 4] = len(text).to_bytes(4, 'little')
+
+    def unfinished_print(self, stream: str) -> Tuple[str, bytes]:
+        at = _PRINTS[stream]
+        size = int.from_bytes(self._memory[at : at + 4], 'little')
+        task = self._memory[at + 9 : at + 9 + self._memory[at + 8]]
+        return task.decode('utf-8', 'replace'), self._memory[at + 264 : at + 264 + size]
+
     def set_task(self, task_id: str) -> None:
         data = task_id.encode('utf-8')[:255]
         self._memory[2 : 3 + len(data)] = bytes((len(data),)) + data
@@ -257,6 +276,11 @@ class Kept:
             self._read(descriptor, 256)
             if descriptor in self._reads:
                 self._send(self._page.task, descriptor, self._lines[descriptor].end())
+        for stream in _PRINTS:
+            task_id, text = self._page.unfinished_print(stream)
+            if text:
+                self._page.set_print(stream, '', b'')
+                self._forward(task_id, stream, text)
         self._page.set_task('')
 
     @property
@@ -465,6 +489,12 @@ def end(task: Task) -> None:
 def catch_up() -> None:
     if _own.capture is not None:
         _own.capture.catch_up()
+
+
+def keep_print(stream: str, task_id: str, text: bytes) -> None:
+    """Keeps a print without a line end, which would be lost with this process; empty: it has got one."""
+    if _own.page is not None:
+        _own.page.set_print(stream, task_id, text)
 
 
 def stop() -> None:
