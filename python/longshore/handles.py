@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
+import time
 from typing import Any, Callable, Dict, List, Optional, Union
 from urllib import parse, request
 
@@ -19,6 +21,10 @@ _RERUN_SECONDS = 60
 _PIECE_BYTES = 1 << 20
 #: Kinds whose calls are tasks that nobody waits for, as their addresses begin.
 _QUEUED = ('taskqueue', 'function', 'schedule')
+
+
+class _GivenUp(Exception):
+    """Nobody waits any longer."""
 
 
 class Task(str):
@@ -58,14 +64,59 @@ class Task(str):
         """Whether the task has ended, well or not."""
         return self.status() in OVER
 
-    def result(self, wait: bool = False) -> Any:
-        """The handler's result; None while the task has not ended. With `wait`, waits for the end, and Ctrl-C cancels a
-        task that this program has put. Raises TaskError when the task did not complete."""
+    def result(self, wait: bool = False, timeout: Optional[float] = None) -> Any:
+        """The handler's result; None while the task has not ended. With `wait` or a `timeout`, waits for the end, and
+        Ctrl-C cancels a task that this program has put. Raises TaskError when the task did not complete.
+
+        timeout: seconds to wait at most. Then TimeoutError is raised, and the task goes on.
+        """
         try:
-            task = self._ended() if wait else self.read()
+            task = self.read() if not wait and timeout is None else self._ended(sleep=self._until(timeout))
             return result_of(task, str(self), self._at) if task.get('status') in OVER else None
-        except (GatewayError, TaskError) as failure:
+        except (GatewayError, TaskError, TimeoutError) as failure:
             raise shallow(failure)
+
+    def get(self, timeout: Optional[float] = None) -> Any:
+        """Waits for the end, and returns the handler's result. Errors, `timeout` and Ctrl-C: as for `result`."""
+        try:
+            return self.result(True, timeout)
+        except (GatewayError, TaskError, TimeoutError) as failure:
+            raise shallow(failure)
+
+    async def async_get(self, timeout: Optional[float] = None) -> Any:
+        """As `get`, beside other work of an event loop. Where the coroutine is cancelled, the task goes on."""
+        import asyncio
+
+        given_up = threading.Event()
+        sleep = self._until(timeout, given_up)
+
+        def wait() -> Any:
+            try:
+                return ended(str(self), self._at, sleep=sleep)
+            except _GivenUp:
+                return None
+
+        try:
+            return result_of(await asyncio.get_running_loop().run_in_executor(None, wait), str(self), self._at)
+        except (GatewayError, TaskError, TimeoutError) as failure:
+            raise shallow(failure)
+        finally:
+            given_up.set()
+
+    def _until(self, timeout: Optional[float], given_up: Optional[threading.Event] = None) -> Callable[[float], None]:
+        """The pause between two looks, which raises TimeoutError when the time is over."""
+        until = None if timeout is None else time.monotonic() + timeout
+
+        def sleep(seconds: float) -> None:
+            left = seconds if until is None else until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError('task %s has not ended within %s seconds, and goes on' % (self, timeout))
+            if given_up is None:
+                time.sleep(min(seconds, left))
+            elif given_up.wait(min(seconds, left)):
+                raise _GivenUp
+
+        return sleep
 
     def outputs(self) -> List[Dict[str, Any]]:
         """The files that the task saved with `Output`: `name`, `url` and `expires_in` of each."""
@@ -79,9 +130,11 @@ class Task(str):
         except (GatewayError, TaskError) as failure:
             raise shallow(failure)
 
-    def _ended(self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None) -> Dict[str, Any]:
+    def _ended(
+        self, event_handler: Optional[Callable[[Dict[str, Any]], Any]] = None, sleep: Callable[[float], Any] = time.sleep
+    ) -> Dict[str, Any]:
         def wait() -> Dict[str, Any]:
-            return ended(str(self), self._at, event_handler)
+            return ended(str(self), self._at, event_handler, sleep=sleep)
 
         if self._is_own:
             return waited(wait, lambda: [str(self)], self._at)

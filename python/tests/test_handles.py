@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pickle
@@ -90,6 +91,31 @@ class Handles(unittest.TestCase):
         seen: List[str] = []
         self.assertEqual(task.subscribe(lambda one: seen.append(one['status'])), 5)
         self.assertEqual(seen, ['PENDING', 'RUNNING', 'COMPLETE'])
+
+    def test_a_wait_for_a_task_may_have_an_end_and_the_task_goes_on(self) -> None:
+        self.answer('POST /taskqueue/q', {'task_id': 'one'})
+        task = task_queue(name='q')(lambda: None).put()
+        waits: List[Any] = [
+            lambda: task.get(timeout=0.1),
+            lambda: task.get(timeout=0),
+            lambda: task.result(wait=True, timeout=0.1),
+            lambda: task.result(timeout=0.1),
+            lambda: asyncio.run(task.async_get(timeout=0.1)),
+        ]
+        self.answer('GET /api/v1/task/w/one', {'status': 'RUNNING'})
+        for wait in waits:
+            with self.assertRaisesRegex(TimeoutError, 'task one has not ended within [0.1]+ seconds, and goes on'):
+                wait()
+        with self.assertRaises(asyncio.TimeoutError):
+            asyncio.run(asyncio.wait_for(task.async_get(), 0.1))
+        self.assertFalse([seen for seen in self.server.seen if 'stop' in seen[1]])
+        self.answer('GET /api/v1/task/w/one', {'status': 'COMPLETE', 'result': 5})
+        self.assertEqual([wait() for wait in waits], [5] * 5)
+        self.assertEqual((task.get(), asyncio.run(task.async_get())), (5, 5))
+        self.answer('GET /api/v1/task/w/one', {'status': 'ERROR', 'result': {'error': 'KeyError'}})
+        for wait in waits:
+            with self.assertRaisesRegex(TaskError, 'KeyError'):
+                wait()
 
     def test_a_task_that_failed_raises(self) -> None:
         self.answer('GET /api/v1/task/w/one', {'status': 'ERROR', 'result': {'error': 'KeyError'}})
