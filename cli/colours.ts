@@ -27,7 +27,7 @@ export const showsColours = (stream: NodeJS.WriteStream): boolean => isAllowed &
 
 const STATES: Readonly<Record<'red' | 'green' | 'yellow', ReadonlySet<string>>> = {
   red: new Set(
-    'error failed timeout expired degraded lost dead unhealthy unprobed disconnected offline revoked refused open missing'.split(
+    'error failed failing timeout expired degraded lost dead unhealthy unprobed disconnected offline revoked refused open missing'.split(
       ' ',
     ),
   ),

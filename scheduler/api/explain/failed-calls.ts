@@ -2,7 +2,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedCalls } from '#shared/api/explain.ts';
 import { shellWord } from '#shared/shell-word.ts';
-import { cureOf, errorOf, isToldByContainer } from '#shared/domain/task-failures.ts';
+import { cureOfTask, isToldByContainer } from '#shared/domain/task-failures.ts';
 import type { RecentCalls } from '../../stores/store/queries/recent-calls.ts';
 import { errorLine } from '../../tasks/records/attempts-of.ts';
 import type { TaskRecord } from '../../tasks/records/task-record.ts';
@@ -47,13 +47,13 @@ export function failedCallTexts({ calls, last }: CallsThatEnded, name: string): 
   const count = countText(ended, failed);
   const reason = section.last_reason === '' ? '' : ` (${section.last_reason})`;
   const error = section.last_error === '' ? '' : `: ${section.last_error}`;
-  const cure = last === undefined ? undefined : cureOf(errorOf(last.result));
+  const cure = last === undefined ? undefined : cureOfTask(last.record.failureReason, last.result);
   return {
     section,
     isFailing: calls.failingSinceMs !== null && section.last_reason !== 'invalid_request_payload',
     count,
     details: [
-      `${count}, the first of them at ${timestampOf(calls.firstFailedAtMs)}`,
+      failed === 1 ? count : `${count}, the first of them at ${timestampOf(calls.firstFailedAtMs)}`,
       `task ${calls.last.taskId} failed at ${section.last_failed_at}${reason}${error}`,
     ],
     steps: [

@@ -4,7 +4,7 @@ import { shellWord } from '#shared/shell-word.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { cureOf, errorOf } from '#shared/domain/task-failures.ts';
+import { cureOf, cureOfTask, errorOf } from '#shared/domain/task-failures.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { JobPlace } from '../../stores/queues/task-queues.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
@@ -204,9 +204,8 @@ function stepsOf(facts: TaskFacts): string[] {
   const logs = failureLogs(record);
   if (record.status === 'COMPLETE') return [`\`longshore task get ${record.taskId}\` shows its result`];
   if (isTerminalTask(record.status)) {
-    const result = `\`longshore task get ${record.taskId}\` shows its error`;
-    const cure = cureOf(errorLine(record, record.result));
-    return attemptsOf(facts).length > 0 ? [...(cure === undefined ? [] : [cure]), logs, result] : [];
+    const cure = cureOfTask(record.failureReason, record.result);
+    return attemptsOf(facts).length > 0 ? [...(cure === undefined ? [] : [cure]), logs] : [];
   }
   if (record.status === 'RUNNING') return [logs];
   if (scaling === null) return [];

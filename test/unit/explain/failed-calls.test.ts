@@ -96,6 +96,15 @@ test('states that say more than IDLE stay, and so does that of a deployment whos
   expect(wrong.details.join()).toContain('n is missing');
 });
 
+test('a single failed call has one time', () => {
+  const one = { ...failing, ended: 1, failed: 1, firstFailedAtMs: last.endedAtMs };
+  expect(explained(endedWith('KeyError: 1', {}, one)).details.join('; ')).toContain(
+    `the last call failed; task t-9 failed at ${at(-1000)} (handler_error): KeyError: 1`,
+  );
+  const ofTwo = { ...one, ended: 2 };
+  expect(explained(endedWith('KeyError: 1', {}, ofTwo)).details.join('; ')).not.toContain('the first of them');
+});
+
 test('a deployment without failed calls says nothing of them', () => {
   const calls = { ended: 5, failed: 0, firstFailedAtMs: null, failingSinceMs: null, last: undefined };
   expect(failedCallTexts({ calls, last: undefined }, 'hello')).toMatchObject({ count: '', details: [], steps: [] });

@@ -160,9 +160,19 @@ describe('a task', () => {
     expect(short.next_steps).toEqual([
       "give its handler more memory than it has, such as `memory='2gi'`, and deploy again",
       '`longshore logs --task t` shows what it wrote',
-      '`longshore task get t` shows its error',
     ]);
+    expect(failed('process exited (code 139)', 'process_exited').next_steps[0]).toMatch(/^code 139 is SIGSEGV: /);
+    expect(failed('process exited (code 134)', 'process_exited').next_steps[0]).toMatch(/^code 134 is SIGABRT: /);
+    expect(failed('process exited (code 137)', 'process_exited').next_steps[0]).toMatch(/^code 137 is SIGKILL: /);
+    expect(failed('process exited (code 3)', 'process_exited').next_steps).toHaveLength(1);
+    expect(failed('task ran longer than its limit of 2 s', 'execution_timeout').next_steps[0]).toBe(
+      'raise timeout= in its definition and deploy again, or make each call shorter',
+    );
+    const result = JSON.stringify({ error: 'n is missing', detail: 'the handler takes n' });
+    const wrong = explained({}, { ...ran, status: 'ERROR', failureReason: 'invalid_request_payload', result });
+    expect(wrong.next_steps[0]).toBe('call it with another input: the handler takes n');
     expect(failed("ModuleNotFoundError: No module named 'numpy.linalg'").next_steps[0]).toMatch(/lacks numpy: .*Image/);
+    expect(failed("ModuleNotFoundError: No module named 'numpy'\n\nTraceback …").next_steps[0]).toMatch(/lacks numpy/);
     expect(failed('RuntimeError: said "No module named \'numpy\'"').next_steps[0]).toMatch(/^`longshore logs/);
   });
 
