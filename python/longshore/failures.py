@@ -51,6 +51,8 @@ def _hook(kind: Any, value: Any, trace: Any) -> None:
         lines = _printed_last(value)
         if lines:
             print('\nin its container (`longshore logs --task %s`):\n%s' % (value.task_id, '\n'.join(lines)), file=sys.stderr)
+        else:
+            print('\nwhat it printed: `longshore logs --task %s`' % value.task_id, file=sys.stderr)
 
 
 def _without_own(trace: Any) -> Any:

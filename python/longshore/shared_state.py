@@ -19,6 +19,8 @@ from .values import decoded, encoded
 _JSON = 'application/json'
 #: Pause between two looks at a signal.
 _LOOK_SECONDS = 2.0
+#: The scheduler takes no longer values.
+_MOST_CHARACTERS = 1_000_000
 
 
 class Map:
@@ -34,19 +36,23 @@ class Map:
 
     name: 1 to 200 characters, else ValueError. All of the workspace share the map of a name.
 
-    Methods raise GatewayError when the installation refuses or does not answer, and KeyError for a key that is no text
-    of 1 to 500 characters.
+    Methods raise GatewayError when the installation refuses or does not answer, TypeError for a key that is no text, and
+    KeyError for one that has not 1 to 500 characters.
     """
 
     def __init__(self, *, name: str) -> None:
         self.name = _named('map', name)
 
+    def __repr__(self) -> str:
+        return 'Map(name=%r)' % self.name
+
     def set(self, key: str, value: Any, ttl: int = 604_800) -> bool:
         """Sets a key. ttl: seconds for which it stays, 1 to 604,800. Raises GatewayError, also where the workspace has
         no room. Returns True."""
-        encoding, text = encoded(value)
-        body = {'name': self.name, 'key': _key(key), 'encoding': encoding, 'value': text, 'ttl_seconds': ttl}
-        _asked('PUT', 'map', '/entry', 'cannot set %r of map %s' % (key, self.name), body)
+        what = 'cannot set %r of map %s' % (_key(key), self.name)
+        encoding, text = _sent(what, value)
+        body = {'name': self.name, 'key': key, 'encoding': encoding, 'value': text, 'ttl_seconds': ttl}
+        _asked('PUT', 'map', '/entry', what, body)
         return True
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -56,8 +62,8 @@ class Map:
 
     def delete(self, key: str) -> bool:
         """Deletes a key. True: the map had it."""
-        what = 'cannot delete %r of map %s' % (key, self.name)
-        return _asked('DELETE', 'map', '/entry', what, None, name=self.name, key=_key(key)) is not None
+        what = 'cannot delete %r of map %s' % (_key(key), self.name)
+        return _asked('DELETE', 'map', '/entry', what, None, name=self.name, key=key) is not None
 
     def keys(self) -> Iterator[str]:
         """All keys, in their order."""
@@ -105,8 +111,8 @@ class Map:
         return True
 
     def _entry(self, key: str) -> Optional[Dict[str, Any]]:
-        what = 'cannot read %r of map %s' % (key, self.name)
-        return _asked('GET', 'map', '/entry', what, None, name=self.name, key=_key(key))
+        what = 'cannot read %r of map %s' % (_key(key), self.name)
+        return _asked('GET', 'map', '/entry', what, None, name=self.name, key=key)
 
     def _keys(self, after: str, limit: int) -> Dict[str, Any]:
         what = 'cannot read the keys of map %s' % self.name
@@ -128,12 +134,16 @@ class Queue:
         self.name = _named('queue', name)
         self.max_size = max_size
 
+    def __repr__(self) -> str:
+        return 'Queue(name=%r%s)' % (self.name, '' if self.max_size is None else ', max_size=%r' % self.max_size)
+
     def put(self, value: Any) -> bool:
         """Adds a value at the end. Raises GatewayError, also where the queue has `max_size` items, or the workspace no
         room. Returns True."""
-        encoding, text = encoded(value)
+        what = 'cannot put into queue %s' % self.name
+        encoding, text = _sent(what, value)
         body = {'name': self.name, 'encoding': encoding, 'value': text, 'max_size': self.max_size}
-        _asked('POST', 'queue', '', 'cannot put into queue %s' % self.name, body)
+        _asked('POST', 'queue', '', what, body)
         return True
 
     def pop(self) -> Any:
@@ -184,6 +194,9 @@ class Signal:
             _watched.append(self)
             if _watching:
                 _start()
+
+    def __repr__(self) -> str:
+        return 'Signal(name=%r)' % self.name
 
     def set(self, ttl: Optional[int] = 600) -> bool:
         """Sets the signal, set or not. ttl: seconds for which it stays, 1 to 604,800; None: 600. Returns True."""
@@ -290,6 +303,17 @@ def _named(kind: str, name: Any) -> str:
 
 
 def _key(key: Any) -> str:
-    if not isinstance(key, str) or not 0 < len(key) <= 500:
-        raise KeyError('a key is a text of 1 to 500 characters, not %r' % (key,))
+    if not isinstance(key, str):
+        raise TypeError('a key is a text, not %r: str(…) makes one' % (key,))
+    if not 0 < len(key) <= 500:
+        raise KeyError('a key has 1 to 500 characters, not %d' % len(key))
     return key
+
+
+def _sent(what: str, value: Any) -> Tuple[str, str]:
+    """The value as it is sent."""
+    encoding, text = encoded(value)
+    if len(text) > _MOST_CHARACTERS:
+        said = 'the value has {:,} characters as it is sent, and may have {:,}'.format(len(text), _MOST_CHARACTERS)
+        raise GatewayError('%s: %s' % (what, said), 400)
+    return encoding, text

@@ -71,12 +71,12 @@ class Uncaught(Programs):
 
         return APP.count('\n') + 1
 
-    def test_without_lines_of_its_container_the_failure_stands_alone(self) -> None:
+    def test_without_a_traceback_of_its_container_the_failure_says_where_its_output_is(self) -> None:
         for logs in ((403, {'message': 'no'}), {'logs': []}, {'logs': [{'message': 'a print'}]}):
             self.installation.answers['GET /api/v1/logs/w'] = logs
             said = self.said('long.remote(3)')
             self.assertNotIn('in its container', said)
-            self.assertTrue(said.endswith('ended as ERROR: ValueError: 3\n'), said)
+            self.assertRegex(said, r'ended as ERROR: ValueError: 3\n\nwhat it printed: `longshore logs --task t-\d`\n$')
 
     def test_a_refused_call_shows_the_programs_line_alone(self) -> None:
         self.installation.answers['POST /function/long'] = (400, {'message': 'Invalid deployment version'})

@@ -130,9 +130,21 @@ class SharedState(unittest.TestCase):
             found[str(number)] = number
         with self.assertRaisesRegex(GatewayError, "cannot set '9' of map m: full"):
             found['9'] = 9
-        for key in ('', 'x' * 501, 5):
-            with self.assertRaises(KeyError):
-                found[key] = 1  # type: ignore[index]
+        for key in ('', 'x' * 501):
+            with self.assertRaisesRegex(KeyError, 'a key has 1 to 500 characters, not %d' % len(key)):
+                found[key] = 1
+        ways: List[Any] = [
+            lambda key: found.set(key, 1), lambda key: found[key], found.get, found.delete, lambda key: found.__delitem__(key)
+        ]  # fmt: skip
+        for wrong in (5, None, b'x', (1, 2)):
+            for way in ways:
+                with self.assertRaisesRegex(TypeError, 'a key is a text, not '):
+                    way(wrong)
+        self.assertEqual((repr(found), repr(Queue(name='q')), repr(Queue(name='q', max_size=9))), ("Map(name='m')", "Queue(name='q')", "Queue(name='q', max_size=9)"))
+        said = 'the value has 1,000,003 characters as it is sent, and may have 1,000,000$'
+        for put in (lambda: found.set('a', 'x' * 1_000_001), lambda: Queue(name='q').put('x' * 1_000_001)):
+            with self.assertRaisesRegex(GatewayError, said):
+                put()
         with self.assertRaises(ValueError):
             Map(name='')
 
