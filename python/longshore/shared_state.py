@@ -36,8 +36,8 @@ class Map:
 
     name: 1 to 200 characters, else ValueError. All of the workspace share the map of a name.
 
-    Methods raise GatewayError when the installation refuses or does not answer, TypeError for a key that is no text, and
-    KeyError for one that has not 1 to 500 characters.
+    Methods raise GatewayError when the installation refuses or does not answer. A key that is no text raises TypeError, and
+    one that has not 1 to 500 characters KeyError.
     """
 
     def __init__(self, *, name: str) -> None:
