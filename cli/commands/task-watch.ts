@@ -197,7 +197,7 @@ export function tableLines(
   return [
     `${reference}: ${counts.length === 0 ? 'no task yet' : counts.join(', ')}   q: leave`,
     '',
-    ...formatTable(['ID', 'STATUS', 'CREATED', 'TOOK', 'IN'], rows, undefined, paint).split('\n'),
+    ...formatTable(['ID', 'STATUS', 'CREATED', 'LAST TRY', 'IN'], rows, undefined, paint).split('\n'),
   ];
 }
 

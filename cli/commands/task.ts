@@ -27,7 +27,7 @@ export async function runTaskList(flags: TaskListFlags, invocation: Invocation):
   await withClient(invocation, async (client) => {
     const tasks = await foundTasks(client, flags);
     const nowMs = Date.now();
-    showList(invocation, tasks, ['ID', 'STATUS', 'HANDLER', 'CREATED', 'TOOK', 'CONTAINER'], (task) => [
+    showList(invocation, tasks, ['ID', 'STATUS', 'HANDLER', 'CREATED', 'LAST TRY', 'CONTAINER'], (task) => [
       textField(task, 'id'),
       textField(task, 'status'),
       textField(task, 'stubName') || '-',

@@ -344,7 +344,7 @@ def grind(grain, coarse=False, fail="", seconds=0):
     ]);
     expect(failed.map((task) => task.id).toSorted()).toEqual([key, always].toSorted());
     expect((await line.run(['task', 'list', '--deployment', 'mill/v1'])).stdout).toMatch(
-      /^ID +STATUS +HANDLER +CREATED +TOOK +CONTAINER\n/,
+      /^ID +STATUS +HANDLER +CREATED +LAST TRY +CONTAINER\n/,
     );
 
     const long = await put(line, file, '"barley", seconds=60');

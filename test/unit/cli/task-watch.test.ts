@@ -22,9 +22,9 @@ test("a deployment's tasks are counted by status, in records of both spellings",
   expect(tableLines('hello', tasks, nowMs)).toEqual([
     'hello: 1 RUNNING, 1 COMPLETE   q: leave',
     '',
-    'ID  STATUS    CREATED  TOOK  IN',
-    'b   RUNNING   10s ago  5.0s  12345678',
-    'a   COMPLETE  60s ago  2.0s  -',
+    'ID  STATUS    CREATED  LAST TRY  IN',
+    'b   RUNNING   10s ago  5.0s      12345678',
+    'a   COMPLETE  60s ago  2.0s      -',
   ]);
   expect(tableLines('hello', [], nowMs)[0]).toBe('hello: no task yet   q: leave');
 });
