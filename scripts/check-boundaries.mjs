@@ -89,6 +89,7 @@ const LAYERS = {
       'lines.ts',
       'colours.ts',
       'near-name.ts',
+      'outage.ts',
       'short-id.ts',
       'pages.ts',
       'shared-names.ts',

@@ -80,67 +80,70 @@ export const played = {
   target: undefined as Target | undefined,
   server: undefined as unknown as HttpServer,
 };
-beforeEach(() => {
-  tasks.calls = [];
-  tasks.left = 0;
-  played.warmed = 0;
-  tasks.answer = () => done();
-  played.target = aTarget();
-  played.server = createHttpServer({
-    log,
-    rewriteUrl: hostRewriter(['localhost']),
-    register: (app) => {
-      void app.register((scope, _options, next) => {
-        registerInvoke(scope, {
-          authenticator: {
-            authenticate: (token) =>
-              token === 'late' ? Promise.resolve(caller('w')) : token === 'bad' ? null : caller(token),
-          },
-          targets: {
-            byName: (workspaceId, kind, name, version) =>
-              (workspaceId === 'w' || workspaceId === OWNER) &&
-              kind === played.target?.kind &&
-              name === 'hello' &&
-              (version ?? 1) === 1 &&
-              played.target !== undefined
-                ? played.target
-                : Promise.resolve(undefined),
-            bySubdomain: (subdomain, version) =>
-              subdomain === 'hello-1a2b3c4' && (version ?? 1) === 1 && played.target !== undefined
-                ? played.target
-                : Promise.resolve(undefined),
-            byStub: (stubId) =>
-              stubId === STUB && played.target !== undefined ? played.target : Promise.resolve(undefined),
-          },
-          hosts: playedHosts(),
-          submissions: tasks,
-          containers: { warmUp: async () => void played.warmed++ },
-          callbackProblem: (url) => (url.startsWith('https://') ? undefined : 'must be better'),
-          mayTakeCode: async () => false,
-          log,
-          maxBodyBytes: 1000,
-          release: () => undefined,
-          hasContainers: () => true,
-          containerStreams: { open: () => Promise.reject(new Error('no container')) },
-          containerUses: { hold: () => () => undefined },
-          containerWaits: {
-            find: () => Promise.resolve(undefined),
-            waitUntilRunning: () => Promise.reject(new Error('no container')),
-          },
-          connections: new Places<WorkspaceId>(256),
-          streams: { expect: () => () => undefined },
-          cancel: () => Promise.resolve(),
-          webSockets: new WebSockets(),
-          room: new StreamRoom(),
-          openCalls: new OpenCalls(),
-          streamMetrics: new StreamMetrics(new Registry()),
+/** Has each test of a file begin with a server of its own. */
+export function playCalls(): void {
+  beforeEach(() => {
+    tasks.calls = [];
+    tasks.left = 0;
+    played.warmed = 0;
+    tasks.answer = () => done();
+    played.target = aTarget();
+    played.server = createHttpServer({
+      log,
+      rewriteUrl: hostRewriter(['localhost']),
+      register: (app) => {
+        void app.register((scope, _options, next) => {
+          registerInvoke(scope, {
+            authenticator: {
+              authenticate: (token) =>
+                token === 'late' ? Promise.resolve(caller('w')) : token === 'bad' ? null : caller(token),
+            },
+            targets: {
+              byName: (workspaceId, kind, name, version) =>
+                (workspaceId === 'w' || workspaceId === OWNER) &&
+                kind === played.target?.kind &&
+                name === 'hello' &&
+                (version ?? 1) === 1 &&
+                played.target !== undefined
+                  ? played.target
+                  : Promise.resolve(undefined),
+              bySubdomain: (subdomain, version) =>
+                subdomain === 'hello-1a2b3c4' && (version ?? 1) === 1 && played.target !== undefined
+                  ? played.target
+                  : Promise.resolve(undefined),
+              byStub: (stubId) =>
+                stubId === STUB && played.target !== undefined ? played.target : Promise.resolve(undefined),
+            },
+            hosts: playedHosts(),
+            submissions: tasks,
+            containers: { warmUp: async () => void played.warmed++ },
+            callbackProblem: (url) => (url.startsWith('https://') ? undefined : 'must be better'),
+            mayTakeCode: async () => false,
+            log,
+            maxBodyBytes: 1000,
+            release: () => undefined,
+            hasContainers: () => true,
+            containerStreams: { open: () => Promise.reject(new Error('no container')) },
+            containerUses: { hold: () => () => undefined },
+            containerWaits: {
+              find: () => Promise.resolve(undefined),
+              waitUntilRunning: () => Promise.reject(new Error('no container')),
+            },
+            connections: new Places<WorkspaceId>(256),
+            streams: { expect: () => () => undefined },
+            cancel: () => Promise.resolve(),
+            webSockets: new WebSockets(),
+            room: new StreamRoom(),
+            openCalls: new OpenCalls(),
+            streamMetrics: new StreamMetrics(new Registry()),
+          });
+          next();
         });
-        next();
-      });
-    },
+      },
+    });
   });
-});
-afterEach(() => played.server.stop(0));
+  afterEach(() => played.server.stop(0));
+}
 
 export async function call(
   path: string,

@@ -1,7 +1,9 @@
 // Calls of deployments by the host of their address.
 import { describe, expect, test } from 'vitest';
 import { readHostLabel } from '../../../scheduler/api/http/invoke/host-form.ts';
-import { aTarget, call, played, STUB, tasks } from './invoke-fixture.ts';
+import { aTarget, call, playCalls, played, STUB, tasks } from './invoke-fixture.ts';
+
+playCalls();
 
 describe('the host form', () => {
   const at = (host: string, path = '/', token = 'w', method: 'POST' | 'GET' | 'PUT' = 'POST') =>

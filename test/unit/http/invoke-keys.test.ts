@@ -1,7 +1,9 @@
 // Calls of deployments with an Idempotency-Key.
 import { describe, expect, test } from 'vitest';
 import type { Submission } from '../../../scheduler/tasks/admission/calls.ts';
-import { accepted, aTarget, call, played, STUB, tasks } from './invoke-fixture.ts';
+import { accepted, aTarget, call, playCalls, played, STUB, tasks } from './invoke-fixture.ts';
+
+playCalls();
 
 describe('an Idempotency-Key', () => {
   const withKey = async (path: string, key: string | string[], body = '{}', token = 'w', host = 'localhost:1994') => {

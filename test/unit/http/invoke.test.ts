@@ -4,7 +4,9 @@ import { describe, expect, test } from 'vitest';
 import { DEPLOYMENT_STOPPED, LOST, WAIT_LIMIT } from '../../../scheduler/domain/endings.ts';
 import type { Submission } from '../../../scheduler/tasks/admission/calls.ts';
 import { inputOf } from '#scheduler/api/http/invoke/input.ts';
-import { accepted, aTarget, call, done, OWNER, played, STUB, tasks } from './invoke-fixture.ts';
+import { accepted, aTarget, call, done, OWNER, playCalls, played, STUB, tasks } from './invoke-fixture.ts';
+
+playCalls();
 
 describe('a call that is served', () => {
   test.each([
