@@ -61,7 +61,7 @@ export async function deployAll(
       ['NAME', 'KIND', 'VERSION', 'URL'],
       [
         ...rows,
-        ...[...new Set(failed.map(({ target }) => target))].map((target) => ['-', '-', 'failed', target]),
+        ...[...new Set(failed.map(({ target }) => target))].map((target) => [handlerOf(target), '-', 'failed', target]),
         ...heldBack.map(({ handler, target }) => [handler.name, kindOf(handler), 'held back', target]),
       ],
     );
@@ -78,6 +78,9 @@ export async function deployAll(
     );
   return errors.length === 0 && isServed ? 0 : 1;
 }
+
+/** Name of the handler in `app.py:handler`; `-` for a file. */
+const handlerOf = (target: string): string => /\.py:([^:]+)$/.exec(target)?.[1] ?? '-';
 
 /** How the first deployment of each kind is called, and the first that is public: the others are called likewise. */
 function printCalls(deployed: readonly Deployed[], program: string): void {

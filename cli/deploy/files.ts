@@ -43,6 +43,8 @@ export interface AppFiles {
 export const IGNORE_FILES = ['.longshoreignore', '.beamignore', '.beta9ignore'] as const;
 /** Names that are never part of an app, whatever the ignore file says. */
 const NEVER: ReadonlySet<string> = new Set(['.git', '__pycache__', '.venv', 'node_modules']);
+/** A folder with this file is a virtual environment of Python, whatever its name, and no part of an app. */
+const VIRTUAL_ENVIRONMENT = 'pyvenv.cfg';
 
 /** Files of a folder that are looked at side by side. */
 const STATS_AT_ONCE = 64;
@@ -114,16 +116,19 @@ async function walk(root: string, limits: FileLimits, options: Walk): Promise<Ap
   let totalBytes = 0;
   const realRoot = await realpath(root).catch(() => root);
 
-  const visit = async (relative: string, matched: Matched): Promise<void> => {
+  /** @returns false: nothing of the folder belongs to an app */
+  const visit = async (relative: string, matched: Matched): Promise<boolean> => {
     const wanted: string[] = [];
-    for (const entry of await list(join(root, relative), ignoreFile)) {
+    const entries = await list(join(root, relative), ignoreFile);
+    if (!isExact && relative !== '' && entries.some(({ name }) => name === VIRTUAL_ENVIRONMENT)) return false;
+    for (const entry of entries) {
       const path = relative === '' ? entry.name : `${relative}/${entry.name}`;
       const sight = rules.look(path, matched, entry.isDirectory());
       if (!entry.isDirectory()) {
         if (!sight.isOut) wanted.push(path);
       } else if (sight.mayKeepBelow) {
         const before = files.length + others.length;
-        await visit(path, sight.matched);
+        if (!(await visit(path, sight.matched))) continue;
         const hasMore = files.length + others.length > before;
         if (isExact ? hasMore || !sight.isOut : !hasMore) await takeFolder(path);
       }
@@ -133,6 +138,7 @@ async function walk(root: string, limits: FileLimits, options: Walk): Promise<Ap
       const found = await Promise.all(paths.map((path) => look(path)));
       for (const one of found) if (one !== undefined) take(one);
     }
+    return true;
   };
   const takeFolder = async (path: string): Promise<void> => {
     const found = await stat(join(root, path)).catch(() => undefined);

@@ -852,6 +852,7 @@ describe('deploy of handlers that are known to be refused', () => {
     const app = file(handler('one'), handler('two', 'one'), handler('three'));
     const { stdout, stderr } = await run(['deploy', app]);
     expect(stdout.replaceAll(/ +/g, ' ')).toMatch(/one endpoint held back .*:one\nthree endpoint held back .*:three/);
+    expect(stdout).toMatch(/^two +- +failed +\S+:two$/m);
     expect(stderr).toContain('nothing was changed for 2 handlers of the same file: correct it, and deploy it again');
   });
 

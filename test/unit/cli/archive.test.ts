@@ -71,6 +71,10 @@ describe('the files of an app', () => {
       'pkg/__pycache__/m.pyc',
       '.venv/bin/python',
       'node_modules/a/b.js',
+      'venv/pyvenv.cfg',
+      'venv/lib/python3.11/site-packages/a.py',
+      'pkg/env-3.11/pyvenv.cfg',
+      'pkg/env-3.11/bin/python',
     ])
       write(path);
     expect(await pathsOf()).toEqual(['.env', 'app.py', 'pkg/mod.py']);
