@@ -32,9 +32,13 @@ export function addRun(program: Command, invocation: () => Invocation, setExitCo
     'run --image ubuntu:24.04 --volume models:/models -t -- bash',
   ).action(async (target: string, words: string[], flags: RunFlags) => {
     const { runOnce } = await import('./commands/run-once.ts');
-    setExitCode(await runOnce(target, words, flags, invocation()));
+    setExitCode(await runOnce(target, { words, isCommand: hasDashes(program) }, flags, invocation()));
   });
 }
+
+/** Whether `--` stands in the command line, which Commander leaves out of the words. */
+const hasDashes = (program: Command): boolean =>
+  (program as Command & { readonly rawArgs: readonly string[] }).rawArgs.includes('--');
 
 /** Adds `top`. */
 export function addTop(program: Command, invocation: () => Invocation): void {

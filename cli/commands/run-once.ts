@@ -21,10 +21,11 @@ const CALLED: ReadonlySet<string> = new Set(['function', 'schedule', 'endpoint',
 /**
  * Runs it. @returns the exit code
  * @param target - an app file with a handler; with --image the first word of the command
+ * @param isCommand - the words stand behind `--`; the image of --image needs none, because it has no function
  */
 export async function runOnce(
   target: string,
-  words: readonly string[],
+  { words, isCommand }: { readonly words: readonly string[]; readonly isCommand: boolean },
   flags: RunFlags,
   invocation: Invocation,
 ): Promise<number> {
@@ -39,6 +40,10 @@ export async function runOnce(
     );
   const [first] = words;
   const isInput = words.length === 1 && first?.trimStart().startsWith('{') === true;
+  if (words.length > 0 && !isInput && !isCommand)
+    throw usageError(
+      `inputs are a JSON object, such as '{"n": 3}', or --arg n=3, and not ${shellWord(words.join(' '))}; a command comes behind --: \`longshore run ${shellWord(target)} -- COMMAND\``,
+    );
   const app = await describeApp(target, flags.root, invocation.env);
   const handler = { ...app.handler, ...askedFor(flags, app.handler) };
   if (words.length > 0 && !isInput) {

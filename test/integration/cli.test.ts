@@ -792,6 +792,19 @@ test('a name or an id that nothing has is answered with the one that was probabl
   );
 });
 
+test('run takes no words for a command unless they stand behind dashes', async () => {
+  reply = gateway();
+  const app = `${anApp()}:add`;
+  for (const words of [['3'], ['python3', 'x.py'], ['[3]'], ['n=3']]) {
+    const ended = await run(['run', app, ...words]);
+    expect(ended).toMatchObject({ code: 2, stderr: expect.stringContaining('inputs are a JSON object, such as') });
+    expect(ended.stderr).toContain('a command comes behind --');
+  }
+  expect(seen).toEqual([]);
+  await run(['run', app, '--', 'python3', 'x.py']);
+  expect(seen.map(({ route }) => route)).toContain('POST /api/v1/gateway/pods');
+});
+
 describe('deploy of handlers that are known to be refused', () => {
   const changes = (): readonly string[] =>
     seen.map(({ route }) => route).filter((route) => !route.startsWith('GET ') && !route.endsWith('/stubs/check'));
