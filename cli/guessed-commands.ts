@@ -16,6 +16,7 @@ const GUESSES: Readonly<Record<string, string>> = {
   attach: ON_CONTAINER('attach'),
   backup: 'docs/backup.md says what to keep',
   build: '`longshore image build app.py`',
+  cancel: '`longshore task stop ID`; `longshore task list` shows the ids',
   config: '`longshore context show`; settings of an installation are in docs/settings.md',
   cordon: ON_WORKER('cordon'),
   cp: '`longshore container cp` for files of a container, `longshore volume cp` for those of a volume',

@@ -2,10 +2,11 @@
 // `longshore --help` and short commands start fast. Every command with a result takes --json.
 import { Command, CommanderError, Help, InvalidArgumentError, Option } from 'commander';
 import { StartupError, messageOf } from '#shared/errors.ts';
+import { shellWord } from '#shared/shell-word.ts';
 import { ownVersion } from '#shared/version.ts';
 import { addClientCommands } from './client-resources.ts';
 import { allowColours } from './colours.ts';
-import { addGroupExamples } from './command-tree.ts';
+import { addGroupExamples, pathOf } from './command-tree.ts';
 import type { GlobalOptions } from './context.ts';
 import { CliError } from './errors.ts';
 import { EXIT } from './exit-codes.ts';
@@ -79,6 +80,10 @@ function usageHint(code: string, at: Command, argv: readonly string[]): string |
     return 'the input is one JSON object, `longshore invoke hello --data \'{"name": "Ada"}\'`';
   if (code === 'commander.excessArguments' && at.name() === 'deploy')
     return 'a handler stands behind its file, as in `longshore deploy app.py:handler`';
+  if (code === 'commander.excessArguments' && pathOf(at) === 'longshore volume ls') {
+    const [volume = '', path = ''] = argv.slice(argv.indexOf('ls') + 1).filter((word) => !word.startsWith('-'));
+    return `\`longshore volume ls ${shellWord(`${volume}${volume.endsWith(':') ? '' : ':'}${path}`)}\``;
+  }
   if (code === 'commander.missingArgument' && at.name() === 'explain')
     return 'the name of a deployment, as in `longshore explain hello`, or the id of a task or container; `longshore status` and `longshore task list` show them';
   if (code === 'commander.unknownOption' && at.name() === 'run')

@@ -23,6 +23,8 @@ export interface DeploymentSettings {
   readonly timeoutSeconds: number;
   readonly retries: number;
   readonly authorized: boolean;
+  /** Inputs of calls are kept, to be shown and run again. */
+  readonly keepsInputs: boolean;
   /** Times of a schedule; empty: there is none. */
   readonly when: string;
   readonly ports: readonly string[];
@@ -55,6 +57,7 @@ export function settingsOfRequest(config: JsonObject): DeploymentSettings {
     timeoutSeconds: numberField(config, 'timeoutSeconds'),
     retries: numberField(config, 'retries'),
     authorized: config['authorized'] !== false,
+    keepsInputs: config['keepInputs'] !== false,
     when: textField(objectField(config, 'schedule'), 'when'),
     ports: portsOf(objectField(config, 'pod')),
     variables: variablesOf(config),
@@ -82,6 +85,7 @@ export function settingsOfRecord(config: JsonObject): DeploymentSettings {
     timeoutSeconds: numberField(policy, 'timeout'),
     retries: numberField(policy, 'max_retries'),
     authorized: config['authorized'] !== false,
+    keepsInputs: objectField(config, 'extra')['keepInputs'] !== false,
     when: textField(objectField(config, 'extra'), 'when'),
     ports: portsOf(config),
     variables: variablesOf(config),
@@ -107,6 +111,7 @@ export function settingRows(settings: DeploymentSettings, retriedAfter = ''): (r
       `${counted(workers, 'worker')}, ${counted(Math.max(1, concurrentRequests), 'call')} each; ${when}; ${retriesText(settings.retries, retriedAfter)}`,
     ],
     ['access', settings.authorized ? 'with a token' : 'anybody, without a token'],
+    ...row('inputs', settings.keepsInputs ? '' : 'not kept (keep_inputs)'),
     ...row('schedule', settings.when),
     ...row('ports', settings.ports.join(', ')),
     ...row('variables', settings.variables.join(', ')),

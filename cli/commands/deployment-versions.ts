@@ -1,4 +1,5 @@
 // Choice among the versions of a name: which one serves, which one served before. Pure, but for the reading.
+import { shellWord } from '#shared/shell-word.ts';
 import type { Client } from '../client.ts';
 import { CliError, notFound, usageError } from '../errors.ts';
 import { allVersions, shown } from './deployment-reference.ts';
@@ -42,7 +43,14 @@ export function rollbackTarget(versions: Versions): DeploymentFacts {
   const active = all.filter((one) => one.active);
   const before = servedBefore({ all: active, serving });
   if (before !== undefined) return before;
-  throw new CliError(`${shown(serving)} has no active version before it: \`longshore deployment list\` shows all`);
+  const newer = active.findLast((one) => one.version > serving.version);
+  const forward =
+    newer === undefined
+      ? ''
+      : `; \`longshore deployment rollback ${shellWord(newer.name)} v${newer.version}\` goes forward`;
+  throw new CliError(
+    `${shown(serving)} has no active version before it: \`longshore deployment list\` shows all${forward}`,
+  );
 }
 
 /** The two versions that a comparison is about. */

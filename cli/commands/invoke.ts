@@ -10,11 +10,14 @@ import type { CallOptions, RawAnswer } from '../client.ts';
 import { resolveContext } from '../context.ts';
 import type { GlobalOptions } from '../context.ts';
 import { textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
 import { CliError, usageError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
 import { note, printBytes, printError, printJson } from '../print.ts';
 import type { InvokeFlags } from '../flags.ts';
 import { deploymentsNamed, parseReference } from './deployment-reference.ts';
+import type { DeploymentFacts } from './deployment-reference.ts';
+import { configOf, settingsOfRecord } from './deployment-settings.ts';
 import { readSource } from '../typed.ts';
 import { sayWhatItWaitsFor } from './waiting.ts';
 
@@ -61,7 +64,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       const step = cureOf(failureText(answer));
       if (step !== undefined) note(`what to do: ${step}`);
       const detail = cure === '' ? detailOf(answer) : '';
-      if (detail !== '') note(detail);
+      if (detail !== '' && detail !== failureText(answer)) note(detail);
     }
     if (!isFailed) {
       const begun = begunTask(kind ?? called.kind, answer);
@@ -172,13 +175,12 @@ async function uncalledText(client: Client, target: Target, answer: RawAnswer): 
   if (answer.status === 401) return sentenceOf(401, { message: failureText(answer) }, client.context.url);
   if (answer.status !== 400 && answer.status !== 404) return '';
   try {
-    const { name, kind = ENDPOINT } = target;
+    const { kind = ENDPOINT } = target;
     const reference = referenceOf({ ...target, kind: undefined });
     const found = await deploymentsNamed(client, reference);
     const ofKind = found.find((one) => one.kind === kind);
     const [other] = found;
-    if (ofKind === undefined && other?.kind === 'pod')
-      return `${name} is a pod: call one of its ports, ${client.context.url}/pod/${encodeURIComponent(name)}/PORT/ (docs/pods.md)`;
+    if (ofKind === undefined && other?.kind === 'pod') return await podText(client, other);
     if (ofKind === undefined && other !== undefined) {
       const kinds = [...new Set(found.map((one) => one.kind))];
       if (kinds.length > 1)
@@ -194,6 +196,16 @@ async function uncalledText(client: Client, target: Target, answer: RawAnswer): 
     if (error instanceof CliError && error.exitCode === EXIT.notFound && error.status === undefined) throw error;
     return '';
   }
+}
+
+/** Where a pod is called: at its port, or one of them. */
+async function podText(client: Client, { id, name }: Pick<DeploymentFacts, 'id' | 'name'>): Promise<string> {
+  const record = await client.rest(`/deployment/${await client.workspaceId()}/${id}`).catch((): JsonObject => ({}));
+  const { ports } = settingsOfRecord(configOf(record));
+  const [port = 'PORT'] = ports;
+  const which =
+    ports.length === 1 ? 'its port' : `one of its ports${ports.length === 0 ? '' : ` (${ports.join(', ')})`}`;
+  return `${name} is a pod: call ${which}, ${client.context.url}/pod/${encodeURIComponent(name)}/${port}/ (docs/pods.md)`;
 }
 
 /** The path form of an invoke URL. */
@@ -215,7 +227,7 @@ export function invoke(
 export function failureText(answer: RawAnswer): string {
   const value = parsedOrText(answer.body);
   if (typeof value === 'object' && value !== null) {
-    for (const name of ['error', 'message'] as const) {
+    for (const name of ['error', 'message', 'detail'] as const) {
       const text = (value as Record<string, unknown>)[name];
       if (typeof text === 'string') return text;
     }

@@ -25,8 +25,11 @@ export function volumePlaceOf(text: string): VolumePlace | undefined {
 /** @throws CliError unless the text names a place in a volume */
 export function requireVolumePlace(text: string): VolumePlace {
   const place = volumePlaceOf(text);
-  if (place === undefined) throw usageError(`${printable(text)} must be VOLUME:PATH, such as models:base/weights.bin`);
-  return place;
+  if (place !== undefined) return place;
+  const slash = text.indexOf('/');
+  const meant = isVolumeName(text.slice(0, Math.max(slash, 0))) ? text.replace('/', ':') : undefined;
+  const such = meant === undefined ? 'such as models:base/weights.bin' : `probably ${printable(meant)}`;
+  throw usageError(`${printable(text)} must be VOLUME:PATH, ${such}`);
 }
 
 /** A place, or a volume by its name alone, which is all of it. @throws CliError for other texts */

@@ -339,7 +339,7 @@ describe('invoke', () => {
   test.each([
     ['sum --kind endpoint', 'Invalid deployment', 'sum is of another kind: invoke it with --kind taskqueue'],
     ['both', 'Invalid deployment', 'both is the name of several kinds: say --kind taskqueue or --kind function'],
-    ['site', 'Invalid deployment', 'site is a pod: call one of its ports, http://'],
+    ['site', 'Invalid deployment', 'site is a pod: call its port, URL/pod/site/8000/ (docs'],
     ['sums', 'Invalid deployment', 'no deployment is named sums'],
     ['greet', 'Deployment is not active', 'greet is stopped: longshore deployment start greet'],
     ['older', 'Deployment is not active', 'older is stopped: longshore deployment start older'],
@@ -354,13 +354,16 @@ describe('invoke', () => {
       { id: 'd-5', name: 'both', stubType: 'function/deployment', version: 1, active: true, stubId: 's-5' },
       { id: 'd-3', name: 'site', stubType: 'pod/deployment', version: 1, active: true, stubId: 's-3' },
     ];
-    reply = (route) =>
-      route === 'GET /api/v1/gateway/deployments'
-        ? { body: { ok: true, deployments } }
-        : { status: 400, body: { message }, isNoTask: true };
+    reply = (route) => {
+      if (route === 'GET /api/v1/gateway/deployments') return { body: { ok: true, deployments } };
+      if (route === 'GET /api/v1/workspace/current') return { body: { external_id: 'w-1' } };
+      if (route === 'GET /api/v1/deployment/w-1/d-3')
+        return { body: { stub: { config: JSON.stringify({ ports: [8000] }) } } };
+      return { status: 400, body: { message }, isNoTask: true };
+    };
     const ended = await run(['invoke', ...args.split(' ')]);
     expect(ended).toMatchObject({ code: /^no deployment|^there is no/.test(advice) ? 4 : 1, stdout: '' });
-    expect(ended.stderr).toContain(`longshore: ${advice}`);
+    expect(ended.stderr).toContain(`longshore: ${advice.replace('URL', url)}`);
     expect(ended.stderr).not.toContain(message);
   });
 
@@ -370,6 +373,13 @@ describe('invoke', () => {
     const ended = await run(['invoke', 'sum']);
     expect(ended).toMatchObject({ code: 1, stdout: '' });
     expect(ended.stderr).toMatch(new RegExp(`longshore: sum answered 422: n: is missing\n${detail}\n$`));
+  });
+
+  test('of a path that an application lacks prints its words once', async () => {
+    reply = () => ({ status: 404, body: { detail: 'Not Found' } });
+    const { stderr } = await run(['invoke', 'site']);
+    expect(stderr.match(/Not Found/g)).toHaveLength(1);
+    expect(stderr).toContain('longshore: site answered 404: Not Found\n');
   });
 
   test('with a token that is not accepted says how to choose another', async () => {

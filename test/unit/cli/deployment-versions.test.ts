@@ -33,6 +33,9 @@ test('a roll back leads to the version that served before', () => {
   const stopped = some({ serving: true }, { active: false }, {});
   expect(rollbackTarget(stopped).version).toBe(1);
   expect(() => rollbackTarget(some({ serving: true }))).toThrow('hello v1 has no active version before it');
+  expect(() => rollbackTarget(some({ rollout: 'done' }, { serving: true }))).toThrow(
+    'shows all; `longshore deployment rollback hello v2` goes forward',
+  );
 });
 
 test('a roll back in the middle of a rollout ends it', () => {

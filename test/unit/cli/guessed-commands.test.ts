@@ -46,6 +46,10 @@ test.for([
 describe('a guessed word', () => {
   test('leads to what there is', async () => {
     expect((await outcomeOf('sandbox')).said).toContain('what to use: programs make sandboxes');
+    expect((await outcomeOf('cancel')).said).toContain('`longshore task stop ID`');
+    expect((await outcomeOf('volume', 'ls', 'stuff', 'sub')).said).toContain(
+      'what to use: `longshore volume ls stuff:sub`',
+    );
     expect((await outcomeOf('ps')).said).toContain('`longshore container list`');
     expect((await outcomeOf('webhook', 'whoami')).said).not.toContain('what to use');
     expect(guessOf('constructor')).toBeUndefined();

@@ -46,6 +46,7 @@ describe('a place', () => {
     expect(requireVolumeOrPlace('models')).toEqual({ volume: 'models', path: '', isFolder: true });
     expect(requireVolumeOrPlace('models:base')).toEqual({ volume: 'models', path: 'base', isFolder: false });
     expect(() => requireVolumeOrPlace('./models')).toThrow('must be VOLUME:PATH');
+    expect(() => requireVolumeOrPlace('stuff/sub/a')).toThrow('must be VOLUME:PATH, probably stuff:sub/a');
   });
 
   test('is shown on one line, whatever a container called it', () => {
