@@ -89,6 +89,8 @@ create index tasks_by_age on tasks using brin (created_at);
 create index tasks_by_result_object on tasks (result_object_id) where result_object_id is not null;
 create index tasks_by_end on tasks ((coalesce(ended_at, created_at))) where rank >= 3;
 create index tasks_queued on tasks (workspace_id) where rank < 3 and job is not null;
+-- Reruns of a task are looked for when a filter chooses tasks to run again.
+create index tasks_by_rerun on tasks (rerun_of) where rerun_of is not null;
 create index tasks_by_caller on tasks (called_by, created_at desc, id desc) where called_by is not null;
 
 -- The task that an Idempotency-Key stands for. A row is written before its task is queued. The key is accepted in the
