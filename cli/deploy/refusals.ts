@@ -179,7 +179,7 @@ export function withLimitCure(
   return new CliError(`${inUnits(error.message, sentence, handler)}: ${cure}`, { cause: error });
 }
 
-/** The refusal of cores or memory in the units that people write: the scheduler's sentence has thousandths of a core. */
+/** The refusal of cores or memory in the units that people write; the scheduler counts thousandths of a core. */
 function inUnits(text: string, sentence: RegExp | undefined, handler: HandlerDefinition): string {
   const most = Number(sentence?.exec(text)?.[1]);
   const cores = numberField(handler, 'cpu') / 1000;
