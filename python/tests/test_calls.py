@@ -12,7 +12,7 @@ from typing import Any, Callable, List, Tuple
 
 import beta9
 from longshore import endpoint, function, schedule, task_queue
-from longshore.runner import logs
+from longshore.runner import logs, thread_tasks
 from longshore.runner.call import Application, ResultError, encode_result, load, run_async, run_sync
 from longshore.runner.connection import MAX_LINE_BYTES
 from longshore.runner.settings import Settings, SettingsError, split_reference
@@ -253,6 +253,9 @@ class Outcomes(unittest.TestCase):
 
 
 class LogLines(unittest.TestCase):
+    def setUp(self) -> None:
+        thread_tasks.install(logs.current_task.get)
+
     def write(self, *texts: str) -> List[str]:
         task = Task('t', 'k', None, 0)
         task.sink = Lines()

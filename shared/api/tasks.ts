@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
 import type { Static } from 'typebox';
-import { Bytes, Filters, Flag, Float, ListLimit, Text, Timestamp, Uint32 } from './fields.ts';
+import { beyondDocument, Bytes, Filters, Flag, Float, ListLimit, Text, Timestamp, Uint32 } from './fields.ts';
 
 export const Task = Type.Object({
   id: Text(),
@@ -12,7 +12,7 @@ export const Task = Type.Object({
   stubName: Text(),
   workspaceId: Text(),
   workspaceName: Text(),
-  rerunOf: Text({ description: 'the task whose input this one has; empty: none' }),
+  rerunOf: beyondDocument(Text({ description: 'the task whose input this one has; empty: none' })),
   createdAt: Timestamp(),
   updatedAt: Timestamp(),
 });

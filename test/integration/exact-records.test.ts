@@ -35,7 +35,7 @@ test('a model gives its schemas and defaults back, to its owner and to callers, 
   const made = await send(world, 'POST', '/model/{ws}', `{${base},${fields('{"old":1.0}')},${fields(EXACT_OBJECT)}}`);
   const records = async (): Promise<readonly string[]> => [
     await send(world, 'GET', '/model/{ws}/exact'),
-    listed(await send(world, 'GET', '/model/{ws}?limit=1&cursor=ZHVtbXk')),
+    listed(await send(world, 'GET', '/model/{ws}?limit=1&cursor=bmFtZTpkdW1teQ')),
     await (await world.get('/models/exact')).text(),
   ];
   for (const record of [made, ...(await records())])
