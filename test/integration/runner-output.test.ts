@@ -247,7 +247,7 @@ def handler(ends):
             .filter((line) => line.startsWith('stdout '))
             .map((line) => line.replace(/^stdout task-1 /, ''))
             .join('');
-        await waitFor(() => said().length >= length, 'all of it is there');
+        await waitFor(() => said().length >= length, 'all of it is there', 20_000);
         const text = said();
         expect(text).toHaveLength(length);
         expect(text).not.toContain('stdout');
