@@ -4,6 +4,7 @@ import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { LeaderLease } from './leader.ts';
+import { whileLeading } from './while-leading.ts';
 
 const LONGEST_FIRST_MS = 5 * 60_000;
 
@@ -23,9 +24,8 @@ export interface LeaderLoopOptions<T> {
 export class LeaderLoop<T> implements Part {
   readonly name: string;
   readonly #options: LeaderLoopOptions<T>;
-  #leading: AbortController | undefined;
   #running: Promise<unknown> = Promise.resolve();
-  #stopListening: (() => void) | undefined;
+  #end: (() => void) | undefined;
 
   constructor(options: LeaderLoopOptions<T>) {
     this.name = options.name;
@@ -33,24 +33,15 @@ export class LeaderLoop<T> implements Part {
   }
 
   start(): void {
-    const { leader } = this.#options;
-    this.#stopListening = leader.onChange(({ kind }) => this.#follow(kind === 'leading'));
-    this.#follow(leader.isLeader());
+    this.#end = whileLeading(this.#options.leader, (signal) => {
+      this.#running = this.#running.then(() => this.#run(signal));
+    });
   }
 
   /** Ends the round under way, and waits for it. */
   async stop(): Promise<void> {
-    this.#stopListening?.();
-    this.#follow(false);
+    this.#end?.();
     await this.#running;
-  }
-
-  #follow(isLeading: boolean): void {
-    if (isLeading === (this.#leading !== undefined)) return;
-    this.#leading?.abort();
-    this.#leading = isLeading ? new AbortController() : undefined;
-    const signal = this.#leading?.signal;
-    if (signal !== undefined) this.#running = this.#running.then(() => this.#run(signal));
   }
 
   async #run(signal: AbortSignal): Promise<void> {

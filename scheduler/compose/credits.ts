@@ -1,6 +1,7 @@
 // Credits of workspaces: holds and charges of requests on every replica; the ledger's drain, lost holds and the time of
 // containers on the leader.
 import type { Part } from '#shared/lifecycle.ts';
+import { whileLeading } from '../cluster/while-leading.ts';
 import { CreditBook } from '../stores/queues/credit-book.ts';
 import { CreditAccounts } from '../workspaces/credits/accounts.ts';
 import { Charges, HOLD_MS, MOST_LEDGER_ENTRIES } from '../workspaces/credits/charges.ts';
@@ -34,14 +35,7 @@ export function openCredits(
     if (leader.isLeader()) ledgerDrain.wake();
   };
   const creditAccounts = new CreditAccounts({ db, book, events, drainSoon, clock, log });
-  let leading: AbortController | undefined;
-  const follow = (isLeader: boolean): void => {
-    if (isLeader === (leading !== undefined)) return;
-    leading?.abort();
-    leading = isLeader ? new AbortController() : undefined;
-    if (leading === undefined) return;
-    void ledgerDrain.run(leading.signal);
-  };
+  let endDrain = (): void => undefined;
   const compute = new ComputeRows(db, clock);
   const loops = [
     leaderLoop({
@@ -65,13 +59,12 @@ export function openCredits(
       charges.start();
       charges.onSettled(() => ledgerDrain.wake());
       redisData.onLost(() => void charges.redisLost());
-      leader.onChange((now) => follow(now.kind === 'leading'));
-      follow(leader.isLeader());
+      endDrain = whileLeading(leader, (signal) => void ledgerDrain.run(signal));
     },
     stop: async () => {
       await charges.stop();
       const isLeader = leader.isLeader();
-      follow(false);
+      endDrain();
       if (isLeader) await ledgerDrain.flush();
     },
   };

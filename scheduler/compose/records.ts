@@ -2,6 +2,7 @@
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { LeaderLease } from '../cluster/leader.ts';
+import { whileLeading } from '../cluster/while-leading.ts';
 import type { Db } from '../stores/store/db.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
 import { acceptedJobOf, insertAcceptedTasks, taskById } from '../stores/store/queries/tasks.ts';
@@ -114,16 +115,12 @@ export function recordsPart({ records, drainer }: Records, leader: LeaderLease):
 
 /** Drains while this replica leads; other replicas only append. */
 function drainWhileLeading(drainer: Drainer, records: TaskRecords, leader: LeaderLease): void {
-  let abort: AbortController | undefined;
-  const follow = (leading: boolean): void => {
-    if (leading === (abort !== undefined)) return;
-    abort?.abort();
-    abort = leading ? new AbortController() : undefined;
-    if (abort !== undefined) void drainer.start(abort.signal);
-  };
+  let draining = AbortSignal.abort();
   records.onAppended(() => {
-    if (abort !== undefined) drainer.wake();
+    if (!draining.aborted) drainer.wake();
   });
-  leader.onChange((now) => follow(now.kind === 'leading'));
-  follow(leader.isLeader());
+  whileLeading(leader, (signal) => {
+    draining = signal;
+    void drainer.start(signal);
+  });
 }
