@@ -1,5 +1,6 @@
 import type { DeliveryId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
+import { ownersOf } from './owners.ts';
 import { many, msOf, msOrNull, storableText } from '../rows.ts';
 
 export type DeliveryState = 'waiting' | 'delivered' | 'failed' | 'superseded';
@@ -97,14 +98,7 @@ export function claimDeliveries(
   const taken = [...underWay].map(([owner, count]) => ({ owner, count }));
   return many(
     db,
-    // The recursion steps from workspace to workspace through the index:
-    // a workspace with a million rows costs no more than one with a few.
-    `with recursive owners (owner) as (
-       select min(workspace_id) from deliveries where due_at is not null
-       union all
-       select (select min(workspace_id) from deliveries where due_at is not null and workspace_id > owner)
-       from owners where owner is not null
-     ), due as (
+    `with recursive ${ownersOf('deliveries', 'due_at is not null')}, due as (
        select of_one.id, of_one.due_at, of_one.place + coalesce(taken.count, 0) as turn
        from owners left join json_to_recordset($3::json) as taken (owner text, count integer) using (owner)
        cross join lateral (

@@ -13,6 +13,7 @@ import type { InputState } from '../../../domain/task-inputs.ts';
 import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
 import type { PastAttempt } from '../../queues/jobs.ts';
 import type { Queryable } from '../db.ts';
+import { ownersOf } from './owners.ts';
 import { dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
 /** A task's record, written as a whole each time. (attempt, rank) orders the records of one task. */
@@ -454,13 +455,7 @@ export async function waitingDeadlines(
   without: readonly TaskId[] = [],
 ): Promise<{ taskId: TaskId; queue: QueueName; deadlineMs: number }[]> {
   const { rows } = await db.query<{ id: string; queue: string; deadline_at: Date }>(
-    // The recursion steps from workspace to workspace through the index.
-    `with recursive owners (owner) as (
-       select min(workspace_id) from tasks where ${WAITS}
-       union all
-       select (select min(workspace_id) from tasks where ${WAITS} and workspace_id > owner)
-       from owners where owner is not null
-     )
+    `with recursive ${ownersOf('tasks', WAITS)}
      select id, queue, deadline_at from owners cross join lateral (
        select id, queue, deadline_at, row_number() over (order by workspace_id, deadline_at) as turn from tasks
        where ${WAITS} and workspace_id = owner and deadline_at < $1
