@@ -83,10 +83,7 @@ export class LogSink {
     }
     for (let offset = 0; offset < lines.length; offset += MAX_LOG_BATCH) {
       try {
-        const some = lines.slice(offset, offset + MAX_LOG_BATCH);
-        const written = await this.#write(some, notices);
-        this.#quota?.written(written);
-        for (const [workspaceId, { lastId }] of written) this.#written.tell(workspaceId, lastId);
+        await this.#writeTold(lines.slice(offset, offset + MAX_LOG_BATCH), notices);
       } catch (error) {
         this.#quota?.notWritten(lines.slice(offset));
         throw error;
@@ -110,9 +107,7 @@ export class LogSink {
   async #writeNotes(): Promise<void> {
     while (this.#notes.length > 0) {
       try {
-        const written = await this.#write(this.#notes.splice(0), new Map());
-        this.#quota?.written(written);
-        for (const [workspaceId, { lastId }] of written) this.#written.tell(workspaceId, lastId);
+        await this.#writeTold(this.#notes.splice(0), new Map());
       } catch {
         // The lines of this statement are dropped.
       }
@@ -123,6 +118,13 @@ export class LogSink {
   /** Lines of a record as far as the quota can decide on them at once. */
   #admissible(lines: NewLogLine): readonly NewLogLine[] {
     return this.#quota === undefined || this.#quota.hasRoomFor(lines) ? [lines] : separateLines(lines);
+  }
+
+  /** Writes lines, and tells those who count them or wait for them. */
+  async #writeTold(lines: readonly NewLogLine[], notices: ReadonlyMap<NewLogLine, Owner>): Promise<void> {
+    const written = await this.#write(lines, notices);
+    this.#quota?.written(written);
+    for (const [workspaceId, { lastId }] of written) this.#written.tell(workspaceId, lastId);
   }
 
   /** Writes lines, and events about those that are notices of dropped ones. */
