@@ -3,7 +3,7 @@
  * acknowledged. The buffer never blocks a container: above a bound the oldest lines of the noisiest one are dropped,
  * and a marker line gives their number. Lines are held back while the container's secrets are unknown.
  */
-import { joinLines, separateLines } from '#shared/domain/log-lines.ts';
+import { joinLines } from '#shared/domain/log-lines.ts';
 import { Listeners } from '#shared/listeners.ts';
 import { redactor } from './redaction.ts';
 import type { LogBatch, LogRecord } from '#shared/protocol/generated/messages.ts';
@@ -352,17 +352,6 @@ const recordOf = (containerId: string, { taskId, stream, line, atMs, afterMs }: 
   line,
   timestampMs: atMs,
   ...(afterMs === undefined ? {} : { afterMs: [...afterMs] }),
-});
-
-/** The batch as a scheduler takes it that knows records of one line alone. */
-export const separateBatch = ({ records = [], ...batch }: LogBatch): LogBatch => ({
-  ...batch,
-  records: records.flatMap(({ afterMs, timestampMs, line = '', ...record }) =>
-    separateLines({ ...record, line, atMs: Number(timestampMs), afterMs }).map(({ atMs, afterMs: _none, ...one }) => ({
-      ...one,
-      timestampMs: atMs,
-    })),
-  ),
 });
 
 /** The line that tells how many lines were dropped at its place. */

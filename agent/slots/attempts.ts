@@ -30,6 +30,8 @@ export interface Attempt {
   readonly token: string;
   readonly containerId: string;
   readonly timeoutMs: number;
+  /** From its order: a scheduler that takes the attempt over reads them in the report. */
+  readonly facts: Buffer;
   /** Monotonic milliseconds. */
   readonly sinceMs: number;
   process: number;
@@ -59,10 +61,10 @@ export interface Attempt {
 export const keyOf = (taskId: string, token: string): string => `${taskId} ${token}`;
 
 const named = ({ taskId, token, containerId }: Attempt): LiveAttempt => ({ taskId, token, containerId });
+const withFacts = (attempt: Attempt): LiveAttempt => ({ ...named(attempt), facts: attempt.facts });
 
 /** Reports of running and finished attempts, in messages of bounded size: each but the last announces another. */
-function reportsOf(running: LiveAttempt[], finished: LiveAttempt[], inSeveral: boolean): TaskReport[] {
-  if (!inSeveral) return [{ running, finished }];
+function reportsOf(running: LiveAttempt[], finished: LiveAttempt[]): TaskReport[] {
   const parts: TaskReport[] = [
     ...attemptParts(running).map((part) => ({ running: part, finished: [], more: true })),
     ...attemptParts(finished).map((part) => ({ running: [], finished: part, more: true })),
@@ -76,8 +78,6 @@ function reportsOf(running: LiveAttempt[], finished: LiveAttempt[], inSeveral: b
  * again.
  */
 export interface TaskSink {
-  /** The scheduler accepts a report in several messages; an older one would take each for the whole report. */
-  readonly takesReportParts?: boolean;
   send(message: TaskFromAgent): boolean;
   /** Calls back once, when the link has room again or is gone. */
   onceWritable(callback: () => void): void;
@@ -127,8 +127,7 @@ export class UnacknowledgedAttempts {
   connect(sink: TaskSink): void {
     this.#sink = sink;
     const finished = [...this.#all.values()].filter((attempt) => attempt.result !== undefined);
-    for (const report of reportsOf(this.inHand().map(named), finished.map(named), sink.takesReportParts === true))
-      sink.send({ report });
+    for (const report of reportsOf(this.inHand().map(withFacts), finished.map(withFacts))) sink.send({ report });
     for (const attempt of this.#all.values()) {
       if (attempt.result === undefined && attempt.started)
         sink.send({ started: { taskId: attempt.taskId, token: attempt.token } });

@@ -16,7 +16,7 @@ import type { ContainerStreams } from './streams.ts';
 const NO_ROOM_TEXT = 'results of this container wait for the scheduler, and there is no room for more of them';
 /** A runner keeps no generator item after sending it. */
 const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
-const NOTHING = new Uint8Array();
+const NOTHING = Buffer.alloc(0);
 
 export interface ContainerAttemptsParts {
   readonly containerId: string;
@@ -99,7 +99,7 @@ export class ContainerAttempts {
   /** Adds an attempt that an earlier agent process handed over. */
   adopt(connection: RunnerConnection, taskId: string, token: string): Attempt {
     const { process } = connection;
-    const attempt = this.begin({ taskId, token, timeoutMs: this.#parts.timeoutMs }, process);
+    const attempt = this.begin({ taskId, token, timeoutMs: this.#parts.timeoutMs, facts: NOTHING }, process);
     attempt.started = true;
     attempt.begun = undefined;
     return attempt;
@@ -107,7 +107,7 @@ export class ContainerAttempts {
 
   /** Adds an attempt, and watches its execution limit. */
   begin(
-    { taskId, token, timeoutMs }: Pick<RunTask__Output, 'taskId' | 'token' | 'timeoutMs'>,
+    { taskId, token, timeoutMs, facts }: Pick<RunTask__Output, 'taskId' | 'token' | 'timeoutMs' | 'facts'>,
     process: number,
   ): Attempt {
     const attempt: Attempt = {
@@ -116,6 +116,8 @@ export class ContainerAttempts {
       token,
       containerId: this.#parts.containerId,
       timeoutMs,
+      // A view into its message would hold the message's input, too.
+      facts: Buffer.from(facts),
       sinceMs: performance.now(),
       process,
       started: false,

@@ -26,8 +26,8 @@ const costOf = ({
   OBSERVED_COST_BYTES +
   sum([containerId, assignmentId, phase, mode, reason, ...gpuUuids].map((text) => Buffer.byteLength(text) + 4));
 
-export const attemptCost = ({ taskId = '', token = '', containerId = '' }: LiveAttempt): number =>
-  ATTEMPT_COST_BYTES + taskId.length + token.length + containerId.length;
+export const attemptCost = ({ taskId = '', token = '', containerId = '', facts }: LiveAttempt): number =>
+  ATTEMPT_COST_BYTES + taskId.length + token.length + containerId.length + (facts?.length ?? 0);
 
 /**
  * Fits all containers into one message, because a container that it does not name counts as gone. Texts that exceed the

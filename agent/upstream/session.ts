@@ -17,7 +17,6 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { ShownHost } from '#shared/protocol/host-header.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
-import { separateBatch } from '../containers/log-buffer.ts';
 import type { LogBuffer } from '../containers/log-buffer.ts';
 import type { TaskSink } from '../slots/attempts.ts';
 import { bearer, shows } from './channel.ts';
@@ -102,10 +101,6 @@ export class Session implements TaskSink {
     this.#tasks = tasks;
   }
 
-  get takesReportParts(): boolean {
-    return this.welcome?.reportParts === true;
-  }
-
   /**
    * Sends a task message. Messages of one turn of the loop travel together, in order. @returns whether the stream has
    * room for more
@@ -163,7 +158,7 @@ export class Session implements TaskSink {
     stream.on('error', (error: Error) => this.#end(error));
     stream.on('end', () => this.#end(undefined));
     this.#logStream = stream;
-    for (const batch of this.#logs.unacknowledged()) this.#writeLogs(stream, batch);
+    for (const batch of this.#logs.unacknowledged()) stream.write(batch);
     this.logsWaiting();
   }
 
@@ -181,10 +176,6 @@ export class Session implements TaskSink {
     );
   }
 
-  #writeLogs(stream: ClientDuplexStream<LogBatch, LogAck__Output>, batch: LogBatch): void {
-    stream.write(this.welcome?.joinedLines === true ? batch : separateBatch(batch));
-  }
-
   /** Sends waiting log lines now. */
   #sendLogs(): void {
     const stream = this.#logStream;
@@ -192,7 +183,7 @@ export class Session implements TaskSink {
     for (;;) {
       const batch = this.#logs.take(Date.now());
       if (batch === undefined) break;
-      this.#writeLogs(stream, batch);
+      stream.write(batch);
     }
     this.#lingerFull = this.#logs.waiting;
     this.logsWaiting();

@@ -225,8 +225,6 @@ export class Session {
         heartbeatIntervalMs: settings.heartbeatIntervalMs,
         reconnectWindowMs: this.#windowMs(machines.expected()),
         installationKey: this.#parts.installationKey,
-        reportParts: true,
-        joinedLines: true,
       },
     });
     // The replica that the agent dialled before ordered its containers: read their rows.

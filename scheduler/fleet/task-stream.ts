@@ -344,7 +344,8 @@ export class TaskStream implements TaskLink {
         this.#named.delete(token);
         this.#parts.drop(token);
       }
-      for (const known of answersOf(answer.adopted, answer.refused)) this.#write({ known }, PART_BYTES / 2);
+      for (const known of answersOf(answer.adopted.map(named), answer.refused.map(named)))
+        this.#write({ known }, PART_BYTES / 2);
       this.#onReady();
     } catch (error) {
       this.#log.warn({ err: error, machineId: this.machineId }, 'task report could not be taken');
@@ -354,6 +355,9 @@ export class TaskStream implements TaskLink {
     }
   }
 }
+
+/** An attempt without its facts, which the agent has. */
+const named = ({ taskId, token, containerId }: LiveReport): LiveReport => ({ taskId, token, containerId });
 
 const isNamed = ({ taskId, token, containerId }: LiveAttempt__Output): boolean =>
   Math.max(taskId.length, token.length, containerId.length) <= MAX_NAME_LENGTH;

@@ -117,6 +117,7 @@ export const test = base.extend('world', async ({}, { onCleanup }): Promise<Worl
         part: 0,
         last: true,
         stream: false,
+        facts: Buffer.alloc(0),
         ...rest,
       }),
   });

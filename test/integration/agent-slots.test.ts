@@ -44,7 +44,7 @@ test('a result is kept until it is acknowledged, and then the runner hears so', 
   world.table.connect(second);
   // The report names the attempt before its result, which may come late; heartbeats name it until then.
   const held = [{ ...named('t1'), containerId: ID }];
-  expect(second.sent[0]).toEqual({ report: { running: [], finished: held } });
+  expect(second.sent[0]).toMatchObject({ report: { running: [], finished: held } });
   expect(world.table.liveAttempts()).toEqual(held);
   expect((await second.result('t1')).outcome).toBe('ok');
   expect(runner.frames.some((frame) => frame.kind === 'acked')).toBe(false);
@@ -54,6 +54,24 @@ test('a result is kept until it is acknowledged, and then the runner hears so', 
   world.table.connect(third);
   expect(third.sent).toEqual([{ report: { running: [], finished: [] } }]);
   expect(world.table.liveAttempts()).toEqual([]);
+});
+
+test('reports return the facts of an order as they came, and heartbeats do without', async ({ world }) => {
+  await world.add();
+  const runner = await world.single();
+  const facts = Buffer.from([0, 255, 1]);
+  world.run('t1', { facts });
+  await runner.next('run');
+  const attempt = { ...named('t1'), containerId: ID };
+  const whileItRuns = new Sink();
+  world.table.connect(whileItRuns);
+  expect(whileItRuns.sent[0]).toEqual({ report: { running: [{ ...attempt, facts }], finished: [] } });
+  expect(world.table.liveAttempts()).toEqual([attempt]);
+  runner.send('result', { ...named('t1'), outcome: 'ok' }, '1');
+  await whileItRuns.result('t1');
+  const afterwards = new Sink();
+  world.table.connect(afterwards);
+  expect(afterwards.sent[0]).toEqual({ report: { running: [], finished: [{ ...attempt, facts }] } });
 });
 
 test('a result that is repeated after its acknowledgement changes nothing', async ({ world }) => {
@@ -330,7 +348,7 @@ test('a new agent takes over what a runner holds, under the same token', async (
   expect(world.table.areRunnersConnected([ID])).toBe(true);
   const sink = new Sink();
   world.table.connect(sink);
-  expect(sink.sent[0]).toEqual({ report: { running: [{ ...named('t1'), containerId: ID }], finished: [] } });
+  expect(sink.sent[0]).toMatchObject({ report: { running: [{ ...named('t1'), containerId: ID }], finished: [] } });
   world.run('t2');
   expect(sink.sent.at(-1)?.refused?.reason).toBe('no_free_slot');
   runner.send('result', { ...named('t1'), outcome: 'ok' }, '1');
@@ -344,7 +362,7 @@ test('what the scheduler does not adopt is cancelled', async ({ world }) => {
   const runner = await world.single();
   world.run('t1');
   await runner.next('run');
-  world.table.known({ adopted: [], refused: [{ ...named('t1'), containerId: ID }] });
+  world.table.known({ adopted: [], refused: [{ ...named('t1'), containerId: ID, facts: Buffer.alloc(0) }] });
   expect((await runner.next('cancel')).header['reason']).toBe('superseded');
 });
 

@@ -2,7 +2,6 @@
 // its socket; its neighbours keep their sockets and their tasks.
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import type { TaskReport } from '#shared/protocol/generated/messages.ts';
 import { FakeRunner } from '../helpers/fake-runner.ts';
 import { until } from '../helpers/fake-scheduler.ts';
 import { ID, Sink, named, test } from '../helpers/slot-world.ts';
@@ -188,22 +187,17 @@ test('texts have a size: of a failed start, of a line, of the names in them', as
   expect(Buffer.byteLength(line.line ?? '')).toBeLessThanOrEqual(3 * 64 * 1024);
 });
 
-test('a report of many attempts comes in several messages where the scheduler takes them', async ({ world }) => {
+test('a report of many attempts comes in several messages', async ({ world }) => {
   const many = 6000;
   await world.add({ concurrentRequests: many, ready: { mode: 'single', slots: many, onStartMs: 1 } });
   const runner = await FakeRunner.process(world.path, control);
   for (let at = 0; at < many; at += 1) world.run(`task-${at}-${'i'.repeat(40)}`);
   await until('all to be handed over', () => runner.frames.filter(({ kind }) => kind === 'run').length === many);
-  const reports = (takesReportParts: boolean): TaskReport[] => {
-    const sink = Object.assign(new Sink(), { takesReportParts });
-    world.table.connect(sink);
-    return sink.sent.flatMap(({ report }) => (report ? [report] : []));
-  };
-  const parts = reports(true);
+  const sink = new Sink();
+  world.table.connect(sink);
+  const parts = sink.sent.flatMap(({ report }) => (report ? [report] : []));
   expect(parts.length).toBeGreaterThan(1);
   expect(parts.map(({ more }) => more)).toEqual(parts.map((_part, index) => index < parts.length - 1));
   for (const part of parts) expect(JSON.stringify(part).length).toBeLessThan(1024 * 1024);
   expect(parts.flatMap(({ running }) => running)).toHaveLength(many);
-  // An older scheduler would take each part for the whole report.
-  expect(reports(false)).toHaveLength(1);
 });

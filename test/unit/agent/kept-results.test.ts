@@ -13,6 +13,7 @@ function anAttempt(attempts: UnacknowledgedAttempts, containerId: string, taskId
     token: 'token',
     containerId,
     timeoutMs: 0,
+    facts: Buffer.alloc(0),
     sinceMs: 0,
     process: 0,
     started: true,

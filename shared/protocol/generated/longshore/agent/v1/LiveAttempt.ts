@@ -5,10 +5,12 @@ export interface LiveAttempt {
   'taskId'?: (string);
   'token'?: (string);
   'containerId'?: (string);
+  'facts'?: (Buffer | Uint8Array | string);
 }
 
 export interface LiveAttempt__Output {
   'taskId': (string);
   'token': (string);
   'containerId': (string);
+  'facts': (Buffer);
 }

@@ -11,6 +11,7 @@ export interface RunTask {
   'part'?: (number);
   'last'?: (boolean);
   'stream'?: (boolean);
+  'facts'?: (Buffer | Uint8Array | string);
 }
 
 export interface RunTask__Output {
@@ -23,4 +24,5 @@ export interface RunTask__Output {
   'part': (number);
   'last': (boolean);
   'stream': (boolean);
+  'facts': (Buffer);
 }

@@ -10,8 +10,6 @@ export interface Welcome {
   'heartbeatIntervalMs'?: (number);
   'reconnectWindowMs'?: (number);
   'installationKey'?: (string);
-  'reportParts'?: (boolean);
-  'joinedLines'?: (boolean);
 }
 
 export interface Welcome__Output {
@@ -22,6 +20,4 @@ export interface Welcome__Output {
   'heartbeatIntervalMs': (number);
   'reconnectWindowMs': (number);
   'installationKey': (string);
-  'reportParts': (boolean);
-  'joinedLines': (boolean);
 }
