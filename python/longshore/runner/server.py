@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
     Result = Tuple[Task, str, int, bytes]
 
-#: Bound on results kept for an agent that does not acknowledge. The agent gives no new tasks meanwhile, so a working
-#: one never reaches it.
-MAX_UNACKNOWLEDGED = 256
+#: Bounds on results kept until they are acknowledged. An acknowledgement comes when the database has the task's record,
+#: which takes a third of a second, and seconds while the database is away.
+MAX_UNACKNOWLEDGED = 8192
+MAX_UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 #: Wait of a leaving process for the acknowledgement of its last results.
 ACKNOWLEDGE_SECONDS = 2.0
 #: Time for running tasks after SIGTERM; Docker's KILL comes at 30 s.
@@ -63,6 +64,7 @@ class Server:
         self.held: Dict[Any, Task] = {}
         self.waiting: Deque[Task] = deque()
         self.unacknowledged: 'OrderedDict[Any, Result]' = OrderedDict()
+        self.unacknowledged_bytes = 0
         self.draining = False
         self._wake_write = -1
         self.deadline: Optional[float] = None
@@ -88,7 +90,7 @@ class Server:
         if kind == protocol.RUN:
             self._collect(header, body)
         elif kind == protocol.ACKED:
-            self.unacknowledged.pop(_key(header), None)
+            self._forget(self.unacknowledged.pop(_key(header), None))
         elif kind == protocol.CANCEL:
             task = self.held.get(_key(header))
             if task is not None:
@@ -165,14 +167,22 @@ class Server:
         outputs.end(task)
         logs.finish_task(task)
         duration = int((time.monotonic() - task.began) * 1000) if task.began else 0
+        self._forget(self.unacknowledged.pop(task.key, None))
         self.unacknowledged[task.key] = (task, outcome, duration, body)
+        self.unacknowledged_bytes += len(body)
         self.held.pop(task.key, None)
-        while len(self.unacknowledged) > MAX_UNACKNOWLEDGED:
-            self.unacknowledged.popitem(last=False)
+        while len(self.unacknowledged) > 1 and (
+            len(self.unacknowledged) > MAX_UNACKNOWLEDGED or self.unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
+        ):
+            self._forget(self.unacknowledged.popitem(last=False)[1])
         for frame in self._result_frames(task, outcome, duration, body):
             if not self.link.send_packed(frame):
                 break  # the next hello sends it
         self.on_answered()
+
+    def _forget(self, result: Optional[Result]) -> None:
+        if result is not None:
+            self.unacknowledged_bytes -= len(result[3])
 
     def _result_frames(self, task: Task, outcome: str, duration: int, body: bytes) -> Iterable[bytes]:
         header: Header = {'taskId': task.task_id, 'token': task.token}
@@ -270,6 +280,7 @@ class Server:
             if not frames:
                 time.sleep(0.002)
         self.unacknowledged.clear()
+        self.unacknowledged_bytes = 0
 
     def exit_like(self, task: Task, error: SystemExit) -> None:
         """Ends the process with the code of a handler's sys.exit; the agent reports it."""
