@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import unittest
-from typing import Any, List
+from typing import Any, List, Tuple
 
 from longshore.runner.outputs import Capture, Pipes
 from longshore.runner.task import Task
@@ -19,8 +19,15 @@ class TestCapture(unittest.TestCase):
         self.lines: List[bytes] = []
         self.pipes = Pipes()
         others = set(threading.enumerate())
-        self.capture = Capture(self.pipes.reads, self.pipes.page, lambda _task, _stream, lines: self.lines.extend(lines), lambda _task: True)
+        self.capture = Capture(self.pipes.reads, self.pipes.page, self.send, self.send_now, lambda _task: True)
         self.follower = next(thread for thread in threading.enumerate() if thread not in others)
+
+    def send(self, _task: object, _stream: str, lines: List[bytes]) -> None:
+        self.lines.extend(lines)
+
+    def send_now(self, _task: object, _stream: str, lines: List[bytes]) -> Tuple[int, int]:
+        self.lines.extend(lines)
+        return len(lines), 0
 
     def tearDown(self) -> None:
         self.capture._over = True

@@ -147,7 +147,11 @@ export class StreamedCall {
       const frame = packFrame(KIND.data, {}, body.subarray(at, at + pieceBytes));
       const { socket } = this.connection;
       if (!socket.writable) return;
-      if (!socket.write(frame)) await Promise.race([once(socket, 'drain'), once(socket, 'close')]);
+      if (socket.write(frame)) continue;
+      const ended = new AbortController();
+      const waits = ['drain', 'close'].map((event) => once(socket, event, { signal: ended.signal }));
+      // The listeners of the other event go, too.
+      await Promise.race(waits).finally(() => ended.abort());
     }
   }
 

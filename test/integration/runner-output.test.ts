@@ -1,5 +1,7 @@
 // Output on descriptors 1 and 2 beside prints, in the real runner as the first process of a container: it is found
 // under the task that runs, in its place among the prints, and no end of a process loses it.
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, expect } from 'vitest';
 import type { FakeAgent } from '../helpers/fake-agent.ts';
 import { firstProcess } from '../helpers/first-process.ts';
@@ -253,6 +255,34 @@ def handler(ends):
         expect(text).not.toContain('stdout');
         expect(text.match(/\d-\d{5} x{90}/g)?.length).toBeGreaterThan(3950);
       }
+    },
+  );
+
+  test.for(modes)(
+    'loses nothing that an agent does not read, with a process that ends: %s',
+    async ([, env], { start }) => {
+      const source = `
+import os, time
+def handler(begins):
+    while not os.path.exists(begins): time.sleep(0.01)
+    # Less than the connection and the pipe have room for: the rest of it waits in the process.
+    data = b''.join(b'%05d %s\\n' % (at, b'x' * 93) for at in range(1600))
+    while data: data = data[os.write(1, data):]
+    os._exit(9)
+`;
+      const agent = await start({ files: app(source), python, env });
+      const begins = join(agent.directory, 'begins');
+      const { connection } = await agent.run({ input: { begins } });
+      connection.socket.pause();
+      await writeFile(begins, '');
+      const numbers = (): readonly number[] =>
+        allLines(agent)
+          .filter((line) => line.startsWith('stdout task-1 '))
+          .map((line) => Number(line.split(' ')[2]));
+      await waitFor(() => numbers().includes(1599), 'its parent tells what it left', 20_000);
+      connection.socket.resume();
+      await agent.until('its end', () => !connection.open);
+      expect(numbers().toSorted((a, b) => a - b)).toEqual(Array.from({ length: 1600 }, (_none, at) => at));
     },
   );
 

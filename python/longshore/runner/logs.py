@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 current_task: ContextVar[Optional[Task]] = ContextVar('longshore_task', default=None)
 
 
-#: Bytes of lines that may wait for the connection before output of children does.
-_MOST_WAITING = 256 * 1024
-
-
 class _State:
     def __init__(self) -> None:
         #: The connection for lines without a task; tasks have their own.
@@ -177,13 +173,20 @@ def _send(task: Optional[Task], stream: str, pieces: List[bytes]) -> None:
             link.log('' if task is None else task.task_id, stream, piece)
 
 
-def _has_room(task: Optional[Task]) -> bool:
-    """Whether the connection takes more lines soon. One that is away is not waited for."""
+def _send_now(task: Optional[Task], stream: str, pieces: List[bytes]) -> Tuple[int, int]:
+    """Sends lines as far as the agent takes them. Returns how many need no more care, and 1 where the next one is on its way."""
     link: Any = _state.link if task is None or task.sink is None else task.sink
-    if link is None or not link.connected or link.waiting_bytes < _MOST_WAITING:
-        return True
-    link.flush_logs()
-    return bool(link.waiting_bytes < _MOST_WAITING)
+    if link is None or not link.connected:
+        _send(task, stream, pieces)
+        return len(pieces), 0
+    sent: Tuple[int, int] = link.log_at_once('' if task is None else task.task_id, stream, pieces)
+    return sent
+
+
+def _has_room(task: Optional[Task]) -> bool:
+    """Whether the agent takes more. A connection that is away is not waited for."""
+    link: Any = _state.link if task is None or task.sink is None else task.sink
+    return link is None or not link.connected or bool(link.has_room)
 
 
 def finish_task(task: Task) -> None:
@@ -200,7 +203,7 @@ def finish_task(task: Task) -> None:
 
 def capture_output() -> None:
     """Shows what reaches the descriptors of this process beside prints, in a process that serves."""
-    outputs.start(_send, _has_room)
+    outputs.start(_send, _send_now, _has_room)
 
 
 def finish_all(link: Optional[Link], seconds: float) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .task import Task
 
     Send = Callable[[Optional[Task], str, List[bytes]], object]
+    SendNow = Callable[[Optional[Task], str, List[bytes]], Tuple[int, int]]
     HasRoom = Callable[[Optional[Task]], bool]
     Forward = Callable[[str, str, bytes], object]
 
@@ -40,6 +41,7 @@ _PART_BYTES = 8 + _REST_BYTES + _READ_BYTES
 _PRINT_BYTES = 8 + 256 + MAX_LINE_BYTES
 _PRINTS = {'stdout': _HEAD_BYTES + 2 * _PART_BYTES, 'stderr': _HEAD_BYTES + 2 * _PART_BYTES + _PRINT_BYTES}
 _MEMORY_BYTES = _HEAD_BYTES + 2 * (_PART_BYTES + _PRINT_BYTES)
+_NOTHING_READ = bytes(_READ_BYTES)
 _FREE, _READING, _SENDING = 0, 1, 2
 #: Place of the sign that a task has begun.
 _BEGUN = _HEAD_BYTES - 1
@@ -140,12 +142,18 @@ class Part:
 
     def sending(self, rest: bytes) -> None:
         self._memory[0] = _SENDING
-        self._memory[1:5] = len(rest).to_bytes(4, 'little')
-        self._memory[8 : 8 + len(rest)] = rest
+        self._keep(rest)
 
-    def sent(self, size: int) -> None:
-        self._last[:size] = bytes(size)
+    def sent(self, lines: List[bytes], rest: bytes) -> None:
+        """All but these lines have left, which wait for the agent, and the line that has no end yet."""
+        if lines:
+            self._keep(b''.join([*(line + b'\n' for line in lines), rest])[:_REST_BYTES])
+        self._last[:] = _NOTHING_READ
         self._memory[0] = _FREE
+
+    def _keep(self, data: bytes) -> None:
+        self._memory[1:5] = len(data).to_bytes(4, 'little')
+        self._memory[8 : 8 + len(data)] = data
 
     def left(self) -> bytes:
         """In the parent of a process that has ended."""
@@ -308,11 +316,13 @@ def _waiting(descriptor: int) -> int:
 class Capture:
     """The side of the process that serves."""
 
-    def __init__(self, reads: Dict[int, str], page: Page, send: Send, has_room: HasRoom) -> None:
+    def __init__(self, reads: Dict[int, str], page: Page, send: Send, send_now: SendNow, has_room: HasRoom) -> None:
         self._reads = reads
         self._page = page
-        self._send = send
+        self._send, self._send_now = send, send_now
         self._has_room = has_room
+        #: Lines that were read and wait for the agent, behind one that is on its way. The page has them, too: the parent finds them.
+        self._unsent: Dict[int, List[bytes]] = {}
         #: Taken and released in C, together with its owner: no signal handler or finaliser that prints runs between.
         #: No process that is forked from here takes it (`logs`, `is_foreign`).
         self._turns: Any = threading.RLock()
@@ -351,7 +361,7 @@ class Capture:
         """Sends what was written before a print; not in a print of a signal handler or finaliser amid our own code."""
         if not self._turns._is_owned():
             with self._turns:
-                self._take(1)
+                self._take(False)
 
     def stop(self) -> None:
         """Before the process ends; from here its parent reads."""
@@ -367,73 +377,91 @@ class Capture:
         """Another set of tasks runs from here: an unfinished line belongs to those before."""
         until = time.monotonic() + _STALL_SECONDS
         for _ in range(_MOST_READS):
-            if not self._take(1):
+            if not self._take(self._await_room(until)):
                 break
-            self._await_room(until)
+        self._tell_all(until)
         for descriptor, lines in self._lines.items():
-            rest = lines.end()
-            if rest:
-                part = self._page.parts[self._reads[descriptor]]
-                part.sending(b'')
-                self._tell(descriptor, rest)
-                part.sent(0)
+            self._tell(descriptor, lines.end(), True)
+            self._tell_all(until)
+
+    def _tell_all(self, until: float) -> None:
+        while self._unsent:
+            self._tell_unsent(self._await_room(until))
 
     def _tell_page(self) -> None:
         task = self._only_task()
         self._page.set_task('' if task is None else task.task_id)
 
     # ---- reading: with the lock --------------------------------------------------------------------------------------
-    def _take(self, most: int) -> bool:
-        """Whether there may be more."""
+    def _take(self, may_wait: bool) -> bool:
+        """Reads each stream once. Lines that the agent does not take stay here if they may wait. Whether there may be more."""
+        self._tell_unsent(may_wait)
+        if self._unsent:
+            return True
         more = False
         for descriptor, _ in self._look.poll(0):
-            for _ in range(most):
-                part = self._page.parts[self._reads[descriptor]]
-                try:
-                    data = part.read(descriptor)
-                except BlockingIOError:
-                    break
-                if not data:
-                    self._look.unregister(descriptor)
-                    self._wait.unregister(descriptor)
-                    break
-                lines = self._lines[descriptor].feed(data)
-                part.sending(self._lines[descriptor].rest)
-                self._tell(descriptor, lines)
-                part.sent(len(data))
-                more = more or len(data) == _READ_BYTES
-                if len(data) < _READ_BYTES:
-                    break
+            try:
+                data = self._page.parts[self._reads[descriptor]].read(descriptor)
+            except BlockingIOError:
+                continue
+            if not data:
+                self._look.unregister(descriptor)
+                self._wait.unregister(descriptor)
+                continue
+            self._tell(descriptor, self._lines[descriptor].feed(data), may_wait)
+            more = more or len(data) == _READ_BYTES
         return more
+
+    def _tell_unsent(self, may_wait: bool) -> None:
+        for descriptor in list(self._unsent):
+            self._tell(descriptor, self._unsent.pop(descriptor), may_wait)
 
     def _only_task(self) -> Optional[Task]:
         running = self._running
         return next(iter(running.values())) if len(running) == 1 else None
 
-    def _tell(self, descriptor: int, lines: List[bytes]) -> None:
-        task = self._only_task()
-        if len(self._running) > 1 and not self._said:
+    def _tell(self, descriptor: int, lines: List[bytes], may_wait: bool) -> None:
+        task, stream = self._only_task(), self._reads[descriptor]
+        part, rest = self._page.parts[stream], self._lines[descriptor].rest
+        part.sending(rest)
+        if lines and len(self._running) > 1 and not self._said:
             self._said = True
             self._send(None, 'stderr', [b'longshore: ' + _SEVERAL.encode()])
-        for at in range(0, len(lines), _BEAT_LINES):
+        at = on_its_way = 0
+        while at < len(lines) and not on_its_way:
             self._page.beat()
-            self._send(task, self._reads[descriptor], lines[at : at + _BEAT_LINES])
+            some = lines[at : at + _BEAT_LINES]
+            sent, on_its_way = self._send_now(task, stream, some)
+            at += sent
+            if sent < len(some):
+                break
+        left = lines[at:]
+        if left and may_wait:
+            self._unsent[descriptor] = left[on_its_way:]
+        elif left:
+            self._send(task, stream, left[on_its_way:])
+            left = []
+        part.sent(left, rest)
 
     def _follow(self) -> None:
         while not self._over:
-            self._wait.poll()
+            if not self._unsent:
+                self._wait.poll()
             self._page.beat()
-            self._await_room(time.monotonic() + _STALL_SECONDS)
+            may_wait = self._await_room(time.monotonic() + _STALL_SECONDS)
             with self._turns:
-                more = not self._over and self._take(1)
+                more = not self._over and self._take(may_wait)
             if more:
                 time.sleep(0.001)  # a flood leaves time to the handler
 
-    def _await_room(self, until: float) -> None:
-        """Reads no more than the agent takes, so that writers wait, as for the engine's own log."""
-        while not self._has_room(self._only_task()) and time.monotonic() < until:
+    def _await_room(self, until: float) -> bool:
+        """Reads no more than the agent takes, so that writers wait, as for the engine's own log. False: it takes nothing."""
+        while not self._has_room(self._only_task()):
+            if time.monotonic() >= until:
+                return False
             time.sleep(0.002)
             self._page.beat()
+        return True
 
 
 class _Own:
@@ -468,12 +496,12 @@ def forget() -> None:
     _own.reads = None
 
 
-def start(send: Send, has_room: HasRoom) -> None:
+def start(send: Send, send_now: SendNow, has_room: HasRoom) -> None:
     """Begins to read, in a process that serves and forks no more of its own. Without pipes nothing happens."""
     if _own.reads is not None and _own.capture is None:
         reads = _own.reads
         forks.hold(lambda: reads)
-        _own.capture = Capture(reads, _own.page, send, has_room)
+        _own.capture = Capture(reads, _own.page, send, send_now, has_room)
 
 
 def begin(task: Task) -> None:
