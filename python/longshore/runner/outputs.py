@@ -321,7 +321,7 @@ class Capture:
         self._page = page
         self._send, self._send_now = send, send_now
         self._has_room = has_room
-        #: Lines that were read and wait for the agent, behind one that is on its way. The parent finds them in the page.
+        #: Lines that were read and wait for the agent, behind one on its way. The parent finds them in the page.
         self._unsent: Dict[int, List[bytes]] = {}
         #: Taken and released in C, together with its owner: no signal handler or finaliser that prints runs between.
         #: No process that is forked from here takes it (`logs`, `is_foreign`).
