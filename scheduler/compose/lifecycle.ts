@@ -66,6 +66,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     exportsPart(parts.exporters),
     ...maintenance.beforeTasks,
     taskParts.tasks,
+    taskParts.queueing,
     taskParts.due,
     taskParts.dispatcher,
     parts.seriesParts.containerSamples,

@@ -33,9 +33,11 @@ export function openSchedules({
   const { db, clock, log, registry } = infrastructure;
   const { queues } = localQueue;
   const metrics = new ScheduleMetrics(registry);
+  const { submissions, asynchronous } = taskParts;
   const ticker = new Ticker({
     db,
-    tasks: taskParts.submissions,
+    newJob: (target, taskId) => submissions.newJob(target, taskId),
+    tasks: asynchronous,
     targetOf: (id) => targets.byDeployment(id),
     depthOf: async (queue) => totalOf(await queues.depth(queue)),
     clock,

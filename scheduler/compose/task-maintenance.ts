@@ -11,6 +11,7 @@ import type { Records } from './records.ts';
 import { taskRows } from './records.ts';
 import type { TaskParts } from './tasks.ts';
 import type { Objects } from '../stores/objects/service.ts';
+import { AddedMarks } from '../stores/queues/added-marks.ts';
 import { containerById } from '../stores/store/queries/containers.ts';
 import { queuesOfEnded, waitingDeadlines } from '../stores/store/queries/tasks.ts';
 import { inputKeyOf, taskOfInputKey } from '../tasks/dispatch/bodies.ts';
@@ -18,6 +19,8 @@ import { Deadlines } from '../tasks/maintenance/deadlines.ts';
 import type { ForeignRunsParts } from '../tasks/foreign-runs.ts';
 import { ForeignRuns } from '../tasks/foreign-runs.ts';
 import { InputSweep } from '../tasks/maintenance/input-sweep.ts';
+import { MissingJobs } from '../tasks/maintenance/missing-jobs.ts';
+import type { MissingJobsParts } from '../tasks/maintenance/missing-jobs.ts';
 import { Rebuild } from '../tasks/maintenance/rebuild.ts';
 import { SuspectLeaseRenewal } from '../tasks/maintenance/suspect-lease-renewal.ts';
 import type { TaskSweepParts } from '../tasks/maintenance/sweep.ts';
@@ -27,6 +30,7 @@ import { TaskSweep } from '../tasks/maintenance/sweep.ts';
 /** Ended tasks read at once after Redis lost data; costs the database some milliseconds. */
 const ENDED_PAGE = 2_000;
 const SUSPECTS_MS = 30_000;
+const MISSING_MS = 5_000;
 const INPUTS_MS = 3_600_000;
 /**
  * Time after a stall of this process, or a step of its clock, in which no local queue is judged by the ages of its
@@ -49,22 +53,23 @@ export interface TaskMaintenance {
   readonly afterTasks: readonly Part[];
   readonly rebuild: Rebuild;
   readonly sweep: TaskSweep;
+  readonly missing: MissingJobs;
   readonly foreign: ForeignRuns;
   readonly deadlines: Deadlines;
 }
 
 /** Parts of other rooms, and questions to them, that the return of jobs needs. */
-export type ReturnNeeds = Omit<TaskSweepParts & ForeignRunsParts, 'jobOf' | 'keepJob'>;
+export type ReturnNeeds = Omit<TaskSweepParts & ForeignRunsParts & MissingJobsParts, 'jobOf' | 'keepJob'>;
 
 /** Builds the parts that return jobs to their queues with the help of the tasks' rows. */
-export function buildReturns(needs: ReturnNeeds): Pick<TaskMaintenance, 'sweep' | 'foreign'> {
+export function buildReturns(needs: ReturnNeeds): Pick<TaskMaintenance, 'sweep' | 'missing' | 'foreign'> {
   const parts = { ...needs, ...taskRows(needs.db) };
-  return { sweep: new TaskSweep(parts), foreign: new ForeignRuns(parts) };
+  return { sweep: new TaskSweep(parts), missing: new MissingJobs(parts), foreign: new ForeignRuns(parts) };
 }
 
 export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenance {
   const { localQueue, objects } = setup;
-  const { db, instance, clock, stall, log } = setup.infrastructure;
+  const { db, general, keys, instance, clock, stall, log } = setup.infrastructure;
   const {
     redisData: data,
     rollCall,
@@ -80,6 +85,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
   const { records } = setup.records;
   const { attempts, changes, completion, renewal, lostJobs, dispatcher, olderJobs } = setup.taskParts;
   const { queues } = localQueue;
+  const marks = new AddedMarks(general, keys);
   const rebuild = new Rebuild({
     data,
     rollCall,
@@ -87,6 +93,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     renewal,
     records,
     lostJobs,
+    marks,
     presence,
     olderJobs,
     endedQueues: (after) => queuesOfEnded(db, ENDED_PAGE, after),
@@ -97,13 +104,16 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
   const deadlines = new Deadlines({
     due: (...page) => waitingDeadlines(db, ...page),
     queues,
+    records,
+    leases,
     completion,
+    changes,
     clock,
     log,
     isLeader,
   });
   const abort = new AbortController();
-  const { sweep, foreign } = buildReturns({
+  const { sweep, missing, foreign } = buildReturns({
     db,
     queues,
     records,
@@ -114,6 +124,8 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     completion,
     changes,
     attempts,
+    marks,
+    generation: () => data.generation,
     mayRebuild: () => rebuild.isOver(),
     calmMs: () => stall.calmMs(),
     isAlive,
@@ -166,6 +178,12 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     beforeTasks: [data, rollCall, rebuild],
     afterTasks: [
       sweep,
+      leaderLoop({
+        name: 'missing jobs',
+        everyMs: MISSING_MS,
+        round: (signal) => missing.round(signal),
+        failed: 'tasks without a job not looked for, trying again',
+      }),
       localQueueSweep,
       deadlines,
       wakeUps,
@@ -186,6 +204,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     ],
     rebuild,
     sweep,
+    missing,
     foreign,
     deadlines,
   };

@@ -1,7 +1,7 @@
 // The path of a task on this replica: accepted, queued, sent, ended, answered. `openTasks` takes the parts of other
 // rooms; `buildTasks` builds the path from them, for tests as well. task-maintenance.ts has the upkeep of the leader.
 import type { Redis } from 'ioredis';
-import type { ContainerId, InstanceId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
@@ -10,23 +10,28 @@ import { SCHEDULER_STOPPING } from '../domain/endings.ts';
 import { DueTimes } from '../stores/queues/due.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
 import type { Keys } from '../stores/queues/keys.ts';
+import { AddedMarks } from '../stores/queues/added-marks.ts';
 import { OlderJobs } from '../stores/queues/older-jobs.ts';
 import type { RedisMemory } from '../stores/queues/redis-memory.ts';
 import type { Doubts } from '../stores/queues/roll-call.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
-import { probeCommit } from '../stores/store/queries/idempotency.ts';
 import { queueBytes } from '../stores/store/queries/quotas.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
 import { keptJobOf, openJobOf } from '../stores/store/queries/task-inputs.ts';
 import { endedTaskIds, listTasks } from '../stores/store/queries/tasks.ts';
-import { GroupCommit } from '../tasks/admission/accepting.ts';
+import { Commits, GroupCommit } from '../tasks/admission/accepting.ts';
 import { Callers } from '../tasks/admission/callers.ts';
-import { CommitGate } from '../tasks/admission/commit-gate.ts';
+import { CommitFirst } from '../tasks/admission/commit-first.ts';
 import { Idempotency } from '../tasks/admission/idempotency.ts';
 import { IdempotencyKeys } from '../tasks/admission/idempotency-keys.ts';
+import { PendingBound } from '../tasks/admission/pending-bound.ts';
+import { Queueing } from '../tasks/admission/queueing.ts';
+import type { QueueingParts } from '../tasks/admission/queueing.ts';
 import { QueueQuota } from '../tasks/admission/queue-quota.ts';
 import type { SubmissionsParts } from '../tasks/admission/submissions.ts';
 import { Submissions } from '../tasks/admission/submissions.ts';
+import { Unanswered } from '../tasks/admission/unanswered.ts';
+import type { UnansweredParts } from '../tasks/admission/unanswered.ts';
 import { Withdrawals } from '../tasks/admission/withdrawals.ts';
 import { Completion } from '../tasks/completion/completion.ts';
 import { DrainCutoff } from '../tasks/completion/drain-cutoff.ts';
@@ -77,6 +82,8 @@ export interface TaskNeeds
       'isActive' | 'refusalOf' | 'limitsOf' | 'queueQuota' | 'redisMemory' | 'rates' | 'reservedTokens'
     >,
     Pick<SenderParts, 'isAlive' | 'rowOf'>,
+    Pick<QueueingParts, 'mostWaiting' | 'stopMs'>,
+    Pick<UnansweredParts, 'latestMs'>,
     Pick<TaskReadsParts, 'caughtUp' | 'listRows' | 'stubsOf'> {
   readonly client: Redis;
   readonly keys: Keys;
@@ -96,8 +103,10 @@ export interface TaskNeeds
   readonly commit: (batch: readonly AcceptedTask[]) => Promise<void>;
   /** Writes the changed queue entry of an asynchronous task to its row: a job rebuilt from the row has its budgets. */
   readonly keepJob: (job: TaskJob) => Promise<void>;
-  /** Commits something, to see whether commits succeed again. Absent: only the next ordinary commit shows that. */
-  readonly probeCommit?: (() => Promise<unknown>) | undefined;
+  /** Reads the queue entry of an asynchronous task that has not ended from its row. */
+  readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
+  /** Whether no other process adds to the queues. Absent: others may. */
+  readonly isAlone?: boolean | undefined;
   /** Idempotency keys. Absent: calls with a key are refused. */
   readonly idempotencyKeys?: IdempotencyKeys | undefined;
   /** Check before a queue's first fetch. */
@@ -118,6 +127,10 @@ export interface TaskPath {
   readonly completion: Completion;
   readonly callers: Callers;
   readonly submissions: Submissions;
+  /** Acceptance of asynchronous tasks. */
+  readonly asynchronous: CommitFirst;
+  /** Accepted tasks on their way to their queues; a part that stops before the tasks do. */
+  readonly queueing: Queueing;
   readonly sender: Sender;
   readonly reports: Reports;
   readonly drainCutoff: DrainCutoff;
@@ -158,11 +171,19 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
   const completion = new Completion(common);
   const onward = { ...common, completion };
   const callers = new Callers(onward);
-  const { probeCommit: probe = () => Promise.resolve(), idempotencyKeys } = needs;
+  const { idempotencyKeys } = needs;
+  const queueing = new Queueing({ ...common, marks: new AddedMarks(client, keys) });
+  const asynchronous = new CommitFirst({
+    ...onward,
+    commits: new Commits(common),
+    bound: new PendingBound(queues, needs.isAlone ?? false),
+    queueing,
+    unanswered: new Unanswered({ ...onward, queueing }),
+  });
   const submissions = new Submissions({
     ...onward,
+    asynchronous,
     callers,
-    gate: new CommitGate({ probe, log, signal: abort.signal }),
     withdrawals: new Withdrawals(onward),
     idempotency: idempotencyKeys && new Idempotency({ ...onward, keys: idempotencyKeys }),
   });
@@ -182,6 +203,8 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
     completion,
     callers,
     submissions,
+    asynchronous,
+    queueing,
     sender,
     reports,
     drainCutoff,
@@ -257,7 +280,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     doubts: clusterState.rollCall,
     beforeFetch: (queue) => olderJobs.before(queue),
     ...taskRows(db),
-    probeCommit: () => probeCommit(db),
+    isAlone: clusterState.isAlone,
     idempotencyKeys: new IdempotencyKeys({ db, log }),
     sinceStallMs: () => stall.sinceStallMs(),
     refusalOf: (target) => setup.serves.refusal(target) ?? feasibility.refusal(target),

@@ -287,6 +287,7 @@ function wireUpkeep({
     autoscaler.wake(queue);
   };
   maintenance.sweep.onReturned(wake);
+  maintenance.missing.onReturned(wake);
   maintenance.foreign.onQueueChanged(wake);
   replicas.deadReplicas.onReturned(wake);
   records.drainer.onDrained((left) => records.records.drained(left));
@@ -310,12 +311,13 @@ function wireDecisions({
   podParts,
 }: Wired): void {
   const { autoscaler, accounting, placer, quotas } = scaling;
-  const { submissions, completion, callers, dispatcher, due } = taskParts;
+  const { submissions, asynchronous, completion, callers, dispatcher, due } = taskParts;
   const wanted = (queue: QueueName): void => replicas.decisionRequests.request(queue);
-  submissions.onAccepted(({ taskId, deadlineMs }, queue) =>
+  asynchronous.onAccepted(({ taskId, deadlineMs }, queue) =>
     maintenance.deadlines.accepted({ taskId, queue, deadlineMs }),
   );
-  submissions.onDepth((target, depth) => autoscaler.depthSeen(target, depth, wanted));
+  for (const grown of [submissions, asynchronous])
+    grown.onDepth((target, depth) => autoscaler.depthSeen(target, depth, wanted));
   clusterState.reservedTokens.onGrown((queue) => autoscaler.wake(queue));
   podParts.engines.onStuck(wanted);
   completion.onAttemptEnded((queue, containerId) => autoscaler.attemptEnded(queue, containerId));

@@ -22,7 +22,7 @@ const REASONS_OF_LOSS = [
   'machine_lost',
   'refused',
 ];
-const LIMITED = ['pending_tasks', 'queue_bytes', 'redis_memory', 'reserved_tokens', 'commits'];
+const LIMITED = ['pending_tasks', 'queue_bytes', 'redis_memory', 'reserved_tokens', 'commits', 'waiting_adds'];
 
 /** Metrics of tasks that pass through this replica. `stub_type` is a kind of the interface, never a name. */
 export class TaskMetrics {
@@ -37,6 +37,7 @@ export class TaskMetrics {
   readonly late: Counter<'result'>;
   readonly waiting: Gauge;
   readonly running: Gauge;
+  readonly waitingAdds: Gauge;
 
   constructor(registry: Registry) {
     const registers = [registry];
@@ -94,7 +95,7 @@ export class TaskMetrics {
     );
     this.throttled = new Counter({
       name: 'longshore_scheduler_quota_throttles_total',
-      help: "Requests that a limit turned away: pending_tasks (what a queue may hold), queue_bytes (a workspace's inputs), redis_memory (Redis is nearly full), commits (the database commits no tasks). The resource reserved_tokens stands for calls to models that would reserve more tokens than their queue may hold.",
+      help: "Requests that a limit turned away: pending_tasks (what a queue may hold), queue_bytes (a workspace's inputs), redis_memory (Redis is nearly full), commits (the database commits no tasks). The resource waiting_adds says that too many accepted tasks wait for Redis. The resource reserved_tokens stands for calls to models that would reserve more tokens than their queue may hold.",
       labelNames: ['resource'],
       registers,
     });
@@ -117,6 +118,11 @@ export class TaskMetrics {
     this.waiting = new Gauge({
       name: 'longshore_task_waiting_callers',
       help: 'Synchronous callers waiting on this replica.',
+      registers,
+    });
+    this.waitingAdds = new Gauge({
+      name: 'longshore_task_waiting_adds',
+      help: 'Accepted tasks of this replica that Redis has not taken yet.',
       registers,
     });
     this.running = new Gauge({

@@ -66,7 +66,8 @@ async function aSchedule(db: Db): Promise<Target & { readonly deploymentId: Depl
 function aTicker(db: Db, process: Process, target: Target): Ticker {
   return new Ticker({
     db,
-    tasks: process.submissions,
+    newJob: (...given) => process.submissions.newJob(...given),
+    tasks: process.asynchronous,
     targetOf: () => target,
     depthOf: async (queue) => totalOf(await process.queues.depth(queue)),
     clock: { ...systemClock, nowMs: () => T0 + TICKS.length * 1_000 },
@@ -75,24 +76,21 @@ function aTicker(db: Db, process: Process, target: Target): Ticker {
   });
 }
 
-/** The leader's sweep of rows whose jobs are not queued, as if the rows of the deployment were two minutes old. */
-async function sweep(db: Db, process: Process, { deploymentId }: Target): Promise<void> {
-  const { sweep: swept } = buildReturns({
+/** The leader's look at rows whose jobs are not queued, as if their owners were dead. */
+async function addMissing(db: Db, process: Process): Promise<void> {
+  const { missing } = buildReturns({
     ...process,
     db,
     clock: systemClock,
     log: quiet,
     isLeader: () => true,
-    isAlive: () => true,
+    isAlive: () => false,
     served: () => [],
     isGone: () => Promise.resolve(false),
     signal: AbortSignal.any([]),
   });
-  swept.onReturned((queue) => process.dispatcher.wake(queue));
-  await db.query(`update tasks set updated_at = now() - interval '2 minutes' where deployment_id = $1 and rank < 3`, [
-    deploymentId,
-  ]);
-  await swept.round();
+  missing.onReturned((queue) => process.dispatcher.wake(queue));
+  await missing.round();
 }
 
 /** @returns the number of faults that were met */
@@ -124,9 +122,13 @@ export async function playTickStory(redis: PrivateRedis, real: Db, next: () => D
     await Promise.all(tickers.map(look));
     await db.letGo();
     await Promise.all(tickers.map(look));
-    await sweep(real, first, target);
+    await addMissing(real, first);
     const wanted = TICKS.map((tick) => tickTaskId(target.deploymentId, T0 + tick * 1_000)).toSorted();
-    await waitFor(async () => (await rowsOf()).every(({ status }) => status === 'COMPLETE'), 'every tick is over');
+    await waitFor(async () => {
+      // Wake-ups of the other leader do not come here.
+      first.dispatcher.wake(target.queue);
+      return (await rowsOf()).every(({ status }) => status === 'COMPLETE');
+    }, 'every tick is over');
     assert.deepEqual(
       await rowsOf(),
       wanted.map((id) => ({ id, status: 'COMPLETE', attempt: 1 })),

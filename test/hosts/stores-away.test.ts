@@ -13,6 +13,7 @@ beforeAll(async () => {
   platform = await aPlatform();
   deployment = (await platform.deploy('known', { stubType: 'taskqueue/deployment' })).id;
   await platform.call('POST /taskqueue/known', {});
+  await platform.deploy('waits', { stubType: 'endpoint/deployment' });
 });
 afterAll(() => platform.stop());
 
@@ -72,10 +73,15 @@ test('without its Redis', async () => {
   const { redis } = platform.servers ?? {};
   await redis?.crash();
   await waitFor(async () => (await platform.call('GET /api/v1/health')).status === 503, 'it notices');
-  expect((await platform.call('POST /taskqueue/known', {})).status).toBe(503);
+  // A call whose caller waits is refused; a task is accepted, and queued later.
+  expect((await platform.call('POST /endpoint/waits', {})).status).toBe(503);
+  const { status, json } = await platform.call('POST /taskqueue/known', {});
+  expect(status).toBe(200);
   // Calls that need the database alone go on.
   expect((await platform.gateway('GET /deployments')).json['ok']).toBe(true);
   expect((await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}/${deployment}`)).status).toBe(200);
   await redis?.restart();
-  await waitFor(async () => (await platform.call('POST /taskqueue/known', {})).status === 200, 'Redis is back', 20_000);
+  await waitFor(async () => (await platform.call('GET /api/v1/health')).status === 200, 'Redis is back', 20_000);
+  const task = `GET /api/v1/task/${platform.own.workspaceId}/${String(json['task_id'])}`;
+  await waitFor(async () => (await platform.call(task)).json['status'] === 'PENDING', 'the task waits', 20_000);
 });

@@ -16,6 +16,7 @@ import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent } from '../helpers/submissions.ts';
 import { aDb } from './store-fixture.ts';
+import { withoutAdds } from './queueing-faults.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
 import { aQueueTarget, drained, test as base } from './tasks-world.ts';
@@ -41,6 +42,8 @@ const aKey = (changes: Partial<CallKey> = {}): CallKey => ({
 });
 const call = (one: Process, target: Target, key: Partial<CallKey> = {}, more: Partial<Call> = {}) =>
   one.submissions.submit(target, { input: '{"x":1}', idempotency: aKey(key), ...more });
+const isQueued = (...processes: readonly Process[]) =>
+  waitFor(() => processes.every(({ queueing }) => queueing.size === 0), 'what was accepted is in its queue');
 type Accepted = Extract<Submission, { kind: 'accepted' }>;
 const taken = async (submission: Promise<Submission>): Promise<Accepted> => {
   const settled = await submission;
@@ -109,6 +112,7 @@ describe('an asynchronous call', () => {
     const calls = [one, two, one, two, two, one].map((at) => taken(call(at, target)));
     const ids = new Set((await Promise.all(calls)).map(({ taskId }) => taskId));
     expect(ids.size).toBe(1);
+    await isQueued(one, two);
     expect((await one.queues.depth(target.queue)).waiting).toBe(1);
     expect((await db.query('select id from tasks')).rowCount).toBe(1);
     expect(await rows(db)).toEqual([{ task_id: [...ids][0], is_accepted: true }]);
@@ -124,6 +128,7 @@ describe('an asynchronous call', () => {
     const one = await replica();
     const target = aQueueTarget();
     const { taskId } = await taken(call(one, target));
+    await isQueued(one);
     await one.client.flushall();
     expect((await taken(call(one, target))).taskId).toBe(taskId);
     const link = new PlayedLink();
@@ -143,6 +148,7 @@ describe('an asynchronous call', () => {
     await first;
     for (const at of [one, two])
       expect(await call(at, target, { fingerprint: 'other' })).toEqual({ kind: 'key_reused' });
+    await isQueued(one, two);
     expect((await one.queues.depth(target.queue)).waiting).toBe(1);
   });
 
@@ -159,7 +165,7 @@ describe('an asynchronous call', () => {
     expect(await taken(call(one, target))).not.toHaveProperty('isReplay');
   });
 
-  test('whose commit fails is taken out, and its key is free', async ({ replica, db }) => {
+  test('whose commit fails is not queued, and its key is free', async ({ replica, db }) => {
     const keys = keysIn(db);
     let fails = true;
     const commit = keys.commit.bind(keys);
@@ -199,40 +205,6 @@ describe('an asynchronous call', () => {
     expect((await sent(link)).taskId).toBe(given[0]);
     expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 1 });
   });
-
-  test('whose commit fails after a container took it keeps its key: the retry has that task', async ({
-    replica,
-    db,
-  }) => {
-    const keys = keysIn(db);
-    const link = new PlayedLink();
-    const commit = keys.commit.bind(keys);
-    let tries = 0;
-    keys.commit = async (task) => {
-      tries += 1;
-      if (tries > 1) return await commit(task);
-      await sent(link);
-      throw new Error('the database is away');
-    };
-    const one = await replica({ more: { idempotencyKeys: keys } });
-    const target = aQueueTarget();
-    one.container(target.queue, link);
-    const submission = call(one, target);
-    one.dispatcher.wake(target.queue);
-    await waitFor(
-      async () => (await one.queues.depth(target.queue)).waiting > 0 || link.orders.length > 0,
-      'it is queued',
-    );
-    one.dispatcher.wake(target.queue);
-    expect(await submission).toMatchObject({ kind: 'unavailable' });
-    const { taskId } = await sent(link);
-    await waitFor(async () => (await rows(db))[0]?.is_accepted === true, 'the key is the task’s');
-    const retry = await waitFor(async () => {
-      const again = await call(one, target);
-      return again.kind === 'accepted' && again;
-    }, 'admission is open again');
-    expect(retry.taskId).toBe(taskId);
-  });
 });
 
 describe('a process that dies', () => {
@@ -248,15 +220,19 @@ describe('a process that dies', () => {
     }
   });
 
-  test('between the queue and the commit leaves a task that is the key’s', async ({ replica, db }) => {
-    const one = await replica();
+  test('between the commit and the queue leaves a task that is the key’s, and that the leader queues', async ({
+    replica,
+  }) => {
+    const dead = await replica({ queues: withoutAdds });
+    const one = await replica({ alive: (replica) => replica !== dead.instance });
     const target = aQueueTarget();
-    const dead = newId<TaskId>();
-    await aDeadClaim(db, target, dead);
-    await one.queues.open(target.queue);
-    await one.queues.add(target.queue, one.submissions.newJob(target, dead));
-    expect(await taken(call(one, target))).toMatchObject({ taskId: dead, isReplay: true });
-    await waitFor(async () => (await rows(db))[0]?.is_accepted === true, 'it is accepted');
+    const { taskId } = await taken(call(dead, target));
+    expect(await taken(call(one, target))).toMatchObject({ taskId, isReplay: true });
+    expect(await one.missing.round()).toBe(1);
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    expect((await sent(link)).taskId).toBe(taskId);
+    expect(await one.missing.round()).toBe(0);
   });
 
   test('under a claim of a moment ago is waited for: released, the key is free', async ({ replica, db }) => {
@@ -485,7 +461,7 @@ test('a call without a key asks the database for its commit alone, and for nothi
   });
   const one = await replica({
     commit: (batch) => insertAcceptedTasks(counted, batch),
-    more: { idempotencyKeys: keysIn(counted), probeCommit: () => counted.query('select 1') },
+    more: { idempotencyKeys: keysIn(counted) },
   });
   const link = new PlayedLink();
   const target = aTarget();

@@ -211,6 +211,7 @@ test('Redis emptied while it runs: its receiver says that before its origin can 
     renewal: { restoreAll: () => near.redisLost().then(isTakenBack) },
     records: { redisLost: () => Promise.resolve([]) },
     lostJobs: { check: () => Promise.resolve() },
+    marks: { rowsDoubtful: () => Promise.resolve() },
     presence: { redisLost: () => Promise.resolve() },
     olderJobs: { sweep: () => Promise.resolve(0) },
     endedQueues: () => Promise.resolve({ queues: [] }),

@@ -29,6 +29,21 @@ test('a warm call is a job, its caller is answered, and nothing is left of it', 
   expect(await one.leases.isHeld(task.taskId)).toBe(false);
 });
 
+test('a call whose add timed out is refused, and its job leaves the queue again', async ({ start, redis }) => {
+  const one = await start(OFF);
+  const target = aTarget();
+  await one.queues.open(target.queue);
+  redis.freeze();
+  try {
+    expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ reason: 'queue_silent' });
+  } finally {
+    redis.thaw();
+  }
+  // The add that timed out did run: BullMQ counted it.
+  await waitFor(async () => (await one.client.get(`ls:${target.queue}:id`)) === '1', 'the add ran');
+  await waitFor(async () => (await jobs(one, target.queue)) === 0, 'the job is gone');
+});
+
 test('calls run in the order in which they came, up to their bound', async ({ start }) => {
   const one = await start(OFF);
   const target = aTarget({ maxPendingTasks: 3 });

@@ -98,22 +98,6 @@ test('a fetch over a connection that broke keeps the job that its caller got', a
   for (const taskId of held) expect(await queues.lockOf(queue, taskId)).toBe(lock);
 });
 
-test('a job whose add timed out does not stay', async ({ redis, world: { queues, eye } }) => {
-  const queue = aQueue();
-  await queues.add(queue, aJob());
-  const job = aJob();
-  redis.freeze();
-  try {
-    await expect(queues.add(queue, job)).rejects.toMatchObject({ code: 'queues_unavailable' });
-  } finally {
-    redis.thaw();
-  }
-  // The add that timed out did run: BullMQ counted it.
-  await waitFor(async () => (await eye.get(`ls:${queue}:id`)) === '2', 'the add ran');
-  await waitFor(async () => (await eye.exists(`ls:${queue}:${job.taskId}`)) === 0, 'the job is gone');
-  expect(await queues.depth(queue)).toMatchObject({ waiting: 1 });
-});
-
 test('an add repeated under its id after a time-out stays', async ({ redis, world: { queues } }) => {
   const queue = aQueue();
   await queues.open(queue);

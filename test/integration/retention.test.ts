@@ -1,6 +1,6 @@
 // Rows that the leader deletes for their age, on both kinds of stores, and rows that it never deletes.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { newId } from '#shared/domain/ids.ts';
+import { newId, newInstanceId } from '#shared/domain/ids.ts';
 import type { DeliveryId, MachineId, ObjectId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { Registry } from '#shared/metrics.ts';
 import { prunedKinds } from '#scheduler/compose/retention.ts';
@@ -81,7 +81,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const running = ofDay(90, null, { status: 'RUNNING', rank: 1 });
     const waiting = ofDay(90, null, { sync: false });
     await upsertTaskRecords(opened.db, [old, lately, running]);
-    await insertAcceptedTasks(opened.db, [{ record: waiting, job: '{}' }]);
+    await insertAcceptedTasks(opened.db, [{ record: waiting, job: '{}', owner: newInstanceId() }]);
     const { retention, registry } = aRetention();
     expect(await retention.turn()).toEqual({ tasks: 1 });
     const isThere = async (id: TaskId) => (await taskById(opened.db, id)) !== undefined;

@@ -26,11 +26,12 @@ import { deleteTasksEndedBefore } from '#scheduler/stores/store/queries/retentio
 import { insertStub } from '#scheduler/stores/store/queries/stubs.ts';
 import { targetOfDeployment } from '#scheduler/stores/store/queries/targets.ts';
 import { listTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
+import { unansweredCommit } from '../helpers/unanswered-commit.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent } from '../helpers/submissions.ts';
 import { aStub, aWorkspace } from './store-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
-import { age, callerOf, drained, test } from './tasks-world.ts';
+import { callerOf, drained, test } from './tasks-world.ts';
 import type { World } from './tasks-world.ts';
 
 const EVERY_SECOND = { when: '* * * * * *', timezone: 'UTC' };
@@ -93,7 +94,7 @@ async function aSchedule(one: World, changes: Partial<Target['config']> = {}): P
 function aTicker(
   one: World,
   { target }: Scheduled,
-  over: Partial<Pick<World['submissions'], 'queue'>> & {
+  over: Partial<Pick<World['asynchronous'], 'queue'>> & {
     /** Runs between the look and the write. */
     readonly meanwhile?: () => Promise<unknown>;
   } = {},
@@ -102,9 +103,11 @@ function aTicker(
   let nowMs = T0;
   const ticker = new Ticker({
     db: one.db,
+    newJob: (...given) => one.submissions.newJob(...given),
     tasks: {
-      newJob: (...given) => one.submissions.newJob(...given),
-      queue: over.queue ?? ((...given) => one.submissions.queue(...given)),
+      begin: (...given) => one.asynchronous.begin(...given),
+      notCommitted: (...given) => one.asynchronous.notCommitted(...given),
+      queue: over.queue ?? ((...given) => one.asynchronous.queue(...given)),
     },
     targetOf: () => target,
     depthOf: async (queue) => {
@@ -196,55 +199,50 @@ describe('the ticks of a schedule', () => {
     expect(await taskById(one.db, order.taskId)).toMatchObject({ status: 'COMPLETE', kind: 'schedule', attempt: 1 });
   });
 
-  test('whose process died between row and queue are queued by the sweep, once', async ({ one }) => {
+  test('whose process died between row and queue are queued by the leader, once', async ({ start }) => {
+    const dead = await start();
+    const one = await start({ alive: (replica) => replica !== dead.instance });
     const made = await aSchedule(one);
-    let tries = 0;
-    const died = aTicker(one, made, {
-      queue: () => {
-        tries += 1;
-        return Promise.reject(new Error('killed'));
-      },
-    });
+    const died = aTicker(dead, made, { queue: () => undefined });
     await died.at(T0 + 2_000);
-    // Each try may take as long as Redis has to answer.
-    expect(tries).toBe(1);
     expect(totalOf(await one.queues.depth(made.target.queue))).toBe(0);
-    await age(one, 120);
-    await one.sweep.round();
-    await one.sweep.round();
+    expect([await one.missing.round(), await one.missing.round()]).toEqual([2, 0]);
     expect((await one.queues.waitingIds(made.target.queue)).toSorted()).toEqual(idsOf(made.id, 1, 2));
     expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 2));
   });
 
-  test('that the sweep has queued, and a container has run, do not run again when their ticker wakes up', async ({
-    one,
-  }) => {
+  test('whose commit was made and not answered are queued by their ticker', async ({ start, db }) => {
+    const one = await start();
     const made = await aSchedule(one);
-    const goesOn = Promise.withResolvers<undefined>();
-    const slept = aTicker(one, made, {
-      queue: async (target, job) => {
-        await goesOn.promise;
-        return await one.submissions.queue(target, job);
-      },
+    const away = unansweredCommit(db, Promise.resolve(true));
+    await expect(aTicker({ ...one, db: away }, made).at(T0 + 2_000)).rejects.toThrow('did not answer');
+    await waitFor(
+      async () => (await one.queues.waitingIds(made.target.queue)).length === 2,
+      'both ticks are in their queue',
+    );
+  });
+
+  test('that the leader has queued, and a container has run, do not run again when their ticker wakes up', async ({
+    start,
+  }) => {
+    // The ticker stands still for longer than a fetch counts as fresh, so that the leader takes it for dead.
+    const slept = await start({ graces: { freshMs: -1 } });
+    const one = await start({ alive: (replica) => replica !== slept.instance });
+    const made = await aSchedule(one);
+    let goOn = (): void => undefined;
+    const ticker = aTicker(slept, made, {
+      queue: (...given) => void (goOn = () => slept.asynchronous.queue(...given)),
     });
-    const looking = slept.at(T0 + 1_000);
-    await waitFor(async () => (await made.taskIds()).length === 1, 'the tick has its row');
-    await age(one, 120);
-    await one.sweep.round();
+    await ticker.at(T0 + 1_000);
+    expect(await one.missing.round()).toBe(1);
     const link = new PlayedLink();
     one.container(made.target.queue, link);
     await one.result(await sent(link));
     const [tick] = await made.taskIds();
     await reaches(one, tick as TaskId, 'COMPLETE');
-    // A queued job is fetched at once, before the ticker looks whether the task is over.
-    const read = one.records.read.bind(one.records);
-    one.records.read = async (taskId) => {
-      one.dispatcher.wake(made.target.queue);
-      await waitFor(async () => (await one.queues.depth(made.target.queue)).waiting === 0, 'the job is fetched');
-      return await read(taskId);
-    };
-    goesOn.resolve(undefined);
-    await looking;
+    goOn();
+    await waitFor(() => slept.queueing.size === 0, 'it is added again');
+    one.dispatcher.wake(made.target.queue);
     await waitFor(async () => totalOf(await one.queues.depth(made.target.queue)) === 0, 'the second job is over');
     expect(link.orders).toHaveLength(1);
   });

@@ -1,7 +1,7 @@
 // Events of tasks and the rows of tasks, written in one transaction, on both kinds of stores.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ContainerId, DeploymentId, TaskId } from '#shared/domain/ids.ts';
-import { newId } from '#shared/domain/ids.ts';
+import { newId, newInstanceId } from '#shared/domain/ids.ts';
 import { insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
@@ -91,7 +91,7 @@ describe.each(KINDS)('events of tasks on %s', (kind) => {
 
   test('an accepted task whose first records were lost has its creation told', async () => {
     const task = await aTask();
-    await insertAcceptedTasks(opened.db, [{ record: task, job: '{}' }]);
+    await insertAcceptedTasks(opened.db, [{ record: task, job: '{}', owner: newInstanceId() }]);
     expect(await eventsOf(task)).toEqual([]);
     await write(as(task, 'RUNNING', 1, 1));
     expect(await statusesOf(task)).toEqual(['PENDING 0', 'RUNNING 1']);

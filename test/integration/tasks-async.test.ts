@@ -1,9 +1,10 @@
 // Asynchronous tasks on real Redis and a real database: promised, retried, lost and run again.
 import { describe, expect } from 'vitest';
 import { AppError } from '#shared/errors.ts';
+import { taskRows } from '#scheduler/compose/records.ts';
+import { databaseError } from '#scheduler/stores/store/limits.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
-import { probeCommit } from '#scheduler/stores/store/queries/idempotency.ts';
 import { acceptedJobOf, insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent } from '../helpers/submissions.ts';
@@ -39,69 +40,70 @@ describe('an asynchronous task', () => {
   });
 
   test('that the database does not take is refused, and leaves nothing in its queue', async ({ start }) => {
-    const one = await start({ commit: () => Promise.reject(new Error('the database is away')) });
+    const refusal = databaseError({ message: 'bad text', code: '22021' });
+    const one = await start({ commit: () => Promise.reject(refusal) });
     const target = aQueueTarget();
-    expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ kind: 'unavailable' });
-    await waitFor(async () => (await one.queues.depth(target.queue)).waiting === 0, 'it is taken out');
-  });
-
-  test('is refused before anything is queued while commits fail, and taken again when a probe commits', async ({
-    start,
-    db,
-  }) => {
-    let isAway = true;
-    let commits = 0;
-    const away = new AppError('database_timeout', 'the database did not answer in time');
-    const one = await start({
-      commit: (batch) => {
-        commits += 1;
-        return isAway ? Promise.reject(away) : insertAcceptedTasks(db, batch);
-      },
-      more: { probeCommit: () => (isAway ? Promise.reject(away) : probeCommit(db)) },
-    });
-    const target = aQueueTarget();
-    const link = new PlayedLink();
-    const outcomes = new Set<string>();
-    for (let calls = 0; calls < 20; calls += 1)
-      outcomes.add((await one.submissions.submit(target, { input: '{}' })).kind);
-    expect([...outcomes]).toEqual(['unavailable']);
-    // Only the first task was queued, and it is out again before its caller is told.
-    expect(commits).toBe(1);
+    expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ reason: 'not_recorded' });
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
-    one.container(target.queue, link);
-    isAway = false;
-    const taskId = await waitFor(async () => {
-      const submission = await one.submissions.submit(target, { input: '{}' });
-      return submission.kind === 'accepted' && submission.taskId;
-    }, 'admission is open again');
-    expect((await sent(link)).taskId).toBe(taskId);
-    expect(link.orders).toHaveLength(1);
-    await drained(one);
-    const { rows } = await db.query<{ status: string }>('select status from tasks where stub_id = $1 order by status', [
-      target.stubId,
-    ]);
-    expect(rows.map(({ status }) => status)).toEqual(['CANCELLED', 'RUNNING']);
+    expect(one.queueing.size).toBe(0);
   });
 
-  test('that a container took before its commit failed is recorded: nothing runs unseen', async ({ start, db }) => {
-    const target = aQueueTarget();
-    const link = new PlayedLink();
-    let commits = 0;
+  test('whose commit is not answered is not told, and ends as CANCELLED if it was made', async ({ start, db }) => {
+    let isAway = true;
+    const away = new AppError('database_timeout', 'the database did not answer in time');
+    const rows = taskRows(db);
     const one = await start({
       commit: async (batch) => {
-        commits += 1;
-        if (commits > 1) return await insertAcceptedTasks(db, batch);
-        one.container(target.queue, link);
-        await sent(link);
-        throw new Error('the database is away');
+        await insertAcceptedTasks(db, batch);
+        if (isAway) throw away;
       },
+      rowOf: (taskId) => (isAway ? Promise.reject(away) : rows.rowOf(taskId)),
     });
-    expect(await one.submissions.submit(target, { input: '{"x":1}' })).toMatchObject({ kind: 'unavailable' });
-    const order = await sent(link);
-    await one.result(order);
-    await waitFor(() => commits > 1, 'its row is written');
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ reason: 'not_recorded' });
+    isAway = false;
+    const taskId = await put(one, target);
+    expect((await sent(link)).taskId).toBe(taskId);
+    const statuses = async () =>
+      (
+        await db.query<{ status: string }>('select status from tasks where stub_id = $1 order by status', [
+          target.stubId,
+        ])
+      ).rows;
+    await waitFor(async () => {
+      await drained(one);
+      return (await statuses())[0]?.status === 'CANCELLED';
+    }, 'the row of the first is over');
+    expect((await statuses()).map(({ status }) => status)).toEqual(['CANCELLED', 'RUNNING']);
+    expect(link.orders).toHaveLength(1);
+  });
+
+  test('whose commit is not answered leaves no row where it was not made', async ({ start, db }) => {
+    const away = new AppError('database_unavailable', 'the database does not answer');
+    const one = await start({ commit: () => Promise.reject(away), more: { latestMs: 50 } });
+    const target = aQueueTarget();
+    const large = JSON.stringify({ x: 'a'.repeat(100_000) });
+    expect(await one.submissions.submit(target, { input: large })).toMatchObject({ reason: 'not_recorded' });
+    await waitFor(() => one.bytes.objects.size === 0, 'its input is gone');
     await drained(one);
-    expect(await taskById(db, order.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
+    expect((await db.query('select 1 from tasks where stub_id = $1', [target.stubId])).rowCount).toBe(0);
+  });
+
+  test('whose commit hangs has others refused at once after two seconds', async ({ start }) => {
+    const hangs = Promise.withResolvers<void>();
+    const one = await start({ commit: () => hangs.promise });
+    const target = aQueueTarget();
+    const first = one.submissions.submit(target, { input: '{}' });
+    const refused = await waitFor(async () => {
+      const answer = await Promise.race([one.submissions.submit(target, { input: '{}' }), one.client.ping()]);
+      return typeof answer === 'object' && answer;
+    }, 'another call is refused');
+    expect(refused).toMatchObject({ kind: 'unavailable', reason: 'commits_failing' });
+    hangs.resolve();
+    expect(await first).toMatchObject({ kind: 'accepted' });
+    expect(await one.submissions.submit(target, { input: '{}' })).toMatchObject({ kind: 'accepted' });
   });
 
   test('whose execution limit is longer than a timer can be does not run into it at once', async ({ one }) => {

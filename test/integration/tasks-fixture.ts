@@ -32,6 +32,7 @@ import { Answers } from '#scheduler/replicas/answers.ts';
 import { RedisBus } from '#scheduler/cluster/bus.ts';
 import type { RollCall } from '#scheduler/stores/queues/roll-call.ts';
 import { Rebuild, writeAgain } from '#scheduler/tasks/maintenance/rebuild.ts';
+import { AddedMarks } from '#scheduler/stores/queues/added-marks.ts';
 import type { Keys } from '#scheduler/stores/queues/keys.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
@@ -167,6 +168,7 @@ export interface Process extends TaskPath {
   readonly bodies: TaskBodies;
   readonly registry: Registry;
   readonly rollCall: RollCall | undefined;
+  readonly marks: AddedMarks;
   /** A container on a machine whose stream is `link`. */
   container(queue: QueueName, link: TaskLink | undefined, slots?: number, id?: ContainerId): ReadyContainer;
   /** Writes again what this process knows, after Redis lost its data. */
@@ -205,6 +207,7 @@ export async function aProcess(
     /** Whether a drain of that container is past its deadline. */
     readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
+    readonly jobOf?: (taskId: TaskId) => Promise<string | undefined>;
     /** Parts that replace the fixture's own. */
     readonly more?: Partial<TaskNeeds>;
     /**
@@ -293,6 +296,8 @@ export async function aProcess(
     maxKeptInputBytes: 1024 ** 2,
     commit: options.commit ?? (() => Promise.resolve()),
     keepJob: options.keepJob ?? (() => Promise.resolve()),
+    jobOf: options.jobOf ?? (() => Promise.resolve(undefined)),
+    stopMs: 100,
     beforeFetch: options.beforeFetch,
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
     rowOf,
@@ -304,15 +309,18 @@ export async function aProcess(
     stubsOf: () => Promise.resolve(new Map()),
     ...options.more,
   });
-  const { dispatcher, due, reports, submissions, renewal, tasks } = path;
+  const { dispatcher, due, reports, asynchronous, queueing, renewal, tasks } = path;
+  const marks = new AddedMarks(client, keys);
   wireTasks({ ...path, queues: real, replies });
-  if (options.onAccepted !== undefined) submissions.onAccepted(options.onAccepted);
+  if (options.onAccepted !== undefined) asynchronous.onAccepted(options.onAccepted);
   tasks.start();
+  queueing.start();
   const present = async (): Promise<void> => void (await client.sadd(keys.instances, instance));
   const rebuild =
     watch &&
     new Rebuild({
       ...path,
+      marks,
       data: watch.redisData,
       rollCall: watch.rollCall,
       queues: real,
@@ -370,6 +378,7 @@ export async function aProcess(
     bodies,
     registry,
     rollCall,
+    marks,
     container: (queue, link, count = 1, id) => {
       containers += 1;
       const containerId = id ?? (`endpoint-c-${containers}` as ContainerId);
@@ -397,6 +406,7 @@ export async function aProcess(
       if (rollCall !== undefined) await client.srem(keys.instances, instance).catch(() => 0);
       dispatcher.stop();
       due.stop();
+      await queueing.stop();
       tasks.stop();
       await records.close();
       await real.close();

@@ -63,6 +63,7 @@ describe('a result that comes after the end', () => {
     one.slots.remove(order.containerId);
     await one.reports.machineLost(MACHINE);
     await waitFor(async () => {
+      await drained(one);
       await age(one, 20);
       await one.sweep.round();
       return (await one.records.read(taskId))?.status === 'EXPIRED';

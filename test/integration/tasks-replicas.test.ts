@@ -155,6 +155,7 @@ describe('another scheduler process on the same Redis', () => {
     for (const target of [aTarget(), aTarget({ stubType: 'taskqueue/deployment' })]) {
       const isSync = target.config.stubType.startsWith('endpoint');
       const { taskId } = await submitted(one, { ...target, sync: isSync, kind: isSync ? 'endpoint' : 'taskqueue' });
+      await waitFor(() => one.queueing.size === 0, 'it is queued');
       const token = newAttemptToken();
       const lock = lockTokenOf(one.instance, token);
       const fetched = await one.queues.fetch(target.queue, lock);

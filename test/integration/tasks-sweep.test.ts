@@ -1,12 +1,11 @@
 // The sweep of asynchronous tasks, on real Redis and a real database, and tasks of runners that are not ours.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
-import type { ContainerId, StubId } from '#shared/domain/ids.ts';
+import type { ContainerId, QueueName, StubId } from '#shared/domain/ids.ts';
 import { stringifyExactly } from '#shared/json-text.ts';
 import { resultJson } from '#scheduler/api/http/rest/records.ts';
-import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
-import { acceptedJobOf, taskById } from '#scheduler/stores/store/queries/tasks.ts';
+import { acceptedJobOf, listOpenTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import type { TaskSweepParts } from '#scheduler/tasks/maintenance/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -30,15 +29,6 @@ const aSweep = (one: World, over: Partial<TaskSweepParts>): TaskSweep =>
   });
 
 describe('the sweep', () => {
-  test('ends what waited beyond its time: EXPIRED, and out of the queue', async ({ one }) => {
-    const target = aQueueTarget({ ttlSeconds: 0 });
-    const taskId = await put(one, target);
-    await age(one, 20);
-    await one.sweep.round();
-    expect(await one.records.read(taskId)).toMatchObject({ status: 'EXPIRED', failureReason: 'expired' });
-    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
-  });
-
   test('what waited beyond its time is EXPIRED at the fetch, too, and does not run', async ({ one }) => {
     const target = aQueueTarget({ ttlSeconds: 0 });
     const taskId = await put(one, target);
@@ -46,24 +36,6 @@ describe('the sweep', () => {
     one.container(target.queue, link);
     await reaches(one, taskId, 'EXPIRED');
     expect(link.orders).toEqual([]);
-  });
-
-  test('queues a task again whose job was lost with the data of Redis, under its id', async ({ one }) => {
-    const target = aQueueTarget();
-    const taskId = await put(one, target);
-    await drained(one);
-    await one.client.flushall();
-    await age(one, 20);
-    await one.sweep.round();
-    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
-    await age(one, 70);
-    await one.sweep.round();
-    const link = new PlayedLink();
-    one.container(target.queue, link);
-    const order = await sent(link);
-    expect(order).toMatchObject({ taskId, input: '{"x":1}' });
-    await one.result(order);
-    await reaches(one, taskId, 'COMPLETE');
   });
 
   test('numbers the attempts of such a task on from those it had', async ({ one }) => {
@@ -115,31 +87,6 @@ describe('the sweep', () => {
     expect(await one.records.read(taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
   });
 
-  test('of a leader that stood still queues again what its successor has run: it does not run twice', async ({
-    one,
-  }) => {
-    const target = aQueueTarget();
-    const taskId = await put(one, target);
-    await one.client.flushall();
-    await age(one, 70);
-    const link = new PlayedLink();
-    const former = aSweep(one, {
-      jobOf: async (id) => {
-        const job = await acceptedJobOf(one.db, id);
-        await one.sweep.round();
-        one.container(target.queue, link);
-        await one.result(await sent(link));
-        await reaches(one, taskId, 'COMPLETE');
-        return job;
-      },
-    });
-    await former.round();
-    one.dispatcher.wake(target.queue);
-    await waitFor(async () => totalOf(await one.queues.depth(target.queue)) === 0, 'the second job is over');
-    expect(link.orders).toHaveLength(1);
-    expect(await one.records.read(taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
-  });
-
   test('leaves alone what a runner that is not ours has', async ({ one }) => {
     const target = aQueueTarget();
     const taskId = await put(one, target);
@@ -151,27 +98,34 @@ describe('the sweep', () => {
     expect(await one.records.read(taskId)).toMatchObject({ status: 'RUNNING' });
   });
 
-  test('comes to every task, however many wait at the front', async ({ start }) => {
-    const one = await start({ batch: 2 });
-    const waiting = aQueueTarget();
-    for (let index = 0; index < 5; index += 1) await put(one, waiting);
-    const target = aQueueTarget({ ttlSeconds: 0 });
-    const expired = [await put(one, target), await put(one, target)];
-    await age(one, 20);
-    for (let rounds = 0; rounds < 4; rounds += 1) await one.sweep.round();
-    for (const taskId of expired) expect((await one.records.read(taskId))?.status).toBe('EXPIRED');
-  });
-
-  test('goes on at once while whole pages of lost jobs are queued again', async ({ start }) => {
+  test('comes to every task, however many are open', async ({ start }) => {
     const one = await start({ batch: 2 });
     const target = aQueueTarget();
-    for (let index = 0; index < 5; index += 1) await put(one, target);
-    await age(one, 70);
+    const link = new PlayedLink();
+    one.container(target.queue, link, 7);
+    for (let index = 0; index < 7; index += 1) await put(one, target);
+    await sent(link, 7);
+    await drained(one);
     await one.client.flushall();
-    const mores = [await one.sweep.round(), await one.sweep.round(), await one.sweep.round()];
-    expect(mores).toEqual([true, true, false]);
-    expect((await one.queues.depth(target.queue)).waiting).toBe(5);
-    expect(await one.sweep.round()).toBe(false);
+    for (const { taskId } of link.orders.slice(-2)) {
+      const attempt = one.attempts.current(taskId);
+      if (attempt !== undefined) one.attempts.remove(attempt);
+    }
+    await age(one, 70);
+    for (let rounds = 0; rounds < 4; rounds += 1) await one.sweep.round();
+    const lost = link.orders.slice(-2).map(({ taskId }) => taskId);
+    expect((await one.queues.waitingIds(target.queue)).toSorted()).toEqual(lost.toSorted());
+  });
+
+  test('wakes the queues of tasks that only wait, and looks at none of them', async ({ one }) => {
+    const [first, second] = [aQueueTarget(), aQueueTarget()];
+    for (const target of [first, second, second]) await put(one, target);
+    await age(one, 70);
+    expect(await listOpenTasks(one.db, { unchangedSinceMs: Date.now(), limit: 10 })).toEqual([]);
+    const woken: QueueName[] = [];
+    one.sweep.onReturned((queue) => woken.push(queue));
+    await one.sweep.round();
+    expect(woken.toSorted()).toEqual([first.queue, second.queue].toSorted());
   });
 });
 

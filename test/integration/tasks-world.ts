@@ -16,8 +16,9 @@ import type { EndRequest, TaskActions } from '#scheduler/tasks/actions.ts';
 import type { DeploymentStops } from '#scheduler/tasks/deployment-stops.ts';
 import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { Drainer } from '#scheduler/tasks/records/drainer.ts';
+import type { MissingJobs } from '#scheduler/tasks/maintenance/missing-jobs.ts';
 import type { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
-import { test as base } from '../helpers/services.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
 import { submitted } from '../helpers/submissions.ts';
 import { aDb } from './store-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
@@ -28,6 +29,7 @@ export interface World extends Process {
   readonly db: Db;
   readonly drainer: Drainer;
   readonly sweep: TaskSweep;
+  readonly missing: MissingJobs;
   readonly actions: TaskActions;
   readonly deploymentStops: DeploymentStops;
 }
@@ -52,7 +54,7 @@ export const test = base
       processes.push(made);
       const { slots, dispatcher, client, keys } = made;
       const parts = { ...made, clock: systemClock, log: quiet };
-      const { sweep, foreign } = buildReturns({
+      const { sweep, missing, foreign } = buildReturns({
         ...parts,
         db,
         batch: options.batch ?? 500,
@@ -63,6 +65,7 @@ export const test = base
         signal: AbortSignal.any([]),
       });
       sweep.onReturned((queue) => dispatcher.wake(queue));
+      missing.onReturned((queue) => dispatcher.wake(queue));
       foreign.onQueueChanged((queue) => dispatcher.wake(queue));
       const { actions, deploymentStops } = buildActions({
         ...parts,
@@ -79,6 +82,7 @@ export const test = base
         db,
         drainer: new Drainer({ client, keys, log: quiet, write: (batch) => writeRecords(db, batch, []) }),
         sweep,
+        missing,
         actions,
         deploymentStops,
       };
@@ -90,8 +94,12 @@ export function aQueueTarget(changes: Partial<Target['config']> = {}): Target {
   return { ...aTarget(changes), kind: 'taskqueue', sync: false };
 }
 
-export const put = async (one: Process, target: Target, input = '{"x":1}'): Promise<TaskId> =>
-  (await submitted(one, target, input)).taskId;
+/** Submits a task; resolves when its job is in its queue. */
+export const put = async (one: Process, target: Target, input = '{"x":1}'): Promise<TaskId> => {
+  const { taskId } = await submitted(one, target, input);
+  await waitFor(() => one.queueing.size === 0, 'it is queued');
+  return taskId;
+};
 /** The rows are as old as the sweep wants them. */
 export const age = (one: World, seconds: number) =>
   one.db.query(`update tasks set updated_at = now() - make_interval(secs => $1)`, [seconds]);

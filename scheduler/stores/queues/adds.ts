@@ -1,7 +1,6 @@
 // Depths for the adds of one turn of the event loop, which share one reading of it. Pure.
 // Invariant: a depth is never less than the jobs before an add and the add itself, or the
 // bound on pending tasks could be exceeded. So a failed add does not count as a later one.
-import { isAnswerLost } from './answers.ts';
 import { totalOf } from './task-queues.ts';
 import type { QueueDepth } from './task-queues.ts';
 
@@ -13,7 +12,7 @@ export interface Adds {
 }
 export type AddSeen =
   | { readonly kind: 'depth'; readonly depth: number }
-  | { readonly kind: 'failed'; readonly error: unknown; readonly mayBeThere: boolean };
+  | { readonly kind: 'failed'; readonly error: unknown };
 
 /** Depth of each add: the depth after all of them, less the adds that came later. */
 export function depthsAfter(
@@ -24,9 +23,9 @@ export function depthsAfter(
   let after = 0;
   for (const one of added.toReversed()) {
     if (one.status === 'rejected') {
-      seen.push({ kind: 'failed', error: one.reason, mayBeThere: isAnswerLost(one.reason) });
+      seen.push({ kind: 'failed', error: one.reason });
     } else if (counted.status === 'rejected') {
-      seen.push({ kind: 'failed', error: counted.reason, mayBeThere: true });
+      seen.push({ kind: 'failed', error: counted.reason });
     } else {
       seen.push({ kind: 'depth', depth: totalOf(counted.value) - after });
       after += 1;

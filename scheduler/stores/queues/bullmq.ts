@@ -48,7 +48,7 @@ export interface BullmqQueuesOptions {
   readonly prefix?: string;
   readonly lockMs?: number;
   readonly stalledIntervalMs?: number;
-  /** Milliseconds before each look for jobs of lost commands; tests shorten them. */
+  /** Milliseconds before each look for jobs of lost fetches; tests shorten them. */
   readonly lookAfterMs?: readonly number[];
 }
 
@@ -119,7 +119,6 @@ class BullmqTaskQueues implements BullmqQueues {
       {
         heldBy: (queue, locks) => this.#heldBy(queue, locks),
         giveBack: (queue, taskId, lock) => this.giveBack(queue, taskId, lock),
-        remove: (queue, taskId) => this.remove(queue, taskId),
       },
       { log: options.log, ...(options.lookAfterMs === undefined ? {} : { lookAfterMs: options.lookAfterMs }) },
     );
@@ -142,7 +141,6 @@ class BullmqTaskQueues implements BullmqQueues {
   async add(name: QueueName, job: TaskJob): Promise<Added> {
     await this.open(name);
     const queue = this.#queue(name);
-    this.#repairs.forgetAdd(name, job.taskId);
     const adds = (queue.adds ??= this.#addsOf(queue));
     const answer = queue.backend.addJob(jobJson(job), job.taskId);
     // On a connection that ends just now the answer rejects before this turn is over, when nothing awaits it yet.
@@ -150,15 +148,12 @@ class BullmqTaskQueues implements BullmqQueues {
     const place = adds.answers.push(answer) - 1;
     const seen = (await adds.depths)[place];
     if (seen?.kind === 'depth') return { depth: seen.depth, isIn: true };
-    // Without a depth nobody can tell whether the job may stay.
-    // So it must not stay, whether it was added or only perhaps.
-    if (seen?.mayBeThere === true) this.#repairs.note({ kind: 'add', queue: name, taskId: job.taskId });
+    // Without a depth nobody can tell whether the job may stay: the caller takes it out again.
     throw unavailable(`add task ${job.taskId} to ${name}`, seen?.error);
   }
 
   async addAgain(name: QueueName, job: TaskJob): Promise<void> {
     await this.open(name);
-    this.#repairs.forgetAdd(name, job.taskId);
     try {
       await this.#queue(name).backend.addJob(jobJson(job), job.taskId);
     } catch (error) {
@@ -265,6 +260,14 @@ class BullmqTaskQueues implements BullmqQueues {
     return data === null ? undefined : parseTaskJob(data);
   }
 
+  async missing(tasks: readonly { readonly queue: QueueName; readonly taskId: TaskId }[]): Promise<readonly TaskId[]> {
+    const found = await this.#asking(
+      'look for jobs',
+      Promise.all(tasks.map(({ queue, taskId }) => this.#client.exists(this.#queue(queue).backend.toKey(taskId)))),
+    );
+    return tasks.filter((_task, at) => found[at] === 0).map(({ taskId }) => taskId);
+  }
+
   async placeOf(name: QueueName, taskId: TaskId): Promise<JobPlace> {
     const { wait, delayed, active } = this.#queue(name).backend.keys;
     const [index, length, score, held, exists] = await this.#asking(
@@ -367,11 +370,11 @@ class BullmqTaskQueues implements BullmqQueues {
       const found = json ?? undefined;
       const keep = found === undefined ? undefined : String(id);
       if (underWay.doubtful) {
-        this.#repairs.note({ kind: 'fetch', queue: name, lock, keep: keep as TaskId | undefined });
+        this.#repairs.note({ queue: name, lock, keep: keep as TaskId | undefined });
       }
       return [found, keep, nextDue === undefined || nextDue <= 0 ? undefined : nextDue];
     } catch (error) {
-      if (isAnswerLost(error)) this.#repairs.note({ kind: 'fetch', queue: name, lock, keep: undefined });
+      if (isAnswerLost(error)) this.#repairs.note({ queue: name, lock, keep: undefined });
       throw unavailable(`fetch from ${name}`, error);
     } finally {
       this.#fetches.delete(underWay);

@@ -26,6 +26,8 @@ export interface Keys {
    * entry whose lease is gone is removed when its machine is asked about.
    */
   readonly leased: string;
+  /** How far each process has added the jobs of the tasks that it accepted (added-marks.ts). */
+  readonly added: string;
   /** Last attempt of a task that ended without its agent's word. */
   readonly lastAttempt: (task: TaskId) => string;
   /** More messages to addresses that users named are due than one replica has places for. */
@@ -137,6 +139,7 @@ export function keysOf(prefix = 'ls'): Keys {
     localQueues: `${prefix}:lanes`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
     leased: `${prefix}:leased`,
+    added: `${prefix}:added`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
     deliveriesChannel: `${prefix}:deliveries`,
     data: (instance: InstanceId) => `${prefix}:data:${instance}`,

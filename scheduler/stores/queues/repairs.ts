@@ -1,26 +1,15 @@
-// Repair of commands whose answer was lost but which may have run. Such a fetch leaves a job active
-// that no attempt works on; such an add leaves a job whose caller was told that it failed. The
-// repair looks until Redis had time to run all it still held, and undoes both. Bound: past `limit`
-// the oldest is dropped; the stall scan (fetch) or the check at the fetch (add) heals it later.
+// Repair of fetches whose answer was lost but which may have run. Such a fetch leaves a job active that
+// no attempt works on. The repair looks until Redis had time to run all it still held, and gives such
+// jobs back. Bound: past `limit` the oldest is dropped; the stall scan heals it later.
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 
 /** Fetch whose answer was lost, or which may have been sent twice; `keep` is the job that the caller did get. */
 export interface LostFetch {
-  readonly kind: 'fetch';
   readonly queue: QueueName;
   readonly lock: LockToken;
   readonly keep: TaskId | undefined;
 }
-
-/** Add whose answer was lost. */
-export interface LostAdd {
-  readonly kind: 'add';
-  readonly queue: QueueName;
-  readonly taskId: TaskId;
-}
-
-export type Lost = LostFetch | LostAdd;
 
 /** Queue operations that a repair needs. */
 export interface RepairPort {
@@ -30,11 +19,10 @@ export interface RepairPort {
     locks: ReadonlySet<string>,
   ): Promise<readonly { readonly taskId: TaskId; readonly lock: LockToken }[]>;
   giveBack(queue: QueueName, taskId: TaskId, lock: LockToken): Promise<unknown>;
-  remove(queue: QueueName, taskId: TaskId): Promise<boolean>;
 }
 
 interface Entry {
-  readonly lost: Lost;
+  readonly lost: LostFetch;
   looks: number;
   dueMs: number;
 }
@@ -50,7 +38,7 @@ export class Repairs {
   readonly #limit: number;
   readonly #lookAfterMs: readonly number[];
   readonly #nowMs: () => number;
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new Map<LockToken, Entry>();
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<number> | undefined;
   #closed = false;
@@ -75,25 +63,20 @@ export class Repairs {
     return this.#entries.size;
   }
 
-  note(lost: Lost): void {
+  note(lost: LostFetch): void {
     if (this.#closed) return;
     if (this.#entries.size >= this.#limit) {
       const oldest = this.#entries.keys().next().value;
       if (oldest !== undefined) this.#entries.delete(oldest);
-      this.#log.warn({ limit: this.#limit }, 'too many lost commands to repair; the oldest is left to the stall scan');
+      this.#log.warn({ limit: this.#limit }, 'too many lost fetches to repair; the oldest is left to the stall scan');
     }
-    this.#entries.set(keyOf(lost), { lost, looks: 0, dueMs: this.#nowMs() + (this.#lookAfterMs[0] ?? 0) });
+    this.#entries.set(lost.lock, { lost, looks: 0, dueMs: this.#nowMs() + (this.#lookAfterMs[0] ?? 0) });
     this.#arm();
-  }
-
-  /** Cancels the repair of an add, because the same id is being added again. */
-  forgetAdd(queue: QueueName, taskId: TaskId): void {
-    if (this.#entries.size > 0) this.#entries.delete(keyOf({ kind: 'add', queue, taskId }));
   }
 
   /**
    * Looks at the repairs that are due now, or at every one when `all`.
-   * @returns how many jobs were given back or removed
+   * @returns how many jobs were given back
    */
   async check(all = false): Promise<number> {
     while (this.#round !== undefined) await this.#round;
@@ -124,7 +107,7 @@ export class Repairs {
         for (const entry of entries) this.#looked(entry);
       } catch (error) {
         // Redis does not answer: this look does not count.
-        this.#log.debug({ err: error, queue }, 'lost commands cannot be looked up yet');
+        this.#log.debug({ err: error, queue }, 'lost fetches cannot be looked up yet');
         for (const entry of entries) entry.dueMs = this.#nowMs() + (this.#lookAfterMs[0] ?? 0);
       }
     }
@@ -133,26 +116,20 @@ export class Repairs {
 
   async #lookAt(queue: QueueName, entries: readonly Entry[]): Promise<number> {
     let repaired = 0;
-    const fetches = new Map<string, LostFetch>();
-    for (const { lost } of entries) {
-      if (lost.kind === 'fetch') fetches.set(lost.lock, lost);
-      else if (this.#entries.has(keyOf(lost)) && (await this.#port.remove(queue, lost.taskId))) repaired += 1;
+    const fetches = new Map<string, LostFetch>(entries.map(({ lost }) => [lost.lock, lost]));
+    for (const held of await this.#port.heldBy(queue, new Set(fetches.keys()))) {
+      if (fetches.get(held.lock)?.keep === held.taskId) continue;
+      await this.#port.giveBack(queue, held.taskId, held.lock);
+      repaired += 1;
     }
-    if (fetches.size > 0) {
-      for (const held of await this.#port.heldBy(queue, new Set(fetches.keys()))) {
-        if (fetches.get(held.lock)?.keep === held.taskId) continue;
-        await this.#port.giveBack(queue, held.taskId, held.lock);
-        repaired += 1;
-      }
-    }
-    if (repaired > 0) this.#log.info({ queue, repaired }, 'jobs of lost commands put right');
+    if (repaired > 0) this.#log.info({ queue, repaired }, 'jobs of lost fetches given back');
     return repaired;
   }
 
   #looked(entry: Entry): void {
     entry.looks += 1;
     const nextMs = this.#lookAfterMs[entry.looks];
-    if (nextMs === undefined) this.#entries.delete(keyOf(entry.lost));
+    if (nextMs === undefined) this.#entries.delete(entry.lost.lock);
     else entry.dueMs = this.#nowMs() + nextMs;
   }
 
@@ -169,6 +146,3 @@ export class Repairs {
     this.#timer.unref();
   }
 }
-
-const keyOf = (lost: Lost): string =>
-  lost.kind === 'fetch' ? `fetch ${lost.lock}` : `add ${lost.queue} ${lost.taskId}`;

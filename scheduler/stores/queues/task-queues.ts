@@ -99,14 +99,12 @@ export interface TaskQueues {
   /**
    * Adds a job under a new id and reads the depth after it, in one round trip. The
    * adds of one turn of the event loop share the reading, each with its own depth.
-   * An add that throws is undone in the background when it did happen, unless the same id is added again.
+   * An add that throws may have happened all the same.
    * @param bound - most tasks that may be pending with this one; absent: any number. A queue
    * that can judge it refuses the job; else the job is added, and the caller takes it out again
    */
   add(queue: QueueName, job: TaskJob, bound?: number): Promise<Added>;
-  /**
-   * Adds a job that was there before. A job that still exists stays as it is, with its first data. No bound applies.
-   */
+  /** Adds a job that may be there already. A job that exists stays as it is, with its first data. No bound applies. */
   addAgain(queue: QueueName, job: TaskJob): Promise<void>;
   /** Takes a job that no attempt holds out of its queue. @returns false: the job is held, or not there */
   remove(queue: QueueName, taskId: TaskId): Promise<boolean>;
@@ -147,6 +145,8 @@ export interface TaskQueues {
   disown(queue: QueueName, taskId: TaskId): void;
   /** Lock token that holds the job now. */
   lockOf(queue: QueueName, taskId: TaskId): Promise<LockToken | undefined>;
+  /** The tasks among these that have no job in their queue, held or not; all in one round trip. */
+  missing(tasks: readonly { readonly queue: QueueName; readonly taskId: TaskId }[]): Promise<readonly TaskId[]>;
   /** Job as stored in the queue, held or not. */
   read(queue: QueueName, taskId: TaskId): Promise<TaskJob | undefined>;
   /**

@@ -1,13 +1,18 @@
 // Group commit: writes of single tasks reach the database many in one statement. A write that arrives during
 // a commit joins the next one. Asynchronous tasks are committed this way before their ids are returned.
-import { encodeTaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
+import { encodeTaskJob } from '../../stores/queues/jobs.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
+import type { AcceptedTask } from '../../stores/store/queries/tasks.ts';
 import { MAX_TASK_BATCH, updateAcceptedJobs } from '../../stores/store/queries/tasks.ts';
+import type { KeyClaim } from './idempotency.ts';
+import type { IdempotencyKeys } from './idempotency-keys.ts';
 
 /** Most writes that wait, twenty batches: a database that is further behind takes no more. */
 const MOST_WAITING = 20 * MAX_TASK_BATCH;
+/** Milliseconds after which a commit counts as stalled; an ordinary one takes milliseconds. */
+const STALLED_MS = 2_000;
 
 export class GroupCommit<T> {
   readonly #writes: GroupedWrites<T, undefined>;
@@ -30,6 +35,51 @@ export class GroupCommit<T> {
    */
   commit(task: T): Promise<void> {
     return this.#writes.write(task);
+  }
+}
+
+export interface CommitsParts {
+  /** Group commit for rows of asynchronous tasks, before their ids are returned. */
+  readonly accepting: Pick<GroupCommit<AcceptedTask>, 'commit'>;
+  readonly idempotencyKeys?: Pick<IdempotencyKeys, 'commit'> | undefined;
+  readonly nowMs?: () => number;
+}
+
+/** Commits of rows, with the keys of their calls. */
+export class Commits {
+  readonly #parts: CommitsParts;
+  readonly #nowMs: () => number;
+  /** Start of each commit under way, the oldest first. */
+  readonly #underWay = new Map<AcceptedTask, number>();
+
+  constructor(parts: CommitsParts) {
+    this.#parts = parts;
+    this.#nowMs = parts.nowMs ?? (() => performance.now());
+  }
+
+  /** Whether a commit takes so long that others are refused before they wait as long. */
+  isStalled(): boolean {
+    const [oldestMs] = this.#underWay.values();
+    return oldestMs !== undefined && this.#nowMs() - oldestMs >= STALLED_MS;
+  }
+
+  /**
+   * Commits the row of an asynchronous task, with its key.
+   * @returns false: the key is another task's by now, or gone, and nothing is written
+   * @throws when the row is not written, or nobody knows whether it is
+   */
+  async commit(task: AcceptedTask, claim: KeyClaim | undefined): Promise<boolean> {
+    this.#underWay.set(task, this.#nowMs());
+    try {
+      if (claim === undefined) {
+        await this.#parts.accepting.commit(task);
+        return true;
+      }
+      const { workspaceId, scope, key } = claim;
+      return (await this.#parts.idempotencyKeys?.commit({ ...task, key: { workspaceId, scope, key } })) === true;
+    } finally {
+      this.#underWay.delete(task);
+    }
   }
 }
 

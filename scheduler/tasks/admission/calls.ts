@@ -85,9 +85,11 @@ export type Submission =
 export type UnavailableReason =
   /** The database is behind: too many records wait for it. */
   | 'records_behind'
-  /** Rows of asynchronous tasks cannot be committed now. */
+  /** The database is so slow that asynchronous tasks are refused before they wait for it. */
   | 'commits_failing'
-  /** The row of this task could not be committed. */
+  /** Too many accepted tasks wait for Redis. */
+  | 'adds_waiting'
+  /** The row of this task could not be committed, or nobody knows yet whether it was. */
   | 'not_recorded'
   | 'redis_nearly_full'
   | 'queue_silent'

@@ -226,7 +226,7 @@ export class Idempotency {
     this.#following += 1;
     this.#followingOf.set(workspaceId, ofOne + 1);
     try {
-      return await (target.sync ? this.#followSync(target, row) : this.#followAsync(target, row));
+      return await (target.sync ? this.#followSync(target, row) : this.#followAsync(row));
     } finally {
       this.#following -= 1;
       const left = (this.#followingOf.get(workspaceId) ?? 1) - 1;
@@ -235,21 +235,13 @@ export class Idempotency {
     }
   }
 
-  /** Waits for an asynchronous task whose commit is under way, or never came. */
-  async #followAsync(target: Target, claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
+  /** Waits for an asynchronous task whose commit is under way, or never came: its key was not accepted with it. */
+  async #followAsync(claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
     for (let waitMs = FIRST_LOOK_MS; await sleep(waitMs, this.#parts.signal); waitMs = longer(waitMs)) {
       const row = await this.#again(claimed);
       if (row === undefined) return 'gone';
       if (row.isAccepted) return accepted(row.taskId, true);
-      if (row.ageMs < CLAIM_MS) continue;
-      const known = await this.#parts.records.read(row.taskId);
-      const isThere = known !== undefined || (await this.#isQueued(target, row));
-      if (this.#isDoubtful()) continue;
-      // The task was refused and taken out again.
-      if (known !== undefined && isTerminalTask(known.status) && known.attempt === 0) return 'free';
-      if (!isThere) return 'free';
-      this.#keys.acceptSoon(row);
-      return accepted(row.taskId, true);
+      if (row.ageMs >= CLAIM_MS) return 'free';
     }
     return BUSY;
   }

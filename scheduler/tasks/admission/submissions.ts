@@ -1,6 +1,6 @@
-// Acceptance of tasks: the job is added, the depth judged, the row committed where it was promised,
-// and only then the id is told. A failure on the way leaves nothing behind that runs unseen.
-import type { InstanceId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+// Admission of calls: limits, rates, quotas and keys. Then an asynchronous task is committed (commit-first.ts), and a
+// synchronous one is added and its depth judged. A failure on the way leaves nothing behind that runs unseen.
+import type { InstanceId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -17,42 +17,40 @@ import type { Completion } from '../completion/completion.ts';
 import type { Attempts } from '../dispatch/attempts.ts';
 import type { TaskBodies } from '../dispatch/bodies.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
-import type { Replies, Waiting } from '../dispatch/replies.ts';
+import type { Finished, Replies, Waiting } from '../dispatch/replies.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import { encodeTaskJob } from '../../stores/queues/jobs.ts';
 import type { Callers } from './callers.ts';
 import type { Call, Submission } from './calls.ts';
-import type { CommitGate } from './commit-gate.ts';
+import type { CommitFirst } from './commit-first.ts';
 import type { Idempotency, KeyClaim } from './idempotency.ts';
 import type { QueueQuota } from './queue-quota.ts';
-import { acceptedRecordOf, recordOf } from '../records/recording.ts';
+import { recordOf } from '../records/recording.ts';
 import { isInline } from '../dispatch/bodies.ts';
-import type { TaskRecord } from '../records/task-record.ts';
 import type { TaskRecords } from '../records/records.ts';
-import type { Commits, Withdrawals } from './withdrawals.ts';
-import { commitOf } from './withdrawals.ts';
+import type { Withdrawals } from './withdrawals.ts';
 
-/**
- * Seconds after which a refused call may come again: a nearly full Redis
- * empties as tasks end, and a probe checks commits at least this often.
- */
+/** Seconds after which a call that a nearly full Redis refused may come again: it empties as tasks end. */
 const RETRY_AFTER_S = 5;
 
 const NOTHING_RESERVED = (): void => undefined;
 
-/** Promise for a task whose end no caller awaits. */
-const NEVER = new Promise<never>(() => undefined);
+/** An accepted task whose end no caller awaits. */
+const ACCEPTED = {
+  kind: 'accepted' as const,
+  finished: new Promise<never>(() => undefined) as Promise<Finished>,
+  callerLeft: (): void => undefined,
+};
 
-export interface SubmissionsParts extends Commits {
+export interface SubmissionsParts {
   readonly callers: Pick<Callers, 'left'>;
-  readonly gate: Pick<CommitGate, 'isClosed' | 'watch'>;
+  readonly asynchronous: Pick<CommitFirst, 'refusal' | 'accept'>;
   readonly withdrawals: Pick<Withdrawals, 'withdraw'>;
   /** Calls with a key. Absent: they are refused. */
   readonly idempotency?: Pick<Idempotency, 'submit'> | undefined;
   readonly queues: Pick<TaskQueues, 'open' | 'add' | 'remove'>;
-  readonly records: Pick<TaskRecords, 'isOverloaded' | 'read'>;
+  readonly records: Pick<TaskRecords, 'isOverloaded'>;
   readonly changes: Pick<Changes, 'accept'>;
   readonly completion: Pick<Completion, 'dropInput'>;
   readonly attempts: Pick<Attempts, 'current'>;
@@ -86,19 +84,12 @@ export interface SubmissionsParts extends Commits {
 
 export class Submissions {
   readonly #parts: SubmissionsParts;
-  readonly #accepted = new Listeners<[TaskJob, QueueName]>();
   readonly #depth = new Listeners<[Target, number]>();
-
   constructor(parts: SubmissionsParts) {
     this.#parts = parts;
   }
 
-  /** Told when a task's row is committed, for the leader's heap of deadlines. */
-  onAccepted(listener: (job: TaskJob, queue: QueueName) => void): void {
-    this.#accepted.add(listener);
-  }
-
-  /** Told when a queue grew. */
+  /** Told when a queue grew by a synchronous task. */
   onDepth(listener: (target: Target, depth: number) => void): void {
     this.#depth.add(listener);
   }
@@ -114,15 +105,12 @@ export class Submissions {
 
   /** Reason why no call of that kind is taken now; undefined: calls are taken. */
   #refusalOf(target: Target): Submission | undefined {
-    const { records, redisMemory, refusalOf, metrics } = this.#parts;
+    const { records, redisMemory, refusalOf } = this.#parts;
     if (records.isOverloaded()) return { kind: 'unavailable', reason: 'records_behind' };
     if (redisMemory?.refuses(target.sync ? 'sync' : 'async') === true) return this.#redisFull();
     const detail = refusalOf?.(target);
     if (detail !== undefined) return { kind: 'unavailable', reason: 'not_servable', detail };
-    if (target.sync || !this.#parts.gate.isClosed()) return undefined;
-    // The job is queued before its row is committed, so nothing is queued while commits fail.
-    metrics.throttled.inc({ resource: 'commits' });
-    return { kind: 'unavailable', reason: 'commits_failing', retryAfterSeconds: RETRY_AFTER_S };
+    return target.sync ? undefined : this.#parts.asynchronous.refusal();
   }
 
   /**
@@ -175,8 +163,6 @@ export class Submissions {
     hasWaited: boolean,
     claim?: KeyClaim,
   ): Promise<Submission> {
-    const { queues, clock, replies } = this.#parts;
-    const nowMs = clock.nowMs();
     const stored = await this.#parts.bodies.storeInput(call.input, taskId);
     const inputBytes = stored.input?.length ?? 0;
     const dropStored = (): void => void this.#parts.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
@@ -191,7 +177,7 @@ export class Submissions {
     const { config } = target;
     const maxPendingTasks = Math.min(config.maxPendingTasks, limits?.tasks.max_pending_tasks ?? Infinity);
     const job: TaskJob = {
-      ...this.#jobOf(target, taskId, nowMs),
+      ...this.newJob(target, taskId),
       ...stored,
       ...this.#forgets(target, call),
       ...(call.rerunOf === undefined ? {} : { rerunOf: call.rerunOf }),
@@ -203,16 +189,37 @@ export class Submissions {
       // The caller's replica keeps the limit of a streamed call: it ends with the response's head.
       ...(call.onStreamed === undefined ? {} : { stream: true, timeoutMs: 0 }),
     };
+    call.onStreamed?.(taskId);
+    const admitted = target.sync
+      ? await this.#queue(target, call, job, maxPendingTasks, claim)
+      : ((await this.#parts.asynchronous.accept(target, job, maxPendingTasks, claim)) ?? ACCEPTED);
+    if (admitted.kind !== 'accepted') return admitted;
+    const { finished, callerLeft } = admitted;
+    if (target.sync) this.#parts.queueQuota?.waits(target.workspaceId, inputBytes, finished);
+    else this.#parts.queueQuota?.added(target.workspaceId, inputBytes);
+    this.#parts.redisMemory?.added(inputBytes);
+    return { kind: 'accepted', taskId, finished, callerLeft, ...(target.sync ? {} : { isAsync: true }) };
+  }
+
+  /** Queues a synchronous task, whose caller waits here. */
+  async #queue(
+    target: Target,
+    call: Call,
+    job: TaskJob,
+    maxPendingTasks: number,
+    claim: KeyClaim | undefined,
+  ): Promise<Exclude<Submission, { kind: 'accepted' }> | typeof ACCEPTED> {
+    const { queues, replies } = this.#parts;
+    const { taskId } = job;
     const endReservation = this.#reserve(target, call, maxPendingTasks);
     if (endReservation === undefined) {
-      dropStored();
+      this.#parts.completion.dropInput(job);
       return { kind: 'queue_full', maxPendingTasks };
     }
-    call.onStreamed?.(taskId);
     // The caller waits before the job can be seen: another fetch may bring the job back before our own add is answered.
     const { onItem } = call;
     const waiting: Waiting = { taskId, queue: target.queue, job, ...(onItem === undefined ? {} : { onItem }) };
-    const finished = target.sync ? replies.wait(waiting, config.ttlSeconds * 1000) : NEVER;
+    const finished = replies.wait(waiting, target.config.ttlSeconds * 1000);
     if (call.serving !== undefined) void finished.finally(endReservation);
     let depth: number;
     let isForwarded = false;
@@ -224,7 +231,7 @@ export class Submissions {
       // Where a slot is free, the fetch leaves right behind the add, which saves a round trip. When
       // the queue is above its bound, the fetch finds an older task, or this task runs already.
       // An add without a round trip is over before this tick, and its own wake-up with it.
-      if (target.sync) process.nextTick(() => isWoken || this.#parts.dispatcher.wakeHere(target.queue, taskId));
+      process.nextTick(() => isWoken || this.#parts.dispatcher.wakeHere(target.queue, taskId));
       const added = await adding;
       depth = added.depth;
       isForwarded = added.isForwarded ?? false;
@@ -234,7 +241,7 @@ export class Submissions {
       replies.abandon(taskId);
       endReservation();
       this.#parts.dispatcher.forget(target.queue, taskId);
-      void this.#parts.withdrawals.withdraw(target.queue, job, { claim });
+      this.#parts.withdrawals.withdraw(target.queue, job, claim);
       return { kind: 'unavailable', reason: 'queue_silent' };
     }
     if (undone) {
@@ -245,15 +252,7 @@ export class Submissions {
       this.#parts.metrics.throttled.inc({ resource: 'pending_tasks' });
       return { kind: 'queue_full', maxPendingTasks };
     }
-    const record = target.sync ? recordOf(job, target.queue, 'PENDING', 0) : acceptedRecordOf(job, target.queue);
-    if (!target.sync && !(await this.#commit(target, job, record, claim))) {
-      return { kind: 'unavailable', reason: 'not_recorded', retryAfterSeconds: RETRY_AFTER_S };
-    }
-    this.#parts.changes.accept(record, target.sync);
-    if (!target.sync) this.#accepted.tell(job, target.queue);
-    if (target.sync) this.#parts.queueQuota?.waits(target.workspaceId, inputBytes, finished);
-    else this.#parts.queueQuota?.added(target.workspaceId, inputBytes);
-    this.#parts.redisMemory?.added(inputBytes);
+    this.#parts.changes.accept(recordOf(job, target.queue, 'PENDING', 0), true);
     this.#parts.metrics.waiting.set(replies.size);
     if (isForwarded) this.#parts.dispatcher.forget(target.queue, taskId);
     // The second wake-up covers a fetch that was answered before the add; while a fetch is under way it costs nothing.
@@ -262,13 +261,7 @@ export class Submissions {
       this.#parts.dispatcher.wake(target.queue, taskId);
     }
     this.#depth.tell(target, depth);
-    return {
-      kind: 'accepted',
-      taskId,
-      finished,
-      callerLeft: () => this.#parts.callers.left(waiting),
-      ...(target.sync ? {} : { isAsync: true }),
-    };
+    return { kind: 'accepted', finished, callerLeft: () => this.#parts.callers.left(waiting) };
   }
 
   /** Why the input of the call goes with the end of its task; empty: it is kept. */
@@ -306,14 +299,10 @@ export class Submissions {
     return { kind: 'queue_bytes_reached', limit };
   }
 
-  /** Job of a task without a caller, not accepted yet: `acceptedTaskOf` gives its row. */
-  newJob(target: Target, taskId: TaskId): TaskJob {
-    return this.#jobOf(target, taskId, this.#parts.clock.nowMs());
-  }
-
   /** Job of a new task, without its input. */
-  #jobOf(target: Target, taskId: TaskId, nowMs: number): TaskJob {
+  newJob(target: Target, taskId: TaskId): TaskJob {
     const { config } = target;
+    const nowMs = this.#parts.clock.nowMs();
     return {
       v: 1,
       taskId,
@@ -334,46 +323,12 @@ export class Submissions {
   }
 
   /**
-   * Queues a task whose row its caller has committed. A task that was added before, or is over
-   * by now, is left alone. When this throws, the sweep of rows without a job queues the task.
-   * @throws AppError `queues_unavailable`
-   */
-  async queue(target: Target, job: TaskJob): Promise<void> {
-    const { queues, records } = this.#parts;
-    await queues.open(target.queue);
-    const { depth } = await queues.add(target.queue, { ...job, isFromRow: true });
-    this.#parts.changes.accept(recordOf(job, target.queue, 'PENDING', 0), false);
-    // The deployment may have been deleted since the row was committed, and its tasks with it.
-    const known = await records.read(job.taskId);
-    if (known !== undefined && known.rank >= 3 && (await queues.remove(target.queue, job.taskId))) return;
-    this.#accepted.tell(job, target.queue);
-    this.#parts.dispatcher.wake(target.queue, job.taskId);
-    this.#depth.tell(target, depth);
-  }
-
-  /**
    * Seconds to wait when the workspace calls too often; undefined:
    * the call may go on, at once where there is no such limit.
    */
   #tooOften(workspaceId: WorkspaceId, limits: WorkspaceLimits | undefined): undefined | Promise<number | undefined> {
     const perMinute = limits?.rate.invoke_per_minute ?? null;
     return perMinute === null ? undefined : this.#parts.rates?.take(workspaceId, 'invoke', perMinute);
-  }
-
-  /** Commits an asynchronous task's row before its id is returned: from then on nothing loses the task. */
-  async #commit(target: Target, job: TaskJob, record: TaskRecord, claim: KeyClaim | undefined): Promise<boolean> {
-    const { queue } = target;
-    try {
-      const task = { record, job: encodeTaskJob(job) };
-      if (await this.#parts.gate.watch(() => commitOf(this.#parts, task, claim))) return true;
-      // The database works, so other calls are let in.
-      throw new Error('the idempotency key stands for another task by now');
-    } catch (error) {
-      this.#parts.log.warn({ err: error, queue }, 'task could not be recorded');
-      // The job leaves its queue before the caller is told, so most refused tasks never run.
-      await this.#parts.withdrawals.withdraw(queue, job, { claim, queueAgain: () => this.queue(target, job) });
-      return false;
-    }
   }
 }
 

@@ -21,7 +21,7 @@ export interface CancellationParts {
   readonly attempts: Pick<Attempts, 'current'>;
   readonly completion: Pick<Completion, 'revoke' | 'takeOut' | 'endQueued' | 'answerOf' | 'answerAs'>;
   readonly changes: Pick<Changes, 'applied'>;
-  readonly queues: Pick<TaskQueues, 'read' | 'lockOf' | 'fail'>;
+  readonly queues: Pick<TaskQueues, 'read' | 'remove' | 'lockOf' | 'fail'>;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly leases: Pick<Leases, 'read'>;
   /** Ends calls of models, which no queue of Redis has. */
@@ -70,6 +70,8 @@ export class Cancellation {
           result: completion.answerOf(ending).body,
         });
         completion.answerAs(record.taskId, ending);
+        // A task that was accepted this moment may have been added meanwhile; its owner looks, too.
+        await queues.remove(record.queue, record.taskId);
         return true;
       }
       if (await completion.takeOut(record.queue, job, ending)) return true;

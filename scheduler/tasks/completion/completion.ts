@@ -419,7 +419,7 @@ export class Completion {
     if (job.sync ? keptJob === undefined : inputStateOf(job) !== 'kept') this.dropInput(job);
   }
 
-  dropInput(job: TaskJob): void {
+  dropInput(job: Pick<TaskJob, 'taskId' | 'inputObjectId'>): void {
     if (job.inputObjectId === undefined) return;
     this.#parts.bodies.dropInput(job.inputObjectId).catch((error: unknown) => {
       this.#parts.log.info({ err: error, taskId: job.taskId }, 'the input of a task that ended could not be removed');

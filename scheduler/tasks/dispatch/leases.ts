@@ -256,6 +256,13 @@ export class Leases {
     await this.#redis.zadd(this.#keys.leased, 0, entryOf(machineId, taskId));
   }
 
+  /** The tasks among these that an attempt or an external runner holds. */
+  async heldAmong(taskIds: readonly TaskId[]): Promise<ReadonlySet<TaskId>> {
+    if (taskIds.length === 0) return new Set();
+    const leases = await this.#redis.mget(taskIds.map((taskId) => this.#keys.lease(taskId)));
+    return new Set(taskIds.filter((_taskId, at) => leases[at] !== null));
+  }
+
   async isHeld(taskId: TaskId): Promise<boolean> {
     return (await this.#redis.exists(this.#keys.lease(taskId))) === 1;
   }

@@ -1,5 +1,5 @@
 // Another run of a task: a new task with the same input, for the version that serves now. It passes the admission of
-// every call, so limits, rates and quotas hold, and a commit in doubt is withdrawn as any other.
+// every call, so limits, rates and quotas hold, and a commit in doubt is settled as any other.
 import type { PutBy } from '#shared/domain/ids.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';

@@ -482,6 +482,9 @@ export class LocalQueues implements TaskQueues {
   activeIds(name: QueueName, limit?: number): Promise<readonly TaskId[]> {
     return this.#inner.activeIds(name, limit);
   }
+  missing(tasks: Parameters<TaskQueues['missing']>[0]): Promise<readonly TaskId[]> {
+    return this.#inner.missing(tasks);
+  }
   waitingIds(name: QueueName, limit?: number): Promise<readonly TaskId[]> {
     return this.#inner.waitingIds(name, limit);
   }

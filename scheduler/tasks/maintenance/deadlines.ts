@@ -8,8 +8,13 @@ import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
-import { EXPIRED, WAIT_LIMIT } from '../../domain/endings.ts';
+import { EXPIRED, failureReasonOf, WAIT_LIMIT } from '../../domain/endings.ts';
 import type { Completion } from '../completion/completion.ts';
+import type { Leases } from '../dispatch/leases.ts';
+import type { Changes } from '../records/changes.ts';
+import type { RecordRank } from '../records/task-record.ts';
+import type { TaskRecords } from '../records/records.ts';
+import { RANK } from '../state.ts';
 
 export interface Deadline {
   readonly taskId: TaskId;
@@ -28,8 +33,11 @@ export interface DeadlinesParts {
     ofOne: number,
     without: readonly TaskId[],
   ) => Promise<readonly Deadline[]>;
-  readonly queues: Pick<TaskQueues, 'read'>;
+  readonly queues: Pick<TaskQueues, 'read' | 'remove'>;
+  readonly records: Pick<TaskRecords, 'read'>;
+  readonly leases: Pick<Leases, 'isHeld'>;
   readonly completion: Pick<Completion, 'takeOut'>;
+  readonly changes: Pick<Changes, 'applied'>;
   readonly clock: Clock;
   readonly log: Log;
   readonly isLeader: () => boolean;
@@ -182,9 +190,11 @@ export class Deadlines {
     const { queue, taskId } = deadline;
     try {
       const job = await queues.read(queue, taskId);
-      // Without a job the task ended, or it is between two places. The sweep finds lost ones.
-      if (job !== undefined && (await completion.takeOut(queue, job, job.sync ? WAIT_LIMIT : EXPIRED)))
-        log.info({ taskId }, 'task expired');
+      const isExpired =
+        job === undefined
+          ? await this.#expireWithoutJob(deadline)
+          : await completion.takeOut(queue, job, job.sync ? WAIT_LIMIT : EXPIRED);
+      if (isExpired) log.info({ taskId }, 'task expired');
       return true;
     } catch (error) {
       log.warn({ err: error, taskId }, 'a deadline could not be carried out yet');
@@ -193,5 +203,26 @@ export class Deadlines {
       if (this.#held.get(taskId) === deadline) this.#held.delete(taskId);
       this.#over.set(taskId, this.#parts.clock.monotonicMs());
     }
+  }
+
+  /**
+   * Ends an asynchronous task without a job: its owner has not added it yet, or a process died behind taking it out.
+   * A task that has ended, or that an attempt holds, is left alone.
+   */
+  async #expireWithoutJob({ queue, taskId }: Deadline): Promise<boolean> {
+    const { records, leases, changes, queues, clock } = this.#parts;
+    if (await leases.isHeld(taskId)) return false;
+    const record = await records.read(taskId);
+    if (record === undefined || record.rank >= 3 || record.sync || record.status === 'RUNNING') return false;
+    const isExpired = await changes.applied(record.status, 'expire', {
+      ...record,
+      status: EXPIRED.status,
+      rank: RANK[EXPIRED.status] as RecordRank,
+      endedAtMs: clock.nowMs(),
+      failureReason: failureReasonOf(EXPIRED),
+    });
+    // The job may have been added meanwhile.
+    await queues.remove(queue, taskId);
+    return isExpired;
   }
 }

@@ -1,12 +1,13 @@
 // Rebuild of Redis after it lost its data. Each replica writes its queues' settings and its
 // attempts' leases again, and wakes the queues it serves. The leader removes the jobs of
-// ended tasks, also from queues that nobody fetches from. Waiting asynchronous tasks come
-// back from their rows (sweep.ts), after every replica had the time to say what it runs.
+// ended tasks, also from queues that nobody fetches from. Waiting asynchronous tasks come back
+// from their rows (missing-jobs.ts), after every replica had the time to say what it runs.
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
+import type { AddedMarks } from '../../stores/queues/added-marks.ts';
 import { takeOutEnded } from '../../stores/queues/older-jobs.ts';
 import type { OlderJobs } from '../../stores/queues/older-jobs.ts';
 import type { RedisData } from '../../stores/queues/redis-data.ts';
@@ -50,6 +51,7 @@ export interface RebuildParts {
   readonly renewal: WrittenAgain['renewal'];
   readonly records: WrittenAgain['records'];
   readonly lostJobs: Pick<LostJobs, 'check'>;
+  readonly marks: Pick<AddedMarks, 'rowsDoubtful'>;
   /**
    * Presence of this replica, which is written first: a caller who waits on a replica that nobody finds counts as gone.
    */
@@ -150,8 +152,9 @@ export class Rebuild {
    * of ended tasks have left them; no fetch precedes that check (older-jobs.ts).
    */
   async #own(): Promise<void> {
-    const { queues, presence, log } = this.#parts;
+    const { queues, presence, marks, log } = this.#parts;
     await presence.redisLost();
+    await marks.rowsDoubtful();
     // Leases are written before local queue entries, because a origin takes back an entry that stands without a lease.
     await writeAgain(this.#parts);
     await queues.reopenAll();

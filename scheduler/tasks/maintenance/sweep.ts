@@ -1,6 +1,7 @@
-// Slow sweep of the leader over tasks whose row is not final and has not changed
-// for a while. Jobs whose lock ran out come back. A synchronous task ends when
-// its caller's replica or its job is gone. No task that goes well waits for this.
+// Slow sweep of the leader over tasks whose row is not final and has not changed for a while, and that have a caller or
+// have had an attempt: asynchronous ones that only wait are missing-jobs.ts's and deadlines.ts's. Jobs whose lock ran
+// out come back. A synchronous task ends when its caller's replica or its job is gone. No task that goes well waits for
+// this. Queues with open tasks are woken, a page of them a round, because a wake-up may have been lost.
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -8,7 +9,7 @@ import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { TaskRow } from '../../stores/store/queries/tasks.ts';
-import { listOpenTasks } from '../../stores/store/queries/tasks.ts';
+import { listOpenTasks, openQueues } from '../../stores/store/queries/tasks.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import type { Attempts } from '../dispatch/attempts.ts';
@@ -73,12 +74,13 @@ export class TaskSweep {
   readonly #returned = new Listeners<[QueueName]>();
   #startedAtMs = 0;
   #after: TaskId | undefined;
+  #afterQueue: QueueName | undefined;
 
   constructor(parts: TaskSweepParts) {
     this.#parts = parts;
   }
 
-  /** Told when jobs came back to the queue, or have waited there so long that a wake-up may have been lost. */
+  /** Told when jobs came back to the queue, and now and then of every queue with open tasks. */
   onReturned(listener: (queue: QueueName) => void): void {
     this.#returned.add(listener);
   }
@@ -111,8 +113,7 @@ export class TaskSweep {
     const open = await this.#next();
     let again = 0;
     for (const row of open) if (await this.#check(row)) again += 1;
-    for (const queue of new Set(open.filter((row) => row.status !== 'RUNNING').map((row) => row.queue)))
-      this.#returned.tell(queue);
+    await this.#wakeQueues();
     const more = again > 0 && this.#after !== undefined;
     if (more || clock.monotonicMs() - this.#startedAtMs < SILENT_MS) return more;
     for (const queue of new Set([...open.map((row) => row.queue), ...(await this.#withActive())])) {
@@ -130,6 +131,12 @@ export class TaskSweep {
     const served = [...this.#parts.served()];
     const depths = await this.#parts.queues.depths(served);
     return served.filter((_queue, index) => (depths[index]?.active ?? 0) > 0);
+  }
+
+  async #wakeQueues(): Promise<void> {
+    const queues = await openQueues(this.#parts.db, BATCH, this.#afterQueue);
+    this.#afterQueue = queues.length < BATCH ? undefined : queues.at(-1);
+    for (const queue of queues) this.#returned.tell(queue);
   }
 
   /** Next page of open tasks, so that those at the front do not hide the others; after the last page the first. */

@@ -63,6 +63,7 @@ export const acceptedRecordOf = (job: TaskJob, queue: QueueName): TaskRecord => 
 export const acceptedTaskOf = (job: TaskJob, queue: QueueName): AcceptedTask => ({
   record: acceptedRecordOf(job, queue),
   job: encodeTaskJob(job),
+  owner: job.replica,
 });
 
 /** An attempt that did not end its task. @param result - text that it ended with; absent: none */

@@ -1,18 +1,18 @@
 // Conversion of ticks to tasks. The leader calls `check` when the time of a schedule has come. `check` reads
 // how far the schedule has come, and commits the rows of all ticks since then together with its progress.
 // Invariants: a tick has exactly one task, whose id follows from deployment and tick. A stopped
-// deployment makes none from the moment its stop is committed. A task that is committed here
-// but not queued, because this process died, is queued by the sweep of rows without a job.
+// deployment makes none from the moment its stop is committed. A task that is committed here but not queued, because
+// this process died, is queued by the leader (maintenance/missing-jobs.ts).
 import type { Clock } from '#shared/clock.ts';
 import { tickTaskId } from '#shared/domain/ids.ts';
 import type { DeploymentId, QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../../domain/stub-config.ts';
-import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Db } from '../../stores/store/db.ts';
 import { advanceSchedule, MOST_AHEAD_MS, scheduleById } from '../../stores/store/queries/schedules.ts';
 import { insertAcceptedTasks } from '../../stores/store/queries/tasks.ts';
 import { acceptedTaskOf } from '../records/recording.ts';
+import type { CommitFirst } from '../admission/commit-first.ts';
 import type { Submissions } from '../admission/submissions.ts';
 import { decideTicks, MOST_AT_ONCE } from './decide.ts';
 import type { ScheduleMetrics } from './metrics.ts';
@@ -20,7 +20,8 @@ import { Ticks } from '../../domain/ticks.ts';
 
 export interface TickerParts {
   readonly db: Db;
-  readonly tasks: Pick<Submissions, 'newJob' | 'queue'>;
+  readonly newJob: Submissions['newJob'];
+  readonly tasks: Pick<CommitFirst, 'begin' | 'notCommitted' | 'queue'>;
   readonly targetOf: (deploymentId: DeploymentId) => Target | undefined | Promise<Target | undefined>;
   /** Number of tasks that wait, are delayed or run. */
   readonly depthOf: (queue: QueueName) => Promise<number>;
@@ -69,15 +70,22 @@ export class Ticker {
     const room = target.config.maxPendingTasks - (await this.#parts.depthOf(target.queue));
     const decision = decideTicks(due, room);
     if (decision.kind === 'nothing_due') return next(nowMs);
-    const jobs = decision.ticks.map((tickMs) => tasks.newJob(target, tickTaskId(deploymentId, tickMs)));
-    const made = await db.transaction(async (tx) => {
-      if (!(await advanceSchedule(tx, deploymentId, row.tickedToMs, decision.tickedToMs))) return false;
-      await insertAcceptedTasks(
-        tx,
-        jobs.map((job) => acceptedTaskOf(job, target.queue)),
-      );
-      return true;
-    });
+    const jobs = decision.ticks.map((tickMs) => this.#parts.newJob(target, tickTaskId(deploymentId, tickMs)));
+    tasks.begin(jobs);
+    const made = await db
+      .transaction(async (tx) => {
+        if (!(await advanceSchedule(tx, deploymentId, row.tickedToMs, decision.tickedToMs))) return false;
+        await insertAcceptedTasks(
+          tx,
+          jobs.map((job) => acceptedTaskOf(job, target.queue)),
+        );
+        return true;
+      })
+      .catch((error: unknown) => {
+        tasks.notCommitted(target.queue, jobs, error);
+        throw error;
+      });
+    if (!made) tasks.notCommitted(target.queue, jobs);
     // Another replica was faster, or the deployment was stopped: the next look finds out.
     if (!made) return next(row.tickedToMs);
     for (const tickMs of decision.ticks) metrics.lag.observe(Math.max(0, clock.nowMs() - tickMs) / 1000);
@@ -88,25 +96,7 @@ export class Ticker {
       metrics.ticks.inc({ result: 'queue_full' }, queueFull);
       log.warn({ deploymentId, tooOld, queueFull }, 'ticks of a schedule were skipped');
     }
-    await this.#queue(target, jobs);
+    for (const job of jobs) tasks.queue(target, job);
     return next(nowMs);
-  }
-
-  /**
-   * Queues tasks up to the first failure. Where Redis hangs, each takes as long to fail,
-   * and other schedules wait meanwhile. The sweep of rows without a job queues the rest.
-   */
-  async #queue(target: Target, jobs: readonly TaskJob[]): Promise<void> {
-    const { tasks, log } = this.#parts;
-    let queued = 0;
-    try {
-      for (const job of jobs) {
-        await tasks.queue(target, job);
-        queued += 1;
-      }
-    } catch (error) {
-      const { deploymentId } = target;
-      log.warn({ err: error, deploymentId, ticks: jobs.length - queued }, 'ticks were not queued yet; the sweep will');
-    }
   }
 }

@@ -1,14 +1,17 @@
 // Records of tasks, on the database of `store.test.ts`.
 import { beforeAll, describe, expect, test } from 'vitest';
-import { newId } from '#shared/domain/ids.ts';
+import { newId, newInstanceId } from '#shared/domain/ids.ts';
 import type { DeploymentId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db } from '../../../scheduler/stores/store/db.ts';
 import { recentCalls } from '../../../scheduler/stores/store/queries/recent-calls.ts';
 import {
+  acceptedJobOf,
+  acceptedJobsOf,
   insertAcceptedTasks,
-  listOpenAcceptedTasks,
   listTasks,
   taskById,
+  taskOwners,
+  unbegunTasksOf,
   upsertTaskRecords,
 } from '../../../scheduler/stores/store/queries/tasks.ts';
 import { aContainerId, aRecord, aStub, aWorkspace } from '../store-fixture.ts';
@@ -184,34 +187,47 @@ export function taskTests(of: () => Db): void {
     });
 
     test('an accepted task keeps its queue entry until it ends, whichever is written first', async () => {
+      const owner = newInstanceId();
       const record = aRecord({ sync: false, kind: 'taskqueue' });
       const job = JSON.stringify({ taskId: record.taskId, input: '{"a":1}' });
-      const early = aRecord({
-        sync: false,
-        kind: 'taskqueue',
-        queue: record.queue,
-        status: 'RUNNING',
-        attempt: 1,
-        rank: 1,
-      });
+      const early = aRecord({ sync: false, kind: 'taskqueue', status: 'RUNNING', attempt: 1, rank: 1 });
       await upsertTaskRecords(db, [early]);
       await insertAcceptedTasks(db, [
-        { record, job },
-        { record: { ...early, status: 'PENDING', attempt: 0, rank: 0 }, job },
+        { record, job, owner },
+        { record: { ...early, status: 'PENDING', attempt: 0, rank: 0 }, job, owner },
       ]);
-      await insertAcceptedTasks(db, [{ record, job: 'other' }]);
-      const open = await listOpenAcceptedTasks(db, { queue: record.queue, limit: 10 });
-      expect(new Map(open.map((task) => [task.taskId, [task.status, task.job]]))).toEqual(
-        new Map([
-          [record.taskId, ['PENDING', job]],
-          [early.taskId, ['RUNNING', job]],
-        ]),
-      );
+      await insertAcceptedTasks(db, [{ record, job: 'other', owner }]);
+      const jobs = () => Promise.all([record, early].map(({ taskId }) => acceptedJobOf(db, taskId)));
+      expect(await jobs()).toEqual([job, job]);
+      expect((await taskById(db, early.taskId))?.status).toBe('RUNNING');
       await upsertTaskRecords(db, [{ ...record, status: 'COMPLETE', attempt: 1, rank: 3 }]);
-      expect(await listOpenAcceptedTasks(db, { queue: record.queue, limit: 10 })).toHaveLength(1);
-      await insertAcceptedTasks(db, [{ record, job }]);
+      expect(await jobs()).toEqual([undefined, job]);
+      await insertAcceptedTasks(db, [{ record, job, owner }]);
       expect((await taskById(db, record.taskId))?.status).toBe('COMPLETE');
-      expect(await listOpenAcceptedTasks(db, { queue: record.queue, limit: 10 })).toHaveLength(1);
+      expect(await jobs()).toEqual([undefined, job]);
+    });
+
+    test('accepted tasks without an attempt are found by their owner, oldest first, a page at a time', async () => {
+      const owner = newInstanceId();
+      const at = (createdAtMs: number, over = {}) =>
+        aRecord({ sync: false, kind: 'taskqueue', status: 'PENDING', attempt: 0, rank: 0, createdAtMs, ...over });
+      const [third, first, second, begun, over] = [at(3_000), at(1_000), at(2_000), at(500), at(700)];
+      const accepted = [third, first, second, begun, over].map((record) => ({ record, job: '{}', owner }));
+      await insertAcceptedTasks(db, [...accepted, { record: at(1_500), job: '{}', owner: newInstanceId() }]);
+      await upsertTaskRecords(db, [
+        { ...begun, status: 'RUNNING', attempt: 1, rank: 1 },
+        { ...over, status: 'CANCELLED', rank: 3 },
+      ]);
+      expect(await taskOwners(db)).toContain(owner);
+      const page = await unbegunTasksOf(db, owner, 0, 2);
+      expect(page.map(({ taskId }) => taskId)).toEqual([first.taskId, second.taskId]);
+      const next = await unbegunTasksOf(db, owner, 0, 2, page.at(-1));
+      expect(next.map(({ taskId }) => taskId)).toEqual([third.taskId]);
+      expect((await unbegunTasksOf(db, owner, 2_000, 5)).map(({ taskId }) => taskId)).toEqual([
+        second.taskId,
+        third.taskId,
+      ]);
+      expect(await acceptedJobsOf(db, [first.taskId, over.taskId])).toEqual(['{}']);
     });
   });
 }

@@ -27,10 +27,6 @@ function aPort(): RepairPort & {
       this.held = this.held.filter((one) => one.taskId !== taskId);
       this.waiting.add(taskId);
     },
-    async remove(_queue, taskId) {
-      if (this.down) throw new Error('down');
-      return this.waiting.delete(taskId);
-    },
   };
 }
 
@@ -48,7 +44,7 @@ test('a job held by the token of a lost fetch is given back, others are left alo
     { taskId: task('b'), lock: lock('mine') },
   ];
   const { repairs, pass } = aRepair(port);
-  repairs.note({ kind: 'fetch', queue, lock: lock('lost'), keep: undefined });
+  repairs.note({ queue, lock: lock('lost'), keep: undefined });
   expect(await repairs.check()).toBe(0);
   pass(1000);
   expect(await repairs.check()).toBe(1);
@@ -63,7 +59,7 @@ test('a fetch that was perhaps sent twice keeps the job that its caller got', as
     { taskId: task('extra'), lock: lock('twice') },
   ];
   const { repairs } = aRepair(port);
-  repairs.note({ kind: 'fetch', queue, lock: lock('twice'), keep: task('kept') });
+  repairs.note({ queue, lock: lock('twice'), keep: task('kept') });
   expect(await repairs.check(true)).toBe(1);
   expect(port.held.map(({ taskId }) => taskId)).toEqual([task('kept')]);
   await repairs.close();
@@ -72,7 +68,7 @@ test('a fetch that was perhaps sent twice keeps the job that its caller got', as
 test('a command that runs late is found by a later look, then forgotten', async () => {
   const port = aPort();
   const { repairs, pass } = aRepair(port);
-  repairs.note({ kind: 'fetch', queue, lock: lock('late'), keep: undefined });
+  repairs.note({ queue, lock: lock('late'), keep: undefined });
   pass(1000);
   expect(await repairs.check()).toBe(0);
   port.held = [{ taskId: task('a'), lock: lock('late') }];
@@ -85,8 +81,8 @@ test('a command that runs late is found by a later look, then forgotten', async 
 test('looks while Redis is down do not count', async () => {
   const port = aPort();
   const { repairs, pass } = aRepair(port);
-  repairs.note({ kind: 'add', queue, taskId: task('a') });
-  port.waiting.add(task('a'));
+  repairs.note({ queue, lock: lock('lost'), keep: undefined });
+  port.held = [{ taskId: task('a'), lock: lock('lost') }];
   port.down = true;
   for (let round = 0; round < 5; round += 1) {
     pass(10_000);
@@ -95,24 +91,13 @@ test('looks while Redis is down do not count', async () => {
   port.down = false;
   pass(10_000);
   expect(await repairs.check()).toBe(1);
-  expect(port.waiting.size).toBe(0);
-  await repairs.close();
-});
-
-test('an add that is repeated under its id is not undone', async () => {
-  const port = aPort();
-  port.waiting.add(task('a'));
-  const { repairs } = aRepair(port);
-  repairs.note({ kind: 'add', queue, taskId: task('a') });
-  repairs.forgetAdd(queue, task('a'));
-  expect(await repairs.check(true)).toBe(0);
-  expect(port.waiting.has(task('a'))).toBe(true);
+  expect(port.held).toEqual([]);
   await repairs.close();
 });
 
 test('past the limit the oldest is dropped', async () => {
   const { repairs } = aRepair(aPort(), 3);
-  for (let count = 0; count < 10; count += 1) repairs.note({ kind: 'add', queue, taskId: task(String(count)) });
+  for (let count = 0; count < 10; count += 1) repairs.note({ queue, lock: lock(String(count)), keep: undefined });
   expect(repairs.size).toBe(3);
   await repairs.close();
 });

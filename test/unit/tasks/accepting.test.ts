@@ -1,8 +1,13 @@
 import { expect, test } from 'vitest';
 import type { AcceptedTask } from '#scheduler/stores/store/queries/tasks.ts';
-import { GroupCommit } from '#scheduler/tasks/admission/accepting.ts';
+import { newInstanceId } from '#shared/domain/ids.ts';
+import { Commits, GroupCommit } from '#scheduler/tasks/admission/accepting.ts';
 
-const aTask = (name: string): AcceptedTask => ({ record: {} as AcceptedTask['record'], job: name });
+const aTask = (name: string): AcceptedTask => ({
+  record: {} as AcceptedTask['record'],
+  job: name,
+  owner: newInstanceId(),
+});
 /** Writes when the test says so, and keeps what it was given. */
 class PlayedDatabase {
   readonly batches: string[][] = [];
@@ -68,4 +73,20 @@ test('a database that does not answer is waited for by so many and no more', asy
   await aTurn();
   database.commits();
   await Promise.all(waiting);
+});
+
+test('a commit that does not come back refuses others after two seconds, until it ends', async () => {
+  let nowMs = 0;
+  const stalled = Promise.withResolvers<void>();
+  const commits = new Commits({ accepting: { commit: () => stalled.promise }, nowMs: () => nowMs });
+  const first = commits.commit(aTask('a'), undefined);
+  nowMs = 1_000;
+  const second = commits.commit(aTask('b'), undefined);
+  nowMs = 1_999;
+  expect(commits.isStalled()).toBe(false);
+  nowMs = 2_000;
+  expect(commits.isStalled()).toBe(true);
+  stalled.reject(new Error('the database is away'));
+  await Promise.allSettled([first, second]);
+  expect(commits.isStalled()).toBe(false);
 });

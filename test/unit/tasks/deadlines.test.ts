@@ -25,7 +25,11 @@ test('a task whose end fails holds up no other one, and is tried again behind th
           ? Promise.reject(new Error('it cannot be read'))
           : Promise.resolve({ taskId } as TaskJob);
       },
+      remove: () => Promise.resolve(false),
     },
+    records: { read: () => Promise.resolve(undefined) },
+    leases: { isHeld: () => Promise.resolve(false) },
+    changes: { applied: () => Promise.resolve(false) },
     completion: {
       takeOut: (_queue, { taskId }) => {
         ended.add(taskId);

@@ -27,6 +27,7 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
     renewal: { restoreAll: step('leases') },
     records: { redisLost: () => Promise.resolve([]) },
     lostJobs: { check: () => Promise.resolve() },
+    marks: { rowsDoubtful: () => Promise.resolve() },
     queues: {
       reopenAll: step('settings'),
       waitingIds: () => Promise.resolve([]),

@@ -63,6 +63,7 @@ export const UNAVAILABLE_STATUS = 503;
 export const UNAVAILABLE: Readonly<Record<UnavailableReason, { readonly text: string; readonly code?: string }>> = {
   records_behind: { text: 'task records cannot be written fast enough' },
   commits_failing: { text: 'tasks cannot be recorded now' },
+  adds_waiting: { text: 'the task queue does not answer, and many accepted tasks wait for it' },
   not_recorded: { text: 'the task could not be recorded' },
   redis_nearly_full: {
     text: 'Redis is nearly full, and what is left of it is for tasks that were accepted: try again later',

@@ -27,9 +27,6 @@ create table settings (
   updated_at timestamptz not null default now()
 );
 
--- A row whose write shows whether commits succeed again.
-create table commit_probe (id integer primary key, written_at timestamptz not null);
-
 -- A single row, inserted once: the process that inserts it makes the first workspace.
 create table bootstrap (
   id integer primary key check (id = 1),

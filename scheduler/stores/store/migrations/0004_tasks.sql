@@ -76,13 +76,15 @@ create table tasks (
   past text,                             -- earlier attempts as the job had them: JSON, oldest first; null: none
   input_state text,                      -- kept, or why not; null: a synchronous call that did not fail
   input_bytes bigint,
-  rerun_of text                          -- the task whose input this one has
+  rerun_of text,                         -- the task whose input this one has
+  owner text                             -- the scheduler process that accepted it and adds its job; null: no queue of Redis
 );
 create index tasks_by_workspace on tasks (workspace_id, created_at desc, id desc);
 create index tasks_by_stub on tasks (stub_id, created_at desc);
 create index tasks_by_container on tasks (container_id) where container_id is not null;
 create index tasks_open on tasks (queue, created_at) where rank < 3;
-create index tasks_open_by_id on tasks (id) where rank < 3;
+create index tasks_held on tasks (id) where rank < 3 and (sync or rank > 0);
+create index tasks_by_owner on tasks (owner, created_at, id) where rank < 3 and owner is not null;
 create index tasks_by_deadline on tasks (workspace_id, deadline_at)
   where rank < 3 and status <> 'RUNNING' and deadline_at is not null and queue <> 'deferred-calls';
 create index tasks_by_age on tasks using brin (created_at);

@@ -171,13 +171,6 @@ export async function insertKeyedTasks(db: Queryable, tasks: readonly KeyedTask[
   return new Set(rows.map((row) => row.task_id as TaskId));
 }
 
-/** Commits a row, to see whether commits succeed. */
-export async function probeCommit(db: Queryable): Promise<void> {
-  await db.query(
-    'insert into commit_probe (id, written_at) values (1, now()) on conflict (id) do update set written_at = now()',
-  );
-}
-
 const acceptOf = (param: string): string => `update idempotency_keys k set is_accepted = true
   from json_to_recordset(${param}::json) as a (workspace_id text, scope text, key text, task_id text)
   where k.workspace_id = a.workspace_id and k.scope = a.scope and k.key = a.key and k.task_id = a.task_id`;

@@ -1,6 +1,7 @@
 import type {
   ContainerId,
   DeploymentId,
+  InstanceId,
   ObjectId,
   PutBy,
   QueueName,
@@ -141,7 +142,7 @@ const IN_QUEUES = `queue <> '${DEFERRED_CALLS_QUEUE}'`;
 export const MAX_TASK_BATCH = 500;
 
 const secondsOrNull = (ms: number | null): number | null => (ms === null ? null : ms / 1000);
-const encode = (record: TaskRecordRow, job: string | null): Record<string, unknown> => ({
+const encode = (record: TaskRecordRow, job: string | null, owner: string | null): Record<string, unknown> => ({
   id: record.taskId,
   workspace_id: record.workspaceId,
   stub_id: record.stubId,
@@ -170,20 +171,21 @@ const encode = (record: TaskRecordRow, job: string | null): Record<string, unkno
   input_bytes: record.inputBytes ?? null,
   rerun_of: record.rerunOf ?? null,
   past: record.past === undefined ? null : storableText(JSON.stringify(record.past)),
+  owner,
 });
 const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
     failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by,
-    called_by, container_hostname, past, input_state, input_bytes, rerun_of)
+    called_by, container_hostname, past, input_state, input_bytes, rerun_of, owner)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
     to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by,
-    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of
+    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of, r.owner
   from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
     sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
     result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
     deadline_s double precision, duration_ms double precision, callback_url text, put_by text,
     called_by text, container_hostname text, past text,
-    input_state text, input_bytes bigint, rerun_of text)`;
+    input_state text, input_bytes bigint, rerun_of text, owner text)`;
 
 /**
  * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
@@ -226,7 +228,7 @@ async function upsert(
        job = case when excluded.rank >= 3 then null else tasks.job end
      where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
-    [JSON.stringify(records.map((record) => encode(record, null)))],
+    [JSON.stringify(records.map((record) => encode(record, null, null)))],
     { isPrepared: true },
   );
   return rows;
@@ -237,6 +239,8 @@ export interface AcceptedTask {
   readonly record: TaskRecordRow;
   /** The queue entry, encoded. */
   readonly job: string;
+  /** The scheduler process that accepted the task, and adds its job. */
+  readonly owner: InstanceId;
 }
 
 /**
@@ -258,11 +262,11 @@ export function acceptedTasksInsert(tasks: readonly AcceptedTask[]): {
   readonly param: string;
 } {
   if (tasks.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} tasks at a time`);
-  const conflict = `on conflict (id) do update set job = excluded.job, input_state = excluded.input_state,
-    input_bytes = excluded.input_bytes where tasks.rank < 3 and tasks.job is null`;
+  const conflict = `on conflict (id) do update set job = excluded.job, owner = excluded.owner,
+    input_state = excluded.input_state, input_bytes = excluded.input_bytes where tasks.rank < 3 and tasks.job is null`;
   return {
     sql: (where) => `${INSERT} ${where} ${conflict}`,
-    param: JSON.stringify(tasks.map((task) => encode(task.record, task.job))),
+    param: JSON.stringify(tasks.map(({ record, job, owner }) => encode(record, job, owner))),
   };
 }
 
@@ -372,29 +376,59 @@ export function listTasks(db: Queryable, filter: TaskRowFilter): Promise<TaskRow
   );
 }
 
-/** Asynchronous tasks that have not ended, with their jobs, oldest first: a lost queue is rebuilt from them. */
-export async function listOpenAcceptedTasks(
-  db: Queryable,
-  filter: { readonly queue?: string; readonly afterTaskId?: string; readonly limit: number },
-): Promise<{ taskId: TaskId; queue: QueueName; status: TaskStatus; attempt: number; job: string }[]> {
-  const { rows } = await db.query<{ id: string; queue: string; status: string; attempt: number; job: string }>(
-    `select id, queue, status, attempt, job from tasks
-     where rank < 3 and job is not null and ($1::text is null or queue = $1) and ($2::text is null or id > $2)
-     order by id limit $3`,
-    [filter.queue ?? null, filter.afterTaskId ?? null, filter.limit],
+/** Rows of asynchronous tasks that have not ended; the same words as the index's, so that it serves. */
+const OWNED = 'rank < 3 and owner is not null';
+
+/** Scheduler processes that accepted asynchronous tasks which have not ended. */
+export async function taskOwners(db: Queryable): Promise<readonly InstanceId[]> {
+  const { rows } = await db.query<{ owner: string }>(
+    `with recursive ${ownersOf('tasks', OWNED, 'owner')} select owner from owners where owner is not null`,
   );
-  return rows.map((row) => ({
-    taskId: row.id as TaskId,
-    queue: row.queue as QueueName,
-    status: row.status as TaskStatus,
-    attempt: row.attempt,
-    job: row.job,
-  }));
+  return rows.map((row) => row.owner as InstanceId);
+}
+
+/** An asynchronous task that had no attempt yet. */
+export interface UnbegunTask {
+  readonly taskId: TaskId;
+  readonly queue: QueueName;
+  /** Time as the database writes it, with its microseconds. */
+  readonly createdAt: string;
 }
 
 /**
- * Tasks of every workspace whose row is not final and has not
- * changed since, by id. `after`: the last task of the page before.
+ * Tasks of a scheduler process that had no attempt yet, oldest first.
+ * @param sinceMs - older ones are left out; epoch milliseconds
+ * @param after - the last one of the page before; absent: the first page
+ */
+export async function unbegunTasksOf(
+  db: Queryable,
+  owner: InstanceId,
+  sinceMs: number,
+  limit: number,
+  after?: UnbegunTask,
+): Promise<readonly UnbegunTask[]> {
+  const { rows } = await db.query<{ id: string; queue: string; created: string }>(
+    `select id, queue, created_at::text as created from tasks
+     where ${OWNED} and owner = $1 and created_at >= $2 and (created_at, id) > ($3::timestamptz, $4::text) and rank = 0
+     order by created_at, id limit $5`,
+    [owner, new Date(Math.max(0, sinceMs)), after?.createdAt ?? '-infinity', after?.taskId ?? '', limit],
+  );
+  return rows.map((row) => ({ taskId: row.id as TaskId, queue: row.queue as QueueName, createdAt: row.created }));
+}
+
+/** The queue entries of these tasks, as far as they have not ended, oldest first. */
+export async function acceptedJobsOf(db: Queryable, taskIds: readonly TaskId[]): Promise<readonly string[]> {
+  if (taskIds.length === 0) return [];
+  const { rows } = await db.query<{ job: string }>(
+    'select job from tasks where id = any ($1::text[]) and rank < 3 and job is not null order by created_at, id',
+    [taskIds],
+  );
+  return rows.map(({ job }) => job);
+}
+
+/**
+ * Tasks of every workspace that an attempt or a caller has had and whose row is not final and has not changed since, by
+ * id. Asynchronous ones that only wait are left out. `after`: the last task of the page before.
  */
 export function listOpenTasks(
   db: Queryable,
@@ -403,7 +437,8 @@ export function listOpenTasks(
   return many(
     db,
     `select ${BASE}, null as result, null as past from tasks t ${JOINS}
-     where t.rank < 3 and t.${IN_QUEUES} and t.updated_at < $1 and ($3::text is null or t.id > $3) order by t.id limit $2`,
+     where t.rank < 3 and (t.sync or t.rank > 0) and t.${IN_QUEUES} and t.updated_at < $1
+       and ($3::text is null or t.id > $3) order by t.id limit $2`,
     [new Date(filter.unchangedSinceMs), filter.limit, filter.after ?? null],
     map,
   );
@@ -429,12 +464,17 @@ export async function acceptedJobOf(db: Queryable, taskId: TaskId): Promise<stri
   return rows[0]?.job ?? undefined;
 }
 
-/** Queues with a task that has not ended, as far as records are written. */
-export async function openQueues(db: Queryable): Promise<readonly QueueName[]> {
-  const { rows } = await db.query<{ queue: string }>(
-    `select distinct queue from tasks where rank < 3 and ${IN_QUEUES}`,
+/**
+ * Queues with a task that has not ended, as far as records are written, by name.
+ * @param after - the last one of the page before
+ */
+export async function openQueues(db: Queryable, limit = 1_000_000, after = ''): Promise<readonly QueueName[]> {
+  const { rows } = await db.query<{ owner: string }>(
+    `with recursive ${ownersOf('tasks', 'rank < 3', 'queue', '$1::text')}
+     select owner from owners where owner is not null and owner <> '${DEFERRED_CALLS_QUEUE}' limit $2`,
+    [after, limit],
   );
-  return rows.map((row) => row.queue as QueueName);
+  return rows.map((row) => row.owner as QueueName);
 }
 
 /** Rows that wait; the same words as the index's, so that it serves. */
@@ -458,7 +498,7 @@ export async function waitingDeadlines(
     `with recursive ${ownersOf('tasks', WAITS)}
      select id, queue, deadline_at from owners cross join lateral (
        select id, queue, deadline_at, row_number() over (order by workspace_id, deadline_at) as turn from tasks
-       where ${WAITS} and workspace_id = owner and deadline_at < $1
+       where ${WAITS} and workspace_id = owners.owner and deadline_at < $1
          and (not sync or deadline_at < now() - interval '15 seconds') and id <> all ($4::text[])
        order by workspace_id, deadline_at limit $3
      ) as due
