@@ -15,15 +15,15 @@ import { deployChurn } from './churn.ts';
 import type { Churn, IsAway } from './churn.ts';
 import { resultOf } from './audit.ts';
 import type { Sent } from './audit.ts';
-import type { ChaosOptions } from './options.ts';
+import type { RealKind } from './options.ts';
 
 /** Reason why daemons end; `upgrade`: each ends at a signal, and another release takes its place. */
-export type Disturbance = ChaosOptions['kill'] | 'upgrade';
+export type Disturbance = RealKind | 'upgrade';
 
 export interface ChaosStage {
   readonly caller: Caller;
   readonly ledger: Ledger;
-  readonly kill: Disturbance;
+  readonly kind: Disturbance;
   readonly sent: Sent[];
   /** For `upgrade`: a request may be refused, or stay without an answer, only while the scheduler is away. */
   readonly isAway: IsAway;
@@ -78,7 +78,7 @@ export async function deployChaosApps(
   client: Client,
   caller: Caller,
   ledger: Ledger,
-  kill: Disturbance,
+  kind: Disturbance,
   isAway: IsAway = neverAway,
 ): Promise<ChaosApps> {
   const objectId = await uploadApp(client, CHAOS_APP);
@@ -91,7 +91,7 @@ export async function deployChaosApps(
     maxPendingTasks: 10_000,
     timeout: 60,
     workers: 2,
-    ...(kill === 'upgrade' ? { cpu: UPGRADE_CPU } : {}),
+    ...(kind === 'upgrade' ? { cpu: UPGRADE_CPU } : {}),
   };
   const autoscaler = { type: 'queue_depth', maxContainers: 2, tasksPerContainer: 2 };
   const queue = { ...common, kind: 'taskqueue', autoscaler } as const;
@@ -99,29 +99,29 @@ export async function deployChaosApps(
     calls: await deploySoakApp(caller, objectId, { ...common, name: 'chaos-calls' }),
     puts: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-puts' }),
     coldPuts: await Promise.all(
-      Array.from({ length: hasGpus(kill) ? COLD_APPS : 1 }, (_, at) =>
+      Array.from({ length: hasGpus(kind) ? COLD_APPS : 1 }, (_, at) =>
         deploySoakApp(caller, objectId, {
           ...queue,
           name: `chaos-cold-${at + 1}`,
           workers: 1,
           keepWarmSeconds: 0,
-          ...(hasGpus(kill) && at < COLD_GPU_APPS ? { gpu: 'H100', gpuCount: 1 } : {}),
+          ...(hasGpus(kind) && at < COLD_GPU_APPS ? { gpu: 'H100', gpuCount: 1 } : {}),
         }),
       ),
     ),
     retried: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-retried', retries: RETRIES }),
     volumeId,
-    churn: hasGpus(kill) ? await deployChurn(caller, ledger, objectId, isAway) : undefined,
+    churn: hasGpus(kind) ? await deployChurn(caller, ledger, objectId, isAway) : undefined,
   };
 }
 
 /** Containers come and go, with and without GPUs, while agents end. */
-const hasGpus = (kill: Disturbance): boolean => kill === 'agent' || kill === 'upgrade';
+const hasGpus = (kind: Disturbance): boolean => kind === 'kill agent' || kind === 'upgrade';
 
 /** Runs the load until the signal; requests under way are finished. */
 export async function work(stage: ChaosStage, apps: ChaosApps, signal: AbortSignal): Promise<void> {
   const lanes: Promise<void>[] = [];
-  const isAgent = hasGpus(stage.kill);
+  const isAgent = hasGpus(stage.kind);
   const putPauseMs = isAgent ? AGENT_PUT_PAUSE_MS : PUT_PAUSE_MS;
   const callPauseMs = isAgent ? AGENT_CALL_PAUSE_MS : CALL_PAUSE_MS;
   for (let lane = 0; lane < CALL_LANES; lane += 1)
@@ -161,7 +161,7 @@ async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
   const n = stage.sent.length + 1;
   const choice = Math.random();
   // The agent should die while containers start and stop.
-  const cold = hasGpus(stage.kill) ? 0.7 : 0.1;
+  const cold = hasGpus(stage.kind) ? 0.7 : 0.1;
   const app = choice < cold ? oneOf(apps.coldPuts) : choice < cold + 0.5 ? apps.puts : apps.retried;
   const isRetried = app === apps.retried;
   const attempts = isRetried ? RETRIES + 1 : 1;
@@ -179,13 +179,14 @@ async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
   return answer.status === 200;
 }
 
-/** While Redis or an agent is gone, callers are refused, or learn that their task has ended without them. */
-const unavailable = ({ kill, isAway }: ChaosStage, askedMs: number): readonly Intended[] => {
+/** While a store or an agent is gone, callers are refused, or learn that their task has ended without them. */
+const unavailable = ({ kind, isAway }: ChaosStage, askedMs: number): readonly Intended[] => {
   const text = /^\{"error":"[^"]+"\}$/;
   // The task was with an agent that died before a runner had it: a synchronous task never runs twice.
-  if (kill === 'agent') return [{ status: 502, text, states: ['ERROR'] }];
-  if (kill === 'redis') return [{ status: 503, text, states: ['CANCELLED', 'ERROR', 'COMPLETE'] }];
-  return kill === 'upgrade' && isAway(askedMs) ? [{ status: 503, text, states: [] }] : [];
+  if (kind === 'kill agent') return [{ status: 502, text, states: ['ERROR'] }];
+  if (kind === 'kill redis' || kind === 'kill postgres')
+    return [{ status: 503, text, states: ['CANCELLED', 'ERROR', 'COMPLETE'] }];
+  return kind === 'upgrade' && isAway(askedMs) ? [{ status: 503, text, states: [] }] : [];
 };
 
 async function ask(stage: ChaosStage, app: SoakApp, body: object): Promise<SoakAnswer | undefined> {
@@ -194,8 +195,8 @@ async function ask(stage: ChaosStage, app: SoakApp, body: object): Promise<SoakA
     return await stage.caller.ask(app.url, { body });
   } catch (error) {
     const why = causes(error);
-    // The scheduler lives on when Redis or an agent dies, and a living scheduler answers every caller.
-    const isMeant = stage.kill === 'scheduler' || (stage.kill === 'upgrade' && stage.isAway(askedMs));
+    // The scheduler lives on when a store or an agent dies, and a living scheduler answers every caller.
+    const isMeant = stage.kind === 'kill scheduler' || (stage.kind === 'upgrade' && stage.isAway(askedMs));
     if (!isMeant || why.includes('no answer within')) stage.ledger.fail(`${app.name}: ${why}`);
     else stage.ledger.count(`${app.name}: not answered`);
     return undefined;

@@ -10,6 +10,7 @@ import { Caller } from '../soak/caller.ts';
 import { Ledger } from '../soak/ledger.ts';
 import { readAll, settle } from '../soak/settle.ts';
 import type { Workplace } from '../workplace.ts';
+import type { Tally } from './absence.ts';
 import { audit } from './audit.ts';
 import { closeBooks, keepLogs, totalsOf } from './books.ts';
 import type { Totals } from './books.ts';
@@ -17,11 +18,12 @@ import { countEnds, readContainerEnds, wrongEnds } from './ends.ts';
 import { calledApps, deployChaosApps, neverAway, work } from './load.ts';
 import type { IsAway } from './churn.ts';
 import type { ChaosApps, ChaosStage } from './load.ts';
-import type { ChaosOptions } from './options.ts';
+import type { ChaosOptions, RealKind } from './options.ts';
 import { MachineWatch, startGpuHosts } from './machine.ts';
 import type { GpuHost } from './machine.ts';
 import { HandlerRecords } from './runs.ts';
 import { openChaosStores } from './stores.ts';
+import type { Stores } from './stores.ts';
 import { WITNESS_SETTINGS, Witnesses } from './witnesses.ts';
 import type { EventOutcome } from './witnesses.ts';
 
@@ -29,6 +31,8 @@ export interface ChaosOutcome extends Totals {
   readonly findings: readonly string[];
   /** Milliseconds from the end of the load to the end of the last task. */
   readonly settledMs: number;
+  /** Answers to requests that were put while a scheduler or a store was disturbed; of two schedulers only. */
+  readonly during?: Tally;
   /** Present for `--kill agent` only. */
   readonly machine: MachineOutcome | undefined;
   /** Events of tasks, as a subscriber and a receiver of webhooks got them; absent where there were none. */
@@ -67,9 +71,13 @@ const AGENT_BRIEF_MS = 1_000;
 const AGENT_TURNS = { share: 1 / 3, most: 4, withinMs: 8_000, thenMs: 400 };
 
 /** @throws Error when the installation cannot be started, or does not come back */
-export async function killRounds(options: ChaosOptions, place: Workplace, report: ChaosReport): Promise<ChaosOutcome> {
+export async function killRounds(
+  options: ChaosOptions<RealKind>,
+  place: Workplace,
+  report: ChaosReport,
+): Promise<ChaosOutcome> {
   const stores = await openChaosStores(options.stores, place);
-  const [host] = options.kill === 'agent' ? await startGpuHosts(place, 1) : [];
+  const [host] = options.kind === 'kill agent' ? await startGpuHosts(place, 1) : [];
   // The bundled release, as an operator's, is back at work within a second, so kills hit the work and not the start.
   const release = host && (await writeBenchRelease(join(place.directory, 'release'), {}));
   const product = await startProduct(place, {
@@ -80,8 +88,8 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
   const caller = new Caller(product.client.context, MOST_REQUESTS);
   place.later(() => caller.close());
   const ledger = new Ledger();
-  const stage: ChaosStage = { caller, ledger, kill: options.kill, sent: [], isAway: neverAway };
-  const apps = await deployChaosApps(product.client, caller, ledger, options.kill);
+  const stage: ChaosStage = { caller, ledger, kind: options.kind, sent: [], isAway: neverAway };
+  const apps = await deployChaosApps(product.client, caller, ledger, options.kind);
   const witnesses = await Witnesses.start(product.client, caller, place);
   const records = new HandlerRecords(recordsOf(product, apps));
   if (options.keepLogsIn !== undefined) {
@@ -100,9 +108,7 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
       else await agentLives(watch, place.signal);
       place.signal.throwIfAborted();
       const startedAt = performance.now();
-      if (options.kill === 'redis') await stores.killRedis(product.dataDir);
-      else if (options.kill === 'agent') await killAgent(product);
-      else await killScheduler(product);
+      await KILLS[options.kind](product, stores);
       const tookMs = Math.round(performance.now() - startedAt);
       await watch?.check();
       const lost = records.lost();
@@ -110,7 +116,7 @@ export async function killRounds(options: ChaosOptions, place: Workplace, report
       const found = ledger.failed + (watch?.findings.length ?? 0);
       const there = watch === undefined ? '' : `, ${watch.counts.containers} containers so far`;
       report.say(
-        `round ${round}: killed the ${options.kill}, back after ${tookMs} ms; ${stage.sent.length} requests sent${there}; ${found} findings`,
+        `round ${round}: ${options.kind}, back after ${tookMs} ms; ${stage.sent.length} requests sent${there}; ${found} findings`,
       );
       report.json('kill', { round, tookMs, sent: stage.sent.length, found, ...watch?.counts });
     }
@@ -158,6 +164,13 @@ async function agentLives(watch: MachineWatch, signal: AbortSignal): Promise<voi
   if (isLong) await watch.untilTurns(1 + Math.floor(Math.random() * most), withinMs, signal);
   await sleep(between(0, isLong ? thenMs : AGENT_BRIEF_MS), signal);
 }
+
+const KILLS: Readonly<Record<RealKind, (product: Product, stores: Stores) => Promise<void>>> = {
+  'kill scheduler': killScheduler,
+  'kill redis': (product, stores) => stores.killRedis(product.dataDir),
+  'kill postgres': (_product, stores) => stores.killPostgres(),
+  'kill agent': killAgent,
+};
 
 async function killAgent(product: Product): Promise<void> {
   await product.killAgent();

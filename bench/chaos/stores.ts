@@ -13,6 +13,8 @@ export interface Stores {
   readonly env: Readonly<Record<string, string>>;
   /** kill -9; resolves when a Redis with the same data answers again. */
   killRedis(dataDir: string): Promise<void>;
+  /** kill -9 of the server's processes; resolves when it answers again, on the same data. */
+  killPostgres(): Promise<void>;
 }
 
 const BACK_MS = 30_000;
@@ -20,7 +22,12 @@ const POLL_MS = 20;
 
 /** Opens the stores. The workplace ends servers after the processes that use them. */
 export async function openChaosStores(kind: ChaosOptions['stores'], place: Workplace): Promise<Stores> {
-  if (kind === 'embedded') return { env: {}, killRedis: killChild };
+  if (kind === 'embedded')
+    return {
+      env: {},
+      killRedis: killChild,
+      killPostgres: () => Promise.reject(new Error('an embedded database has no process of its own')),
+    };
   const postgres = await aPostgres({ durable: true });
   place.later(() => postgres.stop());
   const redis = await aRedis();
@@ -30,6 +37,10 @@ export async function openChaosStores(kind: ChaosOptions['stores'], place: Workp
     killRedis: async () => {
       await redis.crash();
       await redis.restart();
+    },
+    killPostgres: async () => {
+      await postgres.kill();
+      await postgres.restart();
     },
   };
 }

@@ -70,7 +70,7 @@ export async function upgrade(options: UpgradeOptions, place: Workplace, report:
   const caller = new Caller(client.context, MOST_REQUESTS);
   place.later(() => caller.close());
   const ledger = new Ledger();
-  const stage: ChaosStage = { caller, ledger, kill: 'upgrade', sent: [], isAway };
+  const stage: ChaosStage = { caller, ledger, kind: 'upgrade', sent: [], isAway };
   const { volumeId, kept } = await deployKept(installation, caller);
   const records = new HandlerRecords(join(volumesDir, client.context.workspaceId, volumeId, 'runs.jsonl'));
   if (options.keepLogsIn !== undefined) {

@@ -1,14 +1,15 @@
 /**
  * A private Postgres server per test file, for behaviour that only a real server shows: locks, `skip locked`, `listen`.
  */
-import { chmodSync, chownSync, existsSync, readdirSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, readFileSync, readdirSync } from 'node:fs';
 import { mkdir, mkdtemp, rename, rm, stat } from 'node:fs/promises';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'pg';
 import {
   findProgram,
-  freePort,
   missingService,
   type Program,
   runProgram,
@@ -26,6 +27,11 @@ export interface PrivatePostgres {
   /** An immediate stop, as a power cut would be; `restart()` recovers. */
   readonly crash: () => Promise<void>;
   readonly restart: () => Promise<void>;
+  /** kill -9 of every process of the server at once, as the memory killer or a container's end does. */
+  readonly kill: () => Promise<void>;
+  /** Freezes all its processes by SIGSTOP (`thaw`: SIGCONT): it accepts connections and does not answer. */
+  readonly freeze: () => void;
+  readonly thaw: () => void;
   /** Ends the server and removes its files. @throws when a client is still connected a second after the tests ended */
   readonly stop: () => Promise<void>;
 }
@@ -81,6 +87,18 @@ export async function aPostgres(options: { readonly durable?: boolean } = {}): P
       url,
       createDatabase,
       crash: () => program.end('SIGQUIT'),
+      kill: async () => {
+        const backends = childrenOf(program.pid);
+        const ended = program.end('SIGKILL');
+        signalAll(backends, 'SIGKILL');
+        await ended;
+      },
+      // The first process begins no other one once it stands still.
+      freeze: () => {
+        signalAll([program.pid], 'SIGSTOP');
+        signalAll(childrenOf(program.pid), 'SIGSTOP');
+      },
+      thaw: () => signalAll([...childrenOf(program.pid), program.pid], 'SIGCONT'),
       restart: async () => {
         await program.end('SIGINT');
         program = await start(port);
@@ -109,10 +127,26 @@ async function makeCluster(bin: string, data: string, as: As): Promise<void> {
   await runProgram(join(bin, 'initdb'), ['-D', data, ...form], as);
 }
 
+/** Processes that the server's first one has begun. */
+function childrenOf(pid: number): readonly number[] {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number);
+}
+
+/** Processes that have ended by now are passed over. */
+function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, signal);
+    } catch (error) {
+      if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error;
+    }
+  }
+}
+
 /** The port is free when asked for and may be taken a moment later: then another one. */
 async function startSomewhere(start: (port: number) => Promise<Program>): Promise<{ port: number; program: Program }> {
   for (let attempt = 1; ; attempt += 1) {
-    const port = await freePort();
+    const port = await portOfItsOwn();
     const program = await start(port);
     try {
       await untilReady(program, port);
@@ -121,6 +155,32 @@ async function startSomewhere(start: (port: number) => Promise<Program>): Promis
       await program.end('SIGQUIT');
       if (attempt === 3) throw error;
     }
+  }
+}
+
+/** Least and most: below the ports that the kernel gives to outgoing connections. */
+const PORTS = { least: 10_000, most: 32_000 };
+
+/**
+ * A free port that no outgoing connection is given while the server is down. A client that dials such a port again and
+ * again would sooner or later be given it, and be connected to itself.
+ */
+async function portOfItsOwn(): Promise<number> {
+  for (;;) {
+    const port = PORTS.least + Math.floor(Math.random() * (PORTS.most - PORTS.least));
+    if (await isFree(port)) return port;
+  }
+}
+
+async function isFree(port: number): Promise<boolean> {
+  const server = createServer();
+  try {
+    await once(server.listen(port, '127.0.0.1'), 'listening');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    server.close();
   }
 }
 

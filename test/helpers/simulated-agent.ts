@@ -111,6 +111,8 @@ export const echo: SimulatedHandler = async ({ input, containerId, machineId, si
   return JSON.stringify({ ...rest, containerId, machineId });
 };
 
+/** A link ends after so many ping intervals of silence, as an agent's does. */
+const SILENT_PINGS = 3;
 /** Steps of each start, as agents measure them. One is of a later version. */
 const START_PHASES = [
   { name: 'prepare', durationMs: 2 },
@@ -244,9 +246,18 @@ export class SimulatedAgent {
     this.#control = control;
     this.#revision = 0;
     let heartbeat: NodeJS.Timeout | undefined;
+    let silence: NodeJS.Timeout | undefined;
+    let silentMs = 0;
     return new Promise((resolve) => {
+      let isOver = false;
       const end = (): void => {
+        // Streams of a silent scheduler tell of their end later, when the next link may be up.
+        if (isOver) return;
+        isOver = true;
         clearInterval(heartbeat);
+        clearTimeout(silence);
+        control.cancel();
+        this.#tasks?.cancel();
         this.#tasks = undefined;
         client.close();
         resolve();
@@ -255,6 +266,9 @@ export class SimulatedAgent {
       control.on('end', end);
       control.on('close', end);
       control.on('data', (message: ControlToAgent__Output) => {
+        if (isOver) return;
+        clearTimeout(silence);
+        if (silentMs > 0) silence = setTimeout(end, silentMs);
         if (message.ping) control.write({ pong: { seq: message.ping.seq } });
         else if (message.desired) this.#obey(message.desired);
         else if (message.proceed) {
@@ -266,6 +280,7 @@ export class SimulatedAgent {
         else if (message.welcome) {
           this.#wasLinked = true;
           this.#windowMs = message.welcome.reconnectWindowMs;
+          silentMs = SILENT_PINGS * message.welcome.pingIntervalMs;
           this.#openTasks(client, message.welcome.sessionId, end, onLinked);
           heartbeat = setInterval(() => this.#heartbeat(), message.welcome.heartbeatIntervalMs);
         }
@@ -466,6 +481,7 @@ export class SimulatedAgent {
     tasks.on('error', end);
     tasks.on('end', end);
     tasks.on('data', (message: TaskToAgent__Output) => {
+      if (this.#tasks !== tasks) return;
       for (const one of message.batch?.messages ?? [message]) this.#onTask(one);
     });
     const live = [...this.#attempts.values()];

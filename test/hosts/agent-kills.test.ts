@@ -6,5 +6,5 @@ import { KILL_TEST_MS, killsAreSurvived } from '../helpers/kill-rounds.ts';
 test.skipIf(whyNoHosts !== undefined)(
   'kill -9 of the agent while containers start and stop: none is there twice or left over, no GPU is with two, nobody else’s is touched, no task is lost',
   { timeout: KILL_TEST_MS },
-  () => killsAreSurvived({ stores: 'embedded', kill: 'agent' }, 6),
+  () => killsAreSurvived({ stores: 'embedded', kind: 'kill agent' }, 6),
 );

@@ -11,11 +11,25 @@ describe(
   { timeout: KILL_TEST_MS },
   () => {
     test('of the scheduler, on embedded stores', () =>
-      killsAreSurvived({ stores: 'embedded', kill: 'scheduler' }, ROUNDS));
+      killsAreSurvived({ stores: 'embedded', kind: 'kill scheduler' }, ROUNDS));
     test('of the scheduler, on Postgres and Redis servers', () =>
-      killsAreSurvived({ stores: 'servers', kill: 'scheduler' }, ROUNDS));
+      killsAreSurvived({ stores: 'servers', kind: 'kill scheduler' }, ROUNDS));
     test('of a Redis that comes back a second older, under two schedulers', () =>
-      killsAreSurvived({ stores: 'servers', kill: 'redis-rollback' }, ROUNDS));
-    test('of the Redis child', () => killsAreSurvived({ stores: 'embedded', kill: 'redis' }, ROUNDS));
+      killsAreSurvived({ stores: 'servers', kind: 'kill redis-rollback' }, ROUNDS));
+    test('of Postgres', () => killsAreSurvived({ kind: 'kill postgres' }, ROUNDS));
+    test('of one of two schedulers, whose calls all cross', () => killsAreSurvived({ kind: 'kill replica' }, ROUNDS));
+    test('of the Redis child', () => killsAreSurvived({ stores: 'embedded', kind: 'kill redis' }, ROUNDS));
+  },
+);
+
+describe(
+  'what is away for a while loses no accepted task and runs none beyond its attempts',
+  { timeout: KILL_TEST_MS },
+  () => {
+    test('a scheduler that stands still', () => killsAreSurvived({ kind: 'freeze scheduler' }, ROUNDS));
+    test('Redis', () => killsAreSurvived({ kind: 'away redis' }, ROUNDS));
+    test('Postgres', () => killsAreSurvived({ kind: 'away postgres' }, ROUNDS));
+    test('schedulers that are replaced one after the other', () =>
+      killsAreSurvived({ kind: 'replace scheduler' }, ROUNDS));
   },
 );

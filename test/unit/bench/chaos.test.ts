@@ -1,6 +1,8 @@
 // The audit of the kill rounds finds planted faults, and is silent where all is
 // well. The faults: a loss, a double run, a wrong result, a second final state.
 import { describe, expect, test } from 'vitest';
+import { notServed, overlaps, tallyOf, tallyText } from '../../../bench/chaos/absence.ts';
+import type { Asked } from '../../../bench/chaos/absence.ts';
 import { audit, repeatedRuns, resultOf } from '../../../bench/chaos/audit.ts';
 import type { Books, Fault, Kept, Run, Sent } from '../../../bench/chaos/audit.ts';
 import { wrongEnds } from '../../../bench/chaos/ends.ts';
@@ -156,15 +158,92 @@ describe('the audit of the kill rounds', () => {
   });
 });
 
-test('the options of the kill rounds are words it knows', () => {
-  expect(parseChaosOptions([])).toMatchObject({ rounds: 50, stores: 'embedded', kill: 'scheduler' });
-  expect(parseChaosOptions(['--stores', 'servers', '--kill', 'redis', '--rounds', '3'])).toMatchObject({
-    rounds: 3,
-    stores: 'servers',
-    kill: 'redis',
+describe('the options of the chaos rounds', () => {
+  test('mean a kill of the scheduler on embedded stores unless they say otherwise', () => {
+    expect(parseChaosOptions([])).toMatchObject({ rounds: 50, stores: 'embedded', kind: 'kill scheduler' });
+    expect(parseChaosOptions(['--stores', 'servers', '--kill', 'redis', '--rounds', '3'])).toMatchObject({
+      rounds: 3,
+      stores: 'servers',
+      kind: 'kill redis',
+    });
   });
-  for (const bad of [['--stores=mine'], ['--kill=docker'], ['--rounds=0'], ['--rounds=many'], ['--settle=-1']])
-    expect(() => parseChaosOptions(bad)).toThrow(/^--(?:stores|kill|rounds|settle): /);
+
+  test.each([
+    [['--kill', 'replica'], { kind: 'kill replica' }],
+    [['--kill', 'postgres'], { kind: 'kill postgres' }],
+    [['--freeze', 'scheduler'], { kind: 'freeze scheduler', absenceMs: 15_000 }],
+    [['--away', 'redis'], { kind: 'away redis', absenceMs: 60_000, mustServe: false }],
+    [
+      ['--away', 'postgres', '--for', '20', '--must-serve'],
+      { kind: 'away postgres', absenceMs: 20_000, mustServe: true },
+    ],
+    [['--replace', 'scheduler'], { kind: 'replace scheduler' }],
+  ])('%j runs on servers', (args, meant) => {
+    expect(parseChaosOptions(args)).toMatchObject({ ...meant, stores: 'servers' });
+  });
+
+  test.each([
+    [['--stores=mine'], '--stores: '],
+    [['--kill=docker'], '--kill: '],
+    [['--away=scheduler'], '--away: '],
+    [['--rounds=0'], '--rounds: '],
+    [['--rounds=many'], '--rounds: '],
+    [['--settle=-1'], '--settle: '],
+    [['--kill=redis', '--away=redis'], '--away: a run has one disturbance'],
+    [['--kill=postgres', '--stores=embedded'], '--stores: kill postgres needs servers'],
+    [['--for=3'], '--for: belongs to --away and --freeze'],
+    [['--must-serve', '--freeze=scheduler'], '--must-serve: belongs to --away'],
+  ])('%j is refused with a sentence that names it', (args, text) => {
+    expect(() => parseChaosOptions(args)).toThrow(text);
+  });
+});
+
+describe('the requests that meet a disturbance', () => {
+  const window = { fromMs: 100, untilMs: 200, replica: undefined };
+  const asked = (facts: Partial<Asked>): Asked => ({
+    what: 'call',
+    askedMs: 150,
+    answeredMs: 160,
+    outcome: '200',
+    ...facts,
+  });
+
+  test('are counted by answer, and those that it held up as late', () => {
+    const all = [
+      asked({}),
+      asked({ what: 'put', outcome: '503 draining' }),
+      asked({ outcome: 'unanswered' }),
+      asked({ answeredMs: 201 }),
+      asked({ askedMs: 50, answeredMs: 300 }),
+      asked({ askedMs: 50, answeredMs: 99 }),
+      asked({ askedMs: 201, answeredMs: 202 }),
+    ];
+    const tally = tallyOf(all, [window]);
+    expect(tally).toEqual({ call: { 200: 1, unanswered: 1, late: 2 }, put: { '503 draining': 1 } });
+    expect(tallyText(tally)).toBe('call: 200 × 1, unanswered × 1, late × 2; put: 503 draining × 1');
+  });
+
+  test.each([
+    ['a refused one', [asked({}), asked({ outcome: '503' })]],
+    ['a late one', [asked({}), asked({ answeredMs: 300 })]],
+    ['one without an answer', [asked({}), asked({ outcome: 'unanswered' })]],
+    ['none at all', [asked({ what: 'put' })]],
+  ])('are a finding where the platform must go on: %s', (_what, all) => {
+    expect(notServed(tallyOf(all, [window]), ['call'])).toEqual([expect.stringMatching(/^not_served: .*call: /)]);
+  });
+
+  test('are none where all of these were served, whatever became of the others', () => {
+    expect(notServed(tallyOf([asked({}), asked({ what: 'far call', outcome: '503' })], [window]), ['call'])).toEqual(
+      [],
+    );
+  });
+
+  test('overlap it from its beginning to the end of its grace', () => {
+    expect(overlaps(window, 50, 99)).toBe(false);
+    expect(overlaps(window, 50, 100)).toBe(true);
+    expect(overlaps(window, 201, 300)).toBe(false);
+    expect(overlaps(window, 201, 300, 5)).toBe(true);
+  });
 });
 
 describe('the audit of a machine whose agent is killed', () => {
