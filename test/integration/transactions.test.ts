@@ -366,3 +366,33 @@ describe('on a Postgres server whose cable is held or cut', () => {
     await poolIsWhole();
   });
 });
+
+test('a server that has no connection left is unavailable, and answers as soon as it has', async () => {
+  const root = new Client(server.url);
+  await root.connect();
+  const url = new URL(server.url);
+  url.username = 'crowded';
+  await root.query('create role crowded login connection limit 2');
+  const db = await openPostgres({ url: url.href, connections: { platform: 2, reads: 1 }, log: silent });
+  const other = new Client(url.href);
+  try {
+    await db.query('select 1');
+    await other.connect();
+    const [first, second] = await Promise.allSettled([db.query('select pg_sleep(0.2)'), db.query('select 1')]);
+    expect(first.status).toBe('fulfilled');
+    expect(second).toMatchObject({ status: 'rejected', reason: { code: 'database_unavailable' } });
+    const [held, begun] = await Promise.allSettled([
+      db.query('select pg_sleep(0.2)'),
+      db.transaction((tx) => tx.query('select 1')),
+    ]);
+    expect(held.status).toBe('fulfilled');
+    expect(begun).toMatchObject({ status: 'rejected', reason: { code: 'database_unavailable' } });
+    await other.end();
+    await waitFor(() => db.transaction((tx) => tx.query('select 1')).then(Boolean), 'it has one again');
+  } finally {
+    await other.end();
+    await db.close();
+    await root.query('drop role crowded');
+    await root.end();
+  }
+});

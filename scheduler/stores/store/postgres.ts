@@ -21,6 +21,8 @@ const FIRST_TRIES = 4;
 const FIRST_PAUSE_MS = 500;
 /** Code of a server that does not take connections yet. */
 const STARTING_UP = '57P03';
+/** SQLSTATE of a server that has no connection left: no statement was sent. */
+const TOO_MANY_CONNECTIONS = '53300';
 const INT8 = 20;
 
 function parseInt8(text: string): number | bigint {
@@ -111,8 +113,10 @@ async function firstAnswer(pool: pg.Pool, log: Log): Promise<void> {
   }
 }
 
-const mayAnswerSoon = (error: unknown): boolean =>
-  (error as { code?: unknown }).code === STARTING_UP || /timeout/i.test(messageOf(error));
+function mayAnswerSoon(error: unknown): boolean {
+  const { code } = error as { readonly code?: unknown };
+  return code === STARTING_UP || code === TOO_MANY_CONNECTIONS || /timeout/i.test(messageOf(error));
+}
 
 function reasonOf(error: unknown): string {
   if (error instanceof AggregateError && error.errors.length > 0) return messageOf(error.errors[0]);
@@ -125,7 +129,8 @@ function translate(error: unknown): AppError {
   if (code === '57014' || /timeout/i.test(messageOf(error))) return databaseTimeout(error);
   // Class 08 and 57P0x: the server or the way to it is gone. An
   // error without a five-letter state never reached the server.
-  if (!/^[0-9A-Z]{5}$/.test(code) || code.startsWith('08') || code.startsWith('57P')) return databaseUnavailable(error);
+  const isGone = !/^[0-9A-Z]{5}$/.test(code) || code.startsWith('08') || code.startsWith('57P');
+  if (isGone || code === TOO_MANY_CONNECTIONS) return databaseUnavailable(error);
   return databaseError(facts);
 }
 
