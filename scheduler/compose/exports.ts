@@ -26,7 +26,7 @@ const MIB = 1024 ** 2;
 /** Builds an exporter for each target, with positions of its own. */
 export async function openExports(
   { db, log, registry, settings }: Infrastructure,
-  { isLeader }: ClusterState,
+  { leader }: ClusterState,
   directory: LogRecordParts['directory'],
 ): Promise<readonly Exporter[]> {
   const targets: ExportTarget[] = [];
@@ -52,7 +52,7 @@ export async function openExports(
     ({ kind }) => kinds === 'all' || kinds === kind,
   );
   return targets.map(
-    (target) => new Exporter({ sources, target, positions: positionsOf(db, target.name), isLeader, log, metrics }),
+    (target) => new Exporter({ sources, target, positions: positionsOf(db, target.name), leader, log, metrics }),
   );
 }
 

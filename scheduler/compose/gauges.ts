@@ -2,7 +2,6 @@
 import type { Redis } from 'ioredis';
 import type { Clock } from '#shared/clock.ts';
 import type { Part } from '#shared/lifecycle.ts';
-import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Autoscaler } from '../control/autoscaler/loop.ts';
 import { registerScaleGauges } from '../control/autoscaler/metrics.ts';
@@ -14,7 +13,8 @@ import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { Db } from '../stores/store/db.ts';
 import { countOpenTasks } from '../stores/store/queries/task-counts.ts';
-import { OpenTaskGauges } from '../tasks/maintenance/open-task-gauges.ts';
+import { COUNTED_EVERY_MS, OpenTaskGauges } from '../tasks/maintenance/open-task-gauges.ts';
+import type { ClusterState } from './cluster-state.ts';
 
 export interface GaugeParts {
   readonly registry: Registry;
@@ -26,8 +26,8 @@ export interface GaugeParts {
   readonly hot: Redis;
   readonly general: Redis;
   readonly clock: Clock;
-  readonly log: Log;
   readonly isLeader: () => boolean;
+  readonly leaderLoop: ClusterState['leaderLoop'];
 }
 
 /** Share of the task connection's commands that is timed: one in so many. */
@@ -41,13 +41,20 @@ export interface Gauges {
 
 /** Registers the gauges. */
 export function registerGauges(parts: GaugeParts): Gauges {
-  const { registry, fleetMetrics, machines, containers, autoscaler, db, hot, general, clock, log, isLeader } = parts;
+  const { registry, fleetMetrics, machines, containers, autoscaler, db, hot, general, clock, isLeader } = parts;
   const fleet = registerFleetGauges({ registry, metrics: fleetMetrics, machines, containers, clock, isLeader });
   registerScaleGauges({ registry, autoscaler, containers, isLeader });
   watchRedis(registry, clock, [
     { role: 'tasks', client: hot, oneIn: TIMED_TASK_COMMANDS },
     { role: 'control', client: general, oneIn: 1 },
   ]);
-  const openTasks = new OpenTaskGauges({ registry, count: () => countOpenTasks(db), clock, log, isLeader });
+  const counts = new OpenTaskGauges({ registry, count: () => countOpenTasks(db), clock, isLeader });
+  const openTasks = parts.leaderLoop({
+    name: 'open task gauges',
+    everyMs: COUNTED_EVERY_MS,
+    round: () => counts.check(),
+    restMs: (nextMs) => nextMs,
+    failed: 'open tasks not counted, trying again',
+  });
   return { fleet, openTasks };
 }

@@ -41,7 +41,6 @@ export function openRecords(
     db,
     removeObject: (taskId) => objects.removeBytes(inputKeyOf(taskId)),
     workspaceBytes: settings.LONGSHORE_WORKSPACE_INPUT_BYTES,
-    isLeader,
     clock,
     log,
   });

@@ -32,6 +32,7 @@ const ENDED_PAGE = 2_000;
 const SUSPECTS_MS = 30_000;
 const MISSING_MS = 5_000;
 const INPUTS_MS = 3_600_000;
+const KEPT_INPUTS_MS = 60_000;
 /**
  * Time after a stall of this process, or a step of its clock, in which no local queue is judged by the ages of its
  * entries.
@@ -79,10 +80,11 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     slots,
     leases,
     isLeader,
+    leader,
     leaderLoop,
     isAlive,
   } = setup.clusterState;
-  const { records } = setup.records;
+  const { records, inputUpkeep } = setup.records;
   const { attempts, changes, completion, renewal, lostJobs, dispatcher, olderJobs } = setup.taskParts;
   const { queues } = localQueue;
   const marks = new AddedMarks(general, keys);
@@ -110,7 +112,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     changes,
     clock,
     log,
-    isLeader,
+    leader,
   });
   const abort = new AbortController();
   const { sweep, missing, foreign } = buildReturns({
@@ -199,7 +201,13 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
         round: (signal) => inputs.round(signal),
         failed: 'inputs without a task not looked for, trying again',
       }),
-      setup.records.inputUpkeep,
+      leaderLoop({
+        name: 'inputs of tasks',
+        everyMs: KEPT_INPUTS_MS,
+        round: (signal) => inputUpkeep.round(signal),
+        failed: 'kept inputs not looked at, trying again',
+      }),
+      { name: 'trimming of kept inputs', stop: () => inputUpkeep.stop() },
       { name: 'foreign runs', stop: () => abort.abort() },
     ],
     rebuild,

@@ -28,7 +28,7 @@ export function anIdleInstallation(): Omit<GaugeParts, 'registry' | 'fleetMetric
     hot: redis(),
     general: redis(),
     clock: systemClock,
-    log,
     isLeader: () => true,
+    leaderLoop: ({ name }) => ({ name }),
   };
 }

@@ -358,7 +358,7 @@ describe('a task that is committed and not queued yet', () => {
       due: (...page) => waitingDeadlines(one.db, ...page),
       clock: systemClock,
       log: quiet,
-      isLeader: () => true,
+      leader: { isLeader: () => true, onChange: () => () => undefined },
     });
     try {
       await deadlines.reload();

@@ -32,12 +32,13 @@ const inputsOf = (one: World): TaskInputs =>
     bounds,
   });
 
+/** The signal of a leadership that lasts. */
+const leading = new AbortController().signal;
 const upkeepOf = (one: World, workspaceBytes: number): InputUpkeep =>
   new InputUpkeep({
     db: one.db,
     removeObject: (taskId) => one.bytes.removeBytes(inputKeyOf(taskId)),
     workspaceBytes,
-    isLeader: () => true,
     clock: systemClock,
     log: quiet,
   });
@@ -145,7 +146,7 @@ describe('kept inputs', () => {
       await drained(one);
     }
     const upkeep = upkeepOf(one, 250_000);
-    await upkeep.round();
+    await upkeep.round(leading);
     const [oldest, ...newer] = ids as [TaskId, ...TaskId[]];
     expect(await inputOf(one, oldest)).toMatch(/^none: it was removed: inputs are kept for 7 days/);
     expect(one.bytes.objects.has(inputKeyOf(oldest))).toBe(false);
@@ -170,12 +171,12 @@ describe('kept inputs', () => {
     const { taskId: waiting } = await submitted(one, target, EXACT);
     expect(await inputOf(one, waiting)).toBe(EXACT);
     const upkeep = upkeepOf(one, 1024 ** 2);
-    await upkeep.round();
+    await upkeep.round(leading);
     expect(await hasKeptInput(one.db, taskId)).toBe(true);
     await one.db.query('update deployments set deleted_at = now() where id = $1', [id]);
     expect(await inputOf(one, taskId)).toMatch(/^none: it was removed: .*all go with their deployment$/);
     expect(await inputOf(one, waiting)).toMatch(/^none/);
-    await upkeep.round();
+    await upkeep.round(leading);
     expect(await hasKeptInput(one.db, taskId)).toBe(false);
   });
 });

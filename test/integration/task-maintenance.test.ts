@@ -34,7 +34,7 @@ import { aQueueTarget, age, drained, put, test } from './tasks-world.ts';
 const lockKey = (one: Process, queue: QueueName, taskId: TaskId) => `${one.keys.prefix}:${queue}:${taskId}:lock`;
 
 describe('deadlines', () => {
-  const partsOf = (one: World, isLeader = () => true): DeadlinesParts => ({
+  const partsOf = (one: World, isLeader = true): DeadlinesParts => ({
     due: (...page) => waitingDeadlines(one.db, ...page),
     queues: one.queues,
     records: one.records,
@@ -43,9 +43,9 @@ describe('deadlines', () => {
     changes: one.changes,
     clock: systemClock,
     log: quiet,
-    isLeader,
+    leader: { isLeader: () => isLeader, onChange: () => () => undefined },
   });
-  const deadlinesOf = (one: World, isLeader = () => true) => new Deadlines(partsOf(one, isLeader));
+  const deadlinesOf = (one: World, isLeader = true) => new Deadlines(partsOf(one, isLeader));
 
   test('a task that nobody ever fetches is EXPIRED at its deadline, as the rows tell a new leader', async ({ one }) => {
     const target = aQueueTarget({ ttlSeconds: 0.5 });
@@ -115,7 +115,7 @@ describe('deadlines', () => {
     const running = await put(one, target);
     const order = await sent(link);
     const waiting = await put(one, target);
-    const following = deadlinesOf(one, () => false);
+    const following = deadlinesOf(one, false);
     const leading = deadlinesOf(one);
     const until = Date.now() + 700;
     try {

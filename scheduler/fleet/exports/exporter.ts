@@ -6,6 +6,8 @@
 import { backoffMs, sleep } from '#shared/backoff.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
+import type { LeaderLease } from '../../cluster/leader.ts';
+import { whileLeading } from '../../cluster/while-leading.ts';
 import type { ExportMetrics } from './metrics.ts';
 
 export type ExportKind = 'events' | 'logs';
@@ -51,7 +53,7 @@ export interface ExporterParts {
   readonly sources: readonly ExportSource[];
   readonly target: ExportTarget;
   readonly positions: ExportPositions;
-  readonly isLeader: () => boolean;
+  readonly leader: Pick<LeaderLease, 'isLeader' | 'onChange'>;
   readonly log: Log;
   readonly metrics: ExportMetrics;
   readonly pageRows?: number;
@@ -83,10 +85,10 @@ interface Way {
 export class Exporter {
   readonly name = 'exports';
   readonly #parts: ExporterParts;
-  readonly #abort = new AbortController();
   readonly #hinted = new Map<ExportKind, Set<WorkspaceId>>();
   #wakeUp: (() => void) | undefined;
-  #running: Promise<void> | undefined;
+  #end: (() => void) | undefined;
+  #running: Promise<void> = Promise.resolve();
 
   constructor(parts: ExporterParts) {
     this.#parts = parts;
@@ -94,59 +96,59 @@ export class Exporter {
   }
 
   start(): void {
-    this.#running = this.#run();
+    this.#end = whileLeading(this.#parts.leader, (signal) => {
+      this.#running = this.#running.then(() => this.#run(signal));
+    });
   }
 
   async stop(): Promise<void> {
-    this.#abort.abort();
-    this.#wakeUp?.();
+    this.#end?.();
     await this.#running;
     await this.#parts.target.close();
   }
 
   /** Tells that a workspace has new rows; called on any replica. */
   wake(kind: ExportKind, workspaceId: WorkspaceId): void {
-    if (!this.#parts.isLeader()) return;
+    if (!this.#parts.leader.isLeader()) return;
     this.#hinted.get(kind)?.add(workspaceId);
     this.#wakeUp?.();
   }
 
-  async #run(): Promise<void> {
-    const { isLeader, log, sweepMs = SWEEP_MS, retryMs = RETRY_MS, metrics } = this.#parts;
+  async #run(signal: AbortSignal): Promise<void> {
+    const { log, sweepMs = SWEEP_MS, retryMs = RETRY_MS, metrics } = this.#parts;
+    signal.addEventListener('abort', () => this.#wakeUp?.(), { once: true });
     let ways: readonly Way[] | undefined;
     let failures = 0;
     let sweepAtMs = 0;
     let storedAtMs = performance.now();
-    while (!this.#abort.signal.aborted) {
-      if (!isLeader()) {
-        ways = undefined;
-        metrics.behind.set(0);
-        await this.#rest(sweepMs);
-        continue;
-      }
+    while (!signal.aborted) {
       try {
         ways ??= await this.#begin();
         if (performance.now() >= sweepAtMs) {
           await this.#sweep(ways);
           sweepAtMs = performance.now() + sweepMs;
         }
-        const isDone = await this.#round(ways);
+        const isDone = await this.#round(ways, signal);
         failures = 0;
-        if (performance.now() - storedAtMs >= (this.#parts.storeMs ?? STORE_MS) || this.#abort.signal.aborted) {
+        if (performance.now() - storedAtMs >= (this.#parts.storeMs ?? STORE_MS)) {
           await this.#store(ways);
           storedAtMs = performance.now();
         }
         if (isDone)
-          await this.#rest(this.#isMoved(ways) ? (this.#parts.storeMs ?? STORE_MS) : sweepAtMs - performance.now());
+          await this.#rest(
+            this.#isMoved(ways) ? (this.#parts.storeMs ?? STORE_MS) : sweepAtMs - performance.now(),
+            signal,
+          );
       } catch (error) {
-        if (this.#abort.signal.aborted) break;
+        if (signal.aborted) break;
         failures += 1;
         metrics.failures.inc();
         log.warn({ err: error, target: this.#parts.target.name, failures }, 'events and log lines are exported later');
-        await sleep(backoffMs(failures, { baseMs: retryMs, capMs: MOST_RETRY_MS }), this.#abort.signal);
+        await sleep(backoffMs(failures, { baseMs: retryMs, capMs: MOST_RETRY_MS }), signal);
       }
     }
-    if (ways !== undefined && isLeader()) {
+    metrics.behind.set(0);
+    if (ways !== undefined) {
       await this.#store(ways).catch((error: unknown) =>
         log.info({ err: error }, 'positions of exports are not stored'),
       );
@@ -188,18 +190,19 @@ export class Exporter {
   }
 
   /** Sends a page of each workspace that has rows. @returns whether nothing is left, as far as known */
-  async #round(ways: readonly Way[]): Promise<boolean> {
-    const { target, metrics, pageRows = PAGE_ROWS, isLeader } = this.#parts;
+  async #round(ways: readonly Way[], signal: AbortSignal): Promise<boolean> {
+    const { target, metrics, pageRows = PAGE_ROWS, leader } = this.#parts;
     for (const way of ways) {
       const hinted = this.#hinted.get(way.source.kind);
       for (const workspaceId of hinted ?? []) way.behind.add(workspaceId);
       hinted?.clear();
       for (const workspaceId of way.behind) {
-        if (this.#abort.signal.aborted || !isLeader()) return true;
+        // The lease may have run out while this process stood still.
+        if (signal.aborted || !leader.isLeader()) return true;
         const after = way.positions.get(workspaceId) ?? 0;
         const { records, last } = await way.source.next(workspaceId, after, pageRows);
         if (records.length > 0) {
-          await target.send(records, this.#abort.signal);
+          await target.send(records, signal);
           metrics.exported.inc({ kind: way.source.kind }, records.length);
           way.positions.set(workspaceId, last);
           way.moved.add(workspaceId);
@@ -215,7 +218,9 @@ export class Exporter {
     return ways.some(({ moved }) => moved.size > 0);
   }
 
+  /** The positions of a leader that leads no more may be behind those of the next one. */
   async #store(ways: readonly Way[]): Promise<void> {
+    if (!this.#parts.leader.isLeader()) return;
     for (const { source, positions, moved } of ways) {
       if (moved.size === 0) continue;
       const ids = [...moved];
@@ -224,8 +229,8 @@ export class Exporter {
     }
   }
 
-  async #rest(ms: number): Promise<void> {
-    if (this.#abort.signal.aborted || [...this.#hinted.values()].some(({ size }) => size > 0)) return;
+  async #rest(ms: number, signal: AbortSignal): Promise<void> {
+    if (signal.aborted || [...this.#hinted.values()].some(({ size }) => size > 0)) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, Math.max(1, ms));
       this.#wakeUp = () => {

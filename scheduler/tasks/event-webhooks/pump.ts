@@ -11,6 +11,7 @@ import type { DeliveryId, WebhookId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { LeaderLease } from '../../cluster/leader.ts';
+import { whileLeading } from '../../cluster/while-leading.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { EventRow } from '../../stores/store/queries/events.ts';
 import {
@@ -82,6 +83,7 @@ export class WebhookPump implements Part {
   readonly name = 'webhook pump';
   readonly #parts: PumpParts;
   #reign: Reign | undefined;
+  #end: (() => void) | undefined;
   #ending: Promise<void> = Promise.resolve();
 
   constructor(parts: PumpParts) {
@@ -89,14 +91,12 @@ export class WebhookPump implements Part {
   }
 
   start(): void {
-    const { leader } = this.#parts;
-    leader.onChange((now) => this.#follow(now.kind === 'leading'));
-    this.#follow(leader.isLeader());
+    this.#end = whileLeading(this.#parts.leader, (signal) => this.#lead(signal));
   }
 
   /** Ends posts under way, and writes what has ended. */
   async stop(): Promise<void> {
-    this.#follow(false);
+    this.#end?.();
     await this.#ending;
   }
 
@@ -105,20 +105,18 @@ export class WebhookPump implements Part {
     this.#reign?.wake(workspaceId, lastSeq);
   }
 
-  #follow(leads: boolean): void {
-    if (leads === (this.#reign !== undefined)) return;
-    if (leads) {
-      const reign = new Reign(this.#parts);
-      this.#reign = reign;
-      // The one before writes first how far it came.
-      void this.#ending.then(() => {
-        if (this.#reign === reign) reign.start();
-      });
-      return;
-    }
-    const ending = this.#reign?.end() ?? Promise.resolve();
-    this.#reign = undefined;
-    this.#ending = Promise.all([this.#ending, ending]).then(() => undefined);
+  #lead(signal: AbortSignal): void {
+    const reign = new Reign(this.#parts);
+    this.#reign = reign;
+    // The one before writes first how far it came.
+    void this.#ending.then(() => {
+      if (!signal.aborted) reign.start();
+    });
+    const end = (): void => {
+      this.#reign = undefined;
+      this.#ending = Promise.all([this.#ending, reign.end()]).then(() => undefined);
+    };
+    signal.addEventListener('abort', end, { once: true });
   }
 }
 

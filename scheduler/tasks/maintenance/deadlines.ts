@@ -7,6 +7,8 @@ import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
+import type { LeaderLease } from '../../cluster/leader.ts';
+import { whileLeading } from '../../cluster/while-leading.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import { EXPIRED, failureReasonOf, WAIT_LIMIT } from '../../domain/endings.ts';
 import type { Completion } from '../completion/completion.ts';
@@ -40,7 +42,7 @@ export interface DeadlinesParts {
   readonly changes: Pick<Changes, 'applied'>;
   readonly clock: Clock;
   readonly log: Log;
-  readonly isLeader: () => boolean;
+  readonly leader: Pick<LeaderLease, 'isLeader' | 'onChange'>;
   readonly reloadMs?: number;
   /** Most deadlines held; tests make it small. */
   readonly mostHeld?: number;
@@ -63,10 +65,11 @@ const MOST_REMEMBERED = 10_000;
 export class Deadlines {
   readonly name = 'deadlines';
   readonly #parts: DeadlinesParts;
-  readonly #abort = new AbortController();
   readonly #held = new Map<TaskId, Deadline>();
   /** Tasks that were dealt with, and when, in monotonic milliseconds: their rows may lag, or they failed. */
   readonly #over = new Map<TaskId, number>();
+  #end: (() => void) | undefined;
+  #isStopped = false;
   #timer: NodeJS.Timeout | undefined;
   /** Time for which the timer is set, in monotonic milliseconds. */
   #armedForMs = Infinity;
@@ -79,17 +82,18 @@ export class Deadlines {
   }
 
   start(): void {
-    void this.#loop();
+    this.#end = whileLeading(this.#parts.leader, (signal) => void this.#lead(signal));
   }
 
   stop(): void {
-    this.#abort.abort();
+    this.#isStopped = true;
+    this.#end?.();
     this.#clear();
   }
 
   /** Notes a task accepted here: one with a short time to live does not wait for the next read of the rows. */
   accepted(deadline: Deadline): void {
-    if (!this.#parts.isLeader() || deadline.deadlineMs > this.#parts.clock.nowMs() + this.#reloadMs * 2) return;
+    if (!this.#parts.leader.isLeader() || deadline.deadlineMs > this.#parts.clock.nowMs() + this.#reloadMs * 2) return;
     if (this.#held.size >= this.#mostHeld) return;
     this.#held.set(deadline.taskId, deadline);
     this.#armFor(deadline.deadlineMs);
@@ -109,7 +113,7 @@ export class Deadlines {
   }
 
   get #mayGoOn(): boolean {
-    return this.#parts.isLeader() && !this.#abort.signal.aborted;
+    return this.#parts.leader.isLeader() && !this.#isStopped;
   }
 
   get #reloadMs(): number {
@@ -134,11 +138,10 @@ export class Deadlines {
     }
   }
 
-  async #loop(): Promise<void> {
-    do {
-      if (this.#parts.isLeader()) await this.#reloadOrWarn();
-      else this.#clear();
-    } while (await sleep(this.#reloadMs, this.#abort.signal));
+  async #lead(signal: AbortSignal): Promise<void> {
+    signal.addEventListener('abort', () => this.#clear(), { once: true });
+    do await this.#reloadOrWarn();
+    while (await sleep(this.#reloadMs, signal));
   }
 
   async #reloadOrWarn(): Promise<void> {
@@ -159,7 +162,7 @@ export class Deadlines {
   }
 
   #armFor(deadlineMs: number): void {
-    if (deadlineMs >= this.#armedForMs || this.#abort.signal.aborted) return;
+    if (deadlineMs >= this.#armedForMs || !this.#mayGoOn) return;
     clearTimeout(this.#timer);
     this.#armedForMs = deadlineMs;
     this.#timer = setTimeout(() => void this.#fire(), Math.max(1, deadlineMs - this.#parts.clock.nowMs()));

@@ -1,10 +1,7 @@
-// Count of the tasks that have not ended: the leader counts their rows now and then,
+// Count of the tasks that have not ended: a loop of the leader counts their rows now and then,
 // and the gauges show its last count. No task waits for this. When the database does
 // not answer, the old numbers stay, and the age of the oldest task goes on growing.
-import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
-import type { Log } from '#shared/log.ts';
-import type { Part } from '#shared/lifecycle.ts';
 import type { Registry } from '#shared/metrics.ts';
 import { Gauge } from '#shared/metrics.ts';
 import type { OpenTaskCount } from '../../stores/store/queries/task-counts.ts';
@@ -13,20 +10,18 @@ export interface OpenTaskGaugesParts {
   readonly registry: Registry;
   readonly count: () => Promise<readonly OpenTaskCount[]>;
   readonly clock: Clock;
-  readonly log: Log;
   readonly isLeader: () => boolean;
 }
 
-const EVERY_MS = 15_000;
+/** Least rest between two counts. */
+export const COUNTED_EVERY_MS = 15_000;
 /** Rest after a count, as a multiple of its duration: at most a twentieth of the time is spent counting. */
 const REST = 20;
 /** Most deployments with a series of their own: those with the most tasks. A series goes with its tasks. */
 const MOST_DEPLOYMENTS = 200;
 
-export class OpenTaskGauges implements Part {
-  readonly name = 'open task gauges';
+export class OpenTaskGauges {
   readonly #parts: OpenTaskGaugesParts;
-  readonly #abort = new AbortController();
   #seen: readonly OpenTaskCount[] = [];
 
   constructor(parts: OpenTaskGaugesParts) {
@@ -34,32 +29,12 @@ export class OpenTaskGauges implements Part {
     this.#registerGauges();
   }
 
-  start(): void {
-    void this.#loop();
-  }
-
-  stop(): void {
-    this.#abort.abort();
-  }
-
-  /** Counts once, for the loop and for tests. */
-  async check(): Promise<void> {
-    this.#seen = await this.#parts.count();
-  }
-
-  async #loop(): Promise<void> {
-    let restMs = EVERY_MS;
-    while (await sleep(restMs, this.#abort.signal)) {
-      restMs = EVERY_MS;
-      if (!this.#parts.isLeader()) continue;
-      const startedMs = this.#parts.clock.monotonicMs();
-      try {
-        await this.check();
-      } catch (error) {
-        this.#parts.log.info({ err: error }, 'open tasks not counted, trying again later');
-      }
-      restMs = Math.max(EVERY_MS, (this.#parts.clock.monotonicMs() - startedMs) * REST);
-    }
+  /** Counts once. @returns milliseconds until the next count */
+  async check(): Promise<number> {
+    const { clock, count } = this.#parts;
+    const startedMs = clock.monotonicMs();
+    this.#seen = await count();
+    return Math.max(COUNTED_EVERY_MS, (clock.monotonicMs() - startedMs) * REST);
   }
 
   #counts(): readonly OpenTaskCount[] {

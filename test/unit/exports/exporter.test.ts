@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { Registry } from '#shared/metrics.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Leadership } from '#scheduler/cluster/leader.ts';
 import { Exporter } from '#scheduler/fleet/exports/exporter.ts';
 import type { ExportRecord, ExportSource } from '#scheduler/fleet/exports/exporter.ts';
 import { ExportMetrics } from '#scheduler/fleet/exports/metrics.ts';
@@ -17,7 +18,14 @@ class World {
   readonly sent: string[] = [];
   isAway = false;
   tries = 0;
-  isLeader = true;
+  /** Told when the replica begins to lead; one listener at a time. */
+  #told: ((now: Leadership) => void) | undefined;
+  #leads = true;
+
+  lead(leads: boolean): void {
+    this.#leads = leads;
+    this.#told?.(leads ? { kind: 'leading', fence: 1 } : { kind: 'following', why: 'resigned' });
+  }
 
   add(workspaceId: WorkspaceId, rows = 1): void {
     this.tails.set(workspaceId, (this.tails.get(workspaceId) ?? 0) + rows);
@@ -54,7 +62,13 @@ class World {
           return Promise.resolve();
         },
       },
-      isLeader: () => this.isLeader,
+      leader: {
+        isLeader: () => this.#leads,
+        onChange: (listener) => {
+          this.#told = listener;
+          return () => (this.#told = undefined);
+        },
+      },
       log: silent,
       metrics: new ExportMetrics(new Registry()),
       pageRows: 3,
@@ -116,16 +130,21 @@ test('rows wait for a target that is away, and come in order; a page of one work
 
 test('only the leader exports', async () => {
   const world = new World();
-  world.isLeader = false;
+  world.lead(false);
   const exporter = world.exporter();
   exporter.start();
   world.add(A, 2);
   exporter.wake('events', A);
   expect(world.tries).toBe(0);
-  world.isLeader = true;
+  world.lead(true);
   await expect.poll(() => world.positions.get(A)).toBe(2);
   world.add(A);
   await expect.poll(() => world.sent).toEqual(['a3']);
+  world.lead(false);
+  world.add(A);
+  exporter.wake('events', A);
+  world.lead(true);
+  await expect.poll(() => world.sent).toEqual(['a3', 'a4']);
   await exporter.stop();
 });
 

@@ -9,9 +9,7 @@ import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { OpenTaskCount } from '#scheduler/stores/store/queries/task-counts.ts';
 import { OpenTaskGauges } from '#scheduler/tasks/maintenance/open-task-gauges.ts';
-import { createLog } from '#shared/log.ts';
 
-const log = createLog({ name: 'test', level: 'silent' });
 const MIB = 1024 ** 2;
 
 interface MachineFacts {
@@ -290,7 +288,7 @@ describe('open tasks', () => {
     const registry = new Registry();
     const state = { leads: true, nowMs: 100_000 };
     const clock = { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs };
-    const gauges = new OpenTaskGauges({ registry, count: answer, clock, log, isLeader: () => state.leads });
+    const gauges = new OpenTaskGauges({ registry, count: answer, clock, isLeader: () => state.leads });
     return { registry, state, gauges };
   };
 

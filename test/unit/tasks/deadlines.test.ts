@@ -38,7 +38,7 @@ test('a task whose end fails holds up no other one, and is tried again behind th
     },
     clock: systemClock,
     log: pino({ level: 'silent' }),
-    isLeader: () => true,
+    leader: { isLeader: () => true, onChange: () => () => undefined },
     mostHeld: 100,
   });
   onTestFinished(() => deadlines.stop());
