@@ -10,9 +10,17 @@ export interface Deadlines {
   readonly transactionMs: number;
   /** Longest run of a migration's script. */
   readonly scriptMs: number;
+  /** Longest run of a statement outside of transactions, such as the build of a large index. */
+  readonly sessionMs: number;
 }
 
-export const DEADLINES: Deadlines = { queryMs: 10_000, readMs: 5_000, transactionMs: 30_000, scriptMs: 600_000 };
+export const DEADLINES: Deadlines = {
+  queryMs: 10_000,
+  readMs: 5_000,
+  transactionMs: 30_000,
+  scriptMs: 600_000,
+  sessionMs: 6 * 3_600_000,
+};
 
 /** Both drivers throw this error, so that callers can tell failures apart by SQL state. */
 export function databaseError(cause: {

@@ -4,7 +4,7 @@ import pg from 'pg';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
-import type { Db, QueryOptions, QueryResult, Transaction } from './queryable.ts';
+import type { Db, Queryable, QueryOptions, QueryResult, Transaction } from './queryable.ts';
 import type { AppError } from '#shared/errors.ts';
 import { DEADLINES, databaseError, databaseTimeout, databaseUnavailable } from './limits.ts';
 import type { Deadlines } from './limits.ts';
@@ -170,6 +170,25 @@ class PostgresDb implements Db {
       return await runTransaction(connection, work, this.#deadlines, () => this.onOutcomeUnknown?.());
     } finally {
       connection.release();
+    }
+  }
+
+  async session<T>(work: (session: Queryable) => Promise<T>): Promise<T> {
+    const client = await this.#pool.connect().catch((error: unknown) => {
+      throw translate(error);
+    });
+    // The statement under way says so, too.
+    client.on('error', () => undefined);
+    const { sessionMs } = this.#deadlines;
+    try {
+      await run(client, `set statement_timeout = ${sessionMs}`, []);
+      return await work({
+        query: (sql, params = []) =>
+          answer(client.query({ text: sql, values: [...params], query_timeout: sessionMs } as pg.QueryConfig)),
+      });
+    } finally {
+      // The session's settings and locks go with the connection.
+      client.release(true);
     }
   }
 

@@ -55,6 +55,11 @@ export interface Db extends Queryable {
    * @throws AppError `database_timeout` after 30 s; `database_outcome_unknown` when the commit was not answered
    */
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
+  /**
+   * Runs `work` on a connection of its own, outside of transactions and for hours: for statements that no transaction
+   * may have, such as the build of an index beside writers. Its locks end with it. Absent: there is one connection.
+   */
+  session?<T>(work: (session: Queryable) => Promise<T>): Promise<T>;
   /** Called when a commit was not answered: the change may be made, and nobody announces it. Set by its one user. */
   onOutcomeUnknown?: (() => void) | undefined;
   /** Ends running statements, flushes, and closes the files. Safe to call twice. */
