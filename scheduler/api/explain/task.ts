@@ -114,8 +114,7 @@ function summaryOf(facts: TaskFacts): string {
     return `runs, attempt ${record.attempt}`;
   }
   if (place.kind === 'delayed') return `failed${why} and is tried again`;
-  if (place.kind === 'gone')
-    return 'is in no queue now: it changes hands, or is put back into its queue within a minute';
+  if (place.kind === 'gone') return 'is in no queue now: it was accepted a moment ago, or changes hands';
   const taking = servers.filter((one) => one.takes).length;
   const where = place.position === undefined ? 'waits' : `is number ${place.position} in its queue`;
   return `${where}; ${taking === 0 ? 'no container can take it now' : `${containers(taking)} can take it`}`;
