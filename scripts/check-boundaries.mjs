@@ -23,7 +23,7 @@ const HOMES = {
 };
 /** Files that decide: plain data in, plain data out. */
 const PURE =
-  /^(?:agent|scheduler)\/.*\/(?:decide|breaker|window|scale-in-hold|state|plan|filter|score|place|choose|precheck|observe|feasibility)\.ts$/;
+  /^(?:scheduler\/tasks\/lines\/(?:offers|owner|handover)|(?:agent|scheduler)\/.*\/(?:decide|breaker|window|scale-in-hold|state|plan|filter|score|place|choose|precheck|observe|feasibility))\.ts$/;
 const IMPORT = /^\s*(?:import|export)\s+(type\s+)?(?:[^'"]*?\s+from\s+)?['"]([^'"]+)['"]/;
 
 /**
