@@ -57,6 +57,7 @@ const ERRANDS: readonly (readonly string[])[] = [
   ['finish', 'deliver', 'flush', 'spill', 'deliver', 'dial', 'tick', 'hear', 'hear'],
   ['announce', 'hear', 'call', 'wait', 'tick', 'hear', 'hear', 'hear'],
   ['call', 'hear', 'kill', 'dial', 'wait', 'tick', 'deliver'],
+  ['call', 'deliver', 'dial', 'deliver', 'finish', 'deliver', 'flush', 'spill', 'deliver', 'dial', 'deliver', 'tick'],
   ['deliver', 'finish', 'deliver', 'flush', 'kill', 'landLate', 'dial', 'deliver'],
   ['freeze', 'dial', 'wait', 'sweep', 'thaw', 'hear', 'deliver', 'tick'],
   ['wait', 'tick', 'tick', 'tick', 'hear', 'hear'],
@@ -75,10 +76,10 @@ export const aStory = (longest: number): fc.Arbitrary<readonly Step[]> =>
           arbitrary: fc
             .record({
               names: fc.constantFrom(...ERRANDS),
-              numbers: fc.array(aNumber(239), { minLength: 16, maxLength: 16 }),
+              numbers: fc.array(aNumber(239), { minLength: 24, maxLength: 24 }),
             })
             .map(({ names, numbers }) =>
-              names.map((name, step) => ({ name, at: numbers[step] ?? 0, choice: numbers[step + 8] ?? 0 })),
+              names.map((name, step) => ({ name, at: numbers[step] ?? 0, choice: numbers[step + 12] ?? 0 })),
             ),
         },
         {
