@@ -1,4 +1,4 @@
-// Counts the product's records. Records on their way come from its Redis.
+// Counts the product's records. Spilled records are in its Redis.
 // Stored records come from its own database, once no process has that open.
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
@@ -29,6 +29,7 @@ export async function countTasks(dataDir: string, stubId: string): Promise<TaskC
 
 const STORED_MS = 60_000;
 const POLL_MS = 100;
+const COLLECTED_MS = 3_000;
 
 /** Waits until no record is on its way to the database any more; the product must be running. */
 export async function untilStored(dataDir: string): Promise<void> {
@@ -37,7 +38,9 @@ export async function untilStored(dataDir: string): Promise<void> {
   client.on('error', () => undefined);
   try {
     const deadlineMs = performance.now() + STORED_MS;
-    while ((await client.xlen(keysOf('ls').records)) > 0) {
+    // No record is longer on its way than it is collected and written, unless it is spilled.
+    await sleep(COLLECTED_MS);
+    while ((await client.exists(keysOf('ls').spilledRecords)) > 0) {
       if (performance.now() > deadlineMs)
         throw new Error(`records were still on their way after ${STORED_MS / 1000} s`);
       await sleep(POLL_MS);

@@ -39,10 +39,10 @@ const DESCRIPTORS = 10;
 /** A lease or a presence more or less at the moment of the sample. */
 const KEYS = 5;
 /**
- * A task's newest record, and its last attempt where that may still report. Each expires some minutes after its task
- * has ended, so their number shows recent work.
+ * The lease of a running task, and the last attempt of one that ended without its agent's word. Each expires some
+ * minutes after its task has ended, so their number shows recent work.
  */
-export const TASK_KEYS: readonly string[] = ['ls:task', 'ls:last'];
+export const TASK_KEYS: readonly string[] = ['ls:lease', 'ls:last'];
 
 /** @param before - at rest after the warm-up; @param after - at rest at the end */
 export function growthRows(before: Sample, after: Sample): readonly GrowthRow[] {

@@ -79,7 +79,7 @@ function openBelow(pid: number, directory: string): number {
   }).length;
 }
 
-/** Counts keys by purpose: `ls:task:<id>` is `ls:task`, `ls:tq-<id>:meta` is `ls:tq meta`. */
+/** Counts keys by purpose: `ls:lease:<id>` is `ls:lease`, `ls:tq-<id>:meta` is `ls:tq meta`. */
 async function countKeys(
   client: Redis,
 ): Promise<{ readonly keys: Readonly<Record<string, number>>; readonly tasksWithoutEnd: number }> {

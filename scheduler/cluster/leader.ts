@@ -1,4 +1,4 @@
-// Leader election: a lease in Redis with a fencing number that only grows. The autoscaler, placement and the drainer
+// Leader election: a lease in Redis with a fencing number that only grows. The autoscaler, placement and other loops
 // run where `isLeader()` is true, and write `fence()` with their decisions.
 // Invariant: a replica stops calling itself the leader before its lease can run out in Redis. The replica's own
 // monotonic clock decides, whether or not Redis answers.

@@ -51,6 +51,14 @@ export class Presence {
     return true;
   }
 
+  /** The replicas that are present, as Redis has them now. */
+  async present(): Promise<readonly InstanceId[]> {
+    const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
+    if (names.length === 0) return [];
+    const found = await this.#redis.mget(names.map((name) => this.#keys.presence(name)));
+    return names.filter((_, at) => found[at] !== null);
+  }
+
   /** Announces where this replica listens. @param address - `host:port` that reaches this host */
   async announce(address: string): Promise<void> {
     this.#address = address;

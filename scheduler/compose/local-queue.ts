@@ -39,7 +39,7 @@ export interface LocalQueueNeeds extends Pick<
 export async function buildLocalQueue({ keys, leases, peers, ...needs }: LocalQueueNeeds): Promise<LocalQueueParts> {
   const { client, log } = needs;
   const inner = await openTaskQueues({ client, log, prefix: keys.prefix });
-  const store = new LocalQueueStore({ client, keys, leases, depthKeys: (queue) => inner.depthKeys(queue) });
+  const store = new LocalQueueStore({ client, keys, leases, log, depthKeys: (queue) => inner.depthKeys(queue) });
   const replies = new Replies();
   const jobOf: ForwardingPeers['jobOf'] = (taskId) => replies.get(taskId)?.job;
   const access = peers && { ...peers, channelOf: keys.forwardingChannel, jobOf };

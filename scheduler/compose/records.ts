@@ -1,16 +1,12 @@
-// The records of tasks on their way to the database: every replica appends, the leader drains.
+// The records of tasks on their way to the database: every replica writes its own, the leader moves spilled ones.
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
-import type { LeaderLease } from '../cluster/leader.ts';
-import { whileLeading } from '../cluster/while-leading.ts';
 import type { Db } from '../stores/store/db.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
-import { acceptedJobOf, insertAcceptedTasks, taskById } from '../stores/store/queries/tasks.ts';
+import { acceptedJobOf, endedTaskIds, insertAcceptedTasks, taskById } from '../stores/store/queries/tasks.ts';
 import { keptJobs } from '../tasks/admission/accepting.ts';
 import { inputKeyOf } from '../tasks/dispatch/bodies.ts';
 import { InputUpkeep } from '../tasks/inputs/upkeep.ts';
-import { CaughtUp } from '../tasks/records/caught-up.ts';
-import { Drainer } from '../tasks/records/drainer.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
 import type { TaskRecord } from '../tasks/records/task-record.ts';
 import { TaskRecords } from '../tasks/records/records.ts';
@@ -21,18 +17,20 @@ import type { Infrastructure } from './infrastructure.ts';
 import type { ObjectParts } from './objects.ts';
 import type { Webhooks } from './webhooks.ts';
 
+/** Interval at which the leader looks for spilled records. */
+const SPILL_MS = 1_000;
+
 export interface Records {
   readonly records: TaskRecords;
-  readonly drainer: Drainer;
-  /** Awaited before a list of tasks is read. */
-  readonly caughtUp: CaughtUp;
+  /** Moves spilled records to the database. */
+  readonly moving: Part;
   /** Keeps the inputs of ended tasks within their bounds. */
   readonly inputUpkeep: InputUpkeep;
 }
 
 export function openRecords(
-  { db, hot, general, keys, log, registry, clock, settings }: Infrastructure,
-  { isLeader }: ClusterState,
+  { db, hot, keys, instance, log, registry, clock, settings }: Infrastructure,
+  { isLeader, leaderLoop, bus, presence }: ClusterState,
   { deliveries: callbacks }: Webhooks,
   { writer: events }: Events,
   { objects }: ObjectParts,
@@ -49,22 +47,25 @@ export function openRecords(
     keys,
     log,
     registry,
-    loadFromDb: rowReader(db),
-  });
-  const drainer = new Drainer({
-    client: general,
-    keys,
-    log,
-    registry,
-    write: async (batch, streamed) => {
-      const { deliveries, inputBytes, lastEvents } = await writeRecords(db, batch, streamed);
+    instance,
+    bus,
+    present: () => presence.present(),
+    load: rowReader(db),
+    ended: (taskIds) => endedTaskIds(db, taskIds),
+    write: async (batch, changes) => {
+      const { deliveries, inputBytes, lastEvents } = await writeRecords(db, batch, changes);
       if (deliveries.length > 0) callbacks.wake();
       events.announce(lastEvents);
       inputUpkeep.added(inputBytes);
     },
   });
-  const caughtUp = new CaughtUp({ client: hot, keys, log, drainSoon: drainSoon(drainer, isLeader) });
-  return { records, drainer, caughtUp, inputUpkeep };
+  const moving = leaderLoop({
+    name: 'spilled task records',
+    everyMs: SPILL_MS,
+    round: (signal) => records.moveSpilled(signal),
+    failed: 'spilled task records do not reach the database yet',
+  });
+  return { records, moving, inputUpkeep };
 }
 
 /** Reads and writes of tasks' rows, as the path of a task and its upkeep ask for them. */
@@ -73,7 +74,6 @@ export function taskRows(db: Db) {
     commit: (batch: readonly AcceptedTask[]) => insertAcceptedTasks(db, batch),
     keepJob: keptJobs(db),
     jobOf: (taskId: TaskId) => acceptedJobOf(db, taskId),
-    rowOf: rowReader(db),
   };
 }
 
@@ -84,42 +84,7 @@ function rowReader(db: Db): (taskId: TaskId) => Promise<TaskRecord | undefined> 
   };
 }
 
-/** Starts a flush, one at a time for any number of waiting lists. The drainer handles its own failures. */
-function drainSoon(drainer: Drainer, isLeader: () => boolean): () => void {
-  let isUnderWay = false;
-  return () => {
-    if (isUnderWay || !isLeader()) return;
-    isUnderWay = true;
-    void drainer
-      .flush()
-      .catch(() => undefined)
-      .finally(() => (isUnderWay = false));
-  };
-}
-
-/**
- * The part of the records, stopped last except for the stores: the
- * records known by then are written, as far as this replica leads.
- */
-export function recordsPart({ records, drainer }: Records, leader: LeaderLease): Part {
-  return {
-    name: 'task records',
-    start: () => drainWhileLeading(drainer, records, leader),
-    stop: async () => {
-      await records.close();
-      if (leader.isLeader()) await drainer.flush();
-    },
-  };
-}
-
-/** Drains while this replica leads; other replicas only append. */
-function drainWhileLeading(drainer: Drainer, records: TaskRecords, leader: LeaderLease): void {
-  let draining = AbortSignal.abort();
-  records.onAppended(() => {
-    if (!draining.aborted) drainer.wake();
-  });
-  whileLeading(leader, (signal) => {
-    draining = signal;
-    void drainer.start(signal);
-  });
+/** The part of the records, stopped last except for the stores: the records known by then are written. */
+export function recordsPart({ records }: Records): Part {
+  return { name: 'task records', stop: () => records.close() };
 }

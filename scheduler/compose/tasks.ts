@@ -81,7 +81,7 @@ export interface TaskNeeds
       SubmissionsParts,
       'isActive' | 'refusalOf' | 'limitsOf' | 'queueQuota' | 'redisMemory' | 'rates' | 'reservedTokens'
     >,
-    Pick<SenderParts, 'isAlive' | 'rowOf'>,
+    Pick<SenderParts, 'isAlive'>,
     Pick<QueueingParts, 'mostWaiting' | 'stopMs'>,
     Pick<UnansweredParts, 'latestMs'>,
     Pick<TaskReadsParts, 'caughtUp' | 'listRows' | 'stubsOf'> {
@@ -248,7 +248,7 @@ export interface TaskParts extends TaskPath {
 export function openTasks(setup: TasksSetup): TaskParts {
   const { identity, clusterState, targets, directory, bodies, redisMemory } = setup;
   const { queues, replies } = setup.localQueue;
-  const { records, caughtUp } = setup.records;
+  const { records } = setup.records;
   const { db, general: client, keys, instance, clock, stall, log, registry, settings } = setup.infrastructure;
   const { containers, machines, slots, leases, feasibility, isAlive } = clusterState;
   const { limits, rates } = identity;
@@ -292,7 +292,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
       if (row?.state !== 'STOPPING' || row.reason !== 'drained' || row.machineId === null) return false;
       return machines.get(row.machineId)?.health === 'READY';
     },
-    caughtUp: () => caughtUp.caughtUp(),
+    caughtUp: () => records.caughtUp(),
     listRows: async (workspaceId, filter) => {
       const { taskIds, ...rest } = filter;
       const rows = await listTasks(db.reads.of(workspaceId), {
@@ -308,7 +308,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     bodies,
     jobOf: (taskId) => openJobOf(db, taskId),
     keptJobOf: (taskId) => keptJobOf(db, taskId),
-    caughtUp: () => caughtUp.caughtUp(),
+    caughtUp: () => records.caughtUp(),
     bounds: {
       days: inputDaysOf(settings),
       bytes: settings.LONGSHORE_INPUT_BYTES,

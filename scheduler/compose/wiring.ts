@@ -276,7 +276,6 @@ export function wireWorkers({
 function wireUpkeep({
   clusterState,
   localQueue,
-  records,
   taskParts: { dispatcher },
   scaling: { autoscaler },
   maintenance,
@@ -290,7 +289,6 @@ function wireUpkeep({
   maintenance.missing.onReturned(wake);
   maintenance.foreign.onQueueChanged(wake);
   replicas.deadReplicas.onReturned(wake);
-  records.drainer.onDrained((left) => records.records.drained(left));
   replicas.answers.onAnswered((taskId) => localQueue.queues.answered(taskId));
   maintenance.rebuild.onRebuilt(() => {
     for (const queue of clusterState.slots.queues()) dispatcher.wake(queue);

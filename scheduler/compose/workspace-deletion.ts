@@ -29,7 +29,7 @@ export interface WorkspaceDeletionSetup {
   readonly events: Pick<Events, 'writer'>;
   readonly targets: Targets;
   readonly objects: ObjectParts['objects'];
-  readonly records: Pick<Records, 'caughtUp'>;
+  readonly records: Pick<Records, 'records'>;
   readonly actionParts: Pick<ActionParts, 'cancellation' | 'deploymentStops' | 'containerActions'>;
   readonly deferredParts: Pick<DeferredParts, 'deferredCalls'>;
   readonly volumeFileParts: Pick<VolumeFileParts, 'volumeFiles' | 'cacheVolumes'>;
@@ -97,6 +97,6 @@ function needsOf(setup: WorkspaceDeletionSetup): DeletionNeeds {
     deleteImage: (workspaceId, imageId) => buildParts.imageCollector.delete(workspaceId, imageId),
     removeBytes: (id) => objects.removeBytes(id),
     removeInput: (taskId) => objects.removeBytes(inputKeyOf(taskId)),
-    recordsCaughtUp: () => setup.records.caughtUp.caughtUp(),
+    recordsCaughtUp: () => setup.records.records.caughtUp(),
   };
 }

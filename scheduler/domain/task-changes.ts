@@ -59,7 +59,7 @@ interface Times {
 
 /**
  * The changes that a record shows, the earliest first. The first one is always the task's creation.
- * @param atMs - when Redis took the record
+ * @param atMs - when its owner noted the record
  */
 export function changesOf(facts: TaskFacts, atMs: number): readonly TaskChange[] {
   const { status, attempt, rank, createdAtMs, startedAtMs, endedAtMs } = facts;
@@ -134,7 +134,7 @@ export interface PackedTask {
   readonly created_ms: number;
   readonly started_ms?: number;
   readonly ended_ms?: number;
-  /** When Redis took the record. */
+  /** When its owner noted the record. */
   readonly taken_ms: number;
   /** Time of the earliest event; the row has that of the latest. */
   readonly from_ms: number;

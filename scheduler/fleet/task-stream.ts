@@ -16,7 +16,7 @@ import type {
 import type { RunOrder, TaskLink } from '../tasks/dispatch/slots.ts';
 import type { AttemptOutcome } from '../tasks/state.ts';
 import type { LiveReport, Reports } from '../tasks/completion/reports.ts';
-import type { Attempts } from '../tasks/dispatch/attempts.ts';
+import type { AttemptResult, Attempts } from '../tasks/dispatch/attempts.ts';
 import type { Leases } from '../tasks/dispatch/leases.ts';
 import type { PartsBudget, Standing } from './result-parts.ts';
 import { ResultParts } from './result-parts.ts';
@@ -27,8 +27,8 @@ export type TaskCall = ServerDuplexStream<TaskFromAgent__Output, TaskToAgent>;
 const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
 
 /**
- * Results that are being taken, and acknowledgements that the
- * agent has not read: above this bound the stream is not read on.
+ * Results whose end is being decided, and acknowledgements that the agent has not read: above this bound the stream is
+ * not read on. Results whose record is on its way to the database do not count.
  */
 const MOST_RESULTS = 512;
 const MOST_RESULT_BYTES = 64 * 1024 * 1024;
@@ -246,15 +246,21 @@ export class TaskStream implements TaskLink {
     const whole = this.#wholeOf(result);
     const bytes = typeof whole === 'string' ? 0 : (whole?.length ?? 0);
     this.#hold(1, bytes);
+    let isHeld = true;
+    const release = (): void => {
+      if (isHeld) this.#hold(-1, -bytes);
+      isHeld = false;
+    };
     try {
-      const kept = await this.#tasks.reports.result(this.machineId, {
+      const taken: AttemptResult = {
         taskId,
         token,
         containerId: result.containerId as ContainerId,
         outcome: whole !== 'incomplete' && OUTCOMES.has(result.outcome) ? (result.outcome as AttemptOutcome) : 'lost',
         durationMs: result.durationMs,
         body: whole === 'incomplete' ? result.body : whole,
-      });
+      };
+      const kept = await this.#tasks.reports.result(this.machineId, taken, release);
       if (kept) {
         this.#named.delete(token);
         this.acked(taskId, token);
@@ -262,7 +268,7 @@ export class TaskStream implements TaskLink {
     } catch (error) {
       this.#log.warn({ err: error, taskId }, 'a result could not be taken; the agent sends it again');
     } finally {
-      this.#hold(-1, -bytes);
+      release();
     }
   }
 

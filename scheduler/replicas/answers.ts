@@ -1,6 +1,6 @@
 // Answers that cross replicas: the replica that ended a synchronous task publishes the
-// answer on the channel of the caller's replica. The task's record is written first, so a
-// lost answer is found in it. The record is looked up after each gap in the messages, and
+// answer on the channel of the caller's replica. A lost answer is found in the task's row, which is written soon after.
+// The row is looked up after each gap in the messages, and
 // every few seconds for callers that have waited that long and whose task does not run here.
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -35,7 +35,7 @@ export interface AnswersParts {
   readonly attempts: Attempts;
   readonly completion: Pick<Completion, 'answerFrom' | 'revoke'>;
   readonly bodies: Pick<TaskBodies, 'resultText'>;
-  readonly records: Pick<TaskRecords, 'read' | 'readHeld' | 'endedElsewhere'>;
+  readonly records: Pick<TaskRecords, 'read' | 'readEnded' | 'endedElsewhere'>;
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
   readonly presentation: Pick<Presentation, 'httpStatusOf'>;
   readonly log: Log;
@@ -95,7 +95,7 @@ export class Answers {
     dispatcher.forget(waiting.queue, taskId);
     try {
       const body = inline ?? (await this.#bodyOf(taskId));
-      // The record is not there yet: the next look-up finds it.
+      // No row says so yet: the next look-up finds it.
       if (body !== undefined) replies.settle(taskId, { ...finished, body });
       if (finished.status !== 'COMPLETE') this.#stop(taskId);
     } catch (error) {
@@ -135,9 +135,8 @@ export class Answers {
         .map(({ taskId }) => taskId)
         .filter((taskId) => attempts.current(taskId) === undefined);
       for (let at = 0; at < ids.length; at += LOOK_UP_BATCH) {
-        for (const record of await records.readHeld(ids.slice(at, at + LOOK_UP_BATCH))) {
-          if (isTerminalTask(record.status)) await completion.answerFrom(record);
-        }
+        const ended = await records.readEnded(ids.slice(at, at + LOOK_UP_BATCH));
+        for (const record of ended) await completion.answerFrom(record);
       }
     } catch (error) {
       log.info({ err: error }, 'answers not looked up, trying again');

@@ -31,6 +31,8 @@ export interface DeploymentStopsParts {
 }
 
 const BATCH = 500;
+/** Tasks that are ended together: their records are one write. */
+const AT_ONCE = 50;
 /** Callers who wait get `deployment stopped`, as the interface has it. Records of other tasks name the deletion. */
 const RECORDED_DELETION: Ending = { ...DEPLOYMENT_DELETED, detail: 'deployment deleted' };
 
@@ -64,19 +66,23 @@ export class DeploymentStops implements DeploymentEffects {
     let after: TaskId | undefined;
     do {
       const open = await this.#parts.openTasks(queue, BATCH, after);
-      for (const taskId of open) {
-        const record = await this.#parts.records.read(taskId);
-        // Rows lag behind tasks that ended a moment ago.
-        if (record !== undefined && !isTerminalTask(record.status)) {
-          const isCancelled = await this.#parts.cancellation.cancelRecorded(record, RECORDED_DELETION);
-          cancelled += isCancelled ? 1 : 0;
-        }
+      for (let at = 0; at < open.length; at += AT_ONCE) {
+        const ended = await Promise.all(open.slice(at, at + AT_ONCE).map((taskId) => this.#cancel(taskId)));
+        cancelled += ended.filter(Boolean).length;
       }
       after = open.at(-1);
     } while (after !== undefined);
     this.#queueChanged.tell(queue);
     await this.#forget(queue);
     return cancelled;
+  }
+
+  async #cancel(taskId: TaskId): Promise<boolean> {
+    const { records, cancellation } = this.#parts;
+    const record = await records.read(taskId);
+    // Rows lag behind tasks that ended a moment ago.
+    if (record === undefined || isTerminalTask(record.status)) return false;
+    return await cancellation.cancelRecorded(record, RECORDED_DELETION);
   }
 
   /**
@@ -121,7 +127,7 @@ export class DeploymentStops implements DeploymentEffects {
 
   async #answerAll(queue: QueueName, ending: Ending): Promise<number> {
     const callers = [...this.#parts.replies.of(queue)];
-    for (const waiting of callers) {
+    const ends = callers.map(async (waiting) => {
       const attempt = this.#parts.attempts.current(waiting.taskId);
       try {
         if (attempt !== undefined) await this.#parts.cancellation.revoke(attempt, ending);
@@ -138,7 +144,8 @@ export class DeploymentStops implements DeploymentEffects {
         );
       }
       this.#parts.completion.answerAs(waiting.taskId, ending);
-    }
+    });
+    await Promise.all(ends);
     return callers.length + (await this.#endServed(queue, ending));
   }
 

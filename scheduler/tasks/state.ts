@@ -167,7 +167,7 @@ export const RANK: Readonly<Record<TaskStatus, number>> = {
 /**
  * Whether a new record may replace the known one. A record of an older attempt, or of an
  * earlier state of the same one, never may. Only the late COMPLETE of the last attempt
- * replaces a final status. append-records.lua and the store's upsert have the same rule.
+ * replaces a final status. The store's upsert has the same rule.
  */
 export function mayReplace(
   told: { readonly attempt: number; readonly rank: number },

@@ -6,12 +6,11 @@ import type { TaskId } from '#shared/domain/ids.ts';
 import { taskRows } from '#scheduler/compose/records.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
-import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
 import type { Submission } from '#scheduler/tasks/admission/calls.ts';
 import { IdempotencyKeys } from '#scheduler/tasks/admission/idempotency-keys.ts';
-import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { aProcess, PlayedLink, quiet } from '../integration/tasks-fixture.ts';
 import type { Process } from '../integration/tasks-fixture.ts';
+import { rowsOf } from '../integration/tasks-world.ts';
 import { DoubtfulDb } from './doubtful-db.ts';
 import type { Doubt } from './doubtful-db.ts';
 import { waitFor } from './programs.ts';
@@ -55,15 +54,14 @@ export async function playKeyStory({ redis, db: real, target, next }: KeyStory):
   const db = new DoubtfulDb(real, next);
   const caller = async (): Promise<Caller> => {
     const keys = new NotedKeys({ db, log: quiet });
-    const process = await aProcess(redis, { ...taskRows(db), more: { idempotencyKeys: keys } });
+    const process = await aProcess(redis, { ...taskRows(db), rows: rowsOf(real), more: { idempotencyKeys: keys } });
     const link = new PlayedLink();
     link.onRun = (order) => void process.result(order, '"done"').catch(() => undefined);
     process.container(target.queue, link);
     return { process, keys, link };
   };
   const callers = [await caller(), await caller()];
-  const { client, keys, records } = (callers[0] as Caller).process;
-  const drainer = new Drainer({ client, keys, log: quiet, write: (batch) => upsertTaskRecords(real, batch) });
+  const { records } = (callers[0] as Caller).process;
   try {
     const ids = new Set(await Promise.all(callers.map((one) => untilAnswered(real, one, target))));
     // Statements that nobody waits for any more come behind all others.
@@ -73,7 +71,6 @@ export async function playKeyStory({ redis, db: real, target, next }: KeyStory):
     const [taskId] = ids;
     const openRows = async () => {
       for (const { process } of callers) await process.records.flush();
-      await drainer.flush();
       const { rows } = await real.query('select id from tasks where stub_id = $1 and rank < 3', [target.stubId]);
       return rows.length;
     };

@@ -12,13 +12,12 @@ import type { Db } from '#scheduler/stores/store/db.ts';
 import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import { insertDeployment } from '#scheduler/stores/store/queries/deployments.ts';
 import { insertStub } from '#scheduler/stores/store/queries/stubs.ts';
-import { upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
-import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import { ScheduleMetrics } from '#scheduler/tasks/schedules/metrics.ts';
 import { Ticker } from '#scheduler/tasks/schedules/service.ts';
 import { aStub, aWorkspace } from '../integration/store-fixture.ts';
 import { aProcess, aTarget, PlayedLink, quiet } from '../integration/tasks-fixture.ts';
 import type { Process } from '../integration/tasks-fixture.ts';
+import { rowsOf } from '../integration/tasks-world.ts';
 import { DoubtfulDb } from './doubtful-db.ts';
 import type { Doubt } from './doubtful-db.ts';
 import { waitFor } from './programs.ts';
@@ -97,24 +96,18 @@ async function addMissing(db: Db, process: Process): Promise<void> {
 export async function playTickStory(redis: PrivateRedis, real: Db, next: () => Doubt | undefined): Promise<number> {
   const target = await aSchedule(real);
   const db = new DoubtfulDb(real, next);
-  const leaders = [await aProcess(redis, taskRows(db)), await aProcess(redis, taskRows(db))] as const;
+  const parts = { ...taskRows(db), rows: rowsOf(real) };
+  const leaders = [await aProcess(redis, parts), await aProcess(redis, parts)] as const;
   const tickers = leaders.map((process) => aTicker(db, process, target));
   const [first] = leaders;
   const link = new PlayedLink();
   link.onRun = (order) => void first.result(order, '"done"').catch(() => undefined);
   first.container(target.queue, link, TICKS.length);
-  const drainer = new Drainer({
-    client: first.client,
-    keys: first.keys,
-    log: quiet,
-    write: (batch) => upsertTaskRecords(real, batch),
-  });
   const look = async (ticker: Ticker): Promise<void> => {
     while ((await ticker.check(target.deploymentId).catch(() => undefined)) === undefined);
   };
-  const rowsOf = async () => {
+  const readRows = async () => {
     for (const leader of leaders) await leader.records.flush();
-    await drainer.flush();
     const sql = 'select id, status, attempt from tasks where deployment_id = $1 order by id';
     return (await real.query<{ id: string; status: string; attempt: number }>(sql, [target.deploymentId])).rows;
   };
@@ -127,10 +120,10 @@ export async function playTickStory(redis: PrivateRedis, real: Db, next: () => D
     await waitFor(async () => {
       // Wake-ups of the other leader do not come here.
       first.dispatcher.wake(target.queue);
-      return (await rowsOf()).every(({ status }) => status === 'COMPLETE');
+      return (await readRows()).every(({ status }) => status === 'COMPLETE');
     }, 'every tick is over');
     assert.deepEqual(
-      await rowsOf(),
+      await readRows(),
       wanted.map((id) => ({ id, status: 'COMPLETE', attempt: 1 })),
     );
     assert.deepEqual(link.orders.map(({ taskId }) => taskId).toSorted(), wanted, 'orders of a container');

@@ -33,7 +33,7 @@ import {
   writeDeliveries,
 } from '#scheduler/stores/store/queries/webhook-deliveries.ts';
 import { singleEvents, taskEvents } from '#scheduler/tasks/records/task-events.ts';
-import type { StreamedRecord } from '#scheduler/tasks/records/task-events.ts';
+import type { RecordedChange } from '#scheduler/tasks/records/task-events.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { EventReads } from '#scheduler/workspaces/events/reads.ts';
 import type { EventFilter } from '#scheduler/workspaces/events/reads.ts';
@@ -51,7 +51,7 @@ interface Story {
   readonly stubs: readonly StubId[];
   readonly app: AppId;
   readonly tasks: readonly TaskId[];
-  readonly batches: readonly (readonly (StreamedRecord | NewEvent)[])[];
+  readonly batches: readonly (readonly (RecordedChange | NewEvent)[])[];
 }
 
 /** Draws numbers from a seed. */
@@ -122,7 +122,7 @@ function storyOf(draw: Draw, place: Omit<Story, 'tasks' | 'batches'>, deployment
     });
     return [...recordsOf(draw, base as TaskRecord)];
   });
-  const entries: (StreamedRecord | NewEvent)[] = [];
+  const entries: (RecordedChange | NewEvent)[] = [];
   for (;;) {
     const open = left.filter((records) => records.length > 0);
     if (open.length === 0) break;
@@ -144,14 +144,14 @@ function storyOf(draw: Draw, place: Omit<Story, 'tasks' | 'batches'>, deployment
       ...draw.maybe({ taskId: draw.one(tasks), containerId: aContainer(draw, workspaceId) }),
     });
   }
-  const batches: (StreamedRecord | NewEvent)[][] = [];
+  const batches: (RecordedChange | NewEvent)[][] = [];
   while (entries.length > 0) batches.push(entries.splice(0, 1 + draw.below(12)));
   return { ...place, tasks, batches };
 }
 
-const isRecord = (entry: StreamedRecord | NewEvent): entry is StreamedRecord => 'record' in entry;
+const isRecord = (entry: RecordedChange | NewEvent): entry is RecordedChange => 'record' in entry;
 
-/** Writes a story, packed as the drainer does, or with a row for each event. */
+/** Writes a story, packed as the writer of records does, or with a row for each event. */
 async function tell(db: Db, { workspaceId, batches }: Story, isPacked: boolean): Promise<void> {
   const told = new Set<string>();
   for (const [at, batch] of batches.entries()) {

@@ -3,15 +3,17 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect } from 'vitest';
 import type { ContainerId, TaskId } from '#shared/domain/ids.ts';
+import { DEPLOYMENT_STOPPED } from '#scheduler/domain/endings.ts';
 import type { Submission } from '#scheduler/tasks/admission/calls.ts';
+import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted } from '../helpers/submissions.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
-import type { Process } from './tasks-fixture.ts';
+import type { Process, TaskTable } from './tasks-fixture.ts';
 import { answersOf, dead, inLocalQueue, jobs, kill, sweepOf, swept, test } from './local-queue-fixture.ts';
-import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
+import { aTable, aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 
 describe('a synchronous task whose container is linked here', () => {
   test('goes through the local queue: no job is made, it counts in the depth, and nothing is left of it', async ({
@@ -238,19 +240,21 @@ test('a task that waited long is looked up once before it is sent: its first att
   start,
 }) => {
   let rowsRead = 0;
-  const one = await start({ knownForMs: 0, rowOf: () => ((rowsRead += 1), Promise.resolve(undefined)) });
+  const rows = aTable();
+  const counting = { ...rows, load: (taskId: TaskId) => ((rowsRead += 1), rows.load(taskId)) };
+  const one = await start({ knownForMs: 0, rows: counting });
   const target = aTarget();
   const link = new PlayedLink();
   one.container(target.queue, link);
   const tasks = [await submitted(one, target), await submitted(one, target)];
   await one.result(await sent(link));
   await one.result(await sent(link, 2));
-  for (const { finished, taskId } of tasks) {
-    expect(await finished).toMatchObject({ status: 'COMPLETE' });
+  for (const { finished } of tasks) expect(await finished).toMatchObject({ status: 'COMPLETE' });
+  expect(rowsRead).toBe(0);
+  for (const { taskId } of tasks) {
     await reaches(one, taskId, 'COMPLETE');
     expect(await one.records.read(taskId)).toMatchObject({ attempt: 1 });
   }
-  expect(rowsRead).toBe(0);
 });
 
 test('one that was given back and then moves to the queue goes on under the next attempt’s number', async ({
@@ -596,6 +600,56 @@ describe('kill -9 of its replica', () => {
     await reaches(other, task.taskId, 'COMPLETE');
     expect(await inLocalQueue(other, target.queue)).toEqual([]);
   });
+
+  test.for([true, false])(
+    'between the answer and the commit: the agent repeats the result, and it is recorded (sync: %s)',
+    async (sync, { start }) => {
+      const rows = aTable();
+      let isDead = false;
+      const write: TaskTable['write'] = (...batch) => (isDead ? new Promise(() => undefined) : rows.write(...batch));
+      const one = await start({ rows: { ...rows, write }, collectMs: 60_000, patienceMs: 100 });
+      const target = sync ? aTarget() : { ...aTarget(), kind: 'taskqueue', sync };
+      const link = new PlayedLink();
+      one.container(target.queue, link);
+      const task = await submitted(one, target);
+      const order = await sent(link);
+      const acknowledged = one.result(order, '{"y":1}');
+      if (sync) await task.finished;
+      else await waitFor(async () => totalOf(await one.queues.depth(target.queue)) === 0, 'its end is decided');
+      isDead = true;
+      kill(one);
+      expect(await rows.load(task.taskId)).toBeUndefined();
+      const next = await start({ rows });
+      expect(await next.result(order, '{"y":1}')).toBe(true);
+      expect(await rows.load(task.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1, result: '{"y":1}' });
+      await one.stop();
+      expect(await acknowledged).toBe(false);
+    },
+  );
+});
+
+test('while its end is being written, a stopped task is not adopted by what its agent says of it', async ({
+  start,
+}) => {
+  const rows = aTable();
+  const gate = Promise.withResolvers<void>();
+  const write: TaskTable['write'] = (...batch) => gate.promise.then(() => rows.write(...batch));
+  const one = await start({ rows: { ...rows, write } });
+  const target = aTarget();
+  const link = new PlayedLink();
+  one.container(target.queue, link);
+  const task = await submitted(one, target);
+  const order = await sent(link);
+  const attempt = one.attempts.current(task.taskId);
+  if (attempt === undefined) throw new Error('no attempt');
+  const stopping = one.completion.revoke(attempt, 'cancelled', DEPLOYMENT_STOPPED, 5);
+  await waitFor(() => one.attempts.current(task.taskId) === undefined, 'its end is decided');
+  const { adopted } = await one.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [order] });
+  const acknowledged = one.result(order, '', 'cancelled');
+  gate.resolve();
+  expect([await stopping, await acknowledged, adopted]).toEqual([true, true, []]);
+  expect((await task.finished).body).toBe('{"error":"deployment stopped"}');
+  expect(await one.records.read(task.taskId)).toMatchObject({ failureReason: 'deployment_stopped' });
 });
 
 describe('Redis', () => {

@@ -1,18 +1,21 @@
-import { describe, expect, onTestFinished, vi } from 'vitest';
-import type { QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import { newId } from '#shared/domain/ids.ts';
+import { describe, expect } from 'vitest';
+import type { InstanceId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { newId, newInstanceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import type { Keys } from '#scheduler/stores/queues/keys.ts';
-import { Drainer } from '#scheduler/tasks/records/drainer.ts';
-import type { DrainerOptions } from '#scheduler/tasks/records/drainer.ts';
-import { encodeTaskRecord, isNewer } from '#scheduler/tasks/records/task-record.ts';
+import { RedisBus } from '#scheduler/cluster/bus.ts';
+import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
+import { mayReplace } from '#scheduler/tasks/state.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import type { TaskRecordsOptions } from '#scheduler/tasks/records/records.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
+import type { PrivateRedis } from '../helpers/services.ts';
+import { aDb, KINDS } from './store-fixture.ts';
+import { rowsOf } from './tasks-world.ts';
 
 const log = createLog({ name: 'test', level: 'silent' });
 
@@ -52,14 +55,20 @@ class Table {
   readonly rows = new Map<TaskId, TaskRecord>();
   readonly writes: TaskRecord[][] = [];
   failure: Error | undefined;
+  /** Awaited by every write. */
+  gate: Promise<void> | undefined;
   readonly write = async (records: readonly TaskRecord[]): Promise<void> => {
+    await this.gate;
     if (this.failure !== undefined) throw this.failure;
     this.writes.push([...records]);
     for (const record of records) {
       const held = this.rows.get(record.taskId);
-      if (held === undefined || !isNewer(held, record)) this.rows.set(record.taskId, record);
+      if (held === undefined || mayReplace(record, held)) this.rows.set(record.taskId, record);
     }
   };
+  readonly load = (taskId: TaskId): Promise<TaskRecord | undefined> => Promise.resolve(this.rows.get(taskId));
+  readonly ended = (taskIds: readonly TaskId[]): Promise<readonly TaskId[]> =>
+    Promise.resolve(taskIds.filter((taskId) => (this.rows.get(taskId)?.rank ?? 0) >= 3));
 }
 
 interface World {
@@ -68,12 +77,11 @@ interface World {
   readonly keys: Keys;
   readonly table: Table;
   readonly records: TaskRecords;
-  readonly drainer: Drainer;
   readonly make: (options?: Partial<TaskRecordsOptions>) => TaskRecords;
-  readonly drain: (options?: Partial<DrainerOptions>) => Drainer;
 }
 
-const test = base.extend('world', async ({ redis }, { onCleanup }): Promise<World> => {
+/** A client as the product's: it fails fast. */
+async function aClient(redis: PrivateRedis): Promise<Redis> {
   const client = redis.connect({
     maxRetriesPerRequest: 1,
     enableOfflineQueue: false,
@@ -81,22 +89,29 @@ const test = base.extend('world', async ({ redis }, { onCleanup }): Promise<Worl
     retryStrategy: () => 20,
   });
   await waitFor(async () => client.status === 'ready', 'the client is connected');
+  return client;
+}
+
+const test = base.extend('world', async ({ redis }, { onCleanup }): Promise<World> => {
+  const client = await aClient(redis);
   const keys = keysOf(`r${newId().slice(0, 8)}`);
   const table = new Table();
   const made: TaskRecords[] = [];
   const make = (options: Partial<TaskRecordsOptions> = {}): TaskRecords => {
-    const records = new TaskRecords({ client, keys, log, loadFromDb: async (id) => table.rows.get(id), ...options });
+    const { load, ended, write } = table;
+    const parts = { client, keys, log, instance: newInstanceId(), load, ended, write };
+    const records = new TaskRecords({ ...parts, collectMs: 20, patienceMs: 200, ...options });
     made.push(records);
     return records;
   };
-  const drain = (options: Partial<DrainerOptions> = {}): Drainer =>
-    new Drainer({ client, keys, log, write: table.write, ...options });
   onCleanup(async () => {
     for (const records of made) await records.close();
     client.disconnect();
   });
-  return { client, eye: redis.connect(), keys, table, records: make(), drainer: drain(), make, drain };
+  return { client, eye: redis.connect(), keys, table, records: make(), make };
 });
+
+const never = new AbortController().signal;
 
 describe('appending and reading', () => {
   test('a record is readable from the moment it was appended', async ({ world: { records } }) => {
@@ -116,52 +131,68 @@ describe('appending and reading', () => {
     expect(await records.read(record.taskId)).toEqual(complete(record, 2));
   });
 
-  test('after the drain a record is read from the database', async ({
-    world: { records, drainer, eye, keys, table },
-  }) => {
-    const record = aRecord();
-    await records.append(complete(record));
-    expect(await eye.ttl(keys.task(record.taskId))).toBeGreaterThan(200);
-    await drainer.flush();
-    expect(await eye.ttl(keys.task(record.taskId))).toBeLessThanOrEqual(300);
-    await eye.del(keys.task(record.taskId));
-    expect(table.rows.get(record.taskId)).toEqual(complete(record));
-    expect(await records.read(record.taskId)).toEqual(complete(record));
-  });
-
-  test('a large result leaves Redis a minute after the database has it', async ({ world }) => {
-    const { records, drainer, eye, keys } = world;
-    const record = { ...complete(aRecord()), result: 'x'.repeat(100_000) };
-    await records.append(record);
-    expect(await eye.ttl(keys.task(record.taskId))).toBeGreaterThan(3500);
-    await drainer.flush();
-    expect(await eye.ttl(keys.task(record.taskId))).toBeLessThanOrEqual(60);
-  });
-
-  test('a record that may wait is written once it has, and not at all when a newer one came first', async ({
+  test('a record that nobody waits for is collected with others, newest per task, sorted by task', async ({
     world,
   }) => {
-    const { records, eye, keys } = world;
-    const slow = running(aRecord());
-    records.appendSoon(slow);
-    expect(await records.read(slow.taskId)).toEqual(slow);
-    expect(await eye.exists(keys.task(slow.taskId))).toBe(0);
-    await waitFor(async () => (await eye.exists(keys.task(slow.taskId))) === 1, 'it was written');
-    const quick = running(aRecord());
-    const before = await eye.xlen(keys.records);
-    records.appendSoon(quick);
-    await records.append(complete(quick));
-    await records.flush();
-    expect(await eye.xlen(keys.records)).toBe(before + 1);
+    const { make, table } = world;
+    const records = make({ collectMs: 50 });
+    const all = Array.from({ length: 20 }, () => aRecord());
+    const safe = all.flatMap((record) => [record, running(record), complete(record)]).map((one) => records.append(one));
+    expect(table.writes).toEqual([]);
+    expect(await Promise.all(safe)).not.toContain(false);
+    const sorted = all.map(complete).toSorted((a, b) => (a.taskId < b.taskId ? -1 : 1));
+    expect(table.writes).toEqual([sorted.map((record) => ({ ...record, attempt: 1 }))]);
   });
 
-  test('a final record drops the lease of its attempt', async ({ world: { records, eye, keys } }) => {
+  test('an open synchronous task is left for a moment, and one that ended within it is written once', async ({
+    world,
+  }) => {
+    const { make, table } = world;
+    const records = make({ collectMs: 100 });
+    const [quick, slow, queued] = [running(aRecord()), running(aRecord()), running(aRecord({ sync: false }))];
+    void records.append(queued);
+    await records.append(queued);
+    const open = records.append(slow);
+    void records.append(quick);
+    await records.append(complete(aRecord()), true);
+    expect(table.rows.has(slow.taskId)).toBe(true);
+    await open;
+    await records.append(complete(quick));
+    expect(table.writes.flat().filter(({ taskId }) => taskId === slow.taskId)).toHaveLength(1);
+  });
+
+  test('an end that somebody waits for goes out at once', async ({ world }) => {
+    const { make, table } = world;
+    const records = make({ collectMs: 60_000 });
+    const [waits, ended] = [aRecord({ sync: false }), complete(aRecord())];
+    void records.append(waits);
+    expect(await records.append(ended, true)).toBe(true);
+    expect([...table.rows.keys()].toSorted()).toEqual([waits.taskId, ended.taskId].toSorted());
+  });
+
+  test('a final record drops the lease of its attempt once it is written', async ({ world }) => {
+    const { make, table, eye, keys } = world;
+    const records = make();
     const record = aRecord();
     await eye.set(keys.lease(record.taskId), 'held');
-    await records.append(running(record));
+    await records.append(running(record), true);
     expect(await eye.exists(keys.lease(record.taskId))).toBe(1);
-    await records.append(complete(record));
-    expect(await eye.exists(keys.lease(record.taskId))).toBe(0);
+    const gate = Promise.withResolvers<void>();
+    table.gate = gate.promise;
+    const written = records.append(complete(record), true);
+    expect(await eye.exists(keys.lease(record.taskId))).toBe(1);
+    gate.resolve();
+    await written;
+    await waitFor(async () => (await eye.exists(keys.lease(record.taskId))) === 0, 'the lease is gone');
+  });
+
+  test('the lease of a newer attempt stays', async ({ world: { records, client, keys } }) => {
+    const record = aRecord();
+    const lease = JSON.stringify({ lock: 'i.h', attempt: 2, containerId: 'c', machineId: 'm' });
+    await client.set(keys.lease(record.taskId), lease);
+    await records.append({ ...complete(record, 1), rank: 4 }, true);
+    await client.ping();
+    expect(await client.get(keys.lease(record.taskId))).toBe(lease);
   });
 
   test('a result above 256 KiB is refused, one of just that size is not', async ({ world: { records } }) => {
@@ -170,291 +201,286 @@ describe('appending and reading', () => {
     expect(await records.append({ ...record, result: 'ü'.repeat(131_072) })).toBe(true);
   });
 
-  test('what Redis does not take is kept, read, and sent once it answers', async ({ redis, world }) => {
-    const { records, drainer, client, table } = world;
-    const record = aRecord();
-    await redis.crash();
-    await waitFor(async () => client.status !== 'ready', 'the client noticed');
-    expect(await records.append(running(record))).toBe(false);
-    expect(await records.append(complete(record))).toBe(false);
-    expect(await records.append(running(record))).toBe(false);
-    expect(await records.read(record.taskId)).toEqual(complete(record));
-    await redis.restart();
-    await waitFor(async () => (await drainer.flush().catch(() => 0)) > 0 || table.rows.size > 0, 'it was sent');
-    expect(table.rows.get(record.taskId)).toEqual(complete(record));
-  });
-
-  test('what is on its way while Redis does not answer is read all the same', async ({ redis, world }) => {
-    const { records } = world;
-    const record = aRecord();
-    redis.freeze();
-    try {
-      const written = records.append(complete(record));
-      expect(await records.read(record.taskId)).toEqual(complete(record));
-      // The record is kept and sent again: it is visible at every moment between two tries.
-      await written;
-      for (let look = 0; look < 5; look += 1) expect(await records.read(record.taskId)).toEqual(complete(record));
-    } finally {
-      redis.thaw();
-    }
-  });
-
-  test('a task that only Redis may know is not unknown while Redis does not answer', async ({ redis, world }) => {
-    const { records, table } = world;
-    const [record, stored] = [aRecord(), aRecord()];
-    await records.append(complete(record));
-    table.rows.set(stored.taskId, stored);
-    redis.freeze();
-    try {
-      const other = world.make();
-      await expect(other.read(record.taskId)).rejects.toMatchObject({ code: 'queues_unavailable' });
-      expect(await other.read(stored.taskId)).toEqual(stored);
-    } finally {
-      redis.thaw();
-    }
-    expect(await records.read(record.taskId)).toEqual(complete(record));
-  });
-
-  test('admission closes while too many records wait, and opens by itself once they are drained', async ({ world }) => {
-    const registry = new Registry();
-    const records = world.make({ overloadedRecords: 10, registry });
-    for (let count = 0; count < 10; count += 1) await records.append(aRecord());
-    expect(records.isOverloaded()).toBe(false);
-    await records.append(aRecord());
-    expect(records.isOverloaded()).toBe(true);
-    expect(await registry.metrics()).toContain('longshore_task_records_backlog 11');
-    await world.drainer.flush();
-    await waitFor(async () => !records.isOverloaded(), 'admission is open again');
-  });
-});
-
-describe('what comes too late', () => {
-  test('is refused and goes nowhere: an older attempt, an earlier moment, anything but a late COMPLETE after the end', async ({
-    world: { records, eye, keys },
-  }) => {
-    const record = aRecord();
-    const error: TaskRecord = { ...record, status: 'ERROR', attempt: 2, rank: 3 };
-    for (const one of [running(record, 2), running(record, 1), record, error, running(record, 3)])
-      expect(await records.append(one)).toBe(true);
-    expect(await records.read(record.taskId)).toEqual(error);
-    expect(await eye.xlen(keys.records)).toBe(2);
-    await records.append({ ...complete(record, 1), rank: 4 });
-    expect(await records.read(record.taskId)).toEqual(error);
-    const late: TaskRecord = { ...complete(record, 2), rank: 4 };
-    await records.append(late);
-    for (const one of [
-      { ...error, attempt: 3 },
-      { ...late, attempt: 3, result: '{}' },
-    ])
-      await records.append(one);
-    expect(await records.read(record.taskId)).toEqual(late);
-    expect(await eye.xlen(keys.records)).toBe(3);
-  });
-
-  test('a superseded attempt’s end changes nothing while a newer one has the lease, and leaves it that', async ({
-    world: { records, client, keys },
-  }) => {
-    const record = aRecord();
-    const lease = JSON.stringify({ lock: 'i.h', attempt: 2, containerId: 'c', machineId: 'm' });
-    await client.set(keys.lease(record.taskId), lease);
-    await records.append({ ...complete(record, 1), rank: 4 });
-    expect(await records.read(record.taskId)).toBeUndefined();
-    expect(await client.get(keys.lease(record.taskId))).toBe(lease);
-    await records.append({ ...complete(record, 2), rank: 4 });
-    expect(await records.read(record.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 2 });
-    expect(await client.exists(keys.lease(record.taskId))).toBe(0);
-  });
-});
-
-describe('draining', () => {
-  test('records of one task are collapsed to the newest, the others kept', async ({ world }) => {
-    const { records, drainer, table, eye, keys } = world;
-    const [one, two] = [aRecord(), aRecord()];
-    for (const record of [one, running(one), complete(one), two]) await records.append(record);
-    expect(await drainer.flush()).toBe(4);
-    expect(table.writes).toEqual([[complete(one), two]]);
-    expect(await eye.xlen(keys.records)).toBe(0);
-  });
-
-  test('a thousand and one records go in batches of 500', async ({ world: { records, drainer, table } }) => {
-    // Not all at once: the client gives a command 300 ms.
-    for (let group = 0; group < 11; group += 1)
-      await Promise.all(Array.from({ length: 91 }, () => records.append(aRecord())));
-    expect(await drainer.flush()).toBe(1001);
+  test('a thousand and one records go in batches of 500', async ({ world: { records, table } }) => {
+    await Promise.all(Array.from({ length: 1001 }, () => records.append(complete(aRecord()))));
     expect(table.writes.map((batch) => batch.length)).toEqual([500, 500, 1]);
   });
 
-  test('batches out of order end with the newest record in the database', async ({ world }) => {
-    const { drain, table, eye, keys } = world;
-    const record = aRecord();
-    for (const one of [complete(record, 2), running(record, 1), record, running(record, 2)])
-      await eye.xadd(keys.records, '*', 'record', encodeTaskRecord(one));
-    await drain({ batch: 1 }).flush();
-    expect(table.writes).toHaveLength(4);
-    expect(table.rows.get(record.taskId)).toEqual(complete(record, 2));
-  });
-
-  test('after a crash between the commit and the trim a second drain changes nothing', async ({ redis, world }) => {
-    const { records, drain, drainer, table, eye, keys } = world;
-    const record = aRecord();
-    await records.append(record);
-    await records.append(complete(record));
-    // The process ends right after the commit: nothing it sends later arrives.
-    const dying = redis.connect({ maxRetriesPerRequest: 0, enableOfflineQueue: false });
-    await waitFor(async () => dying.status === 'ready', 'the client is connected');
-    const crashing = drain({
-      client: dying,
-      write: async (batch) => {
-        await table.write(batch);
-        dying.disconnect();
-      },
-    });
-    await expect(crashing.flush()).rejects.toThrow();
-    const before = structuredClone(table.rows);
-    expect(await eye.xlen(keys.records)).toBe(2);
-    expect(await drainer.flush()).toBe(2);
-    expect(table.rows).toEqual(before);
-    expect(await eye.xlen(keys.records)).toBe(0);
+  test('a batch has 8 MiB at most', async ({ world: { records, table } }) => {
+    const result = JSON.stringify('x'.repeat(200_000));
+    await Promise.all(Array.from({ length: 60 }, () => records.append({ ...complete(aRecord()), result })));
+    expect(table.writes.map((batch) => batch.length)).toEqual([41, 19]);
   });
 
   test('a record appended while a batch is being written stays for the next one', async ({ world }) => {
-    const { records, drain, table } = world;
-    const record = aRecord();
-    await records.append(record);
-    let late = true;
-    const drainer = drain({
-      write: async (batch) => {
-        await table.write(batch);
-        if (late) await records.append(complete(record));
-        late = false;
-      },
-    });
-    await drainer.flush();
-    await drainer.flush();
+    const { records, table } = world;
+    const record = aRecord({ sync: false });
+    const gate = Promise.withResolvers<void>();
+    table.gate = gate.promise;
+    void records.append(record, true);
+    await waitFor(() => !table.rows.has(record.taskId), 'it is under way');
+    const ended = records.append(complete(record), true);
+    gate.resolve();
+    expect(await ended).toBe(true);
     expect(table.rows.get(record.taskId)).toEqual(complete(record));
   });
 
-  test('a database that fails loses nothing and is tried again until it answers', async ({ world }) => {
-    const { records, drainer, table, eye, keys } = world;
-    const stop = new AbortController();
-    table.failure = new Error('connection refused');
-    const draining = drainer.start(stop.signal);
-    const off = records.onAppended(() => drainer.wake());
-    const record = aRecord();
-    await records.append(record);
-    await expect(drainer.flush()).rejects.toThrow('connection refused');
-    expect(await eye.xlen(keys.records)).toBe(1);
-    table.failure = undefined;
-    await waitFor(async () => table.rows.has(record.taskId), 'it is written in the end');
-    await waitFor(async () => (await eye.xlen(keys.records)) === 0, 'the stream is empty');
-    off();
-    stop.abort();
-    await draining;
-  });
-
   test('a record that the database refuses is set aside and holds up no other', async ({ world }) => {
-    const { records, drain, table, eye, keys } = world;
+    const { make, table, eye, keys } = world;
     const bad = aRecord();
     const all = [aRecord(), aRecord(), bad, aRecord(), aRecord()];
-    for (const record of all) await records.append(record);
-    await eye.xadd(keys.records, '*', 'record', 'not a record');
     const refusal = Object.assign(new Error('no such workspace'), { code: '23503' });
-    const drainer = drain({
+    const records = make({
       write: async (batch) => {
         if (batch.some(({ taskId }) => taskId === bad.taskId)) throw new Error('cannot write', { cause: refusal });
         await table.write(batch);
       },
     });
-    expect(await drainer.flush()).toBe(6);
-    expect([...table.rows.keys()].toSorted()).toEqual(
-      all
-        .filter((record) => record !== bad)
-        .map(({ taskId }) => taskId)
-        .toSorted(),
-    );
-    const aside = (await eye.xrange(keys.recordsAside, '-', '+')).map(([, fields]) => fields[1]);
-    expect(aside).toHaveLength(2);
-    expect(aside).toContain('not a record');
-  });
-
-  test('an append wakes the drainer of its process; a sweep finds those of others', async ({ world }) => {
-    const { records, drain, make, table } = world;
-    const stop = new AbortController();
-    const drainer = drain({ sweepMs: 60_000 });
-    records.onAppended(() => drainer.wake());
-    const draining = drainer.start(stop.signal);
-    const mine = aRecord();
-    await records.append(mine);
-    await waitFor(async () => table.rows.has(mine.taskId), 'the wake-up drained it');
-    stop.abort();
-    await draining;
-    const sweeping = new AbortController();
-    const swept = drain({ sweepMs: 20 }).start(sweeping.signal);
-    const others = aRecord();
-    await make().append(others);
-    await waitFor(async () => table.rows.has(others.taskId), 'the sweep drained it');
-    sweeping.abort();
-    await swept;
-  });
-
-  test('two drainers at once write nothing wrong and leave nothing', async ({ world }) => {
-    const { records, drain, table, eye, keys } = world;
-    const all = Array.from({ length: 300 }, () => aRecord());
-    await Promise.all(all.flatMap((record) => [records.append(running(record)), records.append(complete(record))]));
-    await Promise.all([drain({ batch: 50 }).flush(), drain({ batch: 70 }).flush()]);
-    expect(await eye.xlen(keys.records)).toBe(0);
-    expect([...table.rows.values()].every(({ status }) => status === 'COMPLETE')).toBe(true);
-    expect(table.rows.size).toBe(300);
+    await Promise.all(all.map((record) => records.append(record, true)));
+    const good = all.filter((record) => record !== bad).map(({ taskId }) => taskId);
+    expect([...table.rows.keys()].toSorted()).toEqual(good.toSorted());
+    expect((await eye.xrange(keys.recordsAside, '-', '+')).map(([, fields]) => fields[1])).toEqual([
+      JSON.stringify(bad),
+    ]);
   });
 });
 
-describe('a Redis that came back older', () => {
-  test('is told again what it was told last: the end of a task, on its way to the database, too', async ({ world }) => {
-    const { records, client, eye, keys, table, drainer } = world;
-    const waiting = aRecord();
-    await records.append(waiting);
-    const older = await eye.get(keys.task(waiting.taskId));
-    await records.append(complete(waiting));
-    await eye.set(keys.task(waiting.taskId), String(older));
-    await eye.del(keys.records);
-    await records.redisLost();
-    expect(await records.read(waiting.taskId)).toMatchObject({ status: 'COMPLETE' });
-    expect(await client.xlen(keys.records)).toBeGreaterThan(0);
-    await drainer.flush();
-    expect(table.rows.get(waiting.taskId)).toMatchObject({ status: 'COMPLETE' });
-  });
-
-  test('after a long outage is told again what it was told before, however often other records were tried', async ({
-    world,
-    redis,
+describe('what comes too late', () => {
+  test('changes nothing: an older attempt, an earlier moment, anything but a late COMPLETE after the end', async ({
+    world: { records },
   }) => {
-    const { records, client, table, drainer } = world;
-    const [now, skipped] = [performance.now.bind(performance), { ms: 0 }];
-    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + skipped.ms);
-    onTestFinished(() => clock.mockRestore());
-    const rollBack = redis.keep();
-    const [ended, during] = [complete(aRecord()), aRecord()];
-    await records.append(ended);
-    await redis.crash();
-    await waitFor(() => client.status !== 'ready', 'the connection is lost');
-    for (let turn = 0; turn < 4; turn += 1) {
-      skipped.ms += 6_000;
-      expect(await records.append(running(during, turn + 1))).toBe(false);
-    }
-    await rollBack();
-    await waitFor(() => client.status === 'ready', 'Redis is back');
-    await records.redisLost();
-    await drainer.flush();
-    expect(table.rows.get(ended.taskId)).toEqual(ended);
-    expect(table.rows.get(during.taskId)).toMatchObject({ attempt: 4 });
+    const record = aRecord();
+    const error: TaskRecord = { ...record, status: 'ERROR', attempt: 2, rank: 3 };
+    for (const one of [running(record, 2), running(record, 1), record, error, running(record, 3)])
+      expect(await records.append(one, true)).toBe(true);
+    expect(await records.read(record.taskId)).toEqual(error);
+    await records.append({ ...complete(record, 1), rank: 4 }, true);
+    expect(await records.read(record.taskId)).toEqual(error);
+    const late: TaskRecord = { ...complete(record, 2), rank: 4 };
+    for (const one of [late, { ...error, attempt: 3 }, { ...late, attempt: 3, result: '{}' }])
+      await records.append(one, true);
+    expect(await records.read(record.taskId)).toEqual(late);
   });
 
-  test('does not hide the end that the database has', async ({ world }) => {
-    const { records, eye, keys, table, make } = world;
-    const waiting = aRecord({ sync: false, status: 'RETRY', attempt: 1, rank: 0 });
-    await records.append(waiting);
-    table.rows.set(waiting.taskId, complete(waiting, 2));
-    expect(await make().read(waiting.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 2 });
-    expect(await eye.exists(keys.task(waiting.taskId))).toBe(1);
+  test('batches out of order end with the newest record in the database', async ({ world }) => {
+    const { make, table } = world;
+    const record = aRecord();
+    for (const one of [complete(record, 2), running(record, 1), record, running(record, 2)])
+      await make().append(one, true);
+    expect(table.rows.get(record.taskId)).toEqual(complete(record, 2));
   });
 });
+
+describe('a database that is away', () => {
+  test('loses nothing for a moment, and is tried again until it answers', async ({ world }) => {
+    const { make, table, keys, eye } = world;
+    let tries = 0;
+    const records = make({ patienceMs: 60_000, write: (batch) => ((tries += 1), table.write(batch)) });
+    table.failure = new Error('connection refused');
+    const record = complete(aRecord());
+    const safe = records.append(record);
+    await waitFor(() => tries === 2, 'it is tried again');
+    table.failure = undefined;
+    expect(await safe).toBe(true);
+    expect(table.rows.get(record.taskId)).toEqual(record);
+    expect(await eye.exists(keys.spilledRecords)).toBe(0);
+  });
+
+  test('has its records spilled after that, and moved back by the leader', async ({ world }) => {
+    const { make, table } = world;
+    const registry = new Registry();
+    const records = make({ registry });
+    table.failure = new Error('connection refused');
+    const all = Array.from({ length: 7 }, () => complete(aRecord()));
+    expect(await Promise.all(all.map((record) => records.append(record)))).not.toContain(false);
+    expect(table.rows.size).toBe(0);
+    expect(await registry.metrics()).toContain('longshore_task_records_backlog 7');
+    await expect(records.moveSpilled(never)).rejects.toThrow('connection refused');
+    table.failure = undefined;
+    const leader = make();
+    const reading = records.read(all[0]?.taskId as TaskId);
+    await leader.moveSpilled(never);
+    expect(await reading).toEqual(all[0]);
+    expect([...table.rows.values()].toSorted(byTask)).toEqual(all.toSorted(byTask));
+    expect(await records.readSurely(newId<TaskId>())).toBeUndefined();
+  });
+
+  test('two leaders at once move every batch, and lose none', async ({ world }) => {
+    const { make, table } = world;
+    table.failure = new Error('connection refused');
+    const records = make();
+    const all = Array.from({ length: 1200 }, () => complete(aRecord()));
+    await Promise.all(all.map((record) => records.append(record)));
+    table.failure = undefined;
+    await Promise.all([make().moveSpilled(never), make().moveSpilled(never)]);
+    expect(table.rows.size).toBe(1200);
+    expect(await make().caughtUp()).toBe(true);
+  });
+
+  test('that does not answer at all holds up no record for longer, and is asked once', async ({ world }) => {
+    const { make, table } = world;
+    const gate = Promise.withResolvers<void>();
+    table.gate = gate.promise;
+    let asked = 0;
+    const records = make({ write: (batch) => ((asked += 1), table.write(batch)) });
+    const [first, second] = [complete(aRecord()), complete(aRecord())];
+    expect(await records.append(first)).toBe(true);
+    expect(await records.append(second)).toBe(true);
+    expect(asked).toBe(1);
+    gate.resolve();
+    await make().moveSpilled(never);
+    expect(table.rows.size).toBe(2);
+  });
+
+  test('whose spill Redis loses gets the last batches again', async ({ world }) => {
+    const { make, table, eye, keys } = world;
+    table.failure = new Error('connection refused');
+    const records = make();
+    const record = complete(aRecord());
+    await records.append(record);
+    await eye.del(keys.spilledRecords, keys.spilledTotals);
+    await records.redisLost();
+    await records.redisLost();
+    table.failure = undefined;
+    await records.moveSpilled(never);
+    expect(table.rows.get(record.taskId)).toEqual(record);
+  });
+
+  test('with Redis away, too, nothing is safe, and nothing is lost', async ({ redis, world }) => {
+    const { make, table, client } = world;
+    table.failure = new Error('connection refused');
+    const records = make();
+    await redis.crash();
+    await waitFor(() => client.status !== 'ready', 'the client noticed');
+    const record = complete(aRecord());
+    const safe = records.append(record);
+    expect(await records.flush()).toBe(false);
+    table.failure = undefined;
+    expect(await safe).toBe(true);
+    expect(table.rows.get(record.taskId)).toEqual(record);
+    await redis.restart();
+  });
+
+  test('admission closes while too many records wait, and opens by itself once they are moved', async ({ world }) => {
+    const { make, table } = world;
+    const records = make({ overloadedRecords: 10 });
+    table.failure = new Error('connection refused');
+    await Promise.all(Array.from({ length: 10 }, () => records.append(complete(aRecord()))));
+    expect(records.isOverloaded()).toBe(false);
+    await records.append(complete(aRecord()));
+    expect(records.isOverloaded()).toBe(true);
+    table.failure = undefined;
+    await make().moveSpilled(never);
+    await waitFor(async () => !records.isOverloaded(), 'admission is open again');
+  });
+});
+
+describe('several replicas', () => {
+  const replicas = async (redis: PrivateRedis, world: World, count: number) => {
+    const instances = Array.from({ length: count }, () => newInstanceId());
+    const made = instances.map(async (instance) => {
+      const subscriber = redis.connect({ maxRetriesPerRequest: null, retryStrategy: () => 20 });
+      const bus = new RedisBus(world.client, subscriber, log);
+      const present = (): Promise<readonly InstanceId[]> => Promise.resolve(instances);
+      const records = world.make({ instance, bus, present, collectMs: 60_000 });
+      await bus.start();
+      return { records, stop: () => bus.stop() };
+    });
+    type One = Awaited<(typeof made)[number]>;
+    return (await Promise.all(made)) as unknown as readonly [One, One];
+  };
+
+  test('a reader at one sees what another holds, and a list too', async ({ redis, world }) => {
+    const [one, two] = await replicas(redis, world, 3);
+    const [first, second] = [aRecord(), complete(aRecord())];
+    void one.records.append(first);
+    expect(await two.records.read(first.taskId)).toEqual(first);
+    void one.records.append(second);
+    expect(await two.records.caughtUp()).toBe(true);
+    expect(world.table.rows.get(second.taskId)).toEqual(second);
+    expect(await two.records.readEnded([first.taskId, second.taskId])).toEqual([second]);
+  });
+
+  test('readers of a moment share a question, and a final row asks nobody', async ({ redis, world }) => {
+    const [one] = await replicas(redis, world, 2);
+    const ended = complete(aRecord());
+    world.table.rows.set(ended.taskId, ended);
+    let questions = 0;
+    const listener = redis.connect();
+    await listener.subscribe(world.keys.pendingRecordsChannel);
+    listener.on('message', () => (questions += 1));
+    expect(await one.records.read(ended.taskId)).toEqual(ended);
+    await Promise.all(Array.from({ length: 50 }, () => one.records.read(newId<TaskId>())));
+    expect(questions).toBe(1);
+  });
+
+  test('one that is silent is waited for a second, once, and makes a read incomplete', async ({ redis, world }) => {
+    const [one, two] = await replicas(redis, world, 2);
+    two.stop();
+    const open = aRecord();
+    world.table.rows.set(open.taskId, open);
+    expect(await one.records.read(open.taskId)).toEqual(open);
+    const sinceMs = performance.now();
+    expect(await one.records.caughtUp()).toBe(false);
+    await expect(one.records.read(newId<TaskId>())).rejects.toMatchObject({ code: 'queues_unavailable' });
+    expect(performance.now() - sinceMs).toBeLessThan(900);
+  });
+});
+
+test('a task that only another replica may know is not unknown while Redis does not answer', async ({
+  redis,
+  world,
+}) => {
+  const { make, table } = world;
+  const stored = aRecord();
+  table.rows.set(stored.taskId, stored);
+  const other = make();
+  redis.freeze();
+  try {
+    await expect(other.read(newId<TaskId>())).rejects.toMatchObject({ code: 'queues_unavailable' });
+    expect(await other.read(stored.taskId)).toEqual(stored);
+  } finally {
+    redis.thaw();
+  }
+});
+
+const byTask = (a: TaskRecord, b: TaskRecord): number => (a.taskId < b.taskId ? -1 : 1);
+
+test.for(KINDS)(
+  'three writers with overlapping tasks write all, and never deadlock, on %s',
+  async (kind, { world }) => {
+    const opened = await aDb(kind);
+    try {
+      const { db } = opened;
+      const failures: unknown[] = [];
+      const writers = Array.from({ length: 3 }, () =>
+        world.make({
+          ...rowsOf(db),
+          patienceMs: 30_000,
+          write: (batch, changes) =>
+            writeRecords(db, batch, changes).catch((error: unknown) => {
+              failures.push(error);
+              throw error;
+            }),
+        }),
+      );
+      const all = Array.from({ length: 300 }, () => aRecord());
+      for (const attempt of [1, 2]) {
+        const appended = writers.flatMap((writer, nth) =>
+          (nth === 1 ? all.toReversed() : all).map((record) =>
+            writer.append(nth === 2 ? complete(record, attempt) : running(record, attempt)),
+          ),
+        );
+        expect(await Promise.all(appended)).not.toContain(false);
+      }
+      expect(failures).toEqual([]);
+      const { rows } = await db.query<{ status: string; n: number }>(
+        'select status, count(*)::int as n from tasks where queue = $1 group by status',
+        ['tq-a'],
+      );
+      expect(rows).toEqual([{ status: 'COMPLETE', n: 300 }]);
+    } finally {
+      await opened.stop();
+    }
+  },
+);

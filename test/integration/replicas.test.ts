@@ -188,7 +188,7 @@ const underWay = async (set: ReplicaSet, deploymentId: string): Promise<number> 
   Number(await set.redis.llen(`ls:tq-${deploymentId}:active`)) +
   Number(await set.redis.hlen(`ls:lane:tq-${deploymentId}`));
 
-test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that crosses replicas costs a fourth, the answer', async ({
+test('a call costs 3 commands of Redis: it is let in, leased, taken out; one that crosses replicas costs a fourth, the answer', async ({
   two,
 }) => {
   const { set, far, near } = two;
@@ -205,16 +205,13 @@ test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that
   const countAt = async (replica: Replica): Promise<{ seen: string[]; told: string[] }> => {
     const taskIds: string[] = [];
     let after = '';
-    const seen = await commandsDuring(
-      set,
-      [`tq-${app.deploymentId}`, app.stubId, 'ls:lease:', 'ls:task:'],
-      async (commands) => {
-        for (let n = 0; n < calls; n += 1) taskIds.push((await set.call(replica, app.path, { body: { n } })).taskId);
-        // Records that wait a moment are part of the price; the record of a later call waits behind them.
-        after = (await set.call(replica, later.path, { body: {} })).taskId;
-        await waitFor(() => commands.some((text) => text.includes(`ls:task:${after}`)), 'the later call is recorded');
-      },
-    );
+    const seen = await commandsDuring(set, [`tq-${app.deploymentId}`, app.stubId, 'ls:lease:'], async (commands) => {
+      for (let n = 0; n < calls; n += 1) taskIds.push((await set.call(replica, app.path, { body: { n } })).taskId);
+      // Leases of many calls go in one command when their records are written; that of a later call goes behind them.
+      after = (await set.call(replica, later.path, { body: {} })).taskId;
+      const ofLater = (): number => commands.filter((text) => text.includes(`ls:lease:${after}`)).length;
+      await waitFor(() => ofLater() >= 2, 'the lease of the later call was written and has gone');
+    });
     expect(new Set(taskIds).size).toBe(calls);
     // The scaling loop's own look at the queue does not count for the call.
     const ofCalls = seen.filter((text) => !/longshoreDepth/.test(text) && !text.includes(after));
@@ -225,10 +222,6 @@ test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that
   };
   const { seen: local, told: toldLocally } = await countAt(near);
   const { seen: crossing, told: toldAcross } = await countAt(far);
-  // A record is written once, at its end: the accepting replica writes nothing of a task that ended elsewhere.
-  const records = (seen: string[]): number => seen.join(' ').match(/ls:task:[0-9a-f-]{36}/g)?.length ?? 0;
-  // On a busy machine a call or two take so long that they are written twice.
-  for (const seen of [local, crossing]) expect(records(seen)).toBeLessThanOrEqual(calls + 5);
   expect(toldLocally).toEqual([]);
   // Through the queue, a call also runs three scripts of BullMQ
   // and reads its depth, and its answer crosses replicas, too.
@@ -240,9 +233,9 @@ test('a call costs 3 commands of Redis: it is let in, leased, recorded; one that
   expect(toldAcross.length).toBe(calls);
   // No script of the queue runs.
   expect(crossing.filter((text) => text.includes(`tq-${app.deploymentId}:meta`))).toEqual([]);
-  // A round of the scaling loop may fall in between.
-  expect(local.length / calls, local.slice(0, 12).join('\n')).toBeLessThanOrEqual(3.5);
-  expect(crossing.length / calls, crossing.slice(0, 16).join('\n')).toBeLessThanOrEqual(4.5);
+  // A round of the scaling loop may fall in between, and on a busy machine few calls share the end of their leases.
+  expect(local.length / calls, local.slice(0, 12).join('\n')).toBeLessThanOrEqual(4);
+  expect(crossing.length / calls, crossing.slice(0, 16).join('\n')).toBeLessThanOrEqual(5);
 }, 60_000);
 
 test('a task stopped at one replica ends at the other, where its handler runs and its caller waits', async ({

@@ -18,7 +18,7 @@ describe.each(KINDS)('events of tasks on %s', (kind) => {
   const eventsOf = (record: TaskRecord) => storedEvents(opened.db, record.workspaceId);
   const statusesOf = async (record: TaskRecord): Promise<readonly unknown[]> =>
     (await eventsOf(record)).map(({ data }) => `${String(data['status'])} ${String(data['attempt'])}`);
-  /** Writes a batch as the drainer does: rows get each task's newest record, events every entry. */
+  /** Writes a batch as its owner does: rows get each task's newest record, events every change. */
   const write = (...streamed: readonly TaskRecord[]) => {
     const newest = new Map(streamed.map((record) => [record.taskId, record]));
     const entries = streamed.map((record) => ({ record, atMs: record.createdAtMs + 50 }));

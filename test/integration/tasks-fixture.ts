@@ -42,6 +42,8 @@ import { TaskBodies } from '#scheduler/tasks/dispatch/bodies.ts';
 import type { ByteStore } from '#scheduler/tasks/dispatch/bodies.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
+import type { TaskRecordsOptions } from '#scheduler/tasks/records/records.ts';
+import { mayReplace } from '#scheduler/tasks/state.ts';
 import type { GracePeriods } from '#scheduler/tasks/maintenance/grace-periods.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
 import { buildRollCall } from '#scheduler/compose/cluster-state.ts';
@@ -177,6 +179,40 @@ export interface Process extends TaskPath {
   readonly stop: () => Promise<void>;
 }
 
+/** Where records are written and read. */
+export type TaskTable = Pick<TaskRecordsOptions, 'load' | 'ended' | 'write'>;
+
+const tables = new WeakMap<PrivateRedis, TaskTable>();
+const peers = new WeakMap<PrivateRedis, Set<TaskRecords>>();
+
+/** Rows in memory with the guard of the real statement. */
+export function aTable(): TaskTable {
+  const rows = new Map<TaskId, TaskRecord>();
+  return {
+    load: (taskId) => Promise.resolve(rows.get(taskId)),
+    ended: (taskIds) => Promise.resolve(taskIds.filter((taskId) => (rows.get(taskId)?.rank ?? 0) >= 3)),
+    write: (records) => {
+      for (const record of records) {
+        const held = rows.get(record.taskId);
+        if (held === undefined || mayReplace(record, held)) rows.set(record.taskId, record);
+      }
+      return Promise.resolve();
+    },
+  };
+}
+
+function tableOf(redis: PrivateRedis): TaskTable {
+  const table = tables.get(redis) ?? aTable();
+  tables.set(redis, table);
+  return table;
+}
+
+function peersOf(redis: PrivateRedis): Set<TaskRecords> {
+  const found = peers.get(redis) ?? new Set();
+  peers.set(redis, found);
+  return found;
+}
+
 let containers = 0;
 
 /** A scheduler process as far as tasks go. */
@@ -184,8 +220,12 @@ export async function aProcess(
   redis: PrivateRedis,
   options: {
     readonly alive?: (replica: InstanceId) => boolean;
-    /** Reads the row of a task; absent: there are no rows. */
-    readonly rowOf?: (taskId: TaskId) => Promise<TaskRecord | undefined>;
+    /** Rows of tasks; absent: they are in memory, for all processes of this Redis. */
+    readonly rows?: TaskTable;
+    /** How long records are collected. */
+    readonly collectMs?: number;
+    /** How long a silent database is waited for. */
+    readonly patienceMs?: number;
     readonly maxResultBytes?: number;
     readonly graces?: Partial<GracePeriods>;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
@@ -275,8 +315,24 @@ export async function aProcess(
         })
       : undefined;
   const rollCall = watch?.rollCall;
-  const rowOf = options.rowOf ?? (() => Promise.resolve(undefined));
-  const records = new TaskRecords({ client, keys, log: quiet, loadFromDb: rowOf });
+  const rows = options.rows ?? tableOf(redis);
+  const others = peersOf(redis);
+  const records: TaskRecords = new TaskRecords({
+    client,
+    keys,
+    log: quiet,
+    instance,
+    ...rows,
+    // Every process of this Redis writes what it holds before a row is read.
+    present: async () => {
+      await Promise.all([...others].map((one) => one.flush()));
+      return [];
+    },
+    collectMs: options.collectMs ?? 5,
+    // No leader here moves what a slow machine would have spilled.
+    patienceMs: options.patienceMs ?? 30_000,
+  });
+  others.add(records);
   const bytes = new MemoryBytes();
   const limits = { maxResultBytes: options.maxResultBytes ?? 10_000_000, maxInputBytes: 10_000_000 };
   const bodies = new TaskBodies(bytes, limits);
@@ -300,7 +356,6 @@ export async function aProcess(
     stopMs: 100,
     beforeFetch: options.beforeFetch,
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
-    rowOf,
     doubts: rollCall,
     isAlive: options.alive ?? (() => false),
     isActive: () => true,
@@ -397,7 +452,7 @@ export async function aProcess(
         durationMs: 5,
         body: Buffer.from(body),
       }),
-    redisLost: () => writeAgain({ renewal, records, queues }),
+    redisLost: () => writeAgain({ renewal, records }),
     stop: async () => {
       rebuild?.stop();
       rollCall?.stop();
@@ -409,6 +464,7 @@ export async function aProcess(
       await queueing.stop();
       tasks.stop();
       await records.close();
+      others.delete(records);
       await real.close();
       bus?.stop();
       subscriber?.disconnect();

@@ -8,26 +8,25 @@ import { ContainerRegistry } from '#scheduler/fleet/containers/container-registr
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Caller } from '#scheduler/workspaces/identity/caller.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
-import { openTaskIdsOfQueue } from '#scheduler/stores/store/queries/tasks.ts';
+import { endedTaskIds, openTaskIdsOfQueue, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { buildActions } from '#scheduler/compose/actions.ts';
 import { taskRows } from '#scheduler/compose/records.ts';
 import { buildReturns } from '#scheduler/compose/task-maintenance.ts';
 import type { EndRequest, TaskActions } from '#scheduler/tasks/actions.ts';
 import type { DeploymentStops } from '#scheduler/tasks/deployment-stops.ts';
 import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
-import { Drainer } from '#scheduler/tasks/records/drainer.ts';
 import type { MissingJobs } from '#scheduler/tasks/maintenance/missing-jobs.ts';
 import type { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { submitted } from '../helpers/submissions.ts';
 import { aDb } from './store-fixture.ts';
-import type { Process } from './tasks-fixture.ts';
+import { recordOfRow } from '#scheduler/tasks/records/recording.ts';
+import type { Process, TaskTable } from './tasks-fixture.ts';
 import { aProcess, aTarget, quiet } from './tasks-fixture.ts';
 
 /** A process whose tasks reach the database, with the leader's parts that see to them. */
 export interface World extends Process {
   readonly db: Db;
-  readonly drainer: Drainer;
   readonly sweep: TaskSweep;
   readonly missing: MissingJobs;
   readonly actions: TaskActions;
@@ -50,9 +49,9 @@ export const test = base
       await db.query('delete from tasks');
     });
     return async (options: Options = {}): Promise<World> => {
-      const made = await aProcess(redis, { ...taskRows(db), ...options });
+      const made = await aProcess(redis, { ...taskRows(db), rows: rowsOf(db), ...options });
       processes.push(made);
-      const { slots, dispatcher, client, keys } = made;
+      const { slots, dispatcher } = made;
       const parts = { ...made, clock: systemClock, log: quiet };
       const { sweep, missing, foreign } = buildReturns({
         ...parts,
@@ -80,7 +79,6 @@ export const test = base
       return {
         ...made,
         db,
-        drainer: new Drainer({ client, keys, log: quiet, write: (batch) => writeRecords(db, batch, []) }),
         sweep,
         missing,
         actions,
@@ -89,6 +87,16 @@ export const test = base
     };
   })
   .extend('one', async ({ start }) => start());
+
+/** Rows of tasks in a database. */
+export const rowsOf = (db: Db): TaskTable => ({
+  load: async (taskId) => {
+    const row = await taskById(db, taskId);
+    return row === undefined ? undefined : recordOfRow(row);
+  },
+  ended: (taskIds) => endedTaskIds(db, taskIds),
+  write: (records) => writeRecords(db, records, []),
+});
 
 export function aQueueTarget(changes: Partial<Target['config']> = {}): Target {
   return { ...aTarget(changes), kind: 'taskqueue', sync: false };
@@ -101,12 +109,11 @@ export const put = async (one: Process, target: Target, input = '{"x":1}'): Prom
   return taskId;
 };
 /** The rows are as old as the sweep wants them. */
-export const age = (one: World, seconds: number) =>
-  one.db.query(`update tasks set updated_at = now() - make_interval(secs => $1)`, [seconds]);
-export const drained = async (one: World) => {
+export async function age(one: World, seconds: number): Promise<void> {
   await one.records.flush();
-  await one.drainer.flush();
-};
+  await one.db.query(`update tasks set updated_at = now() - make_interval(secs => $1)`, [seconds]);
+}
+export const drained = (one: World) => one.records.flush();
 export const callerOf = (target: Target, container?: Caller['container']): Caller => ({
   workspaceId: target.workspaceId,
   workspaceDbId: 1,

@@ -3,13 +3,12 @@
 import { describe, expect } from 'vitest';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { newAttemptToken } from '#shared/domain/ids.ts';
-import { taskRows } from '#scheduler/compose/records.ts';
-import { taskById, upsertTaskRecords } from '#scheduler/stores/store/queries/tasks.ts';
-import { Drainer } from '#scheduler/tasks/records/drainer.ts';
+import { taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { waitFor } from '../helpers/services.ts';
 import { sent } from '../helpers/submissions.ts';
 import { aDb } from './store-fixture.ts';
-import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
+import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
+import { rowsOf } from './tasks-world.ts';
 import { answered, idle, statusOf, submitted, test } from './tasks-started.ts';
 
 describe('a task that goes well', () => {
@@ -43,27 +42,18 @@ describe('a task that goes well', () => {
     expect((await one.records.read(task.taskId))?.result).toBe('{"y": 2.50}');
   });
 
-  test('reaches the database through the stream', async ({ start }) => {
+  test('reaches the database, in batches', async ({ start }) => {
     const opened = await aDb('pglite');
     try {
-      const one = await start({ rowOf: taskRows(opened.db).rowOf });
-      const drainer = new Drainer({
-        client: one.client,
-        keys: one.keys,
-        log: quiet,
-        write: (batch) => upsertTaskRecords(opened.db, batch),
-      });
+      const one = await start({ rows: rowsOf(opened.db) });
       const target = aTarget();
       const link = new PlayedLink();
       one.container(target.queue, link);
       const task = await submitted(one, target);
       const order = await sent(link);
       await one.records.flush();
-      await drainer.flush();
       expect(await taskById(opened.db, task.taskId)).toMatchObject({ status: 'RUNNING', attempt: 1 });
       await one.result(order);
-      await drainer.flush();
-      await one.client.del(one.keys.task(task.taskId));
       expect(await one.reads.read(target.workspaceId, task.taskId)).toMatchObject({
         status: 'COMPLETE',
         result: '{"ok":true}',

@@ -6,11 +6,13 @@ import type { InstanceId, MachineId, QueueName, TaskId, TokenId, WorkspaceId } f
 export interface Keys {
   /** BullMQ's prefix: the queues are `<prefix>:<queue>:…`. */
   readonly prefix: string;
-  /** Newest record of a task, JSON, for an hour. */
-  readonly task: (id: TaskId) => string;
-  /** Stream of records on their way to the database. */
-  readonly records: string;
-  /** Stream of records that the database refuses, for a person to look at. */
+  /** List of batches of task records that the database could not take yet, and the hash of its totals. */
+  readonly spilledRecords: string;
+  readonly spilledTotals: string;
+  /** Questions to all replicas for the records that they hold, and the answers for the one that asked. */
+  readonly pendingRecordsChannel: string;
+  readonly pendingRepliesChannel: (instance: InstanceId) => string;
+  /** Stream of task records that the database refuses, for a person to look at. */
   readonly recordsAside: string;
   /**
    * Tasks of one queue that replicas keep in their memory instead of the queue: task → its job
@@ -132,8 +134,10 @@ export function keysOf(prefix = 'ls'): Keys {
     throw new TypeError(`Redis key prefix ${JSON.stringify(prefix)} is not usable`);
   return Object.freeze({
     prefix,
-    task: (id: TaskId) => `${prefix}:task:${id}`,
-    records: `${prefix}:records`,
+    spilledRecords: `${prefix}:spilled-records`,
+    spilledTotals: `${prefix}:spilled-totals`,
+    pendingRecordsChannel: `${prefix}:pending-records`,
+    pendingRepliesChannel: (instance: InstanceId) => `${prefix}:pending-records:${instance}`,
     recordsAside: `${prefix}:records-aside`,
     localQueue: (queue: QueueName) => `${prefix}:lane:${queue}`,
     localQueues: `${prefix}:lanes`,

@@ -17,25 +17,7 @@ export interface OlderJobsParts {
   readonly most?: number;
 }
 
-/**
- * Removes the jobs of tasks known to be over from their queue,
- * even when locked by an attempt whose end Redis has forgotten.
- */
-export async function takeOutEnded(
-  queues: Pick<TaskQueues, 'waitingIds' | 'activeIds' | 'remove' | 'lockOf' | 'fail'>,
-  queue: QueueName,
-  ended: ReadonlySet<TaskId>,
-): Promise<void> {
-  for (const taskId of await queues.waitingIds(queue)) if (ended.has(taskId)) await queues.remove(queue, taskId);
-  for (const taskId of await queues.activeIds(queue, MOST_ACTIVE)) {
-    const lock = ended.has(taskId) ? await queues.lockOf(queue, taskId) : undefined;
-    if (lock !== undefined) await queues.fail(queue, taskId, lock, 'ended before');
-  }
-}
-
 const BATCH = 500;
-/** Most active jobs looked at; the stall scan returns or removes the rest. */
-const MOST_ACTIVE = 10_000;
 /** Most queues remembered as looked through; a forgotten queue is looked through again. */
 const MOST_QUEUES = 20_000;
 

@@ -102,14 +102,14 @@ export class Callers {
       ...(notPlaced === undefined ? { reason: 'start_failed' } : { reason: 'not_placed', failureReason: notPlaced }),
     };
     const extra = { result: errorBody(lastLines), containerId };
-    let failed = 0;
-    for (const waiting of [...this.#parts.replies.of(queue)]) {
+    const failing = [...this.#parts.replies.of(queue)].map(async (waiting) => {
       try {
-        if (await this.#parts.completion.takeOut(queue, waiting.job, ending, extra)) failed += 1;
+        return await this.#parts.completion.takeOut(queue, waiting.job, ending, extra);
       } catch (error) {
         this.#parts.log.warn({ err: error, taskId: waiting.taskId }, 'a waiting task could not be failed');
+        return false;
       }
-    }
-    return failed;
+    });
+    return (await Promise.all(failing)).filter(Boolean).length;
   }
 }

@@ -252,7 +252,7 @@ export class Submissions {
       this.#parts.metrics.throttled.inc({ resource: 'pending_tasks' });
       return { kind: 'queue_full', maxPendingTasks };
     }
-    this.#parts.changes.accept(recordOf(job, target.queue, 'PENDING', 0), true);
+    this.#parts.changes.accept(recordOf(job, target.queue, 'PENDING', 0));
     this.#parts.metrics.waiting.set(replies.size);
     if (isForwarded) this.#parts.dispatcher.forget(target.queue, taskId);
     // The second wake-up covers a fetch that was answered before the add; while a fetch is under way it costs nothing.

@@ -1,6 +1,7 @@
-// End of tasks, each exactly once: BullMQ's fenced call decides, the record goes out in the same tick, then
-// the caller is answered. Every end of a task passes here: results, losses, limits, cancels, deployments that
-// stop. Invariant: an attempt's slot is freed once, when its agent confirmed the end or can no longer do so.
+// End of tasks, each exactly once: BullMQ's fenced call decides, then the record is made. The caller of a result is
+// answered at once, because the agent repeats a result whose record is lost with this process. Any other end is written
+// before its caller is told. Every end of a task passes here: results, losses, limits, cancels, deployments that stop.
+// Invariant: an attempt's slot is freed once, when its agent confirmed the end or can no longer do so.
 import type { AttemptToken, ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -33,13 +34,13 @@ export interface CompletionParts extends Omit<ReturningParts, 'freeSlot' | 'ende
   readonly queues: ReturningParts['queues'] & Pick<TaskQueues, 'complete' | 'fail' | 'remove' | 'disown'>;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly lastAttempts: Pick<LastAttempts, 'write'>;
-  readonly changes: Pick<Changes, 'apply' | 'applied'>;
+  readonly changes: Pick<Changes, 'apply' | 'applied' | 'safe'>;
   readonly bodies: Pick<TaskBodies, 'storeResult' | 'resultText' | 'dropInput'>;
   readonly failedInputs: Pick<FailedInputs, 'of'>;
   /** Fixed texts for callers of the reasons why tasks end. */
   readonly textOf: Presentation['textOf'];
   readonly replies: Pick<Replies, 'settle' | 'deliver' | 'has' | 'size'>;
-  readonly attempts: Pick<Attempts, 'remove' | 'revoke' | 'isRevoked' | 'takeRevoked' | 'size'>;
+  readonly attempts: Pick<Attempts, 'remove' | 'recording' | 'revoke' | 'isRevoked' | 'takeRevoked' | 'size'>;
   readonly dispatcher: Pick<Dispatcher, 'release' | 'forget' | 'wake'>;
   readonly graces: Pick<GracePeriods, 'againMs' | 'endMs'>;
   readonly clock: Clock;
@@ -76,13 +77,13 @@ export class Completion {
   /** Ends an attempt whose outcome nobody will report. @param died - its container is gone, and was not told to stop */
   lost(attempt: Attempt, died: boolean): Promise<boolean> {
     this.#remember(attempt);
-    return this.#ended(attempt, 'lost', undefined, 0, died);
+    return this.#ended(attempt, 'lost', undefined, 0, died, false);
   }
 
   /** Ends an attempt as its agent reports. @returns false: not written; the agent keeps the result */
   ended(attempt: Attempt, outcome: AttemptOutcome, body: Buffer | undefined, durationMs: number): Promise<boolean> {
     const stopping = attempt.container?.leaving ?? false;
-    return this.#ended(attempt, outcome, body, durationMs, outcome === 'exited' && !stopping);
+    return this.#ended(attempt, outcome, body, durationMs, outcome === 'exited' && !stopping, true);
   }
 
   async #ended(
@@ -91,6 +92,7 @@ export class Completion {
     body: Buffer | undefined,
     durationMs: number,
     died: boolean,
+    isRepeated: boolean,
   ): Promise<boolean> {
     const { job } = attempt;
     const diedOn = died ? withOne(job.diedOn ?? [], attempt.containerId) : job.diedOn;
@@ -107,7 +109,7 @@ export class Completion {
     const text = (): string | undefined => (body === undefined ? undefined : resultTextOf(body));
     switch (verdict.kind) {
       case 'final':
-        return await this.finish(attempt, verdict, body, durationMs);
+        return await this.finish(attempt, verdict, body, durationMs, isRepeated);
       case 'retry':
         return await (attempt.ending ??= this.#returning.retry(attempt, verdict.failureReason, budget, text()));
       case 'again':
@@ -122,10 +124,17 @@ export class Completion {
 
   /**
    * Ends an attempt's task for good, once: a repeated call gets the first one's answer.
+   * @param isRepeated - the agent says so again until the returned promise resolves
    * @returns false: not written; the agent keeps the result
    */
-  finish(attempt: Attempt, ending: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
-    attempt.ending ??= this.#finish(attempt, ending, body, durationMs);
+  finish(
+    attempt: Attempt,
+    ending: Ending,
+    body: Buffer | undefined,
+    durationMs: number,
+    isRepeated = false,
+  ): Promise<boolean> {
+    attempt.ending ??= this.#finish(attempt, ending, body, durationMs, isRepeated);
     return attempt.ending;
   }
 
@@ -198,10 +207,15 @@ export class Completion {
     return attempt.ending;
   }
 
-  /** Makes the fenced call and the record in one tick, then answers the caller. */
-  async #finish(attempt: Attempt, asked: Ending, body: Buffer | undefined, durationMs: number): Promise<boolean> {
+  async #finish(
+    attempt: Attempt,
+    asked: Ending,
+    body: Buffer | undefined,
+    durationMs: number,
+    isRepeated: boolean,
+  ): Promise<boolean> {
     const { job, queue } = attempt;
-    const { attempts, metrics, clock, log } = this.#parts;
+    const { attempts, changes, metrics, clock, log } = this.#parts;
     const { ending, text, stored } = await this.#storable(job, asked, body);
     const record = finalOf(job, queue, attempt.number, ending.status, clock.nowMs(), {
       failureReason: failureReasonOf(ending),
@@ -215,22 +229,29 @@ export class Completion {
     });
     // The slot is free now: the next fetch goes out with the completion.
     const fencing = this.#fence(attempt, ending);
-    this.#parts.changes.apply(attempt.status, ENDED_BY[ending.status], record); // drops the lease too
     this.#freeSlot(attempt, ending);
     let fence: Fence | undefined;
     try {
       fence = await fencing;
     } catch (error) {
       log.warn({ err: error, taskId: job.taskId }, 'completion not written yet, trying again');
-      fence = await this.#fenceAgain(attempt, ending, record);
+      fence = await this.#fenceAgain(attempt, ending);
     }
     attempts.remove(attempt);
     this.#endInput(job, record);
     metrics.running.set(attempts.size);
     if (fence?.kind === 'superseded') {
       log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
+      attempt.onDecided?.();
       return true;
     }
+    const event = ENDED_BY[ending.status];
+    if (isRepeated) changes.apply(attempt.status, event, record);
+    const written = isRepeated ? undefined : changes.applied(attempt.status, event, record);
+    const safe = changes.safe(job.taskId);
+    // The lease stands until then, and the attempt would be adopted by it again.
+    attempts.recording(attempt, safe);
+    await written;
     if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
     this.#deliver(job, { status: ending.status, reason: ending.reason, body: text });
     metrics.finished.inc({ stub_type: job.kind, status: ending.status });
@@ -239,7 +260,8 @@ export class Completion {
       (clock.nowMs() - attempt.sentAtMs) / 1000,
     );
     this.#tellEnded(attempt);
-    return fence !== undefined;
+    attempt.onDecided?.();
+    return (await safe) && fence !== undefined;
   }
 
   /**
@@ -299,20 +321,17 @@ export class Completion {
       : queues.fail(attempt.queue, attempt.job.taskId, attempt.lock, failureReasonOf(ending));
   }
 
-  async #fenceAgain(attempt: Attempt, ending: Ending, record: TaskRecord): Promise<Fence | undefined> {
-    const { graces, clock, changes, queues, signal, log } = this.#parts;
+  async #fenceAgain(attempt: Attempt, ending: Ending): Promise<Fence | undefined> {
+    const { graces, clock, queues, signal, log } = this.#parts;
     const { taskId } = attempt.job;
     const untilMs = clock.monotonicMs() + graces.endMs;
     while (await sleep(graces.againMs, signal)) {
       try {
-        const fence = await this.#fence(attempt, ending);
-        await changes.applied(attempt.status, ENDED_BY[ending.status], record);
-        return fence;
+        return await this.#fence(attempt, ending);
       } catch (error) {
         if (clock.monotonicMs() < untilMs) continue;
         log.warn({ err: error, taskId }, 'completion could not be written; the agent keeps the result');
-        // The local queue forgets the task, because no attempt works
-        // on it; its record goes out by itself when Redis answers.
+        // The local queue forgets the task, because no attempt works on it.
         queues.disown(attempt.queue, taskId);
         return undefined;
       }

@@ -82,10 +82,14 @@ export class Reports {
     replies.item(attempt.job.replica, taskId, seq, event.toString('utf8'));
   }
 
-  /** Takes the result of an attempt. @returns true once the agent may forget the result */
-  async result(machineId: MachineId, result: AttemptResult): Promise<boolean> {
+  /**
+   * Takes the result of an attempt.
+   * @param onDecided - called when the end is decided and its caller answered: more results may come
+   * @returns true once the agent may forget the result, because the database or the spill has the record
+   */
+  async result(machineId: MachineId, result: AttemptResult, onDecided?: () => void): Promise<boolean> {
     const { attempts, completion, late, maxResultBytes } = this.#parts;
-    const known = attempts.find(result.taskId, result.token);
+    const known = attempts.find(result.taskId, result.token) ?? attempts.recorded(result.token);
     // The attempt is another machine's, whose token this machine should not know: its report is ignored.
     if (known !== undefined && known.machineId !== machineId) return true;
     const attempt = known ?? (await this.#adopt(machineId, result));
@@ -93,17 +97,19 @@ export class Reports {
     completion.freeRevoked(result.token);
     // The attempt is superseded, finished or unknown: only a late COMPLETE of it may still count.
     if (attempt === undefined || attempt.ending !== undefined) {
+      onDecided?.();
       if (attempt?.ending !== undefined && !(await attempt.ending)) return false;
       await late.take(machineId, result);
       return true;
     }
+    if (onDecided !== undefined) attempt.onDecided = onDecided;
     // The agent was told to end the attempt because it had not
     // reported a start; a cancelled attempt then counts as lost.
     const outcome = attempt.unclaimed && result.outcome === 'cancelled' ? 'lost' : result.outcome;
     if (result.body !== undefined) return await completion.ended(attempt, outcome, result.body, result.durationMs);
     const detail = `result is larger than ${maxResultBytes} bytes`;
     const ending = { status: 'ERROR', reason: 'result_too_large', detail } as const;
-    return await completion.finish(attempt, ending, undefined, result.durationMs);
+    return await completion.finish(attempt, ending, undefined, result.durationMs, true);
   }
 
   /** Returns a task that the agent never gave to a runner process: to its queue, first in line. */
@@ -242,11 +248,13 @@ export class Reports {
   /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
   async #adopt(machineId: MachineId, live: LiveReport): Promise<Attempt | undefined> {
     const { leases, queues, attempts, slots, changes, log } = this.#parts;
+    if (attempts.recorded(live.token) !== undefined) return undefined;
     const lease = await leases.read(live.taskId);
     if (lease === undefined || attemptHashOf(lease.lock) !== sha256Hex(live.token)) return undefined;
     if (lease.machineId !== machineId) return undefined;
     const held = await queues.lockOf(lease.queue as QueueName, live.taskId);
     if (held !== undefined && held !== lease.lock) return undefined;
+    if (attempts.recorded(live.token) !== undefined) return undefined;
     // The report and the result of the attempt may be handled side by side.
     const adopted = attempts.current(live.taskId);
     if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;

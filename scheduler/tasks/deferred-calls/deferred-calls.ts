@@ -111,7 +111,7 @@ export class DeferredCalls {
       return { kind, most: kind === 'too_many_calls' ? bounds.calls : bounds.bytes };
     }
     if (kind === 'known') return { kind };
-    changes.accept(record, false);
+    changes.accept(record);
     metrics.accepted.inc();
     this.#waiting.tell();
     return { kind };

@@ -51,6 +51,8 @@ export interface Attempt {
   unclaimed: boolean;
   /** Outcome of the write of its end: a repeated end gets the same one. */
   ending: Promise<boolean> | undefined;
+  /** Called once its end is decided, and its caller answered; its record may still be on its way. */
+  onDecided?: () => void;
   /** Whether its slot was given back, which happens once. */
   slotFreed: boolean;
   /** Timer of the execution limit plus a grace, in case the agent's own clock does not end the attempt. */
@@ -119,6 +121,7 @@ export class Attempts {
    * them: their slots stay taken until the agents say otherwise.
    */
   readonly #revoked = new AttemptIndex<AttemptToken>();
+  readonly #recording = new Map<AttemptToken, Attempt>();
 
   add(attempt: Attempt): void {
     this.#byTask.set(attempt.job.taskId, attempt);
@@ -137,6 +140,17 @@ export class Attempts {
   remove(attempt: Attempt): void {
     clearTimeout(attempt.limit);
     if (this.#byTask.get(attempt.job.taskId) === attempt) this.#byTask.take(attempt.job.taskId);
+  }
+
+  /** Keeps an attempt that ended findable while its record is on its way: its agent may send the result again. */
+  recording(attempt: Attempt, safe: Promise<unknown>): void {
+    this.#recording.set(attempt.token, attempt);
+    void safe.finally(() => this.#recording.delete(attempt.token));
+  }
+
+  /** Attempt that ended here and whose record is on its way. */
+  recorded(token: AttemptToken): Attempt | undefined {
+    return this.#recording.get(token);
   }
 
   revoke(attempt: Attempt): void {

@@ -1,6 +1,6 @@
 // Way of a fetched job to its container: the check whether it may still run, its input,
 // its lease, its frame on the link, and the steps taken when one of these is missing.
-import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId } from '#shared/domain/ids.ts';
 import { instanceOf } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -43,7 +43,7 @@ const LEASE_AGAIN_MS = 500;
 export interface SenderParts {
   readonly queues: Pick<TaskQueues, 'fail' | 'lockOf' | 'giveBack' | 'letGo' | 'disown'>;
   readonly leases: Pick<Leases, 'read' | 'write' | 'writeForwarded' | 'dropOf'>;
-  readonly records: Pick<TaskRecords, 'read'>;
+  readonly records: Pick<TaskRecords, 'readSurely'>;
   readonly changes: Pick<Changes, 'apply'>;
   readonly completion: Pick<Completion, 'endQueued' | 'answerFrom' | 'revoke'>;
   readonly attempts: Pick<Attempts, 'current' | 'find' | 'add' | 'remove' | 'size'>;
@@ -57,8 +57,6 @@ export interface SenderParts {
    * Whether another replica is present. Redis is asked about an unknown one, because it may have started a moment ago.
    */
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
-  /** Reads the task from its row, regardless of Redis. */
-  readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
   readonly instance: InstanceId;
   readonly graces: Pick<GracePeriods, 'limitMs' | 'freshMs' | 'againMs'>;
   /** Milliseconds since this process last stood still. */
@@ -191,8 +189,7 @@ export class Sender {
       containerId: container.containerId,
       startedAtMs: claim.sentAtMs,
     };
-    // Nobody knows a synchronous task's id before its answer.
-    if (this.#parts.changes.apply(claim.status, 'start', running, job.sync)) claim.status = 'RUNNING';
+    if (this.#parts.changes.apply(claim.status, 'start', running)) claim.status = 'RUNNING';
   }
 
   /**
@@ -302,7 +299,7 @@ export class Sender {
     const { leases, records } = this.#parts;
     const { taskId } = claim.job;
     const ended = await this.#endedBefore(claim);
-    const isSent = !ended && (await records.read(taskId))?.status === 'RUNNING';
+    const isSent = !ended && (await records.readSurely(taskId))?.status === 'RUNNING';
     if (!ended && !isSent) return false;
     await leases.dropOf(taskId, claim.lock);
     if (isSent) await this.#finishFetched(claim, LOST);
@@ -311,11 +308,7 @@ export class Sender {
 
   async #endedBefore(claim: Claim): Promise<boolean> {
     const { taskId } = claim.job;
-    let record = await this.#parts.records.read(taskId);
-    // A Redis that came back older has older records, too.
-    if (record !== undefined && !isTerminalTask(record.status)) {
-      record = await this.#parts.rowOf(taskId).catch(() => undefined);
-    }
+    const record = await this.#parts.records.readSurely(taskId);
     if (record === undefined || !isTerminalTask(record.status)) return false;
     await this.#parts.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
     await this.#parts.completion.answerFrom(record);

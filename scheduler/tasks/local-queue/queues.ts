@@ -246,10 +246,7 @@ export class LocalQueues implements TaskQueues {
   async fail(name: QueueName, taskId: TaskId, lock: LockToken, reason: string): Promise<Fence> {
     const task = this.#localQueue.get(taskId);
     if (task === undefined) return this.#endOfAnother(name, taskId, this.#inner.fail(name, taskId, lock, reason));
-    const fence = await this.#end(task, lock);
-    // The final record removes the entry from Redis; a task that was over before gets no such record.
-    if (fence.kind === 'done') this.#dropLater(task);
-    return fence;
+    return await this.#end(task, lock);
   }
 
   /** Ends a task by its lock in memory; callers hear of it only after Redis was told. */
@@ -259,14 +256,9 @@ export class LocalQueues implements TaskQueues {
     if (task.lock !== lock) return { kind: 'superseded' };
     if (!this.#store.isReady) throw unavailable(`end task ${task.job.taskId}`, new Error('Redis is not connected'));
     this.#localQueue.drop(task);
+    this.#store.ended(task.queue, task.job.taskId);
     await turnWritten(this.#parts.client);
     return { kind: 'done' };
-  }
-
-  #dropLater({ queue, job }: LocalTask): void {
-    this.#store.remove(queue, job.taskId).catch((error: unknown) => {
-      this.#parts.log.info({ err: error, taskId: job.taskId }, 'a task that is over is still in its local queue');
-    });
   }
 
   /** Ends a task of another replica's local queue, or of a dead one: removing its entry from Redis ends it. */

@@ -1,8 +1,9 @@
 // Local queues as Redis knows them: one hash per queue, task → its job, which names the replica of its local queue. The
 // hash counts in the queue's depth, and outlives a replica that dies. Invariant: a task's entry stands from
-// before its attempt is sent until the script that writes its final record removes it (append-records.lua).
+// before its attempt is sent until its end is decided. Its lease stands until its record is safe.
 import type { Redis } from 'ioredis';
 import type { InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { Log } from '#shared/log.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import { unavailable } from '../../stores/queues/answers.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
@@ -38,6 +39,7 @@ export async function isLetIn(entering: Promise<AdmissionResult>): Promise<boole
 export interface LocalQueueStoreParts {
   readonly client: Redis;
   readonly keys: Keys;
+  readonly log: Log;
   readonly leases: Pick<Leases, 'locksOf' | 'dropOf'>;
   /** Keys that admit-local-tasks.lua reads of a queue, the local queue last. */
   readonly depthKeys: (queue: QueueName) => readonly string[];
@@ -63,6 +65,8 @@ export class LocalQueueStore {
   readonly #leave: Script;
   readonly #return: Script;
   readonly #batches = new Map<QueueName, Batch>();
+  /** Tasks that ended in this turn of the event loop. */
+  readonly #ending = new Map<QueueName, TaskId[]>();
 
   constructor(parts: LocalQueueStoreParts) {
     this.#parts = parts;
@@ -118,6 +122,21 @@ export class LocalQueueStore {
     const { client, keys } = this.#parts;
     const removed = this.#asking(`take task ${taskId} out of its lane`, client.hdel(keys.localQueue(queue), taskId));
     return (await removed) === 1;
+  }
+
+  /** Removes the entry of a task that is over, with the others of this turn. */
+  ended(queue: QueueName, taskId: TaskId): void {
+    const { client, keys, log } = this.#parts;
+    const ending = this.#ending.get(queue);
+    if (ending !== undefined) return void ending.push(taskId);
+    const taskIds = [taskId];
+    this.#ending.set(queue, taskIds);
+    atTurnEnd(client, () => {
+      this.#ending.delete(queue);
+      client.hdel(keys.localQueue(queue), ...taskIds).catch((error: unknown) => {
+        log.info({ err: error, queue }, 'tasks that are over are still in their local queue');
+      });
+    });
   }
 
   /** Drops the lease of an attempt that was given back while Redis did not answer. */

@@ -29,7 +29,7 @@ type Head = Pick<TaskJob, 'taskId' | 'replica' | 'createdAtMs'>;
 export interface LocalQueueSweepParts {
   readonly localQueues: Pick<LocalQueues, 'isResponsibleFor' | 'waiting' | 'recover' | 'checkAll'>;
   readonly store: LocalQueueStore;
-  readonly records: Pick<TaskRecords, 'read'>;
+  readonly records: Pick<TaskRecords, 'readSurely'>;
   readonly completion: Pick<Completion, 'endQueued' | 'takeOut'>;
   readonly instance: InstanceId;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
@@ -69,11 +69,12 @@ export class LocalQueueSweep {
   async stop(): Promise<void> {
     this.#abort.abort();
     const { localQueues, completion, log } = this.#parts;
-    for (const { queue, job } of localQueues.waiting()) {
-      await completion.takeOut(queue, job, SCHEDULER_STOPPING).catch((error: unknown) => {
+    const ending = [...localQueues.waiting()].map(({ queue, job }) =>
+      completion.takeOut(queue, job, SCHEDULER_STOPPING).catch((error: unknown) => {
         log.info({ err: error, taskId: job.taskId }, 'a waiting task is ended by whoever comes next');
-      });
-    }
+      }),
+    );
+    await Promise.all(ending);
   }
 
   /** Runs one round, for the timer and for tests. @returns how many tasks were ended or taken out */
@@ -113,7 +114,7 @@ export class LocalQueueSweep {
     // A sent task is left alone. The lease is checked before the input is read, because the task may run for long.
     if (decision === 'leave' || (await store.locks(queue, [taskId])).size > 0) return false;
     const job = await store.read(queue, taskId);
-    const known = await records.read(taskId);
+    const known = await records.readSurely(taskId);
     if (job === undefined) return false;
     // The task was forwarded and given back unsent, and the origin did not hear of it: its caller waits.
     const isOver = known !== undefined && (isTerminalTask(known.status) || known.status === 'RUNNING');

@@ -24,7 +24,7 @@ export interface LostJobsParts {
   readonly replies: Pick<Replies, 'all' | 'has'>;
   readonly attempts: Pick<Attempts, 'current'>;
   readonly queues: Pick<TaskQueues, 'open' | 'add' | 'read'>;
-  readonly records: Pick<TaskRecords, 'read'>;
+  readonly records: Pick<TaskRecords, 'readSurely'>;
   readonly leases: Pick<Leases, 'isHeld'>;
   readonly completion: Pick<Completion, 'answerFrom'>;
   readonly dispatcher: Pick<Dispatcher, 'wake'>;
@@ -83,7 +83,7 @@ export class LostJobs {
     const { records, leases, queues, replies, completion, dispatcher, log } = this.#parts;
     const { taskId, queue, job } = waiting;
     if (await leases.isHeld(taskId)) return false;
-    const record = await records.read(taskId);
+    const record = await records.readSurely(taskId);
     if (record !== undefined && isTerminalTask(record.status)) {
       await completion.answerFrom(record);
       return true;

@@ -1,4 +1,4 @@
-// Rebuild of Redis after it lost its data. Each replica writes its queues' settings and its
+// Rebuild of Redis after it lost its data. Each replica writes its queues' settings, spilled records and its
 // attempts' leases again, and wakes the queues it serves. The leader removes the jobs of
 // ended tasks, also from queues that nobody fetches from. Waiting asynchronous tasks come back
 // from their rows (missing-jobs.ts), after every replica had the time to say what it runs.
@@ -8,7 +8,6 @@ import { sleep } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { AddedMarks } from '../../stores/queues/added-marks.ts';
-import { takeOutEnded } from '../../stores/queues/older-jobs.ts';
 import type { OlderJobs } from '../../stores/queues/older-jobs.ts';
 import type { RedisData } from '../../stores/queues/redis-data.ts';
 import type { RollCall } from '../../stores/queues/roll-call.ts';
@@ -24,30 +23,26 @@ export interface EndedQueues {
   readonly next?: EndedCursor;
 }
 
-/** Parts of a replica that know its attempts and its recent ends. */
+/** Parts of a replica that know its attempts and what it spilled. */
 export interface WrittenAgain {
   readonly renewal: Pick<Renewal, 'restoreAll'>;
   readonly records: Pick<TaskRecords, 'redisLost'>;
-  readonly queues: Parameters<typeof takeOutEnded>[0];
 }
 
 /**
- * Restores Redis after it lost its data. Leases and records of attempts here
- * are written again, then recent ends; tasks that are over leave their queue.
+ * Writes again what Redis may have lost: leases of attempts here, and spilled records.
+ * The ends of tasks are in their rows, by which their jobs leave the queues.
  * @throws AppError `queues_unavailable`
  */
-export async function writeAgain({ renewal, records, queues }: WrittenAgain): Promise<void> {
+export async function writeAgain({ renewal, records }: WrittenAgain): Promise<void> {
   await renewal.restoreAll();
-  const ended = await records.redisLost();
-  for (const [queue, over] of Map.groupBy(ended, (record) => record.queue)) {
-    await takeOutEnded(queues, queue, new Set(over.map(({ taskId }) => taskId)));
-  }
+  await records.redisLost();
 }
 
 export interface RebuildParts {
   readonly data: Pick<RedisData, 'onLost' | 'generation' | 'lostAtMs' | 'sure'>;
   readonly rollCall: Pick<RollCall, 'call'>;
-  readonly queues: Pick<TaskQueues, 'reopenAll'> & WrittenAgain['queues'];
+  readonly queues: Pick<TaskQueues, 'reopenAll'>;
   readonly renewal: WrittenAgain['renewal'];
   readonly records: WrittenAgain['records'];
   readonly lostJobs: Pick<LostJobs, 'check'>;

@@ -18,6 +18,7 @@ import { CALLER_GONE, EXPIRED, failureReasonOf } from '../../domain/endings.ts';
 import type { Completion } from '../completion/completion.ts';
 import { parseTaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
+import { recordOfRow } from '../records/recording.ts';
 import type { RecordRank, TaskRecord } from '../records/task-record.ts';
 import type { TaskRecords } from '../records/records.ts';
 import { RANK } from '../state.ts';
@@ -45,7 +46,7 @@ const CALM_MS = 60_000;
 export interface TaskSweepParts {
   readonly db: Db;
   readonly queues: TaskQueues;
-  readonly records: TaskRecords;
+  readonly records: Pick<TaskRecords, 'caughtUp' | 'readSurely'>;
   readonly clock: Clock;
   readonly log: Log;
   readonly leases: Leases;
@@ -110,7 +111,8 @@ export class TaskSweep {
   /** Runs one round. @returns true when jobs of this page were lost and another page follows: the rest need not wait */
   async round(): Promise<boolean> {
     const { clock, queues } = this.#parts;
-    const open = await this.#next();
+    // Rows are judged that have all records; where some may be missing, the next round looks.
+    const open = (await this.#parts.records.caughtUp()) ? await this.#next() : [];
     let again = 0;
     for (const row of open) if (await this.#check(row)) again += 1;
     await this.#wakeQueues();
@@ -152,10 +154,8 @@ export class TaskSweep {
 
   /** Looks at one task. @returns true when its job was lost and is queued again */
   async #check(row: TaskRow): Promise<boolean> {
-    const { queues, records, clock, completion } = this.#parts;
-    // The row may be older than the record in Redis.
-    const record = await records.read(row.taskId);
-    if (record === undefined || record.rank >= 3) return false;
+    const { queues, clock, completion } = this.#parts;
+    const record = recordOfRow(row);
     const job = await queues.read(row.queue, row.taskId);
     if (job === undefined) {
       const unchangedMs = clock.nowMs() - row.updatedAtMs;
@@ -184,7 +184,7 @@ export class TaskSweep {
     if (this.#parts.mayRebuild?.() === false || attempts.current(record.taskId) !== undefined) return;
     if (await leases.isHeld(record.taskId)) return;
     // Job and record are removed together: the end may have come between the two reads.
-    const now = await records.read(record.taskId);
+    const now = await records.readSurely(record.taskId);
     if (now === undefined || now.rank !== record.rank || now.attempt !== record.attempt) return;
     const ended = finalRecordOf(record, CALLER_GONE.status, failureReasonOf(CALLER_GONE), clock.nowMs());
     if (await changes.applied(record.status, 'cancel', ended))
@@ -218,7 +218,7 @@ export class TaskSweep {
     const held = foreignUntilMs === undefined ? await leases.isHeld(record.taskId) : clock.nowMs() < foreignUntilMs;
     if (held) return false;
     // Job and record are removed together: the end may have come between the two reads.
-    const now = await records.read(record.taskId);
+    const now = await records.readSurely(record.taskId);
     if (now !== undefined && now.rank >= 3) return false;
     if (!record.sync && waits && clock.nowMs() > record.deadlineMs) {
       await changes.applied(record.status, 'expire', finalRecordOf(record, 'EXPIRED', 'expired', clock.nowMs()));

@@ -1,6 +1,8 @@
 // All changes of tasks' statuses. The table in state.ts is asked first; a transition that it does
 // not list is refused, counted and logged. Every start, end, retry or return of a task passes here.
 // The record's own guard (mayReplace) then orders the reports of several processes on one task.
+import { withDeadline } from '#shared/backoff.ts';
+import type { TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
@@ -10,14 +12,17 @@ import type { TaskRecords } from './records.ts';
 import type { TaskEvent } from '../state.ts';
 import { moveOf } from '../state.ts';
 
+/** Longest wait for a record to be written; longer than it takes until one is spilled. */
+const WAIT_MS = 5_000;
+
 export class Changes {
-  readonly #records: Pick<TaskRecords, 'append' | 'appendSoon'>;
+  readonly #records: Pick<TaskRecords, 'append' | 'safe'>;
   readonly #metrics: Pick<TaskMetrics, 'refused'>;
   readonly #log: Log;
   readonly #changed = new Listeners<[TaskRecord]>();
 
   constructor(parts: {
-    readonly records: Pick<TaskRecords, 'append' | 'appendSoon'>;
+    readonly records: Pick<TaskRecords, 'append' | 'safe'>;
     readonly metrics: Pick<TaskMetrics, 'refused'>;
     readonly log: Log;
   }) {
@@ -31,32 +36,42 @@ export class Changes {
     this.#changed.add(listener);
   }
 
-  /**
-   * Records a new task.
-   * @param soon - nobody knows its id yet: a newer record may replace this one before it is written
-   */
-  accept(record: TaskRecord, soon: boolean): void {
-    this.#write(record, soon);
+  /** Records a new task. */
+  accept(record: TaskRecord): void {
+    this.#write(record);
   }
 
   /**
    * Writes the task's new record, if the table allows all the events in turn.
    * @param from - its status as far as is known here; CLAIMED counts as PENDING
-   * @param soon - nobody knows its id yet: a newer record may replace this one before it is written
-   * @returns false: refused, nothing was written
+   * @returns false: refused, nothing is written
    */
-  apply(from: TaskStatus, events: TaskEvent | readonly TaskEvent[], record: TaskRecord, soon = false): boolean {
+  apply(from: TaskStatus, events: TaskEvent | readonly TaskEvent[], record: TaskRecord): boolean {
     if (!this.#mayBecome(from, typeof events === 'string' ? [events] : events, record)) return false;
-    this.#write(record, soon);
+    this.#write(record);
     return true;
   }
 
-  /** Like {@link apply}; resolves when Redis has the record or keeps it for another try. */
+  /**
+   * Like {@link apply}; the record goes out at once. Resolves when the database or the spill has it, or, while neither
+   * takes it, after a moment: whoever waits for the end is told all the same.
+   */
   async applied(from: TaskStatus, event: TaskEvent, record: TaskRecord): Promise<boolean> {
     if (!this.#mayBecome(from, [event], record)) return false;
-    await this.#records.append(record);
+    const late = (): Error => new Error('no store takes the record');
+    await withDeadline(this.#records.append(record, true), WAIT_MS, late).catch((error: unknown) => {
+      this.#log.error({ err: error, taskId: record.taskId }, 'the end of a task is told before it is written');
+    });
     this.#changed.tell(record);
     return true;
+  }
+
+  /**
+   * Resolves when the database or the spill has the task's records, as far as this process has some.
+   * @returns false: this process ends without that
+   */
+  safe(taskId: TaskId): Promise<boolean> {
+    return this.#records.safe(taskId);
   }
 
   /**
@@ -74,9 +89,8 @@ export class Changes {
     throw new TypeError(`task ${record.taskId} cannot be recorded as ${record.status}: it is ${status}`);
   }
 
-  #write(record: TaskRecord, soon: boolean): void {
-    if (soon) this.#records.appendSoon(record);
-    else void this.#records.append(record);
+  #write(record: TaskRecord): void {
+    void this.#records.append(record);
     this.#changed.tell(record);
   }
 

@@ -34,8 +34,8 @@ export interface TaskReadsParts {
   readonly records: Pick<TaskRecords, 'read'>;
   readonly bodies: Pick<TaskBodies, 'resultText'>;
   /**
-   * Resolves when the database has every record that Redis held
-   * by now, or after a deadline. Absent: lists lag by a batch.
+   * Resolves when the database has every record that replicas held, or after a deadline.
+   * Absent: lists lag by a batch.
    */
   readonly caughtUp?: (() => Promise<unknown>) | undefined;
   readonly listRows: (workspaceId: WorkspaceId, filter: TaskFilter) => Promise<readonly TaskRecord[]>;
@@ -49,21 +49,21 @@ export class TaskReads {
     this.#parts = parts;
   }
 
-  /** Reads Redis first, then the database; undefined when unknown or another workspace's. */
+  /** undefined when unknown or another workspace's. */
   async read(workspaceId: WorkspaceId, taskId: string): Promise<TaskRecord | undefined> {
     if (!isUuid(taskId)) return undefined;
     const record = await this.#parts.records.read(taskId as TaskId);
     return record?.workspaceId === workspaceId ? record : undefined;
   }
 
-  /** Resolves when the database has every record that Redis held by now, or after a deadline. */
+  /** Resolves when the database has every record that replicas held, or after a deadline. */
   async caughtUp(): Promise<void> {
     await this.#parts.caughtUp?.();
   }
 
   /**
-   * Lists from the database, newest first, with every task whose record Redis had when
-   * the list was asked for (`CaughtUp`). A list by task ids reads like single tasks.
+   * Lists from the database, newest first, with every task whose record a replica had when
+   * the list was asked for. A list by task ids reads like single tasks.
    */
   async list(workspaceId: WorkspaceId, filter: TaskFilter): Promise<readonly TaskRecord[]> {
     if (filter.taskIds === undefined) {

@@ -111,6 +111,7 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     inputState,
     inputBytes,
     rerunOf,
+    replica,
   } = row;
   return {
     taskId: row.taskId,
@@ -140,5 +141,6 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     ...(inputState === undefined ? {} : { inputState }),
     ...(inputBytes === undefined ? {} : { inputBytes }),
     ...(rerunOf === undefined ? {} : { rerunOf }),
+    ...(replica === undefined ? {} : { replica }),
   };
 }

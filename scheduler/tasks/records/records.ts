@@ -1,428 +1,330 @@
-// Records of tasks on their way to the database: written to Redis in the turn of the change,
-// drained in batches by the leader. Dispatch and the service append, reads by id look here
-// first, and the drainer hands the store whole batches. Invariants: a record is in Redis until
-// the database has it. Writing it twice, or an older one after a newer one, changes nothing.
+// Records of tasks: their owner writes them to the database in batches (writer.ts), to the spill while it is away
+// (spill.ts), and readers see the rows, after all replicas have written what they hold (pending-reads.ts).
 import type { Redis } from 'ioredis';
-import type { TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
+import { sleep } from '#shared/backoff.ts';
+import { AppError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { Counter, Gauge } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
+import type { Bus } from '../../cluster/bus.ts';
+import { ALONE } from '../../cluster/bus.ts';
+import { writeHalved } from '../../stores/queues/drain-loop.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
-import { unavailable } from '../../stores/queues/answers.ts';
 import { defineScript } from '../../stores/queues/scripts.ts';
 import type { Script } from '../../stores/queues/scripts.ts';
-import { atTurnEnd } from '../../stores/queues/turns.ts';
-import { RecentRecords } from './recent-records.ts';
-import { encodeTaskRecord, isNewer, parseTaskRecord } from './task-record.ts';
+import { PendingReads } from './pending-reads.ts';
+import { Spill } from './spill.ts';
+import type { RecordedChange } from './task-events.ts';
 import type { TaskRecord } from './task-record.ts';
+import { RecordWriter } from './writer.ts';
+import { mayReplace } from '../state.ts';
 
 /** Most bytes of a result's text in a record; a larger one goes to an object. */
 export const MAX_INLINE_RESULT_BYTES = 256 * 1024;
-/** Seconds for which a task's newest record stays readable in Redis. */
-const RECORD_TTL_S = 3600;
-/** Length up to which a final record gets a short life in Redis at once; a larger one gets it from the drainer. */
-export const SMALL_RECORD = 8 * 1024;
-const FINAL_TTL_S = 300;
-/**
- * Milliseconds of a turn. Records of tasks whose id nobody knows yet
- * are written after one to two turns, unless a newer one came first.
- */
-const SOON_MS = 100;
 /** Records on their way to the database above which nothing new is admitted. */
 export const OVERLOADED_RECORDS = 1_000_000;
-/** Bytes above which nothing new is admitted, by the mean size of this replica's appends. */
+/** Bytes in the spill above which nothing new is admitted. */
 export const OVERLOADED_BYTES = 1024 ** 3;
-/** Most entries of the stream: four times the admission bound, so that only a fault reaches it. */
-const MOST_RECORDS = 4 * OVERLOADED_RECORDS;
-/** Script answer for a record that the lease of a newer attempt refuses. */
-const REFUSED_BY_ATTEMPT = -2;
-/** Most records kept here while Redis does not take them. */
-const MAX_UNSENT = 20_000;
-const RESEND_AFTER_MS = 500;
-const RECHECK_AFTER_MS = 1000;
-/** Most records in one command, and their characters. */
-const MOST_AT_ONCE = 200;
-const MOST_TEXT_AT_ONCE = 512 * 1024;
-
-/** Records of this turn of the event loop. */
-interface Batch {
-  readonly records: TaskRecord[];
-  /** Resolves to true when Redis has them all; records of a failed command are kept. Never rejects. */
-  readonly sent: Promise<boolean>;
-}
+/** Bytes in the memory of this process above which nothing new is admitted: Redis is away, too. */
+const OVERLOADED_MEMORY_BYTES = 64 * 1024 ** 2;
+const LOOK_EVERY_MS = 1_000;
+/** Longest wait of a reader for the leader to move spilled records back. */
+const SPILL_WAIT_MS = 2_000;
+const SPILL_LOOK_MS = 50;
+const MAX_SET_ASIDE = 10_000;
+/** Tasks that are remembered as over: more than end in the seconds by which Redis may come back older. */
+const MOST_OVER = 20_000;
+const OVER_AT_ONCE = 200;
 
 export interface TaskRecordsOptions {
   /** Client that fails fast (no offline queue, a command timeout). The caller closes it. */
   readonly client: Redis;
   readonly keys: Keys;
   readonly log: Log;
-  /** Loads the record as the database has it. */
-  readonly loadFromDb: (taskId: TaskId) => Promise<TaskRecord | undefined>;
+  /** Reads the task's row. */
+  readonly load: (taskId: TaskId) => Promise<TaskRecord | undefined>;
+  /** Filters tasks to those whose row says that they ended. */
+  readonly ended: (taskIds: readonly TaskId[]) => Promise<readonly TaskId[]>;
+  /** Writes the newest record of each task, sorted by task, and the events of the changes, in one transaction. */
+  readonly write: (records: readonly TaskRecord[], changes: readonly RecordedChange[]) => Promise<unknown>;
+  /** Whether the database will never take this record. Absent: by the SQLSTATE. */
+  readonly isRefusal?: (error: unknown) => boolean;
+  readonly instance: InstanceId;
+  /** Absent: there are no other replicas. */
+  readonly bus?: Bus;
+  readonly present?: () => Promise<readonly InstanceId[]>;
   readonly registry?: Registry;
   readonly overloadedRecords?: number;
+  /** Tests shorten these. */
+  readonly collectMs?: number;
+  readonly patienceMs?: number;
 }
 
-/** Appends and reads task records. */
+type EndedTask = Pick<TaskRecord, 'taskId' | 'queue' | 'attempt' | 'sync'>;
+
+/** Writes and reads task records. */
 export class TaskRecords {
-  readonly #client: Redis;
-  readonly #keys: Keys;
-  readonly #log: Log;
-  readonly #loadFromDb: TaskRecordsOptions['loadFromDb'];
-  readonly #script: Script;
-  readonly #overloadedRecords: number;
-  readonly #failures: Counter | undefined;
-  readonly #backlog: Gauge | undefined;
-  readonly #listeners = new Set<() => void>();
-  /** Newest record of each task that Redis did not take. */
-  readonly #unsent = new Map<TaskId, TaskRecord>();
-  /** Newest record of each task that is on its way to Redis and not yet confirmed. */
-  readonly #sending = new Map<TaskId, TaskRecord>();
-  readonly #underWay = new Set<Promise<void>>();
-  readonly #recent = new RecentRecords();
-  readonly #onClose = (): void => this.#recent.away();
-  readonly #onReady = (): void => this.#recent.back();
-  /** Time of the last loss of data; the start counts, since a new process does not know what Redis lost before. */
-  #lostAtMs = performance.now();
-  #batch: Batch | undefined;
-  #soon = new Map<TaskId, TaskRecord>();
-  #older = new Map<TaskId, TaskRecord>();
-  #soonTimer: NodeJS.Timeout | undefined;
-  #resendTimer: NodeJS.Timeout | undefined;
-  #length = 0;
-  #meanBytes = 0;
-  #checkedAtMs = 0;
+  readonly #options: TaskRecordsOptions;
+  readonly #writer: RecordWriter;
+  readonly #spill: Spill;
+  readonly #pending: PendingReads;
+  readonly #endTasks: Script;
+  /** The tasks that ended last: Redis was away, or comes back older, and has something of them. */
+  #over: EndedTask[] = [];
+  readonly #onReady = (): void => this.#endAll(this.#over);
+  readonly #metrics: { readonly written: Counter; readonly setAside: Counter; readonly spilled: Counter } | undefined;
+  #lookedAtMs = -Infinity;
   #wasOverloaded = false;
-  #closed = false;
 
   constructor(options: TaskRecordsOptions) {
-    this.#client = options.client;
-    this.#keys = options.keys;
-    this.#log = options.log;
-    this.#loadFromDb = options.loadFromDb;
-    this.#script = defineScript(options.client, 'longshoreAppendRecords');
-    this.#overloadedRecords = options.overloadedRecords ?? OVERLOADED_RECORDS;
-    options.client.on('close', this.#onClose);
-    options.client.on('ready', this.#onReady);
-    if (options.registry !== undefined) {
-      const registers = [options.registry];
-      this.#failures = new Counter({
-        name: 'longshore_task_record_failures_total',
-        help: 'Task records that Redis did not take, by what became of them; stale: they came after the end, or from an attempt that another one followed.',
-        labelNames: ['result'],
+    this.#options = options;
+    const { client, keys, log, instance, bus = ALONE, present = () => Promise.resolve([]), registry } = options;
+    this.#endTasks = defineScript(client, 'longshoreEndTasks');
+    client.on('ready', this.#onReady);
+    this.#spill = new Spill(options);
+    this.#metrics = registry === undefined ? undefined : this.#register(registry);
+    this.#writer = new RecordWriter({
+      write: (records, changes) => this.#write(records, changes),
+      spill: async (changes) => {
+        await this.#spill.append(changes);
+        this.#metrics?.spilled.inc(newestOf(changes).length);
+      },
+      onSafe: (records) => this.#endInRedis(records),
+      log,
+      collectMs: options.collectMs,
+      patienceMs: options.patienceMs,
+    });
+    this.#pending = new PendingReads({
+      bus,
+      channel: keys.pendingRecordsChannel,
+      answersOf: keys.pendingRepliesChannel,
+      instance,
+      present,
+      holds: (taskId) => this.#writer.holds(taskId),
+      flush: () => this.#writer.flush(),
+    });
+  }
+
+  #register(registry: Registry): { written: Counter; setAside: Counter; spilled: Counter } {
+    const registers = [registry];
+    const collect = (): number => {
+      if (this.#spill.records > 0) this.#lookAgain();
+      return this.#writer.size + this.#spill.records;
+    };
+    void new Gauge({
+      name: 'longshore_task_records_backlog',
+      help: 'Task records that the database does not have yet: those in the memory of this process, and those that all processes have spilled to Redis.',
+      registers,
+      collect() {
+        this.set(collect());
+      },
+    });
+    return {
+      written: new Counter({
+        name: 'longshore_task_records_written_total',
+        help: 'Task records that this process wrote to the database, after collapsing those of one task.',
         registers,
-      });
-      this.#backlog = new Gauge({
-        name: 'longshore_task_records_backlog',
-        help: 'Task records in Redis that the database does not have yet.',
+      }),
+      spilled: new Counter({
+        name: 'longshore_task_records_spilled_total',
+        help: 'Task records that this process wrote to Redis, because the database did not take them for two seconds.',
         registers,
-      });
-    }
+      }),
+      setAside: new Counter({
+        name: 'longshore_task_records_set_aside_total',
+        help: 'Task records that the database refuses, kept in Redis for a person to look at.',
+        registers,
+      }),
+    };
   }
 
   /**
-   * Writes the record to Redis before this turn ends, together with the turn's
-   * others: its key and its entry on the stream. A record that Redis does not take
-   * is kept here and sent again. No caller need await the promise; it never rejects.
-   * @returns true when Redis has it, false when it is kept for another try
+   * Takes a task's new record, to be written with the next batch.
+   * @param isUrgent - somebody waits until it is written
+   * @returns true once the database or the spill has it; false: this process ends without that. It never rejects
    * @throws TypeError when the result is larger than {@link MAX_INLINE_RESULT_BYTES}: it belongs in an object
    */
-  append(record: TaskRecord): Promise<boolean> {
-    this.#soon.delete(record.taskId);
-    this.#older.delete(record.taskId);
-    return this.#append(record);
-  }
-
-  #append(record: TaskRecord): Promise<boolean> {
+  append(record: TaskRecord, isUrgent = false): Promise<boolean> {
     if (record.result !== undefined && Buffer.byteLength(record.result) > MAX_INLINE_RESULT_BYTES) {
       throw new TypeError(`the result of task ${record.taskId} is too large for its record`);
     }
-    return this.#send(record);
+    return this.#writer.append(record, isUrgent);
   }
 
-  /**
-   * Appends a record that may wait a moment, because nobody knows the task's id yet; a
-   * newer record replaces it. Most synchronous tasks end before that and are written once.
-   */
-  appendSoon(record: TaskRecord): void {
-    const held = this.#soon.get(record.taskId) ?? this.#older.get(record.taskId);
-    if (held !== undefined && !isNewer(record, held)) return;
-    this.#soon.set(record.taskId, record);
-    if (this.#soonTimer !== undefined || this.#closed) return;
-    this.#soonTimer = setInterval(() => this.#turnSoon(), SOON_MS);
-    this.#soonTimer.unref();
-  }
-
-  /** Sends records that waited a whole turn; newer ones wait one turn more. */
-  #turnSoon(): void {
-    const due = this.#older;
-    this.#older = this.#soon;
-    this.#soon = new Map();
-    for (const record of due.values()) if (!this.#older.has(record.taskId)) void this.#append(record);
-    if (this.#older.size > 0) return;
-    clearInterval(this.#soonTimer);
-    this.#soonTimer = undefined;
-  }
-
-  /**
-   * Newest record: here, in Redis, else in the database.
-   * @throws AppError `queues_unavailable` when neither here nor the database knows it and Redis does not answer
-   */
-  async read(taskId: TaskId): Promise<TaskRecord | undefined> {
-    const here = this.#newestHere(taskId);
-    let text: string | null = null;
-    let unread: unknown;
-    try {
-      text = await this.#client.get(this.#keys.task(taskId));
-    } catch (error) {
-      unread = error;
-      this.#log.debug({ err: error, taskId }, 'record not readable in Redis, asking the database');
-    }
-    const held = text === null ? undefined : parseTaskRecord(text);
-    const newest = held === undefined ? await this.#loadFromDb(taskId) : await this.#orItsRow(held);
-    if (here !== undefined && (newest === undefined || isNewer(here, newest))) return here;
-    // The record may be in Redis alone, on its way to the database. So the task must not be reported as unknown.
-    if (newest === undefined && unread !== undefined) throw unavailable(`read the record of task ${taskId}`, unread);
-    return newest;
-  }
-
-  /**
-   * Newer one of the record and the task's row. A Redis that came back
-   * older has older records, too, for as long as records live there.
-   */
-  async #orItsRow(held: TaskRecord): Promise<TaskRecord> {
-    if (held.rank >= 3 || performance.now() - this.#lostAtMs > RECORD_TTL_S * 1000) return held;
-    const row = await this.#loadFromDb(held.taskId).catch(() => undefined);
-    return row !== undefined && isNewer(row, held) ? row : held;
-  }
-
-  /**
-   * Writes the latest records to Redis again, with those that it has not taken yet,
-   * after it may have lost some. Redis refuses a record if it has a newer one.
-   * @returns records of tasks among them that are over
-   * @throws AppError `queues_unavailable` when it does not take all of them
-   */
-  async redisLost(): Promise<readonly TaskRecord[]> {
-    this.#lostAtMs = performance.now();
-    const recent = this.#recent.all().map(parseTaskRecord);
-    const taken = await Promise.all(recent.map((record) => this.#send(record)));
-    while (this.#unsent.size > 0) {
-      const before = this.#unsent.size;
-      await this.#resend();
-      if (this.#unsent.size >= before) break;
-    }
-    if (!taken.every(Boolean) || this.#unsent.size > 0)
-      throw unavailable('write task records again', new Error(`${this.#unsent.size} were not taken`));
-    return recent.filter(({ rank }) => rank >= 3);
-  }
-
-  /** Newest record here of those that Redis may not have. */
-  #newestHere(taskId: TaskId): TaskRecord | undefined {
-    const soon = this.#soon.get(taskId) ?? this.#older.get(taskId);
-    if (soon !== undefined) return soon;
-    const [sending, unsent] = [this.#sending.get(taskId), this.#unsent.get(taskId)];
-    return sending !== undefined && (unsent === undefined || isNewer(sending, unsent)) ? sending : unsent;
-  }
-
-  /**
-   * Newest records of those tasks that Redis has, in no order; for tasks that ended a moment ago.
-   * @throws when Redis does not answer
-   */
-  async readHeld(taskIds: readonly TaskId[]): Promise<readonly TaskRecord[]> {
-    if (taskIds.length === 0) return [];
-    const texts = await this.#client.mget(taskIds.map((taskId) => this.#keys.task(taskId)));
-    return texts.filter((text) => text !== null).map(parseTaskRecord);
+  /** Resolves like {@link append} for what this process has of the task. */
+  safe(taskId: TaskId): Promise<boolean> {
+    return this.#writer.safe(taskId);
   }
 
   /** Drops records that still wait here, because the task's end is recorded elsewhere. */
   endedElsewhere(taskId: TaskId): void {
-    this.#soon.delete(taskId);
-    this.#older.delete(taskId);
+    this.#writer.endedElsewhere(taskId);
+  }
+
+  /**
+   * The task's row. Unless it is final, all replicas write first what they hold of the task. A replica that does not
+   * answer within a second, and records that are spilled for longer than two, are missing from the answer.
+   */
+  read(taskId: TaskId): Promise<TaskRecord | undefined> {
+    return this.#read(taskId, false);
+  }
+
+  /**
+   * Reads like {@link read}, for the decision whether a task may be sent again.
+   * @throws AppError `queues_unavailable` while the spill may have a newer record
+   */
+  readSurely(taskId: TaskId): Promise<TaskRecord | undefined> {
+    return this.#read(taskId, true);
+  }
+
+  async #read(taskId: TaskId, isSure: boolean): Promise<TaskRecord | undefined> {
+    const { load } = this.#options;
+    const row = await load(taskId);
+    if (row !== undefined && row.rank >= 3) return row;
+    const isAnswered = await this.#pending.ask([taskId]);
+    const isEmpty = await this.#isSpillEmpty();
+    if (isSure && !isEmpty) throw notComplete(taskId);
+    const now = await load(taskId);
+    // A record may be elsewhere alone. So the task must not be reported as unknown.
+    if (now === undefined && !(isAnswered && isEmpty)) throw notComplete(taskId);
+    return now;
+  }
+
+  /** Rows of those tasks that are over, after all replicas have written what they hold of them. */
+  async readEnded(taskIds: readonly TaskId[]): Promise<readonly TaskRecord[]> {
+    if (taskIds.length === 0) return [];
+    const { ended, load } = this.#options;
+    await this.#pending.ask(taskIds);
+    const rows = await Promise.all((await ended(taskIds)).map(load));
+    return rows.filter((row) => row !== undefined);
+  }
+
+  /**
+   * Has all replicas write what they hold, before a list is read from the database.
+   * @returns false: the list may lack tasks, because a replica is silent, or records are spilled for longer than 2 s
+   */
+  async caughtUp(): Promise<boolean> {
+    return (await this.#pending.ask(undefined)) && (await this.#isSpillEmpty());
+  }
+
+  /** Whether nothing is spilled; the leader gets a moment to move it. */
+  async #isSpillEmpty(): Promise<boolean> {
+    const untilMs = performance.now() + SPILL_WAIT_MS;
+    for (;;) {
+      const isEmpty = await this.#spill.isEmpty().catch(() => undefined);
+      if (isEmpty !== false) return isEmpty === true;
+      if (performance.now() >= untilMs || !(await sleep(SPILL_LOOK_MS))) return false;
+    }
+  }
+
+  /** Moves spilled records to the database, on the leader. @throws when Redis or the database does not answer */
+  async moveSpilled(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted && (await this.#spill.moveOne((changes) => this.#write(newestOf(changes), changes))))
+      continue;
+  }
+
+  /**
+   * Writes what is held here, and spills again what Redis may have lost.
+   * @throws AppError `queues_unavailable`
+   */
+  async redisLost(): Promise<void> {
+    await this.#writer.flush();
+    await this.#spill.redisLost();
   }
 
   /** Whether so many records wait for the database that nothing new may be admitted. */
   isOverloaded(): boolean {
+    const { log, overloadedRecords = OVERLOADED_RECORDS } = this.#options;
+    const facts = { records: this.#writer.size, bytes: this.#writer.bytes, spilled: this.#spill.records };
     const overloaded =
-      this.#length > this.#overloadedRecords ||
-      this.#length * this.#meanBytes > OVERLOADED_BYTES ||
-      this.#unsent.size >= MAX_UNSENT / 2;
+      facts.bytes > OVERLOADED_MEMORY_BYTES ||
+      facts.records + facts.spilled > overloadedRecords ||
+      this.#spill.bytes > OVERLOADED_BYTES;
     if (overloaded !== this.#wasOverloaded) {
       this.#wasOverloaded = overloaded;
-      const facts = { records: this.#length, unsent: this.#unsent.size };
-      if (overloaded) this.#log.error(facts, 'task records do not reach the database; admission is closed');
-      else this.#log.info(facts, 'task records reach the database again; admission is open');
+      if (overloaded) log.error(facts, 'task records do not reach the database; admission is closed');
+      else log.info(facts, 'task records reach the database again; admission is open');
     }
-    // While admission is closed nothing is appended, so only this check notices that the stream is short again.
-    if (overloaded) this.#recheck();
+    if (this.#spill.records > 0) this.#lookAgain();
     return overloaded;
   }
 
-  /** Takes the stream's length after a drain, so that the gauge is right even when nothing is appended. */
-  drained(left: number): void {
-    this.#sawLength(left);
+  /** Looks how much is still spilled: the leader moves it, which may be another process. */
+  #lookAgain(): void {
+    const nowMs = performance.now();
+    if (nowMs - this.#lookedAtMs < LOOK_EVERY_MS) return;
+    this.#lookedAtMs = nowMs;
+    this.#spill.look().catch(() => undefined);
   }
 
-  /** Called after the appends of a turn; the drainer of this process listens. */
-  onAppended(listener: () => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  /** Waits for the appends under way and retries those that failed. @returns how many Redis still did not take */
-  async flush(): Promise<number> {
-    this.#turnSoon();
-    this.#turnSoon();
-    await Promise.all(this.#underWay);
-    await this.#resend();
-    return this.#unsent.size;
+  /** Writes what is held here. @returns false: the stores are away */
+  flush(): Promise<boolean> {
+    return this.#writer.flush();
   }
 
   async close(): Promise<void> {
-    this.#closed = true;
-    clearTimeout(this.#resendTimer);
-    clearInterval(this.#soonTimer);
-    this.#soonTimer = undefined;
-    this.#client.off('close', this.#onClose);
-    this.#client.off('ready', this.#onReady);
-    const lost = await this.flush();
-    if (lost > 0) this.#log.error({ records: lost }, 'task records not written: Redis did not take them');
+    const lost = await this.#writer.close();
+    this.#spill.close();
+    this.#options.client.off('ready', this.#onReady);
+    if (lost > 0) this.#options.log.error({ records: lost }, 'task records not written: no store took them');
   }
 
-  #send(record: TaskRecord): Promise<boolean> {
-    const batch = (this.#batch ??= this.#newBatch());
-    batch.records.push(record);
-    const before = this.#sending.get(record.taskId);
-    if (before === undefined || isNewer(record, before)) this.#sending.set(record.taskId, record);
-    return batch.sent;
-  }
-
-  #newBatch(): Batch {
-    const records: TaskRecord[] = [];
-    const sent = new Promise<boolean>((resolve) => {
-      atTurnEnd(
-        this.#client,
-        () => {
-          this.#batch = undefined;
-          void this.#sendAll(records).then(resolve);
-          for (const listener of this.#listeners) listener();
-        },
-        true,
-      );
+  /** Writes a batch; a record that the database refuses holds up no other. */
+  #write(records: readonly TaskRecord[], changes: readonly RecordedChange[]): Promise<void> {
+    const { isRefusal, log, write } = this.#options;
+    return writeHalved(records, {
+      write: async (some) => {
+        const tasks = new Set(some.map(({ taskId }) => taskId));
+        await write(some, some === records ? changes : changes.filter(({ record }) => tasks.has(record.taskId)));
+        this.#metrics?.written.inc(some.length);
+      },
+      refused: async (record, error) => {
+        log.error({ err: error, taskId: record.taskId }, 'the database refuses a task record');
+        await this.#putAside(record, messageOf(error));
+      },
+      ...(isRefusal === undefined ? {} : { isRefusal }),
     });
-    const settled = sent.then(() => undefined);
-    this.#underWay.add(settled);
-    void settled.finally(() => this.#underWay.delete(settled));
-    return { records, sent };
   }
 
-  async #sendAll(records: readonly TaskRecord[]): Promise<boolean> {
-    const commands: Promise<boolean>[] = [];
-    let some: TaskRecord[] = [];
-    let keys = [this.#keys.records, this.#keys.leased];
-    let values: (string | number)[] = [MOST_RECORDS];
-    let characters = 0;
-    for (const record of records) {
-      const text = encodeTaskRecord(record);
-      this.#meanBytes += (text.length - this.#meanBytes) / 32;
-      if (some.length >= MOST_AT_ONCE || (some.length > 0 && characters + text.length > MOST_TEXT_AT_ONCE)) {
-        commands.push(this.#sendSome(some, keys, values));
-        some = [];
-        keys = [this.#keys.records, this.#keys.leased];
-        values = [MOST_RECORDS];
-        characters = 0;
-      }
-      some.push(record);
-      this.#recent.note(record.taskId, text);
-      characters += text.length;
-      keys.push(this.#keys.task(record.taskId), this.#keys.lease(record.taskId), this.#keys.localQueue(record.queue));
-      const isSmallEnd = record.rank >= 3 && text.length <= SMALL_RECORD;
-      const saysHowItEnded = record.status === 'COMPLETE' || record.status === 'ERROR' ? 1 : 0;
-      const lifeS = isSmallEnd ? FINAL_TTL_S : RECORD_TTL_S;
-      const inLocalQueue = record.sync && record.rank >= 3 ? record.taskId : '';
-      values.push(record.attempt, record.rank, text, lifeS, saysHowItEnded, inLocalQueue);
-    }
-    commands.push(this.#sendSome(some, keys, values));
-    return (await Promise.all(commands)).every(Boolean);
+  async #putAside(record: TaskRecord, reason: string): Promise<void> {
+    const { client, keys } = this.#options;
+    const fields = ['record', JSON.stringify(record), 'reason', reason];
+    await client.xadd(keys.recordsAside, 'MAXLEN', '~', MAX_SET_ASIDE, '*', ...fields);
+    this.#metrics?.setAside.inc();
   }
 
-  async #sendSome(
-    records: readonly TaskRecord[],
-    keys: readonly string[],
-    values: readonly (string | number)[],
-  ): Promise<boolean> {
-    try {
-      const [length = 0, ...refused] = (await this.#script.run(keys.length, ...keys, ...values)) as number[];
-      this.#sawLength(length);
-      for (let at = 0; at < refused.length; at += 2) {
-        const record = records[refused[at] ?? -1];
-        if (record !== undefined) this.#sawRefused(record, refused[at + 1] === REFUSED_BY_ATTEMPT);
-      }
-      return true;
-    } catch (error) {
-      for (const record of records) this.#keep(record, error);
-      return false;
-    } finally {
-      for (const record of records) {
-        if (this.#sending.get(record.taskId) === record) this.#sending.delete(record.taskId);
-      }
+  /** Removes leases and entries of local queues: until now, an agent's repeated result would have been taken. */
+  #endInRedis(records: readonly TaskRecord[]): void {
+    const over = records.filter(({ rank }) => rank >= 3);
+    for (const { taskId, queue, attempt, sync } of over) this.#over.push({ taskId, queue, attempt, sync });
+    if (this.#over.length > 2 * MOST_OVER) this.#over = this.#over.slice(-MOST_OVER);
+    if (this.#options.client.status === 'ready') this.#endAll(over);
+  }
+
+  #endAll(all: readonly EndedTask[]): void {
+    const { keys, log } = this.#options;
+    for (let at = 0; at < all.length; at += OVER_AT_ONCE) {
+      const over = all.slice(at, at + OVER_AT_ONCE);
+      const names = over.flatMap(({ taskId, queue }) => [keys.lease(taskId), keys.localQueue(queue)]);
+      const given = over.flatMap(({ taskId, attempt, sync }) => [attempt, sync ? taskId : '']);
+      this.#endTasks.run(names.length + 1, keys.leased, ...names, ...given).catch((error: unknown) => {
+        log.info({ err: error, tasks: over.length }, 'Redis still has leases of ended tasks');
+      });
     }
   }
+}
 
-  /**
-   * Counts a refused record, which changes nothing: one of a superseded
-   * attempt in the turn of its end, or one that came after the end.
-   */
-  #sawRefused(record: TaskRecord, newerAttempt: boolean): void {
-    this.#failures?.inc({ result: 'stale' });
-    const { taskId, status, attempt } = record;
-    this.#log.info({ taskId, status, attempt, newerAttempt }, 'a stale task record was refused');
-  }
+const notComplete = (taskId: TaskId): AppError =>
+  new AppError('queues_unavailable', `cannot read task ${taskId}: a newer record may be on its way to the database`);
 
-  #sawLength(length: number): void {
-    this.#length = length;
-    this.#checkedAtMs = performance.now();
-    this.#backlog?.set(length);
-    if (length >= MOST_RECORDS) {
-      this.#failures?.inc({ result: 'dropped' });
-      this.#log.error({ records: length }, 'the stream of task records is full; the oldest are dropped');
-    }
+/** The newest record of each task, sorted by task. */
+function newestOf(changes: readonly RecordedChange[]): readonly TaskRecord[] {
+  const newest = new Map<TaskId, TaskRecord>();
+  for (const { record } of changes) {
+    const held = newest.get(record.taskId);
+    // The later of two equal records wins: it was written with more knowledge.
+    if (held === undefined || mayReplace(record, held)) newest.set(record.taskId, record);
   }
-
-  #keep(record: TaskRecord, error: unknown): void {
-    const held = this.#unsent.get(record.taskId);
-    if (held !== undefined && !isNewer(record, held)) return;
-    if (this.#unsent.size === 0) this.#log.warn({ err: error }, 'Redis takes no task records; keeping them');
-    if (held === undefined && this.#unsent.size >= MAX_UNSENT) {
-      const oldest = this.#unsent.keys().next().value;
-      if (oldest !== undefined) this.#unsent.delete(oldest);
-      this.#failures?.inc({ result: 'dropped' });
-      this.#log.error({ taskId: oldest, limit: MAX_UNSENT }, 'task record dropped: too many wait for Redis');
-    }
-    this.#failures?.inc({ result: 'kept' });
-    this.#unsent.set(record.taskId, record);
-    if (this.#closed || this.#resendTimer !== undefined) return;
-    this.#resendTimer = setTimeout(() => {
-      this.#resendTimer = undefined;
-      void this.#resend();
-    }, RESEND_AFTER_MS);
-    this.#resendTimer.unref();
-  }
-
-  async #resend(): Promise<void> {
-    // The records are taken out first: a failed one is put back, and arms the next try.
-    const records = [...this.#unsent.values()].slice(0, 1000);
-    for (const record of records) this.#unsent.delete(record.taskId);
-    await Promise.all(records.map((record) => this.#send(record)));
-    if (records.length === 1000 && this.#unsent.size === 0) return;
-    if (records.length === 1000 && this.#resendTimer === undefined) await this.#resend();
-  }
-
-  #recheck(): void {
-    const nowMs = performance.now();
-    if (nowMs - this.#checkedAtMs < RECHECK_AFTER_MS) return;
-    this.#checkedAtMs = nowMs;
-    void this.#client.xlen(this.#keys.records).then(
-      (length) => this.#sawLength(length),
-      () => undefined,
-    );
-  }
+  return [...newest.values()].toSorted((a, b) => (a.taskId < b.taskId ? -1 : 1));
 }

@@ -1,30 +1,37 @@
 // The events of tasks, made of the records on their way to the database: one for each change of a task's status, in
-// order. Records that never reached the stream are made good: a later record shows that the task was created, and that
-// it ran. The changes of a record that comes first are one row. Pure.
+// order. A later record shows that the task was created, and that it ran. So records that it stands for are left out.
+// The changes of a record that comes first are one row. Pure.
 import type { TaskId } from '#shared/domain/ids.ts';
 import { PACKED_TYPE, changesOf, eventsOfChanges, idOf, keyOf, packed } from '../../domain/task-changes.ts';
 import type { TaskChange } from '../../domain/task-changes.ts';
 import type { NewEvent } from '../../stores/store/queries/events.ts';
 import type { TaskRecord } from './task-record.ts';
 
-/** A record as the stream has it. */
-export interface StreamedRecord {
+/** A record, as its owner noted it. */
+export interface RecordedChange {
   readonly record: TaskRecord;
-  /** When Redis took it. */
   readonly atMs: number;
 }
 
 /** Ids of the events that are written already, of each task that may have some. */
 export type ToldEvents = ReadonlyMap<TaskId, ReadonlySet<string>>;
 
+/** Whether the later record of a task shows all changes that the earlier one shows. */
+export function standsFor(later: RecordedChange, earlier: RecordedChange): boolean {
+  const shown = changesOf(later.record, later.atMs);
+  return changesOf(earlier.record, earlier.atMs).every(({ attempt, rank, status }) =>
+    shown.some((change) => change.attempt === attempt && change.rank === rank && change.status === status),
+  );
+}
+
 /**
- * Rows of events of a batch of records, in the order of the stream.
- * @param streamed - every entry of the batch: the events are not of a task's newest record alone
+ * Rows of events of a batch of records, in the order given.
+ * @param recorded - the changes of the batch: the events are not of a task's newest record alone
  * @param told - events that are not told again
  */
-export function taskEvents(streamed: readonly StreamedRecord[], told: ToldEvents = new Map()): readonly NewEvent[] {
+export function taskEvents(recorded: readonly RecordedChange[], told: ToldEvents = new Map()): readonly NewEvent[] {
   const seen = new Set<string>();
-  return streamed.flatMap(({ record, atMs }) => {
+  return recorded.flatMap(({ record, atMs }) => {
     const changes = changesOf(record, atMs);
     const fresh = changes.filter((change) => isFresh(record, change, seen, told));
     // The first change is the creation: where it is new, all are.

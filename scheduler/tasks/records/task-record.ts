@@ -1,4 +1,4 @@
-// The record of a task: its fields, which of two is newer, and its text in Redis. Pure.
+// The record of a task: its fields, and which of two is newer. Pure.
 import type {
   ContainerId,
   DeploymentId,
@@ -12,7 +12,6 @@ import type {
 } from '#shared/domain/ids.ts';
 import type { InputState } from '../../domain/task-inputs.ts';
 import type { TaskKind, TaskStatus } from '#shared/domain/status.ts';
-import { AppError } from '#shared/errors.ts';
 import type { PastAttempt } from '../../stores/queues/jobs.ts';
 import { mayReplace } from '../state.ts';
 
@@ -54,7 +53,7 @@ export interface TaskRecord {
   readonly calledBy?: WorkspaceId;
   /** Host name that EndTask gave. */
   readonly containerHostname?: string;
-  /** Replica where the caller of a synchronous task waits; only in Redis, never in the database. */
+  /** Replica where the caller of a synchronous task waits. */
   readonly replica?: InstanceId;
   /** Whether its input outlives it, or why not. Absent: a synchronous call that did not fail, or nobody knows. */
   readonly inputState?: InputState;
@@ -70,32 +69,4 @@ export interface TaskRecord {
 /** Whether `a` must win over `b` of the same task; false for equal ones. */
 export function isNewer(a: Pick<TaskRecord, 'attempt' | 'rank'>, b: Pick<TaskRecord, 'attempt' | 'rank'>): boolean {
   return mayReplace(a, b) && (a.attempt !== b.attempt || a.rank !== b.rank);
-}
-
-/**
- * JSON text of a record. The script compares records by the
- * beginning of their text, so `attempt` and `rank` come first.
- */
-export function encodeTaskRecord(record: TaskRecord): string {
-  const { attempt, rank, ...rest } = record;
-  return JSON.stringify({ attempt, rank, ...rest });
-}
-
-/** @throws AppError `bad_record` */
-export function parseTaskRecord(text: string): TaskRecord {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (error) {
-    throw new AppError('bad_record', 'a task record is not JSON', { cause: error });
-  }
-  const record = value as Partial<TaskRecord> | null;
-  const usable =
-    typeof record === 'object' &&
-    typeof record?.taskId === 'string' &&
-    Number.isSafeInteger(record.attempt) &&
-    Number.isSafeInteger(record.rank) &&
-    typeof record.status === 'string';
-  if (!usable) throw new AppError('bad_record', 'a task record lacks its task, attempt, rank or status');
-  return record as TaskRecord;
 }

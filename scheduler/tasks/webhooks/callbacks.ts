@@ -16,7 +16,7 @@ import type { TaskRow } from '../../stores/store/queries/tasks.ts';
 import { errorBody } from '../records/recording.ts';
 import type { TaskRecord } from '../records/task-record.ts';
 import { taskEvents } from '../records/task-events.ts';
-import type { StreamedRecord } from '../records/task-events.ts';
+import type { RecordedChange } from '../records/task-events.ts';
 import type { Policy } from './decide.ts';
 import type { DeliveryKind, Prepared } from './deliveries.ts';
 import { Places } from './places.ts';
@@ -46,12 +46,12 @@ export interface WrittenRecords {
  * Writes task records and, in the same transaction, the kept inputs of tasks that are over now, a delivery for each of
  * them that has a callback, and the events of the changes. So a process that dies leaves all or none. Events are of
  * tasks whose row is now as given.
- * @param streamed - the entries of the stream that the records are of
+ * @param changes - all changes that the records are the newest of
  */
 export async function writeRecords(
   db: Db,
   records: readonly TaskRecord[],
-  streamed: readonly StreamedRecord[],
+  changes: readonly RecordedChange[],
 ): Promise<WrittenRecords> {
   return await db.transaction(async (tx) => {
     const inputBytes = await keepInputs(
@@ -65,9 +65,9 @@ export async function writeRecords(
     // The tasks' rows are locked, so nobody else tells these events meanwhile. A task whose row is new has no events:
     // they are written with its row, or after it.
     const known = [...written].filter(([, { isNew }]) => !isNew).map(([taskId]) => taskId);
-    const told = streamed.length === 0 ? new Map() : await toldEvents(tx, known);
+    const told = changes.length === 0 ? new Map() : await toldEvents(tx, known);
     const events = taskEvents(
-      streamed.filter(({ record }) => written.has(record.taskId)),
+      changes.filter(({ record }) => written.has(record.taskId)),
       told,
     );
     return { deliveries, inputBytes, lastEvents: await appendNewEvents(tx, events) };

@@ -38,6 +38,6 @@ export interface DeletionNeeds {
   removeBytes(id: ObjectId): Promise<void>;
   /** Removes the object of a task's input, if it has one. */
   removeInput(taskId: TaskId): Promise<void>;
-  /** Resolves when the database has the records of tasks that Redis has now, or after a deadline. */
+  /** Resolves when the database has the records of tasks that replicas hold now, or after a deadline. */
   recordsCaughtUp(): Promise<unknown>;
 }

@@ -13,7 +13,7 @@ function aSample(fields: Partial<Sample> = {}): Sample {
     memory: { scheduler: 600 * MIB, redis: 10 * MIB },
     descriptors: { scheduler: 100 },
     databaseFiles: 50,
-    keys: { 'ls:leader': 1, 'ls:tq meta': 10, 'ls:task': 100 },
+    keys: { 'ls:leader': 1, 'ls:tq meta': 10, 'ls:lease': 100 },
     tasksWithoutEnd: 0,
     redisUsedBytes: MIB,
     containers: 0,
@@ -33,14 +33,14 @@ describe('growth over a soak', () => {
   test('is within bounds where nothing grew, or little enough', () => {
     expect(beyond({})).toEqual([]);
     expect(beyond({ memory: { scheduler: 690 * MIB, redis: 50 * MIB }, descriptors: { scheduler: 110 } })).toEqual([]);
-    expect(beyond({ keys: { 'ls:leader': 1, 'ls:tq meta': 15, 'ls:task': 90_000, 'ls:last': 900 } })).toEqual([]);
+    expect(beyond({ keys: { 'ls:leader': 1, 'ls:tq meta': 15, 'ls:lease': 90_000, 'ls:last': 900 } })).toEqual([]);
   });
 
   test('is beyond its bound for each thing by itself', () => {
     expect(beyond({ memory: { scheduler: 691 * MIB, redis: 10 * MIB } })).toEqual(['scheduler: memory']);
     expect(beyond({ memory: { scheduler: 600 * MIB, redis: 51 * MIB } })).toEqual(['redis: memory']);
     expect(beyond({ descriptors: { scheduler: 111 } })).toEqual(['scheduler: descriptors']);
-    expect(beyond({ keys: { 'ls:leader': 1, 'ls:tq meta': 16, 'ls:task': 1 } })).toEqual(['redis: keys']);
+    expect(beyond({ keys: { 'ls:leader': 1, 'ls:tq meta': 16, 'ls:lease': 1 } })).toEqual(['redis: keys']);
     expect(beyond({ tasksWithoutEnd: 1 })).toEqual(['  without an end']);
     expect(beyond({ containers: 1 })).toEqual(['containers']);
     expect(beyond({ holders: 9 })).toEqual(['holders']);

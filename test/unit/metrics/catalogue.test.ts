@@ -51,8 +51,7 @@ const registered = (registry: Registry): readonly Registered[] =>
   registry.getMetricsAsArray().map((metric) => metric as unknown as Registered);
 
 /**
- * Everything that the scheduler registers, but the drainer's and
- * the records' own four (test/hosts/metrics.test.ts covers those).
+ * Everything that the scheduler registers, but the records' own four (test/hosts/metrics.test.ts covers those).
  */
 function schedulerRegistry(): Registry {
   const registry = new Registry();

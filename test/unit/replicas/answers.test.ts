@@ -50,7 +50,7 @@ function twoReplicas() {
       bodies: { resultText: (record) => Promise.resolve(record.result) },
       records: {
         read: (taskId) => Promise.resolve(records.get(taskId)),
-        readHeld: (ids) => Promise.resolve(ids.map((id) => records.get(id)).filter((one) => one !== undefined)),
+        readEnded: (ids) => Promise.resolve(ids.map((id) => records.get(id)).filter((one) => one !== undefined)),
         endedElsewhere: ended,
       },
       dispatcher: { forget: () => undefined },

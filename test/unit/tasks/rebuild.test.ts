@@ -25,17 +25,10 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
     rollCall: { call: () => Promise.resolve(false) },
     presence: { redisLost: step('presence') },
     renewal: { restoreAll: step('leases') },
-    records: { redisLost: () => Promise.resolve([]) },
+    records: { redisLost: () => Promise.resolve() },
     lostJobs: { check: () => Promise.resolve() },
     marks: { rowsDoubtful: () => Promise.resolve() },
-    queues: {
-      reopenAll: step('settings'),
-      waitingIds: () => Promise.resolve([]),
-      activeIds: () => Promise.resolve([]),
-      remove: () => Promise.resolve(false),
-      lockOf: () => Promise.resolve(undefined),
-      fail: () => Promise.resolve({ kind: 'gone' }),
-    },
+    queues: { reopenAll: step('settings') },
     olderJobs: {
       sweep: (queue) => {
         done.push(queue);

@@ -77,7 +77,8 @@ create table tasks (
   input_state text,                      -- kept, or why not; null: a synchronous call that did not fail
   input_bytes bigint,
   rerun_of text,                         -- the task whose input this one has
-  owner text                             -- the scheduler process that accepted it and adds its job; null: no queue of Redis
+  owner text,                            -- the scheduler process that accepted it and adds its job; null: no queue of Redis
+  replica text                           -- the scheduler process where the caller of an open synchronous task waits
 );
 create index tasks_by_workspace on tasks (workspace_id, created_at desc, id desc);
 create index tasks_by_stub on tasks (stub_id, created_at desc);

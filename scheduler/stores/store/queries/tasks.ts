@@ -49,6 +49,8 @@ export interface TaskRecordRow {
   readonly inputState?: InputState | undefined;
   readonly inputBytes?: number | undefined;
   readonly rerunOf?: TaskId | undefined;
+  /** Scheduler process where the caller of an open synchronous task waits. */
+  readonly replica?: InstanceId | undefined;
   /** Earlier attempts, oldest first; in lists absent. */
   readonly past?: readonly PastAttempt[] | undefined;
 }
@@ -94,10 +96,11 @@ interface Raw {
   input_state: string | null;
   input_bytes: number | null;
   rerun_of: string | null;
+  replica: string | null;
 }
 const BASE = `t.id, t.workspace_id, t.stub_id, t.deployment_id, t.queue, t.kind, t.sync, t.status, t.attempt, t.rank, t.container_id,
   t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id, t.callback_url,
-  t.put_by, t.called_by, t.container_hostname, t.input_state, t.input_bytes::float8 as input_bytes, t.rerun_of,
+  t.put_by, t.called_by, t.container_hostname, t.input_state, t.input_bytes::float8 as input_bytes, t.rerun_of, t.replica,
   s.name as stub_name, s.type as stub_type, d.name as deployment_name, d.version as deployment_version`;
 const JOINS = 'left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id';
 const map = (row: Raw): TaskRow => ({
@@ -127,6 +130,7 @@ const map = (row: Raw): TaskRow => ({
   ...(row.input_state === null ? {} : { inputState: row.input_state as InputState }),
   ...(row.input_bytes === null ? {} : { inputBytes: row.input_bytes }),
   ...(row.rerun_of === null ? {} : { rerunOf: row.rerun_of as TaskId }),
+  ...(row.replica === null ? {} : { replica: row.replica as InstanceId }),
   ...(row.past === null ? {} : { past: JSON.parse(row.past) as readonly PastAttempt[] }),
   stubName: row.stub_name ?? '',
   stubType: row.stub_type ?? '',
@@ -170,22 +174,23 @@ const encode = (record: TaskRecordRow, job: string | null, owner: string | null)
   input_state: record.inputState ?? null,
   input_bytes: record.inputBytes ?? null,
   rerun_of: record.rerunOf ?? null,
+  replica: record.rank < 3 ? (record.replica ?? null) : null,
   past: record.past === undefined ? null : storableText(JSON.stringify(record.past)),
   owner,
 });
 const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
     failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by,
-    called_by, container_hostname, past, input_state, input_bytes, rerun_of, owner)
+    called_by, container_hostname, past, input_state, input_bytes, rerun_of, owner, replica)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
     to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by,
-    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of, r.owner
+    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of, r.owner, r.replica
   from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
     sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
     result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
     deadline_s double precision, duration_ms double precision, callback_url text, put_by text,
     called_by text, container_hostname text, past text,
-    input_state text, input_bytes bigint, rerun_of text, owner text)`;
+    input_state text, input_bytes bigint, rerun_of text, owner text, replica text)`;
 
 /**
  * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
@@ -225,7 +230,7 @@ async function upsert(
        deadline_at = excluded.deadline_at, duration_ms = excluded.duration_ms, container_hostname = excluded.container_hostname, updated_at = now(),
        past = coalesce(excluded.past, tasks.past), input_state = coalesce(excluded.input_state, tasks.input_state),
        input_bytes = coalesce(excluded.input_bytes, tasks.input_bytes),
-       job = case when excluded.rank >= 3 then null else tasks.job end
+       replica = excluded.replica, job = case when excluded.rank >= 3 then null else tasks.job end
      where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
     [JSON.stringify(records.map((record) => encode(record, null, null)))],
