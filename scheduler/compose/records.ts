@@ -30,7 +30,7 @@ export interface Records {
 
 export function openRecords(
   { db, hot, keys, instance, log, registry, clock, settings }: Infrastructure,
-  { isLeader, leaderLoop, bus, presence }: ClusterState,
+  { leaderLoop, bus, presence }: ClusterState,
   { deliveries: callbacks }: Webhooks,
   { writer: events }: Events,
   { objects }: ObjectParts,
@@ -74,6 +74,7 @@ export function taskRows(db: Db) {
     commit: (batch: readonly AcceptedTask[]) => insertAcceptedTasks(db, batch),
     keepJob: keptJobs(db),
     jobOf: (taskId: TaskId) => acceptedJobOf(db, taskId),
+    rowOf: rowReader(db),
   };
 }
 

@@ -83,7 +83,7 @@ export interface TaskNeeds
     >,
     Pick<SenderParts, 'isAlive'>,
     Pick<QueueingParts, 'mostWaiting' | 'stopMs'>,
-    Pick<UnansweredParts, 'latestMs'>,
+    Pick<UnansweredParts, 'latestMs' | 'rowOf'>,
     Pick<TaskReadsParts, 'caughtUp' | 'listRows' | 'stubsOf'> {
   readonly client: Redis;
   readonly keys: Keys;

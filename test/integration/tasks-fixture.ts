@@ -222,6 +222,8 @@ export async function aProcess(
     readonly alive?: (replica: InstanceId) => boolean;
     /** Rows of tasks; absent: they are in memory, for all processes of this Redis. */
     readonly rows?: TaskTable;
+    /** Reads the row of a task whose commit was not answered; absent: as the others. */
+    readonly rowOf?: (taskId: TaskId) => Promise<TaskRecord | undefined>;
     /** How long records are collected. */
     readonly collectMs?: number;
     /** How long a silent database is waited for. */
@@ -356,6 +358,7 @@ export async function aProcess(
     stopMs: 100,
     beforeFetch: options.beforeFetch,
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
+    rowOf: options.rowOf ?? rows.load,
     doubts: rollCall,
     isAlive: options.alive ?? (() => false),
     isActive: () => true,

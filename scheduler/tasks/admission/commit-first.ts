@@ -125,7 +125,7 @@ export class CommitFirst {
     const { changes, queueing } = this.#parts;
     const { queue } = target;
     queueing.add(queue, job, () => this.#depth.tell(target, place?.added() ?? 1));
-    changes.accept(acceptedRecordOf(job, queue), false);
+    changes.accept(acceptedRecordOf(job, queue));
     this.#accepted.tell(job, queue);
   }
 }

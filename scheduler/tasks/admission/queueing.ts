@@ -35,7 +35,7 @@ interface Waiting {
 
 export interface QueueingParts {
   readonly queues: Pick<TaskQueues, 'addAgain' | 'remove'>;
-  readonly records: Pick<TaskRecords, 'readHeld'>;
+  readonly records: Pick<TaskRecords, 'ended'>;
   readonly dispatcher: Pick<Dispatcher, 'wake'>;
   /** Absent: the leader looks at every task of this process when it is gone. */
   readonly marks?: Pick<AddedMarks, 'write'> | undefined;
@@ -207,8 +207,7 @@ export class Queueing {
 
   async #takeOutEnded(added: readonly Waiting[]): Promise<void> {
     const { records, queues } = this.#parts;
-    const held = await records.readHeld(added.map(({ job }) => job.taskId));
-    const ended = new Set(held.filter(({ rank }) => rank >= 3).map(({ taskId }) => taskId));
+    const ended = new Set(await records.ended(added.map(({ job }) => job.taskId)));
     for (const { queue, job } of added) if (ended.has(job.taskId)) await queues.remove(queue, job.taskId);
   }
 }

@@ -1,7 +1,8 @@
-// Questions to all replicas for records that the database does not have yet. A holder writes them, and answers; the row
-// is read after that. So no buffer is ever shown, and two replicas never answer backwards. Readers of a moment share a
-// question. A replica that is silent for a second is not waited for until it answers again, ten seconds at most: it is
-// well by then, or not present any more. The answers lack what it holds; agents repeat the results of a dead one.
+// Questions to the other replicas for records that the database does not have yet. A holder writes them, and answers;
+// the row is read after that. So no buffer is ever shown, and two replicas never answer backwards. Readers of a moment
+// share a question. A replica that is silent for a second is not waited for until it answers again, ten seconds at
+// most: it is well by then, or not present any more. The answers lack what it holds; agents repeat the results of a
+// dead one.
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Bus } from '../../cluster/bus.ts';
@@ -13,6 +14,7 @@ const SILENT_MS = 1_000;
 /** How long a replica that was silent is not waited for. */
 const NOT_WAITED_FOR_MS = 10_000;
 
+export type Asked = 'answered' | 'alone' | 'silent';
 type Question = readonly [from: InstanceId, number: number, taskIds: readonly TaskId[] | null];
 type Answer = readonly [from: InstanceId, number: number];
 
@@ -36,7 +38,7 @@ export class PendingReads {
   #number = 0;
   #asked = new Set<TaskId>();
   #asksAll = false;
-  #next: Promise<boolean> | undefined;
+  #next: Promise<Asked> | undefined;
   #sentAtMs = -Infinity;
 
   constructor(parts: PendingReadsParts) {
@@ -57,17 +59,17 @@ export class PendingReads {
   }
 
   /**
-   * Has every replica write what it holds of these tasks.
+   * Has every other replica write what it holds of these tasks.
    * @param taskIds - undefined: of all tasks
-   * @returns false: a replica that is present did not do so in time
+   * @returns `silent`: one that is present did not do so in time; `alone`: there is no other
    */
-  ask(taskIds: readonly TaskId[] | undefined): Promise<boolean> {
+  ask(taskIds: readonly TaskId[] | undefined): Promise<Asked> {
     if (taskIds === undefined) this.#asksAll = true;
     else for (const taskId of taskIds) this.#asked.add(taskId);
     return (this.#next ??= this.#send());
   }
 
-  async #send(): Promise<boolean> {
+  async #send(): Promise<Asked> {
     const waitMs = this.#open.size === 0 ? 0 : this.#sentAtMs + SHARED_MS - performance.now();
     if (waitMs > 0) await sleep(waitMs);
     else await Promise.resolve();
@@ -76,21 +78,18 @@ export class PendingReads {
     this.#asked = new Set();
     this.#asksAll = false;
     this.#next = undefined;
-    const { holds, flush } = this.#parts;
-    const own = taskIds === undefined || taskIds.some(holds) ? flush() : true;
-    const [isOwn, isOthers] = await Promise.all([own, this.#askOthers(taskIds)]);
-    return isOwn && isOthers;
+    return await this.#askOthers(taskIds);
   }
 
-  async #askOthers(taskIds: readonly TaskId[] | undefined): Promise<boolean> {
+  async #askOthers(taskIds: readonly TaskId[] | undefined): Promise<Asked> {
     const { bus, channel, instance, present, silentMs = SILENT_MS } = this.#parts;
-    if (!bus.isLive) return false;
+    if (!bus.isLive) return 'silent';
     const replicas = await present().catch(() => undefined);
-    if (replicas === undefined) return false;
+    if (replicas === undefined) return 'silent';
     const others = replicas.filter((replica) => replica !== instance);
     const missing = new Set(others.filter((replica) => !this.#isSilent(replica)));
     const isSilent = missing.size < others.length;
-    if (others.length === 0) return true;
+    if (others.length === 0) return 'alone';
     const number = (this.#number += 1);
     const all = Promise.withResolvers<boolean>();
     this.#open.set(number, (replica) => {
@@ -104,7 +103,7 @@ export class PendingReads {
       all.resolve(false);
     }, silentMs);
     try {
-      return (await all.promise) && !isSilent;
+      return (await all.promise) && !isSilent ? 'answered' : 'silent';
     } finally {
       clearTimeout(timer);
       this.#open.delete(number);

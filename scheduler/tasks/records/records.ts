@@ -16,6 +16,7 @@ import type { Script } from '../../stores/queues/scripts.ts';
 import { PendingReads } from './pending-reads.ts';
 import { Spill } from './spill.ts';
 import type { RecordedChange } from './task-events.ts';
+import { isNewer } from './task-record.ts';
 import type { TaskRecord } from './task-record.ts';
 import { RecordWriter } from './writer.ts';
 import { mayReplace } from '../state.ts';
@@ -180,21 +181,30 @@ export class TaskRecords {
 
   async #read(taskId: TaskId, isSure: boolean): Promise<TaskRecord | undefined> {
     const { load } = this.#options;
+    const held = this.#writer.newestOf(taskId);
     const row = await load(taskId);
     if (row !== undefined && row.rank >= 3) return row;
-    const isAnswered = await this.#pending.ask([taskId]);
-    const isEmpty = await this.#isSpillEmpty();
-    if (isSure && !isEmpty) throw notComplete(taskId);
-    const now = await load(taskId);
+    const isHeld = held !== undefined && (row === undefined || isNewer(held, row));
+    if (isHeld) await this.#writer.flush();
+    const asked = await this.#pending.ask([taskId]);
+    const spill = await this.#lookAtSpill();
+    if (isSure && spill === 'full') throw notComplete(taskId);
+    const now = isHeld || asked !== 'alone' || spill !== 'empty' ? await load(taskId) : row;
     // A record may be elsewhere alone. So the task must not be reported as unknown.
-    if (now === undefined && !(isAnswered && isEmpty)) throw notComplete(taskId);
+    if (now === undefined && (asked === 'silent' || spill === 'full')) throw notComplete(taskId);
     return now;
+  }
+
+  /** Filters tasks to those whose row says that they are over. */
+  ended(taskIds: readonly TaskId[]): Promise<readonly TaskId[]> {
+    return this.#options.ended(taskIds);
   }
 
   /** Rows of those tasks that are over, after all replicas have written what they hold of them. */
   async readEnded(taskIds: readonly TaskId[]): Promise<readonly TaskRecord[]> {
     if (taskIds.length === 0) return [];
     const { ended, load } = this.#options;
+    await this.#writer.flush();
     await this.#pending.ask(taskIds);
     const rows = await Promise.all((await ended(taskIds)).map(load));
     return rows.filter((row) => row !== undefined);
@@ -205,16 +215,18 @@ export class TaskRecords {
    * @returns false: the list may lack tasks, because a replica is silent, or records are spilled for longer than 2 s
    */
   async caughtUp(): Promise<boolean> {
-    return (await this.#pending.ask(undefined)) && (await this.#isSpillEmpty());
+    const [isOwn, asked] = await Promise.all([this.#writer.flush(), this.#pending.ask(undefined)]);
+    return isOwn && asked !== 'silent' && (await this.#lookAtSpill()) !== 'full';
   }
 
-  /** Whether nothing is spilled; the leader gets a moment to move it. */
-  async #isSpillEmpty(): Promise<boolean> {
+  /** Gives the leader a moment to move what is spilled. @returns `full`: something is, or Redis does not answer */
+  async #lookAtSpill(): Promise<'empty' | 'moved' | 'full'> {
     const untilMs = performance.now() + SPILL_WAIT_MS;
-    for (;;) {
+    for (let isMoved = false; ; isMoved = true) {
       const isEmpty = await this.#spill.isEmpty().catch(() => undefined);
-      if (isEmpty !== false) return isEmpty === true;
-      if (performance.now() >= untilMs || !(await sleep(SPILL_LOOK_MS))) return false;
+      if (isEmpty === true) return isMoved ? 'moved' : 'empty';
+      if (isEmpty === undefined || performance.now() >= untilMs) return 'full';
+      await sleep(SPILL_LOOK_MS);
     }
   }
 

@@ -115,6 +115,12 @@ export class RecordWriter {
     return this.#held.has(taskId) || this.#writing.has(taskId);
   }
 
+  /** The newest record that is held of the task. */
+  newestOf(taskId: TaskId): TaskRecord | undefined {
+    const [held, writing] = [this.#held.get(taskId)?.record, this.#writing.get(taskId)?.record];
+    return held === undefined || (writing !== undefined && isNewer(writing, held)) ? writing : held;
+  }
+
   /** Drops what is held of a task that has not ended as far as is known here: its end is recorded elsewhere. */
   endedElsewhere(taskId: TaskId): void {
     const entry = this.#held.get(taskId);

@@ -144,47 +144,49 @@ export async function appendNewEvents(
   if (events.length > MAX_EVENT_BATCH) throw new RangeError(`at most ${MAX_EVENT_BATCH} events at a time`);
   /** Numbers that the events of each workspace take. */
   const taken = new Map<WorkspaceId, number>();
-  const records = events.map((event) => {
-    const more = event.more ?? 0;
-    const nth = (taken.get(event.workspaceId) ?? 0) + more + 1;
+  const numbers = events.map((event) => {
+    const nth = (taken.get(event.workspaceId) ?? 0) + (event.more ?? 0) + 1;
     taken.set(event.workspaceId, nth);
-    return {
-      workspace_id: event.workspaceId,
-      nth,
-      id: event.id,
-      type: event.type,
-      at_s: event.atMs / 1000,
-      app_id: event.appId ?? null,
-      stub_id: event.stubId ?? null,
-      stub_type: event.stubType ?? null,
-      deployment_id: event.deploymentId ?? null,
-      task_id: event.taskId ?? null,
-      container_id: event.containerId ?? null,
-      machine_id: event.machineId ?? null,
-      of_task: event.isOfTask === true,
-      more,
-      data: event.data,
-    };
+    return nth;
   });
-  const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(APPEND_SQL, [
-    storableJson(records),
-    [...taken.keys()],
-    [...taken.values()],
-  ]);
+  const { rows } = await db.query<{ workspace_id: string; last_seq: number | bigint }>(
+    APPEND_SQL,
+    [
+      [...taken.keys()],
+      [...taken.values()],
+      events.map((event) => event.workspaceId),
+      numbers,
+      events.map((event) => event.id),
+      events.map((event) => event.type),
+      events.map((event) => event.atMs / 1000),
+      events.map((event) => event.appId ?? null),
+      events.map((event) => event.stubId ?? null),
+      events.map((event) => event.stubType ?? null),
+      events.map((event) => event.deploymentId ?? null),
+      events.map((event) => event.taskId ?? null),
+      events.map((event) => event.containerId ?? null),
+      events.map((event) => event.machineId ?? null),
+      events.map((event) => event.isOfTask === true),
+      events.map((event) => event.more ?? 0),
+      events.map((event) => storableJson(event.data)),
+    ],
+    { isPrepared: true },
+  );
   return new Map(rows.map((row) => [row.workspace_id as WorkspaceId, Number(row.last_seq)]));
 }
 
 const APPEND_SQL = `with r as materialized (
-    select * from json_to_recordset($1::json) as r (workspace_id text, nth bigint, id text, type text, at_s double precision,
-      app_id text, stub_id text, stub_type text, deployment_id text, task_id text, container_id text, machine_id text,
-      of_task boolean, more smallint, data json)),
+    select * from unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::double precision[], $8::text[], $9::text[],
+      $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::smallint[], $17::text[])
+      as r (workspace_id, nth, id, type, at_s, app_id, stub_id, stub_type, deployment_id, task_id, container_id, machine_id,
+        of_task, more, data)),
   named as materialized (
     select t.stub_id, t.deployment_id, ${TASK_NAMES} as fields
     from (select distinct stub_id, deployment_id from r where of_task) t
       left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id),
   counters as (
     insert into event_counters as c (workspace_id, last_seq)
-    select workspace_id, events from unnest($2::text[], $3::bigint[]) as taken (workspace_id, events) order by workspace_id
+    select workspace_id, events from unnest($1::text[], $2::bigint[]) as taken (workspace_id, events) order by workspace_id
     on conflict (workspace_id) do update set last_seq = c.last_seq + excluded.last_seq
     returning workspace_id, last_seq),
   written as (
@@ -193,8 +195,8 @@ const APPEND_SQL = `with r as materialized (
     select r.workspace_id, counters.last_seq - taken.events + r.nth, r.more, r.id, r.type, to_timestamp(r.at_s),
       coalesce(r.app_id, s.app_id), r.stub_id, coalesce(r.stub_type, s.type),
       r.deployment_id, r.task_id, r.container_id, r.machine_id,
-      case when r.of_task then (left(r.data::text, -1) || named.fields || '}')::json else r.data end
-    from r join unnest($2::text[], $3::bigint[]) as taken (workspace_id, events) using (workspace_id)
+      (case when r.of_task then left(r.data, -1) || named.fields || '}' else r.data end)::json
+    from r join unnest($1::text[], $2::bigint[]) as taken (workspace_id, events) using (workspace_id)
       join counters using (workspace_id) left join stubs s on s.id = r.stub_id
       left join named on r.of_task and named.stub_id = r.stub_id
         and named.deployment_id is not distinct from r.deployment_id

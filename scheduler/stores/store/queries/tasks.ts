@@ -178,19 +178,52 @@ const encode = (record: TaskRecordRow, job: string | null, owner: string | null)
   past: record.past === undefined ? null : storableText(JSON.stringify(record.past)),
   owner,
 });
-const INSERT = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
+const INSERT_INTO = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
     failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by,
     called_by, container_hostname, past, input_state, input_bytes, rerun_of, owner, replica)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
     to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by,
-    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of, r.owner, r.replica
-  from json_to_recordset($1::json) as r (id text, workspace_id text, stub_id text, deployment_id text, queue text, kind text,
-    sync boolean, status text, attempt integer, rank integer, container_id text, failure_reason text, job text, result text,
-    result_object_id text, created_s double precision, started_s double precision, ended_s double precision,
-    deadline_s double precision, duration_ms double precision, callback_url text, put_by text,
-    called_by text, container_hostname text, past text,
-    input_state text, input_bytes bigint, rerun_of text, owner text, replica text)`;
+    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of, r.owner, r.replica`;
+/** Fields of {@link encode} and their types. */
+const COLUMNS = [
+  ['id', 'text'],
+  ['workspace_id', 'text'],
+  ['stub_id', 'text'],
+  ['deployment_id', 'text'],
+  ['queue', 'text'],
+  ['kind', 'text'],
+  ['sync', 'boolean'],
+  ['status', 'text'],
+  ['attempt', 'integer'],
+  ['rank', 'integer'],
+  ['container_id', 'text'],
+  ['failure_reason', 'text'],
+  ['job', 'text'],
+  ['result', 'text'],
+  ['result_object_id', 'text'],
+  ['created_s', 'double precision'],
+  ['started_s', 'double precision'],
+  ['ended_s', 'double precision'],
+  ['deadline_s', 'double precision'],
+  ['duration_ms', 'double precision'],
+  ['callback_url', 'text'],
+  ['put_by', 'text'],
+  ['called_by', 'text'],
+  ['container_hostname', 'text'],
+  ['past', 'text'],
+  ['input_state', 'text'],
+  ['input_bytes', 'bigint'],
+  ['rerun_of', 'text'],
+  ['owner', 'text'],
+  ['replica', 'text'],
+] as const;
+const INSERT = `${INSERT_INTO}
+  from json_to_recordset($1::json) as r (${COLUMNS.map(([name, type]) => `${name} ${type}`).join(', ')})`;
+/** The same from an array for each column, which the database reads in half the time. */
+const INSERT_ARRAYS = `${INSERT_INTO}
+  from unnest(${COLUMNS.map(([, type], at) => `$${at + 1}::${type}[]`).join(', ')})
+    as r (${COLUMNS.map(([name]) => name).join(', ')})`;
 
 /**
  * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
@@ -222,8 +255,9 @@ async function upsert(
 ): Promise<readonly { readonly id: string; readonly is_new?: boolean }[]> {
   if (records.length === 0) return [];
   if (records.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} task records at a time`);
+  const encoded = records.map((record) => encode(record, null, null));
   const { rows } = await db.query<{ id: string; is_new?: boolean }>(
-    `${INSERT}
+    `${INSERT_ARRAYS}
      on conflict (id) do update set status = excluded.status, attempt = excluded.attempt, rank = excluded.rank,
        container_id = excluded.container_id, failure_reason = excluded.failure_reason, result = excluded.result,
        result_object_id = excluded.result_object_id, started_at = excluded.started_at, ended_at = excluded.ended_at,
@@ -233,7 +267,7 @@ async function upsert(
        replica = excluded.replica, job = case when excluded.rank >= 3 then null else tasks.job end
      where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
-    [JSON.stringify(records.map((record) => encode(record, null, null)))],
+    COLUMNS.map(([name]) => encoded.map((row) => row[name])),
     { isPrepared: true },
   );
   return rows;
