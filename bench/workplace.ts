@@ -28,6 +28,8 @@ export interface Workplace {
   watch<T>(work: () => Promise<T>): Promise<{ readonly value: T; readonly outside: number }>;
   /** Adds the processor time of each role during the work, per call, to the figures. */
   cpuOf<T extends { readonly figures: Figures; readonly answered: number }>(work: () => Promise<T>): Promise<Figures>;
+  /** A part of this workplace; its `close` ends what the part has started or registered, and nothing else. */
+  part(): Workplace;
   /** Ends everything. @returns the things that could not be ended */
   close(): Promise<readonly string[]>;
 }
@@ -43,12 +45,11 @@ export async function openWorkplace(signal: AbortSignal): Promise<Workplace> {
   // Short, because paths of sockets end at 107 bytes.
   const directory = await mkdtemp(join(tmpdir(), 'lsb-'));
   const engine = new BenchEngine(runId, process.env['DOCKER_HOST']);
-  const undo: (() => Promise<void>)[] = [];
   const env: Record<string, string | undefined> = {};
   for (const name of PASSED_ON) if (process.env[name] !== undefined) env[name] = process.env[name];
   const children = new Map<number, string>();
   let started = 0;
-  return {
+  const partOf = (undo: (() => Promise<void>)[]): Workplace => ({
     runId,
     directory,
     engine,
@@ -75,22 +76,30 @@ export async function openWorkplace(signal: AbortSignal): Promise<Workplace> {
       const roles = { generatorPid: process.pid, children, containerIds: engine.known };
       return { ...figures, ...cpuPerCall(before, readMachineTicks().processes, roles, answered) };
     },
-    async close() {
-      const problems: string[] = [];
-      undo.unshift(
-        () => rm(directory, { recursive: true, force: true, maxRetries: 3 }),
-        () => engine.removeAll(),
-      );
-      for (let work = undo.pop(); work !== undefined; work = undo.pop()) {
-        try {
-          await work();
-        } catch (error) {
-          problems.push(error instanceof Error ? error.message : String(error));
-        }
-      }
-      return problems;
+    part() {
+      const own: (() => Promise<void>)[] = [];
+      undo.push(async () => {
+        const problems = await undoAll(own);
+        if (problems.length > 0) throw new Error(problems.join('; '));
+      });
+      return partOf(own);
     },
-  };
+    close: () => undoAll(undo),
+  });
+  return partOf([() => rm(directory, { recursive: true, force: true, maxRetries: 3 }), () => engine.removeAll()]);
+}
+
+/** Empties the list from its end. @returns what failed */
+async function undoAll(undo: (() => Promise<void>)[]): Promise<readonly string[]> {
+  const problems: string[] = [];
+  for (let work = undo.pop(); work !== undefined; work = undo.pop()) {
+    try {
+      await work();
+    } catch (error) {
+      problems.push(error instanceof Error ? error.message : String(error));
+    }
+  }
+  return problems;
 }
 
 /** A port of 127.0.0.1 that was free a moment ago. */

@@ -9,6 +9,7 @@ import type { Workplace } from '../workplace.ts';
 import type { Planes } from './planes.ts';
 
 export interface SuiteContext {
+  /** Everything that the suite starts ends with it. */
   readonly place: Workplace;
   readonly isQuick: boolean;
   /** The release that the product's agent comes from. */
