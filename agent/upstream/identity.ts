@@ -16,8 +16,8 @@ export interface Identity {
   readonly credentialSinceMs: number;
   /** Ed25519, PKCS #8 PEM: proves the machine after a long absence. */
   readonly privateKey: string;
-  /** Ed25519, base64 SPKI: verifies a revocation. Absent until a scheduler has sent it. */
-  readonly installationKey?: string;
+  /** Ed25519, base64 SPKI: verifies a revocation. */
+  readonly installationKey: string;
   /** sha256 of the join token that created the identity: another token is a new one. */
   readonly joinTokenHash: string;
   /** Earlier ids of this machine: their containers are still its own. */

@@ -129,7 +129,7 @@ export async function join(
         credentialExpiresAtMs: answer.credentialExpiresAtMs,
         credentialSinceMs: Date.now(),
         privateKey,
-        ...(answer.installationKey === '' ? {} : { installationKey: answer.installationKey }),
+        installationKey: answer.installationKey,
         joinTokenHash,
         formerMachineIds: [],
       });

@@ -409,7 +409,7 @@ export class Link {
     metrics.connectionAttempts.inc({ result: 'ok' });
     log.info({ sessionId: welcome.sessionId }, 'connected to the scheduler');
     this.#sessionBegan.tell();
-    void this.#membership.learnKey(welcome.installationKey).then(() => this.#renewIfDue());
+    void this.#renewIfDue();
     session.openLogs();
     this.#reports.begin(welcome.heartbeatIntervalMs || DEFAULT_HEARTBEAT_MS);
     void this.#parts.attemptsKnown().then(() => {

@@ -111,16 +111,6 @@ export class Membership {
     return 'joins_anew';
   }
 
-  /** Stores the scheduler's key, for a machine that joined before schedulers sent it. */
-  async learnKey(installationKey: string): Promise<void> {
-    const { identity: file, log } = this.#parts;
-    const identity = file.current;
-    if (installationKey === '' || identity === undefined || identity.installationKey !== undefined) return;
-    await file
-      .save({ ...identity, installationKey })
-      .catch((error: unknown) => log.warn({ err: error }, 'the installation key could not be kept'));
-  }
-
   /** Renews the credential from half of its life on. */
   async renewIfDue(client: Parameters<typeof renew>[0]): Promise<void> {
     const { identity: file, joinFacts, log } = this.#parts;

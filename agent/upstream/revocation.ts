@@ -6,12 +6,7 @@ import { createPublicKey } from 'node:crypto';
  * @param installationKey - base64 SPKI, received over a connection whose CA the join token named
  * @returns false when it is not about this machine, or not signed by its installation
  */
-export async function isRevocation(
-  statement: string,
-  machineId: string,
-  installationKey: string | undefined,
-): Promise<boolean> {
-  if (installationKey === undefined || installationKey === '') return false;
+export async function isRevocation(statement: string, machineId: string, installationKey: string): Promise<boolean> {
   try {
     const { jwtVerify } = await import('jose');
     const key = createPublicKey({ key: Buffer.from(installationKey, 'base64'), format: 'der', type: 'spki' });

@@ -89,8 +89,8 @@ export class AgentReports {
 
   /** A control stream said hello: the newer session wins. */
   async hello(machineId: MachineId, sessionId: string, hello: Hello__Output): Promise<Machine> {
-    const conditions = hello.conditions ? namedConditions(hello.conditions.names) : null;
-    const conditionWords = { ...wordsAbout(conditions ?? [], hello.conditions?.words) };
+    const conditions = namedConditions(hello.conditions?.names ?? []);
+    const conditionWords = { ...wordsAbout(conditions, hello.conditions?.words) };
     // An agent that has just started has not counted yet.
     const before = this.#machines.get(machineId);
     const volumeBytes = before === undefined ? {} : { ...volumeBytesHere(before) };

@@ -61,10 +61,6 @@ export class MachineCredentials {
     this.#parts = parts;
   }
 
-  get publicKey(): string {
-    return this.#parts.signer.publicKey;
-  }
-
   /** @throws AppError `join_token_invalid`, `enrolment_refused`, `enrolment_full` */
   async join(request: JoinRequest__Output, metadata: Metadata): Promise<JoinResponse> {
     const { joining, enrolment, signer, log } = this.#parts;

@@ -32,7 +32,7 @@ export interface HostIdentitiesParts {
 /** Writes that replicas make at once are read again so often. */
 const TRIES = 3;
 
-/** The host that a call's metadata shows; null: an agent of an earlier version, or one that finds out nothing. */
+/** The host that a call's metadata shows; null: the agent finds out nothing. */
 export function shownHost(metadata: Metadata): ShownHost | null {
   const shown = hostFromHeader(String(metadata.get(HOST_HEADER)[0] ?? ''));
   return shown === null || isNobody(shown.identity) ? null : shown;

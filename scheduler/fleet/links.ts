@@ -314,7 +314,6 @@ export class Links {
         this.#sampled.tell(machineId, samples);
       },
       onHeartbeat: (live) => this.#parts.reports.heartbeat(machineId, live),
-      installationKey: this.#parts.credentials.publicKey,
       secretsOf: this.#parts.secretsOf,
       tokenOf: this.#parts.tokenOf,
       images: this.#parts.images,

@@ -59,8 +59,6 @@ export interface SessionParts {
   readonly accepting: AcceptRate;
   /** Tells the dispatcher that a container runs, and how many of its slots take attempts now. */
   readonly onRunning: (entry: ContainerEntry, slots: number) => void;
-  /** Public key by which the agent checks a revocation. */
-  readonly installationKey: string;
   /** Passes on samples of the containers' resource use. */
   readonly onSamples: (samples: Samples__Output) => void;
   /** Passes on the attempts that a heartbeat names. */
@@ -224,7 +222,6 @@ export class Session {
         pingIntervalMs: settings.pingIntervalMs,
         heartbeatIntervalMs: settings.heartbeatIntervalMs,
         reconnectWindowMs: this.#windowMs(machines.expected()),
-        installationKey: this.#parts.installationKey,
       },
     });
     // The replica that the agent dialled before ordered its containers: read their rows.

@@ -309,7 +309,6 @@ export class SimulatedAgent {
       version: '0.1.0',
       protocol: PROTOCOL_VERSION,
       inventory: {
-        streams: true,
         hostname: `simulated-${this.#instanceId}`,
         os: 'linux',
         arch: 'x64',

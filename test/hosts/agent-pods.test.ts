@@ -77,7 +77,6 @@ test('a pod of an image without Python becomes ready, and its port is reached', 
   const { containerId } = assignment;
   scheduler.desire([assignment]);
   expect(await scheduler.phase(containerId, 'running', 60_000)).toMatchObject({ slots: 256, mode: 'single' });
-  expect(scheduler.hellos[0]?.inventory?.supervisors).toBe(true);
   const { stream, answer } = await streams.ask(containerId, { type: 'connect', port: 8000, waitMs: 5000 });
   expect(answer).toMatchObject({ ok: true });
   await until('the bytes', () => stream.text === 'hello\n');

@@ -196,7 +196,10 @@ describe('the host of a machine', () => {
     expect((await refusal(original))[1]).toContain(`UUID ${OTHER_UUID}`);
   });
 
-  test('a replaced card, an id that is told later and an older agent are no other host', async ({ fleet, agents }) => {
+  test('a replaced card, an id that is told later and an agent that finds out nothing are no other host', async ({
+    fleet,
+    agents,
+  }) => {
     const agent = await agents.joined();
     await agent.connect();
     expect(fleet.machines.get(agent.machineId)?.row.hostIdentity).toBeNull();

@@ -269,11 +269,12 @@ export interface AgentChannel {
 export class Agent {
   machineId = '' as MachineId;
   credential = '';
+  installationKey = '';
   sessionId = '';
   client: AgentLinkClient;
   answersPings = true;
   bootId = 'b';
-  /** Host that its calls show; absent: none, as agents of earlier versions. */
+  /** Host that its calls show; absent: none, as an agent that finds out nothing. */
   host: ShownHost | undefined;
   /** Key pair of the machine, registered at its join, with which it proves its identity. */
   readonly keys = generateKeyPairSync('ed25519');
@@ -310,6 +311,7 @@ export class Agent {
     const answer = await called<JoinResponse__Output>((done) => this.client.join(full, this.#shown(), done));
     this.machineId = answer.machineId as MachineId;
     this.credential = answer.credential;
+    this.installationKey = answer.installationKey;
     return answer;
   }
 

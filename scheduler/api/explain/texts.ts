@@ -106,10 +106,6 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     says: 'cannot mount its volume: not its home, or without its driver',
     step: 'bring the machine back that its volume is on, or give machines its driver (docs/volumes.md)',
   },
-  agent_too_old: {
-    says: 'whose agents are too old for web applications, pods or sandboxes',
-    step: 'upgrade the agents (docs/upgrades.md)',
-  },
   image_unavailable: {
     says: 'without its image, which was built elsewhere',
     step: 'bring the machine back that built the image; with a registry for built images every machine gets it (docs/images.md)',

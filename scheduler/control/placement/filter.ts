@@ -49,10 +49,6 @@ export interface PlacementMachine {
   readonly gpus: readonly PlacementGpu[];
   /** Drivers of volumes that can be mounted there now. */
   readonly volumeDrivers: ReadonlySet<MountDriverName>;
-  /** Whether its agent carries streamed calls; an older one would run them without their bytes. */
-  readonly streams: boolean;
-  /** Whether its agent runs pods and sandboxes. */
-  readonly supervisors: boolean;
   /** Whether its agent pulls images from the managed registry. */
   readonly registry: boolean;
   /** Image references known to be there. */
@@ -89,10 +85,6 @@ export interface PlacementRequest {
   readonly caches: readonly string[];
   /** Drivers of the volumes that it mounts. */
   readonly volumeDrivers: readonly MountDriverName[];
-  /** Whether its calls are streamed. */
-  readonly streams: boolean;
-  /** Whether it is a pod or a sandbox. */
-  readonly supervised: boolean;
   /** Machines that must not be taken, because they just refused it. */
   readonly avoid: ReadonlySet<MachineId>;
   /** Whether the workspace has used up its limits. */
@@ -117,7 +109,6 @@ export const REJECTION_REASONS = [
   'memory',
   'disk',
   'volume',
-  'agent_too_old',
   'image_unavailable',
   'base_python',
   'arch',
@@ -153,7 +144,6 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (!pythonFits(machine, request)) return 'base_python';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
   if (!request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver))) return 'volume';
-  if ((request.streams && !machine.streams) || (request.supervised && !machine.supervisors)) return 'agent_too_old';
   if (request.imageOnlyOn?.has(machine.machineId) === false && !(request.imageInRegistry && machine.registry))
     return 'image_unavailable';
   if (!machine.ready) return 'machine_not_ready';

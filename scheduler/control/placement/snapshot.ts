@@ -12,7 +12,6 @@ import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import { basePythonsOf } from '../../fleet/host-facts.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
-import { isSupervised } from '../../workspaces/deployments/kinds.ts';
 import { blockingConditions, cachesHere, isInService } from '../../fleet/machine.ts';
 import { takesCpuWork } from '../../fleet/pool-settings.ts';
 import { Candidates } from './candidates.ts';
@@ -131,8 +130,6 @@ export class PlacementSnapshot {
       arch: spec.arch ?? '',
       volumeDrivers: [...new Set((spec.wire.volumes ?? []).map(driverOf))],
       caches: (spec.wire.volumes ?? []).flatMap((one) => (driverOf(one) === 'cache' ? (one.volumeId ?? []) : [])),
-      streams: spec.wire.kind === 'asgi' || spec.wire.kind === 'pod',
-      supervised: isSupervised(spec.wire.kind ?? ''),
       siblings: this.#siblingsOf(spec.queue),
       seed: row.id,
       overQuota: quota !== undefined && this.#isOver(entry, quota),
@@ -255,8 +252,6 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
       leasedAtMs: parts.leasedAtMs(gpu.uuid),
     })),
     volumeDrivers: new Set(volumeDriversOf(machine)),
-    streams: inventory?.streams === true,
-    supervisors: inventory?.supervisors === true,
     registry: inventory?.registry === true,
     images: new Set(inventory?.images ?? []),
     caches: new Set(cachesHere(machine).flatMap(({ volumeId, bytes }) => (bytes > 0 ? volumeId : []))),

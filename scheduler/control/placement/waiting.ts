@@ -72,7 +72,6 @@ const LASTING: ReadonlySet<string> = new Set([
   'gpu_model',
   'gpu_driver',
   'volume',
-  'agent_too_old',
   'image_unavailable',
   'base_python',
   'too_small',

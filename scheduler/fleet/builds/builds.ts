@@ -352,7 +352,7 @@ export class Builds {
   }
 
   /** Machines for a build. A workspace's builds stay together, because its layers are there. */
-  #candidates({ workspaceId, work, only, definition: { gpu, bases, pythonVersion } }: Begun): readonly Machine[] {
+  #candidates({ workspaceId, work, only, definition: { bases, pythonVersion } }: Begun): readonly Machine[] {
     const { machines, cpuWorkAllowed } = this.#parts;
     const wanted = bases.includes(BASE_IMAGE) ? wantedPython(pythonVersion) : '';
     const rank = new Map<MachineId, string>();
@@ -360,7 +360,6 @@ export class Builds {
       (machine) =>
         (only === undefined || machine.row.id === only) &&
         machine.inventory?.builds === true &&
-        (gpu === undefined || machine.inventory.buildGpus) &&
         isSchedulable(machine) &&
         canHavePython(basePythonsOf(machine.inventory), wanted) &&
         mayHost(machine, work, cpuWorkAllowed),

@@ -103,7 +103,7 @@ export function machineTests(of: () => Db): void {
           agentVersion: '1',
           hostname: 'h',
           inventory: {},
-          conditions: null,
+          conditions: [],
           replica: null,
           agentInstance,
         });
@@ -121,7 +121,7 @@ export function machineTests(of: () => Db): void {
         agentVersion: '1',
         hostname: 'h',
         inventory: { cpu: 4 },
-        conditions: null,
+        conditions: ['DiskPressure'],
         replica: null,
         agentInstance: 'a',
       };

@@ -66,8 +66,6 @@ function candidate(world: World, machine: Machine): PlacementMachine {
     intentActive: machine.intent === 'active',
     blockedBy: machine.conditions,
     volumeDrivers: new Set(['local'] as const),
-    streams: true,
-    supervisors: true,
     registry: true,
     freeCpuMillicores: free.cpu,
     freeMemoryBytes: free.memory,

@@ -158,8 +158,6 @@ describe('why a machine is rejected', () => {
     [undefined, aMachine({ volumeDrivers: new Set(['local', 'nfs']) }), aRequest({ volumeDrivers: ['nfs'] })],
     ['volume', aMachine({ volumeDrivers: new Set(['local']) }), aRequest({ volumeDrivers: ['bucket'] })],
     [undefined, aMachine({ volumeDrivers: new Set(['bucket']) }), aRequest({ volumeDrivers: ['bucket'] })],
-    ['agent_too_old', aMachine({ streams: false }), aRequest({ streams: true })],
-    ['agent_too_old', aMachine({ supervisors: false }), aRequest({ supervised: true })],
     ['image_unavailable', aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere') })],
     [undefined, aMachine(), aRequest({ imageOnlyOn: ids('m-elsewhere'), imageInRegistry: true })],
     [

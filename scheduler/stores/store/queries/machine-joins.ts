@@ -92,7 +92,7 @@ export interface JoiningAgent {
   readonly publicKey: string;
   readonly hostname: string;
   readonly agentVersion: string;
-  /** null, absent: an agent of an earlier version, or one that finds out nothing. */
+  /** null, absent: the agent finds out nothing about its host. */
   readonly hostIdentity?: HostIdentity | null;
   readonly nowMs: number;
 }

@@ -211,8 +211,7 @@ export function recordHello(
     readonly agentVersion: string;
     readonly hostname: string;
     readonly inventory: object;
-    /** Reported conditions; null: not reported, so the stored ones count until the first heartbeat. */
-    readonly conditions: readonly string[] | null;
+    readonly conditions: readonly string[];
     /** Replica that has the machine's link from now on. */
     readonly replica: InstanceId | null;
     /** Id of the agent's process: new at every start of an agent. */
@@ -230,7 +229,7 @@ export function recordHello(
              select value, place from jsonb_array_elements((agent_instances - $8::text) || to_jsonb($8::text)) with ordinality as known (value, place)
              order by place desc limit 4
            ) as newest),
-         boot_id = $2, goodbye = null, host_drain_until = $9::timestamptz, agent_version = $3, hostname = $4, inventory = $5::jsonb, conditions = coalesce($7::jsonb, conditions), health = 'RECONCILING', replica = $6,
+         boot_id = $2, goodbye = null, host_drain_until = $9::timestamptz, agent_version = $3, hostname = $4, inventory = $5::jsonb, conditions = $7::jsonb, health = 'RECONCILING', replica = $6,
          session_epoch = session_epoch + 1, last_seen_at = now(), updated_at = now()
        where id = $1 and deleted_at is null returning *
      ) select ${MACHINE_COLUMNS}, (select boot_id from before) as boot_id_before from m join pools p on p.id = m.pool_id`,
@@ -241,7 +240,7 @@ export function recordHello(
       hello.hostname,
       JSON.stringify(hello.inventory),
       hello.replica,
-      hello.conditions === null ? null : JSON.stringify(hello.conditions),
+      JSON.stringify(hello.conditions),
       hello.agentInstance,
       dateOf(hello.hostDrainUntilMs),
     ],

@@ -22,13 +22,10 @@ export interface Inventory {
   'conditionWords'?: ({[key: string]: string});
   'volumeBytes'?: ({[key: string]: number | string | Long});
   'host'?: (_longshore_agent_v1_HostFacts | null);
-  'streams'?: (boolean);
   'builds'?: (boolean);
   'builtImages'?: (string)[];
-  'buildGpus'?: (boolean);
   'caches'?: (_longshore_agent_v1_CachedVolume)[];
   'registry'?: (boolean);
-  'supervisors'?: (boolean);
   'basePythons'?: (string)[];
   'basePythonsKnown'?: (boolean);
   'basePythonsHere'?: (string)[];
@@ -51,13 +48,10 @@ export interface Inventory__Output {
   'conditionWords': ({[key: string]: string});
   'volumeBytes': ({[key: string]: number});
   'host': (_longshore_agent_v1_HostFacts__Output | null);
-  'streams': (boolean);
   'builds': (boolean);
   'builtImages': (string)[];
-  'buildGpus': (boolean);
   'caches': (_longshore_agent_v1_CachedVolume__Output)[];
   'registry': (boolean);
-  'supervisors': (boolean);
   'basePythons': (string)[];
   'basePythonsKnown': (boolean);
   'basePythonsHere': (string)[];

@@ -9,7 +9,6 @@ export interface Welcome {
   'pingIntervalMs'?: (number);
   'heartbeatIntervalMs'?: (number);
   'reconnectWindowMs'?: (number);
-  'installationKey'?: (string);
 }
 
 export interface Welcome__Output {
@@ -19,5 +18,4 @@ export interface Welcome__Output {
   'pingIntervalMs': (number);
   'heartbeatIntervalMs': (number);
   'reconnectWindowMs': (number);
-  'installationKey': (string);
 }
