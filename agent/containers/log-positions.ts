@@ -12,40 +12,34 @@ export class LogPositions {
   readonly #followed = new Set<string>();
   #writing: Promise<void> | undefined;
   #changed = false;
-  #hadFile = false;
-  /** A file exists that the next agent can read. */
-  #hasFile = false;
+  #isUnreadable = false;
 
   constructor(path: string) {
     this.#path = path;
   }
 
-  /** Reads the positions of an earlier agent. An unreadable file counts as none. */
+  /** Reads the positions of an earlier agent process. */
   async open(): Promise<void> {
     const text = await readIfThere(this.#path);
     if (text === undefined) return;
-    this.#hadFile = true;
     try {
       for (const [containerId, position] of Object.entries(JSON.parse(text) as Record<string, unknown>))
         if (typeof position === 'string') this.#positions.set(containerId, position);
-      this.#hasFile = true;
     } catch {
-      this.#hadFile = false;
+      this.#isUnreadable = true;
     }
   }
 
   /**
-   * The position at which to continue; empty: the beginning. Undefined: the earlier agent kept no positions, so nobody
-   * knows which lines were sent.
+   * The position at which to continue; empty: the beginning, because nothing was acknowledged. Undefined: the file was
+   * not readable, so nobody knows which lines were sent.
    */
   resumeAt(containerId: string): string | undefined {
-    return this.#positions.get(containerId) ?? (this.#hadFile ? '' : undefined);
+    return this.#positions.get(containerId) ?? (this.#isUnreadable ? undefined : '');
   }
 
   follow(containerId: string): void {
     this.#followed.add(containerId);
-    // No output has arrived yet; the file must exist so that the next agent knows that positions are kept.
-    if (!this.#hasFile) this.#write();
   }
 
   /** Output up to this position has arrived. */
@@ -82,7 +76,6 @@ export class LogPositions {
     try {
       await writeFile(`${this.#path}.new`, JSON.stringify(Object.fromEntries(this.#positions)), { mode: 0o600 });
       await rename(`${this.#path}.new`, this.#path);
-      this.#hasFile = true;
     } catch {
       // A failed write is tolerated, see above.
     }

@@ -334,21 +334,11 @@ export class DeviceTable {
 
   /**
    * @param booted - the host has booted since: no earlier process uses a device
-   * @param driver - the driver with which healthy devices passed a probe; empty: the earlier agent ran none
+   * @param driver - the driver with which healthy devices passed a probe; empty: none was probed
    */
   restore(devices: readonly StoredDevice[], booted: boolean, driver: string): void {
     this.driver = driver;
-    for (const {
-      state,
-      why,
-      resetAsked,
-      probeCures = false,
-      unproven,
-      excluded = false,
-      awaited,
-      occupied = false,
-      ...device
-    } of devices) {
+    for (const { state, why, resetAsked, probeCures, unproven, excluded, awaited, occupied, ...device } of devices) {
       const known = GPU_STATES.find((one): one is GpuState => one === state) ?? 'suspect';
       const isProved = driver !== '' || known !== 'healthy';
       this.#devices.set(device.uuid, {
@@ -361,20 +351,20 @@ export class DeviceTable {
               why,
               resetAsked,
               probeCures,
-              unproven: unproven ?? (known === 'quarantined' || known === 'lost'),
+              unproven,
               occupied,
             }
           : UNPROBED,
         sample: undefined,
         usedMib: undefined,
       });
-      if (awaited === true) this.#awaited.add(device.uuid);
+      if (awaited) this.#awaited.add(device.uuid);
       if (booted) this.event(device.uuid, { kind: 'booted' });
     }
   }
 
   /**
-   * Marks devices in use as healthy at the first start of an agent with probes: a running container proves more than a
+   * Marks devices in use as healthy where no results of probes are stored: a running container proves more than a
    * probe.
    */
   trust(uuids: ReadonlySet<string>): void {

@@ -100,7 +100,7 @@ export class Gpus {
   /** GPUs that the machine's pool expects. */
   #poolExpects: number | undefined;
   #presence: Presence = NOTHING_MISSING;
-  /** An agent that runs probes was here before. */
+  /** An earlier agent process has stored results of probes. */
   #hasProbed = false;
 
   constructor(parts: GpusParts) {
@@ -206,7 +206,7 @@ export class Gpus {
     this.#poolExpects = stored?.expected;
     if (!booted) this.#probes.prober.restore(stored?.rests);
     this.#hasProbed = (stored?.probedDriver ?? '') !== '';
-    if (stored !== undefined) this.#table.restore(stored.devices, booted, stored.probedDriver ?? '');
+    if (stored !== undefined) this.#table.restore(stored.devices, booted, stored.probedDriver);
     this.#memory.restore(stored?.idle);
     this.#errors.restore(booted ? { sequence: 0, savedAtMs: 0, xids: {} } : stored);
     this.#openedAtMs = performance.now();

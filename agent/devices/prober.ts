@@ -55,12 +55,12 @@ export class Prober {
     await withDeadline(Promise.all(this.#running.values()), STOP_MS, () => new Error('late')).catch(() => undefined);
   }
 
-  /** Restores the rests of an earlier agent in this boot: a restart shortens no rest. */
+  /** Restores the rests of an earlier agent process in this boot: a restart shortens no rest. */
   restore(rests: StoredDevices['rests'] = {}): void {
     for (const [uuid, rest] of Object.entries(rests)) this.#notes.set(uuid, { ...NO_NOTES, ...rest });
   }
 
-  stored(): NonNullable<StoredDevices['rests']> {
+  stored(): StoredDevices['rests'] {
     return Object.fromEntries(
       [...this.#notes]
         .filter(([, { faults }]) => faults > 0)

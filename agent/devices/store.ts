@@ -19,15 +19,14 @@ const StoredDevice = Type.Object({
   state: Type.String(),
   why: Type.String(),
   resetAsked: Type.Boolean(),
-  probeCures: Type.Optional(Type.Boolean()),
+  probeCures: Type.Boolean(),
   /** A boot or a fault took the device, and no look has shown it since. */
-  awaited: Type.Optional(Type.Boolean()),
+  awaited: Type.Boolean(),
   /** Nobody known has its memory. */
-  occupied: Type.Optional(Type.Boolean()),
+  occupied: Type.Boolean(),
   /** An operator keeps the device out. */
-  excluded: Type.Optional(Type.Boolean()),
-  /** Absent in files of older agents, for which only a quarantined device might still be in use. */
-  unproven: Type.Optional(Type.Boolean()),
+  excluded: Type.Boolean(),
+  unproven: Type.Boolean(),
   /** The engine's ids of containers whose processes may still use the device. */
   lastDockerIds: Type.Array(Type.String()),
 });
@@ -39,24 +38,22 @@ const Stored = Type.Object({
   /** Journal cursor of the last line taken in, where the journal is the source. */
   journalCursor: Type.Optional(Type.String({ maxLength: 1000 })),
   /** Time of the write since boot; earlier lines have been taken in. */
-  savedAtMs: Type.Optional(Type.Number()),
+  savedAtMs: Type.Number(),
   /** Counts in this boot by `bus xid`. */
   xids: Type.Record(Type.String(), Type.Number()),
   devices: Type.Array(StoredDevice),
-  /** Driver of the probes that devices passed; absent: the agent that wrote the file ran none. */
-  probedDriver: Type.Optional(Type.String()),
+  /** Driver of the probes that devices passed; empty: none was probed. */
+  probedDriver: Type.String(),
   /** GPUs that the machine's pool expects. */
   expected: Type.Optional(Type.Integer()),
   /** The idle use of devices, by UUID, and the driver with which it was seen. */
-  idle: Type.Optional(
-    Type.Object({
-      driver: Type.String(),
-      lowestMib: Type.Record(Type.String(), Type.Number()),
-      acceptedMib: Type.Record(Type.String(), Type.Number()),
-    }),
-  ),
+  idle: Type.Object({
+    driver: Type.String(),
+    lowestMib: Type.Record(Type.String(), Type.Number()),
+    acceptedMib: Type.Record(Type.String(), Type.Number()),
+  }),
   /** Errors of devices in this boot that named no recovery, and the end of their rest since boot. */
-  rests: Type.Optional(Type.Record(Type.String(), Type.Object({ faults: Type.Number(), restUntilMs: Type.Number() }))),
+  rests: Type.Record(Type.String(), Type.Object({ faults: Type.Number(), restUntilMs: Type.Number() })),
 });
 export type StoredDevice = Readonly<Static<typeof StoredDevice>>;
 export type StoredDevices = Readonly<Static<typeof Stored>>;

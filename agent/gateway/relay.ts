@@ -109,12 +109,6 @@ const LOST = 'the scheduler went away while it had this call: whether it was car
 
 function failureOf(error: Error): [status: number, code: string, message: string] {
   switch (grpcCode(error)) {
-    case GrpcStatus.UNIMPLEMENTED:
-      return [
-        501,
-        'not_implemented',
-        'the scheduler is older than the agent of this machine, and takes no calls of containers yet',
-      ];
     case GrpcStatus.DEADLINE_EXCEEDED:
       return [504, 'deadline_exceeded', 'the call had no answer in time'];
     case GrpcStatus.UNAUTHENTICATED:

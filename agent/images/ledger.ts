@@ -1,3 +1,4 @@
+import { isRecord } from '#shared/json.ts';
 import { readIfThere, writeDurably } from '../durable.ts';
 
 /** Bound on remembered workspaces per image: those that were allowed last. */
@@ -6,12 +7,12 @@ const MOST_ALLOWED = 256;
 interface Entry {
   readonly pulledAtMs: number;
   usedAtMs: number;
-  /** Pulled with credentials; absent: the agent that pulled it did not record that. */
-  readonly private?: boolean;
+  /** Pulled with credentials. */
+  readonly private: boolean;
   /** The engine's id of the pulled image. */
-  readonly imageId?: string;
+  readonly imageId: string;
   /** When a registry last confirmed the image to each workspace. */
-  allowed?: Record<string, number>;
+  allowed: Record<string, number>;
 }
 
 /** Facts of a pull. */
@@ -19,13 +20,6 @@ export interface Pulled {
   readonly private: boolean;
   readonly imageId: string;
   readonly workspaceId: string;
-}
-
-export interface PrivateEntry {
-  /** Workspaces allowed by this very name, with the time. */
-  readonly allowed: Readonly<Record<string, number>>;
-  /** The record does not say whether the pull needed credentials. */
-  readonly isFromBefore: boolean;
 }
 
 /**
@@ -77,15 +71,13 @@ export class ImageLedger {
   }
 
   /**
-   * The entry of an image that was pulled with credentials, by this name or another one; undefined: the image is
-   * public.
+   * The workspaces that may have, by this very name, an image that was pulled with credentials by this name or another
+   * one, each with the time; undefined: the image is public.
    */
-  privateEntry(reference: string, imageId: string): PrivateEntry | undefined {
-    for (const [name, entry] of this.#entries) {
-      if (entry.private === false || (name !== reference && entry.imageId !== imageId)) continue;
-      const { allowed = {} } = this.#entries.get(reference) ?? {};
-      return { allowed, isFromBefore: entry.private === undefined };
-    }
+  allowedPrivately(reference: string, imageId: string): Readonly<Record<string, number>> | undefined {
+    for (const [name, entry] of this.#entries)
+      if (entry.private && (name === reference || entry.imageId === imageId))
+        return this.#entries.get(reference)?.allowed ?? {};
     return undefined;
   }
 
@@ -93,7 +85,7 @@ export class ImageLedger {
   async allowed(reference: string, workspaceId: string, nowMs: number): Promise<void> {
     const entry = this.#entries.get(reference);
     if (entry === undefined) return;
-    const { [workspaceId]: _before, ...others } = entry.allowed ?? {};
+    const { [workspaceId]: _before, ...others } = entry.allowed;
     entry.allowed = Object.fromEntries([...Object.entries(others), [workspaceId, nowMs]].slice(-MOST_ALLOWED));
     this.#dirty = true;
     await this.save();
@@ -122,6 +114,8 @@ export class ImageLedger {
 }
 
 function isEntry(value: unknown): value is Entry {
-  if (typeof value !== 'object' || value === null) return false;
-  return typeof Reflect.get(value, 'pulledAtMs') === 'number' && typeof Reflect.get(value, 'usedAtMs') === 'number';
+  if (!isRecord(value)) return false;
+  const { pulledAtMs, usedAtMs, imageId, allowed } = value;
+  const isTimed = typeof pulledAtMs === 'number' && typeof usedAtMs === 'number';
+  return isTimed && typeof value['private'] === 'boolean' && typeof imageId === 'string' && isRecord(allowed);
 }

@@ -28,8 +28,8 @@ export type AskToPull = (question: PullQuestion) => Promise<PullImageResponse__O
 export const HELD_MS = 20_000;
 
 /**
- * Asks the scheduler whether a pull may begin, and with which credentials. Without a link, or with a scheduler that
- * does not know the question, the pull begins without credentials: the limit spares registries and protects nothing.
+ * Asks the scheduler whether a pull may begin, and with which credentials. Without an
+ * answer the pull begins without credentials: the limit spares registries and protects nothing.
  */
 export async function askPermit(ask: AskToPull, question: PullQuestion, log: Log): Promise<PullPermit> {
   try {

@@ -17,7 +17,7 @@ const ASK_REGISTRY_MS = 8_000;
 
 export interface ImageRightsParts {
   readonly runtime: Pick<ContainerRuntime, 'registryDigest'>;
-  readonly ledger: Pick<ImageLedger, 'privateEntry' | 'allowed'>;
+  readonly ledger: Pick<ImageLedger, 'allowedPrivately' | 'allowed'>;
   /** Credentials of that workspace for that image, without a place in the pull limit. */
   readonly credentials: (reference: string, workspaceId: string) => Promise<PullPermit>;
   readonly nowMs: () => number;
@@ -38,47 +38,35 @@ export class ImageRights {
    * @throws AppError `image_error` naming the image and what to do; `registry_busy` when the registry cannot say
    */
   async require(reference: string, facts: ImageFacts, workspaceId: string): Promise<void> {
-    const entry = this.#parts.ledger.privateEntry(reference, facts.id);
-    if (entry === undefined) return;
-    const allowedAtMs = entry.allowed[workspaceId];
+    const allowed = this.#parts.ledger.allowedPrivately(reference, facts.id);
+    if (allowed === undefined) return;
+    const allowedAtMs = allowed[workspaceId];
     const ageMs = this.#parts.nowMs() - (allowedAtMs ?? 0);
     if (allowedAtMs !== undefined && ageMs >= 0 && ageMs < RIGHT_MS) return;
     const key = `${workspaceId} ${reference}`;
     const asking =
       this.#asking.get(key) ??
-      this.#ask(reference, workspaceId, {
-        wasAllowed: allowedAtMs !== undefined,
-        isFromBefore: entry.isFromBefore,
-      })
+      this.#ask(reference, workspaceId, allowedAtMs !== undefined)
         .then(() => this.#parts.ledger.allowed(reference, workspaceId, this.#parts.nowMs()))
         .finally(() => this.#asking.delete(key));
     this.#asking.set(key, asking);
     await asking;
   }
 
-  /**
-   * Asks the registry. When it cannot be asked, a workspace keeps a right it had and gains none. Images of earlier
-   * agents are open to all workspaces until a registry refuses.
-   */
-  async #ask(
-    reference: string,
-    workspaceId: string,
-    { wasAllowed, isFromBefore }: { readonly wasAllowed: boolean; readonly isFromBefore: boolean },
-  ): Promise<void> {
+  /** Asks the registry. When it cannot be asked, a workspace keeps a right it had and gains none. */
+  async #ask(reference: string, workspaceId: string, wasAllowed: boolean): Promise<void> {
     const { runtime, credentials, log } = this.#parts;
-    const { auth, unasked, waitMs } = await credentials(reference, workspaceId);
-    // A scheduler of an earlier version takes this for a question about a pull, and may answer that others pull now.
-    const isWithoutWord = unasked === true || waitMs > 0;
+    const { auth, unasked = false } = await credentials(reference, workspaceId);
     try {
       await runtime.registryDigest(reference, auth, ASK_REGISTRY_MS);
     } catch (error) {
       const failure = classifyPull(messageOf(error));
-      const isUnknown = isTransient(failure) || (isWithoutWord && failure === 'unauthorized');
+      const isUnknown = isTransient(failure) || (unasked && failure === 'unauthorized');
       log.info(
         { err: error, image: reference, workspaceId, failure },
         'the registry did not confirm a right to an image',
       );
-      if (isUnknown && (wasAllowed || isFromBefore)) return;
+      if (isUnknown && wasAllowed) return;
       const text = `image ${reference} is on this machine, and its registry does not give it to this workspace: ${messageOf(error)} (${failure}); ${PULL_CURES[failure]}`;
       throw imageFailure(failure, text, error);
     }

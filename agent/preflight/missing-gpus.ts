@@ -20,7 +20,7 @@ export async function missingGpus(
 ): Promise<readonly string[]> {
   const table = new DeviceTable(excludedGpus(config), () => -1);
   const stored = await readStored(stateDirOf(config)).catch(() => undefined);
-  if (stored !== undefined) table.restore(stored.devices, false, stored.probedDriver ?? '');
+  if (stored !== undefined) table.restore(stored.devices, false, stored.probedDriver);
   table.take(listing, NO_SLICES, new Set());
   const known = table.known();
   const { faults } = presenceOf({

@@ -347,11 +347,11 @@ export class AgentState {
       phase: this.phaseOf(entry),
       startedAtMs: entry.startedAtMs ?? 0,
       reason: entry.exit?.reason ?? note?.reason ?? '',
-      // The text is cut because older agents' journals and registries may hold long ones.
+      // The texts of registries may be long.
       message: cutText(entry.exit?.message ?? note?.message ?? this.pulling.get(entry.containerId) ?? ''),
-      cpuMillicores: entry.cpuMillicores ?? 0,
-      memoryBytes: entry.memoryBytes ?? 0,
-      gpuUuids: [...(entry.gpuUuids ?? [])],
+      cpuMillicores: entry.cpuMillicores,
+      memoryBytes: entry.memoryBytes,
+      gpuUuids: [...entry.gpuUuids],
     };
     const { restarting, retired } = this.#slotChanges.get(entry.containerId) ?? { restarting: 0, retired: 0 };
     if (entry.ready !== undefined)

@@ -31,7 +31,7 @@ export interface DisconnectParts {
  * limit.
  */
 function* exclusive(entries: Iterable<JournalEntry>, bootId: string): Generator<[id: string, afterMs: number]> {
-  for (const { containerId, stage, exit, bootId: of, stopAfterDisconnectMs = 0 } of entries)
+  for (const { containerId, stage, exit, bootId: of, stopAfterDisconnectMs } of entries)
     if (stopAfterDisconnectMs > 0 && stage !== 'gone' && exit === undefined && of === bootId)
       yield [containerId, stopAfterDisconnectMs];
 }

@@ -85,7 +85,7 @@ export class Ends {
     const seen = isOrdered ? found : { ...found, oomKilled: await this.#ranOutOfMemory(found) };
     const isOwn = (isOrdered && agentState.ending.get(containerId)?.reason !== 'lost') || seen.oomKilled;
     const outside = isOwn ? undefined : await this.#outsideEnd(entry, seen);
-    const supervised = isSupervised(entry.kind ?? '');
+    const supervised = isSupervised(entry.kind);
     const exitFacts = {
       seen,
       ready: entry.ready !== undefined,
@@ -204,7 +204,13 @@ export class Ends {
       concurrentRequests: 1,
       timeoutMs: 0,
       startTimeoutMs: 0,
+      stopAfterDisconnectMs: 0,
+      secretNames: [],
       bootId,
+      cpuMillicores: 0,
+      memoryBytes: 0,
+      gpuUuids: [],
+      kind: '',
       exit: { exitCode: 0, oomKilled: false, reason: action.reason || 'killed', message: '', finishedAtMs: Date.now() },
     });
     agentState.changed(containerId);
@@ -256,7 +262,7 @@ export class Ends {
     logs.giveUp(containerId);
     // The log already has a failure that the runner reported; an end that only the agent saw must be found there too.
     if (exit.message !== '' && !isTold && !agentState.notes.has(containerId)) logs.say(containerId, exit.message);
-    await this.#parts.gpus.release(entry.gpuUuids ?? [], agentState.journal.get(containerId)?.dockerId);
+    await this.#parts.gpus.release(entry.gpuUuids, agentState.journal.get(containerId)?.dockerId);
     agentState.notes.delete(containerId);
     agentState.ending.delete(containerId);
     this.#context.setStuck(containerId, false);

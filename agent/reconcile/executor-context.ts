@@ -93,7 +93,7 @@ export class ExecutorContext {
    * Follows the output of a container that this process did not start, unless it already does. The values of its
    * secrets are only in its environment: its lines stay held back until the engine has returned that.
    */
-  resumeOutput({ containerId, secretNames = [] }: JournalEntry, dockerId: string): void {
+  resumeOutput({ containerId, secretNames }: JournalEntry, dockerId: string): void {
     const { logs, runtime, agentState } = this.parts;
     if (this.#closed || this.output.isFollowing(containerId)) return;
     logs.holdBack(containerId);

@@ -37,17 +37,17 @@ export interface JournalEntry {
   readonly concurrentRequests: number;
   readonly timeoutMs: number;
   readonly startTimeoutMs: number;
-  /** Silence of the scheduler after which the container stops; 0, or absent in entries of older versions: never. */
-  readonly stopAfterDisconnectMs?: number;
-  /** Variables with secret values; absent in entries of older versions. */
-  readonly secretNames?: readonly string[];
+  /** Silence of the scheduler after which the container stops; 0: never. */
+  readonly stopAfterDisconnectMs: number;
+  /** Variables with secret values. */
+  readonly secretNames: readonly string[];
   readonly bootId: string;
-  /** Resources that it holds here; absent in entries of older versions. */
-  readonly cpuMillicores?: number;
-  readonly memoryBytes?: number;
-  readonly gpuUuids?: readonly string[];
-  /** Kind of its stub; absent in entries of older versions. */
-  readonly kind?: string;
+  /** Resources that it holds here. */
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly gpuUuids: readonly string[];
+  /** Kind of its stub. */
+  readonly kind: string;
   /** Number of the network rules in force, of a sandbox whose network has changed. */
   readonly networkVersion?: number;
   /** A supervisor was started in it, which is neither pod nor sandbox. */
@@ -60,8 +60,8 @@ export interface JournalEntry {
 
 interface JournalFile {
   readonly version: 1;
-  /** Checksum over version and entries; absent in files of older versions. */
-  readonly sha256?: string;
+  /** Checksum over version and entries. */
+  readonly sha256: string;
   readonly entries: readonly JournalEntry[];
 }
 
@@ -169,7 +169,7 @@ function entriesIn(text: string): readonly JournalEntry[] | 'damaged' | 'newer' 
   }
   if (typeof file !== 'object' || file === null) return 'damaged';
   const { version, sha256, entries } = file;
-  if (sha256 !== undefined && sha256 !== checksumOf(version, entries)) return 'damaged';
+  if (sha256 !== checksumOf(version, entries)) return 'damaged';
   if (typeof version === 'number' && version > 1) return 'newer';
   return version === 1 && Array.isArray(entries) ? (entries as readonly JournalEntry[]) : 'damaged';
 }

@@ -64,14 +64,14 @@ export class ContainerOutput {
   }
 
   /**
-   * Follows the output from its beginning (`start`), or from an earlier agent's position (`resume`). A container that
-   * is followed already stays as it is.
+   * Follows the output from its beginning (`start`), or from the stored position (`resume`). A container that is
+   * followed already stays as it is.
    * @param opening - runs first, for few containers at a time
    */
   follow(containerId: string, dockerId: string, from: 'start' | 'resume', opening?: Opening): void {
     if (this.isFollowing(containerId)) return;
     const { positions } = this.#parts;
-    // An agent without stored positions tells nothing about sent lines: losing some is better than sending them twice.
+    // Without readable positions nobody knows the sent lines: losing some is better than sending them twice.
     const now = new Date().toISOString().replace('Z', '000000Z');
     const since = from === 'start' ? '' : (positions.resumeAt(containerId) ?? now);
     positions.follow(containerId);

@@ -82,7 +82,6 @@ function factsOf(label: string | undefined): Facts | undefined {
       );
     return isWhole ? (facts as Facts) : undefined;
   } catch {
-    // An older agent created the container without this label.
     return undefined;
   }
 }

@@ -124,8 +124,8 @@ describe.skipIf(whyNoHosts !== undefined)('on a small disk', () => {
     >;
     expect(Object.keys(entries).toSorted()).toEqual([a.pinned, b.pinned].toSorted());
     const [atA, atB] = [Date.now() - 3 * HOUR_MS, Date.now() - 2 * HOUR_MS];
-    entries[a.pinned] = { pulledAtMs: atA, usedAtMs: atA };
-    entries[b.pinned] = { pulledAtMs: atB, usedAtMs: atB };
+    Object.assign(entries[a.pinned] ?? {}, { pulledAtMs: atA, usedAtMs: atA });
+    Object.assign(entries[b.pinned] ?? {}, { pulledAtMs: atB, usedAtMs: atB });
     writeFileSync(ledger, JSON.stringify(entries));
     const holding = await host.docker.createContainer({ Image: a.pinned, Cmd: ['/data'] });
     const root = join(host.directory, 'root');

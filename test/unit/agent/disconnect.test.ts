@@ -25,7 +25,12 @@ const anEntry = (changes: Partial<JournalEntry> = {}): JournalEntry => ({
   timeoutMs: 0,
   startTimeoutMs: 0,
   stopAfterDisconnectMs: 300_000,
+  secretNames: [],
   bootId: BOOT,
+  cpuMillicores: 1000,
+  memoryBytes: 1 << 28,
+  gpuUuids: [],
+  kind: 'endpoint',
   ...changes,
 });
 const exit = { exitCode: 0, oomKilled: false, reason: 'completed', message: '', finishedAtMs: 1 };

@@ -13,7 +13,17 @@ test('a burst of changes is written once or twice, and the last of them is in th
   let [changes, writes] = [0, 0];
   const file = new DeviceFile(stateDir, createLog({ name: 'test', level: 'silent' }), () => {
     writes += 1;
-    return { version: 1, bootId: 'boot', sequence: changes, xids: {}, devices: [] };
+    return {
+      version: 1,
+      bootId: 'boot',
+      sequence: changes,
+      savedAtMs: 0,
+      xids: {},
+      devices: [],
+      probedDriver: '',
+      idle: { driver: '', lowestMib: {}, acceptedMib: {} },
+      rests: {},
+    };
   });
   for (changes = 1; changes < 200; changes += 1) {
     file.changed();

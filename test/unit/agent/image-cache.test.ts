@@ -33,8 +33,8 @@ test('an image whose name somebody removed keeps its rights until the image is g
   });
   here.set(ID, { id: ID, digests: [], isLocal: true, bytes: 1, builtFor: '' });
   await cache.collect(false);
-  expect(ledger.privateEntry(ID, ID)).toBeDefined();
+  expect(ledger.allowedPrivately(ID, ID)).toBeDefined();
   here.clear();
   await cache.collect(false);
-  expect(ledger.privateEntry(ID, ID)).toBeUndefined();
+  expect(ledger.allowedPrivately(ID, ID)).toBeUndefined();
 });

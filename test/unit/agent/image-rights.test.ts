@@ -140,29 +140,10 @@ describe('an image that was pulled with credentials', () => {
   });
 });
 
-test('a scheduler of the version before, which lets the question wait like a pull, takes no right away and gives none', async () => {
-  const { world, use } = await aMachine();
-  await use('a');
-  world.nowMs += 5 * 60_000;
-  world.registry = no('unauthorized: authentication required');
-  world.permit = { waitMs: 2_000, auth: undefined };
-  expect(await use('a')).toMatchObject({ was: 'present' });
-  await expect(use('b')).rejects.toMatchObject({ code: 'image_error' });
-});
-
 test('an image that took no credentials is everybody’s, and nobody is asked', async () => {
   const { world, use } = await aMachine({ permit: { waitMs: 0, auth: undefined } });
   await use('a');
   expect([await use('b'), world.asked]).toMatchObject([{ was: 'present' }, 0]);
-});
-
-test('an image of an agent from before rights were noted is everybody’s until its registry says no', async () => {
-  const before = JSON.stringify({ [image]: { pulledAtMs: 1, usedAtMs: 1 } });
-  const { world, use } = await aMachine({ has: true, registry: no('i/o timeout') }, before);
-  expect(await use('a')).toMatchObject({ was: 'present' });
-  world.nowMs += 5 * 60_000;
-  world.registry = no('unauthorized: authentication required');
-  await expect(use('b')).rejects.toMatchObject({ code: 'image_error' });
 });
 
 test('an image that this agent did not pull is the operator’s to offer', async () => {
