@@ -1,9 +1,8 @@
 // Changes to tasks and containers from outside: by users, by external runners, and by deployments that stop or go.
-import { outcomes } from '../api/http/invoke/outcomes.ts';
 import { ContainerActions } from '../fleet/containers/actions.ts';
 import type { Records } from './records.ts';
 import { openTaskIdsOfQueue } from '../stores/store/queries/tasks.ts';
-import { revokeMessage } from '../replicas/outcome-messages.ts';
+import type { RevokeMessage } from '../replicas/outcome-messages.ts';
 import type { TaskActionsParts } from '../tasks/actions.ts';
 import { TaskActions } from '../tasks/actions.ts';
 import type { CancellationParts } from '../tasks/completion/cancellation.ts';
@@ -79,7 +78,7 @@ export function openActions(setup: ActionsSetup): ActionParts {
     log,
     cancels: new CancelEvents({ db, events: setup.events.writer, clock, log }),
     openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
-    revokeElsewhere: (...revoked) => bus.publish(keys.revokeChannel, revokeMessage(...revoked, outcomes)),
+    revokeElsewhere: (...revoked) => bus.publish(keys.revokeChannel, revoked satisfies RevokeMessage),
   });
   return { ...built, containerActions };
 }

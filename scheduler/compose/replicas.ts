@@ -1,7 +1,6 @@
 // This process among the other replicas: their messages, and the take-over of
 // one that died. With embedded stores there are no others, and no messages.
 import type { Part } from '#shared/lifecycle.ts';
-import { outcomes } from '../api/http/invoke/outcomes.ts';
 import { Answers } from '../replicas/answers.ts';
 import { RedisBus } from '../cluster/bus.ts';
 import { DeadReplicas } from '../replicas/dead-replicas.ts';
@@ -92,7 +91,6 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     bodies: setup.bodies,
     records,
     dispatcher,
-    presentation: outcomes,
     log,
   });
   const stopWhenDrained = new StopWhenDrained(containers, slots, log);

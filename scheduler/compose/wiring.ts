@@ -3,7 +3,6 @@
 import type { Redis } from 'ioredis';
 import type { QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
-import { outcomes } from '../api/http/invoke/outcomes.ts';
 import type { AgentReports } from '../fleet/agent-reports.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import type { Drains } from '../fleet/drains.ts';
@@ -211,7 +210,7 @@ function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, repl
   machines.onChange((machine) => replicas.wakes.machineChanged(machine));
   dispatcher.onNoRoom((queue, taskId) => replicas.wakes.noRoom(queue, taskId));
   bus.on(keys.revokeChannel, (message) => {
-    cancellation.revokedElsewhere(...readRevoke(message, outcomes));
+    cancellation.revokedElsewhere(...readRevoke(message));
   });
   containers.onChange((change) => replicas.stopWhenDrained.containerChanged(change));
   machines.onChange((machine) => {

@@ -80,8 +80,8 @@ export const DEPLOYMENT_STOPPED: Ending = { status: 'CANCELLED', reason: 'deploy
 export const DEPLOYMENT_DELETED: Ending = { status: 'CANCELLED', reason: 'deployment_deleted' };
 
 /**
- * How a surface presents endings to callers. Rows keep its texts, and messages between
- * replicas carry both. Implemented by api/http/invoke/outcomes.ts, passed in by compose/.
+ * How a surface presents endings to callers. Rows keep its texts. Implemented by api/http/invoke/outcomes.ts, and
+ * passed in by compose/.
  */
 export interface Presentation {
   /** Fixed text of the reason; undefined: the result, the detail or the failure reason is the text. */

@@ -8,7 +8,6 @@ import { sleep } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { CANCELLED } from '../domain/endings.ts';
-import type { Presentation } from '../domain/endings.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { Attempts } from '../tasks/dispatch/attempts.ts';
@@ -37,7 +36,6 @@ export interface AnswersParts {
   readonly bodies: Pick<TaskBodies, 'resultText'>;
   readonly records: Pick<TaskRecords, 'read' | 'readEnded' | 'endedElsewhere'>;
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
-  readonly presentation: Pick<Presentation, 'httpStatusOf'>;
   readonly log: Log;
   /** Milliseconds between look-ups; tests shorten it. */
   readonly lookUpEveryMs?: number;
@@ -52,11 +50,11 @@ export class Answers {
 
   constructor(parts: AnswersParts) {
     this.#parts = parts;
-    const { bus, channelOf, instance, replies, presentation } = parts;
+    const { bus, channelOf, instance, replies } = parts;
     replies.connect({
       finished: (replica, taskId, finished) => {
         if (replica === instance) return;
-        bus.publish(channelOf(replica), answerMessage(taskId, finished, MOST_INLINE, presentation));
+        bus.publish(channelOf(replica), answerMessage(taskId, finished, MOST_INLINE));
       },
       item: (replica, taskId, seq, event) => {
         // Large items, and those behind them, reach the caller with the result.
@@ -86,7 +84,7 @@ export class Answers {
   }
 
   async #heard(message: AnswerMessage): Promise<void> {
-    const { taskId, finished, body: inline } = readAnswer(message, this.#parts.presentation);
+    const { taskId, finished, body: inline } = readAnswer(message);
     const { replies, records, dispatcher, log } = this.#parts;
     this.#answered.tell(taskId);
     const waiting = replies.get(taskId);

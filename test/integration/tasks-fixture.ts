@@ -19,7 +19,6 @@ import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
 import { systemClock } from '#shared/clock.ts';
-import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { Leases } from '#scheduler/tasks/dispatch/leases.ts';
 import type { ReadyContainer, RunOrder, TaskLink } from '#scheduler/tasks/dispatch/slots.ts';
@@ -415,7 +414,6 @@ export async function aProcess(
       replies,
       bodies,
       records,
-      presentation: outcomes,
       log: quiet,
     });
     answers.onAnswered((taskId) => real.answered(taskId));

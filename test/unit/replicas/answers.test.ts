@@ -2,7 +2,6 @@ import { expect, test, vi } from 'vitest';
 import { newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import type { DeploymentId, InstanceId, StubId, TaskId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
-import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
 import { Replies } from '#scheduler/tasks/dispatch/replies.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
@@ -54,7 +53,6 @@ function twoReplicas() {
         endedElsewhere: ended,
       },
       dispatcher: { forget: () => undefined },
-      presentation: outcomes,
       log,
     });
     return { instance, replies, answers };
@@ -97,7 +95,7 @@ test('a large body does not travel: it is read from the record', async () => {
   const body = JSON.stringify('x'.repeat(100_000));
   end(body);
   expect((await finished).body).toBe(body);
-  expect(world.wire.said).toEqual([[taskId, 'COMPLETE', 200, null, 'completed']]);
+  expect(world.wire.said).toEqual([[taskId, 'COMPLETE', 'completed', null]]);
 });
 
 test('an answer that was lost is found when messages arrive again', async () => {

@@ -1,60 +1,25 @@
 import { expect, test } from 'vitest';
 import type { LockToken, TaskId } from '#shared/domain/ids.ts';
-import { outcomes } from '#scheduler/api/http/invoke/outcomes.ts';
-import type { Ending } from '#scheduler/domain/endings.ts';
 import * as endings from '#scheduler/domain/endings.ts';
-import type { AnswerMessage } from '#scheduler/replicas/outcome-messages.ts';
-import { answerMessage, readAnswer, readRevoke, revokeMessage } from '#scheduler/replicas/outcome-messages.ts';
+import { answerMessage, readAnswer, readRevoke } from '#scheduler/replicas/outcome-messages.ts';
 
 const task = 't' as TaskId;
 const lock = 'l' as LockToken;
 const sent = <T>(message: T): T => JSON.parse(JSON.stringify(message)) as T;
-const statusOf = ({ status, reason }: ReturnType<typeof readAnswer>['finished']) =>
-  outcomes.httpStatusOf(status, reason);
 
-test('a replica of the version before finds the fields that it reads', () => {
+test('an answer keeps its status and reason, and its body where a message has room for it', () => {
   const answer = { status: 'ERROR', reason: 'lost', body: '{"error":"Backend route unavailable"}' } as const;
-  expect(sent(answerMessage(task, answer, 100, outcomes)).slice(0, 4)).toEqual([task, 'ERROR', 502, answer.body]);
-  expect(sent(answerMessage(task, answer, 10, outcomes)).slice(0, 4)).toEqual([task, 'ERROR', 502, null]);
-  expect(sent(revokeMessage(task, lock, endings.DEPLOYMENT_DELETED, outcomes))).toMatchObject([
-    task,
-    lock,
-    { status: 'CANCELLED', httpStatus: 503, text: 'deployment stopped', failureReason: 'deployment_deleted' },
-  ]);
-  expect(sent(revokeMessage(task, lock, endings.CALLER_LEFT, outcomes))[2]).toMatchObject({
-    httpStatus: 499,
-    text: 'caller left',
-    failureReason: 'request_cancelled',
-  });
+  const finished = { status: 'ERROR', reason: 'lost' };
+  expect(readAnswer(sent(answerMessage(task, answer, 100)))).toEqual({ taskId: task, finished, body: answer.body });
+  expect(readAnswer(sent(answerMessage(task, answer, 10)))).toEqual({ taskId: task, finished, body: null });
 });
 
-test.each([
-  ['COMPLETE', 200],
-  ['ERROR', 500],
-  ['ERROR', 502],
-  ['ERROR', 503],
-  ['CANCELLED', 503],
-  ['CANCELLED', 499],
-  ['CANCELLED', 500],
-  ['TIMEOUT', 504],
-  ['EXPIRED', 504],
-] as const)('an answer of the version before keeps its status and text: %s, %i', (status, httpStatus) => {
-  const { finished, body } = readAnswer(sent<AnswerMessage>([task, status, httpStatus, '{"n":1}']), outcomes);
-  expect([finished.status, statusOf(finished), body]).toEqual([status, httpStatus, '{"n":1}']);
+test('an order to stop keeps its ending', () => {
+  expect(readRevoke(sent([task, lock, endings.CALLER_LEFT]))).toEqual([task, lock, endings.CALLER_LEFT]);
 });
 
-test('a reason of a later version is read from its HTTP status', () => {
-  expect(statusOf(readAnswer([task, 'ERROR', 502, null, 'a_later_reason'], outcomes).finished)).toBe(502);
-});
-
-test('an order to stop keeps its ending, from this version and from the one before', () => {
-  const read = (message: unknown): Ending => readRevoke(sent(message), outcomes)[2];
-  const own = read(revokeMessage(task, lock, endings.CALLER_LEFT, outcomes));
-  expect(own).toEqual({ ...endings.CALLER_LEFT, detail: 'caller left' });
-  const older = { status: 'CANCELLED', httpStatus: 503, text: 'task cancelled', failureReason: 'request_cancelled' };
-  expect(read([task, lock, older])).toEqual({
-    ...endings.CANCELLED,
-    failureReason: 'request_cancelled',
-    detail: 'task cancelled',
-  });
+test('where a later version sends a reason of its own, the status decides', () => {
+  expect(readAnswer([task, 'ERROR', 'a_later_reason', null]).finished).toEqual({ status: 'ERROR', reason: undefined });
+  const [, , ending] = readRevoke([task, lock, { status: 'CANCELLED', reason: 'a_later_reason', detail: 'so' }]);
+  expect(ending).toEqual({ ...endings.CANCELLED, detail: 'so' });
 });
