@@ -8,7 +8,6 @@ import type { Log } from '#shared/log.ts';
 import { ownVersion } from '#shared/version.ts';
 import type { SurfaceParts, SurfaceSettings } from '../api/http/surface-parts.ts';
 import type { Surfaces } from '../api/http/surfaces.ts';
-import { HostLabels } from '../workspaces/deployments/host-labels.ts';
 import { createSurfaces } from '../api/http/surfaces.ts';
 import { ensureFirstWorkspace } from '../workspaces/identity/bootstrap.ts';
 import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
@@ -136,7 +135,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     discovery: { machines, pages, replicas: () => presence.addresses },
     deploymentEffects: deploymentStops,
     images,
-    labels: new HostLabels(db, installation.labelKey),
+    labelKey: installation.labelKey,
     taskActions: actions,
     db,
     log,

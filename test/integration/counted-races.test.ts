@@ -142,7 +142,7 @@ describe('deployments', () => {
       db: opened.db,
       stubs: { find: () => Promise.resolve(stub), pythonProblem: () => undefined },
       images: { resolve: () => Promise.resolve({ kind: 'resolved', digest: '' }) },
-      labels: { of: ({ name }: { name: string }) => Promise.resolve({ kind: 'label', label: `${name}-${stub.id}` }) },
+      labelKey: new Uint8Array(32),
       events: new EventWriter(),
       targets: { changed: () => Promise.resolve() },
       nowMs: () => Date.now(),

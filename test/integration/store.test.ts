@@ -24,7 +24,6 @@ import { moveContainers } from '../../scheduler/stores/store/queries/container-m
 import {
   deleteDeployment,
   deploymentByName,
-  deploymentBySubdomain,
   insertDeployment,
   listActiveDeployments,
   listDeployments,
@@ -32,9 +31,6 @@ import {
   setDeploymentScale,
 } from '../../scheduler/stores/store/queries/deployments.ts';
 import { claimDeliveries, insertDeliveries } from '../../scheduler/stores/store/queries/deliveries.ts';
-import { HostLabels } from '../../scheduler/workspaces/deployments/host-labels.ts';
-import { subdomainOf } from '../../scheduler/workspaces/deployments/urls.ts';
-import { claimLabel } from '../../scheduler/stores/store/queries/host-labels.ts';
 import { raiseFence } from '../../scheduler/stores/store/queries/leadership.ts';
 import { getOrCreatePool, listPools, poolByName } from '../../scheduler/stores/store/queries/pools.ts';
 import { listStubs, reuseStub, stubById } from '../../scheduler/stores/store/queries/stubs.ts';
@@ -192,24 +188,6 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await deploymentByName(db, workspace.id, 'endpoint', 'hello', 8)).toBeUndefined();
     expect(await deploymentByName(db, workspace.id, 'function', 'hello', null)).toBeUndefined();
     expect((await deploy()).version).toBe(9);
-    expect((await deploymentBySubdomain(db, `hello-${workspace.number}`, 3))?.version).toBe(3);
-  });
-
-  test('a host label is one name’s for ever: versions keep it, another workspace is refused', async () => {
-    const [mine, others] = [await aWorkspace(db), await aWorkspace(db)];
-    const labels = new HostLabels(db, new Uint8Array(32).fill(7));
-    const mineNamed = { workspaceId: mine.id, name: 'shop', stubType: 'endpoint/deployment' };
-    const [first, second] = await Promise.all([labels.of(mineNamed), labels.of(mineNamed)]);
-    expect(first).toEqual({ kind: 'label', label: expect.stringMatching(/^shop-[0-9a-f]{16}$/) as string });
-    expect(second).toEqual(first);
-    // The label survives a change of the key.
-    expect(await new HostLabels(db, new Uint8Array(32)).of(mineNamed)).toEqual(first);
-    // A deployment that takes a label before its regular owner keeps it. The owner's name is refused, never shared.
-    const taken = { workspaceId: mine.id, name: 'next', stubType: 'endpoint/deployment' };
-    const label = subdomainOf(new Uint8Array(32).fill(7), taken);
-    expect(await claimLabel(db, label, { ...taken, workspaceId: others.id })).toBe(true);
-    expect(await labels.of(taken)).toEqual({ kind: 'held', label });
-    expect(await claimLabel(db, label, { ...taken, workspaceId: others.id })).toBe(true);
   });
 
   test('deployments are listed by filter and changed only by their workspace', async () => {

@@ -16,7 +16,6 @@ import type { Snapshots } from '../../fleet/builds/snapshots.ts';
 import type { Access } from '../../fleet/inside/access.ts';
 import type { ContainerChanges } from '../../fleet/inside/changes.ts';
 import type { Inside } from '../../fleet/inside/inside.ts';
-import type { HostLabels } from '../../workspaces/deployments/host-labels.ts';
 import type { Directory } from '../../workspaces/deployments/directory.ts';
 import type { ModelCatalog } from '../../workspaces/models/catalog.ts';
 import type { ServeLeases } from '../../workspaces/deployments/serve-leases.ts';
@@ -184,7 +183,7 @@ export interface SurfaceParts {
   readonly snapshots: Pick<Snapshots, 'take'>;
   readonly deploymentEffects: DeploymentEffects;
   readonly images: Pick<ImageOrders, 'resolve'>;
-  readonly labels: Pick<HostLabels, 'of'>;
+  readonly labelKey: Uint8Array;
   readonly workers: WorkerService;
   readonly enrolment: EnrolmentService;
   readonly pools: PoolService;

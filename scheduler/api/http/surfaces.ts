@@ -69,7 +69,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     targets,
     effects,
     images: parts.images,
-    labels: parts.labels,
+    labelKey: parts.labelKey,
     events: parts.events.writer,
     nowMs: () => parts.clock.nowMs(),
     isServed: (queue) => {

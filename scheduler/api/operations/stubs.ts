@@ -82,7 +82,6 @@ function refusalText(refused: Refused): string {
     case 'limit':
     case 'schedule':
     case 'kind':
-    case 'label':
     case 'volume':
       return refused.text;
   }

@@ -30,13 +30,12 @@ import { stopVersionsBefore } from '../../stores/store/queries/schedules.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { volumesByIds } from '../../stores/store/queries/volumes.ts';
 import { lockCounts } from '../../stores/store/queries/workspaces.ts';
-import type { HostLabels } from './host-labels.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
 import { Rollouts } from './rollouts.ts';
 import type { Stubs } from './stubs.ts';
 import type { Targets } from './targets.ts';
-import { portOf, sanitiseName } from './urls.ts';
+import { portOf, sanitiseName, subdomainOf } from './urls.ts';
 import type { UrlTarget } from './urls.ts';
 import type { DeploymentEffects, Resolution } from './needs.ts';
 import { DEFAULT_LIMITS } from './stub-limits.ts';
@@ -59,7 +58,7 @@ export type DeployOutcome =
    */
   | {
       readonly kind: 'refused';
-      readonly why: 'name' | 'image' | 'schedule' | 'limit' | 'kind' | 'label' | 'volume';
+      readonly why: 'name' | 'image' | 'schedule' | 'limit' | 'kind' | 'volume';
       readonly text: string;
     };
 
@@ -110,7 +109,8 @@ export interface DeploymentsParts {
   readonly targets: Targets;
   readonly effects: DeploymentEffects;
   readonly images: { resolve(workspaceId: WorkspaceId, config: StubConfig): Promise<Resolution> };
-  readonly labels: Pick<HostLabels, 'of'>;
+  /** Key of host labels: the same in every replica, and for as long as the installation lives. */
+  readonly labelKey: Uint8Array;
   readonly events: Pick<EventWriter, 'transaction'>;
   readonly nowMs: () => number;
   /** Whether a container of the queue serves calls. */
@@ -161,7 +161,7 @@ export class Deployments {
     const volumes = await this.#volumesProblem(stub);
     if (volumes !== undefined) return { kind: 'refused', why: 'volume', text: volumes };
     const { maxDeployments } = (await this.#parts.limitsOf?.(caller)) ?? DEFAULT_LIMITS;
-    // A refused name must not get a host label, which it would keep for ever. The transaction below counts for good.
+    // Asked before machines are asked about the image. The transaction below counts for good.
     if (await isFull(db, caller, maxDeployments)) return tooMany(maxDeployments);
     if (kindOf(stub.type) === 'schedule') {
       // The schedule was checked when the stub was made, perhaps by another version of this code.
@@ -174,17 +174,12 @@ export class Deployments {
     const image = await this.#parts.images.resolve(caller.workspaceId, storedConfig(stub.config));
     if (image.kind === 'refused') return { kind: 'refused', why: 'image', text: image.text };
     const holder = { workspaceId: caller.workspaceId, name, stubType: stub.type };
-    const label = await this.#parts.labels.of(holder);
-    if (label.kind === 'held') {
-      const text = `the host label ${label.label} of this name is another deployment's: deploy under another name`;
-      return { kind: 'refused', why: 'label', text };
-    }
     const made = {
       id: newId<DeploymentId>(),
       ...holder,
       appId: stub.appId,
       stubId: stub.id,
-      subdomain: label.label,
+      subdomain: subdomainOf(this.#parts.labelKey, holder),
       imageDigest: image.digest,
     };
     if (kindOf(stub.type) === 'schedule') {

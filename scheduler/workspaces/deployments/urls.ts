@@ -38,8 +38,8 @@ export function sanitiseName(name: string): string {
 }
 
 /**
- * `hello-1a2b3c4d5e6f7081`: 64 bits that only the installation's
- * key tells. Labels of earlier releases have 28 bits, and stay.
+ * `hello-1a2b3c4d5e6f7081`: 64 bits that only the installation's key tells, so a label is one name's for ever.
+ * @param key - the same in every replica and for as long as the installation lives
  */
 export function subdomainOf(
   key: Uint8Array,

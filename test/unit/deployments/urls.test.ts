@@ -18,7 +18,7 @@ const deployed: UrlTarget = {
   stubId: STUB,
   stubType: 'endpoint/deployment',
   public: false,
-  deployment: { name: 'hello', version: 3, subdomain: 'hello-1234567' },
+  deployment: { name: 'hello', version: 3, subdomain: 'hello-1234567812345678' },
 };
 const plain: UrlTarget = { ...deployed, deployment: null };
 const BASE = 'http://127.0.0.1:1994';
@@ -37,12 +37,12 @@ describe('invoke URLs', () => {
   });
 
   test('in host form put version and deployment into the first label', () => {
-    expect(hostUrl(BASE, deployed, { invokeDomain: null })).toBe('http://hello-1234567-v3.localhost:1994');
+    expect(hostUrl(BASE, deployed, { invokeDomain: null })).toBe('http://hello-1234567812345678-v3.localhost:1994');
     expect(hostUrl(BASE, deployed, { invokeDomain: 'run.example.com' })).toBe(
-      'http://hello-1234567-v3.run.example.com:1994',
+      'http://hello-1234567812345678-v3.run.example.com:1994',
     );
     expect(hostUrl('http://[::1]:1994', deployed, { invokeDomain: null })).toBe(
-      'http://hello-1234567-v3.localhost:1994',
+      'http://hello-1234567812345678-v3.localhost:1994',
     );
     expect(hostUrl('http://[fd00::1]:1994', deployed, { invokeDomain: null })).toBe(
       pathUrl('http://[fd00::1]:1994', deployed),
@@ -59,12 +59,12 @@ describe('invoke URLs', () => {
       nameUrl(BASE, target, { workspaceId: 'w', withHost }, { invokeDomain });
     expect(named(open, null)).toBe(`${BASE}/endpoint/public/w/hello`);
     expect(named(deployed, null)).toBe(`${BASE}/endpoint/hello`);
-    expect(named(open, 'run.example.com')).toBe('http://hello-1234567.run.example.com:1994');
+    expect(named(open, 'run.example.com')).toBe('http://hello-1234567812345678.run.example.com:1994');
     const pod: UrlTarget = { ...open, stubType: 'pod/deployment', port: '<PORT>' };
     expect(named(pod, null)).toBe(`${BASE}/pod/public/w/hello/<PORT>`);
-    expect(named(pod, null, true)).toBe('http://hello-1234567-latest-<PORT>.localhost:1994');
-    for (const label of ['hello-1234567', 'hello-1234567-latest-80'])
-      expect(readHostLabel(label)).toMatchObject({ subdomain: 'hello-1234567', version: null });
+    expect(named(pod, null, true)).toBe('http://hello-1234567812345678-latest-<PORT>.localhost:1994');
+    for (const label of ['hello-1234567812345678', 'hello-1234567812345678-latest-80'])
+      expect(readHostLabel(label)).toMatchObject({ subdomain: 'hello-1234567812345678', version: null });
     expect(nameUrl('http://10.0.0.5:1994', open, { workspaceId: 'w', withHost: true }, { invokeDomain: null })).toBe(
       'http://10.0.0.5:1994/endpoint/public/w/hello',
     );

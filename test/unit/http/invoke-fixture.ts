@@ -40,7 +40,7 @@ export const aTarget = (
   stubId: STUB as StubId,
   deploymentId: 'd' as DeploymentId,
   deploymentName: 'hello',
-  subdomain: 'hello-1a2b3c4',
+  subdomain: 'hello-1a2b3c4d5e6f7081',
   version: 1,
   kind: said.kind ?? 'endpoint',
   sync: (said.kind ?? 'endpoint') === 'endpoint',
@@ -108,7 +108,7 @@ export function playCalls(): void {
                   ? played.target
                   : Promise.resolve(undefined),
               bySubdomain: (subdomain, version) =>
-                subdomain === 'hello-1a2b3c4' && (version ?? 1) === 1 && played.target !== undefined
+                subdomain === 'hello-1a2b3c4d5e6f7081' && (version ?? 1) === 1 && played.target !== undefined
                   ? played.target
                   : Promise.resolve(undefined),
               byStub: (stubId) =>

@@ -10,11 +10,11 @@ describe('the host form', () => {
     call(path, '{}', token, method, host);
 
   test.each([
-    'hello-1a2b3c4-v1.localhost:1994',
-    'HELLO-1a2b3c4-v1.localhost',
-    'hello-1a2b3c4-latest.localhost',
-    'hello-1a2b3c4.localhost',
-    'hello-1a2b3c4-v1.gpu.example.org',
+    'hello-1a2b3c4d5e6f7081-v1.localhost:1994',
+    'HELLO-1a2b3c4d5e6f7081-v1.localhost',
+    'hello-1a2b3c4d5e6f7081-latest.localhost',
+    'hello-1a2b3c4d5e6f7081.localhost',
+    'hello-1a2b3c4d5e6f7081-v1.gpu.example.org',
     `${STUB}.localhost:1994`,
     `${STUB.toUpperCase()}.elsewhere.example`,
   ])('%s is served', async (host) => {
@@ -24,12 +24,12 @@ describe('the host form', () => {
   });
 
   test.each([
-    ['hello-1a2b3c4-v2.localhost', 'w', 400, '{"message":"Invalid deployment"}'],
-    ['other-1a2b3c4-v1.localhost', 'w', 400, '{"message":"Invalid deployment"}'],
-    ['other-1a2b3c4-v1.localhost', '', 401, '{"message":"Unauthorized"}'],
-    ['hello-1a2b3c4-v1.localhost', '', 401, '{"message":"Unauthorized"}'],
-    ['hello-1a2b3c4-v1.localhost', 'bad', 401, '{"message":"Unauthorized"}'],
-    ['hello-1a2b3c4-v1.localhost', 'other', 401, '{"message":"Invalid token"}'],
+    ['hello-1a2b3c4d5e6f7081-v2.localhost', 'w', 400, '{"message":"Invalid deployment"}'],
+    ['other-1a2b3c4d5e6f7081-v1.localhost', 'w', 400, '{"message":"Invalid deployment"}'],
+    ['other-1a2b3c4d5e6f7081-v1.localhost', '', 401, '{"message":"Unauthorized"}'],
+    ['hello-1a2b3c4d5e6f7081-v1.localhost', '', 401, '{"message":"Unauthorized"}'],
+    ['hello-1a2b3c4d5e6f7081-v1.localhost', 'bad', 401, '{"message":"Unauthorized"}'],
+    ['hello-1a2b3c4d5e6f7081-v1.localhost', 'other', 401, '{"message":"Invalid token"}'],
   ])('%s with token "%s" is %i', async (host, token, status, text) => {
     const answer = await at(host, '/', token);
     expect([answer.status, answer.text]).toEqual([status, text]);
@@ -38,49 +38,42 @@ describe('the host form', () => {
 
   test('a stopped deployment and a public one are what they are by path', async () => {
     played.target = aTarget({ active: false });
-    expect((await at('hello-1a2b3c4-v1.localhost')).text).toBe('{"message":"Deployment is not active"}');
+    expect((await at('hello-1a2b3c4d5e6f7081-v1.localhost')).text).toBe('{"message":"Deployment is not active"}');
     played.target = aTarget({ authorized: false });
-    expect((await at('hello-1a2b3c4-v1.localhost', '/', '')).status).toBe(200);
+    expect((await at('hello-1a2b3c4d5e6f7081-v1.localhost', '/', '')).status).toBe(200);
   });
 
   test('a label without a version counts below known domains alone; other hosts are routed as ever', async () => {
-    expect((await at('hello-1a2b3c4.example.org')).status).toBe(404);
-    expect((await call('/endpoint/hello', '{}', 'w', 'POST', 'hello-1a2b3c4.example.org')).status).toBe(200);
+    expect((await at('hello-1a2b3c4d5e6f7081.example.org')).status).toBe(404);
+    expect((await call('/endpoint/hello', '{}', 'w', 'POST', 'hello-1a2b3c4d5e6f7081.example.org')).status).toBe(200);
     expect((await call('/endpoint/hello', '{}', 'w', 'POST', 'app.localhost')).status).toBe(200);
   });
 
   test('a path below a label is nothing, and the label is nothing as a path', async () => {
-    expect((await at('hello-1a2b3c4-v1.localhost', '/endpoint/hello')).status).toBe(404);
+    expect((await at('hello-1a2b3c4d5e6f7081-v1.localhost', '/endpoint/hello')).status).toBe(404);
     for (const base of ['/~host', '/%7Ehost', '/%7eh%6Fst', '/~%68%6f%73%74'])
-      expect((await call(`${base}/hello-1a2b3c4-v1`)).status).toBe(404);
-    expect((await at('hello-1a2b3c4-v1.localhost', '/', 'w', 'PUT')).status).toBe(405);
+      expect((await call(`${base}/hello-1a2b3c4d5e6f7081-v1`)).status).toBe(404);
+    expect((await at('hello-1a2b3c4d5e6f7081-v1.localhost', '/', 'w', 'PUT')).status).toBe(405);
     expect(tasks.calls).toEqual([]);
   });
 
   test('labels are read by their shape', () => {
-    expect(readHostLabel('a-b-1a2b3c4-v12')).toEqual({
+    expect(readHostLabel('a-b-1a2b3c4d5e6f7081-v12')).toEqual({
       kind: 'deployment',
-      subdomain: 'a-b-1a2b3c4',
+      subdomain: 'a-b-1a2b3c4d5e6f7081',
       version: 12,
       port: null,
     });
-    expect(readHostLabel('a-1a2b3c4d5e6f7081-v1')).toEqual({
-      kind: 'deployment',
-      subdomain: 'a-1a2b3c4d5e6f7081',
-      version: 1,
-      port: null,
-    });
-    const latest = { kind: 'deployment', subdomain: 'a-1a2b3c4', version: null };
-    expect(readHostLabel('a-1a2b3c4-latest')).toEqual({ ...latest, port: null });
-    expect(readHostLabel('a-1a2b3c4-8000')).toEqual({ ...latest, port: 8000 });
-    expect(readHostLabel('a-1a2b3c4-v2-80')).toEqual({ ...latest, version: 2, port: 80 });
+    const latest = { kind: 'deployment', subdomain: 'a-1a2b3c4d5e6f7081', version: null };
+    expect(readHostLabel('a-1a2b3c4d5e6f7081-latest')).toEqual({ ...latest, port: null });
+    expect(readHostLabel('a-1a2b3c4d5e6f7081-8000')).toEqual({ ...latest, port: 8000 });
+    expect(readHostLabel('a-1a2b3c4d5e6f7081-v2-80')).toEqual({ ...latest, version: 2, port: 80 });
     expect(readHostLabel(`${STUB}-8000`)).toEqual({ kind: 'stub', stubId: STUB, port: 8000 });
     const containerId = `sandbox-${STUB}-0123abcd`;
     expect(readHostLabel(`${containerId}-1`)).toEqual({ kind: 'container', containerId, stubId: STUB, port: 1 });
     for (const label of [containerId, `${STUB}-08`, `${STUB}-123456`, `endpoint-${STUB}-0123abcd-1`])
       expect(readHostLabel(label), label).toBeUndefined();
-    for (const label of ['www', 'a-1a2b3c', 'a-1a2b3cg-v1', '-1a2b3c4-v1', 'a-1a2b3c4-vx', '']) {
-      expect(readHostLabel(label)).toBeUndefined();
-    }
+    const none = ['www', 'a-1a2b3c4-v1', 'a-1a2b3c4d5e6f708g-v1', '-1a2b3c4d5e6f7081-v1', 'a-1a2b3c4d5e6f7081-vx', ''];
+    for (const label of none) expect(readHostLabel(label)).toBeUndefined();
   });
 });

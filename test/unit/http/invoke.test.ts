@@ -254,7 +254,7 @@ describe('task queues', () => {
   test('are put to by POST alone and answer with the id of the task', async () => {
     played.target = aTarget({ kind: 'taskqueue' });
     tasks.answer = () => Promise.resolve(accepted(new Promise(() => {})));
-    const host = 'hello-1a2b3c4-v1.localhost';
+    const host = 'hello-1a2b3c4d5e6f7081-v1.localhost';
     for (const answer of [await call(`/taskqueue/id/${STUB}`), await call('/', '{}', 'w', 'POST', host)]) {
       expect([answer.status, answer.text, answer.headers['x-task-id']]).toEqual([
         200,
@@ -287,7 +287,7 @@ describe('warm-up', () => {
   });
 
   test('works by host too', async () => {
-    expect((await call('/warmup', '', 'w', 'POST', 'hello-1a2b3c4-v1.localhost')).status).toBe(200);
+    expect((await call('/warmup', '', 'w', 'POST', 'hello-1a2b3c4d5e6f7081-v1.localhost')).status).toBe(200);
     expect(played.warmed).toBe(1);
   });
 });

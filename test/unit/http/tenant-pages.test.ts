@@ -334,12 +334,6 @@ describe('a browser that navigates to an application in the path form', () => {
     expect(tasks).toEqual([]);
   });
 
-  test('is led by the stub where the name has a short label, which may be another workspace’s', async () => {
-    const { address } = await serve(undefined, playedHosts(), { subdomain: 'site-1a2b3c4' });
-    const text = await asked(address, get('/asgi/site/v3/x', 'Host: localhost', ...NAVIGATES, AUTHORIZED));
-    expect(text).toContain(`location: http://${STUB}.localhost/x\r\n`);
-  });
-
   test('is led to the domain of the operator, whatever name it used', async () => {
     const { address } = await serve(undefined, playedHosts({ invokeDomain: 'apps.test' }));
     for (const host of ['gpu.test:8443', '127.0.0.1:8443']) {

@@ -1,6 +1,6 @@
-// The host form of invoke URLs: `hello-1a2b3c4-v3.example.org/` means the same as `/endpoint/hello/v3`. Before routing,
-// a request whose first host label has the shape of one is given a path of its own, which invoke.ts serves. Every other
-// host is routed as usual. A port of a pod or sandbox comes last in the label. Pure. Source: decision 0008.
+// The host form of invoke URLs: `hello-1a2b3c4d5e6f7081-v3.example.org/` means the same as `/endpoint/hello/v3`. Before
+// routing, a request whose first host label has the shape of one is given a path of its own, which invoke.ts serves.
+// Every other host is routed as usual. A port of a pod or sandbox comes last in the label. Pure. Source: decision 0008.
 import { isUuid } from '#shared/domain/ids.ts';
 import { NOWHERE } from '../target-host.ts';
 import { routable } from './routable.ts';
@@ -24,7 +24,7 @@ const HOST_BASE_ESCAPED = /^\/(?:~|%7e)(?:h|%68)(?:o|%6f)(?:s|%73)(?:t|%74)/i;
 /** Paths of kinds that stream: the application has its own reading of escapes. */
 const STREAMED = /^\/(?:asgi|pod|sandbox\/container)\//;
 
-const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,45}[a-z0-9])?-(?:[0-9a-f]{7}|[0-9a-f]{16}))(?:-v([0-9]{1,9})|-(latest))?$/;
+const DEPLOYMENT = /^([a-z0-9](?:[a-z0-9-]{0,36}[a-z0-9])?-[0-9a-f]{16})(?:-v([0-9]{1,9})|-(latest))?$/;
 
 const CONTAINER = /^(?:pod|sandbox)-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]{8}$/;
 /** A port behind a label: hashes at the end of one are longer. */

@@ -68,9 +68,6 @@ function labelOf({ stubId, subdomain }: Target, { rootPath, port, containerId }:
   return readHostLabel(label) === undefined ? undefined : label;
 }
 
-/** Labels of earlier releases end in a short hash, which may belong to another workspace's name. */
-const IS_OWN = /-[0-9a-f]{16}$/;
-
 /** The label of a path with a deployment's name; undefined: the label of the stub is to be used. */
 function deploymentLabel(
   rootPath: string,
@@ -78,7 +75,7 @@ function deploymentLabel(
 ): string | undefined {
   const segments = rootPath.split('/');
   const name = namePart(segments, stubId);
-  if (subdomain === null || !IS_OWN.test(subdomain) || name === undefined) return undefined;
+  if (subdomain === null || name === undefined) return undefined;
   const version = segments[name + 1] ?? '';
   return `${subdomain}-${versionParam({ version }) === undefined ? 'latest' : version}`;
 }

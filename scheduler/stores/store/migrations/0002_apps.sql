@@ -97,15 +97,6 @@ create index deployments_schedules on deployments (id)
   where active and deleted_at is null and stub_type in ('schedule', 'schedule/deployment');
 create index deployments_rolling_out on deployments (id) where rollout = 'waiting';
 
--- Holders of host labels. A label stays with the name that had it first, also when its deployments are deleted.
-create table host_labels (
-  label text primary key,
-  workspace_id text not null references workspaces (id) on delete cascade,
-  name text not null,
-  stub_type text not null
-);
-create index host_labels_by_name on host_labels (workspace_id, name, stub_type);
-
 -- Directories that outlive containers.
 create table volumes (
   id text primary key,

@@ -202,23 +202,6 @@ export function lastDeleted(
   );
 }
 
-/** The deployment with that host label, active or not. @param version - null: the one that calls reach */
-export function deploymentBySubdomain(
-  db: Queryable,
-  subdomain: string,
-  version: number | null,
-): Promise<DeploymentRow | undefined> {
-  return maybeOne(
-    db,
-    `select ${DEPLOYMENT_COLUMNS} from deployments d
-     where subdomain = $1 and deleted_at is null
-       and case when $2::integer is null then ${mayServe('d')} else version = $2::integer end
-     order by ${servingFirst('d')} limit 1`,
-    [subdomain, version],
-    deploymentOf,
-  );
-}
-
 /** Deployments that match the filter, newest first. An empty list in a filter matches nothing. */
 export function listDeployments(
   db: Queryable,

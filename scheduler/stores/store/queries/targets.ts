@@ -124,15 +124,11 @@ export function targetBySubdomain(
   subdomain: string,
   version: number | null,
 ): Promise<TargetRow | undefined> {
-  // A label belongs to its first holder. Labels of older versions end in
-  // a short hash, and others could search for a name with the same hash.
   return maybeOne(
     db,
     `${FROM_DEPLOYMENTS}
      where d.subdomain = $1 and d.deleted_at is null
        and case when $2::integer is null then ${mayServe('d')} else d.version = $2::integer end
-       and (d.workspace_id, d.name, d.stub_type) = (select f.workspace_id, f.name, f.stub_type from deployments f
-         where f.subdomain = $1 order by f.created_at, f.id limit 1)
      order by ${servingFirst('d')} limit 1`,
     [subdomain, version],
     map,

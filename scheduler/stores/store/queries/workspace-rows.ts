@@ -28,7 +28,6 @@ export const BATCHED = {
   models: OWN,
   stacks: OWN,
   secrets: OWN,
-  host_labels: OWN,
   deployment_versions: OWN,
   enrolment_tokens: OWN,
   machines: OF_OWN_POOLS,
