@@ -14,7 +14,7 @@ import type { Log } from './log.ts';
 import { takeName } from './name-lock.ts';
 import type { NameLock } from './name-lock.ts';
 import { isListenerOurs } from './socket-owner.ts';
-import { makeSocketDirectory, olderSocketPathIn, socketPathIn } from './socket-path.ts';
+import { makeSocketDirectory, socketPathIn } from './socket-path.ts';
 
 export interface EmbeddedRedis {
   readonly socketPath: string;
@@ -72,7 +72,6 @@ export async function startEmbeddedRedis(options: {
     );
   const keeper = new RedisKeeper(path, socketPath, options.command ?? 'redis-server', lock, options.log);
   try {
-    await keeper.endOlder(olderSocketPathIn(directory, 'redis.sock'));
     await keeper.start();
   } catch (error) {
     await lock.release();
@@ -113,15 +112,6 @@ class RedisKeeper implements EmbeddedRedis {
   async start(): Promise<void> {
     this.#server = await this.#adoptOrSpawn();
     this.#watching = this.#watch();
-  }
-
-  /**
-   * Earlier versions listened in /tmp itself. Such a server still
-   * writes to the same files, and two servers would destroy them.
-   */
-  async endOlder(socketPath: string | undefined): Promise<void> {
-    const older = socketPath === undefined ? undefined : await this.#adopt(socketPath).catch(() => undefined);
-    if (older !== undefined) await end(older);
   }
 
   async stop(): Promise<void> {

@@ -14,12 +14,6 @@ export function socketPathIn(directory: string, name: string): string {
   return socketPathWithin(directory, name) ?? join(standInDirectory(), `${digestOf(directory)}-${name}`);
 }
 
-/** The substitute path of earlier versions, in /tmp itself; undefined when they used none. */
-export function olderSocketPathIn(directory: string, name: string): string | undefined {
-  if (socketPathWithin(directory, name) !== undefined) return undefined;
-  return `${standInDirectory()}-${digestOf(directory)}-${name}`;
-}
-
 const standInDirectory = (): string => `/tmp/longshore-${process.getuid?.() ?? 0}`;
 
 const digestOf = (directory: string): string => createHash('sha256').update(directory).digest('hex').slice(0, 16);

@@ -1,12 +1,11 @@
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { spawn } from 'node:child_process';
 import { lstatSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { afterAll, describe, expect } from 'vitest';
 import { connectRedis } from '../../scheduler/stores/embedded/connect.ts';
 import { startEmbeddedRedis } from '../../shared/redis-child.ts';
-import { makeSocketDirectory, olderSocketPathIn, socketPathIn } from '../../shared/socket-path.ts';
+import { makeSocketDirectory, socketPathIn } from '../../shared/socket-path.ts';
 import { startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
 import { silent } from './store-fixture.ts';
 
@@ -54,19 +53,6 @@ async function anImpostor(
       return new Promise((resolve) => server.close(() => resolve()));
     },
   };
-}
-
-async function untilConnects(socketPath: string): Promise<{ disconnect(): void }> {
-  let client: Awaited<ReturnType<typeof connectRedis>> | undefined;
-  await waitFor(
-    async () => {
-      client = await connectRedis({ socketPath }, 'test', silent, 200).catch(() => undefined);
-      return client !== undefined;
-    },
-    'the older redis answers',
-    10_000,
-  );
-  return client ?? { disconnect: () => undefined };
 }
 
 describe('the embedded redis', () => {
@@ -156,26 +142,6 @@ describe('the embedded redis', () => {
     try {
       const facts = lstatSync(dirname(redis.socketPath));
       expect([facts.isDirectory(), facts.mode & 0o777, facts.uid]).toEqual([true, 0o700, process.getuid?.()]);
-    } finally {
-      await redis.stop();
-    }
-  });
-
-  test('that a version before this one left in /tmp is ended before one is started', async () => {
-    const dataDir = join(aDirectory(), 'z'.repeat(100));
-    const directory = join(dataDir, 'redis');
-    mkdirSync(directory, { recursive: true });
-    const older = olderSocketPathIn(directory, 'redis.sock') ?? '';
-    const server = spawn('redis-server', ['--port', '0', '--unixsocket', older, '--dir', directory, '--save', ''], {
-      stdio: 'ignore',
-    });
-    const ended = new Promise((resolve) => server.once('exit', resolve));
-    const probe = await untilConnects(older);
-    probe.disconnect();
-    const redis = await startEmbeddedRedis({ dataDir, log: silent });
-    try {
-      await ended;
-      expect(redis.pid).not.toBe(server.pid);
     } finally {
       await redis.stop();
     }

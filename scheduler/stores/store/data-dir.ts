@@ -2,11 +2,11 @@
 // because the kernel closes it when its process is killed.
 import { connect, createServer } from 'node:net';
 import type { Server } from 'node:net';
-import { chmod, lstat, mkdir, rm } from 'node:fs/promises';
+import { chmod, mkdir, rm } from 'node:fs/promises';
 import { createHash } from 'node:crypto';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { sleep, withDeadline } from '#shared/backoff.ts';
-import { makeSocketDirectory, olderSocketPathIn, socketPathIn } from '#shared/socket-path.ts';
+import { makeSocketDirectory, socketPathIn } from '#shared/socket-path.ts';
 
 export interface DataDirLock {
   release(): Promise<void>;
@@ -34,7 +34,6 @@ export async function lockDataDir(dataDir: string): Promise<DataDirLock> {
     const text = `the data directory ${dataDir} has no safe place for its lock: ${messageOf(error)}`;
     throw new StartupError('data_dir_unusable', text, { cause: error });
   }
-  if (await isHeldByOlder(dataDir)) throw inUse(dataDir);
   const server = (await listen(path, dataDir)) ?? (await takeOver(path, dataDir));
   try {
     await chmod(path, 0o600);
@@ -45,14 +44,6 @@ export async function lockDataDir(dataDir: string): Promise<DataDirLock> {
   // The lock alone keeps no process alive.
   server.unref();
   return { release: () => closeServer(server) };
-}
-
-/** A version before this one has its lock in /tmp itself, where a socket counts only when this user made it. */
-async function isHeldByOlder(dataDir: string): Promise<boolean> {
-  const path = olderSocketPathIn(dataDir, LOCK_NAME);
-  if (path === undefined) return false;
-  const found = await lstat(path).catch(() => undefined);
-  return found?.uid === process.getuid?.() && (await answers(path));
 }
 
 /**
