@@ -26,6 +26,7 @@ AGENT=longshore-agent.service
 DRAIN=longshore-agent-drain.service
 MOUNTS=longshore-mounts.service
 GPU_RESET=longshore-gpu-reset
+OWN_UNITS="$AGENT $DRAIN $MOUNTS $GPU_RESET.path $GPU_RESET.service"
 WAIT_SECONDS=90
 
 usage() {
@@ -468,21 +469,14 @@ write_settings() {
 # A token that joined is needed no more. An enrolment token would join other hosts.
 forget_token() { rm -f "$CONFIG/join-token"; }
 
-# Earlier releases have no mount helper, and none that resets GPUs.
-units_of() {
-  for unit in "$AGENT" "$DRAIN" "$MOUNTS" "$GPU_RESET.path" "$GPU_RESET.service"; do
-    [ ! -f "$ROOT/$1/systemd/$unit" ] || printf '%s\n' "$unit"
-  done
-}
-
 # Units name /opt/longshore/current, so the release changes in one step.
 switch_to() {
-  for unit in $(units_of "$1"); do
+  for unit in $OWN_UNITS; do
     cmp -s "$ROOT/$1/systemd/$unit" "$UNITS/$unit" || install -m 644 "$ROOT/$1/systemd/$unit" "$UNITS/$unit"
   done
   ln -sfn "$1" "$ROOT/.current"
   mv -T "$ROOT/.current" "$ROOT/current"
-  reload_changed $(units_of "$1")
+  reload_changed $OWN_UNITS
 }
 
 reload_changed() {
@@ -537,11 +531,6 @@ start_agent() {
 # The mount helper runs where buckets can be mounted, and starts before the agent, which asks for it once. Its mounts
 # outlive its restart.
 start_mounts() {
-  if [ ! -f "$CURRENT/systemd/$MOUNTS" ]; then
-    # A release from before the helper cannot run it. Containers keep their mounts.
-    systemctl disable --now --no-reload -q "$MOUNTS" 2>/dev/null || true
-    return 0
-  fi
   command -v s3fs >/dev/null && [ -e /dev/fuse ] || return 0
   systemctl -q is-enabled "$MOUNTS" 2>/dev/null || systemctl enable -q --no-reload "$MOUNTS"
   systemctl restart "$MOUNTS" || say 'the mount helper does not start: see `journalctl -u longshore-mounts`' >&2
@@ -550,15 +539,11 @@ start_mounts() {
 # Resets of GPUs are a unit of their own, because the agent's has no capability. The path unit runs on every host: a GPU
 # may be added later, and without a request nothing starts.
 start_resets() {
-  if [ ! -f "$CURRENT/systemd/$GPU_RESET.path" ]; then
-    systemctl disable --now --no-reload -q "$GPU_RESET.path" 2>/dev/null || true
-    return 0
-  fi
   systemctl -q is-enabled "$GPU_RESET.path" 2>/dev/null || systemctl enable -q --no-reload "$GPU_RESET.path"
   systemctl restart "$GPU_RESET.path" || say 'GPUs cannot be reset by `longshore machine gpu reset`: see `systemctl status longshore-gpu-reset.path`' >&2
 }
 
-# Missing units of earlier releases must not keep the others running.
+# A missing unit must not keep the others running.
 end_units() {
   systemctl disable --now --no-reload -q "$DRAIN" "$AGENT" "$MOUNTS" 2>/dev/null || true
   systemctl disable --now --no-reload -q "$GPU_RESET.path" 2>/dev/null || true

@@ -23,6 +23,7 @@ import { signingKey } from '../helpers/signing-key.ts';
 const SCRIPT = join(import.meta.dirname, '../../systemd/install-agent.sh');
 const TOKEN = 'lsj1.fingerprint.secret';
 const [AGENT, AGENT_DRAIN] = ['longshore-agent.service', 'longshore-agent-drain.service'];
+const MOUNTS = 'longshore-mounts.service';
 const RESET_UNITS = ['longshore-gpu-reset.path', 'longshore-gpu-reset.service'];
 
 interface Machine {
@@ -97,7 +98,7 @@ const test = base.extend('machine', async ({}, { onCleanup }): Promise<Machine> 
   );
   // A release in the form that an archive has.
   for (const name of ['release/bin', 'release/systemd']) mkdirSync(at(name), { recursive: true });
-  for (const name of ['agent.env', 'longshore-agent.service', 'longshore-agent-drain.service', ...RESET_UNITS])
+  for (const name of ['agent.env', AGENT, AGENT_DRAIN, MOUNTS, ...RESET_UNITS])
     writeFileSync(at('release/systemd', name), readFileSync(join(SCRIPT, '..', name)));
   const pack = async (node: Buffer | string): Promise<void> => {
     writeFileSync(at('release/bin/node'), node, { mode: 0o755 });
@@ -394,7 +395,7 @@ test('the unit that resets GPUs waits on every host, follows the data directory,
   expect(machine.asked()).toMatch(/^restart longshore-gpu-reset\.path$/m);
   for (const unit of RESET_UNITS)
     expect(readFileSync(join(units, unit), 'utf8')).toBe(readFileSync(join(SCRIPT, '..', unit), 'utf8'));
-  expect(readdirSync(units).toSorted()).toEqual([AGENT_DRAIN, AGENT, ...RESET_UNITS].toSorted());
+  expect(readdirSync(units).toSorted()).toEqual([AGENT_DRAIN, AGENT, MOUNTS, ...RESET_UNITS].toSorted());
   machine.set('LONGSHORE_DATA_DIR="/mnt/nvme/longshore"');
   expect((await machine.install('')).code).toBe(0);
   const folder = '/mnt/nvme/longshore/agent/gpu-reset';
