@@ -156,8 +156,8 @@ class RemoteProgram {
   #webSocket: WebSocket | undefined;
   /** Outputs that take no more for now. */
   readonly #behind = new Set<NodeJS.WritableStream>();
-  /** Undefined: a terminal's, or the container does not count it. What is typed without a connection is dropped. */
-  #kept: KeptInput | undefined;
+  /** Undefined: a terminal's. What is typed without a connection is dropped. */
+  readonly #kept: KeptInput | undefined;
   /** Whether input may go out: after a loss, once the place is known from which it goes on. */
   #mayGive = true;
   #hasInputEnded = false;
@@ -170,7 +170,7 @@ class RemoteProgram {
     this.#client = client;
     this.#isTerminal = isTerminal;
     this.#ways = ways;
-    if (!isTerminal) this.#kept = new KeptInput();
+    this.#kept = isTerminal ? undefined : new KeptInput();
   }
 
   /** @returns the exit code of the program */
@@ -225,7 +225,6 @@ class RemoteProgram {
           this.#pid = pid;
           wasAnswered = true;
           if (time === 'again') this.#say('connected again');
-          if (input === undefined) this.#isNotCounted();
         }
         if (typeof input === 'number' && !this.#taken(input)) {
           refusal = new CliError(
@@ -265,17 +264,6 @@ class RemoteProgram {
     }
     this.#readOn();
     return true;
-  }
-
-  /** The supervisor is of an older agent. */
-  #isNotCounted(): void {
-    if (this.#kept === undefined) return;
-    this.#kept = undefined;
-    if (!this.#mayGive) {
-      this.#say('input that was on its way may be lost: the container does not tell what it has');
-      this.#taken(0);
-    }
-    this.#readOn();
   }
 
   /** Shows output, no faster than it is taken. */

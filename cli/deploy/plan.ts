@@ -80,10 +80,7 @@ export async function planItem(
   const { place = '' } = handler;
   // An image that is built, or will be, is no problem of the stub.
   const given = { imageId: image.kind === 'named' ? image.name : '', builtFrom };
-  const checked = await checkStub(client, handler, given).catch((error: unknown) => {
-    if (!(error instanceof CliError) || error.status !== 404) throw error;
-    throw new CliError('the scheduler is older than this command and cannot check: upgrade it', { cause: error });
-  });
+  const checked = await checkStub(client, handler, given);
   const problems = await problemsOf(client, { handler, name, checked });
   const latest = await latestDeployment(client, name, `${kind}/deployment`);
   return {

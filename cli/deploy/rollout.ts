@@ -13,7 +13,7 @@ export interface RolloutFacts {
   readonly why: string;
 }
 
-/** Reads the field `rollout` of an answer. An older scheduler has none: calls have moved. */
+/** Reads the field `rollout` of an answer; null: the version had none, and calls have moved. */
 export function rolloutIn(answer: JsonObject): RolloutFacts {
   const rollout = objectField(answer, 'rollout');
   return { state: textField(rollout, 'state') || 'done', why: textField(rollout, 'why') };

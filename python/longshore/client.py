@@ -287,7 +287,7 @@ def installation() -> Tuple[str, str]:
     url = os.environ.get('LONGSHORE_URL', '')
     token = os.environ.get('LONGSHORE_TOKEN', '')
     if os.environ.get('CONTAINER_ID') and not url:
-        raise GatewayError('this container has no way to the gateway: the agent of its machine is older than this module')
+        raise GatewayError('this container has no way to the gateway: LONGSHORE_GATEWAY_SOCKET is not set')
     if not url or not token:
         stored = _context(url)
         url = url or str(stored.get('url') or '')

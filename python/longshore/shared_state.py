@@ -292,7 +292,7 @@ def _asked(
 
 def _found(what: str, answer: Optional[Dict[str, Any]]) -> Dict[str, Any]:
     if answer is None:
-        raise GatewayError('%s: the scheduler is older than this module' % what, 404)
+        raise GatewayError('%s: the scheduler does not know it' % what, 404)
     return answer
 
 

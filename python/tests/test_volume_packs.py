@@ -170,7 +170,7 @@ class Folders(Volume):
 
 class Packs(Volume):
     def unpack(self, body: bytes, folder: str = '', **more: Any) -> Answer:
-        client = Client(self.root, {'purpose': 'unpack', 'folder': folder, 'method': 'PUT', **more})
+        client = Client(self.root, {'purpose': 'unpack', 'path': folder, 'method': 'PUT', **more})
         for at in range(0, len(body), 50_000):
             client.send(body[at : at + 50_000])
         return client.answer()
@@ -181,7 +181,7 @@ class Packs(Volume):
         return dict(json.loads(answer.body))
 
     def pack(self, items: List[Dict[str, Any]], folder: str = '') -> List[Tuple[Dict[str, Any], bytes, Dict[str, Any]]]:
-        client = Client(self.root, {'purpose': 'pack', 'folder': folder, 'method': 'POST'})
+        client = Client(self.root, {'purpose': 'pack', 'path': folder, 'method': 'POST'})
         client.send(b''.join(json.dumps(one).encode() + b'\n' for one in items))
         answer = client.answer()
         self.assertEqual((answer.status, answer.whole), (200, True), answer.body)
@@ -277,7 +277,7 @@ class Packs(Volume):
         self.assertEqual((state(), state(path='absent/a')), (0, 0))
         self.assertEqual(self.written(part(0, 10_000) + part(10_000, 30_000))['files'], 0)
         self.assertEqual((state(), state(key='0' * 16), os.path.exists(self.at('a'))), (30_000, 0, False))
-        client = Client(self.root, {'purpose': 'unpack', 'folder': '', 'method': 'PUT'})
+        client = Client(self.root, {'purpose': 'unpack', 'path': '', 'method': 'PUT'})
         client.send(part(30_000, 40_000)[:-50_00])
         client.cut()
         self.assertGreater(state(), 30_000)
@@ -359,7 +359,7 @@ class Packs(Volume):
         self.assertEqual(seen, [(200, []), (200, []), (202, ['.longshore-upload-']), (200, [])])
 
     def test_a_cut_pack_leaves_no_small_file_behind(self) -> None:
-        client = Client(self.root, {'purpose': 'unpack', 'folder': '', 'method': 'PUT'})
+        client = Client(self.root, {'purpose': 'unpack', 'path': '', 'method': 'PUT'})
         client.send(record('whole', b'whole') + record('cut', b'cut off')[:-90])
         client.cut()
         self.assertEqual((os.listdir(self.path), self.left()), (['whole'], []))
@@ -399,7 +399,7 @@ class Packs(Volume):
 
     def test_what_a_pack_is_asked_for_must_be_lines_with_paths(self) -> None:
         for body in [b'x\n', b'[]\n', b'{"path": "a", "from": -1}\n', b'{"from": 1}\n', b'[' * 3000 + b'\n']:
-            client = Client(self.root, {'purpose': 'pack', 'folder': '', 'method': 'POST'})
+            client = Client(self.root, {'purpose': 'pack', 'path': '', 'method': 'POST'})
             client.send(body)
             answer = client.answer()
             self.assertEqual((answer.status, answer.code), (422, 'invalid_body'))

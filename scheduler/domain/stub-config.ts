@@ -173,7 +173,7 @@ export interface StubConfigRow extends StubConfig {
   readonly texts?: Readonly<Record<string, string>>;
 }
 
-/** The configuration in a stub's row. Fields that were added since the stub was made get their empty value. */
+/** The configuration in a stub's row, with its free JSON among `extra`. */
 export function storedConfig(row: object): StubConfig {
   const { texts = {}, ...config } = row as StubConfigRow;
   const free = Object.entries(texts).map(([name, text]) => [name, new JsonText(text)] as const);

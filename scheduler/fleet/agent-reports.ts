@@ -273,7 +273,7 @@ export class AgentReports {
   async basePythons(
     machineId: MachineId,
     sessionId: string,
-    { versions, here, known }: Partial<BasePythons__Output>,
+    { versions = [], here = [], known }: Partial<BasePythons__Output>,
   ): Promise<void> {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId || machine.inventory === null) return;
@@ -309,7 +309,7 @@ export class AgentReports {
   ): Promise<void> {
     const machine = this.#machines.get(machineId);
     if (machine?.sessionId !== sessionId || machine.inventory === null) return;
-    // An agent of an earlier release says no driver here, and none is said while the tool does not answer.
+    // No driver is said while the tool does not answer.
     const driver = gpuDriver || machine.inventory.gpuDriver;
     if (isDeepStrictEqual(machine.inventory.gpus, gpus) && machine.inventory.gpuDriver === driver) return;
     const inventory = { ...machine.inventory, gpus: [...gpus], gpuDriver: driver };

@@ -10,27 +10,25 @@ const MOST_LETTERS_OF_WARNING = 500;
 
 /** Control characters are removed: the texts are shown on terminals. */
 const short = (text: string, most = MOST_LETTERS): string => text.replaceAll(/\p{Cc}+/gu, ' ').slice(0, most);
-const most = <T>(list: readonly T[] | undefined): readonly T[] => (list ?? []).slice(0, MOST);
+const most = <T>(list: readonly T[]): readonly T[] => list.slice(0, MOST);
 
 /** Versions of Python as a machine says them, in order: no more than there can be, and nothing else. */
-export const boundedPythons = (versions: readonly string[] | undefined): string[] =>
-  [...new Set((versions ?? []).filter((version) => /^3\.\d{1,2}$/.test(version)))]
-    .slice(0, MOST_PYTHONS)
-    .toSorted(byMinor);
+export const boundedPythons = (versions: readonly string[]): string[] =>
+  [...new Set(versions.filter((version) => /^3\.\d{1,2}$/.test(version)))].slice(0, MOST_PYTHONS).toSorted(byMinor);
 
 const MOST_PYTHONS = 32;
 const byMinor = (a: string, b: string): number => Number(a.slice(2)) - Number(b.slice(2));
 
 /** Pythons of base images as a machine's agent told them last. */
 export function basePythonsOf(
-  inventory: Partial<Pick<Inventory__Output, 'basePythons' | 'basePythonsKnown'>> | null,
+  inventory: Pick<Inventory__Output, 'basePythons' | 'basePythonsKnown'> | null,
 ): BasePythons {
-  return inventory?.basePythonsKnown === true ? (inventory.basePythons ?? []) : null;
+  return inventory?.basePythonsKnown === true ? inventory.basePythons : null;
 }
 
-/** Host facts cut to their bounds. Pure. @returns null for an agent of an earlier release */
-export function boundedHost(host: HostFacts__Output | null | undefined): HostFacts__Output | null {
-  if (host === null || host === undefined) return null;
+/** Host facts cut to their bounds. Pure. */
+export function boundedHost(host: HostFacts__Output | null): HostFacts__Output | null {
+  if (host === null) return null;
   return {
     vendor: short(host.vendor),
     product: short(host.product),
@@ -49,7 +47,7 @@ export function boundedHost(host: HostFacts__Output | null | undefined): HostFac
       type: short(type),
       device: short(device),
     })),
-    warnings: (host.warnings ?? []).slice(0, MOST_WARNINGS).map(({ check, found, remedy }) => ({
+    warnings: host.warnings.slice(0, MOST_WARNINGS).map(({ check, found, remedy }) => ({
       check: short(check),
       found: short(found, MOST_LETTERS_OF_WARNING),
       remedy: short(remedy, MOST_LETTERS_OF_WARNING),
@@ -60,14 +58,13 @@ export function boundedHost(host: HostFacts__Output | null | undefined): HostFac
 /** The host of a machine as an operator sees it. Pure. @returns null before its agent said anything */
 export function hostOf(inventory: Inventory__Output | null) {
   if (inventory === null || !inventory.hostname) return null;
-  const { hostname, os, kernel, arch, dockerVersion, gpuDriver } = inventory;
-  const host = (inventory as Partial<Inventory__Output>).host;
-  return { hostname, os, kernel, arch, dockerVersion, gpuDriver: gpuDriver ?? '', ...NOTHING, ...host };
+  const { hostname, os, kernel, arch, dockerVersion, gpuDriver, host } = inventory;
+  return { hostname, os, kernel, arch, dockerVersion, gpuDriver, ...(host ?? NOTHING) };
 }
 
 export type HostView = NonNullable<ReturnType<typeof hostOf>>;
 
-/** Facts of an agent of an earlier release, which does not report them. */
+/** Facts of an agent that tells none. */
 const NOTHING: HostFacts__Output = {
   vendor: '',
   product: '',

@@ -142,9 +142,9 @@ export function volumeBytesOf(
   return Object.fromEntries(counted.slice(0, MOST_WORKSPACES));
 }
 
-/** Bytes of the volumes on this machine's disk; an agent of an earlier release does not report them. */
+/** Bytes of the volumes on this machine's disk. */
 export const volumeBytesHere = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, number>> =>
-  (inventory as Partial<Inventory__Output> | null)?.volumeBytes ?? {};
+  inventory?.volumeBytes ?? {};
 
 /** Pattern of ids as an agent may have them. */
 const VOLUME_ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,100}$/;
@@ -159,13 +159,13 @@ export const cachesOf = (
     .filter(({ volumeId, bytes }) => VOLUME_ID.test(volumeId) && Number.isSafeInteger(bytes) && bytes >= 0)
     .slice(0, MOST_CACHES);
 
-/** Cache volumes on this machine's disk; an agent of an earlier release does not report them. */
+/** Cache volumes on this machine's disk. */
 export const cachesHere = ({ inventory }: Pick<Machine, 'inventory'>): readonly CachedVolume__Output[] =>
-  (inventory as Partial<Inventory__Output> | null)?.caches ?? [];
+  inventory?.caches ?? [];
 
-/** The agent's words about the machine's conditions; an inventory of an earlier release has none. */
+/** The agent's words about the machine's conditions. */
 export const conditionWordsOf = ({ inventory }: Pick<Machine, 'inventory'>): Readonly<Record<string, string>> =>
-  (inventory as Partial<Inventory__Output> | null)?.conditionWords ?? {};
+  inventory?.conditionWords ?? {};
 
 export const orphansOf = (row: MachineRow): ReadonlyMap<ContainerId, Orphan> =>
   new Map((row.orphans as readonly Orphan[]).map((one) => [one.containerId, one]));

@@ -40,8 +40,6 @@ const LIFE_MS = 30_000;
 const MOST = 5_000;
 
 type Stored = readonly (readonly [ContainerId, ContainerUsage])[];
-/** Samples in Redis; a replica of the version before leaves GPUs out. */
-type SharedSamples = readonly (readonly [ContainerId, Omit<ContainerUsage, 'gpu'> & Partial<ContainerUsage>])[];
 
 export interface UsageParts {
   /** Redis for other replicas; absent: there are none. */
@@ -102,8 +100,7 @@ export class Usage {
     if (redis !== undefined && elsewhere.length > 0) {
       const texts = await redis.mget(elsewhere.map(keyOf)).catch(() => []);
       for (const text of texts)
-        if (text !== null)
-          for (const [id, usage] of JSON.parse(text) as SharedSamples) found.set(id, { gpu: null, ...usage });
+        if (text !== null) for (const [id, usage] of JSON.parse(text) as Stored) found.set(id, usage);
     }
     const from = clock.nowMs() - LIFE_MS;
     for (const [id, usage] of found) if (usage.sampledAtMs < from) found.delete(id);

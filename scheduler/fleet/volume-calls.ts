@@ -93,7 +93,7 @@ function valueOf({ status, body }: Answer): VolumeAnswer {
   if (status === 200 && value !== undefined) return value;
   const { code, message } = value ?? {};
   if (typeof code === 'string' && typeof message === 'string') throw new AppError(code, message);
-  throw new AppError('volume_failed', 'the agent of the volume is of an earlier release: upgrade it');
+  throw new AppError('volume_failed', `the machine of the volume answered ${status} without a word`);
 }
 
 function jsonOf(body: Buffer): VolumeAnswer | undefined {

@@ -70,8 +70,8 @@ export const ExplainedGrowth = Type.Object({
   price: orNull(Type.Number({ description: 'of a machine in an hour; null: not known' })),
   hourly_cost: orNull(Type.Number({ description: 'of its machines, as the budget counts it' })),
   hourly_budget: orNull(Type.Number()),
-  stuck_count: Type.Optional(Count('machines that cannot go on; absent: a leader of an earlier release does not tell')),
-  stuck: Type.Optional(Type.Array(StuckMachineRecord, { maxItems: 5 })),
+  stuck_count: Count('machines that cannot go on'),
+  stuck: Type.Array(StuckMachineRecord, { maxItems: 5 }),
 });
 export type ExplainedGrowth = Static<typeof ExplainedGrowth>;
 

@@ -9,7 +9,7 @@ import type { Page } from 'playwright-core';
 import { test as base } from '../helpers/browser.ts';
 import type { Deployment } from '../helpers/platform.ts';
 
-/** A port that leads to different servers in turn, as that of a scheduler does before and after an upgrade. */
+/** A port that leads to different servers in turn: another server had the address of the scheduler before. */
 class Front {
   readonly #sockets = new Set<Socket>();
   #server: Server | undefined;
@@ -19,7 +19,7 @@ class Front {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** The answers of an earlier release: those of applications pass as they are. */
+  /** The answers of the other server. */
   async answers(handle: (request: IncomingMessage, response: ServerResponse) => void): Promise<void> {
     await this.#listens(createServer(handle));
   }
@@ -175,7 +175,7 @@ describe('a hostile public application', () => {
     ['of an application that is gone', `{ scope: '/' }`, () => '11111111-0000-4000-8000-000000000000'],
     ['as a module', `{ scope: '/', type: 'module', updateViaCache: 'all' }`, ({ stubId }: Deployment) => stubId],
   ] as const)
-    test(`loses a worker that it registered before the upgrade, ${told}`, async ({
+    test(`loses a worker that was registered at its address before, ${told}`, async ({
       platform,
       hostile,
       page,

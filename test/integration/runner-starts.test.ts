@@ -209,8 +209,6 @@ def handler():
     ['threads', { ...six, LONGSHORE_WORKER_MODE: 'thread', WORKERS: '2' }, ['6', '6', '6', '6']],
     ['spawned processes', { ...six, LONGSHORE_WORKER_MODE: 'spawn', WORKERS: '2' }, ['3', '3', '3', '3']],
     ['more workers than cores', { ...six, WORKERS: '9' }, ['1', '1', '1', '1']],
-    ['an older agent tells no cores', {}, [null, null, null, null]],
-    ['an older agent, two processes', { WORKERS: '2' }, ['1', '1', '1', null]],
   ] as const)('numeric libraries: %s', async ([, env, wanted], { start }) => {
     const agent = await start({ files: counts, env });
     expect(parsed((await agent.call({})).body)).toEqual(wanted);

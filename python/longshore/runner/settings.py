@@ -46,9 +46,8 @@ class Settings:
         #: Number and report pipe of a process that `spawning` started; else empty.
         self.spawned = environ.get(SPAWNED, '')
         self.slots = self._count(environ, 'CONCURRENT_REQUESTS', 0) or 1
-        #: Whole cores of the container; 0: an older agent, which does not set them.
-        cores = environ.get('LONGSHORE_CORES', '')
-        self.cores = int(cores) if cores.isdigit() else 0
+        #: Whole cores of the container.
+        self.cores = self._count(environ, 'LONGSHORE_CORES', 1)
         if self.worker_mode not in MODES:
             self.problem = 'LONGSHORE_WORKER_MODE must be fork, thread or spawn, not %r' % self.worker_mode
         if self.worker_mode == 'thread' and self.workers > 1 and self.stub_type.startswith('asgi'):

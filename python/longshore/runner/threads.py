@@ -28,13 +28,11 @@ def bound_threads(environ: MutableMapping[str, str], settings: Settings) -> None
     several = settings.workers > 1
     forks = several and not settings.gpu and settings.worker_mode in ('', 'fork')
     spawns = several and settings.worker_mode == 'spawn'
-    share = max(1, settings.cores // settings.workers) if settings.cores and (forks or spawns) else settings.cores
+    share = max(1, settings.cores // settings.workers) if forks or spawns else settings.cores
     _set(environ, _AT_IMPORT, 1 if forks else share)
-    if settings.cores:
-        _set(environ, _AT_FIRST_CALL, share)
+    _set(environ, _AT_FIRST_CALL, share)
 
 
 def _set(environ: MutableMapping[str, str], names: 'tuple[str, ...]', count: int) -> None:
-    if count:
-        for name in names:
-            environ.setdefault(name, str(count))
+    for name in names:
+        environ.setdefault(name, str(count))

@@ -100,7 +100,7 @@ def send_pack(wire: Wire, root: int, head: Dict[str, Any]) -> None:
         wanted = [(str(item['path']), _number(item, 'from'), item.get('etag')) for item in items]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise Refusal(422, 'invalid_body', 'the body must be lines of JSON, each with a path') from None
-    parts = paths.folder_parts_of(head['folder'])
+    parts = paths.folder_parts_of(head['path'])
     folders = _Folders(root, paths.open_folder(root, parts, make=False), make=False)
     try:
         wire.answer(200, [('content-type', CONTENT_TYPE), ('cache-control', 'no-store')])
@@ -231,7 +231,7 @@ def _bad_pack() -> Refusal:
 
 def receive_pack(wire: Wire, root: int, head: Dict[str, Any]) -> None:
     """Writes the files of a pack, and answers how many, and which could not be written."""
-    parts = paths.folder_parts_of(head['folder'])
+    parts = paths.folder_parts_of(head['path'])
     base = paths.open_folder(root, parts, make=True)
     room = head.get('room')
     receiving = _Receiving(root, base, room if isinstance(room, int) else None)

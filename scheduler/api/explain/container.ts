@@ -242,7 +242,8 @@ function stepsOf(
   rejections: Readonly<Record<string, number>>,
 ): string[] {
   if (row.state === 'PENDING') {
-    const steps = own === undefined ? withoutLeader(rejections, pool) : waitSteps(scaling ?? {}, [own], pool);
+    const steps =
+      own === undefined ? withoutLeader(rejections, pool) : waitSteps(scaling ?? { growth: [] }, [own], pool);
     return pool.lack === undefined ? steps : [...new Set([pool.lack.step, ...steps])];
   }
   if (row.state === 'FAILED') return failedSteps(row);

@@ -303,9 +303,9 @@ export const lastLine = (message: string): string => {
   return line === '' ? '' : `: ${line}`;
 };
 
-/** Why pools make machines or do not; a leader of an earlier release does not tell. */
-export const growthTexts = ({ growth }: Partial<Pick<ExplainedScaling, 'growth'>>): string[] =>
-  (growth ?? []).map(({ text, verdict, until }) =>
+/** Why pools make machines or do not. */
+export const growthTexts = ({ growth }: Pick<ExplainedScaling, 'growth'>): string[] =>
+  growth.map(({ text, verdict, until }) =>
     until === null ? text : `${text}, ${verdict === 'too_young' ? 'at' : 'until'} ${until}`,
   );
 
@@ -314,11 +314,10 @@ export const growthTexts = ({ growth }: Partial<Pick<ExplainedScaling, 'growth'>
  * there. None where a pool makes a machine without trouble: the wait is the cure.
  */
 export function waitSteps(
-  scaling: Partial<Pick<ExplainedScaling, 'growth'>>,
+  { growth }: Pick<ExplainedScaling, 'growth'>,
   all: readonly ExplainedContainer[],
   pool: NamedPool,
 ): string[] {
-  const { growth = [] } = scaling;
   const isComing = growth.some(
     ({ verdict, step }) => step === '' && (verdict === 'awaited' || verdict === 'too_young'),
   );

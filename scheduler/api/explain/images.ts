@@ -47,7 +47,7 @@ export function awaitedImageTexts(image: AwaitedImage | undefined): readonly str
   const show = `\`longshore image show ${id.slice(id.indexOf('/') + 1)}\` shows the output`;
   if (state === 'BUILDING') return [`its image is being built now: ${show}`];
   if (hasRegistry && isInRegistry)
-    return ['its image is in the registry: the other machines cannot pull it (an older agent, or no registry port)'];
+    return ['its image is in the registry: the other machines cannot pull it, because they have no registry port'];
   const failed =
     state === 'FAILED'
       ? [

@@ -20,8 +20,8 @@ type Question = { readonly queue: QueueName } | { readonly poolId: number; reado
 interface Answer {
   /** null: a question about a pool, or the leader could not tell. */
   readonly scaling: ExplainedScaling | null;
-  /** null: a question about a queue, or the pool has no provider. Absent: from a leader of an earlier release. */
-  readonly growth?: ExplainedGrowth | null;
+  /** null: a question about a queue, or the pool has no provider. */
+  readonly growth: ExplainedGrowth | null;
 }
 type Message = (Question & { readonly ask: string }) | (Answer & { readonly answer: string });
 
@@ -60,7 +60,7 @@ export class ScalingRelay {
 
   /** The leader's explanation of a pool; null: the pool has no provider, or no leader answered in time. */
   async growth(poolId: number, isAdmin: boolean): Promise<ExplainedGrowth | null> {
-    return (await this.#ask({ poolId, isAdmin })).growth ?? null;
+    return (await this.#ask({ poolId, isAdmin })).growth;
   }
 
   async #ask(question: Question): Promise<Answer> {
@@ -94,7 +94,7 @@ export class ScalingRelay {
   async #own(question: Question): Promise<Answer> {
     try {
       if ('poolId' in question) return { scaling: null, growth: this.#explainPool(question.poolId, question.isAdmin) };
-      return { scaling: await this.#explain(question.queue) };
+      return { scaling: await this.#explain(question.queue), growth: null };
     } catch (error) {
       this.#parts.log.warn({ err: error, question }, 'a question to the leader could not be answered');
       return NO_ANSWER;

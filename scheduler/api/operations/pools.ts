@@ -228,8 +228,8 @@ const growthRecord = (growth: ExplainedGrowth | null): PoolGrowth | null =>
         pending: growth.pending ?? 0,
         price: growth.price,
         hourlyCost: growth.hourly_cost ?? 0,
-        stuckCount: growth.stuck_count ?? 0,
-        stuck: (growth.stuck ?? []).map((one) => ({
+        stuckCount: growth.stuck_count,
+        stuck: growth.stuck.map((one) => ({
           machineId: one.machine_id,
           instanceId: one.instance_id,
           verb: one.verb,

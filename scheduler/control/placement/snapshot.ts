@@ -212,7 +212,7 @@ function addUse(used: Map<WorkspaceId, Use>, workspaceId: WorkspaceId, spec: Con
   });
 }
 
-/** Driver of a volume, as stored with a container; empty or absent in rows from before drivers could be chosen. */
+/** Driver of a volume, as stored with a container. */
 export const driverOf = ({ driver }: VolumeMount): MountDriverName =>
   driver !== undefined && isMountDriver(driver) ? driver : 'local';
 

@@ -279,12 +279,10 @@ export class ImageOrders {
 
   #hint(machineId: MachineId, workspaceId: WorkspaceId, image: string, need: Hint['need']): void {
     const endMs = Date.now() + LONGEST_HINT_MS;
-    // Agents of the version before name no workspace, so the hint is also kept without one.
-    for (const key of [`${machineId}  ${image}`, `${machineId} ${workspaceId} ${image}`]) {
-      const before = this.#hints.get(key);
-      const waits = before !== undefined && before.untilMs > Date.now() && before.need === 'waits';
-      this.#remember(key, { need: waits ? 'waits' : need, endMs });
-    }
+    const key = `${machineId} ${workspaceId} ${image}`;
+    const before = this.#hints.get(key);
+    const waits = before !== undefined && before.untilMs > Date.now() && before.need === 'waits';
+    this.#remember(key, { need: waits ? 'waits' : need, endMs });
   }
 
   /** Keeps the hint of a machine that stands in line: the line may take longer than a hint lives. */

@@ -32,9 +32,9 @@ export const Program = Type.Object({
   env: Type.Array(Type.String()),
   running: Type.Boolean(),
   exitCode: ExitCode,
-  signal: Type.Optional(Type.Union([Type.String({ maxLength: 32 }), Type.Null()])),
-  startedAtMs: Type.Optional(Type.Number()),
-  terminal: Type.Optional(Type.Boolean()),
+  signal: Type.Union([Type.String({ maxLength: 32 }), Type.Null()]),
+  startedAtMs: Type.Number(),
+  terminal: Type.Boolean(),
 });
 export type Program = Static<typeof Program>;
 
@@ -51,26 +51,25 @@ const Nothing = Type.Object({});
 const State = Type.Object({ running: Type.Boolean(), exitCode: ExitCode });
 const Found = Type.Object({
   results: Type.Array(FoundFile, { maxItems: 10_000 }),
-  more: Type.Optional(Type.Boolean()),
+  more: Type.Boolean(),
 });
 
 /** Shapes of the answers that say `ok`, by the type of their request. */
 export const ANSWERS = {
   connect: Nothing,
-  // Supervisors of older agents do not count input.
-  start: Type.Object({ pid: Pid, input: Type.Optional(Count) }),
+  start: Type.Object({ pid: Pid, input: Count }),
   attach: Type.Object({
     pid: Pid,
     running: Type.Boolean(),
     terminal: Type.Boolean(),
-    input: Type.Optional(Count),
+    input: Count,
   }),
   output: Type.Object({ ...State.properties, from: Count, next: Count, lostBytes: Count }),
   wait: State,
   processes: Type.Object({ processes: Type.Array(Program, { maxItems: 1024 }) }),
   kill: Nothing,
   stat: Type.Object({ entry: Entry }),
-  list: Type.Object({ entries: Type.Array(Entry, { maxItems: 10_000 }), more: Type.Optional(Type.Boolean()) }),
+  list: Type.Object({ entries: Type.Array(Entry, { maxItems: 10_000 }), more: Type.Boolean() }),
   read: Type.Object({ size: Count, mode: Type.Integer({ minimum: 0, maximum: 0o7777 }) }),
   write: Type.Object({ size: Count }),
   pack: Nothing,

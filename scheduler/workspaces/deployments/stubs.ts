@@ -246,7 +246,7 @@ export class Stubs {
   }
 }
 
-/** The mount with its driver. An absent driver means local, so that earlier stubs equal new ones. */
+/** The mount with its driver; an absent one means local. */
 const withDriver = (volume: StubVolumeMount, driver: VolumeDriverName | undefined): StubVolumeMount =>
   driver === undefined || driver === 'local' ? volume : { ...volume, driver };
 

@@ -1,5 +1,4 @@
 // Samples of containers over the link's own encoding: each side's treatment of fields that the other does not send.
-import type { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
 import type { ContainerId, MachineId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
@@ -11,9 +10,9 @@ const { Control } = loadLink().longshore.agent.v1.AgentLink.service;
 const MACHINE = 'abcdef01' as MachineId;
 const CONTAINER = 'c1' as ContainerId;
 
-const usageWith = (redis?: Redis): Usage =>
+const usageHere = (): Usage =>
   new Usage({
-    redis,
+    redis: undefined,
     keyOf: (machineId) => `usage:${machineId}`,
     clock: { nowMs: () => 10_000 },
     log: createLog({ name: 'test', level: 'silent' }),
@@ -26,7 +25,7 @@ async function heard(sample: ContainerSample): Promise<unknown> {
   });
   const { samples } = Control.requestDeserialize(bytes);
   if (samples === null || samples === undefined) throw new Error('no samples');
-  const usage = usageWith();
+  const usage = usageHere();
   usage.heard(MACHINE, samples);
   return (await usage.of([MACHINE])).get(CONTAINER)?.gpu;
 }
@@ -49,7 +48,7 @@ describe('GPU use on the link', () => {
     });
   });
 
-  test('is null without a GPU, and of an agent that does not know the field', async () => {
+  test('is null without a GPU', async () => {
     expect(await heard({ gpu: null })).toBeNull();
     expect(await heard({ memoryBytes: 1 })).toBeNull();
   });
@@ -58,11 +57,5 @@ describe('GPU use on the link', () => {
     const gpu = { devices: 1, utilizationPct: Number.NaN, powerWatts: Number.POSITIVE_INFINITY };
     expect(await heard({ gpu })).toMatchObject({ utilizationPct: null, powerWatts: null });
     expect(await heard({ gpu: { devices: 1, powerWatts: -1 } })).toMatchObject({ powerWatts: null });
-  });
-
-  test('is null where a replica of the version before shares the sample', async () => {
-    const shared = JSON.stringify([[CONTAINER, { cpuMillicores: 5, sampledAtMs: 10_000 }]]);
-    const redis = { mget: () => Promise.resolve([shared]) } as unknown as Redis;
-    expect((await usageWith(redis).of([MACHINE])).get(CONTAINER)).toMatchObject({ cpuMillicores: 5, gpu: null });
   });
 });

@@ -51,10 +51,10 @@ test('a refusal keeps its code; an answer that is none, or breaks off, is the fa
     code: 'volume_file_not_found',
     message: 'gone',
   });
-  const older = aWorld((_head, end) => answer(end, 200));
-  await expect(older.calls.ask('v', { purpose: 'list' })).rejects.toMatchObject({
+  const empty = aWorld((_head, end) => answer(end, 200));
+  await expect(empty.calls.ask('v', { purpose: 'list' })).rejects.toMatchObject({
     code: 'volume_failed',
-    message: expect.stringContaining('earlier release'),
+    message: expect.stringContaining('answered 200 without a word'),
   });
   for (const text of ['[]', 'x']) {
     const odd = aWorld((_head, end) => answer(end, 200, text));
@@ -64,7 +64,7 @@ test('a refusal keeps its code; an answer that is none, or breaks off, is the fa
   await expect(cut.calls.ask('v', { purpose: 'list' })).rejects.toMatchObject({ code: 'volume_failed' });
   const garbage = aWorld((_head, end) => void end.write(Buffer.from([255, 255, 255, 255])));
   await expect(garbage.calls.ask('v', { purpose: 'list' })).rejects.toMatchObject({ code: 'volume_failed' });
-  expect([refused, older, cut, garbage].map(({ done }) => done)).toEqual([['done'], ['done'], ['done'], ['done']]);
+  expect([refused, empty, cut, garbage].map(({ done }) => done)).toEqual([['done'], ['done'], ['done'], ['done']]);
 });
 
 test('a call whose answer does not come ends', async () => {

@@ -38,7 +38,7 @@ function aContainer(answers: readonly object[]) {
 }
 
 test('a terminal that takes no hang-up keeps neither its connection nor its container', async () => {
-  const { state, inside } = aContainer([{ ok: true, pid: 5 }]);
+  const { state, inside } = aContainer([{ ok: true, pid: 5, input: 0 }]);
   const played = { pause: () => undefined, resume: () => undefined, send: () => undefined, close: () => undefined };
   const webSocket = Object.assign(new EventEmitter(), played) as unknown as WebSocket;
   const terminal = { rows: 24, columns: 80 };

@@ -215,7 +215,7 @@ describe('as a sentence', () => {
       'pool pool-1 is about to make a machine at 0.1 an hour (3 of at most 10 machines, 1 of them on their way; 0.3 of at most 2 an hour), at 1970-01-01T00:00:00.000Z',
     ]);
     expect([steps(awaited, full), steps(soon), steps(full)]).toEqual([[], [], [full.step, admit]]);
-    expect([growthTexts({}), waitSteps({}, [waiting], NO_POOL)]).toEqual([[], [admit]]);
+    expect([growthTexts({ growth: [] }), waitSteps({ growth: [] }, [waiting], NO_POOL)]).toEqual([[], [admit]]);
     const failing = shownGrowth(view({ verdict: 'awaited', lastFailure: 'no quota' }), true);
     expect(failing.text).toMatch(/^pool pool-1 tries to make a machine .*failed: no quota$/);
     expect(steps(failing)).toEqual([

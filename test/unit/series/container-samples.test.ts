@@ -101,7 +101,7 @@ describe('a sample', () => {
     expect(await count('stored')).toBe(1);
   });
 
-  test('of an older agent, or the first of a container, is left out', async () => {
+  test('that is the first of a container is left out', async () => {
     const { samples, count } = aWorld([entryOf('c1')]);
     samples.heard(MACHINE, sent(['c1'], null, { memoryBytes: 5 }));
     samples.heard(MACHINE, sent(['c1'], {}));

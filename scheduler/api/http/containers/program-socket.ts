@@ -62,7 +62,7 @@ export async function serveProgram(request: ProgramRequest, parts: ProgramSocket
       request.kind === 'start' ? { stdout: 0, stderr: 0 } : { stdout: request.stdout, stderr: request.stderr };
     const program = new ProgramSocket(opened, parts, isTerminal, seen);
     const { pid, input } = answer;
-    const counted = request.countsInput && input !== undefined ? { input } : {};
+    const counted = request.countsInput ? { input } : {};
     program.begin({ pid, running: 'running' in answer ? answer.running : true, ...counted });
     webSocket.off('message', hold);
     for (const [data, isBinary] of early) program.onMessage(data, isBinary);

@@ -181,13 +181,11 @@ function exchange(
 /** The head of the request, as the file server reads it. */
 function headOf(request: FastifyRequest, { path, purpose }: Asked, bound: UploadBound | undefined): object {
   const { raw } = request;
-  const isPack = purpose === 'pack' || purpose === 'unpack';
   return {
     type: 'file',
     purpose,
     method: raw.method ?? 'GET',
-    // A file server of an earlier release must not take a pack for the bytes of one file.
-    ...(isPack ? { folder: path } : { path }),
+    path,
     ...(bound === undefined ? {} : { room: bound.bytes }),
     headers: PASSED.flatMap((name) => {
       const value = raw.headers[name];
