@@ -145,6 +145,7 @@ describe('the ticks of a schedule', () => {
     // The loser of the race looks again.
     await there.at(T0 + 8_100);
     expect(await made.taskIds()).toEqual(idsOf(made.id, 1, 8));
+    await waitFor(() => one.queueing.size + two.queueing.size === 0, 'they are queued');
     expect(totalOf(await one.queues.depth(made.target.queue))).toBe(8);
     // A ticker whose clock is behind makes nothing anew.
     expect(await there.at(T0 + 2_000)).toEqual({ nextMs: T0 + 9_000 });
@@ -182,6 +183,7 @@ describe('the ticks of a schedule', () => {
     const { at, registry } = aTicker(one, made);
     await at(T0 + 5_000);
     expect(await made.taskIds()).toEqual(idsOf(made.id, 3, 5));
+    await waitFor(() => one.queueing.size === 0, 'they are queued');
     await at(T0 + 6_000);
     expect(await made.taskIds()).toEqual(idsOf(made.id, 3, 5));
     expect(await registry.metrics()).toMatch(/schedule_ticks_total\{result="queue_full"\} 3\n/);

@@ -448,9 +448,10 @@ export async function unbegunTasksOf(
 ): Promise<readonly UnbegunTask[]> {
   const { rows } = await db.query<{ id: string; queue: string; created: string }>(
     `select id, queue, created_at::text as created from tasks
-     where ${OWNED} and owner = $1 and created_at >= $2 and (created_at, id) > ($3::timestamptz, $4::text) and rank = 0
-     order by created_at, id limit $5`,
-    [owner, new Date(Math.max(0, sinceMs)), after?.createdAt ?? '-infinity', after?.taskId ?? '', limit],
+     where ${OWNED} and owner = $1 and (created_at, id) > ($2::timestamptz, $3::text) and rank = 0
+     order by created_at, id limit $4`,
+    // The cursor alone says where the index is entered.
+    [owner, after?.createdAt ?? new Date(Math.max(0, sinceMs)).toISOString(), after?.taskId ?? '', limit],
   );
   return rows.map((row) => ({ taskId: row.id as TaskId, queue: row.queue as QueueName, createdAt: row.created }));
 }
