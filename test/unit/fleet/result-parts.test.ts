@@ -179,6 +179,23 @@ test('a stream whose results cannot be taken as fast as they come is not read on
   await expect.poll(() => stream.paused).toBe(false);
 });
 
+test('results whose end is decided do not hold a stream up, and are acknowledged once they are recorded', async () => {
+  const recorded = Promise.withResolvers<boolean>();
+  const result = (_machine: unknown, _result: unknown, onDecided?: () => void): Promise<boolean> => {
+    onDecided?.();
+    return recorded.promise;
+  };
+  const stream = aStream({ reports: { result } });
+  for (let at = 0; at < 1_000; at += 1)
+    stream.call.emit('data', {
+      result: { taskId: `t${at}`, token: 'x', outcome: 'ok', chunks: 0, body: Buffer.from('1') },
+    });
+  expect(stream.paused).toBe(false);
+  expect(stream.written).toEqual([]);
+  recorded.resolve(true);
+  await expect.poll(() => JSON.stringify(stream.written).match(/acked/g)?.length).toBe(1_000);
+});
+
 test('parts of an attempt that was ended here are kept: its result may still count', () => {
   const { budget, call } = aStream({ attempts: { find: () => undefined, revoked: () => ({ machineId: 'mine' }) } });
   call.emit('data', { chunk: chunk('token', 0, DATA) });
