@@ -4,7 +4,7 @@
 // most: it is well by then, or not present any more. The answers lack what it holds; agents repeat the results of a
 // dead one.
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
-import { sleep } from '#shared/backoff.ts';
+import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { Bus } from '../../cluster/bus.ts';
 
 /** How long readers wait to share a question while one is open. */
@@ -84,7 +84,8 @@ export class PendingReads {
   async #askOthers(taskIds: readonly TaskId[] | undefined): Promise<Asked> {
     const { bus, channel, instance, present, silentMs = SILENT_MS } = this.#parts;
     if (!bus.isLive) return 'silent';
-    const replicas = await present().catch(() => undefined);
+    const late = (): Error => new Error('Redis is slow');
+    const replicas = await withDeadline(present(), silentMs, late).catch(() => undefined);
     if (replicas === undefined) return 'silent';
     const others = replicas.filter((replica) => replica !== instance);
     const missing = new Set(others.filter((replica) => !this.#isSilent(replica)));
