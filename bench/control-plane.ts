@@ -50,7 +50,7 @@ export async function startPostgres(place: Workplace): Promise<PrivatePostgres> 
 export class ControlPlane {
   readonly #place: Workplace;
   readonly #env: Environment;
-  readonly #program: Release['scheduler'];
+  readonly #release: Release | undefined;
   readonly #redis: PrivateRedis;
   readonly #name: string;
   #scheduler: BenchChild;
@@ -63,7 +63,7 @@ export class ControlPlane {
     this.#name = name;
     this.#redis = redis;
     this.#env = env;
-    this.#program = release?.scheduler ?? { file: 'cli/main.ts', args: ['scheduler'] };
+    this.#release = release;
     this.#scheduler = this.#spawn();
   }
 
@@ -99,9 +99,9 @@ export class ControlPlane {
     return plane;
   }
 
-  /** Starts another scheduler process on the same Postgres and Redis, with the same key file. */
+  /** Starts another scheduler process of the same program on the same Postgres and Redis, with the same key file. */
   async another(name: string): Promise<ControlPlane> {
-    const plane = new ControlPlane(this.#place, name, this.#redis, this.#env);
+    const plane = new ControlPlane(this.#place, name, this.#redis, this.#env, this.#release);
     this.#place.later(() => plane.#stop());
     await plane.#ready();
     return plane;
@@ -203,14 +203,15 @@ export class ControlPlane {
     return this.target({ ...app, url: `${this.client.context.url}${pathname}` });
   }
 
-  /** Starts machines of one kind, linked and ready. The workplace ends them. */
-  async machines(count: number): Promise<SimulatedFleet> {
+  /** Starts machines of one kind, linked and ready. The workplace ends them. @param slots - of each container */
+  async machines(count: number, slots?: number): Promise<SimulatedFleet> {
     const fleet = await SimulatedFleet.join({
       address: this.#agentAddress,
       machines: count,
       joinToken: () => this.joinToken(),
       cpuMillicores: 16_000,
       memoryBytes: 64 * 1024 * MIB,
+      ...(slots === undefined ? {} : { slots }),
       signal: this.#place.signal,
     });
     this.#place.later(async () => fleet.end());
@@ -254,7 +255,8 @@ export class ControlPlane {
   }
 
   #spawn(): BenchChild {
-    return this.#place.start({ name: `scheduler-${this.#name}`, ...this.#program, env: this.#env });
+    const program = this.#release?.scheduler ?? { file: 'cli/main.ts', args: ['scheduler'] };
+    return this.#place.start({ name: `scheduler-${this.#name}`, ...program, env: this.#env });
   }
 
   async #ready(): Promise<void> {
@@ -276,8 +278,13 @@ export class ControlPlane {
   }
 }
 
-/** Waits for the condition, asked again every few milliseconds. @throws Error naming it */
-export async function until(what: string, condition: () => boolean, ms: number, signal: AbortSignal): Promise<void> {
+/** Waits for the condition, asked again every few milliseconds. @throws Error naming it, as it is then */
+export async function until(
+  what: string | (() => string),
+  condition: () => boolean,
+  ms: number,
+  signal: AbortSignal,
+): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const met = new Promise<void>((resolve, reject) => {
     timer = setInterval(() => {
@@ -286,7 +293,8 @@ export async function until(what: string, condition: () => boolean, ms: number, 
     }, 5);
   });
   try {
-    await withDeadline(met, ms, () => new Error(`not after ${ms / 1000} s: ${what}`));
+    const text = (): string => (typeof what === 'string' ? what : what());
+    await withDeadline(met, ms, () => new Error(`not after ${ms / 1000} s: ${text()}`));
   } finally {
     clearInterval(timer);
   }

@@ -64,6 +64,8 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'logs calls p95': { id: 'logs', kind: 'at_most', factor: 1.1, plus: 0 },
   'logs lines': { id: 'logs', kind: 'at_least', factor: 0, plus: 4_950 },
   'crossing processor': { id: 'crossing', kind: 'at_most', factor: 1.5, plus: 0 },
+  'saturation p99 1 ms': { id: 'saturation', kind: 'at_most', factor: 1.5, plus: 0 },
+  'saturation p99 50 ms': { id: 'saturation', kind: 'at_most', factor: 1.5, plus: 0 },
   'streams first byte p50': { id: 'streams', kind: 'at_most', factor: 1, plus: 2, plusAt: 0.11 },
   'streams first byte p99': { id: 'streams', kind: 'at_most', factor: 1, plus: 2, plusAt: 0.98 },
   'streams first chunk p50': { id: 'streams', kind: 'at_most', factor: 1, plus: 2, plusAt: 0.12 },
@@ -96,6 +98,7 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'restart all': { id: 'restart', kind: 'at_most', factor: 0, plus: 10_000 },
   'restart processor': { id: 'restart', kind: 'at_most', factor: 2, plus: 0 },
   'restart block': { id: 'restart', kind: 'at_most', factor: 2, plus: 500 },
+  'renewal block': { id: 'restart', kind: 'at_most', factor: 2, plus: 0 },
   'first-start p50': { id: 'start', kind: 'at_most', factor: 1.5, plus: 0 },
   'start p50': { id: 'G16', kind: 'at_most', factor: 0, plus: 1500 },
 };

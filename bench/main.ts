@@ -40,8 +40,10 @@ import { reaction } from './suites/reaction.ts';
 import { pull } from './suites/pull.ts';
 import { reconcile } from './suites/reconcile.ts';
 import { records } from './suites/records.ts';
+import { renewal } from './suites/renewal.ts';
 import { rest } from './suites/rest.ts';
 import { restart } from './suites/restart.ts';
+import { saturation } from './suites/saturation.ts';
 import { scale } from './suites/scale.ts';
 import { sandboxes } from './suites/sandboxes.ts';
 import { serve } from './suites/serve.ts';
@@ -66,6 +68,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   provisioning,
   records,
   crossing,
+  saturation,
   streams,
   bodies,
   volumes,
@@ -85,6 +88,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   die,
   loss,
   restart,
+  renewal,
 };
 /** Calls waiting on one queue at a time: as many as the busiest load has connections. */
 const WORKER_CONCURRENCY = 64;

@@ -13,6 +13,7 @@ import { coldCallMs, startsOf, untilGone } from '../suites/cold.ts';
 import { loneLoad, sustainedApp, targetOf, turnsOf } from '../suites/invoke.ts';
 import { idleOf, startPlane } from '../suites/planes.ts';
 import { callsOf, oneReactionMs } from '../suites/reaction.ts';
+import { SATURATED_FIGURES, saturatedRound, startSaturated } from '../suites/saturation.ts';
 import { startMs } from '../suites/start.ts';
 import type { Workplace } from '../workplace.ts';
 
@@ -60,15 +61,25 @@ export const CONTESTS: Readonly<Record<AgainstSuite, (context: AgainstContext) =
   },
   throughput: async (context) => {
     const products = await context.products();
-    const apps = await ofEach((side) => sustainedApp(context.place, products[side], 'handler'));
+    const apps = await ofEach(async (side) => ({
+      own: await sustainedApp(context.place, products[side], 'handler'),
+      forked: await sustainedApp(context.place, products[side], 'forked'),
+    }));
     return {
-      figures: { rate: '/s', p50: 'ms', p99: 'ms' },
+      figures: { rate: '/s', p50: 'ms', p99: 'ms', 'rate forked': '/s' },
       turns: turnsOf(context.isQuick),
       renew: async () => {
         await renewDaemons(products);
-        if (!context.isQuick) for (const side of SIDES) await apps[side].heat();
+        if (context.isQuick) return;
+        for (const side of SIDES) {
+          await apps[side].own.heat();
+          await apps[side].forked.heat();
+        }
       },
-      measure: (side) => apps[side].turn(),
+      measure: async (side) => ({
+        ...(await apps[side].own.turn()),
+        'rate forked': (await apps[side].forked.turn())['rate'] ?? 0,
+      }),
     };
   },
   cold: async (context) => {
@@ -114,6 +125,12 @@ export const CONTESTS: Readonly<Record<AgainstSuite, (context: AgainstContext) =
         return { p50: percentile(took, 50), p99: percentile(took, 99) };
       },
     };
+  },
+  saturation: async (context) => {
+    const { place, isQuick, releases } = context;
+    const postgres = await context.postgres();
+    const pairs = await ofEach((side) => startSaturated(place, postgres, `saturation${side}`, releases[side]));
+    return { figures: SATURATED_FIGURES, turns: 1, measure: (side) => saturatedRound(pairs[side], isQuick) };
   },
 };
 

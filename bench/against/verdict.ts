@@ -4,8 +4,8 @@ import type { Round } from '../measure.ts';
 import { median, summarise } from '../stats.ts';
 import type { Summary } from '../stats.ts';
 
-/** `rate` is better when it grows, every other figure when it shrinks. */
-export const isMoreBetter = (figure: string): boolean => figure === 'rate';
+/** `rate`, also of something, is better when it grows, every other figure when it shrinks. */
+export const isMoreBetter = (figure: string): boolean => /^rate\b/.test(figure);
 
 export interface Difference {
   readonly suite: string;

@@ -17,7 +17,6 @@ import type {
 
 /** Answer to every task. */
 export const ANSWER = '{"ok":true}';
-const SLOTS = 64;
 const BOOT_ID = randomUUID();
 
 export interface SimulatedEvents {
@@ -25,6 +24,8 @@ export interface SimulatedEvents {
   readonly onAssigned: (containerId: string, deploymentId: string, atMs: number) => void;
   /** Whether a container of this deployment may start now. */
   readonly mayRun: (deploymentId: string) => boolean;
+  /** Milliseconds that a call of this deployment takes; 0: it is answered in the same turn. */
+  readonly workMs: (deploymentId: string) => number;
 }
 
 export interface SimulatedMachine {
@@ -32,6 +33,8 @@ export interface SimulatedMachine {
   readonly credential: string;
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
+  /** Slots of each container. */
+  readonly slots: number;
 }
 
 interface Container {
@@ -45,6 +48,7 @@ interface Container {
 export class SimulatedAgent {
   readonly #events: SimulatedEvents;
   readonly #credential: string;
+  readonly #slots: number;
   readonly #client: AgentLinkClient;
   readonly #containers = new Map<string, Container>();
   readonly #control: ClientDuplexStream<ControlFromAgent, ControlToAgent__Output>;
@@ -59,6 +63,7 @@ export class SimulatedAgent {
     this.#client = client;
     this.#events = events;
     this.#credential = machine.credential;
+    this.#slots = machine.slots;
     this.#control = client.control(bearer(machine.credential));
     this.#welcomed = new Promise((resolve, reject) => {
       this.#control.on('error', (error: Error) => {
@@ -141,7 +146,7 @@ export class SimulatedAgent {
     this.#report({
       ...this.#named(container),
       phase: 'running',
-      slots: SLOTS,
+      slots: this.#slots,
       mode: 'single',
       startedAtMs: Date.now(),
     });
@@ -162,23 +167,33 @@ export class SimulatedAgent {
   }
 
   #task(message: TaskToAgent__Output): void {
-    if (message.batch) {
-      const results: TaskFromAgent[] = [];
-      for (const one of message.batch.messages) if (one.run?.last === true) results.push(resultOf(one.run));
-      if (results.length > 0) this.#tasks?.write({ batch: { messages: results } });
-    } else if (message.run?.last === true) this.#tasks?.write(resultOf(message.run));
+    const ended = (message.batch?.messages ?? [message]).flatMap(({ run }) => (run?.last === true ? [run] : []));
+    const byWork = Map.groupBy(ended, ({ containerId }) => this.#workMs(containerId));
+    for (const [workMs, runs] of byWork) {
+      if (workMs === 0) this.#answer(runs);
+      else setTimeout(() => this.#answer(runs), workMs);
+    }
+  }
+
+  #workMs(containerId: string): number {
+    const deploymentId = this.#containers.get(containerId)?.deploymentId;
+    return deploymentId === undefined ? 0 : this.#events.workMs(deploymentId);
+  }
+
+  #answer(runs: readonly Run[]): void {
+    const messages = runs.map(resultOf);
+    const [only] = messages;
+    if (only !== undefined) this.#tasks?.write(messages.length === 1 ? only : { batch: { messages } });
   }
 }
 
-function resultOf({
-  taskId,
-  token,
-  containerId,
-}: {
+interface Run {
   readonly taskId: string;
   readonly token: string;
   readonly containerId: string;
-}): TaskFromAgent {
+}
+
+function resultOf({ taskId, token, containerId }: Run): TaskFromAgent {
   const body = Buffer.from(ANSWER);
   return { result: { taskId, token, containerId, outcome: 'ok', durationMs: 0, chunks: 0, started: true, body } };
 }

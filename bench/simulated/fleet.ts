@@ -14,11 +14,14 @@ export interface FleetRequest {
   readonly joinToken: () => Promise<string>;
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
+  /** Slots of each container; 64 by default. */
+  readonly slots?: number;
   readonly signal: AbortSignal;
 }
 
 /** With two streams a machine, this stays below a server's limit per connection (1,000 streams). */
 const MACHINES_PER_CONNECTION = 250;
+const SLOTS = 64;
 /** Machines that join at the same time. */
 const AT_ONCE = 16;
 const JOIN_MS = 20_000;
@@ -34,6 +37,7 @@ export class SimulatedFleet {
   readonly #agents: SimulatedAgent[] = [];
   readonly #clients: AgentLinkClient[] = [];
   readonly #held = new Set<string>();
+  readonly #workMs = new Map<string, number>();
   #listener: ((start: Start) => void) | undefined;
 
   /** Joins all machines and waits until the scheduler has taken them up. @throws when one cannot */
@@ -69,6 +73,11 @@ export class SimulatedFleet {
     return this.#agents.reduce((sum, agent) => sum + agent.containers, 0);
   }
 
+  /** Calls of that deployment take so long from now on. */
+  takes(deploymentId: string, workMs: number): void {
+    this.#workMs.set(deploymentId, workMs);
+  }
+
   /** Containers of that deployment stay in their start until they are released. */
   hold(deploymentId: string): void {
     this.#held.add(deploymentId);
@@ -91,13 +100,14 @@ export class SimulatedFleet {
 
   async #joinOne(request: FleetRequest, client: AgentLinkClient, secret: string): Promise<void> {
     const { machineId, credential } = await joinWith(client, secret);
-    const { cpuMillicores, memoryBytes } = request;
+    const { cpuMillicores, memoryBytes, slots = SLOTS } = request;
     const agent = new SimulatedAgent(
       client,
-      { machineId, credential, cpuMillicores, memoryBytes },
+      { machineId, credential, cpuMillicores, memoryBytes, slots },
       {
         onAssigned: (containerId, deploymentId, atMs) => this.#listener?.({ containerId, deploymentId, atMs }),
         mayRun: (deploymentId) => !this.#held.has(deploymentId),
+        workMs: (deploymentId) => this.#workMs.get(deploymentId) ?? 0,
       },
     );
     this.#agents.push(agent);
