@@ -13,7 +13,7 @@ const short = (text: string, most = MOST_LETTERS): string => text.replaceAll(/\p
 const most = <T>(list: readonly T[]): readonly T[] => list.slice(0, MOST);
 
 /** Versions of Python as a machine says them, in order: no more than there can be, and nothing else. */
-export const boundedPythons = (versions: readonly string[]): string[] =>
+export const boundedPythons = (versions: readonly string[] = []): string[] =>
   [...new Set(versions.filter((version) => /^3\.\d{1,2}$/.test(version)))].slice(0, MOST_PYTHONS).toSorted(byMinor);
 
 const MOST_PYTHONS = 32;
@@ -27,8 +27,8 @@ export function basePythonsOf(
 }
 
 /** Host facts cut to their bounds. Pure. */
-export function boundedHost(host: HostFacts__Output | null): HostFacts__Output | null {
-  if (host === null) return null;
+export function boundedHost(host: HostFacts__Output | null | undefined): HostFacts__Output | null {
+  if (host === null || host === undefined) return null;
   return {
     vendor: short(host.vendor),
     product: short(host.product),
