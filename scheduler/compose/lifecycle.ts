@@ -72,7 +72,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     taskParts.dispatcher,
     parts.seriesParts.containerSamples,
     parts.seriesParts.poolSamples,
-    scaling.accounting,
+    scaling.leaseChecks,
     scaling.placer,
     scaling.autoscaler,
     scaling.rollouts,

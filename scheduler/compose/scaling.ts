@@ -4,10 +4,11 @@ import { Autoscaler } from '../control/autoscaler/loop.ts';
 import { ScaleEvents } from '../control/autoscaler/scale-events.ts';
 import { AutoscalerMetrics } from '../control/autoscaler/metrics.ts';
 import { RolloutLoop } from '../control/rollouts/loop.ts';
+import type { Part } from '#shared/lifecycle.ts';
 import type { ServeLeases } from '../workspaces/deployments/serve-leases.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import { LoopMetrics } from '../cluster/loop-metrics.ts';
-import type { Accounting } from '../control/placement/accounting.ts';
+import { leaseChecks } from '../control/placement/lease-check.ts';
 import type { Placer } from '../control/placement/placer.ts';
 import type { Quotas } from '../control/placement/quotas.ts';
 import type { MachineHealth } from '../fleet/health.ts';
@@ -35,7 +36,7 @@ export interface Scaling {
   readonly autoscaler: Autoscaler;
   readonly rollouts: RolloutLoop;
   readonly placer: Placer;
-  readonly accounting: Accounting;
+  readonly leaseChecks: Part;
   readonly quotas: Quotas;
   readonly loops: LoopMetrics;
   /** Value of `LONGSHORE_CPU_WORK_ON_GPU_POOLS` for a pool. */
@@ -51,7 +52,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
   const { machines, leaderContainers, slots, loads, reservedTokens, isLeader, fence } = clusterState;
   const loops = new LoopMetrics(registry, clock);
   const cpuWorkAllowed = cpuPoolsOf(settings.LONGSHORE_CPU_WORK_ON_GPU_POOLS);
-  const { accounting, placer, quotas } = openPlacement({
+  const { placer, quotas } = openPlacement({
     ...infrastructure,
     containers: leaderContainers,
     machines,
@@ -93,5 +94,15 @@ export function openScaling(setup: ScalingSetup): Scaling {
     loops,
     fence,
   });
-  return { autoscaler, rollouts, placer, accounting, quotas, loops, cpuWorkAllowed };
+  return {
+    autoscaler,
+    rollouts,
+    placer,
+    leaseChecks: clusterState.leaderLoop(
+      leaseChecks({ db, log, fence, faults: clusterState.fleetMetrics.gpuLeaseFaults }),
+    ),
+    quotas,
+    loops,
+    cpuWorkAllowed,
+  };
 }

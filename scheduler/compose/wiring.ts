@@ -1,9 +1,7 @@
 // Every notification between parts: who is told of what, and in which order. All parts exist before the first line
 // here runs, and none of them has started. Listeners of one notification run in the order of their lines.
-import type { Redis } from 'ioredis';
 import type { QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
-import type { AgentReports } from '../fleet/agent-reports.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import type { Drains } from '../fleet/drains.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -35,14 +33,14 @@ import {
 } from './wiring-links.ts';
 
 export function wire(parts: Wired): void {
-  const { infrastructure, clusterState, localQueue, taskParts, scaling, targets, workers, drains } = parts;
+  const { clusterState, localQueue, taskParts, scaling, targets, workers, drains } = parts;
   const { containers, machines, agentReports, feasibility } = clusterState;
   wireTasks({ ...taskParts, ...localQueue });
   machines.onChange((machine) => parts.gauges.fleet.machineChanged(machine));
   machines.onChange((machine) => agentReports.machineChanged(machine));
   machines.onChange(() => feasibility.machineChanged());
   machines.onWritten(() => feasibility.machineChanged());
-  wireScaling({ containers, machines, agentReports, targets, general: infrastructure.general, ...scaling });
+  wireScaling({ containers, machines, targets, ...scaling });
   wireProvisioning({
     directory: parts.poolParts.poolDirectory,
     containers,
@@ -120,26 +118,16 @@ export function wireTasks({
 export function wireScaling({
   containers,
   machines,
-  agentReports,
   targets,
-  general,
   autoscaler,
-  accounting,
   placer,
-}: Pick<Scaling, 'autoscaler' | 'accounting' | 'placer'> & {
+}: Pick<Scaling, 'autoscaler' | 'placer'> & {
   readonly containers: ContainerRegistry;
   readonly machines: Machines;
-  readonly agentReports: AgentReports;
   readonly targets: Pick<Targets, 'onChange'>;
-  readonly general: Redis;
 }): void {
   containers.onChange((change) => autoscaler.containerChanged(change));
   targets.onChange((change) => autoscaler.targetChanged(change));
-  containers.onChange((change) => accounting.containerChanged(change));
-  machines.onChange((machine) => accounting.machineChanged(machine));
-  agentReports.beforeReady((machine) => accounting.reported(machine));
-  // Redis may have come back without its data, or with older data.
-  general.on('ready', () => void accounting.recount());
   containers.onChange((change) => placer.containerChanged(change));
   machines.onChange((machine) => placer.machineChanged(machine));
 }
@@ -307,7 +295,7 @@ function wireDecisions({
   drains,
   podParts,
 }: Wired): void {
-  const { autoscaler, accounting, placer, quotas } = scaling;
+  const { autoscaler, placer, quotas } = scaling;
   const { submissions, asynchronous, completion, callers, dispatcher, due } = taskParts;
   const wanted = (queue: QueueName): void => replicas.decisionRequests.request(queue);
   asynchronous.onAccepted(({ taskId, deadlineMs }, queue) =>
@@ -341,7 +329,7 @@ function wireDecisions({
     if (now.kind !== 'leading') return;
     autoscaler.leads();
     scaling.rollouts.wake();
-    void accounting.recount().then(() => placer.wake());
+    placer.wake();
   });
 }
 

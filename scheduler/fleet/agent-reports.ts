@@ -45,7 +45,6 @@ export class AgentReports {
   readonly #metrics: FleetMetrics;
   readonly #instance: InstanceId | null;
   #onCaches: (machineId: MachineId, volumeIds: readonly string[]) => Promise<void> = () => Promise.resolve();
-  #beforeReady: (machine: Machine) => Promise<void> = () => Promise.resolve();
   /** Machines whose last contact is not written yet. */
   readonly #seen = new Set<MachineId>();
   /** Machines whose rows lack the last reported inventory. */
@@ -144,17 +143,6 @@ export class AgentReports {
     this.#machines.wrote(machineId);
     this.#machines.changed(machine);
     return machine;
-  }
-
-  /** Sets the work that is done before a machine that has reported gets tasks again. */
-  beforeReady(work: (machine: Machine) => Promise<void>): void {
-    this.#beforeReady = work;
-  }
-
-  /** Called once the machine's whole report has been handled: its containers and devices are counted anew. */
-  async reported(machineId: MachineId, sessionId: string): Promise<void> {
-    const machine = this.#machines.get(machineId);
-    if (machine?.sessionId === sessionId) await this.#beforeReady(machine);
   }
 
   ready(machineId: MachineId, sessionId: string): void {

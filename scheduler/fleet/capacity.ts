@@ -56,6 +56,16 @@ export function capacityOf(machine: Counted, placed: Iterable<ContainerEntry>): 
   return { totalCpuMillicores, totalMemoryBytes, freeCpuMillicores, freeMemoryBytes, containers, leasedGpus, freeGpus };
 }
 
+/** Amounts that the rows of a machine may hold together: its offer, less what is there without a row. */
+export function roomOf(machine: Counted): { readonly cpuMillicores: number; readonly memoryBytes: number } {
+  let { totalCpuMillicores: cpuMillicores, totalMemoryBytes: memoryBytes } = offeredBy(machine);
+  for (const orphan of machine.orphans.values()) {
+    cpuMillicores -= orphan.cpuMillicores;
+    memoryBytes -= orphan.memoryBytes;
+  }
+  return { cpuMillicores, memoryBytes };
+}
+
 /** Capacity that a machine of the pool with that shape offers to containers, like `capacityOf` once it has joined. */
 export const offeredByShape = (
   { cpuCores, memoryMib }: MachineShape,
@@ -91,7 +101,3 @@ export const gpusOf = (machine: Pick<Counted, 'inventory'>): readonly Gpu__Outpu
 export const gpuModelsOf = (machine: Pick<Counted, 'inventory'>): readonly string[] => [
   ...new Set(gpusOf(machine).map((gpu) => gpu.model)),
 ];
-
-/** Devices that count as usable: the healthy ones, and held ones, which are counted as they will be given back. */
-export const countedGpus = (machine: Pick<Counted, 'inventory'>, held: ReadonlySet<string>): number =>
-  new Set([...held, ...gpusOf(machine).flatMap((gpu) => (gpu.unhealthy ? [] : [gpu.uuid]))]).size;

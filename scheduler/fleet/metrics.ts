@@ -33,7 +33,7 @@ export class FleetMetrics {
   readonly placementDuration: Histogram<'gpu_model'>;
   readonly placementWait: Histogram<'gpu_model' | 'result'>;
   readonly unschedulable: Gauge<'reason'>;
-  readonly drift: Counter<'resource'>;
+  readonly gpuLeaseFaults: Counter<'kind'>;
   readonly guard: Gauge<'pool'>;
   readonly ping: Histogram;
   readonly containerCalls: Counter<'result'>;
@@ -127,15 +127,15 @@ export class FleetMetrics {
       }),
       { reason: words() },
     );
-    this.drift = new Counter({
-      name: name('accounting_drift_total'),
-      help: 'Differences found, and repaired, between what was counted of a machine and what its rows and its agent say.',
-      labelNames: ['resource'],
+    this.gpuLeaseFaults = new Counter({
+      name: name('gpu_lease_faults_total'),
+      help: 'Differences found, and repaired, between leased GPUs and the rows of containers: missing, left_over, leased_twice.',
+      labelNames: ['kind'],
       registers,
     });
     fromZero(
-      this.drift,
-      ['cpu', 'memory', 'gpu', 'container', 'gpu_leased_twice'].map((resource) => ({ resource })),
+      this.gpuLeaseFaults,
+      ['missing', 'left_over', 'leased_twice'].map((kind) => ({ kind })),
     );
     this.guard = bounded(
       new Gauge({

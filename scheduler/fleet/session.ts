@@ -228,7 +228,6 @@ export class Session {
     await this.#parts.containers.readMachine(this.machineId);
     if (machine.rebooted) await this.#containers.failAll();
     await this.#containers.whole(hello.observed);
-    await reports.reported(this.machineId, this.id);
     if (this.#endedInHello()) return;
     reports.ready(this.machineId, this.id);
     this.changed();

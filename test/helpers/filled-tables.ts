@@ -30,7 +30,7 @@ async function columnsOf(db: Queryable): Promise<readonly Column[]> {
   const refers = new Map(references.map((row) => [row.of, row.refers]));
   const { rows } = await db.query<{ table_name: string; column_name: string; data_type: string; given: boolean }>(
     `select c.table_name, c.column_name, c.data_type,
-       c.is_nullable = 'YES' or c.column_default is not null or c.is_identity = 'YES' as given
+       c.is_nullable = 'YES' or c.column_default is not null or c.is_identity = 'YES' or c.is_generated = 'ALWAYS' as given
      from information_schema.columns c join information_schema.tables t using (table_schema, table_name)
      where c.table_schema = 'public' and t.table_type = 'BASE TABLE' order by c.table_name, c.ordinal_position`,
   );

@@ -148,7 +148,7 @@ const own = (expr: string): string => expr.replace(/ or vector\(0\)$/, '');
 /** Series that a small load does not touch, so that only the stand-in shows: failures, and work that waits. */
 const NEVER_HERE = [
   /longshore_task_(?:retries|attempts_lost|transitions_refused|late_results|record_failures)_total/,
-  /longshore_scheduler_(?:quota_throttles|machine_disconnects|accounting_drift|stale_writes_refused)_total/,
+  /longshore_scheduler_(?:quota_throttles|machine_disconnects|gpu_lease_faults|stale_writes_refused)_total/,
   /longshore_scheduler_(?:backlog|unschedulable)_requests|longshore_scheduler_drains_active/,
   /longshore_autoscaler_(?:deployment_queue_depth|degraded_deployments)|longshore_task_(?:in_state|oldest_pending_seconds)/,
   /longshore_agent_(?:image_pulls|container_exits|log_records|gpu_probe_failures|gpu_lease_refusals|gpu_xid_errors|gpu_faults)_total/,

@@ -26,10 +26,8 @@ import type { Joining } from '#scheduler/fleet/joining.ts';
 import type { Machines } from '#scheduler/fleet/machines.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
-import type { Accounting } from '#scheduler/control/placement/accounting.ts';
 import type { Placer } from '#scheduler/control/placement/placer.ts';
 import type { Quotas } from '#scheduler/control/placement/quotas.ts';
-import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import { DueTimes } from '#scheduler/stores/queues/due.ts';
 import type { QueueDepth, TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
@@ -50,11 +48,8 @@ export class World {
   readonly autoscaler: Autoscaler;
   readonly placer: Placer;
   readonly quotas: Quotas;
-  readonly accounting: Accounting;
   readonly redis: Redis;
   readonly guardMetric: FleetMetrics['guard'];
-  /** Counts drift by resource. */
-  readonly drift: () => Promise<(string | number | undefined)[]>;
   target: Target;
   readonly breakers: Breakers;
   readonly db: Pick<Db, 'query' | 'transaction'>;
@@ -142,18 +137,14 @@ export class World {
     this.autoscaler.onStartFailed((_queue, lines) => void this.startFailures.push(lines));
     this.redis = redis;
     this.guardMetric = metrics.guard;
-    this.drift = async () =>
-      (await metrics.drift.get()).values.filter(({ value }) => value > 0).map(({ labels }) => labels.resource);
-    const { containers, machines, agentReports } = this;
-    const keys = keysOf(`t-${machineId}`);
+    const { containers, machines } = this;
     const fence = (): number | undefined => (this.leads ? this.fence : undefined);
-    const placement = { db, general: redis, keys, containers, machines, clock, log: quiet, metrics, loops, fence };
-    const { placer, accounting, quotas } = openPlacement({ ...placement, cpuWorkAllowed: () => true });
+    const placement = { db, containers, machines, clock, log: quiet, metrics, loops, fence };
+    const { placer, quotas } = openPlacement({ ...placement, cpuWorkAllowed: () => true });
     this.placer = placer;
     this.quotas = quotas;
-    this.accounting = accounting;
     const { autoscaler } = this;
-    wireScaling({ containers, machines, agentReports, targets, general: redis, autoscaler, accounting, placer });
+    wireScaling({ containers, machines, targets, autoscaler, placer });
     this.containers.onChange(({ entry, from, to }) => {
       this.moves.push(`${from ?? 'new'} ${to}`);
       if (to === 'STOPPED' || to === 'FAILED' || to === 'PENDING') slots.remove(entry.row.id);
@@ -280,6 +271,9 @@ export const test = base
     return opened.db;
   })
   .extend('world', async ({ db, redis }, { onCleanup }): Promise<World> => {
+    // Who reads all rows must not find those of the test before.
+    await db.query('delete from containers');
+    await db.query('delete from leased_gpus');
     const workspace = await aWorkspace(db);
     const stub = await aStub(db, workspace.id, randomUUID());
     const target = { ...aTarget(), workspaceId: workspace.id, stubId: stub.id, queue: queueNameOf(null, stub.id) };

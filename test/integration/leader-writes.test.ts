@@ -193,9 +193,17 @@ describe.each(KINDS)('on %s', (kind) => {
     const { id } = entry.row;
     await next.containers.readAgain([id]);
     // The old leader dies between the row and its message: the others do not know of a device and a container.
-    await old.leading.transition(id, 'assign', {
-      change: { ...place.change, machineId: 'abcd0002' as MachineId, gpuUuids: ['GPU-0'] },
-    });
+    const machine = await aMachine(opened);
+    const room = { cpuMillicores: 1e6, memoryBytes: 1e12 };
+    const assigned = {
+      machineId: machine.id,
+      assignmentId: 'a',
+      gpuUuids: ['GPU-0'],
+      scheduledAtMs: 1,
+      takes: room,
+      room,
+    };
+    expect(await old.leading.assign(id, assigned, { epoch: 0 })).toBe('moved');
     const other = (await old.leading.create(aTarget()))!;
     const read: string[] = [];
     const machines = { readMissed: () => Promise.resolve(void read.push('machines')) };

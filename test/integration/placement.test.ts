@@ -1,5 +1,5 @@
-// Placement on the leader with a real database and a real Redis: reservations, recovery after a crash, and containers
-// that wait with a reason. The machine is played by the test.
+// Placement on the leader with a real database: leased devices, recovery after a crash, statements without an answer,
+// and containers that wait with a reason. The machine is played by the test.
 import { randomUUID } from 'node:crypto';
 import { describe, expect } from 'vitest';
 import { wireGivenUp } from '#scheduler/compose/wiring.ts';
@@ -11,22 +11,24 @@ import { ContainerWaits } from '#scheduler/fleet/containers/waits.ts';
 import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
 import { Limits } from '#scheduler/workspaces/identity/workspace-limits.ts';
 import { useOf } from '#scheduler/control/placement/snapshot.ts';
-import type { Reservation } from '#scheduler/control/placement/reservations.ts';
-import { Reservations } from '#scheduler/control/placement/reservations.ts';
-import { keysOf } from '#scheduler/stores/queues/keys.ts';
+import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
+import { databaseTimeout } from '#scheduler/stores/store/limits.ts';
 import { containerById } from '#scheduler/stores/store/queries/containers.ts';
 import { bindVolumes, getOrCreateVolume, volumeHomes } from '#scheduler/stores/store/queries/volumes.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { World } from './deciding-fixture.ts';
 import { test } from './deciding-fixture.ts';
+import { quiet } from './tasks-fixture.ts';
 
-const FENCE = 1;
-const keys = (world: World) => keysOf(`t-${world.link.machineId}`);
-const reservations = (world: World, inFlightMs?: number): Reservations =>
-  new Reservations({ client: world.redis, keys: keys(world), ...(inFlightMs === undefined ? {} : { inFlightMs }) });
-const devices = (world: World): Promise<Record<string, string>> =>
-  world.redis.hgetall(keys(world).devices(world.link.machineId));
-const ownerOf = ({ row }: ContainerEntry): string => `${row.assignmentId} ${row.epoch}`;
+/** Owner of each leased device. */
+const devices = async ({ whole, link }: World): Promise<Record<string, string>> => {
+  const { rows } = await whole.query<{ uuid: string; owner: string }>(
+    "select uuid, container_id || ' ' || epoch as owner from leased_gpus where machine_id = $1",
+    [link.machineId],
+  );
+  return Object.fromEntries(rows.map(({ uuid, owner }) => [uuid, owner]));
+};
+const ownerOf = ({ row }: ContainerEntry): string => `${row.id} ${row.epoch}`;
 
 /** The machine says hello again, with so many GPUs. */
 async function withGpus(
@@ -56,23 +58,12 @@ async function withGpus(
   const hello = { machineId, bootId: 'b', instanceId: 'i', ...rest };
   await world.agentReports.hello(machineId, session, hello as unknown as Parameters<AgentReports['hello']>[2]);
   await world.agentReports.setOrphans(machineId, session, orphans);
-  await world.agentReports.reported(machineId, session);
   world.agentReports.ready(machineId, session);
 }
 
 const wanting = (world: World, gpu: readonly string[], gpuCount = 1): Promise<ContainerEntry> =>
   world.containers.create({ ...world.target, config: { ...world.target.config, gpu, gpuCount } });
 const isAssigned = (entry: ContainerEntry) => waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
-const aReservation = (world: World, changes: Partial<Reservation> = {}): Reservation => ({
-  machineId: world.link.machineId,
-  containerId: 'endpoint-other' as Reservation['containerId'],
-  assignmentId: randomUUID(),
-  epoch: 1,
-  cpuMillicores: 100,
-  memoryBytes: 1,
-  gpuUuids: [],
-  ...changes,
-});
 
 describe('GPUs', () => {
   test('that fail between two hellos are leased to nobody, block no other, and are leased again when they are well', async ({
@@ -143,9 +134,7 @@ describe('GPUs', () => {
     await isAssigned(waiting);
   });
 
-  test('are leased by UUID in the row and in Redis, to one each; given back when the container is gone', async ({
-    world,
-  }) => {
+  test('are leased by UUID in rows, to one each; given back when the container is gone', async ({ world }) => {
     await withGpus(world, 2);
     world.placer.start();
     const entries = await Promise.all([wanting(world, ['A10G']), wanting(world, ['any']), wanting(world, ['A10G'])]);
@@ -347,7 +336,6 @@ describe('an image that a machine cannot get', () => {
           observed: [],
         };
         await agentReports.hello(id, 's3', hello as unknown as Parameters<AgentReports['hello']>[2]);
-        await agentReports.reported(id, 's3');
         agentReports.ready(id, 's3');
       };
       // An image in a machine's report draws containers there, also when the image is broken.
@@ -380,7 +368,7 @@ describe('an image that a machine cannot get', () => {
 });
 
 describe('a container that has exited and is not removed', () => {
-  test('keeps its devices, and nobody calls that drift', async ({ world }) => {
+  test('keeps its devices', async ({ world }) => {
     await withGpus(world, 1);
     world.placer.start();
     const first = await wanting(world, ['A10G']);
@@ -390,36 +378,40 @@ describe('a container that has exited and is not removed', () => {
     const second = await wanting(world, ['A10G']);
     const waits = () => waitFor(() => second.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
     await waits();
-    const driftBefore = await world.drift();
     // The agent reports the container as gone, except for its devices.
     const orphan = { containerId, assignmentId: assignmentId ?? '', epoch, gpuUuids: ['GPU-0'] };
     const nothing = { cpuMillicores: 0, memoryBytes: 0 };
     await world.agentReports.setOrphans(world.link.machineId, 's2', [{ ...orphan, ...nothing }]);
     await world.containers.transition(containerId, 'exit');
-    await world.accounting.recount();
-    expect(await devices(world)).toEqual({ 'GPU-0': `${assignmentId} ${epoch}` });
+    world.placer.wake();
+    await waitFor(async () => Object.keys(await devices(world)).length === 0, 'no row has the device');
+    await isAssigned(await wanting(world, [], 0));
     expect(second.row.state).toBe('PENDING');
     await world.agentReports.setOrphans(world.link.machineId, 's2', []);
     await isAssigned(second);
-    await waitFor(async () => (await devices(world))['GPU-0'] === ownerOf(second), 'the device is the next one’s');
-    expect(await world.drift()).toEqual(driftBefore);
+    expect(await devices(world)).toEqual({ 'GPU-0': ownerOf(second) });
   });
 
-  test('is no drift either when its agent reports it at its return', async ({ world }) => {
-    const { machineId } = world.link;
+  test('keeps them, too, when its agent reports it at its return', async ({ world }) => {
     const containerId = 'endpoint-of-nobody-00000001' as ContainerId;
     const holds = { cpuMillicores: 0, memoryBytes: 0, gpuUuids: ['GPU-0'] };
-    const orphans = [{ containerId, assignmentId: 'a-1', epoch: 1, ...holds }];
-    await withGpus(world, 1);
-    await world.accounting.recount();
-    const driftBefore = await world.drift();
-    await withGpus(world, 1, 's3', { orphans });
-    expect(await devices(world)).toEqual({ 'GPU-0': 'a-1 1' });
-    expect(await world.drift()).toEqual(driftBefore);
-    // The next return reports the same, so a difference is drift.
-    await world.redis.hincrby(keys(world).capacity(machineId), 'cpu', 250);
-    await withGpus(world, 1, 's4', { orphans });
-    expect(await world.drift()).toContain('cpu');
+    await withGpus(world, 1, 's2', { orphans: [{ containerId, assignmentId: 'a-1', epoch: 1, ...holds }] });
+    world.placer.start();
+    const waiting = await wanting(world, ['A10G']);
+    await waitFor(() => waiting.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
+    await withGpus(world, 1, 's3');
+    await isAssigned(waiting);
+  });
+
+  test('takes its CPU from what rows may hold there', async ({ world }) => {
+    const containerId = 'endpoint-of-nobody-00000001' as ContainerId;
+    const holds = { cpuMillicores: 3550, memoryBytes: 0, gpuUuids: [] };
+    await withGpus(world, 0, 's2', { orphans: [{ containerId, assignmentId: 'a-1', epoch: 1, ...holds }] });
+    world.placer.start();
+    const waiting = await wanting(world, [], 0);
+    await waitFor(() => waiting.rejections?.['cpu'] === 1, 'it waits for CPU');
+    await withGpus(world, 0, 's3');
+    await isAssigned(waiting);
   });
 });
 
@@ -431,7 +423,6 @@ describe('a small disk', () => {
     const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [], ...disk };
     const said = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
     await world.agentReports.hello(machineId, 's2', said as unknown as Parameters<AgentReports['hello']>[2]);
-    await world.agentReports.reported(machineId, 's2');
     world.agentReports.ready(machineId, 's2');
   };
 
@@ -451,38 +442,15 @@ describe('a small disk', () => {
 });
 
 describe('Scheduler crash mid-step', () => {
-  test('reserved and not written: given back once overdue; written and not confirmed: stays', async ({ world }) => {
-    await withGpus(world, 2);
-    world.placer.start();
-    const written = await wanting(world, ['A10G']);
-    await isAssigned(written);
-    const short = reservations(world, 1);
-    // The test plays a lost confirmation of the first, and a row of the second that was never written.
-    const { row } = written;
-    const facts = { containerId: row.id, assignmentId: row.assignmentId ?? '', epoch: row.epoch };
-    await world.redis.zadd(
-      keys(world).reserving,
-      1,
-      `${facts.assignmentId} ${world.link.machineId} ${row.id} ${row.epoch}`,
-    );
-    const other = row.gpuUuids[0] === 'GPU-0' ? 'GPU-1' : 'GPU-0';
-    expect(await short.reserve(aReservation(world, { gpuUuids: [other] }), FENCE)).toBe('reserved');
-    await waitFor(async () => (await short.overdue()).length === 2, 'both are overdue');
-    await world.accounting.settleOverdue();
-    expect(await short.overdue()).toEqual([]);
-    expect(await devices(world)).toEqual({ [row.gpuUuids[0] ?? '']: ownerOf(written) });
-  });
-
   test('the next leader knows the devices from the rows, and no GPU is leased twice', async ({ world, db }) => {
     await withGpus(world, 2);
     world.placer.start();
     const first = await wanting(world, ['A10G']);
     await isAssigned(first);
     world.stop();
-    await world.redis.flushall();
     const row = await containerById(db, first.row.id);
     expect(row?.gpuUuids).toEqual(first.row.gpuUuids);
-    // The leader's memory is gone, and Redis is empty; the machine reports again.
+    // The machine reports again.
     await withGpus(world, 2, 's3');
     expect(await devices(world)).toEqual({ [first.row.gpuUuids[0] ?? '']: ownerOf(first) });
     world.placer.start();
@@ -492,35 +460,146 @@ describe('Scheduler crash mid-step', () => {
   });
 });
 
-describe('Redis data lost', () => {
-  test('the next placement counts the machine first; what drifts is repaired and counted', async ({ world }) => {
-    await withGpus(world, 2);
+describe('a statement without an answer', () => {
+  const ASSIGNS = /update containers as c set state = 'ASSIGNED'/;
+  const INSERTS = /insert into containers/;
+  /** The next such statement is not answered. @returns runs the statement, where it was not run at once */
+  const unanswered = (world: World, kind: RegExp, isWritten: boolean): (() => Promise<unknown>) => {
+    const { query } = world.db;
+    let late = (): Promise<unknown> => Promise.resolve();
+    world.db.query = async (sql, params) => {
+      if (!kind.test(sql)) return await query(sql, params);
+      world.db.query = query;
+      late = () => query(sql, params);
+      if (isWritten) await late();
+      throw databaseTimeout();
+    };
+    return () => late();
+  };
+
+  test.for([
+    ['that was written', true],
+    ['that was not written', false],
+  ] as const)(
+    'about a container %s: the machine takes no other before its rows are read, and the container is placed once',
+    async ([, isWritten], { world }) => {
+      await withGpus(world, 1);
+      unanswered(world, ASSIGNS, isWritten);
+      const order: string[] = [];
+      const readMissed = world.containers.readMissed.bind(world.containers);
+      world.containers.readMissed = async () => {
+        order.push('read');
+        await readMissed();
+      };
+      world.containers.onChange(({ to }) => void (to === 'ASSIGNED' && order.push(to)));
+      const entry = await wanting(world, ['A10G']);
+      world.placer.start();
+      await isAssigned(entry);
+      expect(order).toEqual(['read', 'ASSIGNED']);
+      expect(entry.row.epoch).toBe(1);
+      expect(await devices(world)).toEqual({ 'GPU-0': ownerOf(entry) });
+      const next = await wanting(world, ['A10G']);
+      await waitFor(() => next.rejections?.['gpu_count'] === 1, 'the next one waits for a GPU');
+    },
+  );
+
+  test('while the rows cannot be read keeps its machine, and other machines take containers', async ({ world }) => {
+    const { machineId, joinToken } = await world.joining.create({ workspaceId: null }, 'default');
+    const facts = { nonce: 'n', fingerprint: 'f', publicKey: 'k', hostname: 'h', agentVersion: '0' };
+    await world.joining.join({ secret: joinToken.split('.')[2] ?? '', ...facts });
+    await withGpus(world, 1);
+    unanswered(world, ASSIGNS, false);
+    const readMissed = world.containers.readMissed.bind(world.containers);
+    world.containers.readMissed = () => Promise.reject(new Error('the database is away'));
+    const entry = await wanting(world, ['A10G']);
     world.placer.start();
-    const first = await wanting(world, ['A10G']);
-    await isAssigned(first);
-    await world.redis.flushall();
-    const second = await wanting(world, ['A10G']);
-    await isAssigned(second);
-    const both = Object.fromEntries([first, second].map((entry) => [entry.row.gpuUuids[0], ownerOf(entry)]));
-    await waitFor(async () => Object.keys(await devices(world)).length === 2, 'both are counted');
-    expect(await devices(world)).toEqual(both);
-    await world.redis.hincrby(keys(world).capacity(world.link.machineId), 'cpu', 250);
-    await world.accounting.recount();
-    expect(await world.drift()).toContain('cpu');
-    const { freeCpuMillicores } = world.machines.capacity(world.machines.get(world.link.machineId)!);
-    expect(Number(await world.redis.hget(keys(world).capacity(world.link.machineId), 'cpu'))).toBe(freeCpuMillicores);
+    await waitFor(() => entry.rejections?.['anti_affinity'] === 1, 'its machine is left out');
+    const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [] };
+    const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
+    await world.agentReports.hello(machineId, 's9', hello as unknown as Parameters<AgentReports['hello']>[2]);
+    world.agentReports.ready(machineId, 's9');
+    const other = await wanting(world, [], 0);
+    await isAssigned(other);
+    expect(other.row.machineId).toBe(machineId);
+    expect(entry.row.state).toBe('PENDING');
+    world.containers.readMissed = readMissed;
+    await isAssigned(entry);
   });
 
-  test('what another took meanwhile is a conflict: asked again a moment later', async ({ world }) => {
+  test('that comes late changes nothing: the container has its place, and the device its owner', async ({ world }) => {
     await withGpus(world, 1);
-    const taken = aReservation(world, { gpuUuids: ['GPU-0'] });
-    expect(await reservations(world).reserve(taken, FENCE)).toBe('reserved');
-    world.placer.start();
+    const late = unanswered(world, ASSIGNS, false);
     const entry = await wanting(world, ['A10G']);
-    await waitFor(() => world.placer.waitOf(entry.row.id)?.notBeforeMs !== null, 'it waits for a moment');
+    world.placer.start();
+    await isAssigned(entry);
+    await late();
+    expect(await containerById(world.whole, entry.row.id)).toEqual(entry.row);
+    // Another container has the device when the statement comes.
+    await world.containers.transition(entry.row.id, 'abandon');
+    const next = await wanting(world, ['A10G']);
+    await isAssigned(next);
+    await late();
+    expect(await devices(world)).toEqual({ 'GPU-0': ownerOf(next) });
+  });
+
+  test.for([true, false])(
+    'about new containers (written: %s) is found out by their rows',
+    async (isWritten, { world }) => {
+      await withGpus(world, 1);
+      world.placer.start();
+      const late = unanswered(world, INSERTS, isWritten);
+      const target = { ...world.target, config: { ...world.target.config, gpu: ['A10G'], gpuCount: 1 } };
+      await expect(world.placer.create(target, 1)).rejects.toMatchObject({ code: 'database_timeout' });
+      await waitFor(() => world.entries('ASSIGNED').length === (isWritten ? 1 : 0), 'memory knows the row');
+      if (isWritten) return;
+      const entry = await wanting(world, ['A10G']);
+      await isAssigned(entry);
+      // The late statement finds the device taken, so its container waits.
+      await late();
+      await world.containers.readMissed();
+      expect(
+        world
+          .entries()
+          .map(({ row }) => row.state)
+          .toSorted(),
+      ).toEqual(['ASSIGNED', 'PENDING']);
+      expect(await devices(world)).toEqual({ 'GPU-0': ownerOf(entry) });
+    },
+  );
+});
+
+describe('rows that this leader does not know', () => {
+  test('are a conflict: they are read, and the container asks again a moment later', async ({ world, db }) => {
+    await withGpus(world, 1);
+    // Another process placed a container there, and nobody said so.
+    const other = new ContainerRegistry({ db, log: quiet, clock: world.clock });
+    const theirs = await other.create({ ...world.target, queue: queueNameOf(null, 'other' as StubId) });
+    const room = { cpuMillicores: 1e6, memoryBytes: 1e12 };
+    const place = { machineId: world.link.machineId, assignmentId: 'a', gpuUuids: ['GPU-0'], scheduledAtMs: 1 };
+    expect(await other.assign(theirs.row.id, { ...place, takes: room, room }, { epoch: 0 })).toBe('moved');
+    const entry = await wanting(world, ['A10G']);
+    world.placer.start();
+    await waitFor(() => world.containers.get(theirs.row.id)?.row.state === 'ASSIGNED', 'the row is read');
+    await waitFor(() => entry.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
     expect(entry.row.state).toBe('PENDING');
-    await reservations(world).release(taken);
+    await world.containers.transition(theirs.row.id, 'abandon');
     await isAssigned(entry);
     expect(await devices(world)).toEqual({ 'GPU-0': ownerOf(entry) });
+  });
+
+  test('hold new containers back, which then wait for a place', async ({ world, db }) => {
+    world.placer.start();
+    const other = new ContainerRegistry({ db, log: quiet, clock: world.clock });
+    const whole = { ...world.target, config: { ...world.target.config, cpuMillicores: 3600 } };
+    const theirs = await other.create(whole);
+    const takes = { cpuMillicores: 3600, memoryBytes: 1 };
+    const place = { machineId: world.link.machineId, assignmentId: 'a', gpuUuids: [], scheduledAtMs: 1 };
+    const room = { cpuMillicores: 1e6, memoryBytes: 1e12 };
+    expect(await other.assign(theirs.row.id, { ...place, takes, room }, { epoch: 0 })).toBe('moved');
+    const [entry] = await world.placer.create(world.target, 1);
+    expect(entry?.row).toMatchObject({ state: 'PENDING', machineId: null });
+    await waitFor(() => entry?.rejections?.['cpu'] === 1, 'it waits for CPU');
+    await world.containers.transition(theirs.row.id, 'abandon');
+    await isAssigned(entry!);
   });
 });

@@ -75,9 +75,6 @@ test('a higher over-commit lets what waits go at once; a lower one leaves what r
   await isRejected(third, 'cpu');
   await world.containers.transition(second.row.id, 'abandon');
   await isAssigned(third);
-  // The changed settings change the counts; nothing drifted.
-  await world.accounting.recount();
-  expect(await world.drift()).toEqual([]);
 });
 
 test('a machine keeps for its host what its pool reserves', async ({ world, pools }) => {
@@ -117,7 +114,6 @@ test('the pool says whether its GPU machines take work without a GPU, else the s
   };
   const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
   await world.agentReports.hello(machineId, 's2', hello as unknown as Parameters<AgentReports['hello']>[2]);
-  await world.agentReports.reported(machineId, 's2');
   world.agentReports.ready(machineId, 's2');
   await pools.change(SHARED, 'default', { cpuWorkOnGpuMachines: false });
   world.placer.start();

@@ -14,13 +14,9 @@ import { isUniqueViolation } from '../../scheduler/stores/store/db.ts';
 import type { Db } from '../../scheduler/stores/store/db.ts';
 import { getOrCreateApp, listApps } from '../../scheduler/stores/store/queries/apps.ts';
 import type { ContainerChange, MoveFrom } from '../../scheduler/stores/store/queries/container-moves.ts';
-import {
-  containersById,
-  insertContainers,
-  listContainers,
-  listLiveContainers,
-} from '../../scheduler/stores/store/queries/containers.ts';
+import { containersById, listContainers, listLiveContainers } from '../../scheduler/stores/store/queries/containers.ts';
 import { moveContainers } from '../../scheduler/stores/store/queries/container-moves.ts';
+import { insertContainers } from '../../scheduler/stores/store/queries/container-placements.ts';
 import {
   deleteDeployment,
   deploymentByName,
@@ -311,7 +307,7 @@ describe.each(KINDS)('on %s', (kind) => {
     const [a, b, c, d] = ids as [ContainerId, ContainerId, ContainerId, ContainerId];
     const outcomes = await moveContainers(db, [
       { id: d, from, to: 'STOPPED', change: { reason: 'user_stop', endedAtMs: 1_000 } },
-      { id: a, from, to: 'ASSIGNED', change: { epoch: 1, gpuUuids: ['g'], scheduledAtMs: 2_000 }, fence },
+      { id: a, from, to: 'ASSIGNED', change: { epoch: 1, slots: 3, scheduledAtMs: 2_000 }, fence },
       { id: b, from: { states: ['RUNNING'] }, to: 'STOPPING', change: { reason: 'x' } },
       { id: c, from, to: 'ASSIGNED', change: { epoch: 1 }, fence: fence - 1 },
       { id: 'endpoint-none' as ContainerId, from, to: 'ASSIGNED' },
@@ -319,10 +315,7 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(outcomes.map(({ kind }) => kind)).toEqual(['written', 'written', 'elsewhere', 'stale', 'elsewhere']);
     expect((await containersById(db, [a, b, c, d])).map((row) => [row.id, row])).toEqual(
       expect.arrayContaining([
-        [
-          a,
-          expect.objectContaining({ state: 'ASSIGNED', epoch: 1, gpuUuids: ['g'], scheduledAtMs: 2_000, reason: null }),
-        ],
+        [a, expect.objectContaining({ state: 'ASSIGNED', epoch: 1, slots: 3, scheduledAtMs: 2_000, reason: null })],
         [b, expect.objectContaining({ state: 'PENDING', revision: 1 })],
         [c, expect.objectContaining({ state: 'PENDING', revision: 1 })],
         [d, expect.objectContaining({ state: 'STOPPED', reason: 'user_stop', endedAtMs: 1_000, epoch: 0 })],

@@ -1,29 +1,32 @@
-// Writes of a placement: the reservation in Redis, the home of local volumes, and the container's row.
-// Invariants: free amounts never go below zero (reserve.lua verifies again). The row is
-// the authority: a reservation that no row names is given back.
+// Writes of a placement: the home of local volumes, and the container's row with its GPUs, in one statement that checks
+// everything again (container-placements.ts). Invariant: a machine whose rows may be other than memory knows, because a
+// statement had no answer or was refused, takes no further container until the rows are read.
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '#shared/clock.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
+import type { Target } from '../../domain/stub-config.ts';
+import { roomOf } from '../../fleet/capacity.ts';
 import type { ContainerControl } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
-import { isSchedulable } from '../../fleet/machine.ts';
+import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
-import type { Accounting } from './accounting.ts';
-import type { Reservation, Reservations } from './reservations.ts';
+import type { Place } from '../../stores/store/queries/container-placements.ts';
 import { driverOf } from './snapshot.ts';
 
 export interface PlacementWritesParts {
   readonly containers: ContainerControl;
   readonly machines: Machines;
-  readonly reservations: Reservations;
-  readonly accounting: Accounting;
   readonly clock: Clock;
   readonly log: Log;
-  /** Fencing number of the leader; undefined: this replica does not lead. */
-  readonly fence: () => number | undefined;
   /** Makes the machine the home of those volumes that have none. @returns false: another replica was faster */
   readonly bindVolumes: (volumeIds: readonly string[], machineId: MachineId) => Promise<boolean>;
+}
+
+/** A machine and its devices for a container. */
+export interface Choice {
+  readonly machineId: MachineId;
+  readonly gpuUuids: readonly string[];
 }
 
 /** `conflict`: the machine is taken; `gone`: the container needs no place any more. */
@@ -31,90 +34,96 @@ export type PlacementOutcome = 'placed' | 'conflict' | 'gone';
 
 export class PlacementWrites {
   readonly #parts: PlacementWritesParts;
+  #doubtful = new Set<MachineId>();
 
   constructor(parts: PlacementWritesParts) {
     this.#parts = parts;
   }
 
-  /**
-   * Makes the reservation (which expires), writes the row (which decides), then confirms the
-   * reservation. After a crash before the row, the next leader, or the sweep within 15 s, gives
-   * back what no row names. After a crash before the confirmation, it finds the row and confirms.
-   */
-  async commit(entry: ContainerEntry, machineId: MachineId, gpuUuids: readonly string[]): Promise<PlacementOutcome> {
-    const { containers, reservations, clock, bindVolumes } = this.#parts;
-    const { row } = entry;
-    const reservation = reservationOf(entry, machineId, gpuUuids);
-    if (!(await this.reserve(reservation))) return 'conflict';
+  /** Machines that take no container until their rows are read. */
+  get doubtful(): ReadonlySet<MachineId> {
+    return this.#doubtful;
+  }
+
+  /** Reads the rows, after which no machine is doubtful. A failure is logged: the machines stay doubtful. */
+  async settle(): Promise<void> {
+    if (this.#doubtful.size === 0) return;
+    const read = this.#doubtful;
+    try {
+      await this.#parts.containers.readMissed();
+      this.#doubtful = this.#doubtful.difference(read);
+    } catch (error) {
+      this.#parts.log.warn({ err: error, machines: read.size }, 'rows of machines not read, trying again');
+    }
+  }
+
+  /** Writes a choice. @throws the database's error; the container may have been placed all the same */
+  async commit(entry: ContainerEntry, choice: Choice): Promise<PlacementOutcome> {
+    const { containers, bindVolumes } = this.#parts;
+    const { id, epoch } = entry.row;
+    const place = this.#placeOf(entry, choice);
+    if (place === undefined) return 'conflict';
     const volumes = volumesOf(entry);
-    if (volumes.length > 0 && !(await bindVolumes(volumes, machineId))) {
-      await reservations.release(reservation);
-      return 'conflict';
-    }
-    const moved = await containers.transition(row.id, 'assign', {
-      epoch: row.epoch,
-      change: {
-        gpuUuids,
-        machineId,
-        assignmentId: reservation.assignmentId,
-        epoch: reservation.epoch,
-        scheduledAtMs: clock.nowMs(),
-        rejections: null,
-      },
+    if (volumes.length > 0 && !(await bindVolumes(volumes, choice.machineId))) return 'conflict';
+    const assigned = await this.#written([choice.machineId], () => containers.assign(id, place, { epoch }));
+    if (assigned === 'moved') return 'placed';
+    if (assigned !== 'no_room') return 'gone';
+    this.#doubt([choice.machineId]);
+    return 'conflict';
+  }
+
+  /**
+   * Writes new containers, each with its choice.
+   * @param choices - by container, in their order; undefined: there is no place for it at once
+   * @returns none: this process does not lead any more
+   * @throws the database's error; the containers may have been written all the same
+   */
+  async create(
+    target: Target,
+    wanted: readonly ContainerEntry[],
+    choices: readonly (Choice | undefined)[],
+  ): Promise<readonly ContainerEntry[]> {
+    const placements = wanted.map((entry, index) => {
+      const choice = choices[index];
+      const place = choice && this.#placeOf(entry, choice);
+      return place === undefined ? { id: entry.row.id } : { id: entry.row.id, place };
     });
-    if (moved !== 'moved') {
-      await reservations.release(reservation);
-      return 'gone';
-    }
-    this.confirm(reservation);
-    return 'placed';
+    const machines = choices.flatMap((choice) => choice?.machineId ?? []);
+    const entries = await this.#written(machines, () => this.#parts.containers.createPlaced(target, placements));
+    const refused = new Set(entries.filter(({ row }) => row.state === 'PENDING').map(({ row }) => row.id));
+    this.#doubt(placements.flatMap(({ id, place }) => (refused.has(id) ? (place?.machineId ?? []) : [])));
+    return entries;
   }
 
-  /** Confirms a reservation that the row names now, so that it does not expire. */
-  confirm(reservation: Reservation): void {
-    const { reservations, accounting, machines, log } = this.#parts;
-    const { machineId, containerId } = reservation;
-    void reservations.confirm(reservation).then(
-      (held) => {
-        const machine = machines.get(machineId);
-        if (!held && machine !== undefined) void accounting.recount([machine]);
-      },
-      (error: unknown) => log.warn({ err: error, containerId }, 'a reservation was not confirmed; the sweep will'),
-    );
+  async #written<T>(machines: readonly MachineId[], write: () => Promise<T>): Promise<T> {
+    try {
+      return await write();
+    } catch (error) {
+      this.#doubt(machines);
+      throw error;
+    }
   }
 
-  /** Reserves, and counts the machine first if Redis has no counts for it, or has those from before it became ready. */
-  async reserve(reservation: Reservation): Promise<boolean> {
-    const { reservations, accounting, machines, fence, log } = this.#parts;
-    for (let tries = 0; tries < 2; tries += 1) {
-      const number = fence();
-      if (number === undefined) return false;
-      const answer = await reservations.reserve(reservation, number);
-      if (answer === 'reserved') return true;
-      log.info({ containerId: reservation.containerId, machineId: reservation.machineId, answer }, 'not reserved');
-      const machine = machines.get(reservation.machineId);
-      const isBehind = answer === 'unknown_machine' || answer === 'not_schedulable' || answer === 'already_assigned';
-      if (machine === undefined || !isSchedulable(machine) || !isBehind) return false;
-      await accounting.recount([machine]);
-    }
-    return false;
+  #doubt(machines: readonly MachineId[]): void {
+    if (machines.length > 0) this.#doubtful = this.#doubtful.union(new Set(machines));
+  }
+
+  /** @returns undefined: the machine is gone */
+  #placeOf({ spec }: ContainerEntry, { machineId, gpuUuids }: Choice): Place | undefined {
+    const { machines, clock } = this.#parts;
+    const machine: Machine | undefined = machines.get(machineId);
+    if (machine === undefined) return undefined;
+    const { cpuMillicores, memoryBytes } = spec;
+    return {
+      machineId,
+      assignmentId: randomUUID(),
+      gpuUuids,
+      scheduledAtMs: clock.nowMs(),
+      takes: { cpuMillicores, memoryBytes },
+      room: roomOf(machine),
+    };
   }
 }
-
-/** Reservation for the container's next assignment. */
-export const reservationOf = (
-  { row, spec }: ContainerEntry,
-  machineId: MachineId,
-  gpuUuids: readonly string[],
-): Reservation => ({
-  machineId,
-  containerId: row.id,
-  assignmentId: randomUUID(),
-  epoch: row.epoch + 1,
-  cpuMillicores: spec.cpuMillicores,
-  memoryBytes: Math.ceil(spec.memoryBytes),
-  gpuUuids,
-});
 
 /** Local volumes that the container mounts, which have home machines. */
 export const volumesOf = (entry: ContainerEntry): readonly string[] =>

@@ -15,9 +15,8 @@ import { FailedImages } from './failed-images.ts';
 import type { PlacementRequest } from './filter.ts';
 import type { Placement } from './place.ts';
 import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
-import { PlacementWrites, reservationOf, volumesOf } from './placement-writes.ts';
-import type { PlacementWritesParts } from './placement-writes.ts';
-import type { Reservation } from './reservations.ts';
+import { PlacementWrites, volumesOf } from './placement-writes.ts';
+import type { Choice, PlacementWritesParts } from './placement-writes.ts';
 import {
   AWAITED_MS,
   commonest,
@@ -34,6 +33,8 @@ import { MachineFacts, PlacementSnapshot } from './snapshot.ts';
 export interface PlacementParts extends PlacementWritesParts {
   readonly metrics: FleetMetrics;
   readonly loops: LoopMetrics;
+  /** Fencing number of the leader; undefined: this replica does not lead. */
+  readonly fence: () => number | undefined;
   /** Whether work without a GPU may go to GPU machines of a pool that has no such setting. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
   /** Home machines of local volumes, by volume id; a volume without a home is absent. */
@@ -54,7 +55,7 @@ function imagePlacesOf({ spec }: ContainerEntry, places: ReadonlyMap<string, Ima
 
 const COALESCE_MS = 1;
 const SWEEP_MS = 30_000;
-/** Containers decided in one go, then reserved and written in parallel. */
+/** Containers decided in one go, then written together. */
 const BATCH = 256;
 /** Candidates that turn out to be taken before the container waits for a moment. */
 const MAX_CONFLICTS = 3;
@@ -82,8 +83,7 @@ export class Placer {
     this.#parts = parts;
     this.#writes = new PlacementWrites(parts);
     this.#backoff = new PlacementBackoff(parts.clock);
-    const leasedAtMs = (uuid: string): number => parts.accounting.leasedAtMs(uuid);
-    this.#facts = new MachineFacts({ ...parts, leasedAtMs });
+    this.#facts = new MachineFacts(parts);
   }
 
   /** Called when a container found no machine, and a cause is that its image is not on all of them. */
@@ -97,7 +97,8 @@ export class Placer {
   }
 
   containerChanged({ entry, to, from, machineBefore }: ContainerEntryChange): void {
-    const { id, machineId, reason } = entry.row;
+    const { id, machineId, reason, gpuUuids } = entry.row;
+    if (to === 'ASSIGNED') this.#facts.leased(gpuUuids, this.#parts.clock.nowMs());
     for (const touched of [machineId, machineBefore]) if (touched !== null) this.#facts.touch(touched);
     if (to !== 'PENDING') this.#noted.delete(id);
     if (to === 'PENDING' && from !== null) this.#backoff.cameBack(id, machineBefore);
@@ -167,6 +168,7 @@ export class Placer {
       return await this.#createPlaced(target, count);
     } finally {
       this.#running = false;
+      if (this.#writes.doubtful.size > 0) this.#wakeIn(BACKOFF.baseMs);
       if (this.#again) void this.#round();
     }
   }
@@ -179,50 +181,28 @@ export class Placer {
     const places = await this.#placesOf(wanted);
     this.#facts.refresh();
     const snapshot = new PlacementSnapshot(containers, this.#facts);
-    const reserved = await Promise.all(
-      wanted.map((entry) => this.#reserveUnwritten(snapshot, entry, quota, imagePlacesOf(entry, places))),
-    );
-    const scheduledAtMs = clock.nowMs();
-    const entries = await containers.createPlaced(
-      target,
-      wanted.map(({ row: { id } }, index) => {
-        const place = reserved[index];
-        return place === undefined ? { id } : { id, place: { ...place, scheduledAtMs } };
-      }),
-    );
-    for (const reservation of reserved) {
-      if (reservation === undefined) continue;
-      const entry = entries.find(({ row }) => row.id === reservation.containerId);
-      if (entry === undefined) await this.#parts.reservations.release(reservation);
-      else {
-        this.#writes.confirm(reservation);
-        this.#tellPlaced(entry, reservation.machineId, startedAt);
-      }
-    }
+    const choices = wanted.map((entry) => this.#choiceAtOnce(snapshot, entry, quota, imagePlacesOf(entry, places)));
+    const entries = await this.#writes.create(target, wanted, choices);
+    for (const entry of entries)
+      if (entry.row.machineId !== null) this.#tellPlaced(entry, entry.row.machineId, startedAt);
     return entries;
   }
 
-  /** Reserves a place for a container that has no row yet. @returns undefined: there is no place for it at once */
-  async #reserveUnwritten(
+  /** A place for a container that has no row yet. @returns undefined: there is none at once */
+  #choiceAtOnce(
     snapshot: PlacementSnapshot,
     entry: ContainerEntry,
     quota: Quota | undefined,
     image: ImagePlaces | null,
-  ): Promise<Reservation | undefined> {
+  ): Choice | undefined {
     // Local volumes have a home, or get one with their first container, so such a container is placed by the rounds.
     if (volumesOf(entry).length > 0) return undefined;
-    const request = snapshot.request(entry, { avoid: new Set(), volumeHomes: new Set(), image, quota });
+    const avoid = this.#writes.doubtful;
+    const request = snapshot.request(entry, { avoid, volumeHomes: new Set(), image, quota });
     const placement = this.#choose(request, snapshot, entry);
     if (placement.kind === 'rejected') return undefined;
-    const { machineId, gpuUuids } = placement;
-    snapshot.take(entry, machineId, gpuUuids);
-    const reservation = reservationOf(entry, machineId, gpuUuids);
-    try {
-      return (await this.#writes.reserve(reservation)) ? reservation : undefined;
-    } catch (error) {
-      this.#parts.log.warn({ err: error, containerId: entry.row.id }, 'not reserved for a new container, trying again');
-      return undefined;
-    }
+    snapshot.take(entry, placement.machineId, placement.gpuUuids);
+    return placement;
   }
 
   wake(): void {
@@ -258,9 +238,11 @@ export class Placer {
 
   async #placeAll(): Promise<void> {
     const { containers, clock, metrics } = this.#parts;
+    await this.#writes.settle();
     const nowMs = clock.monotonicMs();
     let nextMs = Number.POSITIVE_INFINITY;
     const wait = (ms: number): void => void (nextMs = Math.min(nextMs, ms));
+    if (this.#writes.doubtful.size > 0) wait(BACKOFF.baseMs);
     const pending = [...containers.pending()]
       .filter((entry) => {
         const leftMs = this.#backoff.leftMs(entry.row.id, nowMs);
@@ -278,14 +260,18 @@ export class Placer {
       const quotas = await this.#parts.quotas(new Set(batch.map((entry) => entry.row.workspaceId)));
       const homes = await this.#homesOf(batch);
       const places = await this.#placesOf(batch);
-      // No reservation is under way now, so the written state is all that machines hold.
+      // No placement is under way now, so the written state is all that machines hold.
       this.#facts.refresh();
-      const reasons = await Promise.all(
+      const outcomes = await Promise.allSettled(
         batch.map((entry) =>
           this.#placeOne(snapshot, entry, homes, imagePlacesOf(entry, places), quotas.get(entry.row.workspaceId)),
         ),
       );
-      for (const reason of reasons) if (reason !== undefined) waiting.set(reason, (waiting.get(reason) ?? 0) + 1);
+      for (const outcome of outcomes) {
+        if (outcome.status === 'rejected') throw outcome.reason;
+        const reason = outcome.value;
+        if (reason !== undefined) waiting.set(reason, (waiting.get(reason) ?? 0) + 1);
+      }
     }
     for (const [reason, count] of waiting) metrics.unschedulable.set({ reason }, count);
   }
@@ -316,15 +302,15 @@ export class Placer {
     for (let tries = 0; tries < MAX_CONFLICTS; tries += 1) {
       // No await may come between here and take(): the next container decides with what this one left.
       const placement = this.#choose(
-        snapshot.request(entry, { avoid: taken, volumeHomes, image, quota }),
+        snapshot.request(entry, { avoid: taken.union(this.#writes.doubtful), volumeHomes, image, quota }),
         snapshot,
         entry,
       );
       if (placement.kind === 'rejected') {
         entry.rejections = placement.rejections;
         if ((placement.rejections.image_unavailable ?? 0) > 0) this.#imageAway(entry, volumeHomes);
-        // A machine that another container took a moment ago may be free again, or seen as full, in the next round.
-        if (taken.size > 0) break;
+        // A machine that another container took a moment ago, or that is in doubt, may be free in the next round.
+        if (taken.size > 0 || this.#writes.doubtful.size > 0) break;
         return await this.#stays(entry);
       }
       // Machines that take it and always send it back would keep it for ever.
@@ -332,7 +318,7 @@ export class Placer {
         return await this.#stays(entry);
       const { machineId, gpuUuids } = placement;
       snapshot.take(entry, machineId, gpuUuids);
-      const outcome = await this.#writes.commit(entry, machineId, gpuUuids);
+      const outcome = await this.#writes.commit(entry, placement);
       if (outcome === 'placed') this.#tellPlaced(entry, machineId, startedAt);
       if (outcome !== 'conflict') return undefined;
       taken.add(machineId);

@@ -27,8 +27,6 @@ const CODE_ON_DISK = 4;
 
 export interface MachineFactsParts {
   readonly machines: Machines;
-  /** Time when a device was leased last; 0: never, as far as this leader knows. */
-  readonly leasedAtMs: (uuid: string) => number;
   /** Whether work without a GPU may go to GPU machines of a pool that has no such setting. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
 }
@@ -38,6 +36,8 @@ export class MachineFacts {
   readonly candidates = new Candidates();
   readonly #parts: MachineFactsParts;
   readonly #changed = new Set<MachineId>();
+  /** Time when each device was leased last, as far as this process knows. */
+  readonly #leasedAtMs = new Map<string, number>();
 
   constructor(parts: MachineFactsParts) {
     this.#parts = parts;
@@ -45,6 +45,10 @@ export class MachineFacts {
 
   touch(id: MachineId): void {
     this.#changed.add(id);
+  }
+
+  leased(uuids: readonly string[], nowMs: number): void {
+    for (const uuid of uuids) this.#leasedAtMs.set(uuid, nowMs);
   }
 
   /** Marks all machines as changed: no event tells of every byte of a disk, nor of what existed before this object. */
@@ -59,7 +63,7 @@ export class MachineFacts {
       const machine = machines.get(id);
       if (machine === undefined || machine.health === 'PENDING' || machine.health === 'EXPIRED')
         this.candidates.delete(id);
-      else this.candidates.set(asCandidate(machine, this.#parts));
+      else this.candidates.set(asCandidate(machine, this.#parts, this.#leasedAtMs));
     }
     this.#changed.clear();
   }
@@ -222,7 +226,11 @@ const volumeDriversOf = ({ inventory, conditions }: Machine): MountDriverName[] 
     .filter(isMountDriver)
     .filter((driver) => !conditions.includes(volumesDownCondition(driver)));
 
-function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachine {
+function asCandidate(
+  machine: Machine,
+  parts: MachineFactsParts,
+  leasedAtMs: ReadonlyMap<string, number>,
+): PlacementMachine {
   const { row, inventory } = machine;
   const capacity = parts.machines.capacity(machine);
   return {
@@ -249,7 +257,7 @@ function asCandidate(machine: Machine, parts: MachineFactsParts): PlacementMachi
       free: !capacity.leasedGpus.has(gpu.uuid),
       healthy: !gpu.unhealthy,
       numaNode: gpu.numaNode,
-      leasedAtMs: parts.leasedAtMs(gpu.uuid),
+      leasedAtMs: leasedAtMs.get(gpu.uuid) ?? 0,
     })),
     volumeDrivers: new Set(volumeDriversOf(machine)),
     registry: inventory?.registry === true,

@@ -15,13 +15,19 @@ import type { EventWriter } from '../../workspaces/events/writer.ts';
 import { eventsOfMove, isTold } from './container-events.ts';
 import { MAX_EVENT_BATCH } from '../../stores/store/queries/events.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
-import type { InitialPlacement, ContainerAmendment, ContainerRow } from '../../stores/store/queries/containers.ts';
+import type { ContainerAmendment, ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { ContainerChange, ContainerMove, MoveOutcome } from '../../stores/store/queries/container-moves.ts';
+import { assignContainers, insertContainers } from '../../stores/store/queries/container-placements.ts';
+import type {
+  InitialPlacement,
+  Place,
+  Assignment,
+  AssignOutcome,
+} from '../../stores/store/queries/container-placements.ts';
 import {
   amendContainer,
   containersById,
   countByHand,
-  insertContainers,
   listLiveContainers,
   liveContainerRevisions,
   liveContainersOfMachine,
@@ -38,6 +44,8 @@ import { besides, entryOf, newContainersOf, newPlacements, viewOf } from './cont
 import type { ContainerEntry, CreateOptions } from './container-entry.ts';
 
 export type Moved = 'moved' | 'already' | 'refused' | 'unknown';
+/** `no_room`: rows that this process does not know hold the machine, or it takes no containers. */
+export type Assigned = Moved | 'no_room';
 
 export interface ContainerEntryChange {
   readonly entry: ContainerEntry;
@@ -52,15 +60,25 @@ export interface ContainerEntryChange {
 /** Operations on containers that deciders need; {@link LeaderContainerRegistry} adds the leader's number. */
 export interface ContainerControl extends Pick<
   ContainerRegistry,
-  'transition' | 'get' | 'ofQueue' | 'ofMachine' | 'pending' | 'queues' | 'all' | 'onChange' | 'noteRejections'
+  | 'transition'
+  | 'assign'
+  | 'get'
+  | 'ofQueue'
+  | 'ofMachine'
+  | 'pending'
+  | 'queues'
+  | 'all'
+  | 'onChange'
+  | 'noteRejections'
+  | 'readMissed'
 > {
   /** Creates a container; undefined: not written, because this process does not lead any more. */
   create(target: Target, options?: CreateOptions): Promise<ContainerEntry | undefined>;
   /** Creates `count` containers; returns fewer when this process does not lead any more. */
   createMany(target: Target, count: number): Promise<readonly ContainerEntry[]>;
   /**
-   * Creates containers in one statement, placed ones together with
-   * their place; returns none when this process does not lead any more.
+   * Creates containers in one statement, placed ones together with their place, if there is room;
+   * returns none when this process does not lead any more.
    */
   createPlaced(target: Target, placements: readonly InitialPlacement[]): Promise<readonly ContainerEntry[]>;
 }
@@ -94,6 +112,7 @@ export class ContainerRegistry implements ContainerReads {
   readonly #told: { readonly db: Db; readonly events: Pick<EventWriter, 'transaction'> } | undefined;
   /** Moves that are decided together are written together. */
   readonly #moves: GroupedWrites<ContainerMove, MoveOutcome>;
+  readonly #placements: GroupedWrites<Assignment, AssignOutcome>;
   #refused = 0;
   #refusedLeaderWrites = 0;
 
@@ -113,6 +132,12 @@ export class ContainerRegistry implements ContainerReads {
       mostAtOnce: parts.told === undefined ? MAX_CONTAINER_BATCH : MOST_TOLD_MOVES,
       mostWaiting: MOST_MOVES_WAITING,
       what: 'moves of containers',
+    });
+    this.#placements = new GroupedWrites({
+      write: (placements) => assignContainers(this.#db, placements),
+      mostAtOnce: MAX_CONTAINER_BATCH,
+      mostWaiting: MOST_MOVES_WAITING,
+      what: 'placements of containers',
     });
   }
 
@@ -184,7 +209,7 @@ export class ContainerRegistry implements ContainerReads {
   }
 
   /**
-   * Creates containers in one statement, placed ones with their place.
+   * Creates containers in one statement: with their place where there is room, else PENDING.
    * @returns none: a higher number has led meanwhile
    */
   async createPlaced(
@@ -238,7 +263,50 @@ export class ContainerRegistry implements ContainerReads {
     }
     const ended = isTerminalContainer(step.to) ? { endedAtMs: this.#clock.nowMs() } : {};
     const change = { ...ended, ...besides(row.state, step.to), ...options.change };
-    const written = await this.#write(row, event, step.to, change, options.fence);
+    const from = { states: [row.state], epoch: row.epoch };
+    const outcome = await this.#moves.write({ id: row.id, from, to: step.to, change, fence: options.fence });
+    return await this.#takeOver(entry, event, outcome);
+  }
+
+  /**
+   * Gives a container that waits its place.
+   * @param options - `epoch`: that the row must have
+   * @throws the database's error; the container may have been placed all the same
+   */
+  assign(
+    id: ContainerId,
+    place: Place,
+    options: { readonly epoch: number; readonly fence?: number },
+  ): Promise<Assigned> {
+    const entry = this.#entries.get(id);
+    if (entry === undefined) return Promise.resolve('unknown');
+    const assigning = entry.tail.then(() => this.#assign(entry, place, options));
+    entry.tail = assigning.catch(() => undefined);
+    return assigning;
+  }
+
+  async #assign(
+    entry: ContainerEntry,
+    place: Place,
+    { epoch, fence }: { readonly epoch: number; readonly fence?: number },
+  ): Promise<Assigned> {
+    const { id, state } = entry.row;
+    if (state !== 'PENDING' || entry.row.epoch !== epoch) {
+      this.#refused += 1;
+      this.#log.info({ containerId: id, state, epoch }, 'a place for a container that waits no more is refused');
+      return 'refused';
+    }
+    const outcome = await this.#placements.write({ id, epoch, place, fence });
+    if (outcome.kind !== 'no_room') return await this.#takeOver(entry, 'assign', outcome);
+    this.#log.info({ containerId: id, machineId: place.machineId, why: outcome.why }, 'container not placed');
+    return 'no_room';
+  }
+
+  /** Takes over the outcome of a written move. */
+  async #takeOver(entry: ContainerEntry, event: ContainerEvent, outcome: MoveOutcome): Promise<'moved' | 'refused'> {
+    const { row } = entry;
+    if (outcome.kind === 'stale') this.refuseLeader(row.id, event);
+    const written = outcome.kind === 'written' ? await this.#wholeRow(row, outcome.row) : undefined;
     if (written === undefined) {
       await this.#reload(row.id);
       return 'refused';
@@ -246,6 +314,12 @@ export class ContainerRegistry implements ContainerReads {
     this.#become(entry, written);
     this.#tellWritten(row.id);
     return 'moved';
+  }
+
+  async #wholeRow(before: ContainerRow, moved: Omit<ContainerRow, 'spec'>): Promise<ContainerRow | undefined> {
+    // Another replica has amended the row since it was read here, perhaps its recipe.
+    if (moved.revision > before.revision + 1) return (await containersById(this.#db, [before.id]))[0];
+    return { ...moved, spec: before.spec };
   }
 
   /** Writes moves, together with the events that they mean; moves that tell nothing are a statement alone. */
@@ -276,22 +350,6 @@ export class ContainerRegistry implements ContainerReads {
     this.learn([row]);
     this.#tellWritten(id);
     return true;
-  }
-
-  async #write(
-    row: ContainerRow,
-    event: ContainerEvent,
-    to: ContainerState,
-    change: ContainerChange,
-    fence: number | undefined,
-  ): Promise<ContainerRow | undefined> {
-    const from = { states: [row.state], epoch: row.epoch };
-    const written = await this.#moves.write({ id: row.id, from, to, change, fence });
-    if (written.kind === 'stale') this.refuseLeader(row.id, event);
-    if (written.kind !== 'written') return undefined;
-    // Another replica has amended the row since it was read here, perhaps its recipe.
-    if (written.row.revision > row.revision + 1) return (await containersById(this.#db, [row.id]))[0];
-    return { ...written.row, spec: row.spec };
   }
 
   /** Counts a decision of a replica that does not lead, or not any more; it changes nothing. */

@@ -5,13 +5,14 @@ import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { CreateOptions, ContainerEntry } from './container-entry.ts';
 import type {
+  Assigned,
   ContainerControl,
   ContainerEntryChange,
   ContainerRegistry,
   MoveOptions,
   Moved,
 } from './container-registry.ts';
-import type { InitialPlacement } from '../../stores/store/queries/containers.ts';
+import type { InitialPlacement, Place } from '../../stores/store/queries/container-placements.ts';
 import type { ContainerEvent } from './state.ts';
 
 export class LeaderContainerRegistry implements ContainerControl {
@@ -56,6 +57,18 @@ export class LeaderContainerRegistry implements ContainerControl {
     if (fence !== undefined) return await this.#registry.transition(id, event, { ...options, fence });
     this.#registry.refuseLeader(id, event);
     return 'refused';
+  }
+
+  /** Gives a container its place; the outcome is `refused` also when this replica does not lead any more. */
+  async assign(id: ContainerId, place: Place, { epoch }: { readonly epoch: number }): Promise<Assigned> {
+    const fence = this.#fence();
+    if (fence !== undefined) return await this.#registry.assign(id, place, { epoch, fence });
+    this.#registry.refuseLeader(id, 'assign');
+    return 'refused';
+  }
+
+  readMissed(): Promise<void> {
+    return this.#registry.readMissed();
   }
 
   /** Written without a fence: the text has no consequences, whichever replica leads. */

@@ -46,17 +46,6 @@ export interface Keys {
   readonly presence: (instance: InstanceId) => string;
   /** Instances that were present; those without a presence key are dead. */
   readonly instances: string;
-  /**
-   * Free amounts of a machine, the reservations that hold the
-   * rest, and the owners of its devices (queues/lua/reserve.lua).
-   */
-  readonly capacity: (machine: MachineId) => string;
-  readonly reservations: (machine: MachineId) => string;
-  readonly devices: (machine: MachineId) => string;
-  /** Assignment of each container. */
-  readonly assignments: string;
-  /** Reservations that no row names yet, by the time at which they run out. */
-  readonly reserving: string;
   /** Machines that pull one image or wait for it: the six sorted sets of queues/lua/pull-line.lua. */
   readonly pullLine: (image: string) => readonly [string, string, string, string, string, string];
   /** Starts of containers that got on, for replicas that their machines are not linked to. */
@@ -151,11 +140,6 @@ export function keysOf(prefix = 'ls'): Keys {
     leaderFence: `${prefix}:leader-fence`,
     presence: (instance: InstanceId) => `${prefix}:presence:${instance}`,
     instances: `${prefix}:instances`,
-    capacity: (machine: MachineId) => `${prefix}:capacity:${machine}`,
-    reservations: (machine: MachineId) => `${prefix}:reservations:${machine}`,
-    devices: (machine: MachineId) => `${prefix}:devices:${machine}`,
-    assignments: `${prefix}:assignments`,
-    reserving: `${prefix}:reserving`,
     pullLine: (image: string): ReturnType<Keys['pullLine']> => [
       `${prefix}:pulls:${image}`,
       `${prefix}:pulls-begun:${image}`,

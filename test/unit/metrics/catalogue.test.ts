@@ -87,8 +87,7 @@ const SCHEDULER = `
   placement_duration_seconds{gpu_model} fast
   placement_wait_seconds{gpu_model,result} slow
   unschedulable_requests{reason}
-  accounting_drift_total{resource}
-  accounting_drift_total{resource}
+  gpu_lease_faults_total{kind}
   mass_disconnect_guard_active{pool}
   stale_writes_refused_total{kind}
   loop_duration_seconds{loop} fast

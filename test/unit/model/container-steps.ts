@@ -107,7 +107,7 @@ export function write(world: World, at: number): void {
   if (decision.kind === 'leave') return leave(world, decision, row);
   const machine = machineOf(world, decision.machine);
   if (row.epoch !== decision.epoch || row.state !== 'PENDING' || !fits(world, row, machine, decision.gpus)) {
-    tell(world, 'not reserved', `${row.id} on ${machine.id}`);
+    tell(world, 'no room', `${row.id} on ${machine.id}`);
     return;
   }
   if (machine.health !== 'READY' || machine.intent !== 'active' || machine.conditions.length > 0)

@@ -52,7 +52,7 @@ const EVENTS: readonly string[] = [
   'scaled up',
   'scaled down',
   'placed',
-  'not reserved',
+  'no room',
   'fenced off',
   'moved',
   'refused',

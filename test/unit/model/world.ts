@@ -341,7 +341,7 @@ export function must<T>(value: T | undefined): T {
   return value;
 }
 
-/** Whether a row holds its resources: in every state from the reservation to the end. */
+/** Whether a row holds its resources: in every state from the assignment to the end. */
 export const holdsResources = (row: Row): boolean =>
   row.machine !== null && row.state !== 'PENDING' && !['STOPPED', 'FAILED', 'LOST'].includes(row.state);
 

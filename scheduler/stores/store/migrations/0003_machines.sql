@@ -70,7 +70,8 @@ create table machines (
   enrolment_token_id text,               -- null: it joined by a token of its own
   host_identity jsonb,                   -- instance, UUID and cards of its host; null: not shown yet
   refused_at timestamptz,                -- when another host last came with this machine's disk
-  refused_words text                     -- which host that was, for people
+  refused_words text,                    -- which host that was, for people
+  placements bigint not null default 0   -- grows with each statement that places containers there: two never overlap
 );
 create index machines_by_pool on machines (pool_id) where deleted_at is null;
 create index machines_unjoined on machines (join_expires_at) where joined_at is null;

@@ -28,15 +28,32 @@ create table containers (
   ttl_seconds integer,                   -- null: not stopped for want of use
   expires_at timestamptz,                -- ttl_seconds after the last use
   held_until timestamptz,                -- while a stream into it is open
-  exposed_ports jsonb not null default '[]'
+  exposed_ports jsonb not null default '[]',
+  cpu_millicores bigint not null generated always as (coalesce(ceil((spec ->> 'cpuMillicores')::numeric), 0)::bigint) stored,
+  memory_bytes bigint not null generated always as (coalesce(ceil((spec ->> 'memoryBytes')::numeric), 0)::bigint) stored
 );
 create index containers_live on containers (created_at) where state not in ('STOPPED', 'FAILED', 'LOST');
 create index containers_by_stub on containers (stub_id, created_at desc);
 create index containers_by_workspace on containers (workspace_id, created_at desc);
 create index containers_by_machine on containers (machine_id) where machine_id is not null;
+create index containers_on_machine on containers (machine_id)
+  where machine_id is not null and state not in ('STOPPED', 'FAILED', 'LOST');
 create index containers_by_end on containers (ended_at) where ended_at is not null;
 create index containers_by_expiry on containers (expires_at)
   where expires_at is not null and state not in ('STOPPED', 'FAILED', 'LOST');
+
+-- GPUs of containers that have a place and have not ended. A statement that assigns a container inserts its rows, and
+-- the statement that ends the container, or gives it back, deletes them. The key names the machine, because agents of
+-- tenants' machines report UUIDs, too.
+create table leased_gpus (
+  machine_id text not null,
+  uuid text not null,
+  part integer not null,                 -- 0: the whole device
+  container_id text not null,
+  epoch bigint not null,                 -- of the container's assignment
+  primary key (uuid, part, machine_id)
+);
+create index leased_gpus_by_container on leased_gpus (container_id);
 
 -- Starts that failed in a row; each queue with such starts has
 -- a row, so that the next leader continues from the same count.

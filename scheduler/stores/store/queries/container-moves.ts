@@ -18,7 +18,8 @@ export interface ContainerChange {
   readonly exitCode?: number | null;
   readonly message?: string | null;
   readonly rejections?: Readonly<Record<string, number>> | null;
-  readonly gpuUuids?: readonly string[];
+  /** Only a placement leases devices (container-placements.ts). */
+  readonly gpuUuids?: readonly never[];
   readonly stateBefore?: ContainerState | null;
   readonly scheduledAtMs?: number | null;
   readonly startedAtMs?: number | null;
@@ -78,7 +79,13 @@ const SETS = Object.values(COLUMN_OF).map(([column, type]) => {
     type === 'jsonb' ? `nullif(m.change -> '${column}', 'null'::jsonb)` : `(m.change ->> '${column}')::${type}`;
   return `${column} = case when m.change ? '${column}' then ${given} else c.${column} end`;
 });
-const MOVED_COLUMNS = CONTAINER_COLUMNS.replace(' spec,', '');
+export const MOVED_COLUMNS = CONTAINER_COLUMNS.replace(' spec,', '');
+/** States of containers that hold nothing of a machine. */
+const HOLDS_NOTHING: readonly ContainerState[] = ['PENDING', 'STOPPED', 'FAILED', 'LOST'];
+/** Gives back the devices of the rows in `written` that hold nothing any more. */
+const RELEASE = `released as (
+     delete from leased_gpus where container_id in (
+       select id from written where state in (${HOLDS_NOTHING.map((state) => `'${state}'`).join(', ')})))`;
 /**
  * Rows are locked in the order of their ids, so that two such
  * statements at once wait for each other and never deadlock.
@@ -94,7 +101,8 @@ const MOVE = `with led as (${LED}),
      where c.id = m.id and m.states ? c.state and (m.at_epoch is null or c.epoch = m.at_epoch)
        and (m.at_revision is null or c.revision = m.at_revision)
        and (m.by_leader is null or (select fence from led) <= m.by_leader)
-     returning ${MOVED_COLUMNS.replaceAll(/\w+/g, 'c.$&')})
+     returning ${MOVED_COLUMNS.replaceAll(/\w+/g, 'c.$&')}),
+   ${RELEASE}
    select m.id as move_id, (m.by_leader is null or (select fence from led) <= m.by_leader) as leads, written.*
    from m left join written on written.id = m.id`;
 
@@ -139,7 +147,7 @@ async function moveOne(db: Queryable, { id, from, to, change = {}, fence }: Cont
        update containers set ${sets.join(', ')}
        where id = $1 and state = any ($2::text[]) and ($3::bigint is null or epoch = $3::bigint)
          and ($4::bigint is null or revision = $4::bigint) and ${leads}
-       returning ${MOVED_COLUMNS})
+       returning ${MOVED_COLUMNS})${HOLDS_NOTHING.includes(to) ? `, ${RELEASE}` : ''}
      select ${leads} as leads, written.id as written_id, written.* from (select 1) as always left join written on true`,
     params,
   );

@@ -68,7 +68,7 @@ export interface RawContainer {
 export const NOT_ENDED = "state not in ('STOPPED', 'FAILED', 'LOST')";
 export const CONTAINER_COLUMNS = `id, workspace_id, stub_id, deployment_id, state, machine_id, assignment_id, epoch, spec, slots, frozen, start_failures,
   reason, exit_code, message, rejections, gpu_uuids, state_before, ttl_seconds, exposed_ports, created_at, scheduled_at, started_at, ended_at, revision`;
-const map = (row: RawContainer): ContainerRow => ({ ...mapMoved(row), spec: row.spec });
+export const mapContainer = (row: RawContainer): ContainerRow => ({ ...mapMoved(row), spec: row.spec });
 export const mapMoved = (row: Omit<RawContainer, 'spec'>): Omit<ContainerRow, 'spec'> => ({
   id: row.id as ContainerId,
   workspaceId: row.workspace_id as WorkspaceId,
@@ -107,68 +107,6 @@ export const LED = 'select fence from leadership where id = 1 for share';
 
 /** Most containers written in one statement. */
 export const MAX_CONTAINER_BATCH = 500;
-
-/** A container's first row: PENDING, or with its first place. */
-export interface InitialPlacement {
-  readonly id: ContainerId;
-  readonly place?: {
-    readonly machineId: MachineId;
-    readonly assignmentId: string;
-    readonly epoch: number;
-    readonly gpuUuids: readonly string[];
-    readonly scheduledAtMs: number;
-  };
-}
-
-/**
- * Inserts many containers of one kind, all or none: PENDING with
- * epoch 0, or ASSIGNED where a place is given, with revision 1.
- * @param fence - the leader's number, when a leader decided it
- * @returns undefined: a higher number has led meanwhile
- */
-export async function insertContainers(
-  db: Queryable,
-  placements: readonly InitialPlacement[],
-  common: Omit<NewContainer, 'id'>,
-  fence?: number,
-): Promise<ContainerRow[] | undefined> {
-  if (placements.length === 0 || placements.length > MAX_CONTAINER_BATCH)
-    throw new RangeError(`from 1 to ${MAX_CONTAINER_BATCH} containers at a time`);
-  const { workspaceId, stubId, deploymentId, spec, slots, ttlSeconds = null } = common;
-  const leads = fence === undefined ? '' : 'where (select fence from led) <= $8::bigint';
-  const rows = await many(
-    db,
-    `with led as (${LED})
-     insert into containers (id, workspace_id, stub_id, deployment_id, spec, slots, state, ttl_seconds, expires_at, machine_id, assignment_id, epoch, gpu_uuids, scheduled_at)
-     select new.id, $2::text, $3::text, $4::text, $5::jsonb, $6::integer, new.state, $7::integer, now() + make_interval(secs => $7::integer),
-       new.machine_id, new.assignment_id, new.epoch, new.gpu_uuids, new.scheduled_at
-     from json_to_recordset($1::json)
-       as new (id text, state text, machine_id text, assignment_id text, epoch bigint, gpu_uuids jsonb, scheduled_at timestamptz) ${leads}
-     returning ${CONTAINER_COLUMNS}`,
-    [
-      JSON.stringify(placements.map(firstRowOf)),
-      workspaceId,
-      stubId,
-      deploymentId,
-      JSON.stringify(spec),
-      slots,
-      ttlSeconds,
-      ...(fence === undefined ? [] : [fence]),
-    ],
-    map,
-  );
-  return rows.length === 0 ? undefined : rows;
-}
-
-const firstRowOf = ({ id, place }: InitialPlacement): object => ({
-  id,
-  state: place === undefined ? 'PENDING' : 'ASSIGNED',
-  machine_id: place?.machineId ?? null,
-  assignment_id: place?.assignmentId ?? null,
-  epoch: place?.epoch ?? 0,
-  gpu_uuids: place?.gpuUuids ?? [],
-  scheduled_at: place === undefined ? null : new Date(place.scheduledAtMs),
-});
 
 /** Containers of the workspace that CreatePod made, and that have not ended. */
 export async function countByHand(db: Queryable, workspaceId: WorkspaceId): Promise<number> {
@@ -223,7 +161,7 @@ export function amendContainer(
     `update containers set revision = revision + 1, updated_at = now(), ${sets}
      where id = $1 and ${NOT_ENDED} ${where} returning ${CONTAINER_COLUMNS}`,
     [id, value],
-    map,
+    mapContainer,
   );
 }
 
@@ -288,7 +226,7 @@ export async function expiredContainers(db: Queryable, limit: number): Promise<r
 }
 
 export function containerById(db: Queryable, id: string): Promise<ContainerRow | undefined> {
-  return maybeOne(db, `select ${CONTAINER_COLUMNS} from containers where id = $1`, [id], map);
+  return maybeOne(db, `select ${CONTAINER_COLUMNS} from containers where id = $1`, [id], mapContainer);
 }
 
 /** Number of a workspace's newest containers among which the end of an id is looked for. */
@@ -306,7 +244,7 @@ export function newestOfStubName(
        select id from stubs where workspace_id = $1 and name = $2 order by created_at desc limit 100)
      order by ended_at is null desc, created_at desc limit 1`,
     [workspaceId, stubName],
-    map,
+    mapContainer,
   );
 }
 
@@ -328,7 +266,7 @@ export function firstFailedStart(
        and state = 'FAILED' and started_at is null and coalesce(reason, 'user_error') = any ($4::text[])
      order by created_at limit 1`,
     [of.stubId, of.deploymentId, new Date(of.sinceMs), of.reasons],
-    map,
+    mapContainer,
   );
 }
 
@@ -349,14 +287,14 @@ export async function containerByEnd(
          select id from containers where workspace_id = $1 order by created_at desc limit ${MOST_LOOKED_THROUGH}) as newest
        where id like '%' || $2::text limit 2)`,
     [workspaceId, end],
-    map,
+    mapContainer,
   );
   return found.length === 1 ? found[0] : undefined;
 }
 
 /** The containers with these ids, in any state; unknown ids are left out. */
 export function containersById(db: Queryable, ids: readonly ContainerId[]): Promise<ContainerRow[]> {
-  return many(db, `select ${CONTAINER_COLUMNS} from containers where id = any ($1::text[])`, [ids], map);
+  return many(db, `select ${CONTAINER_COLUMNS} from containers where id = any ($1::text[])`, [ids], mapContainer);
 }
 
 /** The machine where each of these containers was last. */
@@ -389,13 +327,18 @@ export function liveContainersOfMachine(db: Queryable, machineId: MachineId): Pr
     db,
     `select ${CONTAINER_COLUMNS} from containers where machine_id = $1 and ${NOT_ENDED}`,
     [machineId],
-    map,
+    mapContainer,
   );
 }
 
 /** Every container that is not terminal, of every workspace, oldest first. */
 export function listLiveContainers(db: Queryable): Promise<ContainerRow[]> {
-  return many(db, `select ${CONTAINER_COLUMNS} from containers where ${NOT_ENDED} order by created_at, id`, [], map);
+  return many(
+    db,
+    `select ${CONTAINER_COLUMNS} from containers where ${NOT_ENDED} order by created_at, id`,
+    [],
+    mapContainer,
+  );
 }
 
 /** Containers that match the filter, newest first. */
@@ -417,6 +360,6 @@ export function listContainers(
        and (not $4::boolean or ${NOT_ENDED})
      order by created_at desc, id desc limit $5`,
     [filter.workspaceId ?? null, filter.stubId ?? null, filter.deploymentId ?? null, filter.liveOnly, filter.limit],
-    map,
+    mapContainer,
   );
 }
