@@ -44,7 +44,7 @@ export type SuiteName = (typeof SUITES)[number];
  * Suites that compare two commits, in the order in which they run.
  * All other suites compare with something that no commit changes.
  */
-export const AGAINST_SUITES = ['warm', 'throughput', 'cold', 'start', 'reaction', 'saturation'] as const;
+export const AGAINST_SUITES = ['warm', 'throughput', 'cold', 'start', 'reaction', 'placement', 'saturation'] as const;
 export type AgainstSuite = (typeof AGAINST_SUITES)[number];
 
 export interface BenchOptions {

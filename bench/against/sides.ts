@@ -11,6 +11,7 @@ import type { MeasureRound } from '../rounds.ts';
 import { percentile } from '../stats.ts';
 import { coldCallMs, startsOf, untilGone } from '../suites/cold.ts';
 import { loneLoad, sustainedApp, targetOf, turnsOf } from '../suites/invoke.ts';
+import { sizesOf, startPlacement } from '../suites/placement.ts';
 import { idleOf, startPlane } from '../suites/planes.ts';
 import { callsOf, oneReactionMs } from '../suites/reaction.ts';
 import { SATURATED_FIGURES, saturatedRound, startSaturated } from '../suites/saturation.ts';
@@ -131,6 +132,19 @@ export const CONTESTS: Readonly<Record<AgainstSuite, (context: AgainstContext) =
     const postgres = await context.postgres();
     const pairs = await ofEach((side) => startSaturated(place, postgres, `saturation${side}`, releases[side]));
     return { figures: SATURATED_FIGURES, turns: 1, measure: (side) => saturatedRound(pairs[side], isQuick) };
+  },
+  placement: async (context) => {
+    const { place, isQuick, releases } = context;
+    const postgres = await context.postgres();
+    const machines = sizesOf(isQuick).fewer;
+    const rates = await ofEach((side) =>
+      startPlacement({ place, postgres, name: `placement${side}`, machines, isQuick, release: releases[side] }),
+    );
+    return {
+      figures: { rate: '/s' },
+      turns: turnsOf(isQuick),
+      measure: async (side) => ({ rate: await rates[side]() }),
+    };
   },
 };
 

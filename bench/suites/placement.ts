@@ -8,8 +8,11 @@ import { ControlPlane, until } from '../control-plane.ts';
 import type { IdleApp } from '../control-plane.ts';
 import type { Figures } from '../measure.ts';
 import { measureOf } from '../measure.ts';
+import type { Release } from '../release.ts';
 import { inTurn } from '../rounds.ts';
 import { median } from '../stats.ts';
+import type { PrivatePostgres } from '../../test/helpers/postgres.ts';
+import type { Workplace } from '../workplace.ts';
 import type { Plane } from './planes.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
@@ -26,18 +29,11 @@ const MIB = 1024 ** 2;
 const SETTINGS = { LONGSHORE_MAX_CONTAINERS: '100000' };
 
 export async function placement(context: SuiteContext): Promise<SuiteResult> {
-  const { place, slack } = context;
-  const { machines, fewer, containers } = context.isQuick ? QUICK : FULL;
+  const { place, slack, isQuick } = context;
+  const { machines, fewer } = sizesOf(isQuick);
   const postgres = await context.postgres();
-  const start = async (name: string, count: number): Promise<() => Promise<number>> => {
-    const plane = await ControlPlane.start(place, postgres, name, SETTINGS);
-    const fleet = await plane.machines(count);
-    const [app] = await plane.deploy(1, 'wide');
-    if (app === undefined) throw new Error('nothing was deployed');
-    const rate = (): Promise<number> => placedPerSecond(context, { plane, fleet }, app, containers);
-    await rate();
-    return rate;
-  };
+  const start = (name: string, count: number): Promise<PlacementRate> =>
+    startPlacement({ place, postgres, name, machines: count, isQuick });
   const few = { rate: await start('fewer', fewer), world: worldOf(fewer) };
   const many = { rate: await start('machines', machines), world: worldOf(machines) };
   const measured = async ({ rate, world }: typeof few): Promise<Figures> => {
@@ -61,14 +57,40 @@ export async function placement(context: SuiteContext): Promise<SuiteResult> {
   };
 }
 
+/** Numbers of machines and containers. */
+export const sizesOf = (isQuick: boolean): typeof FULL | typeof QUICK => (isQuick ? QUICK : FULL);
+
+/** Measures how many containers are placed in a second. */
+export type PlacementRate = () => Promise<number>;
+
+/** Starts a control plane with so many machines, and measures once to warm it up. */
+export async function startPlacement(options: {
+  readonly place: Workplace;
+  readonly postgres: PrivatePostgres;
+  readonly name: string;
+  readonly machines: number;
+  readonly isQuick: boolean;
+  /** Release of the scheduler, instead of the sources. */
+  readonly release?: Release;
+}): Promise<PlacementRate> {
+  const { place, postgres, name, machines, isQuick, release } = options;
+  const plane = await ControlPlane.start(place, postgres, name, SETTINGS, release);
+  const fleet = await plane.machines(machines);
+  const [app] = await plane.deploy(1, 'wide');
+  if (app === undefined) throw new Error('nothing was deployed');
+  const { containers } = sizesOf(isQuick);
+  const rate = (): Promise<number> => placedPerSecond(place, { plane, fleet }, app, containers);
+  await rate();
+  return rate;
+}
+
 /** Scales from nothing to `count` containers and back. */
 async function placedPerSecond(
-  context: SuiteContext,
+  { signal }: Workplace,
   { plane, fleet }: Plane,
   app: IdleApp,
   containers: number,
 ): Promise<number> {
-  const { signal } = context.place;
   signal.throwIfAborted();
   const placed = new Set<string>();
   let lastMs = 0;
