@@ -72,6 +72,7 @@ export async function pairRounds(
   const calls = await deploy(caller, 'chaos-calls', 'endpoint/deployment', CALL_CONTAINERS);
   const puts = await deploy(caller, 'chaos-puts', 'taskqueue/deployment', 0);
   const stage: Stage = { layout, ledger: new Ledger(), sent: [], asked: [], windows: [] };
+  for (const what of ['call', 'far call']) stage.ledger.mayComeLate.add(what);
   const ends = new AbortController();
   const working = work(stage, pair, calls, puts, AbortSignal.any([ends.signal, place.signal]));
   try {

@@ -88,6 +88,7 @@ export async function killRounds(
   const caller = new Caller(product.client.context, MOST_REQUESTS);
   place.later(() => caller.close());
   const ledger = new Ledger();
+  ledger.mayComeLate.add('call');
   const stage: ChaosStage = { caller, ledger, kind: options.kind, sent: [], isAway: neverAway };
   const apps = await deployChaosApps(product.client, caller, ledger, options.kind);
   const witnesses = await Witnesses.start(product.client, caller, place);

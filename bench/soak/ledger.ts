@@ -28,6 +28,8 @@ export class Ledger {
   /** Tasks whose final state has not been seen. */
   readonly open = new Map<string, Account>();
   readonly settled = new Map<string, string>();
+  /** Kinds of requests whose tasks need not be known while schedulers are killed; in the end they must be. */
+  readonly mayComeLate = new Set<string>();
   /** Accounts of settled tasks. */
   readonly #accounts = new Map<string, Account>();
 
@@ -51,6 +53,14 @@ export class Ledger {
     this.count(`${what}: ${answer.status}`);
     if (answer.taskId !== '') this.accepted(what, answer.taskId, found.states);
     return found;
+  }
+
+  /** Nobody knew the task. The end of a call that a scheduler answered before it died comes with its agent's report. */
+  missing(taskId: string): void {
+    const open = this.open.get(taskId);
+    const what = (open ?? this.#accounts.get(taskId))?.what ?? 'a task';
+    if (open !== undefined && this.mayComeLate.has(what)) this.count(`${what}: answered, not known yet`);
+    else this.fail(`${what}: task ${taskId} was accepted, and nobody knows it`);
   }
 
   accepted(what: string, taskId: string, states: readonly string[]): void {

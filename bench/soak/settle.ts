@@ -55,7 +55,7 @@ export async function readAll(caller: Caller, ledger: Ledger, taskIds: readonly 
     const states = new Map(rows.map((row) => [String(row['id']), String(row['status'])]));
     for (const id of ids) {
       const status = states.get(id);
-      if (status === undefined) ledger.fail(`task ${id} was accepted, and nobody knows it`);
+      if (status === undefined) ledger.missing(id);
       else ledger.saw(id, status, askedMs);
     }
   }

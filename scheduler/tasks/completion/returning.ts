@@ -20,7 +20,7 @@ import { RANK, USER_BACKOFF } from '../state.ts';
 export interface ReturningParts {
   readonly queues: Pick<TaskQueues, 'giveBack' | 'letGo' | 'lockOf' | 'read' | 'delay'>;
   readonly leases: Pick<Leases, 'dropOf'>;
-  readonly changes: Pick<Changes, 'apply'>;
+  readonly changes: Pick<Changes, 'apply' | 'applied'>;
   readonly attempts: Pick<Attempts, 'remove'>;
   readonly dispatcher: Pick<Dispatcher, 'wake'>;
   readonly due: Pick<DueTimes, 'add'>;
@@ -57,14 +57,19 @@ export class Returning {
   ): Promise<boolean> {
     const { job, queue } = attempt;
     const { attempts, changes, leases, queues, metrics, dispatcher, clock } = this.#parts;
-    attempts.remove(attempt);
     if (budget !== undefined) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     // The record says PENDING again: its rank is above this attempt's RUNNING, below the next attempt's.
-    changes.apply(attempt.status, budget !== undefined && attempt.status === 'RUNNING' ? ['lose', 'due'] : 'unclaim', {
+    const events =
+      budget !== undefined && attempt.status === 'RUNNING' ? (['lose', 'due'] as const) : ('unclaim' as const);
+    const record = {
       ...recordOf(job, queue, 'PENDING', attempt.number),
       rank: RANK.RETRY as RecordRank,
       failureReason,
-    });
+    };
+    // Written before another attempt can begin: this process alone could tell of it. A caller waits for no write.
+    if (job.sync) changes.apply(attempt.status, events, record);
+    else await changes.applied(attempt.status, events, record);
+    attempts.remove(attempt);
     const past = budget && withPast(budget, pastOf(attempt, failureReason, clock.nowMs(), result));
     const back = async (): Promise<void> => {
       await leases.dropOf(job.taskId, attempt.lock);
@@ -103,13 +108,14 @@ export class Returning {
     const { job, queue } = attempt;
     const { changes, attempts, due, clock, metrics } = this.#parts;
     const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
-    changes.apply(attempt.status === 'PENDING' ? 'RUNNING' : attempt.status, 'retry', {
+    metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
+    this.#parts.freeSlot(attempt);
+    // Written before another attempt can begin: nobody could tell of it after this process.
+    await changes.applied(attempt.status === 'PENDING' ? 'RUNNING' : attempt.status, 'retry', {
       ...recordOf(job, queue, 'RETRY', attempt.number),
       failureReason,
       containerId: attempt.containerId,
     });
-    metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
-    this.#parts.freeSlot(attempt);
     // The lease stays until the queue has the task: by it another process can take this end over,
     // from the agent's report. The next attempt writes its own lease, and the last record drops it.
     const past = withPast(budget, pastOf(attempt, failureReason, clock.nowMs(), result));

@@ -54,13 +54,13 @@ export class Changes {
 
   /**
    * Like {@link apply}; the record goes out at once. Resolves when the database or the spill has it, or, while neither
-   * takes it, after a moment: whoever waits for the end is told all the same.
+   * takes it, after a moment: whoever waits for the change goes on all the same.
    */
-  async applied(from: TaskStatus, event: TaskEvent, record: TaskRecord): Promise<boolean> {
-    if (!this.#mayBecome(from, [event], record)) return false;
+  async applied(from: TaskStatus, events: TaskEvent | readonly TaskEvent[], record: TaskRecord): Promise<boolean> {
+    if (!this.#mayBecome(from, typeof events === 'string' ? [events] : events, record)) return false;
     const late = (): Error => new Error('no store takes the record');
     await withDeadline(this.#records.append(record, true), WAIT_MS, late).catch((error: unknown) => {
-      this.#log.error({ err: error, taskId: record.taskId }, 'the end of a task is told before it is written');
+      this.#log.error({ err: error, taskId: record.taskId }, 'a change of a task takes effect before it is written');
     });
     this.#changed.tell(record);
     return true;
