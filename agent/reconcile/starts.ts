@@ -171,7 +171,7 @@ export class Starts {
     entry: Pick<JournalEntry, 'containerId' | 'epoch' | 'shortId' | 'kind' | 'hasSupervisor'>,
   ): Promise<void> {
     const { gateway, supervisors, stateDir } = this.#parts;
-    const { containerId, epoch, shortId, kind = '', hasSupervisor = false } = entry;
+    const { containerId, epoch, shortId, kind, hasSupervisor = false } = entry;
     await Promise.all([
       hasCredential(kind)
         ? gateway.add({ containerId, epoch }, join(stateDir, 's', shortId, 'gateway.sock'))

@@ -262,7 +262,7 @@ export class MachineWatch {
     };
     return entries
       .filter(({ stage }) => stage !== 'gone')
-      .map(({ containerId, epoch, stage, gpuUuids = [] }) => ({
+      .map(({ containerId, epoch, stage, gpuUuids }) => ({
         containerId,
         epoch,
         started: stage === 'created',
