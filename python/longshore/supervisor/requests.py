@@ -196,7 +196,7 @@ class Served:
         program.hang_up_after = alone / 1000
         if not attach:
             program.wait_for_reader()
-            self.answer_last({'pid': program.pid})
+            self.answer_last({'pid': program.pid, 'input': 0})
             return
         self.answer({'pid': program.pid, 'input': 0})
         self._attached(program, dict.fromkeys(program.sources, 0), owns_input)
