@@ -157,6 +157,7 @@ describe('the ticks of a schedule', () => {
     const made = await aSchedule(one);
     const [here, there] = [aTicker(one, made), aTicker(two, made)];
     await here.at(T0 + 3_500);
+    await one.records.flush();
     await one.db.query("update tasks set rank = 3, status = 'COMPLETE', ended_at = created_at where queue = $1", [
       made.target.queue,
     ]);
