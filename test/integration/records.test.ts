@@ -8,6 +8,9 @@ import type { Keys } from '#scheduler/stores/queues/keys.ts';
 import { RedisBus } from '#scheduler/cluster/bus.ts';
 import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { mayReplace } from '#scheduler/tasks/state.ts';
+import { MAX_EVENT_BATCH } from '#scheduler/stores/store/queries/events.ts';
+import { taskEvents } from '#scheduler/tasks/records/task-events.ts';
+import type { RecordedChange } from '#scheduler/tasks/records/task-events.ts';
 import { TaskRecords } from '#scheduler/tasks/records/records.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import type { TaskRecordsOptions } from '#scheduler/tasks/records/records.ts';
@@ -212,6 +215,34 @@ describe('appending and reading', () => {
     expect(table.writes.map((batch) => batch.length)).toEqual([41, 19]);
   });
 
+  test('a batch has no more changes than one write may have events, also of a single task', async ({ world }) => {
+    const { make } = world;
+    const batches: (readonly RecordedChange[])[] = [];
+    const [begun, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const records = make({
+      patienceMs: 60_000,
+      write: async (_batch, changes) => {
+        begun.resolve();
+        await gate.promise;
+        batches.push(changes);
+        if (taskEvents(changes).length > MAX_EVENT_BATCH) throw new RangeError('too many events');
+      },
+    });
+    void records.append(complete(aRecord()), true);
+    await begun.promise;
+    const all = Array.from({ length: 10 }, () => aRecord({ sync: false }));
+    const safe = all.flatMap((record, nth) =>
+      Array.from({ length: nth === 0 ? 1_500 : 250 }, (_, at) => records.append(running(record, at + 1))),
+    );
+    gate.resolve();
+    expect(await Promise.all(safe)).not.toContain(false);
+    const rows = batches.map((changes) => taskEvents(changes).length);
+    expect(Math.max(...rows)).toBeLessThanOrEqual(MAX_EVENT_BATCH);
+    expect(batches.flat().filter(({ record }) => record.taskId === all[1]?.taskId)).toHaveLength(250);
+    const first = batches.flat().filter(({ record }) => record.taskId === all[0]?.taskId);
+    expect([first[0]?.record.attempt, first.at(-1)?.record.attempt]).toEqual([1, 1_500]);
+  });
+
   test('a record appended while a batch is being written stays for the next one', async ({ world }) => {
     const { records, table } = world;
     const record = aRecord({ sync: false });
@@ -303,6 +334,26 @@ describe('a database that is away', () => {
     expect(await reading).toEqual(all[0]);
     expect([...table.rows.values()].toSorted(byTask)).toEqual(all.toSorted(byTask));
     expect(await records.readSurely(newId<TaskId>())).toBeUndefined();
+  });
+
+  test('does not keep a spilled batch that it can never take at the head of the list', async ({ world }) => {
+    const { make, table, eye, keys } = world;
+    table.failure = new Error('connection refused');
+    const all = Array.from({ length: 3 }, () => complete(aRecord()));
+    await Promise.all(all.map((record) => make().append(record)));
+    table.failure = undefined;
+    const bad = all[1]?.taskId as TaskId;
+    const leader = make({
+      write: async (batch) => {
+        if (batch.some(({ taskId }) => taskId === bad)) throw new RangeError('too much');
+        await table.write(batch);
+      },
+    });
+    await leader.moveSpilled(never);
+    const good = all.map(({ taskId }) => taskId).filter((taskId) => taskId !== bad);
+    expect([...table.rows.keys()].toSorted()).toEqual(good.toSorted());
+    expect(await eye.exists(keys.spilledRecords)).toBe(0);
+    expect(await eye.xlen(keys.recordsAside)).toBe(1);
   });
 
   test('two leaders at once move every batch, and lose none', async ({ world }) => {

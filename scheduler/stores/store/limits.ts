@@ -59,10 +59,10 @@ export const isOutcomeUnknown = (error: unknown): error is AppError =>
 export const isRefusedByDatabase = (error: unknown): boolean =>
   error instanceof AppError && error.code === 'database_error';
 
-/** Whether SQLSTATE class 22 (bad data) or 23 (a constraint) is in the chain of causes. */
+/** Whether SQLSTATE class 22 (bad data), 23 (a constraint) or 54 (a limit) is in the chain of causes. */
 export function isDataRefused(error: unknown): boolean {
   for (let at = error, depth = 0; at instanceof Error && depth < 8; at = at.cause, depth += 1) {
-    if ('code' in at && typeof at.code === 'string' && /^2[23][0-9A-Z]{3}$/.test(at.code)) return true;
+    if ('code' in at && typeof at.code === 'string' && /^(22|23|54)[0-9A-Z]{3}$/.test(at.code)) return true;
   }
   return false;
 }

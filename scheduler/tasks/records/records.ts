@@ -11,6 +11,7 @@ import type { Bus } from '../../cluster/bus.ts';
 import { ALONE } from '../../cluster/bus.ts';
 import { writeHalved } from '../../stores/queues/drain-loop.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
+import { isDataRefused } from '../../stores/store/limits.ts';
 import { defineScript } from '../../stores/queues/scripts.ts';
 import type { Script } from '../../stores/queues/scripts.ts';
 import { PendingReads } from './pending-reads.ts';
@@ -49,8 +50,6 @@ export interface TaskRecordsOptions {
   readonly ended: (taskIds: readonly TaskId[]) => Promise<readonly TaskId[]>;
   /** Writes the newest record of each task, sorted by task, and the events of the changes, in one transaction. */
   readonly write: (records: readonly TaskRecord[], changes: readonly RecordedChange[]) => Promise<unknown>;
-  /** Whether the database will never take this record. Absent: by the SQLSTATE. */
-  readonly isRefusal?: (error: unknown) => boolean;
   readonly instance: InstanceId;
   /** Absent: there are no other replicas. */
   readonly bus?: Bus;
@@ -284,7 +283,7 @@ export class TaskRecords {
 
   /** Writes a batch; a record that the database refuses holds up no other. */
   #write(records: readonly TaskRecord[], changes: readonly RecordedChange[]): Promise<void> {
-    const { isRefusal, log, write } = this.#options;
+    const { log, write } = this.#options;
     return writeHalved(records, {
       write: async (some) => {
         const tasks = new Set(some.map(({ taskId }) => taskId));
@@ -295,7 +294,7 @@ export class TaskRecords {
         log.error({ err: error, taskId: record.taskId }, 'the database refuses a task record');
         await this.#putAside(record, messageOf(error));
       },
-      ...(isRefusal === undefined ? {} : { isRefusal }),
+      isRefusal: isRefused,
     });
   }
 
@@ -326,6 +325,10 @@ export class TaskRecords {
     }
   }
 }
+
+/** Whether the database will never take a batch. The query may refuse it, too: then it never reaches the database. */
+const isRefused = (error: unknown): boolean =>
+  isDataRefused(error) || error instanceof RangeError || error instanceof TypeError;
 
 const notComplete = (taskId: TaskId): AppError =>
   new AppError('queues_unavailable', `cannot read task ${taskId}: a newer record may be on its way to the database`);

@@ -5,6 +5,8 @@
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { withDeadline } from '#shared/backoff.ts';
+import { MOST_EVENTS_OF_RECORD } from '../../domain/task-changes.ts';
+import { MAX_EVENT_BATCH } from '../../stores/store/queries/events.ts';
 import { isNewer } from './task-record.ts';
 import type { TaskRecord } from './task-record.ts';
 import type { RecordedChange } from './task-events.ts';
@@ -18,6 +20,8 @@ const PATIENCE_MS = 2_000;
 const PROBE_MS = 1_000;
 const MOST_RECORDS = 500;
 const MOST_BYTES = 8 * 1024 ** 2;
+/** Most changes in one write: each may be as many events as a record shows. */
+const MOST_CHANGES = Math.floor(MAX_EVENT_BATCH / MOST_EVENTS_OF_RECORD);
 /** Size of a record without its texts. */
 const RECORD_BYTES = 700;
 
@@ -38,7 +42,7 @@ export interface RecordWriterParts {
 interface Entry {
   /** The newest one. */
   record: TaskRecord;
-  /** All changes that are told of, oldest first. */
+  /** All changes that are told of, oldest first, as many as one write takes: beyond that, early ones are left out. */
   changes: RecordedChange[];
   readonly sinceMs: number;
   readonly safe: PromiseWithResolvers<boolean>;
@@ -94,7 +98,7 @@ export class RecordWriter {
     const change = { record, atMs: Date.now() };
     const last = entry.changes.at(-1);
     if (last !== undefined && standsFor(change, last)) entry.changes.pop();
-    entry.changes.push(change);
+    addChanges(entry, [change]);
     entry.record = record;
     const bytes = sizeOf(record);
     this.#bytes += bytes;
@@ -190,7 +194,7 @@ export class RecordWriter {
   #take(): readonly Entry[] {
     const openSinceMs = Math.max(this.#urgentMs, performance.now() - this.#collectMs);
     const batch: Entry[] = [];
-    let bytes = 0;
+    let [bytes, changes] = [0, 0];
     this.#left = 0;
     for (const entry of this.#held.values()) {
       const { record, sinceMs } = entry;
@@ -198,8 +202,10 @@ export class RecordWriter {
         this.#left += 1;
         continue;
       }
-      if (batch.length >= MOST_RECORDS || (batch.length > 0 && bytes + entry.bytes > MOST_BYTES)) break;
+      const isOver = bytes + entry.bytes > MOST_BYTES || changes + entry.changes.length > MOST_CHANGES;
+      if (batch.length >= MOST_RECORDS || (batch.length > 0 && isOver)) break;
       bytes += entry.bytes;
+      changes += entry.changes.length;
       batch.push(entry);
     }
     for (const { record } of batch) this.#held.delete(record.taskId);
@@ -258,7 +264,7 @@ export class RecordWriter {
         this.#held.set(taskId, entry);
         continue;
       }
-      older.changes.push(...entry.changes);
+      addChanges(older, entry.changes);
       older.bytes += entry.bytes;
       if (isNewer(entry.record, older.record)) older.record = entry.record;
       void older.safe.promise.then((safe) => entry.safe.resolve(safe));
@@ -281,6 +287,12 @@ const newEntry = (record: TaskRecord): Entry => ({
   safe: Promise.withResolvers(),
   bytes: 0,
 });
+
+/** The first change stays, because it tells that the task was created, and so do the last ones. */
+function addChanges({ changes }: Entry, later: readonly RecordedChange[]): void {
+  changes.push(...later);
+  if (changes.length > MOST_CHANGES) changes.splice(1, changes.length - MOST_CHANGES);
+}
 
 const sizeOf = ({ result, keptJob, past }: TaskRecord): number =>
   RECORD_BYTES + (result?.length ?? 0) + (keptJob?.length ?? 0) + (past === undefined ? 0 : past.length * RECORD_BYTES);
