@@ -26,7 +26,21 @@ function aRunner(one: World): PlayedLink {
   return link;
 }
 const missingOf = (one: World, over: Partial<MissingJobsParts> = {}): MissingJobs =>
-  new MissingJobs({ ...one, isAlive: () => false, log: quiet, ...over });
+  new MissingJobs({ ...one, isAlive: () => false, clock: systemClock, log: quiet, ...over });
+
+/** The queues of a leader, and how many tasks it has asked them for. */
+function counted(one: World) {
+  let count = 0;
+  const queues: MissingJobsParts['queues'] = {
+    open: (queue) => one.queues.open(queue),
+    addAgain: (...given) => one.queues.addAgain(...given),
+    missing: (tasks) => {
+      count += tasks.length;
+      return one.queues.missing(tasks);
+    },
+  };
+  return { asked: () => count, queues };
+}
 
 describe('while Redis is away', () => {
   test('a hundred tasks are accepted, in order, and each runs once when it is back', async ({ redis, one }) => {
@@ -207,30 +221,61 @@ describe('a process that is killed between commit and add', () => {
     expect(link.orders).toHaveLength(1);
   });
 
+  test('that goes on accepting has later tasks queued, too, at one probe for each round without any', async ({
+    start,
+  }) => {
+    const dead = await start({ queues: withoutAdds });
+    const one = await start();
+    await one.marks.rowsChecked();
+    const target = aQueueTarget();
+    let nowMs = 0;
+    const clock = { ...systemClock, monotonicMs: () => nowMs };
+    const { asked, queues } = counted(one);
+    const missing = missingOf(one, { queues, clock });
+    await submitted(dead, target);
+    expect(await missing.round()).toBe(1);
+    nowMs += 60_000;
+    await submitted(dead, target);
+    expect(await missing.round()).toBe(1);
+    nowMs += 600_000;
+    const before = asked();
+    expect(await missing.round()).toBe(0);
+    expect(asked()).toBe(before);
+    await submitted(dead, target);
+    expect(await missing.round()).toBe(1);
+    expect((await one.queues.depth(target.queue)).waiting).toBe(3);
+  });
+
+  test('is not looked at from the beginning by the next leader', async ({ start }) => {
+    const dead = await start({ queues: withoutAdds });
+    const one = await start();
+    const target = aQueueTarget();
+    for (let count = 0; count < 3; count += 1) await submitted(dead, target);
+    await one.db.query(`update tasks set created_at = created_at - interval '10 minutes'`);
+    const { createdAtMs } = (await taskOf(one, (await submitted(dead, target)).taskId)) ?? {};
+    expect(await missingOf(one).round()).toBe(4);
+    expect((await one.marks.read()).addedTo.get(dead.instance)).toBe(createdAtMs);
+    const { asked, queues } = counted(one);
+    expect(await missingOf(one, { queues }).round()).toBe(0);
+    expect(asked()).toBe(1);
+  });
+
   test('costs no look at the tasks that it had added before', async ({ start }) => {
     const dead = await start();
     const one = await start();
     const target = aQueueTarget();
     for (let count = 0; count < 3; count += 1) await put(dead, target);
     await dead.queueing.mark();
-    // They were accepted two minutes ago, by the clock of their process.
-    await one.db.query(`update tasks set created_at = created_at - interval '2 minutes'`);
+    // They were accepted three minutes ago, by the clock of their process.
+    await one.db.query(`update tasks set created_at = created_at - interval '3 minutes'`);
     await one.marks.rowsChecked();
-    let asked = 0;
-    const queues: MissingJobsParts['queues'] = {
-      open: (queue) => one.queues.open(queue),
-      addAgain: (...given) => one.queues.addAgain(...given),
-      missing: (tasks) => {
-        asked += tasks.length;
-        return one.queues.missing(tasks);
-      },
-    };
+    const { asked, queues } = counted(one);
     expect(await missingOf(one, { queues }).round()).toBe(0);
-    expect(asked).toBe(0);
+    expect(asked()).toBe(0);
     // Redis may have lost some: then every row counts.
     await one.marks.rowsDoubtful();
     expect(await missingOf(one, { queues }).round()).toBe(0);
-    expect(asked).toBe(3);
+    expect(asked()).toBe(3);
   });
 
   test('marks no task as added that waits for Redis', async ({ start }) => {

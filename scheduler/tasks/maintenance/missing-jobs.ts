@@ -1,7 +1,7 @@
 // Jobs of committed tasks that are in no queue. Their owner, the process that accepted them, adds them (queueing.ts).
-// The leader adds those of an owner that is dead, from its mark in Redis on, and of all owners after a loss of Redis's
-// data. So the cost grows with what may be lost, and not with what waits. Only tasks without an attempt are looked at:
-// the sweep has the others. A job that is added twice changes nothing, and its fetch looks at the task's row.
+// The leader adds those of an owner that seems dead, from its mark in Redis on and as long as it seems so: it may go on
+// accepting without Redis. It adds those of all owners after a loss of Redis's data.
+import type { Clock } from '#shared/clock.ts';
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
@@ -9,16 +9,16 @@ import type { AddedMarks } from '../../stores/queues/added-marks.ts';
 import { parseTaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Db } from '../../stores/store/db.ts';
-import { DEADLINES } from '../../stores/store/limits.ts';
 import { acceptedJobsOf, taskOwners, unbegunTasksOf } from '../../stores/store/queries/tasks.ts';
 import type { UnbegunTask } from '../../stores/store/queries/tasks.ts';
 import type { Leases } from '../dispatch/leases.ts';
 
 const PAGE = 500;
-/** Milliseconds before a mark from which on tasks are looked at all the same: clocks of replicas are corrected. */
-const MARGIN_MS = 60_000;
-/** Time for which a dead owner is looked at: a commit that it had sent has its deadline at the database by then. */
-const LAST_COMMIT_MS = DEADLINES.queryMs + 5_000;
+/**
+ * Milliseconds before the newest task that was looked at from which on tasks are looked at again: some commits wait, and
+ * clocks are corrected.
+ */
+const MARGIN_MS = 120_000;
 
 export interface MissingJobsParts {
   readonly db: Db;
@@ -30,16 +30,25 @@ export interface MissingJobsParts {
   readonly mayRebuild?: () => boolean;
   /** Number that grows with each loss of Redis data. */
   readonly generation?: () => number;
+  readonly clock: Clock;
   readonly log: Log;
   /** Most rows in one page; tests make it small. */
   readonly batch?: number;
 }
 
+/** How far an owner's tasks were looked at. */
+interface Looked {
+  /** Epoch milliseconds of the newest one. */
+  readonly toMs: number;
+  /** When it was found, in monotonic milliseconds. */
+  readonly sinceMs: number;
+}
+
 export class MissingJobs {
   readonly #parts: MissingJobsParts;
   readonly #returned = new Listeners<[QueueName]>();
-  /** Dead owners, and when this leader first looked at their tasks, in monotonic milliseconds. */
-  #dead = new Map<InstanceId, number>();
+  /** Owners that seem dead. */
+  #looked = new Map<InstanceId, Looked>();
 
   constructor(parts: MissingJobsParts) {
     this.#parts = parts;
@@ -59,36 +68,49 @@ export class MissingJobs {
     let added = 0;
     if (!rowsChecked) {
       if (!mayRebuild()) return 0;
-      for (const owner of owners) added += await this.#addMissing(owner, 0, signal);
-      if (signal?.aborted === true || generation() !== before) return added;
-      await marks.rowsChecked();
+      this.#looked.clear();
+      for (const owner of owners) added += await this.#look(owner, 0, signal);
+      if (signal?.aborted !== true && generation() === before) await marks.rowsChecked();
+      return added;
     }
     const alive = new Set<InstanceId>();
     for (const owner of new Set([...owners, ...addedTo.keys()])) if (await isAlive(owner)) alive.add(owner);
     for (const owner of owners) {
-      const sinceMs = this.#dead.get(owner) ?? performance.now();
-      if (alive.has(owner) || performance.now() - sinceMs > LAST_COMMIT_MS) continue;
-      added += await this.#addMissing(owner, (addedTo.get(owner) ?? MARGIN_MS) - MARGIN_MS, signal);
+      if (alive.has(owner)) continue;
+      added += await this.#look(owner, addedTo.get(owner) ?? 0, signal);
       if (signal?.aborted === true) return added;
-      this.#dead.set(owner, sinceMs);
     }
-    this.#dead = new Map([...this.#dead].filter(([owner]) => owners.includes(owner) && !alive.has(owner)));
+    this.#looked = new Map([...this.#looked].filter(([owner]) => owners.includes(owner) && !alive.has(owner)));
     await marks.forget([...addedTo.keys()].filter((owner) => !alive.has(owner) && !owners.includes(owner)));
     return added;
   }
 
-  /** Adds the missing jobs of an owner's tasks that were accepted since then. @returns how many there were */
-  async #addMissing(owner: InstanceId, sinceMs: number, signal: AbortSignal | undefined): Promise<number> {
-    const { db, log, batch = PAGE } = this.#parts;
+  /**
+   * Adds the missing jobs of an owner's tasks that nobody looked at yet, and marks them.
+   * @param markedMs - its tasks of before have their jobs; epoch milliseconds
+   * @returns how many jobs were added
+   */
+  async #look(owner: InstanceId, markedMs: number, signal: AbortSignal | undefined): Promise<number> {
+    const { db, marks, clock, log, batch = PAGE } = this.#parts;
+    const looked = this.#looked.get(owner) ?? { toMs: markedMs, sinceMs: clock.monotonicMs() };
+    // Later than the margin nothing older comes, so that a dead owner's tasks are not asked for in every round.
+    const isOver = clock.monotonicMs() - looked.sinceMs > MARGIN_MS;
+    const fromMs = isOver ? looked.toMs + 1 : looked.toMs - MARGIN_MS;
     let added = 0;
+    let { toMs } = looked;
     let page: readonly UnbegunTask[];
     let after: UnbegunTask | undefined;
     do {
-      page = await unbegunTasksOf(db, owner, sinceMs, batch, after);
+      page = await unbegunTasksOf(db, owner, fromMs, batch, after);
       added += await this.#addOf(page);
       after = page.at(-1);
+      toMs = Math.max(toMs, after?.createdAtMs ?? 0);
     } while (page.length === batch && signal?.aborted !== true);
     if (added > 0) log.warn({ owner, added }, 'tasks without a job are queued again');
+    if (signal?.aborted === true) return added;
+    this.#looked.set(owner, toMs > looked.toMs ? { toMs, sinceMs: clock.monotonicMs() } : looked);
+    // A leader that follows begins here.
+    if (toMs > looked.toMs) await marks.write(owner, toMs);
     return added;
   }
 

@@ -432,7 +432,23 @@ export interface UnbegunTask {
   readonly queue: QueueName;
   /** Time as the database writes it, with its microseconds. */
   readonly createdAt: string;
+  readonly createdAtMs: number;
 }
+
+interface RawUnbegun {
+  readonly id: string;
+  readonly queue: string;
+  readonly created: string;
+  readonly created_ms: number;
+}
+const UNBEGUN =
+  'id, queue, created_at::text as created, (extract(epoch from created_at) * 1000)::double precision as created_ms';
+const unbegunOf = (row: RawUnbegun): UnbegunTask => ({
+  taskId: row.id as TaskId,
+  queue: row.queue as QueueName,
+  createdAt: row.created,
+  createdAtMs: row.created_ms,
+});
 
 /**
  * Tasks of a scheduler process that had no attempt yet, oldest first.
@@ -446,14 +462,14 @@ export async function unbegunTasksOf(
   limit: number,
   after?: UnbegunTask,
 ): Promise<readonly UnbegunTask[]> {
-  const { rows } = await db.query<{ id: string; queue: string; created: string }>(
-    `select id, queue, created_at::text as created from tasks
+  const { rows } = await db.query<RawUnbegun>(
+    `select ${UNBEGUN} from tasks
      where ${OWNED} and owner = $1 and (created_at, id) > ($2::timestamptz, $3::text) and rank = 0
      order by created_at, id limit $4`,
     // The cursor alone says where the index is entered.
     [owner, after?.createdAt ?? new Date(Math.max(0, sinceMs)).toISOString(), after?.taskId ?? '', limit],
   );
-  return rows.map((row) => ({ taskId: row.id as TaskId, queue: row.queue as QueueName, createdAt: row.created }));
+  return rows.map(unbegunOf);
 }
 
 /** The queue entries of these tasks, as far as they have not ended, oldest first. */
