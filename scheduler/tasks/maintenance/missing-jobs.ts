@@ -14,10 +14,7 @@ import type { UnbegunTask } from '../../stores/store/queries/tasks.ts';
 import type { Leases } from '../dispatch/leases.ts';
 
 const PAGE = 500;
-/**
- * Milliseconds before the newest task that was looked at from which on tasks are looked at again: some commits wait, and
- * clocks are corrected.
- */
+/** Milliseconds before the newest task seen that are looked at again: some commits wait, and clocks are corrected. */
 const MARGIN_MS = 120_000;
 
 export interface MissingJobsParts {
