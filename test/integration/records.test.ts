@@ -406,6 +406,7 @@ describe('a database that is away', () => {
     const record = complete(aRecord());
     const safe = records.append(record);
     expect(await records.flush()).toBe(false);
+    await expect(records.read(record.taskId)).rejects.toMatchObject({ code: 'queues_unavailable' });
     table.failure = undefined;
     expect(await safe).toBe(true);
     expect(table.rows.get(record.taskId)).toEqual(record);
@@ -474,6 +475,8 @@ describe('several replicas', () => {
     const sinceMs = performance.now();
     expect(await one.records.caughtUp()).toBe(false);
     await expect(one.records.read(newId<TaskId>())).rejects.toMatchObject({ code: 'queues_unavailable' });
+    // The silent one may know that the task ran: it must not be sent again.
+    await expect(one.records.readSurely(open.taskId)).rejects.toMatchObject({ code: 'queues_unavailable' });
     expect(performance.now() - sinceMs).toBeLessThan(900);
   });
 });

@@ -172,7 +172,7 @@ export class TaskRecords {
 
   /**
    * Reads like {@link read}, for the decision whether a task may be sent again.
-   * @throws AppError `queues_unavailable` while the spill may have a newer record
+   * @throws AppError `queues_unavailable` while this process, another replica or the spill may have a newer record
    */
   readSurely(taskId: TaskId): Promise<TaskRecord | undefined> {
     return this.#read(taskId, true);
@@ -184,13 +184,14 @@ export class TaskRecords {
     const row = await load(taskId);
     if (row !== undefined && row.rank >= 3) return row;
     const isHeld = held !== undefined && (row === undefined || isNewer(held, row));
-    if (isHeld) await this.#writer.flush();
+    const isOut = isHeld && !(await this.#writer.urge(taskId));
     const asked = await this.#pending.ask([taskId]);
     const spill = await this.#lookAtSpill();
-    if (isSure && spill === 'full') throw notComplete(taskId);
+    const mayLack = isOut || asked === 'silent' || spill === 'full';
+    if (isSure && mayLack) throw notComplete(taskId);
     const now = isHeld || asked !== 'alone' || spill !== 'empty' ? await load(taskId) : row;
     // A record may be elsewhere alone. So the task must not be reported as unknown.
-    if (now === undefined && (asked === 'silent' || spill === 'full')) throw notComplete(taskId);
+    if (now === undefined && mayLack) throw notComplete(taskId);
     return now;
   }
 

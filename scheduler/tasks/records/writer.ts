@@ -136,11 +136,19 @@ export class RecordWriter {
 
   /** Writes what is held now. @returns false: some of it is not safe, because the stores are away */
   async flush(): Promise<boolean> {
-    const waiting = [...this.#writing.values(), ...this.#held.values()].map(({ safe }) => safe.promise);
+    return await this.#urge([...this.#writing.values(), ...this.#held.values()]);
+  }
+
+  /** Writes what is held now, and waits for that task alone. @returns like {@link flush} */
+  async urge(taskId: TaskId): Promise<boolean> {
+    return await this.#urge([this.#writing.get(taskId), this.#held.get(taskId)].filter((one) => one !== undefined));
+  }
+
+  async #urge(waiting: readonly Entry[]): Promise<boolean> {
     if (waiting.length === 0) return true;
     this.#urgentMs = performance.now();
     this.#schedule();
-    const all = Promise.all(waiting).then((safe) => safe.every(Boolean));
+    const all = Promise.all(waiting.map(({ safe }) => safe.promise)).then((safe) => safe.every(Boolean));
     return await withDeadline(all, this.#patienceMs + PROBE_MS, silence).catch(() => false);
   }
 
