@@ -2,11 +2,26 @@
 import { describe, expect } from 'vitest';
 import type { TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent } from '../helpers/submissions.ts';
 import { MACHINE, PlayedLink } from './tasks-fixture.ts';
 import { aQueueTarget, callerOf, put, test } from './tasks-world.ts';
+import type { World } from './tasks-world.ts';
+
+/** A stop that meets an attempt whose end is on its way stops its task for good. @param goOn - lets that end go on */
+async function stopsBeside(one: World, target: Target, taskId: TaskId, goOn: () => void): Promise<void> {
+  const current = one.attempts.current.bind(one.attempts);
+  await waitFor(() => current(taskId)?.ending !== undefined, 'its end is on its way');
+  one.attempts.current = (asked) => {
+    goOn();
+    return current(asked);
+  };
+  expect(await one.actions.stopTasks(callerOf(target), [taskId])).toEqual({ kind: 'stopped' });
+  expect(await one.records.read(taskId)).toMatchObject({ status: 'CANCELLED' });
+  expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, delayed: 0, active: 0 });
+}
 
 describe('StopTasks', () => {
   test('takes a waiting task out of its queue', async ({ one }) => {
@@ -91,6 +106,51 @@ describe('StopTasks', () => {
     expect([await stopping, await taken]).toEqual([{ kind: 'stopped' }, true]);
     expect(container.inFlight).toBe(1);
     expect(one.attempts.current(other)).toBeDefined();
+  });
+
+  test('one whose attempt returns to its queue in that moment does not run again', async ({ one }) => {
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    await sent(link);
+    const write = Promise.withResolvers<void>();
+    const append = one.records.append.bind(one.records);
+    one.records.append = async (...given) => {
+      await write.promise;
+      return await append(...given);
+    };
+    const attempt = one.attempts.current(taskId);
+    if (attempt === undefined) throw new Error('it has no attempt');
+    const returned = one.completion.backToQueue(attempt, 'refused');
+    await stopsBeside(one, target, taskId, write.resolve);
+    expect(await returned).toBe(true);
+  });
+
+  test('one whose attempt is about to be retried is not', async ({ start }) => {
+    const write = Promise.withResolvers<void>();
+    const one = await start({
+      queues: (queues) => {
+        const delay: TaskQueues['delay'] = async (...given) => {
+          await write.promise;
+          return await queues.delay(...given);
+        };
+        return new Proxy(queues, {
+          get: (whole, name) => {
+            if (name === 'delay') return delay;
+            const value: unknown = Reflect.get(whole, name);
+            return typeof value === 'function' ? value.bind(whole) : value;
+          },
+        });
+      },
+    });
+    const target = aQueueTarget({ retries: 3 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    const returned = one.result(await sent(link), '{}', 'retry');
+    await stopsBeside(one, target, taskId, write.resolve);
+    expect(await returned).toBe(true);
   });
 
   test('a task that is being fetched, its input still on the way, never reaches its handler', async ({ start }) => {

@@ -56,7 +56,9 @@ export class Cancellation {
     if (record.queue === DEFERRED_CALLS_QUEUE) return await deferred.cancel(record, ending);
     for (let tries = 0; tries < CANCEL_TRIES; tries += 1) {
       const attempt = attempts.current(record.taskId);
-      if (attempt !== undefined) return await this.revoke(attempt, ending);
+      // Over, or back in its queue: the look below tells.
+      if (attempt?.ending !== undefined) await attempt.ending;
+      else if (attempt !== undefined) return await this.revoke(attempt, ending);
       const job = await queues.read(record.queue, record.taskId);
       if (job === undefined) {
         const now = await records.read(record.taskId);
@@ -92,7 +94,9 @@ export class Cancellation {
     if (fence.kind !== 'done') return false;
     // The task was fetched and sent here meanwhile, so its handler is told to stop.
     const begun = attempts.current(job.taskId);
-    if (begun !== undefined) return await this.revoke(begun, ending);
+    // An attempt that was about to return finds its task gone, so the end is recorded here.
+    if (begun?.ending !== undefined) await begun.ending;
+    else if (begun !== undefined) return await this.revoke(begun, ending);
     this.#parts.revokeElsewhere?.(job.taskId, lock, ending);
     // The end carries the number of the attempt that holds the task, because that attempt may also report that it runs.
     const now = await records.read(job.taskId);
