@@ -17,7 +17,7 @@ import type { Place, Assignment, AssignOutcome } from '#scheduler/stores/store/q
 import { containerById, containersById } from '#scheduler/stores/store/queries/containers.ts';
 import type { ContainerRow, NewContainer } from '#scheduler/stores/store/queries/containers.ts';
 import { raiseFence } from '#scheduler/stores/store/queries/leadership.ts';
-import { deleteMachine, updateMachine } from '#scheduler/stores/store/queries/machines.ts';
+import { deleteMachine, touchMachines, updateMachine } from '#scheduler/stores/store/queries/machines.ts';
 import { getOrCreatePool } from '#scheduler/stores/store/queries/pools.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -432,6 +432,29 @@ describe('statements at once on a server', () => {
     expect(await raised).toBe(2);
     expect((await place(late!, 1)).map(({ kind }) => kind)).toEqual(['stale']);
     expect((await opened.db.query('select uuid from leased_gpus')).rows).toEqual([{ uuid: early!.id }]);
+  });
+
+  test('heartbeats and placements of the same machines wait for each other and never deadlock', async () => {
+    await opened.db.query('delete from containers');
+    // Rows lie in the opposite order of their ids.
+    const machines = ['mh2', 'mh1', 'mh0'] as MachineId[];
+    await makeMachines(opened.db, machines);
+    const rows = await rowsOf(3);
+    const places = rows.map((row, index) => ({ id: row.id, epoch: 0, place: aPlace({ machineId: machines[index]! }) }));
+    let racing: Promise<unknown> | undefined;
+    await opened.db.transaction(async (tx) => {
+      await tx.query("select 1 from machines where id = 'mh1' for update");
+      const touched = touchMachines(opened.db, machines, 1_000);
+      await blocked(1);
+      racing = Promise.all([touched, assignContainers(opened.db, places)]);
+      await blocked(2);
+    });
+    await racing;
+    const { rows: seen } = await opened.db.query<{ placements: string }>(
+      'select placements from machines where id = any ($1::text[]) and last_seen_at = $2',
+      [machines, new Date(1_000)],
+    );
+    expect(seen.map(({ placements }) => Number(placements))).toEqual([1, 1, 1]);
   });
 
   test('of several machines and containers in opposite orders never deadlock', async () => {

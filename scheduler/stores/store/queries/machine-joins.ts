@@ -239,8 +239,11 @@ export async function joinSecretState(
 /** Expires unused join secrets past their time: PENDING becomes EXPIRED. */
 export async function expireJoinSecrets(db: Queryable, nowMs: number): Promise<number> {
   const { rowCount } = await db.query(
-    `update machines set health = 'EXPIRED', updated_at = now()
-     where health = 'PENDING' and joined_at is null and join_expires_at <= $1 and deleted_at is null`,
+    `with locked as materialized (
+       select id from machines
+       where health = 'PENDING' and joined_at is null and join_expires_at <= $1 and deleted_at is null
+       order by id collate "C" for no key update)
+     update machines as m set health = 'EXPIRED', updated_at = now() from locked where m.id = locked.id`,
     [new Date(nowMs)],
   );
   return rowCount;

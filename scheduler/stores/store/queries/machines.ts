@@ -315,12 +315,15 @@ export async function updateMachine(
 
 const dateOf = (ms: number | null | undefined): Date | null => (ms === null || ms === undefined ? null : new Date(ms));
 
-/** Stores heartbeats of many machines in one statement. */
+/** Stores heartbeats of many machines in one statement. Rows are locked in the order in which placements lock them. */
 export async function touchMachines(db: Queryable, ids: readonly MachineId[], nowMs: number): Promise<void> {
-  await db.query('update machines set last_seen_at = $2 where id = any ($1::text[]) and deleted_at is null', [
-    ids,
-    new Date(nowMs),
-  ]);
+  await db.query(
+    `with locked as materialized (
+       select id from machines where id = any ($1::text[]) and deleted_at is null
+       order by id collate "C" for no key update)
+     update machines as m set last_seen_at = $2 from locked where m.id = locked.id`,
+    [ids, new Date(nowMs)],
+  );
 }
 
 /**
