@@ -1,11 +1,13 @@
 /**
- * Attempts that runner processes may name to an agent that was restarted. Owned by the container's slots. Must stay
- * true: no container names more running attempts than it has slots, nor more results than its runners keep. A minute
+ * Attempts that runner processes bring to an agent that was restarted. Owned by the container's slots. Must stay true:
+ * no container names more running attempts than it has slots, nor brings more results than its runners keep. A minute
  * after the adoption no new one counts.
  */
 
-/** Bound on attempts that a runner names in a hello (`server.py`, `_hello`). */
+/** Bound on attempts that a runner names in a hello (`server.py`, `MOST_NAMED`). It may keep more results than that. */
 export const MOST_HOLDING = 400;
+/** Bound on results that a runner keeps (`server.py`, `MAX_UNACKNOWLEDGED`). */
+const MOST_KEPT_RESULTS = 8192;
 /** Bound on names: task ids and attempt tokens are shorter. */
 export const MAX_NAME_LENGTH = 128;
 /**
@@ -17,41 +19,31 @@ const ADOPTS_FOR_MS = 60_000;
 export class Adoption {
   readonly #untilMs: number;
   #runningLeft: number;
-  #claimsLeft: number;
-  /** Attempts that were named and not taken: most likely their results follow on the same connection. */
-  readonly #claimed = new Set<string>();
+  #resultsLeft: number;
 
   /** @param adopted - the container is older than this agent process */
-  constructor(adopted: boolean, workers: number, slots: number, nowMs: number) {
+  constructor(adopted: boolean, processes: number, slots: number, nowMs: number) {
     this.#untilMs = adopted ? nowMs + ADOPTS_FOR_MS : -Infinity;
     this.#runningLeft = slots;
-    this.#claimsLeft = workers * MOST_HOLDING;
+    this.#resultsLeft = processes * MOST_KEPT_RESULTS;
   }
 
-  /**
-   * A process names an attempt that this agent does not know.
-   * @param mayRun - the process has a slot left for it
-   * @returns whether the attempt counts as running
-   */
-  takes(key: string, mayRun: boolean, nowMs: number): boolean {
-    if (nowMs > this.#untilMs) return false;
-    if (mayRun && this.#runningLeft > 0) {
-      this.#runningLeft -= 1;
-      return true;
-    }
-    if (this.#claimsLeft > 0 && !this.#claimed.has(key)) {
-      this.#claimsLeft -= 1;
-      this.#claimed.add(key);
-    }
-    return false;
+  /** A process names an attempt that this agent does not know. @returns whether it counts as running */
+  takesRunning(nowMs: number): boolean {
+    if (nowMs > this.#untilMs || this.#runningLeft <= 0) return false;
+    this.#runningLeft -= 1;
+    return true;
   }
 
-  isClaimed(key: string): boolean {
-    return this.#claimed.has(key);
+  /** Whether results of attempts that this agent does not know still count. */
+  awaitsResults(nowMs: number): boolean {
+    return nowMs <= this.#untilMs && this.#resultsLeft > 0;
   }
 
-  /** Redeems a named attempt, once, when its result has begun to arrive. @returns false when nobody named it */
-  redeem(key: string): boolean {
-    return this.#claimed.delete(key);
+  /** A result of such an attempt begins to arrive. @returns whether it counts */
+  takesResult(nowMs: number): boolean {
+    if (!this.awaitsResults(nowMs)) return false;
+    this.#resultsLeft -= 1;
+    return true;
   }
 }

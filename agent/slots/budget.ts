@@ -11,12 +11,14 @@
 export const BYTES_PER_SECOND = 256 * 1024 * 1024;
 export const FRAMES_PER_SECOND = 50_000;
 
-/**
- * Rare events (connections, hellos, starts, ends of processes, results of unknown tasks): a burst, and a rate per
- * second.
- */
+/** Rare events (connections, hellos, starts, ends of processes): a burst, and a rate per second. */
 const RARE_AT_ONCE = 400;
 const RARE_PER_SECOND = 20;
+/**
+ * Results that nobody needs, and that cost as much as one rare event. A runner that dials again repeats all that it
+ * keeps (8,192), which then cost 256 of the 400 that each process has at once.
+ */
+export const REPEATED_RESULTS_PER_RARE = 32;
 /** Faults: unreadable frames, or frames before a hello. */
 const FAULTS_AT_ONCE = 60;
 const FAULTS_PER_SECOND = 1;

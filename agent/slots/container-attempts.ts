@@ -7,8 +7,10 @@ import type { RunTask__Output } from '#shared/protocol/generated/messages.ts';
 import type { Frame } from '#shared/protocol/frames.ts';
 import { numberOf, textOf } from '#shared/protocol/frames.ts';
 import type { Adoption } from './adoption.ts';
+import { MAX_NAME_LENGTH } from './adoption.ts';
 import type { Attempt, Outcome, UnacknowledgedAttempts } from './attempts.ts';
 import { MAX_RESULT_BYTES, keyOf } from './attempts.ts';
+import { REPEATED_RESULTS_PER_RARE } from './budget.ts';
 import type { RunnerConnection } from './connection.ts';
 import { errorBody, outcomeOf } from './run-frames.ts';
 import type { ContainerStreams } from './streams.ts';
@@ -17,6 +19,8 @@ const NO_ROOM_TEXT = 'results of this container wait for the scheduler, and ther
 /** A runner keeps no generator item after sending it. */
 const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
 const NOTHING = Buffer.alloc(0);
+/** Bound on acknowledgements that a process has not read: above it a repeated result gets none. */
+const MOST_UNREAD_BYTES = 4 * 1024 * 1024;
 
 export interface ContainerAttemptsParts {
   readonly containerId: string;
@@ -33,6 +37,10 @@ export interface ContainerAttemptsParts {
   readonly say: (taskId: string, text: string) => void;
 }
 
+/** Whether these may be the names of an attempt. */
+const isNamed = (taskId: string, token: string): boolean =>
+  taskId !== '' && token !== '' && taskId.length <= MAX_NAME_LENGTH && token.length <= MAX_NAME_LENGTH;
+
 export class ContainerAttempts {
   readonly #parts: ContainerAttemptsParts;
   readonly #all: UnacknowledgedAttempts;
@@ -44,8 +52,9 @@ export class ContainerAttempts {
 
   /** Takes in a part of a result. */
   chunk(connection: RunnerConnection, frame: Frame): void {
-    const attempt = this.of(connection, frame.header);
-    if (attempt === undefined || attempt.result !== undefined || attempt.chunkBytes > MAX_RESULT_BYTES) return;
+    const attempt = this.#sent(connection, textOf(frame.header, 'taskId'), textOf(frame.header, 'token'));
+    if (attempt === undefined || !connection.inHand.has(attempt.key)) return;
+    if (attempt.result !== undefined || attempt.chunkBytes > MAX_RESULT_BYTES) return;
     if (attempt.hadNoRoom || !this.#all.hasRoom(attempt, frame.body.length)) {
       attempt.hadNoRoom = true;
       return;
@@ -62,12 +71,13 @@ export class ContainerAttempts {
     const taskId = textOf(header, 'taskId');
     const token = textOf(header, 'token');
     const key = keyOf(taskId, token);
-    const attempt = this.#all.get(key) ?? this.#redeemed(connection, taskId, token);
+    const attempt = this.#sent(connection, taskId, token);
     connection.inHand.delete(key);
     if (attempt === undefined || attempt.containerId !== this.#parts.containerId) {
-      if (!this.#parts.countRare(1)) return;
+      if (!this.#parts.countRare(1 / REPEATED_RESULTS_PER_RARE)) return;
       // The result was acknowledged before, or never ours: the runner may drop it.
-      connection.send('acked', { taskId, token });
+      const isAnswered = isNamed(taskId, token) && connection.unsentBytes <= MOST_UNREAD_BYTES;
+      if (isAnswered) connection.sendLater('acked', { taskId, token });
       return;
     }
     // A result repeated after a new hello: the first one counts.
@@ -144,16 +154,17 @@ export class ContainerAttempts {
 
   /** The attempt that a frame names, if that process holds it. */
   of(connection: RunnerConnection, header: Frame['header']): Attempt | undefined {
-    const [taskId, token] = [textOf(header, 'taskId'), textOf(header, 'token')];
-    const attempt = this.#all.get(keyOf(taskId, token)) ?? this.#redeemed(connection, taskId, token);
-    if (attempt === undefined || !connection.inHand.has(attempt.key)) return undefined;
-    return attempt;
+    const key = keyOf(textOf(header, 'taskId'), textOf(header, 'token'));
+    return connection.inHand.has(key) ? this.#all.get(key) : undefined;
   }
 
-  /** The attempt of an earlier agent whose result its process has named. */
-  #redeemed(connection: RunnerConnection, taskId: string, token: string): Attempt | undefined {
+  /** The attempt of which a result arrives; one that an earlier agent handed over is added. */
+  #sent(connection: RunnerConnection, taskId: string, token: string): Attempt | undefined {
     const key = keyOf(taskId, token);
-    if (!this.#parts.adoption.redeem(key)) return undefined;
+    const known = this.#all.get(key);
+    if (known !== undefined) return known;
+    if (!isNamed(taskId, token) || this.#all.wasAcked(key)) return undefined;
+    if (!this.#parts.adoption.takesResult(performance.now())) return undefined;
     connection.inHand.add(key);
     return this.adopt(connection, taskId, token);
   }

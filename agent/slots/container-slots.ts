@@ -309,12 +309,12 @@ export class ContainerSlots {
   }
 
   /**
-   * Counts connections, hellos, starts, ends of processes, and results of unknown tasks: a runner has few. @returns
+   * Counts connections, hellos, starts, ends of processes, and results that nobody needs: a runner has few. @returns
    * false when there are too many
    */
   #countRare(count: number): boolean {
     if (this.#budget.rare(count, performance.now())) return true;
-    this.#violate('rare_frames', 'more connections, starts and results of unknown tasks than runners have');
+    this.#violate('rare_frames', 'more connections, starts and repeated results than runners have');
     return false;
   }
 
@@ -474,10 +474,11 @@ export class ContainerSlots {
       if (attempt === undefined) {
         unknown += 1;
         const mayRun = connection.inHand.size < connection.slots;
-        if (this.#attempts.wasAcked(key) || !this.#adoption.takes(key, mayRun, performance.now())) {
-          // The attempt was acknowledged before, or is unknown. A result that was named is acknowledged when the
-          // scheduler has it.
-          if (!this.#adoption.isClaimed(key)) connection.send('acked', { taskId, token });
+        const nowMs = performance.now();
+        const wasAcked = this.#attempts.wasAcked(key);
+        if (wasAcked || !mayRun || !this.#adoption.takesRunning(nowMs)) {
+          // A result that follows is acknowledged when the scheduler has it.
+          if (wasAcked || !this.#adoption.awaitsResults(nowMs)) connection.send('acked', { taskId, token });
           continue;
         }
         attempt = this.#own.adopt(connection, taskId, token);

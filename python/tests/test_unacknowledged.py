@@ -56,6 +56,21 @@ class Unacknowledged(unittest.TestCase):
         self.answer('c', large)
         self.assertEqual([key[0] for key in self.server.unacknowledged], ['b', 'c'])
 
+    def test_a_hello_names_what_runs_and_then_the_newest_of_1500_results_and_all_of_them_are_repeated(self) -> None:
+        running = Task('running', 'token', None, 0)
+        self.server.held[running.key] = running
+        for number in range(1500):
+            self.answer('t%d' % number, b'1')
+        holding = [pair['taskId'] for pair in self.server._hello()['holding']]
+        self.assertEqual(holding, ['running'] + ['t%d' % number for number in range(1499, 1100, -1)])
+        # An agent that is new acknowledges each of them once it has the result.
+        frames = protocol.FrameCutter().feed(b''.join(self.server._greeting()))
+        self.assertEqual([header['taskId'] for _kind, header, _body in frames], ['t%d' % number for number in range(1500)])
+        for _kind, header, _body in frames:
+            self.server.on_frame(protocol.ACKED, header, b'')
+        self.assertEqual(len(self.server.unacknowledged), 0)
+        self.assertEqual(self.server._hello()['holding'], [{'taskId': 'running', 'token': 'token'}])
+
 
 if __name__ == '__main__':
     unittest.main()

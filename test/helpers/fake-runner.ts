@@ -61,6 +61,12 @@ export class FakeRunner {
     });
   }
 
+  /** Whether it reads what it is sent. */
+  reads(isReading: boolean): void {
+    if (isReading) this.#socket.resume();
+    else this.#socket.pause();
+  }
+
   hangUp(): void {
     this.#socket.destroy();
   }

@@ -357,6 +357,52 @@ test('a new agent takes over what a runner holds, under the same token', async (
   await runner.next('run');
 });
 
+/** Results that a runner keeps, and the newest of them, which its hello names. */
+const manyResults = (count: number) => {
+  const results = Array.from({ length: count }, (_, at) => named(`r${at}`));
+  return { results, holding: results.toReversed().slice(0, 400) };
+};
+
+test('a new agent takes all results that a runner kept, also those that its hello has no room for', async ({
+  world,
+}) => {
+  await world.add({ ready: { mode: 'single', slots: 1, onStartMs: 1 } });
+  const { results, holding } = manyResults(1500);
+  const runner = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0, holding });
+  for (const name of results) runner.send('result', { ...name, outcome: 'ok' }, '1');
+  runner.send('log', { taskId: '', stream: 'stdout' }, 'behind them');
+  await until('all of them were read', () => world.log.length > 0 || runner.closed);
+  expect(world.violations).toEqual([]);
+  const arrived = world.sink.sent.flatMap(({ result }) => result?.taskId ?? []);
+  expect(arrived).toEqual(results.map(({ taskId }) => taskId));
+  expect(runner.frames.some(({ kind }) => kind === 'acked')).toBe(false);
+  for (const { taskId, token } of results) world.table.acked(taskId, token);
+  await until('each is acknowledged', () => runner.frames.filter(({ kind }) => kind === 'acked').length === 1500);
+});
+
+test('results that were acknowledged while their runner was away may all come again', async ({ world }) => {
+  await world.add({ ready: { mode: 'single', slots: 1, onStartMs: 1 } });
+  const { results, holding } = manyResults(8192);
+  const hello = { containerId: ID, process: 0, slots: 0, holding };
+  const first = await FakeRunner.process(world.path, hello);
+  for (const name of results) first.send('result', { ...name, outcome: 'ok' }, '1');
+  await until('all of them came', () => world.sink.sent.filter(({ result }) => result).length === 8192);
+  first.hangUp();
+  await until('the connection to end', () => first.closed);
+  for (const { taskId, token } of results) world.table.acked(taskId, token);
+  const before = world.sink.sent.length;
+  const second = await FakeRunner.process(world.path, hello);
+  const told = new Set<unknown>();
+  for (const name of results) second.send('result', { ...name, outcome: 'ok' }, '1');
+  await until('each is acknowledged', () => {
+    for (const { kind, header } of second.frames.splice(0)) if (kind === 'acked') told.add(header['taskId']);
+    return told.size === 8192 || second.closed;
+  });
+  expect(world.violations).toEqual([]);
+  expect(told.size).toBe(8192);
+  expect(world.sink.sent).toHaveLength(before);
+});
+
 test('what the scheduler does not adopt is cancelled', async ({ world }) => {
   await world.add();
   const runner = await world.single();

@@ -97,9 +97,39 @@ test('the results that an adopted container’s processes still keep arrive, lar
   expect(await world.sink.result('large')).toMatchObject({ outcome: 'ok', chunks: 1 });
   runner.send('result', { ...named('runs'), outcome: 'ok' }, '1');
   expect((await world.sink.result('runs')).outcome).toBe('ok');
-  // The agent holds no such attempt.
-  runner.send('result', { ...named('invented'), outcome: 'ok' }, '1');
-  expect((await runner.next('acked')).header).toEqual(named('invented'));
+});
+
+test('an adopted container brings along as many results as its runners keep, and no others', async ({ world }) => {
+  await world.add({ ready: READY });
+  const runner = await FakeRunner.process(world.path, control);
+  // No attempt has such names, and nobody answers to them.
+  runner.send('result', { taskId: 't', token: 'x'.repeat(60_000), outcome: 'ok' });
+  runner.send('chunk', { taskId: 'x'.repeat(60_000), token: 't', seq: 0 }, 'x');
+  // A start adopts nothing.
+  runner.send('started', named('started'));
+  const kept = 8192;
+  for (const name of invented(kept + 1000)) runner.send('result', { ...name, outcome: 'ok' }, '1');
+  const acked = () => runner.frames.filter(({ kind }) => kind === 'acked').map(({ header }) => header);
+  await until('the others are refused', () => acked().length >= 1000);
+  expect(acked()).toEqual(invented(1000, kept));
+  expect(world.sink.sent.filter(({ result }) => result)).toHaveLength(kept);
+  expect(world.table.liveAttempts()).toEqual(invented(kept).map((name) => ({ ...name, containerId: ID })));
+  expect(world.violations).toEqual([]);
+});
+
+test('a container that reads no acknowledgement has few of them wait', async ({ world }) => {
+  await world.add({ workers: 16 });
+  const runner = await FakeRunner.process(world.path, control);
+  runner.reads(false);
+  const result = { taskId: 't'.repeat(128), token: 'x'.repeat(128), outcome: 'ok' };
+  for (let sent = 0; sent < 40_000; sent += 1) runner.send('result', result);
+  runner.send('log', { taskId: 't', stream: 'stdout' }, 'behind them');
+  await until('all are taken in', () => world.log.length > 0);
+  runner.reads(true);
+  runner.send('failed', { error: 'E' });
+  await until('the last answer', () => runner.frames.some(({ header }) => header['taskId'] === undefined));
+  expect(runner.frames.length).toBeGreaterThan(10_000);
+  expect(runner.frames.length).toBeLessThan(25_000);
 });
 
 test('a process that claims more slots than it has gets no more tasks', async ({ world }) => {
@@ -134,16 +164,17 @@ test('connections without end are a violation', async ({ world }) => {
   await neighbourWorks(world);
 });
 
-for (const [what, kind, header] of [
-  ['results of tasks that nobody gave', 'result', { ...named('none'), outcome: 'ok' }],
-  ['failures', 'failed', { error: 'E: x' }],
-  ['starts', 'starting', { phase: 'import' }],
-  ['ends of processes', 'exited', { process: 0, pid: 1, code: 1 }],
+for (const [what, kind, header, count] of [
+  // A runner may repeat all results that it keeps, at once.
+  ['results of tasks that nobody gave', 'result', { ...named('none'), outcome: 'ok' }, 40_000],
+  ['failures', 'failed', { error: 'E: x' }, 1200],
+  ['starts', 'starting', { phase: 'import' }, 1200],
+  ['ends of processes', 'exited', { process: 0, pid: 1, code: 1 }, 1200],
 ] as const)
   test(`${what} without end are a violation`, async ({ world }) => {
     await world.add();
     const runner = await world.single();
-    for (let sent = 0; sent < 1200; sent += 1) runner.send(kind, header);
+    for (let sent = 0; sent < count; sent += 1) runner.send(kind, header);
     await until('the connection to end', () => runner.closed);
     expect(world.violations).toEqual(['rare_frames']);
     await neighbourWorks(world);

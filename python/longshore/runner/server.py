@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: which takes a third of a second, and seconds while the database is away.
 MAX_UNACKNOWLEDGED = 8192
 MAX_UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
+#: Bound on attempts that a hello names, because they stand in its header. Results come behind it in any number.
+MOST_NAMED = 400
 #: Wait of a leaving process for the acknowledgement of its last results.
 ACKNOWLEDGE_SECONDS = 2.0
 #: Time for running tasks after SIGTERM; Docker's KILL comes at 30 s.
@@ -77,7 +79,9 @@ class Server:
 
     # ---- what a new connection hears ---------------------------------------------------------------------------------
     def _hello(self) -> Header:
-        keys = (list(self.held) + [key for key in self.unacknowledged if key not in self.held])[:400]
+        # The newest results first: an agent ends what it gave to this process and does not find among the names.
+        newest = list(self.unacknowledged)[::-1]
+        keys = list(dict.fromkeys(list(self.held) + newest))[:MOST_NAMED]
         return dict(self.identity, holding=[{'taskId': task_id, 'token': token} for task_id, token in keys])
 
     def _greeting(self) -> Iterable[bytes]:
