@@ -59,10 +59,34 @@ export class ForeignRuns {
     const job = await queues.read(record.queue, record.taskId);
     if (job === undefined) return false;
     await leases.announce(record.taskId);
-    if (!(await queues.remove(record.queue, record.taskId))) return false;
-    await this.#begin(record, containerId, job.timeoutMs);
+    let isMine = false;
+    try {
+      isMine = await queues.remove(record.queue, record.taskId);
+      if (!isMine) return false;
+      await this.#begin(record, containerId, job.timeoutMs);
+    } catch (error) {
+      await this.#putBack(record.queue, job, isMine);
+      throw error;
+    }
     this.#queueChanged.tell(record.queue);
     return true;
+  }
+
+  /**
+   * Adds the job of a start that failed again, because Redis may have removed it without an answer. Where Redis does
+   * not take it now, the leader finds the task later.
+   * @param isMine - this start removed the job, so that no other runner has the task
+   */
+  async #putBack(queue: QueueName, job: TaskJob, isMine: boolean): Promise<void> {
+    const { queues, leases, log } = this.#parts;
+    try {
+      if (!isMine && (await leases.foreignUntil(job.taskId)) !== undefined) return;
+      await leases.drop(job.taskId);
+      await queues.addAgain(queue, { ...job, isFromRow: true });
+      this.#queueChanged.tell(queue);
+    } catch (error) {
+      log.info({ err: error, taskId: job.taskId }, 'a task whose start failed is not in its queue');
+    }
   }
 
   /**

@@ -1,6 +1,6 @@
 // Asynchronous tasks are committed first and queued behind that. Redis is away meanwhile, a process dies between the
 // two, its replica lives, adds come twice, and tasks end before they are queued: each runs once, or not at all.
-import { describe, expect } from 'vitest';
+import { describe, expect, vi } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
@@ -27,6 +27,9 @@ function aRunner(one: World): PlayedLink {
 }
 const missingOf = (one: World, over: Partial<MissingJobsParts> = {}): MissingJobs =>
   new MissingJobs({ ...one, isAlive: () => false, clock: systemClock, log: quiet, ...over });
+
+/** The walk over all tasks leaves out those that are younger than a minute by this clock. */
+const allAreYoung = { ...systemClock, nowMs: () => 0 };
 
 /** The queues of a leader, and how many tasks it has asked them for. */
 function counted(one: World) {
@@ -256,7 +259,7 @@ describe('a process that is killed between commit and add', () => {
     expect(await missingOf(one).round()).toBe(4);
     expect((await one.marks.read()).addedTo.get(dead.instance)).toBe(createdAtMs);
     const { asked, queues } = counted(one);
-    expect(await missingOf(one, { queues }).round()).toBe(0);
+    expect(await missingOf(one, { queues, clock: allAreYoung }).round()).toBe(0);
     expect(asked()).toBe(1);
   });
 
@@ -270,11 +273,11 @@ describe('a process that is killed between commit and add', () => {
     await one.db.query(`update tasks set created_at = created_at - interval '3 minutes'`);
     await one.marks.rowsChecked();
     const { asked, queues } = counted(one);
-    expect(await missingOf(one, { queues }).round()).toBe(0);
+    expect(await missingOf(one, { queues, clock: allAreYoung }).round()).toBe(0);
     expect(asked()).toBe(0);
     // Redis may have lost some: then every row counts.
     await one.marks.rowsDoubtful();
-    expect(await missingOf(one, { queues }).round()).toBe(0);
+    expect(await missingOf(one, { queues, clock: allAreYoung }).round()).toBe(0);
     expect(asked()).toBe(3);
   });
 
@@ -289,6 +292,70 @@ describe('a process that is killed between commit and add', () => {
 });
 
 const taskOf = (one: World, taskId: TaskId) => taskById(one.db, taskId);
+
+describe('a job that is gone while its task waits and its owner lives', () => {
+  test('is added again by a walk over all tasks, a page in each round', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskIds: TaskId[] = [];
+    for (let count = 0; count < 5; count += 1) taskIds.push(await put(one, target));
+    for (const taskId of taskIds.slice(1)) await one.queues.remove(target.queue, taskId);
+    await one.marks.rowsChecked();
+    const missing = missingOf(one, { isAlive: () => true, batch: 2 });
+    const walk = async () => [await missing.round(), await missing.round(), await missing.round()];
+    expect(await walk()).toEqual([0, 0, 0]);
+    await one.db.query(`update tasks set created_at = created_at - interval '61 seconds'`);
+    expect(await walk()).toEqual([1, 2, 1]);
+    expect(await walk()).toEqual([0, 0, 0]);
+    const link = aRunner(one);
+    one.container(target.queue, link);
+    for (const taskId of taskIds) await reaches(one, taskId, 'COMPLETE');
+    expect(link.orders.map(({ taskId }) => taskId).toSorted()).toEqual(taskIds.toSorted());
+  });
+
+  test('is not added while another runner has announced itself, nor when its task is over', async ({ one }) => {
+    const target = aQueueTarget();
+    const [held, over] = [await put(one, target), await put(one, target)];
+    for (const taskId of [held, over]) await one.queues.remove(target.queue, taskId);
+    await one.leases.announce(held);
+    await one.db.query(`update tasks set created_at = created_at - interval '61 seconds'`);
+    await one.db.query(`update tasks set rank = 3, status = 'CANCELLED' where id = $1`, [over]);
+    await one.marks.rowsChecked();
+    expect(await missingOf(one, { isAlive: () => true }).round()).toBe(0);
+    await one.leases.drop(held);
+    expect(await missingOf(one, { isAlive: () => true }).round()).toBe(1);
+  });
+});
+
+describe('a StartTask of another runner that fails', () => {
+  test('because the answer of Redis is lost leaves the task in its queue', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    const { queues } = one;
+    const remove = queues.remove.bind(queues);
+    vi.spyOn(queues, 'remove').mockImplementationOnce(async (...given) => {
+      await remove(...given);
+      throw new Error('the answer is lost');
+    });
+    await expect(one.actions.startTask(callerOf(target), taskId, 'c-1')).rejects.toThrow('the answer is lost');
+    const link = aRunner(one);
+    one.container(target.queue, link);
+    await reaches(one, taskId, 'COMPLETE');
+    expect(link.orders).toHaveLength(1);
+  });
+
+  test('behind that leaves it there, too, and nobody holds it', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    const applied = vi.spyOn(one.changes, 'applied').mockRejectedValueOnce(new Error('not written'));
+    await expect(one.actions.startTask(callerOf(target), taskId, 'c-1')).rejects.toThrow('not written');
+    applied.mockRestore();
+    expect(await one.leases.isHeld(taskId)).toBe(false);
+    const link = aRunner(one);
+    one.container(target.queue, link);
+    await reaches(one, taskId, 'COMPLETE');
+    expect(link.orders).toHaveLength(1);
+  });
+});
 
 describe('after Redis lost its data', () => {
   test('waiting tasks come back from their rows, a page after the other, under their ids', async ({ one }) => {

@@ -1,6 +1,9 @@
 // Jobs of committed tasks that are in no queue. Their owner, the process that accepted them, adds them (queueing.ts).
 // The leader adds those of an owner that seems dead, from its mark in Redis on and as long as it seems so: it may go on
-// accepting without Redis. It adds those of all owners after a loss of Redis's data.
+// accepting without Redis. It adds those of all owners after a loss of Redis's data. And it walks over all waiting
+// tasks, a page for each round, because a job may also be taken out by a process that dies, or that loses Redis's
+// answer. Only tasks without an attempt are looked at: the sweep has the others. A job that is added twice changes
+// nothing, and its fetch looks at the task's row.
 import type { Clock } from '#shared/clock.ts';
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
@@ -9,13 +12,15 @@ import type { AddedMarks } from '../../stores/queues/added-marks.ts';
 import { parseTaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Db } from '../../stores/store/db.ts';
-import { acceptedJobsOf, taskOwners, unbegunTasksOf } from '../../stores/store/queries/tasks.ts';
-import type { UnbegunTask } from '../../stores/store/queries/tasks.ts';
+import { acceptedJobsOf, ownedTasks, taskOwners, unbegunTasksOf } from '../../stores/store/queries/tasks.ts';
+import type { OwnedTask, UnbegunTask } from '../../stores/store/queries/tasks.ts';
 import type { Leases } from '../dispatch/leases.ts';
 
 const PAGE = 500;
 /** Milliseconds before the newest task seen that are looked at again: some commits wait, and clocks are corrected. */
 const MARGIN_MS = 120_000;
+/** Age from which on the walk over all tasks looks at a task: younger ones are on their way to their queue. */
+const WALKED_MS = 60_000;
 
 export interface MissingJobsParts {
   readonly db: Db;
@@ -46,6 +51,8 @@ export class MissingJobs {
   readonly #returned = new Listeners<[QueueName]>();
   /** Owners that seem dead. */
   #looked = new Map<InstanceId, Looked>();
+  /** Where the walk over all tasks is. */
+  #walked: OwnedTask | undefined;
 
   constructor(parts: MissingJobsParts) {
     this.#parts = parts;
@@ -79,6 +86,17 @@ export class MissingJobs {
     }
     this.#looked = new Map([...this.#looked].filter(([owner]) => owners.includes(owner) && !alive.has(owner)));
     await marks.forget([...addedTo.keys()].filter((owner) => !alive.has(owner) && !owners.includes(owner)));
+    return mayRebuild() ? added + (await this.#walk()) : added;
+  }
+
+  /** Adds the missing jobs of the next page of all tasks. @returns how many there were */
+  async #walk(): Promise<number> {
+    const { db, clock, log, batch = PAGE } = this.#parts;
+    const page = await ownedTasks(db, batch, this.#walked);
+    const bornBeforeMs = clock.nowMs() - WALKED_MS;
+    const added = await this.#addOf(page.filter((task) => task.rank === 0 && task.createdAtMs < bornBeforeMs));
+    this.#walked = page.length < batch ? undefined : page.at(-1);
+    if (added > 0) log.warn({ added }, 'tasks whose jobs were lost are queued again');
     return added;
   }
 
@@ -113,6 +131,7 @@ export class MissingJobs {
 
   async #addOf(page: readonly UnbegunTask[]): Promise<number> {
     const { db, queues, leases } = this.#parts;
+    if (page.length === 0) return 0;
     const missing = await queues.missing(page);
     // An external runner has taken the task out of its queue, or an attempt runs whose job was lost.
     const held = await leases.heldAmong(missing);

@@ -472,6 +472,26 @@ export async function unbegunTasksOf(
   return rows.map(unbegunOf);
 }
 
+/** An asynchronous task that has not ended. */
+export interface OwnedTask extends UnbegunTask {
+  readonly owner: InstanceId;
+  readonly rank: number;
+}
+
+/**
+ * Asynchronous tasks that have not ended, by owner and age: as many rows of the index, whatever they are.
+ * @param after - the last one of the page before; absent: the first page
+ */
+export async function ownedTasks(db: Queryable, limit: number, after?: OwnedTask): Promise<readonly OwnedTask[]> {
+  const { rows } = await db.query<RawUnbegun & { readonly owner: string; readonly rank: number }>(
+    `select ${UNBEGUN}, owner, rank from tasks
+     where ${OWNED} and (owner, created_at, id) > ($1::text, $2::timestamptz, $3::text)
+     order by owner, created_at, id limit $4`,
+    [after?.owner ?? '', after?.createdAt ?? '-infinity', after?.taskId ?? '', limit],
+  );
+  return rows.map((row) => ({ ...unbegunOf(row), owner: row.owner as InstanceId, rank: row.rank }));
+}
+
 /** The queue entries of these tasks, as far as they have not ended, oldest first. */
 export async function acceptedJobsOf(db: Queryable, taskIds: readonly TaskId[]): Promise<readonly string[]> {
   if (taskIds.length === 0) return [];
