@@ -20,12 +20,15 @@ export class Adoption {
   readonly #untilMs: number;
   #runningLeft: number;
   #resultsLeft: number;
+  /** Results in parts: fewer, since a runner keeps 16 MiB, and one that never ends is named in each heartbeat. */
+  #inPartsLeft: number;
 
   /** @param adopted - the container is older than this agent process */
   constructor(adopted: boolean, processes: number, slots: number, nowMs: number) {
     this.#untilMs = adopted ? nowMs + ADOPTS_FOR_MS : -Infinity;
     this.#runningLeft = slots;
     this.#resultsLeft = processes * MOST_KEPT_RESULTS;
+    this.#inPartsLeft = processes * MOST_HOLDING;
   }
 
   /** A process names an attempt that this agent does not know. @returns whether it counts as running */
@@ -41,8 +44,9 @@ export class Adoption {
   }
 
   /** A result of such an attempt begins to arrive. @returns whether it counts */
-  takesResult(nowMs: number): boolean {
-    if (!this.awaitsResults(nowMs)) return false;
+  takesResult(isInParts: boolean, nowMs: number): boolean {
+    if (!this.awaitsResults(nowMs) || (isInParts && this.#inPartsLeft <= 0)) return false;
+    if (isInParts) this.#inPartsLeft -= 1;
     this.#resultsLeft -= 1;
     return true;
   }

@@ -52,7 +52,7 @@ export class ContainerAttempts {
 
   /** Takes in a part of a result. */
   chunk(connection: RunnerConnection, frame: Frame): void {
-    const attempt = this.#sent(connection, textOf(frame.header, 'taskId'), textOf(frame.header, 'token'));
+    const attempt = this.#sent(connection, textOf(frame.header, 'taskId'), textOf(frame.header, 'token'), true);
     if (attempt === undefined || !connection.inHand.has(attempt.key)) return;
     if (attempt.result !== undefined || attempt.chunkBytes > MAX_RESULT_BYTES) return;
     if (attempt.hadNoRoom || !this.#all.hasRoom(attempt, frame.body.length)) {
@@ -71,7 +71,7 @@ export class ContainerAttempts {
     const taskId = textOf(header, 'taskId');
     const token = textOf(header, 'token');
     const key = keyOf(taskId, token);
-    const attempt = this.#sent(connection, taskId, token);
+    const attempt = this.#sent(connection, taskId, token, false);
     connection.inHand.delete(key);
     if (attempt === undefined || attempt.containerId !== this.#parts.containerId) {
       if (!this.#parts.countRare(1 / REPEATED_RESULTS_PER_RARE)) return;
@@ -159,12 +159,12 @@ export class ContainerAttempts {
   }
 
   /** The attempt of which a result arrives; one that an earlier agent handed over is added. */
-  #sent(connection: RunnerConnection, taskId: string, token: string): Attempt | undefined {
+  #sent(connection: RunnerConnection, taskId: string, token: string, isPart: boolean): Attempt | undefined {
     const key = keyOf(taskId, token);
     const known = this.#all.get(key);
     if (known !== undefined) return known;
     if (!isNamed(taskId, token) || this.#all.wasAcked(key)) return undefined;
-    if (!this.#parts.adoption.takesResult(performance.now())) return undefined;
+    if (!this.#parts.adoption.takesResult(isPart, performance.now())) return undefined;
     connection.inHand.add(key);
     return this.adopt(connection, taskId, token);
   }

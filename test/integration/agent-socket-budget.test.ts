@@ -117,6 +117,22 @@ test('an adopted container brings along as many results as its runners keep, and
   expect(world.violations).toEqual([]);
 });
 
+test('an adopted container begins few results that it does not end, since each heartbeat would name them', async ({
+  world,
+}) => {
+  await world.add({ ready: READY });
+  const runner = await FakeRunner.process(world.path, control);
+  for (const name of invented(3000)) runner.send('chunk', { ...name, seq: 0 }, 'x');
+  const large = named('large');
+  runner.send('result', { ...named('small'), outcome: 'ok' }, '1');
+  await world.sink.result('small');
+  expect(world.table.liveAttempts()).toHaveLength(400 + 1);
+  // A part beyond them is dropped, and the end of its result shows the gap.
+  runner.send('chunk', { ...large, seq: 0 }, 'x');
+  runner.send('result', { ...large, outcome: 'ok', chunks: 1 });
+  expect((await world.sink.result('large')).outcome).toBe('error');
+});
+
 test('a container that reads no acknowledgement has few of them wait', async ({ world }) => {
   await world.add({ workers: 16 });
   const runner = await FakeRunner.process(world.path, control);
