@@ -321,12 +321,28 @@ describe('a process that dies', () => {
     const keys = keysIn(db);
     const place = { workspaceId: target.workspaceId, scope: `stub/${target.stubId}`, key: 'k-1' };
     const next = newId<TaskId>();
-    expect(await keys.move({ ...place, taskId: dead }, { taskId: next, deploymentId: null })).toBe(true);
-    expect(await keys.move({ ...place, taskId: dead }, { taskId: newId<TaskId>(), deploymentId: null })).toBe(false);
+    const held = { ...place, taskId: dead, isAccepted: false };
+    expect(await keys.move(held, { taskId: next, deploymentId: null })).toBe(true);
+    expect(await keys.move(held, { taskId: newId<TaskId>(), deploymentId: null })).toBe(false);
     expect(await keys.commit({ ...acceptedTaskOf(jobOf(target, dead), target.queue), key: place })).toBe(false);
     expect((await db.query('select id from tasks')).rowCount).toBe(0);
     expect(await keys.commit({ ...acceptedTaskOf(jobOf(target, next), target.queue), key: place })).toBe(true);
     expect((await db.query('select id from tasks')).rowCount).toBe(1);
+  });
+
+  test('and whose commit comes before another call takes it over keeps its task, the only one', async ({ db }) => {
+    const target = aQueueTarget();
+    const slow = newId<TaskId>();
+    await aDeadClaim(db, target, slow);
+    const keys = keysIn(db);
+    const place = { workspaceId: target.workspaceId, scope: `stub/${target.stubId}`, key: 'k-1' };
+    const held = { ...place, taskId: slow, isAccepted: false };
+    expect(await keys.commit({ ...acceptedTaskOf(jobOf(target, slow), target.queue), key: place })).toBe(true);
+    const next = newId<TaskId>();
+    expect(await keys.move(held, { taskId: next, deploymentId: null })).toBe(false);
+    expect(await keys.commit({ ...acceptedTaskOf(jobOf(target, next), target.queue), key: place })).toBe(false);
+    const { rows } = await db.query('select id from tasks where stub_id = $1', [target.stubId]);
+    expect(rows).toEqual([{ id: slow }]);
   });
 });
 

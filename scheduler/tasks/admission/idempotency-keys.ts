@@ -81,7 +81,10 @@ export class IdempotencyKeys {
   }
 
   /** Gives the key of a task that never ran to another task. @returns false: another call was faster */
-  move(held: Held, next: { readonly taskId: TaskId; readonly deploymentId: DeploymentId | null }): Promise<boolean> {
+  move(
+    held: Parameters<typeof moveIdempotencyKey>[1],
+    next: { readonly taskId: TaskId; readonly deploymentId: DeploymentId | null },
+  ): Promise<boolean> {
     return moveIdempotencyKey(this.#db, held, next, this.#bounds.keptSeconds);
   }
 

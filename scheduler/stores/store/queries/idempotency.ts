@@ -108,18 +108,23 @@ export async function insertIdempotencyKey(db: Queryable, key: NewKey, bounds: K
   return rowCount === 1;
 }
 
-/** Gives a key whose task never ran to another task. @returns false: another call did so first, or the key expired */
+/**
+ * Gives a key whose task never ran to another task.
+ * @param held - the key as it was read: a task whose commit came since keeps it
+ * @returns false: another call did so first, the key was accepted meanwhile, or it expired
+ */
 export async function moveIdempotencyKey(
   db: Queryable,
-  held: KeyPlace & { readonly taskId: TaskId },
+  held: Pick<KeyRow, 'workspaceId' | 'scope' | 'key' | 'taskId' | 'isAccepted'>,
   next: { readonly taskId: TaskId; readonly deploymentId: DeploymentId | null },
   keptSeconds: number,
 ): Promise<boolean> {
   const { rowCount } = await db.query(
     `update idempotency_keys set task_id = $5, deployment_id = $6, is_accepted = false, claimed_at = now(),
        expires_at = now() + make_interval(secs => $7)
-     where workspace_id = $1 and scope = $2 and key = $3 and task_id = $4 and expires_at > now() returning task_id`,
-    [held.workspaceId, held.scope, held.key, held.taskId, next.taskId, next.deploymentId, keptSeconds],
+     where workspace_id = $1 and scope = $2 and key = $3 and task_id = $4 and is_accepted = $8
+       and expires_at > now() returning task_id`,
+    [held.workspaceId, held.scope, held.key, held.taskId, next.taskId, next.deploymentId, keptSeconds, held.isAccepted],
   );
   return rowCount === 1;
 }
