@@ -397,6 +397,20 @@ describe('a database that is away', () => {
     expect(table.rows.get(record.taskId)).toEqual(record);
   });
 
+  test('whose spill Redis loses later gets nothing again: the row may be gone for a reason', async ({ world }) => {
+    const { make, table, eye, keys } = world;
+    table.failure = new Error('connection refused');
+    const records = make({ keptMs: 500 });
+    await records.append(complete(aRecord()));
+    await records.redisLost();
+    expect(await eye.llen(keys.spilledRecords)).toBe(2);
+    await waitFor(async () => {
+      await eye.del(keys.spilledRecords, keys.spilledTotals);
+      await records.redisLost();
+      return (await eye.exists(keys.spilledRecords)) === 0;
+    }, 'the batch is forgotten');
+  });
+
   test('with Redis away, too, nothing is safe, and nothing is lost', async ({ redis, world }) => {
     const { make, table, client } = world;
     table.failure = new Error('connection refused');

@@ -59,6 +59,7 @@ export interface TaskRecordsOptions {
   /** Tests shorten these. */
   readonly collectMs?: number;
   readonly patienceMs?: number;
+  readonly keptMs?: number;
 }
 
 type EndedTask = Pick<TaskRecord, 'taskId' | 'queue' | 'attempt' | 'sync'>;

@@ -9,7 +9,7 @@ import { defineScript } from '../../stores/queues/scripts.ts';
 import type { Script } from '../../stores/queues/scripts.ts';
 import type { RecordedChange } from './task-events.ts';
 
-/** How long a batch stays in memory. Redis comes back at most two seconds older. */
+/** How long a batch stays in memory while Redis answers. It comes back at most two seconds older. */
 const KEPT_MS = 10_000;
 /** The same after Redis came back: the data are compared within this time, and the batches appended again. */
 const BACK_MS = 15_000;
@@ -34,16 +34,24 @@ export class Spill {
   readonly #keys: Pick<Keys, 'spilledRecords' | 'spilledTotals'>;
   readonly #append: Script;
   readonly #take: Script;
-  readonly #onClose = (): void => void (this.#heldUntilMs = Infinity);
+  readonly #keptMs: number;
+  readonly #onClose = (): void => {
+    this.#forgetOld();
+    this.#heldUntilMs = Infinity;
+  };
   readonly #onReady = (): void => void (this.#heldUntilMs = performance.now() + BACK_MS);
   #kept: Kept[] = [];
   #keptBytes = 0;
   #heldUntilMs = -Infinity;
+  /** When Redis answered last: a loss that this process has not noticed yet was later. */
+  #answeredAtMs = -Infinity;
+  #timer: NodeJS.Timeout | undefined;
   /** Records and bytes in the list, as of the last look. */
   records = 0;
   bytes = 0;
 
-  constructor(parts: { readonly client: Redis; readonly keys: Keys }) {
+  constructor(parts: { readonly client: Redis; readonly keys: Keys; readonly keptMs?: number }) {
+    this.#keptMs = parts.keptMs ?? KEPT_MS;
     this.#client = parts.client;
     this.#keys = parts.keys;
     this.#append = defineScript(parts.client, 'longshoreSpillRecords');
@@ -53,6 +61,8 @@ export class Spill {
   }
 
   close(): void {
+    clearTimeout(this.#timer);
+    this.#kept = [];
     this.#client.off('close', this.#onClose);
     this.#client.off('ready', this.#onReady);
   }
@@ -69,6 +79,7 @@ export class Spill {
     this.#kept.push(one);
     this.#keptBytes += one.text.length;
     this.#forgetOld();
+    this.#forgetLater();
   }
 
   /**
@@ -93,6 +104,7 @@ export class Spill {
     const [records, bytes] = await this.#client.hmget(this.#keys.spilledTotals, 'records', 'bytes');
     this.records = Number(records ?? 0);
     this.bytes = Number(bytes ?? 0);
+    this.#answeredAtMs = performance.now();
   }
 
   /**
@@ -122,11 +134,30 @@ export class Spill {
 
   #saw(answer: unknown): void {
     [this.records = 0, this.bytes = 0] = answer as number[];
+    this.#answeredAtMs = performance.now();
+  }
+
+  /** Forgets also without a later batch: one that is appended again days later brings back rows that were deleted. */
+  #forgetLater(): void {
+    clearTimeout(this.#timer);
+    if (this.#kept.length === 0) return;
+    const forget = (): void => {
+      this.#forgetOld();
+      this.#forgetLater();
+    };
+    this.#timer = setTimeout(
+      () =>
+        void this.look()
+          .catch(() => undefined)
+          .then(forget),
+      this.#keptMs,
+    );
+    this.#timer.unref();
   }
 
   #forgetOld(): void {
-    const nowMs = performance.now();
-    const isOver = ({ atMs }: Kept): boolean => nowMs - atMs > KEPT_MS && nowMs >= this.#heldUntilMs;
+    const mayForget = performance.now() >= this.#heldUntilMs;
+    const isOver = ({ atMs }: Kept): boolean => mayForget && this.#answeredAtMs - atMs >= this.#keptMs;
     let first = this.#kept[0];
     while (first !== undefined && (isOver(first) || this.#keptBytes > MOST_KEPT_BYTES)) {
       this.#kept.shift();
