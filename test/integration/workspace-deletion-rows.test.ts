@@ -93,7 +93,7 @@ describe.each(KINDS)('on %s', (kind) => {
       ]),
     removeBytes: async (object) => void removedBytes.add(object),
     removeInput: async (task) => void removedBytes.add(inputKeyOf(task)),
-    recordsCaughtUp: async () => {},
+    recordsCaughtUp: async () => true,
   });
 
   const roundsOn = (on: Db, needs: Partial<DeletionNeeds> = {}): DeletionRounds =>
@@ -268,6 +268,21 @@ describe.each(KINDS)('on %s', (kind) => {
     const left = Object.entries(await countsOf(db, id)).filter(([, count]) => count > 0);
     expect(left.map(([table]) => table).toSorted()).toEqual(Object.keys(KEPT).toSorted());
     expect(await countsOf(db, other)).toEqual(before);
+  });
+
+  test('a deletion does not end while records of its tasks may be on their way', async () => {
+    const { id } = await aWorkspace(db);
+    await deletionOn(db).begin(id, SYSTEM, trail);
+    let asked = 0;
+    const rounds = roundsOn(db, { recordsCaughtUp: async () => (asked += 1) > 3 });
+    for (let at = 0; asked < 3; at += 1) {
+      if (at > 20) throw new Error('the records are never asked for');
+      await rounds.round();
+      expect(await workspaceById(db, id)).toBeDefined();
+    }
+    await toTheEnd(rounds);
+    expect(await workspaceById(db, id)).toBeUndefined();
+    expect(asked).toBe(4);
   });
 
   test('machines and the administrator keep a workspace; an unknown one is none', async () => {

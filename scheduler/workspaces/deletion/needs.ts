@@ -38,6 +38,6 @@ export interface DeletionNeeds {
   removeBytes(id: ObjectId): Promise<void>;
   /** Removes the object of a task's input, if it has one. */
   removeInput(taskId: TaskId): Promise<void>;
-  /** Resolves when the database has the records of tasks that replicas hold now, or after a deadline. */
-  recordsCaughtUp(): Promise<unknown>;
+  /** Has replicas write the records of tasks that they hold. @returns whether the database has them all */
+  recordsCaughtUp(): Promise<boolean>;
 }

@@ -114,8 +114,8 @@ export class DeletionRounds implements Part {
     const since = this.#emptySince.get(id) ?? clock.monotonicMs();
     this.#emptySince.set(id, since);
     if (clock.monotonicMs() - since < settledMs) return false;
-    // Records that are on their way come before the last look.
-    await needs.recordsCaughtUp();
+    // Records that are on their way come before the last look: they would bring rows back.
+    if (!(await needs.recordsCaughtUp())) return false;
     if (!(await db.transaction((tx) => endDeletion(tx, id)))) return false;
     this.#emptySince.delete(id);
     log.info({ workspaceId: id }, 'a workspace is deleted');
