@@ -153,6 +153,11 @@ export class Attempts {
     return this.#recording.get(token);
   }
 
+  /** Attempts that ended here and whose records are on their way. */
+  beingRecorded(): Iterable<Attempt> {
+    return this.#recording.values();
+  }
+
   revoke(attempt: Attempt): void {
     if (attempt.container !== undefined) this.#revoked.set(attempt.token, attempt);
   }

@@ -20,7 +20,7 @@ const MOST_PAUSE_MS = 250;
 const BATCH = 500;
 
 export interface RenewalParts {
-  readonly attempts: Pick<Attempts, 'all' | 'current'>;
+  readonly attempts: Pick<Attempts, 'all' | 'beingRecorded' | 'current'>;
   readonly queues: Pick<TaskQueues, 'renew'>;
   readonly leases: Pick<Leases, 'renew' | 'restore'>;
   readonly changes: Pick<Changes, 'apply'>;
@@ -72,17 +72,18 @@ export class Renewal {
 
   /**
    * Writes the leases of all attempts here again after Redis lost its data, before they are looked for.
-   * Attempts that are ending count, too: their last record, which drops the lease, may not be written yet.
+   * Attempts that ended count, too, until their last record is written, which drops the lease: until then another
+   * process can take the repeated result by it.
    */
   async restoreAll(): Promise<void> {
     const { attempts, changes } = this.#parts;
-    const running = [...attempts.all()];
-    for (const attempt of running.filter(({ ending }) => ending === undefined)) {
+    const unwritten = [...attempts.all(), ...attempts.beingRecorded()];
+    for (const attempt of unwritten.filter(({ ending }) => ending === undefined)) {
       const record = recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number);
       const { containerId, sentAtMs: startedAtMs } = attempt;
       if (changes.apply(attempt.status, 'start', { ...record, containerId, startedAtMs })) attempt.status = 'RUNNING';
     }
-    await this.#restore(running);
+    await this.#restore(unwritten);
   }
 
   async #restore(lost: readonly Attempt[]): Promise<void> {

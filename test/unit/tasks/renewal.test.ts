@@ -1,6 +1,6 @@
 import { pino } from 'pino';
 import { expect, test } from 'vitest';
-import type { ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { AttemptToken, ContainerId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { HeldLock } from '#scheduler/stores/queues/task-queues.ts';
 import { Attempts } from '#scheduler/tasks/dispatch/attempts.ts';
 import type { Attempt } from '#scheduler/tasks/dispatch/attempts.ts';
@@ -12,6 +12,7 @@ function aReplica(count: number) {
   const all = Array.from({ length: count }, (_, index) => {
     const attempt = {
       job: { taskId: `t${index}` as TaskId },
+      token: `a${index}` as AttemptToken,
       lock: `l${index}` as LockToken,
       queue: `tq-${index % 2}` as QueueName,
       machineId: 'm' as MachineId,
@@ -22,7 +23,7 @@ function aReplica(count: number) {
     return attempt;
   });
   const asked: (readonly HeldLock[])[] = [];
-  const leased: TaskId[] = [];
+  const [leased, restored]: [TaskId[], LockToken[]] = [[], []];
   const state = { onAsked: (): void => undefined };
   const renewal = new Renewal({
     attempts,
@@ -35,21 +36,22 @@ function aReplica(count: number) {
     },
     leases: {
       renew: (jobs) => Promise.resolve(void leased.push(...jobs.map(({ taskId }) => taskId))),
-      restore: () => Promise.reject(new Error('nothing was lost')),
+      restore: ({ lock }) => Promise.resolve(void restored.push(lock)),
     },
     changes: { apply: () => false },
     log: pino({ level: 'silent' }),
     signal: new AbortController().signal,
   });
-  return { attempts, all, renewal, asked, leased, state };
+  return { attempts, all, renewal, asked, leased, restored, state };
 }
 
 test('a round goes in batches, a queue after the other, and renews every lock and lease once', async () => {
-  const { renewal, asked, leased } = aReplica(1_200);
+  const { renewal, asked, leased, restored } = aReplica(1_200);
   await renewal.round();
   expect(asked.map((held) => held.length)).toEqual([500, 500, 200]);
   expect(new Set(asked[0]?.map(({ queue }) => queue))).toEqual(new Set(['tq-0']));
   expect(new Set(leased).size).toBe(1_200);
+  expect(restored).toEqual([]);
 });
 
 test('an attempt that ended while earlier batches were renewed is left out', async () => {
@@ -66,4 +68,19 @@ test('a replica without attempts asks nothing', async () => {
   const { renewal, asked } = aReplica(0);
   await renewal.round();
   expect(asked).toEqual([]);
+});
+
+test('a loss brings back the lease of an attempt that ended until its record is written', async () => {
+  const { attempts, all, renewal, restored } = aReplica(3);
+  const written = Promise.withResolvers<void>();
+  for (const [nth, attempt] of all.entries()) {
+    attempt.ending = Promise.resolve(true);
+    if (nth === 0) continue;
+    attempts.remove(attempt);
+    attempts.recording(attempt, nth === 1 ? written.promise : Promise.resolve());
+  }
+  await new Promise(setImmediate);
+  await renewal.restoreAll();
+  expect(restored).toEqual(['l0', 'l1']);
+  written.resolve();
 });
