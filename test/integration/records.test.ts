@@ -276,6 +276,31 @@ describe('appending and reading', () => {
   });
 });
 
+test('records that come while a process ends are written, and nothing that comes later is safe', async ({ world }) => {
+  const { make, table } = world;
+  const [first, second] = [complete(aRecord()), complete(aRecord())];
+  const [begun, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const records = make({
+    collectMs: 300,
+    patienceMs: 10_000,
+    write: async (batch) => {
+      begun.resolve();
+      await gate.promise;
+      await table.write(batch);
+    },
+  });
+  void records.append(first, true);
+  await begun.promise;
+  const closing = records.close();
+  const safe = records.append(second);
+  gate.resolve();
+  await closing;
+  expect(await safe).toBe(true);
+  expect(table.rows.has(second.taskId)).toBe(true);
+  expect(await records.append(first)).toBe(false);
+  expect(await records.safe(first.taskId)).toBe(false);
+});
+
 describe('what comes too late', () => {
   test('changes nothing: an older attempt, an earlier moment, anything but a late COMPLETE after the end', async ({
     world: { records },

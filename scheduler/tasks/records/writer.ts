@@ -109,10 +109,10 @@ export class RecordWriter {
     return entry.safe.promise;
   }
 
-  /** Resolves like {@link append} for what is known of the task here; true when nothing is. */
+  /** Resolves like {@link append} for what is known of the task here; true when nothing is, until this process ends. */
   safe(taskId: TaskId): Promise<boolean> {
     const entry = this.#held.get(taskId) ?? this.#writing.get(taskId);
-    return entry === undefined ? Promise.resolve(true) : entry.safe.promise;
+    return entry === undefined ? Promise.resolve(!this.#isClosed) : entry.safe.promise;
   }
 
   holds(taskId: TaskId): boolean {
@@ -154,7 +154,11 @@ export class RecordWriter {
 
   /** Writes what is held. @returns how many records are lost, because neither the database nor Redis takes them */
   async close(): Promise<number> {
-    await this.flush();
+    // More records come while the last ones are written.
+    const drain = async (): Promise<void> => {
+      while (this.size > 0 && (await this.flush())) continue;
+    };
+    await withDeadline(drain(), this.#patienceMs + PROBE_MS, silence).catch(() => undefined);
     this.#isClosed = true;
     clearTimeout(this.#timer);
     await this.#round;
