@@ -3,6 +3,8 @@
 import { describe, expect, vi } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import type { TaskStatus } from '#shared/domain/status.ts';
 import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import { taskById, waitingDeadlines } from '#scheduler/stores/store/queries/tasks.ts';
 import { PendingBound } from '#scheduler/tasks/admission/pending-bound.ts';
@@ -44,6 +46,25 @@ function counted(one: World) {
   };
   return { asked: () => count, queues };
 }
+/** Calls `during` before a record with that status is written, or after it and before anybody is told so. */
+function atRecord(one: World, status: TaskStatus, isWritten: boolean, during: () => Promise<void>): void {
+  const append = one.records.append.bind(one.records);
+  one.records.append = async (...given) => {
+    const isIt = given[0].status === status;
+    if (isIt && !isWritten) await during();
+    const appended = await append(...given);
+    if (isIt && isWritten) await during();
+    return appended;
+  };
+}
+const deadlinesOf = (one: World): Deadlines =>
+  new Deadlines({
+    ...one,
+    due: (...page) => waitingDeadlines(one.db, ...page),
+    clock: systemClock,
+    log: quiet,
+    leader: { isLeader: () => true, onChange: () => () => undefined },
+  });
 
 describe('while Redis is away', () => {
   test('a hundred tasks are accepted, in order, and each runs once when it is back', async ({ redis, one }) => {
@@ -442,6 +463,56 @@ describe('a task that is committed and not queued yet', () => {
     expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
   });
 
+  test.for([false, true])(
+    'and begins beside its cancel, written: %s, is ended with its attempt',
+    async (isWritten, { start }) => {
+      const add = Promise.withResolvers<void>();
+      const one = await start({
+        queues: withAdd(async (queues, ...given) => {
+          await add.promise;
+          await queues.addAgain(...given);
+        }),
+      });
+      const target = aQueueTarget();
+      const link = new PlayedLink();
+      const container = one.container(target.queue, link);
+      const { taskId } = await submitted(one, target);
+      atRecord(one, 'CANCELLED', isWritten, async () => {
+        add.resolve();
+        await sent(link);
+      });
+      expect(await one.actions.stopTasks(callerOf(target), [taskId])).toEqual({ kind: 'stopped' });
+      const [order] = link.orders;
+      expect(link.cancelled).toEqual([`${taskId} ${order!.token}`]);
+      await isEmpty(one, target.queue);
+      await one.result(order!, '{}', 'cancelled');
+      expect(container.inFlight).toBe(0);
+      expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
+    },
+  );
+
+  test('and is fetched elsewhere while its cancel is written is ended with the token that holds it', async ({
+    start,
+  }) => {
+    const add = Promise.withResolvers<void>();
+    const one = await start({
+      queues: withAdd(async (queues, ...given) => {
+        await add.promise;
+        await queues.addAgain(...given);
+      }),
+    });
+    const target = aQueueTarget();
+    const { taskId } = await submitted(one, target);
+    const lock = lockTokenOf(newInstanceId(), newAttemptToken());
+    atRecord(one, 'CANCELLED', false, async () => {
+      add.resolve();
+      await waitFor(async () => (await one.queues.fetch(target.queue, lock)).job !== undefined, 'it is fetched');
+    });
+    expect(await one.actions.stopTasks(callerOf(target), [taskId])).toEqual({ kind: 'stopped' });
+    expect(await one.queues.complete(target.queue, taskId, lock)).toEqual({ kind: 'gone' });
+    expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
+  });
+
   test('goes with its deployment', async ({ start }) => {
     let isHeld = true;
     const one = await start({
@@ -461,17 +532,38 @@ describe('a task that is committed and not queued yet', () => {
     expect(link.orders).toEqual([]);
   });
 
+  test('and is added while its expiry is written reaches no agent', async ({ start }) => {
+    const add = Promise.withResolvers<void>();
+    const one = await start({
+      queues: withAdd(async (queues, ...given) => {
+        await add.promise;
+        await queues.addAgain(...given);
+      }),
+    });
+    const target = aQueueTarget({ ttlSeconds: 0.2 });
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const { taskId } = await submitted(one, target);
+    atRecord(one, 'EXPIRED', false, async () => {
+      add.resolve();
+      await waitFor(() => one.queueing.size === 0, 'it is added');
+    });
+    const deadlines = deadlinesOf(one);
+    try {
+      await deadlines.reload();
+      await reaches(one, taskId, 'EXPIRED');
+      await isEmpty(one, target.queue);
+      expect(link.orders).toEqual([]);
+    } finally {
+      deadlines.stop();
+    }
+  });
+
   test('is EXPIRED at its deadline', async ({ start }) => {
     const one = await start({ queues: withoutAdds });
     const target = aQueueTarget({ ttlSeconds: 0.2 });
     const { taskId } = await submitted(one, target);
-    const deadlines = new Deadlines({
-      ...one,
-      due: (...page) => waitingDeadlines(one.db, ...page),
-      clock: systemClock,
-      log: quiet,
-      leader: { isLeader: () => true, onChange: () => () => undefined },
-    });
+    const deadlines = deadlinesOf(one);
     try {
       await deadlines.reload();
       await reaches(one, taskId, 'EXPIRED');

@@ -72,8 +72,10 @@ export class Cancellation {
           result: completion.answerOf(ending).body,
         });
         completion.answerAs(record.taskId, ending);
-        // A task that was accepted this moment may have been added meanwhile; its owner looks, too.
-        await queues.remove(record.queue, record.taskId);
+        // A task that was accepted this moment may have been added, and even begun, meanwhile; its owner looks, too.
+        if (await queues.remove(record.queue, record.taskId)) return true;
+        const held = await queues.read(record.queue, record.taskId);
+        if (held !== undefined) await this.endHeld(record.queue, held, ending);
         return true;
       }
       if (await completion.takeOut(record.queue, job, ending)) return true;
