@@ -66,6 +66,7 @@ export class Returning {
       rank: RANK.RETRY as RecordRank,
       failureReason,
     };
+    attempt.onDecided?.();
     // Written before another attempt can begin: this process alone could tell of it. A caller waits for no write.
     if (job.sync) changes.apply(attempt.status, events, record);
     else await changes.applied(attempt.status, events, record);
@@ -110,6 +111,7 @@ export class Returning {
     const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
     metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     this.#parts.freeSlot(attempt);
+    attempt.onDecided?.();
     // Written before another attempt can begin: nobody could tell of it after this process.
     await changes.applied(attempt.status === 'PENDING' ? 'RUNNING' : attempt.status, 'retry', {
       ...recordOf(job, queue, 'RETRY', attempt.number),
