@@ -66,6 +66,8 @@ export class RecordWriter {
   #left = 0;
   /** Since when the database fails, and when it was asked last; undefined: it works. */
   #failing: { askedAtMs: number } | undefined;
+  /** When the spill failed last. */
+  #spillFailedMs = -Infinity;
   /** A write that the database has not answered in time. */
   #unanswered: Promise<unknown> | undefined;
   #isClosed = false;
@@ -193,6 +195,7 @@ export class RecordWriter {
   /** Writes one batch, and further ones that are due. */
   async #write(): Promise<void> {
     do {
+      if (this.#areStoresAway()) return;
       const batch = this.#take();
       if (batch.length === 0) return;
       const isSafe = await this.#store(batch);
@@ -200,6 +203,20 @@ export class RecordWriter {
       if (!isSafe) return this.#putBack(batch);
       this.#settle(batch);
     } while (this.#isDue());
+  }
+
+  /** Whether to ask the database: one that is away is asked once a second. */
+  #mayAsk(): boolean {
+    if (this.#unanswered !== undefined) return false;
+    return this.#failing === undefined || performance.now() - this.#failing.askedAtMs >= PROBE_MS;
+  }
+
+  /** Whether no store is asked now: to take a batch and to put it back costs as much as all records that are held. */
+  #areStoresAway(): boolean {
+    const oldest = this.#held.values().next().value;
+    if (oldest === undefined || this.#mayAsk()) return false;
+    const nowMs = performance.now();
+    return nowMs - oldest.sinceMs < this.#patienceMs || nowMs - this.#spillFailedMs < PROBE_MS;
   }
 
   /** Open synchronous tasks are left for a moment, because most of them end within it, unless somebody waits. */
@@ -235,17 +252,16 @@ export class RecordWriter {
       await this.#parts.spill(changesOf(batch));
       return true;
     } catch (error) {
+      this.#spillFailedMs = performance.now();
       this.#parts.log.warn({ err: error, records: this.size }, 'neither the database nor Redis takes task records');
       return false;
     }
   }
 
-  /** Whether the database takes the batch. One that is away is asked once a second. */
+  /** Whether the database takes the batch. */
   async #reaches(batch: readonly Entry[]): Promise<boolean> {
-    const nowMs = performance.now();
     const { write, log } = this.#parts;
-    if (this.#unanswered !== undefined) return false;
-    if (this.#failing !== undefined && nowMs - this.#failing.askedAtMs < PROBE_MS) return false;
+    if (!this.#mayAsk()) return false;
     let isOver = false;
     const writing = write(
       batch.map(({ record }) => record),
