@@ -2,7 +2,7 @@
 import { describe, expect } from 'vitest';
 import { AppError } from '#shared/errors.ts';
 import { taskRows } from '#scheduler/compose/records.ts';
-import { databaseError } from '#scheduler/stores/store/limits.ts';
+import { databaseError, databaseNotReached } from '#scheduler/stores/store/limits.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { acceptedJobOf, insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
@@ -89,6 +89,31 @@ describe('an asynchronous task', () => {
     await waitFor(() => one.bytes.objects.size === 0, 'its input is gone');
     await drained(one);
     expect((await db.query('select 1 from tasks where stub_id = $1', [target.stubId])).rowCount).toBe(0);
+  });
+
+  test('that a database without connections does not take is over at once, and others are refused for a second', async ({
+    start,
+  }) => {
+    let commits = 0;
+    const one = await start({
+      commit: () => {
+        commits += 1;
+        return commits === 1 ? Promise.reject(databaseNotReached(new Error('ECONNREFUSED'))) : Promise.resolve();
+      },
+      rowOf: () => Promise.reject(new Error('nobody asks for its row')),
+    });
+    const target = aQueueTarget();
+    const large = JSON.stringify({ x: 'a'.repeat(100_000) });
+    expect(await one.submissions.submit(target, { input: large })).toMatchObject({ reason: 'not_recorded' });
+    await waitFor(() => one.bytes.objects.size === 0, 'its input is gone');
+    const refused = { kind: 'unavailable', reason: 'commits_failing' };
+    expect(await one.submissions.submit(target, { input: large })).toMatchObject(refused);
+    expect([commits, one.bytes.objects.size]).toEqual([1, 0]);
+    const accepted = await waitFor(async () => {
+      const submission = await one.submissions.submit(target, { input: '{}' });
+      return submission.kind === 'accepted' && submission;
+    }, 'a call is taken again');
+    expect(accepted.taskId).toBeDefined();
   });
 
   test('whose commit hangs has others refused at once after two seconds', async ({ start }) => {

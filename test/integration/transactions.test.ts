@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { Client } from 'pg';
 import { AppError } from '#shared/errors.ts';
 import type { Db, Transaction } from '#scheduler/stores/store/db.ts';
-import { DEADLINES } from '#scheduler/stores/store/limits.ts';
+import { DEADLINES, hadNoEffect } from '#scheduler/stores/store/limits.ts';
 import { openPglite } from '#scheduler/stores/store/pglite.ts';
 import { openPostgres } from '#scheduler/stores/store/postgres.ts';
 import { HeldPostgres } from '../helpers/held-postgres.ts';
@@ -381,6 +381,7 @@ test('a server that has no connection left is unavailable, and answers as soon a
     const [first, second] = await Promise.allSettled([db.query('select pg_sleep(0.2)'), db.query('select 1')]);
     expect(first.status).toBe('fulfilled');
     expect(second).toMatchObject({ status: 'rejected', reason: { code: 'database_unavailable' } });
+    expect(second.status === 'rejected' && hadNoEffect(second.reason)).toBe(true);
     const [held, begun] = await Promise.allSettled([
       db.query('select pg_sleep(0.2)'),
       db.transaction((tx) => tx.query('select 1')),
@@ -394,5 +395,28 @@ test('a server that has no connection left is unavailable, and answers as soon a
     await db.close();
     await root.query('drop role crowded');
     await root.end();
+  }
+});
+
+test('a statement for which there is no connection had no effect, and one that was sent may have one', async () => {
+  const cable = await HeldPostgres.to(server.url);
+  const db = await openPostgres({ url: cable.url, connections: { platform: 1, reads: 1 }, log: silent });
+  const root = new Client(server.url);
+  await root.connect();
+  try {
+    const sent = db.query('select pg_sleep(10)').catch((error: unknown) => error);
+    await waitFor(
+      async () => (await root.query(`select from pg_stat_activity where query = 'select pg_sleep(10)'`)).rowCount === 1,
+      'the statement runs',
+    );
+    cable.stop();
+    expect(hadNoEffect(await sent)).toBe(false);
+    const unsent: unknown = await db.query('select 1').catch((error: unknown) => error);
+    expect(unsent).toMatchObject({ code: 'database_unavailable' });
+    expect(hadNoEffect(unsent)).toBe(true);
+  } finally {
+    await root.query(`select pg_terminate_backend(pid) from pg_stat_activity where query = 'select pg_sleep(10)'`);
+    await root.end();
+    await db.close();
   }
 });

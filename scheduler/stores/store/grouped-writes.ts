@@ -1,5 +1,5 @@
 // Combines single writes into one statement: writes that arrive while a commit is under way go into the next one.
-import { AppError } from '#shared/errors.ts';
+import { databaseNotReached, isRefusedByDatabase } from './limits.ts';
 
 interface Entry<T, R> {
   readonly item: T;
@@ -34,9 +34,7 @@ export class GroupedWrites<T, R> {
   write(item: T): Promise<R> {
     const { mostWaiting, what } = this.#options;
     if (this.#waiting.length >= mostWaiting) {
-      return Promise.reject(
-        new AppError('database_unavailable', `more than ${mostWaiting} ${what} wait for the database`),
-      );
+      return Promise.reject(databaseNotReached(undefined, `more than ${mostWaiting} ${what} wait for the database`));
     }
     return new Promise((resolve, reject) => {
       this.#waiting.push({ item, resolve, reject });
@@ -58,8 +56,7 @@ export class GroupedWrites<T, R> {
       for (const [index, entry] of batch.entries()) entry.resolve(results[index] as R);
     } catch (error) {
       // An item that the database refuses fails alone: each is written again by itself.
-      if (batch.length > 1 && error instanceof AppError && error.code === 'database_error')
-        for (const entry of batch) await this.#writeTogether([entry]);
+      if (batch.length > 1 && isRefusedByDatabase(error)) for (const entry of batch) await this.#writeTogether([entry]);
       else for (const entry of batch) entry.reject(error);
     }
   }

@@ -40,6 +40,10 @@ export const databaseTimeout = (cause?: unknown): AppError =>
 export const databaseUnavailable = (cause?: unknown): AppError =>
   new AppError('database_unavailable', 'the database does not answer', { cause });
 
+/** Nothing was sent to the database, so that the statement has no effect. */
+export const databaseNotReached = (cause?: unknown, message = 'the database does not answer'): AppError =>
+  new AppError('database_unavailable', message, { cause, details: { isSent: false } });
+
 /**
  * The commit was sent and not answered. Callers that try again must find out first, or send something that has the same
  * effect once and twice.
@@ -58,6 +62,12 @@ export const isOutcomeUnknown = (error: unknown): error is AppError =>
 /** Whether the database answered with a refusal, so that the statement had no effect. */
 export const isRefusedByDatabase = (error: unknown): boolean =>
   error instanceof AppError && error.code === 'database_error';
+
+/** Whether a statement that failed had no effect: the database refused it, or it was never sent. */
+export const hadNoEffect = (error: unknown): boolean => isRefusedByDatabase(error) || isNeverSent(error);
+
+/** Whether a statement was never sent. */
+export const isNeverSent = (error: unknown): boolean => error instanceof AppError && error.details.isSent === false;
 
 /** Whether SQLSTATE class 22 (bad data), 23 (a constraint) or 54 (a limit) is in the chain of causes. */
 export function isDataRefused(error: unknown): boolean {

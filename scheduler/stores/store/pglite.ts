@@ -6,7 +6,7 @@ import { StartupError, messageOf } from '#shared/errors.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db, QueryResult, Transaction } from './queryable.ts';
-import { DEADLINES, databaseError, databaseTimeout, databaseUnavailable } from './limits.ts';
+import { DEADLINES, databaseError, databaseNotReached, databaseTimeout, databaseUnavailable } from './limits.ts';
 import type { Deadlines } from './limits.ts';
 import { OPENED } from './pglite-protocol.ts';
 import type { WorkerReply, WorkerRequest } from './pglite-protocol.ts';
@@ -177,7 +177,7 @@ class PgliteDb implements Db {
 
   async #turn(line: (() => void)[], waitMs: number | undefined): Promise<void> {
     if (line === this.#line && line.length >= MAX_WAITING) {
-      throw databaseUnavailable(new Error('too many statements wait'));
+      throw databaseNotReached(new Error('too many statements wait'));
     }
     if (line === this.#readers && line.length === 0) this.#passed = 0;
     let timer: NodeJS.Timeout | undefined;

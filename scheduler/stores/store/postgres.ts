@@ -6,7 +6,7 @@ import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Db, Queryable, QueryOptions, QueryResult, Transaction } from './queryable.ts';
 import type { AppError } from '#shared/errors.ts';
-import { DEADLINES, databaseError, databaseTimeout, databaseUnavailable } from './limits.ts';
+import { DEADLINES, databaseError, databaseNotReached, databaseTimeout, databaseUnavailable } from './limits.ts';
 import type { Deadlines } from './limits.ts';
 import { PreparedStatements } from './prepared.ts';
 import { TenantReadQueue } from './tenant-reads.ts';
@@ -21,8 +21,10 @@ const FIRST_TRIES = 4;
 const FIRST_PAUSE_MS = 500;
 /** Code of a server that does not take connections yet. */
 const STARTING_UP = '57P03';
-/** SQLSTATE of a server that has no connection left: no statement was sent. */
+/** SQLSTATE of a server that has no connection left. */
 const TOO_MANY_CONNECTIONS = '53300';
+/** The pool's words for a connection that it did not get in time. */
+const NO_CONNECTION_IN_TIME = /timeout exceeded when trying to connect|due to connection timeout/;
 const INT8 = 20;
 
 function parseInt8(text: string): number | bigint {
@@ -126,12 +128,21 @@ function reasonOf(error: unknown): string {
 function translate(error: unknown): AppError {
   const facts = error as { message: string; code?: unknown; constraint?: unknown };
   const code = typeof facts.code === 'string' ? facts.code : '';
+  if (isUnconnected(error, code)) return databaseNotReached(error);
   if (code === '57014' || /timeout/i.test(messageOf(error))) return databaseTimeout(error);
   // Class 08 and 57P0x: the server or the way to it is gone. An
   // error without a five-letter state never reached the server.
   const isGone = !/^[0-9A-Z]{5}$/.test(code) || code.startsWith('08') || code.startsWith('57P');
-  if (isGone || code === TOO_MANY_CONNECTIONS) return databaseUnavailable(error);
-  return databaseError(facts);
+  return isGone ? databaseUnavailable(error) : databaseError(facts);
+}
+
+/** Whether there was no connection for the statement. */
+function isUnconnected(error: unknown, code: string): boolean {
+  if (code === TOO_MANY_CONNECTIONS || code === STARTING_UP) return true;
+  // Several addresses of a host were tried.
+  const [tried] = error instanceof AggregateError ? (error.errors as unknown[]) : [error];
+  if ((tried as { readonly syscall?: unknown } | undefined)?.syscall === 'connect') return true;
+  return NO_CONNECTION_IN_TIME.test(messageOf(error));
 }
 
 class PostgresDb implements Db {

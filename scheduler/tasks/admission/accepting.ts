@@ -3,6 +3,7 @@
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import { encodeTaskJob } from '../../stores/queues/jobs.ts';
 import type { Queryable } from '../../stores/store/db.ts';
+import { isNeverSent } from '../../stores/store/limits.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
 import type { AcceptedTask } from '../../stores/store/queries/tasks.ts';
 import { MAX_TASK_BATCH, updateAcceptedJobs } from '../../stores/store/queries/tasks.ts';
@@ -13,6 +14,8 @@ import type { IdempotencyKeys } from './idempotency-keys.ts';
 const MOST_WAITING = 20 * MAX_TASK_BATCH;
 /** Milliseconds after which a commit counts as stalled; an ordinary one takes milliseconds. */
 const STALLED_MS = 2_000;
+/** Milliseconds for which others are refused after the database took no connection. */
+const UNREACHED_MS = 1_000;
 
 export class GroupCommit<T> {
   readonly #writes: GroupedWrites<T, undefined>;
@@ -51,16 +54,18 @@ export class Commits {
   readonly #nowMs: () => number;
   /** Start of each commit under way, the oldest first. */
   readonly #underWay = new Map<AcceptedTask, number>();
+  #unreachedAtMs = -Infinity;
 
   constructor(parts: CommitsParts) {
     this.#parts = parts;
     this.#nowMs = parts.nowMs ?? (() => performance.now());
   }
 
-  /** Whether a commit takes so long that others are refused before they wait as long. */
+  /** Whether the database is so slow, or away, that others are refused before they wait, or store their inputs. */
   isStalled(): boolean {
-    const [oldestMs] = this.#underWay.values();
-    return oldestMs !== undefined && this.#nowMs() - oldestMs >= STALLED_MS;
+    const nowMs = this.#nowMs();
+    const [oldestMs = Infinity] = this.#underWay.values();
+    return nowMs - oldestMs >= STALLED_MS || nowMs - this.#unreachedAtMs < UNREACHED_MS;
   }
 
   /**
@@ -77,6 +82,9 @@ export class Commits {
       }
       const { workspaceId, scope, key } = claim;
       return (await this.#parts.idempotencyKeys?.commit({ ...task, key: { workspaceId, scope, key } })) === true;
+    } catch (error) {
+      if (isNeverSent(error)) this.#unreachedAtMs = this.#nowMs();
+      throw error;
     } finally {
       this.#underWay.delete(task);
     }

@@ -6,7 +6,7 @@ import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import { isRefusedByDatabase } from '../../stores/store/limits.ts';
+import { hadNoEffect } from '../../stores/store/limits.ts';
 import type { Changes } from '../records/changes.ts';
 import { acceptedRecordOf, acceptedTaskOf } from '../records/recording.ts';
 import type { Completion } from '../completion/completion.ts';
@@ -99,7 +99,7 @@ export class CommitFirst {
       return 'no';
     } catch (error) {
       log.warn({ err: error, queue }, 'task could not be recorded');
-      if (isRefusedByDatabase(error)) return 'no';
+      if (hadNoEffect(error)) return 'no';
       unanswered.note(queue, job, { claim });
       return 'unknown';
     }
@@ -113,7 +113,7 @@ export class CommitFirst {
   /** @param error - of their commit; absent: nothing was committed */
   notCommitted(queue: QueueName, jobs: readonly TaskJob[], error?: unknown): void {
     const { unanswered, queueing } = this.#parts;
-    const isUnknown = error !== undefined && !isRefusedByDatabase(error);
+    const isUnknown = error !== undefined && !hadNoEffect(error);
     for (const job of jobs) {
       if (isUnknown) unanswered.note(queue, job, { isPromised: true });
       else queueing.drop(job.taskId);
