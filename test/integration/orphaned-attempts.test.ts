@@ -162,6 +162,36 @@ describe('what is not taken back', () => {
     expect(ours.taskId).toBe(own);
   });
 
+  test('what a heartbeat names while its return is written', async ({ start }) => {
+    const target = aQueueTarget();
+    const before = await start();
+    const far = new PlayedLink();
+    before.container(target.queue, far);
+    const taskId = await put(before, target);
+    const order = await sent(far);
+    await before.records.flush();
+    await before.stop();
+    const after = await start({ graces: GRACES });
+    const append = after.records.append.bind(after.records);
+    after.records.append = async (...given) => {
+      after.records.append = append;
+      after.reports.heartbeat(MACHINE, [live(order)]);
+      await waitFor(() => after.attempts.current(taskId) !== undefined, 'it is taken over');
+      return await append(...given);
+    };
+    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    await waitFor(() => after.attempts.current(taskId) !== undefined, 'it is taken over');
+    await takesBackAnother(start, after);
+    // Another replica that fetches gets the task behind it.
+    const elsewhere = await start();
+    const link = new PlayedLink('m-2' as MachineId);
+    elsewhere.container(target.queue, link);
+    const next = await put(elsewhere, target);
+    expect((await sent(link)).taskId).toBe(next);
+    await after.result(order);
+    expect(await reaches(after, taskId, 'COMPLETE')).toMatchObject({ attempt: 1 });
+  });
+
   test('what is leased to another machine', async ({ start }) => {
     const { target, lease, taskId } = await lostOrder(start);
     const after = await start({ graces: GRACES });

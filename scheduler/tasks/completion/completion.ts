@@ -40,7 +40,8 @@ export interface CompletionParts extends Omit<ReturningParts, 'freeSlot' | 'ende
   /** Fixed texts for callers of the reasons why tasks end. */
   readonly textOf: Presentation['textOf'];
   readonly replies: Pick<Replies, 'settle' | 'deliver' | 'has' | 'size'>;
-  readonly attempts: Pick<Attempts, 'remove' | 'recording' | 'revoke' | 'isRevoked' | 'takeRevoked' | 'size'>;
+  readonly attempts: ReturningParts['attempts'] &
+    Pick<Attempts, 'recording' | 'revoke' | 'isRevoked' | 'takeRevoked' | 'size'>;
   readonly dispatcher: Pick<Dispatcher, 'release' | 'forget' | 'wake'>;
   readonly graces: Pick<GracePeriods, 'againMs' | 'endMs'>;
   readonly clock: Clock;

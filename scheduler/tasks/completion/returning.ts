@@ -21,7 +21,7 @@ export interface ReturningParts {
   readonly queues: Pick<TaskQueues, 'giveBack' | 'letGo' | 'lockOf' | 'read' | 'delay'>;
   readonly leases: Pick<Leases, 'dropOf'>;
   readonly changes: Pick<Changes, 'apply' | 'applied'>;
-  readonly attempts: Pick<Attempts, 'remove'>;
+  readonly attempts: Pick<Attempts, 'remove' | 'current'>;
   readonly dispatcher: Pick<Dispatcher, 'wake'>;
   readonly due: Pick<DueTimes, 'add'>;
   /** Writes the changed queue entry of an asynchronous task to its row. */
@@ -70,6 +70,9 @@ export class Returning {
     // Written before another attempt can begin: this process alone could tell of it. A caller waits for no write.
     if (job.sync) changes.apply(attempt.status, events, record);
     else await changes.applied(attempt.status, events, record);
+    // An attempt that its agent named meanwhile was adopted, and goes on.
+    const now = attempts.current(job.taskId);
+    if (now !== undefined && now !== attempt) return true;
     attempts.remove(attempt);
     const past = budget && withPast(budget, pastOf(attempt, failureReason, clock.nowMs(), result));
     const back = async (): Promise<void> => {
