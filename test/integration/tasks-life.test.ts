@@ -41,6 +41,21 @@ describe('a result that comes after the end', () => {
     expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE', result: '{"late":1}', rank: 4 });
   });
 
+  test('is kept by its agent until the database or the spill has it', async ({ one }) => {
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    const order = await sent(link);
+    await one.actions.stopTasks(callerOf(target), [taskId]);
+    const safe = one.records.safe.bind(one.records);
+    one.records.safe = () => Promise.resolve(false);
+    expect(await one.result(order)).toBe(false);
+    one.records.safe = safe;
+    expect(await one.result(order)).toBe(true);
+    expect((await one.records.read(taskId))?.status).toBe('COMPLETE');
+  });
+
   test('of any other outcome changes nothing', async ({ one }) => {
     const target = aQueueTarget();
     const link = new PlayedLink();
@@ -132,6 +147,15 @@ describe('a task on which containers die', () => {
       await reaches(one, next, 'COMPLETE');
     },
   );
+});
+
+test('a result that is retried is kept by its agent until the database or the spill has the retry', async ({ one }) => {
+  const target = aQueueTarget({ retries: 3 });
+  const link = new PlayedLink();
+  one.container(target.queue, link);
+  await put(one, target);
+  one.records.safe = () => Promise.resolve(false);
+  expect(await one.result(await sent(link), '{}', 'retry')).toBe(false);
 });
 
 describe('budgets', () => {

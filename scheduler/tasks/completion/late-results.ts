@@ -17,7 +17,7 @@ import { RANK } from '../state.ts';
 export interface LateParts {
   readonly lastAttempts: Pick<LastAttempts, 'read' | 'drop'>;
   readonly records: Pick<TaskRecords, 'read'>;
-  readonly changes: Pick<Changes, 'applied'>;
+  readonly changes: Pick<Changes, 'applied' | 'safe'>;
   readonly bodies: Pick<TaskBodies, 'storeResult'>;
   readonly clock: Clock;
   readonly log: Log;
@@ -33,18 +33,21 @@ export class LateResults {
 
   /**
    * Takes the result of an attempt that this replica does not have.
-   * @throws when Redis or the object store does not answer: the agent keeps the result
+   * @returns false: not written; the agent keeps the result
+   * @throws when Redis or the object store does not answer: the agent keeps the result, too
    */
-  async take(machineId: MachineId, result: AttemptResult): Promise<void> {
-    if (result.outcome !== 'ok' || result.body === undefined) return;
-    const { lastAttempts, metrics, log } = this.#parts;
+  async take(machineId: MachineId, result: AttemptResult): Promise<boolean> {
+    if (result.outcome !== 'ok' || result.body === undefined) return true;
+    const { lastAttempts, changes, metrics, log } = this.#parts;
     const last = await lastAttempts.read(result.taskId);
-    if (last === undefined || last.machineId !== machineId) return;
-    if (attemptHashOf(last.lock) !== sha256Hex(result.token)) return;
+    if (last === undefined || last.machineId !== machineId) return true;
+    if (attemptHashOf(last.lock) !== sha256Hex(result.token)) return true;
     const applied = await this.#apply(result, result.body, last.attempt);
+    if (applied && !(await changes.safe(result.taskId))) return false;
     metrics.late.inc({ result: applied ? 'applied' : 'ignored' });
     log.info({ taskId: result.taskId, attempt: last.attempt, applied }, 'a result came after its task had ended');
     if (applied) await lastAttempts.drop(result.taskId);
+    return true;
   }
 
   async #apply(result: AttemptResult, body: Buffer, attempt: number): Promise<boolean> {

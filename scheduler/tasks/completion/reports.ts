@@ -99,8 +99,7 @@ export class Reports {
     if (attempt === undefined || attempt.ending !== undefined) {
       onDecided?.();
       if (attempt?.ending !== undefined && !(await attempt.ending)) return false;
-      await late.take(machineId, result);
-      return true;
+      return await late.take(machineId, result);
     }
     if (onDecided !== undefined) attempt.onDecided = onDecided;
     // The agent was told to end the attempt because it had not

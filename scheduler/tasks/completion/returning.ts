@@ -20,7 +20,7 @@ import { RANK, USER_BACKOFF } from '../state.ts';
 export interface ReturningParts {
   readonly queues: Pick<TaskQueues, 'giveBack' | 'letGo' | 'lockOf' | 'read' | 'delay'>;
   readonly leases: Pick<Leases, 'dropOf'>;
-  readonly changes: Pick<Changes, 'apply' | 'applied'>;
+  readonly changes: Pick<Changes, 'apply' | 'applied' | 'safe'>;
   readonly attempts: Pick<Attempts, 'remove' | 'current'>;
   readonly dispatcher: Pick<Dispatcher, 'wake'>;
   readonly due: Pick<DueTimes, 'add'>;
@@ -128,7 +128,7 @@ export class Returning {
     if (fence !== undefined && fence.kind !== 'superseded') due.add(queue, dueMs);
     attempts.remove(attempt);
     this.#parts.ended(attempt);
-    return fence !== undefined;
+    return (await changes.safe(job.taskId)) && fence !== undefined;
   }
 
   /**
