@@ -1,5 +1,6 @@
 // How far the jobs of accepted tasks have come into Redis. Each scheduler process writes a time here, now and then: the
-// jobs of all tasks that it accepted before are added. When it dies, only its later tasks are looked at. The marks lie
+// jobs of all tasks that it accepted before are added. When it dies, the leader looks at later tasks only, and goes on
+// writing the time, to which a commit may come two minutes late (maintenance/missing-jobs.ts). The marks lie
 // beside the jobs, because a Redis that comes back older then has older marks, too. The field `rows` says that the rows
 // of all tasks were looked at since Redis was empty; whoever notices a loss of data removes it.
 import type { Redis } from 'ioredis';
