@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
+import { Attempts } from '#scheduler/tasks/dispatch/attempts.ts';
 import type { Attempt } from '#scheduler/tasks/dispatch/attempts.ts';
 import type { ReturningParts } from '#scheduler/tasks/completion/returning.ts';
 import { Returning } from '#scheduler/tasks/completion/returning.ts';
@@ -16,8 +17,8 @@ function aReturning() {
   const parts = {
     queues: { read: async () => undefined, lockOf: async () => undefined, giveBack: async () => undefined },
     leases: { dropOf: async () => undefined },
-    changes: { applied: () => (steps.push('record'), written.promise) },
-    attempts: { remove: () => undefined },
+    changes: { applied: () => (steps.push('record'), written.promise), safe: () => written.promise },
+    attempts: new Attempts(),
     dispatcher: { wake: () => undefined },
     due: { add: () => undefined },
     graces: { againMs: 1, endMs: 0 },
