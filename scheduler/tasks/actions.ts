@@ -46,6 +46,9 @@ export type StopOutcome =
   /** `unknown`: no such task of the caller. `not_cancelled`: the task changed hands again and again meanwhile. */
   | { readonly kind: 'refused'; readonly reason: 'unknown' | 'not_cancelled' };
 
+/** Tasks of one request that are stopped side by side: each waits for a commit. */
+const STOPPED_TOGETHER = 50;
+
 export interface TaskActionsParts {
   readonly attempts: Pick<Attempts, 'current'>;
   readonly completion: Pick<Completion, 'ended' | 'finish' | 'answer'>;
@@ -147,18 +150,29 @@ export class TaskActions {
 
   // ---- StopTasks ----------------------------------------------------------------------------------------------------
 
-  /** Stops tasks in order, up to the first failure; terminal ones count as stopped. */
+  /**
+   * Stops tasks, some of them side by side; terminal ones count as stopped. The first failure in order is told, and
+   * nothing behind an unknown task is stopped.
+   */
   async stopTasks(caller: Caller, taskIds: readonly string[]): Promise<StopOutcome> {
-    for (const taskId of taskIds) {
-      const record = await this.#own(caller, taskId);
-      if (record === undefined) return { kind: 'refused', reason: 'unknown' };
-      if (isTerminalTask(record.status)) continue;
-      const requestedAtMs = this.#parts.clock.nowMs();
-      if (!(await this.#parts.cancellation.cancelRecorded(record, CANCELLED)))
-        return { kind: 'refused', reason: 'not_cancelled' };
-      if (record.status === 'RUNNING') this.#parts.cancels?.cancelled(record, requestedAtMs);
+    const all = [...new Set(taskIds)];
+    for (let at = 0; at < all.length; at += STOPPED_TOGETHER) {
+      const found = await Promise.all(all.slice(at, at + STOPPED_TOGETHER).map((id) => this.#own(caller, id)));
+      const unknown = found.indexOf(undefined);
+      const known = (unknown === -1 ? found : found.slice(0, unknown)).filter((record) => record !== undefined);
+      const stopped = await Promise.all(known.map((record) => this.#stop(record)));
+      if (stopped.includes(false)) return { kind: 'refused', reason: 'not_cancelled' };
+      if (unknown !== -1) return { kind: 'refused', reason: 'unknown' };
     }
     return { kind: 'stopped' };
+  }
+
+  async #stop(record: TaskRecord): Promise<boolean> {
+    if (isTerminalTask(record.status)) return true;
+    const requestedAtMs = this.#parts.clock.nowMs();
+    if (!(await this.#parts.cancellation.cancelRecorded(record, CANCELLED))) return false;
+    if (record.status === 'RUNNING') this.#parts.cancels?.cancelled(record, requestedAtMs);
+    return true;
   }
 
   /** A task that a runner of others may start and end: no call of a model. */

@@ -1,7 +1,7 @@
 // The effects of people on asynchronous tasks, on real Redis and a real database, and attempts that are adopted.
 import { describe, expect } from 'vitest';
 import type { TaskId } from '#shared/domain/ids.ts';
-import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -35,6 +35,23 @@ describe('StopTasks', () => {
       kind: 'refused',
       reason: 'unknown',
     });
+  });
+
+  test('stops many side by side, and those before one that is unknown', async ({ one }) => {
+    const target = aQueueTarget();
+    const taskIds = [await put(one, target), await put(one, target), await put(one, target)];
+    const after = await put(one, target);
+    const append = one.records.append.bind(one.records);
+    let stopped = 0;
+    one.records.append = async (...given) => {
+      if (given[0].status === 'CANCELLED') stopped += 1;
+      await waitFor(() => stopped >= 3, 'all three are being stopped');
+      return await append(...given);
+    };
+    const asked = [...taskIds, newId<TaskId>(), after];
+    expect(await one.actions.stopTasks(callerOf(target), asked)).toEqual({ kind: 'refused', reason: 'unknown' });
+    for (const taskId of taskIds) expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
+    expect((await one.records.read(after))?.status).toBe('PENDING');
   });
 
   test('a task that waits out a back-off is stopped, too, and does not come again', async ({ one }) => {
