@@ -263,6 +263,39 @@ describe('Redis data lost', () => {
       expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE' });
   });
 
+  test('a job that is locked by an attempt whose end Redis has forgotten leaves its queue after a loss', async ({
+    one,
+  }) => {
+    let generation = 0;
+    const older = new OlderJobs({
+      queues: one.queues,
+      ended: (taskIds) => endedTaskIds(one.db, taskIds),
+      isWaitedFor: () => false,
+      generation: () => generation,
+      log: quiet,
+    });
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    const { containerId } = one.container(target.queue, link);
+    const over = await put(one, target);
+    const order = await sent(link);
+    const job = await one.queues.read(target.queue, over);
+    if (job === undefined) throw new Error('no job');
+    await one.result(order);
+    await reaches(one, over, 'COMPLETE');
+    await drained(one);
+    one.slots.remove(containerId);
+    // Redis returns to its state of a second ago, in which the job was fetched.
+    await one.queues.add(target.queue, job);
+    const { job: fetched } = await one.queues.fetch(target.queue, lockTokenOf(one.instance, newAttemptToken()));
+    expect(fetched?.taskId).toBe(over);
+    expect(await older.sweep(target.queue)).toBe(0);
+    generation += 1;
+    expect(await older.sweep(target.queue)).toBe(1);
+    expect(await one.queues.activeIds(target.queue)).toEqual([]);
+    expect(await one.queues.read(target.queue, over)).toBeUndefined();
+  });
+
   test('a queue is not fetched from before what is over has left it', async ({ start }) => {
     let generation = 0;
     const older = new Map<string, OlderJobs>();

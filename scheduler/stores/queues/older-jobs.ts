@@ -6,7 +6,7 @@ import type { Log } from '#shared/log.ts';
 import type { TaskQueues } from './task-queues.ts';
 
 export interface OlderJobsParts {
-  readonly queues: Pick<TaskQueues, 'waitingIds' | 'remove'>;
+  readonly queues: Pick<TaskQueues, 'waitingIds' | 'activeIds' | 'remove' | 'lockOf' | 'fail'>;
   /** Filters the tasks to those that have ended according to the database. */
   readonly ended: (taskIds: readonly TaskId[]) => Promise<readonly TaskId[]>;
   /** Whether a caller waits here for the task, so that it is not over. */
@@ -18,6 +18,8 @@ export interface OlderJobsParts {
 }
 
 const BATCH = 500;
+/** Most active jobs looked at; the stall scan returns or removes the rest. */
+const MOST_ACTIVE = 10_000;
 /** Most queues remembered as looked through; a forgotten queue is looked through again. */
 const MOST_QUEUES = 20_000;
 
@@ -53,6 +55,7 @@ export class OlderJobs {
         if (await queues.remove(queue, taskId)) removed += 1;
       }
     }
+    if (now > 0) removed += await this.#takeOutActive(queue);
     if (removed > 0) log.warn({ queue, removed }, 'jobs of tasks that are over were taken out of their queue');
     if (this.#done.size >= (this.#parts.most ?? MOST_QUEUES)) {
       const oldest = this.#done.keys().next().value;
@@ -60,6 +63,21 @@ export class OlderJobs {
     }
     this.#done.delete(queue);
     this.#done.set(queue, now);
+    return removed;
+  }
+
+  /** Removes the jobs of ended tasks that are locked by attempts whose end Redis has forgotten. */
+  async #takeOutActive(queue: QueueName): Promise<number> {
+    const { queues, ended } = this.#parts;
+    const ids = await queues.activeIds(queue, MOST_ACTIVE);
+    let removed = 0;
+    for (let at = 0; at < ids.length; at += BATCH) {
+      for (const taskId of await ended(ids.slice(at, at + BATCH))) {
+        const lock = await queues.lockOf(queue, taskId);
+        if (lock !== undefined && (await queues.fail(queue, taskId, lock, 'ended before')).kind === 'done')
+          removed += 1;
+      }
+    }
     return removed;
   }
 }

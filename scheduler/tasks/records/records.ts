@@ -244,6 +244,8 @@ export class TaskRecords {
   async redisLost(): Promise<void> {
     await this.#writer.flush();
     await this.#spill.redisLost();
+    // Leases that were written again for attempts whose records came to be safe meanwhile.
+    this.#endAll(this.#over);
   }
 
   /** Whether so many records wait for the database that nothing new may be admitted. */
