@@ -17,7 +17,7 @@ const SETTINGS = { LONGSHORE_MAX_CONTAINERS: '100000' };
 
 export interface HeldTasks {
   readonly machines: number;
-  /** Tasks of each machine, in one container with so many slots. */
+  /** Number of tasks that run on each machine, all in one container. */
   readonly inFlight: number;
   readonly slots: number;
 }
@@ -106,7 +106,7 @@ export class HeldFleet {
     return { half: median(times), all: Math.max(...times), processor, block };
   }
 
-  /** The longest that the scheduler answered nothing in so many milliseconds from now on. */
+  /** Waits that many milliseconds. @returns the longest time in them for which the event loop stood, in milliseconds */
   async longestBlockMs(ms: number): Promise<number> {
     await this.#plane.metric(LONGEST_STOP);
     await sleep(ms, this.#signal);

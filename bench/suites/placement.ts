@@ -63,7 +63,7 @@ export const sizesOf = (isQuick: boolean): typeof FULL | typeof QUICK => (isQuic
 /** Measures how many containers are placed in a second. */
 export type PlacementRate = () => Promise<number>;
 
-/** Starts a control plane with so many machines, and measures once to warm it up. */
+/** Starts a control plane with that number of machines, and measures once, because the first placements are slower. */
 export async function startPlacement(options: {
   readonly place: Workplace;
   readonly postgres: PrivatePostgres;

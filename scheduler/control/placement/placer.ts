@@ -188,7 +188,7 @@ export class Placer {
     return entries;
   }
 
-  /** A place for a container that has no row yet. @returns undefined: there is none at once */
+  /** Finds a place for a container that has no row yet. @returns undefined: no machine has room now */
   #choiceAtOnce(
     snapshot: PlacementSnapshot,
     entry: ContainerEntry,

@@ -250,7 +250,7 @@ export class Completion {
     if (isRepeated) changes.apply(attempt.status, event, record);
     const written = isRepeated ? undefined : changes.applied(attempt.status, event, record);
     const safe = changes.safe(job.taskId);
-    // The lease stands until then, and the attempt would be adopted by it again.
+    // Until then the lease stands. So a report of the agent would adopt the attempt again.
     attempts.recording(attempt, safe);
     await written;
     if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);

@@ -154,7 +154,7 @@ export function check(place: Place, { nowMs, isPresent, isSettled }: OwnerFacts)
 /** Facts of a row of a task that may have been sent. */
 export interface RowFacts {
   readonly isFinal: boolean;
-  /** Replica at which the task runs by its row; null: the row does not say that it runs, or there is none. */
+  /** The replica at which the task runs, as its row says; null: it does not run, or it has no row. */
   readonly runsAt: InstanceId | null;
   /** Whether every record that was acknowledged to an agent is in the rows: none is in the spill. */
   readonly isComplete: boolean;
