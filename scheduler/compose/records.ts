@@ -30,7 +30,7 @@ export interface Records {
 
 export function openRecords(
   { db, hot, keys, instance, log, registry, clock, settings }: Infrastructure,
-  { leaderLoop, bus, presence }: ClusterState,
+  { leaderLoop, bus, presence, isAlone }: ClusterState,
   { deliveries: callbacks }: Webhooks,
   { writer: events }: Events,
   { objects }: ObjectParts,
@@ -48,8 +48,8 @@ export function openRecords(
     log,
     registry,
     instance,
-    bus,
-    present: () => presence.present(),
+    // A lone process asks nobody, not even Redis who is present: that may be the process before this one.
+    ...(isAlone ? {} : { bus, present: () => presence.present() }),
     load: rowReader(db),
     ended: (taskIds) => endedTaskIds(db, taskIds),
     write: async (batch, changes) => {
