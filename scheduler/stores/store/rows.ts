@@ -14,6 +14,24 @@ export function storableText(text: string): string {
   return wellFormed.includes('\0') ? wellFormed.replaceAll('\0', '\ufffd') : wellFormed;
 }
 
+export type ArrayValue = string | number | boolean | null | undefined;
+
+/**
+ * Text of an array parameter. A batch of rows has one for each column: a text crosses to the embedded database's thread
+ * as one value, and no driver looks at each element. `unnest` reads the null of a column without values as nulls.
+ */
+export function arrayText(values: readonly ArrayValue[]): string | null {
+  if (values.every((value) => value === null || value === undefined)) return null;
+  const json = JSON.stringify(values);
+  // An array's text has JSON's quotes, and escapes quotes and backslashes alike, but has no other escapes.
+  if (!OTHER_ESCAPE.test(json)) return `{${json.slice(1, -1)}}`;
+  return `{${values.map(elementText).join(',')}}`;
+}
+
+const OTHER_ESCAPE = /\\[^"\\]/;
+const elementText = (value: ArrayValue): string =>
+  typeof value === 'string' ? `"${value.replace(/["\\]/g, String.raw`\$&`)}"` : JSON.stringify(value ?? null);
+
 /** The first row, mapped; undefined when there is none. */
 export async function maybeOne<R, T>(
   db: Queryable,

@@ -63,6 +63,39 @@ export function taskTests(of: () => Db): void {
       expect(listed?.result).toBeUndefined();
     });
 
+    test('every value of a column is written as it is, whatever its batch holds', async () => {
+      const texts = [
+        '',
+        '{}',
+        'null',
+        'NULL',
+        '{a,b}',
+        'a"b',
+        'a\\b',
+        '\\',
+        '"',
+        "'",
+        ' x ',
+        'é 😀',
+        '\n\t\r',
+        '\\n',
+        '\u0001',
+        '\\u0001',
+      ];
+      const { id: workspaceId } = await aWorkspace(db);
+      // A batch in which all texts are simple is written in another way.
+      for (const some of [texts.filter((text) => !/\p{Cc}/u.test(text)), texts]) {
+        const records = some.map((failureReason, at) =>
+          aRecord({ workspaceId, failureReason, result: failureReason, durationMs: at / 3, sync: at % 2 === 0 }),
+        );
+        const accepted = some.map((text) => ({ record: aRecord({ workspaceId }), job: text, owner: newInstanceId() }));
+        await upsertTaskRecords(db, records);
+        await insertAcceptedTasks(db, accepted);
+        for (const record of records) expect(await taskById(db, record.taskId)).toMatchObject({ ...record });
+        for (const { record, job } of accepted) expect(await acceptedJobOf(db, record.taskId)).toBe(job);
+      }
+    });
+
     test('whatever the order and however often records come, the furthest one stands', async () => {
       const base = aRecord();
       const steps = [

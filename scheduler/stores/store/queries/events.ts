@@ -7,7 +7,7 @@ import type { AppId, ContainerId, DeploymentId, MachineId, StubId, TaskId, Works
 import { PACKED_TYPE, TASK_EVENT_TYPES, unpacked } from '../../../domain/task-changes.ts';
 import type { PackedTask } from '../../../domain/task-changes.ts';
 import type { Queryable } from '../db.ts';
-import { msOf, storableText } from '../rows.ts';
+import { arrayText, msOf, storableText } from '../rows.ts';
 
 /** Ids of what an event is about, as far as they are known. */
 export interface EventSubject {
@@ -154,21 +154,21 @@ export async function appendNewEvents(
     [
       [...taken.keys()],
       [...taken.values()],
-      events.map((event) => event.workspaceId),
-      numbers,
-      events.map((event) => event.id),
-      events.map((event) => event.type),
-      events.map((event) => event.atMs / 1000),
-      events.map((event) => event.appId ?? null),
-      events.map((event) => event.stubId ?? null),
-      events.map((event) => event.stubType ?? null),
-      events.map((event) => event.deploymentId ?? null),
-      events.map((event) => event.taskId ?? null),
-      events.map((event) => event.containerId ?? null),
-      events.map((event) => event.machineId ?? null),
-      events.map((event) => event.isOfTask === true),
-      events.map((event) => event.more ?? 0),
-      events.map((event) => storableJson(event.data)),
+      arrayText(events.map((event) => event.workspaceId)),
+      arrayText(numbers),
+      arrayText(events.map((event) => event.id)),
+      arrayText(events.map((event) => event.type)),
+      arrayText(events.map((event) => event.atMs / 1000)),
+      arrayText(events.map((event) => event.appId)),
+      arrayText(events.map((event) => event.stubId)),
+      arrayText(events.map((event) => event.stubType)),
+      arrayText(events.map((event) => event.deploymentId)),
+      arrayText(events.map((event) => event.taskId)),
+      arrayText(events.map((event) => event.containerId)),
+      arrayText(events.map((event) => event.machineId)),
+      arrayText(events.map((event) => event.isOfTask === true)),
+      arrayText(events.map((event) => event.more ?? 0)),
+      arrayText(events.map((event) => storableJson(event.data))),
     ],
     { isPrepared: true },
   );

@@ -168,10 +168,10 @@ export async function insertKeyedTasks(db: Queryable, tasks: readonly KeyedTask[
   if (tasks.length === 0) return new Set();
   const insert = acceptedTasksInsert(tasks);
   const { rows } = await db.query<{ task_id: string }>(
-    `with held as (${acceptOf('$2')} returning k.task_id),
+    `with held as (${acceptOf(`$${insert.params.length + 1}`)} returning k.task_id),
        written as (${insert.sql('where r.id in (select task_id from held)')} returning id)
      select task_id from held`,
-    [insert.param, placesOf(tasks.map(({ key, record }) => ({ ...key, taskId: record.taskId })))],
+    [...insert.params, placesOf(tasks.map(({ key, record }) => ({ ...key, taskId: record.taskId })))],
   );
   return new Set(rows.map((row) => row.task_id as TaskId));
 }

@@ -15,7 +15,8 @@ import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
 import type { PastAttempt } from '../../queues/jobs.ts';
 import type { Queryable } from '../db.ts';
 import { ownersOf } from './owners.ts';
-import { dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
+import type { ArrayValue } from '../rows.ts';
+import { arrayText, dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
 /** A task's record, written as a whole each time. (attempt, rank) orders the records of one task. */
 export interface TaskRecordRow {
@@ -146,7 +147,11 @@ const IN_QUEUES = `queue <> '${DEFERRED_CALLS_QUEUE}'`;
 export const MAX_TASK_BATCH = 500;
 
 const secondsOrNull = (ms: number | null): number | null => (ms === null ? null : ms / 1000);
-const encode = (record: TaskRecordRow, job: string | null, owner: string | null): Record<string, unknown> => ({
+const encode = (
+  record: TaskRecordRow,
+  job: string | null,
+  owner: string | null,
+): Record<(typeof COLUMNS)[number][0], ArrayValue> => ({
   id: record.taskId,
   workspace_id: record.workspaceId,
   stub_id: record.stubId,
@@ -218,12 +223,12 @@ const COLUMNS = [
   ['owner', 'text'],
   ['replica', 'text'],
 ] as const;
+/** Takes an array for each column, which the database reads in half the time of a JSON document. */
 const INSERT = `${INSERT_INTO}
-  from json_to_recordset($1::json) as r (${COLUMNS.map(([name, type]) => `${name} ${type}`).join(', ')})`;
-/** The same from an array for each column, which the database reads in half the time. */
-const INSERT_ARRAYS = `${INSERT_INTO}
   from unnest(${COLUMNS.map(([, type], at) => `$${at + 1}::${type}[]`).join(', ')})
     as r (${COLUMNS.map(([name]) => name).join(', ')})`;
+const paramsOf = (rows: readonly ReturnType<typeof encode>[]): readonly (string | null)[] =>
+  COLUMNS.map(([name]) => arrayText(rows.map((row) => row[name])));
 
 /**
  * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
@@ -255,9 +260,8 @@ async function upsert(
 ): Promise<readonly { readonly id: string; readonly is_new?: boolean }[]> {
   if (records.length === 0) return [];
   if (records.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} task records at a time`);
-  const encoded = records.map((record) => encode(record, null, null));
   const { rows } = await db.query<{ id: string; is_new?: boolean }>(
-    `${INSERT_ARRAYS}
+    `${INSERT}
      on conflict (id) do update set status = excluded.status, attempt = excluded.attempt, rank = excluded.rank,
        container_id = excluded.container_id, failure_reason = excluded.failure_reason, result = excluded.result,
        result_object_id = excluded.result_object_id, started_at = excluded.started_at, ended_at = excluded.ended_at,
@@ -267,7 +271,7 @@ async function upsert(
        replica = excluded.replica, job = case when excluded.rank >= 3 then null else tasks.job end
      where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
-    COLUMNS.map(([name]) => encoded.map((row) => row[name])),
+    paramsOf(records.map((record) => encode(record, null, null))),
     { isPrepared: true },
   );
   return rows;
@@ -288,24 +292,24 @@ export interface AcceptedTask {
  */
 export async function insertAcceptedTasks(db: Queryable, tasks: readonly AcceptedTask[]): Promise<void> {
   if (tasks.length === 0) return;
-  const { sql, param } = acceptedTasksInsert(tasks);
-  await db.query(sql(''), [param], { isPrepared: true });
+  const { sql, params } = acceptedTasksInsert(tasks);
+  await db.query(sql(''), params, { isPrepared: true });
 }
 
 /**
- * The statement that accepts tasks, beginning at parameter `param`, for a
+ * The statement that accepts tasks, with the first parameters, for a
  * caller that writes more in the same step. `r` is a task in its `where`.
  */
 export function acceptedTasksInsert(tasks: readonly AcceptedTask[]): {
   readonly sql: (where: string) => string;
-  readonly param: string;
+  readonly params: readonly (string | null)[];
 } {
   if (tasks.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} tasks at a time`);
   const conflict = `on conflict (id) do update set job = excluded.job, owner = excluded.owner,
     input_state = excluded.input_state, input_bytes = excluded.input_bytes where tasks.rank < 3 and tasks.job is null`;
   return {
     sql: (where) => `${INSERT} ${where} ${conflict}`,
-    param: JSON.stringify(tasks.map(({ record, job, owner }) => encode(record, job, owner))),
+    params: paramsOf(tasks.map(({ record, job, owner }) => encode(record, job, owner))),
   };
 }
 
