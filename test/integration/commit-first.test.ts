@@ -447,20 +447,39 @@ describe('a task that is committed and not queued yet', () => {
     expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
   });
 
-  test('and is cancelled in that very moment leaves its queue again', async ({ start }) => {
-    const commits = Promise.withResolvers<void>();
-    const one = await start({
-      queues: withAdd(async (queues, ...given) => {
-        await one.actions.stopTasks(callerOf(target), [given[1].taskId]);
-        await queues.addAgain(...given);
-        commits.resolve();
-      }),
-    });
+  test.for([false, true])(
+    'and is cancelled in that very moment leaves its queue again, in a lone process: %s',
+    async (isAlone, { start }) => {
+      const commits = Promise.withResolvers<void>();
+      const one = await start({
+        isAlone,
+        queues: withAdd(async (queues, ...given) => {
+          await one.actions.stopTasks(callerOf(target), [given[1].taskId]);
+          await queues.addAgain(...given);
+          commits.resolve();
+        }),
+      });
+      const target = aQueueTarget();
+      const { taskId } = await submitted(one, target);
+      await commits.promise;
+      await isEmpty(one, target.queue);
+      expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
+    },
+  );
+
+  test('and is added by a lone process costs no look at its row', async ({ start }) => {
+    const one = await start({ isAlone: true });
+    let looks = 0;
+    one.records.ended = (taskIds) => {
+      looks += 1;
+      return Promise.resolve(taskIds);
+    };
     const target = aQueueTarget();
-    const { taskId } = await submitted(one, target);
-    await commits.promise;
-    await isEmpty(one, target.queue);
-    expect((await one.records.read(taskId))?.status).toBe('CANCELLED');
+    const link = aRunner(one);
+    one.container(target.queue, link);
+    await Promise.all(Array.from({ length: 20 }, () => put(one, target)));
+    await sent(link, 20);
+    expect(looks).toBe(0);
   });
 
   test.for([false, true])(

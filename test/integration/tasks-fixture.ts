@@ -360,6 +360,7 @@ export async function aProcess(
     rowOf: options.rowOf ?? rows.load,
     doubts: rollCall,
     isAlive: options.alive ?? (() => false),
+    isAlone: options.isAlone,
     isActive: () => true,
     isCutOff: options.isCutOff ?? (() => false),
     listRows: () => Promise.resolve([]),

@@ -13,6 +13,7 @@ import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { TaskMetrics } from '../metrics.ts';
+import type { Changes } from '../records/changes.ts';
 import type { TaskRecords } from '../records/records.ts';
 
 /** Most tasks that wait for Redis, and the bytes of their inputs; beyond them nothing is accepted. */
@@ -36,6 +37,9 @@ interface Waiting {
 export interface QueueingParts {
   readonly queues: Pick<TaskQueues, 'addAgain' | 'remove'>;
   readonly records: Pick<TaskRecords, 'ended'>;
+  readonly changes: Pick<Changes, 'onChange'>;
+  /** Whether no other process ever ends tasks. */
+  readonly isAlone?: boolean | undefined;
   readonly dispatcher: Pick<Dispatcher, 'wake'>;
   /** Absent: the leader looks at every task of this process when it is gone. */
   readonly marks?: Pick<AddedMarks, 'write'> | undefined;
@@ -48,12 +52,21 @@ export interface QueueingParts {
   readonly stopMs?: number;
 }
 
+/** A task that may be committed and is not known to be in its queue. */
+interface Begun {
+  /** When it was accepted. */
+  readonly createdAtMs: number;
+  /** The same, monotonic. */
+  readonly sinceMs: number;
+  /** Whether its end was written here. */
+  isOver: boolean;
+}
+
 export class Queueing {
   readonly name = 'queueing';
   readonly #parts: QueueingParts;
   readonly #abort = new AbortController();
-  /** Times of each task that may be committed and is not known to be in its queue: of acceptance, and monotonic. */
-  readonly #begun = new Map<TaskId, { readonly createdAtMs: number; readonly sinceMs: number }>();
+  readonly #begun = new Map<TaskId, Begun>();
   /** Committed tasks whose add was not answered yet, in the order of their commits. */
   readonly #waiting = new Map<TaskId, Waiting>();
   /** Tasks that were added and may have ended before. */
@@ -66,6 +79,11 @@ export class Queueing {
 
   constructor(parts: QueueingParts) {
     this.#parts = parts;
+    if (parts.isAlone !== true) return;
+    parts.changes.onChange(({ taskId, rank }) => {
+      const begun = this.#begun.get(taskId);
+      if (begun !== undefined) begun.isOver ||= rank >= 3;
+    });
   }
 
   start(): void {
@@ -100,7 +118,7 @@ export class Queueing {
 
   /** A task is about to be committed. It ends with {@link add} or {@link drop}. */
   begin({ taskId, createdAtMs }: Pick<TaskJob, 'taskId' | 'createdAtMs'>): void {
-    this.#begun.set(taskId, { createdAtMs, sinceMs: this.#parts.clock.monotonicMs() });
+    this.#begun.set(taskId, { createdAtMs, sinceMs: this.#parts.clock.monotonicMs(), isOver: false });
     this.#begins += 1;
   }
 
@@ -183,32 +201,39 @@ export class Queueing {
     if (!this.#waiting.delete(job.taskId)) return true;
     this.#bytes -= bytesOf(job);
     metrics.waitingAdds.set(this.#waiting.size);
+    const { isOver = false } = this.#begun.get(job.taskId) ?? {};
     this.#begun.delete(job.taskId);
-    if (!isRepeated) this.#check(waiting);
+    if (isOver) this.#takeOut([waiting]);
+    else if (!isRepeated && this.#parts.isAlone !== true) this.#check(waiting);
     dispatcher.wake(queue, job.taskId);
     waiting.onAdded?.();
     return true;
   }
 
   /**
-   * Takes a job out again whose task was ended between its commit and its add: whoever ended it found no job. The jobs
-   * of a turn are looked at together. The fetch of a repeated one looks by itself.
+   * Takes a job out again whose task was ended elsewhere between its commit and its add: whoever ended it found no job.
+   * The jobs of a turn are looked at together. The fetch of a repeated one looks by itself.
    */
   #check(waiting: Waiting): void {
     if (this.#unchecked.push(waiting) > 1) return;
     setImmediate(() => {
       const some = this.#unchecked;
       this.#unchecked = [];
-      this.#takeOutEnded(some).catch((error: unknown) => {
-        this.#parts.log.info({ err: error }, 'nobody has looked whether a task ended before it was queued');
-      });
+      this.#parts.records.ended(some.map(({ job }) => job.taskId)).then(
+        (ended) => this.#takeOut(some.filter(({ job }) => ended.includes(job.taskId))),
+        (error: unknown) => {
+          this.#parts.log.info({ err: error }, 'nobody has looked whether a task ended before it was queued');
+        },
+      );
     });
   }
 
-  async #takeOutEnded(added: readonly Waiting[]): Promise<void> {
-    const { records, queues } = this.#parts;
-    const ended = new Set(await records.ended(added.map(({ job }) => job.taskId)));
-    for (const { queue, job } of added) if (ended.has(job.taskId)) await queues.remove(queue, job.taskId);
+  #takeOut(ended: readonly Waiting[]): void {
+    for (const { queue, job } of ended) {
+      this.#parts.queues.remove(queue, job.taskId).catch((error: unknown) => {
+        this.#parts.log.info({ err: error, taskId: job.taskId }, 'the job of a task that ended may be in its queue');
+      });
+    }
   }
 }
 
