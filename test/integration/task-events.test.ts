@@ -97,6 +97,31 @@ describe.each(KINDS)('events of tasks on %s', (kind) => {
     expect(await statusesOf(task)).toEqual(['PENDING 0', 'RUNNING 1']);
   });
 
+  test('the creation of an accepted task is told once, without another write of its row', async () => {
+    const [waiting, begun] = [await aTask(), await aTask()];
+    const owner = newInstanceId();
+    await insertAcceptedTasks(
+      opened.db,
+      [waiting, begun].map((record) => ({ record, job: '{}', owner })),
+    );
+    await write(as(begun, 'RUNNING', 1, 1));
+    const places = async () =>
+      (
+        await opened.db.query('select ctid::text from tasks where id in ($1, $2) order by id', [
+          waiting.taskId,
+          begun.taskId,
+        ])
+      ).rows;
+    const before = await places();
+    expect([...(await write(waiting, begun)).lastEvents]).toEqual([[waiting.workspaceId, 1]]);
+    expect([...(await write(waiting, begun)).lastEvents]).toEqual([]);
+    expect(await places()).toEqual(before);
+    expect(await statusesOf(waiting)).toEqual(['PENDING 0']);
+    expect(await statusesOf(begun)).toEqual(['PENDING 0', 'RUNNING 1']);
+    await write(as(waiting, 'COMPLETE', 1, 3));
+    expect(await statusesOf(waiting)).toEqual(['PENDING 0', 'RUNNING 1', 'COMPLETE 1']);
+  });
+
   test('a batch that fails leaves neither rows nor events', async () => {
     const task = await aTask();
     const bad = { ...task, stubId: null } as unknown as TaskRecord;

@@ -232,8 +232,9 @@ const paramsOf = (rows: readonly ReturnType<typeof encode>[]): readonly (string 
 
 /**
  * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
- * (attempt, rank) never goes backwards. A final status is replaced only by the late COMPLETE of the last attempt. Ids
- * must differ within a batch (one row cannot be written twice by one statement).
+ * (attempt, rank) never goes backwards. A final status is replaced only by the late COMPLETE of the last attempt. A row
+ * that is there is as its task was accepted, or further, so a record of the acceptance only locks it. Ids must differ
+ * within a batch (one row cannot be written twice by one statement).
  */
 export async function upsertTaskRecords(db: Queryable, records: readonly TaskRecordRow[]): Promise<void> {
   await upsert(db, records, '');
@@ -250,7 +251,22 @@ export async function upsertTaskRecordsSaying(
 ): Promise<ReadonlyMap<TaskId, { readonly isNew: boolean }>> {
   // No transaction has replaced or locked a row that this statement inserts: its xmax is 0.
   const rows = await upsert(db, records, 'returning tasks.id, tasks.xmax = 0 as is_new');
-  return new Map(rows.map((row) => [row.id as TaskId, { isNew: row.is_new === true }]));
+  const written = new Map(rows.map((row) => [row.id as TaskId, { isNew: row.is_new === true }]));
+  const left = records.filter((record) => isUnbegun(record) && !written.has(record.taskId));
+  for (const taskId of await stillUnbegun(db, left)) written.set(taskId, { isNew: false });
+  return written;
+}
+
+/** Whether a record is that of its task's acceptance. */
+const isUnbegun = ({ attempt, rank }: TaskRecordRow): boolean => attempt === 0 && rank === 0;
+
+async function stillUnbegun(db: Queryable, records: readonly TaskRecordRow[]): Promise<readonly TaskId[]> {
+  if (records.length === 0) return [];
+  const { rows } = await db.query<{ id: string }>(
+    'select id from tasks where id = any ($1::text[]) and attempt = 0 and rank = 0',
+    [records.map(({ taskId }) => taskId)],
+  );
+  return rows.map(({ id }) => id as TaskId);
 }
 
 async function upsert(
@@ -269,7 +285,8 @@ async function upsert(
        past = coalesce(excluded.past, tasks.past), input_state = coalesce(excluded.input_state, tasks.input_state),
        input_bytes = coalesce(excluded.input_bytes, tasks.input_bytes),
        replica = excluded.replica, job = case when excluded.rank >= 3 then null else tasks.job end
-     where case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
+     where (excluded.attempt > 0 or excluded.rank > 0) and
+       case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
     paramsOf(records.map((record) => encode(record, null, null))),
     { isPrepared: true },
