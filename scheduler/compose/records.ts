@@ -3,7 +3,14 @@ import type { TaskId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Db } from '../stores/store/db.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
-import { acceptedJobOf, endedTaskIds, insertAcceptedTasks, taskById } from '../stores/store/queries/tasks.ts';
+import {
+  acceptedJobOf,
+  acceptedJobsOf,
+  endedTaskIds,
+  insertAcceptedTasks,
+  taskById,
+  tasksById,
+} from '../stores/store/queries/tasks.ts';
 import { keptJobs } from '../tasks/admission/accepting.ts';
 import { inputKeyOf } from '../tasks/dispatch/bodies.ts';
 import { InputUpkeep } from '../tasks/inputs/upkeep.ts';
@@ -74,7 +81,8 @@ export function taskRows(db: Db) {
     commit: (batch: readonly AcceptedTask[]) => insertAcceptedTasks(db, batch),
     keepJob: keptJobs(db),
     jobOf: (taskId: TaskId) => acceptedJobOf(db, taskId),
-    rowOf: rowReader(db),
+    jobsOf: (taskIds: readonly TaskId[]) => acceptedJobsOf(db, taskIds),
+    rowsOf: async (taskIds: readonly TaskId[]) => (await tasksById(db, taskIds)).map(recordOfRow),
   };
 }
 

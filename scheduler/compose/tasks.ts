@@ -1,7 +1,7 @@
 // The path of a task on this replica: accepted, queued, sent, ended, answered. `openTasks` takes the parts of other
 // rooms; `buildTasks` builds the path from them, for tests as well. task-maintenance.ts has the upkeep of the leader.
 import type { Redis } from 'ioredis';
-import type { ContainerId, InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { ContainerId, InstanceId, QueueName } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
@@ -83,7 +83,7 @@ export interface TaskNeeds
     >,
     Pick<SenderParts, 'isAlive'>,
     Pick<QueueingParts, 'mostWaiting' | 'stopMs'>,
-    Pick<UnansweredParts, 'latestMs' | 'rowOf'>,
+    Pick<UnansweredParts, 'latestMs' | 'rowsOf' | 'jobsOf'>,
     Pick<TaskReadsParts, 'caughtUp' | 'listRows' | 'stubsOf'> {
   readonly client: Redis;
   readonly keys: Keys;
@@ -103,8 +103,6 @@ export interface TaskNeeds
   readonly commit: (batch: readonly AcceptedTask[]) => Promise<void>;
   /** Writes the changed queue entry of an asynchronous task to its row: a job rebuilt from the row has its budgets. */
   readonly keepJob: (job: TaskJob) => Promise<void>;
-  /** Reads the queue entry of an asynchronous task that has not ended from its row. */
-  readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   /** Whether no other process adds to the queues. Absent: others may. */
   readonly isAlone?: boolean | undefined;
   /** Idempotency keys. Absent: calls with a key are refused. */

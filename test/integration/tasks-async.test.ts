@@ -57,7 +57,7 @@ describe('an asynchronous task', () => {
         await insertAcceptedTasks(db, batch);
         if (isAway) throw away;
       },
-      rowOf: (taskId) => (isAway ? Promise.reject(away) : rows.rowOf(taskId)),
+      rowsOf: (taskIds) => (isAway ? Promise.reject(away) : rows.rowsOf(taskIds)),
     });
     const target = aQueueTarget();
     const link = new PlayedLink();
@@ -80,6 +80,33 @@ describe('an asynchronous task', () => {
     expect(link.orders).toHaveLength(1);
   });
 
+  test('and a hundred others whose commits are not answered are read by one statement', async ({ start, db }) => {
+    const away = new AppError('database_timeout', 'the database did not answer in time');
+    const rows = taskRows(db);
+    let isAway = true;
+    const reads: number[] = [];
+    const one = await start({
+      commit: async (batch) => {
+        await insertAcceptedTasks(db, batch);
+        throw away;
+      },
+      rowsOf: (taskIds) => {
+        if (isAway) return Promise.reject(away);
+        reads.push(taskIds.length);
+        return rows.rowsOf(taskIds);
+      },
+    });
+    const target = aQueueTarget();
+    const submissions = Array.from({ length: 101 }, () => one.submissions.submit(target, { input: '{}' }));
+    expect(new Set((await Promise.all(submissions)).map(({ kind }) => kind))).toEqual(new Set(['unavailable']));
+    isAway = false;
+    await waitFor(async () => {
+      const ended = await db.query(`select 1 from tasks where stub_id = $1 and status = 'CANCELLED'`, [target.stubId]);
+      return ended.rowCount === 101;
+    }, 'all rows are over');
+    expect(reads).toEqual([101]);
+  });
+
   test('whose commit is not answered leaves no row where it was not made', async ({ start, db }) => {
     const away = new AppError('database_unavailable', 'the database does not answer');
     const one = await start({ commit: () => Promise.reject(away), more: { latestMs: 50 } });
@@ -100,7 +127,7 @@ describe('an asynchronous task', () => {
         commits += 1;
         return commits === 1 ? Promise.reject(databaseNotReached(new Error('ECONNREFUSED'))) : Promise.resolve();
       },
-      rowOf: () => Promise.reject(new Error('nobody asks for its row')),
+      rowsOf: () => Promise.reject(new Error('nobody asks for its row')),
     });
     const target = aQueueTarget();
     const large = JSON.stringify({ x: 'a'.repeat(100_000) });

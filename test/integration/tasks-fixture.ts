@@ -222,7 +222,7 @@ export async function aProcess(
     /** Rows of tasks; absent: they are in memory, for all processes of this Redis. */
     readonly rows?: TaskTable;
     /** Reads the row of a task whose commit was not answered; absent: as the others. */
-    readonly rowOf?: (taskId: TaskId) => Promise<TaskRecord | undefined>;
+    readonly rowsOf?: (taskIds: readonly TaskId[]) => Promise<readonly TaskRecord[]>;
     /** How long records are collected. */
     readonly collectMs?: number;
     /** How long a silent database is waited for. */
@@ -248,7 +248,7 @@ export async function aProcess(
     /** Whether a drain of that container is past its deadline. */
     readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
-    readonly jobOf?: (taskId: TaskId) => Promise<string | undefined>;
+    readonly jobsOf?: (taskIds: readonly TaskId[]) => Promise<readonly string[]>;
     /** Parts that replace the fixture's own. */
     readonly more?: Partial<TaskNeeds>;
     /**
@@ -353,11 +353,13 @@ export async function aProcess(
     maxKeptInputBytes: 1024 ** 2,
     commit: options.commit ?? (() => Promise.resolve()),
     keepJob: options.keepJob ?? (() => Promise.resolve()),
-    jobOf: options.jobOf ?? (() => Promise.resolve(undefined)),
+    jobsOf: options.jobsOf ?? (() => Promise.resolve([])),
     stopMs: 100,
     beforeFetch: options.beforeFetch,
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
-    rowOf: options.rowOf ?? rows.load,
+    rowsOf:
+      options.rowsOf ??
+      (async (taskIds) => (await Promise.all(taskIds.map(rows.load))).filter((row) => row !== undefined)),
     doubts: rollCall,
     isAlive: options.alive ?? (() => false),
     isAlone: options.isAlone,

@@ -21,6 +21,8 @@ const BACKOFF = { baseMs: 200, capMs: 10_000, floorMs: 50 };
 /** Time after an answer of the database in which an earlier statement may take effect: it has a deadline there. */
 const LATEST_MS = DEADLINES.queryMs + 5_000;
 const MOST = 10_000;
+/** Tasks that are looked at together: their rows are read by one statement. */
+const TOGETHER = 500;
 
 interface Unknown {
   readonly queue: QueueName;
@@ -38,10 +40,10 @@ export interface UnansweredParts {
   readonly changes: Pick<Changes, 'applied'>;
   readonly completion: Pick<Completion, 'dropInput'>;
   readonly idempotencyKeys?: Pick<IdempotencyKeys, 'releaseUncommitted'> | undefined;
-  /** Reads the task from its row. */
-  readonly rowOf: (taskId: TaskId) => Promise<TaskRecord | undefined>;
-  /** Reads the queue entry of an asynchronous task that has not ended from its row. */
-  readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
+  /** Reads tasks from their rows, in any order. */
+  readonly rowsOf: (taskIds: readonly TaskId[]) => Promise<readonly TaskRecord[]>;
+  /** Reads the queue entries of those asynchronous tasks that have not ended from their rows, the oldest first. */
+  readonly jobsOf: (taskIds: readonly TaskId[]) => Promise<readonly string[]>;
   readonly clock: Clock;
   readonly log: Log;
   readonly signal: AbortSignal;
@@ -76,8 +78,8 @@ export class Unanswered {
     this.#isLooking = true;
     for (let tries = 0; this.#open.size > 0 && (await sleep(backoffMs(tries, BACKOFF), signal)); tries += 1) {
       try {
-        for (const unknown of [...this.#open.values()])
-          if (await this.#settled(unknown)) this.#open.delete(unknown.job.taskId);
+        const open = [...this.#open.values()];
+        for (let at = 0; at < open.length; at += TOGETHER) await this.#look(open.slice(at, at + TOGETHER));
       } catch (error) {
         log.info({ err: error, tasks: this.#open.size }, 'it is not known yet whether tasks were recorded');
       }
@@ -85,37 +87,54 @@ export class Unanswered {
     this.#isLooking = false;
   }
 
-  /** @returns false: the commit may still come. @throws when the database does not answer */
-  async #settled(unknown: Unknown): Promise<boolean> {
-    const { queueing, changes, completion, idempotencyKeys, rowOf, jobOf, clock, latestMs = LATEST_MS } = this.#parts;
-    const { queue, job, claim, isPromised } = unknown;
-    const { taskId } = job;
-    const isQueued = async (): Promise<true> => {
-      const text = await jobOf(taskId);
-      if (text === undefined) queueing.drop(taskId);
-      else queueing.add(queue, { ...parseTaskJob(text), isFromRow: true });
-      return true;
-    };
-    const isOver = (): true => {
-      queueing.drop(taskId);
-      completion.dropInput(job);
-      return true;
-    };
-    if (claim !== undefined) {
+  /** Settles those tasks of which the database knows by now. @throws when it does not answer */
+  async #look(some: readonly Unknown[]): Promise<void> {
+    const { idempotencyKeys, rowsOf } = this.#parts;
+    const committed: Unknown[] = [];
+    const keyless: Unknown[] = [];
+    for (const unknown of some) {
+      if (unknown.claim === undefined) keyless.push(unknown);
       // A key that is released is not accepted any more: a later commit of its task writes nothing.
-      return (await idempotencyKeys?.releaseUncommitted(claim)) === false ? await isQueued() : isOver();
+      else if ((await idempotencyKeys?.releaseUncommitted(unknown.claim)) !== false) this.#over(unknown);
+      else committed.push(unknown);
     }
-    const row = await rowOf(taskId);
-    if (row === undefined) {
-      unknown.absentSinceMs ??= clock.monotonicMs();
-      return clock.monotonicMs() - unknown.absentSinceMs > latestMs && isOver();
+    const rows = new Map((await rowsOf(idsOf(keyless))).map((row) => [row.taskId, row]));
+    const cancels: Promise<void>[] = [];
+    for (const unknown of keyless) {
+      const row = rows.get(unknown.job.taskId);
+      if (row === undefined) this.#absent(unknown);
+      // A leader that took this process for dead may have queued it, and a container may have it.
+      else if (row.rank > 0) this.#known(unknown);
+      else if (unknown.isPromised === true) committed.push(unknown);
+      else cancels.push(this.#cancel(unknown, row));
     }
-    // A leader that took this process for dead may have queued it, and a container may have it.
-    if (row.rank > 0) {
-      queueing.drop(taskId);
-      return true;
+    await Promise.all([this.#queue(committed), ...cancels]);
+  }
+
+  /** There is no row. It may still come for a while. */
+  #absent(unknown: Unknown): void {
+    const { clock, latestMs = LATEST_MS } = this.#parts;
+    unknown.absentSinceMs ??= clock.monotonicMs();
+    if (clock.monotonicMs() - unknown.absentSinceMs > latestMs) this.#over(unknown);
+  }
+
+  async #queue(committed: readonly Unknown[]): Promise<void> {
+    const { queueing, jobsOf } = this.#parts;
+    if (committed.length === 0) return;
+    const jobs = new Map((await jobsOf(idsOf(committed))).map(parseTaskJob).map((job) => [job.taskId, job]));
+    const queues = new Map(committed.map(({ queue, job }) => [job.taskId, queue]));
+    for (const [taskId, job] of jobs) {
+      const queue = queues.get(taskId);
+      if (queue !== undefined) queueing.add(queue, { ...job, isFromRow: true });
     }
-    if (isPromised === true) return await isQueued();
+    for (const unknown of committed) {
+      if (jobs.has(unknown.job.taskId)) this.#open.delete(unknown.job.taskId);
+      else this.#known(unknown);
+    }
+  }
+
+  async #cancel(unknown: Unknown, row: TaskRecord): Promise<void> {
+    const { changes, clock } = this.#parts;
     await changes.applied(row.status, 'cancel', {
       ...row,
       status: 'CANCELLED',
@@ -123,6 +142,19 @@ export class Unanswered {
       endedAtMs: clock.nowMs(),
       failureReason: 'not_accepted',
     });
-    return isOver();
+    this.#over(unknown);
+  }
+
+  /** The task needs nothing from here. */
+  #known({ job }: Unknown): void {
+    this.#parts.queueing.drop(job.taskId);
+    this.#open.delete(job.taskId);
+  }
+
+  #over(unknown: Unknown): void {
+    this.#known(unknown);
+    this.#parts.completion.dropInput(unknown.job);
   }
 }
+
+const idsOf = (some: readonly Unknown[]): readonly TaskId[] => some.map(({ job }) => job.taskId);

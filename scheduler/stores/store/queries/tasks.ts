@@ -345,9 +345,18 @@ export async function updateAcceptedJobs(
   );
 }
 
+const WHOLE = `select ${BASE}, t.result, t.past from tasks t ${JOINS}`;
+
 /** The task with its result; of any workspace, callers compare it. */
 export function taskById(db: Queryable, id: string): Promise<TaskRow | undefined> {
-  return maybeOne(db, `select ${BASE}, t.result, t.past from tasks t ${JOINS} where t.id = $1`, [id], map);
+  return maybeOne(db, `${WHOLE} where t.id = $1`, [id], map);
+}
+
+/** The same of up to 500 tasks, in any order. */
+export async function tasksById(db: Queryable, ids: readonly TaskId[]): Promise<readonly TaskRow[]> {
+  if (ids.length === 0) return [];
+  if (ids.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} tasks at a time`);
+  return await many(db, `${WHOLE} where t.id = any ($1::text[])`, [ids], map);
 }
 
 export interface TaskRowFilter {
