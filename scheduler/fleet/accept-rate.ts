@@ -4,10 +4,10 @@
 import type { Clock } from '#shared/clock.ts';
 
 /**
- * Hellos per second that are assumed until a rate was measured: the
- * rate of a scheduler on two cores with its database beside it.
+ * Hellos per second that are assumed until a rate was measured. A machine with ten attempts costs 13 ms of processor,
+ * its TLS handshake included, most of it in one thread.
  */
-export const FIRST_PER_SECOND = 200;
+export const FIRST_PER_SECOND = 100;
 /** With fewer hellos under way the scheduler waits for machines, not the machines for it. */
 const BUSY = 8;
 const SAMPLE = 20;
@@ -34,6 +34,9 @@ export class AcceptRate {
   #open = 0;
   #done = 0;
   #busySinceMs: number | undefined;
+  /** Agents that were told to dial again and have not had the time that their hellos take, and when this was so. */
+  #toDial = 0;
+  #toDialAtMs = 0;
 
   constructor(clock: Pick<Clock, 'monotonicMs'>) {
     this.#clock = clock;
@@ -52,6 +55,19 @@ export class AcceptRate {
     this.#open += 1;
     if (this.#open === BUSY) this.#restart();
     return () => this.#end();
+  }
+
+  /**
+   * A link is given up because its agent does not answer. Where many are, the agents or this scheduler have too much to
+   * do. If all agents dialled within half a second, their hellos would keep the next pings from being answered.
+   * @returns the number of agents that are about to dial, this one included
+   */
+  gaveUp(): number {
+    const nowMs = this.#clock.monotonicMs();
+    const since = ((nowMs - this.#toDialAtMs) / 1000) * this.#perSecond;
+    this.#toDial = Math.max(0, this.#toDial - since) + 1;
+    this.#toDialAtMs = nowMs;
+    return this.#toDial;
   }
 
   #end(): void {

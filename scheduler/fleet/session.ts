@@ -413,7 +413,7 @@ export class Session {
     setImmediate(() =>
       setImmediate(() => {
         if (this.#answered >= seq) return;
-        if (!this.#inbox.holds) return this.end('ping_unanswered');
+        if (!this.#inbox.holds) return this.later('ping_unanswered', this.#parts.accepting.gaveUp());
         this.#pongTimer = setTimeout(() => this.#judge(seq), this.#parts.settings.pongWithinMs);
         this.#pongTimer.unref();
       }),
@@ -434,10 +434,11 @@ export class Session {
   }
 
   /**
-   * Sends the agent away until a moment in the window: this process stops, or takes up other machines first.
+   * Sends the agent away until a moment in the window: this process stops, takes up other machines first, or gave up
+   * the agent's link together with others.
    * @param machines - those that are sent away together
    */
-  later(reason: 'scheduler_stopping' | 'too_many_hellos', machines: number): void {
+  later(reason: 'scheduler_stopping' | 'too_many_hellos' | 'ping_unanswered', machines: number): void {
     this.#write({ later: { windowMs: Math.min(LONGEST_LATER_MS, this.#windowMs(machines)) } });
     this.end(reason);
   }

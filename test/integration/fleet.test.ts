@@ -478,6 +478,8 @@ describe('sessions', () => {
     agent.answersPings = false;
     await becomes(fleet, agent, 'SUSPECT');
     await control.over();
+    // With many others it would be told a longer one, so that they do not all dial at once.
+    expect(control.messages.at(-1)?.later?.windowMs).toBe(500);
     expect(fleet.process.slots.get(entry.row.id)?.accepting).toBe(false);
     expect(entry.row.state).toBe('RUNNING');
     const submission = await fleet.process.submissions.submit(target, { input: '{}' });

@@ -50,3 +50,18 @@ test('an agent whose link broke is back within half a second; one that nobody an
   expect(redialWaitMs(false, 8_000, 0.25)).toBe(2_000);
   expect(redialWaitMs(false, 0, 1)).toBe(500);
 });
+
+test('agents whose links are given up together dial one after the other; one alone is back within half a second', () => {
+  const clock = { ms: 1_000 };
+  const rate = new AcceptRate({ monotonicMs: () => clock.ms });
+  const windowMs = (): number => reconnectWindowMs(rate.gaveUp(), rate.perSecond);
+  const burst = Array.from({ length: 1_000 }, windowMs);
+  expect([burst[0], burst[49], burst[499], burst[999]]).toEqual([500, 500, 5_000, 10_000]);
+  clock.ms += 5_000;
+  expect(windowMs()).toBe(5_010);
+  clock.ms += 10_000;
+  for (let second = 0; second < 100; second += 1) {
+    for (let link = 0; link < FIRST_PER_SECOND / 2; link += 1) expect(windowMs()).toBe(500);
+    clock.ms += 1_000;
+  }
+});
