@@ -482,7 +482,7 @@ export class Link {
         return;
       case 'later':
         this.#nextWaitMs = redialWaitMs(false, message.later?.windowMs ?? 0, Math.random());
-        session.end(new Error('the scheduler stops, or takes up other machines first'));
+        session.end(new Error('the scheduler stops, takes up other machines first, or had no answer'));
         return;
       case 'revoked':
         void this.#onRevoked(session, message.revoked?.statement ?? '');

@@ -65,6 +65,13 @@ describe.each(KINDS)('on %s', (kind) => {
     expect([...(row['bytes'] as Uint8Array)]).toEqual([0, 255]);
   });
 
+  test('an analysis of a large table reads few rows where it stops the only connection', async () => {
+    const { rows } = await db.query<{ rows: number }>(
+      `select 300 * current_setting('default_statistics_target')::int as rows`,
+    );
+    expect(rows).toEqual([{ rows: kind === 'pglite' ? 9_000 : 30_000 }]);
+  });
+
   test('parameters of every kind arrive', async () => {
     const at = new Date(1_800_000_000_123);
     const { rows } = await db.query<Record<string, unknown>>(
