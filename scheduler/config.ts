@@ -75,11 +75,6 @@ export const SchedulerSettings = Type.Object({
     default: 'on',
     description: 'off: nobody is told to wait for sending too much too fast; for tests',
   }),
-  LONGSHORE_LOCAL_QUEUE: Type.Union([Type.Literal('on'), Type.Literal('off')], {
-    default: 'on',
-    description:
-      'off: every synchronous call goes through its BullMQ queue, too, instead of waiting in the scheduler that holds its caller. This is slower, and a way out should the local queue be at fault',
-  }),
   LONGSHORE_HTTP_ORIGINS: Type.Optional(
     Text(
       'origins of web pages that may call the API, such as https://dash.example.org, with commas between them; *: any. Absent: none',

@@ -19,7 +19,7 @@ import { openHealth } from './compose/health.ts';
 import { openEvents } from './compose/events.ts';
 import { openExports } from './compose/exports.ts';
 import { openIdentity, openTokens } from './compose/identity.ts';
-import { openLocalQueue } from './compose/local-queue.ts';
+import { openLines } from './compose/lines.ts';
 import { startOrder } from './compose/lifecycle.ts';
 import { openLinks } from './compose/links.ts';
 import { openLiveLogs } from './compose/live-logs.ts';
@@ -124,8 +124,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   // Tasks.
   const objectParts = await openObjects(infrastructure, identity, clusterState);
   opened.push(objectParts.closing);
-  const localQueue = await openLocalQueue(infrastructure, clusterState);
-  opened.push({ name: 'task queues', stop: () => localQueue.queues.close() });
+  const lineParts = await openLines(infrastructure, clusterState);
+  opened.push({ name: 'task queues', stop: () => lineParts.queues.close() });
   const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts, events);
   const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks, events);
   const modelParts = openModels(infrastructure, identity, webhooks, events);
@@ -145,7 +145,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     liveLogs: openLiveLogs(infrastructure, deployments, events),
     ...objectParts,
     objectParts,
-    localQueue,
+    lineParts,
     records,
     credits,
   };

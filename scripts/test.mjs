@@ -1,7 +1,6 @@
 /**
  * `npm test`: sets up the tests' needs, then runs unit, Python, integration and e2e tests, in turn and within a
  * bound. The run lists skipped tests, checks that nothing is left behind, and closes with `N passed, N failed`.
- * `npm run test:queue` runs the integration and e2e tests again, with the local queue switched off in every scheduler.
  * `npm test -- <filter>` runs the vitest files whose path contains the filter.
  * `npm run hosts` runs, in the same way, tests that take longer than `npm test`
  * may; `npm run hosts -- attacks` runs the files whose names begin so.
@@ -38,7 +37,6 @@ await main(async () => {
 async function runTests() {
   const signalsBack = endChildrenOnSignals();
   const onHosts = process.argv[2] === '--hosts';
-  const byQueue = process.argv[2] === '--queue';
   const { baseImage } = await setUp(onHosts ? 'hosts' : 'test', stepLog());
   signalsBack();
   process.stderr.write(`${await engineLine()}\n`);
@@ -50,9 +48,9 @@ async function runTests() {
       signalTests(signal);
     });
   }
-  const asked = process.argv.slice(onHosts || byQueue ? 3 : 2);
+  const asked = process.argv.slice(onHosts ? 3 : 2);
   const filters = onHosts ? (asked.length === 0 ? [''] : asked).map((name) => `test/hosts/${name}`) : asked;
-  const parts = onHosts ? ['hosts'] : byQueue ? ['integration', 'e2e'] : ['unit', 'python', 'integration', 'e2e'];
+  const parts = onHosts ? ['hosts'] : ['unit', 'python', 'integration', 'e2e'];
   const runId = `run-${randomBytes(4).toString('hex')}`;
   // The directory is short, because socket paths end at 107 bytes,
   // and open, because Postgres runs as a user of its own.
@@ -64,7 +62,6 @@ async function runTests() {
     LS_TEST_RUN: runId,
     // A third of a start's processor time goes into reading and compiling sources, the same ones for every daemon.
     NODE_COMPILE_CACHE: join(directory, 'compiled'),
-    LS_TEST_LOCAL_QUEUE: byQueue ? 'off' : 'on',
     LS_TEST_BASE_IMAGE: baseImage,
     LONGSHORE_BASE_IMAGE: process.env.LONGSHORE_BASE_IMAGE || baseImageTemplate(baseImage),
   };
@@ -98,7 +95,7 @@ async function runTests() {
     rmSync(directory, { recursive: true, force: true, maxRetries: 3 });
   }
   const tookMs = Date.now() - beganMs;
-  if (!onHosts && !byQueue && tookMs > GOAL_MS)
+  if (!onHosts && tookMs > GOAL_MS)
     process.stdout.write(`\nthese tests took ${minutes(tookMs)}; they should take ${minutes(GOAL_MS)} at most\n`);
   if (total.passed + total.failed === 0) total.problems.push('no test ran');
   if (interruptions.length > 0) total.problems.push(`interrupted by ${interruptions.join(', ')}`);

@@ -181,7 +181,7 @@ async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
 
 /** While a store or an agent is gone, callers are refused, or learn that their task has ended without them. */
 const unavailable = ({ kind, isAway }: ChaosStage, askedMs: number): readonly Intended[] => {
-  const text = /^\{"error":"[^"]+"\}$/;
+  const text = /^\{"error":"[^"]+"(?:,"code":"[a-z_]+")?\}$/;
   // The task was with an agent that died before a runner had it: a synchronous task never runs twice.
   if (kind === 'kill agent') return [{ status: 502, text, states: ['ERROR'] }];
   if (kind === 'kill redis' || kind === 'kill postgres')

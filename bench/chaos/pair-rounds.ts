@@ -226,7 +226,7 @@ async function untilServed({ ledger }: Stage, signal: AbortSignal): Promise<void
   }
 }
 
-/** Checks after all tasks have ended that no queue has a job, and no local queue an entry. @returns the leftovers */
+/** Checks after all tasks have ended that no queue has a job. @returns the leftovers */
 async function leftIn(redis: Redis, apps: readonly App[], signal: AbortSignal): Promise<readonly string[]> {
   const untilMs = performance.now() + EMPTY_WITHIN_MS;
   for (;;) {
@@ -239,7 +239,6 @@ async function leftIn(redis: Redis, apps: readonly App[], signal: AbortSignal): 
         active: await redis.lrange(of('active'), 0, -1),
         delayed: await redis.zrange(of('delayed'), '0', '-1'),
         prioritized: await redis.zrange(of('prioritized'), '0', '-1'),
-        lane: await redis.hkeys(`ls:lane:${queue}`),
       };
       for (const [kind, ids] of Object.entries(found))
         if (ids.length > 0)

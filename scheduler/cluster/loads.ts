@@ -57,6 +57,7 @@ export class Loads {
   readonly #elsewhere = new Map<ContainerId, Load>();
   readonly #told = new Map<ContainerId, string>();
   readonly #idle = new Listeners<[ContainerId]>();
+  readonly #heardFrom = new Listeners<[InstanceId]>();
   #timer: NodeJS.Timeout | undefined;
   #rounds = 0;
 
@@ -68,6 +69,11 @@ export class Loads {
   /** Told when a container elsewhere became idle. */
   onIdle(listener: (containerId: ContainerId) => void): void {
     this.#idle.add(listener);
+  }
+
+  /** Told of a replica that told loads. */
+  onTold(listener: (replica: InstanceId) => void): void {
+    this.#heardFrom.add(listener);
   }
 
   start(): void {
@@ -120,6 +126,7 @@ export class Loads {
       this.#elsewhere.set(containerId, { inFlight, idleSinceMs, keepWarmMs, completed, served, engine });
       if (wasBusy && inFlight === 0) this.#idle.tell(containerId);
     }
+    this.#heardFrom.tell(from);
   }
 
   #tell(): void {

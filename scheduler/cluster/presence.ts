@@ -21,6 +21,9 @@ export class Presence {
   readonly #abort = new AbortController();
   #alive = new Set<InstanceId>();
   #address = '';
+  /** Last renewal, and the last one that came after the key had lapsed; monotonic milliseconds. */
+  #renewedAtMs: number | null = null;
+  #lapsedAtMs: number | null = null;
   #addresses: readonly string[] = [];
   #dead: readonly InstanceId[] = [];
   /** When each replica was last present, in monotonic milliseconds. */
@@ -37,10 +40,20 @@ export class Presence {
     return instance === this.#instance || this.#alive.has(instance);
   }
 
+  /** The other replicas that are present. */
+  *others(): Iterable<InstanceId> {
+    for (const instance of this.#alive) if (instance !== this.#instance) yield instance;
+  }
+
   /** Replicas that were present a moment ago, even if Redis lost their keys since. */
   *seen(): Iterable<InstanceId> {
     const sinceMs = performance.now() - SEEN_MS;
     for (const [instance, seenAtMs] of this.#seenAtMs) if (seenAtMs >= sinceMs) yield instance;
+  }
+
+  /** When this replica was present again after others may have taken it for dead; monotonic milliseconds. */
+  get lapsedAtMs(): number | null {
+    return this.#lapsedAtMs;
   }
 
   /** Whether a replica is present. Redis is asked about an unknown one, which may have started a moment ago. */
@@ -119,6 +132,9 @@ export class Presence {
       this.#redis.set(own, this.#address || '1', 'PX', LIFE_MS),
       this.#redis.sadd(this.#keys.instances, this.#instance),
     ]);
+    const renewedAtMs = performance.now();
+    if (this.#renewedAtMs !== null && renewedAtMs - this.#renewedAtMs > LIFE_MS) this.#lapsedAtMs = renewedAtMs;
+    this.#renewedAtMs = renewedAtMs;
     const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
     const present = await Promise.all(names.map((name) => this.#redis.get(this.#keys.presence(name))));
     const alive = new Set<InstanceId>();

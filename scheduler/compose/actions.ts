@@ -16,7 +16,7 @@ import type { ClusterState } from './cluster-state.ts';
 import type { DeferredParts } from './deferred-calls.ts';
 import type { Events } from './events.ts';
 import type { Infrastructure } from './infrastructure.ts';
-import type { LocalQueueParts } from './local-queue.ts';
+import type { LineParts } from './lines.ts';
 import type { TaskMaintenance } from './task-maintenance.ts';
 import type { TaskParts } from './tasks.ts';
 
@@ -25,7 +25,7 @@ export interface ActionsSetup {
   readonly events: Pick<Events, 'writer'>;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
-  readonly localQueue: LocalQueueParts;
+  readonly lineParts: LineParts;
   readonly records: Records;
   readonly bodies: TaskBodies;
   readonly taskParts: TaskParts;
@@ -56,7 +56,7 @@ export function buildActions(needs: ActionNeeds): OutsideActions {
 }
 
 export function openActions(setup: ActionsSetup): ActionParts {
-  const { infrastructure, clusterState, targets, localQueue, bodies, taskParts, maintenance } = setup;
+  const { infrastructure, clusterState, targets, lineParts, bodies, taskParts, maintenance } = setup;
   const { db, keys, clock, log } = infrastructure;
   const { bus, containers, slots, leases, credentials } = clusterState;
   const { attempts, completion, changes } = taskParts;
@@ -65,8 +65,8 @@ export function openActions(setup: ActionsSetup): ActionParts {
     attempts,
     completion,
     changes,
-    queues: localQueue.queues,
-    replies: localQueue.replies,
+    queues: lineParts.lines,
+    replies: lineParts.replies,
     records: setup.records.records,
     leases,
     bodies,
@@ -78,6 +78,7 @@ export function openActions(setup: ActionsSetup): ActionParts {
     log,
     cancels: new CancelEvents({ db, events: setup.events.writer, clock, log }),
     openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
+    stopElsewhere: (taskId, ending) => taskParts.peers.questions.stop(taskId, ending),
     revokeElsewhere: (...revoked) => bus.publish(keys.revokeChannel, revoked satisfies RevokeMessage),
   });
   return { ...built, containerActions };

@@ -65,12 +65,12 @@ export interface ClusterState extends MachineParts {
 }
 
 /** Parts of other rooms that the roll call needs. */
-export type RollCallNeeds = RedisDataOptions & Omit<RollCallParts, 'data' | 'startedAtMs'>;
+export type RollCallNeeds = RedisDataOptions & Omit<RollCallParts, 'data'>;
 
 /** Builds the watch for a loss of Redis's data, and the roll call of the replicas after one. */
 export function buildRollCall(needs: RollCallNeeds): Pick<ClusterState, 'redisData' | 'rollCall'> {
   const redisData = new RedisData(needs);
-  return { redisData, rollCall: new RollCall({ ...needs, data: redisData, startedAtMs: needs.clock.nowMs() }) };
+  return { redisData, rollCall: new RollCall({ ...needs, data: redisData }) };
 }
 
 export function openClusterState(

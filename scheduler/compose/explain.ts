@@ -8,7 +8,7 @@ import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
-import type { LocalQueueParts } from './local-queue.ts';
+import type { LineParts } from './lines.ts';
 import type { LinkParts } from './links.ts';
 import type { Scaling } from './scaling.ts';
 import type { TaskParts } from './tasks.ts';
@@ -18,7 +18,7 @@ export interface ExplainSetup {
   readonly identity: Identity;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
-  readonly localQueue: LocalQueueParts;
+  readonly lineParts: LineParts;
   readonly taskParts: TaskParts;
   readonly scaling: Scaling;
   readonly provisioning: ProvisioningLoop;
@@ -33,7 +33,7 @@ export interface ExplainRoom {
 
 /** Opened before the bus starts, which subscribes to the channels named by then. */
 export function openExplain(setup: ExplainSetup): ExplainRoom {
-  const { infrastructure, identity, clusterState, targets, localQueue, taskParts, scaling, linkParts } = setup;
+  const { infrastructure, identity, clusterState, targets, lineParts, taskParts, scaling, linkParts } = setup;
   const relay = new ScalingRelay({
     bus: clusterState.bus,
     channel: infrastructure.keys.explainChannel,
@@ -51,7 +51,7 @@ export function openExplain(setup: ExplainSetup): ExplainRoom {
     provisioning: setup.provisioning,
     autoscaler: scaling.autoscaler,
     targets,
-    queues: localQueue.queues,
+    queues: lineParts.lines,
     tasks: taskParts.reads,
     events: new EventReads(infrastructure.db),
     scaling: (queue) => relay.scaling(queue),

@@ -76,7 +76,10 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     scaling.placer,
     scaling.autoscaler,
     scaling.rollouts,
+    // Links close in between: before that no more calls come from other replicas, and after it their attempts go there.
+    { name: 'hand-over of calls', stop: () => taskParts.peers.moves.over() },
     linkParts.links,
+    { name: 'offers of calls', stop: () => taskParts.peers.crossing.leave() },
     parts.gauges.openTasks,
     infrastructure.stall,
     parts.health,

@@ -13,7 +13,7 @@ import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
-import type { LocalQueueParts } from './local-queue.ts';
+import type { LineParts } from './lines.ts';
 import type { Records } from './records.ts';
 import type { Scaling } from './scaling.ts';
 import type { TaskParts } from './tasks.ts';
@@ -22,7 +22,7 @@ export interface ReplicasSetup {
   readonly infrastructure: Infrastructure;
   readonly identity: Pick<Identity, 'invalidation'>;
   readonly clusterState: ClusterState;
-  readonly localQueue: LocalQueueParts;
+  readonly lineParts: LineParts;
   readonly records: Records;
   readonly bodies: TaskBodies;
   readonly taskParts: TaskParts;
@@ -59,7 +59,7 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     reservedTokens,
     remoteCapacity,
   } = setup.clusterState;
-  const { queues, replies } = setup.localQueue;
+  const { queues, lines, replies } = setup.lineParts;
   const { records } = setup.records;
   const { attempts, completion, dispatcher } = setup.taskParts;
   const { autoscaler } = setup.scaling;
@@ -86,6 +86,7 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     channelOf: keys.repliesChannel,
     instance,
     replies,
+    lines,
     attempts,
     completion,
     bodies: setup.bodies,

@@ -16,7 +16,7 @@ import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
-import type { LocalQueueParts } from './local-queue.ts';
+import type { LineParts } from './lines.ts';
 import type { TaskParts } from './tasks.ts';
 import { cpuPoolsOf, openPlacement } from './placement.ts';
 
@@ -26,7 +26,7 @@ export interface ScalingSetup {
   readonly events: Pick<Events, 'writer'>;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
-  readonly localQueue: LocalQueueParts;
+  readonly lineParts: LineParts;
   readonly taskParts: TaskParts;
   readonly health: Pick<MachineHealth, 'isGuarded'>;
   readonly serves: ServeLeases;
@@ -46,7 +46,7 @@ export interface Scaling {
 export function openScaling(setup: ScalingSetup): Scaling {
   const { infrastructure, identity, clusterState, targets, health } = setup;
   const { limits } = identity;
-  const { queues } = setup.localQueue;
+  const { lines: queues } = setup.lineParts;
   const { due } = setup.taskParts;
   const { db, clock, log, registry, settings } = infrastructure;
   const { machines, leaderContainers, slots, loads, reservedTokens, isLeader, fence } = clusterState;

@@ -7,14 +7,14 @@ import { ScheduleMetrics } from '../tasks/schedules/metrics.ts';
 import { Ticker } from '../tasks/schedules/service.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
-import type { LocalQueueParts } from './local-queue.ts';
+import type { LineParts } from './lines.ts';
 import type { TaskParts } from './tasks.ts';
 
 export interface SchedulesSetup {
   readonly infrastructure: Infrastructure;
   readonly clusterState: ClusterState;
   readonly targets: Targets;
-  readonly localQueue: LocalQueueParts;
+  readonly lineParts: LineParts;
   readonly taskParts: TaskParts;
 }
 
@@ -27,11 +27,11 @@ export function openSchedules({
   infrastructure,
   clusterState,
   targets,
-  localQueue,
+  lineParts,
   taskParts,
 }: SchedulesSetup): ScheduleParts {
   const { db, clock, log, registry } = infrastructure;
-  const { queues } = localQueue;
+  const { queues } = lineParts;
   const metrics = new ScheduleMetrics(registry);
   const { submissions, asynchronous } = taskParts;
   const ticker = new Ticker({

@@ -27,7 +27,7 @@ import type { ClusterState } from './cluster-state.ts';
 import type { CreditParts } from './credits.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
-import type { LocalQueueParts } from './local-queue.ts';
+import type { LineParts } from './lines.ts';
 import type { LinkParts } from './links.ts';
 import type { TaskParts } from './tasks.ts';
 import type { EventWebhooks } from './event-webhooks.ts';
@@ -75,7 +75,7 @@ export interface SurfacesSetup extends Pick<
   readonly clusterState: ClusterState;
   readonly tokens: Tokens;
   readonly tokenAdmin: TokenAdmin;
-  readonly localQueue: LocalQueueParts;
+  readonly lineParts: LineParts;
   readonly taskParts: TaskParts;
   readonly linkParts: LinkParts;
   readonly actionParts: ActionParts;
@@ -94,7 +94,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     clusterState,
     tokens,
     tokenAdmin,
-    localQueue,
+    lineParts,
     taskParts,
     linkParts,
     actionParts,
@@ -105,7 +105,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     credits,
     ...services
   } = setup;
-  const { queues } = localQueue;
+  const { lines } = lineParts;
   const { actions, cancellation, deploymentStops, containerActions } = actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
   const { sealer, installation, limits, rates, refusals, tenants, secrets } = identity;
@@ -162,7 +162,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
       ensureFirstWorkspace: () => ensureFirstWorkspace(db, sealer, installation),
     },
     signingKeyOf: (workspace) => signingKeyOf(workspace, sealer),
-    queueDepth: async (queue) => totalOf(await queues.depth(queue)),
+    queueDepth: async (queue) => totalOf(await lines.depth(queue)),
     agentUpstream: {
       url: () => `grpcs://${settings.LONGSHORE_EXTERNAL_AGENT_ADDRESS ?? links.address}`,
       hostAddress,

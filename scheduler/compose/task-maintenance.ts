@@ -3,10 +3,9 @@
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import { WakeSweep } from '../tasks/dispatch/wake-sweep.ts';
-import { LocalQueueSweep } from '../tasks/local-queue/sweep.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
-import type { LocalQueueParts } from './local-queue.ts';
+import type { LineParts } from './lines.ts';
 import type { Records } from './records.ts';
 import { taskRows } from './records.ts';
 import type { TaskParts } from './tasks.ts';
@@ -33,17 +32,12 @@ const SUSPECTS_MS = 30_000;
 const MISSING_MS = 5_000;
 const INPUTS_MS = 3_600_000;
 const KEPT_INPUTS_MS = 60_000;
-/**
- * Time after a stall of this process, or a step of its clock, in which no local queue is judged by the ages of its
- * entries.
- */
-const LOCAL_QUEUE_CALM_MS = 15_000;
 
 export interface TaskMaintenanceSetup {
   readonly infrastructure: Infrastructure;
   readonly clusterState: ClusterState;
   readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
-  readonly localQueue: LocalQueueParts;
+  readonly lineParts: LineParts;
   readonly records: Records;
   readonly taskParts: TaskParts;
 }
@@ -69,8 +63,8 @@ export function buildReturns(needs: ReturnNeeds): Pick<TaskMaintenance, 'sweep' 
 }
 
 export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenance {
-  const { localQueue, objects } = setup;
-  const { db, general, keys, instance, clock, stall, log } = setup.infrastructure;
+  const { lineParts, objects } = setup;
+  const { db, general, keys, clock, stall, log } = setup.infrastructure;
   const {
     redisData: data,
     rollCall,
@@ -85,8 +79,8 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     isAlive,
   } = setup.clusterState;
   const { records, inputUpkeep } = setup.records;
-  const { attempts, changes, completion, renewal, lostJobs, dispatcher, olderJobs } = setup.taskParts;
-  const { queues } = localQueue;
+  const { attempts, changes, completion, renewal, dispatcher, olderJobs, callers, peers } = setup.taskParts;
+  const { queues, lines } = lineParts;
   const marks = new AddedMarks(general, keys);
   const rebuild = new Rebuild({
     data,
@@ -94,7 +88,6 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     queues,
     renewal,
     records,
-    lostJobs,
     marks,
     presence,
     olderJobs,
@@ -131,6 +124,16 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     mayRebuild: () => rebuild.isOver(),
     calmMs: () => stall.calmMs(),
     isAlive,
+    lines,
+    whoHas: (taskIds) => peers.questions.whoHas(taskIds),
+    isReported: async (containerId) => {
+      const row = containers.get(containerId)?.row ?? (await containerById(db, containerId));
+      const machineId = row?.machineId ?? null;
+      const machine = machineId === null ? undefined : machines.get(machineId);
+      if (machine === undefined || machine.health === 'LOST') return true;
+      const { replica } = machine.row;
+      return machine.health === 'READY' && (replica === null || presence.isAlive(replica));
+    },
     served: () => containers.queues(),
     isGone: async (containerId) => {
       const row = await containerById(db, containerId);
@@ -164,18 +167,6 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     clock,
     log,
   });
-  const localQueueSweep = new LocalQueueSweep({
-    localQueues: queues,
-    store: localQueue.store,
-    records,
-    completion,
-    instance,
-    isAlive,
-    isLeader,
-    mayJudge: () => rebuild.isOver() && stall.calmMs() >= LOCAL_QUEUE_CALM_MS,
-    clock,
-    log,
-  });
   return {
     beforeTasks: [data, rollCall, rebuild],
     afterTasks: [
@@ -186,7 +177,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
         round: (signal) => missing.round(signal),
         failed: 'tasks without a job not looked for, trying again',
       }),
-      localQueueSweep,
+      { name: 'waiting calls', stop: () => callers.stop() },
       deadlines,
       wakeUps,
       leaderLoop({

@@ -17,6 +17,7 @@ import type { Doubts } from '../stores/queues/roll-call.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { queueBytes } from '../stores/store/queries/quotas.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
+import { containerById } from '../stores/store/queries/containers.ts';
 import { keptJobOf, openJobOf } from '../stores/store/queries/task-inputs.ts';
 import { endedTaskIds, listTasks } from '../stores/store/queries/tasks.ts';
 import { Commits, GroupCommit } from '../tasks/admission/accepting.ts';
@@ -32,12 +33,12 @@ import type { SubmissionsParts } from '../tasks/admission/submissions.ts';
 import { Submissions } from '../tasks/admission/submissions.ts';
 import { Unanswered } from '../tasks/admission/unanswered.ts';
 import type { UnansweredParts } from '../tasks/admission/unanswered.ts';
-import { Withdrawals } from '../tasks/admission/withdrawals.ts';
 import { Completion } from '../tasks/completion/completion.ts';
 import { DrainCutoff } from '../tasks/completion/drain-cutoff.ts';
 import { LateResults } from '../tasks/completion/late-results.ts';
 import { OrphanedAttempts } from '../tasks/completion/orphaned-attempts.ts';
 import { Reports } from '../tasks/completion/reports.ts';
+import type { ReportsParts } from '../tasks/completion/reports.ts';
 import { Attempts } from '../tasks/dispatch/attempts.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
@@ -50,9 +51,9 @@ import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { SenderParts } from '../tasks/dispatch/sending.ts';
 import { Sender } from '../tasks/dispatch/sending.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
+import type { Lines } from '../tasks/lines/lines.ts';
 import type { GracePeriods } from '../tasks/maintenance/grace-periods.ts';
 import { GRACE_PERIODS } from '../tasks/maintenance/grace-periods.ts';
-import { LostJobs } from '../tasks/maintenance/lost-jobs.ts';
 import { Reaper } from '../tasks/maintenance/reaper.ts';
 import { Renewal } from '../tasks/maintenance/renewal.ts';
 import { StartDeadline } from '../tasks/maintenance/start-deadline.ts';
@@ -70,7 +71,8 @@ import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity } from './identity.ts';
 import { inputDaysOf } from './retention.ts';
-import type { LocalQueueParts } from './local-queue.ts';
+import type { LineParts, PeerNeeds, Peers } from './lines.ts';
+import { joinPeers, peerNeeds } from './lines.ts';
 import type { Records } from './records.ts';
 import { taskRows } from './records.ts';
 
@@ -82,6 +84,7 @@ export interface TaskNeeds
       'isActive' | 'refusalOf' | 'limitsOf' | 'queueQuota' | 'redisMemory' | 'rates' | 'reservedTokens'
     >,
     Pick<SenderParts, 'isAlive'>,
+    Pick<ReportsParts, 'containerOf'>,
     Pick<QueueingParts, 'mostWaiting' | 'stopMs'>,
     Pick<UnansweredParts, 'latestMs' | 'rowsOf' | 'jobsOf'>,
     Pick<TaskReadsParts, 'caughtUp' | 'listRows' | 'stubsOf'> {
@@ -91,8 +94,12 @@ export interface TaskNeeds
   readonly clock: Clock;
   readonly log: Log;
   readonly registry: Registry;
+  /** Queues of asynchronous tasks. */
   readonly queues: TaskQueues;
+  readonly lines: Lines;
   readonly replies: Replies;
+  /** Other replicas. */
+  readonly peerNeeds: PeerNeeds;
   readonly records: TaskRecords;
   readonly leases: Leases;
   readonly slots: SlotTable;
@@ -133,7 +140,8 @@ export interface TaskPath {
   readonly reports: Reports;
   readonly drainCutoff: DrainCutoff;
   readonly renewal: Renewal;
-  readonly lostJobs: LostJobs;
+  /** Ways to other replicas. */
+  readonly peers: Peers;
   readonly reads: TaskReads;
   readonly streams: Streams;
   /** Starts the upkeep of this replica's attempts and callers; stopped, it answers all waiting callers. */
@@ -142,15 +150,16 @@ export interface TaskPath {
 
 /** Builds the path of a task; `wireTasks` connects it. */
 export function buildTasks(needs: TaskNeeds): TaskPath {
-  const { client, keys, instance, clock, log, queues, replies, slots, beforeFetch, bodies } = needs;
+  const { client, keys, instance, clock, log, queues, lines, replies, slots, beforeFetch, bodies } = needs;
   const abort = new AbortController();
-  const dispatcher = new Dispatcher({ queues, slots, instance, log, ...(beforeFetch && { beforeFetch }) });
+  const dispatcher = new Dispatcher({ queues, lines, slots, instance, log, ...(beforeFetch && { beforeFetch }) });
   const due = new DueTimes(clock);
   const attempts = new Attempts();
   const metrics = new TaskMetrics(needs.registry);
   const changes = new Changes({ records: needs.records, metrics, log });
   const common = {
     ...needs,
+    queues: lines,
     textOf: outcomes.textOf,
     graces: { ...GRACE_PERIODS, ...needs.graces },
     sinceStallMs: needs.sinceStallMs ?? (() => Infinity),
@@ -170,7 +179,7 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
   const onward = { ...common, completion };
   const callers = new Callers(onward);
   const { idempotencyKeys } = needs;
-  const queueing = new Queueing({ ...common, marks: new AddedMarks(client, keys) });
+  const queueing = new Queueing({ ...common, queues, marks: new AddedMarks(client, keys) });
   const asynchronous = new CommitFirst({
     ...onward,
     commits: new Commits(common),
@@ -182,17 +191,28 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
     ...onward,
     asynchronous,
     callers,
-    withdrawals: new Withdrawals(onward),
-    idempotency: idempotencyKeys && new Idempotency({ ...onward, keys: idempotencyKeys }),
+    idempotency:
+      idempotencyKeys &&
+      new Idempotency({ ...onward, keys: idempotencyKeys, whoHas: (taskIds) => peers.questions.whoHas(taskIds) }),
   });
   const sender = new Sender(onward);
   const late = new LateResults(onward);
   const orphaned = new OrphanedAttempts(onward);
-  const reports = new Reports({ ...onward, sender, late, orphaned });
+  const peers = joinPeers(needs.peerNeeds, { ...onward, adopt: (...named) => reports.adopt(...named) });
+  const reports: Reports = new Reports({ ...onward, sender, late, orphaned, moves: peers.moves });
   const drainCutoff = new DrainCutoff(onward);
-  const renewal = new Renewal(onward);
-  const lostJobs = new LostJobs(onward);
-  const upkeep = [renewal, new StartDeadline(onward), new Reaper(onward), drainCutoff, lostJobs];
+  const renewal = new Renewal({ ...onward, queues });
+  lines.onDropped((taskId, lock) => {
+    const attempt = attempts.current(taskId);
+    if (attempt?.lock === lock) completion.handOver(attempt);
+  });
+  dispatcher.onClaimed(({ job }) => {
+    // Another replica judged the earlier order of this task, and its word that it did is still on its way.
+    const earlier = job.sync ? attempts.current(job.taskId) : undefined;
+    if (earlier !== undefined) completion.handOver(earlier);
+  });
+  const { others, crossing, moves } = peers;
+  const upkeep = [renewal, new StartDeadline(onward), new Reaper(onward), drainCutoff, others, crossing, moves];
   return {
     dispatcher,
     due,
@@ -207,7 +227,7 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
     reports,
     drainCutoff,
     renewal,
-    lostJobs,
+    peers,
     reads: new TaskReads(needs),
     streams: new Streams(instance),
     tasks: {
@@ -218,6 +238,8 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
       stop: () => {
         abort.abort();
         attempts.dropLimits();
+        others.stop();
+        crossing.stop();
         replies.settleAll(completion.answerOf(SCHEDULER_STOPPING));
       },
     },
@@ -230,7 +252,7 @@ export interface TasksSetup {
   readonly clusterState: ClusterState;
   readonly targets: Targets;
   readonly directory: Directory;
-  readonly localQueue: LocalQueueParts;
+  readonly lineParts: LineParts;
   readonly records: Records;
   readonly bodies: TaskBodies;
   readonly redisMemory: RedisMemory;
@@ -245,7 +267,7 @@ export interface TaskParts extends TaskPath {
 
 export function openTasks(setup: TasksSetup): TaskParts {
   const { identity, clusterState, targets, directory, bodies, redisMemory } = setup;
-  const { queues, replies } = setup.localQueue;
+  const { queues, lines, replies } = setup.lineParts;
   const { records } = setup.records;
   const { db, general: client, keys, instance, clock, stall, log, registry, settings } = setup.infrastructure;
   const { containers, machines, slots, leases, feasibility, isAlive } = clusterState;
@@ -253,7 +275,6 @@ export function openTasks(setup: TasksSetup): TaskParts {
   const olderJobs = new OlderJobs({
     queues,
     ended: (taskIds) => endedTaskIds(db, taskIds),
-    isWaitedFor: (taskId) => replies.has(taskId),
     generation: () => clusterState.redisData.generation,
     log,
   });
@@ -265,7 +286,10 @@ export function openTasks(setup: TasksSetup): TaskParts {
     log,
     registry,
     queues,
+    lines,
     replies,
+    peerNeeds: peerNeeds(setup.infrastructure, clusterState),
+    containerOf: async (id) => containers.get(id)?.row ?? (await containerById(db, id)),
     records,
     leases,
     slots,

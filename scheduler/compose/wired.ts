@@ -24,7 +24,7 @@ import type { Exporter } from '../fleet/exports/exporter.ts';
 import type { Gauges } from './gauges.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { Identity, TokenParts } from './identity.ts';
-import type { LocalQueueParts } from './local-queue.ts';
+import type { LineParts } from './lines.ts';
 import type { LinkParts } from './links.ts';
 import type { LiveLogParts } from './live-logs.ts';
 import type { PoolParts } from './pools.ts';
@@ -52,7 +52,7 @@ export interface Wired extends DeferredParts, Pick<WorkspaceDeletionParts, 'dele
   readonly clusterState: ClusterState;
   readonly targets: Targets;
   readonly objects: Objects;
-  readonly localQueue: LocalQueueParts;
+  readonly lineParts: LineParts;
   readonly records: Records;
   readonly credits: CreditParts;
   readonly taskParts: TaskParts;

@@ -15,7 +15,7 @@ import type { CapacityChanges } from '../domain/provisioning.ts';
 import type { PoolDirectory } from '../fleet/pool-directory.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
-import type { LocalQueues } from '../tasks/local-queue/queues.ts';
+import type { Lines } from '../tasks/lines/lines.ts';
 import type { DueTimes } from '../stores/queues/due.ts';
 import type { Callers } from '../tasks/admission/callers.ts';
 import type { Sender } from '../tasks/dispatch/sending.ts';
@@ -33,9 +33,9 @@ import {
 } from './wiring-links.ts';
 
 export function wire(parts: Wired): void {
-  const { clusterState, localQueue, taskParts, scaling, targets, workers, drains } = parts;
+  const { clusterState, lineParts, taskParts, scaling, targets, workers, drains } = parts;
   const { containers, machines, agentReports, feasibility } = clusterState;
-  wireTasks({ ...taskParts, ...localQueue });
+  wireTasks({ ...taskParts, ...lineParts });
   machines.onChange((machine) => parts.gauges.fleet.machineChanged(machine));
   machines.onChange((machine) => agentReports.machineChanged(machine));
   machines.onChange(() => feasibility.machineChanged());
@@ -66,7 +66,6 @@ export function wire(parts: Wired): void {
   wireBuilds(parts);
   wireCaches(parts);
   wireGivenUp(containers, taskParts.callers);
-  wireLocalQueue(containers, machines, localQueue.queues);
   wireContainers(parts);
   wireEnds(parts);
   containers.onChange((change) => parts.podParts.containerWaits.containerChanged(change));
@@ -92,22 +91,21 @@ export function wire(parts: Wired): void {
 
 /** The way of a task on this replica: queued, fetched, sent, answered. */
 export function wireTasks({
-  queues,
+  lines,
   replies,
   dispatcher,
   due,
   sender,
   callers,
 }: {
-  readonly queues: LocalQueues;
+  readonly lines: Pick<Lines, 'onWaiting'>;
   readonly replies: Replies;
   readonly dispatcher: Dispatcher;
   readonly due: DueTimes;
   readonly sender: Pick<Sender, 'begin'>;
   readonly callers: Pick<Callers, 'waitLimitReached'>;
 }): void {
-  queues.onReceived((queue, taskId) => dispatcher.wakeHere(queue, taskId));
-  queues.onWaiting((queue) => dispatcher.wake(queue));
+  lines.onWaiting((queue) => dispatcher.wakeLine(queue));
   dispatcher.onClaimed((claim) => sender.begin(claim));
   dispatcher.onDelayed((queue, dueMs) => due.add(queue, dueMs));
   due.onDue((queue) => dispatcher.wake(queue));
@@ -174,14 +172,16 @@ export function wireGivenUp(
   });
 }
 
-/** Tasks that wait here may have to move to another replica when containers or machines change. */
-function wireLocalQueue(containers: ContainerRegistry, machines: Machines, queues: LocalQueues): void {
-  containers.onChange(({ entry }) => queues.check(entry.spec.queue));
-  machines.onChange(() => queues.checkAll());
-}
-
 /** Machines and containers of other replicas, and wake-ups that cross. */
-function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, replicas, cancellation }: Wired): void {
+function wireReplicas({
+  infrastructure,
+  clusterState,
+  linkParts,
+  taskParts,
+  scaling,
+  replicas,
+  cancellation,
+}: Wired): void {
   const { instance, keys } = infrastructure;
   const { bus, containers, machines, isLeader } = clusterState;
   const { reports, dispatcher } = taskParts;
@@ -193,6 +193,14 @@ function wireReplicas({ infrastructure, clusterState, linkParts, taskParts, repl
   machines.onChange(({ row, health, sessionId }) => {
     const isElsewhere = sessionId === undefined && row.replica !== null && row.replica !== instance;
     if (isElsewhere && (health === 'RECONCILING' || health === 'READY')) reports.machineMoved(row.id);
+  });
+  const { crossing, others } = taskParts.peers;
+  others.onGrown((queue) => scaling.autoscaler.wake(queue));
+  clusterState.loads.onTold((replica) => crossing.loadsTold(replica));
+  // A container that runs elsewhere, or a machine's new link there, may have slots for what waits here.
+  containers.onChange(({ entry }) => crossing.offerWaiting(entry.spec.queue));
+  machines.onChange(({ row }) => {
+    for (const { spec } of containers.ofMachine(row.id)) crossing.offerWaiting(spec.queue);
   });
   containers.onChange((change) => replicas.wakes.containerChanged(change));
   machines.onChange((machine) => replicas.wakes.machineChanged(machine));
@@ -262,7 +270,6 @@ export function wireWorkers({
 /** Jobs that came back to their queues: a container here may take them, or a new one is wanted. */
 function wireUpkeep({
   clusterState,
-  localQueue,
   taskParts: { dispatcher },
   scaling: { autoscaler },
   maintenance,
@@ -276,7 +283,6 @@ function wireUpkeep({
   maintenance.missing.onReturned(wake);
   maintenance.foreign.onQueueChanged(wake);
   replicas.deadReplicas.onReturned(wake);
-  replicas.answers.onAnswered((taskId) => localQueue.queues.answered(taskId));
   maintenance.rebuild.onRebuilt(() => {
     for (const queue of clusterState.slots.queues()) dispatcher.wake(queue);
     autoscaler.sweep();

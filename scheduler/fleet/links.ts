@@ -29,6 +29,7 @@ import type {
   ContainerChanged__Output,
   Samples__Output,
 } from '#shared/protocol/generated/messages.ts';
+import { isSyncKind } from '../workspaces/deployments/kinds.ts';
 import type { ContainerEntryChange, ContainerRegistry } from './containers/container-registry.ts';
 import type { ContainerEntry } from './containers/container-entry.ts';
 import type { StartProgress } from './containers/start-progress.ts';
@@ -350,9 +351,11 @@ export class Links {
   #running(entry: ContainerEntry, slots: number): void {
     const machineId = entry.row.machineId;
     if (machineId === null) return;
-    const link = this.#connections.get(machineId)?.tasks;
+    const stream = this.#connections.get(machineId)?.tasks;
+    // Nothing is sent before the machine's report is taken in: a whole one follows the orders that were sent before it.
+    const link = stream?.isReady === true ? stream : undefined;
     const container = this.#parts.slots.ready(
-      { containerId: entry.row.id, queue: entry.spec.queue, machineId, slots },
+      { containerId: entry.row.id, queue: entry.spec.queue, machineId, slots, isSync: isSyncKind(entry.spec.kind) },
       link,
       this.#parts.clock.nowMs(),
     );
@@ -394,6 +397,7 @@ export class Links {
       const stream = new TaskStream({
         machineId,
         agentInstance: connection.session.agentInstance,
+        sessionEpoch: connection.session.epoch,
         heartbeatIntervalMs: connection.session.heartbeatIntervalMs,
         call,
         tasks: this.#parts,

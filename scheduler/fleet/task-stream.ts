@@ -6,6 +6,7 @@ import type { Log } from '#shared/log.ts';
 import { PART_BYTES } from '#shared/protocol/link.ts';
 import type {
   AttemptsKnown,
+  LiveAttempt,
   LiveAttempt__Output,
   TaskChunk__Output,
   TaskFromAgent__Output,
@@ -68,6 +69,7 @@ export interface StreamedTasks {
 export class TaskStream implements TaskLink {
   readonly machineId: MachineId;
   readonly agentInstance: string;
+  readonly sessionEpoch: number;
   readonly heartbeatIntervalMs: number;
   readonly #call: TaskCall;
   readonly #tasks: StreamedTasks;
@@ -86,6 +88,7 @@ export class TaskStream implements TaskLink {
   readonly #named = new Set<string>();
   #report: TaskReport__Output | undefined;
   #isReporting = false;
+  #isReady = false;
   #results = 0;
   #resultBytes = 0;
   /** Acknowledgements that the agent has not read yet, and the part of them that is in the stream. */
@@ -96,6 +99,7 @@ export class TaskStream implements TaskLink {
   constructor(parts: {
     readonly machineId: MachineId;
     readonly agentInstance: string;
+    readonly sessionEpoch: number;
     readonly heartbeatIntervalMs: number;
     readonly call: TaskCall;
     readonly tasks: StreamedTasks;
@@ -110,6 +114,7 @@ export class TaskStream implements TaskLink {
   }) {
     this.machineId = parts.machineId;
     this.agentInstance = parts.agentInstance;
+    this.sessionEpoch = parts.sessionEpoch;
     this.heartbeatIntervalMs = parts.heartbeatIntervalMs;
     this.#call = parts.call;
     this.#tasks = parts.tasks;
@@ -139,6 +144,11 @@ export class TaskStream implements TaskLink {
     this.#call.end();
   }
 
+  /** Whether the agent's report was answered: tasks may be sent. */
+  get isReady(): boolean {
+    return this.#isReady;
+  }
+
   run(order: RunOrder): boolean {
     if (this.#closed || this.#bufferedBytes > MAX_BUFFERED_BYTES) return false;
     const input = Buffer.from(order.input, 'utf8');
@@ -149,6 +159,7 @@ export class TaskStream implements TaskLink {
       timeoutMs: order.timeoutMs,
       query: order.query === undefined ? '' : JSON.stringify(order.query),
       stream: order.stream === true,
+      ...(order.facts === undefined ? {} : { facts: order.facts }),
     };
     let part = 0;
     let offset = 0;
@@ -236,7 +247,7 @@ export class TaskStream implements TaskLink {
     else if (message.chunk) this.#keep(message.chunk);
     else if (message.refused) {
       const { taskId, token, reason } = message.refused;
-      void this.#tasks.reports.refused(taskId as TaskId, token as AttemptToken, reason);
+      void this.#tasks.reports.refused(this.machineId, taskId as TaskId, token as AttemptToken, reason);
     } else if (message.report) this.#reportPart(message.report);
   }
 
@@ -342,6 +353,7 @@ export class TaskStream implements TaskLink {
     try {
       const answer = await this.#tasks.reports.machineReported(this.machineId, {
         agentInstance: this.agentInstance,
+        sessionEpoch: this.sessionEpoch,
         running: report.running as unknown as readonly LiveReport[],
         finished: report.finished as unknown as readonly LiveReport[],
         isCurrent: async () => !this.#closed && (await this.#isCurrent()),
@@ -352,6 +364,7 @@ export class TaskStream implements TaskLink {
       }
       for (const known of answersOf(answer.adopted.map(named), answer.refused.map(named)))
         this.#write({ known }, PART_BYTES / 2);
+      this.#isReady = true;
       this.#onReady();
     } catch (error) {
       this.#log.warn({ err: error, machineId: this.machineId }, 'task report could not be taken');
@@ -363,13 +376,13 @@ export class TaskStream implements TaskLink {
 }
 
 /** An attempt without its facts, which the agent has. */
-const named = ({ taskId, token, containerId }: LiveReport): LiveReport => ({ taskId, token, containerId });
+const named = ({ taskId, token, containerId }: LiveReport): LiveAttempt => ({ taskId, token, containerId });
 
 const isNamed = ({ taskId, token, containerId }: LiveAttempt__Output): boolean =>
   Math.max(taskId.length, token.length, containerId.length) <= MAX_NAME_LENGTH;
 
 /** The answer in as many messages as necessary: an agent cancels the attempts that each refuses. */
-function answersOf(adopted: readonly LiveReport[], refused: readonly LiveReport[]): AttemptsKnown[] {
+function answersOf(adopted: readonly LiveAttempt[], refused: readonly LiveAttempt[]): AttemptsKnown[] {
   if (adopted.length + refused.length <= MOST_ANSWERED) return [{ adopted: [...adopted], refused: [...refused] }];
   const answers: AttemptsKnown[] = [];
   for (let at = 0; at < adopted.length; at += MOST_ANSWERED)

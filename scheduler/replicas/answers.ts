@@ -2,16 +2,17 @@
 // answer on the channel of the caller's replica. A lost answer is found in the task's row, which is written soon after.
 // The row is looked up after each gap in the messages, and
 // every few seconds for callers that have waited that long and whose task does not run here.
-import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
+// An answer counts for the attempt that is under way: the task may have come back from an earlier one.
+import type { InstanceId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
-import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import { CANCELLED } from '../domain/endings.ts';
 import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { Attempts } from '../tasks/dispatch/attempts.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
+import type { Line } from '../tasks/lines/line.ts';
 import type { Completion } from '../tasks/completion/completion.ts';
 import type { TaskRecords } from '../tasks/records/records.ts';
 import type { Bus } from '../cluster/bus.ts';
@@ -23,18 +24,19 @@ const MOST_INLINE = 64 * 1024;
 const LOOK_UP_EVERY_MS = 5_000;
 const LOOK_UP_BATCH = 500;
 
-/** Task, the item's place in the generator's sequence, its event. */
-type Item = readonly [TaskId, 'item', number, string];
+/** Task, the item's place in the generator's sequence, its event, workspace. */
+type Item = readonly [TaskId, 'item', number, string, WorkspaceId];
 
 export interface AnswersParts {
   readonly bus: Bus;
   readonly channelOf: (replica: InstanceId) => string;
   readonly instance: InstanceId;
   readonly replies: Replies;
+  readonly lines: { readonly line: Pick<Line, 'get'> };
   readonly attempts: Attempts;
   readonly completion: Pick<Completion, 'answerFrom' | 'revoke'>;
   readonly bodies: Pick<TaskBodies, 'resultText'>;
-  readonly records: Pick<TaskRecords, 'read' | 'readEnded' | 'endedElsewhere'>;
+  readonly records: Pick<TaskRecords, 'read' | 'readOver' | 'endedElsewhere'>;
   readonly dispatcher: Pick<Dispatcher, 'forget'>;
   readonly log: Log;
   /** Milliseconds between look-ups; tests shorten it. */
@@ -44,7 +46,6 @@ export interface AnswersParts {
 export class Answers {
   readonly name = 'answers';
   readonly #parts: AnswersParts;
-  readonly #answered = new Listeners<[TaskId]>();
   readonly #abort = new AbortController();
   #lookingUp = false;
 
@@ -52,27 +53,24 @@ export class Answers {
     this.#parts = parts;
     const { bus, channelOf, instance, replies } = parts;
     replies.connect({
-      finished: (replica, taskId, finished) => {
-        if (replica === instance) return;
-        bus.publish(channelOf(replica), answerMessage(taskId, finished, MOST_INLINE));
+      finished: (task, finished, attempt) => {
+        if (task.replica === instance) return;
+        bus.publish(channelOf(task.replica), answerMessage(task, finished, attempt, MOST_INLINE));
       },
-      item: (replica, taskId, seq, event) => {
+      item: ({ taskId, replica, workspaceId }, seq, event) => {
         // Large items, and those behind them, reach the caller with the result.
         if (replica === instance || event.length > MOST_INLINE) return;
-        bus.publish(channelOf(replica), [taskId, 'item', seq, event] satisfies Item);
+        bus.publish(channelOf(replica), [taskId, 'item', seq, event, workspaceId] satisfies Item);
       },
     });
     bus.on(channelOf(instance), (message) => {
       const said = message as AnswerMessage | Item;
-      if (said[1] === 'item') replies.item(instance, said[0], said[2], said[3]);
-      else void this.#heard(said);
+      if (said[1] === 'item') {
+        const [taskId, , seq, event, workspaceId] = said;
+        replies.item({ taskId, replica: instance, workspaceId }, seq, event);
+      } else void this.#heard(said);
     });
     bus.onGap(() => void this.lookUp(0));
-  }
-
-  /** Told when another replica answered a task whose caller waits here. */
-  onAnswered(listener: (taskId: TaskId) => void): void {
-    this.#answered.add(listener);
   }
 
   start(): void {
@@ -84,11 +82,12 @@ export class Answers {
   }
 
   async #heard(message: AnswerMessage): Promise<void> {
-    const { taskId, finished, body: inline } = readAnswer(message);
-    const { replies, records, dispatcher, log } = this.#parts;
-    this.#answered.tell(taskId);
+    const { taskId, finished, body: inline, attempt, workspaceId } = readAnswer(message);
+    const { replies, lines, records, dispatcher, log } = this.#parts;
+    const task = lines.line.get(taskId);
+    if (task !== undefined && task.place.attempt !== attempt) return;
     const waiting = replies.get(taskId);
-    if (waiting === undefined) return;
+    if (waiting === undefined || !replies.isOf({ taskId, workspaceId })) return;
     records.endedElsewhere(taskId);
     dispatcher.forget(waiting.queue, taskId);
     try {
@@ -133,8 +132,8 @@ export class Answers {
         .map(({ taskId }) => taskId)
         .filter((taskId) => attempts.current(taskId) === undefined);
       for (let at = 0; at < ids.length; at += LOOK_UP_BATCH) {
-        const ended = await records.readEnded(ids.slice(at, at + LOOK_UP_BATCH));
-        for (const record of ended) await completion.answerFrom(record);
+        const { over } = await records.readOver(ids.slice(at, at + LOOK_UP_BATCH));
+        for (const record of over.values()) await completion.answerFrom(record);
       }
     } catch (error) {
       log.info({ err: error }, 'answers not looked up, trying again');

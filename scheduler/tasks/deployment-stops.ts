@@ -17,7 +17,7 @@ import type { TaskRecords } from './records/records.ts';
 export interface DeploymentStopsParts {
   readonly attempts: Pick<Attempts, 'current' | 'ofQueue'>;
   readonly completion: Pick<Completion, 'takeOut' | 'answerAs'>;
-  readonly cancellation: Pick<Cancellation, 'cancelRecorded' | 'endHeld' | 'revoke'>;
+  readonly cancellation: Pick<Cancellation, 'cancelRecorded' | 'revoke'>;
   readonly queues: Pick<TaskQueues, 'depth' | 'obliterate'>;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly replies: Pick<Replies, 'of'>;
@@ -131,12 +131,8 @@ export class DeploymentStops implements DeploymentEffects {
       const attempt = this.#parts.attempts.current(waiting.taskId);
       try {
         if (attempt !== undefined) await this.#parts.cancellation.revoke(attempt, ending);
-        else if (!(await this.#parts.completion.takeOut(queue, waiting.job, ending))) {
-          // The task was fetched this very moment, or it runs on a machine linked to another replica.
-          const now = this.#parts.attempts.current(waiting.taskId);
-          if (now !== undefined) await this.#parts.cancellation.revoke(now, ending);
-          else await this.#parts.cancellation.endHeld(queue, waiting.job, ending);
-        }
+        // A task that another replica has is ended there, when it hears of the stop.
+        else await this.#parts.completion.takeOut(queue, waiting.job, ending);
       } catch (error) {
         this.#parts.log.warn(
           { err: error, taskId: waiting.taskId },

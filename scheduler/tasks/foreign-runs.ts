@@ -11,13 +11,15 @@ import type { Leases } from './dispatch/leases.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
 import { parseTaskJob } from '../stores/queues/jobs.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
+import type { Lines } from './lines/lines.ts';
 import type { Changes } from './records/changes.ts';
 import { withPast } from './records/recording.ts';
 import type { RecordRank, TaskRecord } from './records/task-record.ts';
 import { RANK, USER_BACKOFF } from './state.ts';
 
 export interface ForeignRunsParts {
-  readonly queues: TaskQueues;
+  readonly queues: Pick<TaskQueues, 'open' | 'add'>;
+  readonly lines: Pick<Lines, 'read' | 'remove' | 'putBack'>;
   readonly leases: Leases;
   readonly changes: Changes;
   readonly clock: Clock;
@@ -55,13 +57,13 @@ export class ForeignRuns {
    * @returns false: another attempt has the task
    */
   async start(record: TaskRecord, containerId: string): Promise<boolean> {
-    const { queues, leases } = this.#parts;
-    const job = await queues.read(record.queue, record.taskId);
+    const { lines, leases } = this.#parts;
+    const job = await lines.read(record.queue, record.taskId);
     if (job === undefined) return false;
     await leases.announce(record.taskId);
     let isMine = false;
     try {
-      isMine = await queues.remove(record.queue, record.taskId);
+      isMine = await lines.remove(record.queue, record.taskId);
       if (!isMine) return false;
       await this.#begin(record, containerId, job.timeoutMs);
     } catch (error) {
@@ -78,11 +80,12 @@ export class ForeignRuns {
    * @param isMine - this start removed the job, so that no other runner has the task
    */
   async #putBack(queue: QueueName, job: TaskJob, isMine: boolean): Promise<void> {
-    const { queues, leases, log } = this.#parts;
+    const { queues, lines, leases, log } = this.#parts;
     try {
       if (!isMine && (await leases.foreignUntil(job.taskId)) !== undefined) return;
       await leases.drop(job.taskId);
-      await queues.addAgain(queue, { ...job, isFromRow: true });
+      if (job.sync) lines.putBack(job.taskId);
+      else await queues.add(queue, { ...job, isFromRow: true });
       this.#queueChanged.tell(queue);
     } catch (error) {
       log.info({ err: error, taskId: job.taskId }, 'a task whose start failed is not in its queue');
@@ -94,10 +97,10 @@ export class ForeignRuns {
    * @returns false: the runner may still work on it
    */
   async startAgain(record: TaskRecord, containerId: string): Promise<boolean> {
-    const { leases, queues, jobOf, isGone } = this.#parts;
+    const { leases, lines, jobOf, isGone } = this.#parts;
     if (record.containerId === null || record.sync || !(await isGone(record.containerId))) return false;
     if ((await leases.foreignUntil(record.taskId)) === undefined) return false;
-    if ((await queues.read(record.queue, record.taskId)) !== undefined) return false;
+    if ((await lines.read(record.queue, record.taskId)) !== undefined) return false;
     const text = await jobOf(record.taskId);
     if (text === undefined || !(await leases.takeOver(record.taskId, record.attempt + 1))) return false;
     await this.#begin(record, containerId, parseTaskJob(text).timeoutMs);

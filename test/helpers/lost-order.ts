@@ -39,6 +39,6 @@ export async function takesBackAnother(start: Start, one: Process, agentInstance
   const { target } = await lostOrder(start, aTask(), machineId);
   const link = new PlayedLink(machineId);
   one.container(target.queue, link);
-  await one.reports.machineReported(machineId, { agentInstance, running: [] });
+  await one.reports.machineReported(machineId, { agentInstance, sessionEpoch: 2, running: [] });
   await sent(link);
 }

@@ -86,6 +86,8 @@ async function addMissing(db: Db, process: Process): Promise<void> {
     isAlive: () => false,
     served: () => [],
     isGone: () => Promise.resolve(false),
+    whoHas: () => Promise.resolve(new Set()),
+    isReported: () => true,
     signal: AbortSignal.any([]),
   });
   missing.onReturned((queue) => process.dispatcher.wake(queue));

@@ -19,7 +19,6 @@ import { Redis } from 'ioredis';
 import { ZipFile } from 'yazl';
 import { AGENT_NODE_OPTIONS, AGENT_PROCESS_ENV } from '#shared/agent-process.ts';
 import { socketPathIn } from '#shared/socket-path.ts';
-import { localQueue } from './local-queue.ts';
 import { TEST_NODE_FLAGS } from './node-flags.ts';
 import { TEST_REGISTRIES } from './registry.ts';
 import { docker, tempDirectory, test as base, waitFor } from './services.ts';
@@ -250,7 +249,6 @@ export class Platform {
       ...common('scheduler'),
       LONGSHORE_HTTP_ADDRESS: this.httpAddress,
       LONGSHORE_RATE_LIMITS: 'off',
-      LONGSHORE_LOCAL_QUEUE: localQueue,
       LONGSHORE_AGENT_ADDRESS: this.agentAddress,
     });
     const agentEnv = (): NodeJS.ProcessEnv => ({

@@ -6,7 +6,6 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Redis } from 'ioredis';
-import { localQueue } from './local-queue.ts';
 import type { Answer, CallOptions } from './platform.ts';
 import { Daemon, jsonOf, plainEnv } from './platform.ts';
 import type { PrivatePostgres } from './postgres.ts';
@@ -68,7 +67,6 @@ export class ReplicaSet {
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
       LONGSHORE_DRAIN_SECONDS: '10',
       LONGSHORE_RATE_LIMITS: 'off',
-      LONGSHORE_LOCAL_QUEUE: localQueue,
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
       ...settings,
     });

@@ -77,6 +77,8 @@ interface Attempt {
   readonly token: string;
   readonly containerId: string;
   readonly stop: AbortController;
+  /** Bytes of its order, returned in reports. */
+  readonly facts: Buffer;
   parts: Buffer[];
   items: number;
   /** Result that is kept until it is acknowledged. */
@@ -484,7 +486,8 @@ export class SimulatedAgent {
       for (const one of message.batch?.messages ?? [message]) this.#onTask(one);
     });
     const live = [...this.#attempts.values()];
-    const named = (some: Attempt[]) => some.map(({ taskId, token, containerId }) => ({ taskId, token, containerId }));
+    const named = (some: Attempt[]) =>
+      some.map(({ taskId, token, containerId, facts }) => ({ taskId, token, containerId, facts }));
     tasks.write({
       report: {
         running: named(live.filter(({ result }) => result === undefined)),
@@ -506,7 +509,7 @@ export class SimulatedAgent {
     }
   }
 
-  #onRun({ taskId, token, containerId, input, last, part, stream }: RunTask__Output): void {
+  #onRun({ taskId, token, containerId, input, last, part, stream, facts }: RunTask__Output): void {
     if (part === 0 && this.#containers.get(containerId)?.phase !== 'running') {
       this.#send({ refused: { taskId, token, reason: 'container_not_running' } });
       return;
@@ -514,7 +517,8 @@ export class SimulatedAgent {
     let attempt = this.#attempts.get(token);
     if (attempt === undefined) {
       if (part !== 0) return;
-      attempt = { taskId, token, containerId, stop: new AbortController(), parts: [], items: 0, result: undefined };
+      const stop = new AbortController();
+      attempt = { taskId, token, containerId, stop, facts: Buffer.from(facts), parts: [], items: 0, result: undefined };
       this.#attempts.set(token, attempt);
     }
     if (stream) return void this.#stream(attempt);

@@ -1,6 +1,7 @@
 /** Tasks that a test submits to a process, and their way to a played agent and to their record. */
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
+import type { LiveReport } from '#scheduler/tasks/completion/reports.ts';
 import type { RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import type { Submission } from '#scheduler/tasks/admission/calls.ts';
@@ -20,6 +21,14 @@ export async function submitted(
   if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
   return submission;
 }
+
+/** Entry of an order's attempt in the report of its agent. */
+export const liveOf = ({ taskId, token, containerId, facts }: RunOrder): LiveReport => ({
+  taskId,
+  token,
+  containerId,
+  ...(facts === undefined ? {} : { facts }),
+});
 
 /** Waits until the link has had that many orders. @returns the last of them */
 export const sent = (link: { readonly orders: readonly RunOrder[] }, count = 1): Promise<RunOrder> =>

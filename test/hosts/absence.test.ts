@@ -30,19 +30,13 @@ async function runsOf(platform: Platform, deployment: Deployment, key: string): 
   return jsonOf<Ran>(await platform.invoke(deployment, { key, only_count: true })).runs;
 }
 
-/** Waits until that many tasks are under way, through the queue or the local queue. @returns their ids */
-async function active(platform: Platform, deployment: Deployment, count: number): Promise<readonly string[]> {
-  const redis = platform.redis();
-  return waitFor(
-    async () => {
-      const queue = `tq-${deployment.deploymentId}`;
-      const ids = [...(await redis.lrange(`ls:${queue}:active`, 0, -1)), ...(await redis.hkeys(`ls:lane:${queue}`))];
-      return ids.length === count && ids;
-    },
-    `${count} tasks are active`,
+/** Waits until the deployment's task runs, as its row says. @returns its id */
+const running = (platform: Platform, deployment: Deployment): Promise<string> =>
+  waitFor(
+    async () => (await platform.tasks(deployment)).find(({ status }) => status === 'RUNNING')?.id,
+    'the task runs',
     10_000,
   );
-}
 
 /** Runs a shell command in the deployment's one container, to its end. */
 async function inContainer(platform: Platform, deployment: Deployment, command: string): Promise<void> {
@@ -85,7 +79,6 @@ describe('an agent that stands still', () => {
     test(`for ${seconds} s answers what was called meanwhile, each once`, async ({ platform }) => {
       const { deployment, container } = await warm(platform, `still-${seconds}`);
       const first = platform.invoke(deployment, HELD);
-      await active(platform, deployment, 1);
       await inHand(platform, deployment);
       platform.agent.freeze();
       let answered = 0;
@@ -113,12 +106,11 @@ describe('a scheduler that was killed', () => {
   test('adopts the task that ran, which completes and ran once', async ({ platform }) => {
     const { deployment, container } = await warm(platform, 'adopted');
     const call = platform.invoke(deployment, HELD).catch((error: unknown) => error);
-    const [taskId = ''] = await active(platform, deployment, 1);
+    const taskId = await running(platform, deployment);
     await inHand(platform, deployment);
     await platform.scheduler.kill();
     expect(await call).toBeInstanceOf(Error);
     await platform.startScheduler();
-    // The task's id had not been told to anybody yet, so it may be unknown until the agent's report.
     expect(await platform.taskIs(taskId, 'RUNNING')).toMatchObject({ container_id: container });
     await letGo(platform, deployment);
     const task = await platform.taskIs(taskId, 'COMPLETE', 20_000);
@@ -129,7 +121,7 @@ describe('a scheduler that was killed', () => {
   test('takes the result of a task that ended while it was away', async ({ platform }) => {
     const { deployment, container } = await warm(platform, 'ended-meanwhile');
     const call = platform.invoke(deployment, HELD).catch((error: unknown) => error);
-    const [taskId = ''] = await active(platform, deployment, 1);
+    const taskId = await running(platform, deployment);
     await inHand(platform, deployment);
     await platform.scheduler.kill();
     expect(await call).toBeInstanceOf(Error);
@@ -155,7 +147,7 @@ describe('an agent that was killed', () => {
   test('answers the task that was in hand, which ran once', async ({ platform }) => {
     const { deployment, container } = await warm(platform, 'in-hand');
     const call = platform.invoke(deployment, HELD);
-    const [taskId = ''] = await active(platform, deployment, 1);
+    const taskId = await running(platform, deployment);
     await inHand(platform, deployment);
     await platform.agent.kill();
     await platform.agent.start();
@@ -170,7 +162,7 @@ describe('an agent that was killed', () => {
   test('takes over the result of a task that ended while it was away', async ({ platform }) => {
     const { deployment, container } = await warm(platform, 'result-kept');
     const call = platform.invoke(deployment, HELD);
-    const [taskId = ''] = await active(platform, deployment, 1);
+    const taskId = await running(platform, deployment);
     await inHand(platform, deployment);
     await platform.agent.kill();
     await letGo(platform, deployment);

@@ -231,8 +231,9 @@ describe('a disk that cannot be written', () => {
 });
 
 test('a deployment that is deleted leaves no key of its queue in Redis', async ({ platform }) => {
-  const deployment = await platform.deploy(slow('short-lived'));
-  expect(await platform.invoke(deployment, { seconds: 0.01 })).toMatchObject({ status: 200 });
+  const deployment = await platform.deploy(slow('short-lived', { stubType: 'taskqueue/deployment' }));
+  const accepted = await platform.invoke(deployment, { seconds: 0.01 });
+  await platform.taskIs(jsonOf<{ task_id: string }>(accepted).task_id, 'COMPLETE', 60_000);
   const redis = platform.redis();
   const keys = (): Promise<string[]> => redis.keys(`ls:tq-${deployment.deploymentId}:*`);
   expect(await keys()).not.toEqual([]);

@@ -38,7 +38,7 @@ function counted(one: World) {
   let count = 0;
   const queues: MissingJobsParts['queues'] = {
     open: (queue) => one.queues.open(queue),
-    addAgain: (...given) => one.queues.addAgain(...given),
+    add: (...given) => one.queues.add(...given),
     missing: (tasks) => {
       count += tasks.length;
       return one.queues.missing(tasks);
@@ -139,7 +139,7 @@ describe('an add that meets a fault', () => {
     let failures = 3;
     const one = await start({
       queues: withAdd(async (queues, ...given) => {
-        await queues.addAgain(...given);
+        await queues.add(...given);
         failures -= 1;
         if (failures >= 0) throw new Error('the answer is lost');
       }),
@@ -161,7 +161,7 @@ describe('an add that meets a fault', () => {
     const one = await start({
       queues: withAdd(async (queues, ...given) => {
         tries += 1;
-        await queues.addAgain(...given);
+        await queues.add(...given);
         if (tries > 1) return;
         one.dispatcher.wake(given[0]);
         await hasRun.promise;
@@ -185,7 +185,7 @@ describe('an add that meets a fault', () => {
     const refused = aQueueTarget();
     const one = await start({
       queues: withAdd((queues, queue, job) =>
-        queue === refused.queue ? Promise.reject(new Error('no')) : queues.addAgain(queue, job),
+        queue === refused.queue ? Promise.reject(new Error('no')) : queues.add(queue, job),
       ),
     });
     await submitted(one, refused);
@@ -227,9 +227,7 @@ describe('a process that is killed between commit and add', () => {
   test('that only seemed dead adds its tasks once more, and none runs twice', async ({ start }) => {
     let isFrozen = true;
     const owner = await start({
-      queues: withAdd((queues, ...given) =>
-        isFrozen ? Promise.reject(new Error('not now')) : queues.addAgain(...given),
-      ),
+      queues: withAdd((queues, ...given) => (isFrozen ? Promise.reject(new Error('not now')) : queues.add(...given))),
     });
     const one = await start({ alive: (replica) => replica !== owner.instance });
     const target = aQueueTarget();
@@ -401,11 +399,11 @@ describe('after Redis lost its data', () => {
       queues: {
         open: (queue) => one.queues.open(queue),
         missing: (tasks) => one.queues.missing(tasks),
-        addAgain: async (queue, job) => {
+        add: async (queue, job) => {
           await one.missing.round();
           one.container(target.queue, link);
           await reaches(one, taskId, 'COMPLETE');
-          await one.queues.addAgain(queue, job);
+          await one.queues.add(queue, job);
         },
       },
     });
@@ -432,7 +430,7 @@ describe('a task that is committed and not queued yet', () => {
     let isHeld = true;
     const one = await start({
       queues: withAdd((queues, ...given) =>
-        isHeld ? Promise.reject(new Error('Redis is away')) : queues.addAgain(...given),
+        isHeld ? Promise.reject(new Error('Redis is away')) : queues.add(...given),
       ),
     });
     const target = aQueueTarget();
@@ -455,7 +453,7 @@ describe('a task that is committed and not queued yet', () => {
         isAlone,
         queues: withAdd(async (queues, ...given) => {
           await one.actions.stopTasks(callerOf(target), [given[1].taskId]);
-          await queues.addAgain(...given);
+          await queues.add(...given);
           commits.resolve();
         }),
       });
@@ -489,7 +487,7 @@ describe('a task that is committed and not queued yet', () => {
       const one = await start({
         queues: withAdd(async (queues, ...given) => {
           await add.promise;
-          await queues.addAgain(...given);
+          await queues.add(...given);
         }),
       });
       const target = aQueueTarget();
@@ -517,7 +515,7 @@ describe('a task that is committed and not queued yet', () => {
     const one = await start({
       queues: withAdd(async (queues, ...given) => {
         await add.promise;
-        await queues.addAgain(...given);
+        await queues.add(...given);
       }),
     });
     const target = aQueueTarget();
@@ -536,7 +534,7 @@ describe('a task that is committed and not queued yet', () => {
     let isHeld = true;
     const one = await start({
       queues: withAdd((queues, ...given) =>
-        isHeld ? Promise.reject(new Error('Redis is away')) : queues.addAgain(...given),
+        isHeld ? Promise.reject(new Error('Redis is away')) : queues.add(...given),
       ),
     });
     const target = aQueueTarget();
@@ -556,7 +554,7 @@ describe('a task that is committed and not queued yet', () => {
     const one = await start({
       queues: withAdd(async (queues, ...given) => {
         await add.promise;
-        await queues.addAgain(...given);
+        await queues.add(...given);
       }),
     });
     const target = aQueueTarget({ ttlSeconds: 0.2 });

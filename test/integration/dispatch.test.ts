@@ -1,11 +1,13 @@
-// The dispatcher on the real queue adapter: every added task runs, once, and never where there is no room.
+// The dispatcher on the real queue adapter, and on the line of synchronous calls, which calls to models are here: every
+// added task runs, once, and never where there is no room.
 import { describe, expect } from 'vitest';
 import type { InstanceId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import { newId, newInstanceId } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
 import type { Claim } from '#scheduler/tasks/dispatch/attempts.ts';
 import { Dispatcher } from '#scheduler/tasks/dispatch/dispatcher.ts';
 import type { ReadyContainer } from '#scheduler/tasks/dispatch/slots.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
+import { Lines } from '#scheduler/tasks/lines/lines.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
@@ -26,8 +28,8 @@ function aJob(serving?: TaskJob['serving']): TaskJob {
     workspaceId: newId<WorkspaceId>(),
     stubId: newId<StubId>(),
     deploymentId: null,
-    kind: 'endpoint',
-    sync: true,
+    kind: serving === undefined ? 'taskqueue' : 'endpoint',
+    sync: serving !== undefined,
     replica: 'x' as InstanceId,
     timeoutMs: 0,
     deadlineMs: Date.now() + 60_000,
@@ -58,17 +60,16 @@ class World {
   readonly ran = new Map<TaskId, number>();
   readonly added: TaskId[] = [];
   readonly queues: TaskQueues;
+  readonly lines: Lines;
   readonly dispatcher: Dispatcher;
   overfull = 0;
 
   constructor(queues: TaskQueues, onClaim?: (world: World, claim: Claim) => void) {
     this.queues = queues;
-    this.dispatcher = new Dispatcher({
-      queues,
-      slots: this.slots,
-      instance: newInstanceId(),
-      log: quiet,
-    });
+    const replica = 'x' as InstanceId;
+    this.lines = new Lines({ queues, instance: replica, isPresent: () => false, stalledAtMs: () => null });
+    this.dispatcher = new Dispatcher({ queues, lines: this.lines, slots: this.slots, instance: replica, log: quiet });
+    this.lines.onWaiting((queue) => this.dispatcher.wakeLine(queue));
     this.dispatcher.onClaimed((claim) => {
       this.#count(claim.container);
       if (onClaim === undefined) this.running.push(claim);
@@ -90,6 +91,11 @@ class World {
   async add(wake: 'named' | 'unnamed' | 'missed' = 'named', serving?: TaskJob['serving']): Promise<TaskJob> {
     const job = aJob(serving);
     this.added.push(job.taskId);
+    if (job.sync) {
+      this.lines.enter(this.queue, job, Infinity);
+      this.dispatcher.wakeLine(this.queue);
+      return job;
+    }
     await this.queues.add(this.queue, job);
     if (wake === 'named') this.dispatcher.wake(this.queue, job.taskId);
     if (wake === 'unnamed') this.dispatcher.wake(this.queue);
@@ -98,15 +104,17 @@ class World {
 
   async finish(claim: Claim): Promise<void> {
     this.running.splice(this.running.indexOf(claim), 1);
-    const ending = this.queues.complete(this.queue, claim.job.taskId, claim.lock);
+    const ending = this.lines.complete(this.queue, claim.job.taskId, claim.lock);
     this.dispatcher.release(claim, 0);
     expect(await ending).toEqual({ kind: 'done' });
+    this.lines.leave(claim.job.taskId);
     this.ran.set(claim.job.taskId, (this.ran.get(claim.job.taskId) ?? 0) + 1);
   }
 
   async giveBack(claim: Claim): Promise<void> {
     this.running.splice(this.running.indexOf(claim), 1);
-    await this.queues.giveBack(this.queue, claim.job.taskId, claim.lock);
+    if (claim.job.sync) this.lines.return(claim.job.taskId, claim.lock, false);
+    else await this.queues.giveBack(this.queue, claim.job.taskId, claim.lock);
     this.dispatcher.release(claim, 0);
     this.dispatcher.wake(this.queue);
   }

@@ -9,7 +9,7 @@ import { deleteMachine, updateMachine } from '#scheduler/stores/store/queries/ma
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Agent, Fleet } from './fleet-fixture.ts';
-import { quiet } from './tasks-fixture.ts';
+import { aTarget, quiet } from './tasks-fixture.ts';
 import { becomes, codeOf, health, secretOf, seen, serving, test } from './fleet-fixture.ts';
 
 const submitted = async (fleet: Fleet, target: Target) => {
@@ -18,6 +18,8 @@ const submitted = async (fleet: Fleet, target: Target) => {
   return submission;
 };
 
+const { config } = aTarget({ stubType: 'taskqueue/deployment' });
+const ASYNCHRONOUS = { kind: 'taskqueue', sync: false, config } as const;
 /** Time past the grace after a start. */
 const GRACE_MS = 121_000;
 const later = async (fleet: Fleet, ms: number): Promise<void> => {
@@ -31,9 +33,8 @@ describe('Machine reboot', () => {
     agents,
   }) => {
     const agent = await agents.joined();
-    const { entry, control, tasks, target } = await serving(fleet, agent);
-    const asynchronous = { ...target, sync: false, kind: 'taskqueue' };
-    const { taskId } = await submitted(fleet, asynchronous);
+    const { entry, control, tasks, target } = await serving(fleet, agent, ASYNCHRONOUS);
+    const { taskId } = await submitted(fleet, target);
     await tasks.until('the task', (message) => message.run);
     const other = await fleet.assigned(await fleet.target(), agent.machineId);
     await fleet.containers.transition(other.row.id, 'ack');
@@ -81,11 +82,11 @@ describe('Partition < 90 s', () => {
     await becomes(fleet, agent, 'SUSPECT');
     await later(fleet, 85_000);
     expect([health(fleet, agent), entry.row.state]).toEqual(['SUSPECT', 'RUNNING']);
-    expect((await fleet.process.queues.depth(target.queue)).waiting).toBe(0);
+    expect((await fleet.process.lines.depth(target.queue)).waiting).toBe(0);
     await agent.connect([seen(entry, 'running')]);
     const again = agent.tasks();
-    again.stream.write({ report: { running: [] } });
     const { taskId, token } = run;
+    again.stream.write({ report: { running: [], finished: [{ taskId, token, containerId: entry.row.id }] } });
     const body = Buffer.from('{"kept":true}');
     again.stream.write({
       result: { taskId, token, containerId: entry.row.id, outcome: 'ok', durationMs: 1, body, started: true },
@@ -100,8 +101,8 @@ describe('Partition > 90 s', () => {
     agents,
   }) => {
     const agent = await agents.joined();
-    const { entry, control, tasks, target } = await serving(fleet, agent);
-    const { taskId } = await submitted(fleet, { ...target, sync: false, kind: 'taskqueue' });
+    const { entry, control, tasks, target } = await serving(fleet, agent, ASYNCHRONOUS);
+    const { taskId } = await submitted(fleet, target);
     const run = await tasks.until('the task', (message) => message.run);
     await later(fleet, GRACE_MS);
     control.stream.cancel();

@@ -426,9 +426,9 @@ export const becomes = (fleet: Fleet, agent: Agent, wanted: string) =>
   waitFor(() => health(fleet, agent) === wanted, `the machine is ${wanted}`);
 
 /** A container of a new target that runs on that machine, with the task stream open. */
-export async function serving(fleet: Fleet, agent: Agent) {
+export async function serving(fleet: Fleet, agent: Agent, changes: Partial<Target> = {}) {
   const control = await agent.connect();
-  const target = await fleet.target();
+  const target = await fleet.target(changes);
   const entry = await fleet.assigned(target, agent.machineId);
   control.stream.write({
     ack: { assignmentId: entry.row.assignmentId ?? '', containerId: entry.row.id, epoch: entry.row.epoch },

@@ -484,7 +484,7 @@ describe('sessions', () => {
     expect(entry.row.state).toBe('RUNNING');
     const submission = await fleet.process.submissions.submit(target, { input: '{}' });
     expect(submission.kind).toBe('accepted');
-    expect((await fleet.process.queues.depth(target.queue)).waiting).toBe(1);
+    expect((await fleet.process.lines.depth(target.queue)).waiting).toBe(1);
     expect(tasks.messages.some((message) => message.run)).toBe(false);
   });
 

@@ -12,7 +12,6 @@ import { startScheduler } from '../../scheduler/main.ts';
 import type { Scheduler } from '../../scheduler/main.ts';
 import { openSealer } from '../../scheduler/workspaces/secrets/seal.ts';
 import { openDb } from '../../scheduler/stores/store/db.ts';
-import { localQueue } from '../helpers/local-queue.ts';
 import { aPostgres, aRedis, tempDirectory } from '../helpers/services.ts';
 import { waitFor } from '../helpers/programs.ts';
 
@@ -45,7 +44,6 @@ beforeAll(async () => {
         LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
         LONGSHORE_DRAIN_SECONDS: '10',
         LONGSHORE_RATE_LIMITS: 'off',
-        LONGSHORE_LOCAL_QUEUE: localQueue,
         LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
         DATABASE_URL: postgres.url,
         REDIS_URL: redis.url,

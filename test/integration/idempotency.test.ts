@@ -272,7 +272,7 @@ describe('a process that dies', () => {
     await Promise.all(calls);
   });
 
-  test('with Redis, and the answer of a synchronous task with both, is told to its next caller: it does not run again', async ({
+  test('and takes the answer of a synchronous task along: its next caller is told, and it does not run again', async ({
     replica,
     db,
   }) => {
@@ -283,36 +283,30 @@ describe('a process that dies', () => {
       status: 'ERROR',
       httpStatus: 502,
     });
-    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect((await one.lines.depth(target.queue)).waiting).toBe(0);
   });
 
-  test('with Redis, and which another replica still runs, is waited for until every replica has said what it has', async ({
-    replica,
-    db,
-  }) => {
-    const target = aTarget();
-    const running = newId<TaskId>();
-    let asked = 0;
-    const ended = finalOf({ ...jobOf(target, running), sync: true }, target.queue, 1, 'COMPLETE', Date.now(), {
-      result: '"done"',
-    });
-    const doubts = {
-      isSure: true,
-      sure: () => Promise.resolve(),
-      over: () => Promise.resolve(),
-      brokenAtMs: -Infinity,
-      mayBeBack: () => false,
-      isOver: () => {
+  test.for(['has it and no row names it yet', 'is silent'])(
+    'while a synchronous task runs on: its next caller waits as long as a present replica %s',
+    async (what, { replica, db }) => {
+      const target = aTarget();
+      const running = newId<TaskId>();
+      const job = { ...jobOf(target, running), sync: true };
+      let asked = 0;
+      const other = await replica({ peers: {} });
+      const present = () => {
         asked += 1;
         if (asked === 3) void one.records.append(ended);
-        return false;
-      },
-    };
-    const one = await replica({ more: { doubts } });
-    await aDeadClaim(db, target, running, true);
-    const { taskId, finished } = await taken(call(one, target));
-    expect([taskId, (await finished).body, asked >= 3]).toEqual([running, '"done"', true]);
-  });
+        return [what === 'is silent' ? newInstanceId() : other.instance];
+      };
+      const one = await replica({ peers: { present, silentMs: 50 } });
+      const ended = finalOf(job, target.queue, 1, 'COMPLETE', Date.now(), { result: '"done"' });
+      await aDeadClaim(db, target, running, true);
+      if (what !== 'is silent') other.lines.enter(target.queue, job, 1);
+      const { taskId, finished } = await taken(call(one, target));
+      expect([taskId, (await finished).body, asked >= 3]).toEqual([running, '"done"', true]);
+    },
+  );
 
   test('and whose claim another call took over commits nothing under it', async ({ db }) => {
     const target = aQueueTarget();

@@ -1,18 +1,15 @@
 // Attempts that a machine is to have and its agent does not name: their order was lost with the process that sent it.
 import { describe, expect } from 'vitest';
-import type { InstanceId, MachineId } from '#shared/domain/ids.ts';
+import type { MachineId } from '#shared/domain/ids.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
-import type { LiveReport } from '#scheduler/tasks/completion/reports.ts';
 import { waitFor } from '../helpers/services.ts';
 import { lostOrder, SAME_AGENT, takesBackAnother } from '../helpers/lost-order.ts';
-import { reaches, sent } from '../helpers/submissions.ts';
-import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
+import { liveOf, reaches, sent } from '../helpers/submissions.ts';
+import { MACHINE, PlayedLink } from './tasks-fixture.ts';
 import { aQueueTarget, put, test } from './tasks-world.ts';
 
 const GRACES = { limitMs: 10_000, reportMs: 50, restartedAgentMs: 50 };
-
-const live = ({ taskId, token, containerId }: RunOrder): LiveReport => ({ taskId, token, containerId });
 
 describe('an order that was lost with its process', () => {
   test('runs again as soon as its agent has reported without it, and no budget is touched', async ({ start }) => {
@@ -20,7 +17,7 @@ describe('an order that was lost with its process', () => {
     const after = await start({ graces: GRACES });
     const link = new PlayedLink();
     after.container(target.queue, link);
-    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, sessionEpoch: 2, running: [] });
     const order = await sent(link);
     expect(order).toMatchObject({ taskId, input: '{"x":1}' });
     expect((await after.queues.read(target.queue, taskId))?.losses ?? 0).toBe(0);
@@ -31,7 +28,7 @@ describe('an order that was lost with its process', () => {
   test('or when it was sent after that report, by a replica that had not heard of the new link', async ({ start }) => {
     const target = aQueueTarget();
     const [former, now] = [await start(), await start({ graces: { ...GRACES, movedMs: 1500 } })];
-    await now.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    await now.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, sessionEpoch: 2, running: [] });
     const gone = new PlayedLink();
     gone.mode = 'lose';
     former.container(target.queue, gone);
@@ -47,43 +44,15 @@ describe('an order that was lost with its process', () => {
     await reaches(now, taskId, 'COMPLETE');
   });
 
-  test('of a synchronous task whose caller is gone, too: CANCELLED, and it never ran', async ({ start }) => {
-    const { taskId, target } = await lostOrder(start, aTarget());
-    const after = await start({ graces: GRACES });
-    const link = new PlayedLink();
-    after.container(target.queue, link);
-    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
-    await reaches(after, taskId, 'CANCELLED');
-    expect(link.orders).toEqual([]);
-  });
-
-  test('of a synchronous task whose caller waits at a living replica: sent again', async ({ start }) => {
-    const { taskId, target, died } = await lostOrder(start, aTarget());
-    const after = await start({ graces: GRACES, alive: (replica: InstanceId) => replica === died });
-    const link = new PlayedLink();
-    after.container(target.queue, link);
-    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
-    const order = await sent(link);
-    expect(order.taskId).toBe(taskId);
-    await after.result(order);
-    await reaches(after, taskId, 'COMPLETE');
-  });
-
-  test('its agent was started anew: it may have run there, which costs a loss, and a synchronous one its life', async ({
-    start,
-  }) => {
-    const put = await lostOrder(start);
-    const call = await lostOrder(start, aTarget());
+  test('its agent was started anew: it may have run there, which costs a loss', async ({ start }) => {
+    const { taskId, target } = await lostOrder(start);
     const after = await start({ graces: GRACES, alive: () => true });
     const link = new PlayedLink(MACHINE, 'agent-2');
-    after.container(put.target.queue, link);
-    after.container(call.target.queue, link);
-    await after.reports.machineReported(MACHINE, { agentInstance: 'agent-2', running: [] });
-    await reaches(after, call.taskId, 'ERROR');
+    after.container(target.queue, link);
+    await after.reports.machineReported(MACHINE, { agentInstance: 'agent-2', sessionEpoch: 2, running: [] });
     const order = await sent(link);
-    expect(order.taskId).toBe(put.taskId);
-    expect((await after.queues.read(put.target.queue, put.taskId))?.losses).toBe(1);
-    expect(link.orders).toHaveLength(1);
+    expect(order.taskId).toBe(taskId);
+    expect((await after.queues.read(target.queue, taskId))?.losses).toBe(1);
   });
 });
 
@@ -102,9 +71,14 @@ describe('what is not taken back', () => {
     const after = await start({ graces: GRACES });
     const again = new PlayedLink();
     after.container(target.queue, again, 2);
-    const report = { agentInstance: SAME_AGENT, running: [live(runs)], finished: [live(finished)] };
+    const report = {
+      agentInstance: SAME_AGENT,
+      sessionEpoch: 2,
+      running: [liveOf(runs)],
+      finished: [liveOf(finished)],
+    };
     const { adopted } = await after.reports.machineReported(MACHINE, report);
-    expect(adopted).toEqual([live(runs)]);
+    expect(adopted).toEqual([liveOf(runs)]);
     await takesBackAnother(start, after);
     expect(again.orders).toEqual([]);
     expect(await after.queues.lockOf(target.queue, finished.taskId)).toContain(before.instance);
@@ -124,7 +98,8 @@ describe('what is not taken back', () => {
     await sent(link);
     await one.reports.machineReported(MACHINE, {
       agentInstance: SAME_AGENT,
-      running: [live(link.orders[0] as RunOrder)],
+      sessionEpoch: 2,
+      running: [liveOf(link.orders[0] as RunOrder)],
     });
     const late = await put(one, target);
     await sent(link, 2);
@@ -150,8 +125,8 @@ describe('what is not taken back', () => {
     const own = await put(after, target);
     await sent(link);
     const [theirs, ours] = [far.orders[0] as RunOrder, link.orders[0] as RunOrder];
-    await after.reports.machineReported(MACHINE, { agentInstance: 'agent-3', running: [] });
-    after.reports.heartbeat(MACHINE, [live(theirs), live(ours)]);
+    await after.reports.machineReported(MACHINE, { agentInstance: 'agent-3', sessionEpoch: 2, running: [] });
+    after.reports.heartbeat(MACHINE, [liveOf(theirs), liveOf(ours)]);
     await waitFor(() => after.attempts.current(theirs.taskId) !== undefined, 'it is taken over');
     await takesBackAnother(start, after, 'agent-3');
     expect(link.orders).toHaveLength(1);
@@ -175,11 +150,11 @@ describe('what is not taken back', () => {
     const append = after.records.append.bind(after.records);
     after.records.append = async (...given) => {
       after.records.append = append;
-      after.reports.heartbeat(MACHINE, [live(order)]);
+      after.reports.heartbeat(MACHINE, [liveOf(order)]);
       await waitFor(() => after.attempts.current(taskId) !== undefined, 'it is taken over');
       return await append(...given);
     };
-    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, sessionEpoch: 2, running: [] });
     await waitFor(() => after.attempts.current(taskId) !== undefined, 'it is taken over');
     await takesBackAnother(start, after);
     // Another replica that fetches gets the task behind it.
@@ -197,7 +172,7 @@ describe('what is not taken back', () => {
     const after = await start({ graces: GRACES });
     const other = new PlayedLink('m-2' as typeof MACHINE);
     after.container(target.queue, other);
-    await after.reports.machineReported(other.machineId, { agentInstance: SAME_AGENT, running: [] });
+    await after.reports.machineReported(other.machineId, { agentInstance: SAME_AGENT, sessionEpoch: 2, running: [] });
     await takesBackAnother(start, after);
     expect(await after.queues.lockOf(target.queue, taskId)).toBe(lease.lock);
     expect(other.orders).toEqual([]);
@@ -210,7 +185,12 @@ describe('what is not taken back', () => {
     after.container(target.queue, link);
     let asked = 0;
     const isCurrent = () => Promise.resolve((asked += 1) === 0);
-    await after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [], isCurrent });
+    await after.reports.machineReported(MACHINE, {
+      agentInstance: SAME_AGENT,
+      sessionEpoch: 2,
+      running: [],
+      isCurrent,
+    });
     await waitFor(() => asked > 0, 'it was asked for');
     await takesBackAnother(start, after);
     expect(await after.queues.lockOf(target.queue, taskId)).toBe(lease.lock);
@@ -232,7 +212,11 @@ describe('what is not taken back', () => {
             },
         }),
     });
-    const reporting = after.reports.machineReported(MACHINE, { agentInstance: SAME_AGENT, running: [] });
+    const reporting = after.reports.machineReported(MACHINE, {
+      agentInstance: SAME_AGENT,
+      sessionEpoch: 2,
+      running: [],
+    });
     after.container(target.queue, undefined);
     await reporting;
     await after.queues.giveBack(target.queue, taskId, lease.lock);
@@ -251,7 +235,7 @@ describe('what is not taken back', () => {
 });
 
 describe('an attempt of a process that died, on a machine that is given up', () => {
-  test('asynchronous: runs again elsewhere, and counts as lost', async ({ start }) => {
+  test('runs again elsewhere, and counts as lost', async ({ start }) => {
     const { taskId, target } = await lostOrder(start);
     const leader = await start({ graces: GRACES });
     const link = new PlayedLink('m-2' as MachineId, 'agent-2');
@@ -259,16 +243,6 @@ describe('an attempt of a process that died, on a machine that is given up', () 
     await leader.reports.machineLost(MACHINE, () => true);
     expect(await sent(link)).toMatchObject({ taskId });
     expect((await leader.queues.read(target.queue, taskId))?.losses).toBe(1);
-  });
-
-  test('synchronous: ERROR, and not run again', async ({ start }) => {
-    const { taskId, target } = await lostOrder(start, aTarget());
-    const leader = await start({ graces: GRACES, alive: () => true });
-    const link = new PlayedLink('m-2' as MachineId, 'agent-2');
-    leader.container(target.queue, link);
-    await leader.reports.machineLost(MACHINE, () => true);
-    expect(await reaches(leader, taskId, 'ERROR')).toMatchObject({ attempt: 1, failureReason: 'lost' });
-    expect(link.orders).toEqual([]);
   });
 
   test('one whose machine comes back meanwhile is left to its report', async ({ start }) => {

@@ -1,13 +1,13 @@
 // Queues on which adds of asynchronous tasks meet faults.
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 
-/** The queues with another `addAgain`. */
+/** The queues with another `add`. */
 export const withAdd =
-  (add: (queues: TaskQueues, ...given: Parameters<TaskQueues['addAgain']>) => Promise<void>) =>
+  (add: (queues: TaskQueues, ...given: Parameters<TaskQueues['add']>) => Promise<void>) =>
   (queues: TaskQueues): TaskQueues =>
     new Proxy(queues, {
       get: (whole, name) => {
-        if (name === 'addAgain') return (...given: Parameters<TaskQueues['addAgain']>) => add(whole, ...given);
+        if (name === 'add') return (...given: Parameters<TaskQueues['add']>) => add(whole, ...given);
         const value: unknown = Reflect.get(whole, name);
         return typeof value === 'function' ? value.bind(whole) : value;
       },

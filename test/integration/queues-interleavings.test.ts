@@ -1,14 +1,12 @@
 // Random interleavings of everything that replicas do to one task queue, on real Redis. They
 // include locks left by dead processes, stall scans, repeated results, and the loss and rebuild of
 // all data. In any order every task ends exactly once, and at most one of its results is accepted.
-// The attempts of a task stay within their bound, and a synchronous task is handed out once.
+// The attempts of a task stay within their bound.
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
-import { failureReasonOf } from '#scheduler/domain/endings.ts';
-import { precheck } from '#scheduler/tasks/dispatch/precheck.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
@@ -52,8 +50,6 @@ interface Task {
   handedOut: number;
   /** Attempts lost to their replica's death or a loss of data. */
   losses: number;
-  /** Whether a lease says that the task was sent. */
-  leased: boolean;
 }
 
 interface Attempt {
@@ -95,24 +91,23 @@ class Story {
 
   async add(at: number): Promise<void> {
     const { queues, instance } = this.replica(at);
-    const sync = at % 3 === 0;
     const job: TaskJob = {
       v: 1,
       taskId: newId<TaskId>(),
       workspaceId: newId<WorkspaceId>(),
       stubId: newId<StubId>(),
       deploymentId: null,
-      kind: sync ? 'endpoint' : 'taskqueue',
-      sync,
+      kind: 'taskqueue',
+      sync: false,
       replica: instance,
       timeoutMs: 60_000,
       deadlineMs: Date.now() + 3_600_000,
       createdAtMs: Date.now(),
       attempts: 0,
-      retries: sync ? 0 : at % 4,
+      retries: at % 4,
       retriesUsed: 0,
     };
-    this.tasks.set(job.taskId, { job, ends: [], results: 0, handedOut: 0, losses: 0, leased: false });
+    this.tasks.set(job.taskId, { job, ends: [], results: 0, handedOut: 0, losses: 0 });
     await queues.add(this.queue, job);
   }
 
@@ -122,7 +117,7 @@ class Story {
       [...this.tasks.values()].filter((one) => this.isOpen(one)),
       at,
     );
-    // Adding an id that is still there has no effect. An id without a waiting caller is not added again.
+    // Adding an id that is still there has no effect.
     if (task !== undefined && (await this.replica(at).queues.read(this.queue, task.job.taskId)) !== undefined)
       await this.replica(at).queues.add(this.queue, task.job);
   }
@@ -130,7 +125,7 @@ class Story {
   async fetch(at: number): Promise<Attempt | undefined> {
     const { queues, instance } = this.replica(at);
     const lock = lockTokenOf(instance, newAttemptToken());
-    const { job, starts } = await queues.fetch(this.queue, lock);
+    const { job } = await queues.fetch(this.queue, lock);
     if (job === undefined) return undefined;
     const task = this.tasks.get(job.taskId);
     if (task === undefined) throw new Error('a task that nobody added');
@@ -139,16 +134,7 @@ class Story {
       await queues.fail(this.queue, job.taskId, lock, 'ended before');
       return undefined;
     }
-    const facts = { nowMs: Date.now(), callerWaits: true, leaseSeen: starts > 1 && task.leased };
-    const verdict = precheck(job, facts);
-    if (verdict.kind === 'finish') {
-      if ((await queues.fail(this.queue, job.taskId, lock, failureReasonOf(verdict))).kind === 'done')
-        this.end(task, verdict.status);
-      return undefined;
-    }
-    task.leased = true;
     task.handedOut += 1;
-    if (job.sync) expect(task.handedOut, 'a synchronous task is handed out once').toBe(1);
     expect(job.retriesUsed, 'retries within the budget').toBeLessThanOrEqual(task.job.retries);
     expect(task.handedOut, 'attempts within slots').toBeLessThanOrEqual(1 + task.job.retries + task.losses);
     const attempt = { task, lock, instance, retriesUsed: job.retriesUsed };
@@ -190,7 +176,6 @@ class Story {
     const { task, lock } = attempt;
     const { queues } = this.replica(at);
     if ((await queues.lockOf(this.queue, task.job.taskId)) !== lock) return;
-    task.leased = false;
     expect(await queues.giveBack(this.queue, task.job.taskId, lock)).toEqual({ kind: 'done' });
     task.handedOut -= 1;
   }
@@ -236,21 +221,15 @@ class Story {
     await this.replica(at).queues.scanStalled(this.queue);
   }
 
-  /**
-   * Redis comes back empty. Promised tasks are queued again from their rows; synchronous ones have lost their callers.
-   */
+  /** Redis comes back empty. Promised tasks are queued again from their rows. */
   async loseData(): Promise<void> {
     await this.server.client.flushall();
     const { queues } = this.replica(0);
     for (const replica of this.server.replicas) await replica.queues.reopenAll();
     for (const task of this.tasks.values()) {
       if (!this.isOpen(task)) continue;
-      task.leased = false;
-      if (task.job.sync) this.end(task, 'ERROR');
-      else {
-        task.losses += task.handedOut;
-        await queues.add(this.queue, { ...task.job, attempts: task.handedOut });
-      }
+      task.losses += task.handedOut;
+      await queues.add(this.queue, { ...task.job, attempts: task.handedOut });
     }
   }
 

@@ -176,7 +176,7 @@ describe('appending and reading', () => {
   test('a final record drops the lease of its attempt once it is written', async ({ world }) => {
     const { make, table, eye, keys } = world;
     const records = make();
-    const record = aRecord();
+    const record = aRecord({ sync: false });
     await eye.set(keys.lease(record.taskId), 'held');
     await records.append(running(record), true);
     expect(await eye.exists(keys.lease(record.taskId))).toBe(1);
@@ -190,7 +190,7 @@ describe('appending and reading', () => {
   });
 
   test('the lease of a newer attempt stays', async ({ world: { records, client, keys } }) => {
-    const record = aRecord();
+    const record = aRecord({ sync: false });
     const lease = JSON.stringify({ lock: 'i.h', attempt: 2, containerId: 'c', machineId: 'm' });
     await client.set(keys.lease(record.taskId), lease);
     await records.append({ ...complete(record, 1), rank: 4 }, true);
@@ -489,7 +489,10 @@ describe('several replicas', () => {
     void one.records.append(second);
     expect(await two.records.caughtUp()).toBe(true);
     expect(world.table.rows.get(second.taskId)).toEqual(second);
-    expect(await two.records.readEnded([first.taskId, second.taskId])).toEqual([second]);
+    expect(await two.records.readOver([first.taskId, second.taskId])).toEqual({
+      over: new Map([[second.taskId, second]]),
+      isComplete: true,
+    });
   });
 
   test('readers of a moment share a question, and a final row asks nobody', async ({ redis, world }) => {
@@ -513,6 +516,7 @@ describe('several replicas', () => {
     expect(await one.records.read(open.taskId)).toEqual(open);
     const sinceMs = performance.now();
     expect(await one.records.caughtUp()).toBe(false);
+    expect(await one.records.readOver([open.taskId])).toMatchObject({ isComplete: false });
     await expect(one.records.read(newId<TaskId>())).rejects.toMatchObject({ code: 'queues_unavailable' });
     // The silent one may know that the task ran: it must not be sent again.
     await expect(one.records.readSurely(open.taskId)).rejects.toMatchObject({ code: 'queues_unavailable' });

@@ -1,6 +1,6 @@
 // Redis that comes back a moment older, under two replicas: a server that crashed, or a failover to a replica that
-// lagged. Runs begun since then are unknown to Redis, ended tasks are there again, and new ones are gone. No
-// synchronous task runs twice, every caller is answered, and nothing stays in a local queue or a queue.
+// lagged. Runs begun since then are unknown to Redis, ended tasks are there again, and new ones are gone. No task runs
+// beside its own attempt or after its end, and nothing stays in a queue. Synchronous tasks know nothing of it.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
 import type { InstanceId } from '#shared/domain/ids.ts';
@@ -9,27 +9,28 @@ import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
 import type { Options } from './tasks-started.ts';
+import { idle, test } from './tasks-started.ts';
 import { aQueueTarget, put } from './tasks-world.ts';
-import { inLocalQueue, jobs, test } from './local-queue-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
 
-const LOOKS: Options = { looksAtData: true, forwardTo: () => undefined };
-/** Options under which every call is a job of its queue. */
-const BY_QUEUE: Options = { ...LOOKS, localQueue: false };
+const LOOKS: Options = { looksAtData: true, alive: () => true };
 const isRebuilt = (...all: readonly Process[]) =>
   waitFor(() => all.every(({ rollCall }) => rollCall?.isOver() === true), 'everybody has said what it runs');
-const isEmpty = (one: Process, queue: Parameters<typeof jobs>[1]) =>
-  waitFor(async () => (await jobs(one, queue)) + (await inLocalQueue(one, queue)).length === 0, 'nothing is left');
+const isEmpty = (one: Process, queue: Parameters<Process['queues']['depth']>[0]) =>
+  waitFor(async () => {
+    const { waiting, active } = await one.queues.depth(queue);
+    return waiting + active === 0;
+  }, 'nothing is left');
 
-describe('a synchronous job', () => {
+describe('a job', () => {
   test('that runs at one replica is not sent by another to which Redis gives it out as if it were new', async ({
     start,
     redis,
   }) => {
-    const [one, other] = [await start(BY_QUEUE), await start(BY_QUEUE)];
-    const target = aTarget();
-    const task = await submitted(one, target);
+    const [one, other] = [await start(LOOKS), await start(LOOKS)];
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
     const rollBack = redis.keep();
     const [link, another] = [new PlayedLink(), new PlayedLink()];
     one.container(target.queue, link);
@@ -39,41 +40,39 @@ describe('a synchronous job', () => {
     await isRebuilt(one, other);
     await isEmpty(one, target.queue);
     await one.result(order, '{"y":1}');
-    expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"y":1}' });
-    await reaches(other, task.taskId, 'COMPLETE');
+    await reaches(other, taskId, 'COMPLETE');
     expect(another.orders).toEqual([]);
-    const next = await submitted(other, target);
+    const next = await put(other, target);
     await other.result(await sent(another));
-    expect(await next.finished).toMatchObject({ status: 'COMPLETE' });
+    await reaches(other, next, 'COMPLETE');
     await isEmpty(one, target.queue);
   });
 
   test('that has ended since does not run again, and its end stays as it was', async ({ start, redis }) => {
-    const [one, other] = [await start(BY_QUEUE), await start(BY_QUEUE)];
-    const target = aTarget();
-    const task = await submitted(other, target);
+    const [one, other] = [await start(LOOKS), await start(LOOKS)];
+    const target = aQueueTarget();
+    const taskId = await put(other, target);
     const rollBack = redis.keep();
     const [link, another] = [new PlayedLink(), new PlayedLink()];
     one.container(target.queue, link);
     await one.result(await sent(link), '{"y":1}');
-    await reaches(one, task.taskId, 'COMPLETE');
-    expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
+    await reaches(one, taskId, 'COMPLETE');
     await rollBack();
     other.container(target.queue, another);
     await isRebuilt(one, other);
     await isEmpty(one, target.queue);
-    await reaches(other, task.taskId, 'COMPLETE');
+    await reaches(other, taskId, 'COMPLETE');
     expect(another.orders).toEqual([]);
-    expect(await one.leases.isHeld(task.taskId)).toBe(false);
+    expect(await one.leases.isHeld(taskId)).toBe(false);
   });
 
   test('that was fetched before, and is not sent yet, runs once', async ({ start, redis }) => {
-    const [one, other] = [await start(BY_QUEUE), await start(BY_QUEUE)];
-    const target = aTarget();
+    const [one, other] = [await start(LOOKS), await start(LOOKS)];
+    const target = aQueueTarget();
     const read = Promise.withResolvers<Uint8Array>();
     one.bytes.getBytes = () => read.promise;
     other.bytes.getBytes = () => Promise.resolve(Buffer.from('{}'));
-    const task = await submitted(one, target, JSON.stringify({ x: 'a'.repeat(70_000) }));
+    const taskId = await put(one, target, JSON.stringify({ x: 'a'.repeat(70_000) }));
     const rollBack = redis.keep();
     const [link, another] = [new PlayedLink(), new PlayedLink()];
     one.container(target.queue, link);
@@ -84,28 +83,10 @@ describe('a synchronous job', () => {
     read.resolve(Buffer.from('{}'));
     await isRebuilt(one, other);
     await other.result(order);
-    expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
+    await reaches(other, taskId, 'COMPLETE');
     await isEmpty(one, target.queue);
     expect(link.orders).toEqual([]);
     expect(another.orders).toHaveLength(1);
-  });
-
-  test('that came since, and is gone, is queued again at once by the replica its caller waits on', async ({
-    start,
-    redis,
-  }) => {
-    const [one, other] = [await start(BY_QUEUE), await start(BY_QUEUE)];
-    const target = aTarget();
-    const rollBack = redis.keep();
-    const task = await submitted(one, target);
-    await rollBack();
-    await isRebuilt(one, other);
-    await waitFor(async () => (await one.queues.read(target.queue, task.taskId)) !== undefined, 'it is queued again');
-    const link = new PlayedLink();
-    other.container(target.queue, link);
-    await other.result(await sent(link));
-    expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
-    expect(link.orders).toHaveLength(1);
   });
 });
 
@@ -130,7 +111,7 @@ describe('a clock of Redis that is set ten minutes forward', () => {
   }
 
   test('does not have what runs at one replica run again at another', async ({ start }) => {
-    const [one, other] = [await start(BY_QUEUE), await start(BY_QUEUE)];
+    const [one, other] = [await start(LOOKS), await start(LOOKS)];
     const target = aQueueTarget();
     const taskId = await put(one, target);
     const [link, another] = [new PlayedLink(), new PlayedLink()];
@@ -154,104 +135,50 @@ describe('a clock of Redis that is set ten minutes forward', () => {
   });
 });
 
-describe('a task of the local queue', () => {
-  test('whose lease was written, and that could not be sent then, is sent at the next try', async ({
-    start,
-    redis,
-  }) => {
-    let failures = 0;
-    const one = await start({
-      ...LOOKS,
-      queues: (queues) =>
-        new Proxy(queues, {
-          get: (whole, name) => {
-            const value: unknown = Reflect.get(whole, name);
-            if (typeof value !== 'function') return value;
-            if (name !== 'lockOf' || failures > 0) return value.bind(whole);
-            return () => {
-              failures += 1;
-              return Promise.reject(new Error('the connection is gone'));
-            };
-          },
-        }),
-    });
-    const target = aTarget();
-    const link = new PlayedLink();
-    one.container(target.queue, link);
-    const first = await submitted(one, target);
-    const order = await sent(link);
-    const waiting = await submitted(one, target);
-    await redis.keep()();
-    await isRebuilt(one);
-    await one.result(order);
-    expect(await first.finished).toMatchObject({ status: 'COMPLETE' });
-    await one.result(await sent(link, 2));
-    expect(await waiting.finished).toMatchObject({ status: 'COMPLETE' });
-    expect(failures).toBe(1);
-  });
-
-  test('that has ended leaves no entry, and one that came since counts again', async ({ start, redis }) => {
+describe('synchronous tasks', () => {
+  test('that run, wait, come and end meanwhile go on as if nothing had happened', async ({ start, redis }) => {
     const [one, other] = [await start(LOOKS), await start(LOOKS)];
     const target = aTarget();
     const link = new PlayedLink();
-    one.container(target.queue, link, 2);
+    const container = one.container(target.queue, link, 2);
     const ended = await submitted(one, target);
-    const order = await sent(link);
-    await waitFor(() => one.leases.isHeld(ended.taskId), 'its lease is written');
+    const runs = await submitted(one, target);
+    const [first, second] = [await sent(link), await sent(link, 2)];
+    const waits = await submitted(one, target);
     const rollBack = redis.keep();
-    await one.result(order);
+    await one.result(first);
     expect(await ended.finished).toMatchObject({ status: 'COMPLETE' });
+    expect((await sent(link, 3)).taskId).toBe(waits.taskId);
     const came = await submitted(one, target);
-    const running = await sent(link, 2);
     await rollBack();
     await isRebuilt(one, other);
-    expect(await inLocalQueue(one, target.queue)).toEqual([came.taskId]);
-    expect(await one.queues.depth(target.queue)).toMatchObject({ waiting: 0, active: 1 });
-    expect(await one.leases.isHeld(ended.taskId)).toBe(false);
-    expect(await one.leases.isHeld(came.taskId)).toBe(true);
-    await one.result(running);
-    expect(await came.finished).toMatchObject({ status: 'COMPLETE' });
-    await isEmpty(one, target.queue);
-    expect(link.orders).toHaveLength(2);
+    expect(await one.lines.depth(target.queue)).toMatchObject({ waiting: 1, active: 2 });
+    await one.result(second);
+    expect((await sent(link, 4)).taskId).toBe(came.taskId);
+    for (const order of link.orders.slice(2)) await one.result(order);
+    for (const { taskId, finished } of [runs, waits, came]) {
+      expect(await finished).toMatchObject({ status: 'COMPLETE' });
+      expect(await reaches(other, taskId, 'COMPLETE')).toMatchObject({ attempt: 1 });
+    }
+    expect([link.orders.length, container.inFlight, one.lines.line.size]).toEqual([4, 0, 0]);
   });
 
-  test('that is forwarded and runs is not taken back although its lease is gone', async ({ start, redis }) => {
-    const gate: { closed: PromiseWithResolvers<void> | undefined } = { closed: Promise.withResolvers() };
-    const still = Promise.withResolvers<void>();
-    const near = await start({
-      ...LOOKS,
-      beforeFetch: () => gate.closed?.promise,
-      beforeRebuild: () => still.promise,
-    });
-    const far = await start({
-      looksAtData: true,
-      isOursAlone: () => false,
-      forwardTo: (_queue, forwardedTo: (one: InstanceId) => number) =>
-        forwardedTo(near.instance) < 5 ? near.instance : undefined,
-      // The time keeps a forwarded task from being taken back before its receiver has sent it.
-      silentMs: 400,
-    });
+  test('that one replica has for the caller of another end there, and are not sent again', async ({ start, redis }) => {
+    const near = await start({ ...LOOKS, peers: {} });
+    const capacity = () => new Map([[near.instance, { free: 1, slots: 1 }]]);
+    const far = await start({ ...LOOKS, peers: { capacity, present: (): InstanceId[] => [near.instance] } });
     const target = aTarget();
     const [link, own] = [new PlayedLink(), new PlayedLink()];
-    near.container(target.queue, link);
-    const task = await submitted(far, target);
-    await waitFor(() => near.queues.has(task.taskId), 'it is forwarded');
+    await idle(near.container(target.queue, link));
     const rollBack = redis.keep();
-    gate.closed?.resolve();
-    gate.closed = undefined;
+    const task = await submitted(far, target);
     const order = await sent(link);
     await rollBack();
-    far.container(target.queue, own);
-    await waitFor(() => far.rollCall?.isSure === true, 'its origin is connected again');
-    const until = performance.now() + 1_000;
-    await waitFor(() => performance.now() > until, 'nothing was heard of the forwarding for long');
-    expect(await far.client.hget(far.keys.localQueue(target.queue), task.taskId)).toMatch(/^{"lentTo":/);
-    still.resolve();
     await isRebuilt(near, far);
-    await waitFor(() => !far.queues.has(task.taskId), 'its origin knows that it was sent');
+    far.container(target.queue, own);
+    await far.peers.crossing.tick();
     await near.result(order, '{"y":1}');
     expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"y":1}' });
-    await isEmpty(far, target.queue);
     expect([link.orders.length, own.orders.length]).toEqual([1, 0]);
   });
 });

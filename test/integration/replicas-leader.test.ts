@@ -100,8 +100,11 @@ test(
     const called = callers.flatMap(({ calls }) => calls);
     const put = putters.flatMap(({ calls }) => calls);
     expect(called.length).toBeGreaterThan(100);
+    // An order that was on its way to a killed replica may have been sent: its call ends, and does not run again.
+    const lost = called.filter(({ at, answer }) => at !== leader && answer?.status === 502);
+    expect(lost.length).toBeLessThanOrEqual(callers.length / 2);
     for (const { at, answer } of called) {
-      if (at === leader && answer === undefined) continue;
+      if (at === leader ? answer === undefined : answer?.status === 502) continue;
       expect(answer?.status, `at ${at.name}: ${answer?.text}`).toBe(200);
     }
     await everyTaskEnded(set, helper, put, queue);

@@ -10,7 +10,6 @@ import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
-import { localQueue } from '../helpers/local-queue.ts';
 import { jsonOf } from '../helpers/platform.ts';
 import type { Replica } from '../helpers/replicas.ts';
 import { ReplicaSet } from '../helpers/replicas.ts';
@@ -171,7 +170,7 @@ async function commandsDuring(
     // Commands inside a script count as part of the script.
     if (source === 'lua') return;
     const text = [...command.matchAll(/"((?:[^"\\]|\\.)*)"/g)].map(([, one = '']) => one).join(' ');
-    if (about.some((one) => text.includes(one)) || /^publish ls:(replies|links|loans):/i.test(text)) seen.push(text);
+    if (about.some((one) => text.includes(one)) || /^publish ls:(replies|links|lines):/i.test(text)) seen.push(text);
   });
   socket.write('MONITOR\r\n');
   try {
@@ -183,59 +182,50 @@ async function commandsDuring(
   }
 }
 
-/** Number of tasks with an attempt, through the queue or the local queue. */
-const underWay = async (set: ReplicaSet, deploymentId: string): Promise<number> =>
-  Number(await set.redis.llen(`ls:tq-${deploymentId}:active`)) +
-  Number(await set.redis.hlen(`ls:lane:tq-${deploymentId}`));
+/** Waits until a task of the deployment runs, as any replica lists it. @returns its id */
+const runningOf = (set: ReplicaSet, at: Replica, stubId: string): Promise<string> =>
+  waitFor(
+    async () => {
+      const { tasks } = await set.gateway<{ tasks: { id: string; status: string; stubId: string }[] }>(
+        at,
+        '/tasks?limit=100',
+      );
+      return tasks.find((task) => task.stubId === stubId && task.status === 'RUNNING')?.id;
+    },
+    'the task runs',
+    15_000,
+  );
 
-test('a call costs 3 commands of Redis: it is let in, leased, taken out; one that crosses replicas costs a fourth, the answer', async ({
+test('a warm call costs no command of Redis; one that crosses replicas costs an offer and an answer', async ({
   two,
 }) => {
   const { set, far, near } = two;
   const app = await set.deploy(far, 'counted');
-  const later = await set.deploy(far, 'later');
-  // A young replica asks for the record of each job that another
-  // one added, because the job may be from before its start.
-  const grownUpMs = Date.now() + (localQueue === 'off' ? 31_000 : 0);
-  await waitFor(() => Date.now() >= grownUpMs, 'no job can be from before the start', 40_000);
-  // Warm on both: settings are written, caches filled.
-  for (const replica of [far, near])
-    for (const { path } of [app, later]) expect((await set.call(replica, path, { body: {} })).status).toBe(200);
+  const queue = `tq-${app.deploymentId}`;
+  // Warm on both: caches are filled, and each knows the free slots of the other.
+  for (const replica of [far, near, far]) expect((await set.call(replica, app.path, { body: {} })).status).toBe(200);
   const calls = 20;
-  const countAt = async (replica: Replica): Promise<{ seen: string[]; told: string[] }> => {
+  const countAt = async (replica: Replica): Promise<readonly string[]> => {
     const taskIds: string[] = [];
-    let after = '';
-    const seen = await commandsDuring(set, [`tq-${app.deploymentId}`, app.stubId, 'ls:lease:'], async (commands) => {
+    const tellsCounts = (text: string): boolean => /^publish ls:line-counts/i.test(text);
+    const seen = await commandsDuring(set, [queue, app.stubId, 'ls:line-counts'], async (commands) => {
       for (let n = 0; n < calls; n += 1) taskIds.push((await set.call(replica, app.path, { body: { n } })).taskId);
-      // Leases of many calls go in one command when their records are written; that of a later call goes behind them.
-      after = (await set.call(replica, later.path, { body: {} })).taskId;
-      const ofLater = (): number => commands.filter((text) => text.includes(`ls:lease:${after}`)).length;
-      await waitFor(() => ofLater() >= 2, 'the lease of the later call was written and has gone');
+      const before = commands.length;
+      // Each replica tells something at least once a second.
+      const isLater = (text: string): boolean => tellsCounts(text) && text.includes(replica.instance);
+      await waitFor(() => commands.slice(before).some(isLater), 'the replica has told its counts after the last call');
     });
     expect(new Set(taskIds).size).toBe(calls);
-    // The scaling loop's own look at the queue does not count for the call.
-    const ofCalls = seen.filter((text) => !/longshoreDepth/.test(text) && !text.includes(after));
-    const told = ofCalls.filter(
-      (text) => /^publish ls:(replies|links|loans):/i.test(text) && taskIds.some((id) => text.includes(id)),
-    );
-    return { seen: ofCalls, told };
+    // Counts of lines and loads of containers are told a few times a second, and so often the scaling loop looks at the
+    // queue, however many calls there are.
+    const isPeriodic = (text: string): boolean =>
+      tellsCounts(text) || /^publish ls:decide .*loads/i.test(text) || /:wait \S+:active \S+:delayed/.test(text);
+    return seen.filter((text) => !isPeriodic(text));
   };
-  const { seen: local, told: toldLocally } = await countAt(near);
-  const { seen: crossing, told: toldAcross } = await countAt(far);
-  expect(toldLocally).toEqual([]);
-  // Through the queue, a call also runs three scripts of BullMQ
-  // and reads its depth, and its answer crosses replicas, too.
-  if (localQueue === 'off') {
-    expect(local.length / calls, local.slice(0, 12).join('\n')).toBeLessThanOrEqual(9.5);
-    expect(crossing.length / calls, crossing.slice(0, 16).join('\n')).toBeLessThanOrEqual(11.5);
-    return;
-  }
-  expect(toldAcross.length).toBe(calls);
-  // No script of the queue runs.
-  expect(crossing.filter((text) => text.includes(`tq-${app.deploymentId}:meta`))).toEqual([]);
-  // A round of the scaling loop may fall in between, and on a busy machine few calls share the end of their leases.
-  expect(local.length / calls, local.slice(0, 12).join('\n')).toBeLessThanOrEqual(4);
-  expect(crossing.length / calls, crossing.slice(0, 16).join('\n')).toBeLessThanOrEqual(5);
+  expect(await countAt(near)).toEqual([]);
+  const crossing = await countAt(far);
+  const kinds = crossing.map((text) => /^publish ls:(lines|replies):/i.exec(text)?.[1] ?? text);
+  expect(kinds.toSorted()).toEqual([...Array<string>(calls).fill('lines'), ...Array<string>(calls).fill('replies')]);
 }, 60_000);
 
 test('a task stopped at one replica ends at the other, where its handler runs and its caller waits', async ({
@@ -244,17 +234,7 @@ test('a task stopped at one replica ends at the other, where its handler runs an
   const { set, far, near } = two;
   const app = await set.deploy(far, 'stoppable');
   const call = set.call(far, app.path, { body: { sleepMs: 30_000 } });
-  const taskId = await waitFor(
-    async () => {
-      const listed = await set.gateway<{ tasks: { id: string; status: string; stubId: string }[] }>(
-        near,
-        '/tasks?limit=100',
-      );
-      return listed.tasks.find((task) => task.stubId === app.stubId && task.status === 'RUNNING')?.id;
-    },
-    'the task runs',
-    15_000,
-  );
+  const taskId = await runningOf(set, near, app.stubId);
   await set.gateway(far, '/tasks/stop', { taskIds: [taskId] });
   expect((await call).status).toBe(503);
   // The slot is free at once: nothing waits for the thirty seconds.
@@ -270,7 +250,7 @@ test('a deployment stopped at one replica: callers at the other are answered at 
   expect((await set.call(far, app.path, { body: {} })).status).toBe(200);
   const startedAt = performance.now();
   const cutOff = set.call(far, app.path, { body: { sleepMs: 30_000 } });
-  await waitFor(async () => (await underWay(set, app.deploymentId)) === 1, 'the task runs');
+  await runningOf(set, near, app.stubId);
   await set.gateway(near, `/deployments/${app.deploymentId}/stop`, {});
   const refused = await set.call(far, app.path, { body: {} });
   const there = await set.call(near, app.path, { body: {} });
@@ -354,7 +334,7 @@ test('a drain of a machine linked to another replica waits for what runs there',
   const app = await set.deploy(near, 'drained');
   const warm = jsonOf<{ machineId: string }>(await set.call(near, app.path, { body: {} }));
   const running = set.call(near, app.path, { body: { sleepMs: 3_000 } });
-  await waitFor(async () => (await underWay(set, app.deploymentId)) === 1, 'the task runs');
+  await runningOf(set, near, app.stubId);
   await set.gateway(near, `/workers/${warm.machineId}/drain`, {});
   expect((await running).status).toBe(200);
   const agent = set.agents.find(({ machineId }) => machineId === warm.machineId);

@@ -227,7 +227,6 @@ describe('Redis data lost', () => {
       queues: one.queues,
       renewal: one.renewal,
       records: one.records,
-      lostJobs: one.lostJobs,
       marks: one.marks,
       presence,
       olderJobs: { sweep: () => Promise.resolve(0) },
@@ -270,7 +269,6 @@ describe('Redis data lost', () => {
     const older = new OlderJobs({
       queues: one.queues,
       ended: (taskIds) => endedTaskIds(one.db, taskIds),
-      isWaitedFor: () => false,
       generation: () => generation,
       log: quiet,
     });
@@ -305,7 +303,6 @@ describe('Redis data lost', () => {
       new OlderJobs({
         queues: one.queues,
         ended: (taskIds) => endedTaskIds(one.db, taskIds),
-        isWaitedFor: () => false,
         generation: () => generation,
         log: quiet,
       }),
@@ -334,28 +331,6 @@ describe('Redis data lost', () => {
     await reaches(one, next, 'COMPLETE');
     expect(again.orders).toHaveLength(1);
     expect(await one.queues.read(target.queue, over)).toBeUndefined();
-  });
-
-  test('a synchronous task that was not sent is queued again by the replica its caller waits on', async ({ start }) => {
-    const one = await start({ graces: { goneMs: 200 } });
-    const target = aTarget();
-    const waits = await one.submissions.submit(target, { input: '{"n":1}' });
-    const runs = await one.submissions.submit(target, { input: '{"n":2}' });
-    if (waits.kind !== 'accepted' || runs.kind !== 'accepted') throw new Error('not accepted');
-    await one.client.flushall();
-    // Another replica has the second task, and reports so again.
-    const lock = `i.${'0'.repeat(64)}` as Parameters<typeof one.queues.fetch>[1];
-    const lease = { lock, attempt: 1, containerId: 'c', machineId: MACHINE, queue: target.queue, startedAtMs: 1 };
-    await one.client.set(one.keys.lease(runs.taskId), JSON.stringify(lease));
-    await waitFor(async () => (await one.queues.read(target.queue, waits.taskId)) !== undefined, 'it is queued again');
-    const link = new PlayedLink();
-    one.container(target.queue, link);
-    const order = await sent(link);
-    expect(order).toMatchObject({ taskId: waits.taskId, input: '{"n":1}' });
-    await one.result(order);
-    expect(await waits.finished).toMatchObject({ status: 'COMPLETE' });
-    expect(await one.queues.read(target.queue, runs.taskId)).toBeUndefined();
-    expect(link.orders).toHaveLength(1);
   });
 });
 
@@ -455,49 +430,6 @@ describe('inputs above 64 KiB', () => {
   });
 });
 
-describe('a caller who is gone with his replica', () => {
-  /** A dying process takes the task out of its queue and does not write its end. */
-  async function leftBehind(one: World): Promise<TaskId> {
-    const target = aTarget({ ttlSeconds: 600 });
-    const submission = await one.submissions.submit(target, { input: '{}' });
-    if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
-    await drained(one);
-    expect(await one.queues.remove(target.queue, submission.taskId)).toBe(true);
-    await one.stop();
-    return submission.taskId;
-  }
-
-  test('his task ends although no queue has it and its wait limit is far away', async ({ start }) => {
-    const taskId = await leftBehind(await start());
-    const after = await start({ alive: () => false });
-    await age(after, 20);
-    await after.sweep.round();
-    expect((await after.records.read(taskId))?.status).toBe('PENDING');
-    await age(after, 31);
-    await after.sweep.round();
-    await drained(after);
-    expect(await taskById(after.db, taskId)).toMatchObject({ status: 'CANCELLED', failureReason: 'caller_gone' });
-  });
-
-  test('one whose replica lives is its own to see to', async ({ start }) => {
-    const taskId = await leftBehind(await start());
-    const after = await start({ alive: () => true });
-    await age(after, 70);
-    await after.sweep.round();
-    expect((await after.records.read(taskId))?.status).toBe('PENDING');
-  });
-
-  test('what an attempt has is not taken for left', async ({ start }) => {
-    const one = await start();
-    const taskId = await leftBehind(one);
-    const after = await start({ alive: () => false });
-    await after.client.set(after.keys.lease(taskId), JSON.stringify({ lock: 'x' }), 'EX', 100);
-    await age(after, 70);
-    await after.sweep.round();
-    expect((await after.records.read(taskId))?.status).toBe('PENDING');
-  });
-});
-
 describe('a job whose end was recorded and never reached its queue', () => {
   test('leaves it once its lock has run out, although no row is open', async ({ start }) => {
     const one = await start();
@@ -524,7 +456,8 @@ describe('a job whose end was recorded and never reached its queue', () => {
       attempts: one.attempts,
       jobOf: () => Promise.resolve(undefined),
       isLeader: () => true,
-      isAlive: () => true,
+      whoHas: () => Promise.resolve(new Set()),
+      isReported: () => true,
       served: () => one.slots.queues(),
     });
     sweep.onReturned((queue) => one.dispatcher.wake(queue));

@@ -17,7 +17,7 @@ describe('the bound on pending tasks', () => {
     const accepted = submissions.filter((each) => each.kind === 'accepted');
     const full = submissions.filter((each) => each.kind === 'queue_full');
     expect([accepted.length, full.length]).toEqual([100, 200]);
-    expect((await one.queues.depth(target.queue)).waiting).toBe(100);
+    expect((await one.lines.depth(target.queue)).waiting).toBe(100);
     expect(one.replies.size).toBe(100);
     expect(await one.submissions.submit(target, { input: '{}' })).toEqual({ kind: 'queue_full', maxPendingTasks: 100 });
     expect(await one.registry.metrics()).toContain('quota_throttles_total{resource="pending_tasks"} 201');
@@ -60,14 +60,14 @@ describe('the bound on pending tasks', () => {
 });
 
 describe('agents', () => {
-  test('a task that an agent refuses is queued again first, then run', async ({ one }) => {
+  test('a task that an agent refuses waits again first in line, then runs', async ({ one }) => {
     const target = aTarget();
     const link = new PlayedLink();
     const container = one.container(target.queue, link);
     const task = await submitted(one, target);
     const later = await submitted(one, target);
     const order = await sent(link);
-    await one.reports.refused(order.taskId, order.token, 'no_free_slot');
+    await one.reports.refused(MACHINE, order.taskId, order.token, 'no_free_slot');
     const again = await sent(link, 2);
     expect(again.taskId).toBe(task.taskId);
     expect(again.token).not.toBe(order.token);
@@ -84,7 +84,7 @@ describe('agents', () => {
   test('an agent that refuses everything is asked again at its pace, not at ours', async ({ one }) => {
     const target = aTarget();
     const link = new PlayedLink();
-    link.onRun = (order) => void one.reports.refused(order.taskId, order.token, 'no_free_slot');
+    link.onRun = (order) => void one.reports.refused(MACHINE, order.taskId, order.token, 'no_free_slot');
     one.container(target.queue, link);
     await submitted(one, target);
     const startMs = performance.now();
@@ -123,7 +123,9 @@ describe('agents', () => {
     one.slots.setLink(MACHINE, undefined);
     const back = new PlayedLink();
     const report = { taskId: first.taskId, token: first.token, containerId: first.containerId };
-    expect(await one.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).toEqual({
+    expect(
+      await one.reports.machineReported(MACHINE, { agentInstance: 'agent-1', sessionEpoch: 2, running: [report] }),
+    ).toEqual({
       adopted: [report],
       refused: [],
     });
@@ -145,9 +147,9 @@ describe('agents', () => {
     one.container(target.queue, link);
     const task = await submitted(one, target);
     await sent(link);
-    await one.reports.machineReported(MACHINE, { agentInstance: 'agent-2', running: [] });
+    await one.reports.machineReported(MACHINE, { agentInstance: 'agent-2', sessionEpoch: 2, running: [] });
     expect(await answered(task, 15_000)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
-    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect((await one.lines.depth(target.queue)).waiting).toBe(0);
   });
 
   test('past the execution limit the caller is answered, and the slot waits for the agent', async ({ start }) => {

@@ -9,7 +9,7 @@ import { acceptedJobOf, insertAcceptedTasks, taskById } from '#scheduler/stores/
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent } from '../helpers/submissions.ts';
 import type { Process } from './tasks-fixture.ts';
-import { PlayedLink } from './tasks-fixture.ts';
+import { MACHINE, PlayedLink } from './tasks-fixture.ts';
 import { aQueueTarget, drained, put, test } from './tasks-world.ts';
 
 /** The queues with another `delay`. */
@@ -219,7 +219,8 @@ describe('retries of a handler that asks for them', () => {
     void dying.result(order, '{}', 'retry');
     await reaches(dying, taskId, 'RETRY');
     const next = await start();
-    next.container(target.queue, new PlayedLink(), 1, containerId);
+    // Without a link: the retry must not begin before it was looked at.
+    next.container(target.queue, undefined, 1, containerId);
     expect(await next.result(order, '{}', 'retry')).toBe(true);
     expect(await next.queues.read(target.queue, taskId)).toMatchObject({ retriesUsed: 1 });
     expect(await next.queues.lockOf(target.queue, taskId)).toBeUndefined();
@@ -331,7 +332,7 @@ describe('a container that is lost', () => {
     link.mode = 'take';
     const order = await sent(link);
     failures = 2;
-    await one.reports.refused(taskId, order.token, 'no_free_slot');
+    await one.reports.refused(MACHINE, taskId, order.token, 'no_free_slot');
     await one.result(await sent(link, 2));
     await reaches(one, taskId, 'COMPLETE');
   });
@@ -343,7 +344,7 @@ describe('a container that is lost', () => {
     const container = one.container(target.queue, link);
     for (let refusals = 1; refusals <= 6; refusals += 1) {
       const order = await sent(link, refusals);
-      await one.reports.refused(order.taskId, order.token, 'no_free_slot');
+      await one.reports.refused(MACHINE, order.taskId, order.token, 'no_free_slot');
     }
     await sent(link, 7);
     await lose(one, container.containerId);

@@ -23,10 +23,8 @@ import type { Target } from '#scheduler/domain/stub-config.ts';
 import { Leases } from '#scheduler/tasks/dispatch/leases.ts';
 import type { ReadyContainer, RunOrder, TaskLink } from '#scheduler/tasks/dispatch/slots.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
-import type { LocalQueues } from '#scheduler/tasks/local-queue/queues.ts';
-import type { LocalQueueStore } from '#scheduler/tasks/local-queue/store.ts';
+import type { Lines } from '#scheduler/tasks/lines/lines.ts';
 import type { Replies } from '#scheduler/tasks/dispatch/replies.ts';
-import type { ForwardingPeers } from '#scheduler/tasks/local-queue/forwarding.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
 import { RedisBus } from '#scheduler/cluster/bus.ts';
 import type { RollCall } from '#scheduler/stores/queues/roll-call.ts';
@@ -34,6 +32,7 @@ import { Rebuild, writeAgain } from '#scheduler/tasks/maintenance/rebuild.ts';
 import { AddedMarks } from '#scheduler/stores/queues/added-marks.ts';
 import type { Keys } from '#scheduler/stores/queues/keys.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
+import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { AcceptedTask } from '#scheduler/stores/store/queries/tasks.ts';
@@ -46,15 +45,18 @@ import { mayReplace } from '#scheduler/tasks/state.ts';
 import type { GracePeriods } from '#scheduler/tasks/maintenance/grace-periods.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
 import { buildRollCall } from '#scheduler/compose/cluster-state.ts';
-import { buildLocalQueue } from '#scheduler/compose/local-queue.ts';
+import type { PeerNeeds } from '#scheduler/compose/lines.ts';
+import { buildLines, NO_PEERS } from '#scheduler/compose/lines.ts';
 import type { TaskNeeds, TaskPath } from '#scheduler/compose/tasks.ts';
 import { buildTasks } from '#scheduler/compose/tasks.ts';
 import { wireTasks } from '#scheduler/compose/wiring.ts';
-import { localQueue } from '../helpers/local-queue.ts';
 import type { PrivateRedis } from '../helpers/services.ts';
 
 export const quiet = createLog({ name: 'test', level: 'silent' });
 export const MACHINE = 'm-1' as MachineId;
+
+/** Workspaces of the targets that were made, by their queues. */
+const workspaces = new Map<QueueName, WorkspaceId>();
 
 /** Bytes in memory; can be told to fail. */
 export class MemoryBytes implements ByteStore {
@@ -77,8 +79,11 @@ export class MemoryBytes implements ByteStore {
 
 export function aTarget(changes: Partial<Target['config']> = {}): Target {
   const stubId = newId<StubId>();
+  const workspaceId = newId<WorkspaceId>();
+  const queue = queueNameOf(null, stubId);
+  workspaces.set(queue, workspaceId);
   return {
-    workspaceId: newId<WorkspaceId>(),
+    workspaceId,
     appId: newId<AppId>(),
     stubId,
     deploymentId: null,
@@ -90,7 +95,7 @@ export function aTarget(changes: Partial<Target['config']> = {}): Target {
     active: true,
     supersededBy: null,
     rollout: null,
-    queue: queueNameOf(null, stubId),
+    queue,
     code: null,
     scale: null,
     imageDigest: '',
@@ -130,6 +135,7 @@ export function aTarget(changes: Partial<Target['config']> = {}): Target {
 export class PlayedLink implements TaskLink {
   readonly machineId: MachineId;
   readonly agentInstance: string;
+  sessionEpoch = 1;
   readonly orders: RunOrder[] = [];
   readonly cancelled: string[] = [];
   /** Effect of `run`: takes the order, has no room for it, or loses it. */
@@ -159,8 +165,8 @@ export interface Process extends TaskPath {
   readonly instance: InstanceId;
   readonly client: Redis;
   readonly keys: Keys;
-  readonly queues: LocalQueues;
-  readonly localQueueStore: LocalQueueStore;
+  readonly queues: TaskQueues;
+  readonly lines: Lines;
   readonly records: TaskRecords;
   readonly leases: Leases;
   readonly slots: SlotTable;
@@ -175,6 +181,8 @@ export interface Process extends TaskPath {
   /** Writes again what this process knows, after Redis lost its data. */
   redisLost(): Promise<void>;
   result(order: RunOrder, body?: string, outcome?: AttemptOutcome): Promise<boolean>;
+  /** Kills the process as kill -9 does: nothing of it reaches Redis, the rows or another process any more. */
+  readonly kill: () => void;
   readonly stop: () => Promise<void>;
 }
 
@@ -214,6 +222,17 @@ function peersOf(redis: PrivateRedis): Set<TaskRecords> {
 
 let containers = 0;
 
+/** Rows of containers, for all processes. */
+const containerRows = new Map<ContainerId, Awaited<ReturnType<TaskNeeds['containerOf']>>>();
+
+/** Row of a container of {@link aTarget}'s stub. */
+function rowOf({ queue, machineId }: ReadyContainer): Awaited<ReturnType<TaskNeeds['containerOf']>> {
+  const workspaceId = workspaces.get(queue);
+  if (workspaceId === undefined) return undefined;
+  const stubId = queue.slice(queueNameOf(null, '' as StubId).length) as StubId;
+  return { machineId, workspaceId, deploymentId: null, stubId };
+}
+
 /** A scheduler process as far as tasks go. */
 export async function aProcess(
   redis: PrivateRedis,
@@ -230,17 +249,12 @@ export async function aProcess(
     readonly maxResultBytes?: number;
     readonly graces?: Partial<GracePeriods>;
     readonly queues?: (queues: TaskQueues) => TaskQueues;
-    /** False: every task goes through its queue. Absent: the setting of the test run. */
-    readonly localQueue?: boolean;
-    readonly knownForMs?: number;
     /** No other process has this Redis. */
     readonly isAlone?: boolean;
-    /** Whether no other replica serves that queue; absent: none does. */
-    readonly isOursAlone?: (queue: QueueName) => boolean;
-    /** Chooses the receiver of tasks. When given, this process receives the others' messages, and answers cross. */
-    readonly forwardTo?: ForwardingPeers['receiverOf'];
-    /** How long nothing may be heard of a forwarded task. */
-    readonly silentMs?: number;
+    /** Other replicas. When given, messages of this process and of the others cross. */
+    readonly peers?: Partial<Omit<PeerNeeds, 'bus'>>;
+    /** Monotonic milliseconds at which the process went on after it stood still. */
+    readonly stalledAtMs?: () => number | null;
     /** Commits rows of asynchronous tasks; absent: no rows are written. */
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
     readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
@@ -272,34 +286,13 @@ export async function aProcess(
   const keys = keysOf();
   const slots = new SlotTable();
   const leases = new Leases(client, keys);
-  const subscriber = options.forwardTo && redis.connect({ maxRetriesPerRequest: null, retryStrategy: () => 20 });
+  const subscriber = options.peers && redis.connect({ maxRetriesPerRequest: null, retryStrategy: () => 20 });
   const bus = subscriber && new RedisBus(client, subscriber, quiet);
-  const { forwardTo, silentMs, knownForMs } = options;
-  const mayTakeBack = (): boolean => rollCall?.isOver() ?? true;
-  const {
-    queues: real,
-    store,
-    replies,
-  } = await buildLocalQueue({
-    client,
-    keys,
-    leases,
-    slots,
-    isOn: options.localQueue ?? localQueue === 'on',
-    isOursAlone: options.isOursAlone ?? (() => true),
-    isAlone: options.isAlone ?? false,
-    peers: bus &&
-      forwardTo && {
-        instance,
-        bus,
-        receiverOf: forwardTo,
-        mayTakeBack,
-        ...(silentMs === undefined ? {} : { silentMs }),
-      },
-    log: quiet,
-    ...(knownForMs === undefined ? {} : { knownForMs }),
-  });
+  const alive = options.alive ?? (() => false);
+  const stalledAtMs = options.stalledAtMs ?? (() => null);
+  const real = await openTaskQueues({ client, log: quiet, prefix: keys.prefix });
   const queues = options.queues?.(real) ?? real;
+  const { lines, replies } = buildLines({ queues, instance, isPresent: alive, stalledAtMs });
   const watch =
     options.looksAtData === true
       ? buildRollCall({
@@ -316,7 +309,10 @@ export async function aProcess(
         })
       : undefined;
   const rollCall = watch?.rollCall;
-  const rows = options.rows ?? tableOf(redis);
+  let isKilled = false;
+  const table = options.rows ?? tableOf(redis);
+  const write: TaskTable['write'] = (...batch) => (isKilled ? Promise.resolve() : table.write(...batch));
+  const rows = { ...table, write };
   const others = peersOf(redis);
   const records: TaskRecords = new TaskRecords({
     client,
@@ -345,7 +341,10 @@ export async function aProcess(
     log: quiet,
     registry,
     queues,
+    lines,
     replies,
+    peerNeeds: { ...NO_PEERS, isPresent: alive, ...options.peers, ...(bus && { bus }) },
+    containerOf: (id) => Promise.resolve(containerRows.get(id)),
     records,
     leases,
     slots,
@@ -361,17 +360,18 @@ export async function aProcess(
       options.rowsOf ??
       (async (taskIds) => (await Promise.all(taskIds.map(rows.load))).filter((row) => row !== undefined)),
     doubts: rollCall,
-    isAlive: options.alive ?? (() => false),
+    isAlive: alive,
     isAlone: options.isAlone,
     isActive: () => true,
     isCutOff: options.isCutOff ?? (() => false),
+    sinceStallMs: () => performance.now() - (stalledAtMs() ?? -Infinity),
     listRows: () => Promise.resolve([]),
     stubsOf: () => Promise.resolve(new Map()),
     ...options.more,
   });
   const { dispatcher, due, reports, asynchronous, queueing, renewal, tasks } = path;
   const marks = new AddedMarks(client, keys);
-  wireTasks({ ...path, queues: real, replies });
+  wireTasks({ ...path, lines, replies });
   if (options.onAccepted !== undefined) asynchronous.onAccepted(options.onAccepted);
   tasks.start();
   queueing.start();
@@ -407,19 +407,21 @@ export async function aProcess(
     rebuild?.start();
     await watch.rollCall.over();
   }
+  let answers: Answers | undefined;
   if (bus !== undefined) {
-    // The construction alone connects the process to the others.
-    const answers = new Answers({
+    answers = new Answers({
       ...path,
       bus,
       channelOf: keys.repliesChannel,
       instance,
       replies,
+      lines,
       bodies,
       records,
       log: quiet,
+      lookUpEveryMs: 200,
     });
-    answers.onAnswered((taskId) => real.answered(taskId));
+    answers.start();
     await bus.start();
   }
   return {
@@ -428,7 +430,7 @@ export async function aProcess(
     client,
     keys,
     queues: real,
-    localQueueStore: store,
+    lines,
     records,
     leases,
     slots,
@@ -443,6 +445,7 @@ export async function aProcess(
       const containerId = id ?? (`endpoint-c-${containers}` as ContainerId);
       const machineId = link?.machineId ?? MACHINE;
       const ready = slots.ready({ containerId, queue, machineId, slots: count }, link, Date.now());
+      containerRows.set(containerId, rowOf(ready));
       reports.containerReady(ready);
       if (link !== undefined) dispatcher.wake(queue);
       return ready;
@@ -457,12 +460,22 @@ export async function aProcess(
         body: Buffer.from(body),
       }),
     redisLost: () => writeAgain({ renewal, records }),
+    kill: () => {
+      isKilled = true;
+      others.delete(records);
+      answers?.stop();
+      dispatcher.stop();
+      bus?.stop();
+      subscriber?.disconnect();
+      client.disconnect();
+    },
     stop: async () => {
       rebuild?.stop();
       rollCall?.stop();
       watch?.redisData.stop();
       // The other processes need not wait for this one any more.
       if (rollCall !== undefined) await client.srem(keys.instances, instance).catch(() => 0);
+      answers?.stop();
       dispatcher.stop();
       due.stop();
       await queueing.stop();

@@ -1,19 +1,21 @@
 // Guards that keep a task from running twice when Redis, or this process, comes back late. Jobs are handed out again,
 // fetches were given back meanwhile, leases were not written.
 import { afterEach, describe, expect, vi } from 'vitest';
-import type { InstanceId, LockToken, QueueName } from '#shared/domain/ids.ts';
+import type { LockToken, QueueName } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
 import { finalOf } from '#scheduler/tasks/records/recording.ts';
 import { DEFAULT_WORKSPACE_LIMITS } from '#scheduler/workspaces/identity/limits.ts';
 import type { WorkspaceLimits } from '#scheduler/workspaces/identity/limits.ts';
-import type { Finished } from '#scheduler/tasks/dispatch/replies.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
+import { LOCK_MS } from '#scheduler/stores/queues/task-queues.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
 import { takesBackAnother } from '../helpers/lost-order.ts';
 import { waitFor } from '../helpers/services.ts';
-import { sent, submitted } from '../helpers/submissions.ts';
+import { liveOf, reaches, sent, submitted } from '../helpers/submissions.ts';
+import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
 import { test } from './tasks-started.ts';
+import { aQueueTarget, put } from './tasks-world.ts';
 
 /** The process stands still: the monotonic clock goes on without it. */
 function standStill(ms: number): void {
@@ -43,35 +45,32 @@ function haltedAfterFetch(during: (queue: QueueName, lock: LockToken) => Promise
     });
 }
 
-describe('a synchronous task does not run twice', () => {
+describe('a task does not run twice', () => {
   test('when a Redis that came back older hands its job out again, as if it were new', async ({ start }) => {
     const one = await start();
-    const target = aTarget();
+    const target = aQueueTarget();
     const link = new PlayedLink();
     const container = one.container(target.queue, link, 2);
-    const task = await submitted(one, target);
+    const taskId = await put(one, target);
     const order = await sent(link);
-    const job = await one.queues.read(target.queue, task.taskId);
+    const job = await one.queues.read(target.queue, taskId);
     if (job === undefined) throw new Error('no job');
     await one.client.flushall();
     await one.queues.add(target.queue, job);
     one.dispatcher.wake(target.queue);
-    await waitFor(async () => (await one.queues.read(target.queue, task.taskId)) === undefined, 'it is taken out');
+    await waitFor(async () => (await one.queues.read(target.queue, taskId)) === undefined, 'it is taken out');
     await waitFor(() => container.inFlight === 1, 'the slot it was fetched for is free');
     expect(link.orders).toHaveLength(1);
     await one.result(order, '{"first":1}');
-    expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"first":1}' });
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 1, result: '{"first":1}' });
     await waitFor(() => container.inFlight === 0, 'its slot is free');
   });
 
   test('when its replica stood still after the fetch, was taken for dead, and goes on', async ({ start }) => {
-    const target = aTarget();
-    const caller = await start();
-    const here: InstanceId[] = [caller.instance];
-    const other = await start({ alive: (replica) => here.includes(replica) });
+    const target = aQueueTarget();
+    const other = await start();
     const elsewhere = new PlayedLink();
     const still = await start({
-      alive: (replica) => here.includes(replica),
       graces: { freshMs: 50 },
       queues: haltedAfterFetch(async (queue, lock) => {
         const [taskId] = await other.queues.activeIds(queue);
@@ -84,12 +83,12 @@ describe('a synchronous task does not run twice', () => {
     });
     const link = new PlayedLink();
     const container = still.container(target.queue, link);
-    const task = await submitted(caller, target);
-    still.dispatcher.wake(target.queue, task.taskId);
+    const taskId = await put(other, target);
+    still.dispatcher.wake(target.queue, taskId);
     const order = await sent(elsewhere);
     await waitFor(() => container.inFlight === 0, 'the slot it was fetched for is free');
     expect(link.orders).toEqual([]);
-    expect(await other.leases.read(task.taskId)).toMatchObject({ attempt: 2, containerId: order.containerId });
+    expect(await other.leases.read(taskId)).toMatchObject({ attempt: 2, containerId: order.containerId });
   });
 
   test('when it ended while the link was down, and its result takes longer to come than an agent has to name what it has', async ({
@@ -106,12 +105,13 @@ describe('a synchronous task does not run twice', () => {
       for (const queue of one.slots.setLink(MACHINE, now)) one.dispatcher.wake(queue);
     await one.reports.machineReported(MACHINE, {
       agentInstance: 'agent-1',
+      sessionEpoch: 2,
       running: [],
       finished: [{ taskId, token, containerId }],
     });
     // The time that an agent has to name its attempts is over.
     await takesBackAnother(start, one);
-    expect(await one.queues.depth(target.queue)).toMatchObject({ active: 1, waiting: 0 });
+    expect(await one.lines.depth(target.queue)).toMatchObject({ active: 1, waiting: 0 });
     await one.result(order, '{"late":1}');
     expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"late":1}' });
     await waitFor(() => container.inFlight === 0, 'its slot is free');
@@ -119,58 +119,66 @@ describe('a synchronous task does not run twice', () => {
   });
 
   test('one that was only slow, and still holds it, sends it', async ({ start }) => {
-    const target = aTarget();
+    const target = aQueueTarget();
     const one = await start({ graces: { freshMs: 50 }, queues: haltedAfterFetch(() => standStill(100)) });
     const link = new PlayedLink();
     one.container(target.queue, link);
-    const task = await submitted(one, target);
+    const taskId = await put(one, target);
     await one.result(await sent(link), '{"slow":1}');
-    const finished: Finished = await task.finished;
-    expect(finished).toMatchObject({ status: 'COMPLETE', body: '{"slow":1}' });
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 1, result: '{"slow":1}' });
   });
 });
 
 describe('a machine that dials another replica', () => {
-  test('takes its attempts along: who sent them keeps nothing of them, and finds the answer for a caller who waits there', async ({
+  test('takes its calls along: who sent them keeps nothing of them once the other has judged them, and its callers hear how they end', async ({
     start,
   }) => {
-    const [before, after] = [await start(), await start()];
-    const target = aTarget({ ttlSeconds: 1 });
+    const alive: Process[] = [];
+    const peers = {
+      isPresent: () => true,
+      present: () => alive.map(({ instance }) => instance),
+      isSync: () => true,
+      linkOf: () => ({ replica: after.instance, sessionEpoch: 2, isHere: true }),
+    };
+    const before = await start({ peers: { ...peers, linkOf: () => ({ ...peers.linkOf(), isHere: false }) } });
+    const after = await start({ peers });
+    alive.push(before, after);
+    const target = aTarget();
     const link = new PlayedLink();
     const container = before.container(target.queue, link);
+    after.container(target.queue, new PlayedLink(), 1, container.containerId);
     const task = await submitted(before, target);
     const order = await sent(link);
-    await waitFor(() => after.leases.read(task.taskId), 'its lease is written');
     before.slots.setLink(MACHINE, undefined);
-    const report = { taskId: order.taskId, token: order.token, containerId: order.containerId };
-    expect(
-      (await after.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
-    ).toEqual([report]);
+    const live = liveOf(order);
+    const report = { agentInstance: 'agent-1', sessionEpoch: 2, running: [live] };
+    expect((await after.reports.machineReported(MACHINE, report)).adopted).toEqual([live]);
     before.reports.machineMoved(MACHINE);
-    expect([before.attempts.size, container.inFlight]).toEqual([0, 0]);
+    await waitFor(() => before.attempts.size === 0, 'the other has judged it');
+    expect(container.inFlight).toBe(0);
     expect(await after.result(order, '{"moved":1}')).toBe(true);
-    // The message about the end is lost.
     expect(await task.finished).toMatchObject({ status: 'COMPLETE', body: '{"moved":1}' });
   });
 
-  test('and comes back: what it runs still takes its slot there', async ({ start }) => {
-    const one = await start();
-    const target = aTarget();
-    const link = new PlayedLink();
-    const container = one.container(target.queue, link);
-    const task = await submitted(one, target);
-    const order = await sent(link);
-    await waitFor(() => one.leases.read(task.taskId), 'its lease is written');
-    one.reports.machineMoved(MACHINE);
-    const report = { taskId: order.taskId, token: order.token, containerId: order.containerId };
-    expect(
-      (await one.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [report] })).adopted,
-    ).toEqual([report]);
-    expect(container.inFlight).toBe(1);
-    await one.result(order);
-    expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
-    await waitFor(() => container.inFlight === 0, 'its slot is free');
-  });
+  test.for([aTarget(), aQueueTarget()])(
+    'and comes back: what it runs still takes its slot there, sync: $sync',
+    async (target, { start }) => {
+      const one = await start();
+      const link = new PlayedLink();
+      const container = one.container(target.queue, link);
+      const { taskId } = await submitted(one, target);
+      const order = await sent(link);
+      if (!target.sync) await waitFor(() => one.leases.read(taskId), 'its lease is written');
+      one.reports.machineMoved(MACHINE);
+      const live = liveOf(order);
+      const report = { agentInstance: 'agent-1', sessionEpoch: 2, running: [live] };
+      expect((await one.reports.machineReported(MACHINE, report)).adopted).toEqual([live]);
+      expect(container.inFlight).toBe(1);
+      await one.result(order);
+      await reaches(one, taskId, 'COMPLETE');
+      await waitFor(() => container.inFlight === 0, 'its slot is free');
+    },
+  );
 });
 
 test('a lease that Redis did not take in the turn of the send is written as soon as it does', async ({
@@ -179,47 +187,42 @@ test('a lease that Redis did not take in the turn of the send is written as soon
 }) => {
   const one = await start();
   const admin = redis.connect({});
-  const target = aTarget();
+  const target = aQueueTarget();
   const link = new PlayedLink();
+  const taskId = await put(one, target);
+  await admin.call('acl', 'setuser', 'default', 'resetkeys', `~${one.keys.prefix}:tq-*`);
   one.container(target.queue, link);
-  await admin.call('acl', 'setuser', 'default', 'resetkeys', `~${one.keys.prefix}:tq-*`, `~${one.keys.prefix}:lane*`);
-  const task = await submitted(one, target);
   const order = await sent(link);
   await waitFor(async () => ((await admin.acl('LOG')) as unknown[]).length > 0, 'Redis refused the lease');
   await admin.call('acl', 'setuser', 'default', '~*');
-  const lease = await waitFor(() => one.leases.read(task.taskId), 'its lease is written');
+  const lease = await waitFor(() => one.leases.read(taskId), 'its lease is written');
   expect(lease).toMatchObject({ attempt: 1, containerId: order.containerId });
   await one.result(order);
-  expect(await task.finished).toMatchObject({ status: 'COMPLETE' });
-  await waitFor(async () => (await one.leases.read(task.taskId)) === undefined, 'it goes with the end');
+  await reaches(one, taskId, 'COMPLETE');
+  await waitFor(async () => (await one.leases.read(taskId)) === undefined, 'it goes with the end');
   admin.disconnect();
 });
 
 describe('a lease', () => {
-  test('of a synchronous task outlives the way of its job back to the queue', async ({ start }) => {
+  test('lives longer than the lock of its job, and anew when it is renewed', async ({ start }) => {
     const one = await start();
-    for (const [sync, atLeast, atMost] of [
-      [true, 600, 900],
-      [false, 120, 180],
-    ] as const) {
-      const target = { ...aTarget(), sync };
-      const link = new PlayedLink();
-      one.container(target.queue, link);
-      const { taskId } = await submitted(one, target);
-      await sent(link);
-      await waitFor(() => one.leases.isHeld(taskId), 'its lease is written');
-      for (const renewed of [false, true]) {
-        if (renewed) await one.leases.renew([{ taskId, sync }]);
-        const left = await one.client.ttl(one.keys.lease(taskId));
-        expect(left).toBeGreaterThan(atLeast);
-        expect(left).toBeLessThanOrEqual(atMost);
-      }
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    await sent(link);
+    await waitFor(() => one.leases.isHeld(taskId), 'its lease is written');
+    for (const renewed of [false, true]) {
+      if (renewed) await one.leases.renew([{ taskId }]);
+      const left = await one.client.ttl(one.keys.lease(taskId));
+      expect(left).toBeGreaterThan(LOCK_MS / 1000);
+      expect(left).toBeLessThanOrEqual(180);
     }
   });
 
   test('of a newer attempt stays when an older one is given up', async ({ start }) => {
     const one = await start();
-    const target = { ...aTarget(), sync: false };
+    const target = aQueueTarget();
     const link = new PlayedLink();
     const { containerId } = one.container(target.queue, link);
     const { taskId } = await submitted(one, target);
@@ -236,11 +239,11 @@ describe('a lease', () => {
   });
 });
 
-test('a caller whose task ended while its job was back in the queue gets how it ended', async ({ start }) => {
+test('a caller whose task ended while it was back in the line gets how it ended', async ({ start }) => {
   const one = await start();
   const target = aTarget();
   const task = await submitted(one, target);
-  const job = await one.queues.read(target.queue, task.taskId);
+  const job = await one.lines.read(target.queue, task.taskId);
   if (job === undefined) throw new Error('no job');
   const ended = finalOf(job, target.queue, 1, 'COMPLETE', Date.now(), { result: '{"whole":1}' });
   await one.changes.applied('RUNNING', 'succeed', ended);
@@ -272,6 +275,6 @@ test.for(['a rate limit', 'the limits of its workspace'])(
     gate.resolve(undefined);
     expect(await call).toEqual({ kind: 'unavailable', reason: 'deployment_stopped' });
     expect(one.replies.size).toBe(0);
-    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect((await one.lines.depth(target.queue)).waiting).toBe(0);
   },
 );

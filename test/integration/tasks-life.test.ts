@@ -240,7 +240,7 @@ describe('a task that an agent swallowed', () => {
     one.container(target.queue, other);
     await one.result(await sent(other));
     expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2 });
-    await one.reports.refused(taskId, order.token, 'no_such_attempt');
+    await one.reports.refused(MACHINE, taskId, order.token, 'no_such_attempt');
     await waitFor(() => container.inFlight === 0, 'its slot is free');
   });
 
@@ -255,7 +255,7 @@ describe('a task that an agent swallowed', () => {
     await waitFor(() => link.cancelled.length > 0, 'its agent is asked');
     expect((await one.records.read(kept.taskId))?.status).toBe('RUNNING');
     link.onRun = (again) => one.reports.started(again.taskId, again.token);
-    await one.reports.refused(order.taskId, order.token, 'no_such_attempt');
+    await one.reports.refused(MACHINE, order.taskId, order.token, 'no_such_attempt');
     await one.result(await sent(link, 2));
     expect(await kept.finished).toMatchObject({ status: 'COMPLETE' });
   });
@@ -267,7 +267,7 @@ describe('a task that an agent swallowed', () => {
     const silent = await one.submissions.submit(target, { input: '{}' });
     if (silent.kind !== 'accepted') throw new Error('not accepted');
     expect(seenByCaller(await silent.finished)).toMatchObject({ status: 'ERROR', httpStatus: 502 });
-    expect((await one.queues.depth(target.queue)).waiting).toBe(0);
+    expect((await one.lines.depth(target.queue)).waiting).toBe(0);
   });
 
   test('one whose machine does not talk is left alone', async ({ start }) => {
@@ -281,7 +281,7 @@ describe('a task that an agent swallowed', () => {
     await waitFor(() => Date.now() - (one.attempts.current(taskId)?.sentAtMs ?? 0) > 400, 'the time is over');
     expect((await one.records.read(taskId))?.status).toBe('RUNNING');
     one.slots.setLink(MACHINE, link);
-    await one.reports.machineReported(MACHINE, { agentInstance: 'agent-1', running: [order] });
+    await one.reports.machineReported(MACHINE, { agentInstance: 'agent-1', sessionEpoch: 2, running: [order] });
     await one.result(order);
     await reaches(one, taskId, 'COMPLETE');
   });

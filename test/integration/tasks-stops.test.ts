@@ -244,6 +244,7 @@ describe('an attempt of a scheduler that stopped', () => {
     const after = await start({ graces });
     const { adopted } = await after.reports.machineReported(MACHINE, {
       agentInstance: 'agent-1',
+      sessionEpoch: 2,
       running: [{ taskId, token: order.token, containerId }],
     });
     expect(adopted).toHaveLength(1);

@@ -1,7 +1,8 @@
-// The sweep of asynchronous tasks, on real Redis and a real database, and tasks of runners that are not ours.
+// The leader's sweep of tasks, on real Redis and a real database, and tasks of runners that are not ours.
 import { describe, expect } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
-import type { ContainerId, QueueName, StubId } from '#shared/domain/ids.ts';
+import type { ContainerId, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
+import { newInstanceId } from '#shared/domain/ids.ts';
 import { stringifyExactly } from '#shared/json-text.ts';
 import { resultJson } from '#scheduler/api/http/rest/records.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
@@ -9,10 +10,10 @@ import { acceptedJobOf, listOpenTasks, taskById } from '#scheduler/stores/store/
 import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import type { TaskSweepParts } from '#scheduler/tasks/maintenance/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
-import { reaches, sent } from '../helpers/submissions.ts';
-import { PlayedLink, quiet } from './tasks-fixture.ts';
+import { liveOf, reaches, sent, submitted } from '../helpers/submissions.ts';
+import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
 import { aQueueTarget, age, anEnd, callerOf, drained, put, test } from './tasks-world.ts';
-import type { World } from './tasks-world.ts';
+import type { Options, World } from './tasks-world.ts';
 
 /** The sweep of a leader beside that of `one.sweep`. */
 const aSweep = (one: World, over: Partial<TaskSweepParts>): TaskSweep =>
@@ -23,7 +24,9 @@ const aSweep = (one: World, over: Partial<TaskSweepParts>): TaskSweep =>
     attempts: { current: () => undefined },
     jobOf: (id) => acceptedJobOf(one.db, id),
     isLeader: () => true,
-    isAlive: () => true,
+    whoHas: () => Promise.resolve(new Set()),
+    isReported: () => true,
+    abandonedMs: 0,
     served: () => [],
     ...over,
   });
@@ -126,6 +129,162 @@ describe('the sweep', () => {
     one.sweep.onReturned((queue) => woken.push(queue));
     await one.sweep.round();
     expect(woken.toSorted()).toEqual([first.queue, second.queue].toSorted());
+  });
+});
+
+describe('the sweep of calls', () => {
+  /** A call whose row says that it waits, or runs, at a process that died. */
+  async function abandoned(start: (options?: Options) => Promise<World>, what: 'waits' | 'runs') {
+    const dead = await start();
+    const target = aTarget();
+    const link = new PlayedLink();
+    if (what === 'runs') dead.container(target.queue, link);
+    const { taskId } = await submitted(dead, target);
+    if (what === 'runs') await sent(link);
+    await dead.records.flush();
+    await dead.stop();
+    return { dead: dead.instance, target, taskId, order: link.orders[0] };
+  }
+  const swept = async (one: World, ...taskIds: readonly TaskId[]) => {
+    await age(one, 20);
+    await one.sweep.round();
+    const records = await Promise.all(taskIds.map((taskId) => one.records.read(taskId)));
+    return records.map((record) => record?.status);
+  };
+
+  test('ends as CANCELLED one that waits by its row, and that no replica has', async ({ start }) => {
+    const { taskId } = await abandoned(start, 'waits');
+    const one = await start();
+    expect(await swept(one, taskId)).toEqual(['CANCELLED']);
+    expect(await one.records.read(taskId)).toMatchObject({ attempt: 0, failureReason: 'caller_gone' });
+  });
+
+  test('ends as lost one that runs, and that no replica has, once the machine of its container has reported', async ({
+    start,
+  }) => {
+    const { dead, taskId } = await abandoned(start, 'runs');
+    let isReported = false;
+    const asked: ContainerId[] = [];
+    const one = await start({
+      alive: (replica) => replica !== dead,
+      isReported: (containerId) => {
+        asked.push(containerId);
+        return isReported;
+      },
+    });
+    expect(await swept(one, taskId)).toEqual(['RUNNING']);
+    isReported = true;
+    expect(await swept(one, taskId)).toEqual(['ERROR']);
+    const record = await one.records.read(taskId);
+    expect(record).toMatchObject({ attempt: 1, failureReason: 'lost' });
+    expect(new Set(asked)).toEqual(new Set([record?.containerId]));
+  });
+
+  test('leaves alone one that the report of its machine brought just now', async ({ start }) => {
+    const { taskId, order } = await abandoned(start, 'runs');
+    if (order === undefined) throw new Error('not sent');
+    const one = await start({ alive: () => false });
+    const report = { agentInstance: 'agent-1', sessionEpoch: 2, running: [liveOf(order)] };
+    const sweep = aSweep(one, {
+      whoHas: (taskIds) => one.peers.questions.whoHas(taskIds),
+      isReported: async () => (await one.reports.machineReported(MACHINE, report)).adopted.length > 0,
+    });
+    await age(one, 20);
+    await sweep.round();
+    expect(await one.records.read(taskId)).toMatchObject({ status: 'RUNNING' });
+    await one.result(order);
+    await reaches(one, taskId, 'COMPLETE');
+  });
+
+  test('also one whose caller’s replica lives: its own clock gave it up, or no machine had it', async ({ start }) => {
+    const { taskId } = await abandoned(start, 'runs');
+    expect(await swept(await start({ alive: () => true }), taskId)).toEqual(['ERROR']);
+  });
+
+  test('leaves alone what this replica or another one has, waiting or running, wherever its caller was', async ({
+    start,
+  }) => {
+    const present: World[] = [];
+    const peers = (at: number) => ({
+      present: () => present.filter((_one, of) => of !== at).map((one) => one.instance),
+    });
+    // The leader takes both for dead, which waits for its machines as little.
+    for (const at of [0, 1]) present.push(await start({ peers: peers(at), alive: () => false }));
+    const [one, other] = present as [World, World];
+    const taskIds: TaskId[] = [];
+    for (const world of present) {
+      const target = aTarget();
+      const link = new PlayedLink();
+      world.container(target.queue, link);
+      for (let count = 0; count < 2; count += 1) taskIds.push((await submitted(world, target)).taskId);
+      await sent(link);
+      await world.records.flush();
+    }
+    expect(await swept(one, ...taskIds)).toEqual(['RUNNING', 'PENDING', 'RUNNING', 'PENDING']);
+    // Their replica is gone now.
+    await other.stop();
+    present.pop();
+    expect(await swept(one, ...taskIds)).toEqual(['RUNNING', 'PENDING', 'ERROR', 'CANCELLED']);
+  });
+
+  test('judges nothing while a present replica is silent', async ({ start }) => {
+    const [waits, runs] = [await abandoned(start, 'waits'), await abandoned(start, 'runs')];
+    const silent = [newInstanceId()];
+    const one = await start({ alive: () => false, peers: { present: () => silent, silentMs: 50 } });
+    expect(await swept(one, waits.taskId, runs.taskId)).toEqual(['PENDING', 'RUNNING']);
+    silent.pop();
+    expect(await swept(one, waits.taskId, runs.taskId)).toEqual(['CANCELLED', 'ERROR']);
+  });
+
+  test('waits a while for agents that report late, anew after a replica had it', async ({ start }) => {
+    const { taskId } = await abandoned(start, 'runs');
+    const one = await start();
+    await age(one, 20);
+    let [had, nowMs] = [false, 0];
+    const clock = { ...systemClock, monotonicMs: () => nowMs };
+    const whoHas = () => Promise.resolve(new Set(had ? [taskId] : []));
+    const sweep = aSweep(one, { clock, whoHas, abandonedMs: 30_000 });
+    for (const [atMs, isThere, status] of [
+      [0, false, 'RUNNING'],
+      [29_000, false, 'RUNNING'],
+      [29_500, true, 'RUNNING'],
+      [40_000, false, 'RUNNING'],
+      [69_000, false, 'RUNNING'],
+      [70_000, false, 'ERROR'],
+    ] as const) {
+      [nowMs, had] = [atMs, isThere];
+      await sweep.round();
+      expect((await one.records.read(taskId))?.status, `${atMs}`).toBe(status);
+    }
+  });
+
+  test('leaves alone one that ended, or began again, while the replicas answered', async ({ start }) => {
+    const [ends, again] = [await abandoned(start, 'runs'), await abandoned(start, 'runs')];
+    const one = await start();
+    const changed = async (taskId: TaskId, changes: object): Promise<void> => {
+      const record = await one.records.read(taskId);
+      if (record !== undefined) await one.records.append({ ...record, ...changes });
+    };
+    await age(one, 20);
+    const sweep = aSweep(one, {
+      whoHas: async () => {
+        await changed(ends.taskId, { status: 'COMPLETE', rank: 4, endedAtMs: Date.now() });
+        await changed(again.taskId, { attempt: 2 });
+        return new Set();
+      },
+    });
+    await sweep.round();
+    expect(await one.records.read(ends.taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
+    expect(await one.records.read(again.taskId)).toMatchObject({ status: 'RUNNING', attempt: 2 });
+  });
+
+  test('one that a runner that is not ours has is its own until its limit, and TIMEOUT then', async ({ start }) => {
+    const { taskId } = await abandoned(start, 'runs');
+    const one = await start({ alive: () => false });
+    await one.leases.hold(taskId, Date.now() + 60_000);
+    expect(await swept(one, taskId)).toEqual(['RUNNING']);
+    await one.leases.hold(taskId, Date.now() - 1);
+    expect(await swept(one, taskId)).toEqual(['TIMEOUT']);
   });
 });
 

@@ -2,7 +2,7 @@
 // look after the tasks, and people and foreign runners have their verbs.
 /* oxlint-disable no-empty-pattern */
 import { systemClock } from '#shared/clock.ts';
-import type { TaskId, TokenId } from '#shared/domain/ids.ts';
+import type { ContainerId, TaskId, TokenId } from '#shared/domain/ids.ts';
 import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
 import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
@@ -33,7 +33,11 @@ export interface World extends Process {
   readonly deploymentStops: DeploymentStops;
 }
 
-export type Options = NonNullable<Parameters<typeof aProcess>[1]> & { readonly batch?: number };
+export type Options = NonNullable<Parameters<typeof aProcess>[1]> & {
+  readonly batch?: number;
+  /** Whether the machine of the container has reported; absent: it has. */
+  readonly isReported?: (containerId: ContainerId) => boolean;
+};
 
 export const test = base
   .extend('db', { scope: 'file' }, async ({}, { onCleanup }): Promise<Db> => {
@@ -61,6 +65,9 @@ export const test = base
         isAlive: options.alive ?? (() => true),
         served: () => slots.queues(),
         isGone: (containerId) => Promise.resolve(containerId.endsWith('-gone')),
+        whoHas: (taskIds) => made.peers.questions.whoHas(taskIds),
+        isReported: options.isReported ?? (() => true),
+        abandonedMs: 0,
         signal: AbortSignal.any([]),
       });
       sweep.onReturned((queue) => dispatcher.wake(queue));
@@ -68,6 +75,8 @@ export const test = base
       foreign.onQueueChanged((queue) => dispatcher.wake(queue));
       const { actions, deploymentStops } = buildActions({
         ...parts,
+        queues: made.lines,
+        stopElsewhere: (...given) => made.peers.questions.stop(...given),
         foreign,
         deferred: { cancel: () => Promise.reject(new Error('no model is called here')) },
         // No caller here has a token of a single app.

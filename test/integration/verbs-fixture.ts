@@ -11,7 +11,6 @@ import { SchedulerSettings } from '../../scheduler/config.ts';
 import { startScheduler } from '../../scheduler/main.ts';
 import type { PrivatePostgres } from '../helpers/postgres.ts';
 import type { PrivateRedis } from '../helpers/redis.ts';
-import { localQueue } from '../helpers/local-queue.ts';
 import { aPostgres, aRedis, tempDirectory } from '../helpers/services.ts';
 
 export type Json = Record<string, unknown>;
@@ -84,7 +83,6 @@ export async function aPlatform(
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
       // Rate limits are off, because many tests send bad tokens.
       LONGSHORE_RATE_LIMITS: 'off',
-      LONGSHORE_LOCAL_QUEUE: localQueue,
       // Releases that this checkout may have built must not be used.
       LONGSHORE_RELEASES_DIR: join(directory.path, 'releases'),
       ...(servers === undefined ? {} : { DATABASE_URL: servers[0].url, REDIS_URL: servers[1].url }),

@@ -36,7 +36,7 @@ import { rememberWanted } from './window.ts';
 
 export interface AutoscalerParts {
   readonly targets: Targets;
-  readonly queues: TaskQueues;
+  readonly queues: Pick<TaskQueues, 'depths'>;
   readonly containers: ContainerControl;
   /** Makes new containers, and places them where that is possible at once. */
   readonly create: (target: Target, count: number) => Promise<readonly ContainerEntry[]>;

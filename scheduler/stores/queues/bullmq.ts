@@ -9,19 +9,14 @@ import { withDeadline } from '#shared/backoff.ts';
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { depthsAfter } from './adds.ts';
-import type { Adds, AddSeen } from './adds.ts';
 import { fenceOf, isAnswerLost, requireLock, unavailable } from './answers.ts';
 import { encodeTaskJob, parseTaskJob, TASK_JOB_NAME } from './jobs.ts';
 import type { TaskJob } from './jobs.ts';
-import { keysOf } from './keys.ts';
-import type { Keys } from './keys.ts';
 import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
-import type { Added, Fence, Fetched, HeldLock, JobPlace, QueueDepth, TaskQueues } from './task-queues.ts';
+import type { Fence, Fetched, HeldLock, JobPlace, QueueDepth, TaskQueues } from './task-queues.ts';
 import { LOCK_MS } from './task-queues.ts';
-import { atTurnEnd } from './turns.ts';
 
 const STALLED_INTERVAL_MS = 30_000;
 /** Stalls that BullMQ allows a job. Past its maximum it would only mark the job for a Worker, and there is none. */
@@ -53,7 +48,7 @@ export interface BullmqQueuesOptions {
 }
 
 /** Opens the task queues on this Redis. @throws AppError `queues_unavailable` when it does not answer */
-export async function openTaskQueues(options: BullmqQueuesOptions): Promise<BullmqQueues> {
+export async function openTaskQueues(options: BullmqQueuesOptions): Promise<TaskQueues> {
   const rootOptions = {
     connection: options.client,
     prefix: options.prefix ?? 'ls',
@@ -72,19 +67,11 @@ export async function openTaskQueues(options: BullmqQueuesOptions): Promise<Bull
   return new BullmqTaskQueues(root, options);
 }
 
-/** Queues in Redis alone; scheduler/tasks/local-queue/ stands before them. */
-export interface BullmqQueues extends TaskQueues {
-  /** Keys that depth.lua reads, in its order. */
-  depthKeys(queue: QueueName): readonly string[];
-}
-
 interface OpenQueue {
   readonly name: QueueName;
   readonly backend: IQueueBackend;
   /** Resolves when the queue's settings are written; absent: they must be written before the next add. */
   opened: Promise<void> | undefined;
-  /** Adds of this turn of the event loop. */
-  adds: Adds | undefined;
 }
 
 interface FetchUnderWay {
@@ -92,10 +79,9 @@ interface FetchUnderWay {
   doubtful: boolean;
 }
 
-class BullmqTaskQueues implements BullmqQueues {
+class BullmqTaskQueues implements TaskQueues {
   readonly #root: RedisQueueBackend;
   readonly #client: Redis;
-  readonly #keys: Keys;
   readonly #log: Log;
   readonly #depthScript: Script;
   readonly #repairs: Repairs;
@@ -111,7 +97,6 @@ class BullmqTaskQueues implements BullmqQueues {
   constructor(root: RedisQueueBackend, options: BullmqQueuesOptions) {
     this.#root = root;
     this.#client = options.client;
-    this.#keys = keysOf(options.prefix);
     this.#log = options.log;
     this.#depthScript = defineScript(options.client, 'longshoreDepth');
     this.#client.on('close', this.#onClose);
@@ -138,26 +123,12 @@ class BullmqTaskQueues implements BullmqQueues {
     }
   }
 
-  async add(name: QueueName, job: TaskJob): Promise<Added> {
-    await this.open(name);
-    const queue = this.#queue(name);
-    const adds = (queue.adds ??= this.#addsOf(queue));
-    const answer = queue.backend.addJob(jobJson(job), job.taskId);
-    // On a connection that ends just now the answer rejects before this turn is over, when nothing awaits it yet.
-    answer.catch(() => undefined);
-    const place = adds.answers.push(answer) - 1;
-    const seen = (await adds.depths)[place];
-    if (seen?.kind === 'depth') return { depth: seen.depth, isIn: true };
-    // Without a depth nobody can tell whether the job may stay: the caller takes it out again.
-    throw unavailable(`add task ${job.taskId} to ${name}`, seen?.error);
-  }
-
-  async addAgain(name: QueueName, job: TaskJob): Promise<void> {
+  async add(name: QueueName, job: TaskJob): Promise<void> {
     await this.open(name);
     try {
       await this.#queue(name).backend.addJob(jobJson(job), job.taskId);
     } catch (error) {
-      throw unavailable(`add task ${job.taskId} to ${name} again`, error);
+      throw unavailable(`add task ${job.taskId} to ${name}`, error);
     }
   }
 
@@ -236,18 +207,6 @@ class BullmqTaskQueues implements BullmqQueues {
     });
   }
 
-  letGo(): boolean {
-    return false;
-  }
-
-  disown(): void {
-    // The lock in Redis tells which attempt holds the job.
-  }
-
-  depthKeys(name: QueueName): readonly string[] {
-    return depthKeys(this.#queue(name).backend, this.#keys.localQueue(name));
-  }
-
   async lockOf(name: QueueName, taskId: TaskId): Promise<LockToken | undefined> {
     const key = this.#queue(name).backend.toKey(`${taskId}:lock`);
     const token = await this.#asking(`read the lock of task ${taskId}`, this.#client.get(key));
@@ -295,7 +254,9 @@ class BullmqTaskQueues implements BullmqQueues {
   async depths(names: readonly QueueName[]): Promise<readonly QueueDepth[]> {
     const found: QueueDepth[] = [];
     for (let at = 0; at < names.length; at += MOST_AT_ONCE) {
-      const counting = names.slice(at, at + MOST_AT_ONCE).map((name) => this.#depthScript.run(...this.depthKeys(name)));
+      const counting = names
+        .slice(at, at + MOST_AT_ONCE)
+        .map((name) => this.#depthScript.run(...depthKeys(this.#queue(name).backend)));
       found.push(...(await this.#asking('count the queues', Promise.all(counting))).map(depthOf));
     }
     return found;
@@ -385,26 +346,8 @@ class BullmqTaskQueues implements BullmqQueues {
     return (await this.held(name, 100_000)).filter(({ lock }) => locks.has(lock));
   }
 
-  /**
-   * Reads the depth once, after all adds of this turn and on the
-   * same connection; an add's own depth is less by the later adds.
-   */
-  #addsOf(queue: OpenQueue): Adds {
-    const answers: Promise<unknown>[] = [];
-    const depths = new Promise<readonly AddSeen[]>((resolve) => {
-      atTurnEnd(this.#client, () => {
-        queue.adds = undefined;
-        const counting = this.#readDepth(queue.name);
-        void Promise.allSettled([counting, ...answers]).then(([counted, ...added]) =>
-          resolve(depthsAfter(counted, added)),
-        );
-      });
-    });
-    return { answers, depths };
-  }
-
   async #readDepth(name: QueueName): Promise<QueueDepth> {
-    return depthOf(await this.#depthScript.run(...this.depthKeys(name)));
+    return depthOf(await this.#depthScript.run(...depthKeys(this.#queue(name).backend)));
   }
 
   #queue(name: QueueName): OpenQueue {
@@ -413,7 +356,7 @@ class BullmqTaskQueues implements BullmqQueues {
       if (name === '' || name.includes(':')) throw new TypeError(`queue name ${JSON.stringify(name)} is not usable`);
       const oldest = this.#queues.size >= MAX_OPEN ? this.#queues.keys().next().value : undefined;
       if (oldest !== undefined) this.#queues.delete(oldest);
-      queue = { name, backend: this.#root.forQueue(name), opened: undefined, adds: undefined };
+      queue = { name, backend: this.#root.forQueue(name), opened: undefined };
     } else if (this.#queues.size > MAX_OPEN / 2) {
       this.#queues.delete(name);
     } else {
@@ -479,10 +422,10 @@ const jobJson = (job: TaskJob): JobJson => ({
   returnvalue: '',
 });
 
-const depthKeys = ({ keys }: IQueueBackend, localQueue: string): string[] =>
-  [keys['wait'], keys['active'], keys['delayed'], keys['prioritized'], localQueue].map(String);
+const depthKeys = ({ keys }: IQueueBackend): string[] =>
+  [keys['wait'], keys['active'], keys['delayed'], keys['prioritized']].map(String);
 
 function depthOf(counts: unknown): QueueDepth {
-  const [waiting = 0, active = 0, delayed = 0, prioritized = 0, inLocalQueue = 0] = counts as number[];
-  return { waiting, active: active + inLocalQueue, delayed, prioritized };
+  const [waiting = 0, active = 0, delayed = 0, prioritized = 0] = counts as number[];
+  return { waiting, active, delayed, prioritized };
 }

@@ -1,6 +1,6 @@
 // All Redis keys and channels that are ours. BullMQ's own keys are `<prefix>:tq-…`;
 // ours cannot collide with them, because no name below starts with `tq-`.
-import type { InstanceId, MachineId, QueueName, TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 
 /** Keys and channels under one prefix; tests give each file its own. */
 export interface Keys {
@@ -14,13 +14,6 @@ export interface Keys {
   readonly pendingRepliesChannel: (instance: InstanceId) => string;
   /** Stream of task records that the database refuses, for a person to look at. */
   readonly recordsAside: string;
-  /**
-   * Tasks of one queue that replicas keep in their memory instead of the queue: task → its job
-   * (scheduler/tasks/local-queue/).
-   */
-  readonly localQueue: (queue: QueueName) => string;
-  /** Queues that have, or had, tasks in a local queue. */
-  readonly localQueues: string;
   /** Lease of the attempt that runs a task: which attempt, and on which machine. */
   readonly lease: (task: TaskId) => string;
   /**
@@ -56,8 +49,12 @@ export interface Keys {
   readonly repliesChannel: (instance: InstanceId) => string;
   /** Wake-ups for containers on machines linked to that replica. */
   readonly linkChannel: (instance: InstanceId) => string;
-  /** Tasks forwarded to that replica, and those it gives back (scheduler/tasks/local-queue/). */
-  readonly forwardingChannel: (instance: InstanceId) => string;
+  /** Messages for that replica about synchronous tasks (scheduler/tasks/lines/). */
+  readonly linesChannel: (instance: InstanceId) => string;
+  /** Counts of the replicas' lines. */
+  readonly lineCountsChannel: string;
+  /** Questions to all replicas about synchronous tasks. */
+  readonly lineQuestionsChannel: string;
   /** Attempts whose task another replica ended. */
   readonly revokeChannel: string;
   /** Rows of containers and machines that a replica wrote; the others read them. */
@@ -128,8 +125,6 @@ export function keysOf(prefix = 'ls'): Keys {
     pendingRecordsChannel: `${prefix}:pending-records`,
     pendingRepliesChannel: (instance: InstanceId) => `${prefix}:pending-records:${instance}`,
     recordsAside: `${prefix}:records-aside`,
-    localQueue: (queue: QueueName) => `${prefix}:lane:${queue}`,
-    localQueues: `${prefix}:lanes`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
     leased: `${prefix}:leased`,
     added: `${prefix}:added`,
@@ -152,7 +147,9 @@ export function keysOf(prefix = 'ls'): Keys {
     pullLinesChannel: `${prefix}:pull-lines`,
     repliesChannel: (instance: InstanceId) => `${prefix}:replies:${instance}`,
     linkChannel: (instance: InstanceId) => `${prefix}:links:${instance}`,
-    forwardingChannel: (instance: InstanceId) => `${prefix}:loans:${instance}`,
+    linesChannel: (instance: InstanceId) => `${prefix}:lines:${instance}`,
+    lineCountsChannel: `${prefix}:line-counts`,
+    lineQuestionsChannel: `${prefix}:line-questions`,
     revokeChannel: `${prefix}:revoke`,
     stateChannel: `${prefix}:state`,
     invalidateChannel: `${prefix}:invalidate`,

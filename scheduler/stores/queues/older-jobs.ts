@@ -9,8 +9,6 @@ export interface OlderJobsParts {
   readonly queues: Pick<TaskQueues, 'waitingIds' | 'activeIds' | 'remove' | 'lockOf' | 'fail'>;
   /** Filters the tasks to those that have ended according to the database. */
   readonly ended: (taskIds: readonly TaskId[]) => Promise<readonly TaskId[]>;
-  /** Whether a caller waits here for the task, so that it is not over. */
-  readonly isWaitedFor: (taskId: TaskId) => boolean;
   /** Number that grows with each loss of Redis data. */
   readonly generation: () => number;
   readonly log: Log;
@@ -46,9 +44,9 @@ export class OlderJobs {
    * @throws when Redis or the database does not answer
    */
   async sweep(queue: QueueName): Promise<number> {
-    const { queues, ended, isWaitedFor, generation, log } = this.#parts;
+    const { queues, ended, generation, log } = this.#parts;
     const now = generation();
-    const ids = (await queues.waitingIds(queue)).filter((taskId) => !isWaitedFor(taskId));
+    const ids = await queues.waitingIds(queue);
     let removed = 0;
     for (let at = 0; at < ids.length; at += BATCH) {
       for (const taskId of await ended(ids.slice(at, at + BATCH))) {

@@ -1,14 +1,14 @@
 // Admission of tasks by the memory of Redis. With `noeviction`, Redis refuses every write at its bound, including those
-// of running tasks (leases, ends). So new work is refused before: first asynchronous tasks, which fill most of Redis,
-// then synchronous ones. Invariants: the last twentieth is for accepted tasks; no task costs a command to Redis here.
+// of running tasks (leases, ends). So new asynchronous tasks are refused before; synchronous ones need no room there.
+// Invariants: the last seventh is for accepted tasks; no task costs a command to Redis here.
 import type { Redis } from 'ioredis';
 import { repeat } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import { Gauge } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 
-/** Fractions of the bound: tasks are refused from CLOSE on, and accepted again REOPEN_BELOW below it. */
-const CLOSE = { async: 0.85, sync: 0.95 };
+/** Fractions of the bound: asynchronous tasks are refused from CLOSE on, and accepted again REOPEN_BELOW below it. */
+const CLOSE = 0.85;
 const REOPEN_BELOW = 0.05;
 const EVERY_MS = 1_000;
 /** Room for a Redis that already holds more than its new bound: the bound becomes its usage times this. */
@@ -27,13 +27,11 @@ export interface RedisMemoryParts {
   readonly everyMs?: number;
 }
 
-export type TaskClass = 'async' | 'sync';
-
 export class RedisMemory {
   readonly name = 'redis memory';
   readonly #parts: RedisMemoryParts;
   readonly #abort = new AbortController();
-  readonly #isClosed: Record<TaskClass, boolean> = { async: false, sync: false };
+  #isClosed = false;
   #usedBytes = 0;
   /** Bound in bytes; 0: Redis has no bound. */
   #maxBytes = 0;
@@ -70,12 +68,12 @@ export class RedisMemory {
     this.#abort.abort();
   }
 
-  /** Whether such a task must be refused now. */
-  refuses(kind: TaskClass): boolean {
-    return this.#isClosed[kind];
+  /** Whether asynchronous tasks must be refused now. */
+  refuses(): boolean {
+    return this.#isClosed;
   }
 
-  /** Counts a task that was let in with so many bytes of input. */
+  /** Counts an asynchronous task that was let in with so many bytes of input. */
   added(inputBytes: number): void {
     this.#addedBytes += inputBytes + JOB_BYTES;
     if (this.#maxBytes === 0 || this.#addedBytes < this.#maxBytes * ASK_AFTER) return;
@@ -114,14 +112,11 @@ export class RedisMemory {
 
   #judge(): void {
     const full = this.#maxBytes === 0 ? 0 : (this.#usedBytes + this.#addedBytes) / this.#maxBytes;
-    for (const kind of ['async', 'sync'] as const) {
-      const was = this.#isClosed[kind];
-      const is = full >= CLOSE[kind] - (was ? REOPEN_BELOW : 0);
-      if (is === was) continue;
-      this.#isClosed[kind] = is;
-      const facts = { tasks: kind, usedBytes: this.#usedBytes, maxBytes: this.#maxBytes };
-      if (is) this.#parts.log.error(facts, 'redis is nearly full; new tasks are refused');
-      else this.#parts.log.info(facts, 'redis has room again; new tasks are taken');
-    }
+    const was = this.#isClosed;
+    this.#isClosed = full >= CLOSE - (was ? REOPEN_BELOW : 0);
+    if (this.#isClosed === was) return;
+    const facts = { usedBytes: this.#usedBytes, maxBytes: this.#maxBytes };
+    if (this.#isClosed) this.#parts.log.error(facts, 'redis is nearly full; new asynchronous tasks are refused');
+    else this.#parts.log.info(facts, 'redis has room again; new asynchronous tasks are taken');
   }
 }

@@ -1,7 +1,7 @@
 // Roll call of the replicas, after Redis may have come back with older data. Each replica writes again
 // what it runs and what ended a moment ago, and says so; the roll call is over when all have. Until
-// then it is unknown whether a waiting job runs somewhere. So no earlier job is sent, and no forwarded task is
-// taken back. Bound: a silent replica is waited for as long as its presence may last without renewal.
+// then it is unknown whether a waiting job runs somewhere. So no earlier job is sent. Bound: a silent replica
+// is waited for as long as its presence may last without renewal.
 import type { Redis } from 'ioredis';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -22,8 +22,6 @@ export interface RollCallParts {
   readonly seen: () => Iterable<InstanceId>;
   /** Whether no other process uses this Redis. */
   readonly isAlone: boolean;
-  /** Time when this process started; epoch milliseconds. */
-  readonly startedAtMs: number;
   readonly log: Log;
   /** Tests shorten these. */
   readonly mostMs?: number;
@@ -76,13 +74,11 @@ export class RollCall {
   }
 
   /**
-   * Whether Redis may hand out that job a second time, because it is older than the loss of data. A
-   * synchronous job counts also when it is older than this process, which knows of no earlier loss.
+   * Whether Redis may hand out that job a second time, because it is older than the loss of data.
    */
-  mayBeBack({ sync, createdAtMs, replica }: Pick<TaskJob, 'sync' | 'createdAtMs' | 'replica'>): boolean {
-    const { data, instance, startedAtMs } = this.#parts;
-    const sinceMs = sync ? Math.max(data.lostAtMs, startedAtMs) : data.lostAtMs;
-    return createdAtMs <= sinceMs + (replica === instance ? 0 : CLOCK_SKEW_MS);
+  mayBeBack({ createdAtMs, replica }: Pick<TaskJob, 'createdAtMs' | 'replica'>): boolean {
+    const { data, instance } = this.#parts;
+    return createdAtMs <= data.lostAtMs + (replica === instance ? 0 : CLOCK_SKEW_MS);
   }
 
   isOver(): boolean {

@@ -4,11 +4,7 @@ import { readFileSync } from 'node:fs';
 import type { Redis } from 'ioredis';
 
 const SCRIPTS = {
-  longshoreDepth: { file: 'depth.lua', numberOfKeys: 5 },
-  longshoreAdmitLocalTasks: { file: 'admit-local-tasks.lua', numberOfKeys: 6 },
-  longshoreRemoveUnsentTask: { file: 'remove-unsent-task.lua', numberOfKeys: 2 },
-  longshoreTakeBackTask: { file: 'take-back-task.lua', numberOfKeys: 2 },
-  longshoreLeaseForwardedTasks: { file: 'lease-forwarded-tasks.lua' },
+  longshoreDepth: { file: 'depth.lua', numberOfKeys: 4 },
   longshoreSpillRecords: { file: 'spill-records.lua', numberOfKeys: 2 },
   longshoreTakeSpilled: { file: 'take-spilled.lua', numberOfKeys: 2 },
   longshoreEndTasks: { file: 'end-tasks.lua' },

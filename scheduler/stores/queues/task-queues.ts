@@ -1,5 +1,5 @@
-// Task queues as the rest of the scheduler sees them: one queue per deployment, else per stub.
-// Dispatch fetches and finishes, the service adds, the reaper and the sweeps give back. Invariants:
+// Queues of asynchronous tasks as the rest of the scheduler sees them: one queue per deployment, else per stub.
+// Dispatch fetches and finishes, admission adds, the reaper and the sweeps give back. Invariants:
 // every call that ends or moves a fetched job is fenced by the lock token it was fetched with, so a
 // superseded attempt changes nothing. Nothing here loops or holds a connection of its own per queue.
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
@@ -39,11 +39,6 @@ export interface FetchedJob {
    * included; the attempt's number is `job.attempts + starts`.
    */
   readonly starts: number;
-  /**
-   * Present when another replica forwarded the task. The lease says
-   * whether it may be sent; nothing is decided about the task before.
-   */
-  readonly isForwarded?: true;
   readonly nextDueMs: undefined;
 }
 
@@ -56,18 +51,6 @@ export interface NothingFetched {
 }
 
 export type Fetched = FetchedJob | NothingFetched;
-
-export interface Added {
-  /** Sum of waiting, active, delayed and prioritised jobs, this job and those added before it included. */
-  readonly depth: number;
-  /** False: the job was refused, and is nowhere. */
-  readonly isIn: boolean;
-  /**
-   * Present when another replica has room for the task and was told,
-   * so that none must be woken. Absent: the task waits for a fetch.
-   */
-  readonly isForwarded?: true;
-}
 
 /**
  * Place of a job: `position` 1 is the next one, undefined further back
@@ -96,16 +79,8 @@ export interface TaskQueues {
   open(queue: QueueName): Promise<void>;
   /** Writes the settings of every open queue again: after Redis lost its data, before the next add. */
   reopenAll(): Promise<void>;
-  /**
-   * Adds a job under a new id and reads the depth after it, in one round trip. The
-   * adds of one turn of the event loop share the reading, each with its own depth.
-   * An add that throws may have happened all the same.
-   * @param bound - most tasks that may be pending with this one; absent: any number. A queue
-   * that can judge it refuses the job; else the job is added, and the caller takes it out again
-   */
-  add(queue: QueueName, job: TaskJob, bound?: number): Promise<Added>;
-  /** Adds a job that may be there already. A job that exists stays as it is, with its first data. No bound applies. */
-  addAgain(queue: QueueName, job: TaskJob): Promise<void>;
+  /** Adds a job that may be there already. A job that exists stays as it is, with its first data. */
+  add(queue: QueueName, job: TaskJob): Promise<void>;
   /** Takes a job that no attempt holds out of its queue. @returns false: the job is held, or not there */
   remove(queue: QueueName, taskId: TaskId): Promise<boolean>;
   /**
@@ -135,14 +110,6 @@ export interface TaskQueues {
    * there); not fenced, so the caller must have seen that the lock is its own
    */
   giveBack(queue: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence>;
-  /**
-   * Gives a task back without Redis, for a task of the local queue
-   * that was never sent: its place in line is this process's decision.
-   * @returns false: the place is in Redis, or at the replica that forwarded the task
-   */
-  letGo(queue: QueueName, taskId: TaskId, lock: LockToken): boolean;
-  /** Drops the attempt from this process, because another replica has it, or its end could not be written. */
-  disown(queue: QueueName, taskId: TaskId): void;
   /** Lock token that holds the job now. */
   lockOf(queue: QueueName, taskId: TaskId): Promise<LockToken | undefined>;
   /** The tasks among these that have no job in their queue, held or not; all in one round trip. */

@@ -3,7 +3,7 @@
 import type { ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Log } from '#shared/log.ts';
-import { CALLER_LEFT, WAIT_LIMIT } from '../../domain/endings.ts';
+import { CALLER_LEFT, SCHEDULER_STOPPING, WAIT_LIMIT } from '../../domain/endings.ts';
 import type { Ending } from '../../domain/endings.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Completion } from '../completion/completion.ts';
@@ -21,7 +21,7 @@ export interface StartFailureReport {
 }
 
 export interface CallersParts {
-  readonly replies: Pick<Replies, 'has' | 'hasBegun' | 'of'>;
+  readonly replies: Pick<Replies, 'has' | 'hasBegun' | 'of' | 'all' | 'leave'>;
   readonly attempts: Pick<Attempts, 'current'>;
   readonly queues: Pick<TaskQueues, 'read'>;
   readonly records: Pick<TaskRecords, 'read'>;
@@ -42,6 +42,17 @@ export class Callers {
     this.#readerLeft = handler;
   }
 
+  /** Ends the tasks that wait here, because the scheduler stops, and tells their callers. */
+  async stop(): Promise<void> {
+    const { replies, completion, log } = this.#parts;
+    const ending = [...replies.all()].map(({ queue, job, taskId }) =>
+      completion.takeOut(queue, job, SCHEDULER_STOPPING).catch((error: unknown) => {
+        log.info({ err: error, taskId }, 'a waiting task is ended by whoever comes next');
+      }),
+    );
+    await Promise.all(ending);
+  }
+
   left(waiting: Waiting): void {
     void this.#left(waiting);
   }
@@ -53,7 +64,8 @@ export class Callers {
       const isRead = waiting.job.stream === true || this.#parts.replies.hasBegun(waiting.taskId);
       if (isRead) await this.#readerLeft(waiting.taskId, CALLER_LEFT);
       // A task that cannot be taken out is in a container: it runs on and is recorded.
-      else await this.#parts.completion.takeOut(waiting.queue, waiting.job, CALLER_LEFT);
+      else if (!(await this.#parts.completion.takeOut(waiting.queue, waiting.job, CALLER_LEFT)))
+        this.#parts.replies.leave(waiting.taskId);
     } catch (error) {
       this.#parts.log.info({ err: error, taskId: waiting.taskId }, 'a caller left; its task goes on');
     }

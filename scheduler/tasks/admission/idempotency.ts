@@ -1,20 +1,16 @@
 // Calls with an Idempotency-Key. The same key gives the same task, and a synchronous caller its answer, at
-// any replica and while the task still runs. A key is claimed in the database before its task is queued.
-// The claim becomes the task's own in the commit of an asynchronous task, or after a synchronous one was queued.
+// any replica and while the task still runs. A key is claimed in the database before its task is accepted.
+// The claim becomes the task's own in the commit of an asynchronous task, or after a synchronous one was let in.
 // Invariants: a key whose task may have run is never given to another task. A refused
 // call leaves no key. A claim whose process died is free again after CLAIM_MS, unless
 // its task is found. Calls without a key do not come here. Source: decision 0088.
 import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import { newId, queueNameOf } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { KeyPlace, KeyRow } from '../../stores/store/queries/idempotency.ts';
-import type { Doubts } from '../../stores/queues/roll-call.ts';
-import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Completion } from '../completion/completion.ts';
-import type { Attempts } from '../dispatch/attempts.ts';
-import type { Leases } from '../dispatch/leases.ts';
 import type { TaskRecords } from '../records/records.ts';
 import type { IdempotencyKeys } from './idempotency-keys.ts';
 import { MOST_KEYS, MOST_KEYS_OF_OTHERS } from './idempotency-keys.ts';
@@ -63,13 +59,10 @@ const BUSY: Submission = { kind: 'unavailable', reason: 'key_in_doubt', retryAft
 
 export interface IdempotencyParts {
   readonly keys: IdempotencyKeys;
-  readonly queues: Pick<TaskQueues, 'read'>;
+  /** Which of these synchronous tasks some replica has; undefined: a present one did not answer. */
+  readonly whoHas: (taskIds: readonly TaskId[]) => Promise<ReadonlySet<TaskId> | undefined>;
   readonly records: Pick<TaskRecords, 'read'>;
-  readonly leases: Pick<Leases, 'isHeld'>;
-  readonly attempts: Pick<Attempts, 'current'>;
   readonly completion: Pick<Completion, 'finishedOf' | 'answerOf'>;
-  /** Questions whether Redis may have come back older. Absent: it never does. */
-  readonly doubts?: Pick<Doubts, 'isOver'> | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -226,7 +219,7 @@ export class Idempotency {
     this.#following += 1;
     this.#followingOf.set(workspaceId, ofOne + 1);
     try {
-      return await (target.sync ? this.#followSync(target, row) : this.#followAsync(row));
+      return await (target.sync ? this.#followSync(row) : this.#followAsync(row));
     } finally {
       this.#following -= 1;
       const left = (this.#followingOf.get(workspaceId) ?? 1) - 1;
@@ -246,7 +239,7 @@ export class Idempotency {
     return BUSY;
   }
 
-  async #followSync(target: Target, claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
+  async #followSync(claimed: KeyRow): Promise<Submission | 'free' | 'gone'> {
     const { records, completion, signal } = this.#parts;
     let row = claimed;
     for (let waitMs = FIRST_LOOK_MS; ; waitMs = longer(waitMs)) {
@@ -257,8 +250,7 @@ export class Idempotency {
         const finished = Promise.resolve(await completion.finishedOf(known));
         return { ...accepted(row.taskId, false), finished };
       }
-      const isGone = known === undefined && row.ageMs >= CLAIM_MS && !(await this.#isQueued(target, row));
-      if (isGone && !this.#isDoubtful()) {
+      if (known === undefined && row.ageMs >= CLAIM_MS && (await this.#isGone(row.taskId))) {
         if (!row.isAccepted) return 'free';
         const lost = completion.answerOf({ status: 'ERROR', reason: 'answer_lost' });
         return { ...accepted(row.taskId, false), finished: Promise.resolve(lost) };
@@ -276,20 +268,12 @@ export class Idempotency {
     return row?.taskId === held.taskId ? row : undefined;
   }
 
-  /**
-   * Whether a task that is not seen may run all the same: Redis may have older data,
-   * and not every replica has said yet what it runs. Ask after looking for the task.
-   */
-  #isDoubtful(): boolean {
-    return this.#parts.doubts?.isOver() === false;
-  }
-
-  /** Whether the task waits, runs, or is in the memory of some replica. */
-  async #isQueued(target: Target, { taskId, deploymentId }: KeyRow): Promise<boolean> {
-    const { queues, leases, attempts } = this.#parts;
-    const queue = queueNameOf(deploymentId, target.stubId);
-    if (attempts.current(taskId) !== undefined || (await queues.read(queue, taskId)) !== undefined) return true;
-    return await leases.isHeld(taskId);
+  /** Whether a synchronous task is in no replica's memory, and has no row. */
+  async #isGone(taskId: TaskId): Promise<boolean> {
+    const { whoHas, records } = this.#parts;
+    const had = await whoHas([taskId]);
+    // The task may have ended in between, or a replica does not answer.
+    return had !== undefined && !had.has(taskId) && (await records.read(taskId)) === undefined;
   }
 }
 

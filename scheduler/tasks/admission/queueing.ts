@@ -35,7 +35,7 @@ interface Waiting {
 }
 
 export interface QueueingParts {
-  readonly queues: Pick<TaskQueues, 'addAgain' | 'remove'>;
+  readonly queues: Pick<TaskQueues, 'add' | 'remove'>;
   readonly records: Pick<TaskRecords, 'ended'>;
   readonly changes: Pick<Changes, 'onChange'>;
   /** Whether no other process ever ends tasks. */
@@ -191,7 +191,7 @@ export class Queueing {
     const { queue, job } = waiting;
     waiting.isUnderWay = true;
     try {
-      await queues.addAgain(queue, isRepeated ? { ...job, isFromRow: true } : job);
+      await queues.add(queue, isRepeated ? { ...job, isFromRow: true } : job);
     } catch (error) {
       if (this.#repeating === undefined) log.warn({ err: error, queue }, 'a committed task is not queued yet');
       return false;

@@ -1,5 +1,5 @@
 // Admission of calls: limits, rates, quotas and keys. Then an asynchronous task is committed (commit-first.ts), and a
-// synchronous one is added and its depth judged. A failure on the way leaves nothing behind that runs unseen.
+// synchronous one enters the line of this replica (tasks/lines/).
 import type { InstanceId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
@@ -10,14 +10,13 @@ import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import { whyNotKept } from '../../domain/task-inputs.ts';
 import type { RedisMemory } from '../../stores/queues/redis-memory.ts';
-import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { WorkspaceLimits } from '../../workspaces/identity/limits.ts';
 import type { Rates } from '../../workspaces/identity/rates.ts';
 import type { Completion } from '../completion/completion.ts';
-import type { Attempts } from '../dispatch/attempts.ts';
 import type { TaskBodies } from '../dispatch/bodies.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { Finished, Replies, Waiting } from '../dispatch/replies.ts';
+import type { Lines } from '../lines/lines.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
@@ -29,7 +28,6 @@ import type { QueueQuota } from './queue-quota.ts';
 import { recordOf } from '../records/recording.ts';
 import { isInline } from '../dispatch/bodies.ts';
 import type { TaskRecords } from '../records/records.ts';
-import type { Withdrawals } from './withdrawals.ts';
 
 /** Seconds after which a call that a nearly full Redis refused may come again: it empties as tasks end. */
 const RETRY_AFTER_S = 5;
@@ -46,16 +44,14 @@ const ACCEPTED = {
 export interface SubmissionsParts {
   readonly callers: Pick<Callers, 'left'>;
   readonly asynchronous: Pick<CommitFirst, 'refusal' | 'accept'>;
-  readonly withdrawals: Pick<Withdrawals, 'withdraw'>;
   /** Calls with a key. Absent: they are refused. */
   readonly idempotency?: Pick<Idempotency, 'submit'> | undefined;
-  readonly queues: Pick<TaskQueues, 'open' | 'add' | 'remove'>;
+  readonly lines: Pick<Lines, 'enter'>;
   readonly records: Pick<TaskRecords, 'isOverloaded'>;
   readonly changes: Pick<Changes, 'accept'>;
   readonly completion: Pick<Completion, 'dropInput'>;
-  readonly attempts: Pick<Attempts, 'current'>;
-  readonly dispatcher: Pick<Dispatcher, 'wake' | 'wakeHere' | 'forget'>;
-  readonly replies: Pick<Replies, 'wait' | 'abandon' | 'size'>;
+  readonly dispatcher: Pick<Dispatcher, 'wakeLine'>;
+  readonly replies: Pick<Replies, 'wait' | 'size'>;
   readonly bodies: Pick<TaskBodies, 'storeInput' | 'dropInput'>;
   /** Most bytes of an input that outlives its task. */
   readonly maxKeptInputBytes: number;
@@ -107,7 +103,7 @@ export class Submissions {
   #refusalOf(target: Target): Submission | undefined {
     const { records, redisMemory, refusalOf } = this.#parts;
     if (records.isOverloaded()) return { kind: 'unavailable', reason: 'records_behind' };
-    if (redisMemory?.refuses(target.sync ? 'sync' : 'async') === true) return this.#redisFull();
+    if (!target.sync && redisMemory?.refuses() === true) return this.#redisFull();
     const detail = refusalOf?.(target);
     if (detail !== undefined) return { kind: 'unavailable', reason: 'not_servable', detail };
     return target.sync ? undefined : this.#parts.asynchronous.refusal();
@@ -191,77 +187,44 @@ export class Submissions {
     };
     call.onStreamed?.(taskId);
     const admitted = target.sync
-      ? await this.#queue(target, call, job, maxPendingTasks, claim)
+      ? this.#enter(target, call, job, maxPendingTasks)
       : ((await this.#parts.asynchronous.accept(target, job, maxPendingTasks, claim)) ?? ACCEPTED);
     if (admitted.kind !== 'accepted') return admitted;
     const { finished, callerLeft } = admitted;
     if (target.sync) this.#parts.queueQuota?.waits(target.workspaceId, inputBytes, finished);
-    else this.#parts.queueQuota?.added(target.workspaceId, inputBytes);
-    this.#parts.redisMemory?.added(inputBytes);
+    else {
+      this.#parts.queueQuota?.added(target.workspaceId, inputBytes);
+      this.#parts.redisMemory?.added(inputBytes);
+    }
     return { kind: 'accepted', taskId, finished, callerLeft, ...(target.sync ? {} : { isAsync: true }) };
   }
 
-  /** Queues a synchronous task, whose caller waits here. */
-  async #queue(
+  /** Lets a synchronous task wait, whose caller waits here; it is sent in this tick where a slot is free. */
+  #enter(
     target: Target,
     call: Call,
     job: TaskJob,
     maxPendingTasks: number,
-    claim: KeyClaim | undefined,
-  ): Promise<Exclude<Submission, { kind: 'accepted' }> | typeof ACCEPTED> {
-    const { queues, replies } = this.#parts;
+  ): Exclude<Submission, { kind: 'accepted' }> | typeof ACCEPTED {
+    const { lines, replies, changes, completion, dispatcher, metrics, callers } = this.#parts;
     const { taskId } = job;
     const endReservation = this.#reserve(target, call, maxPendingTasks);
-    if (endReservation === undefined) {
-      this.#parts.completion.dropInput(job);
+    const depth = endReservation && lines.enter(target.queue, job, maxPendingTasks);
+    if (depth === undefined) {
+      endReservation?.();
+      completion.dropInput(job);
+      if (endReservation !== undefined) metrics.throttled.inc({ resource: 'pending_tasks' });
       return { kind: 'queue_full', maxPendingTasks };
     }
-    // The caller waits before the job can be seen: another fetch may bring the job back before our own add is answered.
     const { onItem } = call;
     const waiting: Waiting = { taskId, queue: target.queue, job, ...(onItem === undefined ? {} : { onItem }) };
     const finished = replies.wait(waiting, target.config.ttlSeconds * 1000);
     if (call.serving !== undefined) void finished.finally(endReservation);
-    let depth: number;
-    let isForwarded = false;
-    let undone = false;
-    let isWoken = false;
-    try {
-      await queues.open(target.queue);
-      const adding = queues.add(target.queue, job, maxPendingTasks);
-      // Where a slot is free, the fetch leaves right behind the add, which saves a round trip. When
-      // the queue is above its bound, the fetch finds an older task, or this task runs already.
-      // An add without a round trip is over before this tick, and its own wake-up with it.
-      process.nextTick(() => isWoken || this.#parts.dispatcher.wakeHere(target.queue, taskId));
-      const added = await adding;
-      depth = added.depth;
-      isForwarded = added.isForwarded ?? false;
-      if (depth > maxPendingTasks) undone = !added.isIn || (await queues.remove(target.queue, taskId));
-    } catch (error) {
-      this.#parts.log.warn({ err: error, queue: target.queue }, 'task could not be queued');
-      replies.abandon(taskId);
-      endReservation();
-      this.#parts.dispatcher.forget(target.queue, taskId);
-      this.#parts.withdrawals.withdraw(target.queue, job, claim);
-      return { kind: 'unavailable', reason: 'queue_silent' };
-    }
-    if (undone) {
-      replies.abandon(taskId);
-      endReservation();
-      this.#parts.dispatcher.forget(target.queue, taskId);
-      this.#parts.completion.dropInput(job);
-      this.#parts.metrics.throttled.inc({ resource: 'pending_tasks' });
-      return { kind: 'queue_full', maxPendingTasks };
-    }
-    this.#parts.changes.accept(recordOf(job, target.queue, 'PENDING', 0));
-    this.#parts.metrics.waiting.set(replies.size);
-    if (isForwarded) this.#parts.dispatcher.forget(target.queue, taskId);
-    // The second wake-up covers a fetch that was answered before the add; while a fetch is under way it costs nothing.
-    else if (this.#parts.attempts.current(taskId) === undefined) {
-      isWoken = true;
-      this.#parts.dispatcher.wake(target.queue, taskId);
-    }
+    changes.accept(recordOf(job, target.queue, 'PENDING', 0));
+    metrics.waiting.set(replies.size);
+    dispatcher.wakeLine(target.queue);
     this.#depth.tell(target, depth);
-    return { kind: 'accepted', finished, callerLeft: () => this.#parts.callers.left(waiting) };
+    return { kind: 'accepted', finished, callerLeft: () => callers.left(waiting) };
   }
 
   /** Why the input of the call goes with the end of its task; empty: it is kept. */

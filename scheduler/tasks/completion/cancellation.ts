@@ -1,4 +1,4 @@
-// Cancels of tasks wherever they are: in a queue, with an attempt here, or with one of another
+// Cancels of tasks wherever they are: in a queue or a line, with an attempt here, or with one of another
 // replica. Every cancel passes the same fences as the ends that our own runners report.
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -27,6 +27,11 @@ export interface CancellationParts {
   /** Ends calls of models, which no queue of Redis has. */
   readonly deferred: Pick<DeferredCalls, 'cancel'>;
   readonly clock: Clock;
+  /**
+   * Has the replica end the task in whose memory a synchronous one is, which may be this one. false: none has it.
+   * Absent: there is no other.
+   */
+  readonly stopElsewhere?: ((taskId: TaskId, ending: Ending) => Promise<boolean>) | undefined;
   /** Tells the other replicas that a task ended here, because one may have its attempt. */
   readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken, ending: Ending) => void;
 }
@@ -60,6 +65,12 @@ export class Cancellation {
       if (attempt?.ending !== undefined) await attempt.ending;
       else if (attempt !== undefined) return await this.revoke(attempt, ending);
       const job = await queues.read(record.queue, record.taskId);
+      if (record.sync) {
+        if (job !== undefined && (await completion.takeOut(record.queue, job, ending))) return true;
+        if ((await this.#parts.stopElsewhere?.(record.taskId, ending)) === true) return true;
+        // An order on its way to its replica, or back: the next try finds it.
+        if (job !== undefined) continue;
+      }
       if (job === undefined) {
         const now = await records.read(record.taskId);
         if (now === undefined || isTerminalTask(now.status)) return true;
@@ -85,7 +96,8 @@ export class Cancellation {
   }
 
   /**
-   * Ends a task that some attempt holds, perhaps at another replica, under the attempt's token, and tells its replica.
+   * Ends an asynchronous task that some attempt holds, perhaps at another replica, under the attempt's token, and tells
+   * its replica.
    * @returns false: no attempt holds the task any more
    */
   async endHeld(queue: QueueName, job: TaskJob, ending: Ending): Promise<boolean> {

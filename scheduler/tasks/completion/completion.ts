@@ -1,6 +1,7 @@
-// End of tasks, each exactly once: BullMQ's fenced call decides, then the record is made. The caller of a result is
-// answered at once, because the agent repeats a result whose record is lost with this process. Any other end is written
-// before its caller is told. Every end of a task passes here: results, losses, limits, cancels, deployments that stop.
+// End of tasks, each exactly once: the fence decides (BullMQ's, or the order's in tasks/lines/), then the record is
+// made. The caller of a result is answered at once, because the agent repeats a result whose record is lost with this
+// process. Any other end is written before its caller is told. Every end of a task passes here: results, losses,
+// limits, cancels, deployments that stop.
 // Invariant: an attempt's slot is freed once, when its agent confirmed the end or can no longer do so.
 import type { AttemptToken, ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
@@ -17,6 +18,7 @@ import type { TaskBodies } from '../dispatch/bodies.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { LastAttempts } from '../dispatch/last-attempts.ts';
 import type { Finished, Replies } from '../dispatch/replies.ts';
+import type { Order } from '../lines/lines.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
@@ -31,7 +33,7 @@ import type { AttemptOutcome } from '../state.ts';
 import { ENDED_BY, verdictOf } from '../state.ts';
 
 export interface CompletionParts extends Omit<ReturningParts, 'freeSlot' | 'ended'> {
-  readonly queues: ReturningParts['queues'] & Pick<TaskQueues, 'complete' | 'fail' | 'remove' | 'disown'>;
+  readonly queues: ReturningParts['queues'] & Pick<TaskQueues, 'complete' | 'fail' | 'remove'>;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly lastAttempts: Pick<LastAttempts, 'write'>;
   readonly changes: Pick<Changes, 'apply' | 'applied' | 'safe'>;
@@ -195,9 +197,8 @@ export class Completion {
    * the link of its machine and decides its end from now on.
    */
   handOver(attempt: Attempt): void {
-    const { attempts, metrics, queues } = this.#parts;
+    const { attempts, metrics } = this.#parts;
     attempts.remove(attempt);
-    queues.disown(attempt.queue, attempt.job.taskId);
     metrics.running.set(attempts.size);
     this.#release(attempt);
   }
@@ -254,7 +255,7 @@ export class Completion {
     attempts.recording(attempt, safe);
     await written;
     if (fence?.kind === 'expired') await this.#takeOutExpired(attempt);
-    this.#deliver(job, { status: ending.status, reason: ending.reason, body: text });
+    this.#deliver(job, { status: ending.status, reason: ending.reason, body: text }, attempt.number);
     metrics.finished.inc({ stub_type: job.kind, status: ending.status });
     metrics.execution.observe(
       { stub_type: job.kind, status: ending.status },
@@ -323,7 +324,7 @@ export class Completion {
   }
 
   async #fenceAgain(attempt: Attempt, ending: Ending): Promise<Fence | undefined> {
-    const { graces, clock, queues, signal, log } = this.#parts;
+    const { graces, clock, signal, log } = this.#parts;
     const { taskId } = attempt.job;
     const untilMs = clock.monotonicMs() + graces.endMs;
     while (await sleep(graces.againMs, signal)) {
@@ -332,8 +333,6 @@ export class Completion {
       } catch (error) {
         if (clock.monotonicMs() < untilMs) continue;
         log.warn({ err: error, taskId }, 'completion could not be written; the agent keeps the result');
-        // The local queue forgets the task, because no attempt works on it.
-        queues.disown(attempt.queue, taskId);
         return undefined;
       }
     }
@@ -363,10 +362,10 @@ export class Completion {
     });
     const answer = this.answerOf(ending);
     if (!(await changes.applied(from.status, ENDED_BY[status], record))) {
-      this.#deliver(job, { status: from.status, reason: undefined, body: answer.body });
+      this.#deliver(job, { status: from.status, reason: undefined, body: answer.body }, from.attempt);
       return;
     }
-    this.#deliver(job, answer);
+    this.#deliver(job, answer, from.attempt);
     metrics.finished.inc({ stub_type: job.kind, status });
     this.#endInput(job, record);
   }
@@ -378,6 +377,17 @@ export class Completion {
   async takeOut(queue: QueueName, job: TaskJob, ending: Ending, extra: Partial<TaskRecord> = {}): Promise<boolean> {
     if (!(await this.#parts.queues.remove(queue, job.taskId))) return false;
     await this.endTakenOut(queue, job, ending, extra);
+    return true;
+  }
+
+  /**
+   * Ends a task of a line that has a slot, and whose order did not leave.
+   * @returns false: somebody else ended it
+   */
+  async endUnsent({ queue, job, lock, attempt }: Order, ending: Ending): Promise<boolean> {
+    const fence = await this.#parts.queues.fail(queue, job.taskId, lock, failureReasonOf(ending));
+    if (fence.kind !== 'done') return false;
+    await this.endQueued(queue, job, ending, { status: 'PENDING', attempt });
     return true;
   }
 
@@ -415,10 +425,10 @@ export class Completion {
   }
 
   /** Answers the task's caller, at whichever replica it waits. */
-  #deliver(job: TaskJob, finished: Finished): void {
+  #deliver(job: TaskJob, finished: Finished, attempt: number): void {
     if (!job.sync) return;
     const { replies, metrics } = this.#parts;
-    replies.deliver(job.replica, job.taskId, finished);
+    replies.deliver(job, finished, attempt);
     metrics.waiting.set(replies.size);
   }
 

@@ -1,9 +1,10 @@
 // Reports of agents on attempts: started, ended, refused, still running after a reconnect, gone with
 // their container or machine. Invariants: a message with another token than the attempt's changes
-// nothing. An attempt of another process is taken over only by the token that holds its task.
-import type { AttemptToken, ContainerId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
+// nothing. An attempt of another process is taken over by the token that holds its task (asynchronous), or by the facts
+// that its agent kept, if its container's row agrees with them (synchronous).
+import type { AttemptToken, ContainerId, InstanceId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isWholeEvent } from '#shared/domain/event-stream.ts';
-import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
+import { attemptHashOf, lockTokenOf, sha256Hex } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -13,8 +14,16 @@ import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Sender } from '../dispatch/sending.ts';
 import type { Attempt, AttemptResult, Attempts } from '../dispatch/attempts.ts';
-import { attemptOf } from '../dispatch/attempts.ts';
+import { adoptedOf, attemptOf } from '../dispatch/attempts.ts';
+import { CANCELLED } from '../../domain/endings.ts';
+import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { ContainerRow } from '../../stores/store/queries/containers.ts';
+import { agrees, parseFacts } from '../lines/facts.ts';
+import type { Facts } from '../lines/facts.ts';
+import type { Lines } from '../lines/lines.ts';
+import type { Moves } from '../lines/moves.ts';
 import type { Changes } from '../records/changes.ts';
+import type { TaskRecords } from '../records/records.ts';
 import type { Completion } from './completion.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { LateResults } from './late-results.ts';
@@ -26,11 +35,15 @@ export interface LiveReport {
   readonly taskId: TaskId;
   readonly token: AttemptToken;
   readonly containerId: ContainerId;
+  /** Facts of its order. Absent or empty: the agent has none. */
+  readonly facts?: Uint8Array | undefined;
 }
 
 /** Attempts that a machine's agent has when its task stream begins. */
 export interface MachineReport {
   readonly agentInstance: string;
+  /** Number of the machine's session; each one has a higher number. */
+  readonly sessionEpoch: number;
   readonly running: readonly LiveReport[];
   /** Attempts that ended and whose results were not acknowledged; the results follow. Absent: none. */
   readonly finished?: readonly LiveReport[];
@@ -38,15 +51,31 @@ export interface MachineReport {
   readonly isCurrent?: () => Promise<boolean>;
 }
 
+/** Most ended attempts of a container whose results wait to be acknowledged. */
+const MOST_FINISHED = 10_000;
+
+/** Row of a container, as far as adopting needs it. */
+export type ContainerOf = (
+  containerId: ContainerId,
+) => Promise<Pick<ContainerRow, 'machineId' | 'workspaceId' | 'deploymentId' | 'stubId'> | undefined>;
+
 export interface ReportsParts {
   readonly attempts: Attempts;
-  readonly completion: Pick<Completion, 'ended' | 'finish' | 'lost' | 'backToQueue' | 'freeRevoked' | 'handOver'>;
+  readonly completion: Pick<
+    Completion,
+    'ended' | 'finish' | 'lost' | 'backToQueue' | 'freeRevoked' | 'handOver' | 'revoke'
+  >;
   readonly sender: Pick<Sender, 'pause' | 'armLimit'>;
   readonly late: Pick<LateResults, 'take'>;
   readonly orphaned: Pick<OrphanedAttempts, 'find' | 'takeBack' | 'lookAgain' | 'named' | 'machineLost'>;
-  readonly leases: Pick<Leases, 'read' | 'list'>;
+  readonly leases: Pick<Leases, 'read'>;
   readonly changes: Pick<Changes, 'apply'>;
   readonly queues: Pick<TaskQueues, 'lockOf'>;
+  readonly lines: Pick<Lines, 'adopt' | 'line'>;
+  readonly moves: Pick<Moves, 'reported' | 'named' | 'moved' | 'judged' | 'isLeaving'>;
+  readonly records: Pick<TaskRecords, 'ended'>;
+  readonly containerOf: ContainerOf;
+  readonly instance: InstanceId;
   readonly slots: Pick<SlotTable, 'get'>;
   readonly replies: Pick<Replies, 'item'>;
   readonly graces: Pick<GracePeriods, 'reportMs' | 'restartedAgentMs'>;
@@ -57,8 +86,15 @@ export interface ReportsParts {
   readonly maxResultBytes: number;
 }
 
+interface ReportAnswer {
+  readonly adopted: LiveReport[];
+  readonly refused: LiveReport[];
+}
+
 export class Reports {
   readonly #parts: ReportsParts;
+  /** Reports of machines that are being handled. */
+  readonly #reporting = new Map<MachineId, Promise<unknown>>();
 
   constructor(parts: ReportsParts) {
     this.#parts = parts;
@@ -79,7 +115,7 @@ export class Reports {
     const { attempts, replies } = this.#parts;
     const attempt = attempts.find(taskId, token);
     if (attempt === undefined || attempt.ending !== undefined || !attempt.job.sync || !isWholeEvent(event)) return;
-    replies.item(attempt.job.replica, taskId, seq, event.toString('utf8'));
+    replies.item(attempt.job, seq, event.toString('utf8'));
   }
 
   /**
@@ -89,12 +125,22 @@ export class Reports {
    */
   async result(machineId: MachineId, result: AttemptResult, onDecided?: () => void): Promise<boolean> {
     const { attempts, completion, late, maxResultBytes } = this.#parts;
-    const known = attempts.find(result.taskId, result.token) ?? attempts.recorded(result.token);
+    const find = (): Attempt | undefined =>
+      attempts.find(result.taskId, result.token) ?? attempts.recorded(result.token);
+    let known = find();
+    // An agent sends its results right behind its report, by which the attempt of a synchronous task is adopted.
+    if (known === undefined && this.#reporting.has(machineId)) {
+      await this.#reporting.get(machineId);
+      known = find();
+    }
     // The attempt is another machine's, whose token this machine should not know: its report is ignored.
     if (known !== undefined && known.machineId !== machineId) return true;
-    const attempt = known ?? (await this.#adopt(machineId, result));
+    const adopted = known ?? (await this.#adopt(machineId, result));
     // A revoked attempt is over for its agent, even while its end is still being written.
     completion.freeRevoked(result.token);
+    // A restarted agent has no facts: the replica that sent the attempt, or its row, tells what it is.
+    if (adopted === undefined) await this.#parts.moves.judged(machineId, result.token);
+    const attempt = adopted ?? attempts.find(result.taskId, result.token);
     // The attempt is superseded, finished or unknown: only a late COMPLETE of it may still count.
     if (attempt === undefined || attempt.ending !== undefined) {
       onDecided?.();
@@ -112,8 +158,9 @@ export class Reports {
   }
 
   /** Returns a task that the agent never gave to a runner process: to its queue, first in line. */
-  async refused(taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
+  async refused(machineId: MachineId, taskId: TaskId, token: AttemptToken, reason: string): Promise<void> {
     const { attempts, completion, metrics, log } = this.#parts;
+    await this.#reporting.get(machineId)?.catch(() => undefined);
     const attempt = attempts.find(taskId, token);
     completion.freeRevoked(token);
     if (attempt === undefined || attempt.ending !== undefined) return;
@@ -135,24 +182,46 @@ export class Reports {
    * same token. An attempt that it no longer knows is lost, or queued again when it never reached the agent. An
    * attempt that ended and was not acknowledged has reached the agent, however long its result takes to follow.
    */
-  async machineReported(
-    machineId: MachineId,
-    report: MachineReport,
-  ): Promise<{ adopted: LiveReport[]; refused: LiveReport[] }> {
-    const { attempts, slots, completion, graces, orphaned, clock } = this.#parts;
-    const { agentInstance, running, finished = [] } = report;
+  async machineReported(machineId: MachineId, report: MachineReport): Promise<ReportAnswer> {
+    const isNewest = (): boolean => this.#reporting.get(machineId) === answer;
+    // A report of nothing asks at once whether it is the newest.
+    const answer = Promise.resolve().then(() => this.#reported(machineId, report, isNewest));
+    this.#reporting.set(machineId, answer);
+    try {
+      return await answer;
+    } finally {
+      if (isNewest()) this.#reporting.delete(machineId);
+    }
+  }
+
+  /** @param isNewest - whether no report of the machine has come since; the rest of an older one says nothing (R5) */
+  async #reported(machineId: MachineId, report: MachineReport, isNewest: () => boolean): Promise<ReportAnswer> {
+    const { attempts, slots, completion, graces, orphaned, clock, moves } = this.#parts;
+    const { agentInstance, sessionEpoch, running, finished = [] } = report;
+    const beganAtMs = clock.monotonicMs();
     const adopted: LiveReport[] = [];
-    const refused: LiveReport[] = [];
+    const unknown: LiveReport[] = [];
+    const taken: Attempt[] = [];
     for (const live of running) {
-      const known = attempts.find(live.taskId, live.token) ?? (await this.#adopt(machineId, live));
-      if (known === undefined) refused.push(live);
+      const own = attempts.find(live.taskId, live.token);
+      const known = own ?? (await this.#adoptNamed(machineId, live, report));
+      if (known === undefined) unknown.push(live);
       else {
         attach(known, slots.get(live.containerId));
         known.seenAtMs = clock.monotonicMs();
         known.startedAtMs ??= clock.nowMs();
+        known.sessionEpoch = sessionEpoch;
         adopted.push(live);
+        if (own === undefined && known.job.sync) taken.push(known);
       }
     }
+    const unknownFinished: LiveReport[] = [];
+    for (const live of finished) {
+      if (attempts.find(live.taskId, live.token) !== undefined || this.#isOver(live)) continue;
+      if ((await this.#adoptByFacts(machineId, live, report, MOST_FINISHED)) === undefined) unknownFinished.push(live);
+    }
+    if (!isNewest()) return { adopted, refused: [] };
+    const refused = moves.reported(machineId, report, { running: unknown, finished: unknownFinished });
     const reported: Set<AttemptToken> = new Set(running.map((live) => live.token));
     for (const { token } of [...attempts.revokedOf({ machineId })]) {
       if (!reported.has(token)) completion.freeRevoked(token);
@@ -160,9 +229,15 @@ export class Reports {
     for (const live of finished) {
       reported.add(live.token);
       const known = attempts.find(live.taskId, live.token);
-      if (known !== undefined) known.seenAtMs = clock.monotonicMs();
+      if (known !== undefined) {
+        known.seenAtMs = clock.monotonicMs();
+        known.sessionEpoch = sessionEpoch;
+      }
     }
-    const missing = [...attempts.ofMachine(machineId)].filter((attempt) => !reported.has(attempt.token));
+    // The report knows nothing of an order that left after it.
+    const missing = [...attempts.ofMachine(machineId)].filter(
+      ({ token, handedOverAtMs }) => !reported.has(token) && handedOverAtMs < beganAtMs,
+    );
     for (const attempt of missing) {
       const sameAgent = attempt.agentInstance === agentInstance;
       void this.#missingAfter(attempt, sameAgent ? graces.reportMs : graces.restartedAgentMs, sameAgent);
@@ -171,16 +246,19 @@ export class Reports {
     const found = await orphaned.find(machineId, reported);
     if (found.length > 0) void orphaned.takeBack(found, agentInstance, isCurrent);
     void orphaned.lookAgain(machineId, reported, agentInstance, isCurrent);
+    void this.#stopEnded(taken);
     return { adopted, refused };
   }
 
   async #missingAfter(attempt: Attempt, graceMs: number, neverReached: boolean): Promise<void> {
-    const { attempts, clock, completion, signal } = this.#parts;
+    const { attempts, clock, completion, moves, signal } = this.#parts;
     const reportedAtMs = clock.monotonicMs();
     const slept = await sleep(graceMs, signal);
     if (!slept || attempts.current(attempt.job.taskId) !== attempt || attempt.ending !== undefined) return;
     // A runner that dialled the restarted agent after its report is named by a heartbeat.
     if (attempt.seenAtMs > reportedAtMs) return;
+    // The machine has dialled another replica since, whose report judges.
+    if (attempt.job.sync && moves.isLeaving(attempt.machineId)) return;
     if (neverReached) await completion.backToQueue(attempt, 'not_received');
     else await this.#lost(attempt, 'agent_restarted');
   }
@@ -190,10 +268,12 @@ export class Reports {
    * no process has is adopted: its runner dialled the restarted agent after its report.
    */
   heartbeat(machineId: MachineId, live: readonly LiveReport[]): void {
-    const { attempts, orphaned, clock, log } = this.#parts;
+    const { attempts, orphaned, moves, clock, log } = this.#parts;
     attempts.named(live, clock);
     for (const one of live) {
-      if (attempts.current(one.taskId) !== undefined || !orphaned.named(one.token)) continue;
+      if (attempts.current(one.taskId) !== undefined || this.#isOver(one)) continue;
+      moves.named(machineId, one);
+      if (!orphaned.named(one.token)) continue;
       void this.#adopt(machineId, one).catch((error: unknown) => {
         log.warn({ err: error, taskId: one.taskId }, 'an attempt that a heartbeat names is not adopted yet');
       });
@@ -228,15 +308,16 @@ export class Reports {
   }
 
   /**
-   * Hands over the attempts of a machine whose agent has dialled another replica, which
-   * adopts by token. An attempt kept here would be renewed for ever, and its caller never
-   * answered. A task that never reached its agent comes back when its lock runs out.
+   * Hands over the attempts of a machine whose agent has dialled another replica. Those of asynchronous tasks go at
+   * once: that replica adopts by token, and a task that never reached its agent comes back when its lock runs out.
+   * Synchronous ones stay until the other replica has judged them.
    */
   machineMoved(machineId: MachineId): void {
-    const { attempts, completion } = this.#parts;
+    const { attempts, completion, moves } = this.#parts;
     for (const { token } of [...attempts.revokedOf({ machineId })]) completion.freeRevoked(token);
     for (const attempt of [...attempts.ofMachine(machineId)])
-      if (attempt.ending === undefined) completion.handOver(attempt);
+      if (attempt.ending === undefined && !attempt.job.sync) completion.handOver(attempt);
+    moves.moved(machineId);
   }
 
   async #lost(attempt: Attempt, reason: string, died = false): Promise<void> {
@@ -244,9 +325,93 @@ export class Reports {
     await this.#parts.completion.lost(attempt, died);
   }
 
+  async #adoptNamed(machineId: MachineId, live: LiveReport, report: MachineReport): Promise<Attempt | undefined> {
+    return (await this.#adoptByFacts(machineId, live, report)) ?? (await this.#adopt(machineId, live));
+  }
+
+  /**
+   * Takes over the attempt of a synchronous task that another process of ours sent.
+   * @param most - attempts that its container may have
+   */
+  async #adoptByFacts(
+    machineId: MachineId,
+    live: LiveReport,
+    { agentInstance, sessionEpoch }: Pick<MachineReport, 'agentInstance' | 'sessionEpoch'>,
+    most = this.#parts.slots.get(live.containerId)?.slots ?? MOST_FINISHED,
+  ): Promise<Attempt | undefined> {
+    const { attempts, containerOf, log } = this.#parts;
+    const { taskId, containerId } = live;
+    const facts = live.facts === undefined ? undefined : parseFacts(live.facts);
+    if (facts === undefined || this.#isOver(live) || attempts.ofContainer(containerId).size >= most) return undefined;
+    if (facts.job.taskId !== taskId || !agrees(facts, machineId, await containerOf(containerId))) {
+      log.warn({ taskId, containerId, machineId }, 'an agent names an attempt that its container cannot have');
+      return undefined;
+    }
+    return this.adopt(machineId, live, { ...facts, agentInstance, sessionEpoch });
+  }
+
+  /** Whether the attempt ended here, and its record, or its agent's word, is on its way. */
+  #isOver({ token }: LiveReport): boolean {
+    const { attempts } = this.#parts;
+    return attempts.recorded(token) !== undefined || attempts.revoked(token) !== undefined;
+  }
+
+  /**
+   * Makes the attempt of a synchronous task this replica's.
+   * @returns undefined: it ended here, this replica has another attempt of the task, or it is another workspace's
+   */
+  adopt(
+    machineId: MachineId,
+    { taskId, token, containerId }: LiveReport,
+    facts: Facts & Pick<Attempt, 'agentInstance' | 'sessionEpoch'>,
+  ): Attempt | undefined {
+    const { attempts, slots, lines, instance, clock, log } = this.#parts;
+    const { attempt: number, queue, sentAtMs, agentInstance, sessionEpoch } = facts;
+    const job: TaskJob = facts.job;
+    const current = attempts.current(taskId);
+    if (current !== undefined) return current.token === token ? current : undefined;
+    if (attempts.recorded(token) !== undefined || attempts.revoked(token) !== undefined) return undefined;
+    const own = lines.line.get(taskId)?.job.workspaceId ?? job.workspaceId;
+    if (own !== job.workspaceId) return undefined;
+    const lock = lockTokenOf(instance, token);
+    const made = { job, queue, token, lock, number, machineId, containerId, sentAtMs, agentInstance, sessionEpoch };
+    const attempt = adoptedOf(made, clock.monotonicMs());
+    attach(attempt, slots.get(containerId));
+    lines.adopt({ queue, job, attempt: number, lock });
+    this.#add(attempt);
+    log.info({ taskId, containerId }, 'attempt adopted');
+    return attempt;
+  }
+
+  #add(attempt: Attempt): void {
+    const { attempts, sender, changes } = this.#parts;
+    attempts.add(attempt);
+    sender.armLimit(attempt);
+    // The process that sent the attempt may have died before it recorded that.
+    const running = {
+      ...recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number),
+      containerId: attempt.containerId,
+      startedAtMs: attempt.sentAtMs,
+    };
+    if (changes.apply(attempt.status, 'start', running)) attempt.status = 'RUNNING';
+  }
+
+  /** Stops adopted attempts whose tasks ended before: the process that had them could not tell their agent. */
+  async #stopEnded(taken: readonly Attempt[]): Promise<void> {
+    const { records, completion, log } = this.#parts;
+    if (taken.length === 0) return;
+    try {
+      const ended = new Set(await records.ended(taken.map(({ job }) => job.taskId)));
+      for (const attempt of taken)
+        if (ended.has(attempt.job.taskId)) void completion.revoke(attempt, 'cancelled', CANCELLED, 0);
+    } catch (error) {
+      log.info({ err: error }, 'attempts of tasks that ended may run on');
+    }
+  }
+
   /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
   async #adopt(machineId: MachineId, live: LiveReport): Promise<Attempt | undefined> {
-    const { leases, queues, attempts, slots, changes, log } = this.#parts;
+    const { leases, queues, attempts, slots, log } = this.#parts;
     if (attempts.recorded(live.token) !== undefined) return undefined;
     const lease = await leases.read(live.taskId);
     if (lease === undefined || attemptHashOf(lease.lock) !== sha256Hex(live.token)) return undefined;
@@ -259,18 +424,7 @@ export class Reports {
     if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;
     const attempt = attemptOf(lease, live.token, this.#parts.clock.monotonicMs());
     attach(attempt, slots.get(lease.containerId));
-    attempts.add(attempt);
-    leases.list(machineId, live.taskId).catch((error: unknown) => {
-      log.debug({ err: error, taskId: live.taskId }, 'an adopted attempt is not listed by its machine');
-    });
-    this.#parts.sender.armLimit(attempt);
-    // The process that sent the attempt may have died before it recorded that.
-    const running = {
-      ...recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number),
-      containerId: lease.containerId,
-      startedAtMs: lease.startedAtMs,
-    };
-    if (changes.apply(attempt.status, 'start', running)) attempt.status = 'RUNNING';
+    this.#add(attempt);
     log.info({ taskId: live.taskId, containerId: lease.containerId }, 'attempt adopted');
     return attempt;
   }

@@ -4,7 +4,6 @@ import type { LockToken, QueueName } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
 
 /**
@@ -14,21 +13,18 @@ export async function untilRequeued(
   held: { readonly job: TaskJob; readonly queue: QueueName; readonly lock: LockToken },
   work: () => Promise<unknown>,
   parts: {
-    readonly queues: Pick<TaskQueues, 'letGo'>;
     readonly graces: Pick<GracePeriods, 'againMs'>;
     readonly signal: AbortSignal;
     readonly log: Log;
   },
 ): Promise<void> {
-  const { queues, graces, signal, log } = parts;
+  const { graces, signal, log } = parts;
   const { taskId } = held.job;
   for (let tries = 1; ; tries += 1) {
     try {
       await work();
       return;
     } catch (error) {
-      // A task that waits in line again lets its caller leave, and its wait limit counts.
-      if (queues.letGo(held.queue, taskId, held.lock)) return;
       if (tries === 1) log.warn({ err: error, taskId }, 'a task is not back in its queue yet, trying again');
     }
     if (!(await sleep(graces.againMs, signal))) return;

@@ -9,6 +9,7 @@ import type { Fence, TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Attempt, Attempts } from '../dispatch/attempts.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { Leases } from '../dispatch/leases.ts';
+import type { Lines } from '../lines/lines.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
@@ -18,7 +19,8 @@ import type { RecordRank } from '../records/task-record.ts';
 import { RANK, USER_BACKOFF } from '../state.ts';
 
 export interface ReturningParts {
-  readonly queues: Pick<TaskQueues, 'giveBack' | 'letGo' | 'lockOf' | 'read' | 'delay'>;
+  readonly queues: Pick<TaskQueues, 'giveBack' | 'lockOf' | 'read' | 'delay'>;
+  readonly lines: Pick<Lines, 'return'>;
   readonly leases: Pick<Leases, 'dropOf'>;
   readonly changes: Pick<Changes, 'apply' | 'applied' | 'safe'>;
   readonly attempts: Pick<Attempts, 'remove' | 'current'>;
@@ -67,9 +69,17 @@ export class Returning {
       failureReason,
     };
     attempt.onDecided?.();
-    // Written before another attempt can begin: this process alone could tell of it. A caller waits for no write.
-    if (job.sync) changes.apply(attempt.status, events, record);
-    else await changes.applied(attempt.status, events, record);
+    if (job.sync) {
+      // The leader ends this row if the caller's replica is dead. A caller waits for no write.
+      changes.apply(attempt.status, events, record);
+      attempts.remove(attempt);
+      this.#parts.freeSlot(attempt);
+      this.#parts.lines.return(job.taskId, attempt.lock, true);
+      this.#parts.ended(attempt);
+      return true;
+    }
+    // Written before another attempt can begin: this process alone could tell of it.
+    await changes.applied(attempt.status, events, record);
     // An attempt that its agent named meanwhile was adopted, and goes on.
     const now = attempts.current(job.taskId);
     if (now !== undefined && now !== attempt) return true;

@@ -34,6 +34,8 @@ export interface Attempt {
   container: ReadyContainer | undefined;
   /** Agent process that the attempt was sent to; another one after a restart may not know the attempt. */
   readonly agentInstance: string;
+  /** Session over which the attempt was sent, or in which its agent last named it. */
+  sessionEpoch: number;
   /** Time of sending, in epoch milliseconds: for records. */
   readonly sentAtMs: number;
   /** Time when this process sent the attempt or took it over, in monotonic milliseconds: for every time limit. */
@@ -65,11 +67,9 @@ export interface Attempt {
  */
 export interface Claim extends Attempt {
   readonly container: ReadyContainer;
-  /** Number of fetches of the job since it was added, this one included. */
+  /** Number of fetches of the job since it was added, or of times the line gave it out, this one included. */
   readonly starts: number;
-  /** Whether the task is another replica's, forwarded to this one. */
-  readonly isForwarded: boolean;
-  /** Time when the fetch went out; monotonic milliseconds. */
+  /** Time when the fetch went out, or the slot was taken; monotonic milliseconds. */
   readonly askedAtMs: number;
   agentInstance: string;
   sentAtMs: number;
@@ -233,7 +233,7 @@ export function claimOf(
   lock: LockToken,
   askedAtMs: number,
 ): Claim {
-  const { job, starts, isForwarded = false } = fetched;
+  const { job, starts } = fetched;
   return {
     job,
     queue: container.queue,
@@ -244,6 +244,7 @@ export function claimOf(
     containerId: container.containerId,
     container,
     agentInstance: '',
+    sessionEpoch: 0,
     sentAtMs: 0,
     handedOverAtMs: 0,
     seenAtMs: 0,
@@ -255,35 +256,48 @@ export function claimOf(
     slotFreed: false,
     limit: undefined,
     starts,
-    isForwarded,
     askedAtMs,
   };
 }
 
+/** Facts of an attempt that another process of ours made. */
+export type AttemptFacts = Pick<
+  Attempt,
+  'job' | 'queue' | 'token' | 'lock' | 'number' | 'machineId' | 'containerId' | 'sentAtMs' | 'sessionEpoch'
+> & { readonly agentInstance: string };
+
 /**
- * Attempt that another process of ours made, from its lease; not yet among this one's.
+ * Attempt that another process of ours made; not yet among this one's.
  * @param monotonicMs - now: its time limits begin here, because the clock of the process that sent it may differ
  */
-export function attemptOf(lease: Lease, token: AttemptToken, monotonicMs: number): Attempt {
-  return {
-    job: lease.job,
-    queue: lease.queue as QueueName,
-    token,
-    lock: lease.lock,
-    number: lease.attempt,
-    machineId: lease.machineId,
-    containerId: lease.containerId,
-    container: undefined,
-    agentInstance: '',
-    sentAtMs: lease.startedAtMs,
-    handedOverAtMs: monotonicMs,
-    seenAtMs: monotonicMs,
-    unclaimed: false,
-    adopted: true,
-    status: 'PENDING',
-    startedAtMs: lease.startedAtMs,
-    ending: undefined,
-    slotFreed: false,
-    limit: undefined,
-  };
-}
+export const adoptedOf = (facts: AttemptFacts, monotonicMs: number): Attempt => ({
+  ...facts,
+  container: undefined,
+  handedOverAtMs: monotonicMs,
+  seenAtMs: monotonicMs,
+  unclaimed: false,
+  adopted: true,
+  status: 'PENDING',
+  startedAtMs: facts.sentAtMs,
+  ending: undefined,
+  slotFreed: false,
+  limit: undefined,
+});
+
+/** Attempt of an asynchronous task that another process made, from its lease. */
+export const attemptOf = (lease: Lease, token: AttemptToken, monotonicMs: number): Attempt =>
+  adoptedOf(
+    {
+      job: lease.job,
+      queue: lease.queue as QueueName,
+      token,
+      lock: lease.lock,
+      number: lease.attempt,
+      machineId: lease.machineId,
+      containerId: lease.containerId,
+      agentInstance: '',
+      sessionEpoch: 0,
+      sentAtMs: lease.startedAtMs,
+    },
+    monotonicMs,
+  );

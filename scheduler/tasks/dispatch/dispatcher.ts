@@ -1,15 +1,16 @@
-// Way of a job from its queue to a container with a free slot. A fetch goes out when a job
-// arrives or a slot frees; the only timer is the retry after a failed fetch. Callers:
-// admission/ (a job arrived) and fleet/ (a container is ready, a machine came back).
+// Way of a task to a container with a free slot: of a synchronous one from the line (tasks/lines/), at once; of a job
+// from its queue, by a fetch, which goes out when a job arrives or a slot frees; the only timer is the retry after a
+// failed fetch. Callers: admission/ (a task arrived) and fleet/ (a container is ready, a machine came back).
 // Invariants: a slot is taken before the fetch, and freed when the fetch finds nothing, so every
 // fetched job has a slot. Fetching goes on until every job of a wake-up has come, or the queue is
 // empty. (Counting expected jobs instead hangs a lone caller for ever after one missed wake-up.)
-import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { Fetched, TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Fetched, FetchedJob, TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { Lines } from '../lines/lines.ts';
 import { Affinities } from './affinities.ts';
 import type { Claim } from './attempts.ts';
 import { claimOf } from './attempts.ts';
@@ -34,7 +35,8 @@ const FETCH_RETRY_MS = 250;
 
 export class Dispatcher {
   readonly name = 'dispatcher';
-  readonly #queues: TaskQueues;
+  readonly #queues: Pick<TaskQueues, 'fetch'>;
+  readonly #lines: Pick<Lines, 'mayHave' | 'next' | 'begin' | 'take'>;
   readonly #slots: SlotTable;
   readonly #instance: InstanceId;
   readonly #log: Log;
@@ -43,12 +45,15 @@ export class Dispatcher {
   readonly #delayed = new Listeners<[QueueName, number]>();
   readonly #idle = new Listeners<[ReadyContainer]>();
   readonly #noRoom = new Listeners<[QueueName, TaskId | undefined]>();
+  readonly #lineWaits = new Listeners<[QueueName]>();
+  #keepRoom: (queue: QueueName, replica: InstanceId, container: ReadyContainer) => void = () => undefined;
   readonly #states = new Map<QueueName, QueueState>();
   readonly #affinities = new Affinities();
   #stopped = false;
 
   constructor(parts: {
-    readonly queues: TaskQueues;
+    readonly queues: Pick<TaskQueues, 'fetch'>;
+    readonly lines: Pick<Lines, 'mayHave' | 'next' | 'begin' | 'take'>;
     readonly slots: SlotTable;
     readonly instance: InstanceId;
     readonly log: Log;
@@ -58,6 +63,7 @@ export class Dispatcher {
     readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
   }) {
     this.#queues = parts.queues;
+    this.#lines = parts.lines;
     this.#slots = parts.slots;
     this.#instance = parts.instance;
     this.#log = parts.log;
@@ -87,6 +93,80 @@ export class Dispatcher {
     this.#noRoom.add(listener);
   }
 
+  /** Told when synchronous tasks wait here for want of a slot: another replica may have one. */
+  onLineWaits(listener: (queue: QueueName) => void): void {
+    this.#lineWaits.add(listener);
+  }
+
+  /**
+   * Sets who keeps a slot for another replica's older task. The slot is taken, and freed by {@link free}, or used by
+   * {@link take}.
+   */
+  keepsRoom(handler: (queue: QueueName, replica: InstanceId, container: ReadyContainer) => void): void {
+    this.#keepRoom = handler;
+  }
+
+  /** Gives free slots of the queue to synchronous tasks, the oldest first. Costs nothing while none waits. */
+  wakeLine(queue: QueueName): void {
+    while (!this.#stopped && this.#lines.mayHave(queue)) {
+      const container = this.#freeOf(queue);
+      if (container === undefined) {
+        this.#lineWaits.tell(queue);
+        return;
+      }
+      const next = this.#lines.next(queue);
+      if (next.kind === 'nobody') return;
+      container.inFlight += 1;
+      if (next.kind === 'room') {
+        this.#keepRoom(queue, next.replica, container);
+        continue;
+      }
+      const { task } = next;
+      this.#claim(queue, container, (lock) => this.#lines.begin(task, lock));
+    }
+  }
+
+  /** Whether a container here has a free slot for the queue. */
+  hasRoom(queue: QueueName): boolean {
+    return this.#freeOf(queue) !== undefined;
+  }
+
+  /**
+   * Takes a slot for a task that another replica offers.
+   * @param kept - container in which a slot is kept for it; absent: any free one
+   * @returns false: no container here has a slot for it
+   */
+  take(queue: QueueName, job: TaskJob, attempt: number, kept?: ReadyContainer): boolean {
+    const isKept = kept?.accepting === true;
+    if (kept !== undefined && !isKept) kept.inFlight = Math.max(0, kept.inFlight - 1);
+    const container = isKept ? kept : this.#freeOf(queue);
+    if (container === undefined) return false;
+    if (!isKept) container.inFlight += 1;
+    this.#claim(queue, container, (lock) => this.#lines.take(queue, job, attempt, lock));
+    return true;
+  }
+
+  /** Frees a slot that was taken, and not used. */
+  free(container: ReadyContainer): void {
+    container.inFlight = Math.max(0, container.inFlight - 1);
+    this.wakeLine(container.queue);
+    if (container.inFlight === 0) this.#idle.tell(container);
+  }
+
+  #freeOf(queue: QueueName): ReadyContainer | undefined {
+    return chooseContainer(this.#slots.of(queue), Math.random);
+  }
+
+  /** Makes the claim of a task from the line, whose slot is taken. */
+  #claim(queue: QueueName, container: ReadyContainer, begin: (lock: LockToken) => FetchedJob): void {
+    const token = newAttemptToken();
+    const lock = lockTokenOf(this.#instance, token);
+    const fetched = begin(lock);
+    const { serving } = fetched.job;
+    const server = serving === undefined ? container : this.#serverFor(queue, container, serving);
+    this.#claimed.tell(claimOf(fetched, server, token, lock, performance.now()));
+  }
+
   /**
    * Wakes the queue, because it has a job (named when this replica added it), or
    * may have one. Where no container here has room, a replica with room is told.
@@ -97,11 +177,13 @@ export class Dispatcher {
 
   /** Like {@link wake}, for this replica's own containers alone. @returns false: none of them has a slot */
   wakeHere(queue: QueueName, taskId?: TaskId): boolean {
+    this.wakeLine(queue);
     // No container here serves the queue: nothing is kept of it, since a container that comes wakes it again.
     if (!this.#slots.serves(queue)) {
       this.#drop(queue);
       return false;
     }
+    if (this.#slots.isSync(queue)) return true;
     const state = this.#stateOf(queue);
     state.wakes += 1;
     if (taskId !== undefined && state.expected.size < MAX_EXPECTED) state.expected.set(taskId, state.wakes);
@@ -122,6 +204,7 @@ export class Dispatcher {
     container.inFlight = Math.max(0, container.inFlight - 1);
     if (job.serving !== undefined) container.tokens = Math.max(0, container.tokens - job.serving.tokens);
     if (container.inFlight === 0) container.idleSinceMs = nowMs;
+    this.wakeLine(container.queue);
     const state = this.#states.get(container.queue);
     if (state !== undefined) this.#pump(container.queue, state);
   }
@@ -206,7 +289,7 @@ export class Dispatcher {
     } catch (error) {
       this.#log.warn({ err: error, queue }, 'fetch failed, trying again');
       state.fetching -= 1;
-      container.inFlight = Math.max(0, container.inFlight - 1);
+      this.free(container);
       state.backlog = true;
       this.#retryLater(queue, state);
       return;
@@ -221,13 +304,10 @@ export class Dispatcher {
         for (const [taskId, wake] of state.expected) if (wake <= wakesBefore) state.expected.delete(taskId);
       }
       if (fetched.nextDueMs !== undefined) this.#delayed.tell(queue, fetched.nextDueMs);
-      container.inFlight = Math.max(0, container.inFlight - 1);
-      if (container.inFlight === 0) this.#idle.tell(container);
+      this.free(container);
     } else {
       if (!state.expected.delete(fetched.job.taskId)) state.backlog = true;
-      const { serving } = fetched.job;
-      const server = serving === undefined ? container : this.#serverFor(queue, container, serving);
-      this.#claimed.tell(claimOf(fetched, server, token, lock, askedAtMs));
+      this.#claimed.tell(claimOf(fetched, container, token, lock, askedAtMs));
     }
     this.#pump(queue, state);
   }

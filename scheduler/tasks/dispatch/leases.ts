@@ -1,9 +1,8 @@
-// Lease keys: which attempt runs a task. A lease is written after the fetch and before the send,
-// and renewed while the attempt lives. A replica that adopts the attempt after a restart reads
-// it here. A fetch that finds the lease of a synchronous task does not run the task again.
+// Lease keys of asynchronous tasks: which attempt runs a task. A lease is written after the fetch and before the send,
+// and renewed while the attempt lives. A replica that adopts the attempt after a restart reads it here. Holds of
+// external runners, of tasks of both kinds, are here, too.
 import type { Redis } from 'ioredis';
-import type { ContainerId, InstanceId, LockToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
-import { forwardedMark } from '../local-queue/entries.ts';
+import type { ContainerId, LockToken, MachineId, TaskId } from '#shared/domain/ids.ts';
 import type { Keys } from '../../stores/queues/keys.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import { defineScript } from '../../stores/queues/scripts.ts';
@@ -28,19 +27,10 @@ export interface Lease {
 
 /** Seconds a lease lives: longer than the lock, so that an adopting replica finds it; renewed with the locks. */
 const LEASE_SECONDS = 180;
-/**
- * Seconds the lease of a synchronous task lives, which keeps the task from running twice. An unrenewed
- * job returns to its queue after the lock's life and two scans; the lease outlives that by far.
- */
-const SYNC_LEASE_SECONDS = 900;
 const ANNOUNCED_SECONDS = 10;
 const OUTLIVES_MS = 10 * 60_000;
 /** Text that announces an attempt of an external runner, in place of a lease. */
 export const BY_ANOTHER_RUNNER = 'another-runner';
-/** Beginning of a lease as {@link encode} writes it; the scripts match the same text. */
-const LOCK_OF_LEASE = /^\{"lock":"([^"]*)"/;
-/** Text that no lease equals. */
-const NOBODY = '';
 /** Most leases read for one machine; more than it has slots. */
 const MOST_OF_MACHINE = 10_000;
 /** Most leases in one command. */
@@ -49,60 +39,30 @@ const MOST_AT_ONCE = 200;
 /** Leases of this turn of the event loop. */
 interface Batch {
   readonly leases: Map<TaskId, Lease>;
-  /** Tasks that may not be sent, because another attempt holds them or their forwarding ended. */
-  readonly refused: Promise<ReadonlySet<TaskId>>;
+  readonly written: Promise<void>;
 }
 
 export class Leases {
   readonly #redis: Redis;
   readonly #keys: Keys;
   readonly #script: Script;
-  readonly #forwardedScript: Script;
   readonly #renewScript: Script;
   readonly #dropScript: Script;
   #batch: Batch | undefined;
-  /** Batch for tasks that other replicas forwarded. */
-  #forwardedBatch: Batch | undefined;
 
   constructor(redis: Redis, keys: Keys) {
     this.#redis = redis;
     this.#keys = keys;
     this.#script = defineScript(redis, 'longshoreWriteLeases');
-    this.#forwardedScript = defineScript(redis, 'longshoreLeaseForwardedTasks');
     this.#renewScript = defineScript(redis, 'longshoreRenewLeases');
     this.#dropScript = defineScript(redis, 'longshoreDropLease');
   }
 
-  /**
-   * Writes a lease, with the others of this turn and before the turn ends. The lease
-   * of a synchronous task is written only where no other attempt's stands. A first
-   * fetch need not await the answer, because no other attempt can hold a lease.
-   * @returns false: another attempt has the task
-   */
-  async write(lease: Lease): Promise<boolean> {
-    const { taskId } = lease.job;
-    this.#batch ??= this.#newBatch((leases) => {
-      this.#batch = undefined;
-      return this.#inParts(leases, (some) => this.#writeSome(some));
-    });
-    const { leases, refused } = this.#batch;
-    leases.set(taskId, lease);
-    return !(await refused).has(taskId);
-  }
-
-  /**
-   * Writes the lease of a task that another replica forwarded to this one; await it before sending the task.
-   * @returns false: the forwarding does not stand any more, or another attempt has the task
-   */
-  async writeForwarded(lease: Lease, instance: InstanceId): Promise<boolean> {
-    const { taskId } = lease.job;
-    this.#forwardedBatch ??= this.#newBatch((leases) => {
-      this.#forwardedBatch = undefined;
-      return this.#inParts(leases, (some) => this.#writeSomeLent(some, instance));
-    });
-    const { leases, refused } = this.#forwardedBatch;
-    leases.set(taskId, lease);
-    return !(await refused).has(taskId);
+  /** Writes a lease, with the others of this turn and before the turn ends. */
+  write(lease: Lease): Promise<void> {
+    this.#batch ??= this.#newBatch();
+    this.#batch.leases.set(lease.job.taskId, lease);
+    return this.#batch.written;
   }
 
   /**
@@ -113,50 +73,27 @@ export class Leases {
     endTurnNow(this.#redis);
   }
 
-  /** Collects the leases of this turn. @param write - answers with the tasks that may not be sent */
-  #newBatch(write: (leases: readonly Lease[]) => Promise<ReadonlySet<TaskId>>): Batch {
+  /** Collects the leases of this turn. */
+  #newBatch(): Batch {
     const leases = new Map<TaskId, Lease>();
-    const refused = new Promise<ReadonlySet<TaskId>>((resolve, reject) => {
-      atTurnEnd(this.#redis, () => void write([...leases.values()]).then(resolve, reject));
+    const written = new Promise<void>((resolve, reject) => {
+      atTurnEnd(this.#redis, () => {
+        this.#batch = undefined;
+        const commands: Promise<unknown>[] = [];
+        const all = [...leases.values()];
+        for (let at = 0; at < all.length; at += MOST_AT_ONCE)
+          commands.push(this.#put('over', all.slice(at, at + MOST_AT_ONCE)));
+        void Promise.all(commands).then(() => resolve(), reject);
+      });
     });
-    return { leases, refused };
+    return { leases, written };
   }
 
-  async #inParts(
-    leases: readonly Lease[],
-    write: (some: readonly Lease[]) => Promise<readonly TaskId[]>,
-  ): Promise<ReadonlySet<TaskId>> {
-    const commands: Promise<readonly TaskId[]>[] = [];
-    for (let at = 0; at < leases.length; at += MOST_AT_ONCE) commands.push(write(leases.slice(at, at + MOST_AT_ONCE)));
-    return new Set((await Promise.all(commands)).flat());
-  }
-
-  /** Writes the leases in one command. @returns tasks that another attempt holds */
-  async #writeSome(leases: readonly Lease[]): Promise<readonly TaskId[]> {
+  /** @param where - over any lease, or only where none stands */
+  #put(where: 'over' | 'free', leases: readonly Lease[]): Promise<unknown> {
     const keys = [this.#keys.leased, ...leases.map((lease) => this.#keys.lease(lease.job.taskId))];
-    const modes = leases.map((lease) => (lease.job.sync ? 'n' : 'o')).join('');
-    const given = [
-      LEASE_SECONDS,
-      SYNC_LEASE_SECONDS,
-      modes,
-      BY_ANOTHER_RUNNER,
-      ...leases.map(encode),
-      ...leases.map(({ machineId, job }) => entryOf(machineId, job.taskId)),
-    ];
-    const places = (await this.#script.run(keys.length, ...keys, ...given)) as readonly number[];
-    return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
-  }
-
-  async #writeSomeLent(leases: readonly Lease[], instance: InstanceId): Promise<readonly TaskId[]> {
-    const mark = forwardedMark(instance);
-    const keys = [
-      this.#keys.leased,
-      ...leases.flatMap(({ job, queue }) => [this.#keys.lease(job.taskId), this.#keys.localQueue(queue as QueueName)]),
-    ];
-    const given = leases.flatMap((lease) => [lease.job.taskId, mark, encode(lease)]);
-    const args = [SYNC_LEASE_SECONDS, BY_ANOTHER_RUNNER, ...given];
-    const places = (await this.#forwardedScript.run(keys.length, ...keys, ...args)) as readonly number[];
-    return leases.filter((_lease, index) => places.includes(index + 1)).map((lease) => lease.job.taskId);
+    const entries = leases.map(({ machineId, job }) => entryOf(machineId, job.taskId));
+    return this.#script.run(keys.length, ...keys, LEASE_SECONDS, where, ...leases.map(encode), ...entries);
   }
 
   /**
@@ -164,23 +101,9 @@ export class Leases {
    * lease of an older attempt does not count: Redis may have come back with older data.
    */
   async restore(lease: Lease): Promise<void> {
-    const { taskId } = lease.job;
-    const seconds = secondsOf(lease.job);
-    const keys = [this.#keys.leased, this.#keys.lease(taskId)];
-    const put = (mode: 'n' | 'o'): Promise<unknown> =>
-      this.#script.run(
-        keys.length,
-        ...keys,
-        seconds,
-        seconds,
-        mode,
-        NOBODY,
-        encode(lease),
-        entryOf(lease.machineId, taskId),
-      );
-    await put('n');
-    const held = await this.read(taskId);
-    if (held !== undefined && held.attempt < lease.attempt) await put('o');
+    await this.#put('free', [lease]);
+    const held = await this.read(lease.job.taskId);
+    if (held !== undefined && held.attempt < lease.attempt) await this.#put('over', [lease]);
   }
 
   async read(taskId: TaskId): Promise<Lease | undefined> {
@@ -220,13 +143,6 @@ export class Leases {
     return (await this.#redis.set(key, '1', 'EX', ANNOUNCED_SECONDS, 'NX')) === 'OK';
   }
 
-  /** Lock tokens of the tasks that one of our attempts holds, in the order asked. */
-  async locksOf(taskIds: readonly TaskId[]): Promise<readonly (LockToken | undefined)[]> {
-    if (taskIds.length === 0) return [];
-    const texts = await this.#redis.mget(taskIds.map((taskId) => this.#keys.lease(taskId)));
-    return texts.map((text) => (text === null ? undefined : (LOCK_OF_LEASE.exec(text)?.[1] as LockToken | undefined)));
-  }
-
   /**
    * Leases of the attempts that were sent to that machine. The cost depends on this machine's attempts
    * alone, not on other machines of its queues. Entries without a lease of that machine are taken out.
@@ -251,11 +167,6 @@ export class Leases {
     return found;
   }
 
-  /** Lists an adopted attempt by its machine: schedulers of the previous version wrote leases without a list. */
-  async list(machineId: MachineId, taskId: TaskId): Promise<void> {
-    await this.#redis.zadd(this.#keys.leased, 0, entryOf(machineId, taskId));
-  }
-
   /** The tasks among these that an attempt or an external runner holds. */
   async heldAmong(taskIds: readonly TaskId[]): Promise<ReadonlySet<TaskId>> {
     if (taskIds.length === 0) return new Set();
@@ -268,11 +179,11 @@ export class Leases {
   }
 
   /** Lets the leases live anew, a command for each {@link MOST_AT_ONCE}, one after another. */
-  async renew(jobs: readonly Pick<TaskJob, 'taskId' | 'sync'>[]): Promise<void> {
+  async renew(jobs: readonly Pick<TaskJob, 'taskId'>[]): Promise<void> {
     for (let at = 0; at < jobs.length; at += MOST_AT_ONCE) {
       const some = jobs.slice(at, at + MOST_AT_ONCE);
       const keys = some.map(({ taskId }) => this.#keys.lease(taskId));
-      await this.#renewScript.run(keys.length, ...keys, ...some.map(secondsOf));
+      await this.#renewScript.run(keys.length, ...keys, LEASE_SECONDS);
     }
   }
 
@@ -287,8 +198,6 @@ export class Leases {
     await this.#dropScript.run(this.#keys.lease(taskId), this.#keys.leased, lock);
   }
 }
-
-const secondsOf = ({ sync }: Pick<TaskJob, 'sync'>): number => (sync ? SYNC_LEASE_SECONDS : LEASE_SECONDS);
 
 /** Entry of a lease in the list of leases by machine. */
 const entryOf = (machineId: MachineId, taskId: TaskId): string => `${machineId}:${taskId}`;

@@ -1,6 +1,6 @@
 // Callers who wait on this replica for a synchronous task, and the timer of each one's wait limit.
 // A reply settles its caller exactly once. A reply for a caller of another replica goes there.
-import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { Grouped } from '#shared/grouped.ts';
 import { Listeners } from '#shared/listeners.ts';
@@ -26,10 +26,13 @@ export interface Waiting {
   readonly onItem?: (taskId: TaskId, event: string) => void;
 }
 
+/** The task of a caller. An agent may forge the facts of an attempt, but not the workspace of its own containers. */
+export type CallersTask = Pick<TaskJob, 'taskId' | 'replica' | 'workspaceId'>;
+
 /** Way to tell other replicas of answers that their callers wait for. */
 export interface ToReplicas {
-  readonly finished: (replica: InstanceId, taskId: TaskId, finished: Finished) => void;
-  readonly item: (replica: InstanceId, taskId: TaskId, seq: number, event: string) => void;
+  readonly finished: (task: CallersTask, finished: Finished, attempt: number) => void;
+  readonly item: (task: CallersTask, seq: number, event: string) => void;
 }
 
 interface Entry {
@@ -39,6 +42,8 @@ interface Entry {
   readonly resolve: (finished: Finished) => void;
   /** Number of items that the caller has received. */
   items: number;
+  /** Whether the connection of the caller is gone, while its task could not be taken out. */
+  isGone: boolean;
   timer: NodeJS.Timeout;
 }
 
@@ -51,11 +56,17 @@ export class Replies {
   readonly #entries = new Map<TaskId, Entry>();
   readonly #byQueue = new Grouped<QueueName, Entry>();
   readonly #waitLimit = new Listeners<[Waiting]>();
+  readonly #left = new Listeners<[TaskId]>();
   #elsewhere: ToReplicas | undefined;
 
   /** Told when a caller's wait limit passed without an answer, and every few seconds after that. */
   onWaitLimit(listener: (waiting: Waiting) => void): void {
     this.#waitLimit.add(listener);
+  }
+
+  /** Told when a caller does not wait any more. */
+  onLeft(listener: (taskId: TaskId) => void): void {
+    this.#left.add(listener);
   }
 
   /** Sets where answers for callers of other replicas go. */
@@ -71,6 +82,7 @@ export class Replies {
         sinceMs: performance.now(),
         resolve,
         items: 0,
+        isGone: false,
         timer: setTimeout(() => this.#limit(entry), waitMs),
       };
       this.#entries.set(waiting.taskId, entry);
@@ -82,11 +94,6 @@ export class Replies {
     if (this.#entries.get(entry.waiting.taskId) !== entry) return;
     entry.timer = setTimeout(() => this.#limit(entry), LOOK_AGAIN_MS);
     this.#waitLimit.tell(entry.waiting);
-  }
-
-  /** Drops the caller of a task that was not accepted after all; nothing is answered here. */
-  abandon(taskId: TaskId): void {
-    this.#take(taskId);
   }
 
   /** Answers the caller of the task. @returns true when a caller waited here */
@@ -102,25 +109,35 @@ export class Replies {
     this.#entries.delete(taskId);
     this.#byQueue.delete(entry.waiting.queue, entry);
     clearTimeout(entry.timer);
+    this.#left.tell(taskId);
     return entry;
   }
 
-  /** Delivers an answer to the caller, here or at that replica. */
-  deliver(replica: InstanceId, taskId: TaskId, finished: Finished): void {
-    if (!this.settle(taskId, finished)) this.#elsewhere?.finished(replica, taskId, finished);
+  /**
+   * Delivers an answer to the caller, here or at that replica.
+   * @param attempt - attempt that ended; the caller's replica drops the answer of an earlier one
+   */
+  deliver(task: CallersTask, finished: Finished, attempt: number): void {
+    if (!this.#entries.has(task.taskId)) this.#elsewhere?.finished(task, finished, attempt);
+    else if (this.isOf(task)) this.settle(task.taskId, finished);
+  }
+
+  /** Whether a caller of that workspace waits here for the task. */
+  isOf({ taskId, workspaceId }: Pick<CallersTask, 'taskId' | 'workspaceId'>): boolean {
+    return this.#entries.get(taskId)?.waiting.job.workspaceId === workspaceId;
   }
 
   /**
    * Delivers an item to the caller, here or at that replica. An
    * item out of order is dropped: the result contains all items.
    */
-  item(replica: InstanceId, taskId: TaskId, seq: number, event: string): void {
-    const entry = this.#entries.get(taskId);
+  item(task: CallersTask, seq: number, event: string): void {
+    const entry = this.#entries.get(task.taskId);
     if (entry === undefined) {
-      this.#elsewhere?.item(replica, taskId, seq, event);
-    } else if (seq === entry.items && entry.waiting.onItem !== undefined) {
+      this.#elsewhere?.item(task, seq, event);
+    } else if (this.isOf(task) && seq === entry.items && entry.waiting.onItem !== undefined) {
       entry.items += 1;
-      entry.waiting.onItem(taskId, event);
+      entry.waiting.onItem(task.taskId, event);
     }
   }
 
@@ -141,6 +158,17 @@ export class Replies {
 
   has(taskId: TaskId): boolean {
     return this.#entries.has(taskId);
+  }
+
+  /** Notes that the caller is gone: its task runs on, and is not sent again. */
+  leave(taskId: TaskId): void {
+    const entry = this.#entries.get(taskId);
+    if (entry !== undefined) entry.isGone = true;
+  }
+
+  /** Whether the caller waits, and its connection is there. */
+  isWaiting(taskId: TaskId): boolean {
+    return this.#entries.get(taskId)?.isGone === false;
   }
 
   /** Every caller who waits here. */

@@ -1,5 +1,5 @@
-// Way of a fetched job to its container: the check whether it may still run, its input,
-// its lease, its frame on the link, and the steps taken when one of these is missing.
+// Way of a task to its container, once it has a slot: the check whether it may still run, its input, the lease of an
+// asynchronous one, its frame on the link, and the steps taken when one of these is missing.
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { instanceOf } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -11,13 +11,15 @@ import type { Dispatcher } from './dispatcher.ts';
 import type { Lease, Leases } from './leases.ts';
 import { precheck } from './precheck.ts';
 import type { Replies } from './replies.ts';
-import type { ReadyContainer, SlotTable } from './slots.ts';
-import { failureReasonOf, INPUT_LOST, LOST } from '../../domain/endings.ts';
+import type { ReadyContainer, RunOrder, SlotTable, TaskLink } from './slots.ts';
+import { failureReasonOf, INPUT_LOST } from '../../domain/endings.ts';
 import type { Ending } from '../../domain/endings.ts';
-import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Doubts } from '../../stores/queues/roll-call.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Completion } from '../completion/completion.ts';
+import { encodeFacts } from '../lines/facts.ts';
+import type { Lines } from '../lines/lines.ts';
+import { mayStillSend } from '../lines/owner.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
 import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
@@ -41,15 +43,16 @@ const INPUT_TRIES = 3;
 const LEASE_AGAIN_MS = 500;
 
 export interface SenderParts {
-  readonly queues: Pick<TaskQueues, 'fail' | 'lockOf' | 'giveBack' | 'letGo' | 'disown'>;
-  readonly leases: Pick<Leases, 'read' | 'write' | 'writeForwarded' | 'dropOf'>;
+  readonly queues: Pick<TaskQueues, 'fail' | 'lockOf' | 'giveBack'>;
+  readonly lines: Pick<Lines, 'order' | 'return' | 'sent'>;
+  readonly leases: Pick<Leases, 'read' | 'write' | 'dropOf'>;
   readonly records: Pick<TaskRecords, 'readSurely'>;
   readonly changes: Pick<Changes, 'apply'>;
-  readonly completion: Pick<Completion, 'endQueued' | 'answerFrom' | 'revoke'>;
+  readonly completion: Pick<Completion, 'endQueued' | 'revoke'>;
   readonly attempts: Pick<Attempts, 'current' | 'find' | 'add' | 'remove' | 'size'>;
   readonly dispatcher: Pick<Dispatcher, 'release' | 'wake'>;
   readonly slots: Pick<SlotTable, 'pause'>;
-  readonly replies: Pick<Replies, 'has'>;
+  readonly replies: Pick<Replies, 'isWaiting'>;
   readonly bodies: Pick<TaskBodies, 'loadInput'>;
   /** Questions whether Redis may have come back older. Absent: it never does. */
   readonly doubts?: Doubts | undefined;
@@ -75,30 +78,39 @@ export class Sender {
     this.#parts = parts;
   }
 
-  /** Sends a job that the dispatcher fetched for a free slot. */
+  /** Sends a task for which the dispatcher took a slot. */
   begin(claim: Claim): void {
-    void this.#begin(claim).catch((error: unknown) => {
-      this.#parts.log.warn(
-        { err: error, taskId: claim.job.taskId },
-        'a fetched task could not be sent, giving it back',
-      );
+    const failed = (error: unknown): void => {
+      const { taskId, sync } = claim.job;
+      this.#parts.log.warn({ err: error, taskId }, 'a task could not be sent, giving it back');
+      if (sync) {
+        // A task that comes back is sent again in this tick, where a container takes it.
+        this.pause(claim.container);
+        this.#return(claim);
+      }
       // The lease may be written, even where Redis gave no answer.
-      void this.#giveBack(claim, true, true);
-    });
+      else void this.#giveBack(claim, true, true);
+    };
+    try {
+      if (claim.job.sync) void this.#beginOfLine(claim)?.catch(failed);
+      else void this.#begin(claim).catch(failed);
+    } catch (error) {
+      failed(error);
+    }
   }
 
+  /** Sends a job of a queue in Redis, after the checks whether it may still run. */
   async #begin(claim: Claim): Promise<void> {
-    const { clock, leases, doubts } = this.#parts;
+    const { clock, doubts, attempts } = this.#parts;
     const fetchedAt = clock.monotonicMs();
     const { job } = claim;
     // On a connection that was not checked yet, the data may be older than what this process has seen.
     if (doubts?.isSure === false) await doubts.sure();
-    // A forwarded task is announced once; its entry and lease tell whether it stands.
-    const isBack = !claim.isForwarded && (doubts?.mayBeBack(job) ?? false);
+    const isBack = doubts?.mayBeBack(job) ?? false;
     if (isBack) await doubts?.over();
     const sureAtMs = performance.now();
     // A Redis that came back older hands out running tasks again.
-    const here = this.#parts.attempts.current(job.taskId);
+    const here = attempts.current(job.taskId);
     if (here !== undefined && here.ending === undefined) {
       await this.#runsHere(claim);
       return;
@@ -108,15 +120,9 @@ export class Sender {
     const isRepeated = claim.starts > 1 || job.attempts > 0 || job.isFromRow === true;
     if ((isRepeated || isBack) && (await this.#endedBefore(claim))) return;
     if (isBack && (await this.#runsElsewhere(claim))) return;
-    // A first fetch cannot meet a lease. A later fetch of a synchronous task must not run what was sent before.
-    const leaseSeen = claim.starts > 1 && job.sync ? (await leases.read(job.taskId)) !== undefined : false;
-    const waits = this.#callerWaits(job);
-    const callerWaits = typeof waits === 'boolean' ? waits : await waits;
-    const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits, leaseSeen });
+    const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits: false });
     if (verdict.kind === 'finish') {
-      // The origin decides about a forwarded task, because it may have taken the task back.
-      if (claim.isForwarded) await this.#giveBack(claim, false);
-      else await this.#finishFetched(claim, verdict);
+      await this.#finishFetched(claim, verdict);
       return;
     }
     const input = await this.#inputOf(claim);
@@ -124,72 +130,119 @@ export class Sender {
       await this.#finishFetched(claim, INPUT_LOST);
       return;
     }
-    const { container } = claim;
-    const link = container.link;
-    if (link === undefined || !container.accepting) {
+    const { link } = claim.container;
+    if (link === undefined || !claim.container.accepting) {
       await this.#giveBack(claim, false);
       return;
     }
-    claim.agentInstance = link.agentInstance;
-    claim.sentAtMs = clock.nowMs();
-    claim.handedOverAtMs = claim.seenAtMs = clock.monotonicMs();
     const isUnbroken = (sinceMs: number): boolean => doubts === undefined || doubts.brokenAtMs < sinceMs;
-    const isFirst =
-      claim.starts === 1 &&
-      !claim.isForwarded &&
-      !isBack &&
-      this.#isFresh(claim.askedAtMs) &&
-      isUnbroken(claim.askedAtMs);
-    // Another attempt may have been sent, and a synchronous task may have only one.
-    const asks = job.sync && !isFirst;
-    const leasedAtMs = performance.now();
-    if (asks && !(await this.#mayLease(claim))) return;
-    if (asks && isBack && (await this.#wasSent(claim))) return;
+    const isFirst = claim.starts === 1 && !isBack && this.#isFresh(claim.askedAtMs) && isUnbroken(claim.askedAtMs);
     // The reads above took a moment, in which the task may have been stopped, and this process may have stood still.
-    const isSure = claim.isForwarded ? this.#isFresh(leasedAtMs) : isFirst && job.inputObjectId === undefined;
+    const isSure = isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
-      if (asks) await leases.dropOf(job.taskId, claim.lock);
       this.#parts.dispatcher.release(claim, clock.nowMs());
       return;
     }
     if (!isUnbroken(sureAtMs)) {
-      // Redis may have come back older since, without the data just read and written.
+      // Redis may have come back older since, without the data just read.
       await this.#giveBack(claim, false, true);
       return;
     }
-    this.armLimit(claim);
-    this.#parts.attempts.add(claim);
-    if (container.link !== link || !container.accepting) {
+    this.#handOver(claim, link);
+    if (claim.container.link !== link || !claim.container.accepting) {
       await this.#giveBack(claim, false);
       return;
     }
-    if (!asks) void this.#writeLease(claim);
-    const sent = link.run({
-      taskId: job.taskId,
-      token: claim.token,
-      containerId: container.containerId,
-      timeoutMs: job.timeoutMs,
-      query: job.query,
-      input,
-      ...(job.stream === true ? { stream: true } : {}),
-    });
-    if (!sent) {
-      await this.#giveBack(claim, true);
+    void this.#writeLease(claim);
+    if (link.run(orderOf(claim, input))) this.#sent(claim, fetchedAt);
+    else await this.#giveBack(claim, true);
+  }
+
+  /**
+   * Sends a task of the line in this tick, unless its input must be read. The task is this replica's: of a caller here,
+   * or offered by the replica of its caller.
+   */
+  #beginOfLine(claim: Claim): void | Promise<void> {
+    const { replies, clock, instance } = this.#parts;
+    const { job, container } = claim;
+    const { link } = container;
+    // The caller's replica decides how long a task waits that it offered.
+    const isOwn = job.replica === instance;
+    const verdict = isOwn && precheck(job, { nowMs: clock.nowMs(), callerWaits: replies.isWaiting(job.taskId) });
+    if (verdict !== false && verdict.kind === 'finish') return this.#finishFetched(claim, verdict);
+    if (job.inputObjectId === undefined) return this.#sendOfLine(claim, link, job.input ?? '');
+    return this.#inputOf(claim).then((input) =>
+      input === undefined ? this.#finishFetched(claim, INPUT_LOST) : this.#sendOfLine(claim, link, input),
+    );
+  }
+
+  #sendOfLine(claim: Claim, link: TaskLink | undefined, input: string): void {
+    const { lines, clock, instance, sinceStallMs } = this.#parts;
+    const { job, container, lock, askedAtMs } = claim;
+    // The task was given back, or ended, while its input was read.
+    if (lines.order(job.taskId)?.lock !== lock) {
+      this.#parts.dispatcher.release(claim, clock.nowMs());
       return;
     }
+    const ageMs = performance.now() - askedAtMs;
+    const isOwn = job.replica === instance;
+    // After this process stood still, the leader may have ended the task: its row is read first.
+    const mayBeOver = isOwn && sinceStallMs() < ageMs;
+    const isLate = !isOwn && !mayStillSend(ageMs, sinceStallMs());
+    // A new link of the machine begins with a report, and this claim's slot was one of the link before.
+    if (mayBeOver || isLate || link === undefined || container.link !== link || !container.accepting) {
+      this.#return(claim, mayBeOver);
+      return;
+    }
+    const { queue, number: attempt } = claim;
+    this.#handOver(claim, link);
+    const facts = encodeFacts(job, { attempt, queue, sentAtMs: claim.sentAtMs });
+    if (!link.run({ ...orderOf(claim, input), facts })) {
+      this.pause(container);
+      this.#return(claim);
+      return;
+    }
+    lines.sent(job.taskId);
+    try {
+      this.#sent(claim, askedAtMs);
+    } catch (error) {
+      this.#parts.log.error({ err: error, taskId: job.taskId }, 'a task was sent, and its start is not recorded');
+    }
+  }
+
+  /** Returns a task of the line that was not sent. @param mayBeOver - its row must be read before it is sent */
+  #return(claim: Claim, mayBeOver = false): void {
+    const { lines, attempts, dispatcher, clock } = this.#parts;
+    attempts.remove(claim);
+    lines.return(claim.job.taskId, claim.lock, mayBeOver);
+    dispatcher.release(claim, clock.nowMs());
+  }
+
+  /** Makes the claim an attempt of this replica, before its order leaves. */
+  #handOver(claim: Claim, link: TaskLink): void {
+    const { clock, attempts } = this.#parts;
+    claim.agentInstance = link.agentInstance;
+    claim.sessionEpoch = link.sessionEpoch;
+    claim.sentAtMs = clock.nowMs();
+    claim.handedOverAtMs = claim.seenAtMs = clock.monotonicMs();
+    this.armLimit(claim);
+    attempts.add(claim);
+  }
+
+  /** Notes that the order left. @param fetchedAtMs - since when the task was on its way; monotonic milliseconds */
+  #sent(claim: Claim, fetchedAtMs: number): void {
+    const { clock, metrics, attempts, changes } = this.#parts;
+    const { job, container, queue } = claim;
     container.served = true;
-    this.#parts.metrics.dispatch.observe((clock.monotonicMs() - fetchedAt) / 1000);
-    this.#parts.metrics.queueWait.observe(
-      { stub_type: job.kind },
-      Math.max(0, claim.sentAtMs - job.createdAtMs) / 1000,
-    );
-    this.#parts.metrics.running.set(this.#parts.attempts.size);
+    metrics.dispatch.observe((clock.monotonicMs() - fetchedAtMs) / 1000);
+    metrics.queueWait.observe({ stub_type: job.kind }, Math.max(0, claim.sentAtMs - job.createdAtMs) / 1000);
+    metrics.running.set(attempts.size);
     const running: TaskRecord = {
-      ...recordOf(job, claim.queue, 'RUNNING', claim.number),
+      ...recordOf(job, queue, 'RUNNING', claim.number),
       containerId: container.containerId,
       startedAtMs: claim.sentAtMs,
     };
-    if (this.#parts.changes.apply(claim.status, 'start', running)) claim.status = 'RUNNING';
+    if (changes.apply(claim.status, 'start', running)) claim.status = 'RUNNING';
   }
 
   /**
@@ -201,24 +254,6 @@ export class Sender {
     log.warn({ taskId: claim.job.taskId }, 'a job came back while its task runs, taking it out');
     await queues.fail(claim.queue, claim.job.taskId, claim.lock, 'runs already');
     dispatcher.release(claim, clock.nowMs());
-  }
-
-  /**
-   * Writes the lease before the send, where another attempt may have the task.
-   * @returns false: another attempt has it, and the claim is ended
-   */
-  async #mayLease(claim: Claim): Promise<boolean> {
-    const { leases, queues, dispatcher, instance, clock } = this.#parts;
-    if (!claim.isForwarded) {
-      if (await leases.write(leaseOf(claim))) return true;
-      await this.#finishFetched(claim, LOST);
-      return false;
-    }
-    if (await leases.writeForwarded(leaseOf(claim), instance)) return true;
-    // The origin took the task back, or it ended.
-    queues.disown(claim.queue, claim.job.taskId);
-    dispatcher.release(claim, clock.nowMs());
-    return false;
   }
 
   #isFresh(sinceMs: number): boolean {
@@ -291,37 +326,14 @@ export class Sender {
     return true;
   }
 
-  /**
-   * Whether a synchronous task was sent or ended before, after Redis may have come back older.
-   * This attempt has the lease now, and the earlier attempt has written its end or its start.
-   */
-  async #wasSent(claim: Claim): Promise<boolean> {
-    const { leases, records } = this.#parts;
-    const { taskId } = claim.job;
-    const ended = await this.#endedBefore(claim);
-    const isSent = !ended && (await records.readSurely(taskId))?.status === 'RUNNING';
-    if (!ended && !isSent) return false;
-    await leases.dropOf(taskId, claim.lock);
-    if (isSent) await this.#finishFetched(claim, LOST);
-    return true;
-  }
-
   async #endedBefore(claim: Claim): Promise<boolean> {
     const { taskId } = claim.job;
     const record = await this.#parts.records.readSurely(taskId);
     if (record === undefined || !isTerminalTask(record.status)) return false;
     await this.#parts.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
-    await this.#parts.completion.answerFrom(record);
     // The slot is released last: an error above gives back the job and the slot together.
     this.#parts.dispatcher.release(claim, this.#parts.clock.nowMs());
     return true;
-  }
-
-  /** Whether the caller waits: exact for callers here; elsewhere true while that replica is present. */
-  #callerWaits(job: TaskJob): boolean | Promise<boolean> {
-    return job.replica === this.#parts.instance
-      ? this.#parts.replies.has(job.taskId)
-      : this.#parts.isAlive(job.replica);
   }
 
   /**
@@ -355,22 +367,23 @@ export class Sender {
   }
 
   /**
+   * Gives a job back to its queue in Redis.
    * @param pause - the container did not take the task: nothing is sent there for a moment
    * @param isLeased - the task's lease may be written
    */
-  async #giveBack(claim: Claim, pause: boolean, isLeased = claim.isForwarded): Promise<void> {
+  async #giveBack(claim: Claim, pause: boolean, isLeased = false): Promise<void> {
+    const { attempts, leases, queues, dispatcher, clock } = this.#parts;
     const { job, queue, container } = claim;
-    const wasAdded = this.#parts.attempts.find(job.taskId, claim.token) !== undefined;
-    if (wasAdded) this.#parts.attempts.remove(claim);
+    const wasAdded = attempts.find(job.taskId, claim.token) !== undefined;
+    if (wasAdded) attempts.remove(claim);
     if (pause) this.pause(container);
     const back = async (): Promise<void> => {
-      // The lease of a forwarded task may have been written without an answer.
-      if (wasAdded || isLeased) await this.#parts.leases.dropOf(job.taskId, claim.lock);
-      await this.#parts.queues.giveBack(queue, job.taskId, claim.lock);
+      if (wasAdded || isLeased) await leases.dropOf(job.taskId, claim.lock);
+      await queues.giveBack(queue, job.taskId, claim.lock);
     };
     await untilRequeued(claim, back, this.#parts);
-    this.#parts.dispatcher.release(claim, this.#parts.clock.nowMs());
-    this.#parts.dispatcher.wake(queue);
+    dispatcher.release(claim, clock.nowMs());
+    dispatcher.wake(queue);
   }
 
   /** Stops sending to a container for a moment, because it did not take a task. */
@@ -387,6 +400,16 @@ export class Sender {
     await this.#parts.completion.endQueued(queue, job, ending, from);
   }
 }
+
+const orderOf = ({ job, token, container }: Claim, input: string): RunOrder => ({
+  taskId: job.taskId,
+  token,
+  containerId: container.containerId,
+  timeoutMs: job.timeoutMs,
+  query: job.query,
+  input,
+  ...(job.stream === true ? { stream: true } : {}),
+});
 
 export function leaseOf(attempt: Attempt): Lease {
   const { lock, containerId, machineId, agentInstance, queue, job, number, sentAtMs } = attempt;

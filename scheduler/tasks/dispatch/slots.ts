@@ -12,6 +12,8 @@ export interface TaskLink {
   readonly machineId: MachineId;
   /** Identity of the agent process; new at every start of the agent. */
   readonly agentInstance: string;
+  /** Number of the machine's session; each one has a higher number. */
+  readonly sessionEpoch: number;
   /** Milliseconds between heartbeats that this agent was told. Absent: the default. */
   readonly heartbeatIntervalMs?: number;
   /** Sends an attempt. @returns false: the stream is gone or its buffer is full, and nothing was sent */
@@ -30,11 +32,15 @@ export interface RunOrder {
   readonly input: string;
   /** Absent: the task has an input, and no stream. */
   readonly stream?: boolean;
+  /** For another scheduler that takes the attempt over. Absent: leases have them. */
+  readonly facts?: Buffer;
 }
 
 export interface ReadyContainer extends ServingCandidate {
   readonly queue: QueueName;
   readonly machineId: MachineId;
+  /** Whether its calls are synchronous: its queue has no jobs in Redis. Absent: they may be both. */
+  readonly isSync?: boolean;
   slots: number;
   inFlight: number;
   /** Estimated tokens of its attempts that call a model. */
@@ -69,6 +75,7 @@ export class SlotTable {
       readonly queue: QueueName;
       readonly machineId: MachineId;
       readonly slots: number;
+      readonly isSync?: boolean;
     },
     link: TaskLink | undefined,
     nowMs: number,
@@ -165,6 +172,12 @@ export class SlotTable {
   /** Whether any container of the queue is here, in any state. */
   serves(queue: QueueName): boolean {
     return this.#byQueue.of(queue).size > 0;
+  }
+
+  /** Whether the containers of the queue here serve synchronous calls; false where there are none. */
+  isSync(queue: QueueName): boolean {
+    for (const { isSync } of this.#byQueue.of(queue)) return isSync === true;
+    return false;
   }
 
   /** Whether some container of the queue is ready here and does not leave; the link of its machine may be down. */

@@ -79,7 +79,9 @@ export function heard(
 ): Place {
   const { attempt } = place;
   if (word.attempt !== attempt) return place;
-  const isStale = 'sinceMs' in place && place.sinceMs <= stalledAtMs;
+  // A task that was away for long may have been stopped meanwhile: nobody could act on it, so its row was ended.
+  const isLong = 'heardAtMs' in place && place.heardAtMs !== place.sinceMs;
+  const isStale = isLong || ('sinceMs' in place && place.sinceMs <= stalledAtMs);
   switch (word.kind) {
     case 'refused':
       return place.kind === 'offered' && place.to === from ? { kind: isStale ? 'unsure' : 'waiting', attempt } : place;

@@ -20,8 +20,8 @@ export interface Known {
 
 /** Milliseconds for which an attempt is remembered. */
 export const KNOWN_MS = 10 * 60_000;
-/** An attempt of this age that is not remembered counts as sent, because it may have been forgotten. */
-const MAY_BE_FORGOTTEN_MS = KNOWN_MS - 60_000;
+/** Milliseconds by which an attempt may have left its caller's replica earlier than this one heard of it. */
+const ON_ITS_WAY_MS = 60_000;
 /** Milliseconds after which an offer that was taken and not sent is given back: the caller's replica may give up. */
 export const TAKEN_MS = 5_000;
 
@@ -45,17 +45,25 @@ export interface RecallAnswer {
 }
 
 /**
- * Answer to the question whether this replica has an attempt.
+ * Answer to the question whether this replica has an attempt. One that is not remembered, and may have been forgotten,
+ * counts as sent.
  * @param ageMs - since the attempt left its caller's replica
+ * @param keptMs - time back from now of which everything is remembered
  * @returns undefined: the question is about an earlier attempt
  */
 export function judgeRecall(
   known: Known | undefined,
-  { attempt, ageMs, self }: { readonly attempt: number; readonly ageMs: number; readonly self: InstanceId },
+  {
+    attempt,
+    ageMs,
+    self,
+    keptMs = KNOWN_MS,
+  }: { readonly attempt: number; readonly ageMs: number; readonly self: InstanceId; readonly keptMs?: number },
 ): RecallAnswer | undefined {
   if (known !== undefined && known.attempt > attempt) return undefined;
   if (known === undefined || known.attempt < attempt) {
-    if (ageMs >= MAY_BE_FORGOTTEN_MS) return { word: { kind: 'has', attempt, owner: self }, known };
+    if (ageMs >= keptMs - Math.min(ON_ITS_WAY_MS, keptMs / 10))
+      return { word: { kind: 'has', attempt, owner: self }, known };
     const back = { attempt, what: { kind: 'back', wasSent: false } } as const;
     return { word: { kind: 'refused', attempt }, known: back };
   }

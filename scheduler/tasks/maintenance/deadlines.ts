@@ -1,8 +1,8 @@
 // Deadlines of waiting tasks, in a heap on the leader. An asynchronous task that no container has at its
 // deadline is EXPIRED, even if its queue is never fetched from. A running task is left alone, and looked
-// at again when it comes back. A synchronous task past its wait limit, which its caller's replica did
-// not end, is TIMEOUT. The heap holds the tasks due soon. It is read from the rows again and again, and
-// at once when a whole page of them was carried out, with the workspaces in turn.
+// at again when it comes back. Synchronous tasks are left to their callers' replicas, and to sweep.ts. The heap
+// holds the tasks due soon. It is read from the rows again and again, and at once when a whole page of them was
+// carried out, with the workspaces in turn.
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
@@ -10,7 +10,7 @@ import type { Log } from '#shared/log.ts';
 import type { LeaderLease } from '../../cluster/leader.ts';
 import { whileLeading } from '../../cluster/while-leading.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
-import { EXPIRED, failureReasonOf, WAIT_LIMIT } from '../../domain/endings.ts';
+import { EXPIRED, failureReasonOf } from '../../domain/endings.ts';
 import type { Completion } from '../completion/completion.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import type { Changes } from '../records/changes.ts';
@@ -194,9 +194,7 @@ export class Deadlines {
     try {
       const job = await queues.read(queue, taskId);
       const isExpired =
-        job === undefined
-          ? await this.#expireWithoutJob(deadline)
-          : await completion.takeOut(queue, job, job.sync ? WAIT_LIMIT : EXPIRED);
+        job === undefined ? await this.#expireWithoutJob(deadline) : await completion.takeOut(queue, job, EXPIRED);
       if (isExpired) log.info({ taskId }, 'task expired');
       return true;
     } catch (error) {

@@ -24,7 +24,7 @@ const WALKED_MS = 60_000;
 
 export interface MissingJobsParts {
   readonly db: Db;
-  readonly queues: Pick<TaskQueues, 'missing' | 'addAgain' | 'open'>;
+  readonly queues: Pick<TaskQueues, 'missing' | 'add' | 'open'>;
   readonly leases: Pick<Leases, 'heldAmong'>;
   readonly marks: Pick<AddedMarks, 'read' | 'write' | 'forget' | 'rowsChecked'>;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
@@ -143,7 +143,7 @@ export class MissingJobs {
     const jobs = texts.map(parseTaskJob).map((job) => ({ job, queue: queueOf.get(job.taskId) as QueueName }));
     const names = new Set(jobs.map(({ queue }) => queue));
     await Promise.all([...names].map((queue) => queues.open(queue)));
-    await Promise.all(jobs.map(({ job, queue }) => queues.addAgain(queue, { ...job, isFromRow: true })));
+    await Promise.all(jobs.map(({ job, queue }) => queues.add(queue, { ...job, isFromRow: true })));
     for (const queue of names) this.#returned.tell(queue);
     return jobs.length;
   }

@@ -14,7 +14,6 @@ import type { RollCall } from '../../stores/queues/roll-call.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { EndedCursor } from '../../stores/store/queries/tasks.ts';
 import type { TaskRecords } from '../records/records.ts';
-import type { LostJobs } from './lost-jobs.ts';
 import type { Renewal } from './renewal.ts';
 
 export interface EndedQueues {
@@ -40,12 +39,11 @@ export async function writeAgain({ renewal, records }: WrittenAgain): Promise<vo
 }
 
 export interface RebuildParts {
-  readonly data: Pick<RedisData, 'onLost' | 'generation' | 'lostAtMs' | 'sure'>;
+  readonly data: Pick<RedisData, 'onLost' | 'generation' | 'sure'>;
   readonly rollCall: Pick<RollCall, 'call'>;
   readonly queues: Pick<TaskQueues, 'reopenAll'>;
   readonly renewal: WrittenAgain['renewal'];
   readonly records: WrittenAgain['records'];
-  readonly lostJobs: Pick<LostJobs, 'check'>;
   readonly marks: Pick<AddedMarks, 'rowsDoubtful'>;
   /**
    * Presence of this replica, which is written first: a caller who waits on a replica that nobody finds counts as gone.
@@ -150,7 +148,6 @@ export class Rebuild {
     const { queues, presence, marks, log } = this.#parts;
     await presence.redisLost();
     await marks.rowsDoubtful();
-    // Leases are written before local queue entries, because a origin takes back an entry that stands without a lease.
     await writeAgain(this.#parts);
     await queues.reopenAll();
     this.#rebuilt.tell();
@@ -159,9 +156,7 @@ export class Rebuild {
 
   /** Says that this replica has written again what it has, so that the others may count on that. */
   async #callRoll(generation: number): Promise<void> {
-    const { rollCall, lostJobs, data } = this.#parts;
-    // Waiting callers' tasks that no replica has are queued again.
-    if (await rollCall.call(generation)) await lostJobs.check(data.lostAtMs);
+    await this.#parts.rollCall.call(generation);
   }
 
   /**

@@ -1,5 +1,6 @@
-// Renewal of the locks and leases of every attempt of this replica, on time even while machines are silent. A round
-// goes in batches with a pause between them: many attempts at once would hold up calls here and clients of Redis.
+// Renewal of the locks and leases of this replica's attempts of asynchronous tasks, on time even while machines are
+// silent. A round goes in batches with a pause between them: many attempts at once would hold up calls here and
+// clients of Redis.
 import { repeat, sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
@@ -43,10 +44,11 @@ export class Renewal {
     );
   }
 
-  /** Renews the locks and leases of all attempts here, batch by batch, even while machines are silent. */
+  /** Renews the locks and leases, batch by batch, even while machines are silent. */
   async round(): Promise<void> {
     // Attempts of one queue side by side: their locks are renewed by one command.
-    const batches = batchesOf([...Map.groupBy(this.#parts.attempts.all(), ({ queue }) => queue).values()].flat());
+    const leased = [...this.#parts.attempts.all()].filter(({ job }) => !job.sync);
+    const batches = batchesOf([...Map.groupBy(leased, ({ queue }) => queue).values()].flat());
     const pauseMs = Math.min(MOST_PAUSE_MS, SPREAD_MS / batches.length);
     for (const [index, batch] of batches.entries()) {
       if (index > 0 && !(await sleep(pauseMs, this.#parts.signal))) return;
@@ -77,7 +79,7 @@ export class Renewal {
    */
   async restoreAll(): Promise<void> {
     const { attempts, changes } = this.#parts;
-    const unwritten = [...attempts.all(), ...attempts.beingRecorded()];
+    const unwritten = [...attempts.all(), ...attempts.beingRecorded()].filter(({ job }) => !job.sync);
     for (const attempt of unwritten.filter(({ ending }) => ending === undefined)) {
       const record = recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number);
       const { containerId, sentAtMs: startedAtMs } = attempt;

@@ -1,8 +1,8 @@
 // Slow sweep of the leader over tasks whose row is not final and has not changed for a while, and that have a caller or
 // have had an attempt: asynchronous ones that only wait are missing-jobs.ts's and deadlines.ts's. Jobs whose lock ran
-// out come back. A synchronous task ends when its caller's replica or its job is gone. No task that goes well waits for
-// this. Queues with open tasks are woken, a page of them a round, because a wake-up may have been lost.
-import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+// out come back. A synchronous task ends when no replica has it (I29). No task that goes well waits for this. Queues
+// with open tasks are woken, a page of them a round, because a wake-up may have been lost.
+import type { ContainerId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { sleep } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
@@ -14,7 +14,8 @@ import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Leases } from '../dispatch/leases.ts';
 import type { Attempts } from '../dispatch/attempts.ts';
 import type { Changes } from '../records/changes.ts';
-import { CALLER_GONE, EXPIRED, failureReasonOf } from '../../domain/endings.ts';
+import { CALLER_GONE, EXPIRED, failureReasonOf, LOST } from '../../domain/endings.ts';
+import type { Ending } from '../../domain/endings.ts';
 import type { Completion } from '../completion/completion.ts';
 import { parseTaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskStatus } from '#shared/domain/status.ts';
@@ -30,11 +31,10 @@ const UNCHANGED_MS = 10_000;
 /** Age of a row without a job at which the job is lost; for a moment, a job may be between two places. */
 const GONE_AFTER_MS = 60_000;
 const BATCH = 500;
-/**
- * Age at which a synchronous task in no queue ends if its caller is gone.
- * By then the process that took it out has recorded its end, or died.
- */
-const LEFT_AFTER_MS = 30_000;
+/** How long no replica has a synchronous task before it ends: agents that dialled a moment ago report first. */
+const ABANDONED_MS = 30_000;
+/** Most of them that are remembered. */
+const MOST_ABANDONED = 10_000;
 /** Milliseconds without a stall scan after a start: agents report and locks are renewed first. */
 const SILENT_MS = 120_000;
 /**
@@ -59,13 +59,18 @@ export interface TaskSweepParts {
   readonly mayRebuild?: () => boolean;
   /** Attempts of this replica, which are not lost. */
   readonly attempts: Pick<Attempts, 'current'>;
-  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
+  /** Which of these synchronous tasks some replica has; undefined: a present one did not answer. */
+  readonly whoHas: (taskIds: readonly TaskId[]) => Promise<ReadonlySet<TaskId> | undefined>;
+  /** Whether nothing more is to come from the container: its machine is linked and has reported, or is LOST. */
+  readonly isReported: (containerId: ContainerId) => boolean | Promise<boolean>;
   /** Milliseconds since this process stood still or its wall clock was set. Absent: neither happened. */
   readonly calmMs?: () => number;
   /** Queues that containers serve. */
   readonly served: () => Iterable<QueueName>;
   /** Most rows looked at in one round; tests make it small. */
   readonly batch?: number;
+  /** How long no replica has a synchronous task before it ends; tests shorten it. */
+  readonly abandonedMs?: number;
 }
 
 export class TaskSweep {
@@ -76,6 +81,8 @@ export class TaskSweep {
   #startedAtMs = 0;
   #after: TaskId | undefined;
   #afterQueue: QueueName | undefined;
+  /** Synchronous tasks that no replica had, and since when; monotonic milliseconds. */
+  readonly #abandonedSince = new Map<TaskId, number>();
 
   constructor(parts: TaskSweepParts) {
     this.#parts = parts;
@@ -114,7 +121,9 @@ export class TaskSweep {
     // Rows are judged that have all records; where some may be missing, the next round looks.
     const open = (await this.#parts.records.caughtUp()) ? await this.#next() : [];
     let again = 0;
-    for (const row of open) if (await this.#check(row)) again += 1;
+    const [synchronous, others] = [open.filter(({ sync }) => sync), open.filter(({ sync }) => !sync)];
+    await this.#endAbandonedCalls(synchronous.map(recordOfRow));
+    for (const row of others) if (await this.#check(row)) again += 1;
     await this.#wakeQueues();
     const more = again > 0 && this.#after !== undefined;
     if (more || clock.monotonicMs() - this.#startedAtMs < SILENT_MS) return more;
@@ -152,43 +161,59 @@ export class TaskSweep {
     return page;
   }
 
-  /** Looks at one task. @returns true when its job was lost and is queued again */
+  /** Looks at one asynchronous task. @returns true when its job was lost and is queued again */
   async #check(row: TaskRow): Promise<boolean> {
     const { queues, clock, completion } = this.#parts;
-    const record = recordOfRow(row);
     const job = await queues.read(row.queue, row.taskId);
-    if (job === undefined) {
-      const unchangedMs = clock.nowMs() - row.updatedAtMs;
-      if (unchangedMs >= LEFT_AFTER_MS && (await this.#isLeft(record))) await this.#endLeft(record);
-      else if (unchangedMs >= GONE_AFTER_MS) return await this.#jobGone(record);
-      return false;
-    }
-    if (job.sync && !(await this.#parts.isAlive(job.replica))) {
-      await completion.takeOut(row.queue, job, CALLER_GONE);
-    } else if (!job.sync && clock.nowMs() > job.deadlineMs) {
-      await completion.takeOut(row.queue, job, EXPIRED);
-    }
+    if (job === undefined)
+      return clock.nowMs() - row.updatedAtMs >= GONE_AFTER_MS && (await this.#jobGone(recordOfRow(row)));
+    if (clock.nowMs() > job.deadlineMs) await completion.takeOut(row.queue, job, EXPIRED);
     return false;
   }
 
-  /**
-   * Whether a synchronous task is in no queue and its caller's replica is
-   * gone. The process that took it out died before it recorded the end.
-   */
-  async #isLeft({ sync, status, replica }: TaskRecord): Promise<boolean> {
-    return sync && status !== 'RUNNING' && replica !== undefined && !(await this.#parts.isAlive(replica));
+  /** Ends synchronous tasks that nobody has: the replica that had each died before it recorded the end. */
+  async #endAbandonedCalls(records: readonly TaskRecord[]): Promise<void> {
+    if (records.length === 0) return;
+    const { isReported, whoHas, leases, clock } = this.#parts;
+    const reported = new Set<TaskId>();
+    for (const { taskId, containerId } of records)
+      if (containerId === null || (await isReported(containerId))) reported.add(taskId);
+    // Asked last: what a report brought meanwhile is some replica's by now.
+    const had = await whoHas(records.map(({ taskId }) => taskId));
+    if (had === undefined) return;
+    for (const record of records) {
+      const { taskId, status } = record;
+      if (had.has(taskId)) this.#abandonedSince.delete(taskId);
+      if (had.has(taskId) || !this.#isAbandoned(taskId)) continue;
+      const foreignUntilMs = await leases.foreignUntil(taskId);
+      if (foreignUntilMs !== undefined) {
+        if (status === 'RUNNING' && clock.nowMs() > foreignUntilMs) await this.#abandoned(record);
+        continue;
+      }
+      if (status === 'RUNNING') {
+        if (reported.has(taskId)) await this.#endCall(record, LOST, 'fail');
+      } else await this.#endCall(record, CALLER_GONE, 'cancel');
+    }
   }
 
-  async #endLeft(record: TaskRecord): Promise<void> {
-    const { changes, clock, leases, attempts, records, log } = this.#parts;
-    if (this.#parts.mayRebuild?.() === false || attempts.current(record.taskId) !== undefined) return;
-    if (await leases.isHeld(record.taskId)) return;
-    // Job and record are removed together: the end may have come between the two reads.
+  /** Whether the task was found without an owner for long enough. */
+  #isAbandoned(taskId: TaskId): boolean {
+    const nowMs = this.#parts.clock.monotonicMs();
+    const sinceMs = this.#abandonedSince.get(taskId);
+    if (sinceMs !== undefined) return nowMs - sinceMs >= (this.#parts.abandonedMs ?? ABANDONED_MS);
+    if (this.#abandonedSince.size >= MOST_ABANDONED) this.#abandonedSince.clear();
+    this.#abandonedSince.set(taskId, nowMs);
+    return this.#parts.abandonedMs === 0;
+  }
+
+  async #endCall(record: TaskRecord, ending: Ending, event: 'fail' | 'cancel'): Promise<void> {
+    const { changes, clock, records, log } = this.#parts;
+    this.#abandonedSince.delete(record.taskId);
     const now = await records.readSurely(record.taskId);
     if (now === undefined || now.rank !== record.rank || now.attempt !== record.attempt) return;
-    const ended = finalRecordOf(record, CALLER_GONE.status, failureReasonOf(CALLER_GONE), clock.nowMs());
-    if (await changes.applied(record.status, 'cancel', ended))
-      log.info({ taskId: record.taskId }, 'a task whose caller is gone is over');
+    const ended = finalRecordOf(record, ending.status, failureReasonOf(ending), clock.nowMs());
+    if (await changes.applied(record.status, event, ended))
+      log.info({ taskId: record.taskId, status: ending.status }, 'a call that no replica has is over');
   }
 
   /** Ends a task that an external runner held for longer than its limit, without saying how it ended. */
@@ -200,15 +225,10 @@ export class TaskSweep {
     log.info({ taskId: record.taskId }, 'a task that its runner abandoned is over');
   }
 
-  /**
-   * Handles a task that no attempt holds and no queue has. An asynchronous task was
-   * promised: it is queued again (true). A synchronous one has lost its caller.
-   */
+  /** Handles a task that no attempt holds and no queue has: it was promised, so that it is queued again (true). */
   async #jobGone(record: TaskRecord): Promise<boolean> {
-    const { records, changes, clock, leases, jobOf, queues, log, completion } = this.#parts;
+    const { records, changes, clock, leases, jobOf, queues, log } = this.#parts;
     const waits = record.status !== 'RUNNING';
-    // The replica where the caller waits adds the job again, or ends the task at the wait limit.
-    if (record.sync && waits && clock.nowMs() < record.deadlineMs + GONE_AFTER_MS) return false;
     if (this.#parts.mayRebuild?.() === false || this.#parts.attempts.current(record.taskId) !== undefined) return false;
     const foreignUntilMs = await leases.foreignUntil(record.taskId);
     if (foreignUntilMs !== undefined && !waits && clock.nowMs() > foreignUntilMs) {
@@ -220,22 +240,21 @@ export class TaskSweep {
     // Job and record are removed together: the end may have come between the two reads.
     const now = await records.readSurely(record.taskId);
     if (now !== undefined && now.rank >= 3) return false;
-    if (!record.sync && waits && clock.nowMs() > record.deadlineMs) {
+    if (waits && clock.nowMs() > record.deadlineMs) {
       await changes.applied(record.status, 'expire', finalRecordOf(record, 'EXPIRED', 'expired', clock.nowMs()));
       return false;
     }
-    const text = record.sync ? undefined : await jobOf(record.taskId);
+    const text = await jobOf(record.taskId);
     if (text !== undefined) {
       await queues.open(record.queue);
-      await queues.addAgain(record.queue, { ...parseTaskJob(text), attempts: record.attempt, isFromRow: true });
+      await queues.add(record.queue, { ...parseTaskJob(text), attempts: record.attempt, isFromRow: true });
       log.warn({ taskId: record.taskId }, 'a task whose job was lost is queued again');
       this.#returned.tell(record.queue);
       return true;
     }
     const ended = finalRecordOf(record, 'ERROR', 'job_lost', clock.nowMs());
-    if (!(await changes.applied(record.status, 'fail', ended))) return false;
-    await completion.answerFrom(ended);
-    log.info({ taskId: record.taskId }, 'abandoned task ended');
+    if (await changes.applied(record.status, 'fail', ended))
+      log.info({ taskId: record.taskId }, 'abandoned task ended');
     return false;
   }
 }

@@ -62,7 +62,7 @@ export interface TaskRecordsOptions {
   readonly keptMs?: number;
 }
 
-type EndedTask = Pick<TaskRecord, 'taskId' | 'queue' | 'attempt' | 'sync'>;
+type EndedTask = Pick<TaskRecord, 'taskId' | 'attempt'>;
 
 /** Writes and reads task records. */
 export class TaskRecords {
@@ -201,14 +201,18 @@ export class TaskRecords {
     return this.#options.ended(taskIds);
   }
 
-  /** Rows of those tasks that are over, after all replicas have written what they hold of them. */
-  async readEnded(taskIds: readonly TaskId[]): Promise<readonly TaskRecord[]> {
-    if (taskIds.length === 0) return [];
+  /**
+   * Reads which of these tasks are over, after all replicas have written what they hold of them.
+   * @returns `isComplete`: no record of them can be elsewhere, so that the others are not over
+   */
+  async readOver(
+    taskIds: readonly TaskId[],
+  ): Promise<{ readonly over: ReadonlyMap<TaskId, TaskRecord>; readonly isComplete: boolean }> {
     const { ended, load } = this.#options;
-    await this.#writer.flush();
-    await this.#pending.ask(taskIds);
+    const [isOwn, asked] = await Promise.all([this.#writer.flush(), this.#pending.ask(taskIds)]);
+    const isComplete = isOwn && asked !== 'silent' && (await this.#lookAtSpill()) !== 'full';
     const rows = await Promise.all((await ended(taskIds)).map(load));
-    return rows.filter((row) => row !== undefined);
+    return { over: new Map(rows.filter((row) => row !== undefined).map((row) => [row.taskId, row])), isComplete };
   }
 
   /**
@@ -309,10 +313,10 @@ export class TaskRecords {
     this.#metrics?.setAside.inc();
   }
 
-  /** Removes leases and entries of local queues: until now, an agent's repeated result would have been taken. */
+  /** Removes the leases of asynchronous tasks: until now, an agent's repeated result would have been taken. */
   #endInRedis(records: readonly TaskRecord[]): void {
-    const over = records.filter(({ rank }) => rank >= 3);
-    for (const { taskId, queue, attempt, sync } of over) this.#over.push({ taskId, queue, attempt, sync });
+    const over = records.filter(({ rank, sync }) => rank >= 3 && !sync);
+    for (const { taskId, attempt } of over) this.#over.push({ taskId, attempt });
     if (this.#over.length > 2 * MOST_OVER) this.#over = this.#over.slice(-MOST_OVER);
     if (this.#options.client.status === 'ready') this.#endAll(over);
   }
@@ -321,8 +325,8 @@ export class TaskRecords {
     const { keys, log } = this.#options;
     for (let at = 0; at < all.length; at += OVER_AT_ONCE) {
       const over = all.slice(at, at + OVER_AT_ONCE);
-      const names = over.flatMap(({ taskId, queue }) => [keys.lease(taskId), keys.localQueue(queue)]);
-      const given = over.flatMap(({ taskId, attempt, sync }) => [attempt, sync ? taskId : '']);
+      const names = over.map(({ taskId }) => keys.lease(taskId));
+      const given = over.map(({ attempt }) => attempt);
       this.#endTasks.run(names.length + 1, keys.leased, ...names, ...given).catch((error: unknown) => {
         log.info({ err: error, tasks: over.length }, 'Redis still has leases of ended tasks');
       });

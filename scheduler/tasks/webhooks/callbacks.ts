@@ -59,8 +59,11 @@ export async function writeRecords(
       records.filter(({ status }) => isTerminalTask(status)),
     );
     const written = await upsertTaskRecordsSaying(tx, records);
-    const ended = records.filter((record) => record.callbackUrl !== undefined && isTerminalTask(record.status));
-    const deliveries = ended.filter(({ taskId }) => written.has(taskId)).map(deliveryOf);
+    const ended = records.filter(({ status }) => isTerminalTask(status));
+    const deliveries = ended.flatMap((record) => {
+      const url = written.get(record.taskId)?.callbackUrl;
+      return url === undefined ? [] : [deliveryOf(record, url)];
+    });
     if (deliveries.length > 0) await insertDeliveries(tx, deliveries);
     // The tasks' rows are locked, so nobody else tells these events meanwhile. A task whose row is new has no events:
     // they are written with its row, or after it.
@@ -74,13 +77,13 @@ export async function writeRecords(
   });
 }
 
-const deliveryOf = (record: TaskRecord): NewDelivery => ({
+const deliveryOf = (record: TaskRecord, url: string): NewDelivery => ({
   id: newId<DeliveryId>(),
   workspaceId: record.workspaceId,
   kind: TASK_CALLBACK,
   subject: record.taskId,
   event: record.status,
-  url: record.callbackUrl ?? '',
+  url,
 });
 
 export interface CallbackParts {

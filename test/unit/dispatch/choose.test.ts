@@ -50,6 +50,7 @@ describe('the table of slots', () => {
   const link: TaskLink = {
     machineId: facts.machineId,
     agentInstance: 'i',
+    sessionEpoch: 1,
     run: () => true,
     cancel: () => undefined,
     acked: () => undefined,

@@ -104,6 +104,7 @@ function aStream(tasks: { readonly attempts?: object; readonly reports?: object 
   new TaskStream({
     machineId: 'mine' as MachineId,
     agentInstance: 'agent-1',
+    sessionEpoch: 1,
     heartbeatIntervalMs: 10_000,
     call: stream.call as unknown as TaskCall,
     tasks: {

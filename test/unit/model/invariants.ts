@@ -93,7 +93,6 @@ function verifyTask(world: World, id: string): void {
     fail('I8', `${id} was ${task.history.join(', ')}`);
   const attempts = [...world.attempts.values()].filter((attempt) => attempt.taskId === id && !attempt.revoked);
   if (attempts.length > 1) fail('I9', `${id} has the tokens ${attempts.map(({ token }) => token).join(' and ')}`);
-  if (task.sync && task.runs > 1) fail('synchronous', `${id} ran ${task.runs} times`);
   const { retries } = queueOf(world, task.queue);
   if (task.userFailures > retries) fail('attempts', `${id} was retried ${task.userFailures} times, allowed ${retries}`);
   if (task.infrastructureCauses > 5) fail('I12', `${id} was lost ${task.infrastructureCauses} times and queued again`);

@@ -1,6 +1,6 @@
 // The product's functions that the model asks. Every decision of the stories
 // comes from one of these functions, in the shape that the product takes them.
-import type { ContainerId, InstanceId, MachineId, TaskId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, TaskId } from '#shared/domain/ids.ts';
 import type { ObservedContainer__Output } from '#shared/protocol/generated/messages.ts';
 import type { ScaleDecision, ScaleInput } from '#scheduler/control/autoscaler/decide.ts';
 import { CLOSED_BREAKER } from '#scheduler/control/autoscaler/breaker.ts';
@@ -9,7 +9,6 @@ import type { ContainerEvent, Transition } from '#scheduler/fleet/containers/sta
 import { containerTransition } from '#scheduler/fleet/containers/state.ts';
 import { chooseContainer } from '#scheduler/tasks/dispatch/choose.ts';
 import { precheck } from '#scheduler/tasks/dispatch/precheck.ts';
-import { entryDecision, mayEnter } from '#scheduler/tasks/local-queue/rules.ts';
 import { guardsAfter } from '#scheduler/fleet/guard.ts';
 import { stepsFor, stepsWhenAbsent } from '#scheduler/fleet/observe.ts';
 import { lostAfterMs } from '#scheduler/fleet/state.ts';
@@ -221,17 +220,12 @@ export function choose(world: World, queue: Queue, random: number): Row | undefi
 }
 
 export function check(world: World, task: Task, job: Job) {
-  const facts = {
-    nowMs: world.nowMs,
-    callerWaits: task.callerAt === world.process,
-    leaseSeen: job.starts > 1 && task.sync && task.lease !== null,
-  };
-  return precheck(jobOf(task, job), facts);
+  return precheck(jobOf(task, job), { nowMs: world.nowMs, callerWaits: false });
 }
 
 export function verdict(world: World, task: Task, job: Job, outcome: AttemptOutcome, stopping: boolean) {
   return verdictOf(outcome, {
-    sync: task.sync,
+    sync: false,
     timeoutMs: 60_000,
     retries: queueOf(world, task.queue).retries,
     retriesUsed: job.retriesUsed,
@@ -241,26 +235,6 @@ export function verdict(world: World, task: Task, job: Job, outcome: AttemptOutc
   });
 }
 
-/** Whether a new task goes past the queue to the local queue: all machines are linked to the only process. */
-export function entersLocalQueue(world: World, queue: Queue): boolean {
-  const jobsWait = [...world.tasks.values()].some(
-    ({ queue: name, job }) => name === queue.name && job?.place === 'waiting' && job.localQueueOf === null,
-  );
-  const rows = [...world.rows.values()].filter((row) => row.queue === queue.name && row.state === 'RUNNING');
-  const hasReady = rows.some((row) => !row.leaving);
-  return mayEnter({ sync: queue.sync, jobsWait, hasReady, isOursAlone: true, freeSlots: 0, waiting: 0 });
-}
-
-/** Whether the current process ends the remains of a task in Redis. */
-export const endsEntry = (world: World, job: Job): boolean =>
-  entryDecision({
-    isOwn: job.localQueueOf === world.process,
-    isKnown: job.localQueueOf === world.process,
-    isOld: true,
-    ownerLives: job.localQueueOf === world.process,
-    isLeader: true,
-  }) === 'end';
-
 /** Redis data of a task: the entry as it is stored, for the search after secrets. */
 export function jobOf(task: Task, job: Job): TaskJob {
   return {
@@ -269,9 +243,9 @@ export function jobOf(task: Task, job: Job): TaskJob {
     workspaceId: 'w',
     stubId: 's',
     deploymentId: null,
-    kind: task.sync ? 'endpoint' : 'taskqueue',
-    sync: task.sync,
-    replica: String(task.callerAt) as InstanceId,
+    kind: 'taskqueue',
+    sync: false,
+    replica: 'process',
     timeoutMs: 60_000,
     deadlineMs: task.deadlineMs,
     createdAtMs: 0,

@@ -4,7 +4,7 @@
 import type { TaskStatus } from '#shared/domain/status.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
-import { check, choose, endsEntry, entersLocalQueue, inFlight, mayBecome, rankOf, verdict, wins } from './rules.ts';
+import { check, choose, inFlight, mayBecome, rankOf, verdict, wins } from './rules.ts';
 import type { Attempt, Job, Machine, Outcome, Queue, Result, Row, Task, World } from './world.ts';
 import { LOCK_MS, machineOf, must, nextId, pick, send, tell } from './world.ts';
 
@@ -29,32 +29,20 @@ export function enqueue(world: World, at: number): void {
   const queue = must(pick(world.queues, at));
   if (!queue.active) return;
   const id = nextId(world, 't');
-  const inLocalQueue = entersLocalQueue(world, queue);
   world.tasks.set(id, {
     id,
     queue: queue.name,
-    sync: queue.sync,
     deadlineMs: world.nowMs + 600_000,
-    job: {
-      place: 'waiting',
-      localQueueOf: inLocalQueue ? world.process : null,
-      lock: null,
-      lockUntilMs: 0,
-      starts: 0,
-      retriesUsed: 0,
-      losses: 0,
-    },
+    job: { place: 'waiting', lock: null, lockUntilMs: 0, starts: 0, retriesUsed: 0, losses: 0 },
     record: { status: 'PENDING', attempt: 0, rank: 0 },
-    callerAt: queue.sync ? world.process : null,
     lease: null,
     history: ['PENDING'],
     accepted: 0,
-    runs: 0,
     infrastructureCauses: 0,
     diedOn: new Set(),
     userFailures: 0,
   });
-  tell(world, inLocalQueue ? 'let in' : 'enqueued', `${id} in ${queue.name}`);
+  tell(world, 'enqueued', `${id} in ${queue.name}`);
 }
 
 /** BullMQ's answer to a call that names the lock. */
@@ -69,16 +57,7 @@ export function dispatch(world: World, at: number, random: number): void {
   const queue = must(pick(world.queues, at));
   const row = choose(world, queue, random);
   if (row === undefined) return;
-  const waiting = [...world.tasks.values()].filter((one) => one.queue === queue.name && one.job?.place === 'waiting');
-  // The local queue of the current process comes first; that of a dead process is lost with its memory.
-  const task =
-    waiting.find(({ job: { localQueueOf } = { localQueueOf: null } }) => localQueueOf === world.process) ??
-    waiting.find(({ job: { localQueueOf } = { localQueueOf: null } }) => localQueueOf === null);
-  const older = waiting.find(
-    ({ job: one }) => one?.starts === 0 && (one.localQueueOf === null || one.localQueueOf === world.process),
-  );
-  if (task?.job?.starts === 0 && older !== undefined && Number(older.id.slice(1)) < Number(task.id.slice(1)))
-    throw new Error(`order: ${task.id} overtakes ${older.id}`);
+  const task = [...world.tasks.values()].find((one) => one.queue === queue.name && one.job?.place === 'waiting');
   const job = task?.job;
   if (task === undefined || job === undefined) return;
   const machine = machineOf(world, must(row.machine ?? undefined));
@@ -121,25 +100,12 @@ function mayTake(world: World, row: Row, machine: Machine, queue: Queue): void {
   if (inFlight(world, row.id) >= queue.slots) throw fault('beyond its slots');
 }
 
-/** Ends the unsent tasks that a dead process left in its local queue: their callers are gone with it. */
-export function sweepLocalQueues(world: World): void {
-  for (const task of world.tasks.values()) {
-    const { job } = task;
-    if (job === undefined || job.localQueueOf === null || task.lease !== null || !endsEntry(world, job)) continue;
-    task.job = undefined;
-    if (isTerminalTask(task.record.status)) continue;
-    record(task, 'CANCELLED', task.record.attempt);
-    tell(world, 'ended in its local queue', task.id);
-  }
-}
-
 /** Jobs whose lock ran out come back; delayed ones that are due, too. */
 export function tend(world: World): void {
   for (const task of world.tasks.values()) {
     const { job } = task;
     if (job?.place === 'delayed') job.place = 'waiting';
-    // A task in a local queue has no lock that runs out.
-    if (job?.place !== 'active' || job.localQueueOf !== null || world.nowMs < job.lockUntilMs) continue;
+    if (job?.place !== 'active' || world.nowMs < job.lockUntilMs) continue;
     const held = [...world.attempts.values()].some((attempt) => attempt.lock === job.lock);
     // A living holder renews its lock.
     if (held) job.lockUntilMs = world.nowMs + LOCK_MS;
@@ -162,8 +128,6 @@ function end(world: World, task: Task, attempt: Attempt, outcome: AttemptOutcome
   if (outcome === 'lost' || (outcome === 'exited' && !stopping)) task.diedOn.add(attempt.containerId);
   const before = { retries: job.retriesUsed, losses: job.losses };
   const found = verdict(world, task, job, outcome, stopping);
-  if (task.sync && found.kind !== 'final')
-    throw new Error(`a synchronous task runs again: ${task.id} after ${outcome}`);
   switch (found.kind) {
     case 'final':
       task.job = undefined;
@@ -252,12 +216,7 @@ export function hearNotRun(world: World, taskId: string, token: string): void {
 function giveBack(world: World, task: Task, attempt: Attempt): void {
   const { job } = task;
   if (fence(job, attempt.lock) !== 'done' || job === undefined) return;
-  // A task from a dead process's local queue goes to the queue.
-  Object.assign(job, {
-    place: 'waiting',
-    lock: null,
-    localQueueOf: job.localQueueOf === world.process ? job.localQueueOf : null,
-  });
+  Object.assign(job, { place: 'waiting', lock: null });
   task.lease = null;
   record(task, 'PENDING', attempt.number, 2);
   tell(world, 'given back', task.id);
@@ -332,10 +291,7 @@ export function takeOrder(world: World, machine: Machine, taskId: string, token:
   if (known) return;
   if (container === undefined || container.state !== 'running' || !container.ready)
     return send(world, machine, 'scheduler', { kind: 'not_run', taskId, token });
-  const task = must(world.tasks.get(taskId));
   container.running.set(token, taskId);
-  task.runs += 1;
-  if (task.sync && task.runs > 1) throw new Error(`a synchronous task runs twice: ${taskId}`);
 }
 
 /** A handler returns, raises, asks for another try. */

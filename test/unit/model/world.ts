@@ -1,6 +1,7 @@
 // A small installation as plain data, for stories of random steps. The data: machines with their agents and engines,
-// containers' rows, tasks with their queue entries, and every message on its way. Nothing here decides: rules.ts asks
-// the product's own functions, and the files of steps carry their answers out, as the daemons do.
+// containers' rows, asynchronous tasks with their queue entries, and every message on its way. Nothing here decides:
+// rules.ts asks the product's own functions, and the files of steps carry their answers out, as the daemons do. The
+// model in lines/ has synchronous tasks.
 import type { Guards } from '#scheduler/fleet/guard.ts';
 import type { ContainerState, TaskStatus } from '#shared/domain/status.ts';
 import type { Known, Seen, Wanted } from '../../../agent/reconcile/plan.ts';
@@ -27,7 +28,6 @@ export interface Row {
 /** A deployment's queue and the needs of its containers. */
 export interface Queue {
   readonly name: string;
-  readonly sync: boolean;
   readonly retries: number;
   readonly slots: number;
   readonly min: number;
@@ -105,8 +105,6 @@ export interface Attempt {
 /** An entry in a queue, as BullMQ keeps it. */
 export interface Job {
   place: 'waiting' | 'active' | 'delayed';
-  /** Number of the scheduler process whose memory has the job; null: the job is in the queue. */
-  localQueueOf: number | null;
   lock: string | null;
   lockUntilMs: number;
   starts: number;
@@ -123,13 +121,10 @@ export interface RecordOf {
 export interface Task {
   readonly id: string;
   readonly queue: string;
-  readonly sync: boolean;
   readonly deadlineMs: number;
   /** Queue entry; undefined: the task is not in its queue. */
   job: Job | undefined;
   record: RecordOf;
-  /** Number of the scheduler process at which the task's caller waits. */
-  callerAt: number | null;
   /** Lease key: the holder of the task, as the next process reads it. */
   lease: {
     readonly lock: string;
@@ -140,7 +135,6 @@ export interface Task {
   /** Used by the invariants only. */
   readonly history: TaskStatus[];
   accepted: number;
-  runs: number;
   infrastructureCauses: number;
   /** Containers that died on it. */
   readonly diedOn: Set<string>;
@@ -229,8 +223,7 @@ export function aWorld(): World {
     serial: 0,
     queues: [
       {
-        name: 'calls',
-        sync: true,
+        name: 'wide',
         retries: 0,
         slots: 2,
         min: 0,
@@ -243,7 +236,6 @@ export function aWorld(): World {
       },
       {
         name: 'puts',
-        sync: false,
         retries: 1,
         slots: 1,
         min: 0,
@@ -256,7 +248,6 @@ export function aWorld(): World {
       },
       {
         name: 'gpu',
-        sync: false,
         retries: 0,
         slots: 1,
         min: 1,
@@ -269,7 +260,6 @@ export function aWorld(): World {
       },
       {
         name: 'pair',
-        sync: true,
         retries: 0,
         slots: 1,
         min: 0,

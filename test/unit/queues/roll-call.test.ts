@@ -34,7 +34,6 @@ function aRollCall(mostMs: number) {
     instance: here,
     seen: () => [],
     isAlone: false,
-    startedAtMs: 0,
     log: createLog({ name: 'test', level: 'silent' }),
     mostMs,
   });
@@ -73,7 +72,7 @@ test('a connection that is lost meanwhile has it called again; another loss of d
 
 test('jobs of before count as such, those of other replicas a clock skew later', () => {
   const { rollCall } = aRollCall(1);
-  const job = (createdAtMs: number, replica: InstanceId) => ({ sync: true, createdAtMs, replica });
+  const job = (createdAtMs: number, replica: InstanceId) => ({ createdAtMs, replica });
   expect(rollCall.mayBeBack(job(1_000_000, here))).toBe(true);
   expect(rollCall.mayBeBack(job(1_000_001, here))).toBe(false);
   expect(rollCall.mayBeBack(job(1_030_000, other))).toBe(true);

@@ -15,7 +15,6 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
   const rebuild = new Rebuild({
     data: {
       generation: 1,
-      lostAtMs: 0,
       sure: () => Promise.resolve(),
       onLost: (listener) => {
         lost = listener;
@@ -26,7 +25,6 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
     presence: { redisLost: step('presence') },
     renewal: { restoreAll: step('leases') },
     records: { redisLost: () => Promise.resolve() },
-    lostJobs: { check: () => Promise.resolve() },
     marks: { rowsDoubtful: () => Promise.resolve() },
     queues: { reopenAll: step('settings') },
     olderJobs: {

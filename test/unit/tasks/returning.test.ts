@@ -17,7 +17,11 @@ function aReturning() {
   const parts = {
     queues: { read: async () => undefined, lockOf: async () => undefined, giveBack: async () => undefined },
     leases: { dropOf: async () => undefined },
-    changes: { applied: () => (steps.push('record'), written.promise), safe: () => written.promise },
+    changes: {
+      apply: () => steps.push('record'),
+      applied: () => (steps.push('record'), written.promise),
+      safe: () => written.promise,
+    },
     attempts: new Attempts(),
     dispatcher: { wake: () => undefined },
     due: { add: () => undefined },
@@ -26,6 +30,7 @@ function aReturning() {
     clock: systemClock,
     log: pino({ level: 'silent' }),
     signal: AbortSignal.abort(),
+    lines: { return: () => steps.push('line') },
     freeSlot: () => steps.push('slot'),
     ended: () => undefined,
   } as unknown as ReturningParts;
@@ -55,4 +60,10 @@ test('a machine may send more results while the record of a lost attempt waits f
   expect(steps).toEqual(['decided', 'record']);
   written.resolve(true);
   await over;
+});
+
+test('a synchronous task waits again in this tick, and its caller waits for no record', () => {
+  const { returning, attempt, steps } = aReturning();
+  void returning.toQueue({ ...attempt, job: { ...job, sync: true } }, 'not_received', undefined);
+  expect(steps).toEqual(['decided', 'record', 'slot', 'line']);
 });

@@ -1,4 +1,4 @@
 -- Lets leases live anew; one that is gone stays gone.
 -- KEYS: the leases (strings)
--- ARGV: for each lease the seconds that it lives from now on
-for place = 1, #KEYS do redis.call('EXPIRE', KEYS[place], ARGV[place]) end
+-- ARGV: 1 seconds that they live from now on
+for place = 1, #KEYS do redis.call('EXPIRE', KEYS[place], ARGV[1]) end

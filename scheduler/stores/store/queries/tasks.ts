@@ -233,25 +233,33 @@ const paramsOf = (rows: readonly ReturnType<typeof encode>[]): readonly (string 
 /**
  * Writes the current records of up to 500 tasks in one statement. Out-of-order and repeated batches are harmless:
  * (attempt, rank) never goes backwards. A final status is replaced only by the late COMPLETE of the last attempt. A row
- * that is there is as its task was accepted, or further, so a record of the acceptance only locks it. Ids must differ
- * within a batch (one row cannot be written twice by one statement).
+ * that is there is as its task was accepted, or further, so a record of the acceptance only locks it. A record of
+ * another workspace, which only a forged report of an agent can make, changes nothing. Ids must differ within a batch
+ * (one row cannot be written twice by one statement).
  */
 export async function upsertTaskRecords(db: Queryable, records: readonly TaskRecordRow[]): Promise<void> {
   await upsert(db, records, '');
 }
 
+export interface WrittenRow {
+  readonly isNew: boolean;
+  /** Address that is told how the task ended; an adopted attempt does not know it. Absent: none. */
+  readonly callbackUrl?: string | undefined;
+}
+
 /**
  * Writes records like `upsertTaskRecords`.
- * @returns the tasks whose row is now as given, and whether the row is new; a final task whose record came too late, or
- * again, is left out
+ * @returns the tasks whose row is now as given; a final task whose record came too late, or again, is left out
  */
 export async function upsertTaskRecordsSaying(
   db: Queryable,
   records: readonly TaskRecordRow[],
-): Promise<ReadonlyMap<TaskId, { readonly isNew: boolean }>> {
+): Promise<ReadonlyMap<TaskId, WrittenRow>> {
   // No transaction has replaced or locked a row that this statement inserts: its xmax is 0.
-  const rows = await upsert(db, records, 'returning tasks.id, tasks.xmax = 0 as is_new');
-  const written = new Map(rows.map((row) => [row.id as TaskId, { isNew: row.is_new === true }]));
+  const rows = await upsert(db, records, 'returning tasks.id, tasks.xmax = 0 as is_new, tasks.callback_url');
+  const written = new Map<TaskId, WrittenRow>();
+  for (const row of rows)
+    written.set(row.id as TaskId, { isNew: row.is_new === true, callbackUrl: row.callback_url ?? undefined });
   const left = records.filter((record) => isUnbegun(record) && !written.has(record.taskId));
   for (const taskId of await stillUnbegun(db, left)) written.set(taskId, { isNew: false });
   return written;
@@ -269,14 +277,20 @@ async function stillUnbegun(db: Queryable, records: readonly TaskRecordRow[]): P
   return rows.map(({ id }) => id as TaskId);
 }
 
+interface SaidRow {
+  readonly id: string;
+  readonly is_new?: boolean;
+  readonly callback_url?: string | null;
+}
+
 async function upsert(
   db: Queryable,
   records: readonly TaskRecordRow[],
   returning: string,
-): Promise<readonly { readonly id: string; readonly is_new?: boolean }[]> {
+): Promise<readonly SaidRow[]> {
   if (records.length === 0) return [];
   if (records.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} task records at a time`);
-  const { rows } = await db.query<{ id: string; is_new?: boolean }>(
+  const { rows } = await db.query<SaidRow>(
     `${INSERT}
      on conflict (id) do update set status = excluded.status, attempt = excluded.attempt, rank = excluded.rank,
        container_id = excluded.container_id, failure_reason = excluded.failure_reason, result = excluded.result,
@@ -285,7 +299,7 @@ async function upsert(
        past = coalesce(excluded.past, tasks.past), input_state = coalesce(excluded.input_state, tasks.input_state),
        input_bytes = coalesce(excluded.input_bytes, tasks.input_bytes),
        replica = excluded.replica, job = case when excluded.rank >= 3 then null else tasks.job end
-     where (excluded.attempt > 0 or excluded.rank > 0) and
+     where tasks.workspace_id = excluded.workspace_id and (excluded.attempt > 0 or excluded.rank > 0) and
        case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
     paramsOf(records.map((record) => encode(record, null, null))),
@@ -323,7 +337,7 @@ export function acceptedTasksInsert(tasks: readonly AcceptedTask[]): {
 } {
   if (tasks.length > MAX_TASK_BATCH) throw new RangeError(`at most ${MAX_TASK_BATCH} tasks at a time`);
   const conflict = `on conflict (id) do update set job = excluded.job, owner = excluded.owner,
-    input_state = excluded.input_state, input_bytes = excluded.input_bytes where tasks.rank < 3 and tasks.job is null`;
+    input_state = excluded.input_state, input_bytes = excluded.input_bytes where tasks.workspace_id = excluded.workspace_id and tasks.rank < 3 and tasks.job is null`;
   return {
     sql: (where) => `${INSERT} ${where} ${conflict}`,
     params: paramsOf(tasks.map(({ record, job, owner }) => encode(record, job, owner))),
