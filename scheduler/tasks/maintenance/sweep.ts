@@ -33,7 +33,8 @@ const GONE_AFTER_MS = 60_000;
 const BATCH = 500;
 /** How long no replica has a synchronous task before it ends: agents that dialled a moment ago report first. */
 const ABANDONED_MS = 30_000;
-/** Most of them that are remembered. */
+/** Most of them that are remembered, and for how long. */
+const FORGOTTEN_MS = 600_000;
 const MOST_ABANDONED = 10_000;
 /** Milliseconds without a stall scan after a start: agents report and locks are renewed first. */
 const SILENT_MS = 120_000;
@@ -201,9 +202,18 @@ export class TaskSweep {
     const nowMs = this.#parts.clock.monotonicMs();
     const sinceMs = this.#abandonedSince.get(taskId);
     if (sinceMs !== undefined) return nowMs - sinceMs >= (this.#parts.abandonedMs ?? ABANDONED_MS);
-    if (this.#abandonedSince.size >= MOST_ABANDONED) this.#abandonedSince.clear();
+    this.#forgetOld(nowMs);
+    if (this.#abandonedSince.size >= MOST_ABANDONED) return false;
     this.#abandonedSince.set(taskId, nowMs);
     return this.#parts.abandonedMs === 0;
+  }
+
+  /** Forgets tasks that ended otherwise. Those that find no room come when others have ended. */
+  #forgetOld(nowMs: number): void {
+    for (const [taskId, sinceMs] of this.#abandonedSince) {
+      if (nowMs - sinceMs < FORGOTTEN_MS) return;
+      this.#abandonedSince.delete(taskId);
+    }
   }
 
   async #endCall(record: TaskRecord, ending: Ending, event: 'fail' | 'cancel'): Promise<void> {
