@@ -2,7 +2,7 @@
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 
 /** A task gets a slot before older ones of other replicas, unless they are older by more than this. */
-const OLDER_BY_MS = 100;
+const OLDER_BY_MS = 10;
 
 /** Destination of a task that arrives. @param depth - tasks of the queue at all replicas, as far as is known */
 export function chooseEntry(facts: {

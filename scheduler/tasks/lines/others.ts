@@ -1,6 +1,6 @@
 // Lines of the other replicas, as they told last: how many tasks of each queue are open, how many wait, and since when
-// the oldest does. A replica tells what changed a few times a second, at once when a first task waits or a queue is
-// nearly full, and everything now and then.
+// the oldest does. A replica tells what changed twenty times a second, at once when a task is left waiting, and
+// everything now and then.
 import type { InstanceId, QueueName } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
@@ -8,10 +8,10 @@ import type { Bus } from '../../cluster/bus.ts';
 import type { Head } from './choose.ts';
 import type { Lines, OtherLines } from './lines.ts';
 
-const TELL_MS = 250;
+const TELL_MS = 50;
 /** Rounds after which something is told in any case, so that silence shows; and after which everything is told. */
-const SIGN_EVERY = 4;
-const WHOLE_EVERY = 40;
+const SIGN_EVERY = 20;
+const WHOLE_EVERY = 200;
 /** Silence of a present replica after which its counts are no good. */
 const STALE_MS = 2_000;
 const MOST_IN_ONE = 1_000;
