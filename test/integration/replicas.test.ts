@@ -224,13 +224,14 @@ test('a warm call costs no command of Redis; one that crosses replicas costs an 
   };
   expect(await countAt(near)).toEqual([]);
   const crossing = await countAt(far);
-  const kinds = crossing.map((text) => /^publish ls:(lines|replies):/i.exec(text)?.[1] ?? text);
-  const messages = Object.groupBy(kinds, (kind) => kind);
-  expect(Object.keys(messages).toSorted()).toEqual(['lines', 'replies']);
-  expect(messages['replies']).toHaveLength(calls);
-  // Where loads were told beside an answer, a call waits until the other replica keeps a slot for it.
-  expect(messages['lines']?.length).toBeGreaterThanOrEqual(calls);
-  expect(messages['lines']?.length).toBeLessThanOrEqual(calls * 1.2);
+  // The first call may have to wait until this replica hears of a free slot there. The other one is told of it, and
+  // keeps a slot (`room`). Where the offer left before this replica heard so, it answers `none`.
+  const isOfKeeping = (text: string): boolean => /^publish ls:lines:\S+ \[\[\\"(room|none)\\"/i.test(text);
+  const kinds = crossing
+    .filter((text) => !isOfKeeping(text))
+    .map((text) => /^publish ls:(lines|replies):/i.exec(text)?.[1] ?? text);
+  expect(kinds.toSorted()).toEqual([...Array<string>(calls).fill('lines'), ...Array<string>(calls).fill('replies')]);
+  expect(crossing.filter(isOfKeeping).length).toBeLessThanOrEqual(calls * 0.2);
 }, 60_000);
 
 test('a task stopped at one replica ends at the other, where its handler runs and its caller waits', async ({
