@@ -13,35 +13,36 @@ import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 /** Ids of ticks are of version 5, and everybody can compute them: no synchronous task has one. */
 const RANDOM_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
+/**
+ * Fields of a job that the end of its task needs. None names anything outside of its container, as an agent may forge
+ * them.
+ */
+const OF_JOB = [
+  'v',
+  'taskId',
+  'workspaceId',
+  'stubId',
+  'deploymentId',
+  'kind',
+  'sync',
+  'replica',
+  'stream',
+  'serving',
+  'timeoutMs',
+  'deadlineMs',
+  'createdAtMs',
+  'attempts',
+  'retries',
+  'retriesUsed',
+] as const satisfies readonly (keyof TaskJob)[];
+
 const Facts = Type.Object({
   v: Type.Literal(1),
   /** Number of the attempt. */
   attempt: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
   queue: Type.Unsafe<QueueName>(Type.String({ minLength: 1, maxLength: 128 })),
   sentAtMs: Type.Integer({ minimum: 0 }),
-  /** Fields of its job that its end needs. None names anything outside of its container, as an agent may forge them. */
-  job: Type.Pick(
-    TaskJob,
-    [
-      'v',
-      'taskId',
-      'workspaceId',
-      'stubId',
-      'deploymentId',
-      'kind',
-      'sync',
-      'replica',
-      'stream',
-      'serving',
-      'timeoutMs',
-      'deadlineMs',
-      'createdAtMs',
-      'attempts',
-      'retries',
-      'retriesUsed',
-    ],
-    { additionalProperties: false },
-  ),
+  job: Type.Pick(TaskJob, OF_JOB, { additionalProperties: false }),
 });
 export type Facts = Static<typeof Facts>;
 
@@ -51,10 +52,8 @@ const MOST_BYTES = 4 * 1024;
 const checked = Compile(Facts);
 
 export function encodeFacts(job: TaskJob, order: Pick<Facts, 'attempt' | 'queue' | 'sentAtMs'>): Buffer {
-  const { v, taskId, workspaceId, stubId, deploymentId, kind, sync, replica, stream, serving } = job;
-  const { timeoutMs, deadlineMs, createdAtMs, attempts, retries, retriesUsed } = job;
-  const ids = { v, taskId, workspaceId, stubId, deploymentId, kind, sync, replica, stream, serving };
-  const kept = { ...ids, timeoutMs, deadlineMs, createdAtMs, attempts, retries, retriesUsed };
+  const kept: Partial<Record<keyof TaskJob, unknown>> = {};
+  for (const field of OF_JOB) kept[field] = job[field];
   return Buffer.from(JSON.stringify({ v: 1, ...order, job: kept }));
 }
 
