@@ -78,7 +78,7 @@ export function openActions(setup: ActionsSetup): ActionParts {
     log,
     cancels: new CancelEvents({ db, events: setup.events.writer, clock, log }),
     openTasks: (queue, limit, after) => openTaskIdsOfQueue(db, queue, limit, after),
-    stopElsewhere: (taskId, ending) => taskParts.peers.questions.stop(taskId, ending),
+    stopSync: (taskId, ending) => taskParts.peers.questions.stop(taskId, ending),
     revokeElsewhere: (...revoked) => bus.publish(keys.revokeChannel, revoked satisfies RevokeMessage),
   });
   return { ...built, containerActions };

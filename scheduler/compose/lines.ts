@@ -17,7 +17,6 @@ import { ALONE } from '../cluster/bus.ts';
 import { openTaskQueues } from '../stores/queues/bullmq.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { Keys } from '../stores/queues/keys.ts';
-import { containerById } from '../stores/store/queries/containers.ts';
 import { taskById } from '../stores/store/queries/tasks.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
@@ -122,8 +121,7 @@ export function peerNeeds({ db, instance }: Infrastructure, clusterState: Cluste
     runsAt: async (taskId) => {
       const task = await taskById(db, taskId);
       if (task?.status !== 'RUNNING' || task.containerId === null) return null;
-      const container = containers.get(task.containerId)?.row ?? (await containerById(db, task.containerId));
-      const machineId = container?.machineId ?? null;
+      const machineId = (await containers.rowOf(task.containerId))?.machineId ?? null;
       return machineId === null ? null : (machines.get(machineId)?.row.replica ?? null);
     },
     linkOf,

@@ -127,8 +127,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     lines,
     whoHas: (taskIds) => peers.questions.whoHas(taskIds),
     isReported: async (containerId) => {
-      const row = containers.get(containerId)?.row ?? (await containerById(db, containerId));
-      const machineId = row?.machineId ?? null;
+      const machineId = (await containers.rowOf(containerId))?.machineId ?? null;
       const machine = machineId === null ? undefined : machines.get(machineId);
       if (machine === undefined || machine.health === 'LOST') return true;
       const { replica } = machine.row;

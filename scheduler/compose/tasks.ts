@@ -17,7 +17,6 @@ import type { Doubts } from '../stores/queues/roll-call.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { queueBytes } from '../stores/store/queries/quotas.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
-import { containerById } from '../stores/store/queries/containers.ts';
 import { keptJobOf, openJobOf } from '../stores/store/queries/task-inputs.ts';
 import { endedTaskIds, listTasks } from '../stores/store/queries/tasks.ts';
 import { Commits, GroupCommit } from '../tasks/admission/accepting.ts';
@@ -289,7 +288,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     lines,
     replies,
     peerNeeds: peerNeeds(setup.infrastructure, clusterState),
-    containerOf: async (id) => containers.get(id)?.row ?? (await containerById(db, id)),
+    containerOf: (id) => containers.rowOf(id),
     records,
     leases,
     slots,

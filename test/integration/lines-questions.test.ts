@@ -32,7 +32,7 @@ async function stop(one: Process, { taskId }: Pick<Accepted, 'taskId'>): Promise
     queues: one.lines,
     deferred: { cancel: () => Promise.reject(new Error('no model is called here')) },
     clock: systemClock,
-    stopElsewhere: (id, ending) => one.peers.questions.stop(id, ending),
+    stopSync: (id, ending) => one.peers.questions.stop(id, ending),
   });
   const record = await one.records.read(taskId);
   if (record === undefined) throw new Error('no such task');

@@ -1,5 +1,5 @@
-// Redis away under calls. Those that a container linked here can serve go on as before: they know nothing of Redis.
-// Those that need another replica wait for the messages between replicas.
+// Redis away under calls. A call that a container linked here can serve goes on as before, because it knows nothing of
+// Redis. A call that needs another replica waits until messages between replicas arrive again.
 import { expect } from 'vitest';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { jsonOf } from '../helpers/platform.ts';

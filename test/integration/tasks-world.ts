@@ -76,7 +76,7 @@ export const test = base
       const { actions, deploymentStops } = buildActions({
         ...parts,
         queues: made.lines,
-        stopElsewhere: (...given) => made.peers.questions.stop(...given),
+        stopSync: (...given) => made.peers.questions.stop(...given),
         foreign,
         deferred: { cancel: () => Promise.reject(new Error('no model is called here')) },
         // No caller here has a token of a single app.

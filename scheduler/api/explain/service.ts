@@ -35,7 +35,7 @@ import { totalOf } from '../../stores/queues/task-queues.ts';
 import type { Loads } from '../../cluster/loads.ts';
 import { Ticks } from '../../domain/ticks.ts';
 import type { Queryable } from '../../stores/store/db.ts';
-import { containerByEnd, newestOfStubName, containerById } from '../../stores/store/queries/containers.ts';
+import { containerByEnd, newestOfStubName } from '../../stores/store/queries/containers.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { adminWorkspaceId } from '../../stores/store/queries/workspaces.ts';
 import { deliveriesOfSubject } from '../../stores/store/queries/deliveries.ts';
@@ -134,7 +134,7 @@ export class Explain {
       const gone = await lastDeleted(this.#parts.db, workspaceId, { id });
       return gone === undefined ? undefined : explainDeleted(gone);
     }
-    const container = this.#parts.containers.get(id as ContainerId)?.row ?? (await containerById(this.#parts.db, id));
+    const container = await this.#parts.containers.rowOf(id as ContainerId);
     if (container?.workspaceId === workspaceId) return await this.#container(container);
     const [, name = reference, version] = /^(.+)\/v([1-9]\d{0,8})$/.exec(reference) ?? [];
     const wanted = version === undefined ? null : Number(version);
@@ -339,7 +339,7 @@ export class Explain {
       this.#nameOf(record.deploymentId),
       ended ? deliveriesOfSubject(this.#parts.db, record.workspaceId, taskId, MAX_CALLBACKS) : [],
     ]);
-    const container = record.containerId === null ? undefined : await this.#rowOf(record.containerId);
+    const container = record.containerId === null ? undefined : await this.#parts.containers.rowOf(record.containerId);
     const hasWaited = container !== undefined && (container.startedAtMs ?? 0) >= record.createdAtMs;
     return explainTask({
       callbacks,
@@ -463,10 +463,6 @@ export class Explain {
 
   #healthOf(machineId: MachineId | null): string {
     return this.#machine(machineId)?.health ?? '';
-  }
-
-  async #rowOf(id: ContainerId): Promise<ContainerRow | undefined> {
-    return this.#parts.containers.get(id)?.row ?? (await containerById(this.#parts.db, id));
   }
 
   async #nameOf(deploymentId: string | null): Promise<string> {

@@ -15,6 +15,7 @@ import type { EventWriter } from '../../workspaces/events/writer.ts';
 import { eventsOfMove, isTold } from './container-events.ts';
 import { MAX_EVENT_BATCH } from '../../stores/store/queries/events.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
+import { containerById } from '../../stores/store/queries/containers.ts';
 import type { ContainerAmendment, ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { ContainerChange, ContainerMove, MoveOutcome } from '../../stores/store/queries/container-moves.ts';
 import { assignContainers, insertContainers } from '../../stores/store/queries/container-placements.ts';
@@ -428,6 +429,11 @@ export class ContainerRegistry implements ContainerReads {
   async noteRejections(entry: ContainerEntry): Promise<void> {
     if (entry.row.state !== 'PENDING' || entry.rejections === null) return;
     await recordRejections(this.#db, entry.row.id, entry.rejections);
+  }
+
+  /** Row of a container, read from the database where the container has ended. undefined: there is none */
+  async rowOf(id: ContainerId): Promise<ContainerRow | undefined> {
+    return this.#entries.get(id)?.row ?? (await containerById(this.#db, id));
   }
 
   get(id: ContainerId): ContainerEntry | undefined {

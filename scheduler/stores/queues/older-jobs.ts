@@ -44,15 +44,11 @@ export class OlderJobs {
    * @throws when Redis or the database does not answer
    */
   async sweep(queue: QueueName): Promise<number> {
-    const { queues, ended, generation, log } = this.#parts;
+    const { queues, generation, log } = this.#parts;
     const now = generation();
-    const ids = await queues.waitingIds(queue);
     let removed = 0;
-    for (let at = 0; at < ids.length; at += BATCH) {
-      for (const taskId of await ended(ids.slice(at, at + BATCH))) {
-        if (await queues.remove(queue, taskId)) removed += 1;
-      }
-    }
+    for await (const taskId of this.#endedAmong(await queues.waitingIds(queue)))
+      if (await queues.remove(queue, taskId)) removed += 1;
     if (now > 0) removed += await this.#takeOutActive(queue);
     if (removed > 0) log.warn({ queue, removed }, 'jobs of tasks that are over were taken out of their queue');
     if (this.#done.size >= (this.#parts.most ?? MOST_QUEUES)) {
@@ -66,16 +62,16 @@ export class OlderJobs {
 
   /** Removes the jobs of ended tasks that are locked by attempts whose end Redis has forgotten. */
   async #takeOutActive(queue: QueueName): Promise<number> {
-    const { queues, ended } = this.#parts;
-    const ids = await queues.activeIds(queue, MOST_ACTIVE);
+    const { queues } = this.#parts;
     let removed = 0;
-    for (let at = 0; at < ids.length; at += BATCH) {
-      for (const taskId of await ended(ids.slice(at, at + BATCH))) {
-        const lock = await queues.lockOf(queue, taskId);
-        if (lock !== undefined && (await queues.fail(queue, taskId, lock, 'ended before')).kind === 'done')
-          removed += 1;
-      }
+    for await (const taskId of this.#endedAmong(await queues.activeIds(queue, MOST_ACTIVE))) {
+      const lock = await queues.lockOf(queue, taskId);
+      if (lock !== undefined && (await queues.fail(queue, taskId, lock, 'ended before')).kind === 'done') removed += 1;
     }
     return removed;
+  }
+
+  async *#endedAmong(taskIds: readonly TaskId[]): AsyncIterable<TaskId> {
+    for (let at = 0; at < taskIds.length; at += BATCH) yield* await this.#parts.ended(taskIds.slice(at, at + BATCH));
   }
 }

@@ -73,7 +73,7 @@ export class RedisMemory {
     return this.#isClosed;
   }
 
-  /** Counts an asynchronous task that was let in with so many bytes of input. */
+  /** Adds a task that admission accepted to what Redis holds, because the last look at its memory was before. */
   added(inputBytes: number): void {
     this.#addedBytes += inputBytes + JOB_BYTES;
     if (this.#maxBytes === 0 || this.#addedBytes < this.#maxBytes * ASK_AFTER) return;

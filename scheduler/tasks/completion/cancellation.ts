@@ -27,11 +27,8 @@ export interface CancellationParts {
   /** Ends calls of models, which no queue of Redis has. */
   readonly deferred: Pick<DeferredCalls, 'cancel'>;
   readonly clock: Clock;
-  /**
-   * Has the replica end the task in whose memory a synchronous one is, which may be this one. false: none has it.
-   * Absent: there is no other.
-   */
-  readonly stopElsewhere?: ((taskId: TaskId, ending: Ending) => Promise<boolean>) | undefined;
+  /** Has the replica that has a synchronous task in its memory end it, which may be this one. false: none has it */
+  readonly stopSync: (taskId: TaskId, ending: Ending) => Promise<boolean>;
   /** Tells the other replicas that a task ended here, because one may have its attempt. */
   readonly revokeElsewhere?: (taskId: TaskId, lock: LockToken, ending: Ending) => void;
 }
@@ -57,7 +54,7 @@ export class Cancellation {
    * its handler told to stop. An attempt elsewhere is ended with the token that holds it.
    */
   async cancelRecorded(record: TaskRecord, ending: Ending): Promise<boolean> {
-    const { queues, attempts, completion, records, changes, deferred } = this.#parts;
+    const { queues, attempts, completion, records, changes, deferred, stopSync } = this.#parts;
     if (record.queue === DEFERRED_CALLS_QUEUE) return await deferred.cancel(record, ending);
     for (let tries = 0; tries < CANCEL_TRIES; tries += 1) {
       const attempt = attempts.current(record.taskId);
@@ -66,8 +63,7 @@ export class Cancellation {
       else if (attempt !== undefined) return await this.revoke(attempt, ending);
       const job = await queues.read(record.queue, record.taskId);
       if (record.sync) {
-        if (job !== undefined && (await completion.takeOut(record.queue, job, ending))) return true;
-        if ((await this.#parts.stopElsewhere?.(record.taskId, ending)) === true) return true;
+        if (await stopSync(record.taskId, ending)) return true;
         // An order on its way to its replica, or back: the next try finds it.
         if (job !== undefined) continue;
       }

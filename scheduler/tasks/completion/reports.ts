@@ -362,15 +362,16 @@ export class Reports {
    */
   adopt(
     machineId: MachineId,
-    { taskId, token, containerId }: LiveReport,
+    live: LiveReport,
     facts: Facts & Pick<Attempt, 'agentInstance' | 'sessionEpoch'>,
   ): Attempt | undefined {
     const { attempts, slots, lines, instance, clock, log } = this.#parts;
+    const { taskId, token, containerId } = live;
     const { attempt: number, queue, sentAtMs, agentInstance, sessionEpoch } = facts;
     const job: TaskJob = facts.job;
     const current = attempts.current(taskId);
     if (current !== undefined) return current.token === token ? current : undefined;
-    if (attempts.recorded(token) !== undefined || attempts.revoked(token) !== undefined) return undefined;
+    if (this.#isOver(live)) return undefined;
     const own = lines.line.get(taskId)?.job.workspaceId ?? job.workspaceId;
     if (own !== job.workspaceId) return undefined;
     const lock = lockTokenOf(instance, token);

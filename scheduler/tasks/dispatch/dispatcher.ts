@@ -254,7 +254,7 @@ export class Dispatcher {
       return true;
     }
     while (state.fetching < state.expected.size || (state.backlog && state.fetching < BACKLOG_FETCHES)) {
-      const container = chooseContainer(this.#slots.of(queue), Math.random);
+      const container = this.#freeOf(queue);
       // A fetch under way may bring the job that an unnamed wake-up is about.
       if (container === undefined) return state.backlog && state.fetching > 0;
       container.inFlight += 1;

@@ -58,7 +58,7 @@ export class Leases {
     this.#dropScript = defineScript(redis, 'longshoreDropLease');
   }
 
-  /** Writes a lease, with the others of this turn and before the turn ends. */
+  /** Writes a lease. Those of one turn of the event loop go to Redis together, at its end, which saves commands. */
   write(lease: Lease): Promise<void> {
     this.#batch ??= this.#newBatch();
     this.#batch.leases.set(lease.job.taskId, lease);

@@ -5,8 +5,8 @@ import type { TaskJob } from '../../stores/queues/jobs.ts';
 export type PrecheckVerdict = { readonly kind: 'run' } | ({ readonly kind: 'finish' } & Ending);
 
 /**
- * Whether a task that has a slot may still run. A synchronous one whose caller left is CANCELLED.
- * One past its deadline is TIMEOUT (synchronous) or EXPIRED.
+ * Whether a task that has a slot may still run. A synchronous task whose caller left is CANCELLED. A task past its
+ * deadline is TIMEOUT (synchronous) or EXPIRED.
  */
 export function precheck(
   job: TaskJob,

@@ -174,7 +174,7 @@ export class SlotTable {
     return this.#byQueue.of(queue).size > 0;
   }
 
-  /** Whether the containers of the queue here serve synchronous calls; false where there are none. */
+  /** Whether synchronous calls run in the queue's containers here: Redis has no jobs for it. No container: false. */
   isSync(queue: QueueName): boolean {
     for (const { isSync } of this.#byQueue.of(queue)) return isSync === true;
     return false;

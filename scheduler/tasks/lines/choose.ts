@@ -1,19 +1,8 @@
-// Where a synchronous task goes: to a slot here, to another replica, or into the line. Who gets a slot that frees.
+// Who gets a slot that frees, and to which replica a synchronous task goes that waits.
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 
 /** A task gets a slot before older ones of other replicas, unless they are older by more than this. */
 const OLDER_BY_MS = 10;
-
-/** Destination of a task that arrives. @param depth - tasks of the queue at all replicas, as far as is known */
-export function chooseEntry(facts: {
-  readonly freeSlots: number;
-  readonly waiting: number;
-  readonly depth: number;
-  readonly bound: number;
-}): 'send' | 'wait' | 'full' {
-  if (facts.depth >= facts.bound) return 'full';
-  return facts.freeSlots > 0 && facts.waiting === 0 ? 'send' : 'wait';
-}
 
 /** Age of the oldest task that waits in a line. */
 export interface Head {

@@ -1,10 +1,9 @@
 // Synchronous tasks that cross replicas. The caller's replica offers a task that waits to a replica that seems to have
 // a free slot; what has become of it is told by words, asked for by recalls, and found in rows (offers.ts, owner.ts).
-// A slot that frees here is kept for a moment for another replica's older task (choose.ts). Messages use the bus: each
-// may be lost, and is then asked for again.
+// A slot that frees here may be kept for another replica's older task (kept-slots.ts). Messages use the bus: each may
+// be lost, and is then asked for again.
 import type { InstanceId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
-import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Bus } from '../../cluster/bus.ts';
@@ -17,6 +16,7 @@ import type { ReadyContainer } from '../dispatch/slots.ts';
 import type { TaskRecord } from '../records/task-record.ts';
 import type { TaskRecords } from '../records/records.ts';
 import { chooseOffers } from './choose.ts';
+import { KeptSlots } from './kept-slots.ts';
 import type { LineTask } from './line.ts';
 import type { Lines } from './lines.ts';
 import { afterRow, check, offeredTo } from './offers.ts';
@@ -25,8 +25,6 @@ import type { Others } from './others.ts';
 import { judgeOffer, judgeRecall } from './owner.ts';
 
 const TICK_MS = 1_000;
-/** How long a slot is kept for another replica's task. */
-const KEEP_MS = 250;
 /** Offers that this process reads so soon after it stood still may be old: they are refused. */
 const LATE_MS = 1_000;
 /** Longest wait of a replica that stops for the others' word that they offer it nothing more. */
@@ -47,7 +45,7 @@ export interface CrossingParts {
   readonly instance: InstanceId;
   readonly lines: Lines;
   readonly others: Pick<Others, 'roomKept' | 'tellNow'>;
-  readonly dispatcher: Pick<Dispatcher, 'hasRoom' | 'take' | 'free' | 'wakeLine' | 'keepsRoom' | 'onLineWaits'>;
+  readonly dispatcher: Pick<Dispatcher, 'hasRoom' | 'take' | 'free' | 'keepsRoom' | 'onLineWaits'>;
   /** Slots of a queue's containers at other replicas, as they told last. */
   readonly capacity: (queue: QueueName) => ReadonlyMap<InstanceId, { readonly free: number; readonly slots: number }>;
   readonly isPresent: (replica: InstanceId) => boolean;
@@ -60,15 +58,8 @@ export interface CrossingParts {
   readonly records: Pick<TaskRecords, 'readOver'>;
   readonly completion: Pick<Completion, 'answerFrom' | 'endQueued'>;
   readonly sinceStallMs: () => number;
-  readonly clock: Clock;
   readonly log: Log;
   readonly signal: AbortSignal;
-}
-
-/** A slot that is kept for a task of another replica. */
-interface Kept {
-  readonly container: ReadyContainer;
-  readonly timer: NodeJS.Timeout;
 }
 
 /** Free slots of another replica for a queue, as of a moment, and the tasks that were out there then. */
@@ -81,7 +72,7 @@ interface Seen {
 export class Crossing {
   readonly name = 'lines';
   readonly #parts: CrossingParts;
-  readonly #kept = new Map<string, Kept[]>();
+  readonly #kept: KeptSlots;
   readonly #seen = new Map<InstanceId, Map<QueueName, Seen>>();
   /** Replicas that stop. */
   readonly #leaving = new Set<InstanceId>();
@@ -92,6 +83,7 @@ export class Crossing {
 
   constructor(parts: CrossingParts) {
     this.#parts = parts;
+    this.#kept = new KeptSlots(parts.dispatcher);
     const { bus, channelOf, instance, dispatcher, lines } = parts;
     bus.on(channelOf(instance), (message) => this.#heard(message as LinesMessage));
     bus.onGap(() => void this.tick());
@@ -111,7 +103,7 @@ export class Crossing {
   }
 
   stop(): void {
-    for (const kept of this.#kept.values()) for (const { timer } of kept) clearTimeout(timer);
+    this.#kept.stop();
   }
 
   /**
@@ -193,8 +185,9 @@ export class Crossing {
         return;
       }
       case 'none': {
-        const kept = this.#takeKept(keyOf(message[2], message[1]));
-        if (kept !== undefined) this.#parts.dispatcher.free(kept.container);
+        const [, from, queue] = message;
+        const container = this.#kept.take(queue, from);
+        if (container !== undefined) this.#parts.dispatcher.free(container);
       }
     }
   }
@@ -320,26 +313,10 @@ export class Crossing {
   // ---- the replica with the slot ------------------------------------------------------------------------------------
 
   #keep(queue: QueueName, replica: InstanceId, container: ReadyContainer): void {
-    const { others, dispatcher, instance } = this.#parts;
+    const { others, instance } = this.#parts;
     others.roomKept(queue, replica);
-    const key = keyOf(queue, replica);
-    const timer = setTimeout(() => {
-      if (this.#takeKept(key, kept)) dispatcher.free(container);
-    }, KEEP_MS);
-    const kept: Kept = { container, timer };
-    const all = this.#kept.get(key);
-    if (all === undefined) this.#kept.set(key, [kept]);
-    else all.push(kept);
+    this.#kept.keep(queue, replica, container);
     this.#publish(replica, ['room', instance, queue]);
-  }
-
-  #takeKept(key: string, one?: Kept): Kept | undefined {
-    const all = this.#kept.get(key) ?? [];
-    const at = one === undefined ? 0 : all.indexOf(one);
-    const [kept] = at < 0 ? [] : all.splice(at, 1);
-    if (all.length === 0) this.#kept.delete(key);
-    clearTimeout(kept?.timer);
-    return kept;
   }
 
   #hearOffer([, from, queue, attempt, sent]: Offer): void {
@@ -352,13 +329,13 @@ export class Crossing {
       return;
     }
     const { taskId } = job;
-    const kept = this.#takeKept(keyOf(queue, from));
+    const kept = this.#kept.take(queue, from);
     const isTaking = this.#waitsFor === undefined && sinceStallMs() >= LATE_MS;
     const hasSlot = isTaking && (kept !== undefined || dispatcher.hasRoom(queue));
     const verdict = judgeOffer(lines.known.get(taskId), { attempt, hasSlot });
-    const isTaken = verdict === 'take' && dispatcher.take(queue, job, attempt, kept?.container);
+    const isTaken = verdict === 'take' && dispatcher.take(queue, job, attempt, kept);
     if (isTaken) return;
-    if (kept !== undefined && verdict !== 'take') dispatcher.free(kept.container);
+    if (kept !== undefined && verdict !== 'take') dispatcher.free(kept);
     if (verdict !== 'ignore') this.say(from, job, { kind: 'refused', attempt });
   }
 
@@ -384,5 +361,3 @@ const isRefusal = ({ kind, attempt }: Word, place: Place, from: InstanceId): boo
   place.to === from &&
   place.attempt === attempt &&
   place.heardAtMs === place.sinceMs;
-
-const keyOf = (queue: QueueName, replica: InstanceId): string => `${queue} ${replica}`;

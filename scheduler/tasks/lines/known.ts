@@ -11,7 +11,7 @@ export class KnownAttempts {
   readonly #most: number;
   /** In the order of their last change. */
   readonly #known = new Map<TaskId, Known & { readonly atMs: number }>();
-  /** Last change of the newest attempt that had to go early; monotonic milliseconds. */
+  /** Last change of the newest attempt that was forgotten; monotonic milliseconds. */
   #forgotToMs = -Infinity;
 
   constructor(most = MOST) {
@@ -32,9 +32,8 @@ export class KnownAttempts {
     this.#known.delete(taskId);
     this.#known.set(taskId, { ...known, atMs });
     for (const [oldest, { atMs: sinceMs }] of this.#known) {
-      const isOld = atMs - sinceMs > KNOWN_MS;
-      if (this.#known.size <= this.#most && !isOld) return;
-      if (!isOld) this.#forgotToMs = sinceMs;
+      if (this.#known.size <= this.#most && atMs - sinceMs <= KNOWN_MS) return;
+      this.#forgotToMs = sinceMs;
       this.#known.delete(oldest);
     }
   }

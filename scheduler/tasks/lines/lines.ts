@@ -8,7 +8,7 @@ import { Listeners } from '#shared/listeners.ts';
 import { requireLock } from '../../stores/queues/answers.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { FetchedJob, JobPlace, Fence, QueueDepth, TaskQueues } from '../../stores/queues/task-queues.ts';
-import { chooseEntry, chooseNext } from './choose.ts';
+import { chooseNext } from './choose.ts';
 import type { Head } from './choose.ts';
 import { KnownAttempts } from './known.ts';
 import { Line } from './line.ts';
@@ -127,8 +127,7 @@ export class Lines implements Pick<
    */
   enter(queue: QueueName, job: TaskJob, bound: number): number | undefined {
     const depth = this.line.count(queue) + this.#others.counts(queue).count;
-    const waiting = this.line.waitingCount(queue);
-    if (chooseEntry({ freeSlots: 0, waiting, depth, bound }) === 'full') return undefined;
+    if (depth >= bound) return undefined;
     this.line.add(queue, job, performance.now());
     return depth + 1;
   }

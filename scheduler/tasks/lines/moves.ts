@@ -85,7 +85,7 @@ export interface MovesParts {
   readonly linkOf: (machineId: MachineId) => (MachineLink & { readonly isHere: boolean }) | undefined;
   /** Whether synchronous calls run in that container. */
   readonly isSync: (containerId: ContainerId) => boolean;
-  readonly lines: Pick<Lines, 'line' | 'known' | 'movedTo' | 'adopt' | 'order'>;
+  readonly lines: Pick<Lines, 'line' | 'known' | 'movedTo' | 'adopt'>;
   readonly attempts: Pick<Attempts, 'current' | 'ofMachine' | 'all'>;
   readonly completion: Pick<Completion, 'handOver' | 'lost' | 'backToQueue'>;
   /** Adopts an attempt; set late, because reports tell of moves. */
@@ -193,20 +193,19 @@ export class Moves {
    * an order that its agent never read would else count as sent.
    */
   async over(): Promise<void> {
-    const { attempts, present, signal } = this.#parts;
+    const { attempts, signal } = this.#parts;
     const untilMs = performance.now() + OVER_MS;
     const isOpen = (): boolean => {
       for (const { job, ending } of attempts.all()) if (job.sync && ending === undefined) return true;
       return false;
     };
-    while (isOpen() && [...present()].length > 0 && performance.now() < untilMs)
+    while (isOpen() && !this.#isAlone() && performance.now() < untilMs)
       if (!(await sleep(OVER_LOOK_MS, signal))) return;
   }
 
   async tick(): Promise<void> {
     for (const machineId of [...this.#leaving]) this.#handOver(machineId);
-    const isAlone = [...this.#parts.present()].length === 0;
-    const sinceMs = performance.now() - (isAlone ? 0 : STRANGER_MS);
+    const sinceMs = performance.now() - (this.#isAlone() ? 0 : STRANGER_MS);
     const due: Promise<void>[] = [];
     for (const [machineId, link] of this.#links) {
       if (this.#parts.linkOf(machineId)?.isHere !== true) this.#dropLink(machineId);
@@ -217,6 +216,11 @@ export class Moves {
     const [failed] = (await Promise.allSettled(due)).filter(({ status }) => status === 'rejected');
     // The rows of all of them are looked at again.
     if (failed?.status === 'rejected') throw failed.reason;
+  }
+
+  /** Whether no other replica is present. */
+  #isAlone(): boolean {
+    return [...this.#parts.present()].length === 0;
   }
 
   #dropLink(machineId: MachineId): void {

@@ -80,7 +80,7 @@ export class Others implements OtherLines {
     clearInterval(this.#timer);
   }
 
-  /** Tells the others of this queue now. */
+  /** Tells the other replicas at once, and not with the next round, because a task here waits for a slot of theirs. */
   tellNow(queue: QueueName): void {
     const { bus, channel, instance: from } = this.#parts;
     if (this.#toldWaiting.has(queue)) return;

@@ -74,8 +74,8 @@ export class Renewal {
 
   /**
    * Writes the leases of all attempts here again after Redis lost its data, before they are looked for.
-   * Attempts that ended count, too, until their last record is written, which drops the lease: until then another
-   * process can take the repeated result by it.
+   * Attempts that ended count, too, until their last record is written, which drops the lease. If this process dies
+   * before, the agent repeats the result to another replica, which accepts it because of that lease.
    */
   async restoreAll(): Promise<void> {
     const { attempts, changes } = this.#parts;

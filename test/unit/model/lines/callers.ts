@@ -1,25 +1,13 @@
 // Steps of the callers' replica: calls arrive, wait, are sent here or offered; owners say what became of them.
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { isTerminalTask } from '#shared/domain/status.ts';
-import { chooseEntry, chooseNext, chooseOffers } from '#scheduler/tasks/lines/choose.ts';
+import { chooseNext, chooseOffers } from '#scheduler/tasks/lines/choose.ts';
 import type { Place, Word } from '#scheduler/tasks/lines/offers.ts';
 import { afterRow, check, heard, isOut, NEW, offeredTo, sentHere } from '#scheduler/tasks/lines/offers.ts';
 import { revoke, sendOrder } from './orders.ts';
 import { recordFirst, settle } from './records.ts';
 import type { Process, World } from './world.ts';
-import {
-  awake,
-  freeMachine,
-  freeSlots,
-  isPresent,
-  isSettled,
-  must,
-  nextId,
-  pick,
-  publish,
-  tell,
-  WAIT_LIMIT_MS,
-} from './world.ts';
+import { awake, freeMachine, isPresent, isSettled, must, nextId, pick, publish, tell, WAIT_LIMIT_MS } from './world.ts';
 
 const BOUND = 8;
 const HOLD_MS = 250;
@@ -27,9 +15,7 @@ const HOLD_MS = 250;
 export function call(world: World, at: number, isLarge: boolean): void {
   const process = pick(awake(world), at);
   if (process === undefined) return;
-  const waiting = line(process).length;
-  const facts = { freeSlots: freeSlots(world, process), waiting, depth: process.callers.size, bound: BOUND };
-  if (chooseEntry(facts) === 'full') return tell(world, 'full', process.id);
+  if (process.callers.size >= BOUND) return tell(world, 'full', process.id);
   const id = nextId(world, 't') as TaskId;
   world.tasks.set(id, {
     id,
