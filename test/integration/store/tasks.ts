@@ -13,6 +13,7 @@ import {
   taskOwners,
   unbegunTasksOf,
   upsertTaskRecords,
+  upsertTaskRecordsSaying,
 } from '../../../scheduler/stores/store/queries/tasks.ts';
 import { aContainerId, aRecord, aStub, aWorkspace } from '../store-fixture.ts';
 
@@ -61,6 +62,16 @@ export function taskTests(of: () => Db): void {
       await upsertTaskRecords(db, [{ ...later, rank: 4 }]);
       expect((await taskById(db, record.taskId))?.past).toEqual(record.past);
       expect(listed?.result).toBeUndefined();
+    });
+
+    test('a record of another workspace changes no row, and tells of none', async () => {
+      const [mine, theirs] = [await aWorkspace(db), await aWorkspace(db)];
+      const record = aRecord({ workspaceId: mine.id, status: 'RUNNING', attempt: 1, rank: 1 });
+      await upsertTaskRecords(db, [record]);
+      const before = await taskById(db, record.taskId);
+      const forged = { ...record, workspaceId: theirs.id, status: 'COMPLETE', rank: 3, result: '"forged"' } as const;
+      expect(await upsertTaskRecordsSaying(db, [forged])).toEqual(new Map());
+      expect(await taskById(db, record.taskId)).toEqual(before);
     });
 
     test('every value of a column is written as it is, whatever its batch holds', async () => {
