@@ -164,7 +164,10 @@ describe('a disk that is full', () => {
       const before = [platform.scheduler.pid, platform.agent.pid];
 
       const large = await platform.invoke(deployment, { seconds: 0.01, padding: 'x'.repeat(300_000) });
-      expect([large.status, large.text]).toEqual([507, '{"error":"the disk that keeps objects is full"}']);
+      expect([large.status, jsonOf(large)]).toEqual([
+        507,
+        { error: 'the disk that keeps objects is full', code: 'disk_full' },
+      ]);
       const refused = await upload();
       expect([refused.status, jsonOf(refused)['code']]).toEqual([507, 'disk_full']);
       // Reads and the health page need no disk.
@@ -216,13 +219,16 @@ describe('a disk that cannot be written', () => {
         mount(objects, 'remount,ro');
         const large = { seconds: 0.01, padding: 'x'.repeat(300_000) };
         const refused = await platform.invoke(deployment, large);
-        expect([refused.status, refused.text]).toEqual([503, '{"error":"the disk that keeps objects is read-only"}']);
+        expect([refused.status, jsonOf(refused)]).toEqual([
+          503,
+          { error: 'the disk that keeps objects is read-only', code: 'disk_read_only' },
+        ]);
         await expect(platform.upload({ 'app.py': Buffer.from('# new') })).rejects.toThrow('disk_read_only');
         expect(await platform.invoke(deployment, { seconds: 0.01 })).toMatchObject({ status: 200 });
         mount(objects, 'remount,rw');
         await platform.upload({ 'app.py': Buffer.from('# new') });
         // The handler takes no padding, so its error proves that the call reached it.
-        expect(await platform.invoke(deployment, large)).toMatchObject({ status: 500 });
+        expect(await platform.invoke(deployment, large)).toMatchObject({ status: 422 });
       } finally {
         await platform.stop(() => unmount(objects));
       }
