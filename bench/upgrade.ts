@@ -1,7 +1,8 @@
 /**
- * `npm run upgrade -- --from COMMIT`: a running installation of that commit is upgraded to this checkout under load,
- * the scheduler first, then the agents. Every accepted task is audited as after the kill rounds, and so are the
- * machines. Containers that ran before must run on and serve. Exit code 1: a finding. docs/benchmarks.md has the rest.
+ * `npm run upgrade`: a running installation of the newest release, or of the commit that `--from` names, is upgraded to
+ * this checkout under load, the scheduler first, then the agents. Every accepted task is audited as after the kill
+ * rounds, and so are the machines. Containers that ran before must run on and serve. Exit code 1: a finding.
+ * docs/benchmarks.md has the rest.
  */
 import { machineFacts, machineText } from './machine.ts';
 import { Output } from './output.ts';

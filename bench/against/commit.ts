@@ -66,7 +66,7 @@ async function installPackages(tree: string, place: Workplace): Promise<void> {
   await run('npm', ['ci', '--no-audit', '--no-fund'], { cwd: tree, timeout: INSTALL_MS, signal: place.signal });
 }
 
-const git = (cwd: string, ...args: string[]): Promise<string> => run('git', args, { cwd, timeout: GIT_MS });
+export const git = (cwd: string, ...args: string[]): Promise<string> => run('git', args, { cwd, timeout: GIT_MS });
 
 interface RunOptions {
   readonly cwd: string;

@@ -2,8 +2,8 @@
 import { parseStrictly, UsageError } from '../options.ts';
 
 export interface UpgradeOptions {
-  /** The commit whose installation is upgraded to this checkout. */
-  readonly from: string;
+  /** The commit whose installation is upgraded to this checkout; without it the newest release. */
+  readonly from: string | undefined;
   /** PGlite and a private Redis child, or servers of their own. */
   readonly stores: 'embedded' | 'servers';
   readonly jsonPath: string;
@@ -12,7 +12,7 @@ export interface UpgradeOptions {
 }
 
 export const UPGRADE_USAGE =
-  'usage: npm run upgrade -- --from COMMIT [--stores embedded|servers] [--json FILE] [--keep-logs DIR]';
+  'usage: npm run upgrade -- [--from COMMIT] [--stores embedded|servers] [--json FILE] [--keep-logs DIR]';
 const DEFAULT_JSON = 'bench/results/upgrade.jsonl';
 
 /** @throws UsageError naming the option */
@@ -24,7 +24,7 @@ export function parseUpgradeOptions(args: readonly string[]): UpgradeOptions {
     'keep-logs': { type: 'string' },
   });
   const { from, stores = 'embedded' } = values;
-  if (from === undefined || from === '') throw new UsageError('--from: must name a commit');
+  if (from === '') throw new UsageError('--from: must name a commit');
   if (stores !== 'embedded' && stores !== 'servers')
     throw new UsageError(`--stores: must be embedded or servers, got ${JSON.stringify(stores)}`);
   return { from, stores, jsonPath: values.json ?? DEFAULT_JSON, keepLogsIn: values['keep-logs'] };

@@ -3,6 +3,7 @@
 // follows, and every container that was kept warm must run on and serve.
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { sleep } from '#shared/backoff.ts';
 import { LABELS } from '#agent/containers/runtime.ts';
 import { RESTART_GRACE_MS } from '#scheduler/control/autoscaler/loop.ts';
@@ -29,7 +30,9 @@ import type { Machine, Replaced } from './installation.ts';
 import { nameOf, notRunningOn, notServing, onTwoMachines } from './kept.ts';
 import type { KeptContainer } from './kept.ts';
 import type { UpgradeOptions } from './options.ts';
+import { releasedCommit } from './released.ts';
 
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MACHINES = 2;
 /** Containers with so many GPUs each: a machine has no room for all, so that each machine has some. */
 const KEPT = { containers: 4, gpus: 2, lanes: 4 };
@@ -57,7 +60,7 @@ export interface UpgradeOutcome extends Omit<ChaosOutcome, 'machine'> {
 
 /** @throws Error when a commit cannot be built, or a daemon does not start, or does not end at its signal */
 export async function upgrade(options: UpgradeOptions, place: Workplace, report: ChaosReport): Promise<UpgradeOutcome> {
-  const hash = await resolveCommit(options.from, '--from');
+  const hash = await (options.from === undefined ? releasedCommit(ROOT) : resolveCommit(options.from, '--from'));
   report.say(`building ${hash.slice(0, 12)} and this checkout`);
   const base = await buildCommit(place, hash);
   const ours = await writeBenchRelease(join(place.directory, 'r'), {});

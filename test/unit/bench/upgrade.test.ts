@@ -51,8 +51,11 @@ describe('the command line of the upgrade', () => {
     });
   });
 
+  test('may leave out the commit', () => {
+    expect(parseUpgradeOptions([]).from).toBeUndefined();
+  });
+
   test.each([
-    [[], '--from: must name a commit'],
     [['--from', ''], '--from: must name a commit'],
     [['--from', 'v1', '--stores', 'cloud'], '--stores: must be embedded or servers, got "cloud"'],
     [['v1'], 'v1'],
