@@ -1,468 +1,13 @@
-// The commands against a small real HTTP server that answers as the
-// gateway does. The server shows behaviour that a healthy scheduler does not: refusals,
-// odd answers, silence. The good path, against the real one, is in test/e2e/up.test.ts.
+// Further commands against the server of cli-gate.ts: lists, deletions, names and ids, terminals.
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { IncomingMessage, Server } from 'node:http';
-import { join, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { writeFileSync } from 'node:fs';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { runCommand } from '../helpers/command-line.ts';
-import { tempDirectory, waitFor } from '../helpers/programs.ts';
+import { beforeEach, describe, expect, test } from 'vitest';
+import { waitFor } from '../helpers/programs.ts';
 import { terminal } from '../helpers/terminal.ts';
-
-const MAIN = resolve(import.meta.dirname, '..', '..', 'cli', 'main.ts');
-const TOKEN = 'eyJ.test';
-const SANDBOX = 'sandbox-0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11-abcdef01';
-
-interface Seen {
-  readonly route: string;
-  readonly authorization: string | undefined;
-  readonly body: Buffer;
-}
-type Reply =
-  | {
-      readonly status?: number;
-      readonly body: unknown;
-      readonly isNoTask?: true;
-      readonly isReplay?: true;
-      readonly type?: string;
-    }
-  | undefined;
-
-let server: Server;
-let url = '';
-let seen: Seen[] = [];
-let reply: (route: string, request: IncomingMessage) => Reply = () => undefined;
-let directory: ReturnType<typeof tempDirectory>;
-
-beforeEach(async () => {
-  seen = [];
-  directory = tempDirectory('cli');
-  server = createServer((request, response) => {
-    void buffer(request).then((body) => {
-      const route = `${request.method ?? ''} ${(request.url ?? '').split('?')[0] ?? ''}`;
-      seen.push({ route, authorization: request.headers.authorization, body });
-      const answer = reply(route, request);
-      if (answer === undefined) {
-        response.writeHead(404, { 'content-type': 'application/json' });
-        response.end('{"code":5,"message":"Not Found","details":[]}');
-        return;
-      }
-      response.writeHead(answer.status ?? 200, {
-        'content-type': answer.type ?? 'application/json',
-        ...(answer.isNoTask === true ? {} : { 'x-task-id': 't-1' }),
-        ...(answer.isReplay === true ? { 'idempotency-replayed': 'true' } : {}),
-      });
-      response.end(typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body));
-    });
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  url = `http://127.0.0.1:${typeof address === 'object' && address !== null ? address.port : 0}`;
-});
-afterEach(() => {
-  server.closeAllConnections();
-  server.close();
-  directory.remove();
-});
-
-const environment = () => ({
-  LONGSHORE_URL: url,
-  LONGSHORE_TOKEN: TOKEN,
-  LONGSHORE_CONTEXT_FILE: join(directory.path, 'contexts.json'),
-});
-
-function start(args: readonly string[], stdin = '', cwd = process.cwd()) {
-  const child = spawn(process.execPath, [MAIN, ...args], {
-    cwd,
-    env: { ...process.env, ...environment() },
-    stdio: 'pipe',
-  });
-  child.stdin.end(stdin);
-  let stdout = '';
-  let stderr = '';
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-  const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
-  return { child, ended, stdout: () => stdout };
-}
-/** In this process, except where the command reads stdin or has a directory of its own. */
-const run = (args: readonly string[], stdin = '', cwd?: string) =>
-  stdin === '' && cwd === undefined ? runCommand(args, environment()) : start(args, stdin, cwd).ended;
-
-/** A gateway that answers every route well, except for the answers in `special`. */
-function gateway(special: Readonly<Record<string, Reply>> = {}) {
-  return (route: string): Reply => {
-    if (route in special) return special[route];
-    if (route.startsWith('GET /api/v1/gateway/objects/')) return { body: { ok: true, exists: false } };
-    if (route === 'POST /api/v1/gateway/objects')
-      return { body: { ok: true, objectId: 'o-1', presignedUrl: `${url}/put/o-1?signature=x`, errorMsg: '' } };
-    if (route === 'PUT /put/o-1') return { body: '' };
-    if (route === 'POST /api/v1/gateway/stubs') return { body: { ok: true, stubId: 's-1', errMsg: '', warnMsg: '' } };
-    if (route === 'POST /api/v1/gateway/stubs/deploy')
-      return { body: { ok: true, deploymentId: 'd-1', version: 3, invokeUrl: `${url}/endpoint/sum/v3` } };
-    return undefined;
-  };
-}
-
-function anApp(
-  text = 'from longshore import endpoint\n\n@endpoint(name="sum", cpu=2, memory="1Gi", gpu_count=8)\ndef add(a, b):\n    return a + b\n',
-) {
-  const file = join(directory.path, 'app.py');
-  writeFileSync(file, text);
-  return file;
-}
-
-describe('deploy', () => {
-  test('uploads the archive without a bearer, makes the stub from the definition, and deploys it', async () => {
-    reply = gateway();
-    const ended = await run(['deploy', anApp(), '--json']);
-    expect(ended).toMatchObject({ code: 0 });
-    const deployed = { name: 'sum', version: 3, deploymentId: 'd-1', stubId: 's-1', requiredInputs: ['a', 'b'] };
-    expect(JSON.parse(ended.stdout)).toMatchObject(deployed);
-    expect(seen.map((one) => one.route.replace(/[0-9a-f]{64}/, '<sha256>'))).toEqual([
-      'POST /api/v1/gateway/stubs/check',
-      'GET /api/v1/gateway/objects/<sha256>',
-      'POST /api/v1/gateway/objects',
-      'PUT /put/o-1',
-      'POST /api/v1/gateway/stubs',
-      'POST /api/v1/gateway/stubs/deploy',
-    ]);
-    const [, , created, put, stub] = seen;
-    expect(put?.authorization).toBeUndefined();
-    expect(stub?.authorization).toBe(`Bearer ${TOKEN}`);
-    expect(JSON.parse(created?.body.toString() ?? '')).toMatchObject({ size: String(put?.body.byteLength) });
-    const recipe = JSON.parse(stub?.body.toString() ?? '') as Record<string, unknown>;
-    expect(recipe).toMatchObject({ objectId: 'o-1', stubType: 'endpoint/deployment', handler: 'app:add', name: 'sum' });
-    expect([Number(recipe['cpu']), Number(recipe['memory'])]).toEqual([2000, 1024]);
-    expect(recipe).not.toHaveProperty('requiredInputs');
-    expect(recipe).not.toHaveProperty('place');
-  });
-
-  test('says what the scheduler doubts as a warning', async () => {
-    const made = { ok: true, stubId: 's-1', errMsg: '', warnMsg: 'No known GPU model: H1000.' };
-    reply = gateway({ 'POST /api/v1/gateway/stubs': { body: made } });
-    const ended = await run(['deploy', anApp()]);
-    expect(ended.code).toBe(0);
-    expect(ended.stderr).toMatch(/^warning: No known GPU model: H1000\.$/m);
-  });
-
-  test('uploads nothing that the installation has', async () => {
-    reply = (route) =>
-      route.startsWith('GET /api/v1/gateway/objects/')
-        ? { body: { ok: true, exists: true, objectId: 'o-9' } }
-        : gateway()(route);
-    const ended = await run(['deploy', anApp()]);
-    expect(ended.code).toBe(0);
-    // A first call to fill in.
-    expect(ended.stdout).toMatch(/ invoke sum --data '\{"a": …, "b": …\}'$/m);
-    expect(seen.some((one) => one.route.startsWith('PUT'))).toBe(false);
-  });
-
-  test.for([
-    [
-      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'extra.workerMode "x" is none' } } },
-      'app.py:3: worker_mode "x" is none\n',
-    ],
-    [
-      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'CPU must be 1500 or less.' } } },
-      "app.py:3: cpu: 2 cores, at most 1.5: it is this workspace's limit stub.cpu_millicores",
-    ],
-    [
-      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'Memory must be 0.5GiB or less.' } } },
-      "memory: 1 GiB, at most 0.5 GiB: it is this workspace's limit stub.memory_mib, which `longshore workspace limits`",
-    ],
-    [
-      { 'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'GPU count must be 2 or less.' } } },
-      'An administrator raises it: `longshore workspace limits WORKSPACE --set stub.max_gpu_count=8`',
-    ],
-    [
-      {
-        'POST /api/v1/gateway/stubs': { body: { ok: false, errMsg: 'There is currently no GPU capacity for H100.' } },
-      },
-      'no GPU capacity for H100: `longshore machine list` shows the GPUs that there are',
-    ],
-    [{ 'PUT /put/o-1': { status: 413, body: { message: 'too large' } } }, 'the upload was refused with 413'],
-    [
-      { 'POST /api/v1/gateway/stubs': { status: 401, body: { code: 16, message: 'invalid or missing token' } } },
-      'does not accept the token',
-    ],
-    [
-      { 'POST /api/v1/gateway/stubs': { status: 502, body: '<html>bad gateway</html>' } },
-      'something that is not a JSON object: <html>bad',
-    ],
-  ] as const)('that is refused says why: %j', async ([special, sentence]) => {
-    reply = gateway(special);
-    const ended = await run(['deploy', anApp()]);
-    expect(ended).toMatchObject({ code: sentence.includes('token') ? 3 : 1, stdout: '' });
-    expect(ended.stderr).toContain(sentence);
-  });
-
-  test.for([
-    ['import no_such_library\n', 'Import it inside the handler'],
-    ['x = 1\n', 'Decorate a function'],
-    ['from longshore import endpoint\n\n@endpoint(name="a", cpu=-1)\ndef a():\n    pass\n', 'cpu'],
-  ])('of a file that cannot be described says what to do: %j', async ([text, sentence]) => {
-    const ended = await run(['deploy', anApp(text)]);
-    expect(ended.code).toBe(1);
-    expect(ended.stderr).toContain(sentence);
-    expect(seen).toEqual([]);
-  });
-
-  test('of a file that is no Python says where, once', async () => {
-    const file = anApp('import os\n\ndef f(:\n  pass\n');
-    const ended = await run(['deploy', file]);
-    expect(ended).toMatchObject({ code: 1, stderr: `longshore: ${file}:3: SyntaxError: invalid syntax\n` });
-    const beside = await run(['deploy', 'app.py'], '', directory.path);
-    expect(beside).toMatchObject({ code: 1, stderr: 'longshore: app.py:3: SyntaxError: invalid syntax\n' });
-  });
-
-  test('of one handler says how the others in its file are deployed', async () => {
-    reply = gateway();
-    const three = ['a', 'b', 'c'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
-    const file = anApp(`from longshore import endpoint\n\n${three}`);
-    const ended = await run(['deploy', `${file}:b`]);
-    expect(ended.code).toBe(0);
-    expect(ended.stdout).toMatch(
-      /\n\nOthers in this file:\n {2}\S+ deploy \S+app\.py:a\n {2}\S+ deploy \S+app\.py:c\n$/,
-    );
-    reply = gateway();
-    expect((await run(['deploy', anApp()])).stdout).not.toContain('Others');
-  });
-
-  test('of a file with two handlers makes both, with one upload; prepare asks for one of them', async () => {
-    reply = gateway();
-    const two = ['a', 'b'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
-    const file = anApp(`from longshore import endpoint\n\n${two}`);
-    const made = await run(['deploy', file]);
-    expect(made.code).toBe(0);
-    expect(made.stdout).toMatch(/\n\nCall them:\n {2}curl -X POST \S+ -H .*\n {2}\S+ invoke [ab]\n$/);
-    expect(seen.filter(({ route }) => route === 'POST /api/v1/gateway/stubs/deploy')).toHaveLength(2);
-    expect(seen.filter(({ route }) => route === 'PUT /put/o-1')).toHaveLength(1);
-    const ended = await run(['prepare', file]);
-    expect(ended.code).toBe(2);
-    expect(ended.stderr).toContain(`several handlers (a, b): name one, as in ${file}:a`);
-  });
-
-  test('of two handlers with a token that is not accepted says so once, with the exit code of that', async () => {
-    const refused = { status: 401, body: { code: 16, message: 'invalid or missing token' } };
-    reply = gateway({ 'POST /api/v1/gateway/objects': refused });
-    const two = ['a', 'b'].map((name) => `@endpoint(name="${name}")\ndef ${name}():\n    pass\n`).join('\n');
-    const ended = await run(['deploy', anApp(`from longshore import endpoint\n\n${two}`)]);
-    expect(ended).toMatchObject({ code: 3, stdout: '' });
-    expect(ended.stderr.match(/does not accept the token/g)).toHaveLength(1);
-  });
-});
-
-describe('invoke', () => {
-  test('of a generator that fails ends with code 1, also with --json', async () => {
-    reply = () => ({ body: 'data: 1\n\nevent: error\ndata: no\n\n', type: 'text/event-stream' });
-    for (const args of [
-      ['invoke', 'sum'],
-      ['--json', 'invoke', 'sum'],
-    ])
-      expect((await run(args)).code).toBe(1);
-  });
-
-  test("passes the input's bytes on and prints the answer's bytes", async () => {
-    reply = () => ({ body: '{"sum":  3}' });
-    const ended = await run(['invoke', 'sum', '--version', '2', '--data', '-'], '{"a": 1,  "b": 2}');
-    expect(ended).toMatchObject({ code: 0, stdout: '{"sum":  3}\n', stderr: '' });
-    expect(seen).toMatchObject([{ route: 'POST /endpoint/sum/v2', authorization: `Bearer ${TOKEN}` }]);
-    expect(seen[0]?.body.toString()).toBe('{"a": 1,  "b": 2}');
-  });
-
-  test('that fails prints the text and where its log is, with exit code 1', async () => {
-    reply = () => ({ status: 429, body: { error: 'exceeded max pending tasks: 5' } });
-    const ended = await run(['invoke', 'sum']);
-    expect(ended).toMatchObject({ code: 1, stdout: '' });
-    expect(ended.stderr).toContain('sum answered 429: exceeded max pending tasks: 5');
-    expect(ended.stderr).toContain('longshore logs --task t-1');
-  });
-
-  test.each([
-    ['start_failed', 'endpoint-1-abcdef01', 'longshore logs --container endpoint-1-abcdef01\n'],
-    ['start_failed', '', 'longshore logs sum\n'],
-    ['poison_task', 'endpoint-1-abcdef01', 'longshore logs --container endpoint-1-abcdef01\n'],
-    ['process_exited', 'endpoint-1-abcdef01', 'longshore logs --task t-1\n'],
-    ['handler_error', 'endpoint-1-abcdef01', 'longshore logs --task t-1\n'],
-  ])('that fails by %s in %j names whose log says why', async (failure, container, command) => {
-    reply = (route) => {
-      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
-      if (route !== 'GET /api/v1/task/w-1/t-1') return { status: 500, body: { error: 'RuntimeError: no model' } };
-      return { body: { id: 't-1', status: 'ERROR', failure_reason: failure, container_id: container } };
-    };
-    expect((await run(['invoke', 'sum'])).stderr).toMatch(new RegExp(`output: ${command}$`));
-  });
-
-  test.each([
-    ['process ran out of memory', 'give its handler more memory'],
-    ['the container ran out of memory', "give its handler more memory than it has, such as `memory='2gi'`"],
-    ['loading weights\nthe container ran out of memory', 'give its handler more memory'],
-    ["ModuleNotFoundError: No module named 'numpy'", 'the container lacks numpy'],
-  ])('that fails with %s says what to do', async (error, cure) => {
-    reply = () => ({ status: 500, body: { error } });
-    expect((await run(['invoke', 'sum'])).stderr).toContain(`what to do: ${cure}`);
-  });
-
-  test.each([
-    ['sum', 'POST /taskqueue/sum'],
-    ['sum/v1', 'POST /taskqueue/sum/v1'],
-    ['taskqueue/sum', 'POST /taskqueue/sum'],
-    ['sum --kind taskqueue --version 1', 'POST /taskqueue/sum/v1'],
-  ])('of %s goes to the kind that the name has', async (args, called) => {
-    const deployments = [
-      { id: 'd-1', name: 'sum', stubType: 'taskqueue/deployment', version: 1, active: true, stubId: 's-1' },
-    ];
-    reply = (route) => {
-      if (route === 'GET /api/v1/gateway/deployments') return { body: { ok: true, deployments } };
-      return route === called
-        ? { body: { task_id: 't-1' } }
-        : { status: 400, body: { message: 'Invalid deployment' }, isNoTask: true };
-    };
-    expect(await run(['invoke', ...args.split(' ')])).toMatchObject({
-      code: 0,
-      stdout: '{"task_id":"t-1"}\n',
-      stderr: 'its end and result: longshore task watch t-1\n',
-    });
-  });
-
-  test('of a name and a flag that contradict each other is refused', async () => {
-    const ended = await run(['invoke', 'sum/v1', '--version', '2']);
-    expect(ended).toMatchObject({ code: 2, stderr: expect.stringContaining('--version 2') as string });
-    expect(seen).toEqual([]);
-  });
-
-  test.each([
-    ['sum --kind endpoint', 'Invalid deployment', 'sum is of another kind: invoke it with --kind taskqueue'],
-    ['both', 'Invalid deployment', 'both is the name of several kinds: say --kind taskqueue or --kind function'],
-    ['site', 'Invalid deployment', 'site is a pod: call its port, URL/pod/site/8000/ (docs'],
-    ['sums', 'Invalid deployment', 'no deployment is named sums'],
-    ['greet', 'Deployment is not active', 'greet is stopped: longshore deployment start greet'],
-    ['older', 'Deployment is not active', 'older is stopped: longshore deployment start older'],
-    ['greet --version 9', 'Invalid deployment', 'there is no greet/v9'],
-  ])('of %s that finds nothing to call says what to do', async (args, message, advice) => {
-    const deployments = [
-      { id: 'd-1', name: 'sum', stubType: 'taskqueue/deployment', version: 1, active: true, stubId: 's-1' },
-      { id: 'd-2', name: 'greet', stubType: 'endpoint/deployment', version: 2, active: false, stubId: 's-2' },
-      { id: 'd-6', name: 'older', stubType: 'endpoint/deployment', version: 1, active: true, stubId: 's-6' },
-      { id: 'd-7', name: 'older', stubType: 'endpoint/deployment', version: 2, active: false, stubId: 's-7' },
-      { id: 'd-4', name: 'both', stubType: 'taskqueue/deployment', version: 2, active: true, stubId: 's-4' },
-      { id: 'd-5', name: 'both', stubType: 'function/deployment', version: 1, active: true, stubId: 's-5' },
-      { id: 'd-3', name: 'site', stubType: 'pod/deployment', version: 1, active: true, stubId: 's-3' },
-    ];
-    reply = (route) => {
-      if (route === 'GET /api/v1/gateway/deployments') return { body: { ok: true, deployments } };
-      if (route === 'GET /api/v1/workspace/current') return { body: { external_id: 'w-1' } };
-      if (route === 'GET /api/v1/deployment/w-1/d-3')
-        return { body: { stub: { config: JSON.stringify({ ports: [8000] }) } } };
-      return { status: 400, body: { message }, isNoTask: true };
-    };
-    const ended = await run(['invoke', ...args.split(' ')]);
-    expect(ended).toMatchObject({ code: /^no deployment|^there is no/.test(advice) ? 4 : 1, stdout: '' });
-    expect(ended.stderr).toContain(`longshore: ${advice.replace('URL', url)}`);
-    expect(ended.stderr).not.toContain(message);
-  });
-
-  test('with inputs that the handler does not take says which it takes', async () => {
-    const detail = 'the handler takes n and optionally name';
-    reply = () => ({ status: 422, body: { error: 'n: is missing', detail } });
-    const ended = await run(['invoke', 'sum']);
-    expect(ended).toMatchObject({ code: 1, stdout: '' });
-    expect(ended.stderr).toMatch(new RegExp(`longshore: sum answered 422: n: is missing\n${detail}\n$`));
-  });
-
-  test('of a path that an application lacks prints its words once', async () => {
-    reply = () => ({ status: 404, body: { detail: 'Not Found' } });
-    const { stderr } = await run(['invoke', 'site']);
-    expect(stderr.match(/Not Found/g)).toHaveLength(1);
-    expect(stderr).toContain('longshore: site answered 404: Not Found\n');
-  });
-
-  test('with a token that is not accepted says how to choose another', async () => {
-    reply = () => ({ status: 401, body: { message: 'Unauthorized' }, isNoTask: true });
-    const ended = await run(['invoke', 'sum']);
-    expect(ended).toMatchObject({ code: 3, stdout: '' });
-    expect(ended.stderr).toMatch(/does not accept the token \(Unauthorized\).*longshore login/);
-  });
-
-  test('of a misspelt name says which one was probably meant', async () => {
-    const greet = {
-      id: 'd-2',
-      name: 'greet',
-      stubType: 'endpoint/deployment',
-      version: 2,
-      active: true,
-      stubId: 's-2',
-    };
-    reply = (route, request) =>
-      route === 'GET /api/v1/gateway/deployments'
-        ? { body: { ok: true, deployments: request.url?.includes('filters=') === true ? [] : [greet] } }
-        : { status: 400, body: { message: 'Invalid deployment' }, isNoTask: true };
-    const ended = await run(['invoke', 'gret']);
-    expect(ended).toMatchObject({ code: 4, stdout: '' });
-    expect(ended.stderr).toContain('no deployment is named gret; did you mean greet? `longshore deployment list`');
-  });
-
-  test('that no handler answered points at the explanation', async () => {
-    reply = () => ({ status: 503, body: { error: 'deployment stopped' } });
-    expect((await run(['invoke', 'sum'])).stderr).toContain('why: longshore explain t-1');
-    reply = (route) =>
-      route === 'GET /api/v1/gateway/deployments'
-        ? { body: { ok: true, deployments: [{ id: 'd', name: 'sum', stubType: 'endpoint/deployment', version: 1 }] } }
-        : { status: 503, body: { error: 'no machine has it' }, isNoTask: true };
-    expect((await run(['invoke', 'sum'])).stderr).toContain('why: longshore explain sum\n');
-  });
-
-  test('with a key sends it, and says after a lost connection that the same command has its answer', async () => {
-    const keys: unknown[] = [];
-    reply = (_route, request) => {
-      keys.push(request.headers['idempotency-key']);
-      if (keys.length > 1) request.socket.destroy();
-      return { body: '1' };
-    };
-    const args = ['invoke', 'sum', '--idempotency-key', 'order-7'];
-    expect(await run(args)).toMatchObject({ code: 0, stdout: '1\n' });
-    expect((await run(args)).stderr).toContain(
-      '--deployment sum`; the same command with the same key gives its answer',
-    );
-    expect(keys).toEqual(['order-7', 'order-7']);
-  });
-
-  test('with a key that was used says whose answer it prints', async () => {
-    reply = () => ({ body: '1', isReplay: true });
-    const args = ['invoke', 'sum', '--idempotency-key', 'order-7'];
-    const ended = await run(args);
-    expect(ended).toMatchObject({ code: 0, stdout: '1\n' });
-    expect(ended.stderr).toContain('not run again: this is the answer to the first call with that key, task t-1');
-    expect(JSON.parse((await run([...args, '--json'])).stdout)).toMatchObject({ isReplay: true, taskId: 't-1' });
-  });
-
-  test('whose connection is lost says that it may still complete, and where to look', async () => {
-    reply = (_route, request) => {
-      request.socket.destroy();
-      return undefined;
-    };
-    const ended = await run(['invoke', 'sum', '--version', '2']);
-    expect(ended).toMatchObject({ code: 5, stdout: '' });
-    expect(ended.stderr).toContain(
-      `the connection to ${url} was lost while the call ran; it may still complete: \`longshore task list --deployment sum/v2\``,
-    );
-    expect(ended.stderr).not.toContain('is the scheduler');
-    // A command that only reads has nothing that may complete.
-    expect((await run(['task', 'list'])).stderr).toMatch(/lost before it had answered \((UND_ERR_SOCKET|ECONNRESET)\)/);
-  });
-
-  test('that is not answered in time says so', async () => {
-    server.removeAllListeners('request');
-    const ended = await run(['invoke', 'sum', '--timeout', '1']);
-    expect(ended).toMatchObject({ code: 5 });
-    expect(ended.stderr).toContain(`${url} did not answer within 1 s`);
-  });
-});
+import { MAIN, SANDBOX, anApp, environment, gate, gateway, run } from './cli-gate.ts';
+import type { Reply } from './cli-gate.ts';
 
 test('status names the deployment of each container, or its kind, and says ages as the lists do', async () => {
   const createdAt = new Date(Date.now() - 30_000).toISOString();
@@ -489,7 +34,7 @@ test('status names the deployment of each container, or its kind, and says ages 
       ],
     },
   };
-  reply = (route) => ({ body: answers[route] });
+  gate.reply = (route) => ({ body: answers[route] });
   const { code, stdout } = await run(['status']);
   expect(code).toBe(0);
   expect(stdout).toMatch(/^m-1 +default +available +14\.4 +23\.5 GiB +-$/m);
@@ -514,7 +59,7 @@ test('`npm start -- --help` sets nothing up', async () => {
 });
 
 test('the line that upgrades a machine says when other machines cannot use it', async () => {
-  reply = (route) => (route === 'GET /install/agent' ? { body: '#!/bin/sh' } : undefined);
+  gate.reply = (route) => (route === 'GET /install/agent' ? { body: '#!/bin/sh' } : undefined);
   const ended = await run(['machine', 'upgrade']);
   expect(ended).toMatchObject({
     code: 0,
@@ -534,7 +79,7 @@ describe('volume', () => {
         stdout: '',
         stderr: 'longshore: a copy goes from file to file, and - is none: name a file (./- where that is its name)\n',
       });
-    expect(seen).toEqual([]);
+    expect(gate.seen).toEqual([]);
   });
 
   describe('delete', () => {
@@ -547,13 +92,13 @@ describe('volume', () => {
       next,
     });
     const withFiles = (answer: Reply) => {
-      reply = (route) => {
+      gate.reply = (route) => {
         if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
         if (route === 'GET /api/v1/volume/w-1/stuff/size') return answer;
         return route === 'DELETE /api/v1/volume/w-1/stuff' ? { body: { removed: 2, complete: true } } : undefined;
       };
     };
-    const deletions = () => seen.filter(({ route }) => route.startsWith('DELETE')).length;
+    const deletions = () => gate.seen.filter(({ route }) => route.startsWith('DELETE')).length;
 
     test.each([
       ['two files', { body: size(2) }, 2, 'volume stuff has 2 files (6 B); without a terminal, say --yes'],
@@ -596,7 +141,7 @@ describe('volume', () => {
 
   test('delete of one in use names the commands that stop its users', async () => {
     const told = (users: string) => async (): Promise<string> => {
-      reply = (route) => {
+      gate.reply = (route) => {
         if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
         const message = `the volume is in use (${users}): stop them first`;
         return route.startsWith('DELETE') ? { status: 409, body: { code: 'volume_in_use', message } } : undefined;
@@ -614,11 +159,11 @@ describe('secret delete', () => {
   test('says that there may be more users, and why, when the list of deployments breaks off', async () => {
     const user = { name: 'sum', version: 2, stub: { config: JSON.stringify({ secrets: [{ name: 'KEY' }] }) } };
     let isFirstPageThere = true;
-    reply = (route, request) => {
+    gate.reply = (route, request) => {
       if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
       if (route === 'DELETE /api/v1/secret/w-1/KEY') return { status: 204, body: '' };
       if (route !== 'GET /api/v1/deployment/w-1') return undefined;
-      const cursor = URL.parse(request.url ?? '', url)?.searchParams.get('cursor');
+      const cursor = URL.parse(request.url ?? '', gate.url)?.searchParams.get('cursor');
       return cursor === '' && isFirstPageThere
         ? { body: { data: [user], next: 'second' } }
         : { status: 403, body: { message: 'too many questions' } };
@@ -639,106 +184,12 @@ describe('secret delete', () => {
   });
 });
 
-describe('logs', () => {
-  test('of a container that has ended are found by the end of its id', async () => {
-    const id = 'endpoint-1-c69a6597';
-    reply = (route, request) => {
-      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
-      if (route === 'GET /api/v1/gateway/containers') return { body: { ok: true, containers: [] } };
-      if (route === 'GET /api/v1/explain/w-1/c69a6597') return { body: { kind: 'container', id } };
-      const named = URL.parse(request.url ?? '', url)?.searchParams.get('container_id');
-      return route === 'GET /api/v1/logs/w-1' && named === id
-        ? {
-            body: {
-              logs: [{ seq_num: 1, timestamp: '2026-01-01T10:00:00.000Z', container_id: id, message: 'it was me' }],
-            },
-          }
-        : undefined;
-    };
-    expect((await run(['logs', '--container', 'c69a6597'])).stdout).toBe(
-      '2026-01-01 10:00:00.000 c69a6597 it was me\n',
-    );
-  });
-
-  test('of a task that wrote nothing say how it stands, and where to look next', async () => {
-    const explained = {
-      summary: 'task t-1 of sum/v1 is ERROR (start_failed): no container could start for it',
-      next_steps: ['`longshore logs --task t-1` shows what it wrote', '`longshore logs sum` shows more'],
-    };
-    reply = (route) => {
-      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
-      if (route === 'GET /api/v1/explain/w-1/t-1') return { body: explained };
-      return route === 'GET /api/v1/logs/w-1' ? { body: { logs: [] } } : undefined;
-    };
-    expect(await run(['logs', '--task', 't-1'])).toEqual({
-      code: 0,
-      stdout: '',
-      stderr: `no line of task t-1: ${explained.summary}\nwhat to do:\n  - \`longshore logs sum\` shows more\n`,
-    });
-  });
-
-  test('of a deployment that wrote nothing say how it stands', async () => {
-    const explained = { summary: 'sum/v1 has no container: nobody calls it', next_steps: [] };
-    reply = (route) => {
-      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
-      if (route === 'GET /api/v1/gateway/deployments')
-        return {
-          body: { ok: true, deployments: [{ id: 'd-1', name: 'sum', stubType: 'endpoint', version: 1, active: true }] },
-        };
-      if (route === 'GET /api/v1/explain/w-1/d-1') return { body: explained };
-      return route === 'GET /api/v1/logs/w-1' ? { body: { logs: [] } } : undefined;
-    };
-    expect(await run(['logs', 'sum'])).toEqual({
-      code: 0,
-      stdout: '',
-      stderr: `no line of deployment sum: ${explained.summary}\nwhat to do:\n  - \`longshore explain sum\` says how it stands\n`,
-    });
-    expect(await run(['logs'])).toEqual({
-      code: 0,
-      stdout: '',
-      stderr: 'no container of this workspace has written a line that is kept\n',
-    });
-  });
-
-  test('that follow go on behind the last line, also after a lost connection, and print each line once', async () => {
-    const lines = Array.from({ length: 5 }, (_unused, n) => ({
-      seq_num: n + 1,
-      timestamp: '2026-01-01T10:00:00.000Z',
-      container_id: 'endpoint-1-abcdef01',
-      message: `line ${n + 1}`,
-    }));
-    const starts: (readonly (string | undefined)[])[] = [];
-    reply = (route, request) => {
-      if (route === 'GET /api/v1/workspace/current') return { body: { id: 'w-1', external_id: 'w-1' } };
-      if (route === 'GET /api/v1/logs/w-1') return { body: { logs: lines.slice(0, 2) } };
-      if (route !== 'GET /api/v1/logs/w-1/stream') return undefined;
-      // Each stream has one line, and then it breaks off.
-      const asked = URL.parse(request.url ?? '', url)?.searchParams.get('seq_num') ?? undefined;
-      const last = request.headers['last-event-id']?.toString();
-      starts.push([asked, last]);
-      const line = lines[Number(asked ?? Number(last) + 1) - 1];
-      const frame = line === undefined ? '' : `id: ${line.seq_num}\nevent: log\ndata: ${JSON.stringify(line)}\n\n`;
-      return { body: `: connected\n\nretry: 3000\n\n${frame}`, type: 'text/event-stream' };
-    };
-    const following = start(['logs', '--task', 't-1', '--follow']);
-    await waitFor(() => following.stdout().includes('line 5'), 'every line is printed', 20_000);
-    following.child.kill('SIGINT');
-    await following.ended;
-    expect(following.stdout().match(/line \d/g)).toEqual(['line 1', 'line 2', 'line 3', 'line 4', 'line 5']);
-    expect(starts.slice(0, 3)).toEqual([
-      ['3', undefined],
-      [undefined, '3'],
-      [undefined, '4'],
-    ]);
-  });
-});
-
 test('containers without a deployment have their own name, and images the deployments that use them', async () => {
   const record = (name: string, version: number, image: string) => ({
     ...{ name, version },
     stub: { config: JSON.stringify({ runtime: { image_id: image } }) },
   });
-  reply = (route) => {
+  gate.reply = (route) => {
     if (route === 'GET /api/v1/workspace/current') return { body: { external_id: 'w-1' } };
     if (route === 'GET /api/v1/gateway/containers')
       return {
@@ -774,20 +225,20 @@ test('containers without a deployment have their own name, and images the deploy
 
 test('a name or an id that nothing has is answered with the one that was probably meant', async () => {
   const id = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
-  reply = (route) => {
+  gate.reply = (route) => {
     const list = (items: readonly object[], field = 'data') => ({ body: { ok: true, [field]: items } });
     if (route === 'GET /api/v1/workspace/current') return { body: { external_id: 'w-1' } };
     if (/^GET .*\/(volume|secret|stack)\/w-1$/.test(route)) return list([{ name: 'models' }]);
     if (route === 'GET /api/v1/gateway/deployments') return list([{ id, name: 'sum' }], 'deployments');
     if (/^GET .*\/gateway\/(machines|workers)$/.test(route)) {
       const field = route.slice(route.lastIndexOf('/') + 1);
-      return list(seen.length > 1 ? [{ id: '1a2b3c4d' }] : [], field);
+      return list(gate.seen.length > 1 ? [{ id: '1a2b3c4d' }] : [], field);
     }
     if (route.endsWith('/cordon')) return { body: { ok: false, errMsg: 'worker not found' } };
     return { status: 404, body: { code: route.includes('/volume/') ? 'volume_not_found' : '', message: 'Not Found' } };
   };
   const said = async (line: string): Promise<string> => {
-    seen = [];
+    gate.seen = [];
     const ended = await run(line.split(' '));
     expect(ended.code).toBe(4);
     return ended.stderr;
@@ -803,92 +254,16 @@ test('a name or an id that nothing has is answered with the one that was probabl
 });
 
 test('run takes no words for a command unless they stand behind dashes', async () => {
-  reply = gateway();
+  gate.reply = gateway();
   const app = `${anApp()}:add`;
   for (const words of [['3'], ['python3', 'x.py'], ['[3]'], ['n=3']]) {
     const ended = await run(['run', app, ...words]);
     expect(ended).toMatchObject({ code: 2, stderr: expect.stringContaining('inputs are a JSON object, such as') });
     expect(ended.stderr).toContain('a command comes behind --');
   }
-  expect(seen).toEqual([]);
+  expect(gate.seen).toEqual([]);
   await run(['run', app, '--', 'python3', 'x.py']);
-  expect(seen.map(({ route }) => route)).toContain('POST /api/v1/gateway/pods');
-});
-
-describe('deploy of handlers that are known to be refused', () => {
-  const changes = (): readonly string[] =>
-    seen.map(({ route }) => route).filter((route) => !route.startsWith('GET ') && !route.endsWith('/stubs/check'));
-  const handler = (name: string, deployment = name): string =>
-    `\n\n@endpoint(name="${deployment}")\ndef ${name}():\n    return 1\n`;
-  const file = (...handlers: readonly string[]): string =>
-    anApp(`from longshore import endpoint\n${handlers.join('')}`);
-
-  test.for([
-    ['a name that two have', '', ['would have the name of']],
-    [
-      'what the scheduler refuses',
-      'CPU must be 400 or less.',
-      ['cpu: 1 core, at most 0.4: it is this workspace', 'would'],
-    ],
-  ] as const)('%s: nothing of the file is changed, and each problem is told', async ([, text, told]) => {
-    const problems = text === '' ? [] : [{ field: '', value: '', text }];
-    reply = gateway({ 'POST /api/v1/gateway/stubs/check': { body: { problems, warnings: [], config: null } } });
-    const app = file(handler('one'), handler('two', 'one'), handler('three'));
-    const ended = await run(['deploy', app, '--json']);
-    expect(ended.code).toBe(1);
-    for (const words of told) expect(ended.stderr).toContain(words);
-    expect(JSON.parse(ended.stdout)).toMatchObject({ deployed: [] });
-    expect(changes()).toEqual([]);
-  });
-
-  test('every problem is told by a deploy as by its dry run, with limits and near names', async () => {
-    const problems = [
-      { field: '', value: '', text: 'CPU must be 500 or less.' },
-      { field: '', value: '', text: 'Memory must be 0.1GiB or less.' },
-      { field: 'secrets', value: 'MYKEY', text: 'there is no secret MYKEY in this workspace' },
-      { field: 'gpu', value: 'H20O', text: 'no GPU model is called H20O' },
-    ];
-    reply = gateway({
-      'GET /api/v1/workspace/current': { body: { external_id: 'w-1' } },
-      'GET /api/v1/secret/w-1': { body: { data: [{ name: 'MY_KEY' }] } },
-      'GET /api/v1/gateway/deployments': { body: { ok: true, deployments: [] } },
-      'POST /api/v1/gateway/stubs/check': { body: { problems, warnings: [], config: null } },
-    });
-    const app = file(handler('one'));
-    const told = [
-      "app.py:4: cpu: 1 core, at most 0.5: it is this workspace's limit stub.cpu_millicores, which",
-      "app.py:4: memory: 128 MiB, at most 0.1 GiB: it is this workspace's limit stub.memory_mib, which",
-      'app.py:4: there is no secret MYKEY in this workspace; did you mean MY_KEY? `longshore secret set MYKEY`',
-      'app.py:4: no GPU model is called H20O; did you mean H200?',
-    ];
-    const [dry, real] = [await run(['deploy', app, '--dry-run']), await run(['deploy', app])];
-    for (const words of told) {
-      expect(dry.stdout).toContain(words);
-      expect(real.stderr).toContain(words);
-    }
-    expect(dry.stdout).toContain('4 problems');
-    expect([dry.code, real.code, changes()]).toEqual([1, 1, []]);
-  });
-
-  test('the others of the file are named as held back', async () => {
-    reply = gateway({ 'POST /api/v1/gateway/stubs/check': { body: { problems: [] } } });
-    const app = file(handler('one'), handler('two', 'one'), handler('three'));
-    const { stdout, stderr } = await run(['deploy', app]);
-    expect(stdout.replaceAll(/ +/g, ' ')).toMatch(/one endpoint held back .*:one\nthree endpoint held back .*:three/);
-    expect(stdout).toMatch(/^two +- +failed +\S+:two$/m);
-    expect(stderr).toContain('nothing was changed for 2 handlers of the same file: correct it, and deploy it again');
-  });
-
-  test('a name that makes no sense has code 2, and a model or a pool that may come is no refusal', async () => {
-    reply = gateway();
-    const app = file(handler('one'));
-    const named = await run(['deploy', app, '--name', 'zed/v2']);
-    expect(named).toMatchObject({ code: 2, stderr: expect.stringContaining('zed/v2') as string });
-    expect(changes()).toEqual([]);
-    const may = ['gpu', 'pool'].map((field) => ({ field, value: 'x', text: `no ${field} x` }));
-    reply = gateway({ 'POST /api/v1/gateway/stubs/check': { body: { problems: may } } });
-    expect((await run(['deploy', app, '--json'])).code).toBe(0);
-  });
+  expect(gate.seen.map(({ route }) => route)).toContain('POST /api/v1/gateway/pods');
 });
 
 describe('on a terminal', () => {
@@ -896,9 +271,9 @@ describe('on a terminal', () => {
     ['Ctrl-C', '\u0003', 130],
     ['a closed terminal', '', 0],
   ] as const)('%s ends serve with its code, and the container', async ([, keys, code]) => {
-    reply = gateway({
+    gate.reply = gateway({
       'POST /api/v1/gateway/stubs/s-1/serve': { body: { ok: true, state: 'RUNNING', containerId: SANDBOX } },
-      'GET /api/v1/gateway/stubs/s-1/url': { body: { ok: true, url: `${url}/endpoint/id/s-1` } },
+      'GET /api/v1/gateway/stubs/s-1/url': { body: { ok: true, url: `${gate.url}/endpoint/id/s-1` } },
       'DELETE /api/v1/gateway/stubs/s-1/serve': { body: { ok: true } },
     });
     const args = ['-c', terminal(200), process.execPath, MAIN, 'serve', anApp()];
@@ -915,7 +290,7 @@ describe('on a terminal', () => {
       process.kill(Number(pid), 'SIGHUP');
     } else child.stdin.write(keys);
     expect((await ended)[0]).toBe(code);
-    expect(seen.map(({ route }) => route)).toContain('DELETE /api/v1/gateway/stubs/s-1/serve');
+    expect(gate.seen.map(({ route }) => route)).toContain('DELETE /api/v1/gateway/stubs/s-1/serve');
   });
 });
 
@@ -923,7 +298,7 @@ describe('an id that is not whole', () => {
   const TASKS = ['0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11', '0f6b9c77-1c3d-4f60-8d25-0b1f7e3a2222'];
   const HOOK = '5d1c7a20-1111-4f60-8d25-0b1f7e3a2222';
   beforeEach(() => {
-    reply = (route) => {
+    gate.reply = (route) => {
       if (route === 'GET /api/v1/gateway/tasks') return { body: { ok: true, tasks: TASKS.map((id) => ({ id })) } };
       if (route === 'GET /api/v1/gateway/machines') return { body: { ok: true, machines: [{ id: '1a2b3c4d' }] } };
       if (route === 'GET /api/v1/gateway/containers')
@@ -938,7 +313,7 @@ describe('an id that is not whole', () => {
   });
   const routesOf = async (...args: readonly string[]): Promise<string> => {
     await run(args);
-    return seen.map(({ route }) => route).join('\n');
+    return gate.seen.map(({ route }) => route).join('\n');
   };
 
   test.for([
@@ -963,7 +338,7 @@ describe('an id that is not whole', () => {
       2,
       `longshore: 0f6b is part of several task ids: ${TASKS.join(', ')}; give more of one\n`,
     ]);
-    expect(seen.some(({ route }) => route.startsWith('POST'))).toBe(false);
+    expect(gate.seen.some(({ route }) => route.startsWith('POST'))).toBe(false);
   });
 
   test('logs of a container or a task that stand as a name name the flag', async () => {
