@@ -153,6 +153,6 @@ export function openClusterState(
     leases,
     loads,
     reservedTokens: new ReservedTokens({ bus, channel: keys.decideChannel, instance }),
-    remoteCapacity: new RemoteCapacity({ instance, containers, machines, loads, presence, bus }),
+    remoteCapacity: new RemoteCapacity({ instance, containers, machines, loads }),
   };
 }

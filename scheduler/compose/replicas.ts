@@ -91,7 +91,6 @@ export function joinReplicas(setup: ReplicasSetup): Replicas {
     completion,
     bodies: setup.bodies,
     records,
-    dispatcher,
     log,
   });
   const stopWhenDrained = new StopWhenDrained(containers, slots, log);

@@ -56,7 +56,7 @@ import { GRACE_PERIODS } from '../tasks/maintenance/grace-periods.ts';
 import { Reaper } from '../tasks/maintenance/reaper.ts';
 import { Renewal } from '../tasks/maintenance/renewal.ts';
 import { StartDeadline } from '../tasks/maintenance/start-deadline.ts';
-import { TaskMetrics } from '../tasks/metrics.ts';
+import { registerTaskGauges, TaskMetrics } from '../tasks/metrics.ts';
 import { Changes } from '../tasks/records/changes.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
 import type { TaskReadsParts } from '../tasks/records/reads.ts';
@@ -158,6 +158,7 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
   const changes = new Changes({ records: needs.records, metrics, log });
   const common = {
     ...needs,
+    // Synchronous tasks end in memory there, and the others in BullMQ behind it.
     queues: lines,
     textOf: outcomes.textOf,
     graces: { ...GRACE_PERIODS, ...needs.graces },
@@ -179,6 +180,7 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
   const callers = new Callers(onward);
   const { idempotencyKeys } = needs;
   const queueing = new Queueing({ ...common, queues, marks: new AddedMarks(client, keys) });
+  registerTaskGauges(needs.registry, { replies, queueing, attempts });
   const asynchronous = new CommitFirst({
     ...onward,
     commits: new Commits(common),

@@ -1,5 +1,6 @@
-// Every notification between parts: who is told of what, and in which order. All parts exist before the first line
-// here runs, and none of them has started. Listeners of one notification run in the order of their lines.
+// Notifications between parts: who is told of what, and in which order. All parts exist before the first line
+// here runs, and none of them has started. Listeners of one notification run in the order of their lines, behind those
+// that a part got where it was built (compose/README.md).
 import type { QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';

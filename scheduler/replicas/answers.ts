@@ -8,7 +8,6 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import { CANCELLED } from '../domain/endings.ts';
-import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { Attempts } from '../tasks/dispatch/attempts.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
@@ -37,7 +36,6 @@ export interface AnswersParts {
   readonly completion: Pick<Completion, 'answerFrom' | 'revoke'>;
   readonly bodies: Pick<TaskBodies, 'resultText'>;
   readonly records: Pick<TaskRecords, 'read' | 'readOver' | 'endedElsewhere'>;
-  readonly dispatcher: Pick<Dispatcher, 'forget'>;
   readonly log: Log;
   /** Milliseconds between look-ups; tests shorten it. */
   readonly lookUpEveryMs?: number;
@@ -83,13 +81,11 @@ export class Answers {
 
   async #heard(message: AnswerMessage): Promise<void> {
     const { taskId, finished, body: inline, attempt, workspaceId } = readAnswer(message);
-    const { replies, lines, records, dispatcher, log } = this.#parts;
+    const { replies, lines, records, log } = this.#parts;
     const task = lines.line.get(taskId);
     if (task !== undefined && task.place.attempt !== attempt) return;
-    const waiting = replies.get(taskId);
-    if (waiting === undefined || !replies.isOf({ taskId, workspaceId })) return;
+    if (!replies.isOf({ taskId, workspaceId })) return;
     records.endedElsewhere(taskId);
-    dispatcher.forget(waiting.queue, taskId);
     try {
       const body = inline ?? (await this.#bodyOf(taskId));
       // No row says so yet: the next look-up finds it.

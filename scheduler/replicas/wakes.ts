@@ -8,7 +8,6 @@ import type { Machine } from '../fleet/machine.ts';
 import type { Presence } from '../cluster/presence.ts';
 import type { Bus } from '../cluster/bus.ts';
 import type { RemoteCapacity } from './remote-capacity.ts';
-import { pickOf } from './remote-capacity.ts';
 
 interface Wake {
   readonly queue: QueueName;
@@ -112,4 +111,15 @@ export class Wakes {
     }
     return pickOf(weights, Math.random());
   }
+}
+
+/** Picks a key at random, with a probability proportional to its weight. @param random - gives [0, 1) */
+export function pickOf<T>(weights: ReadonlyMap<T, number>, random: number): T | undefined {
+  let left = random * [...weights.values()].reduce((sum, weight) => sum + weight, 0);
+  let last: T | undefined;
+  for (const [one, weight] of weights) {
+    if ((left -= weight) < 0) return one;
+    last = one;
+  }
+  return last;
 }

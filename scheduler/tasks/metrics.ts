@@ -35,9 +35,6 @@ export class TaskMetrics {
   readonly throttled: Counter<'resource'>;
   readonly refused: Counter<'from' | 'event'>;
   readonly late: Counter<'result'>;
-  readonly waiting: Gauge;
-  readonly running: Gauge;
-  readonly waitingAdds: Gauge;
 
   constructor(registry: Registry) {
     const registers = [registry];
@@ -115,20 +112,30 @@ export class TaskMetrics {
       labelNames: ['result'],
       registers,
     });
-    this.waiting = new Gauge({
-      name: 'longshore_task_waiting_callers',
-      help: 'Synchronous callers waiting on this replica.',
-      registers,
-    });
-    this.waitingAdds = new Gauge({
-      name: 'longshore_task_waiting_adds',
-      help: 'Accepted tasks of this replica that Redis has not taken yet.',
-      registers,
-    });
-    this.running = new Gauge({
-      name: 'longshore_task_running_attempts',
-      help: 'Attempts this replica has sent and not seen the end of.',
-      registers,
-    });
   }
+}
+
+/** Parts of this replica that are counted at each scrape. */
+export interface CountedTasks {
+  readonly replies: { readonly size: number };
+  readonly queueing: { readonly size: number };
+  readonly attempts: { readonly size: number };
+}
+
+/** Registers the gauges of what waits and runs at this replica. */
+export function registerTaskGauges(registry: Registry, { replies, queueing, attempts }: CountedTasks): void {
+  const gauges = [
+    ['longshore_task_waiting_callers', 'Synchronous callers waiting on this replica.', replies],
+    ['longshore_task_waiting_adds', 'Accepted tasks of this replica that Redis has not taken yet.', queueing],
+    ['longshore_task_running_attempts', 'Attempts this replica has sent and not seen the end of.', attempts],
+  ] as const;
+  for (const [name, help, counted] of gauges)
+    new Gauge({
+      name,
+      help,
+      registers: [registry],
+      collect() {
+        this.set(counted.size);
+      },
+    });
 }

@@ -12,7 +12,6 @@ import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
-import type { TaskMetrics } from '../metrics.ts';
 import type { Changes } from '../records/changes.ts';
 import type { TaskRecords } from '../records/records.ts';
 
@@ -46,7 +45,6 @@ export interface QueueingParts {
   readonly instance: InstanceId;
   readonly graces: Pick<GracePeriods, 'freshMs'>;
   readonly clock: Clock;
-  readonly metrics: Pick<TaskMetrics, 'waitingAdds'>;
   readonly log: Log;
   readonly mostWaiting?: number;
   readonly stopMs?: number;
@@ -137,7 +135,6 @@ export class Queueing {
     const waiting: Waiting = { queue, job: isLate ? { ...job, isFromRow: true } : job, onAdded, isUnderWay: false };
     this.#waiting.set(job.taskId, waiting);
     this.#bytes += bytesOf(job);
-    this.#parts.metrics.waitingAdds.set(this.#waiting.size);
     // While Redis is away, tasks stay in the order of their commits.
     if (this.#repeating === undefined) void this.#send(waiting).then((isIn) => isIn || this.#repeat());
   }
@@ -187,7 +184,7 @@ export class Queueing {
 
   /** @returns whether the job is in its queue */
   async #send(waiting: Waiting, isRepeated = false): Promise<boolean> {
-    const { queues, dispatcher, metrics, log } = this.#parts;
+    const { queues, dispatcher, log } = this.#parts;
     const { queue, job } = waiting;
     waiting.isUnderWay = true;
     try {
@@ -200,7 +197,6 @@ export class Queueing {
     }
     if (!this.#waiting.delete(job.taskId)) return true;
     this.#bytes -= bytesOf(job);
-    metrics.waitingAdds.set(this.#waiting.size);
     const { isOver = false } = this.#begun.get(job.taskId) ?? {};
     this.#begun.delete(job.taskId);
     if (isOver) this.#takeOut([waiting]);

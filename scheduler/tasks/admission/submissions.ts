@@ -58,7 +58,7 @@ export interface SubmissionsParts {
   readonly instance: InstanceId;
   readonly clock: Clock;
   readonly log: Log;
-  readonly metrics: Pick<TaskMetrics, 'throttled' | 'waiting'>;
+  readonly metrics: Pick<TaskMetrics, 'throttled'>;
   /** Whether the deployment still takes tasks. */
   readonly isActive: (target: Target) => boolean | Promise<boolean>;
   /**
@@ -221,7 +221,6 @@ export class Submissions {
     const finished = replies.wait(waiting, target.config.ttlSeconds * 1000);
     if (call.serving !== undefined) void finished.finally(endReservation);
     changes.accept(recordOf(job, target.queue, 'PENDING', 0));
-    metrics.waiting.set(replies.size);
     dispatcher.wakeLine(target.queue);
     this.#depth.tell(target, depth);
     return { kind: 'accepted', finished, callerLeft: () => callers.left(waiting) };

@@ -48,7 +48,7 @@ export interface CompletionParts extends Omit<ReturningParts, 'freeSlot' | 'ende
   readonly graces: Pick<GracePeriods, 'againMs' | 'endMs'>;
   readonly clock: Clock;
   readonly log: Log;
-  readonly metrics: Pick<TaskMetrics, 'running' | 'waiting' | 'finished' | 'execution' | 'retries'>;
+  readonly metrics: Pick<TaskMetrics, 'finished' | 'execution' | 'retries'>;
 }
 
 /** Reasons of failures that show a container at work. */
@@ -197,9 +197,7 @@ export class Completion {
    * the link of its machine and decides its end from now on.
    */
   handOver(attempt: Attempt): void {
-    const { attempts, metrics } = this.#parts;
-    attempts.remove(attempt);
-    metrics.running.set(attempts.size);
+    this.#parts.attempts.remove(attempt);
     this.#release(attempt);
   }
 
@@ -241,7 +239,6 @@ export class Completion {
     }
     attempts.remove(attempt);
     this.#endInput(job, record);
-    metrics.running.set(attempts.size);
     if (fence?.kind === 'superseded') {
       log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
       attempt.onDecided?.();
@@ -419,17 +416,13 @@ export class Completion {
 
   /** Answers a caller who waits here. */
   answer(taskId: TaskId, finished: Finished): void {
-    const { replies, metrics } = this.#parts;
-    replies.settle(taskId, finished);
-    metrics.waiting.set(replies.size);
+    this.#parts.replies.settle(taskId, finished);
   }
 
   /** Answers the task's caller, at whichever replica it waits. */
   #deliver(job: TaskJob, finished: Finished, attempt: number): void {
     if (!job.sync) return;
-    const { replies, metrics } = this.#parts;
-    replies.deliver(job, finished, attempt);
-    metrics.waiting.set(replies.size);
+    this.#parts.replies.deliver(job, finished, attempt);
   }
 
   /** Answers a caller who still waits here for a task that ended elsewhere. */

@@ -1,6 +1,7 @@
 // Way of a task to a container with a free slot: of a synchronous one from the line (tasks/lines/), at once; of a job
 // from its queue, by a fetch, which goes out when a job arrives or a slot frees; the only timer is the retry after a
-// failed fetch. Callers: admission/ (a task arrived) and fleet/ (a container is ready, a machine came back).
+// failed fetch. Callers: admission/ (a task arrived), fleet/ (a container is ready, a machine came back), lines/ (an
+// offer takes a slot) and completion/ (a slot is free).
 // Invariants: a slot is taken before the fetch, and freed when the fetch finds nothing, so every
 // fetched job has a slot. Fetching goes on until every job of a wake-up has come, or the queue is
 // empty. (Counting expected jobs instead hangs a lone caller for ever after one missed wake-up.)
@@ -70,7 +71,10 @@ export class Dispatcher {
     this.#beforeFetch = parts.beforeFetch;
   }
 
-  /** The listener takes over a claim, and must end it with {@link release} sooner or later. */
+  /**
+   * The listener takes over a claim, and must end it with {@link release} sooner or later: `Sender.begin`, by
+   * compose/wiring.ts.
+   */
   onClaimed(listener: (claim: Claim) => void): void {
     this.#claimed.add(listener);
   }

@@ -65,7 +65,7 @@ export interface SenderParts {
   /** Milliseconds since this process last stood still. */
   readonly sinceStallMs: () => number;
   readonly clock: Clock;
-  readonly metrics: Pick<TaskMetrics, 'dispatch' | 'queueWait' | 'running'>;
+  readonly metrics: Pick<TaskMetrics, 'dispatch' | 'queueWait'>;
   readonly log: Log;
   /** Aborted when the process stops: attempts go on in their containers. */
   readonly signal: AbortSignal;
@@ -231,12 +231,11 @@ export class Sender {
 
   /** Notes that the order left. @param fetchedAtMs - since when the task was on its way; monotonic milliseconds */
   #sent(claim: Claim, fetchedAtMs: number): void {
-    const { clock, metrics, attempts, changes } = this.#parts;
+    const { clock, metrics, changes } = this.#parts;
     const { job, container, queue } = claim;
     container.served = true;
     metrics.dispatch.observe((clock.monotonicMs() - fetchedAtMs) / 1000);
     metrics.queueWait.observe({ stub_type: job.kind }, Math.max(0, claim.sentAtMs - job.createdAtMs) / 1000);
-    metrics.running.set(attempts.size);
     const running: TaskRecord = {
       ...recordOf(job, queue, 'RUNNING', claim.number),
       containerId: container.containerId,

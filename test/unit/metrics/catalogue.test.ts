@@ -22,7 +22,7 @@ import { LogMetrics } from '#scheduler/fleet/logs/metrics.ts';
 import { RedisMemory } from '#scheduler/stores/queues/redis-memory.ts';
 import { RetentionMetrics } from '#scheduler/tasks/retention/metrics.ts';
 import { ScheduleMetrics } from '#scheduler/tasks/schedules/metrics.ts';
-import { TaskMetrics } from '#scheduler/tasks/metrics.ts';
+import { registerTaskGauges, TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { EventWebhookMetrics } from '#scheduler/tasks/event-webhooks/metrics.ts';
 import { InferenceMetrics } from '#scheduler/api/http/inference/metrics.ts';
 import { DeferredCallMetrics } from '#scheduler/tasks/deferred-calls/metrics.ts';
@@ -50,12 +50,15 @@ function bucketsNamed(bounds: readonly number[]): string {
 const registered = (registry: Registry): readonly Registered[] =>
   registry.getMetricsAsArray().map((metric) => metric as unknown as Registered);
 
+const NONE = { size: 0 };
+
 /**
  * Everything that the scheduler registers, but the records' own four (test/hosts/metrics.test.ts covers those).
  */
 function schedulerRegistry(): Registry {
   const registry = new Registry();
   new TaskMetrics(registry);
+  registerTaskGauges(registry, { replies: NONE, queueing: NONE, attempts: NONE });
   new DeliveryMetrics(registry);
   new EventWebhookMetrics(registry);
   new InferenceMetrics(registry);

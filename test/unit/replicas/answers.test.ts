@@ -62,7 +62,6 @@ function twoReplicas() {
           }),
         endedElsewhere: ended,
       },
-      dispatcher: { forget: () => undefined },
       log,
     });
     return { instance, replies, answers, line };

@@ -5,7 +5,7 @@ import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';
 import { RemoteCapacity } from '#scheduler/replicas/remote-capacity.ts';
-import { Wakes } from '#scheduler/replicas/wakes.ts';
+import { pickOf, Wakes } from '#scheduler/replicas/wakes.ts';
 
 const queue = queueNameOf('d' as DeploymentId, 's' as StubId);
 const taskId = 't' as TaskId;
@@ -43,8 +43,6 @@ class World {
       containers: { ofQueue: () => this.#entries },
       machines: { get: () => this.#machine },
       loads: { of: () => undefined },
-      presence,
-      bus,
     });
     this.wakes = new Wakes({
       bus,
@@ -122,4 +120,13 @@ describe('a wake-up for which no replica is known', () => {
     world.linkedTo(world.near);
     expect(world.said).toHaveLength(1);
   });
+});
+
+test('who weighs more is picked more often, and somebody always is', () => {
+  const weights = new Map([
+    ['a', 1],
+    ['b', 3],
+  ]);
+  expect([0, 0.2, 0.26, 0.99, 1].map((random) => pickOf(weights, random))).toEqual(['a', 'a', 'b', 'b', 'b']);
+  expect(pickOf(new Map(), 0.5)).toBeUndefined();
 });

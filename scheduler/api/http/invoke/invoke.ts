@@ -78,6 +78,8 @@ import {
 
 export interface InvokeParts extends FindParts, FailureParts, StreamCallParts, SandboxCallParts {
   readonly hosts: HostParts;
+  /** Takes calls in. */
+  readonly submissions: StreamCallParts['submissions'];
   /** Whether containers of the queue run, or will. */
   readonly hasContainers: (queue: QueueName) => boolean;
   readonly authenticator: Authenticator;
