@@ -84,8 +84,8 @@ export interface HttpServer {
    */
   readonly isOpen: boolean;
   /**
-   * Stops accepting connections, answers new requests 503 with Retry-After, waits up to `graceMs` for those in
-   * progress, then cuts the rest. A second call waits for the first.
+   * Answers new requests 503 with Retry-After, takes no connections after a moment, waits up to `graceMs` for requests
+   * in progress, then cuts the rest. A second call waits for the first.
    */
   stop(graceMs?: number): Promise<void>;
   /** Bound address; empty before `start`. */
@@ -123,6 +123,8 @@ const HANDSHAKE_MS = 10_000;
 /** Time for last answers, within that of the drain. */
 const LAST_ANSWERS_MS = 1_000;
 const CLOSE_IDLE_EVERY_MS = 100;
+/** Time in which requests are read that were on their way over an idle connection; closed, it would lose them. */
+const ON_THE_WAY_MS = 500;
 const LOOK_AT_CONNECTIONS_MS = 5_000;
 const LARGEST_BODY_BYTES = 16 * 1024 * 1024;
 
@@ -233,8 +235,6 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     draining = true;
     parts.onStop?.();
     const abort = new AbortController();
-    // A connection whose answer began before the drain is idle after it, and would stay.
-    const idle = setInterval(() => app.server.closeIdleConnections(), CLOSE_IDLE_EVERY_MS);
     const cutAtEnd = async (): Promise<void> => {
       if (!(await sleep(Math.max(0, graceMs - LAST_ANSWERS_MS), abort.signal))) return;
       parts.onLast?.();
@@ -244,7 +244,11 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
       upgrades.destroyAll();
     };
     const cut = cutAtEnd();
+    let idle: NodeJS.Timeout | undefined;
     try {
+      await sleep(Math.min(ON_THE_WAY_MS, graceMs / 2));
+      // A connection whose answer began before the drain is idle after it, and would stay.
+      idle = setInterval(() => app.server.closeIdleConnections(), CLOSE_IDLE_EVERY_MS);
       await app.close();
     } finally {
       isOpen = false;

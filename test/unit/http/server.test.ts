@@ -97,6 +97,20 @@ describe('while it drains', () => {
     expect(server.isOpen).toBe(false);
   });
 
+  test('a request that was on its way over an idle connection is answered', async () => {
+    const { server, release } = await withCall();
+    const { socket, text } = connectedTo(server);
+    const ask = (): void => void socket.write('GET /api/v1/health/live HTTP/1.1\r\nhost: x\r\n\r\n');
+    ask();
+    await expect.poll(text).toContain('200 OK');
+    const before = text().length;
+    const stopped = server.stop(60_000);
+    ask();
+    await expect.poll(() => text().slice(before)).toMatch(/^HTTP\/1\.1 200 .*connection: close/s);
+    release();
+    await stopped;
+  });
+
   test('calls that run longer than the drain are cut', async () => {
     const { server, running } = await withCall();
     const cut = expect(running).rejects.toThrow(/closed/);
