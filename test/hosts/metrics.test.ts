@@ -132,7 +132,7 @@ test('under load promtool has nothing against either page, and both are there wi
   });
   const scheduler = await page(platform.httpAddress);
   expect(scheduler).toMatch(/longshore_task_finished_total\{stub_type="endpoint",status="COMPLETE"\} [1-9]/);
-  expect(scheduler).toMatch(/longshore_scheduler_redis_command_duration_seconds_count\{class="tasks"\} [1-9]/);
+  expect(scheduler).toMatch(/longshore_scheduler_redis_command_duration_seconds_count\{class="control"\} [1-9]/);
   expect(scheduler).toContain('longshore_scheduler_machines{pool="default",health="READY",intent="active"} 1');
   expect(scheduler).toContain('longshore_scheduler_leader{shard="0"} 1');
   expect(scheduler).toMatch(/longshore_scheduler_pool_cpu_cores\{pool="default",state="allocated"\} 0\.25/);
@@ -147,7 +147,7 @@ const own = (expr: string): string => expr.replace(/ or vector\(0\)$/, '');
 
 /** Series that a small load does not touch, so that only the stand-in shows: failures, and work that waits. */
 const NEVER_HERE = [
-  /longshore_task_(?:retries|attempts_lost|transitions_refused|late_results|record_failures)_total/,
+  /longshore_task_(?:retries|attempts_lost|transitions_refused|late_results)_total/,
   /longshore_scheduler_(?:quota_throttles|machine_disconnects|gpu_lease_faults|stale_writes_refused)_total/,
   /longshore_scheduler_(?:backlog|unschedulable)_requests|longshore_scheduler_drains_active/,
   /longshore_autoscaler_(?:deployment_queue_depth|degraded_deployments)|longshore_task_(?:in_state|oldest_pending_seconds)/,
