@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newId } from '#shared/domain/ids.ts';
 import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { MAX_EVENT_BATCH } from '#scheduler/stores/store/queries/events.ts';
 import { EventWriter, newEventId } from '#scheduler/workspaces/events/writer.ts';
 import type { EventGiven } from '#scheduler/workspaces/events/writer.ts';
 import { aDb, aStub, aWorkspace, KINDS, storedEvents } from './store-fixture.ts';
@@ -46,6 +47,30 @@ describe.each(KINDS)('events on %s', (kind) => {
       [2, { n: 2 }],
     ]);
     expect(told).toEqual([[id, 2]]);
+  });
+
+  test('go in as many statements as necessary, in order for each workspace', async () => {
+    const { db } = opened;
+    const [first, second] = [await aWorkspace(db), await aWorkspace(db)];
+    const writer = new EventWriter();
+    const told: [WorkspaceId, number][] = [];
+    writer.onWritten((workspaceId, seq) => told.push([workspaceId, seq]));
+    await writer.transaction(db, (_tx, emit) => {
+      for (let n = 0; n < MAX_EVENT_BATCH; n += 1) for (const { id } of [first, second]) emit(anEvent(id, { n }));
+      emit(anEvent(first.id, { n: MAX_EVENT_BATCH }));
+      return Promise.resolve();
+    });
+    for (const [{ id }, count] of [[first, MAX_EVENT_BATCH + 1] as const, [second, MAX_EVENT_BATCH] as const]) {
+      const found = (await eventsOf(id)).map(({ seq, data }) => [seq, data['n']]);
+      expect(found).toEqual(Array.from({ length: count }, (_, n) => [n + 1, n]));
+    }
+    expect(new Map(told)).toEqual(
+      new Map([
+        [first.id, MAX_EVENT_BATCH + 1],
+        [second.id, MAX_EVENT_BATCH],
+      ]),
+    );
+    expect(told).toHaveLength(2);
   });
 
   test('have numbers in the order of commits: a reader never finds a smaller one later', async () => {

@@ -13,7 +13,6 @@ import type { Target } from '../../domain/stub-config.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { EventWriter } from '../../workspaces/events/writer.ts';
 import { eventsOfMove, isTold } from './container-events.ts';
-import { MAX_EVENT_BATCH } from '../../stores/store/queries/events.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
 import type { ContainerAmendment, ContainerRow } from '../../stores/store/queries/containers.ts';
@@ -95,8 +94,6 @@ export interface MoveOptions {
 /** Containers that ended, remembered so that late news of them does not bring them back. */
 const MOST_ENDED = 10_000;
 const READ_BATCH = 500;
-/** Most moves of a statement whose events are written with it: a move has five events at most. */
-const MOST_TOLD_MOVES = MAX_EVENT_BATCH / 5;
 const MOST_MOVES_WAITING = 100 * MAX_CONTAINER_BATCH;
 
 export class ContainerRegistry implements ContainerReads {
@@ -130,7 +127,7 @@ export class ContainerRegistry implements ContainerReads {
     this.#told = parts.told;
     this.#moves = new GroupedWrites({
       write: (moves) => this.#moveTogether(moves),
-      mostAtOnce: parts.told === undefined ? MAX_CONTAINER_BATCH : MOST_TOLD_MOVES,
+      mostAtOnce: MAX_CONTAINER_BATCH,
       mostWaiting: MOST_MOVES_WAITING,
       what: 'moves of containers',
     });

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { Listeners } from '#shared/listeners.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db, Queryable, Transaction } from '../../stores/store/db.ts';
-import { appendEvents } from '../../stores/store/queries/events.ts';
+import { appendEvents, MAX_EVENT_BATCH } from '../../stores/store/queries/events.ts';
 import type { NewEvent } from '../../stores/store/queries/events.ts';
 
 /** An event as its place of origin gives it; the id is made here unless the change has one of its own. */
@@ -45,11 +45,17 @@ export class EventWriter {
    * Writes events within a transaction of the caller's, as its last statement.
    * @returns for {@link announce}, after the commit
    */
-  append(tx: Queryable, events: readonly EventGiven[]): Promise<ReadonlyMap<WorkspaceId, number>> {
-    return appendEvents(
-      tx,
-      events.map((event) => ({ ...event, id: event.id ?? newEventId(event.atMs) })),
-    );
+  async append(tx: Queryable, events: readonly EventGiven[]): Promise<ReadonlyMap<WorkspaceId, number>> {
+    const named = events.map((event) => ({ ...event, id: event.id ?? newEventId(event.atMs) }));
+    if (named.length <= MAX_EVENT_BATCH) return await appendEvents(tx, named);
+    // Several statements lock the counters of workspaces in the order in which one does: by their ids.
+    named.sort((a, b) => (a.workspaceId < b.workspaceId ? -1 : a.workspaceId > b.workspaceId ? 1 : 0));
+    const written = new Map<WorkspaceId, number>();
+    for (let at = 0; at < named.length; at += MAX_EVENT_BATCH) {
+      const last = await appendEvents(tx, named.slice(at, at + MAX_EVENT_BATCH));
+      for (const [workspaceId, seq] of last) written.set(workspaceId, seq);
+    }
+    return written;
   }
 
   /** Tells live readers about events that are committed. */
