@@ -34,7 +34,8 @@ export class RemoteCapacity {
     const found = new Map<InstanceId, ReplicaCapacity>();
     let looked = 0;
     for (const { row } of containers.ofQueue(queue)) {
-      if (row.state !== 'RUNNING' || row.machineId === null || (looked += 1) > MOST_LOOKED_AT) continue;
+      if (row.state !== 'RUNNING' || row.machineId === null) continue;
+      if ((looked += 1) > MOST_LOOKED_AT) break;
       const replica = machines.get(row.machineId)?.row.replica ?? null;
       if (replica === null || replica === instance) continue;
       let capacity = found.get(replica);

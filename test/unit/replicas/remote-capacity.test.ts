@@ -15,14 +15,17 @@ interface Served {
   readonly state?: ContainerEntry['row']['state'];
 }
 
-function aRemoteCapacity(served: readonly Served[]): RemoteCapacity {
+function aRemoteCapacity(
+  served: readonly Served[],
+  onLook: (all: Iterable<ContainerEntry>) => Iterable<ContainerEntry> = (all) => all,
+): RemoteCapacity {
   const entries = served.map(({ slots, state = 'RUNNING' }, n) => {
     const row = { id: `c${n}` as ContainerId, state, machineId: `m${n}` as MachineId, slots };
     return { row, spec: { queue } } as unknown as ContainerEntry;
   });
   return new RemoteCapacity({
     instance: here,
-    containers: { ofQueue: () => entries },
+    containers: { ofQueue: () => onLook(entries) },
     machines: {
       get: (id) => ({ row: { id, replica: served[Number(id.slice(1))]?.by ?? null } }) as unknown as Machine,
     },
@@ -50,4 +53,17 @@ test('room is what ready containers of others have, as far as it was said', () =
     [near]: { free: 5, slots: 6 },
     [other]: { free: 0, slots: 1 },
   });
+});
+
+test('a queue of any length costs a look at 200 containers that run', () => {
+  let looked = 0;
+  function* onLook(all: Iterable<ContainerEntry>): Iterable<ContainerEntry> {
+    for (const one of all) {
+      looked += 1;
+      yield one;
+    }
+  }
+  const served = Array.from({ length: 1_000 }, () => ({ by: near, slots: 1 }));
+  expect(aRemoteCapacity(served, onLook).of(queue).get(near)).toEqual({ free: 200, slots: 200 });
+  expect(looked).toBe(201);
 });
