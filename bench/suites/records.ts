@@ -39,6 +39,7 @@ export async function records(context: SuiteContext): Promise<SuiteResult> {
     instance: newInstanceId(),
     load: () => Promise.resolve(undefined),
     ended: () => Promise.resolve([]),
+    running: () => Promise.resolve(new Map()),
     write: (batch, changes) => writeRecords(db, batch, changes),
   });
   place.later(() => store.close());

@@ -7,6 +7,7 @@ import {
   acceptedJobOf,
   acceptedJobsOf,
   endedTaskIds,
+  runningAttempts,
   insertAcceptedTasks,
   taskById,
   tasksById,
@@ -59,6 +60,7 @@ export function openRecords(
     ...(isAlone ? {} : { bus, present: () => presence.present() }),
     load: rowReader(db),
     ended: (taskIds) => endedTaskIds(db, taskIds),
+    running: (taskIds) => runningAttempts(db, taskIds),
     write: async (batch, changes) => {
       const { deliveries, inputBytes, lastEvents } = await writeRecords(db, batch, changes);
       if (deliveries.length > 0) callbacks.wake();

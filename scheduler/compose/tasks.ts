@@ -83,7 +83,7 @@ export interface TaskNeeds
       'isActive' | 'refusalOf' | 'limitsOf' | 'queueQuota' | 'redisMemory' | 'rates' | 'reservedTokens'
     >,
     Pick<SenderParts, 'isAlive'>,
-    Pick<ReportsParts, 'containerOf'>,
+    Pick<ReportsParts, 'containersOf'>,
     Pick<QueueingParts, 'mostWaiting' | 'stopMs'>,
     Pick<UnansweredParts, 'latestMs' | 'rowsOf' | 'jobsOf'>,
     Pick<TaskReadsParts, 'caughtUp' | 'listRows' | 'stubsOf'> {
@@ -290,7 +290,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     lines,
     replies,
     peerNeeds: peerNeeds(setup.infrastructure, clusterState),
-    containerOf: (id) => containers.rowOf(id),
+    containersOf: (ids) => containers.rowsOf(ids),
     records,
     leases,
     slots,

@@ -11,7 +11,7 @@ import type { PrivateRedis } from '../helpers/services.ts';
 import { test as base } from '../helpers/services.ts';
 import type { Process } from './tasks-fixture.ts';
 import type { PlayedLink } from './tasks-fixture.ts';
-import { aProcess } from './tasks-fixture.ts';
+import { aProcess, rowsAmong } from './tasks-fixture.ts';
 import type { Options } from './tasks-started.ts';
 
 export const OTHER_MACHINE = 'm-2' as MachineId;
@@ -83,7 +83,7 @@ export class Cluster {
         isSync: () => true,
         ...options.peers,
       },
-      more: { containerOf: (id) => Promise.resolve(this.#containers.get(id)), ...options.more },
+      more: { containersOf: (ids) => rowsAmong(ids, (id) => this.#containers.get(id)), ...options.more },
     });
     own.instance = made.instance;
     this.#processes.push(made);

@@ -4,6 +4,7 @@ import { describe, expect } from 'vitest';
 import type { TaskId } from '#shared/domain/ids.ts';
 import { DEPLOYMENT_STOPPED } from '#scheduler/domain/endings.ts';
 import { seenByCaller } from '../helpers/seen-by-caller.ts';
+import { commandsOf } from '../helpers/sent-commands.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { Accepted } from '../helpers/submissions.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
@@ -23,18 +24,6 @@ async function oneWaits(one: Process) {
   const running = await sent(link);
   const waiting = await submitted(one, target);
   return { target, container, link, first, running, waiting };
-}
-
-/** Commands of Redis that name the queue or the task. */
-function commandsOf(one: Process): unknown[] {
-  const said: unknown[] = [];
-  const { client } = one;
-  const send = client.sendCommand.bind(client);
-  client.sendCommand = (command, ...more) => {
-    said.push(command.name);
-    return send(command, ...more);
-  };
-  return said;
 }
 
 describe('a synchronous task whose container is linked here', () => {

@@ -207,7 +207,7 @@ describe('what is not taken back', () => {
           get:
             (of, name: keyof TaskQueues) =>
             (...args: never[]) => {
-              if (name === 'lockOf') read += 1;
+              if (name === 'locksOf') read += 1;
               return Reflect.apply(of[name], of, args);
             },
         }),

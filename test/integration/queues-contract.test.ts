@@ -257,6 +257,10 @@ describe('fences', () => {
     expect(await queues.lockOf(queue, taskId)).toBe(lock);
     expect(await world.eye.pttl(`ls:${queue}:${taskId}:lock`)).toBeGreaterThan(115_000);
     expect(await queues.lockOf(queue, newId<TaskId>())).toBeUndefined();
+    const other = await fetched(queues, aLock());
+    const asked = [{ queue, taskId: newId<TaskId>() }, other, { queue, taskId }];
+    expect(await queues.locksOf(asked)).toEqual([undefined, await queues.lockOf(other.queue, other.taskId), lock]);
+    expect(await queues.locksOf([])).toEqual([]);
   });
 
   test("the token '0', and any other short one, is refused before it reaches Redis", async ({ queues }) => {

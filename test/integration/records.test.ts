@@ -102,7 +102,8 @@ const test = base.extend('world', async ({ redis }, { onCleanup }): Promise<Worl
   const made: TaskRecords[] = [];
   const make = (options: Partial<TaskRecordsOptions> = {}): TaskRecords => {
     const { load, ended, write } = table;
-    const parts = { client, keys, log, instance: newInstanceId(), load, ended, write };
+    const running = () => Promise.resolve(new Map<TaskId, number>());
+    const parts = { client, keys, log, instance: newInstanceId(), load, ended, running, write };
     const records = new TaskRecords({ ...parts, collectMs: 20, patienceMs: 200, ...options });
     made.push(records);
     return records;

@@ -27,6 +27,7 @@ import type { Lines } from '#scheduler/tasks/lines/lines.ts';
 import type { Replies } from '#scheduler/tasks/dispatch/replies.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
 import { RedisBus } from '#scheduler/cluster/bus.ts';
+import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
 import type { RollCall } from '#scheduler/stores/queues/roll-call.ts';
 import { Rebuild, writeAgain } from '#scheduler/tasks/maintenance/rebuild.ts';
 import { AddedMarks } from '#scheduler/stores/queues/added-marks.ts';
@@ -187,7 +188,7 @@ export interface Process extends TaskPath {
 }
 
 /** Where records are written and read. */
-export type TaskTable = Pick<TaskRecordsOptions, 'load' | 'ended' | 'write'>;
+export type TaskTable = Pick<TaskRecordsOptions, 'load' | 'ended' | 'running' | 'write'>;
 
 const tables = new WeakMap<PrivateRedis, TaskTable>();
 const peers = new WeakMap<PrivateRedis, Set<TaskRecords>>();
@@ -198,6 +199,10 @@ export function aTable(): TaskTable {
   return {
     load: (taskId) => Promise.resolve(rows.get(taskId)),
     ended: (taskIds) => Promise.resolve(taskIds.filter((taskId) => (rows.get(taskId)?.rank ?? 0) >= 3)),
+    running: (taskIds) => {
+      const found = taskIds.map((taskId) => rows.get(taskId)).filter((row) => row?.rank === 1);
+      return Promise.resolve(new Map(found.map((row) => [row!.taskId, row!.attempt])));
+    },
     write: (records) => {
       for (const record of records) {
         const held = rows.get(record.taskId);
@@ -222,11 +227,26 @@ function peersOf(redis: PrivateRedis): Set<TaskRecords> {
 
 let containers = 0;
 
+type RowOfContainer = Pick<ContainerRow, 'machineId' | 'workspaceId' | 'deploymentId' | 'stubId'>;
+
 /** Rows of containers, for all processes. */
-const containerRows = new Map<ContainerId, Awaited<ReturnType<TaskNeeds['containerOf']>>>();
+const containerRows = new Map<ContainerId, RowOfContainer>();
+
+/** Rows of containers by id, without those that have none. */
+export const rowsAmong = <Row>(
+  ids: Iterable<ContainerId>,
+  rowOf: (id: ContainerId) => Row | undefined,
+): Promise<ReadonlyMap<ContainerId, Row>> => {
+  const rows = new Map<ContainerId, Row>();
+  for (const id of ids) {
+    const row = rowOf(id);
+    if (row !== undefined) rows.set(id, row);
+  }
+  return Promise.resolve(rows);
+};
 
 /** Row of a container of {@link aTarget}'s stub. */
-function rowOf({ queue, machineId }: ReadyContainer): Awaited<ReturnType<TaskNeeds['containerOf']>> {
+function rowOf({ queue, machineId }: ReadyContainer): RowOfContainer | undefined {
   const workspaceId = workspaces.get(queue);
   if (workspaceId === undefined) return undefined;
   const stubId = queue.slice(queueNameOf(null, '' as StubId).length) as StubId;
@@ -344,7 +364,7 @@ export async function aProcess(
     lines,
     replies,
     peerNeeds: { ...NO_PEERS, isPresent: alive, ...options.peers, ...(bus && { bus }) },
-    containerOf: (id) => Promise.resolve(containerRows.get(id)),
+    containersOf: (ids) => rowsAmong(ids, (id) => containerRows.get(id)),
     records,
     leases,
     slots,
@@ -445,7 +465,8 @@ export async function aProcess(
       const containerId = id ?? (`endpoint-c-${containers}` as ContainerId);
       const machineId = link?.machineId ?? MACHINE;
       const ready = slots.ready({ containerId, queue, machineId, slots: count }, link, Date.now());
-      containerRows.set(containerId, rowOf(ready));
+      const row = rowOf(ready);
+      if (row !== undefined) containerRows.set(containerId, row);
       reports.containerReady(ready);
       if (link !== undefined) dispatcher.wake(queue);
       return ready;

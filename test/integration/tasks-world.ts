@@ -8,7 +8,7 @@ import { ContainerRegistry } from '#scheduler/fleet/containers/container-registr
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { Caller } from '#scheduler/workspaces/identity/caller.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
-import { endedTaskIds, openTaskIdsOfQueue, taskById } from '#scheduler/stores/store/queries/tasks.ts';
+import { endedTaskIds, openTaskIdsOfQueue, runningAttempts, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import { buildActions } from '#scheduler/compose/actions.ts';
 import { taskRows } from '#scheduler/compose/records.ts';
 import { buildReturns } from '#scheduler/compose/task-maintenance.ts';
@@ -104,6 +104,7 @@ export const rowsOf = (db: Db): TaskTable => ({
     return row === undefined ? undefined : recordOfRow(row);
   },
   ended: (taskIds) => endedTaskIds(db, taskIds),
+  running: (taskIds) => runningAttempts(db, taskIds),
   write: (records) => writeRecords(db, records, []),
 });
 

@@ -433,6 +433,19 @@ export class ContainerRegistry implements ContainerReads {
     return this.#entries.get(id)?.row ?? (await containerById(this.#db, id));
   }
 
+  /** Rows as of {@link rowOf}: one statement for all containers that are not in memory. */
+  async rowsOf(ids: Iterable<ContainerId>): Promise<ReadonlyMap<ContainerId, ContainerRow>> {
+    const rows = new Map<ContainerId, ContainerRow>();
+    const others: ContainerId[] = [];
+    for (const id of ids) {
+      const row = this.#entries.get(id)?.row;
+      if (row === undefined) others.push(id);
+      else rows.set(id, row);
+    }
+    if (others.length > 0) for (const row of await containersById(this.#db, others)) rows.set(row.id, row);
+    return rows;
+  }
+
   get(id: ContainerId): ContainerEntry | undefined {
     return this.#entries.get(id);
   }

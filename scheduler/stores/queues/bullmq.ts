@@ -213,6 +213,15 @@ class BullmqTaskQueues implements TaskQueues {
     return token === null ? undefined : (token as LockToken);
   }
 
+  async locksOf(
+    tasks: readonly { readonly queue: QueueName; readonly taskId: TaskId }[],
+  ): Promise<readonly (LockToken | undefined)[]> {
+    if (tasks.length === 0) return [];
+    const keys = tasks.map(({ queue, taskId }) => this.#queue(queue).backend.toKey(`${taskId}:lock`));
+    const tokens = await this.#asking('read locks', this.#client.mget(keys));
+    return tokens.map((token) => (token === null ? undefined : (token as LockToken)));
+  }
+
   async read(name: QueueName, taskId: TaskId): Promise<TaskJob | undefined> {
     const key = this.#queue(name).backend.toKey(taskId);
     const data = await this.#asking(`read task ${taskId}`, this.#client.hget(key, 'data'));

@@ -112,6 +112,10 @@ export interface TaskQueues {
   giveBack(queue: QueueName, taskId: TaskId, lock: LockToken, changed?: TaskJob): Promise<Fence>;
   /** Lock token that holds the job now. */
   lockOf(queue: QueueName, taskId: TaskId): Promise<LockToken | undefined>;
+  /** Lock tokens that hold these jobs now, in the order asked; all in one command. */
+  locksOf(
+    tasks: readonly { readonly queue: QueueName; readonly taskId: TaskId }[],
+  ): Promise<readonly (LockToken | undefined)[]>;
   /** The tasks among these that have no job in their queue, held or not; all in one round trip. */
   missing(tasks: readonly { readonly queue: QueueName; readonly taskId: TaskId }[]): Promise<readonly TaskId[]>;
   /** Job as stored in the queue, held or not. */

@@ -4,7 +4,7 @@
 // began: it goes back to the queue, with no budget touched. A restarted agent may have run it: it is lost.
 // Invariants: only leases count that stood before the first order on the new
 // stream, and no attempt of this process. The lock token fences the rest.
-import type { AttemptToken, MachineId, QueueName } from '#shared/domain/ids.ts';
+import type { AttemptToken, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { attemptHashOf, sha256Hex } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -18,8 +18,8 @@ import type { TaskMetrics } from '../metrics.ts';
 import type { GracePeriods } from '../maintenance/grace-periods.ts';
 
 export interface OrphanedAttemptsParts {
-  readonly queues: Pick<TaskQueues, 'lockOf'>;
-  readonly leases: Pick<Leases, 'read' | 'ofMachine'>;
+  readonly queues: Pick<TaskQueues, 'locksOf'>;
+  readonly leases: Pick<Leases, 'readAll' | 'ofMachine'>;
   readonly attempts: Pick<Attempts, 'current'>;
   readonly completion: Pick<Completion, 'backToQueue' | 'lost'>;
   readonly graces: Pick<GracePeriods, 'reportMs' | 'restartedAgentMs' | 'movedMs'>;
@@ -31,6 +31,16 @@ export interface OrphanedAttemptsParts {
 
 /** Reason for taking an attempt back; `not_received`: it never began. */
 type Reason = 'not_received' | 'agent_restarted' | 'machine_lost';
+
+/** Attempts that are looked up together. */
+const PAGE = 500;
+
+/** An attempt in its grace. */
+interface InGrace {
+  readonly lease: Lease;
+  readonly hash: string;
+  readonly grace: { named: boolean };
+}
 
 export class OrphanedAttempts {
   readonly #parts: OrphanedAttemptsParts;
@@ -60,11 +70,12 @@ export class OrphanedAttempts {
 
   async #find(machineId: MachineId, named: Iterable<AttemptToken>): Promise<readonly Lease[]> {
     const { leases, attempts } = this.#parts;
+    const isOpen = (taskId: TaskId): boolean => attempts.current(taskId) === undefined;
+    const found = await leases.ofMachine(machineId, isOpen);
+    if (found.length === 0) return found;
     const hashes = new Set<string>();
     for (const token of named) hashes.add(sha256Hex(token));
-    const isOpen = ({ job, lock }: Lease): boolean =>
-      !hashes.has(attemptHashOf(lock)) && attempts.current(job.taskId) === undefined;
-    return (await leases.ofMachine(machineId)).filter(isOpen);
+    return found.filter(({ job, lock }) => !hashes.has(attemptHashOf(lock)) && isOpen(job.taskId));
   }
 
   /**
@@ -116,14 +127,12 @@ export class OrphanedAttempts {
     for (const { hash, grace } of graces) this.#inGrace.set(hash, grace);
     try {
       if (!(await sleep(graceMs, signal))) return;
-      for (const { lease, grace } of graces) {
-        if (grace.named) continue;
+      for (let at = 0; at < graces.length; at += PAGE) {
+        const page = graces.slice(at, at + PAGE);
         try {
-          if (!(await isCurrent())) return;
-          // A heartbeat may have come during that question.
-          if (!grace.named) await this.#end(lease, reason);
+          if (!(await this.#endPage(page, reason, isCurrent))) return;
         } catch (error) {
-          log.warn({ err: error, taskId: lease.job.taskId }, 'a task that its machine does not have stays where it is');
+          log.warn({ err: error, attempts: page.length }, 'tasks that their machine does not have stay where they are');
         }
       }
     } finally {
@@ -143,13 +152,35 @@ export class OrphanedAttempts {
     return true;
   }
 
+  /**
+   * Ends the attempts whose leases and locks still stand; one command reads all of either kind. They end together:
+   * the answers get no older than that.
+   * @returns false: the report does not count any more
+   */
+  async #endPage(page: readonly InGrace[], reason: Reason, isCurrent: () => Promise<boolean>): Promise<boolean> {
+    const { queues, leases, attempts, log } = this.#parts;
+    const open = page.filter(({ grace }) => !grace.named).map((one) => ({ ...one, ...placeOf(one.lease) }));
+    if (open.length === 0) return true;
+    const held = await leases.readAll(open.map(({ taskId }) => taskId));
+    const locks = await queues.locksOf(open);
+    if (!(await isCurrent())) return false;
+    const ends = open.map(async ({ lease, taskId, grace }, at) => {
+      const isHeld = held.get(taskId)?.lock === lease.lock && locks[at] === lease.lock;
+      // A heartbeat may have come meanwhile.
+      if (!isHeld || grace.named || attempts.current(taskId) !== undefined) return;
+      try {
+        await this.#end(lease, reason);
+      } catch (error) {
+        log.warn({ err: error, taskId }, 'a task that its machine does not have stays where it is');
+      }
+    });
+    await Promise.all(ends);
+    return true;
+  }
+
   async #end(lease: Lease, reason: Reason): Promise<void> {
-    const { queues, leases, attempts, completion, clock, metrics, log } = this.#parts;
+    const { completion, clock, metrics, log } = this.#parts;
     const { taskId } = lease.job;
-    const queue = lease.queue as QueueName;
-    const now = await leases.read(taskId);
-    const lock = await queues.lockOf(queue, taskId);
-    if (now?.lock !== lease.lock || lock !== lease.lock || attempts.current(taskId) !== undefined) return;
     const facts = { taskId, containerId: lease.containerId, machineId: lease.machineId, reason };
     log.warn(facts, 'a task that its machine does not have is taken back');
     // No process here and no agent knows the token; the lock identifies the attempt.
@@ -162,3 +193,8 @@ export class OrphanedAttempts {
     await completion.lost(attempt, false);
   }
 }
+
+const placeOf = ({ job, queue }: Lease): { readonly taskId: TaskId; readonly queue: QueueName } => ({
+  taskId: job.taskId,
+  queue: queue as QueueName,
+});

@@ -5,10 +5,10 @@
 import type { AttemptToken, ContainerId, InstanceId, MachineId, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isWholeEvent } from '#shared/domain/event-stream.ts';
 import { attemptHashOf, lockTokenOf, sha256Hex } from '#shared/domain/ids.ts';
-import { sleep } from '#shared/backoff.ts';
+import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import type { Leases } from '../dispatch/leases.ts';
+import type { Lease, Leases } from '../dispatch/leases.ts';
 import type { Replies } from '../dispatch/replies.ts';
 import type { ReadyContainer, SlotTable } from '../dispatch/slots.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
@@ -54,10 +54,20 @@ export interface MachineReport {
 /** Most ended attempts of a container whose results wait to be acknowledged. */
 const MOST_FINISHED = 10_000;
 
-/** Row of a container, as far as adopting needs it. */
-export type ContainerOf = (
-  containerId: ContainerId,
-) => Promise<Pick<ContainerRow, 'machineId' | 'workspaceId' | 'deploymentId' | 'stubId'> | undefined>;
+/** Attempts of a report that are looked up together. */
+const PAGE = 500;
+
+/** Longest wait for the rows of a page; without them its starts are recorded again. */
+const ROWS_MS = 2_000;
+
+/** Attempts whose starts are in their rows. */
+type RecordedStarts = ReadonlyMap<TaskId, number>;
+const NO_STARTS: RecordedStarts = new Map();
+
+/** Rows of containers, as far as adopting needs them. */
+export type ContainersOf = (
+  containerIds: Iterable<ContainerId>,
+) => Promise<ReadonlyMap<ContainerId, Pick<ContainerRow, 'machineId' | 'workspaceId' | 'deploymentId' | 'stubId'>>>;
 
 export interface ReportsParts {
   readonly attempts: Attempts;
@@ -68,13 +78,13 @@ export interface ReportsParts {
   readonly sender: Pick<Sender, 'pause' | 'armLimit'>;
   readonly late: Pick<LateResults, 'take'>;
   readonly orphaned: Pick<OrphanedAttempts, 'find' | 'takeBack' | 'lookAgain' | 'named' | 'machineLost'>;
-  readonly leases: Pick<Leases, 'read'>;
+  readonly leases: Pick<Leases, 'readAll'>;
   readonly changes: Pick<Changes, 'apply'>;
-  readonly queues: Pick<TaskQueues, 'lockOf'>;
+  readonly queues: Pick<TaskQueues, 'locksOf'>;
   readonly lines: Pick<Lines, 'adopt' | 'line'>;
   readonly moves: Pick<Moves, 'reported' | 'named' | 'moved' | 'judged' | 'isLeaving'>;
-  readonly records: Pick<TaskRecords, 'ended'>;
-  readonly containerOf: ContainerOf;
+  readonly records: Pick<TaskRecords, 'ended' | 'running'>;
+  readonly containersOf: ContainersOf;
   readonly instance: InstanceId;
   readonly slots: Pick<SlotTable, 'get'>;
   readonly replies: Pick<Replies, 'item'>;
@@ -135,7 +145,7 @@ export class Reports {
     }
     // The attempt is another machine's, whose token this machine should not know: its report is ignored.
     if (known !== undefined && known.machineId !== machineId) return true;
-    const adopted = known ?? (await this.#adopt(machineId, result));
+    const adopted = known ?? (await this.#adoptLeased(machineId, [result])).get(result);
     // A revoked attempt is over for its agent, even while its end is still being written.
     completion.freeRevoked(result.token);
     // A restarted agent has no facts: the replica that sent the attempt, or its row, tells what it is.
@@ -199,28 +209,42 @@ export class Reports {
     const { attempts, slots, completion, graces, orphaned, clock, moves } = this.#parts;
     const { agentInstance, sessionEpoch, running, finished = [] } = report;
     const beganAtMs = clock.monotonicMs();
-    const adopted: LiveReport[] = [];
-    const unknown: LiveReport[] = [];
+    const known = new Set<LiveReport>();
+    const note = (live: LiveReport, attempt: Attempt): void => {
+      known.add(live);
+      attach(attempt, slots.get(live.containerId));
+      attempt.seenAtMs = clock.monotonicMs();
+      attempt.startedAtMs ??= clock.nowMs();
+      attempt.sessionEpoch = sessionEpoch;
+    };
     const taken: Attempt[] = [];
-    for (const live of running) {
-      const own = attempts.find(live.taskId, live.token);
-      const known = own ?? (await this.#adoptNamed(machineId, live, report));
-      if (known === undefined) unknown.push(live);
-      else {
-        attach(known, slots.get(live.containerId));
-        known.seenAtMs = clock.monotonicMs();
-        known.startedAtMs ??= clock.nowMs();
-        known.sessionEpoch = sessionEpoch;
-        adopted.push(live);
-        if (own === undefined && known.job.sync) taken.push(known);
+    for (const page of pagesOf(running)) {
+      const others = page.filter((live) => {
+        const own = attempts.find(live.taskId, live.token);
+        if (own !== undefined) note(live, own);
+        return own === undefined;
+      });
+      // First, because no other answer may grow old while the database is slow.
+      const recorded = await this.#recorded(others);
+      const byFacts = await this.#adoptByFacts(machineId, others, report, { recorded });
+      for (const [live, attempt] of byFacts) {
+        note(live, attempt);
+        taken.push(attempt);
       }
+      const left = others.filter((live) => !byFacts.has(live));
+      for (const [live, attempt] of await this.#adoptLeased(machineId, left, recorded)) note(live, attempt);
     }
     const unknownFinished: LiveReport[] = [];
-    for (const live of finished) {
-      if (attempts.find(live.taskId, live.token) !== undefined || this.#isOver(live)) continue;
-      if ((await this.#adoptByFacts(machineId, live, report, MOST_FINISHED)) === undefined) unknownFinished.push(live);
+    for (const page of pagesOf(finished)) {
+      const isHere = (live: LiveReport): boolean =>
+        attempts.find(live.taskId, live.token) !== undefined || this.#isOver(live);
+      const others = page.filter((live) => !isHere(live));
+      const byFacts = await this.#adoptByFacts(machineId, others, report, { most: MOST_FINISHED });
+      unknownFinished.push(...others.filter((live) => !byFacts.has(live)));
     }
+    const adopted = running.filter((live) => known.has(live));
     if (!isNewest()) return { adopted, refused: [] };
+    const unknown = running.filter((live) => !known.has(live));
     const refused = moves.reported(machineId, report, { running: unknown, finished: unknownFinished });
     const reported: Set<AttemptToken> = new Set(running.map((live) => live.token));
     for (const { token } of [...attempts.revokedOf({ machineId })]) {
@@ -228,10 +252,10 @@ export class Reports {
     }
     for (const live of finished) {
       reported.add(live.token);
-      const known = attempts.find(live.taskId, live.token);
-      if (known !== undefined) {
-        known.seenAtMs = clock.monotonicMs();
-        known.sessionEpoch = sessionEpoch;
+      const attempt = attempts.find(live.taskId, live.token);
+      if (attempt !== undefined) {
+        attempt.seenAtMs = clock.monotonicMs();
+        attempt.sessionEpoch = sessionEpoch;
       }
     }
     // The report knows nothing of an order that left after it.
@@ -270,12 +294,15 @@ export class Reports {
   heartbeat(machineId: MachineId, live: readonly LiveReport[]): void {
     const { attempts, orphaned, moves, clock, log } = this.#parts;
     attempts.named(live, clock);
+    const inGrace: LiveReport[] = [];
     for (const one of live) {
       if (attempts.current(one.taskId) !== undefined || this.#isOver(one)) continue;
       moves.named(machineId, one);
-      if (!orphaned.named(one.token)) continue;
-      void this.#adopt(machineId, one).catch((error: unknown) => {
-        log.warn({ err: error, taskId: one.taskId }, 'an attempt that a heartbeat names is not adopted yet');
+      if (orphaned.named(one.token)) inGrace.push(one);
+    }
+    for (const page of pagesOf(inGrace)) {
+      void this.#adoptLeased(machineId, page).catch((error: unknown) => {
+        log.warn({ err: error, machineId, attempts: page.length }, 'attempts of a heartbeat are not adopted yet');
       });
     }
   }
@@ -325,29 +352,41 @@ export class Reports {
     await this.#parts.completion.lost(attempt, died);
   }
 
-  async #adoptNamed(machineId: MachineId, live: LiveReport, report: MachineReport): Promise<Attempt | undefined> {
-    return (await this.#adoptByFacts(machineId, live, report)) ?? (await this.#adopt(machineId, live));
-  }
-
   /**
-   * Takes over the attempt of a synchronous task that another process of ours sent.
-   * @param most - attempts that its container may have
+   * Takes over attempts of synchronous tasks that another process of ours sent, in the order given.
+   * @param more - `most`: attempts that each container may have; absent: as many as it has slots. `recorded`: starts
+   * that need no record
+   * @returns those that are this replica's now
    */
   async #adoptByFacts(
     machineId: MachineId,
-    live: LiveReport,
+    named: readonly LiveReport[],
     { agentInstance, sessionEpoch }: Pick<MachineReport, 'agentInstance' | 'sessionEpoch'>,
-    most = this.#parts.slots.get(live.containerId)?.slots ?? MOST_FINISHED,
-  ): Promise<Attempt | undefined> {
-    const { attempts, containerOf, log } = this.#parts;
-    const { taskId, containerId } = live;
-    const facts = live.facts === undefined ? undefined : parseFacts(live.facts);
-    if (facts === undefined || this.#isOver(live) || attempts.ofContainer(containerId).size >= most) return undefined;
-    if (facts.job.taskId !== taskId || !agrees(facts, machineId, await containerOf(containerId))) {
-      log.warn({ taskId, containerId, machineId }, 'an agent names an attempt that its container cannot have');
-      return undefined;
+    { most, recorded = NO_STARTS }: { readonly most?: number; readonly recorded?: RecordedStarts },
+  ): Promise<ReadonlyMap<LiveReport, Attempt>> {
+    const { attempts, containersOf, slots, log } = this.#parts;
+    const adopted = new Map<LiveReport, Attempt>();
+    const shown: (readonly [LiveReport, Facts])[] = [];
+    for (const live of named) {
+      const facts = live.facts === undefined ? undefined : parseFacts(live.facts);
+      if (facts !== undefined) shown.push([live, facts]);
     }
-    return this.adopt(machineId, live, { ...facts, agentInstance, sessionEpoch });
+    if (shown.length === 0) return adopted;
+    const rows = await containersOf(new Set(shown.map(([{ containerId }]) => containerId)));
+    for (const [live, facts] of shown) {
+      const { taskId, token, containerId } = live;
+      const room = most ?? slots.get(containerId)?.slots ?? MOST_FINISHED;
+      const isFull = attempts.ofContainer(containerId).size >= room && attempts.find(taskId, token) === undefined;
+      if (isFull || this.#isOver(live)) continue;
+      if (facts.job.taskId !== taskId || !agrees(facts, machineId, rows.get(containerId))) {
+        log.warn({ taskId, containerId, machineId }, 'an agent names an attempt that its container cannot have');
+        continue;
+      }
+      const isRecorded = recorded.get(taskId) === facts.attempt;
+      const attempt = this.adopt(machineId, live, { ...facts, agentInstance, sessionEpoch }, isRecorded);
+      if (attempt !== undefined) adopted.set(live, attempt);
+    }
+    return adopted;
   }
 
   /** Whether the attempt ended here, and its record, or its agent's word, is on its way. */
@@ -358,12 +397,14 @@ export class Reports {
 
   /**
    * Makes the attempt of a synchronous task this replica's.
+   * @param isRecorded - whether its row says that it runs
    * @returns undefined: it ended here, this replica has another attempt of the task, or it is another workspace's
    */
   adopt(
     machineId: MachineId,
     live: LiveReport,
     facts: Facts & Pick<Attempt, 'agentInstance' | 'sessionEpoch'>,
+    isRecorded = false,
   ): Attempt | undefined {
     const { attempts, slots, lines, instance, clock, log } = this.#parts;
     const { taskId, token, containerId } = live;
@@ -379,15 +420,19 @@ export class Reports {
     const attempt = adoptedOf(made, clock.monotonicMs());
     attach(attempt, slots.get(containerId));
     lines.adopt({ queue, job, attempt: number, lock });
-    this.#add(attempt);
+    this.#add(attempt, isRecorded);
     log.info({ taskId, containerId }, 'attempt adopted');
     return attempt;
   }
 
-  #add(attempt: Attempt): void {
+  #add(attempt: Attempt, isRecorded: boolean): void {
     const { attempts, sender, changes } = this.#parts;
     attempts.add(attempt);
     sender.armLimit(attempt);
+    if (isRecorded) {
+      attempt.status = 'RUNNING';
+      return;
+    }
     // The process that sent the attempt may have died before it recorded that.
     const running = {
       ...recordOf(attempt.job, attempt.queue, 'RUNNING', attempt.number),
@@ -410,25 +455,73 @@ export class Reports {
     }
   }
 
-  /** Takes over an attempt that another process of ours sent, if its token is the one that holds the task. */
-  async #adopt(machineId: MachineId, live: LiveReport): Promise<Attempt | undefined> {
-    const { leases, queues, attempts, slots, log } = this.#parts;
-    if (attempts.recorded(live.token) !== undefined) return undefined;
-    const lease = await leases.read(live.taskId);
-    if (lease === undefined || attemptHashOf(lease.lock) !== sha256Hex(live.token)) return undefined;
-    if (lease.machineId !== machineId) return undefined;
-    const held = await queues.lockOf(lease.queue as QueueName, live.taskId);
-    if (held !== undefined && held !== lease.lock) return undefined;
-    if (attempts.recorded(live.token) !== undefined) return undefined;
+  /**
+   * Takes over attempts that another process of ours sent, where their tokens are those that hold the tasks.
+   * @param named - at most a page: one command reads their leases, and one their locks
+   * @param recorded - starts that need no record
+   * @returns those that are this replica's now
+   */
+  async #adoptLeased<Live extends Pick<LiveReport, 'taskId' | 'token'>>(
+    machineId: MachineId,
+    named: readonly Live[],
+    recorded: RecordedStarts = NO_STARTS,
+  ): Promise<ReadonlyMap<Live, Attempt>> {
+    const { leases, queues } = this.#parts;
+    const adopted = new Map<Live, Attempt>();
+    const open = named.filter(({ token }) => this.#parts.attempts.recorded(token) === undefined);
+    if (open.length === 0) return adopted;
+    const read = await leases.readAll(open.map(({ taskId }) => taskId));
+    const held = open.flatMap((live) => {
+      const lease = read.get(live.taskId);
+      const isItsOwn = lease?.machineId === machineId && attemptHashOf(lease.lock) === sha256Hex(live.token);
+      return isItsOwn ? [{ live, lease, queue: lease.queue as QueueName, taskId: live.taskId }] : [];
+    });
+    if (held.length === 0) return adopted;
+    const locks = await queues.locksOf(held);
+    for (const [at, { live, lease }] of held.entries()) {
+      const lock = locks[at];
+      if (lock !== undefined && lock !== lease.lock) continue;
+      const attempt = this.#ofLease(live, lease, recorded.get(live.taskId) === lease.attempt);
+      if (attempt !== undefined) adopted.set(live, attempt);
+    }
+    return adopted;
+  }
+
+  /** The attempts that rows say run; none while the database does not answer: each that is adopted is recorded then. */
+  async #recorded(named: readonly LiveReport[]): Promise<RecordedStarts> {
+    const { records, log } = this.#parts;
+    if (named.length === 0) return NO_STARTS;
+    const late = (): Error => new Error('the database does not answer');
+    try {
+      return await withDeadline(records.running(named.map(({ taskId }) => taskId)), ROWS_MS, late);
+    } catch (error) {
+      log.info({ err: error }, 'rows of attempts that an agent names are not read');
+      return NO_STARTS;
+    }
+  }
+
+  /** @returns undefined: it ended here, or this replica has another attempt of the task */
+  #ofLease(
+    { taskId, token }: Pick<LiveReport, 'taskId' | 'token'>,
+    lease: Lease,
+    isRecorded: boolean,
+  ): Attempt | undefined {
+    const { attempts, slots, clock, log } = this.#parts;
+    if (attempts.recorded(token) !== undefined) return undefined;
     // The report and the result of the attempt may be handled side by side.
-    const adopted = attempts.current(live.taskId);
-    if (adopted !== undefined) return adopted.token === live.token ? adopted : undefined;
-    const attempt = attemptOf(lease, live.token, this.#parts.clock.monotonicMs());
+    const current = attempts.current(taskId);
+    if (current !== undefined) return current.token === token ? current : undefined;
+    const attempt = attemptOf(lease, token, clock.monotonicMs());
     attach(attempt, slots.get(lease.containerId));
-    this.#add(attempt);
-    log.info({ taskId: live.taskId, containerId: lease.containerId }, 'attempt adopted');
+    this.#add(attempt, isRecorded);
+    log.info({ taskId, containerId: lease.containerId }, 'attempt adopted');
     return attempt;
   }
+}
+
+/** Pages of attempts that are looked up together. */
+function* pagesOf(named: readonly LiveReport[]): Iterable<readonly LiveReport[]> {
+  for (let at = 0; at < named.length; at += PAGE) yield named.slice(at, at + PAGE);
 }
 
 function attach(attempt: Attempt, container: ReadyContainer | undefined): void {

@@ -110,7 +110,24 @@ export class Leases {
     const held = this.#batch?.leases.get(taskId);
     if (held !== undefined) return held;
     const text = await this.#redis.get(this.#keys.lease(taskId));
-    return text === null || text.startsWith(BY_ANOTHER_RUNNER) ? undefined : (JSON.parse(text) as Lease);
+    return leaseIn(text);
+  }
+
+  /** The leases that stand of these tasks; all in one command. */
+  async readAll(taskIds: readonly TaskId[]): Promise<ReadonlyMap<TaskId, Lease>> {
+    const leases = new Map<TaskId, Lease>();
+    const asked = taskIds.filter((taskId) => {
+      const held = this.#batch?.leases.get(taskId);
+      if (held !== undefined) leases.set(taskId, held);
+      return held === undefined;
+    });
+    if (asked.length === 0) return leases;
+    const texts = await this.#redis.mget(asked.map((taskId) => this.#keys.lease(taskId)));
+    for (const [at, taskId] of asked.entries()) {
+      const lease = leaseIn(texts[at]);
+      if (lease !== undefined) leases.set(taskId, lease);
+    }
+    return leases;
   }
 
   /**
@@ -146,19 +163,21 @@ export class Leases {
   /**
    * Leases of the attempts that were sent to that machine. The cost depends on this machine's attempts
    * alone, not on other machines of its queues. Entries without a lease of that machine are taken out.
+   * @param isWanted - whether the lease of a task is asked for; the others are not read
    */
-  async ofMachine(machineId: MachineId): Promise<readonly Lease[]> {
+  async ofMachine(machineId: MachineId, isWanted: (taskId: TaskId) => boolean = () => true): Promise<readonly Lease[]> {
     const { leased, lease: keyOf } = this.#keys;
     // The range ends at ';', the character after ':'.
     const range = [`[${machineId}:`, `(${machineId};`] as const;
-    const entries = await this.#redis.zrangebylex(leased, ...range, 'LIMIT', 0, MOST_OF_MACHINE);
+    const all = await this.#redis.zrangebylex(leased, ...range, 'LIMIT', 0, MOST_OF_MACHINE);
+    const entries = all.filter((entry) => isWanted(taskIn(entry, machineId)));
     const found: Lease[] = [];
     const gone: string[] = [];
     for (let at = 0; at < entries.length; at += MOST_AT_ONCE) {
       const some = entries.slice(at, at + MOST_AT_ONCE);
-      const texts = await this.#redis.mget(some.map((entry) => keyOf(entry.slice(machineId.length + 1) as TaskId)));
+      const texts = await this.#redis.mget(some.map((entry) => keyOf(taskIn(entry, machineId))));
       for (const [index, text] of texts.entries()) {
-        const lease = text?.startsWith('{') === true ? (JSON.parse(text) as Lease) : undefined;
+        const lease = leaseIn(text);
         if (lease?.machineId === machineId) found.push(lease);
         else gone.push(some[index] ?? '');
       }
@@ -201,6 +220,11 @@ export class Leases {
 
 /** Entry of a lease in the list of leases by machine. */
 const entryOf = (machineId: MachineId, taskId: TaskId): string => `${machineId}:${taskId}`;
+const taskIn = (entry: string, machineId: MachineId): TaskId => entry.slice(machineId.length + 1) as TaskId;
+
+/** Lease in the text of its key; undefined: there is none, or an external runner holds the task. */
+const leaseIn = (text: string | null | undefined): Lease | undefined =>
+  text?.startsWith('{') === true ? (JSON.parse(text) as Lease) : undefined;
 
 function encode(lease: Lease): string {
   const { input: _input, ...job } = lease.job;

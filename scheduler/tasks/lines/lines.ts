@@ -65,6 +65,7 @@ export class Lines implements Pick<
   | 'delay'
   | 'remove'
   | 'lockOf'
+  | 'locksOf'
   | 'read'
   | 'placeOf'
   | 'depth'
@@ -350,6 +351,17 @@ export class Lines implements Pick<
     const order = this.#orders.get(taskId);
     if (order !== undefined || this.line.get(taskId) !== undefined) return Promise.resolve(order?.lock);
     return this.#queues.lockOf(name, taskId);
+  }
+
+  /** Locks of jobs in Redis, and of orders here. */
+  async locksOf(
+    tasks: readonly { readonly queue: QueueName; readonly taskId: TaskId }[],
+  ): Promise<readonly (LockToken | undefined)[]> {
+    const isHere = (taskId: TaskId): boolean => this.#orders.has(taskId) || this.line.get(taskId) !== undefined;
+    const there = tasks.filter(({ taskId }) => !isHere(taskId));
+    const locks = await this.#queues.locksOf(there);
+    const found = new Map(there.map(({ taskId }, at) => [taskId, locks[at]]));
+    return tasks.map(({ taskId }) => (found.has(taskId) ? found.get(taskId) : this.#orders.get(taskId)?.lock));
   }
 
   /** The job of a task that is here; a task that is being ended is not. */

@@ -48,6 +48,8 @@ export interface TaskRecordsOptions {
   readonly load: (taskId: TaskId) => Promise<TaskRecord | undefined>;
   /** Filters tasks to those whose row says that they ended. */
   readonly ended: (taskIds: readonly TaskId[]) => Promise<readonly TaskId[]>;
+  /** The attempt of each of these tasks whose row says that it runs. */
+  readonly running: (taskIds: readonly TaskId[]) => Promise<ReadonlyMap<TaskId, number>>;
   /** Writes the newest record of each task, sorted by task, and the events of the changes, in one transaction. */
   readonly write: (records: readonly TaskRecord[], changes: readonly RecordedChange[]) => Promise<unknown>;
   readonly instance: InstanceId;
@@ -199,6 +201,11 @@ export class TaskRecords {
   /** Filters tasks to those whose row says that they are over. */
   ended(taskIds: readonly TaskId[]): Promise<readonly TaskId[]> {
     return this.#options.ended(taskIds);
+  }
+
+  /** The attempt of each of these tasks whose row says that it runs. */
+  running(taskIds: readonly TaskId[]): Promise<ReadonlyMap<TaskId, number>> {
+    return this.#options.running(taskIds);
   }
 
   /**

@@ -640,6 +640,15 @@ export async function endedTaskIds(db: Queryable, taskIds: readonly TaskId[]): P
   return rows.map((row) => row.id as TaskId);
 }
 
+/** Attempts of those tasks among these that run, as far as their rows say. */
+export async function runningAttempts(db: Queryable, taskIds: readonly TaskId[]): Promise<ReadonlyMap<TaskId, number>> {
+  const { rows } = await db.query<{ id: string; attempt: number }>(
+    'select id, attempt from tasks where id = any ($1::text[]) and rank = 1',
+    [taskIds],
+  );
+  return new Map(rows.map(({ id, attempt }) => [id as TaskId, attempt]));
+}
+
 /** End of a page of ended tasks. */
 export interface EndedCursor {
   /** Time as the database writes it, with its microseconds. */
