@@ -13,7 +13,6 @@ beforeAll(async () => {
   platform = await aPlatform();
   deployment = (await platform.deploy('known', { stubType: 'taskqueue/deployment' })).id;
   await platform.call('POST /taskqueue/known', {});
-  await platform.deploy('waits', { stubType: 'endpoint/deployment' });
 });
 afterAll(() => platform.stop());
 
@@ -73,8 +72,7 @@ test('without its Redis', async () => {
   const { redis } = platform.servers ?? {};
   await redis?.crash();
   await waitFor(async () => (await platform.call('GET /api/v1/health')).status === 503, 'it notices');
-  // A call whose caller waits is refused; a task is accepted, and queued later.
-  expect((await platform.call('POST /endpoint/waits', {})).status).toBe(503);
+  // A task is accepted, and queued later. Calls whose callers wait are in test/integration/redis-away.test.ts.
   const { status, json } = await platform.call('POST /taskqueue/known', {});
   expect(status).toBe(200);
   // Calls that need the database alone go on.
