@@ -1,7 +1,7 @@
 // Changes of a task's status, as a record of the task shows them, and the events that tell of them. A record that comes
-// first shows that the task was created and that it ran, too. A row of the database may hold all changes of a record:
-// `packed` is the data of such a row, `unpacked` are its events. Ids follow from the change, so that a change told
-// again is known by its id. Pure.
+// first shows that the task was created and that it ran, too. A row of the database may hold all changes of such
+// records: `packed` is the data of the row, `unpacked` are its events. Ids follow from the change, so that a change
+// told again is known by its id. Pure.
 import { hash } from 'node:crypto';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerId, DeploymentId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -10,10 +10,13 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 
 /** Kinds of the events of tasks. */
 export const TASK_EVENT_TYPES = ['task.created', 'task.updated'] as const;
-/** Type of a row that holds several events of a task; no event has it. */
+/** Type of a row that holds several events of tasks; no event has it. */
 export const PACKED_TYPE = 'task';
 /** Most events of a record: its own, and the two that it may show to be missing. */
 export const MOST_EVENTS_OF_RECORD = 3;
+/** Most tasks of a row: more would make a row no cheaper, and a read of one task dearer. */
+export const MOST_PACKED_TASKS = 50;
+export const MOST_EVENTS_OF_ROW = MOST_PACKED_TASKS * MOST_EVENTS_OF_RECORD;
 
 /** Fields of a record that its events tell. */
 export interface TaskFacts {
@@ -42,6 +45,7 @@ export interface TaskChange {
 
 /** The event of a change. */
 export interface TaskChangeEvent {
+  readonly taskId: TaskId;
   readonly id: string;
   readonly type: (typeof TASK_EVENT_TYPES)[number];
   readonly atMs: number;
@@ -76,6 +80,10 @@ export function changesOf(facts: TaskFacts, atMs: number): readonly TaskChange[]
 export const keyOf = (taskId: TaskId, { attempt, rank, status }: TaskChange): string =>
   `${taskId}:${attempt}:${rank}:${status}`;
 
+/** Id of the event that tells of a task's creation. */
+export const createdIdOf = ({ taskId, createdAtMs }: Pick<TaskFacts, 'taskId' | 'createdAtMs'>): string =>
+  idOf(createdAtMs, keyOf(taskId, { status: 'PENDING', attempt: 0, rank: 0, atMs: createdAtMs }));
+
 /**
  * Id of a change: four bytes of the time in seconds, eight of a hash. The time is the task's creation: the start of an
  * attempt is known more exactly in its last record than in its first, and the id must be the same from both.
@@ -102,6 +110,7 @@ function eventOf(facts: TaskFacts, times: Times, change: TaskChange): TaskChange
   const hasRun = rank > 0;
   const containerId = hasRun ? facts.containerId : null;
   return {
+    taskId,
     id: idOf(createdAtMs, keyOf(taskId, change)),
     type: isCreated ? 'task.created' : 'task.updated',
     atMs,
@@ -124,8 +133,10 @@ function eventOf(facts: TaskFacts, times: Times, change: TaskChange): TaskChange
   };
 }
 
-/** Data of a row that holds all changes of a record: the fields of the record that no column of the row has. */
-export interface PackedTask {
+/** A task in the data of a row: the fields of its record that no column of the row has. */
+interface PackedTask {
+  /** Absent in the data of a row of one task, which has it in its column. */
+  readonly task_id?: TaskId;
   readonly status: TaskStatus;
   readonly attempt: number;
   readonly rank: number;
@@ -136,60 +147,77 @@ export interface PackedTask {
   readonly ended_ms?: number;
   /** When its owner noted the record. */
   readonly taken_ms: number;
+}
+
+/** Data of a row that holds all changes of the first records of tasks. */
+export interface PackedTasks {
+  readonly tasks: readonly PackedTask[];
   /** Time of the earliest event; the row has that of the latest. */
   readonly from_ms: number;
 }
 
-/** The row of all changes of a record, the fields apart that each event of a task has. */
+/** A row's worth of records, the fields apart that each event of a task has. */
 export interface PackedChanges {
-  /** Id of the first event. */
-  readonly id: string;
   readonly atMs: number;
-  readonly containerId: ContainerId | null;
   /** Number of events beside the first. */
   readonly more: number;
-  readonly data: PackedTask;
+  readonly data: PackedTasks;
 }
 
-/** Packs the changes of a record: all that {@link changesOf} says. */
-export function packed(facts: TaskFacts, takenMs: number, changes: readonly TaskChange[]): PackedChanges {
-  const { taskId, calledBy, status, attempt, rank, failureReason, createdAtMs, startedAtMs, endedAtMs } = facts;
-  const times = changes.map(({ atMs }) => atMs);
+/** Packs all changes of records: of one workspace, stub, deployment and container, and of a task each. */
+export function packed(records: readonly { readonly record: TaskFacts; readonly atMs: number }[]): PackedChanges {
+  const times = records.flatMap(({ record, atMs }) => changesOf(record, atMs).map((change) => change.atMs));
+  const isAlone = records.length === 1;
+  const tasks = records.map(({ record, atMs }) => ({
+    ...(isAlone ? {} : { task_id: record.taskId }),
+    ...packedTask(record, atMs),
+  }));
   return {
-    id: idOf(createdAtMs, keyOf(taskId, { status: 'PENDING', attempt: 0, rank: 0, atMs: createdAtMs })),
     atMs: Math.max(...times),
-    containerId: changes.some((change) => change.rank > 0) ? facts.containerId : null,
-    more: changes.length - 1,
-    data: {
-      status,
-      attempt,
-      rank,
-      ...(failureReason === '' ? {} : { failure_reason: failureReason }),
-      ...(calledBy === undefined ? {} : { called_by: calledBy }),
-      created_ms: createdAtMs,
-      ...(startedAtMs === null ? {} : { started_ms: startedAtMs }),
-      ...(endedAtMs === null ? {} : { ended_ms: endedAtMs }),
-      taken_ms: takenMs,
-      from_ms: Math.min(...times),
-    },
+    more: times.length - 1,
+    data: { tasks, from_ms: Math.min(...times) },
   };
 }
 
-/** The events of a packed row, the earliest first. */
-export function unpacked(
-  ids: Pick<TaskFacts, 'taskId' | 'workspaceId' | 'stubId' | 'deploymentId' | 'containerId'>,
-  data: PackedTask,
-): readonly TaskChangeEvent[] {
-  const facts: TaskFacts = {
-    ...ids,
-    ...(data.called_by === undefined ? {} : { calledBy: data.called_by }),
-    status: data.status,
-    attempt: data.attempt,
-    rank: data.rank,
-    failureReason: data.failure_reason ?? '',
-    createdAtMs: data.created_ms,
-    startedAtMs: data.started_ms ?? null,
-    endedAtMs: data.ended_ms ?? null,
+function packedTask(facts: TaskFacts, takenMs: number): PackedTask {
+  const { calledBy, status, attempt, rank, failureReason, createdAtMs, startedAtMs, endedAtMs } = facts;
+  return {
+    status,
+    attempt,
+    rank,
+    ...(failureReason === '' ? {} : { failure_reason: failureReason }),
+    ...(calledBy === undefined ? {} : { called_by: calledBy }),
+    created_ms: createdAtMs,
+    ...(startedAtMs === null ? {} : { started_ms: startedAtMs }),
+    ...(endedAtMs === null ? {} : { ended_ms: endedAtMs }),
+    taken_ms: takenMs,
   };
-  return eventsOfChanges(facts, changesOf(facts, data.taken_ms));
+}
+
+/**
+ * The events of a row: first the creations of all its tasks, so that a number tells which of the two it is.
+ * @param ids - as the row's columns have them
+ */
+export function unpacked(
+  ids: Pick<TaskFacts, 'workspaceId' | 'stubId' | 'deploymentId' | 'containerId'> & Partial<Pick<TaskFacts, 'taskId'>>,
+  data: PackedTasks,
+): readonly TaskChangeEvent[] {
+  const all = data.tasks.map((task) => {
+    const taskId = task.task_id ?? ids.taskId;
+    if (taskId === undefined) return [];
+    const facts: TaskFacts = {
+      ...ids,
+      taskId,
+      ...(task.called_by === undefined ? {} : { calledBy: task.called_by }),
+      status: task.status,
+      attempt: task.attempt,
+      rank: task.rank,
+      failureReason: task.failure_reason ?? '',
+      createdAtMs: task.created_ms,
+      startedAtMs: task.started_ms ?? null,
+      endedAtMs: task.ended_ms ?? null,
+    };
+    return eventsOfChanges(facts, changesOf(facts, task.taken_ms));
+  });
+  return [...all.flatMap((events) => events.slice(0, 1)), ...all.flatMap((events) => events.slice(1))];
 }

@@ -1,5 +1,6 @@
-// Rows that hold several events of a task, read beside the same events in a row each. Two databases get the same
-// histories, drawn at random; every reader must answer alike, whatever its limits, edges and filters are.
+// Rows that hold several events, of a task or of tasks that ended together, read beside the same events in a row each.
+// Two databases get the same histories, drawn at random. Every reader must answer alike, whatever its limits, edges and
+// filters are.
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type {
@@ -15,13 +16,12 @@ import type {
 import { newId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { eventSource } from '#scheduler/compose/exports.ts';
-import { changesOf } from '#scheduler/domain/task-changes.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { getOrCreateApp } from '#scheduler/stores/store/queries/apps.ts';
 import { insertDeployment } from '#scheduler/stores/store/queries/deployments.ts';
 import { eventEdge, readEvents } from '#scheduler/stores/store/queries/event-reads.ts';
 import type { EventMatch, EventStart } from '#scheduler/stores/store/queries/event-reads.ts';
-import { appendEvents, toldEvents } from '#scheduler/stores/store/queries/events.ts';
+import { appendEvents, eventsOf, toldEvents } from '#scheduler/stores/store/queries/events.ts';
 import type { EventRow, NewEvent } from '#scheduler/stores/store/queries/events.ts';
 import { deleteEventsBefore } from '#scheduler/stores/store/queries/retention.ts';
 import { insertStub } from '#scheduler/stores/store/queries/stubs.ts';
@@ -32,7 +32,7 @@ import {
   eventsBehind,
   writeDeliveries,
 } from '#scheduler/stores/store/queries/webhook-deliveries.ts';
-import { singleEvents, taskEvents } from '#scheduler/tasks/records/task-events.ts';
+import { packsOf, taskEvents } from '#scheduler/tasks/records/task-events.ts';
 import type { RecordedChange } from '#scheduler/tasks/records/task-events.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import { EventReads } from '#scheduler/workspaces/events/reads.ts';
@@ -95,6 +95,27 @@ function recordsOf(draw: Draw, base: TaskRecord): readonly TaskRecord[] {
   return kept.filter((_, at) => at === kept.length - 1 || draw.below(3) > 0);
 }
 
+const LATE = { status: 'COMPLETE', rank: 4, failureReason: '' } as const;
+
+/** Tasks that one container ended at once. */
+function aBurst(draw: Draw, like: TaskRecord): readonly TaskRecord[] {
+  const containerId = draw.below(4) === 0 ? null : aContainer(draw, like.workspaceId);
+  return Array.from({ length: 2 + draw.below(6) }, () => {
+    const startedAtMs = containerId === null ? null : like.createdAtMs + draw.below(MINUTE);
+    return {
+      ...like,
+      taskId: newId<TaskId>(),
+      status: 'ERROR',
+      attempt: containerId === null ? 0 : 1,
+      rank: 3,
+      containerId,
+      startedAtMs,
+      endedAtMs: (startedAtMs ?? like.createdAtMs) + draw.below(MINUTE),
+      failureReason: 'handler_error',
+    };
+  });
+}
+
 const OTHERS = ['stub.deploy', 'audit.token.created', 'container.lifecycle'] as const;
 const KINDS_NAMED = [['task.created'], ['task.updated'], ['task.updated', 'task.created', 'stub.deploy']] as const;
 const KINDS_ASKED = [
@@ -131,6 +152,12 @@ function storyOf(draw: Draw, place: Omit<Story, 'tasks' | 'batches'>, deployment
     // A record may come twice.
     if (draw.below(6) > 0) own.shift();
     entries.push({ record, atMs: record.createdAtMs + draw.below(MINUTE) });
+    if (draw.below(8) === 0) {
+      const burst = aBurst(draw, record);
+      entries.push(...burst.map((ended) => ({ record: ended, atMs: ended.createdAtMs + draw.below(MINUTE) })));
+      tasks.push(...burst.slice(0, 2).map(({ taskId }) => taskId));
+      left.push(...burst.filter(() => draw.below(4) === 0).map((ended) => [{ ...ended, ...LATE }]));
+    }
     if (draw.below(3) > 0) continue;
     const atMs = BEGIN_MS + draw.below(30) * MINUTE;
     const id = newId().replaceAll('-', '').slice(0, 24);
@@ -153,15 +180,20 @@ const isRecord = (entry: RecordedChange | NewEvent): entry is RecordedChange => 
 
 /** Writes a story, packed as the writer of records does, or with a row for each event. */
 async function tell(db: Db, { workspaceId, batches }: Story, isPacked: boolean): Promise<void> {
-  const told = new Set<string>();
   for (const [at, batch] of batches.entries()) {
     const streamed = batch.filter(isRecord);
-    const before = await toldEvents(db, [...new Set(streamed.map(({ record }) => record.taskId))]);
-    const single = streamed
-      .flatMap(({ record, atMs }) => singleEvents(record, changesOf(record, atMs)))
-      .filter(({ id }) => !told.has(id) && told.add(id));
+    const ids = [...new Set(streamed.map(({ record }) => record.taskId))];
+    const { rows } = await db.query<{ id: TaskId; told_in: string }>(
+      'select id, told_in from tasks where id = any ($1::text[])',
+      [ids],
+    );
+    const toldIn = new Map(rows.map((row) => [row.id, row.told_in]));
+    const before = await toldEvents(db, new Map(ids.map((id) => [id, { toldIn: toldIn.get(id) }])));
+    const packs = new Map([...packsOf(streamed)].filter(([id]) => !before.has(id)));
+    if (isPacked) await nameRows(db, workspaceId, packs);
+    const told = taskEvents(streamed, before, packs);
     const others = batch.filter((entry): entry is NewEvent => !isRecord(entry));
-    await appendEvents(db, [...(isPacked ? taskEvents(streamed, before) : single), ...others]);
+    await appendEvents(db, [...(isPacked ? told : told.flatMap(apart)), ...others]);
     const storedAt = new Date(BEGIN_MS + at * MINUTE);
     await db.query('update events set stored_at = $2 where workspace_id = $1 and stored_at < $3', [
       workspaceId,
@@ -169,6 +201,25 @@ async function tell(db: Db, { workspaceId, batches }: Story, isPacked: boolean):
       new Date(BEGIN_MS - MINUTE),
     ]);
   }
+}
+
+/** Rows of tasks that name the rows of events that tell them. */
+async function nameRows(db: Db, workspaceId: WorkspaceId, packs: ReadonlyMap<TaskId, string>): Promise<void> {
+  await db.query(
+    `insert into tasks (id, workspace_id, stub_id, queue, kind, sync, status, attempt, rank, created_at, told_in)
+     select id, $1, '', '', '', true, 'ERROR', 1, 3, now(), told_in from unnest($2::text[], $3::text[]) as r (id, told_in)`,
+    [workspaceId, [...packs.keys()], [...packs.values()]],
+  );
+}
+
+/** The same events in a row each. */
+function apart(row: NewEvent): readonly NewEvent[] {
+  const { workspaceId, id, type, atMs, more = 0, data } = row;
+  const [at, seq] = [new Date(atMs), more + 1];
+  const ids = { app_id: null, stub_id: row.stubId ?? null, stub_type: null, deployment_id: row.deploymentId ?? null };
+  const subject = { ...ids, task_id: row.taskId ?? null, container_id: row.containerId ?? null, machine_id: null };
+  const raw = { workspace_id: workspaceId, seq, more, id, type, at, stored_at: at, ...subject, data };
+  return eventsOf(raw).map((event) => ({ ...event, isOfTask: true }));
 }
 
 /** Events without what tells the two ways of writing apart. */
@@ -253,6 +304,12 @@ describe.each(KINDS)('events that share a row on %s', (kind) => {
       [workspaceId],
     );
     expect(rows[0]?.rows).toBeGreaterThan(5);
+    const { rows: shared } = await packed.db.query<{ rows: number; most: number }>(
+      'select count(*)::int as rows, max(more)::int as most from events where workspace_id = $1 and more > 2',
+      [workspaceId],
+    );
+    expect(shared[0]?.rows).toBeGreaterThan(3);
+    expect(shared[0]?.most).toBeGreaterThan(8);
     await alike((db) => new EventReads(db).tails([workspaceId]));
 
     for (let turn = 0; turn < READS; turn += 1) {

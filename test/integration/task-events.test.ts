@@ -1,9 +1,12 @@
 // Events of tasks and the rows of tasks, written in one transaction, on both kinds of stores.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { ContainerId, DeploymentId, TaskId } from '#shared/domain/ids.ts';
+import type { ContainerId, DeploymentId, TaskId, WebhookId } from '#shared/domain/ids.ts';
 import { newId, newInstanceId } from '#shared/domain/ids.ts';
+import { readEvents } from '#scheduler/stores/store/queries/event-reads.ts';
+import { eventsBehind } from '#scheduler/stores/store/queries/webhook-deliveries.ts';
 import { insertAcceptedTasks, taskById } from '#scheduler/stores/store/queries/tasks.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
+import { EventReads } from '#scheduler/workspaces/events/reads.ts';
 import { writeRecords } from '#scheduler/tasks/webhooks/callbacks.ts';
 import { aDb, aDeployment, aRecord, aStub, aWorkspace, KINDS, storedEvents } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
@@ -80,6 +83,57 @@ describe.each(KINDS)('events of tasks on %s', (kind) => {
     await write(as(task, 'COMPLETE', 1, 4));
     expect(await statusesOf(task)).toEqual(['PENDING 0', 'RUNNING 1', 'ERROR 1', 'COMPLETE 1']);
     expect((await eventsOf(task)).map(({ seq }) => seq)).toEqual([1, 2, 3, 4]);
+  });
+
+  test('of tasks that one container ended are one row, found by each task, and told once', async () => {
+    const first = await aTask();
+    const [a, b, c] = [first, { ...first, taskId: newId<TaskId>() }, { ...first, taskId: newId<TaskId>() }].map(
+      (task) => as(task, 'ERROR', 1, 3),
+    ) as [TaskRecord, TaskRecord, TaskRecord];
+    expect([...(await write(a, b)).lastEvents]).toEqual([[first.workspaceId, 6]]);
+    // The outcome was unknown, and one more task came: the same two tasks begin the batch.
+    await write(a, b, c);
+    const { rows } = await opened.db.query<{ more: number }>(
+      'select more from events where workspace_id = $1 order by seq',
+      [first.workspaceId],
+    );
+    expect(rows.map(({ more }) => more)).toEqual([5, 2]);
+    // A late answer replaces the end of one of them.
+    await write({ ...b, status: 'COMPLETE', rank: 4 });
+    await write({ ...b, status: 'COMPLETE', rank: 4 });
+    const reads = new EventReads(opened.db);
+    const ofTask = async ({ taskId }: TaskRecord, types?: readonly string[]) =>
+      (await reads.latest(first.workspaceId, { taskId, ...(types === undefined ? {} : { types }) }, 10)).events;
+    const told = async (record: TaskRecord) => (await ofTask(record)).map(({ data }) => data['status']);
+    expect(await told(a)).toEqual(['PENDING', 'RUNNING', 'ERROR']);
+    expect(await told(b)).toEqual(['PENDING', 'RUNNING', 'ERROR', 'COMPLETE']);
+    expect(await told(c)).toEqual(['PENDING', 'RUNNING', 'ERROR']);
+    expect((await ofTask(b)).every(({ taskId, data }) => taskId === b.taskId && data['id'] === b.taskId)).toBe(true);
+    expect(await ofTask(b, ['task.created'])).toMatchObject([{ seq: 2, data: { deployment_name: 'named' } }]);
+    const all = await eventsOf(first);
+    expect(all.map(({ seq }) => seq)).toEqual(Array.from({ length: 10 }, (_, at) => at + 1));
+    expect(new Set(all.map(({ id }) => id)).size).toBe(10);
+  });
+
+  test('a read has as many events as it asks for, and a few more, of rows that hold many', async () => {
+    const first = await aTask();
+    const many = Array.from({ length: 200 }, () => as({ ...first, taskId: newId<TaskId>() }, 'COMPLETE', 1, 3));
+    await write(...many);
+    const reads = new EventReads(opened.db);
+    const next = await reads.next(first.workspaceId, 10, 160);
+    expect(next.map(({ seq }) => seq)).toEqual(Array.from({ length: 290 }, (_, at) => at + 11));
+    const statement = await readEvents(
+      opened.db,
+      { workspaceId: first.workspaceId },
+      { beforeSeq: 601 },
+      undefined,
+      20,
+      500,
+    );
+    expect([statement.rows, statement.events.length, statement.next]).toEqual([1, 20, 581]);
+    const webhook = { id: newId<WebhookId>(), workspaceId: first.workspaceId };
+    const page = await eventsBehind(opened.db, webhook, 10, ['task.created'], 20);
+    expect([page.events.length, page.upTo]).toEqual([40, 150]);
   });
 
   test('a record that comes too late tells nothing', async () => {

@@ -1,8 +1,17 @@
 // The events of tasks, made of the records on their way to the database: one for each change of a task's status, in
 // order. A later record shows that the task was created, and that it ran. So records that it stands for are left out.
-// The changes of a record that comes first are one row. Pure.
+// The changes of a record that comes first are one row, and so are those of such records of one container. Pure.
 import type { TaskId } from '#shared/domain/ids.ts';
-import { PACKED_TYPE, changesOf, eventsOfChanges, idOf, keyOf, packed } from '../../domain/task-changes.ts';
+import {
+  MOST_PACKED_TASKS,
+  PACKED_TYPE,
+  changesOf,
+  createdIdOf,
+  eventsOfChanges,
+  idOf,
+  keyOf,
+  packed,
+} from '../../domain/task-changes.ts';
 import type { TaskChange } from '../../domain/task-changes.ts';
 import type { NewEvent } from '../../stores/store/queries/events.ts';
 import type { TaskRecord } from './task-record.ts';
@@ -24,21 +33,63 @@ export function standsFor(later: RecordedChange, earlier: RecordedChange): boole
   );
 }
 
+/** Names of rows that tell of several tasks, of each task that is to be told in one. */
+export type Packs = ReadonlyMap<TaskId, string>;
+
+/**
+ * The tasks of a batch that are told together if their rows are new: those that are over with the one record that the
+ * batch has, by workspace, stub, deployment and container.
+ */
+export function packsOf(recorded: readonly RecordedChange[]): Packs {
+  const counts = new Map<TaskId, number>();
+  for (const { record } of recorded) counts.set(record.taskId, (counts.get(record.taskId) ?? 0) + 1);
+  const packs = new Map<TaskId, string>();
+  const open = new Map<string, { readonly first: TaskRecord; readonly name: string; tasks: number }>();
+  for (const { record } of recorded) {
+    if (record.rank < 3 || counts.get(record.taskId) !== 1) continue;
+    const place = [record.workspaceId, record.stubId, record.deploymentId, record.containerId].join(' ');
+    const pack = open.get(place);
+    if (pack === undefined || pack.tasks === MOST_PACKED_TASKS) {
+      open.set(place, { first: record, name: createdIdOf(record), tasks: 1 });
+      continue;
+    }
+    if (pack.tasks === 1) packs.set(pack.first.taskId, pack.name);
+    packs.set(record.taskId, pack.name);
+    pack.tasks += 1;
+  }
+  return packs;
+}
+
 /**
  * Rows of events of a batch of records, in the order given.
  * @param recorded - the changes of the batch: the events are not of a task's newest record alone
  * @param told - events that are not told again
+ * @param packs - of tasks that nothing was told of, and whose row names the pack
  */
-export function taskEvents(recorded: readonly RecordedChange[], told: ToldEvents = new Map()): readonly NewEvent[] {
+export function taskEvents(
+  recorded: readonly RecordedChange[],
+  told: ToldEvents = new Map(),
+  packs: Packs = new Map(),
+): readonly NewEvent[] {
   const seen = new Set<string>();
-  return recorded.flatMap(({ record, atMs }) => {
+  const open = new Map<string, RecordedChange[]>();
+  const rows = recorded.map((one): (() => readonly NewEvent[]) => {
+    const { record, atMs } = one;
     const changes = changesOf(record, atMs);
     const fresh = changes.filter((change) => isFresh(record, change, seen, told));
     // The first change is the creation: where it is new, all are.
-    return fresh.length > 1 && fresh.length === changes.length
-      ? [packedEvent(record, atMs, changes)]
-      : singleEvents(record, fresh);
+    if (fresh.length <= 1 || fresh.length < changes.length) return () => singleEvents(record, fresh);
+    const pack = packs.get(record.taskId);
+    const first = pack === undefined ? undefined : open.get(pack);
+    if (first !== undefined) {
+      first.push(one);
+      return () => [];
+    }
+    const together = [one];
+    if (pack !== undefined) open.set(pack, together);
+    return () => [packedEvent(together, record, pack)];
   });
+  return rows.flatMap((row) => row());
 }
 
 /** Whether a change is not told yet, by the database or by this batch; it counts as told from then on. */
@@ -49,14 +100,18 @@ function isFresh(record: TaskRecord, change: TaskChange, seen: Set<string>, told
   return true;
 }
 
-function packedEvent(record: TaskRecord, atMs: number, changes: readonly TaskChange[]): NewEvent {
-  const { id, atMs: lastMs, containerId, more, data } = packed(record, atMs, changes);
+/** @param first - the first of the records */
+function packedEvent(together: readonly RecordedChange[], first: TaskRecord, pack: string | undefined): NewEvent {
+  const { atMs, more, data } = packed(together);
+  const { taskId, ...subject } = subjectOf(first);
+  const isAlone = together.length === 1;
   return {
-    ...subjectOf(record),
-    ...(containerId === null ? {} : { containerId }),
-    id,
+    ...subject,
+    ...(isAlone ? { taskId } : {}),
+    ...(first.containerId === null ? {} : { containerId: first.containerId }),
+    id: isAlone || pack === undefined ? createdIdOf(first) : pack,
     type: PACKED_TYPE,
-    atMs: lastMs,
+    atMs,
     more,
     isOfTask: true,
     data: { ...data },

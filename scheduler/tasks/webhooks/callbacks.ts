@@ -15,7 +15,7 @@ import { taskById, upsertTaskRecordsSaying } from '../../stores/store/queries/ta
 import type { TaskRow } from '../../stores/store/queries/tasks.ts';
 import { errorBody } from '../records/recording.ts';
 import type { TaskRecord } from '../records/task-record.ts';
-import { taskEvents } from '../records/task-events.ts';
+import { packsOf, taskEvents } from '../records/task-events.ts';
 import type { RecordedChange } from '../records/task-events.ts';
 import type { Policy } from './decide.ts';
 import type { DeliveryKind, Prepared } from './deliveries.ts';
@@ -58,7 +58,8 @@ export async function writeRecords(
       tx,
       records.filter(({ status }) => isTerminalTask(status)),
     );
-    const written = await upsertTaskRecordsSaying(tx, records);
+    const packs = packsOf(changes);
+    const written = await upsertTaskRecordsSaying(tx, records, packs);
     const ended = records.filter(({ status }) => isTerminalTask(status));
     const deliveries = ended.flatMap((record) => {
       const url = written.get(record.taskId)?.callbackUrl;
@@ -67,11 +68,12 @@ export async function writeRecords(
     if (deliveries.length > 0) await insertDeliveries(tx, deliveries);
     // The tasks' rows are locked, so nobody else tells these events meanwhile. A task whose row is new has no events:
     // they are written with its row, or after it.
-    const known = [...written].filter(([, { isNew }]) => !isNew).map(([taskId]) => taskId);
-    const told = changes.length === 0 ? new Map() : await toldEvents(tx, known);
+    const known = [...written].filter(([, { isNew }]) => !isNew);
+    const told = changes.length === 0 ? new Map() : await toldEvents(tx, new Map(known));
     const events = taskEvents(
       changes.filter(({ record }) => written.has(record.taskId)),
       told,
+      new Map([...packs].filter(([taskId]) => written.get(taskId)?.isNew === true)),
     );
     return { deliveries, inputBytes, lastEvents: await appendNewEvents(tx, events) };
   });

@@ -152,9 +152,9 @@ export class EventReads {
     };
   }
 
-  /** The next events of a workspace, of every kind, of so many rows. */
-  next(workspaceId: WorkspaceId, afterSeq: number, rows: number): Promise<readonly EventRead[]> {
-    return eventsAfter(this.#db.reads.of(workspaceId), workspaceId, afterSeq, rows);
+  /** The next events of a workspace, of every kind: so many, and a few more that share a row with them. */
+  next(workspaceId: WorkspaceId, afterSeq: number, most: number): Promise<readonly EventRead[]> {
+    return eventsAfter(this.#db.reads.of(workspaceId), workspaceId, afterSeq, most);
   }
 
   /** Number of the last event of each of these workspaces; 0 where there is none. */

@@ -3,7 +3,7 @@ import type { ContainerId, DeploymentId, QueueName, StubId, TaskId, WorkspaceId 
 import { newId } from '#shared/domain/ids.ts';
 import { eventsOf } from '#scheduler/stores/store/queries/events.ts';
 import type { NewEvent } from '#scheduler/stores/store/queries/events.ts';
-import { taskEvents } from '#scheduler/tasks/records/task-events.ts';
+import { packsOf, taskEvents } from '#scheduler/tasks/records/task-events.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 
 const CREATED = Date.UTC(2030, 0, 1);
@@ -120,6 +120,76 @@ describe('events of tasks', () => {
       'task.updated',
       'task.updated',
     ]);
+  });
+
+  describe('that one container ended together', () => {
+    const ended = (over: Partial<TaskRecord> = {}): TaskRecord => ({
+      ...final('COMPLETE', 3, 1),
+      taskId: newId<TaskId>(),
+      ...over,
+    });
+    const noted = (records: readonly TaskRecord[]) => records.map((record) => ({ record, atMs: CREATED + 9500 }));
+    const packedRows = (records: readonly TaskRecord[], without: readonly TaskRecord[] = []) => {
+      const packs = new Map(
+        [...packsOf(noted(records))].filter(([id]) => !without.some(({ taskId }) => taskId === id)),
+      );
+      return taskEvents(noted(records), new Map(), packs);
+    };
+
+    test('are one row, and are read as each alone would be, the creations first', () => {
+      const failed = ended({ status: 'ERROR', failureReason: 'no', createdAtMs: CREATED + 1 });
+      const called = ended({ calledBy: newId<WorkspaceId>(), endedAtMs: CREATED + 20_000, attempt: 2 });
+      const three = [failed, called, ended({ attempt: 0, startedAtMs: null })];
+      const rows = packedRows(three);
+      expect(rows.map(({ type, more, taskId, containerId }) => [type, more, taskId, containerId])).toEqual([
+        ['task', 7, undefined, C],
+      ]);
+      const events = rows.flatMap(read);
+      expect(events.map(({ seq }) => seq)).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+      expect(events.map(({ type }) => type)).toEqual([
+        ...Array(3).fill('task.created'),
+        ...Array(5).fill('task.updated'),
+      ]);
+      for (const record of three) {
+        const alone = taskEvents(noted([record])).flatMap(read);
+        const together = events.filter(({ taskId }) => taskId === record.taskId);
+        const own = ({ seq: _seq, storedAtMs: _at, ...event }: (typeof events)[number]) => event;
+        expect(together.map(own)).toEqual(alone.map(own));
+      }
+    });
+
+    test('share no row with those of another container, stub or deployment, or with tasks that go on', () => {
+      const others: readonly Partial<TaskRecord>[] = [
+        { containerId: 'taskqueue-c-2' as ContainerId },
+        { containerId: null },
+        { stubId: newId<StubId>() },
+        { deploymentId: newId<DeploymentId>() },
+        { workspaceId: newId<WorkspaceId>() },
+      ];
+      const open = { ...running(1), taskId: newId<TaskId>() };
+      const rows = packedRows([ended(), ...others.map(ended), open, ended()]);
+      expect(rows.map(({ more }) => more)).toEqual([5, 2, 2, 2, 2, 2, 1]);
+      expect(rows.map(({ taskId }) => taskId === undefined)).toEqual([true, ...Array(6).fill(false)]);
+    });
+
+    test('are at most fifty to a row', () => {
+      const many = Array.from({ length: 120 }, () => ended());
+      expect(packedRows(many).map(({ more }) => more)).toEqual([149, 149, 59]);
+      expect(packedRows(many.slice(0, 51)).map(({ taskId }) => taskId)).toEqual([undefined, many[50]?.taskId]);
+    });
+
+    test('leave out a task that the batch has other changes of, or whose row was there', () => {
+      const [first, second, known] = [ended(), ended(), ended()];
+      const late = { ...first, status: 'COMPLETE', rank: 4 } as const;
+      expect([...packsOf(noted([first, second, late])).keys()]).toEqual([]);
+      const rows = packedRows([known, first, second], [known]);
+      expect(rows.map(({ taskId, more }) => [taskId, more])).toEqual([
+        [known.taskId, 2],
+        [undefined, 5],
+      ]);
+      // The row of the only task that is left is found by its own id.
+      expect(packedRows([known, first], [known]).map(({ taskId }) => taskId)).toEqual([known.taskId, first.taskId]);
+    });
   });
 
   test('that are told already are not told again', () => {

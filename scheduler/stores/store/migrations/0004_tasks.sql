@@ -95,7 +95,8 @@ create table tasks (
   input_bytes bigint,
   rerun_of text,                         -- the task whose input this one has
   owner text,                            -- the scheduler process that accepted it and adds its job; null: no queue of Redis
-  replica text                           -- the scheduler process where the caller of an open synchronous task waits
+  replica text,                          -- the scheduler process where the caller of an open synchronous task waits
+  told_in text                           -- the row of events that it shares with others; null: it has rows of its own
 );
 create index tasks_by_workspace on tasks (workspace_id, created_at desc, id desc);
 create index tasks_by_stub on tasks (stub_id, created_at desc);

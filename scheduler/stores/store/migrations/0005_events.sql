@@ -29,6 +29,8 @@ create table events (
 );
 -- An event of a task has an id that follows from its change: a record that is written again tells nothing twice.
 create unique index events_by_task on events (task_id, id) where task_id is not null;
+-- Tasks that one container ended in one batch share a row. It has no task_id: the rows of its tasks name it.
+create index events_of_tasks on events (id) where type = 'task' and task_id is null;
 create index events_by_container on events (container_id, seq) where container_id is not null;
 create index events_by_stub on events (stub_id, seq) where stub_id is not null;
 create index events_by_app on events (app_id, seq) where app_id is not null;

@@ -5,8 +5,8 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { maybeOne } from '../rows.ts';
-import { MOST_EVENTS_OF_RECORD } from '../../../domain/task-changes.ts';
-import { EVENT_COLUMNS, eventTypesOf, eventsOf, firstSeqOf, rowTypesOf } from './events.ts';
+import { MOST_EVENTS_OF_ROW } from '../../../domain/task-changes.ts';
+import { EVENT_COLUMNS, OF_TASKS, eventTypesOf, eventsOf, firstSeqOf, rowTypesOf } from './events.ts';
 import type { EventRow, RawEvent } from './events.ts';
 
 /** Key of the index that events are read along. */
@@ -49,18 +49,24 @@ export interface EventStretch {
   readonly next: number | undefined;
 }
 
-type RawRead = RawEvent & { data_bytes: number };
+type RawRead = RawEvent & {
+  data_bytes: number;
+  /** Events of the rows that were read up to this one. */
+  total: number | bigint;
+};
 /** About the bytes that an event has beside the data of the row that holds it with others. */
 const UNPACKED_BYTES = 300;
 /** Rows that hold a number end at most so many behind it. */
-const MOST_MORE = MOST_EVENTS_OF_RECORD - 1;
+const MOST_MORE = MOST_EVENTS_OF_ROW - 1;
 
 const COLUMNS = EVENT_COLUMNS.split(', ')
   .map((name) => `e.${name}`)
   .join(', ');
 const readsOf = (row: RawRead): readonly EventRead[] => {
-  const dataBytes = row.more === 0 ? row.data_bytes : row.data_bytes + UNPACKED_BYTES;
-  return eventsOf(row).map((event) => ({ ...event, dataBytes }));
+  const events = eventsOf(row);
+  const tasks = new Set(events.map(({ taskId }) => taskId)).size;
+  const dataBytes = row.more === 0 ? row.data_bytes : Math.ceil(row.data_bytes / tasks) + UNPACKED_BYTES;
+  return events.map((event) => ({ ...event, dataBytes }));
 };
 
 /** The column of the index that has the number behind it, and its value. */
@@ -93,6 +99,12 @@ const directionOf = (start: EventStart): string => ('beforeSeq' in start ? 'desc
 /** Events of the key from there on, as `e`, and the begin of a condition. */
 function fromOf(key: EventKey, start: EventStart, edgeSeq: number | undefined, most: number, params: Params): string {
   const range = rangeOf(start, edgeSeq, params);
+  if (key.taskId !== undefined) {
+    const taskId = params.add(key.taskId);
+    return `(select * from events where task_id = ${taskId}
+      union all select * from events where id = (select told_in from tasks where id = ${taskId}) and ${OF_TASKS}
+      ) e where ${range}`;
+  }
   if (!isByTypes(key)) {
     const [column, value] = columnOf(key);
     return `events e where e.${column} = ${params.add(value)} and ${range}`;
@@ -152,6 +164,15 @@ export interface EventEdge {
   readonly workspaceId: string;
 }
 
+/**
+ * The first of these rows that have so many events.
+ * @param weight - events of a row `e`
+ */
+const bounded = (rows: string, weight: string, direction: string, most: string): string =>
+  `select ${COLUMNS}, octet_length(e.data::text) as data_bytes, e.total from (
+     select e.*, sum(${weight}) over (order by e.seq ${direction}) as total from (${rows}) e) e
+   where e.total - (${weight}) < ${most} order by e.seq ${direction}`;
+
 /** The statement of {@link readEvents}. Exported for the test of its plan. */
 export function readStatement(
   match: EventMatch,
@@ -169,7 +190,6 @@ export function readStatement(
     if (columnOf(match)[0] !== 'workspace_id') add('e.workspace_id =', match.workspaceId);
     add('e.type = any (', match.types === undefined ? undefined : rowTypesOf(match.types), '::text[])');
   }
-  add('e.task_id =', match.taskId);
   add('e.container_id =', match.containerId);
   add('e.stub_id =', match.stubId);
   add('e.app_id =', match.appId);
@@ -181,13 +201,20 @@ export function readStatement(
     where.push(
       `(e.at < ${params.add(new Date(match.toMs))} or e.more > 0 and (e.data ->> 'from_ms')::float8 < ${params.add(match.toMs)})`,
     );
-  const sql = `select ${COLUMNS}, octet_length(e.data::text) as data_bytes from ${where.join(' and ')}
-     order by e.seq ${directionOf(start)} limit ${params.add(limit)}`;
+  const direction = directionOf(start);
+  const most = params.add(limit);
+  const sql = bounded(
+    `select e.* from ${where.join(' and ')} order by e.seq ${direction} limit ${most}`,
+    `e.more + 1`,
+    direction,
+    most,
+  );
   return { sql, params: params.values };
 }
 
 /**
  * Events between there and the row at `edgeSeq`, itself included, in the direction that `start` says.
+ * @param limit - most events, and about as many of rows that are read
  * @param edgeSeq - so near that few rows are read; undefined: to the end
  * @param rows - rows of the stretch, as the edge was looked for
  */
@@ -210,16 +237,17 @@ export async function readEvents(
   });
   const last = events[limit - 1];
   if (last !== undefined) return { events: events.slice(0, limit), rows: found.length, next: last.seq };
-  const lastRow = found.length === limit ? found.at(-1) : undefined;
+  const lastRow = Number(found.at(-1)?.total ?? 0) >= limit ? found.at(-1) : undefined;
   const next = lastRow === undefined ? undefined : isBack ? firstSeqOf(lastRow) : Number(lastRow.seq);
   return { events, rows: found.length, next };
 }
 
-/** Whether an event is asked for whose row is: events of one row differ in kind, time and container. */
-function matches({ type, atMs, containerId }: EventRow, match: EventMatch): boolean {
+/** Whether an event is asked for whose row is: events of one row differ in kind, time, task and container. */
+function matches({ type, atMs, taskId, containerId }: EventRow, match: EventMatch): boolean {
   const { types, fromMs = -Infinity, toMs = Infinity } = match;
   return (
     (types === undefined || types.includes(type)) &&
+    (match.taskId === undefined || taskId === match.taskId) &&
     (match.containerId === undefined || containerId === match.containerId) &&
     atMs >= fromMs &&
     atMs < toMs
@@ -227,20 +255,24 @@ function matches({ type, atMs, containerId }: EventRow, match: EventMatch): bool
 }
 
 /** The statement of {@link eventsAfter}: `$1` workspace, `$2` number, `$3` limit. */
-export const AFTER_SQL = `select ${COLUMNS}, octet_length(e.data::text) as data_bytes from events e
-  where e.workspace_id = $1 and e.seq > $2 order by e.seq limit $3`;
+export const AFTER_SQL = bounded(
+  'select * from events where workspace_id = $1 and seq > $2 order by seq limit $3',
+  'least(e.more + 1, e.seq - $2)',
+  'asc',
+  '$3',
+);
 
 /**
  * The next events of a workspace, oldest first.
- * @param rows - most rows, each of three events at most; fewer events than that: these are all
+ * @param most - a few more come, where they share a row; fewer than that: these are all
  */
 export async function eventsAfter(
   db: Queryable,
   workspaceId: string,
   seq: number,
-  rows: number,
+  most: number,
 ): Promise<readonly EventRead[]> {
-  const { rows: found } = await db.query<RawRead>(AFTER_SQL, [workspaceId, seq, rows]);
+  const { rows: found } = await db.query<RawRead>(AFTER_SQL, [workspaceId, seq, most]);
   return found.flatMap(readsOf).filter((event) => event.seq > seq);
 }
 

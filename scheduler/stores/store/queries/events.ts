@@ -1,11 +1,11 @@
 // Rows of events. The statement that writes an event takes its number from the workspace's counter, which stays locked
 // until the commit. Numbers of a workspace are therefore in the order of commits: a reader that has seen a number never
 // finds a smaller one later.
-// A row of the type `task` holds several events: those of the numbers from `seq - more` to `seq`. Every reader here
-// turns rows into events, so that no other file sees such a row.
+// A row of the type `task` holds several events, also of several tasks: those of the numbers from `seq - more` to
+// `seq`. Every reader here turns rows into events, so that no other file sees such a row.
 import type { AppId, ContainerId, DeploymentId, MachineId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { PACKED_TYPE, TASK_EVENT_TYPES, unpacked } from '../../../domain/task-changes.ts';
-import type { PackedTask } from '../../../domain/task-changes.ts';
+import type { PackedTasks } from '../../../domain/task-changes.ts';
 import type { Queryable } from '../db.ts';
 import { arrayText, msOf, storableText } from '../rows.ts';
 
@@ -80,14 +80,14 @@ const rowOf = (row: RawEvent): EventRow => ({
 /** Events of a row, in the order of their numbers. */
 export function eventsOf(row: RawEvent): readonly EventRow[] {
   if (row.type !== PACKED_TYPE) return [rowOf(row)];
-  const { containerId, data, seq, ...event } = rowOf(row);
-  const { stubId, taskId } = event;
-  const { workspaceId, deploymentId = null } = event;
-  if (stubId === undefined || taskId === undefined) return [];
+  const { containerId = null, data, seq, ...event } = rowOf(row);
+  const { workspaceId, stubId, taskId, deploymentId = null } = event;
+  if (stubId === undefined) return [];
   const names = Object.fromEntries(NAMES.flatMap((name) => (name in data ? [[name, data[name]]] : [])));
-  const ids = { workspaceId, taskId, stubId, deploymentId, containerId: containerId ?? null };
-  return unpacked(ids, data as unknown as PackedTask).map((told, at) => ({
+  const ids = { workspaceId, stubId, deploymentId, containerId, ...(taskId === undefined ? {} : { taskId }) };
+  return unpacked(ids, data as unknown as PackedTasks).map((told, at) => ({
     ...event,
+    taskId: told.taskId,
     ...(told.containerId === null ? {} : { containerId: told.containerId }),
     seq: seq - row.more + at,
     id: told.id,
@@ -96,6 +96,9 @@ export function eventsOf(row: RawEvent): readonly EventRow[] {
     data: { ...told.data, ...names },
   }));
 }
+
+/** Number of tasks of a row `e` of the type `task`, as SQL; their creations have the first numbers. */
+export const TASKS_OF_ROW = "json_array_length(e.data -> 'tasks')";
 
 /** Number of the first event of a row. */
 export const firstSeqOf = (row: Pick<RawEvent, 'seq' | 'more'>): number => Number(row.seq) - row.more;
@@ -216,22 +219,30 @@ async function withoutWritten(db: Queryable, events: readonly NewEvent[]): Promi
   return events.filter(({ taskId, id }) => taskId === undefined || !written.has(id));
 }
 
-/** Ids of the events that these tasks have. */
+/**
+ * Ids of the events that these tasks have.
+ * @param tasks - `toldIn`: the row that tells the task together with others
+ */
 export async function toldEvents(
   db: Queryable,
-  taskIds: readonly TaskId[],
+  tasks: ReadonlyMap<TaskId, { readonly toldIn?: string | undefined }>,
 ): Promise<ReadonlyMap<TaskId, ReadonlySet<string>>> {
   const told = new Map<TaskId, Set<string>>();
-  if (taskIds.length === 0) return told;
-  const { rows } = await db.query<RawEvent>(TOLD_SQL, [taskIds, rowTypesOf(TASK_EVENT_TYPES)]);
+  if (tasks.size === 0) return told;
+  const shared = [...tasks.values()].flatMap(({ toldIn }) => toldIn ?? []);
+  const { rows } = await db.query<RawEvent>(TOLD_SQL, [[...tasks.keys()], rowTypesOf(TASK_EVENT_TYPES), shared]);
   for (const { taskId, id } of rows.flatMap(eventsOf)) {
     if (taskId !== undefined) told.set(taskId, (told.get(taskId) ?? new Set()).add(id));
   }
   return told;
 }
 
-const TOLD_SQL = `select ${EVENT_COLUMNS.replace(', data', '')}, case when more > 0 then data else '{}'::json end as data
-  from events where task_id = any ($1::text[]) and type = any ($2::text[])`;
+/** Rows of several tasks; the same words as the index's, so that it serves. */
+export const OF_TASKS = `type = '${PACKED_TYPE}' and task_id is null`;
+const TOLD_NAMES = EVENT_COLUMNS.replace(', data', '');
+const TOLD_SQL = `select ${TOLD_NAMES}, case when more > 0 then data else '{}'::json end as data
+    from events where task_id = any ($1::text[]) and type = any ($2::text[])
+  union all select ${TOLD_NAMES}, data from events where id = any ($3::text[]) and ${OF_TASKS}`;
 
 /** Characters that Postgres refuses, as JSON writes them; the text of a backslash and these letters looks alike. */
 const REFUSED = /\\u(?:0000|d[89a-f])/;

@@ -151,6 +151,7 @@ const encode = (
   record: TaskRecordRow,
   job: string | null,
   owner: string | null,
+  toldIn: string | null = null,
 ): Record<(typeof COLUMNS)[number][0], ArrayValue> => ({
   id: record.taskId,
   workspace_id: record.workspaceId,
@@ -182,14 +183,15 @@ const encode = (
   replica: record.rank < 3 ? (record.replica ?? null) : null,
   past: record.past === undefined ? null : storableText(JSON.stringify(record.past)),
   owner,
+  told_in: toldIn,
 });
 const INSERT_INTO = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
     failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by,
-    called_by, container_hostname, past, input_state, input_bytes, rerun_of, owner, replica)
+    called_by, container_hostname, past, input_state, input_bytes, rerun_of, owner, replica, told_in)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
     to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by,
-    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of, r.owner, r.replica`;
+    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of, r.owner, r.replica, r.told_in`;
 /** Fields of {@link encode} and their types. */
 const COLUMNS = [
   ['id', 'text'],
@@ -222,6 +224,7 @@ const COLUMNS = [
   ['rerun_of', 'text'],
   ['owner', 'text'],
   ['replica', 'text'],
+  ['told_in', 'text'],
 ] as const;
 /** Takes an array for each column, which the database reads in half the time of a JSON document. */
 const INSERT = `${INSERT_INTO}
@@ -238,32 +241,43 @@ const paramsOf = (rows: readonly ReturnType<typeof encode>[]): readonly (string 
  * (one row cannot be written twice by one statement).
  */
 export async function upsertTaskRecords(db: Queryable, records: readonly TaskRecordRow[]): Promise<void> {
-  await upsert(db, records, '');
+  await upsert(db, records, new Map(), '');
 }
 
 export interface WrittenRow {
   readonly isNew: boolean;
   /** Address that is told how the task ended; an adopted attempt does not know it. Absent: none. */
   readonly callbackUrl?: string | undefined;
+  /** The row of events that told this task together with others, before. */
+  readonly toldIn?: string | undefined;
 }
 
 /**
  * Writes records like `upsertTaskRecords`.
+ * @param packs - id of the row of events that will tell a task together with others, if its row is new
  * @returns the tasks whose row is now as given; a final task whose record came too late, or again, is left out
  */
 export async function upsertTaskRecordsSaying(
   db: Queryable,
   records: readonly TaskRecordRow[],
+  packs: ReadonlyMap<TaskId, string> = new Map(),
 ): Promise<ReadonlyMap<TaskId, WrittenRow>> {
-  // No transaction has replaced or locked a row that this statement inserts: its xmax is 0.
-  const rows = await upsert(db, records, 'returning tasks.id, tasks.xmax = 0 as is_new, tasks.callback_url');
+  const rows = await upsert(db, records, packs, SAYING);
   const written = new Map<TaskId, WrittenRow>();
   for (const row of rows)
-    written.set(row.id as TaskId, { isNew: row.is_new === true, callbackUrl: row.callback_url ?? undefined });
+    written.set(row.id as TaskId, {
+      isNew: row.is_new === true,
+      callbackUrl: row.callback_url ?? undefined,
+      toldIn: row.told_in ?? undefined,
+    });
   const left = records.filter((record) => isUnbegun(record) && !written.has(record.taskId));
   for (const taskId of await stillUnbegun(db, left)) written.set(taskId, { isNew: false });
   return written;
 }
+
+/** No transaction has replaced or locked a row that the statement inserts: its xmax is 0. */
+const SAYING = `returning tasks.id, tasks.xmax = 0 as is_new, tasks.callback_url,
+  case when tasks.xmax <> 0 then tasks.told_in end as told_in`;
 
 /** Whether a record is that of its task's acceptance. */
 const isUnbegun = ({ attempt, rank }: TaskRecordRow): boolean => attempt === 0 && rank === 0;
@@ -281,11 +295,13 @@ interface SaidRow {
   readonly id: string;
   readonly is_new?: boolean;
   readonly callback_url?: string | null;
+  readonly told_in?: string | null;
 }
 
 async function upsert(
   db: Queryable,
   records: readonly TaskRecordRow[],
+  packs: ReadonlyMap<TaskId, string>,
   returning: string,
 ): Promise<readonly SaidRow[]> {
   if (records.length === 0) return [];
@@ -302,7 +318,7 @@ async function upsert(
      where tasks.workspace_id = excluded.workspace_id and (excluded.attempt > 0 or excluded.rank > 0) and
        case when tasks.rank >= 3 then tasks.rank = 3 and excluded.rank = 4 and excluded.attempt >= tasks.attempt
        else (excluded.attempt, excluded.rank) >= (tasks.attempt, tasks.rank) end ${returning}`,
-    paramsOf(records.map((record) => encode(record, null, null))),
+    paramsOf(records.map((record) => encode(record, null, null, packs.get(record.taskId) ?? null))),
     { isPrepared: true },
   );
   return rows;

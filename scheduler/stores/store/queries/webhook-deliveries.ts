@@ -2,8 +2,8 @@
 import type { DeliveryId, WebhookId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
-import { MOST_EVENTS_OF_RECORD, PACKED_TYPE } from '../../../domain/task-changes.ts';
-import { EVENT_COLUMNS, eventsOf, rowTypesOf } from './events.ts';
+import { MOST_EVENTS_OF_ROW, PACKED_TYPE } from '../../../domain/task-changes.ts';
+import { EVENT_COLUMNS, TASKS_OF_ROW, eventsOf, rowTypesOf } from './events.ts';
 import type { EventRow, RawEvent } from './events.ts';
 import type { LastDelivery } from './webhooks.ts';
 
@@ -86,7 +86,7 @@ const WINDOW = 2_000;
 /**
  * Events of these types behind a number, in order, for a webhook. The list of types is exact: prefixes are resolved
  * before.
- * @param limit - rows of the page, each of three events at most
+ * @param limit - most events; a few more come, where they share a row
  */
 export async function eventsBehind(
   db: Queryable,
@@ -98,18 +98,21 @@ export async function eventsBehind(
   const { rows } = await db.query<
     { bound_last: number | bigint; bound_first: number | bigint | null; bound_at: Date | null } & {
       [name in keyof RawEvent]: RawEvent[name] | null;
-    }
+    } & { total: number | bigint }
   >(
     `with bound as materialized (
        select coalesce((select last_seq from event_counters where workspace_id = $1), 0)::bigint as last_seq,
          (select seq - more from events where workspace_id = $1 order by seq limit 1) as first_seq,
          (select updated_at from webhooks where id = $5 and active) as webhook_at),
-     page as (
-       select ${EVENT_NAMES.map((name) => `e.${name}`).join(', ')}, ${TRIMMED} as data from events e, bound
+     near as (
+       select e.* from events e, bound
        where e.workspace_id = $1 and e.seq > $2::bigint
-         and e.seq <= least($2::bigint + ${WINDOW}, bound.last_seq) + ${MOST_EVENTS_OF_RECORD - 1}
+         and e.seq <= least($2::bigint + ${WINDOW}, bound.last_seq) + ${MOST_EVENTS_OF_ROW - 1}
          and e.seq - e.more <= least($2::bigint + ${WINDOW}, bound.last_seq) and e.type = any ($3::text[])
-       order by e.seq limit $4)
+       order by e.seq limit $4),
+     page as (
+       select ${EVENT_NAMES.join(', ')}, total, ${TRIMMED} as data
+       from (select *, sum(more + 1) over (order by seq) as total from near) n where total - more - 1 < $4)
      select bound.last_seq as bound_last, bound.first_seq as bound_first, bound.webhook_at as bound_at, page.*
      from bound left join page on true order by page.seq`,
     [workspaceId, afterSeq, rowTypesOf(types), limit, id],
@@ -118,7 +121,8 @@ export async function eventsBehind(
   const lastSeq = Number(rows[0]?.bound_last ?? 0);
   const first = rows[0]?.bound_first ?? null;
   const windowEnd = Math.min(afterSeq + WINDOW, lastSeq);
-  const upTo = found.length === limit ? Math.min(Number(found.at(-1)?.seq ?? afterSeq), windowEnd) : windowEnd;
+  const last = found.at(-1);
+  const upTo = last !== undefined && Number(last.total) >= limit ? Math.min(Number(last.seq), windowEnd) : windowEnd;
   const events = found
     .flatMap(eventsOf)
     .filter(({ seq, type }) => seq > afterSeq && seq <= upTo && types.includes(type));
@@ -161,12 +165,11 @@ export async function backlogEdge(
   return { seq: edge.seq, skipped: Number(row.older) + within.length - left };
 }
 
-/**
- * Number of events of a row `e` behind `$2` that are of the types. The first of a packed row is the creation, and the
- * others are updates.
- */
-const WEIGHT = `case when e.type <> '${PACKED_TYPE}' then 1 when e.seq - e.more > $2::bigint then $5::int + $6::int * e.more
-  else $6::int * (e.seq - $2::bigint) end`;
+/** Creations of a packed row behind `$2`, which have its first numbers; the others of its events are updates. */
+const CREATED = `greatest(0, least(${TASKS_OF_ROW}, e.seq - e.more + ${TASKS_OF_ROW} - 1 - $2::bigint))`;
+/** Number of events of a row `e` behind `$2` that are of the types. */
+const WEIGHT = `case when e.type <> '${PACKED_TYPE}' then 1
+  else ($5::int - $6::int) * ${CREATED} + $6::int * least(e.more + 1, e.seq - $2::bigint) end`;
 /** The row with the newest event that is too many, and the number of events of the types behind and before it. */
 const BACKLOG_SQL = `with newest as materialized (
     select * from (
@@ -195,10 +198,10 @@ async function eventsBySeq(
 ): Promise<ReadonlyMap<number, EventRow>> {
   const rows = await many(
     db,
-    `select ${EVENT_NAMES.map((name) => `e.${name}`).join(', ')}, ${TRIMMED} as data
+    `select distinct on (e.seq) ${EVENT_NAMES.map((name) => `e.${name}`).join(', ')}, ${TRIMMED} as data
      from unnest($2::bigint[]) as w (seq) cross join lateral (
        select * from events where workspace_id = $1 and seq >= w.seq order by seq limit 1) e
-     where e.seq - e.more <= w.seq`,
+     where e.seq - e.more <= w.seq order by e.seq`,
     [workspaceId, seqs],
     eventsOf,
   );
