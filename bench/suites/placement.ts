@@ -2,8 +2,8 @@
 // database. Measured on 5,000 simulated machines, on 500, and for the decision alone.
 import { sleep } from '#shared/backoff.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { PlacementMachine, PlacementRequest } from '#scheduler/control/placement/filter.ts';
-import { Candidates } from '#scheduler/control/placement/candidates.ts';
+import type { PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
+import { Candidates } from '#scheduler/control/plan/candidates.ts';
 import { ControlPlane, until } from '../control-plane.ts';
 import type { IdleApp } from '../control-plane.ts';
 import type { Figures } from '../measure.ts';

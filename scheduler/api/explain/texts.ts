@@ -1,6 +1,6 @@
 // Reasons as sentences for people, with the steps that cure them.
 import type { HoldReason, ScaleDecision } from '../../control/autoscaler/decide.ts';
-import type { RejectionReason } from '../../control/placement/filter.ts';
+import type { RejectionReason } from '../../control/plan/filter.ts';
 import type { ExplainedContainer } from '#shared/api/explain.ts';
 import { driverOf, driverText } from '#shared/domain/cuda.ts';
 import { conditionOf } from '#shared/domain/conditions.ts';

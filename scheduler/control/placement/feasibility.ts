@@ -1,7 +1,7 @@
 import { compareVersions, driverOf, driverText, runsCuda } from '#shared/domain/cuda.ts';
 import { madeBaseImage } from '#shared/domain/built-images.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
-import type { PlacementRequest } from './filter.ts';
+import type { PlacementRequest } from '../plan/filter.ts';
 import { ANY_PYTHON, canHavePython } from '../../domain/base-pythons.ts';
 import type { BasePythons } from '../../domain/base-pythons.ts';
 import { mayUsePool } from '../../domain/pools.ts';

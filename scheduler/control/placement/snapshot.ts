@@ -14,9 +14,9 @@ import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import { blockingConditions, cachesHere, isInService } from '../../fleet/machine.ts';
 import { takesCpuWork } from '../../fleet/pool-settings.ts';
-import { Candidates } from './candidates.ts';
-import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import type { Placement } from './place.ts';
+import { Candidates } from '../plan/candidates.ts';
+import type { PlacementMachine, PlacementRequest } from '../plan/filter.ts';
+import type { Placement } from '../plan/place.ts';
 
 /**
  * Factor for an archive's bytes on disk, where it is kept packed and unpacked. No room for the

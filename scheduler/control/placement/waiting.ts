@@ -1,5 +1,5 @@
 // State of a container that waits for a place, as data for the log, for a metric, and for explanations. Pure.
-import type { Rejections } from './place.ts';
+import type { Rejections } from '../plan/place.ts';
 
 /** Milliseconds after which a waiting container is FAILED, for the reason that `giveUpReason` names. */
 export const GIVE_UP_MS = 20 * 60_000;

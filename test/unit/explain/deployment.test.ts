@@ -8,7 +8,7 @@ import { recordDecision } from '#scheduler/control/autoscaler/history.ts';
 import { explainDeployment } from '#scheduler/api/explain/deployment.ts';
 import { quotaTexts } from '#scheduler/api/explain/quota.ts';
 import { decisionText, rejectionStep, rejectionTexts } from '#scheduler/api/explain/texts.ts';
-import { REJECTION_REASONS } from '#scheduler/control/placement/filter.ts';
+import { REJECTION_REASONS } from '#scheduler/control/plan/filter.ts';
 import type { PoolMachine } from '#scheduler/domain/named-pool.ts';
 import { NO_POOL, lackOf, warningOf } from '#scheduler/domain/named-pool.ts';
 import { placementWait } from '#scheduler/control/placement/waiting.ts';

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
-import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/control/placement/filter.ts';
+import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
 
 export const MIB = 1024 * 1024;
 let made = 0;

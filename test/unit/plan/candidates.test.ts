@@ -2,11 +2,11 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
-import { Candidates } from '#scheduler/control/placement/candidates.ts';
-import type { PlacementMachine, PlacementRequest } from '#scheduler/control/placement/filter.ts';
-import { rejectionOf } from '#scheduler/control/placement/filter.ts';
-import { placeContainer } from '#scheduler/control/placement/place.ts';
-import { cachesFilled, gpusLeft, imagePresent, ownPool, preferenceRank } from '#scheduler/control/placement/score.ts';
+import { Candidates } from '#scheduler/control/plan/candidates.ts';
+import type { PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
+import { rejectionOf } from '#scheduler/control/plan/filter.ts';
+import { placeContainer } from '#scheduler/control/plan/place.ts';
+import { cachesFilled, gpusLeft, imagePresent, ownPool, preferenceRank } from '#scheduler/control/plan/score.ts';
 import { aMachine, aRequest, gpus, machines, manyMachines, MIB, request } from './made.ts';
 
 const machineOf = (list: readonly PlacementMachine[], id: MachineId): PlacementMachine => {

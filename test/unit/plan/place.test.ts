@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/control/placement/filter.ts';
+import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
 import { gpuMatches } from '#shared/domain/gpus.ts';
-import { rejectionOf } from '#scheduler/control/placement/filter.ts';
-import { placeContainer } from '#scheduler/control/placement/place.ts';
-import { compareMachines } from '#scheduler/control/placement/score.ts';
+import { rejectionOf } from '#scheduler/control/plan/filter.ts';
+import { placeContainer } from '#scheduler/control/plan/place.ts';
+import { compareMachines } from '#scheduler/control/plan/score.ts';
 import { commonest, giveUpReason } from '#scheduler/control/placement/waiting.ts';
 import { aMachine, aRequest, gpus, ids, machines, machine, MIB, request } from './made.ts';
 
