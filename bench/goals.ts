@@ -46,6 +46,8 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'placement rate': { id: 'G7', kind: 'at_least', factor: 0, plus: 1500 },
   'placement decision': { id: 'G7', kind: 'at_most', factor: 1.5, plus: 0 },
   'placement decisions alone': { id: 'G7', kind: 'at_least', factor: 0, plus: 20_000 },
+  'placement queued decision': { id: 'G7', kind: 'at_most', factor: 2, plus: 0 },
+  'placement queued block': { id: 'G7', kind: 'at_most', factor: 2, plus: 0 },
   'provisioning create': { id: 'provisioning', kind: 'at_most', factor: 0, plus: 50 },
   'provisioning rest': { id: 'provisioning', kind: 'at_most', factor: 1, plus: 0.1 },
   'rest cpu': { id: 'G12', kind: 'at_most', factor: 0, plus: 1.5 },

@@ -14,10 +14,26 @@ import { median } from '../stats.ts';
 import type { PrivatePostgres } from '../../test/helpers/postgres.ts';
 import type { Workplace } from '../workplace.ts';
 import type { Plane } from './planes.ts';
+import { queuedFigures } from './queued.ts';
+import type { QueuedSizes } from './queued.ts';
 import type { SuiteContext, SuiteResult } from './suite.ts';
 
-const FULL = { machines: 5000, fewer: 500, containers: 1000 } as const;
-const QUICK = { machines: 500, fewer: 50, containers: 200 } as const;
+const FULL = {
+  machines: 5000,
+  fewer: 500,
+  containers: 1000,
+  waiting: 100_000,
+  fewerWaiting: 10_000,
+  classes: 2000,
+} as const;
+const QUICK = {
+  machines: 1000,
+  fewer: 500,
+  containers: 200,
+  waiting: 10_000,
+  fewerWaiting: 1000,
+  classes: 200,
+} as const;
 const PLACED_MS = 180_000;
 /** Time until the scheduler hears of containers that the machines have forgotten. */
 const SETTLE_MS = 500;
@@ -34,11 +50,27 @@ export async function placement(context: SuiteContext): Promise<SuiteResult> {
   const postgres = await context.postgres();
   const start = (name: string, count: number): Promise<PlacementRate> =>
     startPlacement({ place, postgres, name, machines: count, isQuick });
-  const few = { rate: await start('fewer', fewer), world: worldOf(fewer) };
-  const many = { rate: await start('machines', machines), world: worldOf(machines) };
-  const measured = async ({ rate, world }: typeof few): Promise<Figures> => {
+  const { waiting, fewerWaiting, classes } = sizesOf(isQuick);
+  const few: Side = {
+    rate: await start('fewer', fewer),
+    world: worldOf(fewer),
+    queued: { machines: fewer, waiting: fewerWaiting, classes },
+  };
+  const many: Side = {
+    rate: await start('machines', machines),
+    world: worldOf(machines),
+    queued: { machines, waiting, classes },
+  };
+  const measured = async ({ rate, world, queued }: Side): Promise<Figures> => {
     const us = decisionUs(world);
-    return { rate: await rate(), decision: us, 'decisions alone': 1e6 / us };
+    const { decisionUs: queuedUs, blockMs } = queuedFigures(queued);
+    return {
+      rate: await rate(),
+      decision: us,
+      'decisions alone': 1e6 / us,
+      'queued decision': queuedUs,
+      'queued block': blockMs,
+    };
   };
   const rounds = await context.runRounds(
     'placement',
@@ -52,9 +84,18 @@ export async function placement(context: SuiteContext): Promise<SuiteResult> {
       measureOf('placement', 'rate', '/s', rounds, slack),
       measureOf('placement', 'decision', 'us', rounds, slack),
       measureOf('placement', 'decisions alone', '/s', rounds, slack),
+      measureOf('placement', 'queued decision', 'us', rounds, slack),
+      measureOf('placement', 'queued block', 'ms', rounds, slack),
     ],
     rounds,
   };
+}
+
+/** A side of the comparison: few machines, or many. */
+interface Side {
+  readonly rate: PlacementRate;
+  readonly world: World;
+  readonly queued: QueuedSizes;
 }
 
 /** Numbers of machines and containers. */
@@ -171,8 +212,8 @@ function decisionUs({ machines, request }: World): number {
   for (let batch = 0; batch < DECISIONS / AT_ONCE; batch += 1) {
     const startedMs = performance.now();
     for (let n = 0; n < AT_ONCE; n += 1) {
-      const placed = candidates.place({ ...request, seed: `${batch}-${n}` });
-      const machine = placed.kind === 'placed' ? candidates.get(placed.machineId) : undefined;
+      const placed = candidates.find({ ...request, seed: `${batch}-${n}` });
+      const machine = placed && candidates.get(placed.machineId);
       if (machine === undefined) throw new Error('no machine was found among so many');
       // The placement's share is taken and then given back, so that every round decides about the same machines.
       candidates.set({ ...machine, freeCpuMillicores: machine.freeCpuMillicores - request.cpuMillicores });

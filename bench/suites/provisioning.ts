@@ -185,7 +185,8 @@ class PlayedWorld implements CapacityChanges, MachineOrders {
 
 function aWaiting(number: number): ContainerEntry {
   const id = `container-${number}` as ContainerId;
-  const row = { id, machineId: null, state: 'PENDING', createdAtMs: Date.now(), workspaceId: 'w' as WorkspaceId };
+  const about = { id, machineId: null, createdAtMs: Date.now(), workspaceId: 'w' as WorkspaceId };
+  const row = { ...about, state: 'PENDING', rejections: { gpu_count: 1 } };
   const spec = {
     queue: `tq-${number}` as QueueName,
     kind: 'endpoint',
@@ -196,5 +197,5 @@ function aWaiting(number: number): ContainerEntry {
     poolName: '',
     wire: {},
   };
-  return { row, spec, rejections: { gpu_count: 1 }, tail: Promise.resolve() } as unknown as ContainerEntry;
+  return { row, spec, tail: Promise.resolve() } as unknown as ContainerEntry;
 }

@@ -89,7 +89,7 @@ export function wireBuilds(parts: Wired): void {
     const work = { workspaceId: row.workspaceId, poolName: spec.poolName, gpu: spec.gpuCount > 0 ? spec.gpu : [] };
     rebuilds.wanted({ image: spec.wire.image ?? '', work, homes: [...homes] });
   });
-  rebuilds.onBuilt(() => scaling.placer.wake());
+  rebuilds.onBuilt(() => scaling.placer.imagesChanged());
   imageCollector.onRemove((machineId, images) => links.order(machineId, { removeImages: { images: [...images] } }));
   machines.onChange((machine) => imageCollector.machineChanged(machine));
 }

@@ -328,7 +328,7 @@ function wireDecisions({
   });
   identity.limits.onChange((workspaceId) => {
     quotas.forget(workspaceId);
-    placer.wake();
+    placer.limitsChanged(workspaceId);
     autoscaler.sweep();
   });
   // Wake-ups that came while another (perhaps a dead) replica held the lease had no effect.

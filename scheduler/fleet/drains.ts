@@ -7,6 +7,7 @@ import { Listeners } from '#shared/listeners.ts';
 import { waitsForTurn } from '#shared/domain/pull-turns.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerControl, ContainerEntryChange, ContainerRegistry } from './containers/container-registry.ts';
+import { isRefused } from './containers/container-entry.ts';
 import type { ContainerEntry } from './containers/container-entry.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { Loads } from '../cluster/loads.ts';
@@ -130,13 +131,14 @@ export class Drains {
     const nowMs = clock.monotonicMs();
     const { leaving, others } = this.#ofQueue(queue);
     let readyElsewhere = 0;
-    let isRefused = false;
+    let hasRefused = false;
     let isOnItsWay = false;
     let progressedAtMs: number | undefined;
-    for (const { row, rejections, start } of others) {
+    for (const entry of others) {
+      const { row, start } = entry;
       const machine = row.machineId === null ? undefined : machines.get(row.machineId);
       if (row.state === 'RUNNING' && machine !== undefined && isSchedulable(machine)) readyElsewhere += 1;
-      else if (row.state === 'PENDING') isRefused ||= rejections !== null;
+      else if (row.state === 'PENDING') hasRefused ||= isRefused(entry);
       else if (start !== undefined) {
         isOnItsWay = true;
         // A place in the line for an image is kept by an agent that lives. It may not change for as long as pulls take.
@@ -144,7 +146,7 @@ export class Drains {
         progressedAtMs = Math.max(progressedAtMs ?? 0, isInLine ? nowMs : start.atMs);
       }
     }
-    const hasNoCapacity = isRefused && !isOnItsWay;
+    const hasNoCapacity = hasRefused && !isOnItsWay;
     const containers = leaving.map(([entry, machine]) => this.#container(entry, machine));
     const steps = drainSteps({ ...demand, readyElsewhere, hasNoCapacity, progressedAtMs, containers }, nowMs);
     await Promise.all(steps.map((step) => this.#carryOut(queue, step, nowMs)));
@@ -215,10 +217,11 @@ export class Drains {
 }
 
 /** State of a replacement that is on its way. */
-function replacementText({ row, rejections, start }: ContainerEntry, nowMs: number): string {
+function replacementText(entry: ContainerEntry, nowMs: number): string {
+  const { row, start } = entry;
   const replacement = `replacement ${row.id}`;
   if (row.state === 'PENDING')
-    return `${replacement} ${rejections === null ? 'is being placed' : 'has no machine that takes it'}`;
+    return `${replacement} ${isRefused(entry) ? 'has no machine that takes it' : 'is being placed'}`;
   const doing = start?.text === undefined || start.text === '' ? 'starts' : start.text;
   const quietMs = start === undefined ? 0 : nowMs - start.atMs;
   const quiet = quietMs < QUIET_MS ? '' : `, no progress for ${Math.floor(quietMs / 1000)} s`;

@@ -2,6 +2,7 @@
 // back and stopped, with queues and machines played by the test.
 import { describe, expect } from 'vitest';
 import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
+import { rejectionsOf } from '#scheduler/fleet/containers/container-entry.ts';
 import { MachineHealth } from '#scheduler/fleet/health.ts';
 import { aWorkers } from '../helpers/drains.ts';
 import { waitFor } from '../helpers/services.ts';
@@ -35,7 +36,7 @@ describe('placement', () => {
     world.placer.start();
     await waitFor(() => world.entries('ASSIGNED').length === 36, '36 are placed');
     await waitFor(
-      () => made.filter((entry) => entry.rejections?.['cpu'] === 1).length === 4,
+      () => made.filter((entry) => rejectionsOf(entry)?.['cpu'] === 1).length === 4,
       'four say that there is no CPU',
     );
     const [first] = world.entries('ASSIGNED');

@@ -5,6 +5,7 @@ import { describe, expect } from 'vitest';
 import { wireGivenUp } from '#scheduler/compose/wiring.ts';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { ContainerId, StubId } from '#shared/domain/ids.ts';
+import { rejectionsOf } from '#scheduler/fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { HandMadeContainers } from '#scheduler/fleet/containers/hand-made.ts';
 import { ContainerWaits } from '#scheduler/fleet/containers/waits.ts';
@@ -90,7 +91,7 @@ describe('GPUs', () => {
     expect(second.row.gpuUuids).toEqual([`GPU-${1 - failing}`]);
     await world.containers.transition(first.row.id, 'abandon');
     const third = await wanting(world, ['A10G']);
-    await waitFor(() => third.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
+    await waitFor(() => rejectionsOf(third)?.['gpu_count'] === 1, 'it waits for a GPU');
     await say('healthy', 'healthy');
     await isAssigned(third);
     expect(third.row.gpuUuids).toEqual([`GPU-${failing}`]);
@@ -110,7 +111,7 @@ describe('GPUs', () => {
     const { config } = world.target;
     const asked = { ...config, gpu: ['A10G'], gpuCount: 1, minCuda: '12.8' };
     const waiting = await world.containers.create({ ...world.target, config: asked });
-    await waitFor(() => waiting.rejections?.['gpu_driver'] === 1, 'it waits for a newer driver');
+    await waitFor(() => rejectionsOf(waiting)?.['gpu_driver'] === 1, 'it waits for a newer driver');
     await isAssigned(await wanting(world, ['A10G']));
     // An agent that does not say its driver has the one it said before.
     await world.agentReports.devices(machineId, 's2', { gpus: [...gpus].toReversed(), gpuDriver: '' });
@@ -128,7 +129,7 @@ describe('GPUs', () => {
     const { config } = world.target;
     const asked = { ...config, imageId: '', pythonVersion: 'python3.13', gpu: ['A10G'], gpuCount: 1 };
     const waiting = await world.containers.create({ ...world.target, config: asked });
-    await waitFor(() => waiting.rejections?.['base_python'] === 1, 'it waits for a machine with that Python');
+    await waitFor(() => rejectionsOf(waiting)?.['base_python'] === 1, 'it waits for a machine with that Python');
     await isAssigned(await wanting(world, ['A10G']));
     await world.agentReports.basePythons(machineId, 's2', { versions: ['3.11', '3.13'], known: true });
     await isAssigned(waiting);
@@ -146,7 +147,7 @@ describe('GPUs', () => {
     const waiting = entries.find((entry) => entry.row.state === 'PENDING');
     const [first] = placed;
     if (waiting === undefined || first === undefined) throw new Error('none waits');
-    await waitFor(() => waiting.rejections?.['gpu_count'] === 1, 'it says why');
+    await waitFor(() => rejectionsOf(waiting)?.['gpu_count'] === 1, 'it says why');
     await world.containers.transition(first.row.id, 'abandon');
     await isAssigned(waiting);
     expect(waiting.row.gpuUuids).toEqual(first.row.gpuUuids);
@@ -167,7 +168,7 @@ describe('what a workspace may have at once', () => {
       const limits = new Limits({ db, clock: world.clock, maxContainers: 10 });
       limits.onChange((id) => {
         world.quotas.forget(id);
-        world.placer.wake();
+        world.placer.limitsChanged(id);
       });
       const { workspaceId } = world.target;
       const one = (): Promise<ContainerEntry> =>
@@ -180,7 +181,7 @@ describe('what a workspace may have at once', () => {
       const first = await one();
       await isAssigned(first);
       const second = await one();
-      await waitFor(() => second.rejections?.['quota'] === 1, 'it says that its workspace has what it may have');
+      await waitFor(() => rejectionsOf(second)?.['quota'] === 1, 'it says that its workspace has what it may have');
       expect(second.row.state).toBe('PENDING');
       expect(useOf(world.containers, workspaceId)).toEqual({
         gpu: 1,
@@ -216,7 +217,7 @@ describe('what has no place', () => {
     wireGivenUp(world.containers, { failWaiting: (...all) => Promise.resolve(told.push(all)) });
     world.placer.start();
     const entry = await wanting(world, ['H100']);
-    await waitFor(() => entry.rejections?.['gpu_model'] === 1, 'it waits');
+    await waitFor(() => rejectionsOf(entry)?.['gpu_model'] === 1, 'it waits');
     expect(entry.row.state).toBe('PENDING');
     world.clock.aheadMs = 20 * 60_000;
     world.placer.wake();
@@ -239,7 +240,7 @@ describe('what has no place', () => {
     const id = made.kind === 'made' ? made.containerId : undefined;
     if (id === undefined) throw new Error('not made');
     expect(await handMade.create(target)).toEqual({ kind: 'full', most: 1 });
-    await waitFor(() => world.containers.get(id)?.rejections?.['gpu_model'] === 1, 'it waits');
+    await waitFor(() => rejectionsOf(world.containers.get(id)!)?.['gpu_model'] === 1, 'it waits');
     expect(await waits.waitUntilRunning(id, 1)).toMatchObject({
       why: 'late',
       reason: expect.stringMatching(/no machine has taken it yet, machines refused it \(gpu_model 1\).*explain/),
@@ -284,7 +285,7 @@ describe('what has no place', () => {
     await isAssigned(await mounting(here));
     expect(await bindVolumes(db, [here], 'another0' as World['link']['machineId'])).toBe(false);
     const waiting = await mounting(elsewhere);
-    await waitFor(() => waiting.rejections?.['volume'] === 1, 'it says that its volume is elsewhere');
+    await waitFor(() => rejectionsOf(waiting)?.['volume'] === 1, 'it says that its volume is elsewhere');
   });
 
   test('a shared volume has no home: its containers go where the machine has that driver and its files answer', async ({
@@ -303,9 +304,9 @@ describe('what has no place', () => {
     const volumes = [{ volumeId: volume?.id ?? '', mountPath: 'data', driver: 'shared' as const }];
     world.placer.start();
     const waiting = await world.containers.create({ ...world.target, config: { ...world.target.config, volumes } });
-    await waitFor(() => waiting.rejections?.['volume'] === 1, 'the machine has no shared volumes');
+    await waitFor(() => rejectionsOf(waiting)?.['volume'] === 1, 'the machine has no shared volumes');
     await withGpus(world, 0, 's2', { volumeDrivers: ['shared'], conditions: ['SharedVolumesDown'] });
-    await waitFor(() => (world.placer.wake(), waiting.rejections?.['volume'] === 1), 'they do not answer');
+    await waitFor(() => (world.placer.wake(), rejectionsOf(waiting)?.['volume'] === 1), 'they do not answer');
     expect(waiting.row.state).toBe('PENDING');
     world.agentReports.heartbeat(machineId, 's2', []);
     await isAssigned(waiting);
@@ -376,7 +377,7 @@ describe('a container that has exited and is not removed', () => {
     const { id: containerId, assignmentId, epoch } = first.row;
     await world.runs(first);
     const second = await wanting(world, ['A10G']);
-    const waits = () => waitFor(() => second.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
+    const waits = () => waitFor(() => rejectionsOf(second)?.['gpu_count'] === 1, 'it waits for a GPU');
     await waits();
     // The agent reports the container as gone, except for its devices.
     const orphan = { containerId, assignmentId: assignmentId ?? '', epoch, gpuUuids: ['GPU-0'] };
@@ -398,7 +399,7 @@ describe('a container that has exited and is not removed', () => {
     await withGpus(world, 1, 's2', { orphans: [{ containerId, assignmentId: 'a-1', epoch: 1, ...holds }] });
     world.placer.start();
     const waiting = await wanting(world, ['A10G']);
-    await waitFor(() => waiting.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
+    await waitFor(() => rejectionsOf(waiting)?.['gpu_count'] === 1, 'it waits for a GPU');
     await withGpus(world, 1, 's3');
     await isAssigned(waiting);
   });
@@ -409,7 +410,7 @@ describe('a container that has exited and is not removed', () => {
     await withGpus(world, 0, 's2', { orphans: [{ containerId, assignmentId: 'a-1', epoch: 1, ...holds }] });
     world.placer.start();
     const waiting = await wanting(world, [], 0);
-    await waitFor(() => waiting.rejections?.['cpu'] === 1, 'it waits for CPU');
+    await waitFor(() => rejectionsOf(waiting)?.['cpu'] === 1, 'it waits for CPU');
     await withGpus(world, 0, 's3');
     await isAssigned(waiting);
   });
@@ -434,10 +435,10 @@ describe('a small disk', () => {
     await isAssigned(await wanting(world, [], 0));
     const code = { objectId: 'o', sha256: 'a'.repeat(64), sizeBytes: 60 * MIB } as NonNullable<World['target']['code']>;
     const large = await world.containers.create({ ...world.target, queue: queueNameOf(null, 'other' as StubId), code });
-    await waitFor(() => large.rejections?.['disk'] === 1, 'it says that the disk is too small');
+    await waitFor(() => rejectionsOf(large)?.['disk'] === 1, 'it says that the disk is too small');
     world.agentReports.heartbeat(world.link.machineId, 's2', ['DiskPressure'], 100 * MIB);
     const next = await wanting(world, [], 0);
-    await waitFor(() => next.rejections?.['condition'] === 1, 'it says that the machine has a condition');
+    await waitFor(() => rejectionsOf(next)?.['condition'] === 1, 'it says that the machine has a condition');
   });
 });
 
@@ -499,7 +500,7 @@ describe('a statement without an answer', () => {
       expect(entry.row.epoch).toBe(1);
       expect(await devices(world)).toEqual({ 'GPU-0': ownerOf(entry) });
       const next = await wanting(world, ['A10G']);
-      await waitFor(() => next.rejections?.['gpu_count'] === 1, 'the next one waits for a GPU');
+      await waitFor(() => rejectionsOf(next)?.['gpu_count'] === 1, 'the next one waits for a GPU');
     },
   );
 
@@ -513,7 +514,7 @@ describe('a statement without an answer', () => {
     world.containers.readMissed = () => Promise.reject(new Error('the database is away'));
     const entry = await wanting(world, ['A10G']);
     world.placer.start();
-    await waitFor(() => entry.rejections?.['anti_affinity'] === 1, 'its machine is left out');
+    await waitFor(() => rejectionsOf(entry)?.['anti_affinity'] === 1, 'its machine is left out');
     const inventory = { hostname: 'h', cpuMillicores: 4000, memoryBytes: 8e9, gpus: [], images: [] };
     const hello = { machineId, bootId: 'b', instanceId: 'i', version: '0', protocol: 1, inventory, observed: [] };
     await world.agentReports.hello(machineId, 's9', hello as unknown as Parameters<AgentReports['hello']>[2]);
@@ -580,7 +581,7 @@ describe('rows that this leader does not know', () => {
     const entry = await wanting(world, ['A10G']);
     world.placer.start();
     await waitFor(() => world.containers.get(theirs.row.id)?.row.state === 'ASSIGNED', 'the row is read');
-    await waitFor(() => entry.rejections?.['gpu_count'] === 1, 'it waits for a GPU');
+    await waitFor(() => rejectionsOf(entry)?.['gpu_count'] === 1, 'it waits for a GPU');
     expect(entry.row.state).toBe('PENDING');
     await world.containers.transition(theirs.row.id, 'abandon');
     await isAssigned(entry);
@@ -598,8 +599,29 @@ describe('rows that this leader does not know', () => {
     expect(await other.assign(theirs.row.id, { ...place, takes, room }, { epoch: 0 })).toBe('moved');
     const [entry] = await world.placer.create(world.target, 1);
     expect(entry?.row).toMatchObject({ state: 'PENDING', machineId: null });
-    await waitFor(() => entry?.rejections?.['cpu'] === 1, 'it waits for CPU');
+    await waitFor(() => rejectionsOf(entry!)?.['cpu'] === 1, 'it waits for CPU');
     await world.containers.transition(theirs.row.id, 'abandon');
     await isAssigned(entry!);
+  });
+});
+
+describe('while a container waits', () => {
+  test('a new one for other machines has its place with its first row; one of its class comes after it', async ({
+    world,
+  }) => {
+    world.placer.start();
+    const lacking = await wanting(world, ['H100']);
+    await waitFor(() => rejectionsOf(lacking)?.['gpu_model'] === 1, 'it waits');
+    const large = { ...world.target, config: { ...world.target.config, cpuMillicores: 3500 } };
+    const [first] = await world.placer.create(large, 1);
+    expect(first?.row).toMatchObject({ state: 'ASSIGNED' });
+    const [older] = await world.placer.create(large, 1);
+    const [newer] = await world.placer.create(large, 1);
+    expect([older?.row.state, newer?.row.state]).toEqual(['PENDING', 'PENDING']);
+    await waitFor(() => rejectionsOf(newer!)?.['cpu'] === 1, 'both wait for CPU');
+    await world.containers.transition(first!.row.id, 'abandon');
+    await isAssigned(older!);
+    expect(newer?.row.state).toBe('PENDING');
+    expect(lacking.row.state).toBe('PENDING');
   });
 });

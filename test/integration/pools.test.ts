@@ -3,6 +3,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { rejectionsOf } from '#scheduler/fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { Pools } from '#scheduler/fleet/pools.ts';
 import { readPoolsFile } from '#scheduler/fleet/pools-file.ts';
@@ -44,7 +45,7 @@ const wanting = (world: World, cpuMillicores: number, extra: Record<string, unkn
   world.containers.create({ ...world.target, config: { ...world.target.config, cpuMillicores, memoryMib: 64, extra } });
 const isAssigned = (entry: ContainerEntry) => waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
 const isRejected = (entry: ContainerEntry, reason: string) =>
-  waitFor(() => entry.rejections?.[reason] === 1, `it waits: ${reason}`);
+  waitFor(() => rejectionsOf(entry)?.[reason] === 1, `it waits: ${reason}`);
 
 test('a higher over-commit lets what waits go at once; a lower one leaves what runs and holds the next back until it fits', async ({
   world,

@@ -10,6 +10,7 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Autoscaler } from '../../control/autoscaler/loop.ts';
 import { scaleFacts } from '../../control/autoscaler/scale-input-reader.ts';
+import { rejectionsOf } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { fellBackFrom } from '../../fleet/containers/spec.ts';
@@ -281,7 +282,7 @@ export class Explain {
       readNamedPool(this.#parts, row.workspaceId, poolName),
     ]);
     const own = scaling?.containers.find((one) => one.container_id === row.id);
-    const rejections = own?.rejections ?? entry?.rejections ?? row.rejections ?? {};
+    const rejections = own?.rejections ?? (entry && rejectionsOf(entry)) ?? row.rejections ?? {};
     const image = (row.spec as StoredSpec).wire?.image ?? '';
     const quota =
       row.state === 'PENDING'
@@ -294,7 +295,7 @@ export class Explain {
       row,
       pool,
       quota,
-      rejections: entry?.rejections ?? null,
+      rejections: entry === undefined ? null : rejectionsOf(entry),
       ...this.#conditionsFor(row.workspaceId),
       progress: entry?.start?.text ?? '',
       machineHealth: this.#healthOf(row.machineId),

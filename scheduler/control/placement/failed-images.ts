@@ -1,7 +1,8 @@
-import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
-import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
+import type { Wanted } from '../plan/fit-class.ts';
+
+type Imaged = Pick<Wanted, 'image' | 'basePython'>;
 
 const BASE_MS = 60_000;
 const CAP_MS = 30 * 60_000;
@@ -23,8 +24,8 @@ interface Failed {
 export class FailedImages {
   readonly #images = new BoundedMap<string, BoundedMap<MachineId, Failed>>(MOST_IMAGES);
 
-  failed(entry: ContainerEntry, machineId: MachineId, nowMs: number): void {
-    const image = keyOf(entry);
+  failed(wanted: Imaged, machineId: MachineId, nowMs: number): void {
+    const image = keyOf(wanted);
     let machines = this.#images.get(image);
     if (machines === undefined) this.#images.set(image, (machines = new BoundedMap(MOST_MACHINES)));
     const times = (machines.get(machineId)?.times ?? 0) + 1;
@@ -32,13 +33,13 @@ export class FailedImages {
   }
 
   /** Forgets the failures of a machine on which a container of that image is ready. */
-  worked(entry: ContainerEntry, machineId: MachineId): void {
-    this.#images.get(keyOf(entry))?.delete(machineId);
+  worked(wanted: Imaged, machineId: MachineId): void {
+    this.#images.get(keyOf(wanted))?.delete(machineId);
   }
 
   /** Machines on which the container is better not placed now. */
-  machinesOf(entry: ContainerEntry, nowMs: number): ReadonlySet<MachineId> {
-    const machines = this.#images.get(keyOf(entry));
+  machinesOf(wanted: Imaged, nowMs: number): ReadonlySet<MachineId> {
+    const machines = this.#images.get(keyOf(wanted));
     if (machines === undefined) return NOWHERE;
     const failing = new Set<MachineId>();
     for (const [machineId, { untilMs }] of machines) if (untilMs > nowMs) failing.add(machineId);
@@ -47,5 +48,4 @@ export class FailedImages {
 }
 
 /** Key of the container's image; without one, of the base image of its Python version. */
-const keyOf = ({ spec: { wire } }: ContainerEntry): string =>
-  (wire.image ?? '') === '' ? `python ${wire.pythonVersion ?? ''}` : pinnedTo(wire.image ?? '', wire.imageDigest ?? '');
+const keyOf = ({ image, basePython }: Imaged): string => (image === '' ? `python ${basePython}` : image);

@@ -34,6 +34,12 @@ export class PlacementBackoff {
     this.#holdBack(id, { times: this.times(id), from: null }, BACKOFF.baseMs);
   }
 
+  /** Leaves the container alone for that long. */
+  rest(id: ContainerId, forMs: number): void {
+    const from = this.#returned.get(id)?.from ?? null;
+    this.#holdBack(id, { times: this.times(id), from }, forMs);
+  }
+
   #holdBack(id: ContainerId, facts: Pick<Returned, 'times' | 'from'>, waitMs: number): void {
     const atMs = this.#clock.monotonicMs();
     this.#returned.set(id, { ...facts, atMs, notBeforeMs: atMs + waitMs * (0.75 + Math.random() / 2) });

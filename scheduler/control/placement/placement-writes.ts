@@ -12,6 +12,7 @@ import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import type { Place } from '../../stores/store/queries/container-placements.ts';
+import type { Choice } from '../plan/place.ts';
 import { driverOf } from './snapshot.ts';
 
 export interface PlacementWritesParts {
@@ -21,12 +22,6 @@ export interface PlacementWritesParts {
   readonly log: Log;
   /** Makes the machine the home of those volumes that have none. @returns false: another replica was faster */
   readonly bindVolumes: (volumeIds: readonly string[], machineId: MachineId) => Promise<boolean>;
-}
-
-/** A machine and its devices for a container. */
-export interface Choice {
-  readonly machineId: MachineId;
-  readonly gpuUuids: readonly string[];
 }
 
 /** `conflict`: the machine is taken; `gone`: the container needs no place any more. */
@@ -45,15 +40,20 @@ export class PlacementWrites {
     return this.#doubtful;
   }
 
-  /** Reads the rows, after which no machine is doubtful. A failure is logged: the machines stay doubtful. */
-  async settle(): Promise<void> {
-    if (this.#doubtful.size === 0) return;
+  /**
+   * Reads the rows, after which no machine is doubtful. A failure is logged: the machines stay doubtful.
+   * @returns the machines that are not doubtful any more
+   */
+  async settle(): Promise<ReadonlySet<MachineId>> {
+    if (this.#doubtful.size === 0) return new Set();
     const read = this.#doubtful;
     try {
       await this.#parts.containers.readMissed();
       this.#doubtful = this.#doubtful.difference(read);
+      return read;
     } catch (error) {
       this.#parts.log.warn({ err: error, machines: read.size }, 'rows of machines not read, trying again');
+      return new Set();
     }
   }
 

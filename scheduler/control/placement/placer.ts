@@ -1,22 +1,26 @@
-// Placement loop of the leader: takes PENDING containers, lets candidates.ts choose, and has placement-writes.ts write
-// the choice. A container that needs a place, a machine that changed, or a slow sweep starts a round.
+// Placement loop of the leader: the planner chooses machines for PENDING containers, and placement-writes.ts writes the
+// choices. A container that needs a place, a machine that changed, or a slow sweep starts a round. The planner is told
+// of every change at once; a round asks it for the next choice until there is none.
+import { setImmediate as turnOfLoop } from 'node:timers/promises';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
-import { isBuiltImage } from '#shared/domain/built-images.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
-import { unwrittenEntry } from '../../fleet/containers/container-entry.ts';
+import { rejectionsOf, unwrittenEntry } from '../../fleet/containers/container-entry.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import { isSchedulable } from '../../fleet/machine.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { FleetMetrics } from '../../fleet/metrics.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
+import type { ClassFacts, FitClass, ImagePlaces, Item, Wanted } from '../plan/fit-class.ts';
+import type { Quota } from '../plan/ledger.ts';
+import type { Choice } from '../plan/place.ts';
+import { Planner } from '../plan/planner.ts';
 import { FailedImages } from './failed-images.ts';
-import type { PlacementRequest } from '../plan/filter.ts';
-import type { Placement } from '../plan/place.ts';
 import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
-import { PlacementWrites, volumesOf } from './placement-writes.ts';
-import type { Choice, PlacementWritesParts } from './placement-writes.ts';
+import { PlacementWrites } from './placement-writes.ts';
+import type { PlacementWritesParts } from './placement-writes.ts';
+import { holdingOf, MachineFacts, wantedOf } from './snapshot.ts';
 import {
   AWAITED_MS,
   commonest,
@@ -27,8 +31,7 @@ import {
   RETURNED_OFTEN,
 } from './waiting.ts';
 import type { Growth, PlacementWait } from './waiting.ts';
-import type { ImagePlaces, Quota } from './snapshot.ts';
-import { MachineFacts, PlacementSnapshot } from './snapshot.ts';
+import { WaitNotes } from './wait-notes.ts';
 
 export interface PlacementParts extends PlacementWritesParts {
   readonly metrics: FleetMetrics;
@@ -47,32 +50,45 @@ export interface PlacementParts extends PlacementWritesParts {
 
 const NOWHERE: ImagePlaces = { machines: new Set(), inRegistry: false };
 
-/** Where the image of a container is; null: it was not built here, and any machine can get it. */
-function imagePlacesOf({ spec }: ContainerEntry, places: ReadonlyMap<string, ImagePlaces>): ImagePlaces | null {
-  const image = spec.wire.image ?? '';
-  return isBuiltImage(image) ? (places.get(image) ?? NOWHERE) : null;
-}
-
 const COALESCE_MS = 1;
 const SWEEP_MS = 30_000;
-/** Containers decided in one go, then written together. */
+/** Milliseconds for which a round decides before other work of the process has a turn. */
+const SLICE_MS = 5;
+/** Most containers decided in one go, then written together. */
 const BATCH = 256;
 /** Candidates that turn out to be taken before the container waits for a moment. */
 const MAX_CONFLICTS = 3;
-const NOTE_EVERY_MS = 5_000;
+/** Least time between two looks for containers that have waited too long, each at all that wait. */
+const GIVE_UP_EVERY_MS = 1000;
+/** Most time between two such looks. A container that came back is old, and an awaited machine gives more time. */
+const GIVE_UP_LOOK_MS = 30_000;
+
+/** A container that has a choice, which is to be written. */
+interface Chosen {
+  readonly entry: ContainerEntry;
+  readonly choice: Choice;
+  readonly startedAtMs: number;
+}
 
 export class Placer {
   readonly name = 'placement';
   readonly #parts: PlacementParts;
+  readonly #planner: Planner;
   readonly #facts: MachineFacts;
   readonly #writes: PlacementWrites;
+  readonly #notes: WaitNotes;
   readonly #backoff: PlacementBackoff;
   readonly #failedImages = new FailedImages();
-  /** Last text written to a row about why its container waits, and when. */
-  readonly #noted = new Map<ContainerId, { readonly text: string; readonly atMs: number }>();
+  /** Containers that wait, and are not tried before their back-off is over. */
+  readonly #resting = new Map<ContainerId, ContainerEntry>();
+  /** Containers whose choice is being written. */
+  readonly #placing = new Set<ContainerId>();
+  /** How often a container's choice was found taken, while it waits. */
+  readonly #conflicts = new Map<ContainerId, number>();
   #timer: NodeJS.Timeout | undefined;
-  #later: NodeJS.Timeout | undefined;
+  #later: { readonly timer: NodeJS.Timeout; readonly atMs: number } | undefined;
   #sweep: NodeJS.Timeout | undefined;
+  #giveUpAtMs = 0;
   #running = false;
   #again = false;
   #stopped = true;
@@ -81,9 +97,11 @@ export class Placer {
 
   constructor(parts: PlacementParts) {
     this.#parts = parts;
+    this.#planner = new Planner((wanted) => this.#shunned(wanted));
     this.#writes = new PlacementWrites(parts);
+    this.#notes = new WaitNotes({ ...parts, planner: this.#planner });
     this.#backoff = new PlacementBackoff(parts.clock);
-    this.#facts = new MachineFacts(parts);
+    this.#facts = new MachineFacts(parts, this.#planner);
   }
 
   /** Called when a container found no machine, and a cause is that its image is not on all of them. */
@@ -97,17 +115,25 @@ export class Placer {
   }
 
   containerChanged({ entry, to, from, machineBefore }: ContainerEntryChange): void {
-    const { id, machineId, reason, gpuUuids } = entry.row;
+    const { id, machineId, reason, gpuUuids, workspaceId } = entry.row;
     if (to === 'ASSIGNED') this.#facts.leased(gpuUuids, this.#parts.clock.nowMs());
     for (const touched of [machineId, machineBefore]) if (touched !== null) this.#facts.touch(touched);
-    if (to !== 'PENDING') this.#noted.delete(id);
-    if (to === 'PENDING' && from !== null) this.#backoff.cameBack(id, machineBefore);
-    else if (to === 'RUNNING' || isTerminalContainer(to)) this.#backoff.forget(id);
-    if (machineId !== null && to === 'RUNNING') this.#failedImages.worked(entry, machineId);
+    if (machineId !== null && to === 'RUNNING') this.#failedImages.worked(wantedOf(entry), machineId);
     if (machineId !== null && from !== null && to === 'FAILED' && reason === 'image_error')
-      this.#failedImages.failed(entry, machineId, this.#parts.clock.monotonicMs());
-    // A new container needs a place; one that ended freed resources.
-    if (to === 'PENDING' || (from !== null && isTerminalContainer(to))) this.wake();
+      this.#failedImages.failed(wantedOf(entry), machineId, this.#parts.clock.monotonicMs());
+    if (to === 'RUNNING' || isTerminalContainer(to)) this.#backoff.forget(id);
+    if (to === 'PENDING') {
+      if (from === 'PENDING') return;
+      this.#planner.release(id, workspaceId);
+      if (from !== null) this.#backoff.cameBack(id, machineBefore);
+      this.#waits(entry);
+    } else {
+      this.#waitsNoMore(entry);
+      if (isTerminalContainer(to)) this.#planner.release(id, workspaceId);
+      else this.#planner.hold(id, holdingOf(entry));
+    }
+    // A container that ended freed resources, and others that wait may be next.
+    if (this.#planner.isBusy || (from !== null && isTerminalContainer(to))) this.wake();
   }
 
   /** The machine may be ready or uncordoned, a condition cleared, or a device free again. */
@@ -116,8 +142,23 @@ export class Placer {
     if (isSchedulable(machine)) this.wake();
   }
 
+  /** The workspace may have more, or less, than before. */
+  limitsChanged(workspaceId: WorkspaceId): void {
+    this.#planner.limitsChanged(workspaceId);
+    this.wake();
+  }
+
+  /** An image that was built here is on a machine, or in the registry, where it was not. */
+  imagesChanged(): void {
+    this.#planner.imagesChanged();
+    this.wake();
+  }
+
   start(): void {
     this.#stopped = false;
+    this.#planner.clear();
+    for (const entry of this.#parts.containers.all())
+      if (entry.row.state !== 'PENDING') this.#planner.hold(entry.row.id, holdingOf(entry));
     this.#sweep = setInterval(() => this.#lookAtAll(), SWEEP_MS);
     this.#sweep.unref();
     this.#lookAtAll();
@@ -126,8 +167,11 @@ export class Placer {
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
-    clearTimeout(this.#later);
+    clearTimeout(this.#later?.timer);
+    this.#timer = undefined;
+    this.#later = undefined;
     clearInterval(this.#sweep);
+    this.#notes.stop();
   }
 
   /**
@@ -140,7 +184,7 @@ export class Placer {
     const { clock } = this.#parts;
     const leftMs = this.#backoff.leftMs(id, clock.monotonicMs());
     return placementWait({
-      rejections: entry.rejections,
+      rejections: rejectionsOf(entry),
       timesReturned: this.#backoff.times(id),
       notBeforeMs: leftMs <= 0 ? null : clock.nowMs() + leftMs,
       createdAtMs: entry.row.createdAtMs,
@@ -148,24 +192,81 @@ export class Placer {
     });
   }
 
+  /** Compares what waits with the container registry, and tries all of it again: some facts change without an event. */
   #lookAtAll(): void {
+    const { containers } = this.#parts;
+    for (const { wanted } of [...this.#planner.waiting])
+      if (containers.get(wanted.id)?.row.state !== 'PENDING') this.#planner.remove(wanted.id);
+    for (const entry of containers.pending()) this.#waits(entry);
     this.#facts.touchAll();
+    this.#planner.forgetBlocks();
     this.wake();
   }
 
+  // ---- what waits ---------------------------------------------------------------------------------------------------
+
+  /** Puts a PENDING container into its line, now or after its back-off. */
+  #waits(entry: ContainerEntry): void {
+    const { id } = entry.row;
+    if (this.#placing.has(id) || this.#planner.get(id) !== undefined) return;
+    if (this.#backoff.leftMs(id, this.#parts.clock.monotonicMs()) > 0) this.#rests(entry);
+    else {
+      this.#resting.delete(id);
+      const item = this.#planner.add(wantedOf(entry));
+      if (item !== undefined) entry.refusal = this.#refusalOf(item);
+    }
+  }
+
+  #rests(entry: ContainerEntry): void {
+    const { id } = entry.row;
+    this.#planner.remove(id);
+    this.#resting.set(id, entry);
+    this.#wakeIn(this.#backoff.leftMs(id, this.#parts.clock.monotonicMs()));
+  }
+
+  #waitsNoMore(entry: ContainerEntry): void {
+    const { id } = entry.row;
+    this.#planner.remove(id);
+    this.#resting.delete(id);
+    this.#conflicts.delete(id);
+    entry.refusal = undefined;
+  }
+
+  #refusalOf({ fitClass }: Item): NonNullable<ContainerEntry['refusal']> {
+    const { clock } = this.#parts;
+    return {
+      get isKnown() {
+        return fitClass.wasRefused;
+      },
+      count: () => this.#planner.refusalsOf(fitClass, clock.monotonicMs()),
+    };
+  }
+
+  /** Machines that just refused the container, or could not get its image. */
+  #shunned(wanted: Wanted): ReadonlySet<MachineId> {
+    const nowMs = this.#parts.clock.monotonicMs();
+    const failing = this.#failedImages.machinesOf(wanted, nowMs);
+    const avoided = this.#backoff.avoided(wanted.id, nowMs);
+    return avoided === undefined ? failing : failing.union(new Set([avoided]));
+  }
+
+  // ---- new containers -----------------------------------------------------------------------------------------------
+
   /**
-   * Makes new containers of that target. While nothing else is being placed, their
-   * first rows already name their places: the order goes out after one statement and
-   * not two. A container without a place at once is PENDING, and the rounds place it.
+   * Makes new containers of that target. While nothing else is being placed, and no older container waits for the same
+   * machines, their first rows already name their places: the order goes out after one statement and not two. A
+   * container without a place at once is PENDING, and the rounds place it.
    */
   async create(target: Target, count: number): Promise<readonly ContainerEntry[]> {
-    const { containers, fence } = this.#parts;
-    const [waiting] = containers.pending();
-    if (this.#running || this.#stopped || waiting !== undefined || fence() === undefined || count > BATCH)
-      return await containers.createMany(target, count);
+    const { containers, fence, clock } = this.#parts;
+    const isAtOnce = !this.#running && !this.#stopped && fence() !== undefined && count <= BATCH;
+    const wanted = Array.from({ length: isAtOnce ? count : 0 }, () => unwrittenEntry(target, clock.nowMs()));
+    const [first] = wanted;
+    // Local volumes have a home, or get one with their first container, so such a container is placed by the rounds.
+    if (first === undefined || wantedOf(first).volumes.length > 0) return await containers.createMany(target, count);
     this.#running = true;
     try {
-      return await this.#createPlaced(target, count);
+      return await this.#createPlaced(target, wanted, wantedOf(first));
     } finally {
       this.#running = false;
       if (this.#writes.doubtful.size > 0) this.#wakeIn(BACKOFF.baseMs);
@@ -173,37 +274,43 @@ export class Placer {
     }
   }
 
-  async #createPlaced(target: Target, count: number): Promise<readonly ContainerEntry[]> {
-    const { containers, clock, quotas } = this.#parts;
-    const startedAt = clock.monotonicMs();
-    const wanted = Array.from({ length: count }, () => unwrittenEntry(target, clock.nowMs()));
-    const quota = (await quotas(new Set([target.workspaceId]))).get(target.workspaceId);
-    const places = await this.#placesOf(wanted);
-    this.#facts.refresh();
-    const snapshot = new PlacementSnapshot(containers, this.#facts);
-    const choices = wanted.map((entry) => this.#choiceAtOnce(snapshot, entry, quota, imagePlacesOf(entry, places)));
-    const entries = await this.#writes.create(target, wanted, choices);
-    for (const entry of entries)
-      if (entry.row.machineId !== null) this.#tellPlaced(entry, entry.row.machineId, startedAt);
-    return entries;
+  async #createPlaced(
+    target: Target,
+    wanted: readonly ContainerEntry[],
+    first: Wanted,
+  ): Promise<readonly ContainerEntry[]> {
+    const { containers, clock } = this.#parts;
+    const startedAtMs = clock.monotonicMs();
+    const fitClass = this.#planner.classOf(first);
+    const facts = await this.#factsOf([fitClass]);
+    await this.#refresh();
+    if (this.#planner.isBusy) this.wake();
+    if (this.#planner.isBusy || fitClass.size > 0) return await containers.createMany(target, wanted.length);
+    const choices = this.#planner.chooseNew(wanted.map(wantedOf), facts.get(fitClass));
+    try {
+      const entries = await this.#writes.create(target, wanted, choices);
+      for (const entry of entries)
+        if (entry.row.machineId !== null) this.#tellPlaced(entry, entry.row.machineId, startedAtMs);
+      return entries;
+    } finally {
+      for (const [index, entry] of wanted.entries()) {
+        const choice = choices[index];
+        if (choice !== undefined) this.#written({ entry, choice });
+      }
+    }
   }
 
-  /** Finds a place for a container that has no row yet. @returns undefined: no machine has room now */
-  #choiceAtOnce(
-    snapshot: PlacementSnapshot,
-    entry: ContainerEntry,
-    quota: Quota | undefined,
-    image: ImagePlaces | null,
-  ): Choice | undefined {
-    // Local volumes have a home, or get one with their first container, so such a container is placed by the rounds.
-    if (volumesOf(entry).length > 0) return undefined;
-    const avoid = this.#writes.doubtful;
-    const request = snapshot.request(entry, { avoid, volumeHomes: new Set(), image, quota });
-    const placement = this.#choose(request, snapshot, entry);
-    if (placement.kind === 'rejected') return undefined;
-    snapshot.take(entry, placement.machineId, placement.gpuUuids);
-    return placement;
+  /** Ends a choice, written or not: the machine is read again, and the container holds what its row says, or waits. */
+  #written({ entry: { row }, choice: { machineId } }: Pick<Chosen, 'entry' | 'choice'>): void {
+    this.#placing.delete(row.id);
+    this.#facts.touch(machineId);
+    const entry = this.#parts.containers.get(row.id);
+    if (entry !== undefined && entry.row.state !== 'PENDING') return;
+    this.#planner.release(row.id, row.workspaceId);
+    if (entry !== undefined) this.#waits(entry);
   }
+
+  // ---- rounds -------------------------------------------------------------------------------------------------------
 
   wake(): void {
     if (this.#stopped) return;
@@ -230,173 +337,214 @@ export class Placer {
     }
   }
 
+  /** Wakes after that time, or earlier. */
   #wakeIn(ms: number): void {
-    clearTimeout(this.#later);
-    this.#later = setTimeout(() => this.wake(), Math.ceil(ms));
-    this.#later.unref();
+    const atMs = this.#parts.clock.monotonicMs() + ms;
+    if (this.#stopped || (this.#later !== undefined && this.#later.atMs <= atMs)) return;
+    clearTimeout(this.#later?.timer);
+    const timer = setTimeout(
+      () => {
+        this.#later = undefined;
+        this.wake();
+      },
+      Math.ceil(Math.max(0, ms)),
+    );
+    timer.unref();
+    this.#later = { timer, atMs };
   }
 
   async #placeAll(): Promise<void> {
-    const { containers, clock, metrics } = this.#parts;
-    await this.#writes.settle();
-    const nowMs = clock.monotonicMs();
-    let nextMs = Number.POSITIVE_INFINITY;
-    const wait = (ms: number): void => void (nextMs = Math.min(nextMs, ms));
-    if (this.#writes.doubtful.size > 0) wait(BACKOFF.baseMs);
-    const pending = [...containers.pending()]
-      .filter((entry) => {
-        const leftMs = this.#backoff.leftMs(entry.row.id, nowMs);
-        if (leftMs > 0) wait(leftMs);
-        return leftMs <= 0;
-      })
-      .sort((a, b) => a.row.createdAtMs - b.row.createdAtMs);
-    if (Number.isFinite(nextMs)) this.#wakeIn(nextMs);
-    const waiting = new Map<string, number>();
-    metrics.unschedulable.reset();
-    if (pending.length === 0) return;
-    const snapshot = new PlacementSnapshot(containers, this.#facts);
-    for (let index = 0; index < pending.length; index += BATCH) {
-      const batch = pending.slice(index, index + BATCH);
-      const quotas = await this.#parts.quotas(new Set(batch.map((entry) => entry.row.workspaceId)));
-      const homes = await this.#homesOf(batch);
-      const places = await this.#placesOf(batch);
-      // No placement is under way now, so the written state is all that machines hold.
-      this.#facts.refresh();
-      const outcomes = await Promise.allSettled(
-        batch.map((entry) =>
-          this.#placeOne(snapshot, entry, homes, imagePlacesOf(entry, places), quotas.get(entry.row.workspaceId)),
-        ),
-      );
-      for (const outcome of outcomes) {
-        if (outcome.status === 'rejected') throw outcome.reason;
-        const reason = outcome.value;
-        if (reason !== undefined) waiting.set(reason, (waiting.get(reason) ?? 0) + 1);
+    for (const id of await this.#writes.settle()) this.#facts.touch(id);
+    for (const entry of [...this.#resting.values()]) this.#waits(entry);
+    for (let chosen: Chosen[] = []; this.#parts.fence() !== undefined; chosen = []) {
+      try {
+        await this.#chooseSome(chosen);
+      } catch (error) {
+        for (const one of chosen) this.#written(one);
+        throw error;
       }
+      if (chosen.length === 0) break;
+      await this.#write(chosen);
     }
-    for (const [reason, count] of waiting) metrics.unschedulable.set({ reason }, count);
+    if (this.#writes.doubtful.size > 0) this.#wakeIn(BACKOFF.baseMs);
+    await this.#giveUps();
+    this.#notes.soon();
   }
 
-  async #homesOf(batch: readonly ContainerEntry[]): Promise<ReadonlyMap<string, MachineId>> {
-    const ids = new Set(batch.flatMap(volumesOf));
-    return ids.size === 0 ? new Map() : await this.#parts.volumeHomes([...ids]);
-  }
-
-  async #placesOf(batch: readonly ContainerEntry[]): Promise<ReadonlyMap<string, ImagePlaces>> {
-    const images = new Set(batch.map(({ spec }) => spec.wire.image ?? '').filter(isBuiltImage));
-    return images.size === 0 ? new Map() : await this.#parts.imagePlaces([...images]);
-  }
-
-  /** Places one container. @returns why it has no place; undefined: it has one, or needs none any more */
-  async #placeOne(
-    snapshot: PlacementSnapshot,
-    entry: ContainerEntry,
-    homes: ReadonlyMap<string, MachineId>,
-    image: ImagePlaces | null,
-    quota: Quota | undefined,
-  ): Promise<string | undefined> {
+  /** Builds changed machines anew, with turns of other work. */
+  async #refresh(): Promise<void> {
     const { clock } = this.#parts;
-    const { row, spec } = entry;
-    const startedAt = clock.monotonicMs();
-    const volumeHomes = new Set(volumesOf(entry).flatMap((id) => homes.get(id) ?? []));
-    const taken = new Set<MachineId>();
-    for (let tries = 0; tries < MAX_CONFLICTS; tries += 1) {
-      // No await may come between here and take(): the next container decides with what this one left.
-      const placement = this.#choose(
-        snapshot.request(entry, { avoid: taken.union(this.#writes.doubtful), volumeHomes, image, quota }),
-        snapshot,
-        entry,
-      );
-      if (placement.kind === 'rejected') {
-        entry.rejections = placement.rejections;
-        if ((placement.rejections.image_unavailable ?? 0) > 0) this.#imageAway(entry, volumeHomes);
-        // A machine that another container took a moment ago, or that is in doubt, may be free in the next round.
-        if (taken.size > 0 || this.#writes.doubtful.size > 0) break;
-        return await this.#stays(entry);
-      }
-      // Machines that take it and always send it back would keep it for ever.
-      if (this.#waitedMs(entry) >= GIVE_UP_MS && this.#backoff.times(row.id) >= RETURNED_OFTEN)
-        return await this.#stays(entry);
-      const { machineId, gpuUuids } = placement;
-      snapshot.take(entry, machineId, gpuUuids);
-      const outcome = await this.#writes.commit(entry, placement);
-      if (outcome === 'placed') this.#tellPlaced(entry, machineId, startedAt);
-      if (outcome !== 'conflict') return undefined;
-      taken.add(machineId);
-      entry.rejections = { anti_affinity: taken.size };
+    this.#planner.doubtful = this.#writes.doubtful;
+    for (let isDone = false; !isDone;) {
+      const endMs = clock.monotonicMs() + SLICE_MS;
+      isDone = this.#facts.refresh(() => clock.monotonicMs() > endMs);
+      if (!isDone) await turnOfLoop();
     }
-    this.#parts.metrics.placements.inc({ pool: spec.poolName, gpu_model: gpuModelOf(entry), result: 'conflict' });
-    this.#backoff.hadConflicts(row.id);
-    this.#wakeIn(BACKOFF.baseMs);
-    return 'anti_affinity';
   }
 
   /**
-   * Chooses a machine. Machines that just refused the container,
-   * or could not get its image, are taken only when no other can.
+   * Chooses machines for as many containers as are written together, and adds them; no placement is under way
+   * meanwhile, so the written state is all that machines hold.
    */
-  #choose(request: PlacementRequest, snapshot: PlacementSnapshot, entry: ContainerEntry): Placement {
-    const nowMs = this.#parts.clock.monotonicMs();
-    const shunned = new Set(this.#failedImages.machinesOf(entry, nowMs));
-    const avoided = this.#backoff.avoided(entry.row.id, nowMs);
-    if (avoided !== undefined) shunned.add(avoided);
-    if (shunned.size === 0) return snapshot.place(request);
-    const elsewhere = snapshot.place({ ...request, avoid: shunned.union(request.avoid) });
-    return elsewhere.kind === 'placed' ? elsewhere : snapshot.place(request);
+  async #chooseSome(chosen: Chosen[]): Promise<void> {
+    const { clock } = this.#parts;
+    await this.#refresh();
+    this.#planner.forgetFacts();
+    let endMs = clock.monotonicMs() + SLICE_MS;
+    while (chosen.length < BATCH && !this.#stopped) {
+      const startedAtMs = clock.monotonicMs();
+      if (startedAtMs > endMs) {
+        if (chosen.length > 0) break;
+        await turnOfLoop();
+        endMs = clock.monotonicMs() + SLICE_MS;
+      }
+      const step = this.#planner.next();
+      if (step === undefined) break;
+      if (step.kind === 'ask') {
+        for (const [fitClass, facts] of await this.#factsOf(step.classes)) this.#planner.know(fitClass, facts);
+        endMs = clock.monotonicMs() + SLICE_MS;
+      } else if (step.kind === 'refused') this.#refused(step.item);
+      else {
+        const entry = this.#take(step.item, step.choice);
+        if (entry !== undefined) chosen.push({ entry, choice: step.choice, startedAtMs });
+      }
+    }
   }
 
-  #tellPlaced(entry: ContainerEntry, machineId: MachineId, startedAt: number): void {
+  async #factsOf(classes: readonly FitClass[]): Promise<ReadonlyMap<FitClass, ClassFacts>> {
+    const volumes = [...new Set(classes.flatMap((one) => one.volumes))];
+    const images = [...new Set(classes.flatMap(({ builtImage }) => (builtImage === '' ? [] : [builtImage])))];
+    const [quotas, homes, places] = await Promise.all([
+      this.#parts.quotas(new Set(classes.map(({ workspaceId }) => workspaceId))),
+      volumes.length === 0 ? new Map<string, MachineId>() : this.#parts.volumeHomes(volumes),
+      images.length === 0 ? new Map<string, ImagePlaces>() : this.#parts.imagePlaces(images),
+    ]);
+    const quotaOf = (id: WorkspaceId): Quota | undefined => quotas.get(id);
+    return new Map(
+      classes.map((one) => [
+        one,
+        {
+          quota: quotaOf(one.workspaceId),
+          volumeHomes: new Set(one.volumes.flatMap((id) => homes.get(id) ?? [])),
+          image: one.builtImage === '' ? null : (places.get(one.builtImage) ?? NOWHERE),
+        },
+      ]),
+    );
+  }
+
+  /** Takes a choice. @returns undefined: the container gets no place */
+  #take({ wanted }: Item, choice: Choice): ContainerEntry | undefined {
+    const { id } = wanted;
+    const entry = this.#parts.containers.get(id);
+    if (entry?.row.state !== 'PENDING') {
+      this.#planner.remove(id);
+      return undefined;
+    }
+    // Machines that take it and always send it back would keep it for ever.
+    if (this.#waitedMs(entry) >= GIVE_UP_MS && this.#backoff.times(id) >= RETURNED_OFTEN) {
+      this.#backoff.rest(id, BACKOFF.capMs);
+      this.#rests(entry);
+      this.#giveUpAtMs = 0;
+      return undefined;
+    }
+    this.#planner.take(wanted, choice);
+    this.#placing.add(id);
+    return entry;
+  }
+
+  #refused({ wanted, fitClass }: Item): void {
+    if (fitClass.builtImage === '') return;
+    const entry = this.#parts.containers.get(wanted.id);
+    const rejections = this.#planner.refusalsOf(fitClass, this.#parts.clock.monotonicMs());
+    if (entry !== undefined && (rejections.image_unavailable ?? 0) > 0)
+      this.#imageAway(entry, fitClass.facts.volumeHomes);
+  }
+
+  async #write(chosen: readonly Chosen[]): Promise<void> {
+    const outcomes = await Promise.allSettled(chosen.map(({ entry, choice }) => this.#writes.commit(entry, choice)));
+    let failure: unknown;
+    for (const [index, outcome] of outcomes.entries()) {
+      const one = chosen[index];
+      if (one === undefined) continue;
+      const { entry, choice, startedAtMs } = one;
+      if (outcome.status === 'rejected') failure = outcome.reason;
+      else if (outcome.value === 'placed') this.#tellPlaced(entry, choice.machineId, startedAtMs);
+      else if (outcome.value === 'conflict') this.#hadConflict(entry);
+      // The row has changed, or this process does not lead any more, which memory learns in a moment.
+      else this.#backoff.rest(entry.row.id, BACKOFF.baseMs);
+      this.#written(one);
+    }
+    if (failure !== undefined) throw failure;
+  }
+
+  /** Another machine is tried at once, and after a few of them the container waits for a moment. */
+  #hadConflict({ row, spec }: ContainerEntry): void {
+    const times = (this.#conflicts.get(row.id) ?? 0) + 1;
+    this.#conflicts.set(row.id, times);
+    if (times < MAX_CONFLICTS) return;
+    this.#conflicts.delete(row.id);
+    this.#parts.metrics.placements.inc({ pool: spec.poolName, gpu_model: gpuModelOf(spec), result: 'conflict' });
+    this.#backoff.hadConflicts(row.id);
+  }
+
+  #tellPlaced({ row, spec }: ContainerEntry, machineId: MachineId, startedAtMs: number): void {
     const { metrics, machines, clock, log } = this.#parts;
-    const gpu_model = gpuModelOf(entry);
+    const gpu_model = gpuModelOf(spec);
     const pool = machines.get(machineId)?.row.poolName ?? '';
     metrics.placements.inc({ pool, gpu_model, result: 'placed' });
-    metrics.placementDuration.observe({ gpu_model }, (clock.monotonicMs() - startedAt) / 1000);
-    const waitedMs = clock.nowMs() - entry.row.createdAtMs;
+    metrics.placementDuration.observe({ gpu_model }, (clock.monotonicMs() - startedAtMs) / 1000);
+    const waitedMs = clock.nowMs() - row.createdAtMs;
     metrics.placementWait.observe({ gpu_model, result: 'placed' }, waitedMs / 1000);
-    log.info({ containerId: entry.row.id, machineId }, 'container placed');
+    log.info({ containerId: row.id, machineId }, 'container placed');
   }
 
-  /**
-   * Keeps a container waiting that no machine takes now: its row says why. After 20 minutes it fails with the reason.
-   */
-  async #stays(entry: ContainerEntry): Promise<string | undefined> {
+  // ---- giving up ----------------------------------------------------------------------------------------------------
+
+  /** Fails containers that have waited too long, and looks again when the next one may have. */
+  async #giveUps(): Promise<void> {
+    const { clock, containers } = this.#parts;
+    if (clock.monotonicMs() < this.#giveUpAtMs) return;
+    let nextMs = GIVE_UP_LOOK_MS;
+    const late: ContainerEntry[] = [];
+    for (const entry of containers.pending()) {
+      const leftMs = GIVE_UP_MS - this.#waitedMs(entry);
+      if (leftMs <= 0) late.push(entry);
+      else nextMs = Math.min(nextMs, leftMs);
+    }
+    nextMs = Math.max(nextMs, GIVE_UP_EVERY_MS);
+    this.#giveUpAtMs = clock.monotonicMs() + nextMs;
+    this.#wakeIn(nextMs);
+    const given = late.toSorted((a, b) => a.row.createdAtMs - b.row.createdAtMs).filter((one) => this.#mayGiveUp(one));
+    for (let at = 0; at < given.length; at += BATCH)
+      await Promise.all(given.slice(at, at + BATCH).map((entry) => this.#giveUp(entry)));
+  }
+
+  #mayGiveUp(entry: ContainerEntry): boolean {
+    const { id } = entry.row;
+    const isSentBack = this.#backoff.times(id) >= RETURNED_OFTEN && this.#resting.has(id);
+    if (!isSentBack && this.#planner.get(id)?.fitClass.wasRefused !== true) return false;
+    return this.#waitedMs(entry) >= (this.#growth(id).isAwaited ? AWAITED_MS : GIVE_UP_MS);
+  }
+
+  async #giveUp(entry: ContainerEntry): Promise<void> {
     const { containers, metrics, log } = this.#parts;
     const { row, spec } = entry;
-    const rejections = entry.rejections ?? {};
-    const isRefused = Object.keys(rejections).length > 0;
-    const main = isRefused || this.#backoff.times(row.id) === 0 ? commonest(rejections) : 'machine_rejected';
+    const rejections = entry.refusal?.count() ?? {};
+    const times = this.#backoff.times(row.id);
+    const main = Object.keys(rejections).length > 0 || times === 0 ? commonest(rejections) : 'machine_rejected';
     const waitedMs = this.#waitedMs(entry);
-    const growth = waitedMs < GIVE_UP_MS ? NO_GROWTH : this.#growth(row.id);
-    if (waitedMs < (growth.isAwaited ? AWAITED_MS : GIVE_UP_MS)) {
-      await this.#note(entry);
-      return main;
-    }
-    const reason = giveUpReason(rejections, this.#backoff.times(row.id), growth);
+    const reason = giveUpReason(rejections, times, this.#growth(row.id));
     const message = `no machine took it in ${Math.floor(waitedMs / 60_000)} minutes: ${reason}${main === reason ? '' : ` (${main})`}`;
     log.warn({ containerId: row.id, rejections, reason }, 'container gave up waiting for a place');
-    const gpu_model = gpuModelOf(entry);
+    const gpu_model = gpuModelOf(spec);
     metrics.placements.inc({ pool: spec.poolName, gpu_model, result: 'gave_up' });
     metrics.placementWait.observe({ gpu_model, result: 'gave_up' }, waitedMs / 1000);
     await containers.transition(row.id, 'give_up', { change: { reason, message, rejections } });
-    return undefined;
   }
 
   #waitedMs({ row }: ContainerEntry): number {
     return this.#parts.clock.nowMs() - row.createdAtMs;
   }
-
-  async #note(entry: ContainerEntry): Promise<void> {
-    const { containers, clock, log } = this.#parts;
-    const text = JSON.stringify(entry.rejections);
-    const noted = this.#noted.get(entry.row.id);
-    const nowMs = clock.monotonicMs();
-    if (noted !== undefined && (noted.text === text || nowMs - noted.atMs < NOTE_EVERY_MS)) return;
-    this.#noted.set(entry.row.id, { text, atMs: nowMs });
-    try {
-      await containers.noteRejections(entry);
-    } catch (error) {
-      log.warn({ err: error, containerId: entry.row.id }, 'why a container waits was not written');
-    }
-  }
 }
 
-const gpuModelOf = (entry: ContainerEntry): string => entry.spec.gpu[0] ?? 'none';
+const gpuModelOf = (spec: ContainerEntry['spec']): string => spec.gpu[0] ?? 'none';

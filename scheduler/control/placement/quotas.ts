@@ -3,7 +3,7 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import { workspaceConcurrency } from '../../stores/store/queries/workspaces.ts';
-import type { Quota } from './snapshot.ts';
+import type { Quota } from '../plan/ledger.ts';
 
 /** Milliseconds after which a changed limit is seen at the latest. */
 const FRESH_MS = 10_000;

@@ -1,26 +1,23 @@
-// Machines that placement chooses from, kept up to date by change, and the choice itself. The choice
-// compares a sample of the machines that are best for a request. All machines are looked at only
-// when the sample has none, and to say why. Invariants: the chosen machine can take the request. A
-// machine is found whenever place.ts finds one, and never one of a less wanted model, pool, cache or image.
+// Machines that placement chooses from, kept up to date by change, and the choice itself. The choice compares a sample
+// of the machines that are best for a request, and looks at more where the sample has none. All machines are looked at
+// only to say why. Invariants: the chosen machine can take the request. A machine is found whenever place.ts finds
+// one, and never one of a less wanted model, pool, cache or image.
 import type { MachineId } from '#shared/domain/ids.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { rejectionOf } from './filter.ts';
-import type { Placement, Rejections } from './place.ts';
+import type { Choice, Rejections } from './place.ts';
 import { bestOf, chooseOf, placeContainer } from './place.ts';
 import { cachesFilled, imagePresent, stableHash } from './score.ts';
-import { compareStanding, isIndexed, searchTier, MachineIndex } from './machine-index.ts';
+import { compareStanding, isIndexed, mayHaveRoom, searchTier, MachineIndex } from './machine-index.ts';
 
 /** Most sets of images and caches asked for recently whose machines are kept apart. */
 const MOST_HOLDINGS = 128;
-const MOST_REJECTED = 256;
 
 export class Candidates {
   readonly #machines = new Map<MachineId, PlacementMachine>();
   readonly #index = new MachineIndex();
   readonly #holders = new BoundedMap<string, Holders>(MOST_HOLDINGS);
-  /** Requests that every machine just refused; valid until a machine changes. */
-  readonly #rejected = new Map<string, Rejections>();
 
   constructor(machines: Iterable<PlacementMachine> = []) {
     for (const machine of machines) this.set(machine);
@@ -35,7 +32,6 @@ export class Candidates {
   }
 
   set(machine: PlacementMachine): void {
-    this.#rejected.clear();
     this.#machines.set(machine.machineId, machine);
     const indexed = isIndexed(machine);
     if (indexed) this.#index.put(machine);
@@ -47,7 +43,6 @@ export class Candidates {
   }
 
   delete(id: MachineId): void {
-    this.#rejected.clear();
     this.#machines.delete(id);
     this.#index.drop(id);
     for (const [, { index }] of this.#holders) index.drop(id);
@@ -56,21 +51,18 @@ export class Candidates {
   /**
    * Chooses a machine as `placeContainer` of place.ts does over all machines. Among machines that
    * differ only in how full they are and in their share of a deployment, the best of a sample is taken.
+   * @returns undefined: no machine can take the request
    */
-  place(request: PlacementRequest): Placement {
+  find(request: PlacementRequest): Choice | undefined {
     const machine = request.overQuota ? undefined : this.#find(request);
-    if (machine !== undefined) return { ...chooseOf(machine, request), rejections: {} };
-    const key = keyOf(request);
-    const known = this.#rejected.get(key);
-    if (known !== undefined) return { kind: 'rejected', rejections: known };
-    const placement = placeContainer(request, this.#machines.values());
-    if (placement.kind === 'placed') return placement;
-    if (this.#rejected.size >= MOST_REJECTED) this.#rejected.clear();
-    this.#rejected.set(key, placement.rejections);
-    return placement;
+    return machine && chooseOf(machine, request);
   }
 
-  /** Best machine of the sample; undefined: none was found, though there may be one. */
+  /** Counts why machines cannot take the request, by a look at each of them. */
+  reasons(request: PlacementRequest): Rejections {
+    return placeContainer(request, this.#machines.values()).rejections;
+  }
+
   #find(request: PlacementRequest): PlacementMachine | undefined {
     const named = namedBy(request);
     if (named !== undefined) {
@@ -80,7 +72,8 @@ export class Candidates {
     }
     const canTake = (machine: PlacementMachine): boolean => rejectionOf(machine, request) === undefined;
     const from = stableHash(request.seed);
-    const tiers = this.#index.tiers(request);
+    const tiers = this.#index.tiers(request).filter((tier) => mayHaveRoom(tier, request));
+    if (tiers.length === 0) return undefined;
     const holders = this.#holdersFor(request).map((index) => index.tiers(request));
     for (const [index, tier] of tiers.entries()) {
       const before = tiers[index - 1];
@@ -88,10 +81,8 @@ export class Candidates {
       const isFirst = before === undefined || compareStanding(before, tier) !== 0;
       const better = isFirst ? holders.flatMap((some) => some.filter((one) => compareStanding(one, tier) === 0)) : [];
       for (const one of [...better, tier]) {
-        const { machines, complete } = searchTier(one, from, canTake, request);
-        if (machines.length > 0) return bestOf(machines, request);
-        // A better machine than the next tier's may be among those not looked at.
-        if (!complete) return undefined;
+        const found = bestOf(searchTier(one, from, canTake, request), request);
+        if (found !== undefined) return found;
       }
     }
     return undefined;
@@ -134,12 +125,4 @@ interface Holders {
 function namedBy({ volumeHomes, imageOnlyOn, imageInRegistry }: PlacementRequest): readonly MachineId[] | undefined {
   if (volumeHomes.size > 0) return [...volumeHomes];
   return imageOnlyOn === null || imageInRegistry ? undefined : [...imageOnlyOn];
-}
-
-/** Key of all that decides whether any machine takes the request. */
-function keyOf(request: PlacementRequest): string {
-  const { siblings, seed: _seed, caches: _caches, volumeHomes, imageOnlyOn, avoid, ...rest } = request;
-  // A machine with a container of the same deployment needs no room for its code.
-  const withCode = rest.diskBytes > 0 ? [...siblings.keys()] : [];
-  return JSON.stringify([rest, [...volumeHomes], imageOnlyOn === null ? null : [...imageOnlyOn], [...avoid], withCode]);
 }

@@ -133,6 +133,10 @@ const driverFits = ({ gpuDriver }: PlacementMachine, { gpuCount, minCuda }: Plac
 export const hasGpus = (machine: PlacementMachine, request: PlacementRequest): boolean =>
   machine.gpus.filter((gpu) => mayLease(gpu) && gpuMatches(gpu.model, request.gpu)).length >= request.gpuCount;
 
+/** Whether the machine can mount the request's volumes. */
+export const hasVolumeDrivers = (machine: PlacementMachine, request: PlacementRequest): boolean =>
+  request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver));
+
 /** First reason why this machine cannot take the request; undefined: it can. */
 export function rejectionOf(machine: PlacementMachine, request: PlacementRequest): RejectionReason | undefined {
   if (!poolFits(machine, request)) return 'no_matching_pool';
@@ -143,7 +147,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (!driverFits(machine, request)) return 'gpu_driver';
   if (!pythonFits(machine, request)) return 'base_python';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
-  if (!request.volumeDrivers.every((driver) => machine.volumeDrivers.has(driver))) return 'volume';
+  if (!hasVolumeDrivers(machine, request)) return 'volume';
   if (request.imageOnlyOn?.has(machine.machineId) === false && !(request.imageInRegistry && machine.registry))
     return 'image_unavailable';
   if (!machine.ready) return 'machine_not_ready';
@@ -182,7 +186,10 @@ const NOTHING = { cpuMillicores: 0, memoryBytes: 0 };
 /**
  * Amounts kept for free GPUs: each keeps its share of the machine, so that work without a GPU does not make it useless.
  */
-function keptForGpus(machine: PlacementMachine): { readonly cpuMillicores: number; readonly memoryBytes: number } {
+export function keptForGpus(machine: PlacementMachine): {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+} {
   const free = machine.gpus.filter(mayLease).length;
   if (free === 0) return NOTHING;
   const share = free / machine.gpus.length;

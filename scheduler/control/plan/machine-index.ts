@@ -1,18 +1,58 @@
-// Index of machines, so that few need be looked at for a request: by kind (pool and its
-// settings, owner, architecture, driver, GPUs), then by fullness, then by about how much is free.
+// Index of machines, so that few need be looked at for a request: by kind (pool and its settings, owner, architecture,
+// driver, GPUs, drivers of volumes), then by fullness, then by about how much is free.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { fitsPlace, hasGpus, mayLease } from './filter.ts';
+import { fitsPlace, hasGpus, hasVolumeDrivers, keptForGpus, mayLease } from './filter.ts';
 import { fullness, FULLEST, EMPTIEST, gpusLeft, ownPool, preferenceRank } from './score.ts';
 
 /** Machines with about the same free amounts. */
 interface Bucket {
   readonly row: Map<number, Bucket>;
   readonly key: number;
-  /** Exclusive upper bounds of the free amounts in this bucket. */
-  readonly belowCpuMillicores: number;
-  readonly belowMemoryBytes: number;
   readonly machines: PlacementMachine[];
+  /** Upper bounds of what its machines have free. */
+  most: Free;
+  /** Whether the bounds are reached: no machine has left since they were counted. */
+  isTight: boolean;
+}
+
+/** Free amounts: all of them, and those that work without a GPU may use. */
+interface Free {
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly cpuWorkMillicores: number;
+  readonly cpuWorkMemoryBytes: number;
+}
+const NOTHING_FREE: Free = {
+  cpuMillicores: -Infinity,
+  memoryBytes: -Infinity,
+  cpuWorkMillicores: -Infinity,
+  cpuWorkMemoryBytes: -Infinity,
+};
+
+/** Bounds that also hold for that machine. */
+function raised(most: Free, machine: PlacementMachine): Free {
+  const { freeCpuMillicores, freeMemoryBytes } = machine;
+  const kept = keptForGpus(machine);
+  return {
+    cpuMillicores: Math.max(most.cpuMillicores, freeCpuMillicores),
+    memoryBytes: Math.max(most.memoryBytes, freeMemoryBytes),
+    cpuWorkMillicores: Math.max(most.cpuWorkMillicores, freeCpuMillicores - kept.cpuMillicores),
+    cpuWorkMemoryBytes: Math.max(most.cpuWorkMemoryBytes, freeMemoryBytes - kept.memoryBytes),
+  };
+}
+
+/** Whether a machine of the bucket may have what the request asks for. */
+const mayFit = ({ most }: Bucket, { gpuCount, cpuMillicores, memoryBytes }: PlacementRequest): boolean =>
+  gpuCount === 0
+    ? most.cpuWorkMillicores >= cpuMillicores && most.cpuWorkMemoryBytes >= memoryBytes
+    : most.cpuMillicores >= cpuMillicores && most.memoryBytes >= memoryBytes;
+
+/** Counts the bounds of a bucket anew, after every machine of it refused a request. */
+function tighten(bucket: Bucket): void {
+  if (bucket.isTight) return;
+  bucket.most = bucket.machines.reduce(raised, NOTHING_FREE);
+  bucket.isTight = true;
 }
 
 /** Machines that filter and score treat alike, except for free amounts and for requests that name machines. */
@@ -34,7 +74,7 @@ class Kind {
 
   /** Standing of the kind for that request; undefined: no machine of the kind can take it. */
   tierOf(request: PlacementRequest): Tier | undefined {
-    if (!fitsPlace(this.#sample, request)) return undefined;
+    if (!fitsPlace(this.#sample, request) || !hasVolumeDrivers(this.#sample, request)) return undefined;
     const rank = this.#rankOf(request);
     if (rank === NO_RANK) return undefined;
     const { poolPriority } = this.#sample;
@@ -69,8 +109,7 @@ class Kind {
     const key = cpuStep * STEPS + memoryStep;
     let bucket = row.get(key);
     if (bucket === undefined) {
-      const belowCpuMillicores = CPU_STEP * boundOf(cpuStep);
-      bucket = { row, key, belowCpuMillicores, belowMemoryBytes: MEMORY_STEP * boundOf(memoryStep), machines: [] };
+      bucket = { row, key, machines: [], most: NOTHING_FREE, isTight: true };
       row.set(key, bucket);
     }
     return bucket;
@@ -92,19 +131,6 @@ interface Position {
   index: number;
 }
 
-export interface Found {
-  /**
-   * Machines that can take the request, among those best for it in
-   * everything that a kind has in common; at most {@link SAMPLE}.
-   */
-  readonly machines: readonly PlacementMachine[];
-  /**
-   * Whether every machine that could take the request was looked at.
-   * When false and none was found, there may be one all the same.
-   */
-  readonly complete: boolean;
-}
-
 /** Most machines compared for one request. */
 export const SAMPLE = 16;
 const MOST_RANKS = 64;
@@ -115,8 +141,6 @@ const MEMORY_STEP = 64 * 1024 ** 2;
 const STEPS = 128;
 const stepOf = (amount: number): number =>
   amount < 1 ? 0 : Math.min(STEPS - 1, 1 + Math.floor(2 * Math.log2(amount)));
-/** Upper bound of the amounts of that step; slightly raised, for the rounding of logarithms. */
-const boundOf = (step: number): number => (step === STEPS - 1 ? Infinity : 2 ** (step / 2) * 1.000001);
 
 export class MachineIndex {
   readonly #kinds = new Map<string | null, Map<string, Kind>>();
@@ -132,6 +156,7 @@ export class MachineIndex {
     const bucket = kind.bucketOf(machine);
     this.#positions.set(machine.machineId, { kind, bucket, index: bucket.machines.length });
     bucket.machines.push(machine);
+    bucket.most = raised(bucket.most, machine);
     kind.size += 1;
   }
 
@@ -146,6 +171,7 @@ export class MachineIndex {
       const moved = this.#positions.get(last.machineId);
       if (moved !== undefined) moved.index = index;
     }
+    bucket.isTight = false;
     if (bucket.machines.length === 0) bucket.row.delete(bucket.key);
     kind.size -= 1;
     if (kind.size > 0) return;
@@ -179,33 +205,62 @@ export function compareStanding(a: Tier, b: Tier): number {
 }
 
 /**
- * Looks through the kinds of a tier, the fullest machines first, until there are enough.
+ * Finds machines of a tier that can take the request, the fullest first. A few machines of each bucket are looked at;
+ * where none of them can take it, the others are looked at too.
  * @param from - offset of the first machine looked at of a bucket
+ * @returns at most {@link SAMPLE} machines, among those best for the request in everything that a kind has in common;
+ * none: no machine of the tier can take it
  */
 export function searchTier(
   tier: Tier,
   from: number,
   canTake: (machine: PlacementMachine) => boolean,
   request: PlacementRequest,
-): Found {
-  const machines: PlacementMachine[] = [];
-  let complete = true;
+): readonly PlacementMachine[] {
+  const large: Bucket[] = [];
+  const found: PlacementMachine[] = [];
   for (let row = 0; row <= EMPTIEST - FULLEST; row += 1) {
     for (const kind of tier.kinds) {
       for (const bucket of kind.row(row)) {
-        if (bucket.belowCpuMillicores < request.cpuMillicores || bucket.belowMemoryBytes < request.memoryBytes)
-          continue;
-        const size = bucket.machines.length;
-        if (size > SAMPLE) complete = false;
-        for (let tried = 0; tried < size && tried < SAMPLE; tried += 1) {
-          const machine = bucket.machines[(from + tried) % size];
-          if (machine !== undefined && canTake(machine)) machines.push(machine);
-          if (machines.length >= SAMPLE) return { machines, complete: false };
-        }
+        if (!mayFit(bucket, request)) continue;
+        const before = found.length;
+        look(bucket, { from, first: 0, end: SAMPLE }, canTake, found);
+        if (found.length >= SAMPLE) return found;
+        if (found.length > before) continue;
+        if (bucket.machines.length > SAMPLE) large.push(bucket);
+        else tighten(bucket);
       }
     }
   }
-  return { machines, complete };
+  if (found.length > 0) return found;
+  for (const bucket of large) {
+    look(bucket, { from, first: SAMPLE, end: Infinity }, canTake, found);
+    if (found.length >= SAMPLE) return found;
+    if (found.length === 0) tighten(bucket);
+  }
+  return found;
+}
+
+/** Whether a machine of the tier may have what the request asks for: no machine is looked at. */
+export function mayHaveRoom(tier: Tier, request: PlacementRequest): boolean {
+  for (const kind of tier.kinds)
+    for (let row = EMPTIEST - FULLEST; row >= 0; row -= 1)
+      for (const bucket of kind.row(row)) if (mayFit(bucket, request)) return true;
+  return false;
+}
+
+/** Adds machines of a bucket that can take the request, until there are enough. */
+function look(
+  { machines }: Bucket,
+  { from, first, end }: { readonly from: number; readonly first: number; readonly end: number },
+  canTake: (machine: PlacementMachine) => boolean,
+  found: PlacementMachine[],
+): void {
+  const size = machines.length;
+  for (let tried = first; tried < size && tried < end && found.length < SAMPLE; tried += 1) {
+    const machine = machines[(from + tried) % size];
+    if (machine !== undefined && canTake(machine)) found.push(machine);
+  }
 }
 
 /** Whether anything may be placed on the machine at all. */
@@ -214,6 +269,7 @@ export const isIndexed = (machine: PlacementMachine): boolean =>
 
 function kindKeyOf(machine: PlacementMachine): string {
   const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, basePythons, gpus } = machine;
+  const { volumeDrivers } = machine;
   const models = new Map<string, { free: number; all: number }>();
   for (const gpu of gpus) {
     const counts = models.get(gpu.model) ?? { free: 0, all: 0 };
@@ -228,6 +284,7 @@ function kindKeyOf(machine: PlacementMachine): string {
     arch,
     gpuDriver,
     basePythons?.join(' ') ?? 'any',
+    [...volumeDrivers].toSorted().join(' '),
   ];
   return [...place, ...devices].join('\n');
 }

@@ -7,13 +7,14 @@ import { isForeign } from '../../domain/pools.ts';
 
 export type Rejections = Readonly<Partial<Record<RejectionReason, number>>>;
 
+/** A machine and its devices for a container. */
+export interface Choice {
+  readonly machineId: MachineId;
+  readonly gpuUuids: readonly string[];
+}
+
 export type Placement =
-  | {
-      readonly kind: 'placed';
-      readonly machineId: MachineId;
-      readonly gpuUuids: readonly string[];
-      readonly rejections: Rejections;
-    }
+  | ({ readonly kind: 'placed'; readonly rejections: Rejections } & Choice)
   | { readonly kind: 'rejected'; readonly rejections: Rejections };
 
 /**
@@ -34,7 +35,7 @@ export function placeContainer(request: PlacementRequest, machines: Iterable<Pla
     }
   }
   if (best === undefined) return { kind: 'rejected', rejections };
-  return { ...chooseOf(best, request), rejections };
+  return { kind: 'placed', ...chooseOf(best, request), rejections };
 }
 
 /** Best of machines that can all take the request. */
@@ -44,10 +45,11 @@ export function bestOf(machines: readonly PlacementMachine[], request: Placement
   return best;
 }
 
-/** Placement on that machine, with its devices for the request. */
-export function chooseOf(machine: PlacementMachine, request: PlacementRequest) {
-  return { kind: 'placed', machineId: machine.machineId, gpuUuids: chooseGpus(machine, request) } as const;
-}
+/** The machine with its devices for the request. */
+export const chooseOf = (machine: PlacementMachine, request: PlacementRequest): Choice => ({
+  machineId: machine.machineId,
+  gpuUuids: chooseGpus(machine, request),
+});
 
 /** Devices of one machine: of the most preferred model that has enough, else of any wanted model. */
 function chooseGpus(machine: PlacementMachine, request: PlacementRequest): readonly string[] {

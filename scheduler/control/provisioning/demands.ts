@@ -2,11 +2,12 @@
 // would help, because their workspace has used up its limits or their volume is on another machine.
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
+import { isRefused } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntryChange, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { volumesOf } from '../placement/placement-writes.ts';
 import { useOf } from '../placement/snapshot.ts';
-import type { Quota } from '../placement/snapshot.ts';
+import type { Quota } from '../plan/ledger.ts';
 import type { Demand } from './facts.ts';
 
 /** Why no new machine would help a container. */
@@ -58,7 +59,7 @@ export class Demands {
   async read(): Promise<Waiting> {
     const all = [...this.#parts.containers.pending()];
     if (all.length === 0) return NOBODY;
-    const tried = all.filter(({ rejections }) => rejections !== null);
+    const tried = all.filter(isRefused);
     const held = new Map([...(await this.#withHomes(tried)), ...(await this.#overQuota(tried))]);
     return {
       demands: tried.filter(({ row }) => !held.has(row.id)).map((entry) => this.demandOf(entry)),

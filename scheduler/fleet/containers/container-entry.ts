@@ -15,8 +15,8 @@ export interface ContainerEntry {
   row: ContainerRow;
   /** The recipe in the row. */
   spec: StoredSpec;
-  /** The machines' rejections at the last placement attempt. */
-  rejections: Readonly<Record<string, number>> | null;
+  /** How machines refuse it while it waits; absent: this process does not place it. */
+  refusal?: Refusal | undefined;
   tail: Promise<unknown>;
   /** How its start goes on; absent: it does not start, or nothing is known (start-progress.ts). */
   start?: StartSigns;
@@ -25,6 +25,25 @@ export interface ContainerEntry {
   /** Whether the container was handed an attempt. Known when it ends. */
   served?: boolean;
 }
+
+/** How machines refuse a container that waits. */
+export interface Refusal {
+  /** Whether it was tried, and no machine took it. */
+  readonly isKnown: boolean;
+  /** Counts the machines by their reason, which takes a look at all of them. */
+  readonly count: () => Readonly<Record<string, number>>;
+}
+
+/** Whether machines were tried for the container that waits, and none took it. */
+export const isRefused = ({ row, refusal }: Pick<ContainerEntry, 'row' | 'refusal'>): boolean =>
+  refusal?.isKnown === true || row.rejections !== null;
+
+/** Number of machines that refuse the container, by reason; null: none was tried, as far as this process knows. */
+export const rejectionsOf = ({
+  row,
+  refusal,
+}: Pick<ContainerEntry, 'row' | 'refusal'>): Readonly<Record<string, number>> | null =>
+  refusal?.isKnown === true ? refusal.count() : row.rejections;
 
 /** The last signs of a start. */
 export interface StartSigns {
@@ -102,7 +121,6 @@ export function entryOf(row: ContainerRow): ContainerEntry {
   return {
     row,
     spec: row.spec as StoredSpec,
-    rejections: row.rejections,
     tail: Promise.resolve(),
   };
 }

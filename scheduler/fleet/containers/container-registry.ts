@@ -15,7 +15,7 @@ import type { EventWriter } from '../../workspaces/events/writer.ts';
 import { eventsOfMove, isTold } from './container-events.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
-import type { ContainerAmendment, ContainerRow } from '../../stores/store/queries/containers.ts';
+import type { ContainerAmendment, ContainerRow, RejectionNote } from '../../stores/store/queries/containers.ts';
 import type { ContainerChange, ContainerMove, MoveOutcome } from '../../stores/store/queries/container-moves.ts';
 import { assignContainers, insertContainers } from '../../stores/store/queries/container-placements.ts';
 import type {
@@ -420,12 +420,9 @@ export class ContainerRegistry implements ContainerReads {
     this.learn(await containersById(this.#db, [id]));
   }
 
-  /**
-   * Stores why no machine takes the container, while it waits: for later questions, and for those at other replicas.
-   */
-  async noteRejections(entry: ContainerEntry): Promise<void> {
-    if (entry.row.state !== 'PENDING' || entry.rejections === null) return;
-    await recordRejections(this.#db, entry.row.id, entry.rejections);
+  /** Stores why no machine takes containers that wait: for later questions, and for those at other replicas. */
+  async noteRejections(notes: readonly RejectionNote[]): Promise<void> {
+    await recordRejections(this.#db, notes);
   }
 
   /** Row of a container, read from the database where the container has ended. undefined: there is none */

@@ -72,8 +72,8 @@ export class LeaderContainerRegistry implements ContainerControl {
   }
 
   /** Written without a fence: the text has no consequences, whichever replica leads. */
-  noteRejections(entry: ContainerEntry): Promise<void> {
-    return this.#registry.noteRejections(entry);
+  noteRejections(notes: Parameters<ContainerControl['noteRejections']>[0]): Promise<void> {
+    return this.#registry.noteRejections(notes);
   }
 
   onChange(listener: (change: ContainerEntryChange) => void): void {

@@ -4,6 +4,7 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
+import { rejectionsOf } from './container-entry.ts';
 import type { ContainerEntry } from './container-entry.ts';
 import type { ContainerEntryChange, ContainerRegistry } from './container-registry.ts';
 
@@ -124,10 +125,10 @@ function whenEnded(row: ContainerRow | undefined): Waited {
   return { ok: false, why: 'ended', reason: `the container ${how}${why === '' ? '' : `: ${why}`}${code}` };
 }
 
-function stateText(entry: Pick<ContainerEntry, 'row' | 'rejections'> | undefined): string {
+function stateText(entry: Pick<ContainerEntry, 'row' | 'refusal'> | undefined): string {
   if (entry?.row.state === 'UNKNOWN') return 'its machine is not connected';
   if (entry?.row.state !== 'PENDING') return 'it is still starting';
-  const refusals = Object.entries(entry.rejections ?? {}).filter(([, count]) => count > 0);
+  const refusals = Object.entries(rejectionsOf(entry) ?? {}).filter(([, count]) => count > 0);
   const reasons = refusals.map(([reason, count]) => `${reason} ${count}`).join(', ');
   const why = reasons === '' ? '' : `, machines refused it (${reasons})`;
   return `no machine has taken it yet${why}; \`longshore explain ${entry.row.id}\` says until when it waits`;

@@ -35,9 +35,11 @@ describe('whatever the machines', () => {
     fc.assert(
       fc.property(request, machines, (wanted, list) => {
         const { rejections, ...placed } = placeContainer(wanted, list);
-        const { rejections: sampled, ...chosen } = new Candidates(list).place(wanted);
-        expect(chosen).toEqual(placed);
-        if (placed.kind === 'rejected') expect(sampled).toEqual(rejections);
+        const candidates = new Candidates(list);
+        const chosen = candidates.find(wanted);
+        if (placed.kind === 'placed') expect({ kind: 'placed', ...chosen }).toEqual(placed);
+        else expect(chosen).toBeUndefined();
+        if (placed.kind === 'rejected') expect(candidates.reasons(wanted)).toEqual(rejections);
       }),
       { numRuns: 5000 },
     );
@@ -47,16 +49,16 @@ describe('whatever the machines', () => {
     fc.assert(
       fc.property(request, manyMachines, (wanted, list) => {
         const all = placeContainer(wanted, list);
-        const chosen = new Candidates(list).place(wanted);
+        const chosen = new Candidates(list).find(wanted);
         if (all.kind === 'rejected') {
-          expect(chosen).toEqual(all);
+          expect(chosen).toBeUndefined();
           return;
         }
-        if (chosen.kind === 'rejected') throw new Error('none was found');
+        if (chosen === undefined) throw new Error('none was found');
         const machine = machineOf(list, chosen.machineId);
         expect(rejectionOf(machine, wanted)).toBeUndefined();
         expect(standing(machine, wanted)).toEqual(standing(machineOf(list, all.machineId), wanted));
-        expect({ ...chosen, rejections: {} }).toEqual(placeContainer(wanted, [machine]));
+        expect({ kind: 'placed', ...chosen, rejections: {} }).toEqual(placeContainer(wanted, [machine]));
       }),
       { numRuns: 3000 },
     );
@@ -90,10 +92,10 @@ describe('whatever the machines', () => {
             const id = [...now.keys()][one.at % Math.max(1, now.size)];
             if (id !== undefined && now.delete(id)) candidates.delete(id);
           } else {
-            const placed = candidates.place(one.wanted);
-            const anew = placeContainer(one.wanted, now.values());
-            expect(placed.kind === 'placed' ? { ...placed, rejections: anew.rejections } : placed).toEqual(anew);
-            if (placed.kind !== 'placed') continue;
+            const placed = candidates.find(one.wanted);
+            const { rejections: _, ...anew } = placeContainer(one.wanted, now.values());
+            expect({ kind: placed === undefined ? 'rejected' : 'placed', ...placed }).toEqual(anew);
+            if (placed === undefined) continue;
             const machine = now.get(placed.machineId);
             if (machine === undefined) throw new Error('it chose a machine that is gone');
             now.set(machine.machineId, used(machine, one.wanted, placed.gpuUuids));
@@ -110,8 +112,9 @@ describe('whatever the machines', () => {
 const of = (count: number, changes: (index: number) => Partial<PlacementMachine> = () => ({})): PlacementMachine[] =>
   Array.from({ length: count }, (_none, index) => aMachine(changes(index)));
 const place = (list: readonly PlacementMachine[], wanted: PlacementRequest): PlacementMachine => {
-  const placed = new Candidates(list).place(wanted);
-  if (placed.kind !== 'placed') throw new Error(JSON.stringify(placed.rejections));
+  const candidates = new Candidates(list);
+  const placed = candidates.find(wanted);
+  if (placed === undefined) throw new Error(JSON.stringify(candidates.reasons(wanted)));
   return machineOf(list, placed.machineId);
 };
 
@@ -121,8 +124,8 @@ describe('among thousands', () => {
     const candidates = new Candidates(list);
     const siblings = new Map<MachineId, number>();
     for (let seed = 0; seed < 400; seed += 1) {
-      const placed = candidates.place(aRequest({ siblings, seed: `${seed}`, cpuMillicores: 1, memoryBytes: MIB }));
-      if (placed.kind !== 'placed') throw new Error('not placed');
+      const placed = candidates.find(aRequest({ siblings, seed: `${seed}`, cpuMillicores: 1, memoryBytes: MIB }));
+      if (placed === undefined) throw new Error('not placed');
       siblings.set(placed.machineId, (siblings.get(placed.machineId) ?? 0) + 1);
     }
     expect(Math.max(...siblings.values())).toBe(1);
@@ -165,9 +168,30 @@ describe('among thousands', () => {
       );
       const candidates = new Candidates(list);
       looked = 0;
-      for (let seed = 0; seed < 50; seed += 1) candidates.place(aRequest({ seed: `${seed}` }));
+      for (let seed = 0; seed < 50; seed += 1) candidates.find(aRequest({ seed: `${seed}` }));
       return looked / 50;
     };
     expect(looks(5000)).toBeLessThanOrEqual(1.5 * looks(500));
+  });
+
+  test('a request that none has room for is refused again without a look at machines', () => {
+    let looked = 0;
+    const list = of(5000, (index) => ({
+      freeCpuMillicores: 900 + (index % 100),
+      gpus: index % 2 === 0 ? gpus('A10G', [true], `a${index}`) : [],
+      cpuWorkAllowed: true,
+    })).map((one) =>
+      Object.defineProperty({ ...one }, 'poolOwner', {
+        get: () => {
+          looked += 1;
+          return null;
+        },
+      }),
+    );
+    const candidates = new Candidates(list);
+    expect(candidates.find(aRequest({ cpuMillicores: 1000 }))).toBeUndefined();
+    looked = 0;
+    expect(candidates.find(aRequest({ cpuMillicores: 1001 }))).toBeUndefined();
+    expect(looked).toBeLessThan(50);
   });
 });

@@ -1,7 +1,8 @@
 // Machines and requests for tests of placement, made up one by one or at random.
 import fc from 'fast-check';
-import type { MachineId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
+import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
 
 export const MIB = 1024 * 1024;
@@ -61,6 +62,29 @@ export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequ
     ...changes,
   };
 }
+
+/** A container that waits, younger than those made before. */
+export const aWanted = (changes: Partial<Wanted> = {}): Wanted => ({
+  id: `c-${(made += 1)}` as ContainerId,
+  workspaceId: 'w-1' as WorkspaceId,
+  queue: 'q-1' as QueueName,
+  createdAtMs: made,
+  poolName: '',
+  cpuMillicores: 1000,
+  memoryBytes: 512 * MIB,
+  diskBytes: 0,
+  gpu: [],
+  gpuCount: 0,
+  minCuda: '',
+  basePython: '',
+  arch: '',
+  volumeDrivers: [],
+  image: '',
+  caches: [],
+  builtImage: '',
+  volumes: [],
+  ...changes,
+});
 
 export const gpus = (model: string, free: readonly boolean[], prefix: string) =>
   free.map((isFree, index): PlacementGpu => ({

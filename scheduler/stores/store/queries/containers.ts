@@ -118,16 +118,19 @@ export async function countByHand(db: Queryable, workspaceId: WorkspaceId): Prom
   return rows[0]?.count ?? 0;
 }
 
-/** Stores why no machine takes the container while it waits for a place. No transition, so the revision stays. */
-export async function recordRejections(
-  db: Queryable,
-  id: ContainerId,
-  rejections: Readonly<Record<string, number>>,
-): Promise<void> {
-  await db.query("update containers set rejections = $2::jsonb where id = $1 and state = 'PENDING'", [
-    id,
-    JSON.stringify(rejections),
-  ]);
+/** Why no machine takes a container that waits. */
+export interface RejectionNote {
+  readonly id: ContainerId;
+  readonly rejections: Readonly<Record<string, number>>;
+}
+
+/** Stores why no machine takes containers while they wait for a place. No transition, so the revisions stay. */
+export async function recordRejections(db: Queryable, notes: readonly RejectionNote[]): Promise<void> {
+  await db.query(
+    `update containers as c set rejections = n.rejections from jsonb_to_recordset($1::jsonb) as n(id text, rejections jsonb)
+     where c.id = n.id and c.state = 'PENDING'`,
+    [JSON.stringify(notes)],
+  );
 }
 
 /** A change of a container's row beside its state. */

@@ -1,0 +1,105 @@
+// Resources of containers that have a place: the use of workspaces, and how many of a queue each machine has. A
+// container is counted once, however often it is told, so a repeated or early event changes nothing.
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+
+/** Limits on what a workspace may have at once; null: no bound. */
+export interface Quota {
+  readonly gpus: number | null;
+  readonly cpuMillicores: number | null;
+  readonly memoryMib?: number | null;
+  readonly containers?: number | null;
+}
+
+/** Resources of a container that has a place. */
+export interface Holding {
+  readonly workspaceId: WorkspaceId;
+  readonly queue: QueueName;
+  readonly machineId: MachineId | null;
+  readonly gpuCount: number;
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+}
+
+export interface Use {
+  readonly gpus: number;
+  readonly cpuMillicores: number;
+  readonly memoryBytes: number;
+  readonly containers: number;
+}
+
+type Amounts = Pick<Holding, 'gpuCount' | 'cpuMillicores' | 'memoryBytes'>;
+
+export const NO_USE: Use = { gpus: 0, cpuMillicores: 0, memoryBytes: 0, containers: 0 };
+const NO_SIBLINGS: ReadonlyMap<MachineId, number> = new Map();
+const MIB = 1024 * 1024;
+
+export class Ledger {
+  readonly #held = new Map<ContainerId, Holding>();
+  readonly #used = new Map<WorkspaceId, Use>();
+  readonly #siblings = new Map<QueueName, Map<MachineId, number>>();
+
+  clear(): void {
+    this.#held.clear();
+    this.#used.clear();
+    this.#siblings.clear();
+  }
+
+  /** Counts what a container holds from now on. */
+  hold(id: ContainerId, holding: Holding): void {
+    const before = this.#held.get(id);
+    if (before?.machineId === holding.machineId) return;
+    this.release(id);
+    this.#held.set(id, holding);
+    this.#count(holding, 1);
+  }
+
+  /** Counts a container that holds nothing any more. @returns false: it held nothing */
+  release(id: ContainerId): boolean {
+    const holding = this.#held.get(id);
+    if (holding === undefined) return false;
+    this.#held.delete(id);
+    this.#count(holding, -1);
+    return true;
+  }
+
+  useOf(workspaceId: WorkspaceId): Use {
+    return this.#used.get(workspaceId) ?? NO_USE;
+  }
+
+  /** Number of containers of the queue on each machine. */
+  siblingsOf(queue: QueueName): ReadonlyMap<MachineId, number> {
+    return this.#siblings.get(queue) ?? NO_SIBLINGS;
+  }
+
+  #count(holding: Holding, sign: 1 | -1): void {
+    const { workspaceId, queue, machineId } = holding;
+    const use = plus(this.useOf(workspaceId), holding, sign);
+    if (use.containers === 0) this.#used.delete(workspaceId);
+    else this.#used.set(workspaceId, use);
+    if (machineId === null) return;
+    const siblings = this.#siblings.get(queue) ?? new Map<MachineId, number>();
+    const count = (siblings.get(machineId) ?? 0) + sign;
+    if (count > 0) siblings.set(machineId, count);
+    else siblings.delete(machineId);
+    if (siblings.size > 0) this.#siblings.set(queue, siblings);
+    else this.#siblings.delete(queue);
+  }
+}
+
+/** A workspace's use with one container more, or one less. */
+export const plus = (use: Use, { gpuCount, cpuMillicores, memoryBytes }: Amounts, sign: 1 | -1 = 1): Use => ({
+  gpus: use.gpus + sign * gpuCount,
+  cpuMillicores: use.cpuMillicores + sign * cpuMillicores,
+  memoryBytes: use.memoryBytes + sign * memoryBytes,
+  containers: use.containers + sign,
+});
+
+/** Whether one more such container would pass the limits. */
+export function isOver(use: Use, wanted: Amounts, quota: Quota): boolean {
+  const { gpus, cpuMillicores, memoryMib = null, containers = null } = quota;
+  const next = plus(use, wanted);
+  if (gpus !== null && wanted.gpuCount > 0 && next.gpus > gpus) return true;
+  if (cpuMillicores !== null && next.cpuMillicores > cpuMillicores) return true;
+  if (memoryMib !== null && next.memoryBytes > memoryMib * MIB) return true;
+  return containers !== null && next.containers > containers;
+}

@@ -1,0 +1,435 @@
+// The plan of placement: which waiting container is tried next, and which machine it gets. Events go in, decisions come
+// out; nothing here reads a clock, a row or a random number. The oldest container goes first; one that no machine takes
+// is passed over.
+//
+// Invariant: a blocked class fits no machine, except for those that are offered. A class is blocked when a search of
+// all machines found none. A machine that changed is offered where a blocked class may fit it. Facts that no machine
+// decides (places of an image, homes of volumes, machines to avoid, limits) are not asked then. So a freed machine
+// costs a look at the classes that its kind could ever take. A further container of a blocked class costs nothing.
+import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { Grouped } from '#shared/grouped.ts';
+import { Candidates } from './candidates.ts';
+import type { PlacementMachine, PlacementRequest } from './filter.ts';
+import { keptForGpus, mayLease, rejectionOf } from './filter.ts';
+import { classKeyOf, FitClass, isOlder } from './fit-class.ts';
+import type { ClassFacts, Item, Wanted } from './fit-class.ts';
+import { Heap } from './heap.ts';
+import type { Holding } from './ledger.ts';
+import { isOver, Ledger } from './ledger.ts';
+import { isIndexed } from './machine-index.ts';
+import type { Choice, Rejections } from './place.ts';
+import { placeContainer } from './place.ts';
+
+/** Most machines that are offered at once. Of a further one the classes are searched for like new ones. */
+const MOST_OFFERS = 32;
+/** Most classes whose facts are asked for at once. */
+const MOST_ASKED = 64;
+
+export type Step =
+  /** The facts of these classes must be known before the next container is tried. */
+  | { readonly kind: 'ask'; readonly classes: readonly FitClass[] }
+  /** A machine was found. It is not taken yet. */
+  | { readonly kind: 'chosen'; readonly item: Item; readonly choice: Choice }
+  /** No machine takes the class, or its workspace is at its limits. */
+  | { readonly kind: 'refused'; readonly item: Item };
+
+/** Machines alike in all that lasts. */
+interface MachineKind {
+  readonly sample: PlacementMachine;
+  /** Classes that such a machine could ever take, by their number of GPUs. */
+  readonly classes: FitClass[][];
+}
+
+/** A machine that changed, while the round lasts. */
+interface Offer {
+  readonly machine: PlacementMachine;
+  readonly kind: MachineKind;
+  /** The oldest container that it may have room for. */
+  best: Item | undefined;
+  /** Whether a class has another head than when the best was found, or none was looked for. */
+  isStale: boolean;
+}
+
+interface Turn {
+  readonly fitClass: FitClass;
+  readonly item: Item;
+}
+
+export class Planner {
+  readonly candidates = new Candidates();
+  readonly ledger = new Ledger();
+  /** Machines that take nothing, because it is not known what they hold. One that is none any more is set again. */
+  doubtful: ReadonlySet<MachineId> = new Set();
+  readonly #shunned: (wanted: Wanted) => ReadonlySet<MachineId>;
+  readonly #classes = new Map<string, FitClass>();
+  readonly #kinds = new Map<string, MachineKind>();
+  readonly #items = new Map<ContainerId, Item>();
+  /** Heads of classes that a round tries; those that are no heads any more are passed over. */
+  readonly #turns = new Heap<Turn>((a, b) => isOlder(a.item, b.item));
+  readonly #held = new Grouped<WorkspaceId, FitClass>();
+  readonly #offers = new Map<MachineId, Offer>();
+  #known = new Set<FitClass>();
+  /** Number that grows with each offer. */
+  #offering = 0;
+  #turn = 0;
+
+  /** @param shunned - machines that take the container only where no other can */
+  constructor(shunned: (wanted: Wanted) => ReadonlySet<MachineId> = () => new Set()) {
+    this.#shunned = shunned;
+  }
+
+  // ---- what waits ---------------------------------------------------------------------------------------------------
+
+  /** Puts a container into the line of its class. @returns undefined: it waits there already */
+  add(wanted: Wanted): Item | undefined {
+    if (this.#items.has(wanted.id)) return undefined;
+    const fitClass = this.classOf(wanted);
+    const item: Item = { wanted, fitClass, turn: (this.#turn += 1), isWaiting: true };
+    this.#items.set(wanted.id, item);
+    fitClass.add(item);
+    if (fitClass.head !== item) return item;
+    this.#queue(fitClass);
+    // The container is older than the class's oldest before, and the offers chose among those.
+    if (fitClass.isBlocked) for (const offer of this.#offers.values()) offer.isStale = true;
+    return item;
+  }
+
+  remove(id: ContainerId): void {
+    const item = this.#items.get(id);
+    if (item === undefined) return;
+    this.#items.delete(id);
+    const { fitClass } = item;
+    const wasHead = fitClass.head === item;
+    fitClass.remove(item);
+    if (fitClass.size === 0) this.#held.delete(fitClass.workspaceId, fitClass);
+    else if (wasHead) this.#queue(fitClass);
+  }
+
+  get(id: ContainerId): Item | undefined {
+    return this.#items.get(id);
+  }
+
+  get waiting(): Iterable<Item> {
+    return this.#items.values();
+  }
+
+  /** Classes for which containers wait. */
+  *classes(): Generator<FitClass> {
+    for (const fitClass of this.#classes.values()) if (fitClass.size > 0) yield fitClass;
+  }
+
+  classOf(wanted: Wanted): FitClass {
+    const key = classKeyOf(wanted);
+    let fitClass = this.#classes.get(key);
+    if (fitClass === undefined) {
+      fitClass = new FitClass(key, wanted, this.ledger);
+      this.#classes.set(key, fitClass);
+      for (const { sample, classes } of this.#kinds.values())
+        if (fitClass.couldEverFit(sample)) (classes[fitClass.gpuCount] ??= []).push(fitClass);
+    }
+    return fitClass;
+  }
+
+  /** Whether a round would try some container. */
+  get isBusy(): boolean {
+    return this.#oldest() !== undefined;
+  }
+
+  /** The oldest container that may find a place. */
+  #oldest(): Item | undefined {
+    let turn = this.#turns.first();
+    while (turn !== undefined && !isValid(turn)) {
+      this.#turns.pop();
+      turn = this.#turns.first();
+    }
+    let oldest = turn?.item;
+    for (const [id, offer] of this.#offers) {
+      const best = this.#bestOf(offer);
+      if (best === undefined) this.#offers.delete(id);
+      else if (oldest === undefined || isOlder(best, oldest)) oldest = best;
+    }
+    return oldest;
+  }
+
+  /** Lets a class have its turn that is to be searched for. */
+  #queue(fitClass: FitClass): void {
+    const { head: item } = fitClass;
+    if (item === undefined || fitClass.isBlocked || fitClass.isHeld) return;
+    this.#turns.push({ fitClass, item });
+    if (this.#turns.size > 2 * this.#classes.size + MOST_OVER) this.#turns.keep(isValid);
+  }
+
+  // ---- what changes -------------------------------------------------------------------------------------------------
+
+  setMachine(machine: PlacementMachine): void {
+    this.candidates.set(machine);
+    const { machineId } = machine;
+    if (!isIndexed(machine) || this.doubtful.has(machineId)) {
+      this.#offers.delete(machineId);
+      return;
+    }
+    const offer: Offer = { machine, kind: this.#kindOf(machine), best: undefined, isStale: true };
+    if (!this.#offers.has(machineId) && this.#offers.size >= MOST_OFFERS) {
+      eachAffordable(offer, (fitClass) => {
+        if (rejectionOf(machine, fitClass.request) === undefined) this.#unblock(fitClass);
+      });
+      return;
+    }
+    const before = this.#offering;
+    // Classes that no offered machine took before are tried again.
+    this.#offering += 1;
+    if (this.#bestOf(offer) === undefined) {
+      this.#offering = before;
+      this.#offers.delete(machineId);
+    } else this.#offers.set(machineId, offer);
+  }
+
+  deleteMachine(id: MachineId): void {
+    this.candidates.delete(id);
+    this.#offers.delete(id);
+  }
+
+  hold(id: ContainerId, holding: Holding): void {
+    this.ledger.hold(id, holding);
+  }
+
+  /** The container holds nothing any more, so its workspace may have another one. */
+  release(id: ContainerId, workspaceId: WorkspaceId): void {
+    if (this.ledger.release(id)) this.limitsChanged(workspaceId);
+  }
+
+  /** The workspace may have more than before. */
+  limitsChanged(workspaceId: WorkspaceId): void {
+    for (const fitClass of [...this.#held.of(workspaceId)]) {
+      this.#held.delete(workspaceId, fitClass);
+      fitClass.isHeld = false;
+      this.#queue(fitClass);
+    }
+  }
+
+  /** Places of images changed that were built here. */
+  imagesChanged(): void {
+    for (const fitClass of this.#classes.values()) if (fitClass.builtImage !== '') this.#unblock(fitClass);
+  }
+
+  /** Tries every class again: there are facts whose changes nobody tells. */
+  forgetBlocks(): void {
+    this.#kinds.clear();
+    this.#offers.clear();
+    for (const [key, fitClass] of this.#classes) {
+      if (fitClass.size === 0) this.#classes.delete(key);
+      else this.#unblock(fitClass);
+    }
+    for (const workspaceId of [...this.#held.keys()]) this.limitsChanged(workspaceId);
+  }
+
+  #unblock(fitClass: FitClass): void {
+    fitClass.isBlocked = false;
+    this.#queue(fitClass);
+  }
+
+  clear(): void {
+    for (const { wanted } of [...this.#items.values()]) this.remove(wanted.id);
+    this.ledger.clear();
+    this.forgetBlocks();
+  }
+
+  #kindOf(machine: PlacementMachine): MachineKind {
+    const key = lastingKeyOf(machine);
+    let kind = this.#kinds.get(key);
+    if (kind === undefined) {
+      const classes: FitClass[][] = [];
+      for (const fitClass of this.#classes.values())
+        if (fitClass.couldEverFit(machine)) (classes[fitClass.gpuCount] ??= []).push(fitClass);
+      this.#kinds.set(key, (kind = { sample: machine, classes }));
+    }
+    return kind;
+  }
+
+  // ---- the round ----------------------------------------------------------------------------------------------------
+
+  /** Asks for the facts of each class again before a container of the class is tried. */
+  forgetFacts(): void {
+    this.#known = new Set();
+  }
+
+  know(fitClass: FitClass, facts: ClassFacts): void {
+    fitClass.facts = facts;
+    this.#known.add(fitClass);
+  }
+
+  /** Tries the oldest container that may find a place. @returns undefined: nothing is left to try */
+  next(): Step | undefined {
+    const item = this.#oldest();
+    if (item === undefined) return undefined;
+    const { fitClass } = item;
+    if (!this.#known.has(fitClass)) return { kind: 'ask', classes: this.#unknown() };
+    if (this.#isOverLimits(fitClass)) this.#keepBack(fitClass);
+    else {
+      const choice = this.choose(item.wanted, fitClass);
+      if (choice !== undefined) return { kind: 'chosen', item, choice };
+      fitClass.isBlocked = true;
+      fitClass.passedAt = this.#offering;
+    }
+    fitClass.refusals = undefined;
+    fitClass.wasRefused = true;
+    return { kind: 'refused', item };
+  }
+
+  /**
+   * Chooses a machine for a container of the class, whose facts are known. Machines that just refused the container,
+   * or could not get its image, are chosen only when no other can take it.
+   */
+  choose(wanted: Wanted, fitClass: FitClass): Choice | undefined {
+    const shunned = this.#shunned(wanted);
+    const elsewhere = this.#chooseWithout(shunned.union(this.doubtful), wanted, fitClass);
+    return elsewhere !== undefined || shunned.size === 0
+      ? elsewhere
+      : this.#chooseWithout(this.doubtful, wanted, fitClass);
+  }
+
+  #chooseWithout(avoid: ReadonlySet<MachineId>, wanted: Wanted, fitClass: FitClass): Choice | undefined {
+    const { id, image, caches, queue } = wanted;
+    const siblings = this.ledger.siblingsOf(queue);
+    const request = { ...requestOf(fitClass), avoid, image, caches, siblings, seed: id };
+    if (!fitClass.isBlocked) return this.candidates.find(request);
+    const placement = placeContainer(
+      request,
+      this.#offers.values().map(({ machine }) => machine),
+    );
+    if (placement.kind === 'rejected') return undefined;
+    const { machineId, gpuUuids } = placement;
+    return { machineId, gpuUuids };
+  }
+
+  /**
+   * Chooses machines for new containers of one class, of which none waits, and takes them.
+   * @returns by container, in their order; undefined: there is no place for it now
+   */
+  chooseNew(wanted: readonly Wanted[], facts: ClassFacts | undefined): readonly (Choice | undefined)[] {
+    let isFull = false;
+    return wanted.map((one) => {
+      const fitClass = this.classOf(one);
+      if (facts !== undefined) fitClass.facts = facts;
+      const choice = isFull || this.#isOverLimits(fitClass) ? undefined : this.choose(one, fitClass);
+      isFull = choice === undefined;
+      if (choice !== undefined) this.take(one, choice);
+      return choice;
+    });
+  }
+
+  /** Takes the choice, so that the next container sees what is left. The container is out of its line. */
+  take(
+    { id, workspaceId, queue, gpuCount, cpuMillicores, memoryBytes }: Wanted,
+    { machineId, gpuUuids }: Choice,
+  ): void {
+    this.remove(id);
+    this.hold(id, { workspaceId, queue, machineId, gpuCount, cpuMillicores, memoryBytes });
+    const machine = this.candidates.get(machineId);
+    if (machine === undefined) return;
+    // The rest may be offered: what the machine kept for a GPU that is leased now is free for work without one.
+    this.setMachine({
+      ...machine,
+      freeCpuMillicores: machine.freeCpuMillicores - cpuMillicores,
+      freeMemoryBytes: machine.freeMemoryBytes - memoryBytes,
+      gpus:
+        gpuUuids.length === 0
+          ? machine.gpus
+          : machine.gpus.map((gpu) => (gpuUuids.includes(gpu.uuid) ? { ...gpu, free: false } : gpu)),
+    });
+  }
+
+  #isOverLimits(fitClass: FitClass): boolean {
+    const { quota } = fitClass.facts;
+    return quota !== undefined && isOver(this.ledger.useOf(fitClass.workspaceId), fitClass, quota);
+  }
+
+  #keepBack(fitClass: FitClass): void {
+    // A machine that is offered now may have room, and is not offered again when the limits allow more.
+    fitClass.isBlocked = false;
+    fitClass.isHeld = true;
+    this.#held.add(fitClass.workspaceId, fitClass);
+  }
+
+  /** The oldest container that the offered machine may have room for. */
+  #bestOf(offer: Offer): Item | undefined {
+    const { best } = offer;
+    if (!offer.isStale && (best === undefined || this.#mayTake(best.fitClass, best))) return best;
+    offer.best = undefined;
+    offer.isStale = false;
+    eachAffordable(offer, (fitClass) => {
+      const { head } = fitClass;
+      if (head === undefined || !this.#mayTake(fitClass, head)) return;
+      if (offer.best !== undefined && isOlder(offer.best, head)) return;
+      if (rejectionOf(offer.machine, fitClass.request) === undefined) offer.best = head;
+    });
+    return offer.best;
+  }
+
+  /** Whether an offered machine is tried for the class, and that container is its oldest. */
+  #mayTake({ isBlocked, passedAt, head }: FitClass, item: Item): boolean {
+    return isBlocked && head === item && passedAt !== this.#offering;
+  }
+
+  /** Classes that a round tries soon, and whose facts are not known. */
+  #unknown(): readonly FitClass[] {
+    const classes = new Set<FitClass>();
+    for (const { best } of this.#offers.values())
+      if (best !== undefined && !this.#known.has(best.fitClass)) classes.add(best.fitClass);
+    for (const turn of this.#turns.items) {
+      if (classes.size >= MOST_ASKED) break;
+      if (isValid(turn) && !this.#known.has(turn.fitClass)) classes.add(turn.fitClass);
+    }
+    return [...classes];
+  }
+
+  // ---- why ----------------------------------------------------------------------------------------------------------
+
+  /** Counts why machines refuse the class, by a look at all of them; as counted a moment ago, if it was. */
+  refusalsOf(fitClass: FitClass, nowMs: number): Rejections {
+    const known = fitClass.refusals;
+    if (known !== undefined && nowMs - known.atMs < FRESH_MS) return known.rejections;
+    const overQuota = this.#isOverLimits(fitClass);
+    const rejections = this.candidates.reasons({ ...requestOf(fitClass), overQuota, avoid: this.doubtful });
+    fitClass.refusals = { rejections, atMs: nowMs };
+    return rejections;
+  }
+}
+
+const FRESH_MS = 1000;
+/** Turns that are kept beside two for each class before those that are over are dropped. */
+const MOST_OVER = 64;
+
+/** Whether the class is still to be searched for, and the container is its oldest. */
+const isValid = ({ fitClass, item }: Turn): boolean =>
+  !fitClass.isBlocked && !fitClass.isHeld && fitClass.head === item;
+
+/** Request of any container of a class, with the facts that are known of the class. */
+function requestOf({ request, facts: { volumeHomes, image } }: FitClass): PlacementRequest {
+  return { ...request, volumeHomes, imageOnlyOn: image?.machines ?? null, imageInRegistry: image?.inRegistry === true };
+}
+
+/** Visits the blocked classes of which a machine has the amounts free. */
+function eachAffordable({ machine, kind }: Offer, visit: (fitClass: FitClass) => void): void {
+  const { freeCpuMillicores, freeMemoryBytes } = machine;
+  const kept = keptForGpus(machine);
+  const freeGpus = machine.gpus.filter(mayLease).length;
+  for (let gpuCount = 0; gpuCount <= freeGpus; gpuCount += 1) {
+    const cpuMillicores = gpuCount === 0 ? freeCpuMillicores - kept.cpuMillicores : freeCpuMillicores;
+    const memoryBytes = gpuCount === 0 ? freeMemoryBytes - kept.memoryBytes : freeMemoryBytes;
+    for (const fitClass of kind.classes[gpuCount] ?? [])
+      if (fitClass.isBlocked && fitClass.cpuMillicores <= cpuMillicores && fitClass.memoryBytes <= memoryBytes)
+        visit(fitClass);
+  }
+}
+
+/** Key of all that lasts about a machine and decides which classes it could ever take. */
+function lastingKeyOf(machine: PlacementMachine): string {
+  const { poolName, poolOwner, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver, basePythons } = machine;
+  const { totalCpuMillicores, totalMemoryBytes, volumeDrivers, gpus } = machine;
+  const models = gpus.map(({ model }) => model).toSorted();
+  const place = [poolName, poolOwner, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver];
+  const pythons = basePythons === null ? 'any' : basePythons.join(' ');
+  const drivers = [...volumeDrivers].toSorted().join(' ');
+  return [...place, pythons, totalCpuMillicores, totalMemoryBytes, drivers, ...models].join('\n');
+}
