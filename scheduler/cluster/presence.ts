@@ -1,6 +1,7 @@
 // Presence of scheduler processes: each sets a key that lapses 10 s after its last renewal. A synchronous task whose
 // caller's replica is not present has nobody to answer. The leader takes over the work of a dead replica. The leader
-// alone removes that replica's name from the list, so that the next leader finds unfinished work.
+// alone removes that replica's name from the list, so that the next leader finds unfinished work. Redis may lose the
+// keys, or nobody can renew them for a while: then whoever was present before counts as present for 10 s more.
 import type { Redis } from 'ioredis';
 import type { InstanceId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
@@ -20,6 +21,9 @@ export class Presence {
   readonly #log: Log;
   readonly #abort = new AbortController();
   #alive = new Set<InstanceId>();
+  /** Replicas that are present until then whether Redis has their keys or not; monotonic milliseconds. */
+  #kept: readonly InstanceId[] = [];
+  #keptUntilMs = -Infinity;
   #address = '';
   /** Last renewal, and the last one that came after the key had lapsed; monotonic milliseconds. */
   #renewedAtMs: number | null = null;
@@ -67,9 +71,8 @@ export class Presence {
   /** The replicas that are present, as Redis has them now. */
   async present(): Promise<readonly InstanceId[]> {
     const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
-    if (names.length === 0) return [];
-    const found = await this.#redis.mget(names.map((name) => this.#keys.presence(name)));
-    return names.filter((_, at) => found[at] !== null);
+    const found = names.length === 0 ? [] : await this.#redis.mget(names.map((name) => this.#keys.presence(name)));
+    return [...new Set([...names.filter((_, at) => found[at] !== null), ...this.#keptNow()])];
   }
 
   /** Announces where this replica listens. @param address - `host:port` that reaches this host */
@@ -123,26 +126,32 @@ export class Presence {
 
   /** Announces this replica again after Redis lost its data, so that no other replica ends its callers' tasks. */
   async redisLost(): Promise<void> {
+    this.#keep();
     await this.#renew();
+  }
+
+  #keep(): void {
+    this.#kept = [...this.#alive];
+    this.#keptUntilMs = performance.now() + LIFE_MS;
+  }
+
+  #keptNow(): readonly InstanceId[] {
+    return performance.now() < this.#keptUntilMs ? this.#kept : [];
   }
 
   async #renew(): Promise<void> {
     const own = this.#keys.presence(this.#instance);
-    await Promise.all([
-      this.#redis.set(own, this.#address || '1', 'PX', LIFE_MS),
+    const [before] = await Promise.all([
+      this.#redis.set(own, this.#address || '1', 'PX', LIFE_MS, 'GET'),
       this.#redis.sadd(this.#keys.instances, this.#instance),
     ]);
     const renewedAtMs = performance.now();
     if (this.#renewedAtMs !== null && renewedAtMs - this.#renewedAtMs > LIFE_MS) this.#lapsedAtMs = renewedAtMs;
+    if (this.#renewedAtMs !== null && before === null) this.#keep();
     this.#renewedAtMs = renewedAtMs;
     const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
     const present = await Promise.all(names.map((name) => this.#redis.get(this.#keys.presence(name))));
-    const alive = new Set<InstanceId>();
-    const gone: InstanceId[] = [];
-    for (const [index, name] of names.entries()) {
-      if (typeof present[index] === 'string') alive.add(name);
-      else gone.push(name);
-    }
+    const alive = new Set(names.filter((_name, index) => typeof present[index] === 'string'));
     this.#addresses = present
       .filter((address) => address !== null)
       .filter((address) => address.includes(':'))
@@ -150,7 +159,8 @@ export class Presence {
     const nowMs = performance.now();
     for (const [name, seenAtMs] of this.#seenAtMs) if (nowMs - seenAtMs > SEEN_MS) this.#seenAtMs.delete(name);
     for (const name of alive) this.#seenAtMs.set(name, nowMs);
+    for (const name of this.#keptNow()) alive.add(name);
     this.#alive = alive;
-    this.#dead = gone;
+    this.#dead = names.filter((name) => !alive.has(name));
   }
 }

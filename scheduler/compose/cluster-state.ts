@@ -17,10 +17,7 @@ import { LeaderLoop } from '../cluster/leader-loop.ts';
 import type { LeaderLoopOptions } from '../cluster/leader-loop.ts';
 import { FeasibilityCheck } from '../control/placement/feasibility-check.ts';
 import { Presence } from '../cluster/presence.ts';
-import type { RedisDataOptions } from '../stores/queues/redis-data.ts';
 import { RedisData } from '../stores/queues/redis-data.ts';
-import type { RollCallParts } from '../stores/queues/roll-call.ts';
-import { RollCall } from '../stores/queues/roll-call.ts';
 import type { Bus } from '../cluster/bus.ts';
 import { ALONE, RedisBus } from '../cluster/bus.ts';
 import { Loads } from '../cluster/loads.ts';
@@ -40,7 +37,6 @@ export interface ClusterState extends MachineParts {
   /** Whether no other scheduler process can have the same stores. */
   readonly isAlone: boolean;
   readonly redisData: RedisData;
-  readonly rollCall: RollCall;
   readonly presence: Presence;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
   readonly leader: LeaderLease;
@@ -64,15 +60,6 @@ export interface ClusterState extends MachineParts {
   readonly remoteCapacity: RemoteCapacity;
 }
 
-/** Parts of other rooms that the roll call needs. */
-export type RollCallNeeds = RedisDataOptions & Omit<RollCallParts, 'data'>;
-
-/** Builds the watch for a loss of Redis's data, and the roll call of the replicas after one. */
-export function buildRollCall(needs: RollCallNeeds): Pick<ClusterState, 'redisData' | 'rollCall'> {
-  const redisData = new RedisData(needs);
-  return { redisData, rollCall: new RollCall({ ...needs, data: redisData }) };
-}
-
 export function openClusterState(
   infrastructure: Infrastructure,
   { installation, invalidation, limits }: Identity,
@@ -85,8 +72,6 @@ export function openClusterState(
   const slots = new SlotTable();
   const leases = new Leases(hot, keys);
   const presence = new Presence({ redis: general, keys, instance, log });
-  const seen = (): Iterable<InstanceId> => presence.seen();
-  const rollCallParts = buildRollCall({ client: hot, keys, instance, clock, log, isAlone, seen });
   const fleetMetrics = new FleetMetrics(registry);
   const containers = new ContainerRegistry({ db, log, clock, told: { db, events } });
   const machineEvents = new MachineEvents(db, events, () => clock.nowMs());
@@ -127,7 +112,7 @@ export function openClusterState(
   return {
     bus,
     isAlone,
-    ...rollCallParts,
+    redisData: new RedisData({ client: hot, keys, instance, clock, log }),
     presence,
     isAlive: (replica) => presence.isAlive(replica) || presence.ask(replica),
     leader,

@@ -67,7 +67,6 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
   const { db, general, keys, clock, stall, log } = setup.infrastructure;
   const {
     redisData: data,
-    rollCall,
     presence,
     machines,
     containers,
@@ -79,20 +78,17 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     isAlive,
   } = setup.clusterState;
   const { records, inputUpkeep } = setup.records;
-  const { attempts, changes, completion, renewal, dispatcher, olderJobs, callers, peers } = setup.taskParts;
+  const { attempts, changes, completion, renewal, dispatcher, callers, peers } = setup.taskParts;
   const { queues, lines } = lineParts;
   const marks = new AddedMarks(general, keys);
   const rebuild = new Rebuild({
     data,
-    rollCall,
     queues,
     renewal,
     records,
     marks,
     presence,
-    olderJobs,
     endedQueues: (after) => queuesOfEnded(db, ENDED_PAGE, after),
-    clock,
     log,
     isLeader,
   });
@@ -118,10 +114,8 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     leases,
     completion,
     changes,
-    attempts,
     marks,
     generation: () => data.generation,
-    mayRebuild: () => rebuild.isOver(),
     calmMs: () => stall.calmMs(),
     isAlive,
     lines,
@@ -167,7 +161,7 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     log,
   });
   return {
-    beforeTasks: [data, rollCall, rebuild],
+    beforeTasks: [data, rebuild],
     afterTasks: [
       sweep,
       leaderLoop({

@@ -1,7 +1,7 @@
 // The path of a task on this replica: accepted, queued, sent, ended, answered. `openTasks` takes the parts of other
 // rooms; `buildTasks` builds the path from them, for tests as well. task-maintenance.ts has the upkeep of the leader.
 import type { Redis } from 'ioredis';
-import type { ContainerId, InstanceId, QueueName } from '#shared/domain/ids.ts';
+import type { ContainerId, InstanceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Registry } from '#shared/metrics.ts';
@@ -11,14 +11,13 @@ import { DueTimes } from '../stores/queues/due.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
 import type { Keys } from '../stores/queues/keys.ts';
 import { AddedMarks } from '../stores/queues/added-marks.ts';
-import { OlderJobs } from '../stores/queues/older-jobs.ts';
+import type { RedisData } from '../stores/queues/redis-data.ts';
 import type { RedisMemory } from '../stores/queues/redis-memory.ts';
-import type { Doubts } from '../stores/queues/roll-call.ts';
 import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import { queueBytes } from '../stores/store/queries/quotas.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
 import { keptJobOf, openJobOf } from '../stores/store/queries/task-inputs.ts';
-import { endedTaskIds, listTasks } from '../stores/store/queries/tasks.ts';
+import { listTasks } from '../stores/store/queries/tasks.ts';
 import { Commits, GroupCommit } from '../tasks/admission/accepting.ts';
 import { Callers } from '../tasks/admission/callers.ts';
 import { CommitFirst } from '../tasks/admission/commit-first.ts';
@@ -41,13 +40,13 @@ import type { ReportsParts } from '../tasks/completion/reports.ts';
 import { Attempts } from '../tasks/dispatch/attempts.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
+import { EarlierJobs } from '../tasks/dispatch/earlier-jobs.ts';
 import { FailedInputs } from '../tasks/inputs/failed-inputs.ts';
 import { TaskInputs } from '../tasks/inputs/inputs.ts';
 import { Reruns } from '../tasks/inputs/reruns.ts';
 import { LastAttempts } from '../tasks/dispatch/last-attempts.ts';
 import type { Leases } from '../tasks/dispatch/leases.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
-import type { SenderParts } from '../tasks/dispatch/sending.ts';
 import { Sender } from '../tasks/dispatch/sending.ts';
 import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import type { Lines } from '../tasks/lines/lines.ts';
@@ -82,7 +81,6 @@ export interface TaskNeeds
       SubmissionsParts,
       'isActive' | 'refusalOf' | 'limitsOf' | 'queueQuota' | 'redisMemory' | 'rates' | 'reservedTokens'
     >,
-    Pick<SenderParts, 'isAlive'>,
     Pick<ReportsParts, 'containersOf'>,
     Pick<QueueingParts, 'mostWaiting' | 'stopMs'>,
     Pick<UnansweredParts, 'latestMs' | 'rowsOf' | 'jobsOf'>,
@@ -113,14 +111,12 @@ export interface TaskNeeds
   readonly isAlone?: boolean | undefined;
   /** Idempotency keys. Absent: calls with a key are refused. */
   readonly idempotencyKeys?: IdempotencyKeys | undefined;
-  /** Check before a queue's first fetch. */
-  readonly beforeFetch?: ((queue: QueueName) => Promise<void> | undefined) | undefined;
   readonly isCutOff: (containerId: ContainerId) => boolean;
   readonly graces?: Partial<GracePeriods> | undefined;
   /** Milliseconds since this process last stood still. Absent: it never did. */
   readonly sinceStallMs?: (() => number) | undefined;
-  /** Questions whether Redis may have come back older. Absent: it never does. */
-  readonly doubts?: Doubts | undefined;
+  /** Whether Redis has the data that this process knows. Absent: it always has. */
+  readonly redisData?: Pick<RedisData, 'isSure' | 'sure' | 'brokenAtMs' | 'knownSinceMs'> | undefined;
 }
 
 export interface TaskPath {
@@ -149,9 +145,9 @@ export interface TaskPath {
 
 /** Builds the path of a task; `wireTasks` connects it. */
 export function buildTasks(needs: TaskNeeds): TaskPath {
-  const { client, keys, instance, clock, log, queues, lines, replies, slots, beforeFetch, bodies } = needs;
+  const { client, keys, instance, clock, log, queues, lines, replies, slots, bodies } = needs;
   const abort = new AbortController();
-  const dispatcher = new Dispatcher({ queues, lines, slots, instance, log, ...(beforeFetch && { beforeFetch }) });
+  const dispatcher = new Dispatcher({ queues, lines, slots, instance, log });
   const due = new DueTimes(clock);
   const attempts = new Attempts();
   const metrics = new TaskMetrics(needs.registry);
@@ -196,7 +192,8 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
       idempotencyKeys &&
       new Idempotency({ ...onward, keys: idempotencyKeys, whoHas: (taskIds) => peers.questions.whoHas(taskIds) }),
   });
-  const sender = new Sender(onward);
+  const earlier = new EarlierJobs({ ...onward, whoHas: (taskIds) => peers.questions.whoHas(taskIds) });
+  const sender = new Sender({ ...onward, earlier });
   const late = new LateResults(onward);
   const orphaned = new OrphanedAttempts(onward);
   const peers = joinPeers(needs.peerNeeds, { ...onward, adopt: (...named) => reports.adopt(...named) });
@@ -261,7 +258,6 @@ export interface TasksSetup {
 }
 
 export interface TaskParts extends TaskPath {
-  readonly olderJobs: OlderJobs;
   readonly inputs: TaskInputs;
   readonly reruns: Reruns;
 }
@@ -271,14 +267,8 @@ export function openTasks(setup: TasksSetup): TaskParts {
   const { queues, lines, replies } = setup.lineParts;
   const { records } = setup.records;
   const { db, general: client, keys, instance, clock, stall, log, registry, settings } = setup.infrastructure;
-  const { containers, machines, slots, leases, feasibility, isAlive } = clusterState;
+  const { containers, machines, slots, leases, feasibility } = clusterState;
   const { limits, rates } = identity;
-  const olderJobs = new OlderJobs({
-    queues,
-    ended: (taskIds) => endedTaskIds(db, taskIds),
-    generation: () => clusterState.redisData.generation,
-    log,
-  });
   const path = buildTasks({
     client,
     keys,
@@ -299,9 +289,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     redisMemory,
     rates,
     reservedTokens: clusterState.reservedTokens,
-    isAlive,
-    doubts: clusterState.rollCall,
-    beforeFetch: (queue) => olderJobs.before(queue),
+    redisData: clusterState.redisData,
     ...taskRows(db),
     isAlone: clusterState.isAlone,
     idempotencyKeys: new IdempotencyKeys({ db, log }),
@@ -338,5 +326,5 @@ export function openTasks(setup: TasksSetup): TaskParts {
       workspaceBytes: settings.LONGSHORE_WORKSPACE_INPUT_BYTES,
     },
   });
-  return { ...path, olderJobs, inputs, reruns: new Reruns({ inputs, targets, submissions: path.submissions }) };
+  return { ...path, inputs, reruns: new Reruns({ inputs, targets, submissions: path.submissions }) };
 }

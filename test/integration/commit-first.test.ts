@@ -28,7 +28,14 @@ function aRunner(one: World): PlayedLink {
   return link;
 }
 const missingOf = (one: World, over: Partial<MissingJobsParts> = {}): MissingJobs =>
-  new MissingJobs({ ...one, isAlive: () => false, clock: systemClock, log: quiet, ...over });
+  new MissingJobs({
+    ...one,
+    isAlive: () => false,
+    whoHas: (taskIds) => one.peers.questions.whoHas(taskIds),
+    clock: systemClock,
+    log: quiet,
+    ...over,
+  });
 
 /** The walk over all tasks leaves out those that are younger than a minute by this clock. */
 const allAreYoung = { ...systemClock, nowMs: () => 0 };
@@ -413,15 +420,18 @@ describe('after Redis lost its data', () => {
     expect(link.orders).toHaveLength(1);
   });
 
-  test('nothing is added before every replica has said what it runs', async ({ one }) => {
+  test('nothing is added before every replica has said whether it has the task, and none that one has', async ({
+    one,
+  }) => {
     const target = aQueueTarget();
-    await put(one, target);
+    const [running, waiting] = [await put(one, target), await put(one, target)];
     await one.client.flushall();
-    let mayRebuild = false;
-    const missing = missingOf(one, { mayRebuild: () => mayRebuild });
-    expect(await missing.round()).toBe(0);
-    mayRebuild = true;
+    const said: { had?: ReadonlySet<TaskId> } = {};
+    const missing = missingOf(one, { whoHas: () => Promise.resolve(said.had) });
+    await expect(missing.round()).rejects.toThrow('does not answer');
+    said.had = new Set([running]);
     expect(await missing.round()).toBe(1);
+    expect(await one.queues.waitingIds(target.queue)).toEqual([waiting]);
   });
 });
 

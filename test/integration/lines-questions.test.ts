@@ -11,6 +11,7 @@ import type { Accepted } from '../helpers/submissions.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink } from './tasks-fixture.ts';
+import { aQueueTarget, put } from './tasks-world.ts';
 import type { Cluster } from './lines-fixture.ts';
 import { bare, eavesdrop, isKind, live, passTime, test } from './lines-fixture.ts';
 import { idle } from './tasks-started.ts';
@@ -186,6 +187,25 @@ describe('which tasks some replica has', () => {
     const other = await cluster.start();
     await cluster.dial(other, new PlayedLink(MACHINE, 'agent-2'), { running: [bare(order)] });
     expect(await third.peers.questions.whoHas([...asked, nobodys])).toEqual(new Set([runs.taskId, own.taskId]));
+  });
+
+  test('counts attempts of asynchronous tasks, and no jobs', async ({ cluster }) => {
+    const [one, other] = [await cluster.start(), await cluster.start()];
+    const [target, link] = [aQueueTarget(), new PlayedLink()];
+    const [runs, waits] = [await put(one, target), await put(one, target)];
+    one.container(target.queue, link);
+    const order = await sent(link);
+    for (const asked of [one, other])
+      expect(await asked.peers.questions.whoHas([runs, waits])).toEqual(new Set([order.taskId]));
+  });
+
+  test('needs no answer of a replica that dies meanwhile', async ({ cluster }) => {
+    const [one, silent] = [await cluster.start({ peers: { silentMs: 100 } }), await cluster.start()];
+    const task = await submitted(one, aTarget());
+    eavesdrop(silent, () => true);
+    const asking = one.peers.questions.whoHas([task.taskId]);
+    cluster.kill(silent);
+    expect(await asking).toEqual(new Set([task.taskId]));
   });
 
   test('is not known while a replica that is present does not answer', async ({ cluster }) => {

@@ -9,14 +9,42 @@ import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent, submitted } from '../helpers/submissions.ts';
 import type { Options } from './tasks-started.ts';
-import { idle, test } from './tasks-started.ts';
+import { idle, test as base } from './tasks-started.ts';
 import { aQueueTarget, put } from './tasks-world.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, PlayedLink, quiet } from './tasks-fixture.ts';
+import { eavesdrop } from './lines-fixture.ts';
+import { withCall } from './queueing-faults.ts';
 
 const LOOKS: Options = { looksAtData: true, alive: () => true };
+
+/** Starts replicas that look at the data of Redis and know of each other. */
+const test = base.extend('replica', async ({ start }) => {
+  const all: InstanceId[] = [];
+  return async (options: Options = {}): Promise<Process> => {
+    const own: { instance?: InstanceId } = {};
+    const present = (): InstanceId[] => all.filter((instance) => instance !== own.instance);
+    const made = await start({ ...LOOKS, ...options, peers: { silentMs: 200, present, ...options.peers } });
+    own.instance = made.instance;
+    all.push(made.instance);
+    return made;
+  };
+});
+
+/** Holds every question of the process who has a task. @returns how often it asked, and the end of that */
+function holdQuestions({ peers: { questions } }: Process) {
+  const gate = Promise.withResolvers<void>();
+  const whoHas = questions.whoHas.bind(questions);
+  let asked = 0;
+  questions.whoHas = async (taskIds) => {
+    asked += 1;
+    await gate.promise;
+    return await whoHas(taskIds);
+  };
+  return { asked: () => asked, release: gate.resolve };
+}
 const isRebuilt = (...all: readonly Process[]) =>
-  waitFor(() => all.every(({ rollCall }) => rollCall?.isOver() === true), 'everybody has said what it runs');
+  waitFor(() => all.every(({ redisData }) => (redisData?.generation ?? 0) > 0), 'everybody has noticed the loss');
 const isEmpty = (one: Process, queue: Parameters<Process['queues']['depth']>[0]) =>
   waitFor(async () => {
     const { waiting, active } = await one.queues.depth(queue);
@@ -25,10 +53,10 @@ const isEmpty = (one: Process, queue: Parameters<Process['queues']['depth']>[0])
 
 describe('a job', () => {
   test('that runs at one replica is not sent by another to which Redis gives it out as if it were new', async ({
-    start,
+    replica,
     redis,
   }) => {
-    const [one, other] = [await start(LOOKS), await start(LOOKS)];
+    const [one, other] = [await replica(), await replica()];
     const target = aQueueTarget();
     const taskId = await put(one, target);
     const rollBack = redis.keep();
@@ -48,8 +76,130 @@ describe('a job', () => {
     await isEmpty(one, target.queue);
   });
 
-  test('that has ended since does not run again, and its end stays as it was', async ({ start, redis }) => {
-    const [one, other] = [await start(LOOKS), await start(LOOKS)];
+  test('that runs is not sent by a replica that starts when Redis is back, and has noticed no loss', async ({
+    replica,
+    redis,
+  }) => {
+    const one = await replica();
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    const rollBack = redis.keep();
+    const [link, another] = [new PlayedLink(), new PlayedLink()];
+    one.container(target.queue, link);
+    const order = await sent(link);
+    await rollBack();
+    await isRebuilt(one);
+    const other = await replica();
+    other.container(target.queue, another);
+    await isEmpty(one, target.queue);
+    await one.result(order, '{"y":1}');
+    await reaches(other, taskId, 'COMPLETE');
+    expect([another.orders, other.redisData?.generation]).toEqual([[], 0]);
+  });
+
+  test('whose attempt ends while another replica looks at it has that end, and does not run again', async ({
+    replica,
+    redis,
+  }) => {
+    const [one, other] = [await replica(), await replica()];
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    const rollBack = redis.keep();
+    const [link, another] = [new PlayedLink(), new PlayedLink()];
+    one.container(target.queue, link);
+    const order = await sent(link);
+    const questions = holdQuestions(other);
+    await rollBack();
+    other.container(target.queue, another);
+    await waitFor(() => questions.asked() > 0, 'the other one holds its lock');
+    expect(await one.result(order, '{"y":1}')).toBe(true);
+    questions.release();
+    await isEmpty(other, target.queue);
+    expect(await reaches(other, taskId, 'COMPLETE')).toMatchObject({ attempt: 1, result: '{"y":1}' });
+    expect(another.orders).toEqual([]);
+  });
+
+  test('whose attempt ends between the answer about it and its leave has that end', async ({ replica }) => {
+    const [one, other] = [await replica(), await replica()];
+    const target = aQueueTarget();
+    const taskId = await put(one, target);
+    const [link, another] = [new PlayedLink(), new PlayedLink()];
+    one.container(target.queue, link);
+    const order = await sent(link);
+    // The lock runs out under a living replica, and nobody notices a loss.
+    await one.client.del(`${one.keys.prefix}:${target.queue}:${taskId}:lock`);
+    const isBack = async (): Promise<boolean> => {
+      await other.client.del(`${other.keys.prefix}:${target.queue}:stalled-check`);
+      return (await other.queues.scanStalled(target.queue)).includes(taskId);
+    };
+    await waitFor(isBack, 'its job waits again');
+    const { questions } = other.peers;
+    const whoHas = questions.whoHas.bind(questions);
+    let ended: boolean | undefined;
+    questions.whoHas = async (taskIds) => {
+      const had = await whoHas(taskIds);
+      ended ??= await one.result(order, '{"y":1}');
+      return had;
+    };
+    other.container(target.queue, another);
+    await isEmpty(other, target.queue);
+    expect(await reaches(other, taskId, 'COMPLETE')).toMatchObject({ attempt: 1, result: '{"y":1}' });
+    expect([ended, another.orders]).toEqual([true, []]);
+  });
+
+  test('whose attempt asks for a retry while another replica looks at it runs again there', async ({
+    replica,
+    redis,
+  }) => {
+    const isDelayed = Promise.withResolvers<void>();
+    let delays = 0;
+    const queues = withCall('delay', async (all, ...given) => {
+      delays += 1;
+      await isDelayed.promise;
+      return await all.delay(...given);
+    });
+    const [one, other] = [await replica({ queues }), await replica()];
+    const target = aQueueTarget({ retries: 1 });
+    const taskId = await put(one, target);
+    const rollBack = redis.keep();
+    const [link, another] = [new PlayedLink(), new PlayedLink()];
+    const container = one.container(target.queue, link);
+    const order = await sent(link);
+    one.slots.leave(container.containerId);
+    const questions = holdQuestions(other);
+    await rollBack();
+    other.container(target.queue, another);
+    await waitFor(() => questions.asked() > 0, 'the other one holds its lock');
+    const retry = one.result(order, '{}', 'retry');
+    await waitFor(() => delays > 0, 'it goes back');
+    questions.release();
+    await other.result(await sent(another), '{"y":2}');
+    isDelayed.resolve();
+    await retry;
+    expect(await reaches(other, taskId, 'COMPLETE')).toMatchObject({ result: '{"y":2}' });
+  });
+
+  test('is not sent while a replica that is present does not say whether it runs there', async ({ replica, redis }) => {
+    const [one, other] = [await replica(), await replica()];
+    const target = aQueueTarget();
+    const waiting = await put(one, target);
+    const rollBack = redis.keep();
+    await rollBack();
+    await isRebuilt(one, other);
+    let isCut = true;
+    eavesdrop(one, ([kind]) => isCut && kind === 'answer');
+    const heard = eavesdrop(other);
+    const another = new PlayedLink();
+    other.container(target.queue, another);
+    const asked = (): number => heard.filter(([kind]) => kind === 'has').length;
+    await waitFor(() => asked() >= 3, 'it has asked three times');
+    expect(another.orders).toEqual([]);
+    isCut = false;
+    expect((await sent(another)).taskId).toBe(waiting);
+  });
+
+  test('that has ended since does not run again, and its end stays as it was', async ({ replica, redis }) => {
+    const [one, other] = [await replica(), await replica()];
     const target = aQueueTarget();
     const taskId = await put(other, target);
     const rollBack = redis.keep();
@@ -63,11 +213,11 @@ describe('a job', () => {
     await isEmpty(one, target.queue);
     await reaches(other, taskId, 'COMPLETE');
     expect(another.orders).toEqual([]);
-    expect(await one.leases.isHeld(taskId)).toBe(false);
+    await waitFor(async () => !(await one.leases.isHeld(taskId)), 'nothing is left of its lease');
   });
 
-  test('that was fetched before, and is not sent yet, runs once', async ({ start, redis }) => {
-    const [one, other] = [await start(LOOKS), await start(LOOKS)];
+  test('that was fetched before, and is not sent yet, runs once', async ({ replica, redis }) => {
+    const [one, other] = [await replica(), await replica()];
     const target = aQueueTarget();
     const read = Promise.withResolvers<Uint8Array>();
     one.bytes.getBytes = () => read.promise;
@@ -110,8 +260,8 @@ describe('a clock of Redis that is set ten minutes forward', () => {
     }
   }
 
-  test('does not have what runs at one replica run again at another', async ({ start }) => {
-    const [one, other] = [await start(LOOKS), await start(LOOKS)];
+  test('does not have what runs at one replica run again at another', async ({ replica }) => {
+    const [one, other] = [await replica(), await replica()];
     const target = aQueueTarget();
     const taskId = await put(one, target);
     const [link, another] = [new PlayedLink(), new PlayedLink()];
@@ -136,8 +286,8 @@ describe('a clock of Redis that is set ten minutes forward', () => {
 });
 
 describe('synchronous tasks', () => {
-  test('that run, wait, come and end meanwhile go on as if nothing had happened', async ({ start, redis }) => {
-    const [one, other] = [await start(LOOKS), await start(LOOKS)];
+  test('that run, wait, come and end meanwhile go on as if nothing had happened', async ({ replica, redis }) => {
+    const [one, other] = [await replica(), await replica()];
     const target = aTarget();
     const link = new PlayedLink();
     const container = one.container(target.queue, link, 2);
@@ -194,7 +344,7 @@ describe('data that are older', () => {
     expect(data.generation).toBe(0);
     await one.client.set(one.keys.data(instance), before);
     await data.check();
-    expect([data.generation, data.isSameServer]).toEqual([1, true]);
+    expect(data.generation).toBe(1);
     await data.check();
     expect(data.generation).toBe(1);
   });
@@ -203,8 +353,8 @@ describe('data that are older', () => {
     const one = await start(LOOKS);
     const brokenAtMs = performance.now();
     one.client.disconnect(true);
-    await waitFor(() => (one.rollCall?.brokenAtMs ?? 0) > brokenAtMs, 'the connection is lost');
-    await waitFor(() => one.rollCall?.isSure === true, 'the next one was looked at');
-    expect(one.rollCall?.isOver()).toBe(true);
+    await waitFor(() => (one.redisData?.brokenAtMs ?? 0) > brokenAtMs, 'the connection is lost');
+    await waitFor(() => one.redisData?.isSure === true, 'the next one was looked at');
+    expect(one.redisData?.generation).toBe(0);
   });
 });

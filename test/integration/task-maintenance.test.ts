@@ -1,18 +1,18 @@
 // The duties that BullMQ leaves to us. Each owner runs on real Redis and a
 // real database, without the wake-up, timer or data that it stands in for.
-import { describe, expect } from 'vitest';
+import { describe, expect, vi } from 'vitest';
 import { systemClock } from '#shared/clock.ts';
-import type { MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, QueueName, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import { WakeSweep } from '#scheduler/tasks/dispatch/wake-sweep.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 import { Presence } from '#scheduler/cluster/presence.ts';
-import { OlderJobs } from '#scheduler/stores/queues/older-jobs.ts';
 import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { DeadReplicas } from '#scheduler/replicas/dead-replicas.ts';
 import {
   endedTaskIds,
   insertAcceptedTasks,
+  queuesOfEnded,
   taskById,
   waitingDeadlines,
 } from '#scheduler/stores/store/queries/tasks.ts';
@@ -26,6 +26,7 @@ import { SuspectLeaseRenewal } from '#scheduler/tasks/maintenance/suspect-lease-
 import { TaskSweep } from '#scheduler/tasks/maintenance/sweep.ts';
 import { waitFor } from '../helpers/services.ts';
 import { reaches, sent } from '../helpers/submissions.ts';
+import { passTime } from './lines-fixture.ts';
 import type { Process } from './tasks-fixture.ts';
 import { aTarget, MACHINE, PlayedLink, quiet } from './tasks-fixture.ts';
 import type { World } from './tasks-world.ts';
@@ -223,18 +224,14 @@ describe('Redis data lost', () => {
     await presence.start();
     const rebuild = new Rebuild({
       data,
-      rollCall: { call: () => Promise.resolve(true) },
       queues: one.queues,
       renewal: one.renewal,
       records: one.records,
       marks: one.marks,
       presence,
-      olderJobs: { sweep: () => Promise.resolve(0) },
       endedQueues: () => Promise.resolve({ queues: [] }),
-      clock: systemClock,
       log: quiet,
       isLeader: () => true,
-      settleMs: 0,
     });
     rebuild.onRebuilt(() => (wakes += 1));
     rebuild.start();
@@ -262,16 +259,8 @@ describe('Redis data lost', () => {
       expect(await taskById(one.db, taskId)).toMatchObject({ status: 'COMPLETE' });
   });
 
-  test('a job that is locked by an attempt whose end Redis has forgotten leaves its queue after a loss', async ({
-    one,
-  }) => {
-    let generation = 0;
-    const older = new OlderJobs({
-      queues: one.queues,
-      ended: (taskIds) => endedTaskIds(one.db, taskIds),
-      generation: () => generation,
-      log: quiet,
-    });
+  /** Redis has the job of a task again that has ended, as it was a second ago. */
+  async function aJobOfBefore(one: World) {
     const target = aQueueTarget();
     const link = new PlayedLink();
     const { containerId } = one.container(target.queue, link);
@@ -283,45 +272,46 @@ describe('Redis data lost', () => {
     await reaches(one, over, 'COMPLETE');
     await drained(one);
     one.slots.remove(containerId);
-    // Redis returns to its state of a second ago, in which the job was fetched.
-    await one.queues.add(target.queue, job);
-    const { job: fetched } = await one.queues.fetch(target.queue, lockTokenOf(one.instance, newAttemptToken()));
-    expect(fetched?.taskId).toBe(over);
-    expect(await older.sweep(target.queue)).toBe(0);
-    generation += 1;
-    expect(await older.sweep(target.queue)).toBe(1);
-    expect(await one.queues.activeIds(target.queue)).toEqual([]);
-    expect(await one.queues.read(target.queue, over)).toBeUndefined();
-  });
-
-  test('a queue is not fetched from before what is over has left it', async ({ start }) => {
-    let generation = 0;
-    const older = new Map<string, OlderJobs>();
-    const one: World = await start({ beforeFetch: (queue) => older.get('one')?.before(queue) });
-    older.set(
-      'one',
-      new OlderJobs({
-        queues: one.queues,
-        ended: (taskIds) => endedTaskIds(one.db, taskIds),
-        generation: () => generation,
-        log: quiet,
-      }),
-    );
-    const target = aQueueTarget();
-    const link = new PlayedLink();
-    const { containerId } = one.container(target.queue, link);
-    const over = await put(one, target);
-    const order = await sent(link);
-    const job = await one.queues.read(target.queue, over);
-    if (job === undefined) throw new Error('no job');
-    await one.result(order);
-    await reaches(one, over, 'COMPLETE');
-    await drained(one);
-    one.slots.remove(containerId);
-    // Redis returns to its state of a second ago, without the record: the job was never fetched.
     await one.client.flushall();
     await one.queues.add(target.queue, job);
-    generation += 1;
+    return { target, over };
+  }
+
+  test('a job whose task is over leaves its queue after a loss, waiting or locked, although nobody fetches', async ({
+    one,
+  }) => {
+    const locked = await aJobOfBefore(one);
+    await one.queues.fetch(locked.target.queue, lockTokenOf(one.instance, newAttemptToken()));
+    const lockedJob = await one.queues.read(locked.target.queue, locked.over);
+    const waiting = await aJobOfBefore(one);
+    if (lockedJob === undefined) throw new Error('no job');
+    await one.queues.add(locked.target.queue, lockedJob);
+    await one.queues.fetch(locked.target.queue, lockTokenOf(one.instance, newAttemptToken()));
+    let lost = (): void => undefined;
+    const rebuild = new Rebuild({
+      data: { generation: 1, onLost: (listener) => ((lost = listener), () => undefined) },
+      queues: one.queues,
+      renewal: one.renewal,
+      records: one.records,
+      marks: one.marks,
+      presence: { redisLost: () => Promise.resolve() },
+      endedQueues: (after) => queuesOfEnded(one.db, 1, after),
+      log: quiet,
+      isLeader: () => true,
+    });
+    rebuild.start();
+    lost();
+    for (const { target, over } of [locked, waiting])
+      await waitFor(async () => (await one.queues.read(target.queue, over)) === undefined, 'it has left');
+    rebuild.stop();
+    expect(await one.queues.activeIds(locked.target.queue)).toEqual([]);
+  });
+
+  test('a job from before this process whose task is over is not run, and what waits is', async ({ start }) => {
+    const one: World = await start({
+      more: { redisData: { isSure: true, sure: () => Promise.resolve(), brokenAtMs: -1, knownSinceMs: Infinity } },
+    });
+    const { target, over } = await aJobOfBefore(one);
     const next = await put(one, target);
     const again = new PlayedLink();
     one.container(target.queue, again);
@@ -331,6 +321,54 @@ describe('Redis data lost', () => {
     await reaches(one, next, 'COMPLETE');
     expect(again.orders).toHaveLength(1);
     expect(await one.queues.read(target.queue, over)).toBeUndefined();
+  });
+});
+
+describe('presence', () => {
+  const presenceOf = ({ client, keys }: Process) =>
+    new Presence({ redis: client, keys, instance: newInstanceId(), log: quiet });
+  const renewed = (one: Presence) => one.announce('127.0.0.1:1');
+
+  test.for([
+    ['all keys, and the next renewal shows it', async (one: Process) => void (await one.client.flushall())],
+    [
+      'the key of another replica alone, and the process hears of the loss',
+      async (one: Process, others: readonly InstanceId[], first: Presence) => {
+        await one.client.del(...others.map((other) => one.keys.presence(other)));
+        await first.redisLost();
+      },
+    ],
+  ] as const)('outlasts for ten seconds a Redis that lost %s', async ([, lose], { one }) => {
+    const [first, second] = [presenceOf(one), presenceOf(one)];
+    try {
+      for (const presence of [second, first]) await presence.start();
+      const others = [...first.others()];
+      expect(others).toHaveLength(1);
+      await lose(one, others, first);
+      await renewed(first);
+      expect([...first.others()]).toEqual(others);
+      expect(await first.present()).toEqual(expect.arrayContaining(others));
+      expect(first.dead).toEqual([]);
+      passTime(10_000);
+      await renewed(first);
+      expect([[...first.others()], await first.present()]).toEqual([[], [expect.any(String)]]);
+    } finally {
+      vi.restoreAllMocks();
+      for (const presence of [first, second]) await presence.stop();
+    }
+  });
+
+  test('of a replica that died ends with its key', async ({ one }) => {
+    const [first, second] = [presenceOf(one), presenceOf(one)];
+    try {
+      for (const presence of [second, first]) await presence.start();
+      const others = [...first.others()];
+      await one.client.del(...others.map((other) => one.keys.presence(other)));
+      await renewed(first);
+      expect([[...first.others()], first.dead]).toEqual([[], others]);
+    } finally {
+      for (const presence of [first, second]) await presence.stop();
+    }
   });
 });
 
@@ -453,7 +491,6 @@ describe('a job whose end was recorded and never reached its queue', () => {
       log: quiet,
       completion: one.completion,
       changes: one.changes,
-      attempts: one.attempts,
       jobOf: () => Promise.resolve(undefined),
       isLeader: () => true,
       whoHas: () => Promise.resolve(new Set()),

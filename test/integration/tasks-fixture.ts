@@ -28,7 +28,7 @@ import type { Replies } from '#scheduler/tasks/dispatch/replies.ts';
 import { Answers } from '#scheduler/replicas/answers.ts';
 import { RedisBus } from '#scheduler/cluster/bus.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
-import type { RollCall } from '#scheduler/stores/queues/roll-call.ts';
+import { RedisData } from '#scheduler/stores/queues/redis-data.ts';
 import { Rebuild, writeAgain } from '#scheduler/tasks/maintenance/rebuild.ts';
 import { AddedMarks } from '#scheduler/stores/queues/added-marks.ts';
 import type { Keys } from '#scheduler/stores/queues/keys.ts';
@@ -45,7 +45,6 @@ import type { TaskRecordsOptions } from '#scheduler/tasks/records/records.ts';
 import { mayReplace } from '#scheduler/tasks/state.ts';
 import type { GracePeriods } from '#scheduler/tasks/maintenance/grace-periods.ts';
 import type { AttemptOutcome } from '#scheduler/tasks/state.ts';
-import { buildRollCall } from '#scheduler/compose/cluster-state.ts';
 import type { PeerNeeds } from '#scheduler/compose/lines.ts';
 import { buildLines, NO_PEERS } from '#scheduler/compose/lines.ts';
 import type { TaskNeeds, TaskPath } from '#scheduler/compose/tasks.ts';
@@ -175,7 +174,7 @@ export interface Process extends TaskPath {
   readonly bytes: MemoryBytes;
   readonly bodies: TaskBodies;
   readonly registry: Registry;
-  readonly rollCall: RollCall | undefined;
+  readonly redisData: RedisData | undefined;
   readonly marks: AddedMarks;
   /** A container on a machine whose stream is `link`. */
   container(queue: QueueName, link: TaskLink | undefined, slots?: number, id?: ContainerId): ReadyContainer;
@@ -278,20 +277,14 @@ export async function aProcess(
     /** Commits rows of asynchronous tasks; absent: no rows are written. */
     readonly commit?: (tasks: readonly AcceptedTask[]) => Promise<void>;
     readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
-    readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
     /** Whether a drain of that container is past its deadline. */
     readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
     readonly jobsOf?: (taskIds: readonly TaskId[]) => Promise<readonly string[]>;
     /** Parts that replace the fixture's own. */
     readonly more?: Partial<TaskNeeds>;
-    /**
-     * The process checks whether Redis has come back older, and
-     * rebuilds; the other processes wait for it in the roll call.
-     */
+    /** The process checks whether Redis has come back older, and rebuilds. */
     readonly looksAtData?: boolean;
-    /** The process stands still before it writes its data again. */
-    readonly beforeRebuild?: () => Promise<void>;
   } = {},
 ): Promise<Process> {
   const instance = newInstanceId();
@@ -313,22 +306,10 @@ export async function aProcess(
   const real = await openTaskQueues({ client, log: quiet, prefix: keys.prefix });
   const queues = options.queues?.(real) ?? real;
   const { lines, replies } = buildLines({ queues, instance, isPresent: alive, stalledAtMs });
-  const watch =
+  const redisData =
     options.looksAtData === true
-      ? buildRollCall({
-          client,
-          keys,
-          instance,
-          clock: systemClock,
-          log: quiet,
-          isAlone: options.isAlone ?? false,
-          seen: () => [],
-          everyMs: 50,
-          mostMs: 3_000,
-          sameServerMs: 200,
-        })
+      ? new RedisData({ client, keys, instance, clock: systemClock, log: quiet, everyMs: 50 })
       : undefined;
-  const rollCall = watch?.rollCall;
   let isKilled = false;
   const table = options.rows ?? tableOf(redis);
   const write: TaskTable['write'] = (...batch) => (isKilled ? Promise.resolve() : table.write(...batch));
@@ -374,13 +355,11 @@ export async function aProcess(
     keepJob: options.keepJob ?? (() => Promise.resolve()),
     jobsOf: options.jobsOf ?? (() => Promise.resolve([])),
     stopMs: 100,
-    beforeFetch: options.beforeFetch,
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },
     rowsOf:
       options.rowsOf ??
       (async (taskIds) => (await Promise.all(taskIds.map(rows.load))).filter((row) => row !== undefined)),
-    doubts: rollCall,
-    isAlive: alive,
+    redisData,
     isAlone: options.isAlone,
     isActive: () => true,
     isCutOff: options.isCutOff ?? (() => false),
@@ -395,38 +374,24 @@ export async function aProcess(
   if (options.onAccepted !== undefined) asynchronous.onAccepted(options.onAccepted);
   tasks.start();
   queueing.start();
-  const present = async (): Promise<void> => void (await client.sadd(keys.instances, instance));
   const rebuild =
-    watch &&
+    redisData &&
     new Rebuild({
       ...path,
       marks,
-      data: watch.redisData,
-      rollCall: watch.rollCall,
+      data: redisData,
       queues: real,
       records,
-      presence: {
-        redisLost: async () => {
-          await options.beforeRebuild?.();
-          await present();
-        },
-      },
-      olderJobs: { sweep: () => Promise.resolve(0) },
+      presence: { redisLost: () => Promise.resolve() },
       endedQueues: () => Promise.resolve({ queues: [] }),
-      clock: systemClock,
       log: quiet,
       isLeader: () => false,
-      settleMs: 0,
     });
-  if (watch !== undefined) {
-    await present();
-    await watch.redisData.start();
-    rebuild?.onRebuilt(() => {
-      for (const queue of slots.queues()) dispatcher.wake(queue);
-    });
-    rebuild?.start();
-    await watch.rollCall.over();
-  }
+  await redisData?.start();
+  rebuild?.onRebuilt(() => {
+    for (const queue of slots.queues()) dispatcher.wake(queue);
+  });
+  rebuild?.start();
   let answers: Answers | undefined;
   if (bus !== undefined) {
     answers = new Answers({
@@ -458,7 +423,7 @@ export async function aProcess(
     bytes,
     bodies,
     registry,
-    rollCall,
+    redisData,
     marks,
     container: (queue, link, count = 1, id) => {
       containers += 1;
@@ -492,10 +457,7 @@ export async function aProcess(
     },
     stop: async () => {
       rebuild?.stop();
-      rollCall?.stop();
-      watch?.redisData.stop();
-      // The other processes need not wait for this one any more.
-      if (rollCall !== undefined) await client.srem(keys.instances, instance).catch(() => 0);
+      redisData?.stop();
       answers?.stop();
       dispatcher.stop();
       due.stop();

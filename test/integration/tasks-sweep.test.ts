@@ -21,7 +21,6 @@ const aSweep = (one: World, over: Partial<TaskSweepParts>): TaskSweep =>
     ...one,
     clock: systemClock,
     log: quiet,
-    attempts: { current: () => undefined },
     jobOf: (id) => acceptedJobOf(one.db, id),
     isLeader: () => true,
     whoHas: () => Promise.resolve(new Set()),
@@ -88,6 +87,22 @@ describe('the sweep', () => {
     await sweep.round();
     expect((await one.queues.depth(target.queue)).waiting).toBe(0);
     expect(await one.records.read(taskId)).toMatchObject({ status: 'COMPLETE', attempt: 1 });
+  });
+
+  test('leaves alone what runs and has no job any more, or may run at a silent replica', async ({ one }) => {
+    const target = aQueueTarget();
+    const link = new PlayedLink();
+    one.container(target.queue, link);
+    const taskId = await put(one, target);
+    const order = await sent(link);
+    await drained(one);
+    await one.client.flushall();
+    await age(one, 70);
+    await one.sweep.round();
+    await aSweep(one, { whoHas: () => Promise.resolve(undefined) }).round();
+    expect(await one.queues.read(target.queue, taskId)).toBeUndefined();
+    await one.result(order);
+    await reaches(one, taskId, 'COMPLETE');
   });
 
   test('leaves alone what a runner that is not ours has', async ({ one }) => {

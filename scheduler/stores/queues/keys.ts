@@ -27,10 +27,7 @@ export interface Keys {
   readonly lastAttempt: (task: TaskId) => string;
   /** More messages to addresses that users named are due than one replica has places for. */
   readonly deliveriesChannel: string;
-  /**
-   * Number of that replica that only grows, and the server to which it has told
-   * its attempts. A key that is gone, or lower, shows that Redis lost data.
-   */
+  /** Number of that replica that only grows. A key that is gone, or lower, shows that Redis lost data. */
   readonly data: (instance: InstanceId) => string;
   /** Lease of the leader (`<instance>`), and the fencing number, which only grows. */
   readonly leader: string;

@@ -52,15 +52,13 @@ export class RedisData {
   #number = 0;
   #answered = 0;
   #server = '';
-  #said = '';
   #connection = 0;
   #looked = -1;
   #sure = Promise.withResolvers<void>();
   #looking: Promise<void> = Promise.resolve();
   #generation = 0;
   #brokenAtMs = -Infinity;
-  #lostAtMs = -Infinity;
-  #isSameServer = false;
+  #knownSinceMs: number;
   #reading: Reading | undefined;
   readonly #onReady = (): void => {
     this.check().catch((error: unknown) => {
@@ -75,6 +73,7 @@ export class RedisData {
 
   constructor(options: RedisDataOptions) {
     this.#options = options;
+    this.#knownSinceMs = options.clock.nowMs();
   }
 
   /** Number that grows each time the data may differ from before. */
@@ -100,21 +99,12 @@ export class RedisData {
     return this.#brokenAtMs;
   }
 
-  /** Time when data were last found to differ; epoch milliseconds. -Infinity: never. */
-  get lostAtMs(): number {
-    return this.#lostAtMs;
-  }
-
-  /** Identity of the server, and of its data's history. */
-  get server(): string {
-    return this.#server;
-  }
-
   /**
-   * Whether the last loss was under the same server, whose name then does not tell the data before from those after.
+   * Since when this process knows the data: its start, or the last time when they were found to differ. Redis may have
+   * forgotten changes from before. Epoch milliseconds.
    */
-  get isSameServer(): boolean {
-    return this.#isSameServer;
+  get knownSinceMs(): number {
+    return this.#knownSinceMs;
   }
 
   /** Registers a listener, called each time the generation grew, once Redis answers again. */
@@ -145,14 +135,6 @@ export class RedisData {
     this.#options.client.off('close', this.#onClose);
   }
 
-  /** Tells the other replicas that this one has written its data again. @returns false: the data were lost once more */
-  async say(generation: number): Promise<boolean> {
-    if (generation !== this.#generation || !this.isSure) return false;
-    this.#said = this.#server;
-    await this.check();
-    return generation === this.#generation && this.isSure;
-  }
-
   /** Checks once, for the loop and for tests. @throws when Redis does not answer */
   check(): Promise<void> {
     this.#looking = this.#looking.then(
@@ -168,7 +150,7 @@ export class RedisData {
     this.#number += 1;
     const number = this.#number;
     const [before, server, reading] = await Promise.all([
-      client.set(keys.data(instance), `${number} ${this.#said}`, 'PX', NUMBER_LIFE_MS, 'GET'),
+      client.set(keys.data(instance), number, 'PX', NUMBER_LIFE_MS, 'GET'),
       this.#looked === connection ? this.#server : this.#serverNow(),
       this.#readClock(),
     ]);
@@ -178,10 +160,8 @@ export class RedisData {
     this.#reading = reading;
     if (why !== undefined) {
       this.#generation += 1;
-      this.#said = '';
-      this.#lostAtMs = clock.nowMs();
+      this.#knownSinceMs = clock.nowMs();
       this.#brokenAtMs = performance.now();
-      this.#isSameServer = server === this.#server;
       log.warn({ why, generation: this.#generation }, 'Redis may have lost data; what is ours there is written again');
     }
     this.#server = server;

@@ -12,6 +12,7 @@ import type { Log } from '#shared/log.ts';
 import type { EndReason, Ending, Presentation } from '../../domain/endings.ts';
 import { failureReasonOf, reasonOfRecord, RESULT_NOT_STORED } from '../../domain/endings.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
+import type { RedisData } from '../../stores/queues/redis-data.ts';
 import type { Fence, TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Attempt, Attempts } from '../dispatch/attempts.ts';
 import type { TaskBodies } from '../dispatch/bodies.ts';
@@ -46,6 +47,8 @@ export interface CompletionParts extends Omit<ReturningParts, 'freeSlot' | 'ende
     Pick<Attempts, 'recording' | 'revoke' | 'isRevoked' | 'takeRevoked' | 'size'>;
   readonly dispatcher: Pick<Dispatcher, 'release' | 'forget' | 'wake'>;
   readonly graces: Pick<GracePeriods, 'againMs' | 'endMs'>;
+  /** Absent: Redis never loses data. */
+  readonly redisData?: Pick<RedisData, 'brokenAtMs'> | undefined;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<TaskMetrics, 'finished' | 'execution' | 'retries'>;
@@ -239,7 +242,7 @@ export class Completion {
     }
     attempts.remove(attempt);
     this.#endInput(job, record);
-    if (fence?.kind === 'superseded') {
+    if (fence?.kind === 'superseded' && !this.#mayBeSole(attempt)) {
       log.warn({ taskId: job.taskId }, 'a superseded attempt ended; nothing changes');
       attempt.onDecided?.();
       return true;
@@ -318,6 +321,14 @@ export class Completion {
     return ending.status === 'COMPLETE'
       ? queues.complete(attempt.queue, attempt.job.taskId, attempt.lock)
       : queues.fail(attempt.queue, attempt.job.taskId, attempt.lock, failureReasonOf(ending));
+  }
+
+  /**
+   * Whether the lock that fenced an end off may be of a replica that only looks at a job that came back: it takes the
+   * job out for this attempt. If it has sent a newer attempt all the same, the task's row refuses this end.
+   */
+  #mayBeSole({ job, isSole, handedOverAtMs }: Attempt): boolean {
+    return !job.sync && (isSole || handedOverAtMs <= (this.#parts.redisData?.brokenAtMs ?? -Infinity));
   }
 
   async #fenceAgain(attempt: Attempt, ending: Ending): Promise<Fence | undefined> {

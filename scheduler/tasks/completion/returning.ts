@@ -59,6 +59,7 @@ export class Returning {
   ): Promise<boolean> {
     const { job, queue } = attempt;
     const { attempts, changes, leases, queues, metrics, dispatcher, clock } = this.#parts;
+    attempt.isReturning = true;
     if (budget !== undefined) metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     // The record says PENDING again: its rank is above this attempt's RUNNING, below the next attempt's.
     const events =
@@ -122,6 +123,7 @@ export class Returning {
     const { job, queue } = attempt;
     const { changes, attempts, due, clock, metrics } = this.#parts;
     const dueMs = clock.nowMs() + backoffMs(job.retriesUsed, USER_BACKOFF);
+    attempt.isReturning = true;
     metrics.retries.inc({ stub_type: job.kind, cause: failureReason });
     this.#parts.freeSlot(attempt);
     attempt.onDecided?.();

@@ -55,6 +55,10 @@ export interface Attempt {
   ending: Promise<boolean> | undefined;
   /** Called once its end is decided, and its caller answered; its record may still be on its way. */
   onDecided?: () => void;
+  /** Whether its task goes back to the queue: it is not this attempt's any more. */
+  isReturning: boolean;
+  /** Whether it ends its task whatever lock its job has: whoever fetched the job takes it out. */
+  isSole: boolean;
   /** Whether its slot was given back, which happens once. */
   slotFreed: boolean;
   /** Timer of the execution limit plus a grace, in case the agent's own clock does not end the attempt. */
@@ -135,6 +139,17 @@ export class Attempts {
 
   current(taskId: TaskId): Attempt | undefined {
     return this.#byTask.get(taskId);
+  }
+
+  /**
+   * Whether an attempt here has the task. From then on it alone ends the task: whoever asks takes a job that came back
+   * out of its queue, and holds that job's lock meanwhile.
+   */
+  has(taskId: TaskId): boolean {
+    const attempt = this.#byTask.get(taskId);
+    if (attempt === undefined || attempt.isReturning) return false;
+    attempt.isSole = true;
+    return true;
   }
 
   remove(attempt: Attempt): void {
@@ -253,6 +268,8 @@ export function claimOf(
     status: 'PENDING',
     startedAtMs: null,
     ending: undefined,
+    isReturning: false,
+    isSole: false,
     slotFreed: false,
     limit: undefined,
     starts,
@@ -280,6 +297,8 @@ export const adoptedOf = (facts: AttemptFacts, monotonicMs: number): Attempt => 
   status: 'PENDING',
   startedAtMs: facts.sentAtMs,
   ending: undefined,
+  isReturning: false,
+  isSole: false,
   slotFreed: false,
   limit: undefined,
 });

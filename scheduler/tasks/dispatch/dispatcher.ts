@@ -26,8 +26,6 @@ interface QueueState {
   fetching: number;
   wakes: number;
   retry: NodeJS.Timeout | undefined;
-  /** Whether the queue is being checked before its first fetch (`beforeFetch`). */
-  gated: boolean;
 }
 
 const MAX_EXPECTED = 10_000;
@@ -41,7 +39,6 @@ export class Dispatcher {
   readonly #slots: SlotTable;
   readonly #instance: InstanceId;
   readonly #log: Log;
-  readonly #beforeFetch: ((queue: QueueName) => Promise<void> | undefined) | undefined;
   readonly #claimed = new Listeners<[Claim]>();
   readonly #delayed = new Listeners<[QueueName, number]>();
   readonly #idle = new Listeners<[ReadyContainer]>();
@@ -58,17 +55,12 @@ export class Dispatcher {
     readonly slots: SlotTable;
     readonly instance: InstanceId;
     readonly log: Log;
-    /**
-     * Check before a queue's first fetch. undefined: fetching may begin at once; else once the promise has resolved.
-     */
-    readonly beforeFetch?: (queue: QueueName) => Promise<void> | undefined;
   }) {
     this.#queues = parts.queues;
     this.#lines = parts.lines;
     this.#slots = parts.slots;
     this.#instance = parts.instance;
     this.#log = parts.log;
-    this.#beforeFetch = parts.beforeFetch;
   }
 
   /**
@@ -238,7 +230,7 @@ export class Dispatcher {
   #stateOf(queue: QueueName): QueueState {
     let state = this.#states.get(queue);
     if (state === undefined) {
-      state = { expected: new Map(), backlog: false, fetching: 0, wakes: 0, retry: undefined, gated: false };
+      state = { expected: new Map(), backlog: false, fetching: 0, wakes: 0, retry: undefined };
       this.#states.set(queue, state);
     }
     return state;
@@ -246,16 +238,11 @@ export class Dispatcher {
 
   /** Sends fetches while slots are free and jobs may wait. @returns false: jobs wait for want of a slot */
   #pump(queue: QueueName, state: QueueState): boolean {
-    if (this.#stopped || state.retry !== undefined || state.gated) return true;
+    if (this.#stopped || state.retry !== undefined) return true;
     if (!this.#slots.serves(queue)) {
       // The queue's last container left.
       this.#drop(queue);
       return false;
-    }
-    const gate = this.#beforeFetch?.(queue);
-    if (gate !== undefined) {
-      void this.#gate(queue, state, gate);
-      return true;
     }
     while (state.fetching < state.expected.size || (state.backlog && state.fetching < BACKLOG_FETCHES)) {
       const container = this.#freeOf(queue);
@@ -268,18 +255,6 @@ export class Dispatcher {
     // A newer state may have replaced this one while a fetch still held it.
     if (isIdle(state) && this.#states.get(queue) === state) this.#states.delete(queue);
     return true;
-  }
-
-  async #gate(queue: QueueName, state: QueueState, gate: Promise<void>): Promise<void> {
-    state.gated = true;
-    try {
-      await gate;
-    } catch (error) {
-      this.#log.warn({ err: error, queue }, 'queue not looked through yet, trying again');
-      this.#retryLater(queue, state);
-    }
-    state.gated = false;
-    if (!this.#pump(queue, state)) this.#noRoom.tell(queue, undefined);
   }
 
   async #fetch(queue: QueueName, state: QueueState, container: ReadyContainer): Promise<void> {

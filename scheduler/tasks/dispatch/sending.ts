@@ -1,20 +1,19 @@
 // Way of a task to its container, once it has a slot: the check whether it may still run, its input, the lease of an
 // asynchronous one, its frame on the link, and the steps taken when one of these is missing.
 import type { InstanceId } from '#shared/domain/ids.ts';
-import { instanceOf } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
-import { isTerminalTask } from '#shared/domain/status.ts';
 import type { TaskBodies } from './bodies.ts';
 import type { Dispatcher } from './dispatcher.ts';
+import type { EarlierJobs } from './earlier-jobs.ts';
 import type { Lease, Leases } from './leases.ts';
 import { precheck } from './precheck.ts';
 import type { Replies } from './replies.ts';
 import type { ReadyContainer, RunOrder, SlotTable, TaskLink } from './slots.ts';
 import { failureReasonOf, INPUT_LOST } from '../../domain/endings.ts';
 import type { Ending } from '../../domain/endings.ts';
-import type { Doubts } from '../../stores/queues/roll-call.ts';
+import type { RedisData } from '../../stores/queues/redis-data.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Completion } from '../completion/completion.ts';
 import { encodeFacts } from '../lines/facts.ts';
@@ -27,7 +26,6 @@ import type { Attempt, Attempts, Claim } from './attempts.ts';
 import { untilRequeued } from '../completion/requeue.ts';
 import { recordOf } from '../records/recording.ts';
 import type { TaskRecord } from '../records/task-record.ts';
-import type { TaskRecords } from '../records/records.ts';
 import { endingOf } from '../state.ts';
 
 /** Longest delay of a timer in milliseconds; a longer one would fire at once. */
@@ -46,20 +44,16 @@ export interface SenderParts {
   readonly queues: Pick<TaskQueues, 'fail' | 'lockOf' | 'giveBack'>;
   readonly lines: Pick<Lines, 'order' | 'return' | 'sent'>;
   readonly leases: Pick<Leases, 'read' | 'write' | 'dropOf'>;
-  readonly records: Pick<TaskRecords, 'readSurely'>;
   readonly changes: Pick<Changes, 'apply'>;
   readonly completion: Pick<Completion, 'endQueued' | 'revoke'>;
-  readonly attempts: Pick<Attempts, 'current' | 'find' | 'add' | 'remove' | 'size'>;
+  readonly attempts: Pick<Attempts, 'current' | 'find' | 'has' | 'add' | 'remove' | 'size'>;
+  readonly earlier: Pick<EarlierJobs, 'isNew' | 'look'>;
   readonly dispatcher: Pick<Dispatcher, 'release' | 'wake'>;
   readonly slots: Pick<SlotTable, 'pause'>;
   readonly replies: Pick<Replies, 'isWaiting'>;
   readonly bodies: Pick<TaskBodies, 'loadInput'>;
-  /** Questions whether Redis may have come back older. Absent: it never does. */
-  readonly doubts?: Doubts | undefined;
-  /**
-   * Whether another replica is present. Redis is asked about an unknown one, because it may have started a moment ago.
-   */
-  readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
+  /** Whether Redis has the data that this process knows. Absent: it always has. */
+  readonly redisData?: Pick<RedisData, 'isSure' | 'sure' | 'brokenAtMs'> | undefined;
   readonly instance: InstanceId;
   readonly graces: Pick<GracePeriods, 'limitMs' | 'freshMs' | 'againMs'>;
   /** Milliseconds since this process last stood still. */
@@ -101,25 +95,24 @@ export class Sender {
 
   /** Sends a job of a queue in Redis, after the checks whether it may still run. */
   async #begin(claim: Claim): Promise<void> {
-    const { clock, doubts, attempts } = this.#parts;
+    const { clock, redisData, attempts, earlier, log } = this.#parts;
     const fetchedAt = clock.monotonicMs();
     const { job } = claim;
+    const { taskId } = job;
     // On a connection that was not checked yet, the data may be older than what this process has seen.
-    if (doubts?.isSure === false) await doubts.sure();
-    const isBack = doubts?.mayBeBack(job) ?? false;
-    if (isBack) await doubts?.over();
+    if (redisData?.isSure === false) await redisData.sure();
     const sureAtMs = performance.now();
-    // A Redis that came back older hands out running tasks again.
-    const here = attempts.current(job.taskId);
-    if (here !== undefined && here.ending === undefined) {
-      await this.#runsHere(claim);
+    const isNew = earlier.isNew(claim);
+    const standing = attempts.has(taskId) ? 'runs' : isNew ? 'waits' : await earlier.look(taskId);
+    if (standing === 'unknown') {
+      log.info({ taskId }, 'nobody can tell now whether a task runs, giving it back');
+      await this.#giveBack(claim, true);
       return;
     }
-    // The task of a repeated job may have ended meanwhile: its lock ran out before its end reached the queue, another
-    // process made the job from the row before, or Redis came back older.
-    const isRepeated = claim.starts > 1 || job.attempts > 0 || job.isFromRow === true;
-    if ((isRepeated || isBack) && (await this.#endedBefore(claim))) return;
-    if (isBack && (await this.#runsElsewhere(claim))) return;
+    if (standing !== 'waits') {
+      await this.#takeOut(claim, standing);
+      return;
+    }
     const verdict = precheck(job, { nowMs: clock.nowMs(), callerWaits: false });
     if (verdict.kind === 'finish') {
       await this.#finishFetched(claim, verdict);
@@ -135,8 +128,8 @@ export class Sender {
       await this.#giveBack(claim, false);
       return;
     }
-    const isUnbroken = (sinceMs: number): boolean => doubts === undefined || doubts.brokenAtMs < sinceMs;
-    const isFirst = claim.starts === 1 && !isBack && this.#isFresh(claim.askedAtMs) && isUnbroken(claim.askedAtMs);
+    const isUnbroken = (sinceMs: number): boolean => redisData === undefined || redisData.brokenAtMs < sinceMs;
+    const isFirst = isNew && this.#isFresh(claim.askedAtMs) && isUnbroken(claim.askedAtMs);
     // The reads above took a moment, in which the task may have been stopped, and this process may have stood still.
     const isSure = isFirst && job.inputObjectId === undefined;
     if (!isSure && !(await this.#isStillHeld(claim))) {
@@ -244,14 +237,13 @@ export class Sender {
     if (changes.apply(claim.status, 'start', running)) claim.status = 'RUNNING';
   }
 
-  /**
-   * Ends a repeated job whose attempt runs in this process under a
-   * lock that Redis forgot: that attempt goes on, and ends the task.
-   */
-  async #runsHere(claim: Claim): Promise<void> {
+  /** Removes a job from its queue that came back: its task has ended, or an attempt of some replica will end it. */
+  async #takeOut(claim: Claim, standing: 'runs' | 'ended'): Promise<void> {
     const { queues, dispatcher, clock, log } = this.#parts;
-    log.warn({ taskId: claim.job.taskId }, 'a job came back while its task runs, taking it out');
-    await queues.fail(claim.queue, claim.job.taskId, claim.lock, 'runs already');
+    const { taskId } = claim.job;
+    log.warn({ taskId, standing }, 'a job came back although its task runs or has ended, taking it out');
+    await queues.fail(claim.queue, taskId, claim.lock, standing);
+    // The slot is released last: an error above gives back the job and the slot together.
     dispatcher.release(claim, clock.nowMs());
   }
 
@@ -307,32 +299,6 @@ export class Sender {
       this.#parts.log.error({ err: error, taskId: job.taskId }, 'the input of a task cannot be read');
       return undefined;
     }
-  }
-
-  /**
-   * Removes a job from its queue, after Redis may have come back older,
-   * if a living replica has an attempt of it; that attempt ends the task.
-   */
-  async #runsElsewhere(claim: Claim): Promise<boolean> {
-    const { leases, queues, dispatcher, instance, isAlive, clock, log } = this.#parts;
-    const { taskId } = claim.job;
-    const lease = await leases.read(taskId);
-    const holder = lease && instanceOf(lease.lock);
-    if (holder === undefined || holder === instance || !(await isAlive(holder))) return false;
-    log.warn({ taskId, replica: holder }, 'a job came back while its task runs at another replica, taking it out');
-    await queues.fail(claim.queue, taskId, claim.lock, 'runs elsewhere');
-    dispatcher.release(claim, clock.nowMs());
-    return true;
-  }
-
-  async #endedBefore(claim: Claim): Promise<boolean> {
-    const { taskId } = claim.job;
-    const record = await this.#parts.records.readSurely(taskId);
-    if (record === undefined || !isTerminalTask(record.status)) return false;
-    await this.#parts.queues.fail(claim.queue, taskId, claim.lock, 'ended before');
-    // The slot is released last: an error above gives back the job and the slot together.
-    this.#parts.dispatcher.release(claim, this.#parts.clock.nowMs());
-    return true;
   }
 
   /**

@@ -1,5 +1,5 @@
-// Questions to all replicas about synchronous tasks, which are in the memory of one: stop one, or say which of them you
-// have. A replica that is present and does not answer in time leaves the question open.
+// Questions to all replicas about tasks that are in the memory of one, which are synchronous tasks and attempts of all:
+// stop a synchronous one, or say which of them you have. A present replica that does not answer leaves a question open.
 import type { InstanceId, TaskId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
@@ -34,7 +34,7 @@ export interface QuestionsParts {
   readonly present: () => Iterable<InstanceId>;
   readonly lines: Pick<Lines, 'line' | 'order'>;
   readonly moves: Pick<Moves, 'hasStranger'>;
-  readonly attempts: Pick<Attempts, 'current'>;
+  readonly attempts: Pick<Attempts, 'current' | 'has'>;
   readonly completion: Pick<Completion, 'revoke' | 'endUnsent' | 'takeOut'>;
   readonly clock: Clock;
   readonly log: Log;
@@ -110,7 +110,8 @@ export class Questions {
   }
 
   #has(taskId: TaskId): boolean {
-    const { lines, moves } = this.#parts;
+    const { attempts, lines, moves } = this.#parts;
+    if (attempts.has(taskId)) return true;
     return lines.line.get(taskId) !== undefined || lines.order(taskId) !== undefined || moves.hasStranger(taskId);
   }
 
@@ -150,6 +151,7 @@ export class Questions {
     await over.promise;
     clearTimeout(timer);
     this.#open.delete(number);
-    return { found, isWhole: missing.size === 0 };
+    const others = new Set(present());
+    return { found, isWhole: [...missing].every((replica) => !others.has(replica)) };
   }
 }

@@ -2,10 +2,11 @@
 // The leader adds those of an owner that seems dead, from its mark in Redis on and as long as it seems so: it may go on
 // accepting without Redis. It adds those of all owners after a loss of Redis's data. And it walks over all waiting
 // tasks, a page for each round, because a job may also be taken out by a process that dies, or that loses Redis's
-// answer. Only tasks without an attempt are looked at: the sweep has the others. A job that is added twice changes
-// nothing, and its fetch looks at the task's row.
+// answer. Only tasks without an attempt are looked at: the sweep has the others. A task that some replica has is left
+// alone. A job that is added twice changes nothing, and its fetch looks at the task's row.
 import type { Clock } from '#shared/clock.ts';
 import type { InstanceId, QueueName, TaskId } from '#shared/domain/ids.ts';
+import { AppError } from '#shared/errors.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { AddedMarks } from '../../stores/queues/added-marks.ts';
@@ -28,8 +29,8 @@ export interface MissingJobsParts {
   readonly leases: Pick<Leases, 'heldAmong'>;
   readonly marks: Pick<AddedMarks, 'read' | 'write' | 'forget' | 'rowsChecked'>;
   readonly isAlive: (replica: InstanceId) => boolean | Promise<boolean>;
-  /** False for a while after Redis lost its data: every replica says first what it runs. */
-  readonly mayRebuild?: () => boolean;
+  /** Which of these tasks some replica has; undefined: a present one did not answer. */
+  readonly whoHas: (taskIds: readonly TaskId[]) => Promise<ReadonlySet<TaskId> | undefined>;
   /** Number that grows with each loss of Redis data. */
   readonly generation?: () => number;
   readonly clock: Clock;
@@ -63,15 +64,17 @@ export class MissingJobs {
     this.#returned.add(listener);
   }
 
-  /** Runs one round. @returns how many jobs were added */
+  /**
+   * Runs one round. @returns how many jobs were added
+   * @throws when a store does not answer, or a replica whether it has a task without a job
+   */
   async round(signal?: AbortSignal): Promise<number> {
-    const { db, marks, isAlive, mayRebuild = () => true, generation = () => 0 } = this.#parts;
+    const { db, marks, isAlive, generation = () => 0 } = this.#parts;
     const before = generation();
     const owners = await taskOwners(db);
     const { rowsChecked, addedTo } = await marks.read();
     let added = 0;
     if (!rowsChecked) {
-      if (!mayRebuild()) return 0;
       this.#looked.clear();
       for (const owner of owners) added += await this.#look(owner, 0, signal);
       if (signal?.aborted !== true && generation() === before) await marks.rowsChecked();
@@ -86,7 +89,7 @@ export class MissingJobs {
     }
     this.#looked = new Map([...this.#looked].filter(([owner]) => owners.includes(owner) && !alive.has(owner)));
     await marks.forget([...addedTo.keys()].filter((owner) => !alive.has(owner) && !owners.includes(owner)));
-    return mayRebuild() ? added + (await this.#walk()) : added;
+    return added + (await this.#walk());
   }
 
   /** Adds the missing jobs of the next page of all tasks. @returns how many there were */
@@ -130,14 +133,18 @@ export class MissingJobs {
   }
 
   async #addOf(page: readonly UnbegunTask[]): Promise<number> {
-    const { db, queues, leases } = this.#parts;
+    const { db, queues, leases, whoHas } = this.#parts;
     if (page.length === 0) return 0;
     const missing = await queues.missing(page);
-    // An external runner has taken the task out of its queue, or an attempt runs whose job was lost.
+    if (missing.length === 0) return 0;
+    const had = await whoHas(missing);
+    if (had === undefined)
+      throw new AppError('queues_unavailable', 'cannot tell who has tasks without a job: a replica does not answer');
+    // An external runner has taken the task out of its queue, or its attempt is between two replicas.
     const held = await leases.heldAmong(missing);
     const texts = await acceptedJobsOf(
       db,
-      missing.filter((taskId) => !held.has(taskId)),
+      missing.filter((taskId) => !had.has(taskId) && !held.has(taskId)),
     );
     const queueOf = new Map<TaskId, QueueName>(page.map(({ taskId, queue }) => [taskId, queue]));
     const jobs = texts.map(parseTaskJob).map((job) => ({ job, queue: queueOf.get(job.taskId) as QueueName }));

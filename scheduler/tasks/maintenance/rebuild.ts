@@ -1,16 +1,13 @@
-// Rebuild of Redis after it lost its data. Each replica writes its queues' settings, spilled records and its
-// attempts' leases again, and wakes the queues it serves. The leader removes the jobs of
-// ended tasks, also from queues that nobody fetches from. Waiting asynchronous tasks come back
-// from their rows (missing-jobs.ts), after every replica had the time to say what it runs.
-import type { QueueName } from '#shared/domain/ids.ts';
-import type { Clock } from '#shared/clock.ts';
+// Rebuild of Redis after it lost its data. Each replica writes its queues' settings, spilled records and its attempts'
+// leases again, and wakes the queues it serves. The leader removes the jobs of ended tasks: a job that is fetched is
+// looked at then (dispatch/earlier-jobs.ts), but nobody may fetch from its queue. Waiting asynchronous tasks come back
+// from their rows (missing-jobs.ts).
+import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import { sleep } from '#shared/backoff.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { AddedMarks } from '../../stores/queues/added-marks.ts';
-import type { OlderJobs } from '../../stores/queues/older-jobs.ts';
 import type { RedisData } from '../../stores/queues/redis-data.ts';
-import type { RollCall } from '../../stores/queues/roll-call.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { EndedCursor } from '../../stores/store/queries/tasks.ts';
 import type { TaskRecords } from '../records/records.ts';
@@ -39,35 +36,29 @@ export async function writeAgain({ renewal, records }: WrittenAgain): Promise<vo
 }
 
 export interface RebuildParts {
-  readonly data: Pick<RedisData, 'onLost' | 'generation' | 'sure'>;
-  readonly rollCall: Pick<RollCall, 'call'>;
-  readonly queues: Pick<TaskQueues, 'reopenAll'>;
+  readonly data: Pick<RedisData, 'onLost' | 'generation'>;
+  readonly queues: Pick<TaskQueues, 'reopenAll' | 'waitingIds' | 'activeIds' | 'remove' | 'lockOf' | 'fail'>;
   readonly renewal: WrittenAgain['renewal'];
-  readonly records: WrittenAgain['records'];
+  readonly records: WrittenAgain['records'] & Pick<TaskRecords, 'ended'>;
   readonly marks: Pick<AddedMarks, 'rowsDoubtful'>;
   /**
    * Presence of this replica, which is written first: a caller who waits on a replica that nobody finds counts as gone.
    */
   readonly presence: { redisLost(): Promise<void> };
-  readonly olderJobs: Pick<OlderJobs, 'sweep'>;
   /**
    * Queues of tasks that ended within the hour, a page at a time. An older
    * Redis is not older than that, since it writes its file every second.
    */
   readonly endedQueues: (after?: EndedCursor) => Promise<EndedQueues>;
-  readonly clock: Clock;
   readonly log: Log;
   readonly isLeader: () => boolean;
-  readonly settleMs?: number;
   readonly tryAgainMs?: number;
 }
 
-/**
- * Time until every replica has said what it runs, in milliseconds. Each notices
- * the loss within a second or two, and renews its locks within 30 s in any case.
- */
-const SETTLE_MS = 35_000;
 const TRY_AGAIN_MS = 1_000;
+const BATCH = 500;
+/** Most active jobs looked at; the stall scan returns or removes the rest. */
+const MOST_ACTIVE = 10_000;
 
 /** Progress of the rebuild after one loss. */
 interface Progress {
@@ -82,7 +73,6 @@ export class Rebuild {
   readonly #abort = new AbortController();
   readonly #rebuilt = new Listeners<[]>();
   #off: (() => void) | undefined;
-  #lostAtMs = -Infinity;
 
   constructor(parts: RebuildParts) {
     this.#parts = parts;
@@ -95,15 +85,6 @@ export class Rebuild {
 
   start(): void {
     this.#off = this.#parts.data.onLost(() => void this.#run());
-    // A replica that rebuilds also waits for the word of this one, which has nothing yet.
-    void this.#first();
-  }
-
-  async #first(): Promise<void> {
-    const { data } = this.#parts;
-    await data.sure();
-    const { generation } = data;
-    if (generation === 0) await this.#until(generation, () => this.#callRoll(generation));
   }
 
   stop(): void {
@@ -111,19 +92,11 @@ export class Rebuild {
     this.#abort.abort();
   }
 
-  /** Whether a task that is in no queue may count as lost. */
-  isOver(): boolean {
-    return this.#parts.clock.monotonicMs() - this.#lostAtMs >= (this.#parts.settleMs ?? SETTLE_MS);
-  }
-
   async #run(): Promise<void> {
-    const { clock, data } = this.#parts;
-    const { generation } = data;
-    this.#lostAtMs = clock.monotonicMs();
+    const { generation } = this.#parts.data;
     const progress: Progress = { swept: new Set(), after: undefined };
     if (!(await this.#until(generation, () => this.#own()))) return;
-    void this.#until(generation, () => this.#callRoll(generation));
-    await this.#until(generation, () => this.#takeOutEnded(progress, () => data.generation === generation));
+    await this.#until(generation, () => this.#takeOutEnded(progress, generation));
   }
 
   /** Repeats the work until it succeeds. @returns false: the data were lost once more, or this process stops */
@@ -140,10 +113,7 @@ export class Rebuild {
     }
   }
 
-  /**
-   * Writes the facts that only this replica knows. Queues are served before jobs
-   * of ended tasks have left them; no fetch precedes that check (older-jobs.ts).
-   */
+  /** Writes the facts that only this replica knows. */
   async #own(): Promise<void> {
     const { queues, presence, marks, log } = this.#parts;
     await presence.redisLost();
@@ -154,28 +124,41 @@ export class Rebuild {
     log.info('Redis is rebuilt: settings and leases');
   }
 
-  /** Says that this replica has written again what it has, so that the others may count on that. */
-  async #callRoll(generation: number): Promise<void> {
-    await this.#parts.rollCall.call(generation);
-  }
-
   /**
    * Removes the jobs of ended tasks, on the leader; goes on where the
    * try before stopped. A later loss of data starts over by itself.
    */
-  async #takeOutEnded(progress: Progress, isNewest: () => boolean): Promise<void> {
-    const { olderJobs, endedQueues, isLeader, log } = this.#parts;
+  async #takeOutEnded(progress: Progress, generation: number): Promise<void> {
+    const { data, endedQueues, isLeader, log } = this.#parts;
     for (;;) {
-      if (this.#abort.signal.aborted || !isLeader() || !isNewest()) return;
+      if (this.#abort.signal.aborted || !isLeader() || data.generation !== generation) return;
       const page = await endedQueues(progress.after);
       for (const queue of page.queues) {
         if (progress.swept.has(queue)) continue;
-        await olderJobs.sweep(queue);
+        await this.#sweep(queue);
         progress.swept.add(queue);
       }
       if (page.next === undefined) break;
       progress.after = page.next;
     }
     log.info({ queues: progress.swept.size }, 'jobs of tasks that are over have left their queues');
+  }
+
+  /** Removes the jobs of ended tasks from a queue, also those locked by attempts whose end Redis has forgotten. */
+  async #sweep(queue: QueueName): Promise<void> {
+    const { queues, log } = this.#parts;
+    let removed = 0;
+    for await (const taskId of this.#endedAmong(await queues.waitingIds(queue)))
+      if (await queues.remove(queue, taskId)) removed += 1;
+    for await (const taskId of this.#endedAmong(await queues.activeIds(queue, MOST_ACTIVE))) {
+      const lock = await queues.lockOf(queue, taskId);
+      if (lock !== undefined && (await queues.fail(queue, taskId, lock, 'ended before')).kind === 'done') removed += 1;
+    }
+    if (removed > 0) log.warn({ queue, removed }, 'jobs of tasks that are over were taken out of their queue');
+  }
+
+  async *#endedAmong(taskIds: readonly TaskId[]): AsyncIterable<TaskId> {
+    const { records } = this.#parts;
+    for (let at = 0; at < taskIds.length; at += BATCH) yield* await records.ended(taskIds.slice(at, at + BATCH));
   }
 }

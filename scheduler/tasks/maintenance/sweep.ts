@@ -12,7 +12,6 @@ import type { TaskRow } from '../../stores/store/queries/tasks.ts';
 import { listOpenTasks, openQueues } from '../../stores/store/queries/tasks.ts';
 import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Leases } from '../dispatch/leases.ts';
-import type { Attempts } from '../dispatch/attempts.ts';
 import type { Changes } from '../records/changes.ts';
 import { CALLER_GONE, EXPIRED, failureReasonOf, LOST } from '../../domain/endings.ts';
 import type { Ending } from '../../domain/endings.ts';
@@ -56,11 +55,7 @@ export interface TaskSweepParts {
   /** Reads the queue entry of an asynchronous task that has not ended from its row. */
   readonly jobOf: (taskId: TaskId) => Promise<string | undefined>;
   readonly isLeader: () => boolean;
-  /** False for a while after Redis lost its data: every replica says first what it runs. */
-  readonly mayRebuild?: () => boolean;
-  /** Attempts of this replica, which are not lost. */
-  readonly attempts: Pick<Attempts, 'current'>;
-  /** Which of these synchronous tasks some replica has; undefined: a present one did not answer. */
+  /** Which of these tasks some replica has; undefined: a present one did not answer. */
   readonly whoHas: (taskIds: readonly TaskId[]) => Promise<ReadonlySet<TaskId> | undefined>;
   /** Whether nothing more is to come from the container: its machine is linked and has reported, or is LOST. */
   readonly isReported: (containerId: ContainerId) => boolean | Promise<boolean>;
@@ -121,12 +116,11 @@ export class TaskSweep {
     const { clock, queues } = this.#parts;
     // Rows are judged that have all records; where some may be missing, the next round looks.
     const open = (await this.#parts.records.caughtUp()) ? await this.#next() : [];
-    let again = 0;
     const [synchronous, others] = [open.filter(({ sync }) => sync), open.filter(({ sync }) => !sync)];
     await this.#endAbandonedCalls(synchronous.map(recordOfRow));
-    for (const row of others) if (await this.#check(row)) again += 1;
+    const isQueuedAgain = await this.#returnLost(others);
     await this.#wakeQueues();
-    const more = again > 0 && this.#after !== undefined;
+    const more = isQueuedAgain && this.#after !== undefined;
     if (more || clock.monotonicMs() - this.#startedAtMs < SILENT_MS) return more;
     for (const queue of new Set([...open.map((row) => row.queue), ...(await this.#withActive())])) {
       const returned = await queues.scanStalled(queue);
@@ -162,14 +156,22 @@ export class TaskSweep {
     return page;
   }
 
-  /** Looks at one asynchronous task. @returns true when its job was lost and is queued again */
-  async #check(row: TaskRow): Promise<boolean> {
-    const { queues, clock, completion } = this.#parts;
-    const job = await queues.read(row.queue, row.taskId);
-    if (job === undefined)
-      return clock.nowMs() - row.updatedAtMs >= GONE_AFTER_MS && (await this.#jobGone(recordOfRow(row)));
-    if (clock.nowMs() > job.deadlineMs) await completion.takeOut(row.queue, job, EXPIRED);
-    return false;
+  /** Looks at asynchronous tasks. @returns true when jobs were lost and are queued again */
+  async #returnLost(rows: readonly TaskRow[]): Promise<boolean> {
+    const { queues, clock, completion, whoHas } = this.#parts;
+    const gone: TaskRecord[] = [];
+    for (const row of rows) {
+      const job = await queues.read(row.queue, row.taskId);
+      if (job !== undefined) {
+        if (clock.nowMs() > job.deadlineMs) await completion.takeOut(row.queue, job, EXPIRED);
+      } else if (clock.nowMs() - row.updatedAtMs >= GONE_AFTER_MS) gone.push(recordOfRow(row));
+    }
+    // Where a replica does not answer, the next round looks.
+    const had = gone.length === 0 ? undefined : await whoHas(gone.map(({ taskId }) => taskId));
+    if (had === undefined) return false;
+    let again = 0;
+    for (const record of gone) if (!had.has(record.taskId) && (await this.#jobGone(record))) again += 1;
+    return again > 0;
   }
 
   /** Ends synchronous tasks that nobody has: the replica that had each died before it recorded the end. */
@@ -235,11 +237,10 @@ export class TaskSweep {
     log.info({ taskId: record.taskId }, 'a task that its runner abandoned is over');
   }
 
-  /** Handles a task that no attempt holds and no queue has: it was promised, so that it is queued again (true). */
+  /** Handles a task that no replica and no queue has: it was promised, so that it is queued again (true). */
   async #jobGone(record: TaskRecord): Promise<boolean> {
     const { records, changes, clock, leases, jobOf, queues, log } = this.#parts;
     const waits = record.status !== 'RUNNING';
-    if (this.#parts.mayRebuild?.() === false || this.#parts.attempts.current(record.taskId) !== undefined) return false;
     const foreignUntilMs = await leases.foreignUntil(record.taskId);
     if (foreignUntilMs !== undefined && !waits && clock.nowMs() > foreignUntilMs) {
       await this.#abandoned(record);

@@ -187,7 +187,7 @@ export class TaskRecords {
     const row = await load(taskId);
     if (row !== undefined && row.rank >= 3) return row;
     const isHeld = held !== undefined && (row === undefined || isNewer(held, row));
-    const isOut = isHeld && !(await this.#writer.urge(taskId));
+    const isOut = isHeld && !(await this.#writer.urge([taskId]));
     const asked = await this.#pending.ask([taskId]);
     const spill = await this.#lookAtSpill();
     const mayLack = isOut || asked === 'silent' || spill === 'full';
@@ -209,16 +209,23 @@ export class TaskRecords {
   }
 
   /**
-   * Reads which of these tasks are over, after all replicas have written what they hold of them.
+   * Filters tasks to those that are over, after all replicas have written what they hold of them.
    * @returns `isComplete`: no record of them can be elsewhere, so that the others are not over
    */
+  async endedSurely(
+    taskIds: readonly TaskId[],
+  ): Promise<{ readonly over: readonly TaskId[]; readonly isComplete: boolean }> {
+    const [isOwn, asked] = await Promise.all([this.#writer.urge(taskIds), this.#pending.ask(taskIds)]);
+    const isComplete = isOwn && asked !== 'silent' && (await this.#lookAtSpill()) !== 'full';
+    return { over: await this.ended(taskIds), isComplete };
+  }
+
+  /** Reads which of these tasks are over, like {@link endedSurely}, with their rows. */
   async readOver(
     taskIds: readonly TaskId[],
   ): Promise<{ readonly over: ReadonlyMap<TaskId, TaskRecord>; readonly isComplete: boolean }> {
-    const { ended, load } = this.#options;
-    const [isOwn, asked] = await Promise.all([this.#writer.flush(), this.#pending.ask(taskIds)]);
-    const isComplete = isOwn && asked !== 'silent' && (await this.#lookAtSpill()) !== 'full';
-    const rows = await Promise.all((await ended(taskIds)).map(load));
+    const { over, isComplete } = await this.endedSurely(taskIds);
+    const rows = await Promise.all(over.map(this.#options.load));
     return { over: new Map(rows.filter((row) => row !== undefined).map((row) => [row.taskId, row])), isComplete };
   }
 

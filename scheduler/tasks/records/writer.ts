@@ -141,9 +141,10 @@ export class RecordWriter {
     return await this.#urge([...this.#writing.values(), ...this.#held.values()]);
   }
 
-  /** Writes what is held now, and waits for that task alone. @returns like {@link flush} */
-  async urge(taskId: TaskId): Promise<boolean> {
-    return await this.#urge([this.#writing.get(taskId), this.#held.get(taskId)].filter((one) => one !== undefined));
+  /** Writes what is held now, and waits for these tasks alone. @returns like {@link flush} */
+  async urge(taskIds: readonly TaskId[]): Promise<boolean> {
+    const entries = taskIds.flatMap((taskId) => [this.#writing.get(taskId), this.#held.get(taskId)]);
+    return await this.#urge(entries.filter((one) => one !== undefined));
   }
 
   async #urge(waiting: readonly Entry[]): Promise<boolean> {

@@ -48,6 +48,18 @@ describe('attempts', () => {
     expect(tokensOf(attempts.ofMachine(MACHINE))).toEqual(['b']);
   });
 
+  test('have their task until it goes back, and whoever was told so leaves its end to them', () => {
+    const attempts = new Attempts();
+    const attempt = anAttempt('t1', 'a');
+    attempts.add(attempt);
+    expect(attempts.has('t2' as TaskId)).toBe(false);
+    expect(attempt.isSole).not.toBe(true);
+    expect(attempts.has('t1' as TaskId)).toBe(true);
+    expect(attempt.isSole).toBe(true);
+    attempt.isReturning = true;
+    expect(attempts.has('t1' as TaskId)).toBe(false);
+  });
+
   test('revoked ones are found by machine and container until one of them is taken', () => {
     const attempts = new Attempts();
     const attempt = anAttempt('t1', 'a');

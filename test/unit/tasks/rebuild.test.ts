@@ -1,8 +1,9 @@
 import { expect, test, vi } from 'vitest';
-import type { QueueName } from '#shared/domain/ids.ts';
-import { systemClock } from '#shared/clock.ts';
+import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { Rebuild } from '#scheduler/tasks/maintenance/rebuild.ts';
+
+const [WAITS, LOCKED, OPEN] = ['waits', 'locked', 'open'] as TaskId[] as [TaskId, TaskId, TaskId];
 
 test('a rebuild wakes what waits first, and goes on with the page at which the database failed', async () => {
   const done: string[] = [];
@@ -15,22 +16,33 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
   const rebuild = new Rebuild({
     data: {
       generation: 1,
-      sure: () => Promise.resolve(),
       onLost: (listener) => {
         lost = listener;
         return () => undefined;
       },
     },
-    rollCall: { call: () => Promise.resolve(false) },
     presence: { redisLost: step('presence') },
     renewal: { restoreAll: step('leases') },
-    records: { redisLost: () => Promise.resolve() },
+    records: {
+      redisLost: () => Promise.resolve(),
+      ended: (taskIds) => Promise.resolve(taskIds.filter((taskId) => taskId !== OPEN)),
+    },
     marks: { rowsDoubtful: () => Promise.resolve() },
-    queues: { reopenAll: step('settings') },
-    olderJobs: {
-      sweep: (queue) => {
+    queues: {
+      reopenAll: step('settings'),
+      waitingIds: (queue) => {
         done.push(queue);
-        return Promise.resolve(0);
+        return Promise.resolve([OPEN, WAITS]);
+      },
+      activeIds: () => Promise.resolve([LOCKED, OPEN]),
+      remove: (queue, taskId) => {
+        done.push(`${queue} ${taskId}`);
+        return Promise.resolve(true);
+      },
+      lockOf: () => Promise.resolve('lock' as LockToken),
+      fail: (queue, taskId, lock) => {
+        done.push(`${queue} ${taskId} ${lock}`);
+        return Promise.resolve({ kind: 'done' });
       },
     },
     endedQueues: (after) => {
@@ -42,7 +54,6 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
       const queues = [`q${page}`, 'q1'] as QueueName[];
       return Promise.resolve(page === 3 ? { queues } : { queues, next: { endedAt: '', id: String(page + 1) } });
     },
-    clock: systemClock,
     log: createLog({ level: 'silent', name: 'test' }),
     isLeader: () => true,
     tryAgainMs: 1,
@@ -50,7 +61,9 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
   rebuild.onRebuilt(() => done.push('wake'));
   rebuild.start();
   lost();
-  await vi.waitFor(() => expect(done.at(-1)).toBe('q3'));
+  await vi.waitFor(() => expect(done.at(-1)).toBe('q3 locked lock'));
   rebuild.stop();
-  expect(done).toEqual(['presence', 'leases', 'settings', 'wake', 'q1', 'q2', 'q3']);
+  const sweptOf = (queue: string) => [queue, `${queue} waits`, `${queue} locked lock`];
+  const swept = ['q1', 'q2', 'q3'].flatMap(sweptOf);
+  expect(done).toEqual(['presence', 'leases', 'settings', 'wake', ...swept]);
 });

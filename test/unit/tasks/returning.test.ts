@@ -49,6 +49,7 @@ function aReturning() {
 test('a machine may send more results while the record of a retry waits for the database', async () => {
   const { returning, attempt, steps, written } = aReturning();
   const over = returning.retry(attempt, 'error', job);
+  expect(attempt.isReturning).toBe(true);
   expect(steps).toEqual(['slot', 'decided', 'record']);
   written.resolve(true);
   await over;
@@ -57,6 +58,7 @@ test('a machine may send more results while the record of a retry waits for the 
 test('a machine may send more results while the record of a lost attempt waits for the database', async () => {
   const { returning, attempt, steps, written } = aReturning();
   const over = returning.toQueue(attempt, 'lost', job);
+  expect(attempt.isReturning).toBe(true);
   expect(steps).toEqual(['decided', 'record']);
   written.resolve(true);
   await over;
