@@ -79,7 +79,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
     due,
     isLeader,
     serves: setup.serves,
-    maxContainers: (workspaceId) => limits.peek(workspaceId).stub.max_replicas,
+    maxContainers: (workspaceId, whenRead) => limits.known(workspaceId, whenRead)?.stub.max_replicas,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     silentSinceMs: (id) => machines.silentSinceMs(id),
     isGuarded: (queue) => health.isGuarded(queue),

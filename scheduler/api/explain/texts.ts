@@ -13,6 +13,7 @@ const HOLDS: Readonly<Record<HoldReason, string>> = {
   busy_or_warm: 'more containers live than are wanted, but each of them works or is kept warm',
   in_window: 'more containers live than are wanted now, but the window before asked for them',
   bad_sample: 'the queue could not be read, so nothing changes',
+  limits_unknown: 'the limits of its workspace are not read yet, so nothing changes',
   cooling_down: 'starts failed in a row, so nothing is started before the cooldown is over',
   probing: 'one container shows whether starts work again; the others wait for it',
   host_causes:
@@ -29,6 +30,7 @@ const HOLD_ENDS: Readonly<Record<Exclude<HoldReason, 'at_target'>, string>> = {
   busy_or_warm: 'containers beyond those wanted to end their work and their keep-warm time',
   in_window: 'the end of the window in which more were wanted',
   bad_sample: 'the queue to be readable again',
+  limits_unknown: 'the limits of its workspace to be read from the database',
   cooling_down: 'the end of the cooldown; then one container probes',
   probing: 'the probe to complete a task, or to stay up for a minute',
   host_causes:

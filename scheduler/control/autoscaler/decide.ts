@@ -47,6 +47,8 @@ export interface ScaleBounds {
   readonly tasksPerContainer: number;
   readonly minContainers: number;
   readonly maxContainers: number;
+  /** Whether the limits of the workspace are not known yet, so that these bounds may be too high. */
+  readonly limitsUnknown?: boolean;
   /** Tokens that calls to models reserve. Absent: tasks alone count. */
   readonly tokens?: TokenDemand;
 }
@@ -85,6 +87,7 @@ export type HoldReason =
   | 'busy_or_warm'
   | 'in_window'
   | 'bad_sample'
+  | 'limits_unknown'
   | 'cooling_down'
   | 'probing'
   | 'exclusive_on_lost'
@@ -92,8 +95,8 @@ export type HoldReason =
   | ScaleInHold['why'];
 
 /**
- * Outcome of a decision. `wanted`: containers that the queue asks for; absent after a failed
- * sample. `againAtMs`: when the same question may have another answer although nothing changed.
+ * Outcome of a decision. `wanted`: containers that the queue asks for; absent when that is not
+ * known. `againAtMs`: when the same question may have another answer although nothing changed.
  */
 export type ScaleDecision =
   | { readonly kind: 'hold'; readonly why: HoldReason; readonly wanted?: number; readonly againAtMs?: number }
@@ -111,7 +114,8 @@ export type ScaleDecision =
       readonly againAtMs?: number;
     };
 
-const SAMPLE_AGAIN_MS = 1000;
+/** Interval until the next look when a fact could not be read. */
+const READ_AGAIN_MS = 1000;
 const GUARD_AGAIN_MS = 5000;
 
 /** Numbers of containers that a queue's tasks, its tokens and its engines ask for, before the bounds. */
@@ -150,7 +154,9 @@ export function wantedContainers(bounds: ScaleBounds, inFlight: number): number 
  * for their keep-warm. A failed sample changes nothing; a container with a running attempt is never chosen.
  */
 export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
-  if (input.inFlight === undefined) return { kind: 'hold', why: 'bad_sample', againAtMs: nowMs + SAMPLE_AGAIN_MS };
+  if (input.inFlight === undefined) return { kind: 'hold', why: 'bad_sample', againAtMs: nowMs + READ_AGAIN_MS };
+  if (input.limitsUnknown === true && input.active)
+    return { kind: 'hold', why: 'limits_unknown', againAtMs: nowMs + READ_AGAIN_MS };
   const live = input.containers.filter((container) => isLiveContainer(container.state));
   const wanted = wantedContainers(input, input.inFlight);
   const phase = breakerPhase(input.breaker, nowMs);

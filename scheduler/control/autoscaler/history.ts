@@ -1,5 +1,5 @@
 // History of one queue in the scaling loop: the window of wanted numbers, the run of its samples, its
-// last state, and the last decisions for explanations. Bounded; forgotten facts are learned again.
+// last state, and the last decisions for explanations. Forgotten facts are learned again.
 import type { QueueName } from '#shared/domain/ids.ts';
 import type { DeploymentFacts, DeploymentState } from '../../workspaces/deployments/state.ts';
 import { deploymentStateOf, deploymentSteps } from '../../workspaces/deployments/state.ts';
@@ -31,33 +31,55 @@ export interface QueueHistory {
   stateSinceMs: number;
 }
 
-/** A fleet of 5,000 machines has fewer queues with containers: each sweep looks at all of those. */
-const MAX_QUEUES = 50_000;
+/** Queues at rest whose last decisions are kept for explanations. */
+export const MOST_AT_REST = 10_000;
 const MAX_DECISIONS = 20;
 
+/**
+ * Histories of all queues. Those of queues that have or want containers are never evicted, because a sweep over more
+ * queues than a bound would forget every window. So there are as many as such queues, and {@link MOST_AT_REST} others.
+ */
 export class QueueHistories {
-  readonly #queues = new BoundedMap<QueueName, QueueHistory>(MAX_QUEUES);
+  readonly #busy = new Map<QueueName, QueueHistory>();
+  readonly #atRest = new BoundedMap<QueueName, QueueHistory>(MOST_AT_REST);
 
   of(queue: QueueName): QueueHistory {
-    let history = this.#queues.get(queue);
-    if (history === undefined) {
-      history = { window: [], samples: 0, badSinceMs: null, decisions: [], state: null, stateSinceMs: 0 };
-      this.#queues.set(queue, history);
-    }
+    const known = this.#busy.get(queue);
+    if (known !== undefined) return known;
+    const history = this.#atRest.get(queue) ?? {
+      window: [],
+      samples: 0,
+      badSinceMs: null,
+      decisions: [],
+      state: null,
+      stateSinceMs: 0,
+    };
+    this.#atRest.delete(queue);
+    this.#busy.set(queue, history);
     return history;
   }
 
   peek(queue: QueueName): QueueHistory | undefined {
-    return this.#queues.get(queue);
+    return this.#busy.get(queue) ?? this.#atRest.get(queue);
+  }
+
+  /** The queue has no containers and wants none. */
+  rest(queue: QueueName): void {
+    const history = this.#busy.get(queue);
+    if (history === undefined) return;
+    this.#busy.delete(queue);
+    this.#atRest.set(queue, history);
   }
 
   forget(queue: QueueName): void {
-    this.#queues.delete(queue);
+    this.#busy.delete(queue);
+    this.#atRest.delete(queue);
   }
 
   /** Forgets all queues, because another replica may have led meanwhile. */
   clear(): void {
-    this.#queues.clear();
+    this.#busy.clear();
+    this.#atRest.clear();
   }
 }
 

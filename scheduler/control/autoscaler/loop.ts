@@ -1,14 +1,14 @@
-// Scaling loop of the leader: looks at the queues that changed, reads their depth, lets decide.ts
-// decide, and asks the container registry for containers or tells some to stop. A change (coalesced for a few
-// milliseconds), the next expiry of a keep-warm or window, or a slow sweep starts a round.
-// Invariants: a bad sample changes nothing; a container with an
-// attempt is never stopped; right after a start nothing is stopped.
+// Scaling loop of the leader. A round reads the depths of queues that changed, and decide.ts decides for all of them.
+// What follows is not awaited by the round: stops begin at once, and starts in turn (start-turns.ts). A change
+// (coalesced for a few milliseconds), the next expiry of a keep-warm or window, or a slow sweep starts a round.
+// Invariants: a bad sample changes nothing; a container with an attempt is never stopped; right after a start nothing
+// is stopped. A queue is not decided while its last decision is carried out.
+import { setImmediate as turn } from 'node:timers/promises';
 import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
-import { isLiveContainer, isTerminalContainer } from '#shared/domain/status.ts';
+import { isLiveContainer } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
-import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { ContainerControl, ContainerEntryChange, Moved } from '../../fleet/containers/container-registry.ts';
+import type { ContainerControl, ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { TargetChange, Targets } from '../../workspaces/deployments/targets.ts';
@@ -30,9 +30,14 @@ import type { QueueHistory } from './history.ts';
 import { QueueHistories, recordDecision, recordState } from './history.ts';
 import type { ScaleEvents } from './scale-events.ts';
 import type { AutoscalerMetrics } from './metrics.ts';
+import { FailedStarts } from './failed-starts.ts';
+import { letGo } from './let-go.ts';
 import { sampleQueues } from './samples.ts';
-import { EARLY_EXIT_MS, failedStart, stayedUp } from './starts.ts';
+import { StartTurns } from './start-turns.ts';
+import type { WaitingStart } from './start-turns.ts';
+import { EARLY_EXIT_MS, stayedUp } from './starts.ts';
 import { rememberWanted } from './window.ts';
+import { WokenQueues } from './woken-queues.ts';
 
 export interface AutoscalerParts {
   readonly targets: Targets;
@@ -55,8 +60,8 @@ export interface AutoscalerParts {
   readonly isLeader: () => boolean;
   /** Development servers: stubs that have one, and their queues. */
   readonly serves: { isServed(stubId: StubId): boolean; queues(): Iterable<QueueName> };
-  /** Most containers of one deployment of the workspace. */
-  readonly maxContainers: (workspaceId: WorkspaceId) => number;
+  /** Most containers of one deployment of the workspace; undefined: not known yet, `whenRead` is called once it is. */
+  readonly maxContainers: (workspaceId: WorkspaceId, whenRead: () => void) => number | undefined;
   /** Time since which a machine is silent; null: it talks, or is not known. */
   readonly silentSinceMs: (id: MachineId) => number | null;
   /**
@@ -85,7 +90,10 @@ export interface QueueScaling {
 export const RESTART_GRACE_MS = 120_000;
 const COALESCE_MS = 2;
 const SWEEP_MS = 30_000;
-const MAX_MISSED = 10_000;
+/** Milliseconds of decisions without a turn of the event loop. */
+const SLICE_MS = 5;
+/** Most containers that a start makes: the queue asks for the rest in its next turn. */
+const MOST_AT_ONCE = 256;
 /** Milliseconds of failing samples that become a condition of the deployment. */
 export const METRICS_UNAVAILABLE_MS = 60_000;
 /** Longest time between rounds of one queue while it has containers. */
@@ -94,15 +102,17 @@ const LONGEST_WAIT_MS = 30_000;
 export class Autoscaler {
   readonly name = 'autoscaler';
   readonly #parts: AutoscalerParts;
-  readonly #dirty = new Set<QueueName>();
-  /** Queues woken while another replica, or none, led: looked at when this one begins to lead. */
-  readonly #missed = new Set<QueueName>();
+  readonly #woken = new WokenQueues();
+  /** Queues whose decision is carried out, and those of them that were woken meanwhile. */
+  readonly #acting = new Set<QueueName>();
+  readonly #wokenAgain = new Set<QueueName>();
+  readonly #starts: StartTurns;
   readonly #timers = new Map<QueueName, NodeJS.Timeout>();
   /** Containers that each queue asked for at its last round; a bad sample leaves the number. */
   readonly #wanted = new Map<QueueName, { readonly kind: string; readonly count: number }>();
   readonly #histories = new QueueHistories();
   readonly #inputs: ScaleInputReader;
-  readonly #startFailed = new Listeners<[QueueName, string, ContainerId]>();
+  readonly #failedStarts: FailedStarts;
   /** Queues that had containers when this process began to lead. */
   #adopted: ReadonlySet<QueueName> = new Set();
   /** Containers of these queues. */
@@ -123,16 +133,20 @@ export class Autoscaler {
       ...parts,
       hostBrakes: this.#hostBrakes,
       isServed: (stubId) => parts.serves.isServed(stubId),
+      wake: (queue) => this.wake(queue),
     });
+    this.#starts = new StartTurns({
+      clock: parts.clock,
+      begin: (start) => this.#act(start.queue, () => this.#start(start)),
+      readAgain: (queues) => queues.forEach((queue) => this.wake(queue)),
+    });
+    this.#failedStarts = new FailedStarts(parts);
     this.#inputs.isFound = (id) => this.#found.has(id);
   }
 
-  /**
-   * Told when a start failed by the user's cause and nothing
-   * else serves the queue: its waiting callers get these lines.
-   */
+  /** Told of failed starts, as {@link FailedStarts.on} says. */
   onStartFailed(listener: (queue: QueueName, lastLines: string, containerId: ContainerId) => void): void {
-    this.#startFailed.add(listener);
+    this.#failedStarts.on(listener);
   }
 
   start(): void {
@@ -155,6 +169,7 @@ export class Autoscaler {
       [...this.#adopted].flatMap((queue) => [...containers.ofQueue(queue)].map(({ row }) => row.id)),
     );
     this.#histories.clear();
+    for (const queue of this.#starts.clear()) this.wake(queue);
     this.#ready = breakers.load().catch((error: unknown) => {
       log.warn({ err: error }, 'breakers not read, beginning without them');
     });
@@ -163,6 +178,7 @@ export class Autoscaler {
 
   stop(): void {
     this.#stopped = true;
+    this.#starts.clear();
     clearInterval(this.#sweep);
     clearTimeout(this.#timer);
     for (const timer of this.#timers.values()) clearTimeout(timer);
@@ -170,17 +186,22 @@ export class Autoscaler {
 
   /** Wakes every queue that may want or have containers. */
   sweep(): void {
-    for (const queue of this.#parts.containers.queues()) this.wake(queue);
-    for (const target of this.#parts.targets.activeTargets()) this.wake(target.queue);
-    for (const queue of this.#parts.serves.queues()) this.wake(queue);
-    if (!this.#parts.isLeader()) return;
-    for (const queue of this.#missed) this.wake(queue);
-    this.#missed.clear();
+    if (this.#stopped) return;
+    const { containers, targets, serves, isLeader } = this.#parts;
+    this.#woken.sweep(containers.queues());
+    for (const { queue } of targets.activeTargets()) this.#woken.sweep([queue]);
+    this.#woken.sweep(serves.queues());
+    if (isLeader()) this.#woken.sweepMissed();
+    this.#roundSoon();
   }
 
   wake(queue: QueueName): void {
     if (this.#stopped) return;
-    this.#dirty.add(queue);
+    this.#woken.add(queue);
+    this.#roundSoon();
+  }
+
+  #roundSoon(): void {
     this.#timer ??= setTimeout(() => void this.#round(), COALESCE_MS);
   }
 
@@ -236,9 +257,8 @@ export class Autoscaler {
       sampleQueues(this.#parts, [queue]).then(([only]) => only),
     ]);
     const history = this.#histories.peek(queue);
-    const input = this.#inputs.read(queue, target, depth, history, this.#holdOf(queue, target, history));
-    const nowMs = this.#parts.clock.nowMs();
-    return { target, depth, input, decision: decideScale(input, nowMs), windowMs: windowMsOf(target), history };
+    const { input, decision } = this.#decide(queue, target, depth, this.#parts.clock.nowMs());
+    return { target, depth, input, decision, windowMs: windowMsOf(target), history };
   }
 
   targetChanged({ target }: TargetChange): void {
@@ -270,50 +290,71 @@ export class Autoscaler {
     if (this.#running || this.#stopped) return;
     this.#running = true;
     try {
-      while (this.#dirty.size > 0 && !this.#stopped) {
-        const queues = [...this.#dirty];
-        this.#dirty.clear();
+      while (this.#woken.size > 0 && !this.#stopped) {
+        const queues = this.#woken.next();
         if (this.#parts.isLeader()) await this.#parts.loops.round('autoscaler', () => this.#decideAll(queues));
-        else this.#remember(queues);
+        else this.#woken.remember([...queues, ...this.#starts.clear()]);
       }
     } finally {
       this.#running = false;
     }
   }
 
-  /**
-   * Remembers queues to look at when this replica leads. Past the bound the oldest
-   * are dropped: the leader heard of them by itself, or the task sweep finds them.
-   */
-  #remember(queues: readonly QueueName[]): void {
-    for (const queue of queues) this.#missed.add(queue);
-    for (const queue of this.#missed) {
-      if (this.#missed.size <= MAX_MISSED) return;
-      this.#missed.delete(queue);
-    }
-  }
-
   async #decideAll(queues: readonly QueueName[]): Promise<void> {
-    const { clock, metrics, log } = this.#parts;
+    const { clock, metrics } = this.#parts;
     metrics.examined.inc(queues.length);
     await this.#ready;
+    const found = await Promise.all(queues.map((queue) => this.#targetOf(queue)));
+    const targets = new Map(found.filter((one) => one !== undefined));
     const depths = await sampleQueues(this.#parts, queues);
+    const sampledMs = clock.monotonicMs();
+    let sliceMs = sampledMs;
     for (const [index, queue] of queues.entries()) {
-      try {
-        await this.#decideOne(queue, depths[index], clock.nowMs());
-      } catch (error) {
-        log.warn({ err: error, queue }, 'scaling round failed, trying again');
-        this.#again(queue, clock.nowMs() + 1000);
-      }
+      if (targets.has(queue)) this.#decideOne(queue, targets.get(queue), depths[index], sampledMs);
+      if (clock.monotonicMs() - sliceMs < SLICE_MS) continue;
+      await turn();
+      sliceMs = clock.monotonicMs();
+    }
+    this.#starts.begin();
+  }
+
+  /** @returns undefined: it was not read, and is again soon */
+  async #targetOf(queue: QueueName): Promise<readonly [QueueName, Target | undefined] | undefined> {
+    try {
+      return [queue, await this.#parts.targets.byQueue(queue)];
+    } catch (error) {
+      this.#failedAgain(queue, error);
+      return undefined;
     }
   }
 
-  async #decideOne(queue: QueueName, depth: QueueDepth | undefined, nowMs: number): Promise<void> {
-    const { targets, containers, breakers } = this.#parts;
-    const target = await targets.byQueue(queue);
+  #failedAgain(queue: QueueName, error: unknown): void {
+    const { log, clock } = this.#parts;
+    log.warn({ err: error, queue }, 'scaling round failed, trying again');
+    this.#starts.drop(queue);
+    this.#again(queue, clock.nowMs() + 1000);
+  }
+
+  /** Decides now, or once the last decision of the queue is carried out. Never throws. */
+  #decideOne(queue: QueueName, target: Target | undefined, depth: QueueDepth | undefined, sampledMs: number): void {
+    if (this.#acting.has(queue)) {
+      this.#wokenAgain.add(queue);
+      return;
+    }
+    try {
+      this.#decideNow(queue, target, depth, sampledMs);
+    } catch (error) {
+      this.#failedAgain(queue, error);
+    }
+  }
+
+  #decideNow(queue: QueueName, target: Target | undefined, depth: QueueDepth | undefined, sampledMs: number): void {
+    const { containers, breakers, clock } = this.#parts;
+    const nowMs = clock.nowMs();
     const entries = [...containers.ofQueue(queue)];
     if (target === undefined && entries.length === 0) {
       this.#forget(queue);
+      this.#starts.drop(queue);
       this.#histories.forget(queue);
       breakers.forget(queue);
       return;
@@ -322,19 +363,50 @@ export class Autoscaler {
       const proof = entries.find((entry) => stayedUp(entry, nowMs));
       if (proof !== undefined) breakers.works(queue, proof.row);
     }
-    const history = this.#histories.of(queue);
-    this.#sampled(queue, target, depth, history, nowMs);
-    const input = this.#inputs.read(queue, target, depth, history, this.#holdOf(queue, target, history));
-    const decision = decideScale(input, nowMs);
-    const live = input.containers.filter(({ state }) => isLiveContainer(state)).length;
-    recordDecision(history, { atMs: nowMs, decision, inFlight: input.inFlight ?? null, live });
-    await this.#carryOut(queue, target, decision, depth, demandReason(input, input.inFlight ?? 0));
-    const facts = scaleFacts(input, decision.wanted ?? 0, nowMs);
-    if (depth !== undefined) recordState(history, facts, nowMs);
-    if (decision.wanted !== undefined && target !== undefined)
-      this.#wanted.set(queue, { kind: target.kind, count: facts.cooling ? 0 : decision.wanted });
+    this.#sampled(queue, target, depth, this.#histories.of(queue), nowMs);
+    const { input, decision } = this.#decide(queue, target, depth, nowMs);
+    if (decision.kind === 'start' && target !== undefined && depth !== undefined)
+      this.#starts.put({ queue, target, depth, sampledMs });
+    else this.#starts.drop(queue);
+    // A start is recorded when it begins.
+    if (decision.kind !== 'start') this.#record(queue, input, decision, nowMs);
+    if (decision.kind === 'stop') void this.#act(queue, () => this.#stopAll(target, decision));
+    if (decision.kind !== 'start') this.#again(queue, decision.againAtMs);
+    this.#remembered(queue, target, input, decision, nowMs);
+    if (entries.length === 0 && decision.wanted === 0) this.#histories.rest(queue);
     const isIdle = decision.kind === 'hold' && decision.why === 'at_target' && input.inFlight === 0;
     if (entries.length === 0 && isIdle) this.#forget(queue);
+  }
+
+  #decide(
+    queue: QueueName,
+    target: Target | undefined,
+    depth: QueueDepth | undefined,
+    nowMs: number,
+  ): { readonly input: ScaleInput; readonly decision: ScaleDecision } {
+    const history = this.#histories.peek(queue);
+    const input = this.#inputs.read(queue, target, depth, history, this.#holdOf(queue, target, history));
+    return { input, decision: decideScale(input, nowMs) };
+  }
+
+  #record(queue: QueueName, input: ScaleInput, decision: ScaleDecision, nowMs: number): void {
+    const live = input.containers.filter(({ state }) => isLiveContainer(state)).length;
+    recordDecision(this.#histories.of(queue), { atMs: nowMs, decision, inFlight: input.inFlight ?? null, live });
+  }
+
+  /** Remembers the state of the deployment and the number that it asks for, unless that is not known now. */
+  #remembered(
+    queue: QueueName,
+    target: Target | undefined,
+    input: ScaleInput,
+    decision: ScaleDecision,
+    nowMs: number,
+  ): void {
+    if (decision.wanted === undefined) return;
+    const facts = scaleFacts(input, decision.wanted, nowMs);
+    recordState(this.#histories.of(queue), facts, nowMs);
+    if (target !== undefined)
+      this.#wanted.set(queue, { kind: target.kind, count: facts.cooling ? 0 : decision.wanted });
   }
 
   /** Records a sample beside the earlier ones. */
@@ -351,7 +423,9 @@ export class Autoscaler {
     }
     history.badSinceMs = null;
     history.samples += 1;
-    const wanted = wantedContainers(this.#inputs.bounds(target), this.#inputs.inFlight(queue, depth));
+    const bounds = this.#inputs.bounds(target);
+    if (bounds.limitsUnknown === true) return;
+    const wanted = wantedContainers(bounds, this.#inputs.inFlight(queue, depth));
     history.window = rememberWanted(history.window, wanted, windowMsOf(target), nowMs);
   }
 
@@ -376,58 +450,44 @@ export class Autoscaler {
     scaled.decided(target, { current, desired: current + change, reason });
   }
 
-  async #carryOut(
-    queue: QueueName,
-    target: Target | undefined,
-    decision: ScaleDecision,
-    depth: QueueDepth | undefined,
-    demand: string,
-  ): Promise<void> {
-    const { create, breakers, metrics, log } = this.#parts;
-    switch (decision.kind) {
-      case 'start': {
-        const { count, wanted, probe } = decision;
-        log.info({ queue, count, wanted, tasks: depth && totalOf(depth), probe }, 'scaling up');
-        metrics.events.inc({ direction: 'up', reason: probe ? 'probe' : demand }, count);
-        this.#tellScaled(target, count, probe ? 'probe' : demand);
-        const created = target === undefined ? [] : await create(target, count);
-        if (probe) for (const { row } of created) breakers.probes(queue, row.id);
-        break;
-      }
-      case 'stop':
-        metrics.events.inc({ direction: 'down', reason: 'idle' }, decision.containers.length);
-        this.#tellScaled(target, -decision.containers.length, 'idle');
-        await Promise.all(decision.containers.map((id) => this.#letGo(id)));
-        this.#again(queue, decision.againAtMs);
-        break;
-      case 'hold':
-        this.#again(queue, decision.againAtMs);
-        break;
+  /** Carries a decision out, during which no other is made for the queue. Never throws. */
+  async #act(queue: QueueName, work: () => Promise<void>): Promise<void> {
+    this.#acting.add(queue);
+    try {
+      await work();
+    } catch (error) {
+      this.#failedAgain(queue, error);
+    } finally {
+      this.#acting.delete(queue);
+      if (this.#wokenAgain.delete(queue)) this.wake(queue);
     }
   }
 
-  /**
-   * Stops a container that still has no attempt at this very moment: it gets no more tasks, then the order to
-   * stop. A container linked to another replica is only asked to leave, and stops when that one sees it idle.
-   */
-  async #letGo(id: ContainerId): Promise<void> {
-    const { containers, slots, loads, log } = this.#parts;
-    const entry = containers.get(id);
-    if (entry === undefined) return;
-    const container = slots.get(id);
-    if (container !== undefined && container.inFlight > 0) return;
-    slots.leave(id);
-    const { state } = entry.row;
-    const isServed = state === 'RUNNING' && !loads.isHere(id);
-    const event = state === 'PENDING' || state === 'ASSIGNED' ? 'abandon' : isServed ? 'drain' : 'stop';
-    let moved: Moved = 'refused';
-    try {
-      moved = await containers.transition(id, event, { change: { reason: 'scaled_in' } });
-    } finally {
-      // The container still counts as live, so it must go on taking tasks.
-      if (moved === 'refused') slots.stay(id);
+  /** Starts what the queue asks for now: its deployment, containers, breaker and limits may have changed meanwhile. */
+  async #start({ queue, depth }: WaitingStart): Promise<void> {
+    const { targets, create, breakers, metrics, clock, log, isLeader } = this.#parts;
+    const target = await targets.byQueue(queue);
+    const nowMs = clock.nowMs();
+    const { input, decision } = this.#decide(queue, target, depth, nowMs);
+    if (decision.kind !== 'start' || target === undefined || !isLeader()) {
+      this.#wokenAgain.add(queue);
+      return;
     }
-    if (moved !== 'refused') log.info({ containerId: id, queue: entry.spec.queue }, 'scaling in');
+    const { wanted, probe } = decision;
+    const count = Math.min(decision.count, MOST_AT_ONCE);
+    this.#record(queue, input, { ...decision, count }, nowMs);
+    const reason = probe ? 'probe' : demandReason(input, input.inFlight ?? 0);
+    log.info({ queue, count, wanted, tasks: totalOf(depth), probe }, 'scaling up');
+    metrics.events.inc({ direction: 'up', reason }, count);
+    this.#tellScaled(target, count, reason);
+    const created = await create(target, count);
+    if (probe) for (const { row } of created) breakers.probes(queue, row.id);
+  }
+
+  async #stopAll(target: Target | undefined, decision: Extract<ScaleDecision, { kind: 'stop' }>): Promise<void> {
+    this.#parts.metrics.events.inc({ direction: 'down', reason: 'idle' }, decision.containers.length);
+    this.#tellScaled(target, -decision.containers.length, 'idle');
+    await Promise.all(decision.containers.map((id) => letGo(this.#parts, id)));
   }
 
   #again(queue: QueueName, atMs: number | undefined): void {
@@ -455,38 +515,8 @@ export class Autoscaler {
     // show whether it works. So the queue is looked at again then.
     if (to === 'RUNNING' && from === 'STARTING' && this.#parts.breakers.has(entry.spec.queue))
       this.#again(entry.spec.queue, this.#parts.clock.nowMs() + EARLY_EXIT_MS);
-    this.#failed(change);
+    this.#failedStarts.containerChanged(change);
     this.#hostBrakes.containerChanged(change, this.#parts.clock.nowMs());
     this.wake(entry.spec.queue);
-  }
-
-  /** Whether some container of the queue is ready, at any replica. */
-  #isServed(queue: QueueName): boolean {
-    const { containers, slots, loads } = this.#parts;
-    if (slots.hasReady(queue)) return true;
-    for (const { row } of containers.ofQueue(queue))
-      if (row.state === 'RUNNING' && loads.of(row.id) !== undefined) return true;
-    return false;
-  }
-
-  /** Name of the queue's deployment, where it is in memory: a line of a log is not worth a question. */
-  #knownName(queue: QueueName): string {
-    const target = this.#parts.targets.byQueue(queue);
-    return target === undefined || target instanceof Promise ? '' : target.deploymentName;
-  }
-
-  /** Counts a failed start, or an exit soon after it without an attempt, against the queue. */
-  #failed(change: ContainerEntryChange): void {
-    const { loads, clock, breakers } = this.#parts;
-    const { row, spec } = change.entry;
-    const served = change.entry.served ?? loads.of(row.id)?.served ?? false;
-    // The container has started before a task ended it: nothing holds up the next start.
-    if (served && isTerminalContainer(change.to)) breakers.works(spec.queue, row);
-    const failed = failedStart(change, served, clock.nowMs());
-    if (failed === undefined) return;
-    const { neverReady, ...failure } = failed;
-    // A container made by hand is not started again, so there is nothing to hold back.
-    if (spec.byHand !== true) breakers.failed(spec.queue, failure, this.#knownName(spec.queue));
-    if (neverReady && !this.#isServed(spec.queue)) this.#startFailed.tell(spec.queue, failure.message, row.id);
   }
 }

@@ -35,8 +35,10 @@ export interface ScaleInputReaderParts {
   readonly hostBrakes: HostBrakes;
   /** Whether a stub has a development server now. */
   readonly isServed: (stubId: StubId) => boolean;
-  /** Most containers of one deployment of the workspace. */
-  readonly maxContainers: (workspaceId: WorkspaceId) => number;
+  /** Most containers of one deployment of the workspace; undefined: not known yet, `whenRead` is called once it is. */
+  readonly maxContainers: (workspaceId: WorkspaceId, whenRead: () => void) => number | undefined;
+  /** Has the queue looked at again. */
+  readonly wake: (queue: QueueName) => void;
   /** Time since which a machine is silent; null: it talks, or is not known. */
   readonly silentSinceMs: (id: MachineId) => number | null;
 }
@@ -75,7 +77,9 @@ export class ScaleInputReader {
     if (isMadeByHand(target.config.stubType)) return { ...BY_HAND, active: target.active };
     if (isServe(target.config.stubType)) return this.#parts.isServed(target.stubId) ? SERVED : GONE;
     const { autoscaler } = target.config;
-    const cap = this.#parts.maxContainers(target.workspaceId);
+    const { maxContainers, wake } = this.#parts;
+    const known = maxContainers(target.workspaceId, () => wake(target.queue));
+    const cap = known ?? Infinity;
     const scale = target.scale ?? autoscaler;
     const isSuperseded = target.supersededBy !== null;
     return {
@@ -84,6 +88,7 @@ export class ScaleInputReader {
       tasksPerContainer: Math.max(1, autoscaler.tasksPerContainer),
       minContainers: Math.min(leastOf(target), cap),
       maxContainers: Math.min(Math.max(1, scale.maxContainers), cap),
+      ...(known === undefined ? { limitsUnknown: true } : {}),
       ...this.#tokens(target),
     };
   }

@@ -104,9 +104,15 @@ const EPSILON = 1e-9;
  * @param waiting - number of such containers that wait
  */
 export function comparePools(demand: Demand, waiting: number): (a: GrowingPool, b: GrowingPool) => number {
+  const known = new Map<number, number>();
   const cost = (pool: GrowingPool): number => {
+    const before = known.get(pool.poolId);
+    if (before !== undefined) return before;
     const price = priceOf(pool);
-    return price === null ? Infinity : price / Math.max(1, heldBy(pool, demand, Math.min(waiting, MOST_SERVED)));
+    const held = Math.max(1, heldBy(pool, demand, Math.min(waiting, MOST_SERVED)));
+    const each = price === null ? Infinity : price / held;
+    known.set(pool.poolId, each);
+    return each;
   };
   return (a, b) =>
     rankOf(a, demand) - rankOf(b, demand) ||

@@ -1,5 +1,6 @@
 // How pools with a provider grow and shrink. Containers that wait are packed into machines that are there, then into
 // those on their way; what is left asks for new ones, and so do floors. Empty machines that nothing asks for go.
+// Workspaces take turns, and a container counts only for pools that could serve it, so that none holds up another's.
 // Invariants: no pool exceeds its bounds, no machine with a container goes, and what one round does no later one
 // undoes while the facts stay: a machine goes only where the pool would not grow without it. Pure.
 import type { ContainerId, MachineId, QueueName } from '#shared/domain/ids.ts';
@@ -12,7 +13,7 @@ export const REFUSED_MS = 30_000;
 const UNREAD_MS = 1_000;
 /** Most machines of a pool that are told to go at once. */
 const MOST_LEAVING = 5;
-/** Most containers that are looked at: the oldest ones. */
+/** Most containers that are looked at for a pool: the oldest ones of each workspace in turn. */
 export const MOST_DEMANDS = 2_000;
 
 /** Free amounts of a machine during a round; without a room: of one that is on its way. */
@@ -29,6 +30,8 @@ interface Plan {
   readonly bins: Bin[];
   readonly grows: Partial<Record<Cause, number>>;
   planned: number;
+  /** Containers that it could serve and that were looked at. */
+  looked: number;
   unserved: number;
   /** Containers that machines on their way will take. */
   readonly awaited: ContainerId[];
@@ -44,8 +47,7 @@ interface Plan {
  */
 export function decideCapacity(pools: readonly GrowingPool[], demands: readonly Demand[], nowMs: number): Decision {
   const plans = pools.map(planOf);
-  const oldest = demands.toSorted((a, b) => a.sinceMs - b.sinceMs || (a.id < b.id ? -1 : 1)).slice(0, MOST_DEMANDS);
-  for (const alike of Map.groupBy(oldest, kindOf).values()) serve(plans, alike, nowMs);
+  serveAll(plans, demands, nowMs);
   for (const plan of plans) {
     keepFloors(plan, nowMs);
     keepMachines(plan, nowMs);
@@ -74,6 +76,7 @@ function planOf(pool: GrowingPool): Plan {
     bins,
     grows: {},
     planned: 0,
+    looked: 0,
     unserved: 0,
     awaited: [],
     blocked: null,
@@ -85,35 +88,122 @@ function planOf(pool: GrowingPool): Plan {
 
 const newBin = (offer: Offer): Bin => ({ room: null, total: offer, free: offer, isUsed: false });
 
-/** Containers that are alike for every pool. */
-const kindOf = (one: Demand): string => {
-  const { queue, workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda } = one;
-  return JSON.stringify([queue, workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda]);
-};
-
 const lookAgain = (plan: Plan, atMs: number): void => void (plan.againAtMs = Math.min(plan.againAtMs, atMs));
 
 // ---- containers that wait -------------------------------------------------------------------------------------------
 
-/** @param alike - containers of a kind, the oldest first */
-function serve(plans: readonly Plan[], alike: readonly Demand[], nowMs: number): void {
-  const [oldest] = alike;
-  if (oldest === undefined) return;
-  const byCost = comparePools(oldest, alike.length);
-  const able = plans
-    .filter((plan) => unfitFor(plan.pool, oldest) === undefined && !isRefused(plan, oldest, nowMs))
-    .toSorted((a, b) => byCost(a.pool, b.pool));
-  if (able.length === 0) return;
-  const bins = able.map((plan) => plan.bins.filter(({ free, total }) => fits(free, total, oldest)));
-  for (const demand of alike) {
-    if (able.some((plan, index) => takesNow(plan, bins[index] ?? [], demand, nowMs))) continue;
-    if (able.some((plan, index) => takesLater(plan, bins[index] ?? [], demand))) continue;
-    const grown = growingFor(able, demand, nowMs);
-    if (grown === undefined) continue;
-    const bin = grow(grown, 'demand');
-    bins[able.indexOf(grown)]?.push(bin);
-    takesLater(grown, [bin], demand);
+/** A pool that could serve containers of a kind, and its machines that had room for one. */
+interface Candidate {
+  readonly plan: Plan;
+  readonly bins: Bin[];
+  /** Machines of the plan that were looked at. */
+  seen: number;
+}
+
+function serveAll(plans: readonly Plan[], demands: readonly Demand[], nowMs: number): void {
+  const fitting = fittingIn(plans);
+  const kinds = kindsOf(demands);
+  let turns = [...Map.groupBy(kinds, ({ oldest }) => oldest.workspaceId).values()].map((own) =>
+    serve(fitting, own, nowMs),
+  );
+  while (turns.length > 0) turns = turns.filter((turn) => turn.next().done !== true);
+}
+
+/** Containers that are alike for every pool. */
+interface Kind {
+  oldest: Demand;
+  readonly all: Demand[];
+}
+
+const byAge = (a: Demand, b: Demand): number => a.sinceMs - b.sinceMs || (a.id < b.id ? -1 : 1);
+
+/** Containers by kind, the kind of the oldest first. */
+function kindsOf(demands: readonly Demand[]): readonly Kind[] {
+  const byQueue = new Map<QueueName, Kind[]>();
+  for (const demand of demands) {
+    const kinds = byQueue.get(demand.queue) ?? [];
+    const kind = kinds.find(({ oldest }) => isAlike(oldest, demand));
+    if (kind === undefined) kinds.push({ oldest: demand, all: [demand] });
+    else {
+      kind.all.push(demand);
+      if (byAge(demand, kind.oldest) < 0) kind.oldest = demand;
+    }
+    byQueue.set(demand.queue, kinds);
   }
+  return [...byQueue.values()].flat().sort((a, b) => byAge(a.oldest, b.oldest));
+}
+
+/** Whether two containers of a queue are alike for every pool. */
+const isAlike = (a: Demand, b: Demand): boolean =>
+  a.workspaceId === b.workspaceId &&
+  a.poolName === b.poolName &&
+  a.cpuMillicores === b.cpuMillicores &&
+  a.memoryBytes === b.memoryBytes &&
+  a.gpuCount === b.gpuCount &&
+  a.minCuda === b.minCuda &&
+  (a.gpu === b.gpu || a.gpu.join() === b.gpu.join());
+
+/** Fields that decide which pools could serve a container, besides refusals of its queue. */
+function shapeOf({ workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda }: Demand): string {
+  return JSON.stringify([workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda]);
+}
+
+/** Pools that could serve a container; those for one shape are looked for once. */
+function fittingIn(plans: readonly Plan[]): (demand: Demand) => readonly Plan[] {
+  const known = new Map<string, readonly Plan[]>();
+  return (demand) => {
+    const shape = shapeOf(demand);
+    const fitting =
+      known.get(shape) ?? plans.filter(({ pool }) => unfitFor({ ...pool, refused: NONE }, demand) === undefined);
+    known.set(shape, fitting);
+    return fitting.filter(({ pool }) => !pool.refused.has(demand.queue));
+  };
+}
+const NONE: ReadonlySet<QueueName> = new Set();
+
+/** Serves the containers of a workspace, one in each turn. */
+function* serve(
+  fitting: (demand: Demand) => readonly Plan[],
+  kinds: readonly Kind[],
+  nowMs: number,
+): Generator<undefined, void> {
+  for (const { oldest, all } of kinds) {
+    const byCost = comparePools(oldest, all.length);
+    const able = fitting(oldest)
+      .filter((plan) => !isRefused(plan, oldest, nowMs))
+      .toSorted((a, b) => byCost(a.pool, b.pool))
+      .map((plan): Candidate => ({ plan, bins: [], seen: 0 }));
+    if (able.length === 0) continue;
+    for (const demand of all.sort(byAge)) {
+      const open = able.filter(({ plan }) => plan.looked < MOST_DEMANDS);
+      if (open.length === 0) break;
+      serveOne(open, demand, nowMs);
+      yield;
+    }
+  }
+}
+
+function serveOne(able: readonly Candidate[], demand: Demand, nowMs: number): void {
+  for (const candidate of able) {
+    candidate.plan.looked += 1;
+    lookAtNew(candidate, demand);
+  }
+  if (able.some(({ plan, bins }) => takesNow(plan, bins, demand, nowMs))) return;
+  if (able.some(({ plan, bins }) => takesLater(plan, bins, demand))) return;
+  const grown = growingFor(
+    able.map(({ plan }) => plan),
+    demand,
+    nowMs,
+  );
+  if (grown !== undefined) takesLater(grown, [grow(grown, 'demand')], demand);
+}
+
+/** Other workspaces have new machines made meanwhile, where there may be room, too. */
+function lookAtNew(candidate: Candidate, demand: Demand): void {
+  const { plan, bins } = candidate;
+  if (candidate.seen === plan.bins.length) return;
+  for (const bin of plan.bins.slice(candidate.seen)) if (fits(bin.free, bin.total, demand)) bins.push(bin);
+  candidate.seen = plan.bins.length;
 }
 
 /** Whether an empty machine of the pool does not take such a container; the pool does not grow for its queue then. */

@@ -92,20 +92,21 @@ export class Limits {
     return known.limits;
   }
 
-  /**
-   * Limits without waiting: the known ones, else the defaults. In the
-   * latter case they are read for the next time, and listeners are told.
-   */
+  /** Limits without waiting: the known ones, else the defaults while they are read. */
   peek(id: WorkspaceId): WorkspaceLimits {
+    return this.known(id) ?? this.#defaults;
+  }
+
+  /**
+   * Limits that are known.
+   * @param whenRead - called once unknown ones were read
+   * @returns undefined: they are being read
+   */
+  known(id: WorkspaceId, whenRead: () => void = () => undefined): WorkspaceLimits | undefined {
     const found = this.of(id);
     if (!(found instanceof Promise)) return found;
-    found.then(
-      ({ stub }) => {
-        if (stub.max_replicas !== this.#defaults.stub.max_replicas) this.#tell(id);
-      },
-      () => undefined,
-    );
-    return this.#defaults;
+    found.then(whenRead, () => undefined);
+    return undefined;
   }
 
   /** The limits by which stubs and deployments are judged. */

@@ -1,6 +1,6 @@
 // The growth of pools as a decision: who grows, how far, and which machines go.
 import { describe, expect, test } from 'vitest';
-import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { REFUSED_MS, decideCapacity } from '#scheduler/control/provisioning/decide.ts';
 import type { Decision, GrowingPool } from '#scheduler/control/provisioning/facts.ts';
 import { aDemand, aPool, aRoom, anOffer } from './facts.ts';
@@ -278,5 +278,39 @@ describe('a container that needs a newer driver', () => {
 
   test('gets a machine where the driver of the pool is not known', () => {
     expect(grown(decideCapacity([aPool({ offer: driven('') })], [aDemand(wants)], NOW))).toEqual([1]);
+  });
+});
+
+describe('containers of several workspaces', () => {
+  const ofB = (count: number) =>
+    Array.from({ length: count }, (_none, index) =>
+      aDemand({ id: `b-${index}`, queue: 'tq-b' as QueueName, workspaceId: 'w-2' as WorkspaceId, sinceMs: 500 }),
+    );
+
+  test('grow the pool of one of them alike, however many of another no pool can serve', () => {
+    const demands = Array.from({ length: 100_000 }, (_none, index) =>
+      aDemand({ id: `c-${index}`, queue: `tq-${index % 1_000}` as QueueName, gpu: ['H100'], gpuCount: 1 }),
+    );
+    const alone = decideCapacity([aPool()], ofB(9), NOW);
+    expect(grown(alone)).toEqual([1, 1, 1]);
+    expect(decideCapacity([aPool()], [...demands, ...ofB(9)], NOW)).toEqual(alone);
+  });
+
+  test('share the machines that a pool can make now, also where those of one waited for longer', () => {
+    const decision = decideCapacity([aPool({ settings: { maxMachines: 2 } })], [...many(2_500), ...ofB(8)], NOW);
+    const awaited = [...decision.awaited.keys()];
+    expect([awaited.filter((id) => id.startsWith('b-')).length, awaited.length]).toEqual([4, 8]);
+  });
+
+  test('of one workspace, the oldest come first', () => {
+    const young = many(4, { sinceMs: 10, queue: 'tq-young' as QueueName });
+    const old = many(4).map((one) => ({ ...one, id: `old-${one.id}` as typeof one.id }));
+    const decision = decideCapacity([aPool({ settings: { maxMachines: 1 } })], [...young, ...old], NOW);
+    expect([...decision.awaited.keys()]).toEqual(old.map(({ id }) => id));
+  });
+
+  test('share a machine where both fit', () => {
+    const decision = decideCapacity([aPool()], [...many(2), ...ofB(2)], NOW);
+    expect([grown(decision), decision.awaited.size]).toEqual([[1], 4]);
   });
 });
