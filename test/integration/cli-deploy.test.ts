@@ -1,6 +1,8 @@
 // `deploy` against the server of cli-gate.ts: uploads, refusals, several handlers of a file.
 import { describe, expect, test } from 'vitest';
-import { anApp, gate, gateway, run, TOKEN } from './cli-gate.ts';
+import { anApp, gate, gateway, run, TOKEN, useGate } from './cli-gate.ts';
+
+useGate();
 
 describe('deploy', () => {
   test('uploads the archive without a bearer, makes the stub from the definition, and deploys it', async () => {

@@ -44,37 +44,45 @@ export const gate = {
 let server: Server;
 let directory: ReturnType<typeof tempDirectory>;
 
-beforeEach(async () => {
-  directory = tempDirectory('cli');
-  server = createServer((request, response) => {
-    void buffer(request).then((body) => {
-      const route = `${request.method ?? ''} ${(request.url ?? '').split('?')[0] ?? ''}`;
-      gate.seen.push({ route, authorization: request.headers.authorization, body });
-      const answer = gate.reply(route, request);
-      if (answer === 'silence') return;
-      if (answer === undefined) {
-        response.writeHead(404, { 'content-type': 'application/json' });
-        response.end('{"code":5,"message":"Not Found","details":[]}');
-        return;
-      }
-      response.writeHead(answer.status ?? 200, {
-        'content-type': answer.type ?? 'application/json',
-        ...(answer.isNoTask === true ? {} : { 'x-task-id': 't-1' }),
-        ...(answer.isReplay === true ? { 'idempotency-replayed': 'true' } : {}),
+/** Starts a server for each test of the file. */
+export function useGate(): void {
+  beforeEach(async () => {
+    directory = tempDirectory('cli');
+    server = createServer((request, response) => {
+      void buffer(request).then((body) => {
+        const route = `${request.method ?? ''} ${(request.url ?? '').split('?')[0] ?? ''}`;
+        gate.seen.push({ route, authorization: request.headers.authorization, body });
+        const answer = gate.reply(route, request);
+        if (answer === 'silence') return;
+        if (answer === undefined) {
+          response.writeHead(404, { 'content-type': 'application/json' });
+          response.end('{"code":5,"message":"Not Found","details":[]}');
+          return;
+        }
+        response.writeHead(answer.status ?? 200, {
+          'content-type': answer.type ?? 'application/json',
+          ...(answer.isNoTask === true ? {} : { 'x-task-id': 't-1' }),
+          ...(answer.isReplay === true ? { 'idempotency-replayed': 'true' } : {}),
+        });
+        response.end(typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body));
       });
-      response.end(typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body));
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const address = server.address();
+    const port = typeof address === 'object' && address !== null ? address.port : 0;
+    Object.assign(gate, {
+      url: `http://127.0.0.1:${port}`,
+      seen: [],
+      reply: () => undefined,
+      directory: directory.path,
     });
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  const port = typeof address === 'object' && address !== null ? address.port : 0;
-  Object.assign(gate, { url: `http://127.0.0.1:${port}`, seen: [], reply: () => undefined, directory: directory.path });
-});
-afterEach(() => {
-  server.closeAllConnections();
-  server.close();
-  directory.remove();
-});
+  });
+  afterEach(() => {
+    server.closeAllConnections();
+    server.close();
+    directory.remove();
+  });
+}
 
 export const environment = () => ({
   LONGSHORE_URL: gate.url,

@@ -1,6 +1,8 @@
 // `invoke` against the server of cli-gate.ts: answers, errors, keys, lost connections.
 import { describe, expect, test } from 'vitest';
-import { gate, run, TOKEN } from './cli-gate.ts';
+import { gate, run, TOKEN, useGate } from './cli-gate.ts';
+
+useGate();
 
 describe('invoke', () => {
   test('of a generator that fails ends with code 1, also with --json', async () => {

@@ -1,7 +1,9 @@
 // `logs` against the server of cli-gate.ts: what is found, what is followed, and what wrote nothing.
 import { describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
-import { gate, run, start } from './cli-gate.ts';
+import { gate, run, start, useGate } from './cli-gate.ts';
+
+useGate();
 
 describe('logs', () => {
   test('of a container that has ended are found by the end of its id', async () => {

@@ -6,8 +6,10 @@ import { buffer } from 'node:stream/consumers';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
 import { terminal } from '../helpers/terminal.ts';
-import { MAIN, SANDBOX, anApp, environment, gate, gateway, run } from './cli-gate.ts';
+import { MAIN, SANDBOX, anApp, environment, gate, gateway, run, useGate } from './cli-gate.ts';
 import type { Reply } from './cli-gate.ts';
+
+useGate();
 
 test('status names the deployment of each container, or its kind, and says ages as the lists do', async () => {
   const createdAt = new Date(Date.now() - 30_000).toISOString();

@@ -294,10 +294,11 @@ describe('a process that dies', () => {
       const job = { ...jobOf(target, running), sync: true };
       let asked = 0;
       const other = await replica({ peers: {} });
+      const silent = newInstanceId();
       const present = () => {
         asked += 1;
         if (asked === 3) void one.records.append(ended);
-        return [what === 'is silent' ? newInstanceId() : other.instance];
+        return [what === 'is silent' ? silent : other.instance];
       };
       const one = await replica({ peers: { present, silentMs: 50 } });
       const ended = finalOf(job, target.queue, 1, 'COMPLETE', Date.now(), { result: '"done"' });
