@@ -181,6 +181,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     directory: poolParts.poolDirectory,
     changes: provisioned,
     quotas: scaling.quotas,
+    autoscaler: scaling.autoscaler,
     loops: scaling.loops,
   });
 

@@ -1,4 +1,5 @@
 // Growth of pools: the pools with a provider as this replica knows them, and the loop that decides for them.
+import type { Autoscaler } from '../control/autoscaler/loop.ts';
 import { ProvisioningLoop } from '../control/provisioning/loop.ts';
 import { PoolEvents } from '../control/provisioning/pool-events.ts';
 import { ProvisioningMetrics, registerProvisionGauges } from '../control/provisioning/metrics.ts';
@@ -18,6 +19,8 @@ export interface ProvisioningSetup {
   readonly directory: PoolDirectory;
   readonly changes: CapacityChanges & MachineOrders;
   readonly quotas: Pick<Quotas, 'of'>;
+  /** Absent in tests that play no scaling loop. */
+  readonly autoscaler?: Pick<Autoscaler, 'followOf'>;
   readonly loops: LoopMetrics;
 }
 
@@ -38,6 +41,7 @@ export function openProvisioning(setup: ProvisioningSetup): ProvisioningLoop {
     told: new PoolEvents({ db, events: events.writer, clock, log }),
     volumeHomes: (ids) => volumeHomes(db, ids),
     quotas: (workspaces) => quotas.of(workspaces),
+    followOf: (queue) => setup.autoscaler?.followOf(queue) ?? 0,
   });
   registerProvisionGauges({
     registry,

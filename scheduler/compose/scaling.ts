@@ -66,7 +66,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
     targets,
     queues,
     containers: leaderContainers,
-    create: (target, count) => placer.create(target, count),
+    create: (target, count, unplaced) => placer.create(target, count, unplaced),
     slots,
     loads,
     reservedTokens,

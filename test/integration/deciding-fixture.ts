@@ -60,6 +60,8 @@ export class World {
   /** Every move of every container, as `FROM TO`. */
   readonly moves: string[] = [];
   waiting = 0;
+  /** Most containers of a deployment. */
+  most = 10;
   /** Tokens that open calls to models reserve. */
   reservedTokens = 0;
   sampleFails = false;
@@ -111,7 +113,7 @@ export class World {
       targets,
       queues: this.#queues(),
       containers: this.containers,
-      create: (wanted, count) => this.placer.create(wanted, count),
+      create: (wanted, count, unplaced) => this.placer.create(wanted, count, unplaced),
       slots,
       loads: new Loads({
         bus: ALONE,
@@ -132,7 +134,7 @@ export class World {
       due: new DueTimes(clock),
       isLeader,
       serves: { isServed: () => false, queues: () => [] },
-      maxContainers: () => 10,
+      maxContainers: () => this.most,
     });
     this.autoscaler.onStartFailed((_queue, lines) => void this.startFailures.push(lines));
     this.redis = redis;

@@ -187,6 +187,7 @@ export const test = base.extend('growing', async ({ world, db }, { onCleanup }):
       directory,
       changes: capacity,
       quotas: world.quotas,
+      autoscaler: world.autoscaler,
       loops: new LoopMetrics(registry, world.clock),
     });
     wireProvisioning({ containers, machines, placer, directory, provisioning, feasibility, changes: capacity });

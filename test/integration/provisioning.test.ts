@@ -240,3 +240,24 @@ test('containers beyond the limits of their workspace bring no machine', async (
   await waitFor(() => verdict(second.row.id) === 'quota', 'the second is over the quota');
   expect([verdict(first.row.id), capacity.grown.length]).toEqual(['awaited', 1]);
 });
+
+test('a pool grows for the containers that a queue wants and that have no row yet', async ({ world, growing }) => {
+  const { capacity, pools, loop, poolId } = growing;
+  await pools.create(SHARED, 'gpu', { ...CLOUD, maxMachines: 100 });
+  const { config } = world.target;
+  const autoscaler = { ...config.autoscaler, maxContainers: 40 };
+  world.target = { ...world.target, config: { ...config, gpu: ['T4'], gpuCount: 1, autoscaler } };
+  world.most = 40;
+  world.waiting = 40;
+  world.start();
+  world.autoscaler.depthSeen(world.target, 40);
+  await waitFor(() => world.entries('PENDING').length === 16, 'as many wait as may');
+  const id = await poolId('gpu');
+  await waitFor(() => loop.explainPool(id)?.unserved === 35, 'the others count');
+  expect(loop.explainPool(id)).toMatchObject({ awaiting: 5, unserved: 35 });
+  expect(world.entries()).toHaveLength(16);
+  const [first] = capacity.grown;
+  await capacity.join(first?.machineId ?? ('' as never));
+  await waitFor(() => world.entries('ASSIGNED').length === 1, 'one is placed');
+  await waitFor(() => world.entries('PENDING').length === 16, 'another follows');
+});

@@ -3,6 +3,7 @@
 import { shellWord } from '#shared/shell-word.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import { timestampOf } from '#shared/api/fields.ts';
+import { MOST_UNPLACED } from '../../control/autoscaler/decide.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { admitTo } from '../../domain/named-pool.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
@@ -237,11 +238,14 @@ function idleBecause({ decision }: ExplainedScaling): string {
 
 /** Text of the present containers; one without a machine is not live yet. */
 function thereText({ live, containers: all }: ExplainedScaling): string {
-  const placeless = all.filter((one) => one.state === 'PENDING').length;
+  const placeless = placelessOf(all);
   const wait = `${containers(placeless)} ${placeless === 1 ? 'waits' : 'wait'} for a machine`;
   if (placeless === 0) return `${containers(live)} live`;
   return live <= placeless ? wait : `${containers(live - placeless)} live, ${wait}`;
 }
+
+const placelessOf = (all: ExplainedScaling['containers']): number =>
+  all.filter((one) => one.state === 'PENDING').length;
 
 /** The next change that happens without an operator, and its time. */
 export function waitingOf(scaling: ExplainedScaling): WaitTexts {
@@ -276,6 +280,12 @@ export function waitingOf(scaling: ExplainedScaling): WaitTexts {
 
 export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] {
   const details = [scaling.formula];
+  const { decision, wanted, live } = scaling;
+  if (decision.why === 'unplaced' && wanted !== null) {
+    // Only the first hundred containers are listed.
+    const waiting = Math.max(placelessOf(scaling.containers), Math.min(live, MOST_UNPLACED));
+    details.push(`wants ${wanted}: ${live - waiting} run, ${waiting} wait, ${wanted - live} follow`);
+  }
   if (scaling.bounds_from === 'scale')
     details.push('the bounds were set by `longshore deployment scale` (ScaleDeployment), and end with this version');
   if (scaling.in_flight !== null) {

@@ -20,6 +20,7 @@ const HOLDS: Readonly<Record<HoldReason, string>> = {
     'its last starts failed by causes of machines or of a registry, so one container is tried at a time, after a pause',
   exclusive_on_lost:
     'a container of it may still run on a lost machine, whose agent stops it by itself; until that is certain no other takes its place',
+  unplaced: 'enough containers wait for a place; the others follow as these are placed',
   after_restart: 'the scheduler has just started, so nothing that it found is stopped yet',
   new_leader: 'another scheduler process has just begun to lead, so nothing is stopped yet',
   mass_disconnect: 'many machines went silent at once, so nothing is stopped',
@@ -36,6 +37,7 @@ const HOLD_ENDS: Readonly<Record<Exclude<HoldReason, 'at_target'>, string>> = {
   host_causes:
     'the end of a pause, or a container that gets ready; causes of machines and registries count for no breaker',
   exclusive_on_lost: 'the machine to come back, or the time to pass after which its agent has stopped it',
+  unplaced: 'places for the containers that wait',
   after_restart: 'the quiet time after the start of the scheduler to end',
   new_leader: 'the quiet time after the change of the leader to end',
   mass_disconnect: 'the machines that went silent',

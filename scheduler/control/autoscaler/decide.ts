@@ -91,6 +91,7 @@ export type HoldReason =
   | 'cooling_down'
   | 'probing'
   | 'exclusive_on_lost'
+  | 'unplaced'
   | 'host_causes'
   | ScaleInHold['why'];
 
@@ -102,7 +103,10 @@ export type ScaleDecision =
   | { readonly kind: 'hold'; readonly why: HoldReason; readonly wanted?: number; readonly againAtMs?: number }
   | {
       readonly kind: 'start';
+      /** Containers that are missing. */
       readonly count: number;
+      /** Containers of these that may be written without a place. */
+      readonly unplaced: number;
       readonly wanted: number;
       /** Whether the start is the one container that shows whether starts work again. */
       readonly probe: boolean;
@@ -117,6 +121,8 @@ export type ScaleDecision =
 /** Interval until the next look when a fact could not be read. */
 const READ_AGAIN_MS = 1000;
 const GUARD_AGAIN_MS = 5000;
+/** Most containers of a queue that wait for a place: the others are a number, and follow as these are placed. */
+export const MOST_UNPLACED = 16;
 
 /** Numbers of containers that a queue's tasks, its tokens and its engines ask for, before the bounds. */
 export function demandsOf(
@@ -172,11 +178,15 @@ export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
     if (hostBrake !== undefined && phase === 'closed')
       return live.some(({ state }) => state !== 'RUNNING')
         ? { kind: 'hold', why: 'host_causes', wanted }
-        : { kind: 'start', count: 1, wanted, probe: false };
-    if (phase === 'closed') return { kind: 'start', count, wanted, probe: false };
+        : { kind: 'start', count: 1, unplaced: 1, wanted, probe: false };
+    if (phase === 'closed') {
+      const unplaced = Math.min(count, MOST_UNPLACED - live.filter(({ state }) => state === 'PENDING').length);
+      if (unplaced <= 0) return { kind: 'hold', why: 'unplaced', wanted };
+      return { kind: 'start', count, unplaced, wanted, probe: false };
+    }
     return live.some((container) => mayProve(container, input.breaker))
       ? { kind: 'hold', why: 'probing', wanted }
-      : { kind: 'start', count: 1, wanted, probe: true };
+      : { kind: 'start', count: 1, unplaced: 1, wanted, probe: true };
   }
   const kept = keptContainers(input, wanted);
   if (live.length <= wanted) return { kind: 'hold', why: 'at_target', wanted };

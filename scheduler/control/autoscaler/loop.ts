@@ -43,8 +43,8 @@ export interface AutoscalerParts {
   readonly targets: Targets;
   readonly queues: Pick<TaskQueues, 'depths'>;
   readonly containers: ContainerControl;
-  /** Makes new containers, and places them where that is possible at once. */
-  readonly create: (target: Target, count: number) => Promise<readonly ContainerEntry[]>;
+  /** Makes new containers, and places them where that is possible at once; `unplaced` at most without a place. */
+  readonly create: (target: Target, count: number, unplaced: number) => Promise<readonly ContainerEntry[]>;
   readonly slots: SlotTable;
   readonly loads: Pick<Loads, 'of' | 'isHere'>;
   /** Tokens that calls to models reserve. Absent: none. */
@@ -210,10 +210,7 @@ export class Autoscaler {
    * @param wanted - called with such a queue; absent: a round here
    */
   depthSeen(target: Target, depth: number, wanted: (queue: QueueName) => void = (queue) => this.wake(queue)): void {
-    let live = 0;
-    for (const { row, spec } of this.#parts.containers.ofQueue(target.queue))
-      if (spec.byHand !== true && isLiveContainer(row.state)) live += 1;
-    if (wantedContainers(this.#inputs.bounds(target), depth) > live) wanted(target.queue);
+    if (wantedContainers(this.#inputs.bounds(target), depth) > this.#liveOf(target.queue)) wanted(target.queue);
   }
 
   /** Called when an attempt ended: the container may have become idle, and its keep-warm runs from now. */
@@ -234,6 +231,18 @@ export class Autoscaler {
     const target = await this.#parts.targets.byQueue(queue);
     const { minContainers } = this.#inputs.bounds(target);
     return { wanted: this.#wanted.get(queue)?.count ?? minContainers, minContainers };
+  }
+
+  /** Containers that the queue asks for and that are not written yet. Right on the leader only. */
+  followOf(queue: QueueName): number {
+    return Math.max(0, (this.#wanted.get(queue)?.count ?? 0) - this.#liveOf(queue));
+  }
+
+  #liveOf(queue: QueueName): number {
+    let live = 0;
+    for (const { row, spec } of this.#parts.containers.ofQueue(queue))
+      if (spec.byHand !== true && isLiveContainer(row.state)) live += 1;
+    return live;
   }
 
   /** Names containers that serve on but no longer count: another one is started where they are needed. */
@@ -473,14 +482,14 @@ export class Autoscaler {
       this.#wokenAgain.add(queue);
       return;
     }
-    const { wanted, probe } = decision;
+    const { wanted, probe, unplaced } = decision;
     const count = Math.min(decision.count, MOST_AT_ONCE);
     this.#record(queue, input, { ...decision, count }, nowMs);
     const reason = probe ? 'probe' : demandReason(input, input.inFlight ?? 0);
     log.info({ queue, count, wanted, tasks: totalOf(depth), probe }, 'scaling up');
     metrics.events.inc({ direction: 'up', reason }, count);
     this.#tellScaled(target, count, reason);
-    const created = await create(target, count);
+    const created = await create(target, count, unplaced);
     if (probe) for (const { row } of created) breakers.probes(queue, row.id);
   }
 

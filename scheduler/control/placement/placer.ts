@@ -256,17 +256,19 @@ export class Placer {
    * Makes new containers of that target. While nothing else is being placed, and no older container waits for the same
    * machines, their first rows already name their places: the order goes out after one statement and not two. A
    * container without a place at once is PENDING, and the rounds place it.
+   * @param unplaced - most containers that are written without a place
    */
-  async create(target: Target, count: number): Promise<readonly ContainerEntry[]> {
+  async create(target: Target, count: number, unplaced = count): Promise<readonly ContainerEntry[]> {
     const { containers, fence, clock } = this.#parts;
     const isAtOnce = !this.#running && !this.#stopped && fence() !== undefined && count <= BATCH;
     const wanted = Array.from({ length: isAtOnce ? count : 0 }, () => unwrittenEntry(target, clock.nowMs()));
     const [first] = wanted;
     // Local volumes have a home, or get one with their first container, so such a container is placed by the rounds.
-    if (first === undefined || wantedOf(first).volumes.length > 0) return await containers.createMany(target, count);
+    if (first === undefined || wantedOf(first).volumes.length > 0)
+      return await containers.createMany(target, Math.min(count, unplaced));
     this.#running = true;
     try {
-      return await this.#createPlaced(target, wanted, wantedOf(first));
+      return await this.#createPlaced(target, wanted, wantedOf(first), unplaced);
     } finally {
       this.#running = false;
       if (this.#writes.doubtful.size > 0) this.#wakeIn(BACKOFF.baseMs);
@@ -276,8 +278,9 @@ export class Placer {
 
   async #createPlaced(
     target: Target,
-    wanted: readonly ContainerEntry[],
+    all: readonly ContainerEntry[],
     first: Wanted,
+    unplaced: number,
   ): Promise<readonly ContainerEntry[]> {
     const { containers, clock } = this.#parts;
     const startedAtMs = clock.monotonicMs();
@@ -285,8 +288,12 @@ export class Placer {
     const facts = await this.#factsOf([fitClass]);
     await this.#refresh();
     if (this.#planner.isBusy) this.wake();
-    if (this.#planner.isBusy || fitClass.size > 0) return await containers.createMany(target, wanted.length);
-    const choices = this.#planner.chooseNew(wanted.map(wantedOf), facts.get(fitClass));
+    if (this.#planner.isBusy || fitClass.size > 0)
+      return await containers.createMany(target, Math.min(all.length, unplaced));
+    const found = this.#planner.chooseNew(all.map(wantedOf), facts.get(fitClass));
+    // All are of one class, so those without a place are the last ones.
+    const written = found.filter((choice) => choice !== undefined).length + unplaced;
+    const [wanted, choices] = [all.slice(0, written), found.slice(0, written)];
     try {
       const entries = await this.#writes.create(target, wanted, choices);
       for (const entry of entries)

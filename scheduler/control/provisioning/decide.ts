@@ -168,19 +168,26 @@ function* serve(
   nowMs: number,
 ): Generator<undefined, void> {
   for (const { oldest, all } of kinds) {
-    const byCost = comparePools(oldest, all.length);
+    const byCost = comparePools(oldest, countOf(all));
     const able = fitting(oldest)
       .filter((plan) => !isRefused(plan, oldest, nowMs))
       .toSorted((a, b) => byCost(a.pool, b.pool))
       .map((plan): Candidate => ({ plan, bins: [], seen: 0 }));
     if (able.length === 0) continue;
-    for (const demand of all.sort(byAge)) {
+    for (const demand of each(all.sort(byAge))) {
       const open = able.filter(({ plan }) => plan.looked < MOST_DEMANDS);
       if (open.length === 0) break;
       serveOne(open, demand, nowMs);
       yield;
     }
   }
+}
+
+const countOf = (demands: readonly Demand[]): number => demands.reduce((sum, { count = 1 }) => sum + count, 0);
+
+/** Demands, each as often as it counts. */
+function* each(demands: readonly Demand[]): Iterable<Demand> {
+  for (const demand of demands) for (let nth = 0; nth < (demand.count ?? 1); nth += 1) yield demand;
 }
 
 function serveOne(able: readonly Candidate[], demand: Demand, nowMs: number): void {

@@ -1,6 +1,6 @@
 // Containers that wait for a place, as the loop counts them: since when, and those among them that no new machine
 // would help, because their workspace has used up its limits or their volume is on another machine.
-import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import { isRefused } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
@@ -19,6 +19,8 @@ export interface DemandsParts {
   /** Home machines of local volumes, by volume id; a volume without a home is absent. */
   readonly volumeHomes: (volumeIds: readonly string[]) => Promise<ReadonlyMap<string, MachineId>>;
   readonly quotas: (workspaces: ReadonlySet<WorkspaceId>) => Promise<ReadonlyMap<WorkspaceId, Quota>>;
+  /** Containers that a queue asks for and that are not written yet. Absent: none. */
+  readonly followOf?: (queue: QueueName) => number;
 }
 
 export interface Waiting {
@@ -60,9 +62,13 @@ export class Demands {
     const all = [...this.#parts.containers.pending()];
     if (all.length === 0) return NOBODY;
     const tried = all.filter(isRefused);
-    const held = new Map([...(await this.#withHomes(tried)), ...(await this.#overQuota(tried))]);
+    const quotas = await this.#parts.quotas(new Set(tried.map(({ row }) => row.workspaceId)));
+    const held = new Map([...(await this.#withHomes(tried)), ...this.#overQuota(tried, quotas)]);
+    const follow = this.#following(tried, held, quotas);
     return {
-      demands: tried.filter(({ row }) => !held.has(row.id)).map((entry) => this.demandOf(entry)),
+      demands: tried
+        .filter(({ row }) => !held.has(row.id))
+        .map((entry) => ({ ...this.demandOf(entry), count: 1 + (follow.get(entry.row.id) ?? 0) })),
       held,
       isUntried: tried.length < all.length,
     };
@@ -94,9 +100,11 @@ export class Demands {
   }
 
   /** Containers beyond the limits of their workspaces, the oldest within them. */
-  async #overQuota(entries: readonly ContainerEntry[]): Promise<(readonly [ContainerId, Held])[]> {
+  #overQuota(
+    entries: readonly ContainerEntry[],
+    quotas: ReadonlyMap<WorkspaceId, Quota>,
+  ): (readonly [ContainerId, Held])[] {
     const byWorkspace = Map.groupBy(entries, ({ row }) => row.workspaceId);
-    const quotas = await this.#parts.quotas(new Set(byWorkspace.keys()));
     return [...byWorkspace].flatMap(([workspaceId, waiting]) => {
       const quota = quotas.get(workspaceId);
       return quota === undefined ? [] : this.#over(workspaceId, waiting, quota);
@@ -104,18 +112,13 @@ export class Demands {
   }
 
   #over(workspaceId: WorkspaceId, waiting: readonly ContainerEntry[], quota: Quota): (readonly [ContainerId, Held])[] {
+    if (!isBounded(quota)) return [];
     const { gpus, cpuMillicores, memoryMib = null, containers = null } = quota;
-    if (gpus === null && cpuMillicores === null && memoryMib === null && containers === null) return [];
     const bound = (most: number | null): number => most ?? Infinity;
     let used = useOf(this.#parts.containers, workspaceId);
     const over: (readonly [ContainerId, Held])[] = [];
     for (const { row, spec } of waiting.toSorted((a, b) => a.row.createdAtMs - b.row.createdAtMs)) {
-      const next = {
-        gpu: used.gpu + spec.gpuCount,
-        cpu_millicores: used.cpu_millicores + spec.cpuMillicores,
-        memory_mib: used.memory_mib + Math.round(spec.memoryBytes / MIB),
-        containers: used.containers + 1,
-      };
+      const next = plus(used, spec, 1);
       const isOver =
         (spec.gpuCount > 0 && next.gpu > bound(gpus)) ||
         next.cpu_millicores > bound(cpuMillicores) ||
@@ -126,4 +129,70 @@ export class Demands {
     }
     return over;
   }
+
+  /**
+   * Containers that follow those that wait, as far as the limits of their workspaces allow, by the oldest one of each
+   * queue. None follow in a queue where one is held: it would be held, too.
+   */
+  #following(
+    entries: readonly ContainerEntry[],
+    held: ReadonlyMap<ContainerId, Held>,
+    quotas: ReadonlyMap<WorkspaceId, Quota>,
+  ): ReadonlyMap<ContainerId, number> {
+    const { followOf } = this.#parts;
+    const following = new Map<ContainerId, number>();
+    if (followOf === undefined) return following;
+    const used = new Map<WorkspaceId, Use>();
+    for (const [queue, waiting] of Map.groupBy(entries, ({ spec }) => spec.queue)) {
+      const wanted = followOf(queue);
+      const [oldest] = waiting.toSorted((a, b) => this.sinceMs(a) - this.sinceMs(b));
+      if (wanted <= 0 || oldest === undefined || waiting.some(({ row }) => held.has(row.id))) continue;
+      const { workspaceId, id } = oldest.row;
+      const quota = quotas.get(workspaceId);
+      const use = used.get(workspaceId) ?? (isBounded(quota) ? this.#useWith(entries, held, workspaceId) : NO_USE);
+      const count = Math.min(wanted, roomFor(quota, use, oldest.spec));
+      if (count <= 0) continue;
+      following.set(id, count);
+      used.set(workspaceId, plus(use, oldest.spec, count));
+    }
+    return following;
+  }
+
+  /** Use of a workspace, once its containers that wait are placed. */
+  #useWith(entries: readonly ContainerEntry[], held: ReadonlyMap<ContainerId, Held>, workspaceId: WorkspaceId): Use {
+    let use = useOf(this.#parts.containers, workspaceId);
+    for (const { row, spec } of entries)
+      if (row.workspaceId === workspaceId && !held.has(row.id)) use = plus(use, spec, 1);
+    return use;
+  }
+}
+
+type Use = ReturnType<typeof useOf>;
+const NO_USE: Use = { gpu: 0, cpu_millicores: 0, memory_mib: 0, containers: 0 };
+
+const isBounded = (quota: Quota | undefined): quota is Quota =>
+  quota !== undefined && Object.values(quota).some((most) => most !== null && most !== undefined);
+
+type Takes = Pick<ContainerEntry['spec'], 'gpuCount' | 'cpuMillicores' | 'memoryBytes'>;
+
+/** Use of a workspace with so many more containers. */
+const plus = (use: Use, { gpuCount, cpuMillicores, memoryBytes }: Takes, count: number): Use => ({
+  gpu: use.gpu + count * gpuCount,
+  cpu_millicores: use.cpu_millicores + count * cpuMillicores,
+  memory_mib: use.memory_mib + count * Math.round(memoryBytes / MIB),
+  containers: use.containers + count,
+});
+
+/** Number of such containers that the limits leave room for. */
+function roomFor(quota: Quota | undefined, use: Use, { gpuCount, cpuMillicores, memoryBytes }: Takes): number {
+  if (quota === undefined) return Infinity;
+  const { gpus, cpuMillicores: cpu, memoryMib = null, containers = null } = quota;
+  const left = (most: number | null, used: number, each: number): number =>
+    most === null || each === 0 ? Infinity : Math.max(0, Math.floor((most - used) / each));
+  return Math.min(
+    left(gpus, use.gpu, gpuCount),
+    left(cpu, use.cpu_millicores, cpuMillicores),
+    left(memoryMib, use.memory_mib, Math.round(memoryBytes / MIB)),
+    left(containers, use.containers, 1),
+  );
 }

@@ -20,6 +20,8 @@ export interface Demand {
   readonly minCuda?: string;
   /** Since when it waits. */
   readonly sinceMs: number;
+  /** Containers that it stands for: itself, and those that follow once it is placed. Absent: itself alone. */
+  readonly count?: number;
 }
 
 /** Amounts that a machine offers to containers, less what stays for its host. */

@@ -224,6 +224,7 @@ describe('containers that count', () => {
     expect(decideScale(anInput({ inFlight: 1, waiting: 1 }), NOW)).toEqual({
       kind: 'start',
       count: 1,
+      unplaced: 1,
       wanted: 1,
       probe: false,
     });
@@ -244,6 +245,25 @@ describe('containers that count', () => {
       kind: 'start',
       count: 1,
     });
+  });
+});
+
+describe('of many containers that are wanted', () => {
+  const many = { inFlight: 100, waiting: 100, maxContainers: 200 };
+  const waiting = (count: number) => Array.from({ length: count }, () => aContainer({ state: 'PENDING' }));
+
+  test('sixteen at most are written without a place, beside those that find one', () => {
+    expect(decideScale(anInput(many), NOW)).toMatchObject({ kind: 'start', count: 100, unplaced: 16 });
+    const some = [...waiting(10), aContainer({ state: 'ASSIGNED' })];
+    expect(decideScale(anInput({ ...many, containers: some }), NOW)).toMatchObject({ count: 89, unplaced: 6 });
+    expect(decideScale(anInput({ ...many, inFlight: 13, containers: some }), NOW)).toMatchObject({ unplaced: 2 });
+  });
+
+  test('the others follow as these are placed', () => {
+    const containers = [...waiting(16), aContainer()];
+    expect(decideScale(anInput({ ...many, containers }), NOW)).toEqual({ kind: 'hold', why: 'unplaced', wanted: 100 });
+    const placed = [...containers.slice(1), aContainer({ state: 'ASSIGNED' })];
+    expect(decideScale(anInput({ ...many, containers: placed }), NOW)).toMatchObject({ count: 83, unplaced: 1 });
   });
 });
 
@@ -403,7 +423,7 @@ describe('while starts fail in a row', () => {
   test('after the cooldown exactly one probes, beside what is ready, until it is proved or fails', () => {
     const ready = aContainer();
     const given = anInput({ inFlight: 3, waiting: 3, breaker: over, containers: [ready] });
-    expect(decideScale(given, NOW)).toEqual({ kind: 'start', count: 1, wanted: 3, probe: true });
+    expect(decideScale(given, NOW)).toEqual({ kind: 'start', count: 1, unplaced: 1, wanted: 3, probe: true });
     const probe = aContainer({ state: 'PENDING' });
     for (const state of ['PENDING', 'ASSIGNED', 'STARTING', 'RUNNING'] as const) {
       const containers = [ready, { ...probe, state }];

@@ -33,6 +33,8 @@ export class Played {
   underWay = 0;
   mostUnderWay = 0;
   creationMs = CREATION_MS;
+  /** Containers that machines have room for. */
+  room = Infinity;
   sampleMs = 0;
   limit: number | undefined = 1_000;
   limitRead: () => void = () => undefined;
@@ -54,7 +56,7 @@ export class Played {
         get: (id: ContainerId) => this.#all().find(({ row }) => row.id === id),
         transition: (id: ContainerId) => this.#stop(id),
       },
-      create: (target: Target, count: number) => this.#create(target, count),
+      create: (target: Target, count: number, unplaced: number) => this.#create(target, count, unplaced),
       slots: { get: () => undefined, leave: () => undefined, stay: () => undefined, hasReady: () => false },
       loads: { of: () => undefined, isHere: () => true },
       breakers: new Breakers({ db, clock, log, fence: () => 1 }),
@@ -98,6 +100,18 @@ export class Played {
     this.entries.set(queue, [...(this.entries.get(queue) ?? []), ...(added as unknown as ContainerEntry[])]);
   }
 
+  /** Containers of the queue in that state. */
+  count(queue: QueueName, state: string): number {
+    return (this.entries.get(queue) ?? []).filter(({ row }) => row.state === state).length;
+  }
+
+  /** Gives a container that waits its place. */
+  places(queue: QueueName): void {
+    const entry = this.entries.get(queue)?.find(({ row }) => row.state === 'PENDING');
+    if (entry !== undefined) entry.row = { ...entry.row, state: 'ASSIGNED' };
+    this.autoscaler.wake(queue);
+  }
+
   /** Lets so many milliseconds pass. */
   async pass(ms: number): Promise<void> {
     await vi.advanceTimersByTimeAsync(ms);
@@ -119,7 +133,7 @@ export class Played {
     return depths;
   }
 
-  async #create({ queue }: Target, count: number): Promise<readonly ContainerEntry[]> {
+  async #create({ queue }: Target, count: number, unplaced: number): Promise<readonly ContainerEntry[]> {
     if (this.failures > 0) {
       this.failures -= 1;
       throw new Error('the database is away');
@@ -129,9 +143,13 @@ export class Played {
     this.mostUnderWay = Math.max(this.mostUnderWay, this.underWay);
     await after(this.creationMs);
     this.underWay -= 1;
-    this.has(queue, count, 'PENDING');
+    const placed = Math.min(count, this.room);
+    this.room -= placed;
+    this.has(queue, placed, 'ASSIGNED');
+    const rest = Math.min(count - placed, unplaced);
+    this.has(queue, rest, 'PENDING');
     this.autoscaler.wake(queue);
-    return (this.entries.get(queue) ?? []).slice(-count);
+    return (this.entries.get(queue) ?? []).slice(-placed - rest);
   }
 
   #stop(id: ContainerId): Promise<'moved'> {

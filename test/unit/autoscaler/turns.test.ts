@@ -166,3 +166,23 @@ test('containers of a stopped deployment leave, also while limits are not read',
   await world.pass(50);
   expect(world.stopped).toHaveLength(2);
 });
+
+test('what finds no place is a number beyond sixteen containers, and each placement lets another follow', async () => {
+  const world = new Played();
+  world.room = 30;
+  const queue = world.asks(A, 100);
+  await world.pass(100);
+  expect([world.count(queue, 'ASSIGNED'), world.count(queue, 'PENDING'), world.autoscaler.followOf(queue)]).toEqual([
+    30, 16, 54,
+  ]);
+  expect((await world.autoscaler.explain(queue)).decision).toMatchObject({ why: 'unplaced', wanted: 100 });
+  world.places(queue);
+  await world.pass(100);
+  expect([world.count(queue, 'ASSIGNED'), world.count(queue, 'PENDING'), world.autoscaler.followOf(queue)]).toEqual([
+    31, 16, 53,
+  ]);
+  world.waiting.set(queue, 40);
+  world.autoscaler.wake(queue);
+  await world.pass(100);
+  expect([world.count(queue, 'PENDING'), world.autoscaler.followOf(queue)]).toEqual([9, 0]);
+});

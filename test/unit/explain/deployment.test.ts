@@ -118,6 +118,16 @@ describe('a deployment', () => {
     expect(said(pending, ready)).toMatch(/: 1 container live, 1 container waits for a machine, 0 wanted: /);
   });
 
+  test('says how many of many containers run, wait for a machine, and follow', () => {
+    const waiting = Array.from({ length: 16 }, () => aContainer({ state: 'PENDING' }));
+    const ready = Array.from({ length: 120 }, () => aContainer());
+    const said = (...containers: ScaleContainer[]) =>
+      deploymentOf(scalingOf({ containers, inFlight: 200, waiting: 80, maxContainers: 300 })).details;
+    expect(said(...waiting)).toContain('wants 200: 0 run, 16 wait, 184 follow');
+    expect(said(...ready, ...waiting)).toContain('wants 200: 120 run, 16 wait, 64 follow');
+    expect(said(...waiting.slice(1)).join()).not.toContain('follow');
+  });
+
   test('whose queue could not be read for a minute has a condition', () => {
     const bad = (sinceMs: number) => scalingOf({ inFlight: undefined }, { history: { badSinceMs: NOW - sinceMs } });
     expect(bad(59_000).conditions).toEqual([]);
@@ -279,7 +289,9 @@ describe('words', () => {
   });
 
   test('say what was decided', () => {
-    expect(decisionText({ kind: 'start', count: 2, wanted: 3, probe: false })).toBe('2 containers started, up to 3');
+    expect(decisionText({ kind: 'start', count: 2, unplaced: 2, wanted: 3, probe: false })).toBe(
+      '2 containers started, up to 3',
+    );
     expect(decisionText({ kind: 'stop', containers: ['c' as ContainerId], wanted: 0 })).toBe(
       '1 container let go, down towards 0',
     );

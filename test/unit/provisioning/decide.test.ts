@@ -314,3 +314,11 @@ describe('containers of several workspaces', () => {
     expect([grown(decision), decision.awaited.size]).toEqual([[1], 4]);
   });
 });
+
+test('a container counts with those that follow it', () => {
+  const demands = [aDemand({ count: 6 }), aDemand({ id: 'c-2' })];
+  const decision = decideCapacity([aPool({ settings: { maxMachines: 100 } })], demands, NOW);
+  expect([grown(decision), stated(decision)?.awaiting]).toEqual([[1, 1], 7]);
+  const many = decideCapacity([aPool({ settings: { maxMachines: 100 } })], [aDemand({ count: 100_000 })], NOW);
+  expect(stated(many)).toMatchObject({ awaiting: 20, unserved: 1_980, blocked: 'pending_bound' });
+});
