@@ -256,6 +256,7 @@ test('a pool grows for the containers that a queue wants and that have no row ye
   await waitFor(() => loop.explainPool(id)?.unserved === 35, 'the others count');
   expect(loop.explainPool(id)).toMatchObject({ awaiting: 5, unserved: 35 });
   expect(world.entries()).toHaveLength(16);
+  await waitFor(() => capacity.grown.length > 0, 'a machine is made');
   const [first] = capacity.grown;
   await capacity.join(first?.machineId ?? ('' as never));
   await waitFor(() => world.entries('ASSIGNED').length === 1, 'one is placed');
