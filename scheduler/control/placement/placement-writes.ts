@@ -13,7 +13,7 @@ import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import type { Place } from '../../stores/store/queries/container-placements.ts';
 import type { Choice } from '../plan/place.ts';
-import { driverOf } from './snapshot.ts';
+import { volumeIds } from './snapshot.ts';
 
 export interface PlacementWritesParts {
   readonly containers: ContainerControl;
@@ -126,5 +126,4 @@ export class PlacementWrites {
 }
 
 /** Local volumes that the container mounts, which have home machines. */
-export const volumesOf = (entry: ContainerEntry): readonly string[] =>
-  (entry.spec.wire.volumes ?? []).flatMap((volume) => (driverOf(volume) === 'local' ? (volume.volumeId ?? []) : []));
+export const volumesOf = ({ spec }: ContainerEntry): readonly string[] => volumeIds(spec, 'local');

@@ -15,7 +15,7 @@ import { blockingConditions, cachesHere, isInService } from '../../fleet/machine
 import { takesCpuWork } from '../../fleet/pool-settings.ts';
 import type { PlacementMachine } from '../plan/filter.ts';
 import type { Wanted } from '../plan/fit-class.ts';
-import type { Holding } from '../plan/ledger.ts';
+import type { Holding, Use } from '../plan/ledger.ts';
 import { NO_USE, plus } from '../plan/ledger.ts';
 import type { Planner } from '../plan/planner.ts';
 
@@ -83,9 +83,6 @@ export class MachineFacts {
 export function wantedOf({ row, spec }: ContainerEntry): Wanted {
   const { wire } = spec;
   const image = wire.image ?? '';
-  const volumes = wire.volumes ?? [];
-  const idsOf = (driver: MountDriverName): string[] =>
-    volumes.flatMap((volume) => (driverOf(volume) === driver ? (volume.volumeId ?? []) : []));
   return {
     id: row.id,
     workspaceId: row.workspaceId,
@@ -100,11 +97,11 @@ export function wantedOf({ row, spec }: ContainerEntry): Wanted {
     minCuda: spec.minCuda ?? '',
     basePython: image === '' ? wantedPython(wire.pythonVersion ?? '') : '',
     arch: spec.arch ?? '',
-    volumeDrivers: [...new Set(volumes.map(driverOf))],
+    volumeDrivers: [...new Set((wire.volumes ?? []).map(driverOf))],
     image: pinnedTo(image, wire.imageDigest ?? ''),
-    caches: idsOf('cache'),
+    caches: volumeIds(spec, 'cache'),
     builtImage: isBuiltImage(image) ? image : '',
-    volumes: idsOf('local'),
+    volumes: volumeIds(spec, 'local'),
   };
 }
 
@@ -119,16 +116,25 @@ export const holdingOf = ({ row, spec }: ContainerEntry): Holding => ({
 });
 
 /** Resources of the workspace's containers, except those that wait for a machine. */
+export function heldBy(registry: Pick<ContainerControl, 'all'>, workspaceId: WorkspaceId): Use {
+  let used = NO_USE;
+  for (const { row, spec } of registry.all())
+    if (row.workspaceId === workspaceId && row.state !== 'PENDING') used = plus(used, spec);
+  return used;
+}
+
+/** The same, with the names and units of the API. */
 export function useOf(
   registry: Pick<ContainerControl, 'all'>,
   workspaceId: WorkspaceId,
 ): { readonly gpu: number; readonly cpu_millicores: number; readonly memory_mib: number; readonly containers: number } {
-  let used = NO_USE;
-  for (const { row, spec } of registry.all())
-    if (row.workspaceId === workspaceId && row.state !== 'PENDING') used = plus(used, spec);
-  const { gpus, cpuMillicores, memoryBytes, containers } = used;
+  const { gpus, cpuMillicores, memoryBytes, containers } = heldBy(registry, workspaceId);
   return { gpu: gpus, cpu_millicores: cpuMillicores, memory_mib: Math.round(memoryBytes / MIB), containers };
 }
+
+/** Volumes of that driver that the container mounts, by their ids. */
+export const volumeIds = ({ wire }: ContainerEntry['spec'], driver: MountDriverName): readonly string[] =>
+  (wire.volumes ?? []).flatMap((volume) => (driverOf(volume) === driver ? (volume.volumeId ?? []) : []));
 
 /** Driver of a volume, as stored with a container. */
 export const driverOf = ({ driver }: VolumeMount): MountDriverName =>

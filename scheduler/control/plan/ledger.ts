@@ -27,7 +27,8 @@ export interface Use {
   readonly containers: number;
 }
 
-type Amounts = Pick<Holding, 'gpuCount' | 'cpuMillicores' | 'memoryBytes'>;
+/** Amounts that one container takes. */
+export type Amounts = Pick<Holding, 'gpuCount' | 'cpuMillicores' | 'memoryBytes'>;
 
 export const NO_USE: Use = { gpus: 0, cpuMillicores: 0, memoryBytes: 0, containers: 0 };
 const NO_SIBLINGS: ReadonlyMap<MachineId, number> = new Map();
@@ -86,12 +87,12 @@ export class Ledger {
   }
 }
 
-/** A workspace's use with one container more, or one less. */
-export const plus = (use: Use, { gpuCount, cpuMillicores, memoryBytes }: Amounts, sign: 1 | -1 = 1): Use => ({
-  gpus: use.gpus + sign * gpuCount,
-  cpuMillicores: use.cpuMillicores + sign * cpuMillicores,
-  memoryBytes: use.memoryBytes + sign * memoryBytes,
-  containers: use.containers + sign,
+/** Adds containers of these amounts to what a workspace uses. @param count - how many; -1: one is taken off */
+export const plus = (use: Use, { gpuCount, cpuMillicores, memoryBytes }: Amounts, count = 1): Use => ({
+  gpus: use.gpus + count * gpuCount,
+  cpuMillicores: use.cpuMillicores + count * cpuMillicores,
+  memoryBytes: use.memoryBytes + count * memoryBytes,
+  containers: use.containers + count,
 });
 
 /** Whether one more such container would pass the limits. */
@@ -102,4 +103,17 @@ export function isOver(use: Use, wanted: Amounts, quota: Quota): boolean {
   if (cpuMillicores !== null && next.cpuMillicores > cpuMillicores) return true;
   if (memoryMib !== null && next.memoryBytes > memoryMib * MIB) return true;
   return containers !== null && next.containers > containers;
+}
+
+/** Number of such containers that the limits leave room for. */
+export function roomFor(use: Use, { gpuCount, cpuMillicores, memoryBytes }: Amounts, quota: Quota): number {
+  const { gpus, cpuMillicores: cpu, memoryMib = null, containers = null } = quota;
+  const left = (most: number | null, used: number, each: number): number =>
+    most === null || each === 0 ? Infinity : Math.max(0, Math.floor((most - used) / each));
+  return Math.min(
+    left(gpus, use.gpus, gpuCount),
+    left(cpu, use.cpuMillicores, cpuMillicores),
+    left(memoryMib === null ? null : memoryMib * MIB, use.memoryBytes, memoryBytes),
+    left(containers, use.containers, 1),
+  );
 }

@@ -6,8 +6,9 @@ import { isRefused } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntryChange, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { volumesOf } from '../placement/placement-writes.ts';
-import { useOf } from '../placement/snapshot.ts';
-import type { Quota } from '../plan/ledger.ts';
+import { heldBy } from '../placement/snapshot.ts';
+import { isOver, NO_USE, plus, roomFor } from '../plan/ledger.ts';
+import type { Quota, Use } from '../plan/ledger.ts';
 import type { Demand } from './facts.ts';
 
 /** Why no new machine would help a container. */
@@ -31,7 +32,6 @@ export interface Waiting {
 }
 
 const NOBODY: Waiting = { demands: [], held: new Map(), isUntried: false };
-const MIB = 1024 * 1024;
 
 export class Demands {
   readonly #parts: DemandsParts;
@@ -113,19 +113,11 @@ export class Demands {
 
   #over(workspaceId: WorkspaceId, waiting: readonly ContainerEntry[], quota: Quota): (readonly [ContainerId, Held])[] {
     if (!isBounded(quota)) return [];
-    const { gpus, cpuMillicores, memoryMib = null, containers = null } = quota;
-    const bound = (most: number | null): number => most ?? Infinity;
-    let used = useOf(this.#parts.containers, workspaceId);
+    let used = heldBy(this.#parts.containers, workspaceId);
     const over: (readonly [ContainerId, Held])[] = [];
     for (const { row, spec } of waiting.toSorted((a, b) => a.row.createdAtMs - b.row.createdAtMs)) {
-      const next = plus(used, spec, 1);
-      const isOver =
-        (spec.gpuCount > 0 && next.gpu > bound(gpus)) ||
-        next.cpu_millicores > bound(cpuMillicores) ||
-        next.memory_mib > bound(memoryMib) ||
-        next.containers > bound(containers);
-      if (isOver) over.push([row.id, 'quota']);
-      else used = next;
+      if (isOver(used, spec, quota)) over.push([row.id, 'quota']);
+      else used = plus(used, spec);
     }
     return over;
   }
@@ -150,7 +142,7 @@ export class Demands {
       const { workspaceId, id } = oldest.row;
       const quota = quotas.get(workspaceId);
       const use = used.get(workspaceId) ?? (isBounded(quota) ? this.#useWith(entries, held, workspaceId) : NO_USE);
-      const count = Math.min(wanted, roomFor(quota, use, oldest.spec));
+      const count = quota === undefined ? wanted : Math.min(wanted, roomFor(use, oldest.spec, quota));
       if (count <= 0) continue;
       following.set(id, count);
       used.set(workspaceId, plus(use, oldest.spec, count));
@@ -160,39 +152,12 @@ export class Demands {
 
   /** Use of a workspace, once its containers that wait are placed. */
   #useWith(entries: readonly ContainerEntry[], held: ReadonlyMap<ContainerId, Held>, workspaceId: WorkspaceId): Use {
-    let use = useOf(this.#parts.containers, workspaceId);
+    let use = heldBy(this.#parts.containers, workspaceId);
     for (const { row, spec } of entries)
-      if (row.workspaceId === workspaceId && !held.has(row.id)) use = plus(use, spec, 1);
+      if (row.workspaceId === workspaceId && !held.has(row.id)) use = plus(use, spec);
     return use;
   }
 }
 
-type Use = ReturnType<typeof useOf>;
-const NO_USE: Use = { gpu: 0, cpu_millicores: 0, memory_mib: 0, containers: 0 };
-
 const isBounded = (quota: Quota | undefined): quota is Quota =>
   quota !== undefined && Object.values(quota).some((most) => most !== null && most !== undefined);
-
-type Takes = Pick<ContainerEntry['spec'], 'gpuCount' | 'cpuMillicores' | 'memoryBytes'>;
-
-/** Use of a workspace with so many more containers. */
-const plus = (use: Use, { gpuCount, cpuMillicores, memoryBytes }: Takes, count: number): Use => ({
-  gpu: use.gpu + count * gpuCount,
-  cpu_millicores: use.cpu_millicores + count * cpuMillicores,
-  memory_mib: use.memory_mib + count * Math.round(memoryBytes / MIB),
-  containers: use.containers + count,
-});
-
-/** Number of such containers that the limits leave room for. */
-function roomFor(quota: Quota | undefined, use: Use, { gpuCount, cpuMillicores, memoryBytes }: Takes): number {
-  if (quota === undefined) return Infinity;
-  const { gpus, cpuMillicores: cpu, memoryMib = null, containers = null } = quota;
-  const left = (most: number | null, used: number, each: number): number =>
-    most === null || each === 0 ? Infinity : Math.max(0, Math.floor((most - used) / each));
-  return Math.min(
-    left(gpus, use.gpu, gpuCount),
-    left(cpu, use.cpu_millicores, cpuMillicores),
-    left(memoryMib, use.memory_mib, Math.round(memoryBytes / MIB)),
-    left(containers, use.containers, 1),
-  );
-}
