@@ -70,9 +70,15 @@ export class Presence {
 
   /** The replicas that are present, as Redis has them now. */
   async present(): Promise<readonly InstanceId[]> {
+    const { names, found } = await this.#listed();
+    return [...new Set([...names.filter((_, at) => found[at] !== null), ...this.#keptNow()])];
+  }
+
+  /** The replicas in the list, and what their keys have; null: the key has lapsed. */
+  async #listed(): Promise<{ readonly names: readonly InstanceId[]; readonly found: readonly (string | null)[] }> {
     const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
     const found = names.length === 0 ? [] : await this.#redis.mget(names.map((name) => this.#keys.presence(name)));
-    return [...new Set([...names.filter((_, at) => found[at] !== null), ...this.#keptNow()])];
+    return { names, found };
   }
 
   /** Announces where this replica listens. @param address - `host:port` that reaches this host */
@@ -149,10 +155,9 @@ export class Presence {
     if (this.#renewedAtMs !== null && renewedAtMs - this.#renewedAtMs > LIFE_MS) this.#lapsedAtMs = renewedAtMs;
     if (this.#renewedAtMs !== null && before === null) this.#keep();
     this.#renewedAtMs = renewedAtMs;
-    const names = (await this.#redis.smembers(this.#keys.instances)) as InstanceId[];
-    const present = await Promise.all(names.map((name) => this.#redis.get(this.#keys.presence(name))));
-    const alive = new Set(names.filter((_name, index) => typeof present[index] === 'string'));
-    this.#addresses = present
+    const { names, found } = await this.#listed();
+    const alive = new Set(names.filter((_, at) => found[at] !== null));
+    this.#addresses = found
       .filter((address) => address !== null)
       .filter((address) => address.includes(':'))
       .toSorted();

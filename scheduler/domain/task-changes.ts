@@ -164,9 +164,17 @@ export interface PackedChanges {
   readonly data: PackedTasks;
 }
 
-/** Packs all changes of records: of one workspace, stub, deployment and container, and of a task each. */
-export function packed(records: readonly { readonly record: TaskFacts; readonly atMs: number }[]): PackedChanges {
-  const times = records.flatMap(({ record, atMs }) => changesOf(record, atMs).map((change) => change.atMs));
+/** A record with all changes that it shows. */
+export interface ShownChanges {
+  readonly record: TaskFacts;
+  /** When its owner noted the record. */
+  readonly atMs: number;
+  readonly changes: readonly TaskChange[];
+}
+
+/** Packs records of one workspace, stub, deployment and container, and of a task each. */
+export function packed(records: readonly ShownChanges[]): PackedChanges {
+  const times = records.flatMap(({ changes }) => changes.map(({ atMs }) => atMs));
   const isAlone = records.length === 1;
   const tasks = records.map(({ record, atMs }) => ({
     ...(isAlone ? {} : { task_id: record.taskId }),

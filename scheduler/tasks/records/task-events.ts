@@ -12,7 +12,7 @@ import {
   keyOf,
   packed,
 } from '../../domain/task-changes.ts';
-import type { TaskChange } from '../../domain/task-changes.ts';
+import type { ShownChanges, TaskChange } from '../../domain/task-changes.ts';
 import type { NewEvent } from '../../stores/store/queries/events.ts';
 import type { TaskRecord } from './task-record.ts';
 
@@ -72,15 +72,15 @@ export function taskEvents(
   packs: Packs = new Map(),
 ): readonly NewEvent[] {
   const seen = new Set<string>();
-  const open = new Map<string, RecordedChange[]>();
-  const rows = recorded.map((one): (() => readonly NewEvent[]) => {
-    const { record, atMs } = one;
+  const open = new Map<string, ShownChanges[]>();
+  const rows = recorded.map(({ record, atMs }): (() => readonly NewEvent[]) => {
     const changes = changesOf(record, atMs);
     const fresh = changes.filter((change) => isFresh(record, change, seen, told));
     // The first change is the creation: where it is new, all are.
     if (fresh.length <= 1 || fresh.length < changes.length) return () => singleEvents(record, fresh);
     const pack = packs.get(record.taskId);
     const first = pack === undefined ? undefined : open.get(pack);
+    const one = { record, atMs, changes };
     if (first !== undefined) {
       first.push(one);
       return () => [];
@@ -101,7 +101,7 @@ function isFresh(record: TaskRecord, change: TaskChange, seen: Set<string>, told
 }
 
 /** @param first - the first of the records */
-function packedEvent(together: readonly RecordedChange[], first: TaskRecord, pack: string | undefined): NewEvent {
+function packedEvent(together: readonly ShownChanges[], first: TaskRecord, pack: string | undefined): NewEvent {
   const { atMs, more, data } = packed(together);
   const { taskId, ...subject } = subjectOf(first);
   const isAlone = together.length === 1;
