@@ -1,5 +1,5 @@
 // Scaling loop of the leader. A round reads the depths of queues that changed, and decide.ts decides for all of them.
-// What follows is not awaited by the round: stops begin at once, and starts in turn (start-turns.ts). A change
+// The round does not wait for stops, which begin at once, nor for starts, which take turns (start-turns.ts). A change
 // (coalesced for a few milliseconds), the next expiry of a keep-warm or window, or a slow sweep starts a round.
 // Invariants: a bad sample changes nothing; a container with an attempt is never stopped; right after a start nothing
 // is stopped. A queue is not decided while its last decision is carried out.
@@ -378,9 +378,11 @@ export class Autoscaler {
       this.#starts.put({ queue, target, depth, sampledMs });
     else this.#starts.drop(queue);
     // A start is recorded when it begins.
-    if (decision.kind !== 'start') this.#record(queue, input, decision, nowMs);
+    if (decision.kind !== 'start') {
+      this.#record(queue, input, decision, nowMs);
+      this.#again(queue, decision.againAtMs);
+    }
     if (decision.kind === 'stop') void this.#act(queue, () => this.#stopAll(target, decision));
-    if (decision.kind !== 'start') this.#again(queue, decision.againAtMs);
     this.#remembered(queue, target, input, decision, nowMs);
     if (entries.length === 0 && decision.wanted === 0) this.#histories.rest(queue);
     const isIdle = decision.kind === 'hold' && decision.why === 'at_target' && input.inFlight === 0;

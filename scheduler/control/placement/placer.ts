@@ -1,6 +1,6 @@
 // Placement loop of the leader: the planner chooses machines for PENDING containers, and placement-writes.ts writes the
-// choices. A container that needs a place, a machine that changed, or a slow sweep starts a round. The planner is told
-// of every change at once; a round asks it for the next choice until there is none.
+// choices. A container that needs a place, a machine that changed, or a slow sweep starts a round. The planner hears
+// of each change when it happens, and a round takes its choices one by one until it has no more.
 import { setImmediate as turnOfLoop } from 'node:timers/promises';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';

@@ -425,7 +425,7 @@ export class ContainerRegistry implements ContainerReads {
     await recordRejections(this.#db, notes);
   }
 
-  /** Row of a container, read from the database where the container has ended. undefined: there is none */
+  /** Row of a container: from memory, or from the database where the container has ended. undefined: no such row */
   async rowOf(id: ContainerId): Promise<ContainerRow | undefined> {
     return this.#entries.get(id)?.row ?? (await containerById(this.#db, id));
   }

@@ -222,7 +222,7 @@ export class Leases {
 const entryOf = (machineId: MachineId, taskId: TaskId): string => `${machineId}:${taskId}`;
 const taskIn = (entry: string, machineId: MachineId): TaskId => entry.slice(machineId.length + 1) as TaskId;
 
-/** Lease in the text of its key; undefined: there is none, or an external runner holds the task. */
+/** Reads the text of a lease's key. undefined: no attempt has the task, or an external runner holds it */
 const leaseIn = (text: string | null | undefined): Lease | undefined =>
   text?.startsWith('{') === true ? (JSON.parse(text) as Lease) : undefined;
 

@@ -165,8 +165,8 @@ export interface EventEdge {
 }
 
 /**
- * The first of these rows that have so many events.
- * @param weight - events of a row `e`
+ * Statement that reads rows until they have `most` events together: a row may hold many, and rows alone bound no page.
+ * @param weight - number of events that a row `e` counts for, as SQL
  */
 const bounded = (rows: string, weight: string, direction: string, most: string): string =>
   `select ${COLUMNS}, octet_length(e.data::text) as data_bytes, e.total from (

@@ -165,7 +165,7 @@ export async function backlogEdge(
   return { seq: edge.seq, skipped: Number(row.older) + within.length - left };
 }
 
-/** Creations of a packed row behind `$2`, which have its first numbers; the others of its events are updates. */
+/** SQL that counts the creations in a packed row `e` behind `$2`: they have its first numbers, updates the rest. */
 const CREATED = `greatest(0, least(${TASKS_OF_ROW}, e.seq - e.more + ${TASKS_OF_ROW} - 1 - $2::bigint))`;
 /** Number of events of a row `e` behind `$2` that are of the types. */
 const WEIGHT = `case when e.type <> '${PACKED_TYPE}' then 1
