@@ -224,7 +224,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     eventWebhooks,
   });
   const containerCalls = openContainerCalls(infrastructure, clusterState, tokens, surfaces);
-  const retention = openRetention(infrastructure, clusterState, objectParts);
+  const retention = openRetention(infrastructure, clusterState, objectParts, actionParts);
   const exporters = await openExports(infrastructure, clusterState, deployments.directory);
 
   const wired = {

@@ -1,7 +1,8 @@
 // Rows that are deleted by age, and the age for each kind.
 import type { SchedulerSettings } from '../config.ts';
 import type { Clock } from '#shared/clock.ts';
-import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
+import type { MachineId, ObjectId, QueueName } from '#shared/domain/ids.ts';
+import { queueNameOf } from '#shared/domain/ids.ts';
 import { inputKeyOf } from '../tasks/dispatch/bodies.ts';
 import { RetentionMetrics } from '../tasks/retention/metrics.ts';
 import { Retention } from '../tasks/retention/retention.ts';
@@ -11,11 +12,13 @@ import {
   deleteEndedBefore,
   deleteEventsBefore,
   deleteLogLinesBefore,
+  deleteStubsUntouchedSince,
   deleteTasksEndedBefore,
   deleteUnjoinedBefore,
   oldestOf,
 } from '../stores/store/queries/retention.ts';
 import { deleteInputsBefore } from '../stores/store/queries/task-inputs.ts';
+import type { ActionParts } from './actions.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Infrastructure } from './infrastructure.ts';
 import type { ObjectParts } from './objects.ts';
@@ -36,6 +39,7 @@ export function openRetention(
   { db, clock, log, registry, settings }: Infrastructure,
   { machines, isLeader }: ClusterState,
   { objects }: ObjectParts,
+  { deploymentStops }: Pick<ActionParts, 'deploymentStops'>,
 ): Retention {
   return new Retention({
     kinds: prunedKinds({
@@ -43,6 +47,7 @@ export function openRetention(
       clock,
       removeBytes: (id) => objects.removeBytes(id),
       machineGone: (id) => machines.deleted(id),
+      forgetQueue: (queue) => deploymentStops.forget(queue),
       days: {
         tasks: settings.LONGSHORE_TASK_DAYS,
         inputs: inputDaysOf(settings),
@@ -77,12 +82,23 @@ export interface PrunedKindsParts {
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly removeBytes: (id: ObjectId) => Promise<void>;
   readonly machineGone: (id: MachineId) => void;
+  /** Deletes what Redis has of the queue of a deleted stub. Never throws. */
+  readonly forgetQueue: (queue: QueueName) => Promise<void>;
   readonly days: Readonly<
     Record<'tasks' | 'inputs' | 'containers' | 'logs' | 'deliveries' | 'metrics' | 'samples' | 'events', number>
   >;
 }
 
-export function prunedKinds({ db, clock, removeBytes, machineGone, days }: PrunedKindsParts): readonly PrunedKind[] {
+export function prunedKinds({
+  db,
+  clock,
+  removeBytes,
+  machineGone,
+  forgetQueue,
+  days,
+}: PrunedKindsParts): readonly PrunedKind[] {
+  /** Until then some row may tell of a deleted thing, by its id. */
+  const toldMs = Math.max(...Object.values(days)) * DAY_MS;
   /** A batch with fewer rows than the limit was the last: no more rows exist, or others are locked. */
   const byCount = (prune: (beforeMs: number, limit: number) => Promise<number>) => () => {
     return async (beforeMs: number, limit: number) => {
@@ -183,6 +199,21 @@ export function prunedKinds({ db, clock, removeBytes, machineGone, days }: Prune
         for (const id of gone) machineGone(id);
         return gone.length;
       }),
+    },
+    ...(['deployments', 'deleted_machines'] as const).map((table): PrunedKind => ({
+      table,
+      keptMs: toldMs,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, table, beforeMs, limit)),
+    })),
+    {
+      // Behind deployments, which name stubs.
+      table: 'stubs',
+      keptMs: toldMs,
+      begin: () => async (beforeMs, limit) => {
+        const { seen, gone } = await deleteStubsUntouchedSince(db, beforeMs, limit);
+        for (const id of gone) await forgetQueue(queueNameOf(null, id));
+        return { gone: gone.length, isDone: seen < limit };
+      },
     },
   ];
 }

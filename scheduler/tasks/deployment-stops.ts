@@ -73,7 +73,7 @@ export class DeploymentStops implements DeploymentEffects {
       after = open.at(-1);
     } while (after !== undefined);
     this.#queueChanged.tell(queue);
-    await this.#forget(queue);
+    await this.forget(queue);
     return cancelled;
   }
 
@@ -89,12 +89,12 @@ export class DeploymentStops implements DeploymentEffects {
    * Deletes a queue to which nothing is added any more. Jobs that another replica still
    * takes out or ends are left to it; then a few small keys stay, and no task is lost.
    */
-  async #forget(queue: QueueName): Promise<void> {
+  async forget(queue: QueueName): Promise<void> {
     const { queues, log } = this.#parts;
     try {
       if (totalOf(await queues.depth(queue)) === 0) await queues.obliterate(queue);
     } catch (error) {
-      log.info({ err: error, queue }, 'the queue of a deleted deployment still has its settings in Redis');
+      log.info({ err: error, queue }, 'a deleted queue still has its settings in Redis');
     }
   }
 

@@ -80,6 +80,7 @@ test('100,000 rows go while the queries of others are answered', async () => {
         clock: systemClock,
         removeBytes: () => Promise.resolve(),
         machineGone: () => undefined,
+        forgetQueue: async () => undefined,
         days: { tasks: 30, inputs: 7, containers: 30, logs: 30, deliveries: 7, metrics: 8, samples: 0.25, events: 30 },
       }),
       oldest: (table) => oldestOf(db, table),

@@ -24,6 +24,7 @@ describe.each(KINDS)('on %s', (kind) => {
   let clock: TestClock;
   const removed: ObjectId[] = [];
   const machinesGone: MachineId[] = [];
+  const forgotten: string[] = [];
   beforeAll(async () => {
     opened = await aDb(kind);
     clock = new TestClock();
@@ -41,6 +42,7 @@ describe.each(KINDS)('on %s', (kind) => {
           return Promise.reject(new Error('the store does not answer'));
         },
         machineGone: (id) => machinesGone.push(id),
+        forgetQueue: async (queue) => void forgotten.push(queue),
         days: DAYS,
       }),
       oldest: (table) => oldestOf(opened.db, table),
@@ -239,6 +241,67 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(await aRetention().retention.turn()).toEqual({});
   });
 
+  test('deleted deployments and machines go last, and stubs that nothing names; a stub in use is looked at again later', async () => {
+    const { db } = opened;
+    const pool = await getOrCreatePool(db, { name: 'default', workspaceId: null });
+    await db.query(
+      `insert into machines (id, pool_id, joined_at, deleted_at)
+       select 'm-' || n, $1, now(), now() - n * interval '1 day' from unnest(array[29, 31]) n`,
+      [pool.id],
+    );
+    await db.query("insert into workspaces (id, name, signing_key) values ('ws', 'ws', ''::bytea)");
+    await db.query("insert into apps (id, workspace_id, name) values ('app', 'ws', 'app')");
+    const stub = (id: string, touchedDays: number) =>
+      db.query(
+        `insert into stubs (id, workspace_id, app_id, name, type, config, config_hash, touched_at)
+         values ($1, 'ws', 'app', $1, 'function', '{}', $1, $2)`,
+        [id, new Date(agoMs(touchedDays))],
+      );
+    const deployment = (stubId: string, version: number, deletedDays: number | null) =>
+      db.query(
+        `insert into deployments (id, workspace_id, app_id, stub_id, name, stub_type, version, subdomain, deleted_at)
+         values ($1 || $2, 'ws', 'app', $1, $1, 'function', $2::integer, $1, $3)`,
+        [stubId, version, deletedDays === null ? null : new Date(agoMs(deletedDays))],
+      );
+    for (const id of ['never-used', 'deleted', 'deleted-lately', 'deployed', 'has-task', 'has-container'])
+      await stub(id, 31);
+    await stub('asked-for', 29);
+    await deployment('deleted', 1, 31);
+    await deployment('deleted', 2, 40);
+    await deployment('deleted-lately', 1, 29);
+    await deployment('deployed', 1, 31);
+    await deployment('deployed', 2, null);
+    await db.query(
+      `insert into tasks (id, workspace_id, stub_id, queue, kind, sync, status, attempt, rank, created_at)
+       values (gen_random_uuid()::text, 'ws', 'has-task', 'q', 'function', true, 'RUNNING', 1, 1, now())`,
+    );
+    await db.query(
+      `insert into containers (id, workspace_id, stub_id, state, spec, slots) values ($1, 'ws', 'has-container', 'RUNNING', '{}', 1)`,
+      [aContainerId()],
+    );
+    await db.query(
+      `insert into breakers (queue, fence, breaker) select 'tq-' || s, 1, '{}' from unnest(array['never-used', 'deployed']) s`,
+    );
+    const { retention } = aRetention();
+    expect(await retention.turn()).toEqual({ deployments: 3, deleted_machines: 1, stubs: 2 });
+    const ids = async (sql: string) => (await db.query<{ id: string }>(sql)).rows.map(({ id }) => id);
+    expect(await ids('select id from stubs order by id')).toEqual([
+      'asked-for',
+      'deleted-lately',
+      'deployed',
+      'has-container',
+      'has-task',
+    ]);
+    expect(await ids('select id from deployments order by id')).toEqual(['deleted-lately1', 'deployed2']);
+    expect(await ids("select id from machines where id like 'm-%' and deleted_at is not null")).toEqual(['m-29']);
+    expect(forgotten.toSorted()).toEqual(['tq-deleted', 'tq-never-used']);
+    expect(await ids('select queue as id from breakers')).toEqual(['tq-deployed']);
+    // Each one in use was looked at once.
+    expect(await ids("select id from stubs where touched_at < now() - interval '30 days'")).toEqual([]);
+    expect(await retention.turn()).toEqual({});
+    for (const table of ['tasks', 'containers', 'breakers']) await db.query(`delete from ${table}`);
+  });
+
   test('a turn has an end, the next one goes on, a replica that leads no more stops, and the metric says what is left', async () => {
     await manyTasks(300, 40);
     // A turn's time is over after one batch.
@@ -326,6 +389,20 @@ describe('the plan of each statement', () => {
     await opened.db.query(
       `insert into workspace_usage (day, workspace_id) select current_date - n % 100, n::text from generate_series(1, 20000) n`,
     );
+    await opened.db.query(
+      `insert into machines (id, pool_id, joined_at, deleted_at)
+       select 'd' || n, $1, now(), now() - n * interval '1 minute' from generate_series(1, 20000) n`,
+      [pool.id],
+    );
+    await opened.db.query("insert into apps (id, workspace_id, name) values ('a', 'w', 'a')");
+    await opened.db.query(
+      `insert into stubs (id, workspace_id, app_id, name, type, config, config_hash, touched_at)
+       select n::text, 'w', 'a', n::text, 'function', '{}', '', now() - n * interval '1 minute' from generate_series(1, 20000) n`,
+    );
+    await opened.db.query(
+      `insert into deployments (id, workspace_id, app_id, stub_id, name, stub_type, version, subdomain, deleted_at)
+       select n::text, 'w', 'a', n::text, n::text, 'function', 1, '', now() - n * interval '1 minute' from generate_series(1, 20000) n`,
+    );
     const numbers = (columns: number): string => Array.from({ length: columns }, () => '0').join(', ');
     await opened.db.query(
       `insert into metric_samples select step, now() - n * interval '1 minute', 'w', 's', 'c' || n, 1, 1, ${numbers(15)}
@@ -355,8 +432,8 @@ describe('the plan of each statement', () => {
         const { rows } = await opened.db.query<Record<string, string>>(`explain ${sql}`, values);
         const plan = rows.map((row) => Object.values(row)[0]).join('\n');
         expect(plan).toMatch(/Index/);
-        // Counters of events have a row for each workspace.
-        expect(plan).not.toMatch(/Seq Scan on (?!event_counters)/);
+        // Counters of events have a row for each workspace, and breakers are few.
+        expect(plan).not.toMatch(/Seq Scan on (?!event_counters|breakers)/);
       }
     },
   );

@@ -1,6 +1,6 @@
 // Deletion by age, a batch at a time. Each statement finds its rows by an index and deletes them by their place. A
 // batch therefore costs only its own rows, however large the table is. Locked rows are left for the next round.
-import type { MachineId, ObjectId } from '#shared/domain/ids.ts';
+import type { MachineId, ObjectId, StubId } from '#shared/domain/ids.ts';
 import { SAMPLE_STEP } from '../../../domain/series.ts';
 import type { Queryable } from '../db.ts';
 import { msOf } from '../rows.ts';
@@ -24,6 +24,9 @@ export type PrunedTable =
   | 'shared_entries'
   | 'task_outputs'
   | 'task_inputs'
+  | 'deployments'
+  | 'deleted_machines'
+  | 'stubs'
   | SampleTable
   | 'events';
 
@@ -80,6 +83,23 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
   task_inputs: `delete from task_inputs where ctid = any (array(
       select ctid from task_inputs where kept_at < $1 order by kept_at limit $2 for update skip locked
     )) returning task_id, bytes::float8 as bytes`,
+  deployments: `delete from deployments where ctid = any (array(
+      select ctid from deployments where deleted_at < $1 order by deleted_at limit $2 for update skip locked
+    ))`,
+  deleted_machines: `delete from machines where ctid = any (array(
+      select ctid from machines where deleted_at < $1 order by deleted_at limit $2 for update skip locked
+    ))`,
+  // A stub in use is looked at again after the same time.
+  stubs: `with batch as materialized (
+      select id from stubs where touched_at < $1 order by touched_at limit $2 for update skip locked),
+    used as materialized (select id from batch b where coalesce(
+      (select id from deployments where stub_id = b.id limit 1),
+      (select id from containers where stub_id = b.id order by created_at desc limit 1),
+      (select id from tasks where stub_id = b.id order by created_at desc limit 1)) is not null),
+    kept as (update stubs set touched_at = now() where id = any (array(select id from used))),
+    gone as (delete from stubs where id = any (array(select id from batch except select id from used)) returning id),
+    breaks as (delete from breakers where queue = any (array(select 'tq-' || id from gone)))
+    select (select count(*) from batch)::int as seen, array(select id from gone) as gone`,
   ...ofSamples(
     (table, step) => `delete from ${table} where ctid = any (array(
       select ctid from ${table} where step = ${step} and at < $1 order by at limit $2 for update skip locked
@@ -118,8 +138,8 @@ export async function deleteTasksEndedBefore(
 }
 
 /**
- * Deletes at most `limit` terminal containers, ended deliveries,
- * expired keys, counted days of workspaces, or samples, from before.
+ * Deletes at most `limit` terminal containers, ended deliveries, expired keys, counted days of workspaces, samples,
+ * deleted deployments or machines, from before.
  * @returns the number of deleted rows
  */
 export async function deleteEndedBefore(
@@ -132,6 +152,8 @@ export async function deleteEndedBefore(
     | 'workspace_usage'
     | 'shared_entries'
     | 'task_outputs'
+    | 'deployments'
+    | 'deleted_machines'
     | SampleTable,
   beforeMs: number,
   limit: number,
@@ -143,6 +165,21 @@ export async function deleteEndedBefore(
 export async function deleteUnjoinedBefore(db: Queryable, beforeMs: number, limit: number): Promise<MachineId[]> {
   const { rows } = await db.query<{ id: string }>(PRUNE.machines, [new Date(beforeMs), limit]);
   return rows.map((row) => row.id as MachineId);
+}
+
+/**
+ * Looks at `limit` stubs that nobody asked for since, and deletes those of which no deployment, container or task is
+ * there.
+ * @returns the number of stubs looked at, and the deleted ones
+ */
+export async function deleteStubsUntouchedSince(
+  db: Queryable,
+  sinceMs: number,
+  limit: number,
+): Promise<{ readonly seen: number; readonly gone: readonly StubId[] }> {
+  const { rows } = await db.query<{ seen: number; gone: string[] }>(PRUNE.stubs, [new Date(sinceMs), limit]);
+  const [{ seen, gone } = { seen: 0, gone: [] }] = rows;
+  return { seen, gone: gone as StubId[] };
 }
 
 /**
@@ -198,6 +235,9 @@ export const OLDEST: Readonly<Record<PrunedTable, string>> = {
   shared_entries: 'select expires_at as at from shared_entries order by expires_at limit 1',
   task_inputs: 'select kept_at as at from task_inputs order by kept_at limit 1',
   task_outputs: 'select created_at as at from task_outputs order by created_at limit 1',
+  deployments: 'select deleted_at as at from deployments where deleted_at is not null order by deleted_at limit 1',
+  deleted_machines: 'select deleted_at as at from machines where deleted_at is not null order by deleted_at limit 1',
+  stubs: 'select touched_at as at from stubs order by touched_at limit 1',
   ...ofSamples((table, step) => `select at from ${table} where step = ${step} order by at limit 1`),
   // A day counts as old only when it is over in every time zone.
   workspace_usage: "select day::timestamptz + interval '2 days' as at from workspace_usage order by day limit 1",

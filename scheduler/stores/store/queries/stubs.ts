@@ -77,11 +77,11 @@ export type StubReuseKey = Pick<
   'workspaceId' | 'appId' | 'name' | 'type' | 'objectId' | 'configHash' | 'public'
 >;
 
-/** The newest stub equal in all these fields; its `updatedAtMs` moves. */
+/** The newest stub equal in all these fields; its `updatedAtMs` moves, and retention looks at it later. */
 export function reuseStub(db: Queryable, key: StubReuseKey): Promise<StubRow | undefined> {
   return maybeOne(
     db,
-    `update stubs set updated_at = now() where id = (
+    `update stubs set updated_at = now(), touched_at = now() where id = (
        select id from stubs where workspace_id = $1 and app_id = $2 and name = $3 and type = $4
          and object_id is not distinct from $5 and config_hash = $6 and public = $7
        order by created_at desc, id desc limit 1
