@@ -1,6 +1,7 @@
 // Resources of containers that have a place: the use of workspaces, and how many of a queue each machine has. A
 // container is counted once, however often it is told, so a repeated or early event changes nothing.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { WorkspaceShare } from '../../domain/shares.ts';
 
 /** Limits on what a workspace may have at once; null: no bound. */
 export interface Quota {
@@ -8,6 +9,8 @@ export interface Quota {
   readonly cpuMillicores: number | null;
   readonly memoryMib?: number | null;
   readonly containers?: number | null;
+  /** How it shares the machines of all; absent: the default. */
+  readonly share?: WorkspaceShare;
 }
 
 /** Resources of a container that has a place. */

@@ -1,4 +1,7 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { WorkspaceShare } from '../../../domain/shares.ts';
+import { shareOf } from '../../../domain/workspace-share.ts';
+import type { StoredShare } from '../../../domain/workspace-share.ts';
 import type { Db, Queryable, Transaction } from '../db.ts';
 import { many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
 
@@ -11,6 +14,8 @@ export interface WorkspaceRow {
   readonly signingKey: Uint8Array;
   readonly isAdmin: boolean;
   readonly limits: Readonly<Record<string, unknown>>;
+  /** Share as it was given; null: the default. */
+  readonly share: StoredShare | null;
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
   /** When its deletion began; null: it is not being deleted. */
@@ -26,12 +31,14 @@ interface Raw {
   signing_key: Uint8Array;
   is_admin: boolean;
   limits: Record<string, unknown>;
+  share: StoredShare | null;
   created_at: Date;
   updated_at: Date;
   deleting_at: Date | null;
   deletion_hold: string;
 }
-const COLUMNS = 'id, number, name, signing_key, is_admin, limits, created_at, updated_at, deleting_at, deletion_hold';
+const COLUMNS =
+  'id, number, name, signing_key, is_admin, limits, share, created_at, updated_at, deleting_at, deletion_hold';
 const map = (row: Raw): WorkspaceRow => ({
   id: row.id as WorkspaceId,
   number: row.number,
@@ -39,6 +46,7 @@ const map = (row: Raw): WorkspaceRow => ({
   signingKey: row.signing_key,
   isAdmin: row.is_admin,
   limits: row.limits,
+  share: row.share,
   createdAtMs: msOf(row.created_at),
   updatedAtMs: msOf(row.updated_at),
   deletingAtMs: msOrNull(row.deleting_at),
@@ -124,9 +132,10 @@ export interface WorkspaceConcurrency {
   readonly cpuMillicores: number | null;
   readonly memoryMib: number | null;
   readonly containers: number | null;
+  readonly share: WorkspaceShare;
 }
 
-/** `concurrency` of the workspaces' limits; null: no bound. */
+/** `concurrency` of the workspaces' limits (null: no bound), and their shares. */
 export function workspaceConcurrency(
   db: Queryable,
   ids: readonly WorkspaceId[],
@@ -134,7 +143,7 @@ export function workspaceConcurrency(
   return many(
     db,
     `select id, (limits #>> '{concurrency,gpu_limit}')::int as gpus, (limits #>> '{concurrency,cpu_millicore_limit}')::int as millicores,
-       (limits #>> '{concurrency,memory_mib_limit}')::int as memory_mib, (limits #>> '{concurrency,container_limit}')::int as containers
+       (limits #>> '{concurrency,memory_mib_limit}')::int as memory_mib, (limits #>> '{concurrency,container_limit}')::int as containers, share
      from workspaces where id = any ($1::text[])`,
     [ids],
     (row: {
@@ -143,12 +152,14 @@ export function workspaceConcurrency(
       millicores: number | null;
       memory_mib: number | null;
       containers: number | null;
+      share: StoredShare | null;
     }) => ({
       id: row.id as WorkspaceId,
       gpus: row.gpus,
       cpuMillicores: row.millicores,
       memoryMib: row.memory_mib,
       containers: row.containers,
+      share: shareOf(row.share),
     }),
   );
 }

@@ -1,0 +1,41 @@
+// How workspaces share the machines of all: weights, guarantees, limits, and the head start of a priority.
+// A market is a GPU model as machines report it, or `cpu` for containers without a GPU.
+
+/** GPU model, or `cpu`. */
+export type Market = string;
+export const CPU_MARKET: Market = 'cpu';
+
+/** Amounts by market: GPUs, or CPU cores in the market `cpu`. */
+export type MarketAmounts = Readonly<Record<Market, number>>;
+
+/** Weight and amounts that the operator gave a workspace. */
+export interface WorkspaceShare {
+  /** How much of what is shared it gets beside others: twice the weight is twice as much. */
+  readonly weight: number;
+  /** Amounts that it gets before anybody who already has more than was guaranteed to him. */
+  readonly guaranteed: MarketAmounts;
+  /** Most that it may hold at once. An absent market has no limit. */
+  readonly limits: MarketAmounts;
+}
+
+export const DEFAULT_SHARE: WorkspaceShare = { weight: 1, guaranteed: {}, limits: {} };
+
+/** Who gets the next machine: the workspace with the smallest share, or the container that waits longest. */
+export type SharingOrder = 'share' | 'arrival';
+
+/** How an installation shares its machines. */
+export interface Sharing {
+  readonly order: SharingOrder;
+}
+
+export const DEFAULT_SHARING: Sharing = { order: 'share' };
+
+/** Priority of a deployment inside its workspace. */
+export type PriorityClass = 'high' | 'normal' | 'low';
+
+/** Milliseconds by which a container counts as older, or younger, than it is. */
+export const HEAD_START_MS: Readonly<Record<PriorityClass, number>> = {
+  high: 15 * 60_000,
+  normal: 0,
+  low: -15 * 60_000,
+};
