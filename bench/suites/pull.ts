@@ -40,9 +40,10 @@ export async function pull(context: SuiteContext): Promise<SuiteResult> {
   const registry = await realRegistry(storage);
   place.later(() => registry.stop());
   const image = await pushedImage(place.engine, `${registry.host}/${place.runId}:1`, product.image, place.env);
+  let isUsed = true;
   place.later(async () => {
-    // Containers of the product use the image.
-    await product.stop();
+    // Containers use the image where the suite broke off. Otherwise the next suite goes on with the product.
+    if (isUsed) await product.stop();
     await image.remove();
   });
   const app = await deployed(product, image.reference);
@@ -95,6 +96,7 @@ export async function pull(context: SuiteContext): Promise<SuiteResult> {
     ),
   );
   await product.client.gateway('POST', `/deployments/${app.deploymentId}/stop`, {});
+  isUsed = false;
   // The image consists of its configuration and its layer.
   const wanted = [...new Set(all.flatMap(({ blobs }) => blobs))].toSorted();
   return {
