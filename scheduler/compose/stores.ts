@@ -6,7 +6,7 @@ import { messageOf, StartupError } from '#shared/errors.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Log } from '#shared/log.ts';
 import type { SchedulerSettings } from '../config.ts';
-import { connectRedis } from '../stores/embedded/connect.ts';
+import { connectListener, connectRedis } from '../stores/embedded/connect.ts';
 import type { RedisTarget } from '../stores/embedded/connect.ts';
 import { startEmbeddedRedis } from '#shared/redis-child.ts';
 import { writeTogether } from '../stores/queues/turns.ts';
@@ -72,12 +72,16 @@ async function openStores(settings: SchedulerSettings, log: Log, later: Later, o
     }),
     redisOf(settings, log, later),
   );
-  const connect = async (role: string) => {
-    const client = await connectRedis(redisTarget, role, log);
+  const connect = async (role: string, open = connectRedis) => {
+    const client = await open(redisTarget, role, log);
     later(`redis ${role}`, () => client.disconnect());
     return client;
   };
-  const [hot, general, subscriber] = await Promise.all([connect('tasks'), connect('control'), connect('subscribe')]);
+  const [hot, general, subscriber] = await Promise.all([
+    connect('tasks'),
+    connect('control'),
+    connect('subscribe', connectListener),
+  ]);
   writeTogether(hot);
   return { db, hot, general, subscriber };
 }

@@ -1,9 +1,10 @@
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { lstatSync, mkdirSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { afterAll, describe, expect } from 'vitest';
-import { connectRedis } from '../../scheduler/stores/embedded/connect.ts';
+import { connectListener, connectRedis } from '../../scheduler/stores/embedded/connect.ts';
 import { startEmbeddedRedis } from '../../shared/redis-child.ts';
 import { makeSocketDirectory, socketPathIn } from '../../shared/socket-path.ts';
 import { startProgram, tempDirectory, test, waitFor } from '../helpers/services.ts';
@@ -244,6 +245,42 @@ describe('a connection', () => {
       expect(await asked).toBe('PONG');
     }
     client.disconnect();
+  });
+
+  test('that listens, and to which nothing comes any more, is made anew', async ({ redis }) => {
+    const cut = new Set<Socket>();
+    const cable = createServer((client) => {
+      const server = connect(new URL(redis.url).pathname);
+      cut.add(client).add(server);
+      for (const socket of [client, server]) socket.on('error', () => undefined);
+      client.on('close', () => server.destroy());
+      client.pipe(server).pipe(client);
+    });
+    await new Promise<void>((resolve) => cable.listen(0, '127.0.0.1', resolve));
+    const { port } = cable.address() as AddressInfo;
+    const listener = await connectListener({ url: `redis://127.0.0.1:${port}` }, 'subscribe', silent);
+    const heard: string[] = [];
+    listener.on('message', (_, text) => heard.push(text));
+    await listener.subscribe('news');
+    const client = redis.connect();
+    await client.publish('news', 'first');
+    await waitFor(() => heard.includes('first'), 'a message comes');
+    await sleep(1500);
+    expect(listener.status).toBe('ready');
+    // The cable is silent in both directions, and closes nothing.
+    for (const socket of cut) socket.unpipe().pause();
+    await waitFor(
+      async () => {
+        await client.publish('news', 'later');
+        return heard.includes('later');
+      },
+      'messages come again',
+      15_000,
+    );
+    listener.disconnect();
+    client.disconnect();
+    for (const socket of cut) socket.destroy();
+    cable.close();
   });
 
   test('to nobody is a start-up error without the password', async () => {

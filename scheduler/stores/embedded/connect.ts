@@ -5,16 +5,25 @@ import type { RedisOptions } from 'ioredis';
 import { backoffMs } from '#shared/backoff.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { failUnanswered } from './unanswered.ts';
+import { askNowAndThen, failUnanswered } from './unanswered.ts';
 
 export type RedisTarget = { readonly socketPath: string } | { readonly url: string };
 
 const COMMAND_TIMEOUT_MS = 2_000;
+/** Time between two questions on a connection that listens. */
+const ASK_MS = 1_000;
 const CONNECT_TIMEOUT_MS = 5_000;
 const READY_DEADLINE_MS = 15_000;
 
 /** Options without `replyMapping`, which the client's constructor does not accept back under exact optional types. */
 type Options = Omit<RedisOptions, 'replyMapping'>;
+
+/** Opens a connection that listens to channels, as {@link connectRedis}; a broken one is noticed within 4 s. */
+export async function connectListener(target: RedisTarget, role: string, log: Log): Promise<Redis> {
+  const client = await connectRedis(target, role, log);
+  askNowAndThen(client, ASK_MS);
+  return client;
+}
 
 /**
  * Opens a connection and waits until it can be used.

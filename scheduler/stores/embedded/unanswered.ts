@@ -32,6 +32,15 @@ export function failUnanswered(client: Redis, deadlineMs: number): void {
   client.on('end', () => clearInterval(look));
 }
 
+/** Asks for an answer now and then on a connection that only listens: broken, it would be silent for ever. */
+export function askNowAndThen(client: Redis, everyMs: number): void {
+  const asking = setInterval(() => {
+    if (client.status === 'ready') client.ping().catch(() => undefined);
+  }, everyMs);
+  asking.unref();
+  client.on('end', () => clearInterval(asking));
+}
+
 function reject(client: Redis, text: string): void {
   for (let item = client.commandQueue.shift(); item !== undefined; item = client.commandQueue.shift()) {
     item.command.reject(new Error(text));
