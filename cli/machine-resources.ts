@@ -332,6 +332,11 @@ function poolSettings(of: Command): Command {
     )
     .option('--machine-gpu-model <model>', 'GPU model of a machine that the provider makes', nameOrDefault)
     .option('--machine-gpu-count <n>', 'GPUs of such a machine', numberOrDefault(0, 64, 'whole number'))
+    .option(
+      '--machine-gpu-memory-mib <n>',
+      'memory of each of its GPUs, so that it may be made for `any:>=40GiB`',
+      numberOrDefault(1, 16_777_216, 'whole number'),
+    )
     .option('--machine-cpu-cores <n>', 'cores of such a machine; needed with a provider', numberOrDefault(0.1, 1024))
     .option(
       '--machine-memory-mib <n>',

@@ -23,6 +23,8 @@ export interface Device {
   readonly uuid: string;
   readonly model: string;
   readonly memoryBytes: number;
+  /** Compute capability, such as `8.9`; empty or absent: not known. */
+  readonly computeCap?: string | undefined;
   readonly busId: string;
   readonly index: number;
   readonly numaNode: number;
@@ -382,10 +384,11 @@ const UNLISTED = 'the driver does not list it any more';
 
 type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'excluded' | 'lastDockerIds' | 'sample' | 'usedMib'>;
 
-const rowDevice = ({ uuid, name, memoryMib, busId, index }: GpuRow): DeviceFacts => ({
+const rowDevice = ({ uuid, name, memoryMib, computeCap, busId, index }: GpuRow): DeviceFacts => ({
   uuid,
   model: gpuModelOf(name, memoryMib),
   memoryBytes: (memoryMib ?? 0) * MIB,
+  computeCap,
   busId,
   index,
   parentUuid: '',
@@ -396,6 +399,7 @@ const sliceDevice = (row: GpuRow, slice: MigSlice): DeviceFacts => ({
   uuid: slice.uuid,
   model: `${gpuModelOf(row.name, row.memoryMib)}-MIG-${slice.profile}`,
   memoryBytes: (slice.memoryMib ?? 0) * MIB,
+  computeCap: row.computeCap,
   busId: row.busId,
   index: row.index,
   parentUuid: row.uuid,

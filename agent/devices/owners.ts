@@ -1,5 +1,5 @@
 // Who has which device now: containers, as the journal and the engine tell, and builds of images. Owned by gpus.ts.
-import { gpuMatches } from '#shared/domain/gpus.ts';
+import { modelMatches } from '#shared/domain/gpus.ts';
 import type { Device, DeviceTable } from './device-table.ts';
 import { leaseRefusal } from './leases.ts';
 import type { LeaseOwner, LeaseRefusal } from './leases.ts';
@@ -53,7 +53,7 @@ export class Owners {
     const [had] = this.#builds.get(buildId)?.gpuUuids ?? [];
     if (had !== undefined) return { kind: 'leased', uuid: had };
     const [uuid] = this.freeForBuild(models);
-    const isHere = this.#parts.table.all().some((one) => gpuMatches(one.model, models));
+    const isHere = this.#parts.table.all().some((one) => modelMatches(one.model, models));
     if (uuid === undefined) return { kind: isHere ? 'busy' : 'absent' };
     this.holdForBuild(buildId, [uuid]);
     return { kind: 'leased', uuid };
@@ -61,7 +61,9 @@ export class Owners {
 
   /** Free devices of these models, in order of preference. */
   freeForBuild(models: readonly string[]): readonly string[] {
-    const devices = models.flatMap((model) => this.#parts.table.all().filter((one) => gpuMatches(one.model, [model])));
+    const devices = models.flatMap((model) =>
+      this.#parts.table.all().filter((one) => modelMatches(one.model, [model])),
+    );
     return devices
       .map(({ uuid }) => uuid)
       .filter((uuid) => this.refusal({ containerId: '', epoch: 0, gpuUuids: [uuid] }) === undefined);

@@ -22,6 +22,7 @@ export const GPU_FIELDS = [
   'fabric.state',
   'clocks_event_reasons.hw_thermal_slowdown',
   'clocks_event_reasons.hw_power_brake_slowdown',
+  'compute_cap',
 ] as const;
 export type GpuField = (typeof GPU_FIELDS)[number];
 /** A row without these fields names no device. */
@@ -48,6 +49,8 @@ export interface GpuRow {
    * say.
    */
   readonly fabric: string;
+  /** Compute capability, such as `8.9`; empty: the driver does not tell it. */
+  readonly computeCap: string;
   /** Heat or the power supply holds the clocks down now; undefined: not reported. */
   readonly slowed: boolean | undefined;
 }
@@ -211,6 +214,7 @@ function rowOf(fields: readonly string[], line: string): GpuRow | { readonly bro
     busId,
     recovery: recovery === '' || isError(recovery) ? undefined : recovery,
     fabric: isError(fabric) ? '' : fabric.slice(0, 40),
+    computeCap: /^\d{1,3}\.\d{1,3}$/.test(get('compute_cap')) ? get('compute_cap') : '',
     slowed: slow.includes('Active') ? true : slow.includes('Not Active') ? false : undefined,
   };
 }

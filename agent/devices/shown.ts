@@ -24,6 +24,7 @@ export const reportOf = (devices: readonly Device[], inBuild: ReadonlySet<string
     pciBusId: device.busId,
     index: device.index,
     parentUuid: device.parentUuid,
+    computeCap: device.computeCap ?? '',
   }));
 
 /** The devices as the metrics page has them. @param memoryUnknownBytes - memory in use by nobody known */

@@ -23,10 +23,11 @@ export async function runMachineGpuList(machineId: string, invocation: Invocatio
     const answer = await client
       .gateway('GET', `/machines/${encodeURIComponent(machineId)}/gpus`)
       .catch(unknown(client, machineId));
-    showList(invocation, listField(answer, 'gpus'), ['UUID', 'MODEL', 'MEMORY', 'BUS', 'STATE', 'WHY'], (gpu) => [
+    showList(invocation, listField(answer, 'gpus'), ['UUID', 'MODEL', 'MEMORY', 'CC', 'BUS', 'STATE', 'WHY'], (gpu) => [
       textField(gpu, 'uuid'),
       textField(gpu, 'model'),
       memoryOf(Math.round(numberField(gpu, 'memoryBytes') / 2 ** 20)),
+      textField(gpu, 'computeCap'),
       textField(gpu, 'pciBusId'),
       textField(gpu, 'state'),
       textField(gpu, 'why'),

@@ -120,6 +120,7 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
     provider: 'none: machines are admitted by hand',
     hourlyBudget: 'none: maxMachines is the bound',
     machineGpuModel: 'none',
+    machineGpuMemoryMib: 'not known',
     machineCpuCores: 'not set',
     machineMemoryMib: 'not set',
   };

@@ -8,6 +8,10 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple, Union
 
 #: Names in the scheduler's spelling, including MIG slices (`H100-MIG-3g.40gb`).
 _GPU_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._+-]{0,63}')
+_GPU_CONDITION = re.compile(r'>=\s*[1-9]\d{0,3}(\.\d{1,3})?\s*GiB|(cc|driver|cuda)\s*>=\s*[1-9]\d{0,3}(\.\d{1,3}){0,2}', re.IGNORECASE)
+#: A part of a device's memory.
+_GPU_PART = re.compile(r'\d+(\.\d+)?\s*[GM]i?B?', re.IGNORECASE)
+_GPU_SEPARATOR = re.compile('[,|]')
 _ENV_NAME = re.compile(r'[A-Za-z_][A-Za-z0-9_]*')
 
 
@@ -89,17 +93,40 @@ def quantity(parse: Callable[[Any], int], value: Any) -> int:
 
 
 def gpu_names(value: Any) -> str:
-    """Reads `'H100'`, `'H100,A100-80'`, or a list of such names, in the order of preference; returns one text."""
+    """
+    Reads `'H100'`, `'H100|A100:>=40GiB'`, or a list of such terms, in the order of preference; returns one text.
+    The scheduler reads the same grammar in `shared/domain/gpu-terms.ts`.
+    """
     if value is not None and not isinstance(value, (str, list, tuple)):
         raise DefinitionError("gpu: must be a model such as 'H100', or a list of models, not %r" % (value,))
     listed = texts('gpu', value) if isinstance(value, (list, tuple)) else [value] if value else []
-    names = [name.strip() for item in listed for name in item.split(',')]
+    names = [_gpu_term(name.strip()) for item in listed for name in _GPU_SEPARATOR.split(item)]
     for name in names:
-        if _GPU_NAME.fullmatch(name) is None:
-            raise DefinitionError("gpu: %r is not the name of a model, such as 'H100' or 'any'" % (name,))
         if [one.lower() for one in names].count(name.lower()) > 1:
             raise DefinitionError('gpu: %s is named twice (how many of one model: gpu_count)' % name)
     return ','.join(names)
+
+
+def _gpu_term(term: str) -> str:
+    model, *conditions = [part.strip() for part in term.split(':')]
+    for part in (model, *conditions):
+        if _GPU_PART.fullmatch(part) is not None:
+            raise DefinitionError(
+                'gpu: %r asks for a part of a shared device, which is not possible yet: ask for a whole device with '
+                ">=%sGiB, or for a MIG slice such as 'H100-MIG-3g.40gb'" % (term, part.rstrip('GgMmIiBb '))
+            )
+    if _GPU_NAME.fullmatch(model) is None:
+        raise DefinitionError("gpu: %r is not the name of a model, such as 'H100' or 'any'" % (term,))
+    for condition in conditions:
+        if _GPU_CONDITION.fullmatch(condition) is None:
+            raise DefinitionError(
+                "gpu: %r is no condition in %r; there are '>=40GiB' (memory of one device), 'cc>=8.9', 'driver>=550' "
+                "and 'cuda>=12.4'" % (condition, term)
+            )
+    kinds = [condition.split('>=')[0].strip().lower() for condition in conditions]
+    if len(set(kinds)) < len(kinds):
+        raise DefinitionError('gpu: %r names a condition twice' % (term,))
+    return ':'.join((model, *conditions))
 
 
 def gpus_and_count(value: Any, count: Any) -> Tuple[str, int]:
@@ -107,7 +134,7 @@ def gpus_and_count(value: Any, count: Any) -> Tuple[str, int]:
     listed = list(value) if isinstance(value, (list, tuple)) else [value]
     counts = set()
     for at, item in enumerate(listed):
-        names = item.split(',') if isinstance(item, str) else []
+        names = _GPU_SEPARATOR.split(item) if isinstance(item, str) else []
         for place, name in enumerate(names):
             model, colon, number = name.strip().rpartition(':')
             if colon and number.isdigit() and int(number) > 0:

@@ -325,7 +325,8 @@ def endpoint(
     app: groups deployments; '': the name.
     cpu: cores, `2` or `0.5`, or thousandths of one as text, `'500m'`.
     memory: MiB, or text with a unit, `'512mi'` or `'2gi'`. A process that needs more is killed.
-    gpu: a model (`'H100'`, `'any'`), a model with a number (`'A100:2'`), or a list in the order of preference.
+    gpu: a model (`'H100'`, `'any'`), a model with a number (`'A100:2'`), or a list in the order of preference. A model
+        may have conditions: `'any:>=40GiB'`, `'A100|any:cc>=8.9:driver>=550'`.
     gpu_count: how many GPUs, all of one machine; 1 when only `gpu` is given, any model when only this is.
     pool: run on machines of this pool alone; a name, or a `Pool`.
     image: an `Image`; None: the base image, which has Python and no packages.

@@ -54,6 +54,8 @@ class Decorator(unittest.TestCase):
             ('A100:2', 0, 'A100', 2),
             ('A100:2', 2, 'A100', 2),
             (['H100:8', 'H200:8'], 0, 'H100,H200', 8),
+            ('any:>=40GiB:cc>=8.9:2', 0, 'any:>=40GiB:cc>=8.9', 2),
+            ('H100|A100:>=40GiB', 0, 'H100,A100:>=40GiB', 0),
             ('A100', 4, 'A100', 4),
         ):
             options = endpoint(gpu=given, gpu_count=count)(len).options
@@ -61,13 +63,17 @@ class Decorator(unittest.TestCase):
         for given, count in (('A100:2', 3), (['H100:8', 'H200:4'], 0), (['H100:8', 'H200'], 0)):
             with self.assertRaisesRegex(DefinitionError, 'name different numbers of GPUs'):
                 endpoint(gpu=given, gpu_count=count)(len)
-        with self.assertRaisesRegex(DefinitionError, "gpu: 'A100:x' is not the name of a model"):
+        with self.assertRaisesRegex(DefinitionError, "gpu: 'x' is no condition in 'A100:x'; there are '>=40GiB'"):
             endpoint(gpu='A100:x')(len)
         for gpu, said in (
             (7, "gpu: must be a model such as 'H100'"),
             (True, 'gpu: must be a model'),
             (['H100', 7], 'gpu: must be text'),
             ('two words', "gpu: 'two words' is not the name of a model"),
+            ('12GiB', "gpu: '12GiB' asks for a part of a shared device, which is not possible yet: .* >=12GiB"),
+            ('any:40GiB', "gpu: 'any:40GiB' asks for a part"),
+            ('any:>=40', "gpu: '>=40' is no condition in 'any:>=40'; there are"),
+            ('any:cc>=8:cc>=9', "gpu: 'any:cc>=8:cc>=9' names a condition twice"),
             ('H100,', "gpu: '' is not the name of a model"),
             (['H100', 'h100'], 'gpu: H100 is named twice'),
         ):

@@ -1,4 +1,5 @@
 import type { Gpu__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
+import type { GpuFacts } from '#shared/domain/gpu-terms.ts';
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { MachineShape } from '../domain/provisioning.ts';
 import type { ContainerEntry } from './containers/container-entry.ts';
@@ -96,6 +97,13 @@ const MIB = 1024 * 1024;
 
 /** GPUs of the machine, in any state. */
 export const gpusOf = (machine: Pick<Counted, 'inventory'>): readonly Gpu__Output[] => machine.inventory?.gpus ?? [];
+
+/** Facts of a device that requests may name. */
+export const gpuFactsOf = ({ model, memoryBytes, computeCap }: Gpu__Output): GpuFacts => ({
+  model,
+  memoryBytes: Number(memoryBytes) || 0,
+  computeCap,
+});
 
 /** `2 H100, 1 T4` has the models H100 and T4. */
 export const gpuModelsOf = (machine: Pick<Counted, 'inventory'>): readonly string[] => [

@@ -1,6 +1,7 @@
 // Gauges of the fleet as it is now: machines, their capacity, containers without a place, drains. The values are
 // counted from memory at each scrape, so that a change of one machine costs nothing here. Only the leader shows facts
 // of the whole installation, so that a sum over all replicas counts them once.
+import { gpuTerms } from '#shared/domain/gpu-terms.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Registry } from '#shared/metrics.ts';
@@ -157,7 +158,12 @@ function registerBacklog({ registry, metrics, machines, containers, isLeader }: 
         if (row.state !== 'PENDING' && row.state !== 'ASSIGNED') continue;
         const machine = row.machineId === null ? undefined : machines.get(row.machineId);
         const pool = metrics.pools.of(machine?.row.poolName ?? spec.poolName);
-        tally.add(1, pool, metrics.gpuModels.of(spec.gpu[0] ?? 'none'), row.state === 'PENDING' ? 'waiting' : 'placed');
+        tally.add(
+          1,
+          pool,
+          metrics.gpuModels.of(gpuTerms(spec.gpu)[0]?.model ?? 'none'),
+          row.state === 'PENDING' ? 'waiting' : 'placed',
+        );
       }
       tally.writeTo(this);
     },

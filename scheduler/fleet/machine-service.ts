@@ -1,4 +1,5 @@
 // Operations on machines for the surfaces. joining.ts implements this interface.
+import type { GpuFacts } from '#shared/domain/gpu-terms.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import type { Actor } from '../workspaces/events/audit.ts';
@@ -24,6 +25,8 @@ export interface MachineView {
   readonly cpuMillicores: number;
   readonly memoryMib: number;
   readonly gpuModels: readonly string[];
+  /** Facts of each device. */
+  readonly gpus: readonly GpuFacts[];
   readonly gpuCount: number;
   /** Healthy GPUs without a holder. */
   readonly freeGpuCount: number;

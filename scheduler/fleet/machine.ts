@@ -4,7 +4,7 @@ import { conditionOf } from '#shared/domain/conditions.ts';
 import type { ContainerId } from '#shared/domain/ids.ts';
 import type { CachedVolume__Output, Inventory__Output } from '#shared/protocol/generated/messages.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
-import { gpuModelsOf, gpusOf } from './capacity.ts';
+import { gpuFactsOf, gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
 import { hostOf } from './host-facts.ts';
 import type { MachineView } from './machine-service.ts';
@@ -63,6 +63,7 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
     cpuMillicores: machine.inventory?.cpuMillicores ?? 0,
     memoryMib: Math.floor((machine.inventory?.memoryBytes ?? 0) / (1024 * 1024)),
     gpuModels: gpuModelsOf(machine),
+    gpus: gpusOf(machine).map(gpuFactsOf),
     gpuCount: gpusOf(machine).length,
     freeGpuCount: capacity.freeGpus,
     agentVersion: machine.row.agentVersion ?? '',

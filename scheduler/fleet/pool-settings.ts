@@ -66,6 +66,7 @@ export const FOR_ADMINISTRATORS: readonly (keyof PoolSettings)[] = [
   'hourlyBudget',
   'machineGpuModel',
   'machineGpuCount',
+  'machineGpuMemoryMib',
   'machineCpuCores',
   'machineMemoryMib',
 ];
@@ -92,6 +93,8 @@ export function providerProblem(settings: PoolSettings): string | undefined {
     return 'a pool with a provider needs machineCpuCores and machineMemoryMib: the size of a machine that it makes';
   if ((machineGpuModel === null) !== (machineGpuCount === 0))
     return 'machineGpuModel and machineGpuCount go together: which GPUs a machine of the provider has, and how many';
+  if (settings.machineGpuMemoryMib !== null && machineGpuModel === null)
+    return 'machineGpuMemoryMib is the memory of each machineGpuModel, and none is named';
   if (machineGpuModel?.toLowerCase() === ANY_GPU)
     return 'machineGpuModel must name one model, which the provider makes machines with';
   if (settings.minFreeGpu > 0 && machineGpuCount === 0)

@@ -86,6 +86,8 @@ export interface GpuView {
   readonly uuid: string;
   readonly model: string;
   readonly memoryBytes: number;
+  /** Compute capability; empty: not known. */
+  readonly computeCap: string;
   readonly pciBusId: string;
   readonly parentUuid: string;
   readonly state: string;

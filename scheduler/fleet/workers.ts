@@ -1,6 +1,7 @@
 // Workers and pools as operators see them, and operations on workers: list, cordon, uncordon, drain, delete. Intent is
 // written to the machine's row and survives restarts. The leader continues a drain, woken by each attempt that ends and
 // each container that goes. A drained machine is one without a live container.
+import { computeCapOf } from '#shared/domain/gpus.ts';
 import type { GpuAction } from '#shared/domain/gpus.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
@@ -194,9 +195,15 @@ export class Workers implements WorkerService {
   gpusOf(owner: Owner, machineId: string): readonly GpuView[] | undefined {
     const machine = this.#find(owner, machineId);
     if (machine === undefined) return undefined;
-    return gpusOf(machine).map(({ uuid, model, memoryBytes, pciBusId, parentUuid, state, unhealthy, why }) => ({
-      ...{ uuid, model, memoryBytes: Number(memoryBytes), pciBusId, parentUuid, why },
-      state: state || (unhealthy ? 'unhealthy' : 'healthy'),
+    return gpusOf(machine).map((gpu) => ({
+      uuid: gpu.uuid,
+      model: gpu.model,
+      memoryBytes: Number(gpu.memoryBytes),
+      computeCap: gpu.computeCap || computeCapOf(gpu.model),
+      pciBusId: gpu.pciBusId,
+      parentUuid: gpu.parentUuid,
+      why: gpu.why,
+      state: gpu.state || (gpu.unhealthy ? 'unhealthy' : 'healthy'),
     }));
   }
 

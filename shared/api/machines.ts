@@ -122,6 +122,7 @@ export const MachineGpu = Type.Object({
   uuid: Text(),
   model: Text(),
   memoryBytes: Int64(),
+  computeCap: Text({ description: 'compute capability, such as 8.9; empty: not known' }),
   pciBusId: Text(),
   parentUuid: Text({ description: 'of a MIG slice: the device that it is part of' }),
   state: Text({

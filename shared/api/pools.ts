@@ -139,6 +139,15 @@ export const PoolSettings = Type.Object({
     default: 0,
     description: 'GPUs of a machine that the provider makes',
   }),
+  machineGpuMemoryMib: nullable(
+    Type.Integer({
+      minimum: 1,
+      maximum: 16_777_216,
+      default: null,
+      description:
+        'memory of each GPU of a machine that the provider makes, for requests such as `any:>=40GiB`; null: not known, so no machine is made for them',
+    }),
+  ),
   machineCpuCores: nullable(
     Type.Number({
       minimum: 0.1,

@@ -61,7 +61,10 @@ export const GetOrCreateStubRequest = Type.Object({
   pythonVersion: Text(),
   cpu: Type.Optional(Int64({ description: 'millicores; absent: 1000' })),
   memory: Type.Optional(Int64({ description: 'MiB; absent: 128' })),
-  gpu: Text({ description: 'models in order of preference, separated by commas' }),
+  gpu: Text({
+    description:
+      'models in order of preference, separated by `,` or `|`; each may have conditions, such as `any:>=40GiB:cc>=8.9`',
+  }),
   handler: Text({ description: 'module:function' }),
   retries: Uint32(),
   timeout: Int64({ description: 'seconds' }),

@@ -42,13 +42,23 @@ export function cudaOf(driver: string): string | undefined {
   return CUDA_OF_BRANCH.findLast(([from]) => from <= branch)?.[1];
 }
 
-/** Whether the driver runs that CUDA version; true where nobody knows. @param cuda - such as `12.8`; empty: none */
-export function runsCuda(driver: string, cuda: string): boolean {
+/**
+ * Whether the driver runs that CUDA version; undefined: nobody knows, because the driver is not known, or both are
+ * newer than the table.
+ * @param cuda - such as `12.8`; empty: none
+ */
+export function runsCuda(driver: string, cuda: string): boolean | undefined {
   // Placement asks for each kind of machine, mostly for work that names no version.
   if (cuda === '') return true;
   const newest = cudaOf(driver);
-  return newest === undefined || compareVersions(newest, cuda) >= 0;
+  if (newest !== undefined) return compareVersions(newest, cuda) >= 0;
+  const [branch = Infinity, last = ''] = CUDA_OF_BRANCH.at(-1) ?? [];
+  // A driver that is newer than the table runs what its newest entry runs.
+  return Number(/^\d+/.exec(driver)?.[0]) > branch && compareVersions(last, cuda) >= 0 ? true : undefined;
 }
+
+/** Whether the driver may run that CUDA version: `min_cuda` keeps only drivers away that are known not to. */
+export const mayRunCuda = (driver: string, cuda: string): boolean => runsCuda(driver, cuda) !== false;
 
 /** The least driver of a CUDA version, as a branch such as `570`; undefined: the version is newer than the table. */
 export const driverOf = (cuda: string): string | undefined =>

@@ -96,11 +96,31 @@ export function gpuModelOf(name: string, memoryMib = 0): string {
     .slice(0, 64);
 }
 
+/** Compute capability of the models; of another one only the driver knows it. Source: NVIDIA's list of CUDA GPUs. */
+const COMPUTE_CAPS: Readonly<Record<string, readonly string[]>> = {
+  '7.0': ['V100', 'V100-32'],
+  '7.5': ['T4', 'RTX6000'],
+  '8.0': ['A30', 'A100', 'A100-40', 'A100-80'],
+  '8.6': ['A10', 'A10G', 'A16', 'A40', 'A4000', 'A5000', 'A6000'],
+  '8.9': ['L4', 'L40', 'L40S', 'RTX4000Ada', 'RTX4090', 'RTX6000Ada'],
+  '9.0': ['H100', 'H200', 'GH200'],
+  '10.0': ['B200'],
+  '10.3': ['B300'],
+  '12.0': ['RTX5090', 'RTXPro6000'],
+};
+const CAP_BY_LOWER: ReadonlyMap<string, string> = new Map(
+  Object.entries(COMPUTE_CAPS).flatMap(([cap, models]) => models.map((model) => [model.toLowerCase(), cap] as const)),
+);
+
+/** Compute capability of a model or a MIG slice of it, such as `8.9`; empty: not known here. */
+export const computeCapOf = (model: string): string =>
+  CAP_BY_LOWER.get(model.toLowerCase().replace(/-mig-.*$/, '')) ?? '';
+
 /**
- * Whether a device of that model satisfies a request for one of these. `any` matches every
- * model; a name without its size matches every size (`A100` matches an `A100-80`).
+ * Whether a device of that model has one of these names. `any` matches every model; a name without its size matches
+ * every size (`A100` matches an `A100-80`).
  */
-export function gpuMatches(model: string, wanted: readonly string[]): boolean {
+export function modelMatches(model: string, wanted: readonly string[]): boolean {
   const have = model.toLowerCase();
   return wanted.some((want) => {
     const asked = want.toLowerCase();

@@ -1,4 +1,6 @@
 // A container's explanation: its phase of life, the machines that refused it and why, the next event and its time.
+import { nearestTexts } from '#shared/domain/gpu-terms.ts';
+import type { NearGpu } from '#shared/domain/gpu-terms.ts';
 import { MORE_MEMORY } from '#shared/domain/task-failures.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
@@ -24,6 +26,7 @@ import {
   conditionTexts,
   driverTexts,
   gpuTexts,
+  isForDevices,
   keptFor,
   oneWorkerTexts,
   rejectionStep,
@@ -31,21 +34,24 @@ import {
   warmSecondsOf,
 } from './texts.ts';
 
-export interface ContainerFacts {
-  readonly row: ContainerRow;
-  /** Rejections of the last placement attempt, from memory; null: none, or not known here. */
-  readonly rejections: Readonly<Record<string, number>> | null;
-  /**
-   * Conditions that keep new containers away, on the machines that its
-   * workspace may use, with the number of machines that have each.
-   */
+/** Facts of the machines that a workspace may use. */
+export interface MachineFacts {
+  /** Conditions that keep new containers away, with the number of machines that have each. */
   readonly conditions: Readonly<Record<string, number>>;
   /** Text of each condition from one of the machines, where its agent says more than the name. */
   readonly conditionWords: Readonly<Record<string, string>>;
-  /** Unusable GPUs on the machines that its workspace may use: their number by state and reason. */
+  /** Unusable GPUs: their number by state and reason. */
   readonly gpus: Readonly<Record<string, number>>;
-  /** GPU drivers of the machines that its workspace may use, with the number of machines that have each. */
+  /** GPU drivers, with the number of machines that have each. */
   readonly drivers: Readonly<Record<string, number>>;
+  /** Sorts of devices, some of them where there are many. */
+  readonly devices: readonly NearGpu[];
+}
+
+export interface ContainerFacts extends MachineFacts {
+  readonly row: ContainerRow;
+  /** Rejections of the last placement attempt, from memory; null: none, or not known here. */
+  readonly rejections: Readonly<Record<string, number>> | null;
   /** The last start of the container; undefined: none is told. */
   readonly start?: ContainerStart | undefined;
   /** Progress of its start, as its agent reports it; empty: not known. */
@@ -208,6 +214,8 @@ function detailsOf(
   if ((rejections['gpu_count'] ?? 0) > 0) details.push(...gpuTexts(facts.gpus));
   if ((rejections['gpu_driver'] ?? 0) > 0)
     details.push(...driverTexts((row.spec as StoredSpec).minCuda ?? '', facts.drivers));
+  if (isForDevices(rejections))
+    details.push(...nearestTexts((row.spec as Partial<StoredSpec>).gpu ?? [], facts.devices));
   if (row.reason === 'start_timeout')
     details.push(
       `it waited in vain for ${awaitedReadiness(row.spec as StoredSpec)}, ${startTimeoutMs(row) / 1000} seconds (\`start_timeout\`)`,

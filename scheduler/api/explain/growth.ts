@@ -117,6 +117,7 @@ const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
   not_usable: () => 'is not for it',
   kept_for_gpus: () => 'makes machines with GPUs, which have no room for work without one',
   gpu_model: () => 'makes machines without such a GPU',
+  gpu_fact_unknown: () => 'makes machines of whose GPUs it does not say what is asked for',
   gpu_driver: ({ gpuDriver }) => `makes machines whose GPU driver is too old for it: ${driverText(gpuDriver)}`,
   gpu_count: () => 'makes machines with fewer GPUs',
   too_small: () => 'makes machines that are too small for it',
@@ -141,6 +142,8 @@ const STEPS: Readonly<Partial<Record<Verdict, (view: GrowthView) => string>>> = 
     `let pool ${poolName} have more machines: \`longshore pool set ${poolName} --max-machines ${maxMachines + 1}\``,
   hourly_budget: ({ poolName }) => `raise its budget: \`longshore pool set ${poolName} --hourly-budget N\``,
   backing_off: seeProvider,
+  gpu_fact_unknown: ({ poolName }) =>
+    `say how much memory their GPUs have: \`longshore pool set ${poolName} --machine-gpu-memory-mib N\``,
   gpu_driver: ({ provider, poolName }) =>
     `have provider ${provider} make machines with a newer GPU driver, and then change a setting of pool ${poolName}; without that it tries one after a day`,
   too_small: ({ poolName }) =>

@@ -1,6 +1,8 @@
 // Explains the state of a task, a container or a deployment. This file gathers facts from rows, the queue and the
 // leader; the pure files beside it make the sentences. Reads only.
 // Invariant: things of another workspace are not found.
+import { nearestTexts } from '#shared/domain/gpu-terms.ts';
+import type { NearGpu } from '#shared/domain/gpu-terms.ts';
 import type { ExplainedGrowth, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { timestampOf } from '#shared/api/fields.ts';
@@ -16,10 +18,10 @@ import type { ContainerRegistry } from '../../fleet/containers/container-registr
 import { fellBackFrom } from '../../fleet/containers/spec.ts';
 import { startTimeoutMsOf } from '../../domain/start-timeout.ts';
 import type { StoredSpec } from '../../fleet/containers/spec.ts';
-import type { Target } from '../../domain/stub-config.ts';
+import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
-import { gpusOf } from '../../fleet/capacity.ts';
+import { gpuFactsOf, gpusOf } from '../../fleet/capacity.ts';
 import { blockingConditions, conditionWordsOf } from '../../fleet/machine.ts';
 import type { ContainerUsage, Usage } from '../../fleet/usage.ts';
 import type { Machine } from '../../fleet/machine.ts';
@@ -50,7 +52,7 @@ import type { EventReads } from '../../workspaces/events/reads.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import { useOf } from '../../control/placement/snapshot.ts';
 import { recentCalls } from '../../stores/store/queries/recent-calls.ts';
-import type { ContainerFacts } from './container.ts';
+import type { MachineFacts } from './container.ts';
 import { explainContainer } from './container.ts';
 import { explainDeleted, explainDeployment } from './deployment.ts';
 import type { NextTick } from './deployment.ts';
@@ -67,7 +69,7 @@ import { lastStart } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
 import { explainModelCall } from './model-call.ts';
 import { explainTask } from './task.ts';
-import { conditionTexts, driverTexts, gpuTexts } from './texts.ts';
+import { conditionTexts, driverTexts, gpuTexts, isForDevices } from './texts.ts';
 import { lacksChoice } from '../../domain/worker-choice.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 
@@ -103,6 +105,7 @@ const MAX_SERVERS = 100;
 const MOST_GPU_TEXTS = 5;
 const MOST_DRIVERS = 5;
 const LONGEST_DRIVER = 32;
+const MOST_DEVICES = 64;
 const MAX_CALLBACKS = 4;
 /** Age of calls that a deployment's explanation counts. */
 const RECENT_MS = 24 * 3600_000;
@@ -203,7 +206,7 @@ export class Explain {
     const kept = [
       ...quota,
       ...(await this.#imageTexts(row.workspaceId, scaling?.containers ?? [], target?.config.imageId ?? '')),
-      ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? [], target?.config.minCuda),
+      ...this.#conditionTexts(row.workspaceId, scaling?.containers ?? [], target?.config),
     ];
     const oneWorkerInsteadOf = this.#oneWorkerInsteadOf(queue, target);
     const calls = {
@@ -359,7 +362,7 @@ export class Explain {
       quota: [
         ...(await this.#quotaOf(record.workspaceId, scaling?.containers ?? [], target?.config)),
         ...(await this.#imageTexts(record.workspaceId, scaling?.containers ?? [], target?.config.imageId ?? '')),
-        ...this.#conditionTexts(record.workspaceId, scaling?.containers ?? [], target?.config.minCuda),
+        ...this.#conditionTexts(record.workspaceId, scaling?.containers ?? [], target?.config),
       ],
       leaderAnswered: ended || scaling !== null,
     });
@@ -424,23 +427,26 @@ export class Explain {
   #conditionTexts(
     workspaceId: WorkspaceId,
     waiting: Parameters<typeof isForQuota>[0],
-    minCuda: string = '',
+    config?: Pick<StubConfig, 'gpu' | 'minCuda'>,
   ): readonly string[] {
     const isFor = (reason: string): boolean => waiting.some(({ rejections }) => (rejections[reason] ?? 0) > 0);
-    if (!['condition', 'gpu_count', 'gpu_driver'].some(isFor)) return [];
-    const { conditions, conditionWords, gpus, drivers } = this.#conditionsFor(workspaceId);
+    const isAbout = waiting.some(({ rejections }) => isForDevices(rejections));
+    if (!isAbout && !['condition', 'gpu_count', 'gpu_driver'].some(isFor)) return [];
+    const { conditions, conditionWords, gpus, drivers, devices } = this.#conditionsFor(workspaceId);
     return [
       ...(isFor('condition') ? conditionTexts(conditions, conditionWords) : []),
       ...(isFor('gpu_count') ? gpuTexts(gpus) : []),
-      ...(isFor('gpu_driver') ? driverTexts(minCuda, drivers) : []),
+      ...(isFor('gpu_driver') ? driverTexts(config?.minCuda ?? '', drivers) : []),
+      ...(isAbout ? nearestTexts(config?.gpu ?? [], devices) : []),
     ];
   }
 
-  #conditionsFor(workspaceId: WorkspaceId): Pick<ContainerFacts, 'conditions' | 'conditionWords' | 'gpus' | 'drivers'> {
+  #conditionsFor(workspaceId: WorkspaceId): MachineFacts {
     const counts: Record<string, number> = {};
     const words: Record<string, string> = {};
     const gpus: Record<string, number> = {};
     const drivers: Record<string, number> = {};
+    const devices = new Map<string, NearGpu>();
     for (const machine of this.#parts.machines.all()) {
       const owner = machine.row.poolWorkspaceId;
       if (machine.health !== 'READY' || (owner !== null && owner !== workspaceId)) continue;
@@ -452,14 +458,17 @@ export class Explain {
       const driver = (machine.inventory?.gpuDriver ?? '').slice(0, LONGEST_DRIVER);
       if (driver !== '' && (driver in drivers || Object.keys(drivers).length < MOST_DRIVERS))
         drivers[driver] = (drivers[driver] ?? 0) + 1;
-      for (const { unhealthy, state, why } of gpusOf(machine)) {
+      for (const gpu of gpusOf(machine)) {
+        const device = { ...gpuFactsOf(gpu), driver };
+        if (devices.size < MOST_DEVICES) devices.set(Object.values(device).join(' '), device);
+        const { unhealthy, state, why } = gpu;
         if (!unhealthy) continue;
         const said = why === '' ? state : `${state}: ${why}`;
         const key = said in gpus || Object.keys(gpus).length < MOST_GPU_TEXTS ? said : 'out for other reasons';
         gpus[key] = (gpus[key] ?? 0) + 1;
       }
     }
-    return { conditions: counts, conditionWords: words, gpus, drivers };
+    return { conditions: counts, conditionWords: words, gpus, drivers, devices: [...devices.values()] };
   }
 
   #healthOf(machineId: MachineId | null): string {

@@ -94,6 +94,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     says: 'without such a GPU',
     step: 'ask for another model (`gpu="any"`), or admit a machine that has it',
   },
+  gpu_fact_unknown: {
+    says: 'with a GPU that may be the one, if its memory, compute capability or driver were known',
+    step: 'ask for a model without a condition, or see what its driver tells: `longshore machine gpu list ID`',
+  },
   gpu_driver: {
     says: 'with a GPU driver that is too old for the CUDA version it needs',
     step: 'upgrade the GPU driver of a machine (docs/gpus.md), or deploy with an image of an older CUDA version and a lower `min_cuda`',
@@ -190,6 +194,10 @@ export function driverTexts(minCuda: string, drivers: Readonly<Record<string, nu
     .map(([driver, count]) => `${counted(count, 'machine')} ${count === 1 ? 'has' : 'have'} ${driverText(driver)}`);
   return minCuda === '' ? [] : [[`it needs CUDA ${minCuda} (\`min_cuda\`)${from}`, ...there].join('; ')];
 }
+
+/** Whether machines refused because of what their GPUs are. */
+export const isForDevices = (rejections: Readonly<Record<string, number>>): boolean =>
+  (rejections['gpu_model'] ?? 0) + (rejections['gpu_fact_unknown'] ?? 0) > 0;
 
 /** Steps that cure these conditions. */
 export const conditionSteps = (conditions: Readonly<Record<string, number>>): readonly string[] =>

@@ -114,7 +114,8 @@ const gpuMachineOf = (machine: MachineView, isOwn: boolean): GpuMachine => ({
   poolName: machine.poolName,
   isOwn,
   requiresPoolSelector: machine.requiresPoolSelector,
-  gpuModels: machine.gpuModels,
+  gpus: machine.gpus,
+  gpuDriver: machine.host?.gpuDriver ?? '',
   freeGpuCount: machine.status === 'available' ? machine.freeGpuCount : 0,
 });
 

@@ -1,6 +1,6 @@
 import { actorOf } from '../../workspaces/events/audit.ts';
 import { Done, timestampOf } from '#shared/api/fields.ts';
-import { GPU_MODELS, gpuMatches } from '#shared/domain/gpus.ts';
+import { GPU_MODELS, modelMatches } from '#shared/domain/gpus.ts';
 import {
   CreateMachineRequest,
   CreateMachineResponse,
@@ -104,7 +104,7 @@ export function listMachines(
         .toSorted((a, b) => compare(a.poolName, b.poolName) || compare(a.machineId, b.machineId));
       const offered = all.filter((machine) => machine.status === 'available').flatMap((machine) => machine.gpuModels);
       const gpus = Object.fromEntries(
-        GPU_MODELS.map((name) => [name, offered.some((model) => gpuMatches(model, [name]))]),
+        GPU_MODELS.map((name) => [name, offered.some((model) => modelMatches(model, [name]))]),
       );
       return {
         ok: true,

@@ -4,7 +4,7 @@ import type { Clock } from '#shared/clock.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import { ANY_PYTHON, wantedPython } from '../../domain/base-pythons.ts';
-import { capacityOf } from '../../fleet/capacity.ts';
+import { capacityOf, gpuFactsOf } from '../../fleet/capacity.ts';
 import { basePythonsOf } from '../../fleet/host-facts.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import { infeasibleReason, isMadeFirst, noPythonReason, tooSmallReason } from './feasibility.ts';
@@ -118,7 +118,7 @@ export class FeasibilityCheck {
         poolOwner: row.poolWorkspaceId,
         requiresPoolSelector: row.poolSettings.requiresPoolSelector,
         isExpected: health === 'PENDING',
-        gpuModels: (inventory?.gpus ?? []).map((device) => device.model),
+        gpus: (inventory?.gpus ?? []).map(gpuFactsOf),
         gpuDriver: inventory?.gpuDriver ?? '',
         size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },
         basePythons: basePythonsOf(inventory),

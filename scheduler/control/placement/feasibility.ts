@@ -1,6 +1,7 @@
-import { compareVersions, driverOf, driverText, runsCuda } from '#shared/domain/cuda.ts';
+import { compareVersions, driverOf, driverText, mayRunCuda } from '#shared/domain/cuda.ts';
 import { madeBaseImage } from '#shared/domain/built-images.ts';
-import { gpuMatches } from '#shared/domain/gpus.ts';
+import { gpuMatches, gpuWords, nearestTexts } from '#shared/domain/gpu-terms.ts';
+import type { DriverFact, GpuFacts, NearGpu } from '#shared/domain/gpu-terms.ts';
 import type { PlacementRequest } from '../plan/filter.ts';
 import { ANY_PYTHON, canHavePython } from '../../domain/base-pythons.ts';
 import type { BasePythons } from '../../domain/base-pythons.ts';
@@ -21,9 +22,9 @@ export interface OfferedMachine {
   readonly requiresPoolSelector: boolean;
   /** Whether the machine has not joined yet, so that its offer is not known. */
   readonly isExpected: boolean;
-  readonly gpuModels: readonly string[];
-  /** Version of its GPUs' driver; empty or absent: not known. */
-  readonly gpuDriver?: string;
+  readonly gpus: readonly GpuFacts[];
+  /** Version of its GPUs' driver; absent: not known. */
+  readonly gpuDriver?: DriverFact;
   readonly size: MachineSize;
   readonly basePythons: BasePythons;
   /** Versions whose base image is there. */
@@ -43,24 +44,32 @@ export function infeasibleReason(
   const where = poolName === '' ? '' : ` in pool ${poolName}`;
   if (poolName !== '' && usable.length === 0) return `no machine that this workspace may use is${where}`;
   if (gpuCount === 0 || usable.some((machine) => machine.isExpected)) return undefined;
-  const matchingOf = ({ gpuModels }: OfferedMachine): number =>
-    gpuModels.filter((model) => gpuMatches(model, gpu)).length;
-  const most = Math.max(0, ...usable.map(matchingOf));
-  const wanted = gpu.some((model) => model.toLowerCase() === 'any') ? 'a GPU' : `GPU ${gpu.join(' or ')}`;
-  const enough = usable.filter((machine) => matchingOf(machine) >= gpuCount);
-  if (enough.some(({ gpuDriver = '' }) => runsCuda(gpuDriver, minCuda))) return undefined;
+  const most = usable.reduce((sum, machine) => Math.max(sum, wantedOf(machine, gpu)), 0);
+  const wanted = gpuWords(gpu);
+  const enough = usable.filter((machine) => wantedOf(machine, gpu) >= gpuCount);
+  if (enough.some(({ gpuDriver }) => mayRunCuda(gpuDriver ?? '', minCuda))) return undefined;
   const named = poolName === '' ? hasOnlyForNamed(request, machines) : '';
   if (enough.length > 0) {
     const count = gpuCount === 1 ? '' : `${gpuCount} of `;
     return `no machine that this workspace may use${where} has ${count}${wanted} with ${tooOldText(enough, minCuda)}`;
   }
-  if (most === 0) return `no machine that this workspace may use${where} has ${wanted}${named}`;
+  if (most === 0) {
+    const nearest = nearestTexts(gpu, devicesOf(usable));
+    return `no machine that this workspace may use${where} has ${[`${wanted}${named}`, ...nearest].join(': ')}`;
+  }
   return `no machine that this workspace may use${where} has ${gpuCount} of ${wanted}: the most is ${most}${named}`;
 }
 
+/** Number of the machine's GPUs that are wanted. */
+const wantedOf = ({ gpus, gpuDriver = '' }: OfferedMachine, wanted: readonly string[]): number =>
+  gpus.filter((gpu) => gpuMatches(gpu, gpuDriver, wanted)).length;
+
+const devicesOf = (machines: readonly OfferedMachine[]): NearGpu[] =>
+  machines.flatMap(({ gpus, gpuDriver = '' }) => gpus.map((gpu) => ({ ...gpu, driver: gpuDriver })));
+
 /** A driver that is needed, and the newest there is: `a driver for CUDA 12.8 (min_cuda), which is 570 or newer: …`. */
 function tooOldText(machines: readonly OfferedMachine[], minCuda: string): string {
-  const drivers = machines.map(({ gpuDriver = '' }) => gpuDriver);
+  const drivers = machines.map(({ gpuDriver }) => gpuDriver ?? '');
   const newest = drivers.toSorted(compareVersions).at(-1) ?? '';
   const branch = driverOf(minCuda);
   const which = branch === undefined ? '' : `, which is ${branch} or newer`;
@@ -140,8 +149,7 @@ const usableFor = (
 ): readonly OfferedMachine[] =>
   machines.filter(
     (machine) =>
-      mayUsePool(machine, { workspaceId, poolName }) &&
-      (machine.isExpected || machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length >= gpuCount),
+      mayUsePool(machine, { workspaceId, poolName }) && (machine.isExpected || wantedOf(machine, gpu) >= gpuCount),
   );
 
 /**
@@ -173,7 +181,7 @@ function hasOnlyForNamed(
     .filter(
       (machine) => machine.requiresPoolSelector && mayUsePool(machine, { workspaceId, poolName: machine.poolName }),
     )
-    .filter((machine) => machine.gpuModels.filter((model) => gpuMatches(model, gpu)).length >= gpuCount);
+    .filter((machine) => wantedOf(machine, gpu) >= gpuCount);
   const pools = [...new Set(kept.map((machine) => machine.poolName))].toSorted().slice(0, MOST_NAMED);
   return pools.length === 0 ? '' : `; machines of ${pools.join(', ')} take only work that names their pool`;
 }

@@ -2,6 +2,7 @@
 // choices. A container that needs a place, a machine that changed, or a slow sweep starts a round. The planner hears
 // of each change when it happens, and a round takes its choices one by one until it has no more.
 import { setImmediate as turnOfLoop } from 'node:timers/promises';
+import { gpuTerms } from '#shared/domain/gpu-terms.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
@@ -554,4 +555,4 @@ export class Placer {
   }
 }
 
-const gpuModelOf = (spec: ContainerEntry['spec']): string => spec.gpu[0] ?? 'none';
+const gpuModelOf = (spec: ContainerEntry['spec']): string => gpuTerms(spec.gpu)[0]?.model ?? 'none';

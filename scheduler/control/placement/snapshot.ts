@@ -8,6 +8,7 @@ import type { VolumeMount } from '#shared/protocol/generated/messages.ts';
 import { wantedPython } from '../../domain/base-pythons.ts';
 import type { ContainerControl } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
+import { gpuFactsOf } from '../../fleet/capacity.ts';
 import { basePythonsOf } from '../../fleet/host-facts.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
@@ -173,7 +174,7 @@ function asCandidate(
     freeDiskBytes: machine.diskFreeBytes,
     gpus: (inventory?.gpus ?? []).map((gpu) => ({
       uuid: gpu.uuid,
-      model: gpu.model,
+      ...gpuFactsOf(gpu),
       free: !capacity.leasedGpus.has(gpu.uuid),
       healthy: !gpu.unhealthy,
       numaNode: gpu.numaNode,

@@ -70,6 +70,7 @@ const LASTING: ReadonlySet<string> = new Set([
   'no_matching_pool',
   'arch',
   'gpu_model',
+  'gpu_fact_unknown',
   'gpu_driver',
   'volume',
   'image_unavailable',
@@ -97,6 +98,7 @@ const BY_REASON: Readonly<Record<string, GiveUpReason>> = {
   no_machine: 'no_matching_pool',
   no_matching_pool: 'no_matching_pool',
   gpu_model: 'gpu_unavailable',
+  gpu_fact_unknown: 'gpu_unavailable',
   gpu_driver: 'gpu_unavailable',
   gpu_count: 'gpu_unavailable',
   volume: 'volume_unavailable',
@@ -116,8 +118,14 @@ export function giveUpReason(
   if (isLimited) return 'provisioning_limit';
   if (timesReturned >= RETURNED_OFTEN) return 'machine_rejected';
   const main = commonest(rejections);
-  const missing = ['volume', 'image_unavailable', 'base_python', 'gpu_count', 'gpu_driver', 'gpu_model'].find(
-    (one) => (rejections[one] ?? 0) > 0,
-  );
+  const missing = [
+    'volume',
+    'image_unavailable',
+    'base_python',
+    'gpu_count',
+    'gpu_driver',
+    'gpu_fact_unknown',
+    'gpu_model',
+  ].find((one) => (rejections[one] ?? 0) > 0);
   return BY_REASON[AWAY.has(main) ? (missing ?? main) : main] ?? 'no_capacity';
 }

@@ -1,5 +1,6 @@
-import { runsCuda } from '#shared/domain/cuda.ts';
-import { gpuMatches } from '#shared/domain/gpus.ts';
+import { mayRunCuda } from '#shared/domain/cuda.ts';
+import { gpuLack, gpuMatches } from '#shared/domain/gpu-terms.ts';
+import type { GpuFacts } from '#shared/domain/gpu-terms.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import { canHavePython } from '../../domain/base-pythons.ts';
@@ -7,9 +8,8 @@ import type { BasePythons } from '../../domain/base-pythons.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 
 /** Device of a machine, as placement sees it. */
-export interface PlacementGpu {
+export interface PlacementGpu extends GpuFacts {
   readonly uuid: string;
-  readonly model: string;
   /** Whether no container leases the device. */
   readonly free: boolean;
   /** Whether the device is healthy; an unhealthy one is leased to nobody, and never chosen. */
@@ -65,7 +65,7 @@ export interface PlacementRequest {
   readonly memoryBytes: number;
   /** Bytes of code for a machine that has no container of the deployment yet. */
   readonly diskBytes: number;
-  /** Models in order of preference; `any` matches all. Empty: none. */
+  /** GPU terms in order of preference, such as `H100` or `any:>=40GiB`. Empty: none. */
   readonly gpu: readonly string[];
   readonly gpuCount: number;
   /** Least CUDA version that the machine's driver must run, such as `12.8`; empty: any. */
@@ -102,6 +102,7 @@ export const REJECTION_REASONS = [
   'cordoned',
   'condition',
   'gpu_model',
+  'gpu_fact_unknown',
   'gpu_driver',
   'gpu_count',
   'too_small',
@@ -127,11 +128,21 @@ const pythonFits = ({ basePythons }: PlacementMachine, { basePython }: Placement
   canHavePython(basePythons, basePython);
 
 const driverFits = ({ gpuDriver }: PlacementMachine, { gpuCount, minCuda }: PlacementRequest): boolean =>
-  gpuCount === 0 || runsCuda(gpuDriver, minCuda);
+  gpuCount === 0 || mayRunCuda(gpuDriver, minCuda);
 
-/** Whether the machine has enough free GPUs of the models. */
+/** Whether one of the machine's devices is what the request asks for, in any state of the device. */
+const isWanted = ({ gpuDriver }: PlacementMachine, gpu: PlacementGpu, wanted: readonly string[]): boolean =>
+  gpuMatches(gpu, gpuDriver, wanted);
+
+/** The machine's devices that are what the request asks for, in any state. */
+export const wantedGpus = (
+  machine: PlacementMachine,
+  { gpu: wanted }: Pick<PlacementRequest, 'gpu'>,
+): readonly PlacementGpu[] => machine.gpus.filter((gpu) => isWanted(machine, gpu, wanted));
+
+/** Whether the machine has enough free GPUs that are wanted. */
 export const hasGpus = (machine: PlacementMachine, request: PlacementRequest): boolean =>
-  machine.gpus.filter((gpu) => mayLease(gpu) && gpuMatches(gpu.model, request.gpu)).length >= request.gpuCount;
+  wantedGpus(machine, request).filter(mayLease).length >= request.gpuCount;
 
 /** Whether the machine can mount the request's volumes. */
 export const hasVolumeDrivers = (machine: PlacementMachine, request: PlacementRequest): boolean =>
@@ -143,7 +154,8 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   // Lasting properties of the machine are checked before its
   // present state, so that the lasting reason is the one shown.
   if (request.arch !== '' && machine.arch !== '' && machine.arch !== request.arch) return 'arch';
-  if (request.gpuCount > 0 && !machine.gpus.some((gpu) => gpuMatches(gpu.model, request.gpu))) return 'gpu_model';
+  if (request.gpuCount > 0 && !machine.gpus.some((gpu) => isWanted(machine, gpu, request.gpu)))
+    return gpuLack(machine.gpus, machine.gpuDriver, request.gpu);
   if (!driverFits(machine, request)) return 'gpu_driver';
   if (!pythonFits(machine, request)) return 'base_python';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
@@ -195,5 +207,9 @@ export function keptForGpus(machine: PlacementMachine): {
   const share = free / machine.gpus.length;
   return { cpuMillicores: machine.totalCpuMillicores * share, memoryBytes: machine.totalMemoryBytes * share };
 }
+
+/** Text of all that lasts about a device and that a request may name. */
+export const sortOf = ({ model, memoryBytes = 0, computeCap = '' }: PlacementGpu): string =>
+  `${model} ${memoryBytes} ${computeCap}`;
 
 export const mayLease = (gpu: PlacementGpu): boolean => gpu.free && gpu.healthy;

@@ -2,8 +2,7 @@
 // finds no machine, none of them does.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { fitsPlace, hasVolumeDrivers } from './filter.ts';
-import { gpuMatches } from '#shared/domain/gpus.ts';
+import { fitsPlace, hasVolumeDrivers, wantedGpus } from './filter.ts';
 import { Heap } from './heap.ts';
 import type { Ledger, Quota } from './ledger.ts';
 import type { Rejections } from './place.ts';
@@ -174,8 +173,7 @@ export class FitClass {
       hasVolumeDrivers(machine, request) &&
       machine.totalCpuMillicores >= request.cpuMillicores &&
       machine.totalMemoryBytes >= request.memoryBytes &&
-      (request.gpuCount === 0 ||
-        machine.gpus.filter(({ model }) => gpuMatches(model, request.gpu)).length >= request.gpuCount)
+      (request.gpuCount === 0 || wantedGpus(machine, request).length >= request.gpuCount)
     );
   }
 }

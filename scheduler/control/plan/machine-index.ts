@@ -2,7 +2,7 @@
 // driver, GPUs, drivers of volumes), then by fullness, then by about how much is free.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { fitsPlace, hasGpus, hasVolumeDrivers, keptForGpus, mayLease } from './filter.ts';
+import { fitsPlace, hasGpus, hasVolumeDrivers, keptForGpus, mayLease, sortOf } from './filter.ts';
 import { fullness, FULLEST, EMPTIEST, gpusLeft, ownPool, preferenceRank } from './score.ts';
 
 /** Machines with about the same free amounts. */
@@ -270,12 +270,13 @@ export const isIndexed = (machine: PlacementMachine): boolean =>
 function kindKeyOf(machine: PlacementMachine): string {
   const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, basePythons, gpus } = machine;
   const { volumeDrivers } = machine;
-  const models = new Map<string, { free: number; all: number }>();
+  const sorts = new Map<string, { free: number; all: number }>();
   for (const gpu of gpus) {
-    const counts = models.get(gpu.model) ?? { free: 0, all: 0 };
-    models.set(gpu.model, { free: counts.free + (mayLease(gpu) ? 1 : 0), all: counts.all + 1 });
+    const sort = sortOf(gpu);
+    const counts = sorts.get(sort) ?? { free: 0, all: 0 };
+    sorts.set(sort, { free: counts.free + (mayLease(gpu) ? 1 : 0), all: counts.all + 1 });
   }
-  const devices = [...models].map(([model, { free, all }]) => `${model} ${free} ${all}`).toSorted();
+  const devices = [...sorts].map(([sort, { free, all }]) => `${sort} ${free} ${all}`).toSorted();
   const place = [
     poolName,
     requiresPoolSelector,

@@ -1,4 +1,4 @@
-import { gpuMatches } from '#shared/domain/gpus.ts';
+import { gpuFit, gpuMatches, gpuTerms } from '#shared/domain/gpu-terms.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest, RejectionReason } from './filter.ts';
 import { mayLease, rejectionOf } from './filter.ts';
@@ -51,17 +51,18 @@ export const chooseOf = (machine: PlacementMachine, request: PlacementRequest): 
   gpuUuids: chooseGpus(machine, request),
 });
 
-/** Devices of one machine: of the most preferred model that has enough, else of any wanted model. */
+/** Devices of one machine: of the most preferred term that has enough, else of any wanted one. */
 function chooseGpus(machine: PlacementMachine, request: PlacementRequest): readonly string[] {
   const { gpuCount } = request;
   if (gpuCount === 0) return [];
+  const { gpuDriver } = machine;
   const free = machine.gpus.filter(mayLease);
-  for (const want of request.gpu) {
-    const matching = free.filter((gpu) => gpuMatches(gpu.model, [want]));
+  for (const term of gpuTerms(request.gpu)) {
+    const matching = free.filter((gpu) => gpuFit(gpu, gpuDriver, term) === 'fits');
     if (matching.length >= gpuCount) return pickDevices(matching, gpuCount);
   }
   return pickDevices(
-    free.filter((gpu) => gpuMatches(gpu.model, request.gpu)),
+    free.filter((gpu) => gpuMatches(gpu, gpuDriver, request.gpu)),
     gpuCount,
   );
 }

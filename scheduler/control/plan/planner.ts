@@ -10,7 +10,7 @@ import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts'
 import { Grouped } from '#shared/grouped.ts';
 import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { keptForGpus, mayLease, rejectionOf } from './filter.ts';
+import { keptForGpus, mayLease, rejectionOf, sortOf } from './filter.ts';
 import { classKeyOf, FitClass, isOlder } from './fit-class.ts';
 import type { ClassFacts, Item, Wanted } from './fit-class.ts';
 import { Heap } from './heap.ts';
@@ -427,9 +427,9 @@ function eachAffordable({ machine, kind }: Offer, visit: (fitClass: FitClass) =>
 function lastingKeyOf(machine: PlacementMachine): string {
   const { poolName, poolOwner, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver, basePythons } = machine;
   const { totalCpuMillicores, totalMemoryBytes, volumeDrivers, gpus } = machine;
-  const models = gpus.map(({ model }) => model).toSorted();
+  const devices = gpus.map(sortOf).toSorted();
   const place = [poolName, poolOwner, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver];
   const pythons = basePythons === null ? 'any' : basePythons.join(' ');
   const drivers = [...volumeDrivers].toSorted().join(' ');
-  return [...place, pythons, totalCpuMillicores, totalMemoryBytes, drivers, ...models].join('\n');
+  return [...place, pythons, totalCpuMillicores, totalMemoryBytes, drivers, ...devices].join('\n');
 }

@@ -1,4 +1,4 @@
-import { gpuMatches } from '#shared/domain/gpus.ts';
+import { gpuFit, gpuTerms } from '#shared/domain/gpu-terms.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { mayLease } from './filter.ts';
 
@@ -25,9 +25,10 @@ export function compareMachines(a: PlacementMachine, b: PlacementMachine, reques
 
 export function preferenceRank(machine: PlacementMachine, request: PlacementRequest): number {
   if (request.gpuCount === 0) return machine.gpus.length > 0 ? 1 : 0;
-  // A model counts only where there are enough devices of it, because chooseGpus() takes those.
-  const rank = request.gpu.findIndex(
-    (want) => machine.gpus.filter((gpu) => mayLease(gpu) && gpuMatches(gpu.model, [want])).length >= request.gpuCount,
+  const { gpus, gpuDriver } = machine;
+  // A term counts only where there are enough devices for it, because chooseGpus() takes those.
+  const rank = gpuTerms(request.gpu).findIndex(
+    (term) => gpus.filter((gpu) => mayLease(gpu) && gpuFit(gpu, gpuDriver, term) === 'fits').length >= request.gpuCount,
   );
   return rank === -1 ? request.gpu.length : rank;
 }

@@ -1,7 +1,7 @@
 // Which pool grows for a container: whether a machine of a pool could take it, what keeps the pool from growing, what
 // its machines cost, and the order of those that could. Pure. Source: decision 0255.
-import { runsCuda } from '#shared/domain/cuda.ts';
-import { gpuMatches } from '#shared/domain/gpus.ts';
+import { mayRunCuda } from '#shared/domain/cuda.ts';
+import { gpuFit, gpuLack, gpuMatches, gpuTerms } from '#shared/domain/gpu-terms.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 import type { Blocked, Demand, GrowingPool, Offer, Unfit } from './facts.ts';
 
@@ -14,9 +14,9 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
   if (!mayUsePool({ poolName, poolOwner, requiresPoolSelector: settings.requiresPoolSelector }, demand))
     return 'not_usable';
   // Free GPUs keep their share of a machine, so an empty machine with GPUs has no room for other work.
-  if (demand.gpuCount === 0 && offer.gpuModels.length > 0) return 'kept_for_gpus';
-  const matching = matchingGpus(offer, demand);
-  if (demand.gpuCount > 0 && matching === 0) return 'gpu_model';
+  if (demand.gpuCount === 0 && offer.gpus.length > 0) return 'kept_for_gpus';
+  const matching = matchingGpus(offer, offer, demand);
+  if (demand.gpuCount > 0 && matching === 0) return gpuLack(offer.gpus, offer.gpuDriver ?? '', demand.gpu);
   if (!driverFits(offer, demand)) return 'gpu_driver';
   if (matching < demand.gpuCount) return 'gpu_count';
   if (!fits(offer, offer, demand)) return 'too_small';
@@ -25,29 +25,29 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
 
 /** Whether the free amounts of a machine suffice for the container. */
 export function fits(free: Offer, total: Offer, demand: Demand): boolean {
-  if (matchingGpus(free, demand) < demand.gpuCount || !driverFits(total, demand)) return false;
-  const kept = demand.gpuCount === 0 && total.gpuModels.length > 0 ? free.gpuModels.length / total.gpuModels.length : 0;
+  if (matchingGpus(free, total, demand) < demand.gpuCount || !driverFits(total, demand)) return false;
+  const kept = demand.gpuCount === 0 && total.gpus.length > 0 ? free.gpus.length / total.gpus.length : 0;
   return (
     free.cpuMillicores - kept * total.cpuMillicores >= demand.cpuMillicores &&
     free.memoryBytes - kept * total.memoryBytes >= demand.memoryBytes
   );
 }
 
-const matchingGpus = ({ gpuModels }: Offer, { gpu, gpuCount }: Demand): number =>
-  gpuCount === 0 ? 0 : gpuModels.filter((model) => gpuMatches(model, gpu)).length;
+const matchingGpus = ({ gpus }: Offer, { gpuDriver = '' }: Offer, { gpu: wanted, gpuCount }: Demand): number =>
+  gpuCount === 0 ? 0 : gpus.filter((gpu) => gpuMatches(gpu, gpuDriver, wanted)).length;
 
 const driverFits = ({ gpuDriver = '' }: Offer, { gpuCount, minCuda = '' }: Demand): boolean =>
-  gpuCount === 0 || runsCuda(gpuDriver, minCuda);
+  gpuCount === 0 || mayRunCuda(gpuDriver ?? '', minCuda);
 
-/** Free amounts that are left after the container was taken. */
-export function without(free: Offer, demand: Demand): Offer {
+/** Free amounts of a machine that are left after the container was taken. @param total - of the same machine */
+export function without(free: Offer, { gpuDriver = '' }: Offer, demand: Demand): Offer {
   const taken = new Set<number>();
-  for (const [index, model] of free.gpuModels.entries())
-    if (taken.size < demand.gpuCount && gpuMatches(model, demand.gpu)) taken.add(index);
+  for (const [index, gpu] of free.gpus.entries())
+    if (taken.size < demand.gpuCount && gpuMatches(gpu, gpuDriver, demand.gpu)) taken.add(index);
   return {
     cpuMillicores: free.cpuMillicores - demand.cpuMillicores,
     memoryBytes: free.memoryBytes - demand.memoryBytes,
-    gpuModels: taken.size === 0 ? free.gpuModels : free.gpuModels.filter((_model, index) => !taken.has(index)),
+    gpus: taken.size === 0 ? free.gpus : free.gpus.filter((_gpu, index) => !taken.has(index)),
   };
 }
 
@@ -55,7 +55,7 @@ export function without(free: Offer, demand: Demand): Offer {
 export function heldBy({ offer }: GrowingPool, demand: Demand, most: number): number {
   let free = offer;
   let count = 0;
-  for (; count < most && fits(free, offer, demand); count += 1) free = without(free, demand);
+  for (; count < most && fits(free, offer, demand); count += 1) free = without(free, offer, demand);
   return count;
 }
 
@@ -127,10 +127,12 @@ const MOST_SERVED = 64;
 /** Two infinite costs are equal. */
 const difference = (a: number, b: number): number => (a === b ? 0 : a - b);
 
-/** Place of the pool's GPU model in the order asked for. */
+/** Place of the pool's GPUs in the order asked for. */
 function rankOf({ offer }: GrowingPool, { gpu, gpuCount }: Demand): number {
   if (gpuCount === 0) return 0;
-  const rank = gpu.findIndex((want) => offer.gpuModels.filter((model) => gpuMatches(model, [want])).length >= gpuCount);
+  const rank = gpuTerms(gpu).findIndex(
+    (term) => offer.gpus.filter((one) => gpuFit(one, offer.gpuDriver ?? '', term) === 'fits').length >= gpuCount,
+  );
   return rank === -1 ? gpu.length : rank;
 }
 

@@ -254,7 +254,7 @@ function takesLater(plan: Plan, bins: readonly Bin[], demand: Demand): boolean {
 
 function pack(bin: Bin, demand: Demand): boolean {
   if (!fits(bin.free, bin.total, demand)) return false;
-  bin.free = without(bin.free, demand);
+  bin.free = without(bin.free, bin.total, demand);
   bin.isUsed = true;
   return true;
 }
@@ -307,7 +307,7 @@ function isShort({ pool, bins }: Plan, but: ReadonlySet<Bin> = new Set()): boole
   const sum = { gpus: 0, cpuMillicores: 0, memoryBytes: 0 };
   for (const bin of bins) {
     if (but.has(bin)) continue;
-    sum.gpus += bin.free.gpuModels.length;
+    sum.gpus += bin.free.gpus.length;
     sum.cpuMillicores += Math.max(0, bin.free.cpuMillicores);
     sum.memoryBytes += Math.max(0, bin.free.memoryBytes);
   }

@@ -1,6 +1,7 @@
 // Facts from which the loop decides how pools grow and shrink, and the words of its decisions. Times are
 // monotonic milliseconds of the process that decides. Types alone.
 import type { PoolSettings } from '#shared/api/pools.ts';
+import type { DriverFact, GpuFacts } from '#shared/domain/gpu-terms.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { PoolCapacity } from '../../domain/provisioning.ts';
 
@@ -13,7 +14,7 @@ export interface Demand {
   readonly poolName: string;
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
-  /** Models in order of preference; `any` matches all. Empty: none. */
+  /** GPU terms in order of preference, such as `H100` or `any:>=40GiB`. Empty: none. */
   readonly gpu: readonly string[];
   readonly gpuCount: number;
   /** Least CUDA version of the machine's driver; absent: any. */
@@ -28,10 +29,9 @@ export interface Demand {
 export interface Offer {
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
-  /** Model of each device. */
-  readonly gpuModels: readonly string[];
-  /** Version of their driver; empty or absent: not known. */
-  readonly gpuDriver?: string;
+  readonly gpus: readonly GpuFacts[];
+  /** Version of their driver; absent: not known. */
+  readonly gpuDriver?: DriverFact;
 }
 
 /** Machine of a pool that has joined. */
@@ -79,7 +79,15 @@ export interface GrowingPool {
 }
 
 /** Why a pool can never serve a container. */
-export type Unfit = 'not_usable' | 'kept_for_gpus' | 'gpu_model' | 'gpu_driver' | 'gpu_count' | 'too_small' | 'refused';
+export type Unfit =
+  | 'not_usable'
+  | 'kept_for_gpus'
+  | 'gpu_model'
+  | 'gpu_fact_unknown'
+  | 'gpu_driver'
+  | 'gpu_count'
+  | 'too_small'
+  | 'refused';
 
 /** Why a pool gets no further machine now. `price_unknown`: its first machine has to tell what a machine costs. */
 export type Blocked =

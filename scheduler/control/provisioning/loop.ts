@@ -56,7 +56,7 @@ const WHOLE_EVERY = 12;
 const RETRY_MS = 5_000;
 const LONGEST_WAIT_MS = 2 ** 31 - 1;
 /** A pool without a size of its machines. */
-const NO_OFFER: Offer = { cpuMillicores: 0, memoryBytes: 0, gpuModels: [] };
+const NO_OFFER: Offer = { cpuMillicores: 0, memoryBytes: 0, gpus: [] };
 
 export class ProvisioningLoop {
   readonly name = 'provisioning';

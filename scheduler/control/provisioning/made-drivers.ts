@@ -9,18 +9,20 @@ export const REMEMBERED_MS = 24 * 3_600_000;
 export class MadeDrivers {
   readonly #byPool = new Map<number, { readonly driver: string; readonly seenAtMs: number }>();
 
-  /** Driver of the machines that the pool gets; empty: not known. @param rooms - of the pool */
-  of(poolId: number, rooms: readonly Room[], nowMs: number): string {
+  /** Driver of the machines that the pool gets; null: not known. @param rooms - of the pool */
+  of(poolId: number, rooms: readonly Room[], nowMs: number): string | null {
     const newest = rooms
-      .filter(({ isOrderOfToday, total: { gpuDriver = '' } }) => isOrderOfToday && gpuDriver !== '')
+      .filter(
+        ({ isOrderOfToday, total: { gpuDriver = '' } }) => isOrderOfToday && gpuDriver !== null && gpuDriver !== '',
+      )
       .toSorted((a, b) => b.createdAtMs - a.createdAtMs)[0];
-    const driver = newest?.total.gpuDriver;
-    if (driver !== undefined) this.#byPool.set(poolId, { driver, seenAtMs: nowMs });
+    const driver = newest?.total.gpuDriver ?? null;
+    if (driver !== null) this.#byPool.set(poolId, { driver, seenAtMs: nowMs });
     const known = this.#byPool.get(poolId);
-    if (known === undefined) return '';
+    if (known === undefined) return null;
     if (nowMs < known.seenAtMs + REMEMBERED_MS) return known.driver;
     this.#byPool.delete(poolId);
-    return '';
+    return null;
   }
 
   /** The pool changed, or is gone. */

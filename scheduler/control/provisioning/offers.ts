@@ -11,12 +11,18 @@ import type { Offer } from './facts.ts';
 /** Amounts that a machine of that shape offers in a pool with these settings. */
 export function offerOf(shape: MachineShape, settings: PoolSettings): Offer {
   const { totalCpuMillicores, totalMemoryBytes } = offeredByShape(shape, settings);
+  // A machine that was ordered before the pool got another model has memory that the settings do not tell.
+  const memoryMib = shape.gpuModel === settings.machineGpuModel ? (settings.machineGpuMemoryMib ?? 0) : 0;
+  const gpu = { model: shape.gpuModel, memoryBytes: memoryMib * MIB };
   return {
     cpuMillicores: totalCpuMillicores,
     memoryBytes: totalMemoryBytes,
-    gpuModels: Array.from({ length: shape.gpuCount }, () => shape.gpuModel),
+    gpus: Array.from({ length: shape.gpuCount }, () => gpu),
+    gpuDriver: null,
   };
 }
+
+const MIB = 1024 * 1024;
 
 /**
  * A machine of each pool whose provider could make one.
@@ -30,14 +36,15 @@ export function* offersOf(
     const shape = shapeOf(settings);
     if (shape === undefined || settings.provider === null || !knows(settings.provider)) continue;
     if (settings.maxMachines === 0) continue;
-    const { gpuModels, ...size } = offerOf(shape, settings);
+    const { gpus, gpuDriver = null, cpuMillicores, memoryBytes } = offerOf(shape, settings);
     yield {
       poolName: name,
       poolOwner: workspaceId,
       requiresPoolSelector: settings.requiresPoolSelector,
       isExpected: false,
-      gpuModels,
-      size,
+      gpus,
+      gpuDriver,
+      size: { cpuMillicores, memoryBytes },
       basePythons: null,
       basePythonsHere: [],
     };

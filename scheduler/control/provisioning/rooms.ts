@@ -3,6 +3,7 @@
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { ContainerRegistry } from '../../fleet/containers/container-registry.ts';
+import { gpuFactsOf } from '../../fleet/capacity.ts';
 import { isInService, isSchedulable } from '../../fleet/machine.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
@@ -107,7 +108,7 @@ export class Rooms {
     const free = {
       cpuMillicores: capacity.freeCpuMillicores,
       memoryBytes: capacity.freeMemoryBytes,
-      gpuModels: healthy.filter(({ uuid }) => !capacity.leasedGpus.has(uuid)).map(({ model }) => model),
+      gpus: healthy.filter(({ uuid }) => !capacity.leasedGpus.has(uuid)).map(gpuFactsOf),
     };
     const isOpen = isSchedulable(machine);
     const offersAsBefore = isOpen && before?.isOpen === true && !isMore(free, before.free);
@@ -118,7 +119,7 @@ export class Rooms {
       total: {
         cpuMillicores: capacity.totalCpuMillicores,
         memoryBytes: capacity.totalMemoryBytes,
-        gpuModels: healthy.map(({ model }) => model),
+        gpus: healthy.map(gpuFactsOf),
         gpuDriver: inventory?.gpuDriver ?? '',
       },
       free,
@@ -132,4 +133,4 @@ export class Rooms {
 const isMore = (now: Offer, before: Offer): boolean =>
   now.cpuMillicores > before.cpuMillicores ||
   now.memoryBytes > before.memoryBytes ||
-  now.gpuModels.length > before.gpuModels.length;
+  now.gpus.length > before.gpus.length;

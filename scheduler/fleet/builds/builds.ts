@@ -7,6 +7,7 @@ import type { Duplex } from 'node:stream';
 import { repeat, sleep } from '#shared/backoff.ts';
 import type { BuildImageRequest, VerifyImageBuildRequest } from '#shared/api/images.ts';
 import { BASE_IMAGE, basePythonOf, isBuiltImage } from '#shared/domain/built-images.ts';
+import { gpuTextsOf } from '#shared/domain/gpu-terms.ts';
 import { imageProblem } from '#shared/domain/image-reference.ts';
 import { isUuid, sha256Hex } from '#shared/domain/ids.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
@@ -34,7 +35,7 @@ import { mayHost } from '../images/hosts.ts';
 import type { Machine } from '../machine.ts';
 import { isSchedulable } from '../machine.ts';
 import type { OrderedStreams } from '../ordered-streams.ts';
-import { imageNameOf, modelsOf, readDefinition } from './definition.ts';
+import { imageNameOf, readDefinition } from './definition.ts';
 import type { Definition, ImageRequest, ReadDefinition } from './definition.ts';
 import { followEvents } from './events.ts';
 import type { Pushes } from './pushes.ts';
@@ -409,7 +410,7 @@ interface Begun {
 const workOf = (
   workspaceId: WorkspaceId,
   { gpu, machineGpu, pool }: Pick<BuildImageRequest, 'gpu' | 'machineGpu' | 'pool'>,
-): HostedWork => ({ workspaceId, poolName: pool, gpu: modelsOf(gpu || machineGpu) });
+): HostedWork => ({ workspaceId, poolName: pool, gpu: gpuTextsOf(gpu || machineGpu) });
 
 /** Whether a machine may still serve what it has. */
 const isThere = ({ health }: Machine): boolean =>

@@ -6,6 +6,7 @@ import { BASE_IMAGE, baseImageId, builtImageName, isBuiltImage } from '#shared/d
 import { readDockerfile, readStep, readSteps } from '#shared/domain/dockerfile/read.ts';
 import { imagesIn } from '#shared/domain/dockerfile/stages.ts';
 import { textOf } from '#shared/domain/dockerfile/write.ts';
+import { gpuTextsOf, hasConditions, readGpuTerm } from '#shared/domain/gpu-terms.ts';
 import { sha256Hex } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { imageProblem } from '#shared/domain/image-reference.ts';
@@ -70,7 +71,7 @@ export function readDefinition(request: ImageRequest): ReadDefinition {
   }
   const first = firstSteps(request);
   if (typeof first === 'string') return { kind: 'refused', errMsg: first };
-  const gpu = modelsOf(request.gpu);
+  const gpu = gpuTextsOf(request.gpu);
   const steps = [...first, ...(gpu.length === 0 ? added : added.map(onGpu))];
   if (steps.length > MOST_STEPS) return { kind: 'refused', errMsg: `the image has more than ${MOST_STEPS} steps` };
   const instructions = readSteps(steps.map(({ text }) => text));
@@ -91,10 +92,6 @@ export function readDefinition(request: ImageRequest): ReadDefinition {
 
 /** Added commands have the GPU; instructions of a Dockerfile are the engine's, which passes none. */
 const onGpu = (step: Step): Step => (step.text.startsWith('RUN ') ? { ...step, apart: true } : step);
-
-/** Models of a text with commas between them. */
-export const modelsOf = (text: string): readonly string[] =>
-  text.split(',').flatMap((name) => (name.trim() === '' ? [] : [name.trim()]));
 
 /** The name of the image that a definition makes for a workspace. */
 export const imageNameOf = (workspaceId: WorkspaceId, definition: Definition): string =>
@@ -135,9 +132,18 @@ function fieldProblem(request: ImageRequest): string | undefined {
     return 'existingImageCreds: credentials are kept once for a workspace, not in an image: `longshore registry set`';
   const imageWhy = existingImageUri === '' ? undefined : imageProblem(existingImageUri);
   if (imageWhy !== undefined) return `existingImageUri ${imageWhy}`;
+  const gpu = gpuTextsOf(request.gpu).flatMap((text) => gpuProblem(text) ?? [])[0];
+  if (gpu !== undefined) return gpu;
   if (existingImageUri !== '' && dockerfile !== '') return 'dockerfile and existingImageUri exclude each other';
   if (buildCtxObject !== '' && dockerfile === '') return 'buildCtxObject needs a dockerfile';
   return undefined;
+}
+
+/** The machine's agent chooses the device of a build, by its model. */
+function gpuProblem(text: string): string | undefined {
+  const term = readGpuTerm(text);
+  if (typeof term === 'string') return `gpu: ${term}`;
+  return hasConditions(term) ? `gpu: a build names models of GPUs without conditions, not ${quoted(text)}` : undefined;
 }
 
 const isKnownMinor = (minor: number, request: Pick<ImageRequest, 'pythonVersion'>): boolean =>

@@ -7,7 +7,7 @@
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { isBuiltImage } from '#shared/domain/built-images.ts';
-import { runsCuda } from '#shared/domain/cuda.ts';
+import { mayRunCuda } from '#shared/domain/cuda.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { mirrorOf } from '#shared/domain/registry-mirror.ts';
 import { digestOf, isDigest, pinnedTo, registryOf } from '#shared/domain/image-reference.ts';
@@ -240,7 +240,7 @@ export class ImageOrders {
         machine.sessionId !== undefined &&
         isSchedulable(machine) &&
         mayHost(machine, work, this.#parts.cpuWorkAllowed) &&
-        runsCuda(machine.inventory?.gpuDriver ?? '', config.minCuda ?? ''),
+        mayRunCuda(machine.inventory?.gpuDriver ?? '', config.minCuda ?? ''),
     );
   }
 

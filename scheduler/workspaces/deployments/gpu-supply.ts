@@ -1,6 +1,8 @@
 // Supply of the GPUs that a stub asks for, on the machines that its workspace may
 // use. Pure. The result is a hint when a stub is made; placement decides on its own.
-import { ANY_GPU, gpuMatches } from '#shared/domain/gpus.ts';
+import { gpuMatches, gpuTerms } from '#shared/domain/gpu-terms.ts';
+import type { GpuFacts } from '#shared/domain/gpu-terms.ts';
+import { ANY_GPU } from '#shared/domain/gpus.ts';
 import { isPoolNamed } from '../../domain/pools.ts';
 
 export interface GpuMachine {
@@ -9,7 +11,9 @@ export interface GpuMachine {
   readonly isOwn: boolean;
   /** Whether only work that names the pool goes there. */
   readonly requiresPoolSelector: boolean;
-  readonly gpuModels: readonly string[];
+  readonly gpus: readonly GpuFacts[];
+  /** Version of their driver; empty: not known. */
+  readonly gpuDriver: string;
   /** Free devices; none where nothing may be placed now. */
   readonly freeGpuCount: number;
 }
@@ -17,7 +21,7 @@ export interface GpuMachine {
 export interface GpuSupply {
   /** low: machines have such devices, and none is free now. */
   readonly status: 'available' | 'low' | 'none';
-  /** Requested models that no machine has. */
+  /** Terms of the request that no machine has a device for. */
   readonly missing: readonly string[];
   /** A pool of the workspace's own that has such devices; empty: none. */
   readonly privatePool: string;
@@ -29,8 +33,8 @@ export interface GpuSupply {
 export const modelsHereText = (models: readonly string[]): string =>
   models.length === 0 ? 'no machine here has a GPU' : `machines here have ${models.join(', ')}`;
 
-export const modelsOf = (machines: readonly Pick<GpuMachine, 'gpuModels'>[]): readonly string[] =>
-  [...new Set(machines.flatMap(({ gpuModels }) => gpuModels))].toSorted();
+export const modelsOf = (machines: readonly Pick<GpuMachine, 'gpus'>[]): readonly string[] =>
+  [...new Set(machines.flatMap(({ gpus }) => gpus.map(({ model }) => model)))].toSorted();
 
 /** Supply of the requested GPUs. @param poolName - that the stub names; empty: none */
 export function gpuSupply(
@@ -40,13 +44,13 @@ export function gpuSupply(
   poolName = '',
 ): GpuSupply {
   const machines = there.filter((machine) => isPoolNamed(machine, poolName));
-  const fitting = machines.filter(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, wanted)));
+  const holding = (terms: readonly string[]): readonly GpuMachine[] =>
+    machines.filter(({ gpus, gpuDriver }) => gpus.some((gpu) => gpuMatches(gpu, gpuDriver, terms)));
+  const fitting = holding(wanted);
   const isFree = fitting.some(({ freeGpuCount }) => freeGpuCount >= Math.max(1, count));
-  const has = (name: string): boolean =>
-    machines.some(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, [name])));
   return {
     status: isFree ? 'available' : fitting.length > 0 ? 'low' : 'none',
-    missing: wanted.filter((name) => name !== ANY_GPU && !has(name)),
+    missing: gpuTerms(wanted).flatMap(({ text }) => (text === ANY_GPU || holding([text]).length > 0 ? [] : text)),
     privatePool: fitting.find(({ isOwn }) => isOwn)?.poolName ?? '',
     models: modelsOf(machines),
   };

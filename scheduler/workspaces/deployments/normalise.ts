@@ -59,7 +59,7 @@ const POD_CONNECTIONS = 256;
 export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimits = DEFAULT_LIMITS): Normalised {
   const kind = kindOf(request.stubType);
   const rules = KIND_RULES[kind] ?? OTHER_KIND;
-  const { gpus, unknown } = parseGpus(request.gpu);
+  const { gpus, unknown, problems: gpuProblems } = parseGpus(request.gpu);
   const gpuCount = gpus.length > 0 ? Math.max(1, request.gpuCount) : request.gpuCount;
   const extra = parseExtra(request.extra);
   const autoscaler = normaliseAutoscaler(request, rules, limits);
@@ -70,6 +70,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const refusals = [
     refuseNames(request, rules),
     refuseImage(request),
+    ...gpuProblems,
     ...resourceRefusals(request, gpuCount, limits),
     refuseRunning(request, extra),
     refuseWorkerMode(extra?.['workerMode'], gpuCount),

@@ -1,6 +1,6 @@
 // Looks at a stub request as a deploy would, and changes nothing. CheckStub calls it, for `longshore deploy --dry-run`.
 // Invariant: what getOrCreate refuses is a problem here, except for ids of objects, volumes and built images.
-import { GPU_MODELS, gpuMatches } from '#shared/domain/gpus.ts';
+import { GPU_MODELS, modelMatches } from '#shared/domain/gpus.ts';
 import type { CheckStubRequest } from '#shared/api/stubs.ts';
 import type { StubConfig } from '../../domain/stub-config.ts';
 import type { Caller } from '../identity/caller.ts';
@@ -51,7 +51,7 @@ export async function checkStub(
   const { unsupportedGpus: unknown } = normalised;
   const machines = unknown.length === 0 ? [] : await parts.gpuMachines(workspaceId);
   for (const name of unknown) {
-    if (machines.some(({ gpuModels }) => gpuModels.some((model) => gpuMatches(model, [name])))) continue;
+    if (machines.some(({ gpus }) => gpus.some(({ model }) => modelMatches(model, [name])))) continue;
     const here = modelsHereText(modelsOf(machines));
     problems.push({
       field: 'gpu',

@@ -26,6 +26,7 @@ const POOL_SETTINGS = {
   hourlyBudget: null,
   machineGpuModel: null,
   machineGpuCount: 0,
+  machineGpuMemoryMib: null,
   machineCpuCores: null,
   machineMemoryMib: null,
   idleSeconds: 600,

@@ -1,6 +1,6 @@
 // Needs of images for the GPU driver, and what a machine's driver has.
 import { expect, test } from 'vitest';
-import { cudaOf, driverOf, runsCuda } from '#shared/domain/cuda.ts';
+import { cudaOf, driverOf, mayRunCuda, runsCuda } from '#shared/domain/cuda.ts';
 import { requirementProblem } from '../../../agent/devices/cuda-requirement.ts';
 import { checkGpuDriver } from '../../../agent/reconcile/starting.ts';
 
@@ -44,13 +44,16 @@ test.each([
   ['570.86.15', '11.8', true],
   ['580.65.06', '13.1', false],
   ['418.40.04', '12.8', false],
-  // Nobody knows of these drivers; the agent or the program says it then.
-  ['590.44.01', '13.1', true],
-  ['', '12.8', true],
-  ['6.8.5', '12.8', true],
+  // A driver that is newer than the table runs what its last entry runs.
+  ['590.44.01', '13.0', true],
+  // Nobody knows of these; the agent or the program says it then.
+  ['590.44.01', '13.1', undefined],
+  ['', '12.8', undefined],
+  ['6.8.5', '12.8', undefined],
   ['535.183.01', '', true],
 ])('driver %s and CUDA %s: %s', (driver, cuda, runs) => {
   expect(runsCuda(driver, cuda)).toBe(runs);
+  expect(mayRunCuda(driver, cuda)).toBe(runs !== false);
 });
 
 test('the least driver of a CUDA version is a branch; of one that is newer than the table nothing is known', () => {

@@ -33,7 +33,7 @@ const SHARED =
 
 /** Answer of driver 580.159.04 on a machine with an H100, but for the device's UUID. */
 const SEEN =
-  '0, GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01, NVIDIA H100 80GB HBM3, 81559, 0, 0, 37, 77.28, 580.159.04, Disabled, 00000000:00:06.0, None, N/A, Not Active, Not Active';
+  '0, GPU-7c3a1d52-0f4e-4d0b-9a55-1c6f5a1e9b01, NVIDIA H100 80GB HBM3, 81559, 0, 0, 37, 77.28, 580.159.04, Disabled, 00000000:00:06.0, None, N/A, Not Active, Not Active, 9.0';
 
 describe('a listing', () => {
   test('of all fields, as a real H100 without switches answers', () => {
@@ -57,6 +57,7 @@ describe('a listing', () => {
           recovery: 'None',
           fabric: '',
           slowed: false,
+          computeCap: '9.0',
         },
       ],
     });
@@ -249,9 +250,9 @@ test('the fabric and what holds clocks down are read where the driver tells them
     const listing = parseListing(GPU_FIELDS, said(`${H100}, ${tail}\n`));
     return listing.kind === 'listed' ? listing.rows[0] : listing;
   };
-  expect(row('Completed, Not Active, Not Active')).toMatchObject({ fabric: 'Completed', slowed: false });
-  expect(row('N/A, Not Active, Active')).toMatchObject({ fabric: '', slowed: true });
-  expect(row('[N/A], [N/A], [N/A]')).toMatchObject({ fabric: '', slowed: undefined });
+  expect(row('Completed, Not Active, Not Active, 9.0')).toMatchObject({ fabric: 'Completed', slowed: false });
+  expect(row('N/A, Not Active, Active, 9.0')).toMatchObject({ fabric: '', slowed: true });
+  expect(row('[N/A], [N/A], [N/A], [N/A]')).toMatchObject({ fabric: '', slowed: undefined, computeCap: '' });
 });
 
 test('bus ids are those of /sys, whatever the spelling', () => {

@@ -2,7 +2,7 @@
 import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, test, vi } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { createLog } from '#shared/log.ts';
 import { DeviceTable } from '../../../agent/devices/device-table.ts';
 import { gpuUseOf } from '../../../agent/devices/gpu-use.ts';
@@ -12,6 +12,7 @@ import { GPU_FIELDS, parseListing, parseSlices } from '../../../agent/devices/pa
 import type { Listing } from '../../../agent/devices/parse.ts';
 import { AgentMetrics } from '../../../agent/telemetry/metrics.ts';
 import type { FakeGpu } from '../../helpers/gpus.ts';
+import { GpuHost } from '../../helpers/gpu-host.ts';
 import { FakeNvidia, aGpu, gpuUuid } from '../../helpers/gpus.ts';
 
 const MIB = 1024 * 1024;
@@ -124,4 +125,19 @@ test('the tool runs once for each look at eight GPUs, however often their use is
     await gpus.stop();
     await rm(directory, { recursive: true });
   }
+});
+
+test('the compute capability is reported and outlives a restart; an old driver does not tell it', async () => {
+  const gpus = [aGpu(0, { compute_cap: '9.0' }), aGpu(1, { compute_cap: '[N/A]' })];
+  const host = new GpuHost({ gpus });
+  onTestFinished(() => host.close());
+  const caps = () => host.gpus.report().map(({ computeCap }) => computeCap);
+  await host.start();
+  expect(caps()).toEqual(['9.0', '']);
+  host.nvidia.is({ hang: true });
+  await host.start();
+  expect(caps()).toEqual(['9.0', '']);
+  host.nvidia.is({ hang: false, unknownFields: ['compute_cap'] });
+  await host.start();
+  expect(caps()).toEqual(['', '']);
 });

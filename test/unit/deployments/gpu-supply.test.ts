@@ -5,7 +5,8 @@ const shared = (gpuModels: readonly string[], freeGpuCount: number) => ({
   poolName: 'default',
   isOwn: false,
   requiresPoolSelector: false,
-  gpuModels,
+  gpus: gpuModels.map((model) => ({ model, memoryBytes: 40 * 1024 ** 3 })),
+  gpuDriver: '550.1',
   freeGpuCount,
 });
 
@@ -17,6 +18,8 @@ test.each([
   ['the second choice', ['H100', 'T4'], 1, [shared(['T4'], 1)], 'available', ['H100']],
   ['any', ['any'], 1, [shared(['L4'], 1)], 'available', []],
   ['a size of what was asked for', ['A100'], 1, [shared(['A100-80'], 1)], 'available', []],
+  ['a condition that is met', ['any:>=40GiB:driver>=550'], 1, [shared(['L4'], 1)], 'available', []],
+  ['conditions that are not', ['L4:>=80GiB', 'any:cc>=9'], 1, [shared(['L4'], 1)], 'none', ['L4:>=80GiB', 'any:cc>=9']],
   ['no machine', ['any'], 1, [], 'none', []],
 ] as const)('%s', (_name, wanted, count, machines, status, missing) => {
   expect(gpuSupply(wanted, count, machines)).toMatchObject({ status, missing, privatePool: '' });

@@ -96,6 +96,9 @@ describe('refusals', () => {
       { gpu: 'H100', extra: '{"minCuda":12.8}' },
       /^extra\.minCuda must be a CUDA version as text, such as "12\.8" \(min_cuda\), got 12\.8$/,
     ],
+    [{ gpu: '12GiB' }, /^gpu: "12GiB" asks for a part of a shared device, which is not possible yet: /],
+    [{ gpu: 'H100|any:>=40' }, /^gpu: "any:>=40": ">=40" is no condition; /],
+    [{ gpu: Array.from({ length: 65 }, (_none, at) => `Z${at}`).join() }, /^gpu: names more than 64 alternatives$/],
     [{ gpu: 'H100', extra: '{"minCuda":"12"}' }, /got "12"$/],
     [{ gpu: 'H100', extra: '{"minCuda":"12.8.1"}' }, /got "12\.8\.1"$/],
     [{ gpu: 'H100', extra: '{"minCuda":">=12.8"}' }, /got ">=12\.8"$/],
@@ -236,6 +239,10 @@ describe('GPUs', () => {
   test('a model nobody knows is told, and kept', () => {
     const result = normaliseStub(aRequest({ gpu: 'T4,Z80' }));
     expect(result).toMatchObject({ kind: 'config', unsupportedGpus: ['Z80'], config: { gpu: ['T4', 'Z80'] } });
+    expect(normaliseStub(aRequest({ gpu: 'h100|Z80:>= 40 gib' }))).toMatchObject({
+      unsupportedGpus: ['Z80'],
+      config: { gpu: ['H100', 'Z80:>=40GiB'], gpuCount: 1 },
+    });
     const slice = normaliseStub(aRequest({ gpu: 'h100-mig-3g.40gb' }));
     expect(slice).toMatchObject({ warnMsg: '', unsupportedGpus: [], config: { gpu: ['H100-MIG-3g.40gb'] } });
   });

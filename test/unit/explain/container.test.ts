@@ -59,6 +59,7 @@ describe('a container', () => {
       conditions,
       conditionWords,
       drivers: { '535.183.01': 3, '550.54.15': 1 },
+      devices: [{ model: 'A100-80', memoryBytes: 80 * 1024 ** 3, driver: '535.183.01' }],
       gpus,
       progress,
       machineHealth: 'READY',
@@ -108,6 +109,15 @@ describe('a container', () => {
     ]);
     const newer = explained({ spec: { minCuda: '14.0', wire: {} } }, { gpu_driver: 1 });
     expect(newer.details[1]).toMatch(/^it needs CUDA 14\.0 \(`min_cuda`\); 3 machines have/);
+  });
+
+  test('that no device is fit for says which comes nearest', () => {
+    const asked = { gpu: ['any:>=80GiB:cc>=9.0'], wire: {} };
+    const nearest = 'no device has 80 GiB and compute capability 9.0; nearest: A100-80 (8.0)';
+    for (const reason of ['gpu_model', 'gpu_fact_unknown'])
+      expect(explained({ spec: asked }, { [reason]: 2 }).details).toContain(nearest);
+    expect(explained({ spec: asked }, { cpu: 2 }).details).not.toContain(nearest);
+    expect(explained({ spec: asked }, { gpu_fact_unknown: 1 }).next_steps.join()).toMatch('longshore machine gpu list');
   });
 
   test('whose image was refused by the drivers of machines says what to do', () => {
@@ -163,6 +173,7 @@ describe('a container', () => {
         conditionWords: {},
         gpus: {},
         drivers: {},
+        devices: [],
         progress: '',
         machineHealth: 'READY',
         machineSilentSinceMs: null,
@@ -251,6 +262,7 @@ describe('a container', () => {
       conditionWords: {},
       gpus: {},
       drivers: {},
+      devices: [],
       progress: '',
       machineHealth: 'READY',
       machineSilentSinceMs: null,

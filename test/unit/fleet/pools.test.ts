@@ -81,6 +81,8 @@ describe('settings', () => {
     ['no size', { provider: 'cloud', machineCpuCores: 4 }, /needs machineCpuCores and machineMemoryMib/],
     ['a number of GPUs without their model', { ...cloud, machineGpuCount: 1 }, /go together/],
     ['a model of GPUs without their number', { ...cloud, machineGpuModel: 'H100' }, /go together/],
+    ['memory of GPUs', { ...gpus, machineGpuMemoryMib: 81_559 }, undefined],
+    ['memory of no GPU', { ...cloud, machineGpuMemoryMib: 81_559 }, /^machineGpuMemoryMib is the memory of each/],
     ['any model', { ...gpus, machineGpuModel: 'Any' }, /must name one model/],
     ['a floor of GPUs that no machine has', { ...cloud, minFreeGpu: 1 }, /minFreeGpu needs/],
     ['more machines at least than at most', { ...cloud, minMachines: 11 }, /minMachines must be at most maxMachines/],

@@ -5,7 +5,7 @@ import { changeMachineGpu, listMachineGpus } from '#scheduler/api/operations/mac
 import type { GpuView } from '#scheduler/fleet/worker-service.ts';
 
 const GPU: GpuView = {
-  ...{ uuid: 'GPU-1', model: 'H100', memoryBytes: 80, pciBusId: '0000:1b:00.0', parentUuid: '' },
+  ...{ uuid: 'GPU-1', model: 'H100', computeCap: '9.0', memoryBytes: 80, pciBusId: '0000:1b:00.0', parentUuid: '' },
   ...{ state: 'unhealthy', why: 'Xid 48' },
 };
 const trail: unknown[] = [];

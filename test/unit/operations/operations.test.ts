@@ -197,6 +197,7 @@ describe('machines', () => {
     cpuMillicores: 4000,
     memoryMib: 1024,
     gpuModels: gpu === '' ? [] : [gpu],
+    gpus: gpu === '' ? [] : [{ model: gpu }],
     gpuCount: gpu === '' ? 0 : 1,
     freeGpuCount: 0,
     agentVersion: '1',

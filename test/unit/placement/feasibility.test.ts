@@ -13,12 +13,13 @@ import type { OfferedMachine } from '#scheduler/control/placement/feasibility.ts
 import { jsonText } from '../../helpers/exact-json.ts';
 
 const GIB = 1024 ** 3;
+const of = (...models: readonly string[]) => models.map((model) => ({ model }));
 const machine = (changes: Partial<OfferedMachine> = {}): OfferedMachine => ({
   poolName: 'default',
   poolOwner: null,
   requiresPoolSelector: false,
   isExpected: false,
-  gpuModels: ['A10G', 'A10G'],
+  gpus: of('A10G', 'A10G'),
   size: { cpuMillicores: 4_000, memoryBytes: 8 * GIB },
   basePythons: null,
   basePythonsHere: [],
@@ -89,7 +90,7 @@ describe('a Python version without a base image', () => {
     }
   });
   test('is refused where only a machine without the GPU has it', () => {
-    const machines = [machine({ basePythons: ['3.12'], gpuModels: [] }), setUp('3.11')];
+    const machines = [machine({ basePythons: ['3.12'], gpus: of() }), setUp('3.11')];
     expect(noPythonReason({ ...asked, gpu: ['A10G'], gpuCount: 1 }, '3.12', machines)).toContain('have Python 3.11');
     expect(noPythonReason(asked, '3.12', machines)).toBeUndefined();
   });
@@ -146,7 +147,7 @@ describe('a stub that no machine can ever serve', () => {
       wants(['A10G'], 2),
       /the most is 1; machines of a, b take only work that names their pool$/,
       [
-        machine({ gpuModels: ['A10G'] }),
+        machine({ gpus: of('A10G') }),
         ...['b', 'a', 'b'].map((poolName) => machine({ poolName, requiresPoolSelector: true })),
       ],
     ],
@@ -157,22 +158,33 @@ describe('a stub that no machine can ever serve', () => {
       [
         machine(),
         machine({ requiresPoolSelector: true }),
-        machine({ requiresPoolSelector: true, poolOwner: 'w-2', gpuModels: ['A10G', 'A10G', 'A10G'] }),
+        machine({ requiresPoolSelector: true, poolOwner: 'w-2', gpus: of('A10G', 'A10G', 'A10G') }),
       ],
     ],
     [
       'a CUDA version that the drivers do not run',
       wants(['A10G'], 1, '', '12.8'),
       /^no machine that this workspace may use has GPU A10G with a driver for CUDA 12.8 \(min_cuda\), which is 570 or newer: the newest driver there is 550.54.15 \(CUDA 12.4\)$/,
-      [machine({ gpuDriver: '535.183.01' }), machine({ gpuDriver: '550.54.15' }), machine({ gpuModels: ['T4'] })],
+      [machine({ gpuDriver: '535.183.01' }), machine({ gpuDriver: '550.54.15' }), machine({ gpus: of('T4') })],
     ],
     [
       'a CUDA version that the drivers of machines with enough GPUs do not run',
       wants(['A10G'], 2, '', '12.8'),
       /has 2 of GPU A10G with a driver for CUDA 12.8/,
-      [machine({ gpuDriver: '535.183.01' }), machine({ gpuDriver: '580.65', gpuModels: ['A10G'] })],
+      [machine({ gpuDriver: '535.183.01' }), machine({ gpuDriver: '580.65', gpus: of('A10G') })],
     ],
-    ['another workspace’s machine', wants(['T4']), /has GPU T4/, [machine({ poolOwner: 'w-2', gpuModels: ['T4'] })]],
+    [
+      'a condition that no device meets, with the nearest one',
+      wants(['any:>=80GiB:cc>=9.0']),
+      /^no machine that this workspace may use has a GPU with 80 GiB and compute capability 9.0: no device has 80 GiB and compute capability 9.0; nearest: A100-80 \(8.0\)$/,
+      [machine(), machine({ gpus: [{ model: 'A100-80', memoryBytes: 80 * GIB }] })],
+    ],
+    [
+      'a condition on a model that nobody has',
+      wants(['H100:>=80GiB']),
+      /^no machine that this workspace may use has GPU H100 with 80 GiB$/,
+    ],
+    ['another workspace’s machine', wants(['T4']), /has GPU T4/, [machine({ poolOwner: 'w-2', gpus: of('T4') })]],
   ] as const)('%s', (_what, request, text, machines: readonly OfferedMachine[] = [machine()]) => {
     expect(infeasibleReason(request, machines)).toMatch(text);
   });
@@ -180,8 +192,10 @@ describe('a stub that no machine can ever serve', () => {
   test.each([
     ['a model somebody has', wants(['H100', 'A10G'])],
     ['work without a GPU, also with no machine at all', wants([], 0), []],
-    ['a machine that is expected may bring it', wants(['H100']), [machine({ isExpected: true, gpuModels: [] })]],
+    ['a machine that is expected may bring it', wants(['H100']), [machine({ isExpected: true, gpus: of() })]],
     ['the pool that must be named', wants(['A10G'], 1, 'default'), [machine({ requiresPoolSelector: true })]],
+    ['a condition that a device meets', wants(['T4', 'any:cc>=8.6'])],
+    ['a driver that no machine of a provider has told', wants(['any:driver>=570']), [machine({ gpuDriver: null })]],
     ['a driver that is new enough', wants(['A10G'], 1, '', '12.8'), [machine({ gpuDriver: '570.1' })]],
     ['a driver that is not known', wants(['A10G'], 1, '', '12.8'), [machine({ gpuDriver: '535.1' }), machine()]],
     ['its own pool', wants(['A10G'], 1, 'gpu'), [machine({ poolName: 'gpu', poolOwner: 'w-1' })]],

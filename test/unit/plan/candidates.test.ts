@@ -145,6 +145,19 @@ describe('among thousands', () => {
     expect(place(list, aRequest({ gpu: ['H100', 'A10G'], gpuCount: 1, cpuMillicores: 1 }))).toBe(list[99]);
   });
 
+  test('the one whose device has the memory, or the compute capability', () => {
+    const list = of(2000, (index) => ({
+      gpus: gpus('H100', [true], `h${index}`).map((gpu) => ({
+        ...gpu,
+        memoryBytes: (index === 99 ? 96 : 80) * 1024 * MIB,
+        computeCap: index === 1234 ? '9.1' : '9.0',
+      })),
+    }));
+    const wanted = { gpuCount: 1, cpuMillicores: 1 };
+    expect(place(list, aRequest({ gpu: ['any:>=94GiB'], ...wanted }))).toBe(list[99]);
+    expect(place(list, aRequest({ gpu: ['H100:cc>=9.1'], ...wanted }))).toBe(list[1234]);
+  });
+
   test('the model named first, where all but one of its machines are a little too full', () => {
     const h100 = of(2000, (index) => ({
       gpus: gpus('H100', [true], `h${index}`),

@@ -117,6 +117,8 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
     gpus: fc.array(
       fc.record({
         model: fc.constantFrom('A10G', 'H100', 'T4'),
+        memoryBytes: fc.constantFrom(0, 15_360 * MIB, 23_028 * MIB, 81_559 * MIB),
+        computeCap: fc.constantFrom('', '', '9.0'),
         free: fc.boolean(),
         healthy: fc.boolean(),
         numaNode: fc.nat({ max: 1 }),
@@ -156,7 +158,15 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
     poolName: fc.constantFrom('', 'gpu'),
     cpuMillicores: fc.integer({ min: 1, max: 3000 }),
     memoryBytes: fc.integer({ min: 1, max: 1024 }).map((mib) => mib * MIB),
-    gpu: fc.constantFrom<readonly string[]>([], ['A10G'], ['H100', 'A10G'], ['any']),
+    gpu: fc.constantFrom<readonly string[]>(
+      [],
+      ['A10G'],
+      ['H100', 'A10G'],
+      ['any'],
+      ['H100:>=80GiB', 'any:>=24GiB'],
+      ['any:cc>=8.9', 'T4'],
+      ['any:driver>=550', 'A10G:cuda>=12.2'],
+    ),
     gpuCount: fc.nat({ max: 3 }),
     minCuda: fc.constantFrom('', '', '12.4'),
     basePython: fc.constantFrom('', '', '3', '3.13'),

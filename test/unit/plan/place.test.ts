@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
-import { gpuMatches } from '#shared/domain/gpus.ts';
+import { gpuMatches } from '#shared/domain/gpu-terms.ts';
 import { rejectionOf } from '#scheduler/control/plan/filter.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
 import { compareMachines } from '#scheduler/control/plan/score.ts';
@@ -32,7 +32,7 @@ describe('whatever the machines', () => {
         for (const uuid of placement.gpuUuids) {
           const gpu = chosen.gpus.find((one) => one.uuid === uuid);
           expect(gpu?.free && gpu.healthy).toBe(true);
-          expect(gpuMatches(gpu?.model ?? '', wanted.gpu)).toBe(true);
+          expect(gpu && gpuMatches(gpu, chosen.gpuDriver, wanted.gpu)).toBe(true);
         }
       }),
       runs,
@@ -124,6 +124,10 @@ describe('why a machine is rejected', () => {
     ['cordoned', aMachine({ intentActive: false }), aRequest()],
     ['condition', aMachine({ blockedBy: ['DiskPressure'] }), aRequest()],
     ['gpu_model', aMachine({ gpus: t4 }), aRequest({ gpu: ['A10G'], gpuCount: 1 })],
+    ['gpu_model', aMachine({ gpus: t4 }), aRequest({ gpu: ['any:cc>=8.9'], gpuCount: 1 })],
+    ['gpu_fact_unknown', aMachine({ gpus: t4 }), aRequest({ gpu: ['T4:>=16GiB'], gpuCount: 1 })],
+    ['gpu_fact_unknown', aMachine({ gpus: t4, ready: false }), aRequest({ gpu: ['T4:driver>=550'], gpuCount: 1 })],
+    [undefined, aMachine({ gpus: t4, gpuDriver: '550.1' }), aRequest({ gpu: ['any:cuda>=12.4'], gpuCount: 1 })],
     ['gpu_driver', aMachine({ gpus: t4, gpuDriver: '535.183.01' }), aRequest({ ...oneT4, minCuda: '12.8' })],
     // Lasting reasons come before passing ones: a driver is not upgraded by waiting.
     [

@@ -147,7 +147,7 @@ const wanted = fc
       ...rest,
       workspaceId: asked.workspaceId as WorkspaceId,
       queue: queue as QueueName,
-      ...(dice < 2 ? {} : { ...plain, ...small, gpu: ['A10G'] }),
+      ...(dice < 2 ? {} : { ...plain, ...small, gpu: dice < 4 ? ['A10G:>=24GiB:cc>=9.0'] : ['A10G'] }),
     };
   });
 const someMachines = ids('m-0', 'm-1', 'm-2');
@@ -453,6 +453,8 @@ describe('on a full fleet', () => {
       { requiresPoolSelector: false },
       { gpuDriver: '570.86.15' },
       { arch: 'x86_64' },
+      { gpus: gpus('A10G', [true], 'large').map((gpu) => ({ ...gpu, memoryBytes: 23_028 * MIB })) },
+      { gpus: gpus('A10G', [true], 'new').map((gpu) => ({ ...gpu, computeCap: '9.0' })) },
     ];
     for (const differs of differing) {
       const lacking = { basePythons: [], gpuDriver: '535.183.01', requiresPoolSelector: true, arch: 'arm64' };
@@ -465,6 +467,7 @@ describe('on a full fleet', () => {
         minCuda: 'gpuDriver' in differs ? '12.8' : '',
         arch: 'arch' in differs ? 'x86_64' : 'arm64',
         poolName: 'requiresPoolSelector' in differs ? '' : 'default',
+        gpu: differs.gpus?.[0]?.computeCap === '9.0' ? ['any:cc>=9.0'] : differs.gpus ? ['any:>=24GiB'] : one.gpu,
       }));
       if (wanted === undefined) throw new Error('none');
       const played = waitFor([{ ...first, ...lacking }], [wanted]);

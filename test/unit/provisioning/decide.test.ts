@@ -281,6 +281,33 @@ describe('a container that needs a newer driver', () => {
   });
 });
 
+describe('a container with a condition on its GPU', () => {
+  const sized = (gib: number, gpuDriver: string | null = null) => ({
+    ...anOffer(4, 16),
+    gpus: [{ model: 'H100', memoryBytes: gib * 1024 ** 3 }],
+    gpuDriver,
+  });
+  const grownFor = (gpu: string, ...offers: readonly ReturnType<typeof sized>[]) =>
+    grown(
+      decideCapacity(
+        offers.map((offer, index) => aPool({ poolId: index + 1, offer })),
+        [aDemand({ gpu: [gpu], gpuCount: 1 })],
+        NOW,
+      ),
+    );
+  test('grows the pool whose machines meet it, and none of which it is not known', () => {
+    expect(grownFor('any:>=80GiB', sized(40), sized(80))).toEqual([2]);
+    expect(grownFor('any:>=80GiB', sized(40), sized(0))).toEqual([]);
+    expect(grownFor('any:cc>=9.0', sized(0))).toEqual([1]);
+    expect(grownFor('any:cc>=10.0', sized(0))).toEqual([]);
+  });
+
+  test('counts a driver that no machine has told yet as new enough', () => {
+    expect(grownFor('any:driver>=550', sized(0, '535.1'), sized(0))).toEqual([2]);
+    expect(grownFor('any:cuda>=12.4', sized(0, '535.1'))).toEqual([]);
+  });
+});
+
 describe('containers of several workspaces', () => {
   const ofB = (count: number) =>
     Array.from({ length: count }, (_none, index) =>

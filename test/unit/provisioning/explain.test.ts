@@ -45,6 +45,8 @@ describe('of a container that waits', () => {
       { gpu: ['T4'], gpuCount: 1, minCuda: '12.8' },
       {},
     ],
+    ['gpu_fact_unknown', { offer: anOffer(4, 16, ['T4']) }, { gpu: ['any:>=16GiB'], gpuCount: 1 }, {}],
+    ['gpu_model', { offer: anOffer(4, 16, ['T4']) }, { gpu: ['any:cc>=8.0'], gpuCount: 1 }, {}],
     ['kept_for_gpus', { offer: anOffer(4, 16, ['T4']) }, {}, {}],
     ['refused', { refused: new Set(['tq-1' as QueueName]) }, {}, {}],
     ['max_machines', { settings: { maxMachines: 0 } }, {}, {}],

@@ -10,7 +10,7 @@ const GIB = 1024 ** 3;
 export const anOffer = (cores: number, gib: number, gpuModels: readonly string[] = []): Offer => ({
   cpuMillicores: cores * 1000,
   memoryBytes: gib * GIB,
-  gpuModels,
+  gpus: gpuModels.map((model) => ({ model })),
 });
 
 export const aCapacity = (said: Partial<PoolCapacity> = {}): PoolCapacity => ({

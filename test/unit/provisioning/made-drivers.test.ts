@@ -8,7 +8,7 @@ import { aDemand, aPool, aRoom, anOffer } from './facts.ts';
 const NOW = 1_000_000;
 const HOUR_MS = 3_600_000;
 const OLD = '535.183.01';
-const driven = (gpuDriver: string) => ({ ...anOffer(4, 16, ['T4']), gpuDriver });
+const driven = (gpuDriver: string | null) => ({ ...anOffer(4, 16, ['T4']), gpuDriver });
 const made = (gpuDriver: string, said: Partial<Room> = {}): Room => ({
   ...aRoom({ total: driven(gpuDriver) }),
   ...said,
@@ -16,13 +16,13 @@ const made = (gpuDriver: string, said: Partial<Room> = {}): Room => ({
 
 test('the machine that was made last says what the next one will have', () => {
   const drivers = new MadeDrivers();
-  expect(drivers.of(1, [], NOW)).toBe('');
+  expect(drivers.of(1, [], NOW)).toBeNull();
   // A machine admitted by hand, one of an earlier order, and one whose driver is not there yet say nothing.
-  expect(drivers.of(1, [made(OLD, { isOrderOfToday: false }), made('')], NOW)).toBe('');
+  expect(drivers.of(1, [made(OLD, { isOrderOfToday: false }), made('')], NOW)).toBeNull();
   expect(drivers.of(1, [made('570.1', { createdAtMs: 1 }), made(OLD, { createdAtMs: 2 })], NOW)).toBe(OLD);
-  expect(drivers.of(2, [], NOW)).toBe('');
+  expect(drivers.of(2, [], NOW)).toBeNull();
   expect(drivers.of(1, [], NOW + REMEMBERED_MS - 1)).toBe(OLD);
-  expect(drivers.of(1, [], NOW + REMEMBERED_MS)).toBe('');
+  expect(drivers.of(1, [], NOW + REMEMBERED_MS)).toBeNull();
 });
 
 test('a change of the pool, or of who leads, forgets it', () => {
@@ -30,7 +30,7 @@ test('a change of the pool, or of who leads, forgets it', () => {
   for (const forget of [() => drivers.delete(1), () => drivers.clear()]) {
     drivers.of(1, [made(OLD)], NOW);
     forget();
-    expect(drivers.of(1, [], NOW)).toBe('');
+    expect(drivers.of(1, [], NOW)).toBeNull();
   }
 });
 

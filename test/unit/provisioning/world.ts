@@ -91,8 +91,8 @@ export class World {
   resize(index: number, cores: number): void {
     const pool = this.pools[index % this.pools.length];
     if (pool === undefined) return;
-    const { gpuModels } = pool.base.offer;
-    const offer = { cpuMillicores: cores * 1000, memoryBytes: cores * 4 * 1024 ** 3, gpuModels };
+    const { gpus } = pool.base.offer;
+    const offer = { cpuMillicores: cores * 1000, memoryBytes: cores * 4 * 1024 ** 3, gpus };
     pool.base = { ...pool.base, offer };
     this.#refusals.delete(pool.base.poolId);
   }
@@ -268,7 +268,7 @@ const isUsable = ({ base }: SimPool, demand: Demand): boolean => {
 
 function freeOf({ offer, containers }: Machine): Offer {
   let free = offer;
-  for (const one of containers) free = without(free, one);
+  for (const one of containers) free = without(free, offer, one);
   return free;
 }
 

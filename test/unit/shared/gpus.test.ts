@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { GPU_MODELS, gpuMatches, gpuModelOf, knownSlice } from '#shared/domain/gpus.ts';
+import { GPU_MODELS, gpuModelOf, modelMatches, knownSlice } from '#shared/domain/gpus.ts';
 
 describe("a device's model is called as people ask for it", () => {
   test.each([
@@ -67,7 +67,7 @@ test.each([
   ['T4', ['L4', 'T4'], true],
   ['T4', [], false],
 ])('%s serves who asks for %j: %s', (model, wanted, matches) => {
-  expect(gpuMatches(model, wanted)).toBe(matches);
+  expect(modelMatches(model, wanted)).toBe(matches);
 });
 
 test.each([

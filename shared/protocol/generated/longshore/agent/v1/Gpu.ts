@@ -13,6 +13,7 @@ export interface Gpu {
   'index'?: (number);
   'parentUuid'?: (string);
   'why'?: (string);
+  'computeCap'?: (string);
 }
 
 export interface Gpu__Output {
@@ -26,4 +27,5 @@ export interface Gpu__Output {
   'index': (number);
   'parentUuid': (string);
   'why': (string);
+  'computeCap': (string);
 }
