@@ -163,6 +163,7 @@ function worldOf(count: number): World {
     requiresPoolSelector: false,
     poolPriority: 0,
     cpuWorkAllowed: true,
+    isPresent: true,
     ready: n % 50 !== 0,
     intentActive: n % 70 !== 0,
     blockedBy: [],
@@ -199,6 +200,7 @@ function worldOf(count: number): World {
     caches: [],
     avoid: new Set(),
     overQuota: false,
+    fullMarkets: new Set(),
     siblings: new Map([['machine-3' as MachineId, 2]]),
     seed: 'seed',
   };

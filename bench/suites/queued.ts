@@ -152,6 +152,7 @@ const aFullMachine = (n: number): PlacementMachine => ({
   requiresPoolSelector: false,
   poolPriority: 0,
   cpuWorkAllowed: false,
+  isPresent: true,
   ready: true,
   intentActive: true,
   blockedBy: [],

@@ -8,6 +8,7 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import { rejectionsOf, unwrittenEntry } from '../../fleet/containers/container-entry.ts';
+import type { Sharing } from '../../domain/shares.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import { isSchedulable } from '../../fleet/machine.ts';
 import type { Machine } from '../../fleet/machine.ts';
@@ -17,6 +18,8 @@ import type { ClassFacts, FitClass, ImagePlaces, Item, Wanted } from '../plan/fi
 import type { Quota } from '../plan/ledger.ts';
 import type { Choice } from '../plan/place.ts';
 import { Planner } from '../plan/planner.ts';
+import type { MarketReport, ShareRow } from '../plan/share-report.ts';
+import { listShares } from '../plan/share-report.ts';
 import { FailedImages } from './failed-images.ts';
 import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
 import { PlacementWrites } from './placement-writes.ts';
@@ -143,9 +146,15 @@ export class Placer {
     if (isSchedulable(machine)) this.wake();
   }
 
-  /** The workspace may have more, or less, than before. */
+  /** The workspace may have more, or less, than before: its limits or its share changed. */
   limitsChanged(workspaceId: WorkspaceId): void {
-    this.#planner.limitsChanged(workspaceId);
+    this.#planner.shareChanged(workspaceId);
+    this.wake();
+  }
+
+  /** How the installation shares its machines. */
+  setSharing(sharing: Sharing): void {
+    this.#planner.setSharing(sharing);
     this.wake();
   }
 
@@ -191,6 +200,16 @@ export class Placer {
       createdAtMs: entry.row.createdAtMs,
       growth: this.#growth(id),
     });
+  }
+
+  /** Use of each market by workspaces, beside what would be fair. Right on the leader only. */
+  shares(): readonly MarketReport[] {
+    return this.#planner.shares(this.#parts.clock.nowMs());
+  }
+
+  /** The same as a list: the largest users of each market, and the others as a sum. */
+  shareReport(): readonly ShareRow[] {
+    return listShares(this.shares());
   }
 
   /** Compares what waits with the container registry, and tries all of it again: some facts change without an event. */
@@ -427,6 +446,7 @@ export class Placer {
       volumes.length === 0 ? new Map<string, MachineId>() : this.#parts.volumeHomes(volumes),
       images.length === 0 ? new Map<string, ImagePlaces>() : this.#parts.imagePlaces(images),
     ]);
+    for (const [id, { share }] of quotas) if (share !== undefined) this.#planner.setShare(id, share);
     const quotaOf = (id: WorkspaceId): Quota | undefined => quotas.get(id);
     return new Map(
       classes.map((one) => [

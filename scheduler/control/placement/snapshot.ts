@@ -161,6 +161,7 @@ function asCandidate(
     requiresPoolSelector: row.poolSettings.requiresPoolSelector,
     poolPriority: row.poolSettings.priority,
     cpuWorkAllowed: takesCpuWork(row, parts.cpuWorkAllowed),
+    isPresent: machine.health === 'READY' || machine.health === 'SUSPECT',
     ready: machine.health === 'READY',
     intentActive: isInService(row) && !row.systemCordon,
     blockedBy: blockingConditions(machine),

@@ -3,6 +3,8 @@ import { gpuLack, gpuMatches } from '#shared/domain/gpu-terms.ts';
 import type { GpuFacts } from '#shared/domain/gpu-terms.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
+import type { Market } from '../../domain/shares.ts';
+import { CPU_MARKET } from '../../domain/shares.ts';
 import { canHavePython } from '../../domain/base-pythons.ts';
 import type { BasePythons } from '../../domain/base-pythons.ts';
 import { mayUsePool } from '../../domain/pools.ts';
@@ -31,6 +33,8 @@ export interface PlacementMachine {
   readonly poolPriority: number;
   /** Whether the pool lets work without a GPU onto machines that have some. */
   readonly cpuWorkAllowed: boolean;
+  /** Whether it talks, or is silent for a moment only: it counts as capacity that workspaces share. */
+  readonly isPresent: boolean;
   readonly ready: boolean;
   readonly intentActive: boolean;
   /** Conditions that block placement, e.g. `DockerDown`. */
@@ -89,6 +93,8 @@ export interface PlacementRequest {
   readonly avoid: ReadonlySet<MachineId>;
   /** Whether the workspace has used up its limits. */
   readonly overQuota: boolean;
+  /** Markets in which it would pass a limit of its workspace. */
+  readonly fullMarkets: ReadonlySet<Market>;
   /** Number of containers of the same deployment on each machine. */
   readonly siblings: ReadonlyMap<MachineId, number>;
   /** Seed that spreads equal choices differently for each container, the same way each time. */
@@ -165,10 +171,24 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (!machine.ready) return 'machine_not_ready';
   if (!machine.intentActive) return 'cordoned';
   if (machine.blockedBy.length > 0) return 'condition';
-  if (request.overQuota) return 'quota';
+  if (request.overQuota || isFullFor(machine, request)) return 'quota';
   if (request.avoid.has(machine.machineId)) return 'anti_affinity';
   return capacityRejection(machine, request);
 }
+
+/** Model that most devices of the machine have; undefined: it has none. */
+export function gpuMarketOf({ gpus }: Pick<PlacementMachine, 'gpus'>): Market | undefined {
+  const [one] = gpus;
+  if (one === undefined || gpus.every(({ model }) => model === one.model)) return one?.model;
+  const models = [...Map.groupBy(gpus, ({ model }) => model)];
+  return models.sort(([a, some], [b, others]) => others.length - some.length || (a < b ? -1 : 1))[0]?.[0];
+}
+
+/** Whether the workspace may have no more of the machine's market. Machines of an own pool are in none. */
+export const isFullFor = (machine: PlacementMachine, { fullMarkets, gpuCount }: PlacementRequest): boolean =>
+  fullMarkets.size > 0 &&
+  machine.poolOwner === null &&
+  fullMarkets.has(gpuCount === 0 ? CPU_MARKET : (gpuMarketOf(machine) ?? ''));
 
 /** Whether the pool is open to the request. Work without a GPU uses a GPU machine only if its pool allows that. */
 function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean {

@@ -1,10 +1,12 @@
 // Containers that wait, in classes. A class has the containers for which the same machines have room: when one of them
 // finds no machine, none of them does.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Market, PriorityClass } from '../../domain/shares.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { fitsPlace, hasVolumeDrivers, wantedGpus } from './filter.ts';
 import { Heap } from './heap.ts';
 import type { Ledger, Quota } from './ledger.ts';
+import type { Tenant } from './markets.ts';
 import type { Rejections } from './place.ts';
 
 type Asked = Pick<
@@ -27,6 +29,8 @@ export interface Wanted extends Asked {
   readonly workspaceId: WorkspaceId;
   readonly queue: QueueName;
   readonly createdAtMs: number;
+  /** Priority inside its workspace. Absent: normal. */
+  readonly priority?: PriorityClass;
   readonly image: string;
   readonly caches: readonly string[];
   /** Image that was built here, whose places decide; empty: any machine can get the image. */
@@ -54,27 +58,33 @@ export interface ClassFacts {
 export interface Item {
   readonly wanted: Wanted;
   readonly fitClass: FitClass;
+  /** Time that orders it among containers of its workspace: the smallest goes first. */
+  key: number;
   /** Number that tells containers of the same age apart: the one that came first is older. */
   readonly turn: number;
   isWaiting: boolean;
 }
 
-/** Whether the first container is older. */
-export const isOlder = (a: Item, b: Item): boolean =>
-  a.wanted.createdAtMs < b.wanted.createdAtMs || (a.wanted.createdAtMs === b.wanted.createdAtMs && a.turn < b.turn);
+/** Whether the first container goes before the second one of its workspace, or of all where nothing else decides. */
+export const isOlder = (a: Item, b: Item): boolean => a.key < b.key || (a.key === b.key && a.turn < b.turn);
 
 const NO_FACTS: ClassFacts = { quota: undefined, volumeHomes: new Set(), image: null };
 const NO_MACHINES: ReadonlySet<MachineId> = new Set();
 const NO_SIBLINGS: ReadonlyMap<MachineId, number> = new Map();
+const NO_MARKETS: ReadonlySet<Market> = new Set();
 
 export class FitClass {
   readonly key: string;
   readonly workspaceId: WorkspaceId;
+  readonly tenant: Tenant;
   readonly builtImage: string;
   readonly volumes: readonly string[];
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
+  readonly gpu: readonly string[];
   readonly gpuCount: number;
+  /** Position in the heap of its line; see `Lines`. */
+  lineAt = -1;
   /** Request of any container of the class, as far as facts of a machine decide about it. */
   readonly request: PlacementRequest;
   /** Whether no machine has room, except for those that changed and are offered. */
@@ -98,9 +108,11 @@ export class FitClass {
   #size = 0;
 
   constructor(key: string, wanted: Wanted, ledger: Ledger) {
-    const { workspaceId, queue, builtImage, volumes, cpuMillicores, memoryBytes, gpuCount } = wanted;
+    const { workspaceId, queue, builtImage, volumes, cpuMillicores, memoryBytes, gpu, gpuCount } = wanted;
     this.key = key;
     this.workspaceId = workspaceId;
+    this.tenant = ledger.markets.tenant(workspaceId);
+    this.gpu = gpu;
     this.builtImage = builtImage;
     this.volumes = volumes;
     this.cpuMillicores = cpuMillicores;
@@ -116,6 +128,7 @@ export class FitClass {
       volumeHomes: NO_MACHINES,
       avoid: NO_MACHINES,
       overQuota: false,
+      fullMarkets: NO_MARKETS,
       seed: '',
       // Only where code must fit on a disk is a class one queue's, so that only there its containers decide.
       get siblings() {
@@ -158,6 +171,13 @@ export class FitClass {
       first = this.#line.first();
     }
     this.head = first;
+  }
+
+  /** Orders the containers by other keys. */
+  reorder(keyOf: (wanted: Wanted) => number): void {
+    for (const item of this.#line.items) item.key = keyOf(item.wanted);
+    this.#line.keep(({ isWaiting }) => isWaiting);
+    this.#findHead();
   }
 
   /** The containers that wait, in no particular order. */

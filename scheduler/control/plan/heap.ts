@@ -1,10 +1,13 @@
 /** Binary heap: the first item in the given order comes out first. */
 export class Heap<T> {
   readonly #before: (a: T, b: T) => boolean;
+  readonly #isAt: (item: T, at: number) => void;
   #items: T[] = [];
 
-  constructor(before: (a: T, b: T) => boolean) {
+  /** @param isAt - told where an item is, by which it can be moved or removed */
+  constructor(before: (a: T, b: T) => boolean, isAt: (item: T, at: number) => void = () => undefined) {
     this.#before = before;
+    this.#isAt = isAt;
   }
 
   get size(): number {
@@ -22,22 +25,39 @@ export class Heap<T> {
 
   push(item: T): void {
     this.#items.push(item);
+    this.#isAt(item, this.#items.length - 1);
     this.#up(this.#items.length - 1);
   }
 
   pop(): T | undefined {
     const [first] = this.#items;
-    const last = this.#items.pop();
-    if (last !== undefined && this.#items.length > 0) {
-      this.#items[0] = last;
-      this.#down(0);
-    }
+    if (first !== undefined) this.removeAt(0);
     return first;
+  }
+
+  /** Puts the item there where it belongs now, because its order changed. */
+  moveAt(at: number): void {
+    const item = this.#at(at);
+    this.#up(at);
+    if (this.#at(at) === item) this.#down(at);
+  }
+
+  removeAt(at: number): void {
+    const last = this.#items.pop();
+    if (last === undefined || at >= this.#items.length) return;
+    this.#items[at] = last;
+    this.#isAt(last, at);
+    this.moveAt(at);
+  }
+
+  clear(): void {
+    this.#items = [];
   }
 
   /** Drops the items that the condition does not hold for. */
   keep(condition: (item: T) => boolean): void {
     this.#items = this.#items.filter(condition);
+    for (const [at, item] of this.#items.entries()) this.#isAt(item, at);
     for (let at = (this.#items.length >> 1) - 1; at >= 0; at -= 1) this.#down(at);
   }
 
@@ -68,6 +88,8 @@ export class Heap<T> {
     if (!this.#before(below, above)) return false;
     this.#items[parent] = below;
     this.#items[child] = above;
+    this.#isAt(below, parent);
+    this.#isAt(above, child);
     return true;
   }
 

@@ -1,7 +1,10 @@
-// Resources of containers that have a place: the use of workspaces, and how many of a queue each machine has. A
-// container is counted once, however often it is told, so a repeated or early event changes nothing.
+// Resources of containers that have a place: the use of workspaces, also by market, and how many of a queue are on each
+// machine. A container is counted once, however often it is told, so a repeated or early event changes nothing.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import { Grouped } from '#shared/grouped.ts';
 import type { WorkspaceShare } from '../../domain/shares.ts';
+import type { PlacementMachine } from './filter.ts';
+import type { Markets } from './markets.ts';
 
 /** Limits on what a workspace may have at once; null: no bound. */
 export interface Quota {
@@ -38,12 +41,20 @@ const NO_SIBLINGS: ReadonlyMap<MachineId, number> = new Map();
 const MIB = 1024 * 1024;
 
 export class Ledger {
+  readonly markets: Markets;
+  #onMachine = new Grouped<MachineId, ContainerId>();
   readonly #held = new Map<ContainerId, Holding>();
   readonly #used = new Map<WorkspaceId, Use>();
   readonly #siblings = new Map<QueueName, Map<MachineId, number>>();
 
+  constructor(markets: Markets) {
+    this.markets = markets;
+  }
+
   clear(): void {
+    this.#onMachine = new Grouped();
     this.#held.clear();
+    this.markets.clear();
     this.#used.clear();
     this.#siblings.clear();
   }
@@ -54,6 +65,7 @@ export class Ledger {
     if (before?.machineId === holding.machineId) return;
     this.release(id);
     this.#held.set(id, holding);
+    if (holding.machineId !== null) this.#onMachine.add(holding.machineId, id);
     this.#count(holding, 1);
   }
 
@@ -63,7 +75,35 @@ export class Ledger {
     if (holding === undefined) return false;
     this.#held.delete(id);
     this.#count(holding, -1);
+    const { machineId } = holding;
+    if (machineId === null) return true;
+    this.#onMachine.delete(machineId, id);
+    if (this.#onMachine.of(machineId).size === 0) this.markets.left(machineId);
     return true;
+  }
+
+  /** The machine is in the market of its devices; its containers count there. */
+  setMachine(machine: PlacementMachine): void {
+    const isOther = this.markets.isOther(machine);
+    if (isOther) this.#countThere(machine.machineId, -1);
+    this.markets.put(machine);
+    if (isOther) this.#countThere(machine.machineId, 1);
+  }
+
+  deleteMachine(id: MachineId): void {
+    this.markets.drop(id, this.#onMachine.of(id).size === 0);
+  }
+
+  #countThere(id: MachineId, sign: 1 | -1): void {
+    for (const one of this.#onMachine.of(id)) {
+      const holding = this.#held.get(one);
+      if (holding !== undefined) this.#countInMarket(holding, sign);
+    }
+  }
+
+  #countInMarket(holding: Holding, sign: 1 | -1): void {
+    const { workspaceId, machineId, gpuCount } = holding;
+    this.markets.count(workspaceId, this.markets.on(machineId, gpuCount), holding, sign);
   }
 
   useOf(workspaceId: WorkspaceId): Use {
@@ -80,6 +120,7 @@ export class Ledger {
     const use = plus(this.useOf(workspaceId), holding, sign);
     if (use.containers === 0) this.#used.delete(workspaceId);
     else this.#used.set(workspaceId, use);
+    this.#countInMarket(holding, sign);
     if (machineId === null) return;
     const siblings = this.#siblings.get(queue) ?? new Map<MachineId, number>();
     const count = (siblings.get(machineId) ?? 0) + sign;

@@ -2,7 +2,7 @@
 // driver, GPUs, drivers of volumes), then by fullness, then by about how much is free.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { fitsPlace, hasGpus, hasVolumeDrivers, keptForGpus, mayLease, sortOf } from './filter.ts';
+import { fitsPlace, hasGpus, hasVolumeDrivers, isFullFor, keptForGpus, mayLease, sortOf } from './filter.ts';
 import { fullness, FULLEST, EMPTIEST, gpusLeft, ownPool, preferenceRank } from './score.ts';
 
 /** Machines with about the same free amounts. */
@@ -75,6 +75,7 @@ class Kind {
   /** Standing of the kind for that request; undefined: no machine of the kind can take it. */
   tierOf(request: PlacementRequest): Tier | undefined {
     if (!fitsPlace(this.#sample, request) || !hasVolumeDrivers(this.#sample, request)) return undefined;
+    if (isFullFor(this.#sample, request)) return undefined;
     const rank = this.#rankOf(request);
     if (rank === NO_RANK) return undefined;
     const { poolPriority } = this.#sample;

@@ -1,6 +1,6 @@
 // The plan of placement: which waiting container is tried next, and which machine it gets. Events go in, decisions come
-// out; nothing here reads a clock, a row or a random number. The oldest container goes first; one that no machine takes
-// is passed over.
+// out; nothing here reads a clock, a row or a random number. The workspace with the smallest share of a market goes
+// first, with its oldest container; by arrival, the oldest of all does. One that no machine takes is passed over.
 //
 // Invariant: a blocked class fits no machine, except for those that are offered. A class is blocked when a search of
 // all machines found none. A machine that changed is offered where a blocked class may fit it. Facts that no machine
@@ -8,17 +8,23 @@
 // costs a look at the classes that its kind could ever take. A further container of a blocked class costs nothing.
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { Grouped } from '#shared/grouped.ts';
+import type { Market, Sharing, WorkspaceShare } from '../../domain/shares.ts';
+import { DEFAULT_SHARING, HEAD_START_MS } from '../../domain/shares.ts';
 import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { keptForGpus, mayLease, rejectionOf, sortOf } from './filter.ts';
 import { classKeyOf, FitClass, isOlder } from './fit-class.ts';
 import type { ClassFacts, Item, Wanted } from './fit-class.ts';
-import { Heap } from './heap.ts';
+import { goesFirst, Lines } from './lines.ts';
 import type { Holding } from './ledger.ts';
 import { isOver, Ledger } from './ledger.ts';
 import { isIndexed } from './machine-index.ts';
+import type { MarketState, Standing, Tenant } from './markets.ts';
+import { Markets } from './markets.ts';
 import type { Choice, Rejections } from './place.ts';
 import { placeContainer } from './place.ts';
+import type { MarketReport } from './share-report.ts';
+import { reportShares } from './share-report.ts';
 
 /** Most machines that are offered at once. Of a further one the classes are searched for like new ones. */
 const MOST_OFFERS = 32;
@@ -44,38 +50,83 @@ interface MachineKind {
 interface Offer {
   readonly machine: PlacementMachine;
   readonly kind: MachineKind;
-  /** The oldest container that it may have room for. */
+  /** Markets of containers with GPUs there, and without. */
+  readonly gpuMarket: MarketState | undefined;
+  readonly cpuMarket: MarketState | undefined;
+  /** The container that goes first of those that it may have room for. */
   best: Item | undefined;
-  /** Whether a class has another head than when the best was found, or none was looked for. */
+  /** Whether another container may be the best than when it was found, or none was looked for. */
   isStale: boolean;
-}
-
-interface Turn {
-  readonly fitClass: FitClass;
-  readonly item: Item;
 }
 
 export class Planner {
   readonly candidates = new Candidates();
-  readonly ledger = new Ledger();
+  readonly ledger = new Ledger(new Markets());
   /** Machines that take nothing, because it is not known what they hold. One that is none any more is set again. */
   doubtful: ReadonlySet<MachineId> = new Set();
   readonly #shunned: (wanted: Wanted) => ReadonlySet<MachineId>;
   readonly #classes = new Map<string, FitClass>();
   readonly #kinds = new Map<string, MachineKind>();
   readonly #items = new Map<ContainerId, Item>();
-  /** Heads of classes that a round tries; those that are no heads any more are passed over. */
-  readonly #turns = new Heap<Turn>((a, b) => isOlder(a.item, b.item));
+  /** Classes that a round searches for. */
+  readonly #lines = new Lines(this.ledger.markets);
+  /** Classes that are tried again when their workspace may have more. */
   readonly #held = new Grouped<WorkspaceId, FitClass>();
   readonly #offers = new Map<MachineId, Offer>();
   #known = new Set<FitClass>();
   /** Number that grows with each offer. */
   #offering = 0;
   #turn = 0;
+  #shares: { readonly reports: readonly MarketReport[]; readonly atMs: number } | undefined;
+  #byShare = DEFAULT_SHARING.order === 'share';
 
   /** @param shunned - machines that take the container only where no other can */
   constructor(shunned: (wanted: Wanted) => ReadonlySet<MachineId> = () => new Set()) {
     this.#shunned = shunned;
+    this.ledger.markets.onStanding = (tenant, market, isBetter) => this.#stands(tenant, market, isBetter);
+  }
+
+  // ---- order --------------------------------------------------------------------------------------------------------
+
+  setSharing({ order }: Sharing): void {
+    const byShare = order === 'share';
+    if (byShare === this.#byShare) return;
+    this.#byShare = byShare;
+    for (const fitClass of this.#classes.values()) fitClass.reorder((wanted) => this.#keyOf(wanted));
+    this.#lines.setOrder(byShare);
+    for (const offer of this.#offers.values()) offer.isStale = true;
+  }
+
+  /** The share that the operator gave the workspace. */
+  setShare(workspaceId: WorkspaceId, share: WorkspaceShare): void {
+    this.ledger.markets.setShare(workspaceId, share);
+  }
+
+  /** The share of the workspace may be another one, and is asked for again. */
+  shareChanged(workspaceId: WorkspaceId): void {
+    this.ledger.markets.shareChanged(workspaceId);
+    this.limitsChanged(workspaceId);
+  }
+
+  #keyOf({ createdAtMs, priority = 'normal' }: Wanted): number {
+    return this.#byShare ? createdAtMs - HEAD_START_MS[priority] : createdAtMs;
+  }
+
+  #stands(tenant: Tenant, market: MarketState | undefined, isBetter: boolean): void {
+    if (!this.#byShare) return;
+    this.#lines.stands(tenant, market);
+    // Who stands worse may be the best no more; who stands better may become it.
+    for (const offer of this.#offers.values())
+      if (isBetter || offer.best?.fitClass.tenant === tenant) offer.isStale = true;
+  }
+
+  /** How the class stands on the offered machine. */
+  #standingOn(fitClass: FitClass, { gpuMarket, cpuMarket }: Offer): Standing {
+    return this.ledger.markets.standing(fitClass.tenant, fitClass.gpuCount > 0 ? gpuMarket : cpuMarket);
+  }
+
+  #goesFirst(a: Item, of: Standing, b: Item, than: Standing): boolean {
+    return this.#byShare ? goesFirst(a, of, b, than) : isOlder(a, b);
   }
 
   // ---- what waits ---------------------------------------------------------------------------------------------------
@@ -84,11 +135,12 @@ export class Planner {
   add(wanted: Wanted): Item | undefined {
     if (this.#items.has(wanted.id)) return undefined;
     const fitClass = this.classOf(wanted);
-    const item: Item = { wanted, fitClass, turn: (this.#turn += 1), isWaiting: true };
+    const key = this.#keyOf(wanted);
+    const item: Item = { wanted, fitClass, key, turn: (this.#turn += 1), isWaiting: true };
     this.#items.set(wanted.id, item);
     fitClass.add(item);
     if (fitClass.head !== item) return item;
-    this.#queue(fitClass);
+    this.#lines.update(fitClass);
     // The container is older than the class's oldest before, and the offers chose among those.
     if (fitClass.isBlocked) for (const offer of this.#offers.values()) offer.isStale = true;
     return item;
@@ -101,8 +153,8 @@ export class Planner {
     const { fitClass } = item;
     const wasHead = fitClass.head === item;
     fitClass.remove(item);
+    if (wasHead) this.#lines.update(fitClass);
     if (fitClass.size === 0) this.#held.delete(fitClass.workspaceId, fitClass);
-    else if (wasHead) this.#queue(fitClass);
   }
 
   get(id: ContainerId): Item | undefined {
@@ -132,43 +184,38 @@ export class Planner {
 
   /** Whether a round would try some container. */
   get isBusy(): boolean {
-    return this.#oldest() !== undefined;
+    if (!this.#lines.isEmpty) return true;
+    for (const offer of this.#offers.values()) if (this.#bestOf(offer) !== undefined) return true;
+    return false;
   }
 
-  /** The oldest container that may find a place. */
-  #oldest(): Item | undefined {
-    let turn = this.#turns.first();
-    while (turn !== undefined && !isValid(turn)) {
-      this.#turns.pop();
-      turn = this.#turns.first();
-    }
-    let oldest = turn?.item;
+  /** The container that goes first of those that may find a place. */
+  #first(): Item | undefined {
+    let first: { readonly item: Item; readonly standing: Standing } | undefined = this.#lines.first();
     for (const [id, offer] of this.#offers) {
-      const best = this.#bestOf(offer);
-      if (best === undefined) this.#offers.delete(id);
-      else if (oldest === undefined || isOlder(best, oldest)) oldest = best;
+      const item = this.#bestOf(offer);
+      if (item === undefined) {
+        this.#offers.delete(id);
+        continue;
+      }
+      const standing = this.#standingOn(item.fitClass, offer);
+      if (first === undefined || this.#goesFirst(item, standing, first.item, first.standing))
+        first = { item, standing };
     }
-    return oldest;
-  }
-
-  /** Lets a class have its turn that is to be searched for. */
-  #queue(fitClass: FitClass): void {
-    const { head: item } = fitClass;
-    if (item === undefined || fitClass.isBlocked || fitClass.isHeld) return;
-    this.#turns.push({ fitClass, item });
-    if (this.#turns.size > 2 * this.#classes.size + MOST_OVER) this.#turns.keep(isValid);
+    return first?.item;
   }
 
   // ---- what changes -------------------------------------------------------------------------------------------------
 
   setMachine(machine: PlacementMachine): void {
     this.candidates.set(machine);
+    this.ledger.setMachine(machine);
     const { machineId } = machine;
     if (!isIndexed(machine) || this.doubtful.has(machineId)) {
       this.#offers.delete(machineId);
       return;
     }
-    const offer: Offer = { machine, kind: this.#kindOf(machine), best: undefined, isStale: true };
+    const offer = this.#offerOf(machine);
     if (!this.#offers.has(machineId) && this.#offers.size >= MOST_OFFERS) {
       eachAffordable(offer, (fitClass) => {
         if (rejectionOf(machine, fitClass.request) === undefined) this.#unblock(fitClass);
@@ -184,8 +231,15 @@ export class Planner {
     } else this.#offers.set(machineId, offer);
   }
 
+  #offerOf(machine: PlacementMachine): Offer {
+    const { markets } = this.ledger;
+    const [cpuMarket, gpuMarket] = [markets.on(machine.machineId, 0), markets.on(machine.machineId, 1)];
+    return { machine, kind: this.#kindOf(machine), gpuMarket, cpuMarket, best: undefined, isStale: true };
+  }
+
   deleteMachine(id: MachineId): void {
     this.candidates.delete(id);
+    this.ledger.deleteMachine(id);
     this.#offers.delete(id);
   }
 
@@ -203,7 +257,7 @@ export class Planner {
     for (const fitClass of [...this.#held.of(workspaceId)]) {
       this.#held.delete(workspaceId, fitClass);
       fitClass.isHeld = false;
-      this.#queue(fitClass);
+      this.#unblock(fitClass);
     }
   }
 
@@ -221,11 +275,14 @@ export class Planner {
       else this.#unblock(fitClass);
     }
     for (const workspaceId of [...this.#held.keys()]) this.limitsChanged(workspaceId);
+    const { markets } = this.ledger;
+    const waiting = new Set([...this.#classes.values()].map(({ tenant }) => tenant));
+    for (const tenant of [...markets.tenants]) if (!waiting.has(tenant)) markets.forget(tenant);
   }
 
   #unblock(fitClass: FitClass): void {
     fitClass.isBlocked = false;
-    this.#queue(fitClass);
+    this.#lines.update(fitClass);
   }
 
   clear(): void {
@@ -256,24 +313,64 @@ export class Planner {
   know(fitClass: FitClass, facts: ClassFacts): void {
     fitClass.facts = facts;
     this.#known.add(fitClass);
+    if (!fitClass.tenant.isRead) this.setShare(fitClass.workspaceId, fitClass.tenant.share);
   }
 
-  /** Tries the oldest container that may find a place. @returns undefined: nothing is left to try */
+  /** Tries the container that goes first of those that may find a place. @returns undefined: nothing is left to try */
   next(): Step | undefined {
-    const item = this.#oldest();
-    if (item === undefined) return undefined;
-    const { fitClass } = item;
-    if (!this.#known.has(fitClass)) return { kind: 'ask', classes: this.#unknown() };
-    if (this.#isOverLimits(fitClass)) this.#keepBack(fitClass);
-    else {
+    let item = this.#first();
+    const tried = new Set<Item>();
+    while (item !== undefined) {
+      const { fitClass } = item;
+      if (!this.#known.has(fitClass)) return { kind: 'ask', classes: this.#unknown(fitClass) };
+      if (this.#isOverLimits(fitClass)) return this.#keptBack(item);
       const choice = this.choose(item.wanted, fitClass);
-      if (choice !== undefined) return { kind: 'chosen', item, choice };
-      fitClass.isBlocked = true;
-      fitClass.passedAt = this.#offering;
+      if (choice === undefined) return this.#refused(item);
+      const other = this.#firstOn(choice.machineId, item);
+      // Each of them prefers the machine on which another one goes first: they may have them so.
+      if (other === undefined || tried.has(other)) return { kind: 'chosen', item, choice };
+      tried.add(item);
+      item = other;
     }
+    return undefined;
+  }
+
+  /** The container that goes before that one on an offered machine. A machine of another market has another order. */
+  #firstOn(machineId: MachineId, item: Item): Item | undefined {
+    const offer = this.#byShare ? this.#offers.get(machineId) : undefined;
+    const best = offer && this.#bestOf(offer);
+    if (offer === undefined || best === undefined || best === item) return undefined;
+    const [its, other] = [this.#standingOn(item.fitClass, offer), this.#standingOn(best.fitClass, offer)];
+    return goesFirst(best, other, item, its) ? best : undefined;
+  }
+
+  #keptBack(item: Item): Step {
+    const { fitClass } = item;
+    // A machine that is offered now may have room, and is not offered again when the limits allow more.
+    fitClass.isBlocked = false;
+    fitClass.isHeld = true;
+    return this.#refusedFor(item, true);
+  }
+
+  #refused(item: Item): Step {
+    const { fitClass } = item;
+    fitClass.isBlocked = true;
+    fitClass.passedAt = this.#offering;
+    return this.#refusedFor(item, this.#fullMarkets(fitClass).size > 0);
+  }
+
+  /** @param limits - whether limits of the workspace are a cause */
+  #refusedFor(item: Item, limits: boolean): Step {
+    const { fitClass } = item;
+    if (limits) this.#held.add(fitClass.workspaceId, fitClass);
+    this.#lines.update(fitClass);
     fitClass.refusals = undefined;
     fitClass.wasRefused = true;
     return { kind: 'refused', item };
+  }
+
+  #fullMarkets(fitClass: FitClass): ReadonlySet<Market> {
+    return this.ledger.markets.fullFor(fitClass.tenant, fitClass);
   }
 
   /**
@@ -291,7 +388,8 @@ export class Planner {
   #chooseWithout(avoid: ReadonlySet<MachineId>, wanted: Wanted, fitClass: FitClass): Choice | undefined {
     const { id, image, caches, queue } = wanted;
     const siblings = this.ledger.siblingsOf(queue);
-    const request = { ...requestOf(fitClass), avoid, image, caches, siblings, seed: id };
+    const fullMarkets = this.#fullMarkets(fitClass);
+    const request = { ...requestOf(fitClass), avoid, image, caches, siblings, fullMarkets, seed: id };
     if (!fitClass.isBlocked) return this.candidates.find(request);
     const placement = placeContainer(
       request,
@@ -344,26 +442,23 @@ export class Planner {
     return quota !== undefined && isOver(this.ledger.useOf(fitClass.workspaceId), fitClass, quota);
   }
 
-  #keepBack(fitClass: FitClass): void {
-    // A machine that is offered now may have room, and is not offered again when the limits allow more.
-    fitClass.isBlocked = false;
-    fitClass.isHeld = true;
-    this.#held.add(fitClass.workspaceId, fitClass);
-  }
-
-  /** The oldest container that the offered machine may have room for. */
+  /** The container that goes first of those that the offered machine may have room for. */
   #bestOf(offer: Offer): Item | undefined {
     const { best } = offer;
     if (!offer.isStale && (best === undefined || this.#mayTake(best.fitClass, best))) return best;
-    offer.best = undefined;
-    offer.isStale = false;
+    let first: Item | undefined;
+    let standing: Standing | undefined;
     eachAffordable(offer, (fitClass) => {
       const { head } = fitClass;
       if (head === undefined || !this.#mayTake(fitClass, head)) return;
-      if (offer.best !== undefined && isOlder(offer.best, head)) return;
-      if (rejectionOf(offer.machine, fitClass.request) === undefined) offer.best = head;
+      const its = this.#standingOn(fitClass, offer);
+      if (first !== undefined && standing !== undefined && this.#goesFirst(first, standing, head, its)) return;
+      if (rejectionOf(offer.machine, fitClass.request) !== undefined || this.#isAtLimit(fitClass, offer)) return;
+      [first, standing] = [head, its];
     });
-    return offer.best;
+    offer.isStale = false;
+    offer.best = first;
+    return first;
   }
 
   /** Whether an offered machine is tried for the class, and that container is its oldest. */
@@ -371,16 +466,35 @@ export class Planner {
     return isBlocked && head === item && passedAt !== this.#offering;
   }
 
-  /** Classes that a round tries soon, and whose facts are not known. */
-  #unknown(): readonly FitClass[] {
-    const classes = new Set<FitClass>();
+  /** Whether the workspace may have no more of the machine's market. Such a class is searched for once it may. */
+  #isAtLimit(fitClass: FitClass, { gpuMarket, cpuMarket }: Offer): boolean {
+    const market = fitClass.gpuCount > 0 ? gpuMarket : cpuMarket;
+    if (!this.ledger.markets.isFull(fitClass.tenant, market, fitClass)) return false;
+    this.#held.add(fitClass.workspaceId, fitClass);
+    return true;
+  }
+
+  /** Classes that a round tries soon, and whose facts are not known, with that one. */
+  #unknown(first: FitClass): readonly FitClass[] {
+    const classes = new Set([first]);
     for (const { best } of this.#offers.values())
       if (best !== undefined && !this.#known.has(best.fitClass)) classes.add(best.fitClass);
-    for (const turn of this.#turns.items) {
+    for (const fitClass of this.#lines.classes()) {
       if (classes.size >= MOST_ASKED) break;
-      if (isValid(turn) && !this.#known.has(turn.fitClass)) classes.add(turn.fitClass);
+      if (!this.#known.has(fitClass)) classes.add(fitClass);
     }
     return [...classes];
+  }
+
+  // ---- shares -------------------------------------------------------------------------------------------------------
+
+  /** Counts what workspaces hold of each market beside what would be fair; as counted a moment ago, if it was. */
+  shares(nowMs: number): readonly MarketReport[] {
+    const known = this.#shares;
+    if (known !== undefined && Math.abs(nowMs - known.atMs) < FRESH_MS) return known.reports;
+    const reports = reportShares(this.ledger.markets, this.#items.values(), nowMs);
+    this.#shares = { reports, atMs: nowMs };
+    return reports;
   }
 
   // ---- why ----------------------------------------------------------------------------------------------------------
@@ -390,20 +504,15 @@ export class Planner {
     const known = fitClass.refusals;
     if (known !== undefined && nowMs - known.atMs < FRESH_MS) return known.rejections;
     const overQuota = this.#isOverLimits(fitClass);
-    const rejections = this.candidates.reasons({ ...requestOf(fitClass), overQuota, avoid: this.doubtful });
+    const fullMarkets = this.#fullMarkets(fitClass);
+    const request = { ...requestOf(fitClass), overQuota, fullMarkets, avoid: this.doubtful };
+    const rejections = this.candidates.reasons(request);
     fitClass.refusals = { rejections, atMs: nowMs };
     return rejections;
   }
 }
 
 const FRESH_MS = 1000;
-/** Turns that are kept beside two for each class before those that are over are dropped. */
-const MOST_OVER = 64;
-
-/** Whether the class is still to be searched for, and the container is its oldest. */
-const isValid = ({ fitClass, item }: Turn): boolean =>
-  !fitClass.isBlocked && !fitClass.isHeld && fitClass.head === item;
-
 /** Request of any container of a class, with the facts that are known of the class. */
 function requestOf({ request, facts: { volumeHomes, image } }: FitClass): PlacementRequest {
   return { ...request, volumeHomes, imageOnlyOn: image?.machines ?? null, imageInRegistry: image?.inRegistry === true };

@@ -159,5 +159,8 @@ export class Demands {
   }
 }
 
-const isBounded = (quota: Quota | undefined): quota is Quota =>
-  quota !== undefined && Object.values(quota).some((most) => most !== null && most !== undefined);
+function isBounded(quota: Quota | undefined): quota is Quota {
+  if (quota === undefined) return false;
+  const { share: _, ...limits } = quota;
+  return Object.values(limits).some((most) => most !== null && most !== undefined);
+}

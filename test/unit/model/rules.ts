@@ -61,6 +61,7 @@ function candidate(world: World, machine: Machine): PlacementMachine {
     gpuDriver: '',
     basePythons: null,
     freeDiskBytes: null,
+    isPresent: true,
     ready: machine.health === 'READY',
     intentActive: machine.intent === 'active',
     blockedBy: machine.conditions,

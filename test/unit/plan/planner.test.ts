@@ -2,111 +2,12 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
-import type { PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
-import type { ClassFacts, FitClass, Wanted } from '#scheduler/control/plan/fit-class.ts';
-import type { Quota } from '#scheduler/control/plan/ledger.ts';
-import { isOver } from '#scheduler/control/plan/ledger.ts';
-import type { Choice } from '#scheduler/control/plan/place.ts';
+import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
+import type { SharingOrder } from '#scheduler/domain/shares.ts';
+import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
-import { Planner } from '#scheduler/control/plan/planner.ts';
 import { aMachine, aWanted, gpus, ids, machine, MIB, named, request } from './made.ts';
-
-const NO_QUOTA: Quota = { gpus: null, cpuMillicores: null };
-
-/** A planner with the world that it is told of. Rounds are played to their end. */
-class Played {
-  readonly planner: Planner;
-  readonly quotas = new Map<string, Quota>();
-  readonly homes = new Map<string, MachineId>();
-  readonly images = new Map<string, ClassFacts['image']>();
-  readonly shunned = new Map<ContainerId, ReadonlySet<MachineId>>();
-  readonly placed: { readonly wanted: Wanted; readonly choice: Choice }[] = [];
-  asked = 0;
-
-  constructor(machines: readonly PlacementMachine[] = []) {
-    this.planner = new Planner(({ id }) => this.shunned.get(id) ?? new Set());
-    for (const one of machines) this.planner.setMachine(one);
-  }
-
-  #factsOf({ workspaceId, builtImage, volumes }: Pick<FitClass, 'workspaceId' | 'builtImage' | 'volumes'>): ClassFacts {
-    return {
-      quota: this.quotas.get(workspaceId) ?? NO_QUOTA,
-      volumeHomes: new Set(volumes.flatMap((id) => this.homes.get(id) ?? [])),
-      image: builtImage === '' ? null : (this.images.get(builtImage) ?? { machines: new Set(), inRegistry: false }),
-    };
-  }
-
-  /** Request as a container alone would ask. */
-  requestOf(wanted: Wanted): PlacementRequest {
-    const { quota = NO_QUOTA, volumeHomes, image } = this.#factsOf(wanted);
-    const { ledger, doubtful } = this.planner;
-    return {
-      ...wanted,
-      volumeHomes,
-      imageOnlyOn: image?.machines ?? null,
-      imageInRegistry: image?.inRegistry === true,
-      avoid: doubtful,
-      overQuota: isOver(ledger.useOf(wanted.workspaceId), wanted, quota),
-      siblings: ledger.siblingsOf(wanted.queue),
-      seed: wanted.id,
-    };
-  }
-
-  /** Whether a look at all machines finds one. */
-  hasPlace(wanted: Wanted, machines: readonly PlacementMachine[]): boolean {
-    return placeContainer(this.requestOf(wanted), machines).kind === 'placed';
-  }
-
-  /** @param seen - called before each container gets its place */
-  round(seen: (wanted: Wanted, choice: Choice) => void = () => undefined): Wanted[] {
-    const before = this.placed.length;
-    this.planner.forgetFacts();
-    for (let step = this.planner.next(); step !== undefined; step = this.planner.next()) {
-      if (step.kind === 'ask') {
-        this.asked += step.classes.length;
-        for (const fitClass of step.classes) this.planner.know(fitClass, this.#factsOf(fitClass));
-      } else if (step.kind === 'chosen') {
-        const { wanted } = step.item;
-        seen(wanted, step.choice);
-        this.planner.take(wanted, step.choice);
-        this.placed.push({ wanted, choice: step.choice });
-      }
-    }
-    return this.placed.slice(before).map(({ wanted }) => wanted);
-  }
-
-  machines(): PlacementMachine[] {
-    return [...this.#ids].flatMap((id) => this.planner.candidates.get(id) ?? []);
-  }
-
-  readonly #ids = new Set<MachineId>();
-
-  set(one: PlacementMachine): void {
-    this.#ids.add(one.machineId);
-    this.planner.setMachine(one);
-  }
-
-  delete(id: MachineId): void {
-    this.#ids.delete(id);
-    this.planner.deleteMachine(id);
-  }
-
-  /** A container ends: its machine has again what it held. */
-  end(index: number): void {
-    const [one] = this.placed.splice(index % Math.max(1, this.placed.length), 1);
-    if (one === undefined) return;
-    const { wanted, choice } = one;
-    this.planner.release(wanted.id, wanted.workspaceId);
-    const there = this.planner.candidates.get(choice.machineId);
-    if (there === undefined) return;
-    this.set({
-      ...there,
-      freeCpuMillicores: there.freeCpuMillicores + wanted.cpuMillicores,
-      freeMemoryBytes: there.freeMemoryBytes + wanted.memoryBytes,
-      gpus: there.gpus.map((gpu) => (choice.gpuUuids.includes(gpu.uuid) ? { ...gpu, free: true } : gpu)),
-    });
-  }
-}
+import { NO_QUOTA, Played } from './played.ts';
 
 /** Mostly machines that are in service and differ in what is free, now and then any. */
 const mostly = fc.tuple(machine, fc.nat({ max: 9 })).map(([one, dice]): PlacementMachine =>
@@ -139,7 +40,16 @@ const wanted = fc
     volumes: fc.constantFrom<readonly string[]>([], [], [], ['v-1'], ['v-1', 'v-2']),
   })
   .map(({ asked, dice, queue, ...rest }): Partial<Wanted> => {
-    const { avoid: _, overQuota: _o, siblings: _s, seed: _d, volumeHomes: _h, imageOnlyOn: _i, ...kept } = asked;
+    const {
+      avoid: _,
+      overQuota: _o,
+      fullMarkets: _f,
+      siblings: _s,
+      seed: _d,
+      volumeHomes: _h,
+      imageOnlyOn: _i,
+      ...kept
+    } = asked;
     const plain = { poolName: '', minCuda: '', basePython: '', arch: '', volumeDrivers: [] };
     const small = { cpuMillicores: 500 * (1 + (dice % 3)), memoryBytes: 256 * MIB, gpuCount: dice % 2 };
     return {
@@ -176,16 +86,28 @@ const step = fc.oneof(
   }),
   fc.record({ kind: fc.constant('doubt' as const), machines: fc.constantFrom(ids(), ids('m-0'), someMachines) }),
   fc.record({ kind: fc.constant('shun' as const), at: fc.nat(), machines: fc.constantFrom(ids('m-0'), someMachines) }),
+  fc.record({
+    kind: fc.constant('share' as const),
+    workspace: fc.constantFrom('w-1', 'w-2'),
+    share: fc.record({
+      weight: fc.constantFrom(0.5, 1, 3),
+      guaranteed: fc.constantFrom({}, { A10G: 1 }),
+      limits: fc.constantFrom<Readonly<Record<string, number>>>({}, {}, { A10G: 1 }, { cpu: 1 }, { A10G: 2, H100: 0 }),
+    }),
+  }),
+  fc.record({ kind: fc.constant('sharing' as const), order: fc.constantFrom<SharingOrder>('share', 'arrival') }),
   fc.record({ kind: fc.constant('sweep' as const) }),
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('round' as const) }) },
 );
 
 describe('whatever happens', () => {
-  test('the oldest container that any machine takes is placed, and afterwards no machine takes one that waits', () => {
+  test('by arrival the oldest that any machine takes is placed; in any order, no machine takes one that waits then', () => {
     fc.assert(
-      fc.property(fleet, fc.array(step, { maxLength: 60 }), (list, steps) => {
+      fc.property(fleet, fc.array(step, { maxLength: 60 }), fc.boolean(), (list, steps, byShare) => {
         const played = new Played();
         const { planner } = played;
+        let order: SharingOrder = byShare ? 'share' : 'arrival';
+        planner.setSharing({ order });
         for (const one of list) played.set(one);
         const waiting = new Map<ContainerId, Wanted>();
         const at = (index: number): Wanted | undefined => [...waiting.values()][index % Math.max(1, waiting.size)];
@@ -193,7 +115,7 @@ describe('whatever happens', () => {
           played.round((one, choice) => {
             const now = played.machines();
             const refused = [...waiting.values()].filter((other) => other.createdAtMs < one.createdAtMs);
-            expect(refused.filter((other) => played.hasPlace(other, now))).toEqual([]);
+            if (order === 'arrival') expect(refused.filter((other) => played.hasPlace(other, now))).toEqual([]);
             const there = now.filter(({ machineId }) => machineId === choice.machineId);
             expect(placeContainer(played.requestOf(one), there)).toMatchObject({ kind: 'placed', ...choice });
             const shunned = played.shunned.get(one.id);
@@ -246,7 +168,11 @@ describe('whatever happens', () => {
           } else if (one.kind === 'shun') {
             const some = at(one.at);
             if (some !== undefined) played.shunned.set(some.id, one.machines);
-          } else if (one.kind === 'sweep') planner.forgetBlocks();
+          } else if (one.kind === 'share') {
+            played.shares.set(one.workspace, one.share);
+            planner.shareChanged(one.workspace as WorkspaceId);
+          } else if (one.kind === 'sharing') planner.setSharing({ order: (order = one.order) });
+          else if (one.kind === 'sweep') planner.forgetBlocks();
           else round();
         }
       }),

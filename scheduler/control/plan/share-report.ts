@@ -1,0 +1,187 @@
+// Use of each market by workspaces beside what would be fair, and who is before whom. Counted when somebody asks.
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { Market, PriorityClass } from '../../domain/shares.ts';
+import { fairShares, jain } from './fair-share.ts';
+import type { FitClass, Item } from './fit-class.ts';
+import type { Markets, MarketState, Standing, Tenant } from './markets.ts';
+import { amountIn, capacityOf } from './markets.ts';
+
+/** A workspace in a market; amounts are GPUs, or cores in the market `cpu`. */
+export interface ShareRow {
+  readonly market: Market;
+  /** null: the sum of those that are not listed. */
+  readonly workspaceId: WorkspaceId | null;
+  readonly used: number;
+  readonly guaranteed: number;
+  /** null: no limit. */
+  readonly limit: number | null;
+  readonly weight: number;
+  /** Dominant share above what is guaranteed, for each unit of weight. */
+  readonly share: number;
+  /** Amount that would be fair now, by what all hold and wait for. */
+  readonly fairShare: number;
+  /** Containers that wait. */
+  readonly waiting: number;
+  /** 0: none waits. */
+  readonly oldestWaitMs: number;
+}
+
+/** A row, with what places it among others. */
+export interface StandingRow extends ShareRow, Standing {
+  readonly workspaceId: WorkspaceId;
+  readonly share: number;
+}
+
+export interface MarketReport {
+  readonly market: Market;
+  readonly capacity: number;
+  /** The workspaces that stand best first. */
+  readonly rows: readonly StandingRow[];
+  /** Jain's index of use by what would be fair. */
+  readonly fairness: number;
+  /** Since when the oldest container of each priority waits. */
+  readonly oldestAtMs: ReadonlyMap<PriorityClass, number>;
+}
+
+/** Containers of a workspace that wait in a market. */
+class Wait {
+  containers = 0;
+  amount = 0;
+  oldestAtMs = Infinity;
+}
+
+class Waits {
+  readonly byTenant = new Map<Tenant, Wait>();
+  readonly oldestAtMs = new Map<PriorityClass, number>();
+
+  add(market: Market, { wanted, fitClass: { tenant } }: Item): void {
+    const { gpuCount: gpus, cpuMillicores, createdAtMs, priority = 'normal' } = wanted;
+    let wait = this.byTenant.get(tenant);
+    if (wait === undefined) this.byTenant.set(tenant, (wait = new Wait()));
+    wait.containers += 1;
+    wait.amount += amountIn(market, { gpus, cpuMillicores });
+    wait.oldestAtMs = Math.min(wait.oldestAtMs, createdAtMs);
+    this.oldestAtMs.set(priority, Math.min(this.oldestAtMs.get(priority) ?? Infinity, createdAtMs));
+  }
+}
+
+/** Most workspaces of a market that are listed. */
+export const MOST_LISTED = 200;
+
+/** Counts the shares of every market, by a look at all containers that wait. */
+export function reportShares(markets: Markets, waiting: Iterable<Item>, nowMs: number): readonly MarketReport[] {
+  const waits = new Map<MarketState, Waits>([...markets.all].map((market) => [market, new Waits()]));
+  const known = new Map<FitClass, MarketState | undefined>();
+  for (const item of waiting) {
+    const { fitClass } = item;
+    if (!known.has(fitClass)) known.set(fitClass, markets.of(fitClass));
+    const market = known.get(fitClass);
+    if (market !== undefined) waits.get(market)?.add(market.name, item);
+  }
+  return [...waits].map(([market, those]) => reportOf(markets, market, those, nowMs));
+}
+
+function reportOf(markets: Markets, market: MarketState, waits: Waits, nowMs: number): MarketReport {
+  const found = [...markets.tenants].flatMap((tenant) => {
+    const used = amountIn(market.name, markets.useOf(tenant, market));
+    const wait = waits.byTenant.get(tenant) ?? new Wait();
+    return used === 0 && wait.containers === 0 ? [] : [{ tenant, used, wait, ...givenIn(market.name, tenant) }];
+  });
+  const capacity = capacityOf(market);
+  const fair = fairShares(
+    capacity,
+    found.map(({ used, wait, limit, guaranteed, weight }) => {
+      const demand = used + wait.amount;
+      return { demand: limit === null ? demand : Math.max(used, Math.min(demand, limit)), guaranteed, weight };
+    }),
+  );
+  const rows = found
+    .map(({ tenant, used, wait, limit, guaranteed, weight }, index): StandingRow => {
+      const { tier, share } = markets.standing(tenant, market);
+      return {
+        market: market.name,
+        workspaceId: tenant.workspaceId,
+        used,
+        guaranteed,
+        limit,
+        weight,
+        tier,
+        share,
+        fairShare: fair[index] ?? 0,
+        waiting: wait.containers,
+        oldestWaitMs: wait.containers === 0 ? 0 : Math.max(0, nowMs - wait.oldestAtMs),
+      };
+    })
+    .sort((a, b) => a.tier - b.tier || a.share - b.share || b.oldestWaitMs - a.oldestWaitMs);
+  return {
+    market: market.name,
+    capacity,
+    rows,
+    fairness: jain(rows.flatMap(({ used, fairShare }) => (fairShare > 0 ? used / fairShare : []))),
+    oldestAtMs: waits.oldestAtMs,
+  };
+}
+
+function givenIn(
+  market: Market,
+  { share }: Tenant,
+): { readonly guaranteed: number; readonly limit: number | null; readonly weight: number } {
+  const { guaranteed, limits, weight } = share;
+  return { guaranteed: guaranteed[market] ?? 0, limit: limits[market] ?? null, weight };
+}
+
+/** The largest users and waiters of each market, and the others of it as a sum. */
+export function listShares(reports: readonly MarketReport[], most = MOST_LISTED): readonly ShareRow[] {
+  return reports.flatMap(({ rows }) => {
+    const sorted = rows.toSorted((a, b) => b.used - a.used || b.waiting - a.waiting);
+    const others = sorted.slice(most);
+    const [one] = others;
+    return [...sorted.slice(0, most).map(shown), ...(one === undefined ? [] : [sumOf(one.market, others)])];
+  });
+}
+
+function shown(one: StandingRow): ShareRow {
+  const { tier: _, ...row } = one;
+  return row;
+}
+
+function sumOf(market: Market, rows: readonly StandingRow[]): ShareRow {
+  const sum = (of: (row: StandingRow) => number): number => rows.reduce((all, row) => all + of(row), 0);
+  return {
+    market,
+    workspaceId: null,
+    used: sum(({ used }) => used),
+    guaranteed: sum(({ guaranteed }) => guaranteed),
+    limit: null,
+    weight: sum(({ weight }) => weight),
+    share: sum(({ share }) => share),
+    fairShare: sum(({ fairShare }) => fairShare),
+    waiting: sum(({ waiting }) => waiting),
+    oldestWaitMs: Math.max(...rows.map(({ oldestWaitMs }) => oldestWaitMs)),
+  };
+}
+
+/** Place of a workspace among those that wait for a market. */
+export interface PlaceInLine {
+  readonly market: Market;
+  /** Workspaces with waiting containers that go before it. */
+  readonly before: number;
+  readonly used: number;
+  readonly fairShare: number;
+  /** Most that it may hold; null: no limit, or it holds less. */
+  readonly limit: number | null;
+}
+
+/** @param asked - GPUs or cores of one more container @returns undefined: nothing of the workspace is there */
+export function placeInLine(
+  { rows, market }: MarketReport,
+  workspaceId: WorkspaceId,
+  asked: number,
+): PlaceInLine | undefined {
+  const waiting = rows.filter((row) => row.waiting > 0 || row.workspaceId === workspaceId);
+  const before = waiting.findIndex((row) => row.workspaceId === workspaceId);
+  const own = waiting[before];
+  if (own === undefined) return undefined;
+  const { used, fairShare, limit } = own;
+  return { market, before, used, fairShare, limit: limit !== null && used + asked > limit ? limit : null };
+}

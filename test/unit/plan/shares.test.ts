@@ -1,0 +1,158 @@
+// The order by share, compared with what rows and machines say of each workspace.
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Market, PriorityClass, WorkspaceShare } from '#scheduler/domain/shares.ts';
+import { HEAD_START_MS } from '#scheduler/domain/shares.ts';
+import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
+import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
+import { aMachine, aWanted, gpus, MIB } from './made.ts';
+import { Played } from './played.ts';
+
+const WORKSPACES = ['w-1', 'w-2', 'w-3', 'w-4'] as WorkspaceId[];
+const MODELS = ['A10G', 'H100'];
+
+/** How a workspace stands in a market, counted from rows. */
+function standingOf(played: Played, workspaceId: WorkspaceId, market: Market): { tier: number; share: number } {
+  const machines = played.machines().filter(({ isPresent, poolOwner }) => isPresent && poolOwner === null);
+  const capacity = { gpus: 0, cpuMillicores: 0, memoryBytes: 0 };
+  for (const one of machines) {
+    const isIn = market === 'cpu' ? one.gpus.length === 0 || one.cpuWorkAllowed : one.gpus[0]?.model === market;
+    if (!isIn) continue;
+    capacity.gpus += market === 'cpu' ? 0 : one.gpus.filter(({ healthy }) => healthy).length;
+    capacity.cpuMillicores += one.totalCpuMillicores;
+    capacity.memoryBytes += one.totalMemoryBytes;
+  }
+  const use = played.useOf(workspaceId, market);
+  const part = (amount: number, all: number): number => (all > 0 ? amount / all : 0);
+  const dominant = Math.max(
+    part(use.gpus, capacity.gpus),
+    part(use.cpuMillicores, capacity.cpuMillicores),
+    part(use.memoryBytes, capacity.memoryBytes),
+  );
+  const all = market === 'cpu' ? capacity.cpuMillicores / 1000 : capacity.gpus;
+  const given = WORKSPACES.reduce((sum, id) => sum + (played.shareOf(id).guaranteed[market] ?? 0), 0);
+  const { weight, guaranteed } = played.shareOf(workspaceId);
+  const kept = part(guaranteed[market] ?? 0, Math.max(all, given));
+  return { tier: dominant < kept ? 1 : 2, share: Math.max(0, dominant - kept) / weight };
+}
+
+const keyOf = ({ createdAtMs, priority = 'normal' }: Wanted): number => createdAtMs - HEAD_START_MS[priority];
+
+function goesFirst(played: Played, a: Wanted, b: Wanted, market: Market): boolean {
+  const [of, than] = [standingOf(played, a.workspaceId, market), standingOf(played, b.workspaceId, market)];
+  if (of.tier !== than.tier) return of.tier < than.tier;
+  // Sums of parts differ in their last digits.
+  if (Math.abs(of.share - than.share) > 1e-9) return of.share < than.share;
+  return a.workspaceId === b.workspaceId && keyOf(a) < keyOf(b);
+}
+
+const machineOf = (n: number, model: string, devices: number, isPresent = true): PlacementMachine =>
+  aMachine({
+    machineId: `m-${n}` as MachineId,
+    isPresent,
+    ready: isPresent,
+    cpuWorkAllowed: n % 2 === 0,
+    gpus: gpus(
+      model,
+      Array.from({ length: devices }, () => true),
+      `m-${n}`,
+    ),
+  });
+
+const share: fc.Arbitrary<WorkspaceShare> = fc.record({
+  weight: fc.constantFrom(0.5, 1, 1, 2),
+  guaranteed: fc.constantFrom({}, {}, { H100: 2 }, { A10G: 1, cpu: 2 }),
+  limits: fc.constantFrom<Readonly<Record<string, number>>>({}, {}, { H100: 3 }, { A10G: 2, cpu: 3 }, { H100: 2 }),
+});
+const waits = fc.record({
+  kind: fc.constant('wait' as const),
+  workspaceId: fc.constantFrom(...WORKSPACES),
+  model: fc.constantFrom('', ...MODELS),
+  gpuCount: fc.constantFrom(1, 1, 2),
+  cpuMillicores: fc.constantFrom(100, 500, 1500),
+  memoryBytes: fc.constantFrom(256, 2048).map((mib) => mib * MIB),
+  createdAtMs: fc.nat({ max: 3_000_000 }),
+  priority: fc.constantFrom<PriorityClass>('high', 'normal', 'normal', 'low'),
+  count: fc.integer({ min: 1, max: 4 }),
+});
+const step = fc.oneof(
+  { weight: 8, arbitrary: waits },
+  { weight: 6, arbitrary: fc.record({ kind: fc.constant('end' as const), at: fc.nat() }) },
+  { weight: 6, arbitrary: fc.record({ kind: fc.constant('round' as const) }) },
+  fc.record({ kind: fc.constant('cancel' as const), at: fc.nat() }),
+  fc.record({ kind: fc.constant('share' as const), workspaceId: fc.constantFrom(...WORKSPACES), share }),
+  fc.record({ kind: fc.constant('machine' as const), n: fc.nat({ max: 4 }), isPresent: fc.boolean() }),
+  fc.record({ kind: fc.constant('sweep' as const) }),
+);
+const fleet = fc.array(fc.record({ model: fc.constantFrom(...MODELS), devices: fc.integer({ min: 0, max: 4 }) }), {
+  minLength: 1,
+  maxLength: 5,
+});
+
+describe('whatever happens', () => {
+  test('the workspace that stands best gets a machine, within its limit, and the ledger has what rows say', () => {
+    fc.assert(
+      fc.property(fleet, fc.array(step, { maxLength: 60 }), (list, steps) => {
+        const played = new Played();
+        const { planner } = played;
+        const fresh = (n: number, isPresent = true): PlacementMachine =>
+          machineOf(n, list[n]?.model ?? '', list[n]?.devices ?? 0, isPresent);
+        for (const n of list.keys()) played.set(fresh(n));
+        const waiting = new Map<ContainerId, Wanted>();
+        const round = (): void => {
+          played.round((one, choice) => {
+            waiting.delete(one.id);
+            const market = played.marketOn(choice.machineId, one) ?? '';
+            expect(played.amountWith(one, market)).toBeLessThanOrEqual(
+              played.shareOf(one.workspaceId).limits[market] ?? Infinity,
+            );
+            const there = played.machines().filter(({ machineId }) => machineId === choice.machineId);
+            const passedOver = [...waiting.values()].filter(
+              (other) =>
+                played.marketOn(choice.machineId, other) === market &&
+                goesFirst(played, other, one, market) &&
+                played.hasPlace(other, there),
+            );
+            expect(passedOver).toEqual([]);
+          });
+          expect([...waiting.values()].filter((one) => played.hasPlace(one, played.machines()))).toEqual([]);
+          const { markets } = planner.ledger;
+          for (const market of markets.all)
+            for (const id of WORKSPACES)
+              expect(markets.useOf(markets.tenant(id), market)).toMatchObject(played.useOf(id, market.name));
+        };
+        for (const one of [...steps, { kind: 'round' as const }]) {
+          if (one.kind === 'round') round();
+          else if (one.kind === 'end') played.end(one.at);
+          else if (one.kind === 'sweep') planner.forgetBlocks();
+          else if (one.kind === 'cancel') {
+            const gone = [...waiting.keys()][one.at % Math.max(1, waiting.size)];
+            if (gone === undefined) continue;
+            waiting.delete(gone);
+            planner.remove(gone);
+          } else if (one.kind === 'share') {
+            played.shares.set(one.workspaceId, one.share);
+            planner.shareChanged(one.workspaceId);
+          } else if (one.kind === 'machine') {
+            const now = planner.candidates.get(`m-${one.n}` as MachineId);
+            if (now !== undefined) played.set({ ...now, isPresent: one.isPresent, ready: one.isPresent });
+          } else {
+            const { kind: _, count, model, gpuCount, ...asked } = one;
+            for (let n = 0; n < count; n += 1) {
+              const wanted = aWanted({
+                ...asked,
+                queue: `q-${model}` as QueueName,
+                gpu: model === '' ? [] : [model],
+                gpuCount: model === '' ? 0 : gpuCount,
+              });
+              waiting.set(wanted.id, wanted);
+              planner.add(wanted);
+            }
+          }
+        }
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});
