@@ -280,3 +280,7 @@ export interface InitFlags {
   readonly template: string;
   readonly list?: boolean;
 }
+
+export interface SimulateFlags {
+  readonly check?: boolean;
+}

@@ -17,6 +17,7 @@ import { addContainerPrograms } from './container-resources.ts';
 import { addCredit, addUsage } from './credit-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
+import { addRecord, addSimulate } from './simulation-resources.ts';
 import { addEnrolToken, addMachine, addPool, addProvider, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
 import { addModel } from './model-resources.ts';
@@ -46,6 +47,8 @@ export function addResourceCommands(
   addUsage(program, invocation);
   addKey(program, invocation);
   addSettings(program, invocation);
+  addRecord(program, invocation);
+  addSimulate(program, invocation, setExitCode);
   addSecret(program, invocation);
   addMap(program, invocation);
   addQueue(program, invocation);

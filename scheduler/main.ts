@@ -220,6 +220,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     certificate,
     explains: explain,
     growthOf: (poolId, isAdmin) => relay.growth(poolId, isAdmin),
+    recording: (request) => relay.recording(request),
     webhooks,
     eventWebhooks,
   });

@@ -74,6 +74,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.seriesParts.poolSamples,
     scaling.leaseChecks,
     scaling.placer,
+    scaling.recordings,
     scaling.autoscaler,
     scaling.rollouts,
     // Links close in between: before that no more calls come from other replicas, and after it their attempts go there.

@@ -1,4 +1,5 @@
 // The number and place of containers: placement, the scaling loop with its breakers, and rollouts of new versions.
+import { join } from 'node:path';
 import { Breakers } from '../control/autoscaler/breakers.ts';
 import { Autoscaler } from '../control/autoscaler/loop.ts';
 import { ScaleEvents } from '../control/autoscaler/scale-events.ts';
@@ -10,6 +11,7 @@ import type { Targets } from '../workspaces/deployments/targets.ts';
 import { LoopMetrics } from '../cluster/loop-metrics.ts';
 import { leaseChecks } from '../control/placement/lease-check.ts';
 import type { Placer } from '../control/placement/placer.ts';
+import { Recordings } from '../control/placement/recordings.ts';
 import type { Quotas } from '../control/placement/quotas.ts';
 import type { MachineHealth } from '../fleet/health.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -36,6 +38,7 @@ export interface Scaling {
   readonly autoscaler: Autoscaler;
   readonly rollouts: RolloutLoop;
   readonly placer: Placer;
+  readonly recordings: Recordings;
   readonly leaseChecks: Part;
   readonly quotas: Quotas;
   readonly loops: LoopMetrics;
@@ -98,6 +101,13 @@ export function openScaling(setup: ScalingSetup): Scaling {
     autoscaler,
     rollouts,
     placer,
+    recordings: new Recordings({
+      directory: join(settings.LONGSHORE_DATA_DIR, 'recordings'),
+      placer,
+      isLeader,
+      clock,
+      log,
+    }),
     leaseChecks: clusterState.leaderLoop(
       leaseChecks({ db, log, fence, faults: clusterState.fleetMetrics.gpuLeaseFaults }),
     ),

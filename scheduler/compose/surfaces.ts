@@ -45,6 +45,7 @@ export interface SurfacesSetup extends Pick<
   | 'explains'
   | 'growthOf'
   | 'providerAdmin'
+  | 'recording'
   | 'volumeFiles'
   | 'volumeCalls'
   | 'cacheVolumes'

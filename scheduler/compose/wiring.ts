@@ -88,6 +88,8 @@ export function wire(parts: Wired): void {
   parts.deferredCalls.onEnded((taskId) => parts.deferredExecutor.endedElsewhere(taskId));
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
   parts.relay.onAskedOfPool((poolId, isAdmin) => parts.explain.growthOfPool(poolId, isAdmin));
+  parts.relay.onAskedToRecord((request) => scaling.recordings.answer(request));
+  clusterState.leader.onChange(({ kind }) => void scaling.recordings.leads(kind === 'leading'));
 }
 
 /** The way of a task on this replica: queued, fetched, sent, answered. */

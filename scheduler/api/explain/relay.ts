@@ -1,10 +1,13 @@
-// Asks the leader, from any replica, for facts that only the leader has. A question is one message there and one back.
-// Without a reply in time the explanation does without these facts.
+// Asks the leader, from any replica, for what only the leader has or does: facts for explanations, and recordings of
+// placement. A question is one message there and one back. Without a reply in time the explanation does without facts.
 import { randomUUID } from 'node:crypto';
 import type { ExplainedGrowth, ExplainedScaling } from '#shared/api/explain.ts';
 import type { QueueName } from '#shared/domain/ids.ts';
+import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Bus } from '../../cluster/bus.ts';
+import { notLeading } from '../../control/placement/recordings.ts';
+import type { Recording, RecordingRequest } from '../../control/placement/recordings.ts';
 
 export interface RelayParts {
   readonly bus: Bus;
@@ -15,13 +18,18 @@ export interface RelayParts {
   readonly timeoutMs?: number;
 }
 
-/** A question is about a queue, or about a pool. */
-type Question = { readonly queue: QueueName } | { readonly poolId: number; readonly isAdmin: boolean };
+/** A question is about a queue, about a pool, or about recordings. */
+type Question =
+  | { readonly queue: QueueName }
+  | { readonly poolId: number; readonly isAdmin: boolean }
+  | { readonly recording: RecordingRequest };
 interface Answer {
-  /** null: a question about a pool, or the leader could not tell. */
+  /** null: another question, or the leader could not tell. */
   readonly scaling: ExplainedScaling | null;
-  /** null: a question about a queue, or the pool has no provider. */
+  /** null: another question, or the pool has no provider. */
   readonly growth: ExplainedGrowth | null;
+  /** Absent: another question, or the leader could not tell. */
+  readonly recordings?: readonly Recording[] | { readonly refused: string; readonly text: string };
 }
 type Message = (Question & { readonly ask: string }) | (Answer & { readonly answer: string });
 
@@ -38,6 +46,8 @@ export class ScalingRelay {
   #explain: (queue: QueueName) => Promise<ExplainedScaling | null> = () => Promise.resolve(null);
   #explainPool: (poolId: number, isAdmin: boolean) => ExplainedGrowth | null = () => null;
 
+  #record: (request: RecordingRequest) => Promise<readonly Recording[]> = () => Promise.reject(notLeading());
+
   constructor(parts: RelayParts) {
     this.#parts = parts;
     parts.bus.on(parts.channel, (message) => this.#heard(message as Message));
@@ -51,6 +61,22 @@ export class ScalingRelay {
   /** Called on the leader. The handler explains the growth of the pool. */
   onAskedOfPool(handler: (poolId: number, isAdmin: boolean) => ExplainedGrowth | null): void {
     this.#explainPool = handler;
+  }
+
+  /** Called on the leader. The handler begins, ends or lists recordings. */
+  onAskedToRecord(handler: (request: RecordingRequest) => Promise<readonly Recording[]>): void {
+    this.#record = handler;
+  }
+
+  /**
+   * Recordings of the leader, or the one that began or ended.
+   * @throws AppError `not_leading`: no leader answered in time; and the leader's refusals
+   */
+  async recording(request: RecordingRequest): Promise<readonly Recording[]> {
+    const { recordings } = await this.#ask({ recording: request });
+    if (recordings === undefined) throw notLeading();
+    if ('refused' in recordings) throw new AppError(recordings.refused, recordings.text);
+    return recordings;
   }
 
   /** The leader's explanation of a queue; null: no leader answered in time. */
@@ -93,11 +119,21 @@ export class ScalingRelay {
 
   async #own(question: Question): Promise<Answer> {
     try {
+      if ('recording' in question) return { ...NO_ANSWER, recordings: await this.#recorded(question.recording) };
       if ('poolId' in question) return { scaling: null, growth: this.#explainPool(question.poolId, question.isAdmin) };
       return { scaling: await this.#explain(question.queue), growth: null };
     } catch (error) {
       this.#parts.log.warn({ err: error, question }, 'a question to the leader could not be answered');
       return NO_ANSWER;
+    }
+  }
+
+  async #recorded(request: RecordingRequest): Promise<NonNullable<Answer['recordings']>> {
+    try {
+      return await this.#record(request);
+    } catch (error) {
+      if (error instanceof AppError) return { refused: error.code, text: error.message };
+      throw error;
     }
   }
 }

@@ -70,6 +70,7 @@ import type { Explains } from './rest/explain.ts';
 import type { ModelRouteParts } from './rest/models.ts';
 import type { CreditRouteParts } from './rest/credits.ts';
 import type { ProviderRouteParts } from './rest/providers.ts';
+import type { RecordingRouteParts } from './rest/recordings.ts';
 import type { WebhookRouteParts } from './rest/webhooks.ts';
 import type { RelayRouteParts } from './streams/relay-route.ts';
 import type { LiveLogs, LogHub } from '../../fleet/logs/live-logs.ts';
@@ -194,6 +195,7 @@ export interface SurfaceParts {
   readonly logs: LogReads;
   readonly explains: Explains;
   readonly providerAdmin: ProviderRouteParts['providerAdmin'];
+  readonly recording: RecordingRouteParts['recording'];
   /** Growth of a pool, as the leader explains it; null: the leader does not answer. */
   readonly growthOf: OperationParts['growthOf'];
   /** History of events, and live readers of them. */

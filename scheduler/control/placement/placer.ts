@@ -17,7 +17,8 @@ import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
 import type { ClassFacts, FitClass, ImagePlaces, Item, Wanted } from '../plan/fit-class.ts';
 import type { Quota } from '../plan/ledger.ts';
 import type { Choice } from '../plan/place.ts';
-import { Planner } from '../plan/planner.ts';
+import { RecordedPlanner } from '../plan/recorded-planner.ts';
+import type { Tape } from '../plan/recording.ts';
 import type { MarketReport, ShareRow } from '../plan/share-report.ts';
 import { listShares } from '../plan/share-report.ts';
 import { FailedImages } from './failed-images.ts';
@@ -77,7 +78,7 @@ interface Chosen {
 export class Placer {
   readonly name = 'placement';
   readonly #parts: PlacementParts;
-  readonly #planner: Planner;
+  readonly #planner: RecordedPlanner;
   readonly #facts: MachineFacts;
   readonly #writes: PlacementWrites;
   readonly #notes: WaitNotes;
@@ -93,6 +94,8 @@ export class Placer {
   #later: { readonly timer: NodeJS.Timeout; readonly atMs: number } | undefined;
   #sweep: NodeJS.Timeout | undefined;
   #giveUpAtMs = 0;
+  /** Tape of a recording that begins with the next round. */
+  #toRecord: Tape | undefined;
   #running = false;
   #again = false;
   #stopped = true;
@@ -101,7 +104,7 @@ export class Placer {
 
   constructor(parts: PlacementParts) {
     this.#parts = parts;
-    this.#planner = new Planner((wanted) => this.#shunned(wanted));
+    this.#planner = new RecordedPlanner((wanted) => this.#shunned(wanted));
     this.#writes = new PlacementWrites(parts);
     this.#notes = new WaitNotes({ ...parts, planner: this.#planner });
     this.#backoff = new PlacementBackoff(parts.clock);
@@ -167,11 +170,20 @@ export class Placer {
   start(): void {
     this.#stopped = false;
     this.#planner.clear();
-    for (const entry of this.#parts.containers.all())
-      if (entry.row.state !== 'PENDING') this.#planner.hold(entry.row.id, holdingOf(entry));
+    this.#tellAll();
     this.#sweep = setInterval(() => this.#lookAtAll(), SWEEP_MS);
     this.#sweep.unref();
-    this.#lookAtAll();
+  }
+
+  /** Records what the planner is told and answers, from the next round on, which begins by telling it all again. */
+  record(tape: Tape): void {
+    this.#toRecord = tape;
+    this.wake();
+  }
+
+  recordNoMore(): void {
+    this.#toRecord = undefined;
+    this.#planner.recordNoMore();
   }
 
   stop(): void {
@@ -210,6 +222,13 @@ export class Placer {
   /** The same as a list: the largest users of each market, and the others as a sum. */
   shareReport(): readonly ShareRow[] {
     return listShares(this.shares());
+  }
+
+  /** Tells a planner that knows nothing all that there is. */
+  #tellAll(): void {
+    for (const entry of this.#parts.containers.all())
+      if (entry.row.state !== 'PENDING') this.#planner.hold(entry.row.id, holdingOf(entry));
+    this.#lookAtAll();
   }
 
   /** Compares what waits with the container registry, and tries all of it again: some facts change without an event. */
@@ -381,6 +400,12 @@ export class Placer {
   }
 
   async #placeAll(): Promise<void> {
+    if (this.#toRecord !== undefined) {
+      // Between rounds the planner knows nothing that cannot be told to it again: no choice is being written.
+      this.#planner.record(this.#toRecord);
+      this.#toRecord = undefined;
+      this.#tellAll();
+    }
     for (const id of await this.#writes.settle()) this.#facts.touch(id);
     for (const entry of [...this.#resting.values()]) this.#waits(entry);
     for (let chosen: Chosen[] = []; this.#parts.fence() !== undefined; chosen = []) {

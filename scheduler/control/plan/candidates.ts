@@ -16,7 +16,7 @@ const MOST_HOLDINGS = 128;
 
 export class Candidates {
   readonly #machines = new Map<MachineId, PlacementMachine>();
-  readonly #index = new MachineIndex();
+  #index = new MachineIndex();
   readonly #holders = new BoundedMap<string, Holders>(MOST_HOLDINGS);
 
   constructor(machines: Iterable<PlacementMachine> = []) {
@@ -46,6 +46,12 @@ export class Candidates {
     this.#machines.delete(id);
     this.#index.drop(id);
     for (const [, { index }] of this.#holders) index.drop(id);
+  }
+
+  clear(): void {
+    this.#machines.clear();
+    this.#index = new MachineIndex();
+    this.#holders.clear();
   }
 
   /**

@@ -265,13 +265,16 @@ export class Markets {
     this.onStanding(tenant, market, sign < 0);
   }
 
+  /** Forgets workspaces and machines. */
   clear(): void {
     this.#tenants.clear();
     this.#guaranteed.clear();
-    for (const market of this.#byName.values()) {
-      market.guaranteed = 0;
-      this.#changed(market);
-    }
+    this.#seats.clear();
+    this.#byName.clear();
+    this.#free.length = 0;
+    this.#made = 0;
+    this.version += 1;
+    this.#market(CPU_MARKET);
   }
 
   #place(tenant: Tenant, market: MarketState): Place {

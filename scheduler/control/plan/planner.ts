@@ -285,9 +285,11 @@ export class Planner {
     this.#lines.update(fitClass);
   }
 
+  /** Forgets all that it was told. */
   clear(): void {
     for (const { wanted } of [...this.#items.values()]) this.remove(wanted.id);
     this.ledger.clear();
+    this.candidates.clear();
     this.forgetBlocks();
   }
 

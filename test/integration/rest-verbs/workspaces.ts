@@ -33,6 +33,10 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
     await platform().call('POST /api/v1/signing-key', undefined, asAdmin());
     return String(json['id']);
   };
+  const aRecording = async (): Promise<string> => {
+    await platform().call('POST /api/v1/recording', { seconds: 60 }, asAdmin());
+    return 'recording';
+  };
   return [
     { name: 'GET /workspace/current', line: () => 'GET /workspace/current', ok: { status: 200 }, ...READS_NOTHING },
     {
@@ -173,6 +177,22 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
       foreign: { status: 401 },
       byAdmin: true,
       done: async () => (await settingNow())['source'] !== 'database',
+    },
+    { name: 'GET /recording', line: () => 'GET /recording', ok: { data: [] }, byAdmin: true, ...READS_NOTHING },
+    {
+      name: 'POST /recording',
+      line: () => 'POST /recording',
+      body: () => ({ seconds: 60 }),
+      ok: { state: 'recording', reason: '' },
+      byAdmin: true,
+    },
+    {
+      name: 'DELETE /recording',
+      line: () => 'DELETE /recording',
+      make: aRecording,
+      ok: { state: 'ended', reason: 'stopped' },
+      byAdmin: true,
+      ...READS_NOTHING,
     },
     { name: 'GET /provider', line: () => 'GET /provider', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
     {

@@ -8,6 +8,7 @@ import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
 import { aMachine, aWanted, gpus, ids, machine, MIB, named, request } from './made.ts';
 import { NO_QUOTA, Played } from './played.ts';
+import { Recorded } from './recorded.ts';
 
 /** Mostly machines that are in service and differ in what is free, now and then any. */
 const mostly = fc.tuple(machine, fc.nat({ max: 9 })).map(([one, dice]): PlacementMachine =>
@@ -104,7 +105,8 @@ describe('whatever happens', () => {
   test('by arrival the oldest that any machine takes is placed; in any order, no machine takes one that waits then', () => {
     fc.assert(
       fc.property(fleet, fc.array(step, { maxLength: 60 }), fc.boolean(), (list, steps, byShare) => {
-        const played = new Played();
+        const recorded = new Recorded();
+        const played = new Played([], recorded);
         const { planner } = played;
         let order: SharingOrder = byShare ? 'share' : 'arrival';
         planner.setSharing({ order });
@@ -175,6 +177,7 @@ describe('whatever happens', () => {
           else if (one.kind === 'sweep') planner.forgetBlocks();
           else round();
         }
+        expect(recorded.replayed()).toBeUndefined();
       }),
       { numRuns: 2000 },
     );

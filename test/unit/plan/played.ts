@@ -8,7 +8,9 @@ import type { Quota } from '#scheduler/control/plan/ledger.ts';
 import { isOver } from '#scheduler/control/plan/ledger.ts';
 import type { Choice } from '#scheduler/control/plan/place.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
-import { Planner } from '#scheduler/control/plan/planner.ts';
+import type { Planner } from '#scheduler/control/plan/planner.ts';
+import { RecordedPlanner } from '#scheduler/control/plan/recorded-planner.ts';
+import type { Tape } from '#scheduler/control/plan/recording.ts';
 
 export const NO_QUOTA: Quota = { gpus: null, cpuMillicores: null };
 
@@ -22,8 +24,11 @@ export class Played {
   readonly placed: { readonly wanted: Wanted; readonly choice: Choice }[] = [];
   asked = 0;
 
-  constructor(machines: readonly PlacementMachine[] = []) {
-    this.planner = new Planner(({ id }) => this.shunned.get(id) ?? new Set());
+  /** @param tape - records all that the planner is told */
+  constructor(machines: readonly PlacementMachine[] = [], tape?: Tape) {
+    const planner = new RecordedPlanner(({ id }) => this.shunned.get(id) ?? new Set());
+    this.planner = planner;
+    if (tape !== undefined) planner.record(tape);
     for (const one of machines) this.planner.setMachine(one);
   }
 

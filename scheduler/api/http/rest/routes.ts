@@ -42,6 +42,8 @@ import type { OutputRouteParts } from './outputs.ts';
 import { publishedVolumeFileRoutes } from './published-volume-files.ts';
 import { providerRoutes } from './providers.ts';
 import type { ProviderRouteParts } from './providers.ts';
+import { recordingRoutes } from './recordings.ts';
+import type { RecordingRouteParts } from './recordings.ts';
 import { secretRoutes } from './secrets.ts';
 import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
@@ -74,6 +76,7 @@ export interface RestRouteParts
     ObjectRouteParts,
     OutputRouteParts,
     ProviderRouteParts,
+    RecordingRouteParts,
     StackRouteParts,
     Pick<TaskInputRouteParts, 'taskInputs' | 'reruns'>,
     VolumeRouteParts,
@@ -105,6 +108,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...signingKeyRoutes(parts.signingKeys),
   ...settingRoutes(parts.runtimeSettings),
   ...providerRoutes(parts),
+  ...recordingRoutes(parts),
   currentWorkspace(parts),
   readTask(parts),
   listTasks(parts),
