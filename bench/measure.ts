@@ -39,7 +39,7 @@ export function meanOf(turns: readonly Figures[]): Figures {
   return Object.fromEntries([...names].map((name) => [name, mean(name)]));
 }
 
-/** A measure over the rounds that count; undefined when none does. */
+/** A measure over the rounds that count, compared where the baseline has it, too; undefined when no round counts. */
 export function measureOf(
   suite: string,
   name: string,
@@ -55,7 +55,7 @@ export function measureOf(
     return value;
   };
   const pairs = kept.flatMap(({ baseline, product }) =>
-    baseline === undefined ? [] : [{ baseline: figure(baseline), product: figure(product) }],
+    baseline?.[name] === undefined ? [] : [{ baseline: baseline[name], product: figure(product) }],
   );
   const products = kept.map((round) => figure(round.product));
   const goal = GOALS[`${suite} ${name}`];
