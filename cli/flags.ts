@@ -276,6 +276,13 @@ export interface WorkspaceLimitsFlags {
   readonly set?: readonly string[];
 }
 
+export interface WorkspaceShareFlags {
+  readonly weight?: string;
+  readonly guarantee?: readonly string[];
+  readonly limit?: readonly string[];
+  readonly clear?: boolean;
+}
+
 export interface InitFlags {
   readonly template: string;
   readonly list?: boolean;

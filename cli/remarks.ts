@@ -154,5 +154,8 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   'workspace limits': [
     'A change counts at once, everywhere. A lowered limit stops no running container: new containers above it wait, or are refused. docs/limits.md#quotas-of-a-workspace has them.',
   ],
+  'workspace share': [
+    'A change counts at once, everywhere, for containers that are placed from then on: none that runs is stopped. docs/sharing.md has an example.',
+  ],
   'credit mode': ['How requests are counted and held: docs/credits.md.'],
 };

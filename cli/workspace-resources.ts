@@ -14,6 +14,7 @@ import type {
   TokenVerbFlags,
   WorkspaceDeleteFlags,
   WorkspaceLimitsFlags,
+  WorkspaceShareFlags,
 } from './flags.ts';
 import { command, examples, listLimit } from './program-parts.ts';
 
@@ -21,7 +22,7 @@ export function addWorkspace(program: Command, invocation: () => Invocation): vo
   const workspace = command(
     program,
     'workspace',
-    "Make, list and delete workspaces (the administrator's); look at limits",
+    "Make, list and delete workspaces (the administrator's); look at limits and shares",
   );
   examples(
     command(workspace, 'create', 'Make a workspace; prints its token, once').argument(
@@ -34,6 +35,7 @@ export function addWorkspace(program: Command, invocation: () => Invocation): vo
     await runWorkspaceCreate(name, invocation());
   });
   addWorkspaceLimits(workspace, invocation);
+  addWorkspaceShare(workspace, invocation);
   examples(command(workspace, 'list', 'List the workspaces'), 'workspace list').action(async () => {
     const { runWorkspaceList } = await import('./commands/workspace.ts');
     await runWorkspaceList(invocation());
@@ -62,6 +64,26 @@ function addWorkspaceLimits(workspace: Command, invocation: () => Invocation): v
   ).action(async (reference: string | undefined, flags: WorkspaceLimitsFlags) => {
     const { runWorkspaceLimits } = await import('./commands/workspace-limits.ts');
     await runWorkspaceLimits(reference, flags, invocation());
+  });
+}
+
+function addWorkspaceShare(workspace: Command, invocation: () => Invocation): void {
+  examples(
+    command(workspace, 'share', 'Show how a workspace shares machines with others; an administrator changes it')
+      .argument('[workspace]', "its id or name (else the token's own)")
+      .option('--weight <number>', 'twice the weight is twice as much of what is shared; `default`: 1')
+      .option(
+        '--guarantee <market=number...>',
+        'GPUs of a model, or cores of `cpu`, that it gets first; `none` as value',
+      )
+      .option('--limit <market=number...>', 'most that it may hold at once; `none` as value')
+      .option('--clear', 'put all of it back to the default'),
+    'workspace share',
+    'workspace share research --weight 2 --guarantee H100=16 --limit H100=32',
+    'workspace share research --limit H100=none',
+  ).action(async (reference: string | undefined, flags: WorkspaceShareFlags) => {
+    const { runWorkspaceShare } = await import('./commands/workspace-share.ts');
+    await runWorkspaceShare(reference, flags, invocation());
   });
 }
 

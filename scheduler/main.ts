@@ -119,7 +119,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const { tokens } = tokenParts;
   const providerParts = openProviders(infrastructure, providersFile);
   const { providers } = providerParts;
-  const poolParts = openPools(infrastructure, clusterState, poolsFile, events, providers);
+  const poolParts = openPools(infrastructure, clusterState, poolsFile, events, identity, providers);
 
   // Tasks.
   const objectParts = await openObjects(infrastructure, identity, clusterState);

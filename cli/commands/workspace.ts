@@ -4,13 +4,14 @@ import { isRecord } from '#shared/json.ts';
 import type { Client } from '../client.ts';
 import { CliError, TokenKindError } from '../errors.ts';
 import { ageOf } from '../format.ts';
-import { listField, textField } from '../json.ts';
+import { listField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { pagesOf } from '../pages.ts';
 import { note, print, printJson } from '../print.ts';
 import { programName } from '../program-name.ts';
 import { showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
+import { shareText } from './share-text.ts';
 
 /** Creates a workspace and prints its first token alone on stdout. */
 export async function runWorkspaceCreate(name: string, invocation: Invocation): Promise<void> {
@@ -44,11 +45,12 @@ export async function runWorkspaceList(invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
     const workspaces = await workspacesOf(client);
     const nowMs = Date.now();
-    showList(invocation, workspaces, ['ID', 'NAME', 'CREATED', 'STATE'], (workspace) => [
+    showList(invocation, workspaces, ['ID', 'NAME', 'CREATED', 'STATE', 'SHARE'], (workspace) => [
       textField(workspace, 'external_id') || textField(workspace, 'id'),
       textField(workspace, 'name') || '-',
       `${ageOf(textField(workspace, 'created_at'), nowMs)} ago`,
       textField(workspace, 'deleting_at') === '' ? 'active' : 'deleting',
+      shareText(objectField(workspace, 'share')) || '-',
     ]);
   });
 }

@@ -16,6 +16,7 @@ import { TokenAdmin } from '../workspaces/identity/token-admin.ts';
 import { TokenUses } from '../workspaces/identity/token-uses.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
 import { createTokens } from '../workspaces/identity/tokens.ts';
+import { Shares } from '../workspaces/identity/shares.ts';
 import { Limits } from '../workspaces/identity/workspace-limits.ts';
 import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
 import type { Sealer } from '../workspaces/secrets/seal.ts';
@@ -32,6 +33,7 @@ export interface Identity {
   readonly installation: Installation;
   readonly invalidation: Invalidation;
   readonly limits: Limits;
+  readonly shares: Shares;
   /** Workspaces that are being deleted. */
   readonly closed: ClosedWorkspaces;
   /** Rates of workspaces' requests, and counts of refused tokens; absent: not counted. */
@@ -95,6 +97,7 @@ export async function openIdentity(infrastructure: Infrastructure, { writer: eve
     installation,
     invalidation,
     limits,
+    shares: new Shares({ db, clock, events, invalidation }),
     closed: new ClosedWorkspaces(db, invalidation, log),
     ...counted,
     inferenceRates: new InferenceRates({

@@ -9,7 +9,9 @@ import type { ProviderNames } from '../fleet/provisioning/provider-names.ts';
 import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Events } from './events.ts';
+import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
+import { guaranteeWarningsOf } from './shares.ts';
 
 export interface PoolParts {
   readonly pools: Pools;
@@ -27,12 +29,15 @@ export async function openPoolsFile({ LONGSHORE_POOLS_FILE: path }: SchedulerSet
 }
 
 export function openPools(
-  { db, clock, log, keys, settings }: Infrastructure,
-  { machines, bus, mostPoolsOf }: ClusterState,
+  infrastructure: Infrastructure,
+  clusterState: ClusterState,
   file: PoolsFile | undefined,
   { writer }: Pick<Events, 'writer'>,
+  identity: Pick<Identity, 'shares'>,
   providers: ProviderNames,
 ): PoolParts {
+  const { db, clock, log, keys, settings } = infrastructure;
+  const { machines, bus, mostPoolsOf } = clusterState;
   const { LONGSHORE_POOLS_FILE: path } = settings;
   const poolDirectory = new PoolDirectory({ db, bus, channel: keys.poolsChannel, log });
   const pools = new Pools({
@@ -42,6 +47,8 @@ export function openPools(
     written: () => poolDirectory.written(),
     trail: new InstallationTrail(db, writer, () => clock.nowMs()),
     providers,
+    shares: identity.shares,
+    guaranteeWarnings: guaranteeWarningsOf(infrastructure, identity, clusterState),
     mostOf: mostPoolsOf,
   });
   return {

@@ -32,6 +32,7 @@ import type { LinkParts } from './links.ts';
 import type { TaskParts } from './tasks.ts';
 import type { EventWebhooks } from './event-webhooks.ts';
 import type { CreditAccounts } from '../workspaces/credits/accounts.ts';
+import { guaranteeWarningsOf } from './shares.ts';
 import type { Webhooks } from './webhooks.ts';
 import { StreamRelay } from '../replicas/stream-relay.ts';
 
@@ -109,7 +110,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   const { lines } = lineParts;
   const { actions, cancellation, deploymentStops, containerActions } = actionParts;
   const { db, general, clock, log, registry, settings } = infrastructure;
-  const { sealer, installation, limits, rates, refusals, tenants, secrets } = identity;
+  const { sealer, installation, limits, shares, rates, refusals, tenants, secrets } = identity;
   const { containers, machines, joining, enrolment, presence, feasibility } = clusterState;
   const { links, usage, pages, images } = linkParts;
   return createSurfaces({
@@ -148,6 +149,8 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     runtimeSettings: webhooks.runtimeSettings,
     tenants,
     limits,
+    shares,
+    guaranteeWarnings: guaranteeWarningsOf(infrastructure, identity, clusterState),
     ...(rates === undefined ? {} : { rates }),
     usageOf: (workspaceId) => ({ ...useOf(containers, workspaceId), volume_bytes: machines.volumeBytes(workspaceId) }),
     feasibility,

@@ -1,10 +1,12 @@
-// The file that declares shared pools: `{"pools": {"gpu": {"cpuOvercommit": 2}}}`. The file is read at the start, and
-// again when an operator asks for it. All mistakes in it are reported together.
+// The file that declares shared pools, and how workspaces share machines. The file is read at the start, and again when
+// an operator asks for it. All mistakes in it are reported together.
 import { readFile, stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
+import { changedShare, readShareChange } from '../domain/workspace-share.ts';
+import type { DeclaredShare } from '../workspaces/identity/shares.ts';
 import { providerProblem, readPoolSettings, settled } from './pool-settings.ts';
 import { poolNameProblem } from '../domain/pools.ts';
 
@@ -13,16 +15,23 @@ export interface DeclaredPool {
   readonly settings: PoolSettingsChange;
 }
 
-export interface PoolsFile {
-  /** Absolute path of the file. */
-  readonly path: string;
+export interface Declared {
   /** Declared pools, in the order of their names. */
   readonly pools: readonly DeclaredPool[];
+  /** Shares of workspaces; absent: none is declared. */
+  readonly shares?: readonly DeclaredShare[];
+}
+
+export interface PoolsFile extends Declared {
+  /** Absolute path of the file. */
+  readonly path: string;
 }
 
 const MAX_BYTES = 1024 * 1024;
 /** Pools of one owner. */
 export const MAX_POOLS = 1000;
+const MAX_SHARES = 1000;
+const PARTS = ['pools', 'workspaces'];
 
 /**
  * @throws StartupError `bad_config`, naming the file and each wrong
@@ -30,8 +39,7 @@ export const MAX_POOLS = 1000;
  */
 export async function readPoolsFile(named: string): Promise<PoolsFile> {
   const path = resolve(named);
-  const pools = declaredIn(path, await textOf(path));
-  return { path, pools: pools.toSorted((a, b) => (a.name < b.name ? -1 : 1)) };
+  return { path, ...declaredIn(path, await textOf(path)) };
 }
 
 async function textOf(path: string): Promise<string> {
@@ -65,8 +73,8 @@ function whereBroken(message: string): string {
   return message.startsWith('Unexpected end') ? ': it ends too early' : '';
 }
 
-/** The pools that a file's text declares. Pure. @throws StartupError as above */
-export function declaredIn(path: string, text: string): readonly DeclaredPool[] {
+/** Everything that a file's text declares. Pure. @throws StartupError as above */
+export function declaredIn(path: string, text: string): Declared {
   let said: unknown;
   try {
     said = JSON.parse(text);
@@ -75,8 +83,15 @@ export function declaredIn(path: string, text: string): readonly DeclaredPool[] 
   }
   const pools = isRecord(said) ? said['pools'] : undefined;
   if (!isRecord(said) || !isRecord(pools)) throw bad(path, ['must be {"pools": {"<name>": {…settings}}}']);
-  const others = Object.keys(said).filter((name) => name !== 'pools');
-  const problems = others.map((name) => `${name.slice(0, 80)} is nothing that it may hold; there is pools`);
+  const problems = Object.keys(said)
+    .filter((name) => !PARTS.includes(name))
+    .map((name) => `${name.slice(0, 80)} is nothing that it may hold; there are ${PARTS.join(', ')}`);
+  const declared = { pools: poolsIn(pools, problems), shares: sharesIn(said['workspaces'], problems) };
+  if (problems.length > 0) throw bad(path, problems);
+  return declared;
+}
+
+function poolsIn(pools: Readonly<Record<string, unknown>>, problems: string[]): readonly DeclaredPool[] {
   const entries = Object.entries(pools);
   if (entries.length > MAX_POOLS) problems.push(`pools: more than ${MAX_POOLS}`);
   const declared: DeclaredPool[] = [];
@@ -93,8 +108,24 @@ export function declaredIn(path: string, text: string): readonly DeclaredPool[] 
     if (unfit !== undefined) problems.push(`${where}: ${unfit}`);
     declared.push({ name, settings: read.change });
   }
-  if (problems.length > 0) throw bad(path, problems);
-  return declared;
+  return declared.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+function sharesIn(workspaces: unknown, problems: string[]): readonly DeclaredShare[] {
+  if (workspaces === undefined) return [];
+  if (!isRecord(workspaces)) {
+    problems.push('workspaces must be an object such as {"research": {"weight": 2}}');
+    return [];
+  }
+  const entries = Object.entries(workspaces);
+  if (entries.length > MAX_SHARES) problems.push(`workspaces: more than ${MAX_SHARES}`);
+  return entries.flatMap(([workspace, said]) => {
+    const read = readShareChange(said);
+    const next = read.kind === 'read' ? changedShare(null, read.change) : read;
+    if (next.kind === 'changed') return [{ workspace, share: next.share }];
+    problems.push(...next.problems.map((problem) => `workspace ${workspace.slice(0, 80)}: ${problem}`));
+    return [];
+  });
 }
 
 const NO_OBJECT = { kind: 'wrong', problems: ['must be an object of settings'] } as const;

@@ -22,6 +22,7 @@ import type { PoolRow } from '../stores/store/queries/pools.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
 import type { InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';
+import type { DeclaredShares, Shares } from '../workspaces/identity/shares.ts';
 import type { Machines } from './machines.ts';
 import { admitPool, entryOf, mostShared } from './pool-admission.ts';
 import type { MostPools } from './pool-admission.ts';
@@ -75,6 +76,10 @@ export interface PoolsParts {
   readonly mostOf?: MostPools;
   /** Writer of who changed pools; absent: nothing is told. */
   readonly trail?: InstallationTrail;
+  /** Shares of workspaces, which the pools file declares too; absent: those of a file are ignored. */
+  readonly shares?: Pick<Shares, 'declare' | 'announce'>;
+  /** Sentences about markets of which more is guaranteed than there is; absent: none. */
+  readonly guaranteeWarnings?: () => Promise<readonly string[]>;
   /** The providers of this scheduler; absent: any name counts as known. */
   readonly providers?: ProviderNames;
   readonly log: Log;
@@ -152,8 +157,8 @@ export class Pools implements PoolService {
   }
 
   /**
-   * Brings the shared pools to the file's declaration, all of them or none. Only differences are written. All pools are
-   * announced, so that reading the file again makes up for a lost message.
+   * Brings the shared pools, and the shares of workspaces, to the file's declaration: all of them or none. Only
+   * differences are written. All pools are announced, so that reading the file again makes up for a lost message.
    * Pools that this file declared and no longer does are released. Pools that another file declared stay declared: a
    * scheduler without that file cannot know whether it still declares them.
    */
@@ -161,11 +166,15 @@ export class Pools implements PoolService {
     await this.#inTurn(() => this.#declare(file));
   }
 
-  /** Declares the file's pools. @returns the names of the pools that were made or changed */
-  async #declare({ path, pools }: PoolsFile): Promise<readonly string[]> {
+  /** @returns the names of the pools that were made or changed, and of the workspaces whose shares were changed */
+  async #declare({
+    path,
+    pools,
+    shares = [],
+  }: PoolsFile): Promise<{ readonly pools: string[]; readonly shares: string[] }> {
     const { log } = this.#parts;
     const names = pools.map(({ name }) => name);
-    const { before, after, changed, released } = await this.#written(async (tx, say) => {
+    const { before, after, changed, released, given } = await this.#written(async (tx, say) => {
       const there = byName(await lockSharedPools(tx));
       const written: string[] = [];
       for (const { name, settings } of pools) {
@@ -177,8 +186,12 @@ export class Pools implements PoolService {
         say(SYSTEM, kind, entryOf(key, settings, path));
       }
       const left = await releasePools(tx, path, names);
-      return { before: there, after: byName(await lockSharedPools(tx)), changed: written, released: left };
+      const now = byName(await lockSharedPools(tx));
+      const told = await this.#parts.shares?.declare(tx, say, path, shares);
+      return { before: there, after: now, changed: written, released: left, given: told };
     });
+    if (given !== undefined) await this.#parts.shares?.announce(given);
+    const workspaces = given === undefined ? [] : this.#sharesTold(path, given);
     await this.#tell(names.map((name) => after.get(name)).filter((pool) => pool !== undefined));
     if (changed.length > 0) log.info({ file: path, pools: changed }, 'pools declared by file');
     const overwritten = changed.flatMap((pool) => {
@@ -207,7 +220,30 @@ export class Pools implements PoolService {
         { file: path, pools: released.map(({ name }) => name) },
         'the file declares these pools no more: they stay as they are, and `longshore pool set` changes them',
       );
-    return changed;
+    return { pools: changed, shares: workspaces };
+  }
+
+  /** Logs what a file changed of shares. @returns the names of their workspaces */
+  #sharesTold(file: string, { changed, released, unknown, ambiguous }: DeclaredShares): string[] {
+    const { log } = this.#parts;
+    const names = changed.map(({ name }) => name);
+    if (changed.length > 0) log.info({ file, workspaces: names }, 'shares of workspaces declared by file');
+    if (unknown.length > 0)
+      log.warn(
+        { file, workspaces: unknown },
+        'the pools file gives shares to workspaces that do not exist: once they are made, have the file read again',
+      );
+    if (ambiguous.length > 0)
+      log.warn(
+        { file, workspaces: ambiguous },
+        'the pools file names a workspace twice, or by a name that several have: name these workspaces once, by their ids',
+      );
+    if (released.length > 0)
+      log.warn(
+        { file, workspaces: released.map(({ name }) => name) },
+        'the file declares these shares no more: they stay as they are, and `longshore workspace share` changes them',
+      );
+    return names;
   }
 
   /** Reads the file again; a bad file changes nothing. */
@@ -216,9 +252,15 @@ export class Pools implements PoolService {
       // The read is in turn as well: of two readings the later one counts.
       const changed = await this.#inTurn(async () => this.#declare(await readPoolsFile(path)));
       this.#parts.log.info(
-        { file: path, pools: changed, onScreen: true },
-        changed.length > 0 ? 'pools file read again: it changed pools' : 'pools file read again: no pool differed',
+        { file: path, ...changed, onScreen: true },
+        changed.pools.length > 0
+          ? 'pools file read again: it changed pools'
+          : changed.shares.length > 0
+            ? 'pools file read again: it changed shares of workspaces'
+            : 'pools file read again: no pool differed',
       );
+      const warnings = (await this.#parts.guaranteeWarnings?.()) ?? [];
+      if (warnings.length > 0) this.#parts.log.warn({ file: path, warnings }, 'more is guaranteed than machines have');
     } catch (error) {
       this.#parts.log.error({ err: error, file: path }, 'pools file not taken: pools stay as they are');
     }

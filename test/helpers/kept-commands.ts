@@ -29,6 +29,7 @@ export const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
   'worker list': 'admin',
   'workspace limits': 'own',
   'workspace list': 'admin',
+  'workspace share': 'own',
 };
 
 /**

@@ -178,6 +178,12 @@ describe.each<StoreKind>(['embedded', 'servers'])('the audit trail on %s', (stor
       name: 'new one',
     });
     await platform.call(ws('PUT /workspace/{ws}/limits'), { counts: { tokens: null } }, sent);
+    await platform.call(ws('PUT /workspace/{ws}/share'), { weight: 2, limits: { H100: 8 } }, sent);
+    expect(dataOf(await last('audit.share.updated'))).toMatchObject({
+      target: { type: 'workspace', id: own.workspaceId, name: 'own' },
+      attrs: { weight: 2, 'limits.H100': 8 },
+    });
+    await platform.call(ws('PUT /workspace/{ws}/share'), { weight: null, limits: null }, sent);
   });
 
   test('deployments tell what happened to them, and the trail who did it', async () => {

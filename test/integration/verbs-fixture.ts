@@ -59,6 +59,8 @@ export interface Platform {
   ): Promise<{ readonly id: string; readonly stubId: string; readonly version: number }>;
   /** Absent with embedded stores. */
   readonly servers: { readonly postgres: PrivatePostgres; readonly redis: PrivateRedis } | undefined;
+  /** As at SIGHUP. */
+  readFilesAgain(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -152,6 +154,7 @@ export async function aPlatform(
       expect(made.json['ok']).toBe(true);
       return { id: String(made.json['deploymentId']), stubId, version: Number(made.json['version']) };
     },
+    readFilesAgain: () => scheduler.readFilesAgain(),
     servers: servers === undefined ? undefined : { postgres: servers[0], redis: servers[1] },
     stop: async () => {
       await scheduler.stop();

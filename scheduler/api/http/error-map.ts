@@ -61,6 +61,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   volume_in_use: 409,
   workspace_is_administrators: 409,
   workspace_has_machines: 409,
+  share_declared: 409,
   container_not_running: 409,
   path_conflict: 409,
   volume_is_cache: 409,

@@ -71,6 +71,7 @@ import type { ModelRouteParts } from './rest/models.ts';
 import type { CreditRouteParts } from './rest/credits.ts';
 import type { ProviderRouteParts } from './rest/providers.ts';
 import type { RecordingRouteParts } from './rest/recordings.ts';
+import type { ShareRouteParts } from './rest/shares.ts';
 import type { WebhookRouteParts } from './rest/webhooks.ts';
 import type { RelayRouteParts } from './streams/relay-route.ts';
 import type { LiveLogs, LogHub } from '../../fleet/logs/live-logs.ts';
@@ -145,6 +146,8 @@ export interface SurfaceParts {
   readonly directory: Directory;
   readonly targets: Targets;
   readonly limits: Limits;
+  readonly shares: ShareRouteParts['shares'];
+  readonly guaranteeWarnings: ShareRouteParts['guaranteeWarnings'];
   readonly creditAccounts: CreditRouteParts['creditAccounts'];
   /** Rates of workspaces; absent: not bounded. */
   readonly rates?: Rates;

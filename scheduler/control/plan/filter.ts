@@ -177,7 +177,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
 }
 
 /** Model that most devices of the machine have; undefined: it has none. */
-export function gpuMarketOf({ gpus }: Pick<PlacementMachine, 'gpus'>): Market | undefined {
+export function gpuMarketOf({ gpus }: { readonly gpus: readonly Pick<PlacementGpu, 'model'>[] }): Market | undefined {
   const [one] = gpus;
   if (one === undefined || gpus.every(({ model }) => model === one.model)) return one?.model;
   const models = [...Map.groupBy(gpus, ({ model }) => model)];

@@ -62,6 +62,7 @@ export const AUDIT_KINDS = [
   'audit.secret.updated',
   'audit.secret.deleted',
   'audit.limits.updated',
+  'audit.share.updated',
   'audit.credit.updated',
   'audit.credit.granted',
   'audit.deployment.created',

@@ -2,6 +2,7 @@ import { Type } from 'typebox';
 import type { Static } from 'typebox';
 import { nullable } from '../fields.ts';
 import { Count, Id, Time, listOf } from './lists.ts';
+import { GivenShareRecord } from './shares.ts';
 import { QueryInteger, QueryText } from './query.ts';
 
 export const WorkspaceRecord = Type.Object({
@@ -21,6 +22,11 @@ export const WorkspaceRecord = Type.Object({
       { gpu_limit: nullable(Count('null: no bound')), cpu_millicore_limit: nullable(Count('null: no bound')) },
       { description: 'absent: neither is bounded' },
     ),
+  ),
+  share: Type.Optional(
+    Type.Object(GivenShareRecord.properties, {
+      description: 'of machines that all share; in the list of all workspaces, absent: the default',
+    }),
   ),
 });
 export type WorkspaceRecord = Static<typeof WorkspaceRecord>;

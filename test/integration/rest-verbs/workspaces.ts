@@ -10,6 +10,7 @@ const NETWORKS = '127.0.0.1,10.9.0.0/16';
 
 export function workspaceVerbs(parts: RestParts): readonly Verb[] {
   const { platform, rest, ownId } = parts;
+  const shareNow = async (): Promise<Json> => (await platform().call(rest('GET /api/v1/workspace/{ws}/share'))).json;
   const creditNow = async (): Promise<Json> => (await platform().call(rest('GET /api/v1/credit/{ws}'))).json;
 
   const tokenLimit = async (): Promise<unknown> => {
@@ -94,6 +95,25 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
       foreign: { status: 401 },
       byAdmin: true,
       done: async () => (await tokenLimit()) === 99,
+    },
+    {
+      name: 'GET /workspace/{ws}/share',
+      line: (id) => `GET /workspace/${id}/share`,
+      make: ownId,
+      ok: { weight: 1, guaranteed: {}, limits: {}, declared_in: null, warnings: [] },
+      unknown: { status: 401 },
+      ...READS_NOTHING,
+    },
+    {
+      name: 'PUT /workspace/{ws}/share',
+      line: (id) => `PUT /workspace/${id}/share`,
+      body: () => ({ weight: 2, limits: { h100: 8 } }),
+      make: ownId,
+      ok: { weight: 2, guaranteed: {}, limits: { H100: 8 } },
+      unknown: { status: 400 },
+      foreign: { status: 401 },
+      byAdmin: true,
+      done: async () => (await shareNow())['weight'] === 2,
     },
     {
       name: 'GET /credit/{ws}',

@@ -258,11 +258,19 @@ describe('a machine offers', () => {
 describe('a pools file', () => {
   test('declares pools, with nothing said too', () => {
     const text = '{"pools": {"gpu": {"cpuOvercommit": 2, "priority": null}, "plain": {}}}';
-    expect(declaredIn('/f', text)).toEqual([
+    expect(declaredIn('/f', text).pools).toEqual([
       { name: 'gpu', settings: { cpuOvercommit: 2, priority: null } },
       { name: 'plain', settings: {} },
     ]);
-    expect(declaredIn('/f', '{"pools": {}}')).toEqual([]);
+    expect(declaredIn('/f', '{"pools": {}}')).toEqual({ pools: [], shares: [] });
+  });
+
+  test('declares shares of workspaces, whole: a part that it does not say has its default', () => {
+    const text = '{"pools": {}, "workspaces": {"research": {"weight": 2, "guaranteed": {"h100": 16}}, "plain": {}}}';
+    expect(declaredIn('/f', text).shares).toEqual([
+      { workspace: 'research', share: { weight: 2, guaranteed: { H100: 16 } } },
+      { workspace: 'plain', share: null },
+    ]);
   });
 
   test.for([
@@ -273,7 +281,14 @@ describe('a pools file', () => {
     ['{"pools": yes}', /^LONGSHORE_POOLS_FILE \/f: is no JSON: 'y' is not expected where it stands$/],
     ['[]', /must be \{"pools"/],
     ['{"pools": []}', /must be \{"pools"/],
-    ['{"pools": {}, "pool": {}}', '/f: pool is nothing that it may hold; there is pools'],
+    ['{"pools": {}, "pool": {}}', '/f: pool is nothing that it may hold; there are pools, workspaces'],
+    ['{"pools": {}, "workspaces": []}', '/f: workspaces must be an object'],
+    ['{"pools": {}, "workspaces": {"a": 2}}', '/f: workspace a: share must be an object'],
+    ['{"pools": {}, "workspaces": {"a": {"weight": 0}}}', '/f: workspace a: weight must be a number from 0.01'],
+    [
+      '{"pools": {}, "workspaces": {"a": {"guaranteed": {"L4": 2}, "limits": {"L4": 1}}}}',
+      '/f: workspace a: limits.L4 is 1, less than guaranteed.L4, which is 2',
+    ],
     ['{"pools": {"a b": {}}}', '/f: pool a b: the name must be letters'],
     ['{"pools": {"gpu": 2}}', '/f: pool gpu: must be an object of settings'],
     ['{"pools": {"gpu": null}}', '/f: pool gpu: must be an object of settings'],

@@ -45,6 +45,8 @@ import type { ProviderRouteParts } from './providers.ts';
 import { recordingRoutes } from './recordings.ts';
 import type { RecordingRouteParts } from './recordings.ts';
 import { secretRoutes } from './secrets.ts';
+import { shareRoutes } from './shares.ts';
+import type { ShareRouteParts } from './shares.ts';
 import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
 import { stackRoutes } from './stacks.ts';
@@ -77,6 +79,7 @@ export interface RestRouteParts
     OutputRouteParts,
     ProviderRouteParts,
     RecordingRouteParts,
+    ShareRouteParts,
     StackRouteParts,
     Pick<TaskInputRouteParts, 'taskInputs' | 'reruns'>,
     VolumeRouteParts,
@@ -104,6 +107,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...workspaceRoutes(parts.tenants),
   ...workspaceDeletionRoutes(parts.workspaceDeletion),
   ...limitRoutes(parts),
+  ...shareRoutes(parts),
   ...creditRoutes(parts),
   ...signingKeyRoutes(parts.signingKeys),
   ...settingRoutes(parts.runtimeSettings),

@@ -10,9 +10,11 @@ import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Tenants } from '../../../workspaces/identity/tenants.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import { actorBehind } from '../origin.ts';
+import { shareOf } from '../../../domain/workspace-share.ts';
 import { workspaceRecord } from './records.ts';
 import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
+import { shareRecord } from './shares.ts';
 
 /** Types of tokens that may sign in the workspace's name, and so see its signing key. */
 const SIGNERS: ReadonlySet<string> = new Set(['admin', 'workspace_primary']);
@@ -74,7 +76,13 @@ export function workspaceRoutes(tenants: Pick<Tenants, 'create' | 'list'>): read
         const rows = await tenants.list(Number(cursor), limit + 1);
         const page = rows.slice(0, limit);
         const next = rows.length > limit ? String(page.at(-1)?.number ?? '') : '';
-        return { data: page.map((row) => workspaceRecord(row, null)), next };
+        return {
+          data: page.map((row) => ({
+            ...workspaceRecord(row, null),
+            ...(row.share === null ? {} : { share: shareRecord(shareOf(row.share)) }),
+          })),
+          next,
+        };
       },
     }),
   ];

@@ -120,6 +120,46 @@ export async function changeWorkspaceLimits(
 }
 
 /**
+ * Workspaces with these ids or names, and those whose share the file declares, locked against other changes of shares
+ * until this transaction ends.
+ */
+export function lockWorkspacesForShares(
+  tx: Transaction,
+  { ids, names = [], file = null }: { ids: readonly string[]; names?: readonly string[]; file?: string | null },
+): Promise<WorkspaceRow[]> {
+  return many(
+    tx,
+    `select ${COLUMNS} from workspaces
+     where deleting_at is null and (id = any ($1::text[]) or name = any ($2::text[]) or share ->> 'declaredIn' = $3::text)
+     order by number for no key update`,
+    [ids, names, file],
+    map,
+  );
+}
+
+export function setWorkspaceShare(
+  tx: Transaction,
+  id: WorkspaceId,
+  share: StoredShare | null,
+): Promise<WorkspaceRow | undefined> {
+  return maybeOne(
+    tx,
+    `update workspaces set share = $2::jsonb, updated_at = now() where id = $1 returning ${COLUMNS}`,
+    [id, share === null ? null : JSON.stringify(share)],
+    map,
+  );
+}
+
+/** Sum of what is guaranteed to workspaces, by market. */
+export async function guaranteesOfAll(db: Queryable): Promise<ReadonlyMap<string, number>> {
+  const { rows } = await db.query<{ market: string; amount: number }>(
+    `select g.key as market, sum(g.value::float8) as amount from workspaces, jsonb_each_text(share -> 'guaranteed') g
+     where share is not null and deleting_at is null group by g.key order by g.key`,
+  );
+  return new Map(rows.map(({ market, amount }) => [market, Number(amount)]));
+}
+
+/**
  * Claims the making of the first workspace. True for one caller, ever. Waits for another claim's transaction to end.
  */
 export async function claimBootstrap(db: Queryable): Promise<boolean> {
