@@ -182,6 +182,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     changes: provisioned,
     quotas: scaling.quotas,
     autoscaler: scaling.autoscaler,
+    placer: scaling.placer,
     loops: scaling.loops,
   });
 

@@ -3,6 +3,7 @@ import type { Autoscaler } from '../control/autoscaler/loop.ts';
 import { ProvisioningLoop } from '../control/provisioning/loop.ts';
 import { PoolEvents } from '../control/provisioning/pool-events.ts';
 import { ProvisioningMetrics, registerProvisionGauges } from '../control/provisioning/metrics.ts';
+import type { Placer } from '../control/placement/placer.ts';
 import type { Quotas } from '../control/placement/quotas.ts';
 import type { LoopMetrics } from '../cluster/loop-metrics.ts';
 import type { CapacityChanges, MachineOrders } from '../domain/provisioning.ts';
@@ -21,11 +22,13 @@ export interface ProvisioningSetup {
   readonly quotas: Pick<Quotas, 'of'>;
   /** Absent in tests that play no scaling loop. */
   readonly autoscaler?: Pick<Autoscaler, 'followOf'>;
+  /** Absent in tests that play no placement. */
+  readonly placer?: Pick<Placer, 'turnOf'>;
   readonly loops: LoopMetrics;
 }
 
 export function openProvisioning(setup: ProvisioningSetup): ProvisioningLoop {
-  const { directory, changes, quotas, loops, events } = setup;
+  const { directory, changes, quotas, placer, loops, events } = setup;
   const { db, clock, log, registry } = setup.infrastructure;
   const { containers, machines, fence, isLeader, fleetMetrics } = setup.clusterState;
   const loop = new ProvisioningLoop({
@@ -41,6 +44,7 @@ export function openProvisioning(setup: ProvisioningSetup): ProvisioningLoop {
     told: new PoolEvents({ db, events: events.writer, clock, log }),
     volumeHomes: (ids) => volumeHomes(db, ids),
     quotas: (workspaces) => quotas.of(workspaces),
+    ...(placer === undefined ? {} : { turnOf: (entry) => placer.turnOf(entry) }),
     followOf: (queue) => setup.autoscaler?.followOf(queue) ?? 0,
   });
   registerProvisionGauges({

@@ -115,6 +115,7 @@ const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
   quota: () => 'makes no machine for it: its workspace has used up what it may have',
   volume: () => 'makes no machine for it: its volume is on another machine',
   not_usable: () => 'is not for it',
+  at_limit: () => 'makes no machine for it, because its workspace has what it may have of these GPUs or cores',
   kept_for_gpus: () => 'makes machines with GPUs, which have no room for work without one',
   gpu_model: () => 'makes machines without such a GPU',
   gpu_fact_unknown: () => 'makes machines of whose GPUs it does not say what is asked for',

@@ -16,6 +16,7 @@ import type { FleetMetrics } from '../../fleet/metrics.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
 import type { ClassFacts, FitClass, ImagePlaces, Item, Wanted } from '../plan/fit-class.ts';
 import type { Quota } from '../plan/ledger.ts';
+import type { MarketTurn } from '../plan/markets.ts';
 import type { Choice } from '../plan/place.ts';
 import { RecordedPlanner } from '../plan/recorded-planner.ts';
 import type { Tape } from '../plan/recording.ts';
@@ -217,6 +218,11 @@ export class Placer {
   /** Use of each market by workspaces, beside what would be fair. Right on the leader only. */
   shares(): readonly MarketReport[] {
     return this.#planner.shares(this.#parts.clock.nowMs());
+  }
+
+  /** Turn of a container that waits, for the growth of pools. Right on the leader only. */
+  turnOf(entry: ContainerEntry): MarketTurn {
+    return this.#planner.turnOf(wantedOf(entry));
   }
 
   /** The same as a list: the largest users of each market, and the others as a sum. */

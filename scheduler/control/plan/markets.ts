@@ -28,6 +28,16 @@ export const SHARED_TIER = 2;
 const ALONE: Standing = { tier: SHARED_TIER, share: 0 };
 const LEAST_WEIGHT = 1e-6;
 
+/** Turn of a container that waits among those of other workspaces. */
+export interface MarketTurn {
+  /** How its workspace stands in its market; undefined: who waits longest is first. */
+  readonly standing: Standing | undefined;
+  /** Milliseconds by which it counts as older inside its workspace. */
+  readonly headStartMs: number;
+  /** Amount of the market that its workspace may have yet; undefined: it has no limit there. */
+  readonly limit: { readonly market: Market; readonly left: number } | undefined;
+}
+
 /** Machines that are shared, and their amounts. */
 export interface MarketState {
   readonly name: Market;
@@ -307,6 +317,17 @@ export class Markets {
     if (market === undefined) return false;
     const limit = tenant.share.limits[market.name];
     return limit !== undefined && amountIn(market.name, plus(this.useOf(tenant, market), asked)) > limit;
+  }
+
+  /** Amount of its market that the workspace may have yet, for a container that waits; undefined: it has no limit. */
+  leftFor(tenant: Tenant, asked: AskedOfMarket): MarketTurn['limit'] {
+    const market = this.of(asked);
+    // A pool may make the first machine of a model.
+    const name = market?.name ?? gpuTerms(asked.gpu)[0]?.model ?? '';
+    const limit = tenant.share.limits[name];
+    if (limit === undefined) return undefined;
+    const used = market === undefined ? 0 : amountIn(name, this.useOf(tenant, market));
+    return { market: name, left: limit - used };
   }
 
   /** Names of the markets in which one more such container would pass a limit. */

@@ -19,7 +19,7 @@ import { goesFirst, Lines } from './lines.ts';
 import type { Holding } from './ledger.ts';
 import { isOver, Ledger } from './ledger.ts';
 import { isIndexed } from './machine-index.ts';
-import type { MarketState, Standing, Tenant } from './markets.ts';
+import type { MarketState, MarketTurn, Standing, Tenant } from './markets.ts';
 import { Markets } from './markets.ts';
 import type { Choice, Rejections } from './place.ts';
 import { placeContainer } from './place.ts';
@@ -108,8 +108,8 @@ export class Planner {
     this.limitsChanged(workspaceId);
   }
 
-  #keyOf({ createdAtMs, priority = 'normal' }: Wanted): number {
-    return this.#byShare ? createdAtMs - HEAD_START_MS[priority] : createdAtMs;
+  #keyOf(wanted: Wanted): number {
+    return wanted.createdAtMs - this.#headStartOf(wanted);
   }
 
   #stands(tenant: Tenant, market: MarketState | undefined, isBetter: boolean): void {
@@ -497,6 +497,22 @@ export class Planner {
     const reports = reportShares(this.ledger.markets, this.#items.values(), nowMs);
     this.#shares = { reports, atMs: nowMs };
     return reports;
+  }
+
+  /** Turn of such a container among those of other workspaces. */
+  turnOf(wanted: Wanted): MarketTurn {
+    const { markets } = this.ledger;
+    const tenant = markets.tenant(wanted.workspaceId);
+    return {
+      standing: this.#byShare ? markets.standing(tenant, markets.of(wanted)) : undefined,
+      headStartMs: this.#headStartOf(wanted),
+      limit: markets.leftFor(tenant, wanted),
+    };
+  }
+
+  /** Milliseconds by which a container counts as older inside its workspace. */
+  #headStartOf({ priority = 'normal' }: Wanted): number {
+    return this.#byShare ? HEAD_START_MS[priority] : 0;
   }
 
   // ---- why ----------------------------------------------------------------------------------------------------------

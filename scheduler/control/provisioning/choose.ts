@@ -13,6 +13,7 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
   const { poolName, poolOwner, settings, offer } = pool;
   if (!mayUsePool({ poolName, poolOwner, requiresPoolSelector: settings.requiresPoolSelector }, demand))
     return 'not_usable';
+  if (demand.isAtLimit === true && poolOwner === null) return 'at_limit';
   // Free GPUs keep their share of a machine, so an empty machine with GPUs has no room for other work.
   if (demand.gpuCount === 0 && offer.gpus.length > 0) return 'kept_for_gpus';
   const matching = matchingGpus(offer, offer, demand);

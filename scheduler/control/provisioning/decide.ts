@@ -103,9 +103,8 @@ interface Candidate {
 function serveAll(plans: readonly Plan[], demands: readonly Demand[], nowMs: number): void {
   const fitting = fittingIn(plans);
   const kinds = kindsOf(demands);
-  let turns = [...Map.groupBy(kinds, ({ oldest }) => oldest.workspaceId).values()].map((own) =>
-    serve(fitting, own, nowMs),
-  );
+  const workspaces = [...Map.groupBy(kinds, ({ oldest }) => oldest.workspaceId).values()];
+  let turns = workspaces.sort(byStanding).map((own) => serve(fitting, own, nowMs));
   while (turns.length > 0) turns = turns.filter((turn) => turn.next().done !== true);
 }
 
@@ -115,7 +114,14 @@ interface Kind {
   readonly all: Demand[];
 }
 
-const byAge = (a: Demand, b: Demand): number => a.sinceMs - b.sinceMs || (a.id < b.id ? -1 : 1);
+const keyOf = ({ sinceMs, headStartMs = 0 }: Demand): number => sinceMs - headStartMs;
+const byAge = (a: Demand, b: Demand): number => keyOf(a) - keyOf(b) || (a.id < b.id ? -1 : 1);
+
+/** Orders workspaces by how they stand in the markets of their oldest containers, where that is said. */
+function byStanding([a]: readonly Kind[], [b]: readonly Kind[]): number {
+  const [of, than] = [a?.oldest.standing, b?.oldest.standing];
+  return of === undefined || than === undefined ? 0 : of.tier - than.tier || of.share - than.share;
+}
 
 /** Containers by kind, the kind of the oldest first. */
 function kindsOf(demands: readonly Demand[]): readonly Kind[] {
@@ -141,11 +147,13 @@ const isAlike = (a: Demand, b: Demand): boolean =>
   a.memoryBytes === b.memoryBytes &&
   a.gpuCount === b.gpuCount &&
   a.minCuda === b.minCuda &&
+  a.isAtLimit === b.isAtLimit &&
   (a.gpu === b.gpu || a.gpu.join() === b.gpu.join());
 
 /** Fields that decide which pools could serve a container, besides refusals of its queue. */
-function shapeOf({ workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda }: Demand): string {
-  return JSON.stringify([workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda]);
+function shapeOf(demand: Demand): string {
+  const { workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda, isAtLimit } = demand;
+  return JSON.stringify([workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda, isAtLimit]);
 }
 
 /** Pools that could serve a container; those for one shape are looked for once. */

@@ -7,9 +7,44 @@ import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntryChange, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { volumesOf } from '../placement/placement-writes.ts';
 import { heldBy } from '../placement/snapshot.ts';
+import type { MarketTurn } from '../plan/markets.ts';
+import { amountIn } from '../plan/markets.ts';
 import { isOver, NO_USE, plus, roomFor } from '../plan/ledger.ts';
 import type { Quota, Use } from '../plan/ledger.ts';
 import type { Demand } from './facts.ts';
+
+const ANY_TURN: MarketTurn = { standing: undefined, headStartMs: 0, limit: undefined };
+
+/** Turns of queues, whose containers are alike, and what those that were looked at leave of limits. */
+class Turns {
+  readonly #turnOf: (entry: ContainerEntry) => MarketTurn;
+  readonly #byQueue = new Map<QueueName, MarketTurn>();
+  readonly #left = new Map<string, number>();
+
+  constructor(turnOf: (entry: ContainerEntry) => MarketTurn = () => ANY_TURN) {
+    this.#turnOf = turnOf;
+  }
+
+  of(entry: ContainerEntry): MarketTurn {
+    const { queue } = entry.spec;
+    let turn = this.#byQueue.get(queue);
+    if (turn === undefined) this.#byQueue.set(queue, (turn = this.#turnOf(entry)));
+    return turn;
+  }
+
+  /** Takes room for as many such containers as the limit allows. @returns their number */
+  take(entry: ContainerEntry, count: number): number {
+    const { limit } = this.of(entry);
+    if (limit === undefined) return count;
+    const { row, spec } = entry;
+    const key = `${row.workspaceId} ${limit.market}`;
+    const left = this.#left.get(key) ?? limit.left;
+    const each = amountIn(limit.market, { gpus: spec.gpuCount, cpuMillicores: spec.cpuMillicores });
+    const taken = each <= 0 ? count : Math.max(0, Math.min(count, Math.floor(left / each)));
+    this.#left.set(key, left - taken * each);
+    return taken;
+  }
+}
 
 /** Why no new machine would help a container. */
 export type Held = 'quota' | 'volume';
@@ -20,6 +55,8 @@ export interface DemandsParts {
   /** Home machines of local volumes, by volume id; a volume without a home is absent. */
   readonly volumeHomes: (volumeIds: readonly string[]) => Promise<ReadonlyMap<string, MachineId>>;
   readonly quotas: (workspaces: ReadonlySet<WorkspaceId>) => Promise<ReadonlyMap<WorkspaceId, Quota>>;
+  /** Turn of a container, as placement gives turns. Absent: who waits longest is first. */
+  readonly turnOf?: (entry: ContainerEntry) => MarketTurn;
   /** Containers that a queue asks for and that are not written yet. Absent: none. */
   readonly followOf?: (queue: QueueName) => number;
 }
@@ -37,6 +74,8 @@ export class Demands {
   readonly #parts: DemandsParts;
   /** Since when containers wait that came back from a machine, in monotonic milliseconds. */
   readonly #since = new Map<ContainerId, number>();
+  /** Containers beyond the limit of their workspace in a market, when they were read last. */
+  #atLimit: ReadonlySet<ContainerId> = new Set();
 
   constructor(parts: DemandsParts) {
     this.#parts = parts;
@@ -63,12 +102,19 @@ export class Demands {
     if (all.length === 0) return NOBODY;
     const tried = all.filter(isRefused);
     const quotas = await this.#parts.quotas(new Set(tried.map(({ row }) => row.workspaceId)));
-    const held = new Map([...(await this.#withHomes(tried)), ...this.#overQuota(tried, quotas)]);
-    const follow = this.#following(tried, held, quotas);
+    const homes = await this.#withHomes(tried);
+    const turns = new Turns(this.#parts.turnOf);
+    const keys = new Map(tried.map((entry) => [entry, this.sinceMs(entry) - turns.of(entry).headStartMs]));
+    tried.sort((a, b) => (keys.get(a) ?? 0) - (keys.get(b) ?? 0));
+    const held = new Map([...homes, ...this.#overQuota(tried, quotas)]);
+    const asking = tried.filter(({ row }) => !held.has(row.id));
+    this.#atLimit = new Set(asking.filter((entry) => turns.take(entry, 1) === 0).map(({ row }) => row.id));
+    const follow = this.#following(tried, held, quotas, turns);
     return {
-      demands: tried
-        .filter(({ row }) => !held.has(row.id))
-        .map((entry) => ({ ...this.demandOf(entry), count: 1 + (follow.get(entry.row.id) ?? 0) })),
+      demands: asking.map((entry) => {
+        const { standing, headStartMs } = turns.of(entry);
+        return { ...this.demandOf(entry), standing, headStartMs, count: 1 + (follow.get(entry.row.id) ?? 0) };
+      }),
       held,
       isUntried: tried.length < all.length,
     };
@@ -87,6 +133,7 @@ export class Demands {
       gpuCount: spec.gpuCount,
       minCuda: spec.minCuda ?? '',
       sinceMs: this.sinceMs(entry),
+      isAtLimit: this.#atLimit.has(row.id),
     };
   }
 
@@ -99,7 +146,7 @@ export class Demands {
       .map(({ row }) => [row.id, 'volume'] as const);
   }
 
-  /** Containers beyond the limits of their workspaces, the oldest within them. */
+  /** Containers beyond the limits of their workspaces, the first in turn within them. */
   #overQuota(
     entries: readonly ContainerEntry[],
     quotas: ReadonlyMap<WorkspaceId, Quota>,
@@ -115,7 +162,7 @@ export class Demands {
     if (!isBounded(quota)) return [];
     let used = heldBy(this.#parts.containers, workspaceId);
     const over: (readonly [ContainerId, Held])[] = [];
-    for (const { row, spec } of waiting.toSorted((a, b) => a.row.createdAtMs - b.row.createdAtMs)) {
+    for (const { row, spec } of waiting) {
       if (isOver(used, spec, quota)) over.push([row.id, 'quota']);
       else used = plus(used, spec);
     }
@@ -130,6 +177,7 @@ export class Demands {
     entries: readonly ContainerEntry[],
     held: ReadonlyMap<ContainerId, Held>,
     quotas: ReadonlyMap<WorkspaceId, Quota>,
+    turns: Turns,
   ): ReadonlyMap<ContainerId, number> {
     const { followOf } = this.#parts;
     const following = new Map<ContainerId, number>();
@@ -137,12 +185,14 @@ export class Demands {
     const used = new Map<WorkspaceId, Use>();
     for (const [queue, waiting] of Map.groupBy(entries, ({ spec }) => spec.queue)) {
       const wanted = followOf(queue);
-      const [oldest] = waiting.toSorted((a, b) => this.sinceMs(a) - this.sinceMs(b));
-      if (wanted <= 0 || oldest === undefined || waiting.some(({ row }) => held.has(row.id))) continue;
+      const [oldest] = waiting;
+      const isHeld = waiting.some(({ row }) => held.has(row.id) || this.#atLimit.has(row.id));
+      if (wanted <= 0 || oldest === undefined || isHeld) continue;
       const { workspaceId, id } = oldest.row;
       const quota = quotas.get(workspaceId);
       const use = used.get(workspaceId) ?? (isBounded(quota) ? this.#useWith(entries, held, workspaceId) : NO_USE);
-      const count = quota === undefined ? wanted : Math.min(wanted, roomFor(use, oldest.spec, quota));
+      const room = quota === undefined ? wanted : Math.min(wanted, roomFor(use, oldest.spec, quota));
+      const count = turns.take(oldest, room);
       if (count <= 0) continue;
       following.set(id, count);
       used.set(workspaceId, plus(use, oldest.spec, count));

@@ -4,6 +4,7 @@ import type { PoolSettings } from '#shared/api/pools.ts';
 import type { DriverFact, GpuFacts } from '#shared/domain/gpu-terms.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { PoolCapacity } from '../../domain/provisioning.ts';
+import type { Standing } from '../plan/markets.ts';
 
 /** Container that waits for a place. */
 export interface Demand {
@@ -21,6 +22,12 @@ export interface Demand {
   readonly minCuda?: string;
   /** Since when it waits. */
   readonly sinceMs: number;
+  /** Milliseconds by which it counts as older inside its workspace. Absent: 0. */
+  readonly headStartMs?: number;
+  /** How its workspace stands in its market: who stands best is served first. Absent: who waits longest is. */
+  readonly standing?: Standing | undefined;
+  /** Whether its workspace may have no more of what is shared. */
+  readonly isAtLimit?: boolean;
   /** Containers that it stands for: itself, and those that follow once it is placed. Absent: itself alone. */
   readonly count?: number;
 }
@@ -81,6 +88,7 @@ export interface GrowingPool {
 /** Why a pool can never serve a container. */
 export type Unfit =
   | 'not_usable'
+  | 'at_limit'
   | 'kept_for_gpus'
   | 'gpu_model'
   | 'gpu_fact_unknown'

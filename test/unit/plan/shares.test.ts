@@ -6,6 +6,7 @@ import type { Market, PriorityClass, WorkspaceShare } from '#scheduler/domain/sh
 import { HEAD_START_MS } from '#scheduler/domain/shares.ts';
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
+import { Planner } from '#scheduler/control/plan/planner.ts';
 import { aMachine, aWanted, gpus, MIB } from './made.ts';
 import { Played } from './played.ts';
 
@@ -154,5 +155,170 @@ describe('whatever happens', () => {
       }),
       { numRuns: 2000 },
     );
+  });
+});
+
+describe('a freed machine', () => {
+  const full = (n: number, devices: number): PlacementMachine => {
+    const { gpus: all, ...rest } = machineOf(n, 'H100', devices);
+    return { ...rest, gpus: all.map((gpu) => ({ ...gpu, free: false })) };
+  };
+  const freed = (one: PlacementMachine): PlacementMachine => ({
+    ...one,
+    gpus: one.gpus.map((gpu) => ({ ...gpu, free: true })),
+  });
+  const asks = (workspaceId: string, gpuCount: number, said: Partial<Wanted> = {}): Wanted =>
+    aWanted({
+      workspaceId: workspaceId as WorkspaceId,
+      gpu: ['H100'],
+      gpuCount,
+      cpuMillicores: 1,
+      memoryBytes: 1,
+      ...said,
+    });
+  /** A container that has GPUs of the machine. */
+  const holds = (played: Played, wanted: Wanted, machineId: string): void =>
+    played.planner.hold(wanted.id, { ...wanted, machineId: machineId as MachineId });
+  const given = (changes: Partial<WorkspaceShare>): WorkspaceShare => ({
+    weight: 1,
+    guaranteed: {},
+    limits: {},
+    ...changes,
+  });
+
+  test('goes to another workspace once the first one has a larger share', () => {
+    const played = new Played([full(1, 2), full(2, 1)]);
+    const waiting = [asks('w-1', 2), asks('w-1', 1), asks('w-2', 1)];
+    for (const one of waiting) played.planner.add(one);
+    expect(played.round()).toEqual([]);
+    for (const one of [full(1, 2), full(2, 1)]) played.planner.setMachine(freed(one));
+    expect(played.round()).toEqual([waiting[0], waiting[2]]);
+  });
+
+  test('goes to a workspace that has less than when the machine was freed', () => {
+    const played = new Played([full(1, 1), full(2, 1)]);
+    const held = asks('w-2', 1);
+    holds(played, held, 'm-2');
+    const waiting = [asks('w-1', 1), asks('w-2', 1, { createdAtMs: 0 })];
+    for (const one of waiting) played.planner.add(one);
+    expect(played.round()).toEqual([]);
+    played.planner.setMachine(freed(full(1, 1)));
+    expect(played.planner.isBusy).toBe(true);
+    played.planner.release(held.id, held.workspaceId);
+    expect(played.round()).toEqual([waiting[1]]);
+  });
+
+  test('goes by guarantees as they are now', () => {
+    const played = new Played([full(1, 4)]);
+    for (const id of ['w-1', 'w-1', 'w-2']) holds(played, asks(id, 1), 'm-1');
+    played.shares.set('w-1', given({ guaranteed: { H100: 3 } }));
+    const waiting = [asks('w-1', 1), asks('w-2', 1)];
+    for (const one of waiting) played.planner.add(one);
+    played.round();
+    played.planner.forgetBlocks();
+    const [one] = full(1, 4).gpus;
+    played.planner.setMachine({ ...full(1, 4), gpus: [{ ...one!, free: true }, ...full(1, 4).gpus.slice(1)] });
+    // So much is promised to others that little of the promise to the first one holds.
+    played.planner.setShare('w-3' as WorkspaceId, given({ guaranteed: { H100: 21 } }));
+    expect(played.round()).toEqual([waiting[1]]);
+  });
+
+  test('that a workspace may not have waits for it until a container of the workspace ends', () => {
+    const played = new Played([full(1, 2), full(2, 1), full(3, 2)]);
+    played.shares.set('w-1', given({ limits: { H100: 4 } }));
+    const held = [asks('w-1', 1), asks('w-1', 1)];
+    for (const one of held) holds(played, one, 'm-3');
+    const [large, small] = [asks('w-1', 2), asks('w-1', 1)];
+    played.planner.add(large);
+    expect(played.round()).toEqual([]);
+    played.planner.add(small);
+    played.planner.setMachine(freed(full(2, 1)));
+    expect(played.round()).toEqual([small]);
+    played.planner.setMachine(freed(full(1, 2)));
+    expect(played.round()).toEqual([]);
+    played.planner.release(held[0]!.id, held[0]!.workspaceId);
+    expect(played.round()).toEqual([large]);
+  });
+
+  test('of a model that both want less is given in the order of that model', () => {
+    const other = { ...freed(machineOf(2, 'A10G', 1)) };
+    const played = new Played([full(1, 1), { ...other, gpus: other.gpus.map((gpu) => ({ ...gpu, free: false })) }]);
+    holds(played, asks('w-1', 1), 'm-2');
+    const [first, second] = [asks('w-1', 1, { gpu: ['A10G', 'H100'] }), asks('w-2', 1, { gpu: ['A10G'] })];
+    played.planner.add(first);
+    played.planner.add(second);
+    expect(played.round()).toEqual([]);
+    played.planner.setMachine(freed(full(1, 1)));
+    played.planner.setMachine(other);
+    expect(played.round()).toEqual([second, first]);
+    expect(played.placed.map(({ choice }) => choice.machineId)).toEqual(['m-2', 'm-1']);
+  });
+
+  test('of an own pool goes to the workspace whatever its limit, and counts in no market', () => {
+    const played = new Played([{ ...freed(full(1, 1)), poolOwner: 'w-1' }, freed(full(2, 1))]);
+    played.shares.set('w-1', given({ limits: { H100: 0 } }));
+    const waiting = [asks('w-1', 1), asks('w-1', 1)];
+    for (const one of waiting) played.planner.add(one);
+    expect(played.round()).toEqual([waiting[0]]);
+    expect(played.placed[0]?.choice.machineId).toBe('m-1');
+    expect(played.planner.shares(0).flatMap(({ rows }) => rows)).toMatchObject([{ used: 0, waiting: 1 }]);
+  });
+});
+
+describe('what is told late', () => {
+  test('a guarantee among a hundred workspaces is read before a machine goes to another one', () => {
+    const played = new Played();
+    const waiting = Array.from({ length: 100 }, (_none, n) =>
+      aWanted({ workspaceId: `w-${n}` as WorkspaceId, gpu: ['H100'], gpuCount: 1 }),
+    );
+    played.shares.set('w-99', { weight: 1, guaranteed: { H100: 1 }, limits: {} });
+    for (const one of waiting) played.planner.add(one);
+    played.set(machineOf(1, 'H100', 1));
+    expect(played.round()).toEqual([waiting[99]]);
+  });
+
+  test('containers count in the market of their machine once it is known, and until they end', () => {
+    const planner = new Planner();
+    const { markets } = planner.ledger;
+    const held = aWanted({ gpu: ['any'], gpuCount: 1 });
+    const used = (): Record<string, number> =>
+      Object.fromEntries(
+        [...markets.all].map((market) => [market.name, markets.useOf(markets.tenant(held.workspaceId), market).gpus]),
+      );
+    planner.hold(held.id, { ...held, machineId: 'm-1' as MachineId });
+    expect(used()).toEqual({ cpu: 0 });
+    planner.setMachine(machineOf(1, 'H100', 2));
+    expect(used()).toEqual({ cpu: 0, H100: 1 });
+    planner.setMachine(machineOf(1, 'A10G', 2));
+    expect(used()).toEqual({ cpu: 0, A10G: 1 });
+    planner.deleteMachine('m-1' as MachineId);
+    expect(used()).toEqual({ cpu: 0, A10G: 1 });
+    planner.release(held.id, held.workspaceId);
+    expect(used()).toEqual({ cpu: 0 });
+  });
+});
+
+describe('new containers', () => {
+  test('get places at once within the limit of their workspace', () => {
+    const planner = new Planner();
+    planner.setMachine(machineOf(1, 'H100', 4));
+    planner.setShare('w-1' as WorkspaceId, { weight: 1, guaranteed: {}, limits: { H100: 2 } });
+    const wanted = Array.from({ length: 3 }, () => aWanted({ gpu: ['H100'], gpuCount: 1 }));
+    expect(planner.chooseNew(wanted, undefined).map((choice) => choice !== undefined)).toEqual([true, true, false]);
+  });
+});
+
+describe('order by arrival', () => {
+  test('knows neither shares nor priorities, and a change of the order holds for all that wait', () => {
+    const played = new Played([machineOf(1, 'H100', 0)]);
+    const low = aWanted({ priority: 'low', createdAtMs: 1 });
+    const high = aWanted({ priority: 'high', createdAtMs: 2 });
+    for (const one of [high, low]) played.planner.add(one);
+    played.planner.setSharing({ order: 'arrival' });
+    expect(played.round()).toEqual([low, high]);
+    const [next, last] = [aWanted({ priority: 'low', createdAtMs: 3 }), aWanted({ priority: 'high', createdAtMs: 4 })];
+    for (const one of [next, last]) played.planner.add(one);
+    played.planner.setSharing({ order: 'share' });
+    expect(played.round()).toEqual([last, next]);
   });
 });

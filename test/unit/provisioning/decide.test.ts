@@ -349,3 +349,52 @@ test('a container counts with those that follow it', () => {
   const many = decideCapacity([aPool({ settings: { maxMachines: 100 } })], [aDemand({ count: 100_000 })], NOW);
   expect(stated(many)).toMatchObject({ awaiting: 20, unserved: 1_980, blocked: 'pending_bound' });
 });
+
+describe('workspaces', () => {
+  const of = (workspace: string, said: Parameters<typeof aDemand>[0] = {}) =>
+    aDemand({
+      id: `c-${workspace}`,
+      queue: `q-${workspace}` as QueueName,
+      workspaceId: workspace as WorkspaceId,
+      ...said,
+    });
+  const awaited = (pools: readonly GrowingPool[], demands: Parameters<typeof decideCapacity>[1]): string[] => [
+    ...decideCapacity(pools, demands, NOW).awaited.keys(),
+  ];
+  const onlyOne = aPool({ settings: { maxMachines: 1 }, offer: anOffer(1, 16) });
+
+  test('are served in the order in which they stand, whoever waits longer', () => {
+    const [first, second, third] = [
+      of('w-1', { sinceMs: 1, standing: { tier: 2, share: 0.5 } }),
+      of('w-2', { sinceMs: 2, standing: { tier: 2, share: 0.1 } }),
+      of('w-3', { sinceMs: 3, standing: { tier: 1, share: 0 } }),
+    ];
+    expect(awaited([onlyOne], [first, second, third])).toEqual(['c-w-3']);
+    expect(awaited([onlyOne], [first, second])).toEqual(['c-w-2']);
+    // By arrival nobody says how a workspace stands.
+    expect(awaited([onlyOne], [of('w-1', { sinceMs: 2 }), of('w-2', { sinceMs: 1 })])).toEqual(['c-w-2']);
+  });
+
+  test('take turns, so that the machines of a pool are not all made for the first one', () => {
+    const two = aPool({ settings: { maxMachines: 2 }, offer: anOffer(1, 16) });
+    const demands = [
+      ...many(5, { workspaceId: 'w-1' as WorkspaceId, standing: { tier: 2, share: 0 } }),
+      of('w-2', { standing: { tier: 2, share: 0.9 } }),
+    ];
+    expect(awaited([two], demands)).toEqual(['c-0', 'c-w-2']);
+  });
+
+  test('have a container with a head start served before an older one', () => {
+    const older = of('w-1', { id: 'c-older', queue: 'q-1' as QueueName, sinceMs: NOW - 60_000 });
+    const high = of('w-1', { id: 'c-high', queue: 'q-2' as QueueName, sinceMs: NOW - 10_000, headStartMs: 900_000 });
+    expect(awaited([onlyOne], [older, high])).toEqual(['c-high']);
+  });
+
+  test('at the limit of a market bring a machine of their own pool only', () => {
+    const demand = of('w-1', { isAtLimit: true });
+    expect(grown(decideCapacity([aPool()], [demand], NOW))).toEqual([]);
+    const own = aPool({ poolId: 2, poolOwner: 'w-1' as WorkspaceId });
+    expect(grown(decideCapacity([aPool(), own], [demand], NOW))).toEqual([2]);
+    expect(grown(decideCapacity([aPool()], [{ ...demand, isAtLimit: false }], NOW))).toEqual([1]);
+  });
+});
