@@ -6,6 +6,7 @@ import type { Static } from 'typebox';
 import { Type } from 'typebox';
 import { loadConfig } from '#shared/config.ts';
 import { madeBaseImage } from '#shared/domain/built-images.ts';
+import { LABELS_PATTERN } from '#shared/domain/labels.ts';
 import { registryOf } from '#shared/domain/image-reference.ts';
 import { SETTING_NAMES } from '#shared/settings.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
@@ -78,6 +79,12 @@ export const AgentSettings = Type.Object({
     pattern: '^$|^[^,\\s]+(\\s*,\\s*[^,\\s]+)*$',
     description:
       'GPUs that are not offered, by UUID (GPU-…, MIG-…) or PCI bus id (0000:3b:00.0), with commas between them',
+  }),
+  LONGSHORE_AGENT_LABELS: Type.String({
+    default: '',
+    pattern: LABELS_PATTERN,
+    description:
+      'labels of this machine, with commas between them, such as zone=a,disk=nvme: apps may require or prefer them; `longshore machine label` wins',
   }),
   LONGSHORE_EXPECTED_GPUS: Type.Optional(
     Type.Integer({

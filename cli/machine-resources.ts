@@ -10,6 +10,7 @@ import {
   command,
   countFromOne,
   examples,
+  labelsOrDefault,
   mirrorOrDefault,
   nameOrDefault,
   numberOrDefault,
@@ -83,8 +84,22 @@ export function addMachine(program: Command, invocation: () => Invocation): void
     const { runMachineDelete } = await import('./commands/machine.ts');
     await runMachineDelete(id, flags, invocation());
   });
+  examples(
+    command(machine, 'label', 'Give a machine labels, or take them back; without any, print those that it has')
+      .argument('<id>', 'as `machine list` shows it')
+      .argument('[labels...]', '`zone=a` sets a label, `zone-` removes it')
+      .option('--remove <key>', 'remove a label; may be repeated', collected, []),
+    'machine label 1f2e3d4c zone=a disk=nvme',
+    'machine label 1f2e3d4c zone-',
+    'machine label 1f2e3d4c --remove zone',
+  ).action(async (id: string, labels: readonly string[], flags: { readonly remove: readonly string[] }) => {
+    const { runMachineLabel } = await import('./commands/machine-label.ts');
+    await runMachineLabel(id, labels, flags.remove, invocation());
+  });
   addMachineGpu(machine, invocation);
 }
+
+const collected = (value: string, before: readonly string[]): readonly string[] => [...before, value];
 
 function addMachineGpu(machine: Command, invocation: () => Invocation): void {
   const gpu = command(machine, 'gpu', 'Look at the GPUs of a machine; take one out of service and back');
@@ -290,6 +305,11 @@ function poolSettings(of: Command): Command {
       '--reserved-memory-mib <n>',
       'memory of each machine that stays for its host; unless said, 5 %',
       numberOrDefault(0, 16_777_216, 'whole number'),
+    )
+    .option(
+      '--labels <labels>',
+      'labels of each machine of the pool, such as zone=a,disk=nvme; `default` for none',
+      labelsOrDefault,
     )
     .option(
       '--hourly-cost <n>',

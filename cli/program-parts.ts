@@ -1,6 +1,7 @@
 // Pieces of the command tree that more than one file of it uses.
 import { InvalidArgumentError } from 'commander';
 import type { Command } from 'commander';
+import { LABELS_PATTERN, LABELS_WORDS } from '#shared/domain/labels.ts';
 import { MIRROR_PATTERN, MIRROR_WORDS } from '#shared/domain/registry-mirror.ts';
 import { pathOf, wordsOf } from './command-tree.ts';
 import { REMARKS } from './remarks.ts';
@@ -63,6 +64,13 @@ export function nameOrDefault(text: string): string {
 export function mirrorOrDefault(text: string): string {
   if (text !== 'default' && !new RegExp(MIRROR_PATTERN).test(text))
     throw new InvalidArgumentError(`must be ${MIRROR_WORDS}, or default.`);
+  return text;
+}
+
+/** Labels in one text, or the word `default`. */
+export function labelsOrDefault(text: string): string {
+  if (text !== 'default' && !new RegExp(LABELS_PATTERN).test(text))
+    throw new InvalidArgumentError(`must be ${LABELS_WORDS}, or default.`);
   return text;
 }
 

@@ -120,6 +120,7 @@ export const SETTINGS_OF: Readonly<Record<Daemon | 'clients', readonly string[]>
     'LONGSHORE_NFS_OPTIONS',
     'LONGSHORE_SHUTDOWN_DRAIN_SECONDS',
     'LONGSHORE_EXCLUDED_GPUS',
+    'LONGSHORE_AGENT_LABELS',
     'LONGSHORE_EXPECTED_GPUS',
     'LONGSHORE_NVIDIA_SMI',
   ],

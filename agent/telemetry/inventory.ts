@@ -1,6 +1,7 @@
 // The machine's facts for its registration, read once.
 import { readFile } from 'node:fs/promises';
 import { arch, hostname, release, totalmem } from 'node:os';
+import { readLabels } from '#shared/domain/labels.ts';
 import type { Inventory, NumaNode } from '#shared/protocol/generated/messages.ts';
 import type { AgentConfig } from '../config.ts';
 import type { EngineInfo } from '../containers/runtime.ts';
@@ -26,6 +27,7 @@ export async function readInventory(
     dockerVersion: engine.version,
     cpuMillicores: Math.round((config.LONGSHORE_AGENT_CPU ?? engine.cores) * 1000),
     memoryBytes: config.LONGSHORE_AGENT_MEMORY === undefined ? memoryBytes : config.LONGSHORE_AGENT_MEMORY * 1024 ** 2,
+    labels: readLabels(config.LONGSHORE_AGENT_LABELS),
     gpus: [],
   };
 }

@@ -1,4 +1,6 @@
 // `longshore machine show`: one machine and the facts of its host.
+import { labelsText } from '#shared/domain/labels.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import { gpusOf, memoryOf, withNotes } from '../format.ts';
 import { listField, numberField, objectField, textField, textsField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
@@ -35,6 +37,7 @@ function rowsOf(machine: JsonObject): (readonly [string, string])[] {
     ['offers', `${offeredCores(machine)} cores, ${offeredMemory(machine)} to containers`],
     ['has', hardwareText(machine)],
     ['GPUs', gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu'))],
+    ['labels', labelsText(objectField(machine, 'labels') as Labels)],
     ['agent', textField(machine, 'agentVersion')],
   ];
   return machine['host'] === null ? rows : [...rows, ...hostRows(objectField(machine, 'host'))];

@@ -2,6 +2,8 @@
 import { machineNotes } from './machine-notes.ts';
 import { offeredCores, offeredMemory } from './machine-size.ts';
 import { createHash } from 'node:crypto';
+import { labelsText } from '#shared/domain/labels.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import { agentLine, hostOf, installerPath, joinLine, upgradeLine } from '#shared/join-line.ts';
 import type { Client } from '../client.ts';
 import { CliError, usageError } from '../errors.ts';
@@ -128,16 +130,22 @@ export async function runMachineList(pool: string | undefined, invocation: Invoc
     const answer = await client.gateway('GET', `/machines${query}`).catch(unknownPool(pool ?? ''));
     const nowMs = Date.now();
     const machines = listField(answer, 'machines');
-    showList(invocation, machines, ['ID', 'POOL', 'STATUS', 'CPU', 'MEMORY', 'GPU', 'AGENT', 'SEEN'], (machine) => [
-      textField(machine, 'id'),
-      textField(machine, 'poolName'),
-      withNotes(textField(machine, 'status'), textsField(machine, 'conditions')),
-      offeredCores(machine),
-      offeredMemory(machine),
-      gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
-      textField(machine, 'agentVersion') || '-',
-      seen(textField(machine, 'lastKeepalive'), nowMs),
-    ]);
+    showList(
+      invocation,
+      machines,
+      ['ID', 'POOL', 'STATUS', 'CPU', 'MEMORY', 'GPU', 'LABELS', 'AGENT', 'SEEN'],
+      (machine) => [
+        textField(machine, 'id'),
+        textField(machine, 'poolName'),
+        withNotes(textField(machine, 'status'), textsField(machine, 'conditions')),
+        offeredCores(machine),
+        offeredMemory(machine),
+        gpusOf(numberField(machine, 'gpuCount'), textField(machine, 'gpu')),
+        labelsText(objectField(machine, 'labels') as Labels) || '-',
+        textField(machine, 'agentVersion') || '-',
+        seen(textField(machine, 'lastKeepalive'), nowMs),
+      ],
+    );
     if (invocation.options.json !== true) for (const line of machineNotes(machines)) print(line);
   });
 }

@@ -117,6 +117,7 @@ export function settingRows(pool: JsonObject): readonly (readonly string[])[] {
     hourlyCost: 'as the provider lists it, else not known',
     expectedGpus: 'nothing is expected',
     registryMirror: 'none',
+    labels: 'none',
     provider: 'none: machines are admitted by hand',
     hourlyBudget: 'none: maxMachines is the bound',
     machineGpuModel: 'none',

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .checks import DefinitionError
     from .client import GatewayError, NotDeployedError, get_task
     from . import env, schema
-    from .definitions import GpuType, Image, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
+    from .definitions import GpuType, Image, Placement, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
     from .errors import SandboxConnectionError, SandboxFileSystemError, SandboxProcessError
     from .filling import fill_once
     from .functions import Function, Schedule, function, schedule
@@ -67,6 +67,7 @@ _HOMES = {
     'NotServedError': 'published',
     'Output': 'output',
     'OutputError': 'output',
+    'Placement': 'definitions',
     'Pod': 'pods',
     'PodInstance': 'pods',
     'Pool': 'definitions',
@@ -120,6 +121,7 @@ __all__ = [
     'NotServedError',
     'Output',
     'OutputError',
+    'Placement',
     'Pod',
     'PodInstance',
     'Pool',

@@ -9,6 +9,8 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple, Union
 #: Names in the scheduler's spelling, including MIG slices (`H100-MIG-3g.40gb`).
 _GPU_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._+-]{0,63}')
 _GPU_CONDITION = re.compile(r'>=\s*[1-9]\d{0,3}(\.\d{1,3})?\s*GiB|(cc|driver|cuda)\s*>=\s*[1-9]\d{0,3}(\.\d{1,3}){0,2}', re.IGNORECASE)
+_LABEL_KEY = re.compile(r'[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?')
+_LABEL_VALUE = re.compile(r'[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?')
 #: A part of a device's memory.
 _GPU_PART = re.compile(r'\d+(\.\d+)?\s*[GM]i?B?', re.IGNORECASE)
 _GPU_SEPARATOR = re.compile('[,|]')
@@ -148,6 +150,38 @@ def gpus_and_count(value: Any, count: Any) -> Tuple[str, int]:
     if told and (len(counts) > 1 or count not in (0, told)):
         raise DefinitionError('gpu: %r and gpu_count=%r name different numbers of GPUs; give one number, for all models' % (value, count))
     return gpu_names(listed if isinstance(value, (list, tuple)) else listed[0]), told or count
+
+
+def label_key(name: str, value: Any) -> str:
+    if not isinstance(value, str) or _LABEL_KEY.fullmatch(value) is None:
+        raise DefinitionError(
+            '%s: %s is no key of a label: letters, digits, dot, dash, underscore or slash, at most 63, with a letter or '
+            'digit at both ends' % (name, _shown(value))
+        )
+    return value
+
+
+def label_values(name: str, value: Any, most: int) -> Dict[str, List[str]]:
+    """Values by the key of a label: `{'zone': ['a', 'b'], 'disk': 'nvme'}`."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise DefinitionError("%s: must be values by the key of a label, {'zone': ['a', 'b']}, not %s" % (name, _shown(value)))
+    if len(value) > most:
+        raise DefinitionError('%s: may name %d labels, not %d' % (name, most, len(value)))
+    read = {}
+    for key, given in value.items():
+        listed = [given] if isinstance(given, str) else sequence(name, given)
+        if not 1 <= len(listed) <= 16:
+            raise DefinitionError('%s: %s must have 1 to 16 values' % (name, key))
+        for one in listed:
+            if not isinstance(one, str) or _LABEL_VALUE.fullmatch(one) is None:
+                raise DefinitionError(
+                    '%s: %s is no value of the label %s: letters, digits, dot, dash or underscore, at most 63, with a '
+                    'letter or digit at both ends' % (name, _shown(one), key)
+                )
+        read[label_key(name, key)] = listed
+    return read
 
 
 def gpu_number(value: Any, names: str) -> int:

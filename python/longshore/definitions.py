@@ -11,7 +11,7 @@ from enum import Enum
 from shlex import quote
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
-from .checks import DefinitionError, gpu_names, one_of, text, texts, variables, whole
+from .checks import DefinitionError, gpu_names, label_key, label_values, one_of, text, texts, variables, whole
 from .requirements import requirements
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
@@ -407,6 +407,37 @@ class Pool:
         for parameter, value in dict(rented, min_reliability=min_reliability).items():
             if value:
                 raise DefinitionError('%s: machines are not rented for a pool; add them with `longshore machine create`' % parameter)
+
+
+class Placement:
+    """
+    What labels of machines decide, for `placement=…`. An operator gives them with `longshore machine label ID zone=a`.
+
+        Placement(require={'zone': ['a', 'b']}, prefer={'disk': 'nvme'}, spread='zone')
+
+    require: labels that a machine must have, each with one of these values.
+    forbid: labels that it must not have with one of these values.
+    prefer: machines with these labels come first, where several could take a container.
+    spread: a label over whose values containers of a deployment are spread, as far as there is room.
+
+    Raises DefinitionError, which names the parameter.
+    """
+
+    def __init__(
+        self,
+        require: Optional[Mapping[str, Union[str, Sequence[str]]]] = None,
+        forbid: Optional[Mapping[str, Union[str, Sequence[str]]]] = None,
+        prefer: Optional[Mapping[str, Union[str, Sequence[str]]]] = None,
+        spread: str = '',
+    ) -> None:
+        self.require = label_values('require', require, 8)
+        self.forbid = label_values('forbid', forbid, 8)
+        self.prefer = label_values('prefer', prefer, 4)
+        self.spread = label_key('spread', spread) if spread else ''
+
+    def described(self) -> Dict[str, Any]:
+        named = {'require': self.require, 'forbid': self.forbid, 'prefer': self.prefer, 'spread': self.spread}
+        return {name: value for name, value in named.items() if value}
 
 
 class Volume:

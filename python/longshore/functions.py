@@ -21,7 +21,7 @@ from typing import (
 )
 
 from .checks import DefinitionError, text
-from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
+from .definitions import Image, Placement, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .handlers import Queued, decorate, exceptions, retried, stub_options
 from .typed import P, R, T, function_decorator, schedule_decorator
 
@@ -128,6 +128,7 @@ def function(
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
+    placement: Optional[Placement] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -196,6 +197,7 @@ def schedule(
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
+    placement: Optional[Placement] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,

@@ -31,7 +31,7 @@ from typing import (
 )
 
 from .checks import DefinitionError, cuda_version, flag, gpu_number, gpus_and_count, instance, number, one_of, quantity, read_all, sequence, start_function, text, texts, variables, whole
-from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
+from .definitions import Image, Placement, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .quantities import cpu_millicores, memory_mib
 from .typed import P, R, T, endpoint_decorator, task_queue_decorator
 
@@ -302,6 +302,7 @@ def endpoint(
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
+    placement: Optional[Placement] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -354,6 +355,7 @@ def endpoint(
     the installation's (900). Then its start has failed (`start_timeout`).
     min_cuda: the least CUDA version that the GPU driver of its machines must run, such as `'12.8'`. Its packages or its image
     say what they need. Other machines are not taken. None: any.
+    placement: a `Placement`: labels of machines that it requires, forbids or prefers, and over which it is spread.
     block_network: containers reach nothing but the platform itself (`put`, `invoke`).
     allow_list: containers reach these ranges of addresses alone, `['10.0.0.0/8']`; at most ten, and not together with
     `block_network`.
@@ -403,6 +405,7 @@ def task_queue(
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
+    placement: Optional[Placement] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -513,6 +516,8 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Union
         extra = dict(extra, startTimeout=whole('start_timeout', given['start_timeout'], 1))
     if given['min_cuda'] is not None:
         extra = dict(extra, minCuda=cuda_version('min_cuda', given['min_cuda']))
+    if given['placement'] is not None:
+        extra = dict(extra, placement=instance('placement', given['placement'], Placement).described())
     options['extra'] = json.dumps(extra, separators=(',', ':'))
     return options
 

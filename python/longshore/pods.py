@@ -11,7 +11,7 @@ from urllib import parse
 from . import handlers
 from .checks import DefinitionError
 from .client import At, GatewayError, call
-from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, Volume
+from .definitions import Image, Placement, Pool, QueueDepthAutoscaler, Secret, Volume
 from .handlers import Definition
 from .recipes import ReadinessProbe, Stubs, asked, calling_module, container_path, create, entrypoint_of, recipe, where
 
@@ -92,6 +92,7 @@ class Pod(Definition):
         stop_after_disconnect: Union[bool, int] = False,
         start_timeout: Optional[int] = None,
         min_cuda: Optional[str] = None,
+        placement: Optional[Placement] = None,
         client: Optional[Client] = None,
     ) -> None:
         # Read again by `create`, until which the image may change for others.

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequence, Type, Union
 
 from .checks import DefinitionError
-from .definitions import Image, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
+from .definitions import Image, Placement, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .handlers import SERVING, Handler, decorate, stub_options
 from .typed import P, R, asgi_decorator, realtime_decorator
 
@@ -86,6 +86,7 @@ def asgi(
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
+    placement: Optional[Placement] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -145,6 +146,7 @@ def realtime(
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
+    placement: Optional[Placement] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,

@@ -401,6 +401,21 @@ def handler(): ...
         for wrong in ('12', '12.8.1', '>=12.8', '', ' 12.8', '12.8\n', '\u0661\u0662.\u0668', 12, True):
             with self.subTest(wrong), self.assertRaisesRegex(DefinitionError, '^min_cuda: must be a CUDA version as text'):
                 longshore.Pod(ports=[8000], min_cuda=wrong)  # type: ignore[arg-type]
+        placed = longshore.Placement(require={'zone': ['a', 'b']}, prefer={'disk': 'nvme'}, spread='zone')
+        described = {'require': {'zone': ['a', 'b']}, 'prefer': {'disk': ['nvme']}, 'spread': 'zone'}
+        for made in (longshore.Sandbox(placement=placed)._definition, endpoint(placement=placed)(len).options):
+            self.assertEqual(json.loads(made['extra'])['placement'], described)
+        for wrong, said in (
+            ({'require': ['zone']}, 'require: must be values by the key'),
+            ({'forbid': {'zone': []}}, 'forbid: zone must have 1 to 16 values'),
+            ({'prefer': {'zone': 'a b'}}, "prefer: 'a b' is no value of the label zone"),
+            ({'prefer': dict.fromkeys('abcde', 'x')}, 'prefer: may name 4 labels, not 5'),
+            ({'spread': 'a b'}, "spread: 'a b' is no key of a label"),
+        ):
+            with self.subTest(wrong), self.assertRaisesRegex(DefinitionError, '^' + said):
+                longshore.Placement(**wrong)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(DefinitionError, '^placement: '):
+            endpoint(placement={'require': {}})(len)  # type: ignore[arg-type]
         self.assertEqual(json.loads(longshore.Sandbox(gpu='H100', min_cuda='12.8')._definition['extra'])['minCuda'], '12.8')
 
     def test_workers_are_made_as_the_app_says(self) -> None:

@@ -1,5 +1,6 @@
 import type { AppId, DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { JsonText } from '#shared/json-text.ts';
+import type { LabelRules } from '#shared/domain/labels.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
 import type { RolloutState } from './rollouts.ts';
@@ -92,6 +93,8 @@ export interface StubConfig {
   readonly gpuCount: number;
   /** Least CUDA version that the driver of its machines must run, such as `12.8`. Absent: any. */
   readonly minCuda?: string;
+  /** Rules of `placement` for labels of machines; absent: none. */
+  readonly labels?: LabelRules;
   readonly workers: number;
   /** Mode in which workers are created. Absent: not chosen. */
   readonly workerMode?: WorkerMode;

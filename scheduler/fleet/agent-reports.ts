@@ -17,6 +17,7 @@ import type {
 } from '#shared/protocol/generated/messages.ts';
 import type { Db } from '../stores/store/db.ts';
 import { recordHello, touchMachines, updateMachine } from '../stores/store/queries/machines.ts';
+import { boundedLabels } from './machine.ts';
 import { boundedHost, boundedPythons } from './host-facts.ts';
 import {
   conditionWordsOf,
@@ -100,6 +101,7 @@ export class AgentReports {
         : {
             ...hello.inventory,
             host: boundedHost(hello.inventory.host),
+            labels: boundedLabels(hello.inventory.labels),
             basePythons: boundedPythons(hello.inventory.basePythons),
             basePythonsHere: boundedPythons(hello.inventory.basePythonsHere),
             conditionWords,

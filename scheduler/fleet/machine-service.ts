@@ -1,6 +1,7 @@
 // Operations on machines for the surfaces. joining.ts implements this interface.
 import type { GpuFacts } from '#shared/domain/gpu-terms.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import type { Actor } from '../workspaces/events/audit.ts';
 import type { HostView } from './host-facts.ts';
@@ -24,6 +25,9 @@ export interface MachineView {
   readonly hostname: string;
   readonly cpuMillicores: number;
   readonly memoryMib: number;
+  readonly labels: Labels;
+  /** Labels that an operator gave it. */
+  readonly ownLabels: Labels;
   readonly gpuModels: readonly string[];
   /** Facts of each device. */
   readonly gpus: readonly GpuFacts[];

@@ -6,6 +6,8 @@ import type { CachedVolume__Output, Inventory__Output } from '#shared/protocol/g
 import type { MachineRow } from '../stores/store/queries/machines.ts';
 import { gpuFactsOf, gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Capacity } from './capacity.ts';
+import { labelProblem, mergedLabels, MOST_LABELS, readLabels } from '#shared/domain/labels.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import { hostOf } from './host-facts.ts';
 import type { MachineView } from './machine-service.ts';
 import type { Health } from './state.ts';
@@ -62,6 +64,8 @@ export function viewOf(machine: Machine, capacity: Capacity, nowMs: number): Mac
     hostname: machine.row.hostname ?? '',
     cpuMillicores: machine.inventory?.cpuMillicores ?? 0,
     memoryMib: Math.floor((machine.inventory?.memoryBytes ?? 0) / (1024 * 1024)),
+    labels: labelsOf(machine),
+    ownLabels: machine.row.labels,
     gpuModels: gpuModelsOf(machine),
     gpus: gpusOf(machine).map(gpuFactsOf),
     gpuCount: gpusOf(machine).length,
@@ -100,6 +104,19 @@ export function publicMachineStatus(machine: Machine): MachineView['status'] {
   if (!isInService(machine.row) || machine.conditions.includes('Preflight')) return 'disabled';
   return machine.health === 'READY' ? 'available' : 'registered';
 }
+
+/** Labels of the machine: its pool's, before them its agent's, and first of all those that an operator gave it. */
+export function labelsOf({ row, inventory }: Pick<Machine, 'row' | 'inventory'>): Labels {
+  return mergedLabels(readLabels(row.poolSettings.labels ?? ''), inventory?.labels ?? {}, row.labels);
+}
+
+/** Labels that an agent told, as far as they are labels. */
+export const boundedLabels = (told: Labels = {}): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(told)
+      .filter(([key, value]) => labelProblem(key, value) === undefined)
+      .slice(0, MOST_LABELS),
+  );
 
 const MOST_CONDITIONS = 32;
 

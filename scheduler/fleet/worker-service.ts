@@ -1,6 +1,7 @@
 // Operations on workers (a machine's schedulable capacity) and pools for the
 // surfaces. `workspaceId` null: the shared pools' (admin); else that workspace's own.
 import type { GpuAction } from '#shared/domain/gpus.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Actor } from '../workspaces/events/audit.ts';
@@ -107,6 +108,13 @@ export interface WorkerService {
   drain(owner: Owner, workerId: string, deadlineMs?: number, by?: Actor): Promise<boolean>;
   /** GPUs of a machine as its agent reported them; undefined: the owner has no such machine. */
   gpusOf(owner: Owner, machineId: string): readonly GpuView[] | undefined;
+  /** Sets and removes labels that an operator gives a machine. @returns all labels that the machine has then */
+  label(
+    owner: Owner,
+    machineId: string,
+    change: { readonly set: Labels; readonly remove: readonly string[] },
+    by?: Actor,
+  ): Promise<Labels | 'not_found' | 'too_many'>;
   /** Writes an order about a GPU into the audit trail of the machine's owner. @param outcome - empty: it was done */
   gpuOrdered(
     owner: Owner,

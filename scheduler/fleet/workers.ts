@@ -2,6 +2,7 @@
 // written to the machine's row and survives restarts. The leader continues a drain, woken by each attempt that ends and
 // each container that goes. A drained machine is one without a live container.
 import { computeCapOf } from '#shared/domain/gpus.ts';
+import { labelsText, MOST_LABELS } from '#shared/domain/labels.ts';
 import type { GpuAction } from '#shared/domain/gpus.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
@@ -14,13 +15,13 @@ import { endOnDeleted } from './containers/deleted-machine.ts';
 import type { ContainerEntryChange, ContainerRegistry } from './containers/container-registry.ts';
 import { viewOf } from './containers/container-entry.ts';
 import type { Db } from '../stores/store/db.ts';
-import { deleteMachine, updateMachine } from '../stores/store/queries/machines.ts';
+import { deleteMachine, labelMachine, updateMachine } from '../stores/store/queries/machines.ts';
 import type { MachineRow } from '../stores/store/queries/machines.ts';
 import { listPools, poolByName } from '../stores/store/queries/pools.ts';
 import type { PoolRow } from '../stores/store/queries/pools.ts';
 import { gpuModelsOf, gpusOf } from './capacity.ts';
 import type { Drains } from './drains.ts';
-import { conditionsOf, isInService } from './machine.ts';
+import { conditionsOf, isInService, labelsOf } from './machine.ts';
 import type { Machine } from './machine.ts';
 import type { Machines } from './machines.ts';
 import { takesCpuWork } from './pool-settings.ts';
@@ -212,6 +213,17 @@ export class Workers implements WorkerService {
     if (machine === undefined) return;
     const attrs = { gpu_uuid: order.uuid, outcome: order.outcome || 'done' };
     await this.#parts.machineEvents.ordered(machine.row, { kind: GPU_AUDITED[order.action], by, attrs });
+  }
+
+  async label(...[owner, machineId, change, by = SYSTEM]: Parameters<WorkerService['label']>) {
+    const machine = this.#find(owner, machineId);
+    if (machine === undefined) return 'not_found';
+    const labels = await labelMachine(this.#parts.db, machine.row.id, change, MOST_LABELS);
+    if (labels === undefined) return 'too_many';
+    this.#parts.machines.setRow(machine, { labels });
+    const attrs = { set: labelsText(change.set), removed: change.remove.join(',') };
+    await this.#parts.machineEvents.ordered(machine.row, { kind: 'audit.machine.labelled', by, attrs });
+    return labelsOf(this.#parts.machines.get(machine.row.id) ?? machine);
   }
 
   // ---- intent -------------------------------------------------------------------------------------------------------

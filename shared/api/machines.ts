@@ -90,6 +90,9 @@ export const Machine = Type.Object({
   machineMetrics: nullable(MachineMetrics),
   userData: Text(),
   ssh: nullable(Type.Object({})),
+  labels: Type.Record(Type.String(), Type.String(), {
+    description: 'labels by which apps choose machines: of an operator, of its agent, of its pool',
+  }),
   conditions: Type.Array(Text(), { description: 'what is wrong with the machine, such as DiskPressure' }),
   conditionWords: Type.Record(Type.String(), Type.String(), {
     description: 'why, by the name of the condition, where the agent says more than the name',
@@ -115,6 +118,19 @@ export const ListMachinesResponse = Type.Object({
   maxMemoryMb: Uint32(),
 });
 export type ListMachinesResponse = Static<typeof ListMachinesResponse>;
+
+export const LabelMachineRequest = Type.Object({
+  machineId: Text(),
+  set: Type.Optional(
+    Type.Record(Type.String(), Type.String(), { description: 'values by the key of a label, at most 32' }),
+  ),
+  remove: Type.Array(Text(), { description: 'keys of labels that an operator gave it' }),
+});
+export const LabelMachineResponse = Type.Object({
+  ok: Flag(),
+  errMsg: Text(),
+  labels: Type.Record(Type.String(), Type.String(), { description: 'all that the machine has now' }),
+});
 
 export const OneMachineRequest = Type.Object({ machineId: Text() });
 

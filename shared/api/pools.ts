@@ -2,6 +2,7 @@
 // pools file, rows, placement and the command line all read the settings from here.
 import { Type } from 'typebox';
 import type { Static, TSchema } from 'typebox';
+import { LABELS_PATTERN, LABELS_WORDS } from '../domain/labels.ts';
 import { MIRROR_PATTERN, MIRROR_WORDS } from '../domain/registry-mirror.ts';
 import { Filters, Flag, Float, Int64, ListLimit, Text, Timestamp, Uint32, nullable } from './fields.ts';
 
@@ -47,6 +48,15 @@ export const PoolSettings = Type.Object({
       maximum: 16_777_216,
       default: null,
       description: 'memory of each machine that stays for its host; null: 5 % of it',
+    }),
+  ),
+  labels: nullable(
+    Type.String({
+      title: LABELS_WORDS,
+      pattern: LABELS_PATTERN,
+      default: null,
+      description:
+        'labels of each machine of the pool, such as zone=a,disk=nvme, also of those that its provider will make; a label of the agent or of `longshore machine label` wins. null: none',
     }),
   ),
   hourlyCost: nullable(

@@ -127,6 +127,7 @@ export const VERBS: Readonly<Record<string, Verb>> = {
   'token delete': each('token delete {*_token}'),
   'machine create': twice('machine create --pool spare', { by: 'admin' }),
   'machine show': twice('machine show {text_machine}', { by: 'admin' }),
+  'machine label': each('machine label {*_machine} zone=a', { by: 'admin' }),
   'machine delete': each('machine delete {*_machine}', { by: 'admin' }),
   'enrol-token create': each('enrol-token create group-* --pool spare', { by: 'admin' }),
   'enrol-token list': twice('enrol-token list', { by: 'admin' }),

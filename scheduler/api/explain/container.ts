@@ -1,6 +1,8 @@
 // A container's explanation: its phase of life, the machines that refused it and why, the next event and its time.
 import { nearestTexts } from '#shared/domain/gpu-terms.ts';
 import type { NearGpu } from '#shared/domain/gpu-terms.ts';
+import { labelTexts } from '#shared/domain/labels.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import { MORE_MEMORY } from '#shared/domain/task-failures.ts';
 import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
@@ -46,6 +48,8 @@ export interface MachineFacts {
   readonly drivers: Readonly<Record<string, number>>;
   /** Sorts of devices, some of them where there are many. */
   readonly devices: readonly NearGpu[];
+  /** Labels of each machine. */
+  readonly labels: readonly Labels[];
 }
 
 export interface ContainerFacts extends MachineFacts {
@@ -214,6 +218,8 @@ function detailsOf(
   if ((rejections['gpu_count'] ?? 0) > 0) details.push(...gpuTexts(facts.gpus));
   if ((rejections['gpu_driver'] ?? 0) > 0)
     details.push(...driverTexts((row.spec as StoredSpec).minCuda ?? '', facts.drivers));
+  if ((rejections['label'] ?? 0) > 0)
+    details.push(...labelTexts((row.spec as Partial<StoredSpec>).labels, facts.labels));
   if (isForDevices(rejections))
     details.push(...nearestTexts((row.spec as Partial<StoredSpec>).gpu ?? [], facts.devices));
   if (row.reason === 'start_timeout')

@@ -116,6 +116,7 @@ const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
   volume: () => 'makes no machine for it: its volume is on another machine',
   not_usable: () => 'is not for it',
   at_limit: () => 'makes no machine for it, because its workspace has what it may have of these GPUs or cores',
+  label: () => 'makes machines without the labels that it requires, or with one that it forbids',
   kept_for_gpus: () => 'makes machines with GPUs, which have no room for work without one',
   gpu_model: () => 'makes machines without such a GPU',
   gpu_fact_unknown: () => 'makes machines of whose GPUs it does not say what is asked for',
@@ -143,6 +144,7 @@ const STEPS: Readonly<Partial<Record<Verdict, (view: GrowthView) => string>>> = 
     `let pool ${poolName} have more machines: \`longshore pool set ${poolName} --max-machines ${maxMachines + 1}\``,
   hourly_budget: ({ poolName }) => `raise its budget: \`longshore pool set ${poolName} --hourly-budget N\``,
   backing_off: seeProvider,
+  label: ({ poolName }) => `where its machines have them, say so: \`longshore pool set ${poolName} --labels zone=a\``,
   gpu_fact_unknown: ({ poolName }) =>
     `say how much memory their GPUs have: \`longshore pool set ${poolName} --machine-gpu-memory-mib N\``,
   gpu_driver: ({ provider, poolName }) =>

@@ -3,6 +3,8 @@
 // Invariant: things of another workspace are not found.
 import { nearestTexts } from '#shared/domain/gpu-terms.ts';
 import type { NearGpu } from '#shared/domain/gpu-terms.ts';
+import { labelTexts } from '#shared/domain/labels.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import type { ExplainedGrowth, ExplainedScaling, ExplainedServer, Explanation } from '#shared/api/explain.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { timestampOf } from '#shared/api/fields.ts';
@@ -22,7 +24,7 @@ import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import type { Targets } from '../../workspaces/deployments/targets.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
 import { gpuFactsOf, gpusOf } from '../../fleet/capacity.ts';
-import { blockingConditions, conditionWordsOf } from '../../fleet/machine.ts';
+import { blockingConditions, conditionWordsOf, labelsOf } from '../../fleet/machine.ts';
 import type { ContainerUsage, Usage } from '../../fleet/usage.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
@@ -427,16 +429,17 @@ export class Explain {
   #conditionTexts(
     workspaceId: WorkspaceId,
     waiting: Parameters<typeof isForQuota>[0],
-    config?: Pick<StubConfig, 'gpu' | 'minCuda'>,
+    config?: Pick<StubConfig, 'gpu' | 'minCuda' | 'labels'>,
   ): readonly string[] {
     const isFor = (reason: string): boolean => waiting.some(({ rejections }) => (rejections[reason] ?? 0) > 0);
     const isAbout = waiting.some(({ rejections }) => isForDevices(rejections));
-    if (!isAbout && !['condition', 'gpu_count', 'gpu_driver'].some(isFor)) return [];
-    const { conditions, conditionWords, gpus, drivers, devices } = this.#conditionsFor(workspaceId);
+    if (!isAbout && !['condition', 'gpu_count', 'gpu_driver', 'label'].some(isFor)) return [];
+    const { conditions, conditionWords, gpus, drivers, devices, labels } = this.#conditionsFor(workspaceId);
     return [
       ...(isFor('condition') ? conditionTexts(conditions, conditionWords) : []),
       ...(isFor('gpu_count') ? gpuTexts(gpus) : []),
       ...(isFor('gpu_driver') ? driverTexts(config?.minCuda ?? '', drivers) : []),
+      ...(isFor('label') ? labelTexts(config?.labels, labels) : []),
       ...(isAbout ? nearestTexts(config?.gpu ?? [], devices) : []),
     ];
   }
@@ -447,9 +450,11 @@ export class Explain {
     const gpus: Record<string, number> = {};
     const drivers: Record<string, number> = {};
     const devices = new Map<string, NearGpu>();
+    const labels: Labels[] = [];
     for (const machine of this.#parts.machines.all()) {
       const owner = machine.row.poolWorkspaceId;
       if (machine.health !== 'READY' || (owner !== null && owner !== workspaceId)) continue;
+      labels.push(labelsOf(machine));
       for (const name of blockingConditions(machine)) {
         counts[name] = (counts[name] ?? 0) + 1;
         const said = conditionWordsOf(machine)[name];
@@ -468,7 +473,7 @@ export class Explain {
         gpus[key] = (gpus[key] ?? 0) + 1;
       }
     }
-    return { conditions: counts, conditionWords: words, gpus, drivers, devices: [...devices.values()] };
+    return { conditions: counts, conditionWords: words, gpus, drivers, devices: [...devices.values()], labels };
   }
 
   #healthOf(machineId: MachineId | null): string {

@@ -78,6 +78,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     says: 'of a pool that it does not name where it must or may not use, or kept for work with a GPU',
     step: 'name a pool that this workspace may use (`pool="…"`), or admit a machine: `longshore machine create`',
   },
+  label: {
+    says: 'without a label that it requires, or with one that it forbids',
+    step: 'give a machine the label: `longshore machine label ID zone=a`, or deploy with another `placement`',
+  },
   machine_not_ready: {
     says: 'not connected, or not ready',
     step: 'see that the agents run and reach the scheduler: `longshore machine list`',

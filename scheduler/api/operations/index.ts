@@ -24,7 +24,7 @@ import type { Bootstrap, SigningKeyReader } from './auth.ts';
 import { checkpointContainer, listContainers, stopContainer } from './containers.ts';
 import { deleteDeployment, listDeployments, scaleDeployment, startDeployment, stopDeployment } from './deployments.ts';
 import { createEnrolmentToken, listEnrolmentTokens, revokeEnrolmentToken } from './enrolment-tokens.ts';
-import { createMachine, deleteMachine, listMachines } from './machines.ts';
+import { createMachine, deleteMachine, labelMachine, listMachines } from './machines.ts';
 import type { AgentUpstream } from './machines.ts';
 import { buildImage, verifyImageBuild } from './images.ts';
 import { createObject, headObject } from './objects.ts';
@@ -103,6 +103,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     checkpointContainer(),
     createMachine(parts.machines, parts.agentUpstream),
     listMachines(parts.machines, parts.workers),
+    labelMachine(parts.workers),
     deleteMachine(parts.workers),
     listMachineGpus(parts.workers),
     changeMachineGpu(parts.workers, parts.gpuChanges),

@@ -5,10 +5,13 @@ import {
   CreateMachineRequest,
   CreateMachineResponse,
   DeleteMachineRequest,
+  LabelMachineRequest,
+  LabelMachineResponse,
   ListMachinesRequest,
   ListMachinesResponse,
 } from '#shared/api/machines.ts';
 import type { Machine } from '#shared/api/machines.ts';
+import { labelKeyProblem, labelProblem, MOST_LABELS } from '#shared/domain/labels.ts';
 import { AppError } from '#shared/errors.ts';
 
 import type { CreatedMachine, MachineService, MachineView } from '../../fleet/machine-service.ts';
@@ -123,6 +126,36 @@ export function listMachines(
   });
 }
 
+const MOST_CHANGES = 2 * MOST_LABELS;
+
+export function labelMachine(workers: Pick<WorkerService, 'label'>): Operation {
+  return operation({
+    name: 'LabelMachine',
+    http: 'POST /machines/{machineId}/labels',
+    scope: 'full',
+    request: LabelMachineRequest,
+    response: LabelMachineResponse,
+    handle: async (caller, { machineId, set = {}, remove }, { from }) => {
+      const refused = (errMsg: string) => ({ ok: false, errMsg, labels: {} });
+      const given = Object.entries(set);
+      if (given.length + remove.length > MOST_CHANGES) return refused(`set and remove may name ${MOST_CHANGES} labels`);
+      if (given.length + remove.length === 0) return refused('set or remove must name a label');
+      for (const [key, value] of given) {
+        const problem = labelProblem(key, value);
+        if (problem !== undefined) return refused(`set: ${problem}`);
+        if (remove.includes(key)) return refused(`set and remove both name the label ${key}`);
+      }
+      const [wrong] = remove.flatMap((key) => labelKeyProblem(key) ?? []);
+      if (wrong !== undefined) return refused(`remove: ${wrong}`);
+      const change = { set, remove };
+      const labels = await workers.label(ownerOf(caller), machineId, change, actorOf(caller, from));
+      if (labels === 'not_found') return refused('machine not found');
+      if (labels === 'too_many') return refused(`set: a machine has at most ${MOST_LABELS} labels`);
+      return { ok: true, errMsg: '', labels: { ...labels } };
+    },
+  });
+}
+
 export function deleteMachine(workers: Pick<WorkerService, 'deleteMachine'>): Operation {
   return operation({
     name: 'DeleteMachine',
@@ -182,6 +215,7 @@ const EMPTY_MACHINE: Machine = {
   machineMetrics: null,
   userData: '',
   ssh: null,
+  labels: {},
   conditions: [],
   conditionWords: {},
   host: null,
@@ -220,6 +254,7 @@ const listedMachine = (view: MachineView): Machine => ({
   lastKeepalive: timestampOf(view.lastSeenAtMs) ?? '',
   created: timestampOf(view.createdAtMs) ?? '',
   agentVersion: view.agentVersion,
+  labels: { ...view.labels },
   conditions: [...view.conditions],
   conditionWords: { ...view.conditionWords },
   machineMetrics: {

@@ -6,6 +6,7 @@ import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import { ANY_PYTHON, wantedPython } from '../../domain/base-pythons.ts';
 import { capacityOf, gpuFactsOf } from '../../fleet/capacity.ts';
 import { basePythonsOf } from '../../fleet/host-facts.ts';
+import { labelsOf } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import { infeasibleReason, isMadeFirst, noPythonReason, tooSmallReason } from './feasibility.ts';
 import type { OfferedMachine, PythonRequest } from './feasibility.ts';
@@ -59,12 +60,12 @@ export class FeasibilityCheck {
   /** Sentence that refuses a caller; undefined: some machine that is registered, or expected, may serve it. */
   refusal({ config, workspaceId }: Pick<Target, 'config' | 'workspaceId'>): string | undefined {
     const poolName = poolNameOf(config.extra);
-    if (config.gpuCount === 0 && poolName === '') return undefined;
+    if (config.gpuCount === 0 && poolName === '' && config.labels === undefined) return undefined;
     const known = this.#known.get(config);
     if (known?.version === this.#version && this.#clock.nowMs() < known.untilMs) return known.text;
-    const { gpu, gpuCount, minCuda = '' } = config;
+    const { gpu, gpuCount, minCuda = '', labels } = config;
     const { machines, untilMs } = this.#offered();
-    const text = infeasibleReason({ workspaceId, poolName, gpu, gpuCount, minCuda }, machines);
+    const text = infeasibleReason({ workspaceId, poolName, gpu, gpuCount, minCuda, labels }, machines);
     this.#known.set(config, { version: this.#version, untilMs, text });
     return text;
   }
@@ -118,6 +119,7 @@ export class FeasibilityCheck {
         poolOwner: row.poolWorkspaceId,
         requiresPoolSelector: row.poolSettings.requiresPoolSelector,
         isExpected: health === 'PENDING',
+        labels: labelsOf(machine),
         gpus: (inventory?.gpus ?? []).map(gpuFactsOf),
         gpuDriver: inventory?.gpuDriver ?? '',
         size: { cpuMillicores: totalCpuMillicores, memoryBytes: totalMemoryBytes },

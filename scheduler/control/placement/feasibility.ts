@@ -2,6 +2,8 @@ import { compareVersions, driverOf, driverText, mayRunCuda } from '#shared/domai
 import { madeBaseImage } from '#shared/domain/built-images.ts';
 import { gpuMatches, gpuWords, nearestTexts } from '#shared/domain/gpu-terms.ts';
 import type { DriverFact, GpuFacts, NearGpu } from '#shared/domain/gpu-terms.ts';
+import { labelsFit, labelTexts } from '#shared/domain/labels.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import type { PlacementRequest } from '../plan/filter.ts';
 import { ANY_PYTHON, canHavePython } from '../../domain/base-pythons.ts';
 import type { BasePythons } from '../../domain/base-pythons.ts';
@@ -22,6 +24,8 @@ export interface OfferedMachine {
   readonly requiresPoolSelector: boolean;
   /** Whether the machine has not joined yet, so that its offer is not known. */
   readonly isExpected: boolean;
+  /** Absent: none. */
+  readonly labels?: Labels;
   readonly gpus: readonly GpuFacts[];
   /** Version of its GPUs' driver; absent: not known. */
   readonly gpuDriver?: DriverFact;
@@ -36,13 +40,21 @@ export interface OfferedMachine {
  * though perhaps not now. Amounts that fit no machine at the moment are left to placement, which waits for them. Pure.
  */
 export function infeasibleReason(
-  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount' | 'minCuda'>,
+  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount' | 'minCuda' | 'labels'>,
   machines: readonly OfferedMachine[],
 ): string | undefined {
-  const { workspaceId, poolName, gpu, gpuCount, minCuda } = request;
-  const usable = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
+  const { workspaceId, poolName, gpu, gpuCount, minCuda, labels } = request;
+  const open = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
   const where = poolName === '' ? '' : ` in pool ${poolName}`;
-  if (poolName !== '' && usable.length === 0) return `no machine that this workspace may use is${where}`;
+  if (poolName !== '' && open.length === 0) return `no machine that this workspace may use is${where}`;
+  const usable = open.filter((machine) => machine.isExpected || labelsFit(machine.labels ?? {}, labels));
+  if (usable.length === 0 && labels !== undefined) {
+    const texts = labelTexts(
+      labels,
+      open.map((machine) => machine.labels ?? {}),
+    );
+    return `no machine that this workspace may use${where} has the labels it asks for (placement): ${texts.join('; ')}`;
+  }
   if (gpuCount === 0 || usable.some((machine) => machine.isExpected)) return undefined;
   const most = usable.reduce((sum, machine) => Math.max(sum, wantedOf(machine, gpu)), 0);
   const wanted = gpuWords(gpu);

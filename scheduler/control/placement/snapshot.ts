@@ -12,7 +12,7 @@ import { gpuFactsOf } from '../../fleet/capacity.ts';
 import { basePythonsOf } from '../../fleet/host-facts.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
-import { blockingConditions, cachesHere, isInService } from '../../fleet/machine.ts';
+import { blockingConditions, cachesHere, isInService, labelsOf } from '../../fleet/machine.ts';
 import { takesCpuWork } from '../../fleet/pool-settings.ts';
 import type { PlacementMachine } from '../plan/filter.ts';
 import type { Wanted } from '../plan/fit-class.ts';
@@ -96,6 +96,7 @@ export function wantedOf({ row, spec }: ContainerEntry): Wanted {
     gpu: spec.gpu,
     gpuCount: spec.gpuCount,
     minCuda: spec.minCuda ?? '',
+    labels: spec.labels,
     basePython: image === '' ? wantedPython(wire.pythonVersion ?? '') : '',
     arch: spec.arch ?? '',
     volumeDrivers: [...new Set((wire.volumes ?? []).map(driverOf))],
@@ -182,6 +183,7 @@ function asCandidate(
       leasedAtMs: leasedAtMs.get(gpu.uuid) ?? 0,
     })),
     volumeDrivers: new Set(volumeDriversOf(machine)),
+    labels: labelsOf(machine),
     registry: inventory?.registry === true,
     images: new Set(inventory?.images ?? []),
     caches: new Set(cachesHere(machine).flatMap(({ volumeId, bytes }) => (bytes > 0 ? volumeId : []))),

@@ -68,6 +68,7 @@ export function placementWait(facts: {
  */
 const LASTING: ReadonlySet<string> = new Set([
   'no_matching_pool',
+  'label',
   'arch',
   'gpu_model',
   'gpu_fact_unknown',

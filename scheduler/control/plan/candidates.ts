@@ -3,15 +3,17 @@
 // only to say why. Invariants: the chosen machine can take the request. A machine is found whenever place.ts finds
 // one, and never one of a less wanted model, pool, cache or image.
 import type { MachineId } from '#shared/domain/ids.ts';
+import { labelsFit } from '#shared/domain/labels.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { rejectionOf } from './filter.ts';
 import type { Choice, Rejections } from './place.ts';
 import { bestOf, chooseOf, placeContainer } from './place.ts';
-import { cachesFilled, imagePresent, stableHash } from './score.ts';
+import { cachesFilled, imagePresent, preferred, spreadCount, stableHash } from './score.ts';
 import { compareStanding, isIndexed, mayHaveRoom, searchTier, MachineIndex } from './machine-index.ts';
+import type { Tier } from './machine-index.ts';
 
-/** Most sets of images and caches asked for recently whose machines are kept apart. */
+/** Most sets of images, caches and labels asked for recently whose machines are kept apart. */
 const MOST_HOLDINGS = 128;
 
 export class Candidates {
@@ -76,42 +78,53 @@ export class Candidates {
       const placement = placeContainer(request, machines);
       return placement.kind === 'placed' ? this.#machines.get(placement.machineId) : undefined;
     }
-    const canTake = (machine: PlacementMachine): boolean => rejectionOf(machine, request) === undefined;
     const from = stableHash(request.seed);
-    const tiers = this.#index.tiers(request).filter((tier) => mayHaveRoom(tier, request));
+    const canTake = (machine: PlacementMachine): boolean => rejectionOf(machine, request) === undefined;
+    const tiers = this.#tiersOf(NOTHING_HELD, request).filter((tier) => mayHaveRoom(tier, request));
     if (tiers.length === 0) return undefined;
-    const holders = this.#holdersFor(request).map((index) => index.tiers(request));
-    for (const [index, tier] of tiers.entries()) {
+    const lists = wishedOf(request).map((wished) =>
+      [...heldBy(request), NOTHING_HELD].map((held) =>
+        held === NOTHING_HELD && wished === 0 ? tiers : this.#tiersOf({ ...held, wished }, request),
+      ),
+    );
+    const counts = spreadCountsOf(request);
+    for (const [index, standing] of tiers.entries()) {
       const before = tiers[index - 1];
-      // Machines that hold caches or the image come before all others of the same standing.
-      const isFirst = before === undefined || compareStanding(before, tier) !== 0;
-      const better = isFirst ? holders.flatMap((some) => some.filter((one) => compareStanding(one, tier) === 0)) : [];
-      for (const one of [...better, tier]) {
-        const found = bestOf(searchTier(one, from, canTake, request), request);
-        if (found !== undefined) return found;
-      }
+      if (before !== undefined && compareStanding(before, standing) === 0) continue;
+      // The order of score.ts within a standing: preferred labels, spread, caches, image; then GPUs left over.
+      for (const list of lists)
+        for (const count of counts) {
+          const isOne =
+            counts.length === 1
+              ? canTake
+              : (machine: PlacementMachine) => spreadCount(machine, request) === count && canTake(machine);
+          for (const tier of list.flat()) {
+            if (compareStanding(tier, standing) !== 0) continue;
+            const found = bestOf(searchTier(tier, from, isOne, request), request);
+            if (found !== undefined) return found;
+          }
+        }
     }
     return undefined;
   }
 
-  /** Machines that hold something of the request, the best first: its caches and its image, its caches, its image. */
-  #holdersFor(request: PlacementRequest): readonly MachineIndex[] {
-    const { caches, image } = request;
-    const held: readonly Held[] = [
-      ...(caches.length > 0 && image !== '' ? [{ caches, image }] : []),
-      ...(caches.length > 0 ? [{ caches, image: '' }] : []),
-      ...(image !== '' ? [{ caches: [], image }] : []),
-    ];
-    return held.map((one) => this.#indexOf(one));
+  #tiersOf(held: Held, request: PlacementRequest): readonly Tier[] {
+    const { labels } = request;
+    const isAny = held === NOTHING_HELD && labels === undefined;
+    return (isAny ? this.#index : this.#indexOf({ ...held, labels })).tiers(request);
   }
 
-  #indexOf(held: Held): MachineIndex {
-    const key = JSON.stringify([held.image, held.caches]);
+  #indexOf(held: Held & Pick<PlacementRequest, 'labels'>): MachineIndex {
+    const { caches, image, labels, wished } = held;
+    const rules = labels && [labels.require, labels.forbid, wished === 0 ? {} : labels.prefer];
+    const key = JSON.stringify([image, caches, rules, wished]);
     const known = this.#holders.get(key);
     if (known !== undefined) return known.index;
     const isOne = (machine: PlacementMachine): boolean =>
-      (held.caches.length === 0 || cachesFilled(machine, held) === 1) &&
-      (held.image === '' || imagePresent(machine, held) === 1);
+      (caches.length === 0 || cachesFilled(machine, held) === 1) &&
+      (image === '' || imagePresent(machine, held) === 1) &&
+      labelsFit(machine.labels ?? {}, labels) &&
+      (wished === 0 || preferred(machine, held) >= wished);
     const index = new MachineIndex();
     for (const machine of this.#machines.values()) if (isIndexed(machine) && isOne(machine)) index.put(machine);
     this.#holders.set(key, { index, isOne });
@@ -119,8 +132,28 @@ export class Candidates {
   }
 }
 
-/** Caches and an image; empty: not asked for. */
-type Held = Pick<PlacementRequest, 'caches' | 'image'>;
+/** Caches, an image, and a least number of preferred labels; empty and 0: not asked for. */
+interface Held extends Pick<PlacementRequest, 'caches' | 'image'> {
+  readonly wished: number;
+}
+const NOTHING_HELD: Held = { caches: [], image: '', wished: 0 };
+
+/** Parts of the request that machines may hold, the best first: its caches and its image, its caches, its image. */
+const heldBy = ({ caches, image }: PlacementRequest): readonly Held[] => [
+  ...(caches.length > 0 && image !== '' ? [{ caches, image, wished: 0 }] : []),
+  ...(caches.length > 0 ? [{ caches, image: '', wished: 0 }] : []),
+  ...(image !== '' ? [{ caches: [], image, wished: 0 }] : []),
+];
+
+/** Least numbers of preferred labels, the best first. */
+const wishedOf = ({ labels }: PlacementRequest): readonly number[] => {
+  const most = Object.keys(labels?.prefer ?? {}).length;
+  return Array.from({ length: most + 1 }, (_none, index) => most - index);
+};
+
+/** Numbers of containers by which places are told apart, the best first. */
+const spreadCountsOf = ({ spreadCounts }: PlacementRequest): readonly number[] =>
+  spreadCounts === undefined ? [0] : [...new Set([0, ...spreadCounts.values()])].toSorted((a, b) => a - b);
 
 interface Holders {
   readonly index: MachineIndex;

@@ -2,6 +2,8 @@ import { mayRunCuda } from '#shared/domain/cuda.ts';
 import { gpuLack, gpuMatches } from '#shared/domain/gpu-terms.ts';
 import type { GpuFacts } from '#shared/domain/gpu-terms.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
+import { labelsFit } from '#shared/domain/labels.ts';
+import type { LabelRules, Labels } from '#shared/domain/labels.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Market } from '../../domain/shares.ts';
 import { CPU_MARKET } from '../../domain/shares.ts';
@@ -55,6 +57,8 @@ export interface PlacementMachine {
   readonly volumeDrivers: ReadonlySet<MountDriverName>;
   /** Whether its agent pulls images from the managed registry. */
   readonly registry: boolean;
+  /** Absent: none. */
+  readonly labels?: Labels;
   /** Image references known to be there. */
   readonly images: ReadonlySet<string>;
   /** Cache volumes that hold something there, by their ids. */
@@ -89,6 +93,10 @@ export interface PlacementRequest {
   readonly caches: readonly string[];
   /** Drivers of the volumes that it mounts. */
   readonly volumeDrivers: readonly MountDriverName[];
+  /** Rules for labels of its machines; absent: none. */
+  readonly labels?: LabelRules | undefined;
+  /** Containers of the deployment by the value of the label over which they are spread; absent: they are not. */
+  readonly spreadCounts?: ReadonlyMap<string, number> | undefined;
   /** Machines that must not be taken, because they just refused it. */
   readonly avoid: ReadonlySet<MachineId>;
   /** Whether the workspace has used up its limits. */
@@ -104,6 +112,7 @@ export interface PlacementRequest {
 /** Reasons why a machine cannot take a container: lower snake_case, counted and shown. */
 export const REJECTION_REASONS = [
   'no_matching_pool',
+  'label',
   'machine_not_ready',
   'cordoned',
   'condition',
@@ -160,6 +169,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   // Lasting properties of the machine are checked before its
   // present state, so that the lasting reason is the one shown.
   if (request.arch !== '' && machine.arch !== '' && machine.arch !== request.arch) return 'arch';
+  if (!labelsFit(machine.labels ?? NO_LABELS, request.labels)) return 'label';
   if (request.gpuCount > 0 && !machine.gpus.some((gpu) => isWanted(machine, gpu, request.gpu)))
     return gpuLack(machine.gpus, machine.gpuDriver, request.gpu);
   if (!driverFits(machine, request)) return 'gpu_driver';
@@ -189,6 +199,8 @@ export const isFullFor = (machine: PlacementMachine, { fullMarkets, gpuCount }: 
   fullMarkets.size > 0 &&
   machine.poolOwner === null &&
   fullMarkets.has(gpuCount === 0 ? CPU_MARKET : (gpuMarketOf(machine) ?? ''));
+
+const NO_LABELS: Labels = {};
 
 /** Whether the pool is open to the request. Work without a GPU uses a GPU machine only if its pool allows that. */
 function poolFits(machine: PlacementMachine, request: PlacementRequest): boolean {

@@ -21,6 +21,7 @@ type Asked = Pick<
   | 'basePython'
   | 'arch'
   | 'volumeDrivers'
+  | 'labels'
 >;
 
 /** A container that waits for a machine. */
@@ -220,4 +221,6 @@ const askedOf = (wanted: Asked): Asked => ({
   basePython: wanted.basePython,
   arch: wanted.arch,
   volumeDrivers: wanted.volumeDrivers,
+  // Wishes choose among machines that fit, and do not decide which fit.
+  labels: wanted.labels === undefined ? undefined : { ...wanted.labels, prefer: {}, spread: '' },
 });

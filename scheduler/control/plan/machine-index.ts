@@ -118,7 +118,7 @@ class Kind {
 }
 
 /** Kinds that are equally good for a request. */
-interface Tier {
+export interface Tier {
   readonly rank: number;
   readonly own: number;
   readonly poolPriority: number;

@@ -7,6 +7,7 @@
 // decides (places of an image, homes of volumes, machines to avoid, limits) are not asked then. So a freed machine
 // costs a look at the classes that its kind could ever take. A further container of a blocked class costs nothing.
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import { labelOf } from '#shared/domain/labels.ts';
 import { Grouped } from '#shared/grouped.ts';
 import type { Market, Sharing, WorkspaceShare } from '../../domain/shares.ts';
 import { DEFAULT_SHARING, HEAD_START_MS } from '../../domain/shares.ts';
@@ -388,10 +389,12 @@ export class Planner {
   }
 
   #chooseWithout(avoid: ReadonlySet<MachineId>, wanted: Wanted, fitClass: FitClass): Choice | undefined {
-    const { id, image, caches, queue } = wanted;
+    const { id, image, caches, queue, labels } = wanted;
     const siblings = this.ledger.siblingsOf(queue);
     const fullMarkets = this.#fullMarkets(fitClass);
-    const request = { ...requestOf(fitClass), avoid, image, caches, siblings, fullMarkets, seed: id };
+    const spreadCounts = this.#spreadCounts(labels?.spread ?? '', siblings);
+    const about = { image, caches, labels, spreadCounts, siblings, fullMarkets, seed: id };
+    const request = { ...requestOf(fitClass), avoid, ...about };
     if (!fitClass.isBlocked) return this.candidates.find(request);
     const placement = placeContainer(
       request,
@@ -400,6 +403,17 @@ export class Planner {
     if (placement.kind === 'rejected') return undefined;
     const { machineId, gpuUuids } = placement;
     return { machineId, gpuUuids };
+  }
+
+  /** Containers of a queue by the value of a label of their machines. @param key - empty: none */
+  #spreadCounts(key: string, siblings: ReadonlyMap<MachineId, number>): ReadonlyMap<string, number> | undefined {
+    if (key === '') return undefined;
+    const counts = new Map<string, number>();
+    for (const [id, count] of siblings) {
+      const value = labelOf(this.candidates.get(id)?.labels ?? {}, key) ?? '';
+      counts.set(value, (counts.get(value) ?? 0) + count);
+    }
+    return counts;
   }
 
   /**

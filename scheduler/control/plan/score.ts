@@ -1,18 +1,22 @@
 import { gpuFit, gpuTerms } from '#shared/domain/gpu-terms.ts';
+import { labelOf, labelsPreferred } from '#shared/domain/labels.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { mayLease } from './filter.ts';
 
 /**
  * Compares two machines that could both take the request; negative: `a` is better. Order: GPU preference, the
- * workspace's own pool, the pool's priority, cache volumes filled, image present, fewest GPUs left over, best fit of
- * CPU and memory, spread of one deployment, a stable hash. (The filter already leaves only the home machines of
- * volumes.)
+ * workspace's own pool, the pool's priority, preferred labels, spread over a label, cache volumes filled, image
+ * present, fewest GPUs left over, best fit of CPU and memory, spread of one deployment, a stable hash. (The filter
+ * already leaves only the home machines of volumes.)
  */
 export function compareMachines(a: PlacementMachine, b: PlacementMachine, request: PlacementRequest): number {
   return (
     preferenceRank(a, request) - preferenceRank(b, request) ||
     ownPool(b, request) - ownPool(a, request) ||
     b.poolPriority - a.poolPriority ||
+    preferred(b, request) - preferred(a, request) ||
+    spreadCount(a, request) - spreadCount(b, request) ||
     cachesFilled(b, request) - cachesFilled(a, request) ||
     imagePresent(b, request) - imagePresent(a, request) ||
     gpusLeft(a, request) - gpusLeft(b, request) ||
@@ -35,6 +39,17 @@ export function preferenceRank(machine: PlacementMachine, request: PlacementRequ
 
 export const ownPool = (machine: PlacementMachine, request: PlacementRequest): number =>
   machine.poolOwner === request.workspaceId ? 1 : 0;
+/** Number of the preferred labels that the machine has. */
+export const preferred = (
+  { labels = NO_LABELS }: PlacementMachine,
+  { labels: rules }: Pick<PlacementRequest, 'labels'>,
+): number => labelsPreferred(labels, rules);
+/** Containers of the deployment on machines with the same value of the label over which they are spread. */
+export const spreadCount = (
+  { labels = NO_LABELS }: PlacementMachine,
+  { spreadCounts, labels: rules }: PlacementRequest,
+): number => spreadCounts?.get(labelOf(labels, rules?.spread ?? '') ?? '') ?? 0;
+const NO_LABELS: Labels = {};
 /** Weights come from further away than images, and are mostly larger, so their caches count first. */
 export const cachesFilled = (machine: PlacementMachine, request: Pick<PlacementRequest, 'caches'>): number =>
   request.caches.length > 0 && request.caches.every((id) => machine.caches.has(id)) ? 1 : 0;

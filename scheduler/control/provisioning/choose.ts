@@ -2,6 +2,7 @@
 // its machines cost, and the order of those that could. Pure. Source: decision 0255.
 import { mayRunCuda } from '#shared/domain/cuda.ts';
 import { gpuFit, gpuLack, gpuMatches, gpuTerms } from '#shared/domain/gpu-terms.ts';
+import { labelsFit } from '#shared/domain/labels.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 import type { Blocked, Demand, GrowingPool, Offer, Unfit } from './facts.ts';
 
@@ -14,6 +15,7 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
   if (!mayUsePool({ poolName, poolOwner, requiresPoolSelector: settings.requiresPoolSelector }, demand))
     return 'not_usable';
   if (demand.isAtLimit === true && poolOwner === null) return 'at_limit';
+  if (!labelsFit(offer.labels ?? {}, demand.labels)) return 'label';
   // Free GPUs keep their share of a machine, so an empty machine with GPUs has no room for other work.
   if (demand.gpuCount === 0 && offer.gpus.length > 0) return 'kept_for_gpus';
   const matching = matchingGpus(offer, offer, demand);
@@ -27,6 +29,7 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
 /** Whether the free amounts of a machine suffice for the container. */
 export function fits(free: Offer, total: Offer, demand: Demand): boolean {
   if (matchingGpus(free, total, demand) < demand.gpuCount || !driverFits(total, demand)) return false;
+  if (!labelsFit(total.labels ?? {}, demand.labels)) return false;
   const kept = demand.gpuCount === 0 && total.gpus.length > 0 ? free.gpus.length / total.gpus.length : 0;
   return (
     free.cpuMillicores - kept * total.cpuMillicores >= demand.cpuMillicores &&

@@ -148,12 +148,14 @@ const isAlike = (a: Demand, b: Demand): boolean =>
   a.gpuCount === b.gpuCount &&
   a.minCuda === b.minCuda &&
   a.isAtLimit === b.isAtLimit &&
+  (a.labels === b.labels || JSON.stringify(a.labels) === JSON.stringify(b.labels)) &&
   (a.gpu === b.gpu || a.gpu.join() === b.gpu.join());
 
 /** Fields that decide which pools could serve a container, besides refusals of its queue. */
 function shapeOf(demand: Demand): string {
-  const { workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda, isAtLimit } = demand;
-  return JSON.stringify([workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda, isAtLimit]);
+  const { workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda, isAtLimit, labels } = demand;
+  const amounts = [cpuMillicores, memoryBytes, gpu, gpuCount, minCuda];
+  return JSON.stringify([workspaceId, poolName, ...amounts, isAtLimit, labels]);
 }
 
 /** Pools that could serve a container; those for one shape are looked for once. */

@@ -132,6 +132,7 @@ export class Demands {
       gpu: spec.gpu,
       gpuCount: spec.gpuCount,
       minCuda: spec.minCuda ?? '',
+      labels: spec.labels,
       sinceMs: this.sinceMs(entry),
       isAtLimit: this.#atLimit.has(row.id),
     };

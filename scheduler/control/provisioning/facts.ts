@@ -3,6 +3,7 @@
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { DriverFact, GpuFacts } from '#shared/domain/gpu-terms.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { LabelRules, Labels } from '#shared/domain/labels.ts';
 import type { PoolCapacity } from '../../domain/provisioning.ts';
 import type { Standing } from '../plan/markets.ts';
 
@@ -20,6 +21,8 @@ export interface Demand {
   readonly gpuCount: number;
   /** Least CUDA version of the machine's driver; absent: any. */
   readonly minCuda?: string;
+  /** Rules for labels of its machines; absent: none. */
+  readonly labels?: LabelRules | undefined;
   /** Since when it waits. */
   readonly sinceMs: number;
   /** Milliseconds by which it counts as older inside its workspace. Absent: 0. */
@@ -39,6 +42,8 @@ export interface Offer {
   readonly gpus: readonly GpuFacts[];
   /** Version of their driver; absent: not known. */
   readonly gpuDriver?: DriverFact;
+  /** Absent: none. */
+  readonly labels?: Labels;
 }
 
 /** Machine of a pool that has joined. */
@@ -89,6 +94,7 @@ export interface GrowingPool {
 export type Unfit =
   | 'not_usable'
   | 'at_limit'
+  | 'label'
   | 'kept_for_gpus'
   | 'gpu_model'
   | 'gpu_fact_unknown'

@@ -1,5 +1,6 @@
 // Amounts of machines that providers make, and machines that they could make, for the check whether a call can ever be
 // served.
+import { readLabels } from '#shared/domain/labels.ts';
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { MachineShape } from '../../domain/provisioning.ts';
 import { offeredByShape } from '../../fleet/capacity.ts';
@@ -19,6 +20,7 @@ export function offerOf(shape: MachineShape, settings: PoolSettings): Offer {
     memoryBytes: totalMemoryBytes,
     gpus: Array.from({ length: shape.gpuCount }, () => gpu),
     gpuDriver: null,
+    labels: readLabels(settings.labels ?? ''),
   };
 }
 
@@ -36,7 +38,7 @@ export function* offersOf(
     const shape = shapeOf(settings);
     if (shape === undefined || settings.provider === null || !knows(settings.provider)) continue;
     if (settings.maxMachines === 0) continue;
-    const { gpus, gpuDriver = null, cpuMillicores, memoryBytes } = offerOf(shape, settings);
+    const { gpus, gpuDriver = null, labels = {}, cpuMillicores, memoryBytes } = offerOf(shape, settings);
     yield {
       poolName: name,
       poolOwner: workspaceId,
@@ -44,6 +46,7 @@ export function* offersOf(
       isExpected: false,
       gpus,
       gpuDriver,
+      labels,
       size: { cpuMillicores, memoryBytes },
       basePythons: null,
       basePythonsHere: [],

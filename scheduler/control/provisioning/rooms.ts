@@ -4,7 +4,7 @@ import type { MachineId } from '#shared/domain/ids.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { gpuFactsOf } from '../../fleet/capacity.ts';
-import { isInService, isSchedulable } from '../../fleet/machine.ts';
+import { isInService, isSchedulable, labelsOf } from '../../fleet/machine.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
 import type { Offer, Room } from './facts.ts';
@@ -121,6 +121,7 @@ export class Rooms {
         memoryBytes: capacity.totalMemoryBytes,
         gpus: healthy.map(gpuFactsOf),
         gpuDriver: inventory?.gpuDriver ?? '',
+        labels: labelsOf(machine),
       },
       free,
       createdAtMs: before?.createdAtMs ?? nowMs - Math.max(0, clock.nowMs() - row.createdAtMs),

@@ -1,4 +1,5 @@
 import type { QueueName } from '#shared/domain/ids.ts';
+import type { LabelRules } from '#shared/domain/labels.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { BucketMount, ContainerSpec, NetworkRules } from '#shared/protocol/generated/messages.ts';
 import type { PodConfig, StubBucket, Target } from '../../domain/stub-config.ts';
@@ -21,6 +22,8 @@ export interface StoredSpec {
   readonly gpuCount: number;
   /** Least CUDA version of the machine's driver; absent: any. */
   readonly minCuda?: string;
+  /** Rules for labels of its machines; absent: none. */
+  readonly labels?: LabelRules;
   /** Pool that the container must run in; empty: any that the workspace may use. */
   readonly poolName: string;
   /** Architecture of the machine; empty or absent: any. */
@@ -68,6 +71,7 @@ export function specOf(target: Target): StoredSpec {
     gpu: config.gpu,
     gpuCount: config.gpuCount,
     ...(config.minCuda === undefined ? {} : { minCuda: config.minCuda }),
+    ...(config.labels === undefined ? {} : { labels: config.labels }),
     poolName: poolNameOf(config.extra),
     ...engineOf(config),
     wire: {

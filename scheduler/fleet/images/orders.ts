@@ -8,6 +8,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { isBuiltImage } from '#shared/domain/built-images.ts';
 import { mayRunCuda } from '#shared/domain/cuda.ts';
+import { labelsFit } from '#shared/domain/labels.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { mirrorOf } from '#shared/domain/registry-mirror.ts';
 import { digestOf, isDigest, pinnedTo, registryOf } from '#shared/domain/image-reference.ts';
@@ -21,7 +22,7 @@ import type {
 import type { ContainerRegistry } from '../containers/container-registry.ts';
 import type { StubConfig, Target } from '../../domain/stub-config.ts';
 import type { Machine } from '../machine.ts';
-import { isSchedulable } from '../machine.ts';
+import { isSchedulable, labelsOf } from '../machine.ts';
 import { canHavePython, wantedPython } from '../../domain/base-pythons.ts';
 import { basePythonsOf } from '../host-facts.ts';
 import { mayHost } from './hosts.ts';
@@ -240,6 +241,7 @@ export class ImageOrders {
         machine.sessionId !== undefined &&
         isSchedulable(machine) &&
         mayHost(machine, work, this.#parts.cpuWorkAllowed) &&
+        (config.labels === undefined || labelsFit(labelsOf(machine), config.labels)) &&
         mayRunCuda(machine.inventory?.gpuDriver ?? '', config.minCuda ?? ''),
     );
   }

@@ -4,6 +4,7 @@ import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { basePythonOf } from '#shared/domain/built-images.ts';
 import { imageProblem } from '#shared/domain/image-reference.ts';
+import { readRules } from '#shared/domain/labels.ts';
 import { mountPathsProblem, mountPlaces } from '#shared/domain/mount-paths.ts';
 import { isServe, kindOf } from '#shared/domain/status.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
@@ -65,6 +66,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const autoscaler = normaliseAutoscaler(request, rules, limits);
   const volumes = normaliseVolumes(request);
   const serving = normaliseServing(request.serving?.value);
+  const labels = readRules(extra?.['placement'], 'extra.placement');
   const pod = isSupervised(kind) ? normalisePod(request, serving !== undefined) : undefined;
   const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
   const refusals = [
@@ -76,7 +78,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refuseWorkerMode(extra?.['workerMode'], gpuCount),
     refuseMinCuda(extra?.['minCuda'], gpuCount),
     refuseStartTimeout(extra?.['startTimeout'], limits),
-    ...[volumes, when, pod, serving, autoscaler].filter((read) => typeof read === 'string'),
+    ...[volumes, when, pod, serving, autoscaler, labels].filter((read) => typeof read === 'string'),
   ].filter((text) => text !== null);
   const refused = (texts: readonly string[]): Normalised => ({
     kind: 'refused',
@@ -91,6 +93,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     typeof when === 'string' ||
     typeof pod === 'string' ||
     typeof serving === 'string' ||
+    typeof labels === 'string' ||
     extra === null
   ) {
     return refused(refusals);
@@ -114,6 +117,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     gpu: gpus.length === 0 && gpuCount > 0 ? [ANY_GPU] : gpus,
     gpuCount,
     ...cudaField(extra),
+    ...(labels === undefined ? {} : { labels }),
     // A development server is one process, which loads changed files anew.
     workers: pod === undefined && !isServe(request.stubType) ? Math.max(1, request.workers) : 1,
     concurrentRequests,

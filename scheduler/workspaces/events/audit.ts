@@ -86,6 +86,7 @@ export const AUDIT_KINDS = [
   'audit.machine.cordoned',
   'audit.machine.uncordoned',
   'audit.machine.drained',
+  'audit.machine.labelled',
   'audit.machine.gpu_excluded',
   'audit.machine.gpu_returned',
   'audit.machine.gpu_reset',

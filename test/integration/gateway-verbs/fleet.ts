@@ -8,9 +8,9 @@ import type { GatewayVerb } from './row.ts';
 
 /** `usage` is an addition of ours. */
 const CONTAINER = 'containerId stubId status scheduledAt startedAt workspaceId workerId machineId deploymentId usage';
-/** `conditions`, `conditionWords` and `host` are additions of ours. */
+/** `labels`, `conditions`, `conditionWords` and `host` are additions of ours. */
 const MACHINE =
-  'id cpu memory gpu gpuCount status poolName providerName registrationToken tailscaleUrl tailscaleAuth lastKeepalive created agentVersion machineMetrics userData ssh conditions conditionWords host';
+  'id cpu memory gpu gpuCount status poolName providerName registrationToken tailscaleUrl tailscaleAuth lastKeepalive created agentVersion machineMetrics userData ssh labels conditions conditionWords host';
 /** `drain` and `conditions` are additions of ours. */
 const WORKER =
   'id status totalCpu totalMemory totalGpuCount freeCpu freeMemory freeGpuCount gpu poolName machineId resourceVersion requiresPoolSelector priority preemptable buildVersion activeContainers runtime poolSelector cordonRequested drain rolloutGeneration rolloutBuildVersion workerImageOverride conditions';
@@ -107,6 +107,41 @@ export function fleetVerbs(platform: () => Platform, kit: Kit): readonly Gateway
         "a pool that is not the machine's": {
           line: (id) => `DELETE /machines/${id}?poolName=other`,
           answer: refusedWith('machine not found'),
+        },
+      },
+    },
+    {
+      name: 'LabelMachine',
+      ours: true,
+      line: (id) => `POST /machines/${id}/labels`,
+      make: aKeptMachine,
+      body: () => ({ set: { zone: 'a', disk: 'nvme' }, remove: ['rack'] }),
+      fields: 'ok errMsg labels',
+      restricted: UNAUTHORIZED,
+      ok: { ...done, labels: { disk: 'nvme', zone: 'a' } },
+      unknown: refusedWith('machine not found'),
+      malformed: { body: '{"remove": 1}' },
+      failures: {
+        'a label without a value': {
+          body: () => ({ set: { zone: '' } }),
+          answer: refusedWith(expect.stringMatching(/^set: zone= is no label: /)),
+        },
+        'labels that are no object': {
+          body: () => ({ set: ['zone'] }),
+          answer: { code: 3, details: [] },
+        },
+        'a key that is none': {
+          body: () => ({ remove: ['a b'] }),
+          answer: refusedWith(expect.stringMatching(/^remove: "a b" is no key of a label/)),
+        },
+        'a label that is set and removed': {
+          body: () => ({ set: { zone: 'a' }, remove: ['zone'] }),
+          answer: refusedWith('set and remove both name the label zone'),
+        },
+        'nothing to do': { body: () => ({}), answer: refusedWith('set or remove must name a label') },
+        'more than a machine may have': {
+          body: () => ({ set: Object.fromEntries(Array.from({ length: 33 }, (_none, at) => [`k${at}`, 'v'])) }),
+          answer: refusedWith('set: a machine has at most 32 labels'),
         },
       },
     },

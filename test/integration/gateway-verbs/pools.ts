@@ -13,6 +13,7 @@ const POOL_SETTINGS = {
   priority: 0,
   reservedCpuCores: null,
   reservedMemoryMib: null,
+  labels: null,
   hourlyCost: null,
   expectedGpus: null,
   registryMirror: null,

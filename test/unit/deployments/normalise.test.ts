@@ -96,6 +96,7 @@ describe('refusals', () => {
       { gpu: 'H100', extra: '{"minCuda":12.8}' },
       /^extra\.minCuda must be a CUDA version as text, such as "12\.8" \(min_cuda\), got 12\.8$/,
     ],
+    [{ extra: '{"placement":{"require":{"zone":[]}}}' }, /^extra\.placement\.require\.zone must have 1 to 16 values$/],
     [{ gpu: '12GiB' }, /^gpu: "12GiB" asks for a part of a shared device, which is not possible yet: /],
     [{ gpu: 'H100|any:>=40' }, /^gpu: "any:>=40": ">=40" is no condition; /],
     [{ gpu: Array.from({ length: 65 }, (_none, at) => `Z${at}`).join() }, /^gpu: names more than 64 alternatives$/],

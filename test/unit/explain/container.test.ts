@@ -60,6 +60,7 @@ describe('a container', () => {
       conditionWords,
       drivers: { '535.183.01': 3, '550.54.15': 1 },
       devices: [{ model: 'A100-80', memoryBytes: 80 * 1024 ** 3, driver: '535.183.01' }],
+      labels: [{ zone: 'b' }],
       gpus,
       progress,
       machineHealth: 'READY',
@@ -120,6 +121,13 @@ describe('a container', () => {
     expect(explained({ spec: asked }, { gpu_fact_unknown: 1 }).next_steps.join()).toMatch('longshore machine gpu list');
   });
 
+  test('that requires a label which no machine has says which there are', () => {
+    const labels = { require: { zone: ['a'] }, forbid: {}, prefer: {}, spread: '' };
+    const found = explained({ spec: { labels, wire: {} } }, { label: 2 });
+    expect(found.details).toContain('no machine has the label zone=a: there are zone=b');
+    expect(found.next_steps.join()).toMatch('longshore machine label ID zone=a');
+  });
+
   test('whose image was refused by the drivers of machines says what to do', () => {
     const message = 'the image needs CUDA 12.8 or newer; the driver of this machine is 535.183.01 (CUDA 12.2)';
     const found = explained({ state: 'FAILED', reason: 'gpu_driver', message, startFailures: 2 });
@@ -174,6 +182,7 @@ describe('a container', () => {
         gpus: {},
         drivers: {},
         devices: [],
+        labels: [],
         progress: '',
         machineHealth: 'READY',
         machineSilentSinceMs: null,
@@ -263,6 +272,7 @@ describe('a container', () => {
       gpus: {},
       drivers: {},
       devices: [],
+      labels: [],
       progress: '',
       machineHealth: 'READY',
       machineSilentSinceMs: null,

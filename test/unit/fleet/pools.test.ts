@@ -56,6 +56,7 @@ describe('settings', () => {
     [/^settings\.provider must be a name/, { provider: 7 }],
     [/^settings\.machineGpuModel must be a name/, { machineGpuModel: 'H'.repeat(64) }],
     [/^settings\.__proto__ is no setting/, JSON.parse('{"__proto__": {"priority": 1}}')],
+    [/^settings\.labels must be labels with commas between them, such as zone=a/, { labels: 'zone' }],
     [/^settings\.toString is no setting/, { toString: 1 }],
   ] as const)('are refused by name: %s', ([problem, sent]) => {
     const read = readPoolSettings(sent, 'settings.');
@@ -190,12 +191,23 @@ describe('settings', () => {
         continue;
       }
       if (facts.title !== undefined) {
-        for (const text of ['docker.io=mirror.example.com', 'ghcr.io=10.0.0.1:5000/cache/ghcr']) {
+        const [right, wrong, says] =
+          name === 'labels'
+            ? [
+                ['zone=a', 'zone=a,disk=nvme'],
+                ['zone', 'zone=', '=a', 'a b=c', 'zone=a,'],
+                /^must be labels .*, or default\.$/,
+              ]
+            : [
+                ['docker.io=mirror.example.com', 'ghcr.io=10.0.0.1:5000/cache/ghcr'],
+                ['', 'docker.io', '=m', 'docker.io=', 'docker.io=http://m', 'a=b=c', 'a=b c', 'a=b/C'],
+                /^must be REGISTRY=HOST.*, or default\.$/,
+              ];
+        for (const text of right) {
           expect(read(text)).toBe(text);
           expect(text).toMatch(new RegExp(facts.pattern ?? '^$'));
         }
-        for (const text of ['', 'docker.io', '=m', 'docker.io=', 'docker.io=http://m', 'a=b=c', 'a=b c', 'a=b/C'])
-          expect(() => read(text), text).toThrow(/^must be REGISTRY=HOST.*, or default\.$/);
+        for (const text of wrong) expect(() => read(text), text).toThrow(says);
         continue;
       }
       if (facts.type === 'string') {

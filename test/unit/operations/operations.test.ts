@@ -198,6 +198,8 @@ describe('machines', () => {
     memoryMib: 1024,
     gpuModels: gpu === '' ? [] : [gpu],
     gpus: gpu === '' ? [] : [{ model: gpu }],
+    labels: { zone: 'a' },
+    ownLabels: {},
     gpuCount: gpu === '' ? 0 : 1,
     freeGpuCount: 0,
     agentVersion: '1',

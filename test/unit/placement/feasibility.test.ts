@@ -114,7 +114,7 @@ describe('a Python version without a base image', () => {
     expect(isMadeFirst(asked, '3.13', machines)).toBe(isFirst);
   });
   test('is no question where none is named, or another image brings it', () => {
-    const row = { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };
+    const row = { poolName: 'default', poolWorkspaceId: null, labels: {}, poolSettings: POOL_DEFAULTS };
     const inventory = {
       gpus: [],
       cpuMillicores: 4_000,
@@ -180,6 +180,12 @@ describe('a stub that no machine can ever serve', () => {
       [machine(), machine({ gpus: [{ model: 'A100-80', memoryBytes: 80 * GIB }] })],
     ],
     [
+      'a label that no machine has',
+      { ...wants([], 0), labels: { require: { zone: ['a'] }, forbid: {}, prefer: {}, spread: '' } },
+      /^no machine that this workspace may use has the labels it asks for \(placement\): no machine has the label zone=a: there are zone=b$/,
+      [machine({ labels: { zone: 'b' } }), machine()],
+    ],
+    [
       'a condition on a model that nobody has',
       wants(['H100:>=80GiB']),
       /^no machine that this workspace may use has GPU H100 with 80 GiB$/,
@@ -209,11 +215,11 @@ describe('a stub that no machine can ever serve', () => {
     const played: Pick<Machines, 'all'> = {
       *all() {
         walks += 1;
-        const row = { poolName: 'late', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS };
+        const row = { poolName: 'late', poolWorkspaceId: null, labels: {}, poolSettings: POOL_DEFAULTS };
         yield { row, health: 'EXPIRED', inventory: null, orphans: new Map() } as never;
         const gpus = models.map((model) => ({ model }));
         yield {
-          row: { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS },
+          row: { poolName: 'default', poolWorkspaceId: null, labels: {}, poolSettings: POOL_DEFAULTS },
           health: 'SUSPECT',
           inventory: { gpus, cpuMillicores: 4_000, memoryBytes: 8 * GIB },
           orphans: new Map(),
@@ -245,7 +251,7 @@ describe('a stub that no machine can ever serve', () => {
   test('a machine that was created and never joins holds the refusal back for five minutes', () => {
     const nowAt = { ms: 1_000_000 };
     const created = (createdAtMs: number) => ({
-      row: { poolName: 'default', poolWorkspaceId: null, poolSettings: POOL_DEFAULTS, createdAtMs },
+      row: { poolName: 'default', poolWorkspaceId: null, labels: {}, poolSettings: POOL_DEFAULTS, createdAtMs },
       health: 'PENDING',
       inventory: null,
       orphans: new Map(),

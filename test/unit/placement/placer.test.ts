@@ -125,7 +125,14 @@ class Fleet {
       cpuOvercommit: 1,
       cpuWorkOnGpuMachines: null,
     };
-    const row = { id, poolName: 'default', poolWorkspaceId: null, poolSettings: settings, intent: 'active' };
+    const row = {
+      id,
+      poolName: 'default',
+      poolWorkspaceId: null,
+      labels: {},
+      poolSettings: settings,
+      intent: 'active',
+    };
     const machine = {
       row: { ...row, hostDrainUntilMs: null, systemCordon: false },
       health: 'READY',

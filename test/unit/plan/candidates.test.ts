@@ -6,7 +6,15 @@ import { Candidates } from '#scheduler/control/plan/candidates.ts';
 import type { PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
 import { rejectionOf } from '#scheduler/control/plan/filter.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
-import { cachesFilled, gpusLeft, imagePresent, ownPool, preferenceRank } from '#scheduler/control/plan/score.ts';
+import {
+  cachesFilled,
+  gpusLeft,
+  imagePresent,
+  ownPool,
+  preferenceRank,
+  preferred,
+  spreadCount,
+} from '#scheduler/control/plan/score.ts';
 import { aMachine, aRequest, gpus, machines, manyMachines, MIB, request } from './made.ts';
 
 const machineOf = (list: readonly PlacementMachine[], id: MachineId): PlacementMachine => {
@@ -19,6 +27,8 @@ const standing = (one: PlacementMachine, wanted: PlacementRequest) => ({
   rank: preferenceRank(one, wanted),
   own: ownPool(one, wanted),
   priority: one.poolPriority,
+  preferred: preferred(one, wanted),
+  spread: spreadCount(one, wanted),
   caches: cachesFilled(one, wanted),
   image: imagePresent(one, wanted),
   gpusLeft: gpusLeft(one, wanted),
@@ -143,6 +153,46 @@ describe('among thousands', () => {
       gpus: [...gpus('H100', [index === 99], `h${index}`), ...gpus('A10G', [true, true], `a${index}`)],
     }));
     expect(place(list, aRequest({ gpu: ['H100', 'A10G'], gpuCount: 1, cpuMillicores: 1 }))).toBe(list[99]);
+  });
+
+  test('those with a required label, before all those with a preferred one, and the fullest last', () => {
+    const rules = { require: {}, forbid: {}, prefer: {}, spread: '' };
+    const list = of(2000, (index) => ({
+      labels: { zone: index === 777 || index === 1234 ? 'a' : 'b', ...(index === 1234 ? { disk: 'nvme' } : {}) },
+      freeCpuMillicores: index === 1234 ? 4000 : 2000,
+    }));
+    expect(place(list, aRequest({ labels: { ...rules, require: { zone: ['a'] } } }))).toBe(list[777]);
+    const both = { require: { zone: ['a', 'b'] }, prefer: { disk: ['nvme'] } };
+    expect(place(list, aRequest({ labels: { ...rules, ...both } }))).toBe(list[1234]);
+    const candidates = new Candidates(list);
+    const wanted = aRequest({ labels: { ...rules, require: { zone: ['c'] } } });
+    expect(candidates.find(wanted)).toBeUndefined();
+    candidates.set(aMachine({ machineId: 'm-new' as MachineId, labels: { zone: 'c' } }));
+    expect(candidates.find(wanted)?.machineId).toBe('m-new');
+  });
+
+  test('a machine of the place with the fewest containers of the deployment, also where it is emptier', () => {
+    const list = of(2000, (index) => ({
+      labels: { zone: ['a', 'b', 'c'][index % 3] ?? '' },
+      freeCpuMillicores: index % 3 === 2 ? 4000 : 1500,
+      images: new Set(index % 3 === 2 ? [] : ['img']),
+    }));
+    const labels = { require: {}, forbid: {}, prefer: {}, spread: 'zone' };
+    const zones = (counts: readonly (readonly [string, number])[]) =>
+      place(list, aRequest({ labels, image: 'img', spreadCounts: new Map(counts) })).labels?.['zone'];
+    expect(
+      zones([
+        ['a', 2],
+        ['b', 1],
+      ]),
+    ).toBe('c');
+    expect(
+      zones([
+        ['a', 2],
+        ['b', 1],
+        ['c', 2],
+      ]),
+    ).toBe('b');
   });
 
   test('the one whose device has the memory, or the compute capability', () => {

@@ -1,6 +1,7 @@
 // Machines and requests for tests of placement, made up one by one or at random.
 import fc from 'fast-check';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { LabelRules, Labels } from '#shared/domain/labels.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
@@ -135,6 +136,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
     caches: fc.subarray(['c-1', 'c-2']).map((some) => new Set(some)),
     volumeDrivers: fc.subarray(['local', 'shared'] as const).map((some) => new Set<VolumeDriverName>(some)),
     registry: fc.boolean(),
+    labels: fc.constantFrom<Labels>({}, {}, { zone: 'a' }, { zone: 'b' }, { zone: 'b', disk: 'nvme' }),
   })
   .map(({ hasImage, ...rest }) => ({
     ...rest,
@@ -155,6 +157,15 @@ export const machines = fc.array(machine, { maxLength: 8 }).map(named);
 export const manyMachines = fc
   .array(fc.tuple(machine, fc.integer({ min: 1, max: 60 })), { minLength: 1, maxLength: 6 })
   .map((sorts) => named(sorts.flatMap(([one, count]) => Array.from({ length: count }, () => one))));
+const NONE = { require: {}, forbid: {}, prefer: {}, spread: '' };
+const RULES: readonly LabelRules[] = [
+  { ...NONE, require: { zone: ['a', 'b'] } },
+  { ...NONE, require: { disk: ['nvme'] }, forbid: { zone: ['a'] } },
+  { ...NONE, forbid: { zone: ['b'] }, prefer: { zone: ['a'] } },
+  { ...NONE, prefer: { zone: ['b'], disk: ['nvme'] } },
+  { ...NONE, prefer: { disk: ['nvme'] }, spread: 'zone' },
+  { ...NONE, spread: 'zone' },
+];
 export const request: fc.Arbitrary<PlacementRequest> = fc
   .record({
     workspaceId: fc.constantFrom('w-1', 'w-2'),
@@ -186,5 +197,16 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
     fullMarkets: fc.constantFrom<ReadonlySet<string>>(new Set(), new Set(), new Set(['A10G', 'cpu'])),
     siblings: fc.constantFrom(new Map(), new Map([['m-0' as MachineId, 2]])),
     seed: fc.string({ maxLength: 8 }),
+    labels: fc.constantFrom<LabelRules | undefined>(undefined, undefined, ...RULES),
+    spreadCounts: fc.constantFrom(
+      new Map(),
+      new Map([['a', 2]]),
+      new Map([
+        ['a', 1],
+        ['b', 3],
+        ['', 1],
+      ]),
+    ),
   })
+  .map((one) => (one.labels?.spread === 'zone' ? one : { ...one, spreadCounts: undefined }))
   .map((one) => (one.gpu.length === 0 ? { ...one, gpuCount: 0 } : one));

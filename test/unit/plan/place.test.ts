@@ -110,6 +110,7 @@ describe('whatever the machines', () => {
 
 describe('why a machine is rejected', () => {
   const t4 = gpus('T4', [true, false], 'g');
+  const inZoneA = { require: { zone: ['a'] }, forbid: {}, prefer: {}, spread: '' };
   const oneT4 = { gpu: ['T4'], gpuCount: 1 };
   const unhealthy = (gpu: PlacementGpu): PlacementGpu => ({ ...gpu, healthy: false });
   test.each([
@@ -124,6 +125,8 @@ describe('why a machine is rejected', () => {
     ['cordoned', aMachine({ intentActive: false }), aRequest()],
     ['condition', aMachine({ blockedBy: ['DiskPressure'] }), aRequest()],
     ['gpu_model', aMachine({ gpus: t4 }), aRequest({ gpu: ['A10G'], gpuCount: 1 })],
+    ['label', aMachine({ ready: false }), aRequest({ labels: inZoneA })],
+    [undefined, aMachine({ labels: { zone: 'a' } }), aRequest({ labels: inZoneA })],
     ['gpu_model', aMachine({ gpus: t4 }), aRequest({ gpu: ['any:cc>=8.9'], gpuCount: 1 })],
     ['gpu_fact_unknown', aMachine({ gpus: t4 }), aRequest({ gpu: ['T4:>=16GiB'], gpuCount: 1 })],
     ['gpu_fact_unknown', aMachine({ gpus: t4, ready: false }), aRequest({ gpu: ['T4:driver>=550'], gpuCount: 1 })],

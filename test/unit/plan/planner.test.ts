@@ -5,6 +5,7 @@ import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/dom
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { SharingOrder } from '#scheduler/domain/shares.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
+import type { Choice } from '#scheduler/control/plan/place.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
 import { aMachine, aWanted, gpus, ids, machine, MIB, named, request } from './made.ts';
 import { NO_QUOTA, Played } from './played.ts';
@@ -47,6 +48,7 @@ const wanted = fc
       fullMarkets: _f,
       siblings: _s,
       seed: _d,
+      spreadCounts: _c,
       volumeHomes: _h,
       imageOnlyOn: _i,
       ...kept
@@ -404,6 +406,25 @@ describe('on a full fleet', () => {
       played.planner.setMachine({ ...last, ...('arch' in differs ? {} : { arch: 'arm64' }) });
       expect(played.round()).toEqual([wanted]);
     }
+  });
+
+  test('containers of a deployment are spread over a label while there is room, and a changed label is an offer', () => {
+    const spread = { require: {}, forbid: {}, prefer: {}, spread: 'zone' };
+    const played = new Played();
+    for (const zone of ['a', 'a', 'a', 'b'])
+      played.set(aMachine({ labels: { zone }, freeCpuMillicores: 2000, totalCpuMillicores: 4000 }));
+    const four = Array.from({ length: 4 }, () => aWanted({ labels: spread }));
+    for (const one of four) played.planner.add(one);
+    played.round();
+    const zoneOf = ({ choice }: { choice: Choice }) =>
+      played.planner.candidates.get(choice.machineId)?.labels?.['zone'];
+    expect(played.placed.map((one) => zoneOf(one) ?? '').toSorted()).toEqual(['a', 'a', 'b', 'b']);
+    const last = aWanted({ labels: { ...spread, require: { zone: ['c'] }, spread: '' } });
+    played.planner.add(last);
+    expect(played.round()).toEqual([]);
+    const [other = aMachine()] = played.machines();
+    played.set({ ...other, freeCpuMillicores: 4000, labels: { zone: 'c' } });
+    expect(played.round()).toEqual([last]);
   });
 
   test('a workspace at its limits gets no place; when a container of it ends, the oldest one goes first', () => {

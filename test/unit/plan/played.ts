@@ -91,9 +91,20 @@ export class Played {
       avoid: doubtful,
       overQuota: isOver(ledger.useOf(wanted.workspaceId), wanted, quota),
       fullMarkets: this.fullMarkets(wanted),
+      spreadCounts: this.#spreadCounts(wanted),
       siblings: ledger.siblingsOf(wanted.queue),
       seed: wanted.id,
     };
+  }
+
+  #spreadCounts({ labels, queue }: Wanted): PlacementRequest['spreadCounts'] {
+    if (labels === undefined || labels.spread === '') return undefined;
+    const counts = new Map<string, number>();
+    for (const [id, count] of this.planner.ledger.siblingsOf(queue)) {
+      const value = this.planner.candidates.get(id)?.labels?.[labels.spread] ?? '';
+      counts.set(value, (counts.get(value) ?? 0) + count);
+    }
+    return counts;
   }
 
   /** Whether a look at all machines finds one. */

@@ -308,6 +308,18 @@ describe('a container with a condition on its GPU', () => {
   });
 });
 
+test('a container that requires a label grows the pool whose machines will have it, and waits for no other machine', () => {
+  const labels = { require: { zone: ['a'] }, forbid: {}, prefer: {}, spread: '' };
+  const offered = (zone: string) => ({ ...anOffer(4, 16), labels: { zone } });
+  const pools = ['b', 'a'].map((zone, index) =>
+    aPool({ poolId: index + 1, offer: offered(zone), rooms: [aRoom({ machineId: zone, total: offered('b') })] }),
+  );
+  const demand = aDemand({ labels, sinceMs: NOW - 10_000 });
+  expect(grown(decideCapacity(pools, [demand], NOW))).toEqual([2]);
+  const both = [demand, aDemand({ id: 'c-2', sinceMs: NOW - 10_000 })];
+  expect(decideCapacity([aPool({ offer: offered('b') })], both, NOW).awaited.has(demand.id)).toBe(false);
+});
+
 describe('containers of several workspaces', () => {
   const ofB = (count: number) =>
     Array.from({ length: count }, (_none, index) =>

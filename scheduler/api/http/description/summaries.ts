@@ -42,6 +42,7 @@ export const SUMMARIES: Readonly<Record<string, string>> = {
   BuildImage: 'Build an image; those that need no build are there at once',
   CreateMachine: 'Admit a machine to a pool; the answer holds the token to join with, this once',
   ListMachines: 'Machines by pool, and which GPU models there are',
+  LabelMachine: 'Set and remove labels of a machine',
   DeleteMachine: 'Forget a machine: one that is pending, expired, lost or drained',
   ListMachineGpus: 'GPUs of a machine, with their state and why',
   ChangeMachineGpu: 'Keep a GPU out, return it after a probe, reset it, or forget one that was taken out',

@@ -1,6 +1,7 @@
 import type { PoolSettings } from '#shared/api/pools.ts';
 import type { HostIdentity } from '#shared/domain/host-identity.ts';
 import type { InstanceId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Labels } from '#shared/domain/labels.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne, msOf, msOrNull } from '../rows.ts';
 import { poolSettingsOf } from './pools.ts';
@@ -28,6 +29,8 @@ export interface MachineRow {
   readonly credentialNext: number | null;
   readonly credentialNextAtMs: number | null;
   readonly hostname: string | null;
+  /** Labels that an operator gave it. */
+  readonly labels: Labels;
   readonly inventory: object | null;
   /**
    * Containers that the agent has although no row places them there; column `strangers`. Their shape belongs to the
@@ -87,6 +90,7 @@ interface Raw extends RawPoolSettings {
   credential_next: number | null;
   credential_next_at: Date | null;
   hostname: string | null;
+  labels: Labels;
   inventory: object | null;
   strangers: object[];
   boot_id: string | null;
@@ -109,7 +113,7 @@ interface Raw extends RawPoolSettings {
   deleted_at: Date | null;
 }
 export const MACHINE_COLUMNS = `m.id, m.pool_id, p.name as pool_name, p.workspace_id as pool_workspace_id, p.cpu_overcommit, p.settings, m.intent, m.health,
-  m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.credential_next, m.credential_next_at, m.contested_at, m.host_identity, m.refused_at, m.refused_words, m.enrolment_token_id, m.hostname,
+  m.conditions, m.system_cordon, m.join_expires_at, m.joined_at, m.fingerprint, m.public_key, m.credential_version, m.credential_next, m.credential_next_at, m.contested_at, m.host_identity, m.refused_at, m.refused_words, m.enrolment_token_id, m.hostname, m.labels,
   m.inventory, m.strangers, m.boot_id, m.goodbye, m.drain_deadline_at, m.drain_total, m.host_drain_until, m.delete_at, m.agent_version, m.session_epoch, m.replica, m.last_seen_at, m.created_at, greatest(m.updated_at, p.updated_at) as updated_at, m.deleted_at`;
 export const mapMachine = (row: Raw): MachineRow => ({
   id: row.id as MachineId,
@@ -134,6 +138,7 @@ export const mapMachine = (row: Raw): MachineRow => ({
   refusedWords: row.refused_words ?? '',
   enrolmentTokenId: row.enrolment_token_id,
   hostname: row.hostname,
+  labels: row.labels,
   inventory: row.inventory,
   orphans: row.strangers,
   bootId: row.boot_id,
@@ -311,6 +316,28 @@ export async function updateMachine(
     ],
   );
   return rowCount === 1;
+}
+
+/**
+ * Sets and removes labels of a machine.
+ * @returns all that it has then; undefined: there is no such machine, or it would have more than `most`
+ */
+export async function labelMachine(
+  db: Queryable,
+  id: MachineId,
+  { set, remove }: { readonly set: Labels; readonly remove: readonly string[] },
+  most: number,
+): Promise<Labels | undefined> {
+  const row = await maybeOne(
+    db,
+    `update machines set labels = (labels || $2::jsonb) - $3::text[], updated_at = now()
+     where id = $1 and deleted_at is null
+       and (select count(*) from jsonb_object_keys((labels || $2::jsonb) - $3::text[])) <= $4
+     returning labels`,
+    [id, JSON.stringify(set), remove, most],
+    (raw: { readonly labels: Labels }) => raw.labels,
+  );
+  return row;
 }
 
 const dateOf = (ms: number | null | undefined): Date | null => (ms === null || ms === undefined ? null : new Date(ms));

@@ -29,6 +29,7 @@ export interface Inventory {
   'basePythons'?: (string)[];
   'basePythonsKnown'?: (boolean);
   'basePythonsHere'?: (string)[];
+  'labels'?: ({[key: string]: string});
 }
 
 export interface Inventory__Output {
@@ -55,4 +56,5 @@ export interface Inventory__Output {
   'basePythons': (string)[];
   'basePythonsKnown': (boolean);
   'basePythonsHere': (string)[];
+  'labels': ({[key: string]: string});
 }
