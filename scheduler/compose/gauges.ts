@@ -5,6 +5,8 @@ import type { Part } from '#shared/lifecycle.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Autoscaler } from '../control/autoscaler/loop.ts';
 import { registerScaleGauges } from '../control/autoscaler/metrics.ts';
+import type { Placer } from '../control/placement/placer.ts';
+import { registerShareGauges } from '../control/placement/share-gauges.ts';
 import type { ContainerRegistry } from '../fleet/containers/container-registry.ts';
 import { watchRedis } from '../stores/embedded/redis-metrics.ts';
 import { registerFleetGauges } from '../fleet/gauges.ts';
@@ -22,6 +24,7 @@ export interface GaugeParts {
   readonly machines: Machines;
   readonly containers: ContainerRegistry;
   readonly autoscaler: Autoscaler;
+  readonly placer: Pick<Placer, 'shares'>;
   readonly db: Db;
   readonly hot: Redis;
   readonly general: Redis;
@@ -43,6 +46,13 @@ export interface Gauges {
 export function registerGauges(parts: GaugeParts): Gauges {
   const { registry, fleetMetrics, machines, containers, autoscaler, db, hot, general, clock, isLeader } = parts;
   const fleet = registerFleetGauges({ registry, metrics: fleetMetrics, machines, containers, clock, isLeader });
+  registerShareGauges({
+    registry,
+    metrics: fleetMetrics,
+    reports: () => parts.placer.shares(),
+    nowMs: () => clock.nowMs(),
+    isLeader,
+  });
   registerScaleGauges({ registry, autoscaler, containers, isLeader });
   watchRedis(registry, clock, [
     { role: 'tasks', client: hot, oneIn: TIMED_TASK_COMMANDS },

@@ -117,6 +117,12 @@ export const ExplainedScaling = Type.Object({
   conditions: Type.Array(Text(), { description: 'MetricsUnavailable: the queue could not be read for a minute' }),
   breaker: ExplainedBreaker,
   containers: Type.Array(ExplainedContainer, { maxItems: 100 }),
+  line: Type.Optional(
+    Type.Array(Text(), {
+      maxItems: 2,
+      description: 'sentences on the place in line of the container that has waited longest, beside other workspaces',
+    }),
+  ),
   growth: Type.Array(ExplainedGrowth, {
     maxItems: 10,
     description: 'pools that could get a machine for the container that has waited longest; empty: none waits',

@@ -24,6 +24,7 @@ export function anIdleInstallation(): Omit<GaugeParts, 'registry' | 'fleetMetric
     machines,
     containers,
     autoscaler: idle as Autoscaler,
+    placer: { shares: () => [] },
     db,
     hot: redis(),
     general: redis(),

@@ -211,7 +211,7 @@ function detailsOf(
     ...(facts.progress !== '' && row.state === 'STARTING' ? [facts.progress] : []),
     ...(lack === undefined ? [] : [lack.says]),
     ...rejectionTexts(rejections, facts.pool),
-    ...(row.state === 'PENDING' && scaling !== null ? growthTexts(scaling) : []),
+    ...(row.state === 'PENDING' && scaling !== null ? [...(scaling.line ?? []), ...growthTexts(scaling)] : []),
     ...facts.quota,
   ];
   if ((rejections['condition'] ?? 0) > 0) details.push(...conditionTexts(facts.conditions, facts.conditionWords));

@@ -297,7 +297,12 @@ export function detailsOf(scaling: ExplainedScaling, pool: NamedPool): string[] 
   }
   for (const condition of scaling.conditions)
     details.push(`condition ${condition}: its queue could not be read for a minute`);
-  details.push(...placeTexts(scaling.containers, pool), ...growthTexts(scaling), ...keepWarmTexts(scaling.containers));
+  details.push(
+    ...placeTexts(scaling.containers, pool),
+    ...(scaling.line ?? []),
+    ...growthTexts(scaling),
+    ...keepWarmTexts(scaling.containers),
+  );
   const { breaker } = scaling;
   if (breaker.failures > 0) {
     details.push(

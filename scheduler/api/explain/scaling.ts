@@ -32,13 +32,14 @@ export interface ContainerPlace {
 }
 
 const MAX_CONTAINERS = 100;
+const NO_WAITING = { growth: [], line: [] };
 
 export function explainScaling(
   queueScaling: QueueScaling,
   facts: DeploymentFacts,
   place: (id: ContainerId) => ContainerPlace | undefined,
   nowMs: number,
-  growth: readonly ExplainedGrowth[] = [],
+  { growth, line }: { readonly growth: readonly ExplainedGrowth[]; readonly line: readonly string[] } = NO_WAITING,
 ): ExplainedScaling {
   const { input, depth, history, decision } = queueScaling;
   const state = deploymentStateOf(facts);
@@ -75,6 +76,7 @@ export function explainScaling(
     conditions: badForMs >= METRICS_UNAVAILABLE_MS ? ['MetricsUnavailable'] : [],
     breaker: shownBreaker(input.breaker, nowMs),
     containers: input.containers.slice(0, MAX_CONTAINERS).map((one) => shownContainer(one, input, place(one.id))),
+    line: [...line],
     growth: [...growth],
     decisions: (history?.decisions ?? []).toReversed().map(shownDecision),
   };

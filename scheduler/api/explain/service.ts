@@ -64,6 +64,7 @@ import { isForQuota, quotaTexts } from './quota.ts';
 import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
 import { shownGrowth } from './growth.ts';
+import { lineTexts } from './line.ts';
 import { awaitedImageTexts } from './images.ts';
 import { rolloutTexts } from './rollout.ts';
 import type { RolloutTexts } from './rollout.ts';
@@ -82,7 +83,7 @@ export interface ExplainParts {
   readonly loads: Pick<Loads, 'of'>;
   readonly machines: Pick<Machines, 'get' | 'all'>;
   readonly feasibility: Pick<FeasibilityCheck, 'isMakeable'>;
-  readonly placer: Pick<Placer, 'waitOf'>;
+  readonly placer: Pick<Placer, 'waitOf' | 'placeOf'>;
   readonly autoscaler: Pick<Autoscaler, 'explain'>;
   /** Growth of pools, as the leader decides it; absent: no pool grows. */
   readonly provisioning?: Pick<ProvisioningLoop, 'explain' | 'explainPool'>;
@@ -165,16 +166,25 @@ export class Explain {
     const lastWanted = queueScaling.history?.decisions.findLast((made) => made.decision.wanted !== undefined)?.decision
       .wanted;
     const facts = scaleFacts(queueScaling.input, lastWanted ?? 0, nowMs);
-    return explainScaling(queueScaling, facts, (id) => this.#placeOf(id), nowMs, await this.#growthFor(queue));
+    return explainScaling(queueScaling, facts, (id) => this.#placeOf(id), nowMs, await this.#waitingOf(queue));
   }
 
-  /** Pools that could get a machine for the container of the queue that has waited longest. */
-  async #growthFor(queue: QueueName): Promise<readonly ExplainedGrowth[]> {
-    const { containers, provisioning, db } = this.#parts;
+  /** For the container of the queue that has waited longest: its place in line, and pools that could grow for it. */
+  async #waitingOf(
+    queue: QueueName,
+  ): Promise<{ readonly growth: readonly ExplainedGrowth[]; readonly line: readonly string[] }> {
+    const { containers, placer } = this.#parts;
     const [oldest] = [...containers.ofQueue(queue)]
       .filter(({ row }) => row.state === 'PENDING')
       .toSorted((a, b) => a.row.createdAtMs - b.row.createdAtMs);
-    if (oldest === undefined || provisioning === undefined) return [];
+    if (oldest === undefined) return { growth: [], line: [] };
+    const place = placer.placeOf(oldest.row.id);
+    return { growth: await this.#growthFor(oldest), line: place === undefined ? [] : lineTexts(place) };
+  }
+
+  async #growthFor(oldest: ContainerEntry): Promise<readonly ExplainedGrowth[]> {
+    const { provisioning, db } = this.#parts;
+    if (provisioning === undefined) return [];
     const views = provisioning.explain(oldest.row.id);
     if (views.length === 0) return [];
     const isWhole = oldest.row.workspaceId === (await adminWorkspaceId(db));

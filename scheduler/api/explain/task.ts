@@ -154,7 +154,12 @@ function detailsOf(facts: TaskFacts): string[] {
   if (scaling !== null && waits) {
     details.push(scaling.formula);
     if (scaling.decision.why !== 'at_target') details.push(scaling.decision.text);
-    details.push(...placeTexts(scaling.containers, facts.pool), ...growthTexts(scaling), ...facts.quota);
+    details.push(
+      ...placeTexts(scaling.containers, facts.pool),
+      ...(scaling.line ?? []),
+      ...growthTexts(scaling),
+      ...facts.quota,
+    );
   }
   const refusing = waits ? servers.filter((one) => !one.takes) : [];
   for (const why of new Set(refusing.map((one) => one.why_not))) {

@@ -20,7 +20,7 @@ import type { MarketTurn } from '../plan/markets.ts';
 import type { Choice } from '../plan/place.ts';
 import { RecordedPlanner } from '../plan/recorded-planner.ts';
 import type { Tape } from '../plan/recording.ts';
-import type { MarketReport, ShareRow } from '../plan/share-report.ts';
+import type { MarketReport, PlaceInLine, ShareRow } from '../plan/share-report.ts';
 import { listShares } from '../plan/share-report.ts';
 import { FailedImages } from './failed-images.ts';
 import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
@@ -218,6 +218,13 @@ export class Placer {
   /** Use of each market by workspaces, beside what would be fair. Right on the leader only. */
   shares(): readonly MarketReport[] {
     return this.#planner.shares(this.#parts.clock.nowMs());
+  }
+
+  /** Place in line of a container that waits; undefined: it has a place, or there is no such machine. */
+  placeOf(id: ContainerId): PlaceInLine | undefined {
+    const entry = this.#parts.containers.get(id);
+    if (entry?.row.state !== 'PENDING') return undefined;
+    return this.#planner.placeOf(wantedOf(entry), this.#parts.clock.nowMs());
   }
 
   /** Turn of a container that waits, for the growth of pools. Right on the leader only. */

@@ -21,11 +21,11 @@ import type { Holding } from './ledger.ts';
 import { isOver, Ledger } from './ledger.ts';
 import { isIndexed } from './machine-index.ts';
 import type { MarketState, MarketTurn, Standing, Tenant } from './markets.ts';
-import { Markets } from './markets.ts';
+import { amountIn, Markets } from './markets.ts';
 import type { Choice, Rejections } from './place.ts';
 import { placeContainer } from './place.ts';
-import type { MarketReport } from './share-report.ts';
-import { reportShares } from './share-report.ts';
+import type { MarketReport, PlaceInLine } from './share-report.ts';
+import { placeInLine, reportShares } from './share-report.ts';
 
 /** Most machines that are offered at once. Of a further one the classes are searched for like new ones. */
 const MOST_OFFERS = 32;
@@ -522,6 +522,16 @@ export class Planner {
       headStartMs: this.#headStartOf(wanted),
       limit: markets.leftFor(tenant, wanted),
     };
+  }
+
+  /** Place of a waiting container's workspace in line; undefined: there is no such machine. */
+  placeOf(wanted: Wanted, nowMs: number): PlaceInLine | undefined {
+    const market = this.ledger.markets.of(wanted);
+    const report = market && this.shares(nowMs).find((one) => one.market === market.name);
+    if (market === undefined || report === undefined) return undefined;
+    const { gpuCount: gpus, cpuMillicores } = wanted;
+    const place = placeInLine(report, wanted.workspaceId, amountIn(market.name, { gpus, cpuMillicores }));
+    return place === undefined || this.#byShare ? place : { ...place, before: null };
   }
 
   /** Milliseconds by which a container counts as older inside its workspace. */

@@ -164,8 +164,10 @@ function sumOf(market: Market, rows: readonly StandingRow[]): ShareRow {
 /** Place of a workspace among those that wait for a market. */
 export interface PlaceInLine {
   readonly market: Market;
-  /** Workspaces with waiting containers that go before it. */
-  readonly before: number;
+  /** Workspaces with waiting containers that go before it; null: by arrival, who waits longest goes first. */
+  readonly before: number | null;
+  /** Other workspaces that hold something of the market, or wait for it. */
+  readonly others: number;
   readonly used: number;
   readonly fairShare: number;
   /** Most that it may hold; null: no limit, or it holds less. */
@@ -183,5 +185,6 @@ export function placeInLine(
   const own = waiting[before];
   if (own === undefined) return undefined;
   const { used, fairShare, limit } = own;
-  return { market, before, used, fairShare, limit: limit !== null && used + asked > limit ? limit : null };
+  const others = rows.length - 1;
+  return { market, before, others, used, fairShare, limit: limit !== null && used + asked > limit ? limit : null };
 }

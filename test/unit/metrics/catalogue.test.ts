@@ -174,12 +174,12 @@ describe('the metrics that dashboards and alert rules rely on', () => {
     );
   });
 
-  test('carry no ids in labels, but for the two that are bounded', () => {
+  test('carry no ids in labels, but for the three that are bounded', () => {
     const labels = [schedulerRegistry(), new AgentMetrics().registry].flatMap((registry) =>
       registered(registry).flatMap((metric) => metric.labelNames),
     );
     const ids = labels.filter((label) => /_id$|uuid|task|container|workspace|machine/.test(label));
-    expect(ids.filter((label) => label !== 'deployment_id' && label !== 'gpu_uuid')).toEqual([]);
+    expect(ids.filter((label) => !['deployment_id', 'workspace'].includes(label) && label !== 'gpu_uuid')).toEqual([]);
   });
 
   test('stand in docs/metrics.md with their labels', () => {
