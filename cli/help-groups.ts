@@ -7,7 +7,7 @@ const GROUPS: Readonly<Record<string, readonly string[]>> = {
   'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'usage', 'task', 'container'],
   'Data:': ['volume', 'secret', 'map', 'queue', 'webhook', 'registry'],
   'Machines:': ['machine', 'enrol-token', 'worker', 'pool', 'provider'],
-  'Access:': ['token', 'workspace', 'credit', 'audit', 'key', 'settings', 'record'],
+  'Access:': ['token', 'workspace', 'share', 'credit', 'audit', 'key', 'settings', 'record'],
   'Services:': ['scheduler', 'agent', 'mounts'],
   'Try out:': ['simulate'],
 };

@@ -17,6 +17,7 @@ import { addContainerPrograms } from './container-resources.ts';
 import { addCredit, addUsage } from './credit-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
+import { addShare } from './share-resources.ts';
 import { addRecord, addSimulate } from './simulation-resources.ts';
 import { addEnrolToken, addMachine, addPool, addProvider, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
@@ -41,6 +42,7 @@ export function addResourceCommands(
   addPool(program, invocation);
   addProvider(program, invocation, setExitCode);
   addWorkspace(program, invocation);
+  addShare(program, invocation);
   addToken(program, invocation);
   addAudit(program, invocation);
   addCredit(program, invocation);

@@ -153,6 +153,11 @@ export const SchedulerSettings = Type.Object({
       'JSON file that declares shared pools with their settings (docs/pools.md); read at the start and at SIGHUP. With several schedulers all have the same file, at the same path',
     ),
   ),
+  LONGSHORE_SHARING_ORDER: Type.Union([Type.Literal('share'), Type.Literal('arrival')], {
+    default: 'share',
+    description:
+      'who gets a free machine: the workspace with the smallest share of them, or the container that waits longest. `longshore settings set sharing_order` changes it while schedulers run (docs/sharing.md)',
+  }),
   LONGSHORE_PROVIDERS_FILE: Type.Optional(
     Text(
       'JSON file that names the programs by which machines are made for pools (docs/providers.md); read at the start and at SIGHUP. With several schedulers all have the same file, and the programs',

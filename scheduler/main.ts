@@ -36,6 +36,7 @@ import { openRecords } from './compose/records.ts';
 import { openRedisMemory } from './compose/redis-memory.ts';
 import { joinReplicas } from './compose/replicas.ts';
 import { openRetention } from './compose/retention.ts';
+import { openRuntimeSettings } from './compose/runtime-settings.ts';
 import { closingRegistry, openRegistry } from './compose/registry.ts';
 import { openScaling } from './compose/scaling.ts';
 import { openSchedules } from './compose/schedules.ts';
@@ -119,14 +120,15 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const { tokens } = tokenParts;
   const providerParts = openProviders(infrastructure, providersFile);
   const { providers } = providerParts;
-  const poolParts = openPools(infrastructure, clusterState, poolsFile, events, identity, providers);
+  const settingParts = openRuntimeSettings(infrastructure, identity, events);
+  const poolParts = openPools(infrastructure, clusterState, poolsFile, events, identity, settingParts, providers);
 
   // Tasks.
   const objectParts = await openObjects(infrastructure, identity, clusterState);
   opened.push(objectParts.closing);
   const lineParts = await openLines(infrastructure, clusterState);
   opened.push({ name: 'task queues', stop: () => lineParts.queues.close() });
-  const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts, events);
+  const webhooks = openWebhooks(infrastructure, identity, clusterState, objectParts, settingParts);
   const eventWebhooks = openEventWebhooks(infrastructure, identity, clusterState, webhooks, events);
   const modelParts = openModels(infrastructure, identity, webhooks, events);
   opened.push({ name: 'servers of models', stop: () => modelParts.externalServers.close() });
@@ -222,6 +224,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     explains: explain,
     growthOf: (poolId, isAdmin) => relay.growth(poolId, isAdmin),
     recording: (request) => relay.recording(request),
+    shareRows: (workspaceId) => relay.shares(workspaceId),
+    runtimeSettings: settingParts.runtimeSettings,
     webhooks,
     eventWebhooks,
   });
@@ -251,6 +255,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     registryParts,
     explain,
     relay,
+    settingParts,
     exporters,
     gauges,
     scheduleParts,

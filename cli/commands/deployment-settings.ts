@@ -17,6 +17,8 @@ export interface DeploymentSettings {
   readonly tasksPerContainer: number;
   /** Negative: for ever. */
   readonly keepWarmSeconds: number;
+  /** high, normal or low. */
+  readonly priority: string;
   readonly workers: number;
   readonly concurrentRequests: number;
   /** 0: no limit. */
@@ -52,6 +54,7 @@ export function settingsOfRequest(config: JsonObject): DeploymentSettings {
     maxContainers: numberField(scaling, 'maxContainers'),
     tasksPerContainer: numberField(scaling, 'tasksPerContainer'),
     keepWarmSeconds: numberField(config, 'keepWarmSeconds'),
+    priority: textField(config, 'priority') || 'normal',
     workers: numberField(config, 'workers'),
     concurrentRequests: numberField(config, 'concurrentRequests'),
     timeoutSeconds: numberField(config, 'timeoutSeconds'),
@@ -80,6 +83,7 @@ export function settingsOfRecord(config: JsonObject): DeploymentSettings {
     maxContainers: numberField(scaling, 'max_containers'),
     tasksPerContainer: numberField(scaling, 'tasks_per_container'),
     keepWarmSeconds: numberField(config, 'keep_warm_seconds'),
+    priority: textField(objectField(config, 'extra'), 'priority') || 'normal',
     workers: numberField(config, 'workers'),
     concurrentRequests: numberField(config, 'concurrent_requests'),
     timeoutSeconds: numberField(policy, 'timeout'),
@@ -110,6 +114,7 @@ export function settingRows(settings: DeploymentSettings, retriedAfter = ''): (r
       'serves',
       `${counted(workers, 'worker')}, ${counted(Math.max(1, concurrentRequests), 'call')} each; ${when}; ${retriesText(settings.retries, retriedAfter)}`,
     ],
+    ...row('priority', settings.priority === 'normal' ? '' : settings.priority),
     ['access', settings.authorized ? 'with a token' : 'anybody, without a token'],
     ...row('inputs', settings.keepsInputs ? '' : 'not kept (keep_inputs)'),
     ...row('schedule', settings.when),

@@ -303,6 +303,7 @@ def endpoint(
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
     placement: Optional[Placement] = None,
+    priority: Optional[str] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -356,6 +357,7 @@ def endpoint(
     min_cuda: the least CUDA version that the GPU driver of its machines must run, such as `'12.8'`. Its packages or its image
     say what they need. Other machines are not taken. None: any.
     placement: a `Placement`: labels of machines that it requires, forbids or prefers, and over which it is spread.
+    priority: `'high'`, `'normal'` or `'low'`: whose containers get a machine first inside the workspace; None: normal.
     block_network: containers reach nothing but the platform itself (`put`, `invoke`).
     allow_list: containers reach these ranges of addresses alone, `['10.0.0.0/8']`; at most ten, and not together with
     `block_network`.
@@ -406,6 +408,7 @@ def task_queue(
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
     placement: Optional[Placement] = None,
+    priority: Optional[str] = None,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -518,6 +521,8 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Union
         extra = dict(extra, minCuda=cuda_version('min_cuda', given['min_cuda']))
     if given['placement'] is not None:
         extra = dict(extra, placement=instance('placement', given['placement'], Placement).described())
+    if given['priority'] is not None:
+        extra = dict(extra, priority=one_of('priority', given['priority'], ('high', 'normal', 'low')))
     options['extra'] = json.dumps(extra, separators=(',', ':'))
     return options
 

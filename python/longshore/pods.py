@@ -93,6 +93,7 @@ class Pod(Definition):
         start_timeout: Optional[int] = None,
         min_cuda: Optional[str] = None,
         placement: Optional[Placement] = None,
+        priority: Optional[str] = None,
         client: Optional[Client] = None,
     ) -> None:
         # Read again by `create`, until which the image may change for others.

@@ -114,6 +114,7 @@ class Decorator(unittest.TestCase):
             'stop_after_disconnect': 59,
             'start_timeout': 0,
             'min_cuda': 12.8,
+            'priority': 'urgent',
             'pool': ['gpu'],
             'block_network': 1,
             'allow_list': '10.0.0.0/8',
@@ -391,6 +392,15 @@ def handler(): ...
                 self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('startTimeout'), extra)
         with self.assertRaisesRegex(DefinitionError, '^start_timeout: must be a whole number of at least 1'):
             longshore.Pod(ports=[8000], start_timeout=0)
+
+    def test_a_priority_is_one_of_three_words(self) -> None:
+        for kind in ('endpoint', 'task_queue', 'function', 'asgi', 'realtime'):
+            for said, extra in (("priority='high'", 'high'), ('priority=None', None), ('', None)):
+                self.write('app.py', 'from longshore import %s\n@%s(%s)\ndef work(): ...\n' % (kind, kind, said))
+                _, answer, _, _ = self.describe('app.py')
+                self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('priority'), extra)
+        with self.assertRaisesRegex(DefinitionError, '^priority: must be'):
+            longshore.Pod(ports=[8000], priority=5)  # type: ignore[arg-type]
 
     def test_the_least_cuda_version_is_text_of_two_numbers(self) -> None:
         for kind in ('endpoint', 'task_queue', 'function', 'asgi', 'realtime'):

@@ -56,7 +56,7 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     recordsPart(parts.records),
     parts.records.moving,
     ...parts.credits.parts,
-    parts.webhooks.runtimeSettings,
+    parts.settingParts.runtimeSettings,
     parts.webhooks.deliveries,
     parts.webhooks.counting,
     parts.eventWebhooks.part,

@@ -6,11 +6,13 @@ import { readPoolsFile } from '../fleet/pools-file.ts';
 import type { PoolsFile } from '../fleet/pools-file.ts';
 import { Pools } from '../fleet/pools.ts';
 import type { ProviderNames } from '../fleet/provisioning/provider-names.ts';
+import { SYSTEM } from '../workspaces/events/audit.ts';
 import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
+import type { RuntimeSettingParts } from './runtime-settings.ts';
 import { guaranteeWarningsOf } from './shares.ts';
 
 export interface PoolParts {
@@ -34,6 +36,7 @@ export function openPools(
   file: PoolsFile | undefined,
   { writer }: Pick<Events, 'writer'>,
   identity: Pick<Identity, 'shares'>,
+  { runtimeSettings, sharing }: RuntimeSettingParts,
   providers: ProviderNames,
 ): PoolParts {
   const { db, clock, log, keys, settings } = infrastructure;
@@ -48,6 +51,9 @@ export function openPools(
     trail: new InstallationTrail(db, writer, () => clock.nowMs()),
     providers,
     shares: identity.shares,
+    setOrder: async (order) => {
+      if (order !== sharing.now.order) await runtimeSettings.set('sharing_order', order, SYSTEM);
+    },
     guaranteeWarnings: guaranteeWarningsOf(infrastructure, identity, clusterState),
     mostOf: mostPoolsOf,
   });

@@ -71,6 +71,8 @@ export interface SurfacesSetup extends Pick<
   | 'deferredCalls'
   | 'deferredExecutor'
   | 'workspaceDeletion'
+  | 'runtimeSettings'
+  | 'shareRows'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;
@@ -146,7 +148,6 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     tokenAdmin,
     ...(refusals === undefined ? {} : { refusals }),
     signingKeys: installation.ring,
-    runtimeSettings: webhooks.runtimeSettings,
     tenants,
     limits,
     shares,

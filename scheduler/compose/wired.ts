@@ -28,6 +28,7 @@ import type { LineParts } from './lines.ts';
 import type { LinkParts } from './links.ts';
 import type { LiveLogParts } from './live-logs.ts';
 import type { PoolParts } from './pools.ts';
+import type { RuntimeSettingParts } from './runtime-settings.ts';
 import type { Provisioner } from '../fleet/provisioning/provisioner.ts';
 import type { Records } from './records.ts';
 import type { PodParts } from './pods.ts';
@@ -81,6 +82,7 @@ export interface Wired extends DeferredParts, Pick<WorkspaceDeletionParts, 'dele
   readonly registryParts: RegistryParts;
   readonly explain: Explain;
   readonly relay: ScalingRelay;
+  readonly settingParts: RuntimeSettingParts;
   readonly gauges: Gauges;
   readonly scheduleParts: ScheduleParts;
   readonly seriesParts: SeriesParts;

@@ -89,6 +89,8 @@ export function wire(parts: Wired): void {
   parts.relay.onAsked((queue) => parts.explain.scalingOf(queue));
   parts.relay.onAskedOfPool((poolId, isAdmin) => parts.explain.growthOfPool(poolId, isAdmin));
   parts.relay.onAskedToRecord((request) => scaling.recordings.answer(request));
+  parts.relay.onAskedOfShares((workspaceId) => scaling.placer.shareReport(workspaceId));
+  parts.settingParts.sharing.onChange((sharing) => scaling.placer.setSharing(sharing));
   clusterState.leader.onChange(({ kind }) => void scaling.recordings.leads(kind === 'leading'));
 }
 

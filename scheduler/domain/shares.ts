@@ -31,7 +31,8 @@ export interface Sharing {
 export const DEFAULT_SHARING: Sharing = { order: 'share' };
 
 /** Priority of a deployment inside its workspace. */
-export type PriorityClass = 'high' | 'normal' | 'low';
+export const PRIORITIES = ['high', 'normal', 'low'] as const;
+export type PriorityClass = (typeof PRIORITIES)[number];
 
 /** Milliseconds by which a container counts as older, or younger, than it is. */
 export const HEAD_START_MS: Readonly<Record<PriorityClass, number>> = {

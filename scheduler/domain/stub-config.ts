@@ -1,3 +1,4 @@
+import type { PriorityClass } from './shares.ts';
 import type { AppId, DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { JsonText } from '#shared/json-text.ts';
 import type { LabelRules } from '#shared/domain/labels.ts';
@@ -95,6 +96,8 @@ export interface StubConfig {
   readonly minCuda?: string;
   /** Rules of `placement` for labels of machines; absent: none. */
   readonly labels?: LabelRules;
+  /** Priority of its containers inside the workspace. Absent: normal. */
+  readonly priority?: Exclude<PriorityClass, 'normal'>;
   readonly workers: number;
   /** Mode in which workers are created. Absent: not chosen. */
   readonly workerMode?: WorkerMode;

@@ -6,6 +6,8 @@ import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import { changedShare, readShareChange } from '../domain/workspace-share.ts';
+import type { SharingOrder } from '../domain/shares.ts';
+import { SHARING_ORDERS } from '../workspaces/identity/sharing.ts';
 import type { DeclaredShare } from '../workspaces/identity/shares.ts';
 import { providerProblem, readPoolSettings, settled } from './pool-settings.ts';
 import { poolNameProblem } from '../domain/pools.ts';
@@ -20,6 +22,8 @@ export interface Declared {
   readonly pools: readonly DeclaredPool[];
   /** Shares of workspaces; absent: none is declared. */
   readonly shares?: readonly DeclaredShare[];
+  /** Absent: the file does not say. */
+  readonly order?: SharingOrder;
 }
 
 export interface PoolsFile extends Declared {
@@ -31,7 +35,7 @@ const MAX_BYTES = 1024 * 1024;
 /** Pools of one owner. */
 export const MAX_POOLS = 1000;
 const MAX_SHARES = 1000;
-const PARTS = ['pools', 'workspaces'];
+const PARTS = ['pools', 'workspaces', 'sharing'];
 
 /**
  * @throws StartupError `bad_config`, naming the file and each wrong
@@ -86,7 +90,11 @@ export function declaredIn(path: string, text: string): Declared {
   const problems = Object.keys(said)
     .filter((name) => !PARTS.includes(name))
     .map((name) => `${name.slice(0, 80)} is nothing that it may hold; there are ${PARTS.join(', ')}`);
-  const declared = { pools: poolsIn(pools, problems), shares: sharesIn(said['workspaces'], problems) };
+  const declared = {
+    pools: poolsIn(pools, problems),
+    shares: sharesIn(said['workspaces'], problems),
+    ...orderIn(said['sharing'], problems),
+  };
   if (problems.length > 0) throw bad(path, problems);
   return declared;
 }
@@ -126,6 +134,20 @@ function sharesIn(workspaces: unknown, problems: string[]): readonly DeclaredSha
     problems.push(...next.problems.map((problem) => `workspace ${workspace.slice(0, 80)}: ${problem}`));
     return [];
   });
+}
+
+function orderIn(sharing: unknown, problems: string[]): Pick<Declared, 'order'> {
+  if (sharing === undefined) return {};
+  if (!isRecord(sharing)) {
+    problems.push('sharing must be an object such as {"order": "share"}');
+    return {};
+  }
+  for (const name of Object.keys(sharing))
+    if (name !== 'order') problems.push(`sharing.${name.slice(0, 80)} is no setting of sharing; there is order`);
+  const order = SHARING_ORDERS.find((one) => one === sharing['order']);
+  if (order !== undefined) return { order };
+  if (sharing['order'] !== undefined) problems.push(`sharing.order must be ${SHARING_ORDERS.join(' or ')}`);
+  return {};
 }
 
 const NO_OBJECT = { kind: 'wrong', problems: ['must be an object of settings'] } as const;

@@ -22,6 +22,7 @@ import type { PoolRow } from '../stores/store/queries/pools.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
 import type { InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';
+import type { SharingOrder } from '../domain/shares.ts';
 import type { DeclaredShares, Shares } from '../workspaces/identity/shares.ts';
 import type { Machines } from './machines.ts';
 import { admitPool, entryOf, mostShared } from './pool-admission.ts';
@@ -78,6 +79,8 @@ export interface PoolsParts {
   readonly trail?: InstallationTrail;
   /** Shares of workspaces, which the pools file declares too; absent: those of a file are ignored. */
   readonly shares?: Pick<Shares, 'declare' | 'announce'>;
+  /** Sets the order in which workspaces get machines; absent: that of a file is ignored. */
+  readonly setOrder?: (order: SharingOrder) => Promise<void>;
   /** Sentences about markets of which more is guaranteed than there is; absent: none. */
   readonly guaranteeWarnings?: () => Promise<readonly string[]>;
   /** The providers of this scheduler; absent: any name counts as known. */
@@ -171,6 +174,7 @@ export class Pools implements PoolService {
     path,
     pools,
     shares = [],
+    order,
   }: PoolsFile): Promise<{ readonly pools: string[]; readonly shares: string[] }> {
     const { log } = this.#parts;
     const names = pools.map(({ name }) => name);
@@ -191,6 +195,7 @@ export class Pools implements PoolService {
       return { before: there, after: now, changed: written, released: left, given: told };
     });
     if (given !== undefined) await this.#parts.shares?.announce(given);
+    if (order !== undefined) await this.#parts.setOrder?.(order);
     const workspaces = given === undefined ? [] : this.#sharesTold(path, given);
     await this.#tell(names.map((name) => after.get(name)).filter((pool) => pool !== undefined));
     if (changed.length > 0) log.info({ file: path, pools: changed }, 'pools declared by file');

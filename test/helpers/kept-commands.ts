@@ -17,6 +17,7 @@ export const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
   'registry list': 'own',
   'secret list': 'own',
   'settings list': 'admin',
+  'share list --market B200': 'admin',
   'stack list': 'own',
   status: 'own',
   'task list': 'own',

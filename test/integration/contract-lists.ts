@@ -388,6 +388,7 @@ export const PAGED_ELSEWHERE: Readonly<Record<string, string>> = {
 const SHARED_VERBS = 'test/integration/rest-verbs/shared-state.ts';
 const VOLUME_VERBS = 'test/integration/rest-verbs/volumes.ts';
 const METRICS = 'test/integration/metric-routes.test.ts';
+const SHARES = 'test/integration/shares.test.ts';
 const SHARED_STATE = 'test/integration/shared-state.test.ts';
 
 /** Routes whose parameters another file tries, each by its name. */
@@ -395,6 +396,8 @@ export const READ_ELSEWHERE: Readonly<Record<string, string>> = {
   'DELETE /task/{ws}': 'test/integration/rest-records.test.ts',
   'GET /events/{ws}/stream': 'test/integration/event-streams.test.ts',
   'GET /logs/{ws}/stream': 'test/integration/log-stream.test.ts',
+  'GET /share': SHARES,
+  'GET /workspace/{ws}/markets': SHARES,
   'GET /map/{ws}/keys': SHARED_STATE,
   'GET /map/{ws}/entry': SHARED_VERBS,
   'DELETE /map/{ws}/entry': SHARED_VERBS,

@@ -155,6 +155,30 @@ describe('GPUs', () => {
   });
 });
 
+test('a container of high priority goes before older ones of its workspace, and low behind them', async ({ world }) => {
+  await withGpus(world, 1);
+  world.placer.start();
+  const { config } = world.target;
+  const one = (priority?: 'high' | 'low'): Promise<ContainerEntry> =>
+    world.containers.create({
+      ...world.target,
+      config: { ...config, gpu: ['A10G'], gpuCount: 1, ...(priority === undefined ? {} : { priority }) },
+    });
+  const holder = await one();
+  await isAssigned(holder);
+  const waiting = [await one('low'), await one(), await one('high')] as const;
+  await waitFor(() => waiting.every((entry) => rejectionsOf(entry)?.['gpu_count'] === 1), 'all wait');
+  const [low, normal, high] = waiting;
+  for (const [before, next] of [
+    [holder, high],
+    [high, normal],
+    [normal, low],
+  ] as const) {
+    await world.containers.transition(before.row.id, 'abandon');
+    await isAssigned(next);
+  }
+});
+
 describe('what a workspace may have at once', () => {
   test.for([
     ['containers', { container_limit: 1 }, { container_limit: 2 }],

@@ -9,6 +9,7 @@ import { Pools } from '#scheduler/fleet/pools.ts';
 import type { DeclaredShare } from '#scheduler/workspaces/identity/shares.ts';
 import { Shares } from '#scheduler/workspaces/identity/shares.ts';
 import { runCommand } from '../helpers/command-line.ts';
+import { waitFor } from '../helpers/programs.ts';
 import { TestClock } from '../helpers/test-clock.ts';
 import { aDb, aWorkspace } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
@@ -174,6 +175,37 @@ describe('with a scheduler', () => {
     expect(answer.text).toContain(field);
   });
 
+  test('an administrator sees what all hold and wait for, and a workspace sees its own line', async () => {
+    const { admin, own, other } = platform;
+    for (const [name, person] of [
+      ['mine', own],
+      ['theirs', other],
+    ] as const) {
+      await platform.deploy(name, { stubType: 'taskqueue/deployment' }, person.token);
+      await platform.call(`POST /taskqueue/${name}`, {}, { token: person.token });
+    }
+    const list = (token: string, ...words: readonly string[]) =>
+      runCommand(['share', 'list', ...words], {
+        LONGSHORE_URL: `http://${platform.address}`,
+        LONGSHORE_TOKEN: token,
+        LONGSHORE_CONTEXT_FILE: join(folder, 'contexts.json'),
+      });
+    await waitFor(
+      async () =>
+        /cpu +own/.test((await list(admin.token)).stdout) && /cpu +other/.test((await list(admin.token)).stdout),
+      'both wait',
+    );
+    const mine = await list(own.token, '--market', 'CPU');
+    expect(mine).toMatchObject({ code: 0, stderr: '' });
+    expect(mine.stdout).toMatch(/^MARKET +WORKSPACE +USED +FAIR .*\ncpu +own +0 +0 +0 +none +1 +1 +\d+ s\n$/);
+    expect((await list(own.token, '--market', 'H100')).stdout).not.toContain('own');
+    const path = `/api/v1/workspace/${own.workspaceId}/markets`;
+    expect((await platform.call(`GET ${path}`, undefined, { token: other.token })).status).toBe(401);
+    expect((await platform.call('GET /api/v1/share')).status).toBe(401);
+    const ofMarket = await platform.call('GET /api/v1/share?market=B200', undefined, { token: admin.token });
+    expect(ofMarket.json).toEqual({ data: [], next: '' });
+  });
+
   test('a share of the pools file is written at SIGHUP, and commands do not change it', async () => {
     writeFileSync(file, '{"pools": {}, "workspaces": {"own": {"weight": 3}}}');
     await platform.readFilesAgain();
@@ -184,6 +216,12 @@ describe('with a scheduler', () => {
     const refused = await longshore(admin.token, 'share', 'own', '--weight', '4');
     expect([refused.code === 0, refused.stderr]).toEqual([false, expect.stringContaining(`declared in ${file}`)]);
 
+    writeFileSync(file, '{"pools": {}, "workspaces": {"own": {"weight": 3}}, "sharing": {"order": "arrival"}}');
+    await platform.readFilesAgain();
+    const settings = await platform.call('GET /api/v1/setting', undefined, { token: admin.token });
+    expect(settings.json['data']).toContainEqual(
+      expect.objectContaining({ name: 'sharing_order', value: 'arrival', source: 'database' }),
+    );
     // A file with a mistake changes nothing.
     writeFileSync(file, '{"pools": {}, "workspaces": {"own": {"weight": -3}}}');
     await platform.readFilesAgain();

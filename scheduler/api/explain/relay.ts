@@ -2,10 +2,11 @@
 // placement. A question is one message there and one back. Without a reply in time the explanation does without facts.
 import { randomUUID } from 'node:crypto';
 import type { ExplainedGrowth, ExplainedScaling } from '#shared/api/explain.ts';
-import type { QueueName } from '#shared/domain/ids.ts';
+import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Bus } from '../../cluster/bus.ts';
+import type { ShareRow } from '../../control/plan/share-report.ts';
 import { notLeading } from '../../control/placement/recordings.ts';
 import type { Recording, RecordingRequest } from '../../control/placement/recordings.ts';
 
@@ -18,16 +19,19 @@ export interface RelayParts {
   readonly timeoutMs?: number;
 }
 
-/** A question is about a queue, about a pool, or about recordings. */
+/** A question is about a queue, a pool, recordings, or shares of one workspace or of all. */
 type Question =
   | { readonly queue: QueueName }
   | { readonly poolId: number; readonly isAdmin: boolean }
-  | { readonly recording: RecordingRequest };
+  | { readonly recording: RecordingRequest }
+  | { readonly sharesOf: WorkspaceId | null };
 interface Answer {
   /** null: another question, or the leader could not tell. */
   readonly scaling: ExplainedScaling | null;
   /** null: another question, or the pool has no provider. */
   readonly growth: ExplainedGrowth | null;
+  /** Absent: another question, or the leader could not tell. */
+  readonly shares?: readonly ShareRow[];
   /** Absent: another question, or the leader could not tell. */
   readonly recordings?: readonly Recording[] | { readonly refused: string; readonly text: string };
 }
@@ -48,6 +52,8 @@ export class ScalingRelay {
 
   #record: (request: RecordingRequest) => Promise<readonly Recording[]> = () => Promise.reject(notLeading());
 
+  #sharesOf: (workspaceId: WorkspaceId | null) => readonly ShareRow[] = () => [];
+
   constructor(parts: RelayParts) {
     this.#parts = parts;
     parts.bus.on(parts.channel, (message) => this.#heard(message as Message));
@@ -66,6 +72,21 @@ export class ScalingRelay {
   /** Called on the leader. The handler begins, ends or lists recordings. */
   onAskedToRecord(handler: (request: RecordingRequest) => Promise<readonly Recording[]>): void {
     this.#record = handler;
+  }
+
+  /** Called on the leader. The handler lists shares of the workspace, or of all. */
+  onAskedOfShares(handler: (workspaceId: WorkspaceId | null) => readonly ShareRow[]): void {
+    this.#sharesOf = handler;
+  }
+
+  /**
+   * Shares of a workspace, or of all, as the leader counts them.
+   * @throws AppError `not_leading`: no leader answered in time
+   */
+  async shares(workspaceId: WorkspaceId | null): Promise<readonly ShareRow[]> {
+    const { shares } = await this.#ask({ sharesOf: workspaceId });
+    if (shares === undefined) throw notLeading();
+    return shares;
   }
 
   /**
@@ -120,6 +141,7 @@ export class ScalingRelay {
   async #own(question: Question): Promise<Answer> {
     try {
       if ('recording' in question) return { ...NO_ANSWER, recordings: await this.#recorded(question.recording) };
+      if ('sharesOf' in question) return { ...NO_ANSWER, shares: this.#sharesOf(question.sharesOf) };
       if ('poolId' in question) return { scaling: null, growth: this.#explainPool(question.poolId, question.isAdmin) };
       return { scaling: await this.#explain(question.queue), growth: null };
     } catch (error) {

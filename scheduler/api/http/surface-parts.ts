@@ -147,6 +147,7 @@ export interface SurfaceParts {
   readonly targets: Targets;
   readonly limits: Limits;
   readonly shares: ShareRouteParts['shares'];
+  readonly shareRows: ShareRouteParts['shareRows'];
   readonly guaranteeWarnings: ShareRouteParts['guaranteeWarnings'];
   readonly creditAccounts: CreditRouteParts['creditAccounts'];
   /** Rates of workspaces; absent: not bounded. */

@@ -21,7 +21,7 @@ import type { Choice } from '../plan/place.ts';
 import { RecordedPlanner } from '../plan/recorded-planner.ts';
 import type { Tape } from '../plan/recording.ts';
 import type { MarketReport, PlaceInLine, ShareRow } from '../plan/share-report.ts';
-import { listShares } from '../plan/share-report.ts';
+import { listShares, sharesOf } from '../plan/share-report.ts';
 import { FailedImages } from './failed-images.ts';
 import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
 import { PlacementWrites } from './placement-writes.ts';
@@ -232,9 +232,12 @@ export class Placer {
     return this.#planner.turnOf(wantedOf(entry));
   }
 
-  /** The same as a list: the largest users of each market, and the others as a sum. */
-  shareReport(): readonly ShareRow[] {
-    return listShares(this.shares());
+  /**
+   * The same as a list.
+   * @param workspaceId - null: the largest users of each market, and the others as a sum
+   */
+  shareReport(workspaceId: WorkspaceId | null = null): readonly ShareRow[] {
+    return workspaceId === null ? listShares(this.shares()) : sharesOf(this.shares(), workspaceId);
   }
 
   /** Tells a planner that knows nothing all that there is. */

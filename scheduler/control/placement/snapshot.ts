@@ -97,6 +97,7 @@ export function wantedOf({ row, spec }: ContainerEntry): Wanted {
     gpuCount: spec.gpuCount,
     minCuda: spec.minCuda ?? '',
     labels: spec.labels,
+    ...(spec.priority === undefined ? {} : { priority: spec.priority }),
     basePython: image === '' ? wantedPython(wire.pythonVersion ?? '') : '',
     arch: spec.arch ?? '',
     volumeDrivers: [...new Set((wire.volumes ?? []).map(driverOf))],

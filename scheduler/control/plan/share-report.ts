@@ -130,6 +130,10 @@ function givenIn(
   return { guaranteed: guaranteed[market] ?? 0, limit: limits[market] ?? null, weight };
 }
 
+/** The workspace in each market. */
+export const sharesOf = (reports: readonly MarketReport[], workspaceId: WorkspaceId): readonly ShareRow[] =>
+  reports.flatMap(({ rows }) => rows.filter((row) => row.workspaceId === workspaceId).map(shown));
+
 /** The largest users and waiters of each market, and the others of it as a sum. */
 export function listShares(reports: readonly MarketReport[], most = MOST_LISTED): readonly ShareRow[] {
   return reports.flatMap(({ rows }) => {

@@ -2,6 +2,7 @@ import type { QueueName } from '#shared/domain/ids.ts';
 import type { LabelRules } from '#shared/domain/labels.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { BucketMount, ContainerSpec, NetworkRules } from '#shared/protocol/generated/messages.ts';
+import type { PriorityClass } from '../../domain/shares.ts';
 import type { PodConfig, StubBucket, Target } from '../../domain/stub-config.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { poolNameOf } from '../../domain/pools.ts';
@@ -24,6 +25,8 @@ export interface StoredSpec {
   readonly minCuda?: string;
   /** Rules for labels of its machines; absent: none. */
   readonly labels?: LabelRules;
+  /** Priority inside the workspace; absent: normal. */
+  readonly priority?: PriorityClass;
   /** Pool that the container must run in; empty: any that the workspace may use. */
   readonly poolName: string;
   /** Architecture of the machine; empty or absent: any. */
@@ -72,6 +75,7 @@ export function specOf(target: Target): StoredSpec {
     gpuCount: config.gpuCount,
     ...(config.minCuda === undefined ? {} : { minCuda: config.minCuda }),
     ...(config.labels === undefined ? {} : { labels: config.labels }),
+    ...(config.priority === undefined ? {} : { priority: config.priority }),
     poolName: poolNameOf(config.extra),
     ...engineOf(config),
     wire: {

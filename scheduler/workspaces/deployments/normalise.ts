@@ -26,6 +26,7 @@ import {
   cpuOf,
   memoryOf,
   refuseMinCuda,
+  refusePriority,
   refuseRunning,
   refuseStartTimeout,
   refuseWorkerMode,
@@ -77,6 +78,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refuseRunning(request, extra),
     refuseWorkerMode(extra?.['workerMode'], gpuCount),
     refuseMinCuda(extra?.['minCuda'], gpuCount),
+    refusePriority(extra?.['priority']),
     refuseStartTimeout(extra?.['startTimeout'], limits),
     ...[volumes, when, pod, serving, autoscaler, labels].filter((read) => typeof read === 'string'),
   ].filter((text) => text !== null);
@@ -118,6 +120,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     gpuCount,
     ...cudaField(extra),
     ...(labels === undefined ? {} : { labels }),
+    ...priorityField(extra),
     // A development server is one process, which loads changed files anew.
     workers: pod === undefined && !isServe(request.stubType) ? Math.max(1, request.workers) : 1,
     concurrentRequests,
@@ -186,6 +189,12 @@ function workerModeField(extra: Readonly<Record<string, unknown>>): Pick<StubCon
 function cudaField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'minCuda'> {
   const minCuda = extra['minCuda'];
   return typeof minCuda === 'string' && minCuda !== '' ? { minCuda } : {};
+}
+
+/** The priority, absent where it is normal: a stub made before the field existed equals a new one. */
+function priorityField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'priority'> {
+  const { priority } = extra;
+  return priority === 'high' || priority === 'low' ? { priority } : {};
 }
 
 /** The setting, absent when not requested, so that a stub made before the field existed still equals a new one. */

@@ -1,4 +1,5 @@
 // Why a request for a stub is refused, as callers read it; null: that part of it is fine. Pure.
+import { PRIORITIES } from '../../domain/shares.ts';
 import { isIP } from 'node:net';
 import { LEAST_CPU_MILLICORES, LEAST_MEMORY_MIB } from '#shared/domain/least-resources.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
@@ -138,6 +139,11 @@ export function refuseWorkerMode(asked: unknown, gpuCount: number): string | nul
     return `worker_mode must be ${WORKER_MODES.join(', ')}, got ${JSON.stringify(asked)}`;
   if (asked === 'fork' && gpuCount > 0) return 'worker_mode must be thread or spawn with a GPU, got "fork"';
   return null;
+}
+
+export function refusePriority(asked: unknown): string | null {
+  if (asked === undefined || asked === null || PRIORITIES.some((priority) => priority === asked)) return null;
+  return `extra.priority must be ${PRIORITIES.map((one) => `"${one}"`).join(', ')}, got ${JSON.stringify(asked).slice(0, 60)}`;
 }
 
 function refuseDisconnect(asked: unknown): string | null {

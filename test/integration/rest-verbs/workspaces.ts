@@ -115,6 +115,15 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
       byAdmin: true,
       done: async () => (await shareNow())['weight'] === 2,
     },
+    { name: 'GET /share', line: () => 'GET /share', ok: { data: [], next: '' }, byAdmin: true, ...READS_NOTHING },
+    {
+      name: 'GET /workspace/{ws}/markets',
+      line: (id) => `GET /workspace/${id}/markets`,
+      make: ownId,
+      ok: { data: [], next: '' },
+      unknown: { status: 401 },
+      ...READS_NOTHING,
+    },
     {
       name: 'GET /credit/{ws}',
       line: (id) => `GET /credit/${id}`,

@@ -87,6 +87,8 @@ describe('refusals', () => {
     [{ extra: '{"stopAfterDisconnect":59}' }, /extra.stopAfterDisconnect must be true .* from 60 to 86400, got 59/],
     [{ extra: '{"stopAfterDisconnect":90.5}' }, /got 90.5/],
     [{ extra: '{"stopAfterDisconnect":"5m"}' }, /got "5m"/],
+    [{ extra: '{"priority":"urgent"}' }, /^extra\.priority must be "high", "normal", "low", got "urgent"$/],
+    [{ extra: '{"priority":5}' }, /got 5$/],
     [{ extra: '{"startTimeout":0}' }, /^extra\.startTimeout must be whole seconds from 1 to 7200 .*, got 0$/],
     [{ extra: '{"startTimeout":7201}' }, /LONGSHORE_START_TIMEOUT_MOST_SECONDS.*, got 7201$/],
     [{ extra: '{"startTimeout":1.5}' }, /got 1.5/],
@@ -321,6 +323,15 @@ describe('what has no field of its own', () => {
     );
     expect(warning({ extra: '{"startTimeout":600}', taskPolicy: policy })).toBe('');
     expect(warning({ stubType: 'taskqueue', extra: '{"startTimeout":3600}', taskPolicy: policy })).toBe('');
+  });
+
+  test('so is a priority that is not normal, which its containers have; that of a pool is another one', () => {
+    expect(configOf({ extra: '{"priority":"high"}' }).priority).toBe('high');
+    expect(configOf({ extra: '{"priority":"low"}' }).priority).toBe('low');
+    for (const extra of ['{"priority":"normal"}', '{"priority":null}', ''])
+      expect(configOf({ extra, pool: jsonText({ name: 'gpu', priority: 7 }) })).not.toHaveProperty('priority');
+    const config = configOf({ extra: '{"priority":"low"}' });
+    expect(specOf({ config, code: null } as unknown as Target).priority).toBe('low');
   });
 
   test('so is the silence after which an exclusive container stops; who asks for none has no such field', () => {

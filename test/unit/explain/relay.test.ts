@@ -4,6 +4,8 @@ import { expect, test } from 'vitest';
 import { AppError } from '#shared/errors.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';
 import { ScalingRelay } from '#scheduler/api/explain/relay.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { ShareRow } from '#scheduler/control/plan/share-report.ts';
 import type { Recording } from '#scheduler/control/placement/recordings.ts';
 
 const RECORDING: Recording = {
@@ -61,4 +63,18 @@ test('without an answer in time nobody leads', async () => {
   await expect(other.recording({ kind: 'end' })).rejects.toMatchObject({ code: 'not_leading' });
   leader.onAskedToRecord(() => Promise.reject(new Error('broken')));
   await expect(leader.recording({ kind: 'end' })).rejects.toMatchObject({ code: 'not_leading' });
+});
+
+test('shares of one workspace, or of all, are those that the leader counts', async () => {
+  const { leader, other } = aPair();
+  const row = { market: 'H100', workspaceId: 'w', used: 2 } as unknown as ShareRow;
+  leader.onAskedOfShares((workspaceId) => (workspaceId === null ? [row, row] : [row]));
+  for (const relay of [leader, other]) {
+    expect(await relay.shares(null)).toEqual([row, row]);
+    expect(await relay.shares('w' as WorkspaceId)).toEqual([row]);
+  }
+  leader.onAskedOfShares(() => {
+    throw new Error('broken');
+  });
+  await expect(other.shares(null)).rejects.toMatchObject({ code: 'not_leading' });
 });

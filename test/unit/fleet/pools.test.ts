@@ -283,6 +283,8 @@ describe('a pools file', () => {
       { workspace: 'research', share: { weight: 2, guaranteed: { H100: 16 } } },
       { workspace: 'plain', share: null },
     ]);
+    expect(declaredIn('/f', '{"pools": {}, "sharing": {"order": "arrival"}}').order).toBe('arrival');
+    expect(declaredIn('/f', '{"pools": {}, "sharing": {}}')).not.toHaveProperty('order');
   });
 
   test.for([
@@ -293,7 +295,10 @@ describe('a pools file', () => {
     ['{"pools": yes}', /^LONGSHORE_POOLS_FILE \/f: is no JSON: 'y' is not expected where it stands$/],
     ['[]', /must be \{"pools"/],
     ['{"pools": []}', /must be \{"pools"/],
-    ['{"pools": {}, "pool": {}}', '/f: pool is nothing that it may hold; there are pools, workspaces'],
+    ['{"pools": {}, "pool": {}}', '/f: pool is nothing that it may hold; there are pools, workspaces, sharing'],
+    ['{"pools": {}, "sharing": []}', '/f: sharing must be an object'],
+    ['{"pools": {}, "sharing": {"order": "size"}}', '/f: sharing.order must be share or arrival'],
+    ['{"pools": {}, "sharing": {"orders": "share"}}', '/f: sharing.orders is no setting of sharing; there is order'],
     ['{"pools": {}, "workspaces": []}', '/f: workspaces must be an object'],
     ['{"pools": {}, "workspaces": {"a": 2}}', '/f: workspace a: share must be an object'],
     ['{"pools": {}, "workspaces": {"a": {"weight": 0}}}', '/f: workspace a: weight must be a number from 0.01'],

@@ -1,30 +1,72 @@
 import { ChangeShare, ShareRecord } from '#shared/api/rest/shares.ts';
 import type { GivenShareRecord } from '#shared/api/rest/shares.ts';
+import { ShareQuery, ShareRowList } from '#shared/api/rest/share-rows.ts';
+import type { ShareRowRecord } from '#shared/api/rest/share-rows.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
-import { readShareChange } from '../../../domain/workspace-share.ts';
+import type { ShareRow } from '../../../control/plan/share-report.ts';
+import { marketOf, readShareChange } from '../../../domain/workspace-share.ts';
 import type { ShareChange } from '../../../domain/workspace-share.ts';
 import type { WorkspaceShare } from '../../../domain/shares.ts';
+import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Shares, ShareView } from '../../../workspaces/identity/shares.ts';
 import { actorBehind } from '../origin.ts';
-import { READERS_OF_ALL, restRoute } from './route.ts';
+import { NOT_LIMITED, READERS_OF_ALL, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
 
 export interface ShareRouteParts {
   readonly shares: Pick<Shares, 'of' | 'change'>;
   /** Sentences about markets of which more is guaranteed than there is. */
   readonly guaranteeWarnings: () => Promise<readonly string[]>;
+  /** Asks the leader what a workspace, or each, holds beside what would be fair. @throws AppError `not_leading` */
+  readonly shareRows: (workspaceId: WorkspaceId | null) => Promise<readonly ShareRow[]>;
+  readonly directory: Pick<Directory, 'workspace'>;
 }
 
 /** The share of a workspace. PUT changes the named parts, and is for the administrator. */
-export function shareRoutes({ shares, guaranteeWarnings }: ShareRouteParts): readonly RestRoute[] {
+export function shareRoutes({
+  shares,
+  guaranteeWarnings,
+  shareRows,
+  directory,
+}: ShareRouteParts): readonly RestRoute[] {
   const show = async (id: string, caller: Caller, { share, declaredIn }: ShareView): Promise<ShareRecord> => ({
     workspace_id: id,
     ...shareRecord(share),
     declared_in: caller.isAdmin ? declaredIn : null,
     warnings: caller.isAdmin ? [...(await guaranteeWarnings())] : [],
   });
+  const rows = async (workspaceId: WorkspaceId | null, market: string | undefined) => {
+    const wanted = market === undefined ? undefined : (marketOf(market) ?? market);
+    const found = (await shareRows(workspaceId)).filter((row) => wanted === undefined || row.market === wanted);
+    const ids = [...new Set(found.flatMap((row) => row.workspaceId ?? []))];
+    const names = new Map(
+      await Promise.all(ids.map(async (id) => [id, (await directory.workspace(id))?.name ?? id] as const)),
+    );
+    return { data: found.map((row) => rowRecord(row, names)), next: '' };
+  };
   return [
+    restRoute({
+      http: 'GET /share',
+      grants: NOT_LIMITED,
+      tag: 'installation',
+      summary: 'Use of each GPU model and of cores by workspaces, beside what would be fair (administrator)',
+      scope: 'admin',
+      query: ShareQuery,
+      answer: ShareRowList,
+      errors: ['not_leading'],
+      handle: async ({ query }) => await rows(null, query.market),
+    }),
+    restRoute({
+      http: 'GET /workspace/{ws}/markets',
+      grants: READERS_OF_ALL,
+      summary: 'Use of each GPU model and of cores by a workspace, beside what would be fair',
+      query: ShareQuery,
+      answer: ShareRowList,
+      errors: ['not_leading'],
+      handle: async ({ workspaceId, query }) => await rows(workspaceId, query.market),
+    }),
     restRoute({
       http: 'GET /workspace/{ws}/share',
       grants: READERS_OF_ALL,
@@ -53,6 +95,20 @@ export const shareRecord = ({ weight, guaranteed, limits }: WorkspaceShare): Giv
   weight,
   guaranteed: { ...guaranteed },
   limits: { ...limits },
+});
+
+const rowRecord = (row: ShareRow, names: ReadonlyMap<WorkspaceId, string>): ShareRowRecord => ({
+  market: row.market,
+  workspace_id: row.workspaceId,
+  workspace_name: row.workspaceId === null ? '' : (names.get(row.workspaceId) ?? row.workspaceId),
+  used: row.used,
+  fair_share: row.fairShare,
+  guaranteed: row.guaranteed,
+  limit: row.limit,
+  weight: row.weight,
+  share: row.share,
+  waiting: row.waiting,
+  oldest_wait_seconds: row.oldestWaitMs / 1000,
 });
 
 /** Fields that are only shown; a change that sends them back is not refused for them. */

@@ -1,0 +1,39 @@
+// `longshore share list`: use of each market by workspaces, beside what would be fair. A workspace sees its own lines.
+import type { Client } from '../client.ts';
+import { TokenKindError } from '../errors.ts';
+import { listField, numberField, textField } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+import { numberText } from './share-text.ts';
+
+const HEADINGS = ['MARKET', 'WORKSPACE', 'USED', 'FAIR', 'GUARANTEED', 'LIMIT', 'WEIGHT', 'WAITING', 'OLDEST'];
+
+export async function runShareList({ market }: { readonly market?: string }, invocation: Invocation): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const query = market === undefined ? '' : `?${new URLSearchParams({ market }).toString()}`;
+    const answer = await client.rest(`/share${query}`).catch((error: unknown) => ownShares(client, query, error));
+    showList(invocation, listField(answer, 'data'), HEADINGS, rowOf);
+  });
+}
+
+async function ownShares(client: Client, query: string, error: unknown): Promise<JsonObject> {
+  if (!(error instanceof TokenKindError)) throw error;
+  return await client.rest(`/workspace/${await client.workspaceId()}/markets${query}`);
+}
+
+function rowOf(row: JsonObject): readonly string[] {
+  const amount = (name: string): string => String(Math.round(numberField(row, name) * 100) / 100);
+  const waits = numberField(row, 'waiting') > 0;
+  return [
+    textField(row, 'market'),
+    textField(row, 'workspace_name') || '(others)',
+    amount('used'),
+    amount('fair_share'),
+    amount('guaranteed'),
+    numberText(row['limit']) || 'none',
+    amount('weight'),
+    amount('waiting'),
+    waits ? `${Math.round(numberField(row, 'oldest_wait_seconds'))} s` : '-',
+  ];
+}

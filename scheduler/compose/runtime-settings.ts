@@ -1,0 +1,55 @@
+// Settings that the administrator changes while schedulers run, and the parts that use them.
+import { StartupError } from '#shared/errors.ts';
+import { networksProblem, OpenNetworks } from '../tasks/webhooks/open-networks.ts';
+import { ownPorts } from '../tasks/webhooks/own-ports.ts';
+import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
+import { RuntimeSettings } from '../workspaces/identity/runtime-settings.ts';
+import { orderProblem, SharingSetting } from '../workspaces/identity/sharing.ts';
+import type { Events } from './events.ts';
+import type { Identity } from './identity.ts';
+import type { Infrastructure } from './infrastructure.ts';
+
+export interface RuntimeSettingParts {
+  readonly runtimeSettings: RuntimeSettings;
+  /** Addresses that may be dialled. */
+  readonly rules: OpenNetworks;
+  readonly sharing: SharingSetting;
+}
+
+/** @throws StartupError `bad_config` */
+export function openRuntimeSettings(
+  { db, clock, log, settings }: Infrastructure,
+  { invalidation }: Identity,
+  { writer: events }: Pick<Events, 'writer'>,
+): RuntimeSettingParts {
+  const { LONGSHORE_WEBHOOK_ALLOW: networks, LONGSHORE_SHARING_ORDER: order } = settings;
+  const problem = networksProblem(networks);
+  if (problem !== undefined)
+    throw new StartupError('bad_config', `settings are wrong:\n  LONGSHORE_WEBHOOK_ALLOW: ${problem}`);
+  const rules = new OpenNetworks(networks, ownPorts(settings));
+  const sharing = new SharingSetting();
+  const runtimeSettings = new RuntimeSettings({
+    db,
+    invalidation,
+    trail: new InstallationTrail(db, events, () => clock.nowMs()),
+    log,
+    kinds: {
+      webhook_allow: {
+        environment: networks,
+        variable: 'LONGSHORE_WEBHOOK_ALLOW',
+        description: 'networks that are not public, to which callbacks, webhooks and requests to model servers may go',
+        problem: networksProblem,
+        apply: (value) => rules.set(value),
+      },
+      sharing_order: {
+        environment: order,
+        variable: 'LONGSHORE_SHARING_ORDER',
+        description:
+          'who gets a free machine: the workspace with the smallest share of them, or the container that waits longest (arrival)',
+        problem: orderProblem,
+        apply: (value) => sharing.set(value),
+      },
+    },
+  });
+  return { runtimeSettings, rules, sharing };
+}
