@@ -59,7 +59,7 @@ export async function pairRounds(
   report: ChaosReport,
 ): Promise<ChaosOutcome> {
   const layout = LAYOUTS[options.kind];
-  const pair = await startPair(place, layout.machines);
+  const pair = await startPair(place, layout.machines, options.absenceMs);
   const { caller } = pair.replicas[0];
   if (options.keepLogsIn !== undefined) {
     const to = options.keepLogsIn;

@@ -10,7 +10,7 @@ import { SimulatedAgent } from '../../test/helpers/simulated-agent.ts';
 import type { SimulatedHandler } from '../../test/helpers/simulated-agent.ts';
 import type { BenchChild } from '../child.ts';
 import { startScheduler, text } from '../product.ts';
-import { Caller } from '../soak/caller.ts';
+import { CALL_MS, Caller } from '../soak/caller.ts';
 import type { Workplace } from '../workplace.ts';
 import { resultOf } from './audit.ts';
 import type { Run } from './audit.ts';
@@ -78,9 +78,14 @@ export interface Pair {
 
 /**
  * @param machines - for each machine the schedulers that it dials, by index
+ * @param absenceMs - how long something may be away; a call that needs it is answered behind that
  * @throws Error when the installation cannot be started
  */
-export async function startPair(place: Workplace, machines: readonly (readonly number[])[]): Promise<Pair> {
+export async function startPair(
+  place: Workplace,
+  machines: readonly (readonly number[])[],
+  absenceMs: number,
+): Promise<Pair> {
   const postgres = await aPostgres({ durable: true });
   place.later(() => postgres.stop());
   const redis = await aRedis();
@@ -105,7 +110,7 @@ export async function startPair(place: Workplace, machines: readonly (readonly n
     };
     const url = `http://${addresses.LONGSHORE_HTTP_ADDRESS}`;
     const context = { url, token: text(workspace, 'token'), workspaceId: text(workspace, 'workspaceId') };
-    const caller = new Caller(context, MOST_REQUESTS);
+    const caller = new Caller(context, MOST_REQUESTS, CALL_MS + absenceMs);
     place.later(() => caller.close());
     return new Replica(place, { env: { ...env, ...addresses }, child, caller });
   };

@@ -20,7 +20,8 @@ export interface AskOptions {
   readonly hangUpMs?: number;
 }
 
-const CALL_MS = 60_000;
+/** Time in which every request is answered, while no store is away. */
+export const CALL_MS = 60_000;
 
 /** Tells that the caller hung up on purpose. */
 export class HungUp extends Error {}
@@ -30,15 +31,20 @@ export class Caller {
   readonly #token: string;
   readonly #pool: Pool;
   readonly #most: number;
+  readonly #patienceMs: number;
   readonly #line: (() => void)[] = [];
   #underWay = 0;
 
-  /** @param most - requests under way at a time; the others wait their turn */
-  constructor(context: Context, most: number) {
+  /**
+   * @param most - requests under way at a time; the others wait their turn
+   * @param patienceMs - time after which a request counts as not answered
+   */
+  constructor(context: Context, most: number, patienceMs = CALL_MS) {
     this.workspaceId = context.workspaceId;
     this.#pool = new Pool(context.url, { connections: most, headersTimeout: 0, bodyTimeout: 0 });
     this.#token = context.token;
     this.#most = most;
+    this.#patienceMs = patienceMs;
   }
 
   /** Nothing is thrown for a status. @throws HungUp, or Error naming the request that was not answered */
@@ -50,8 +56,10 @@ export class Caller {
     const hangUp = new AbortController();
     const timer = hangUpMs === undefined ? undefined : setTimeout(() => hangUp.abort(), hangUpMs);
     try {
-      const late = (): Error => new Error(`no answer within ${CALL_MS / 1000} s`);
-      const { status, text, taskId } = await withDeadline(this.#send(method, path, body, hangUp.signal), CALL_MS, late);
+      const patienceMs = this.#patienceMs;
+      const late = (): Error => new Error(`no answer within ${patienceMs / 1000} s`);
+      const sent = this.#send(method, path, body, hangUp.signal);
+      const { status, text, taskId } = await withDeadline(sent, patienceMs, late);
       return { status, text, taskId, asked };
     } catch (error) {
       if (hangUp.signal.aborted) throw new HungUp();
