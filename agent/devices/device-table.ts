@@ -25,6 +25,8 @@ export interface Device {
   readonly memoryBytes: number;
   /** Compute capability, such as `8.9`; empty or absent: not known. */
   readonly computeCap?: string | undefined;
+  /** NVLink island, from 1 on; absent: none is known. */
+  readonly nvlinkIsland?: number | undefined;
   readonly busId: string;
   readonly index: number;
   readonly numaNode: number;
@@ -384,11 +386,12 @@ const UNLISTED = 'the driver does not list it any more';
 
 type DeviceFacts = Omit<Device, 'health' | 'numaNode' | 'excluded' | 'lastDockerIds' | 'sample' | 'usedMib'>;
 
-const rowDevice = ({ uuid, name, memoryMib, computeCap, busId, index }: GpuRow): DeviceFacts => ({
+const rowDevice = ({ uuid, name, memoryMib, computeCap, nvlinkIsland, busId, index }: GpuRow): DeviceFacts => ({
   uuid,
   model: gpuModelOf(name, memoryMib),
   memoryBytes: (memoryMib ?? 0) * MIB,
   computeCap,
+  nvlinkIsland,
   busId,
   index,
   parentUuid: '',

@@ -8,11 +8,12 @@ import { withDeadline } from '#shared/backoff.ts';
 import type { ConditionField, GpuCondition } from './gpu-condition.ts';
 import { CONDITION_FIELDS, REMAP_FIELDS, parseConditions, unknownField } from './gpu-condition.ts';
 import { idleLimitMib } from './idle-memory.ts';
-import type { ComputeProcess, GpuField, Listing, MigSlice, ProbeFailure } from './parse.ts';
+import type { ComputeProcess, GpuField, GpuRow, Listing, MigSlice, ProbeFailure } from './parse.ts';
 import {
   GPU_FIELDS,
   isWhole,
   parseInstances,
+  parseIslands,
   parseListing,
   parseMemory,
   parseProcesses,
@@ -33,6 +34,9 @@ const ASKED_AT_ONCE = 16;
  * gain them.
  */
 const MAX_INSTANCE_TRIES = 3;
+const MAX_ISLAND_TRIES = 3;
+/** Most time that a look gives to the islands: without them devices are chosen by their NUMA nodes. */
+const ISLANDS_DEADLINE_MS = 5_000;
 const PROCESSES = ['--query-compute-apps=gpu_uuid,pid', '--format=csv,noheader,nounits'];
 /** Failures that concern the driver or the tool, and so every device alike, where no device is named. */
 const OF_ALL: ReadonlySet<ProbeFailure> = new Set(['not_found', 'no_driver', 'driver_mismatch']);
@@ -67,6 +71,12 @@ export class NvidiaSmi {
   #fields: readonly GpuField[] = GPU_FIELDS;
   /** The last question for all devices failed, or left one out: further ones go to each device at once. */
   #failsForAll = false;
+  /** NVLink islands of the devices in the last listing, and the number of queries for them. */
+  #islands: { readonly of: string; readonly tries: number; readonly found: ReadonlyMap<number, number> | undefined } = {
+    of: '',
+    tries: 0,
+    found: undefined,
+  };
   /** GPU instances of the slices in the last listing, and the number of queries for them. */
   #instances: { readonly of: string; readonly tries: number; readonly found: ReadonlyMap<string, number> } = {
     of: '',
@@ -154,6 +164,22 @@ export class NvidiaSmi {
     if (run?.kind === 'done' && isWhole(run)) return [run.stdout];
     const answers = await this.#singly(devices, (id, deadlineMs) => this.#run(['-q', '-x'], id, deadlineMs));
     return answers.flatMap(([, one]) => (one?.kind === 'done' && one.exitCode === 0 ? [one.stdout] : []));
+  }
+
+  /** The same rows with their NVLink islands, which are asked for when the set of devices changed, thrice at most. */
+  async withIslands(rows: readonly GpuRow[]): Promise<readonly GpuRow[]> {
+    const of = rows.map(({ index, uuid }) => `${index} ${uuid}`).join();
+    const before = this.#islands;
+    if (rows.length > 1 && (before.of !== of || (before.found === undefined && before.tries < MAX_ISLAND_TRIES))) {
+      const limitMs = Math.min(this.#deadlineMs, ISLANDS_DEADLINE_MS);
+      const run = this.#failsForAll ? undefined : await this.#run(['topo', '-m'], '', limitMs);
+      const found = run?.kind === 'done' && run.exitCode === 0 ? parseIslands(run) : undefined;
+      this.#islands = { of, tries: before.of === of ? before.tries + 1 : 1, found };
+    }
+    const { found } = this.#islands;
+    if (found === undefined || this.#islands.of !== of) return rows;
+    // A slice of a divided GPU has no link of its own.
+    return rows.map((row) => ({ ...row, nvlinkIsland: row.migEnabled ? undefined : found.get(row.index) }));
   }
 
   /** Compute processes on those devices. */

@@ -51,6 +51,8 @@ export interface GpuRow {
   readonly fabric: string;
   /** Compute capability, such as `8.9`; empty: the driver does not tell it. */
   readonly computeCap: string;
+  /** Number of the GPUs that are linked by NVLink, each with each; absent: not known, or linked to none. */
+  readonly nvlinkIsland?: number | undefined;
   /** Heat or the power supply holds the clocks down now; undefined: not reported. */
   readonly slowed: boolean | undefined;
 }
@@ -217,6 +219,43 @@ function rowOf(fields: readonly string[], line: string): GpuRow | { readonly bro
     computeCap: /^\d{1,3}\.\d{1,3}$/.test(get('compute_cap')) ? get('compute_cap') : '',
     slowed: slow.includes('Active') ? true : slow.includes('Not Active') ? false : undefined,
   };
+}
+
+const MOST_IN_MATRIX = 64;
+
+/**
+ * Reads the matrix of `topo -m`: GPUs that are linked by NVLink, each with each, have the same number, from 1 on. A GPU
+ * joins the first group whose members it is all linked to, so partly linked ones make several groups.
+ * @returns by the index of the GPU; undefined: the answer is no such matrix. A GPU that is linked to none is absent
+ */
+export function parseIslands({ stdout }: Pick<ToolOutput, 'stdout'>): ReadonlyMap<number, number> | undefined {
+  // The tool underlines the first line.
+  // oxlint-disable-next-line no-control-regex
+  const lines = stdout.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
+  const head = lines.map((line) => line.trim().split(/\s+/)).find(([first]) => first === 'GPU0');
+  const columns = head?.slice(0, head.findIndex((one) => !/^GPU\d+$/.test(one)) >>> 0) ?? [];
+  if (columns.length < 2 || columns.length > MOST_IN_MATRIX) return undefined;
+  const links = new Map<number, ReadonlySet<number>>();
+  for (const line of lines) {
+    const [, index, cells = ''] = /^GPU(\d+)\s+(\S.*)$/.exec(line.trimEnd()) ?? [];
+    const values = cells.trim().split(/\s+/);
+    if (index === undefined || values.length < columns.length || values[0]?.startsWith('GPU') === true) continue;
+    links.set(
+      Number(index),
+      new Set(columns.flatMap((name, at) => (/^NV\d+$/.test(values[at] ?? '') ? Number(name.slice(3)) : []))),
+    );
+  }
+  if (links.size !== columns.length) return undefined;
+  const groups: number[][] = [];
+  for (const [gpu, others] of links) {
+    const group = groups.find((members) =>
+      members.every((one) => others.has(one) && links.get(one)?.has(gpu) === true),
+    );
+    if (group === undefined) groups.push([gpu]);
+    else group.push(gpu);
+  }
+  const islands = groups.filter((members) => members.length > 1);
+  return new Map(islands.flatMap((members, at) => members.map((gpu) => [gpu, at + 1] as const)));
 }
 
 /** Values of a device that the driver has given up. */

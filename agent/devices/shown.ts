@@ -25,6 +25,7 @@ export const reportOf = (devices: readonly Device[], inBuild: ReadonlySet<string
     index: device.index,
     parentUuid: device.parentUuid,
     computeCap: device.computeCap ?? '',
+    nvlinkIsland: device.nvlinkIsland ?? 0,
   }));
 
 /** The devices as the metrics page has them. @param memoryUnknownBytes - memory in use by nobody known */

@@ -11,6 +11,7 @@ const StoredDevice = Type.Object({
   uuid: Type.String(),
   model: Type.String(),
   memoryBytes: Type.Number(),
+  nvlinkIsland: Type.Optional(Type.Union([Type.Number(), Type.Undefined()])),
   computeCap: Type.Optional(Type.Union([Type.String(), Type.Undefined()])),
   busId: Type.String(),
   index: Type.Number(),

@@ -12,7 +12,7 @@ import type { PciGpu } from './pci.ts';
 
 export interface ToolLookParts {
   readonly table: Pick<DeviceTable, 'all' | 'wholes'>;
-  readonly smi: Pick<NvidiaSmi, 'list' | 'slices'>;
+  readonly smi: Pick<NvidiaSmi, 'list' | 'slices' | 'withIslands'>;
   /** NVIDIA's functions on the PCI bus. */
   readonly pciGpus: (() => Promise<readonly PciGpu[]>) | undefined;
   readonly metrics: Pick<AgentMetrics, 'gpuProbeDuration' | 'gpuProbeFailures'>;
@@ -39,7 +39,8 @@ export class ToolLook {
     const { smi, pciGpus = readPciGpus, metrics } = this.#parts;
     const from = performance.now();
     const pci = await pciGpus();
-    const listing = await smi.list(this.#withPci(pci));
+    const asked = await smi.list(this.#withPci(pci));
+    const listing = asked.kind === 'listed' ? { ...asked, rows: await smi.withIslands(asked.rows) } : asked;
     const divided = listing.kind === 'listed' ? listing.rows.filter((row) => row.migEnabled) : [];
     const slices = divided.length > 0 ? await smi.slices(divided, this.#crowded(divided, inUse)) : NO_SLICES;
     metrics.gpuProbeDuration.observe((performance.now() - from) / 1000);

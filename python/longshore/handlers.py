@@ -302,6 +302,7 @@ def endpoint(
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
+    gpu_link: Optional[str] = None,
     placement: Optional[Placement] = None,
     priority: Optional[str] = None,
     block_network: bool = False,
@@ -356,6 +357,8 @@ def endpoint(
     the installation's (900). Then its start has failed (`start_timeout`).
     min_cuda: the least CUDA version that the GPU driver of its machines must run, such as `'12.8'`. Its packages or its image
     say what they need. Other machines are not taken. None: any.
+    gpu_link: `'island'`: its GPUs are linked by NVLink, each with each; for `gpu_count` of two or more. None: they are where
+    the machine has them free, and elsewhere not.
     placement: a `Placement`: labels of machines that it requires, forbids or prefers, and over which it is spread.
     priority: `'high'`, `'normal'` or `'low'`: whose containers get a machine first inside the workspace; None: normal.
     block_network: containers reach nothing but the platform itself (`put`, `invoke`).
@@ -407,6 +410,7 @@ def task_queue(
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
+    gpu_link: Optional[str] = None,
     placement: Optional[Placement] = None,
     priority: Optional[str] = None,
     block_network: bool = False,
@@ -519,6 +523,8 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Union
         extra = dict(extra, startTimeout=whole('start_timeout', given['start_timeout'], 1))
     if given['min_cuda'] is not None:
         extra = dict(extra, minCuda=cuda_version('min_cuda', given['min_cuda']))
+    if given['gpu_link'] is not None:
+        extra = dict(extra, gpuLink=one_of('gpu_link', given['gpu_link'], ('island',)))
     if given['placement'] is not None:
         extra = dict(extra, placement=instance('placement', given['placement'], Placement).described())
     if given['priority'] is not None:

@@ -92,6 +92,7 @@ class Pod(Definition):
         stop_after_disconnect: Union[bool, int] = False,
         start_timeout: Optional[int] = None,
         min_cuda: Optional[str] = None,
+        gpu_link: Optional[str] = None,
         placement: Optional[Placement] = None,
         priority: Optional[str] = None,
         client: Optional[Client] = None,

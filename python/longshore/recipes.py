@@ -74,7 +74,7 @@ def recipe(given: Dict[str, Any]) -> Dict[str, Any]:
         raise DefinitionError(_NO_ENGINE)
     if given.get('use_vm'):
         raise DefinitionError(_NO_MACHINES)
-    options = checked_options({**_OTHERS, 'stop_after_disconnect': False, 'start_timeout': None, 'min_cuda': None, 'placement': None, 'priority': None, 'autoscaler': None, **given}, {}, None)
+    options = checked_options({**_OTHERS, 'stop_after_disconnect': False, 'start_timeout': None, 'min_cuda': None, 'gpu_link': None, 'placement': None, 'priority': None, 'autoscaler': None, **given}, {}, None)
     if options.get('blockNetwork') and options.get('allowList'):
         raise DefinitionError('allow_list: excludes block_network')
     options['entrypoint'] = entrypoint_of(given.get('entrypoint'))

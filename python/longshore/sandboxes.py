@@ -35,7 +35,7 @@ class Sandbox:
     sync_local_dir: the files of the folder from which this module was imported are in it, at /mnt/code.
     block_network: it reaches nothing.
     ports: have addresses from the beginning; `expose_port` adds others.
-    min_cuda, placement: as `endpoint`'s.
+    min_cuda, gpu_link, placement: as `endpoint`'s.
     client: a `Client` of another installation than the current one; in a container of a handler, one is needed.
     context: accepted for app files of other platforms.
     disks, docker_enabled, use_vm: refused.
@@ -70,6 +70,7 @@ class Sandbox:
         *,
         app: str = '',
         min_cuda: Optional[str] = None,
+        gpu_link: Optional[str] = None,
         placement: Optional[Placement] = None,
         client: Optional[Client] = None,
     ) -> None:

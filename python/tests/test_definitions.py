@@ -411,6 +411,10 @@ def handler(): ...
         for wrong in ('12', '12.8.1', '>=12.8', '', ' 12.8', '12.8\n', '\u0661\u0662.\u0668', 12, True):
             with self.subTest(wrong), self.assertRaisesRegex(DefinitionError, '^min_cuda: must be a CUDA version as text'):
                 longshore.Pod(ports=[8000], min_cuda=wrong)  # type: ignore[arg-type]
+        linked = endpoint(gpu='H100', gpu_count=2, gpu_link='island')(len).options
+        self.assertEqual(json.loads(linked['extra'])['gpuLink'], 'island')
+        with self.assertRaisesRegex(DefinitionError, "^gpu_link: must be 'island'"):
+            endpoint(gpu='H100', gpu_count=2, gpu_link='ring')(len)
         placed = longshore.Placement(require={'zone': ['a', 'b']}, prefer={'disk': 'nvme'}, spread='zone')
         described = {'require': {'zone': ['a', 'b']}, 'prefer': {'disk': ['nvme']}, 'spread': 'zone'}
         for made in (longshore.Sandbox(placement=placed)._definition, endpoint(placement=placed)(len).options):

@@ -1,6 +1,7 @@
 import type { PriorityClass } from './shares.ts';
 import type { AppId, DeploymentId, ObjectId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { JsonText } from '#shared/json-text.ts';
+import type { GpuLink } from '#shared/domain/gpu-terms.ts';
 import type { LabelRules } from '#shared/domain/labels.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
@@ -94,6 +95,8 @@ export interface StubConfig {
   readonly gpuCount: number;
   /** Least CUDA version that the driver of its machines must run, such as `12.8`. Absent: any. */
   readonly minCuda?: string;
+  /** How its GPUs must be linked; absent: anyhow. */
+  readonly gpuLink?: GpuLink;
   /** Rules of `placement` for labels of machines; absent: none. */
   readonly labels?: LabelRules;
   /** Priority of its containers inside the workspace. Absent: normal. */

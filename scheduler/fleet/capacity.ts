@@ -99,10 +99,11 @@ const MIB = 1024 * 1024;
 export const gpusOf = (machine: Pick<Counted, 'inventory'>): readonly Gpu__Output[] => machine.inventory?.gpus ?? [];
 
 /** Facts of a device that requests may name. */
-export const gpuFactsOf = ({ model, memoryBytes, computeCap }: Gpu__Output): GpuFacts => ({
+export const gpuFactsOf = ({ model, memoryBytes, computeCap, nvlinkIsland }: Gpu__Output): GpuFacts => ({
   model,
   memoryBytes: Number(memoryBytes) || 0,
   computeCap,
+  nvlinkIsland,
 });
 
 /** `2 H100, 1 T4` has the models H100 and T4. */

@@ -26,6 +26,8 @@ export interface GpuFacts {
   readonly memoryBytes?: number | undefined;
   /** Empty or absent: as the model has it, where that is known. */
   readonly computeCap?: string | undefined;
+  /** Devices of a machine with the same number are linked by NVLink, each with each; 0 or absent: none is known. */
+  readonly nvlinkIsland?: number | undefined;
 }
 
 /** Version of a driver; empty: not known. null: of a machine that is not made yet, which counts as new enough. */
@@ -162,6 +164,25 @@ export const gpuLack = (
   gpus.some((gpu) => gpuTerms(wanted).some((term) => gpuFit(gpu, driver, term) === 'unknown'))
     ? 'gpu_fact_unknown'
     : 'gpu_model';
+
+/** How the GPUs of a container must be linked. `island`: by NVLink, each with each. */
+export const GPU_LINKS = ['island'] as const;
+export type GpuLink = (typeof GPU_LINKS)[number];
+
+/** Devices that a container may have together: all, or those of each island. */
+export function linkedGroups<Gpu extends GpuFacts>(
+  gpus: readonly Gpu[],
+  { gpuCount, gpuLink }: { readonly gpuCount: number; readonly gpuLink?: GpuLink | undefined },
+): readonly (readonly Gpu[])[] {
+  if (gpuLink === undefined || gpuCount < 2) return [gpus];
+  return [...Map.groupBy(gpus, ({ nvlinkIsland = 0 }) => nvlinkIsland)].flatMap(([island, some]) =>
+    island === 0 ? [] : [some],
+  );
+}
+
+/** Most devices that a container may have together. */
+export const mostLinked = (gpus: readonly GpuFacts[], request: Parameters<typeof linkedGroups>[1]): number =>
+  linkedGroups(gpus, request).reduce((most, { length }) => Math.max(most, length), 0);
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ export interface FakeDriver {
   readonly gpus: readonly FakeGpu[];
   readonly processes?: readonly { readonly gpu_uuid: string; readonly pid: number }[];
   readonly unknownFields?: readonly string[];
+  /** Groups of indexes of GPUs that are linked by NVLink, each with each. */
+  readonly links?: readonly (readonly number[])[];
   readonly hang?: boolean;
   readonly fail?: { readonly exitCode: number; readonly stdout?: string; readonly stderr?: string };
   /** Bus id of a GPU because of which the tool fails when it is asked for all. */

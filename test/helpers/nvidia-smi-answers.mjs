@@ -58,6 +58,7 @@ export function answer(world, args) {
   if (only !== undefined && world.brokenAll && busOf(world.brokenAll) === busOf(only)) return end(255, handle(only));
   if (only !== undefined && gpus.length === 0) return end(6, 'No devices were found\n');
   if (args.includes('-L')) return end(0, gpus.map(listed).join(''));
+  if (args[0] === 'topo') return end(0, matrixOf(all, world.links ?? []));
   if (args.includes('-q')) return end(0, `<nvidia_smi_log>\n${gpus.map(asXml).join('')}</nvidia_smi_log>\n`);
   const format = (option('format') ?? '').split(',');
   if (!format.includes('csv'))
@@ -86,6 +87,17 @@ export function answer(world, args) {
     return `${found}${format.includes('nounits') ? '' : (UNITS[field] ?? '')}`;
   };
   return end(0, header + gpus.map((gpu) => `${fields.map((field) => value(gpu, field)).join(', ')}\n`).join(''));
+}
+
+/** @param links - groups of indexes that are linked by NVLink, each with each */
+function matrixOf(gpus, links) {
+  const names = gpus.map(({ index }) => `GPU${index}`);
+  const head = `\u001b[4m\t${names.join('\t')}\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\u001b[0m\n`;
+  const cell = (a, b) => (a === b ? ' X ' : links.some((some) => some.includes(a) && some.includes(b)) ? 'NV12' : 'SYS');
+  const rows = gpus.map(
+    ({ index }) => `GPU${index}\t${gpus.map((other) => cell(index, other.index)).join('\t')}\t0-31\t0\t\tN/A\n`,
+  );
+  return `${head}${rows.join('')}\nLegend:\n\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks\n`;
 }
 
 function asXml(gpu) {

@@ -120,6 +120,7 @@ const TEXTS: Readonly<Record<Verdict, (view: GrowthView) => string>> = {
   kept_for_gpus: () => 'makes machines with GPUs, which have no room for work without one',
   gpu_model: () => 'makes machines without such a GPU',
   gpu_fact_unknown: () => 'makes machines of whose GPUs it does not say what is asked for',
+  gpu_link: () => 'makes machines whose GPUs are not linked by NVLink as it asks',
   gpu_driver: ({ gpuDriver }) => `makes machines whose GPU driver is too old for it: ${driverText(gpuDriver)}`,
   gpu_count: () => 'makes machines with fewer GPUs',
   too_small: () => 'makes machines that are too small for it',

@@ -102,6 +102,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     says: 'with a GPU that may be the one, if its memory, compute capability or driver were known',
     step: 'ask for a model without a condition, or see what its driver tells: `longshore machine gpu list ID`',
   },
+  gpu_link: {
+    says: 'whose GPUs are not linked by NVLink as it asks (`gpu_link`), or do not tell how they are linked',
+    step: 'ask for fewer GPUs or without `gpu_link`, or admit a machine whose GPUs are linked (`nvidia-smi topo -m`)',
+  },
   gpu_driver: {
     says: 'with a GPU driver that is too old for the CUDA version it needs',
     step: 'upgrade the GPU driver of a machine (docs/gpus.md), or deploy with an image of an older CUDA version and a lower `min_cuda`',

@@ -63,9 +63,9 @@ export class FeasibilityCheck {
     if (config.gpuCount === 0 && poolName === '' && config.labels === undefined) return undefined;
     const known = this.#known.get(config);
     if (known?.version === this.#version && this.#clock.nowMs() < known.untilMs) return known.text;
-    const { gpu, gpuCount, minCuda = '', labels } = config;
+    const { gpu, gpuCount, gpuLink, minCuda = '', labels } = config;
     const { machines, untilMs } = this.#offered();
-    const text = infeasibleReason({ workspaceId, poolName, gpu, gpuCount, minCuda, labels }, machines);
+    const text = infeasibleReason({ workspaceId, poolName, gpu, gpuCount, gpuLink, minCuda, labels }, machines);
     this.#known.set(config, { version: this.#version, untilMs, text });
     return text;
   }

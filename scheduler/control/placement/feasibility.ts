@@ -1,6 +1,6 @@
 import { compareVersions, driverOf, driverText, mayRunCuda } from '#shared/domain/cuda.ts';
 import { madeBaseImage } from '#shared/domain/built-images.ts';
-import { gpuMatches, gpuWords, nearestTexts } from '#shared/domain/gpu-terms.ts';
+import { gpuMatches, gpuWords, mostLinked, nearestTexts } from '#shared/domain/gpu-terms.ts';
 import type { DriverFact, GpuFacts, NearGpu } from '#shared/domain/gpu-terms.ts';
 import { labelsFit, labelTexts } from '#shared/domain/labels.ts';
 import type { Labels } from '#shared/domain/labels.ts';
@@ -40,10 +40,10 @@ export interface OfferedMachine {
  * though perhaps not now. Amounts that fit no machine at the moment are left to placement, which waits for them. Pure.
  */
 export function infeasibleReason(
-  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount' | 'minCuda' | 'labels'>,
+  request: Pick<PlacementRequest, 'workspaceId' | 'poolName' | 'gpu' | 'gpuCount' | 'minCuda' | 'labels' | 'gpuLink'>,
   machines: readonly OfferedMachine[],
 ): string | undefined {
-  const { workspaceId, poolName, gpu, gpuCount, minCuda, labels } = request;
+  const { workspaceId, poolName, gpu, gpuCount, gpuLink, minCuda, labels } = request;
   const open = machines.filter((machine) => mayUsePool(machine, { workspaceId, poolName }));
   const where = poolName === '' ? '' : ` in pool ${poolName}`;
   if (poolName !== '' && open.length === 0) return `no machine that this workspace may use is${where}`;
@@ -58,13 +58,15 @@ export function infeasibleReason(
   if (gpuCount === 0 || usable.some((machine) => machine.isExpected)) return undefined;
   const most = usable.reduce((sum, machine) => Math.max(sum, wantedOf(machine, gpu)), 0);
   const wanted = gpuWords(gpu);
-  const enough = usable.filter((machine) => wantedOf(machine, gpu) >= gpuCount);
+  const enough = usable.filter((machine) => mostLinked(wantedGpus(machine, gpu), { gpuCount, gpuLink }) >= gpuCount);
   if (enough.some(({ gpuDriver }) => mayRunCuda(gpuDriver ?? '', minCuda))) return undefined;
   const named = poolName === '' ? hasOnlyForNamed(request, machines) : '';
   if (enough.length > 0) {
     const count = gpuCount === 1 ? '' : `${gpuCount} of `;
     return `no machine that this workspace may use${where} has ${count}${wanted} with ${tooOldText(enough, minCuda)}`;
   }
+  if (gpuLink !== undefined && most >= gpuCount)
+    return `no machine that this workspace may use${where} has ${gpuCount} of ${wanted} that are linked by NVLink (gpu_link)`;
   if (most === 0) {
     const nearest = nearestTexts(gpu, devicesOf(usable));
     return `no machine that this workspace may use${where} has ${[`${wanted}${named}`, ...nearest].join(': ')}`;
@@ -72,9 +74,11 @@ export function infeasibleReason(
   return `no machine that this workspace may use${where} has ${gpuCount} of ${wanted}: the most is ${most}${named}`;
 }
 
-/** Number of the machine's GPUs that are wanted. */
-const wantedOf = ({ gpus, gpuDriver = '' }: OfferedMachine, wanted: readonly string[]): number =>
-  gpus.filter((gpu) => gpuMatches(gpu, gpuDriver, wanted)).length;
+/** The machine's GPUs that are wanted. */
+const wantedGpus = ({ gpus, gpuDriver = '' }: OfferedMachine, wanted: readonly string[]): readonly GpuFacts[] =>
+  gpus.filter((gpu) => gpuMatches(gpu, gpuDriver, wanted));
+
+const wantedOf = (machine: OfferedMachine, wanted: readonly string[]): number => wantedGpus(machine, wanted).length;
 
 const devicesOf = (machines: readonly OfferedMachine[]): NearGpu[] =>
   machines.flatMap(({ gpus, gpuDriver = '' }) => gpus.map((gpu) => ({ ...gpu, driver: gpuDriver })));

@@ -95,6 +95,7 @@ export function wantedOf({ row, spec }: ContainerEntry): Wanted {
     diskBytes: Number(wire.code?.size ?? 0) * CODE_ON_DISK,
     gpu: spec.gpu,
     gpuCount: spec.gpuCount,
+    gpuLink: spec.gpuLink,
     minCuda: spec.minCuda ?? '',
     labels: spec.labels,
     ...(spec.priority === undefined ? {} : { priority: spec.priority }),

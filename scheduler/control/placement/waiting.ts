@@ -72,6 +72,7 @@ const LASTING: ReadonlySet<string> = new Set([
   'arch',
   'gpu_model',
   'gpu_fact_unknown',
+  'gpu_link',
   'gpu_driver',
   'volume',
   'image_unavailable',
@@ -100,6 +101,7 @@ const BY_REASON: Readonly<Record<string, GiveUpReason>> = {
   no_matching_pool: 'no_matching_pool',
   gpu_model: 'gpu_unavailable',
   gpu_fact_unknown: 'gpu_unavailable',
+  gpu_link: 'gpu_unavailable',
   gpu_driver: 'gpu_unavailable',
   gpu_count: 'gpu_unavailable',
   volume: 'volume_unavailable',
@@ -125,6 +127,7 @@ export function giveUpReason(
     'base_python',
     'gpu_count',
     'gpu_driver',
+    'gpu_link',
     'gpu_fact_unknown',
     'gpu_model',
   ].find((one) => (rejections[one] ?? 0) > 0);

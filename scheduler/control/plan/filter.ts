@@ -1,6 +1,6 @@
 import { mayRunCuda } from '#shared/domain/cuda.ts';
-import { gpuLack, gpuMatches } from '#shared/domain/gpu-terms.ts';
-import type { GpuFacts } from '#shared/domain/gpu-terms.ts';
+import { gpuLack, gpuMatches, mostLinked } from '#shared/domain/gpu-terms.ts';
+import type { GpuFacts, GpuLink } from '#shared/domain/gpu-terms.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { labelsFit } from '#shared/domain/labels.ts';
 import type { LabelRules, Labels } from '#shared/domain/labels.ts';
@@ -76,6 +76,8 @@ export interface PlacementRequest {
   /** GPU terms in order of preference, such as `H100` or `any:>=40GiB`. Empty: none. */
   readonly gpu: readonly string[];
   readonly gpuCount: number;
+  /** How its GPUs must be linked; absent: anyhow. */
+  readonly gpuLink?: GpuLink | undefined;
   /** Least CUDA version that the machine's driver must run, such as `12.8`; empty: any. */
   readonly minCuda: string;
   /** Base image that it runs in, as `wantedPython` gives it; empty: it has an image of its own. */
@@ -118,6 +120,7 @@ export const REJECTION_REASONS = [
   'condition',
   'gpu_model',
   'gpu_fact_unknown',
+  'gpu_link',
   'gpu_driver',
   'gpu_count',
   'too_small',
@@ -157,7 +160,15 @@ export const wantedGpus = (
 
 /** Whether the machine has enough free GPUs that are wanted. */
 export const hasGpus = (machine: PlacementMachine, request: PlacementRequest): boolean =>
-  wantedGpus(machine, request).filter(mayLease).length >= request.gpuCount;
+  mostLinked(wantedGpus(machine, request).filter(mayLease), request) >= request.gpuCount;
+
+/** Whether the machine has enough GPUs that are wanted, and they are not linked as the request asks. */
+function isUnlinked(machine: PlacementMachine, request: PlacementRequest): boolean {
+  const { gpuCount, gpuLink } = request;
+  if (gpuLink === undefined || gpuCount < 2) return false;
+  const wanted = wantedGpus(machine, request);
+  return wanted.length >= gpuCount && mostLinked(wanted, request) < gpuCount;
+}
 
 /** Whether the machine can mount the request's volumes. */
 export const hasVolumeDrivers = (machine: PlacementMachine, request: PlacementRequest): boolean =>
@@ -172,6 +183,7 @@ export function rejectionOf(machine: PlacementMachine, request: PlacementRequest
   if (!labelsFit(machine.labels ?? NO_LABELS, request.labels)) return 'label';
   if (request.gpuCount > 0 && !machine.gpus.some((gpu) => isWanted(machine, gpu, request.gpu)))
     return gpuLack(machine.gpus, machine.gpuDriver, request.gpu);
+  if (isUnlinked(machine, request)) return 'gpu_link';
   if (!driverFits(machine, request)) return 'gpu_driver';
   if (!pythonFits(machine, request)) return 'base_python';
   for (const home of request.volumeHomes) if (home !== machine.machineId) return 'volume';
@@ -240,8 +252,28 @@ export function keptForGpus(machine: PlacementMachine): {
   return { cpuMillicores: machine.totalCpuMillicores * share, memoryBytes: machine.totalMemoryBytes * share };
 }
 
-/** Text of all that lasts about a device and that a request may name. */
-export const sortOf = ({ model, memoryBytes = 0, computeCap = '' }: PlacementGpu): string =>
+/** Text of all that lasts about a device and that a request may name, but for its links. */
+const sortOf = ({ model, memoryBytes = 0, computeCap = '' }: PlacementGpu): string =>
   `${model} ${memoryBytes} ${computeCap}`;
+
+/**
+ * Texts of a machine's devices, one for each NVLink island and one for those in none: what differs there, differs for
+ * some request. The numbers of islands do not count.
+ * @param also - about a device, beside what lasts
+ */
+export function deviceTexts(gpus: readonly PlacementGpu[], also: (gpu: PlacementGpu) => string = () => ''): string[] {
+  const groups = Map.groupBy(gpus, ({ nvlinkIsland = 0 }) => nvlinkIsland);
+  return [...groups]
+    .map(([island, some]) => {
+      const counts = new Map<string, number>();
+      for (const gpu of some) {
+        const text = `${sortOf(gpu)} ${also(gpu)}`;
+        counts.set(text, (counts.get(text) ?? 0) + 1);
+      }
+      const sorts = [...counts].map(([text, count]) => `${text} ${count}`).toSorted();
+      return [island === 0 ? '' : 'linked', ...sorts].join('; ');
+    })
+    .toSorted();
+}
 
 export const mayLease = (gpu: PlacementGpu): boolean => gpu.free && gpu.healthy;

@@ -1,5 +1,6 @@
 // Containers that wait, in classes. A class has the containers for which the same machines have room: when one of them
 // finds no machine, none of them does.
+import { mostLinked } from '#shared/domain/gpu-terms.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Market, PriorityClass } from '../../domain/shares.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
@@ -17,6 +18,7 @@ type Asked = Pick<
   | 'diskBytes'
   | 'gpu'
   | 'gpuCount'
+  | 'gpuLink'
   | 'minCuda'
   | 'basePython'
   | 'arch'
@@ -194,7 +196,7 @@ export class FitClass {
       hasVolumeDrivers(machine, request) &&
       machine.totalCpuMillicores >= request.cpuMillicores &&
       machine.totalMemoryBytes >= request.memoryBytes &&
-      (request.gpuCount === 0 || wantedGpus(machine, request).length >= request.gpuCount)
+      (request.gpuCount === 0 || mostLinked(wantedGpus(machine, request), request) >= request.gpuCount)
     );
   }
 }
@@ -217,6 +219,7 @@ const askedOf = (wanted: Asked): Asked => ({
   diskBytes: wanted.diskBytes,
   gpu: wanted.gpu,
   gpuCount: wanted.gpuCount,
+  gpuLink: wanted.gpuLink,
   minCuda: wanted.minCuda,
   basePython: wanted.basePython,
   arch: wanted.arch,

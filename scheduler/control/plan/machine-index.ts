@@ -2,7 +2,7 @@
 // driver, GPUs, drivers of volumes), then by fullness, then by about how much is free.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { fitsPlace, hasGpus, hasVolumeDrivers, isFullFor, keptForGpus, mayLease, sortOf } from './filter.ts';
+import { fitsPlace, hasGpus, hasVolumeDrivers, isFullFor, deviceTexts, keptForGpus, mayLease } from './filter.ts';
 import { fullness, FULLEST, EMPTIEST, gpusLeft, ownPool, preferenceRank } from './score.ts';
 
 /** Machines with about the same free amounts. */
@@ -89,7 +89,7 @@ class Kind {
   }
 
   #rankOf(request: PlacementRequest): number {
-    const asked = `${request.gpuCount} ${request.gpu.join()}`;
+    const asked = `${request.gpuCount} ${request.gpuLink ?? ''} ${request.gpu.join()}`;
     let rank = this.#ranks.get(asked);
     if (rank !== undefined) return rank;
     const fits = request.gpuCount === 0 || hasGpus(this.#sample, request);
@@ -271,13 +271,7 @@ export const isIndexed = (machine: PlacementMachine): boolean =>
 function kindKeyOf(machine: PlacementMachine): string {
   const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, basePythons, gpus } = machine;
   const { volumeDrivers } = machine;
-  const sorts = new Map<string, { free: number; all: number }>();
-  for (const gpu of gpus) {
-    const sort = sortOf(gpu);
-    const counts = sorts.get(sort) ?? { free: 0, all: 0 };
-    sorts.set(sort, { free: counts.free + (mayLease(gpu) ? 1 : 0), all: counts.all + 1 });
-  }
-  const devices = [...sorts].map(([sort, { free, all }]) => `${sort} ${free} ${all}`).toSorted();
+  const devices = deviceTexts(gpus, (gpu) => (mayLease(gpu) ? 'free' : 'taken'));
   const place = [
     poolName,
     requiresPoolSelector,

@@ -1,4 +1,4 @@
-import { gpuFit, gpuMatches, gpuTerms } from '#shared/domain/gpu-terms.ts';
+import { gpuFit, gpuMatches, gpuTerms, mostLinked } from '#shared/domain/gpu-terms.ts';
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest, RejectionReason } from './filter.ts';
 import { mayLease, rejectionOf } from './filter.ts';
@@ -59,24 +59,38 @@ function chooseGpus(machine: PlacementMachine, request: PlacementRequest): reado
   const free = machine.gpus.filter(mayLease);
   for (const term of gpuTerms(request.gpu)) {
     const matching = free.filter((gpu) => gpuFit(gpu, gpuDriver, term) === 'fits');
-    if (matching.length >= gpuCount) return pickDevices(matching, gpuCount);
+    if (mostLinked(matching, request) >= gpuCount) return pickDevices(matching, request);
   }
   return pickDevices(
     free.filter((gpu) => gpuMatches(gpu, gpuDriver, request.gpu)),
-    gpuCount,
+    request,
   );
 }
 
 /**
- * Picks devices, least recently leased first. Several come from one
- * NUMA node if one has enough; of such nodes, the one with the fewest.
+ * Picks devices, least recently leased first. Several come from one NVLink island and one NUMA node if there are
+ * enough, else from one island, else from one node. Of such groups it is the one with the fewest.
  */
-function pickDevices(devices: readonly PlacementGpu[], count: number): readonly string[] {
+function pickDevices(devices: readonly PlacementGpu[], request: PlacementRequest): readonly string[] {
+  const count = request.gpuCount;
   const rested = devices.toSorted((a, b) => a.leasedAtMs - b.leasedAtMs || (a.uuid < b.uuid ? -1 : 1));
+  const islandOf = ({ nvlinkIsland = 0 }: PlacementGpu): number => nvlinkIsland;
+  const linked = rested.filter((gpu) => islandOf(gpu) > 0);
+  const groupings =
+    count < 2
+      ? []
+      : [
+          Map.groupBy(linked, (gpu) => `${islandOf(gpu)} ${gpu.numaNode}`),
+          Map.groupBy(linked, islandOf),
+          Map.groupBy(rested, ({ numaNode }) => numaNode),
+        ];
   let chosen: readonly PlacementGpu[] = rested;
-  if (count > 1) {
-    const nodes = [...Map.groupBy(rested, (gpu) => gpu.numaNode).values()].filter((node) => node.length >= count);
-    chosen = nodes.sort((a, b) => a.length - b.length)[0] ?? rested;
+  for (const grouping of groupings) {
+    const enough = [...grouping.values()].filter((group) => group.length >= count);
+    const fewest = enough.sort((a, b) => a.length - b.length)[0];
+    if (fewest === undefined) continue;
+    chosen = fewest;
+    break;
   }
   return chosen.slice(0, count).map((gpu) => gpu.uuid);
 }

@@ -13,7 +13,7 @@ import type { Market, Sharing, WorkspaceShare } from '../../domain/shares.ts';
 import { DEFAULT_SHARING, HEAD_START_MS } from '../../domain/shares.ts';
 import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { keptForGpus, mayLease, rejectionOf, sortOf } from './filter.ts';
+import { keptForGpus, mayLease, rejectionOf, deviceTexts } from './filter.ts';
 import { classKeyOf, FitClass, isOlder } from './fit-class.ts';
 import type { ClassFacts, Item, Wanted } from './fit-class.ts';
 import { goesFirst, Lines } from './lines.ts';
@@ -578,7 +578,7 @@ function eachAffordable({ machine, kind }: Offer, visit: (fitClass: FitClass) =>
 function lastingKeyOf(machine: PlacementMachine): string {
   const { poolName, poolOwner, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver, basePythons } = machine;
   const { totalCpuMillicores, totalMemoryBytes, volumeDrivers, gpus } = machine;
-  const devices = gpus.map(sortOf).toSorted();
+  const devices = deviceTexts(gpus);
   const place = [poolName, poolOwner, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver];
   const pythons = basePythons === null ? 'any' : basePythons.join(' ');
   const drivers = [...volumeDrivers].toSorted().join(' ');

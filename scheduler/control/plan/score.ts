@@ -1,4 +1,4 @@
-import { gpuFit, gpuTerms } from '#shared/domain/gpu-terms.ts';
+import { gpuFit, gpuTerms, mostLinked } from '#shared/domain/gpu-terms.ts';
 import { labelOf, labelsPreferred } from '#shared/domain/labels.ts';
 import type { Labels } from '#shared/domain/labels.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
@@ -32,7 +32,11 @@ export function preferenceRank(machine: PlacementMachine, request: PlacementRequ
   const { gpus, gpuDriver } = machine;
   // A term counts only where there are enough devices for it, because chooseGpus() takes those.
   const rank = gpuTerms(request.gpu).findIndex(
-    (term) => gpus.filter((gpu) => mayLease(gpu) && gpuFit(gpu, gpuDriver, term) === 'fits').length >= request.gpuCount,
+    (term) =>
+      mostLinked(
+        gpus.filter((gpu) => mayLease(gpu) && gpuFit(gpu, gpuDriver, term) === 'fits'),
+        request,
+      ) >= request.gpuCount,
   );
   return rank === -1 ? request.gpu.length : rank;
 }

@@ -1,7 +1,8 @@
 // Which pool grows for a container: whether a machine of a pool could take it, what keeps the pool from growing, what
 // its machines cost, and the order of those that could. Pure. Source: decision 0255.
 import { mayRunCuda } from '#shared/domain/cuda.ts';
-import { gpuFit, gpuLack, gpuMatches, gpuTerms } from '#shared/domain/gpu-terms.ts';
+import { gpuFit, gpuLack, gpuMatches, gpuTerms, linkedGroups, mostLinked } from '#shared/domain/gpu-terms.ts';
+import type { DriverFact, GpuFacts } from '#shared/domain/gpu-terms.ts';
 import { labelsFit } from '#shared/domain/labels.ts';
 import { mayUsePool } from '../../domain/pools.ts';
 import type { Blocked, Demand, GrowingPool, Offer, Unfit } from './facts.ts';
@@ -19,9 +20,11 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
   // Free GPUs keep their share of a machine, so an empty machine with GPUs has no room for other work.
   if (demand.gpuCount === 0 && offer.gpus.length > 0) return 'kept_for_gpus';
   const matching = matchingGpus(offer, offer, demand);
-  if (demand.gpuCount > 0 && matching === 0) return gpuLack(offer.gpus, offer.gpuDriver ?? '', demand.gpu);
+  const { gpuDriver: driver = '' } = offer;
+  const wanted = demand.gpuCount === 0 ? [] : wantedIn(offer, driver, demand);
+  if (demand.gpuCount > 0 && wanted.length === 0) return gpuLack(offer.gpus, driver, demand.gpu);
   if (!driverFits(offer, demand)) return 'gpu_driver';
-  if (matching < demand.gpuCount) return 'gpu_count';
+  if (matching < demand.gpuCount) return wanted.length < demand.gpuCount ? 'gpu_count' : 'gpu_link';
   if (!fits(offer, offer, demand)) return 'too_small';
   return pool.refused.has(demand.queue) ? 'refused' : undefined;
 }
@@ -37,17 +40,23 @@ export function fits(free: Offer, total: Offer, demand: Demand): boolean {
   );
 }
 
-const matchingGpus = ({ gpus }: Offer, { gpuDriver = '' }: Offer, { gpu: wanted, gpuCount }: Demand): number =>
-  gpuCount === 0 ? 0 : gpus.filter((gpu) => gpuMatches(gpu, gpuDriver, wanted)).length;
+const matchingGpus = (free: Offer, { gpuDriver = '' }: Offer, demand: Demand): number =>
+  demand.gpuCount === 0 ? 0 : mostLinked(wantedIn(free, gpuDriver, demand), demand);
+
+const wantedIn = ({ gpus }: Offer, driver: DriverFact, { gpu: wanted }: Demand): readonly GpuFacts[] =>
+  gpus.filter((gpu) => gpuMatches(gpu, driver, wanted));
 
 const driverFits = ({ gpuDriver = '' }: Offer, { gpuCount, minCuda = '' }: Demand): boolean =>
   gpuCount === 0 || mayRunCuda(gpuDriver ?? '', minCuda);
 
 /** Free amounts of a machine that are left after the container was taken. @param total - of the same machine */
 export function without(free: Offer, { gpuDriver = '' }: Offer, demand: Demand): Offer {
+  const groups = linkedGroups(wantedIn(free, gpuDriver, demand), demand);
+  const enough = groups.filter(({ length }) => length >= demand.gpuCount).toSorted((a, b) => a.length - b.length);
+  // Devices of an offer may be one object, so they are counted by their places.
   const taken = new Set<number>();
   for (const [index, gpu] of free.gpus.entries())
-    if (taken.size < demand.gpuCount && gpuMatches(gpu, gpuDriver, demand.gpu)) taken.add(index);
+    if (taken.size < demand.gpuCount && enough[0]?.includes(gpu) === true) taken.add(index);
   return {
     cpuMillicores: free.cpuMillicores - demand.cpuMillicores,
     memoryBytes: free.memoryBytes - demand.memoryBytes,
@@ -132,12 +141,13 @@ const MOST_SERVED = 64;
 const difference = (a: number, b: number): number => (a === b ? 0 : a - b);
 
 /** Place of the pool's GPUs in the order asked for. */
-function rankOf({ offer }: GrowingPool, { gpu, gpuCount }: Demand): number {
-  if (gpuCount === 0) return 0;
-  const rank = gpuTerms(gpu).findIndex(
-    (term) => offer.gpus.filter((one) => gpuFit(one, offer.gpuDriver ?? '', term) === 'fits').length >= gpuCount,
-  );
-  return rank === -1 ? gpu.length : rank;
+function rankOf({ offer: { gpus, gpuDriver = '' } }: GrowingPool, demand: Demand): number {
+  if (demand.gpuCount === 0) return 0;
+  const rank = gpuTerms(demand.gpu).findIndex((term) => {
+    const fitting = gpus.filter((one) => gpuFit(one, gpuDriver, term) === 'fits');
+    return mostLinked(fitting, demand) >= demand.gpuCount;
+  });
+  return rank === -1 ? demand.gpu.length : rank;
 }
 
 const isOwn = ({ poolOwner }: GrowingPool, { workspaceId }: Demand): number => (poolOwner === workspaceId ? 1 : 0);

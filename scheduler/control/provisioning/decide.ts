@@ -147,14 +147,16 @@ const isAlike = (a: Demand, b: Demand): boolean =>
   a.memoryBytes === b.memoryBytes &&
   a.gpuCount === b.gpuCount &&
   a.minCuda === b.minCuda &&
+  a.gpuLink === b.gpuLink &&
   a.isAtLimit === b.isAtLimit &&
   (a.labels === b.labels || JSON.stringify(a.labels) === JSON.stringify(b.labels)) &&
   (a.gpu === b.gpu || a.gpu.join() === b.gpu.join());
 
 /** Fields that decide which pools could serve a container, besides refusals of its queue. */
 function shapeOf(demand: Demand): string {
-  const { workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, minCuda, isAtLimit, labels } = demand;
-  const amounts = [cpuMillicores, memoryBytes, gpu, gpuCount, minCuda];
+  const { workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, gpuLink, minCuda, isAtLimit, labels } =
+    demand;
+  const amounts = [cpuMillicores, memoryBytes, gpu, gpuCount, gpuLink, minCuda];
   return JSON.stringify([workspaceId, poolName, ...amounts, isAtLimit, labels]);
 }
 

@@ -131,6 +131,7 @@ export class Demands {
       memoryBytes: spec.memoryBytes,
       gpu: spec.gpu,
       gpuCount: spec.gpuCount,
+      gpuLink: spec.gpuLink,
       minCuda: spec.minCuda ?? '',
       labels: spec.labels,
       sinceMs: this.sinceMs(entry),

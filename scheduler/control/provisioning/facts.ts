@@ -1,7 +1,7 @@
 // Facts from which the loop decides how pools grow and shrink, and the words of its decisions. Times are
 // monotonic milliseconds of the process that decides. Types alone.
 import type { PoolSettings } from '#shared/api/pools.ts';
-import type { DriverFact, GpuFacts } from '#shared/domain/gpu-terms.ts';
+import type { DriverFact, GpuFacts, GpuLink } from '#shared/domain/gpu-terms.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { LabelRules, Labels } from '#shared/domain/labels.ts';
 import type { PoolCapacity } from '../../domain/provisioning.ts';
@@ -19,6 +19,8 @@ export interface Demand {
   /** GPU terms in order of preference, such as `H100` or `any:>=40GiB`. Empty: none. */
   readonly gpu: readonly string[];
   readonly gpuCount: number;
+  /** How its GPUs must be linked; absent: anyhow. */
+  readonly gpuLink?: GpuLink | undefined;
   /** Least CUDA version of the machine's driver; absent: any. */
   readonly minCuda?: string;
   /** Rules for labels of its machines; absent: none. */
@@ -98,6 +100,7 @@ export type Unfit =
   | 'kept_for_gpus'
   | 'gpu_model'
   | 'gpu_fact_unknown'
+  | 'gpu_link'
   | 'gpu_driver'
   | 'gpu_count'
   | 'too_small'

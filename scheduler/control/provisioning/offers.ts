@@ -14,7 +14,8 @@ export function offerOf(shape: MachineShape, settings: PoolSettings): Offer {
   const { totalCpuMillicores, totalMemoryBytes } = offeredByShape(shape, settings);
   // A machine that was ordered before the pool got another model has memory that the settings do not tell.
   const memoryMib = shape.gpuModel === settings.machineGpuModel ? (settings.machineGpuMemoryMib ?? 0) : 0;
-  const gpu = { model: shape.gpuModel, memoryBytes: memoryMib * MIB };
+  // The links of a machine that is not made yet count as those that are asked for, as its driver does.
+  const gpu = { model: shape.gpuModel, memoryBytes: memoryMib * MIB, nvlinkIsland: 1 };
   return {
     cpuMillicores: totalCpuMillicores,
     memoryBytes: totalMemoryBytes,

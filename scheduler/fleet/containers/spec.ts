@@ -1,4 +1,5 @@
 import type { QueueName } from '#shared/domain/ids.ts';
+import type { GpuLink } from '#shared/domain/gpu-terms.ts';
 import type { LabelRules } from '#shared/domain/labels.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { BucketMount, ContainerSpec, NetworkRules } from '#shared/protocol/generated/messages.ts';
@@ -21,6 +22,8 @@ export interface StoredSpec {
   readonly memoryBytes: number;
   readonly gpu: readonly string[];
   readonly gpuCount: number;
+  /** How its GPUs must be linked; absent: anyhow. */
+  readonly gpuLink?: GpuLink;
   /** Least CUDA version of the machine's driver; absent: any. */
   readonly minCuda?: string;
   /** Rules for labels of its machines; absent: none. */
@@ -73,6 +76,7 @@ export function specOf(target: Target): StoredSpec {
     memoryBytes,
     gpu: config.gpu,
     gpuCount: config.gpuCount,
+    ...(config.gpuLink === undefined ? {} : { gpuLink: config.gpuLink }),
     ...(config.minCuda === undefined ? {} : { minCuda: config.minCuda }),
     ...(config.labels === undefined ? {} : { labels: config.labels }),
     ...(config.priority === undefined ? {} : { priority: config.priority }),

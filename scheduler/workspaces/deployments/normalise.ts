@@ -1,5 +1,6 @@
 // Turns a GetOrCreateStub request into the configuration that everything else works with: defaults and bounds per kind
 // (kinds.ts), refusals (refusals.ts), limits of a workspace (stub-limits.ts). Pure.
+import { GPU_LINKS } from '#shared/domain/gpu-terms.ts';
 import { ANY_GPU, GPU_MODELS } from '#shared/domain/gpus.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { basePythonOf } from '#shared/domain/built-images.ts';
@@ -25,6 +26,7 @@ import {
   refuseNames,
   cpuOf,
   memoryOf,
+  refuseGpuLink,
   refuseMinCuda,
   refusePriority,
   refuseRunning,
@@ -79,6 +81,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refuseWorkerMode(extra?.['workerMode'], gpuCount),
     refuseMinCuda(extra?.['minCuda'], gpuCount),
     refusePriority(extra?.['priority']),
+    refuseGpuLink(extra?.['gpuLink'], gpuCount),
     refuseStartTimeout(extra?.['startTimeout'], limits),
     ...[volumes, when, pod, serving, autoscaler, labels].filter((read) => typeof read === 'string'),
   ].filter((text) => text !== null);
@@ -119,6 +122,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     gpu: gpus.length === 0 && gpuCount > 0 ? [ANY_GPU] : gpus,
     gpuCount,
     ...cudaField(extra),
+    ...linkField(extra),
     ...(labels === undefined ? {} : { labels }),
     ...priorityField(extra),
     // A development server is one process, which loads changed files anew.
@@ -195,6 +199,12 @@ function cudaField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, '
 function priorityField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'priority'> {
   const { priority } = extra;
   return priority === 'high' || priority === 'low' ? { priority } : {};
+}
+
+/** How GPUs are linked, absent when not asked for: a stub made before the field existed equals a new one. */
+function linkField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'gpuLink'> {
+  const gpuLink = GPU_LINKS.find((link) => link === extra['gpuLink']);
+  return gpuLink === undefined ? {} : { gpuLink };
 }
 
 /** The setting, absent when not requested, so that a stub made before the field existed still equals a new one. */

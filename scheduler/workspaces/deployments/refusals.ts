@@ -1,4 +1,5 @@
 // Why a request for a stub is refused, as callers read it; null: that part of it is fine. Pure.
+import { GPU_LINKS } from '#shared/domain/gpu-terms.ts';
 import { PRIORITIES } from '../../domain/shares.ts';
 import { isIP } from 'node:net';
 import { LEAST_CPU_MILLICORES, LEAST_MEMORY_MIB } from '#shared/domain/least-resources.ts';
@@ -159,6 +160,14 @@ export function refuseMinCuda(asked: unknown, gpuCount: number): string | null {
   if (typeof asked !== 'string' || !/^\d{1,2}\.\d{1,2}$/.test(asked))
     return `extra.minCuda must be a CUDA version as text, such as "12.8" (min_cuda), got ${typeof asked === 'string' ? quoted(asked) : JSON.stringify(asked)}`;
   return gpuCount > 0 ? null : 'extra.minCuda (min_cuda) is for stubs with a GPU, and this one has none';
+}
+
+/** @param asked - `extra.gpuLink` */
+export function refuseGpuLink(asked: unknown, gpuCount: number): string | null {
+  if (asked === undefined || asked === null || asked === '') return null;
+  if (!GPU_LINKS.some((link) => link === asked))
+    return `extra.gpuLink (gpu_link) must be ${GPU_LINKS.join(' or ')}, got ${JSON.stringify(asked).slice(0, 60)}`;
+  return gpuCount > 1 ? null : 'extra.gpuLink (gpu_link) is for stubs with two GPUs or more';
 }
 
 /** @param asked - `extra.startTimeout` */

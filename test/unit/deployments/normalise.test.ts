@@ -99,6 +99,11 @@ describe('refusals', () => {
       /^extra\.minCuda must be a CUDA version as text, such as "12\.8" \(min_cuda\), got 12\.8$/,
     ],
     [{ extra: '{"placement":{"require":{"zone":[]}}}' }, /^extra\.placement\.require\.zone must have 1 to 16 values$/],
+    [
+      { gpu: 'H100', gpuCount: 2, extra: '{"gpuLink":"ring"}' },
+      /^extra\.gpuLink \(gpu_link\) must be island, got "ring"$/,
+    ],
+    [{ gpu: 'H100', extra: '{"gpuLink":"island"}' }, /^extra\.gpuLink \(gpu_link\) is for stubs with two GPUs/],
     [{ gpu: '12GiB' }, /^gpu: "12GiB" asks for a part of a shared device, which is not possible yet: /],
     [{ gpu: 'H100|any:>=40' }, /^gpu: "any:>=40": ">=40" is no condition; /],
     [{ gpu: Array.from({ length: 65 }, (_none, at) => `Z${at}`).join() }, /^gpu: names more than 64 alternatives$/],

@@ -180,6 +180,11 @@ describe('a stub that no machine can ever serve', () => {
       [machine(), machine({ gpus: [{ model: 'A100-80', memoryBytes: 80 * GIB }] })],
     ],
     [
+      'GPUs that are linked, where those of machines are not',
+      { ...wants(['A10G'], 2), gpuLink: 'island' as const },
+      /^no machine that this workspace may use has 2 of GPU A10G that are linked by NVLink \(gpu_link\)$/,
+    ],
+    [
       'a label that no machine has',
       { ...wants([], 0), labels: { require: { zone: ['a'] }, forbid: {}, prefer: {}, spread: '' } },
       /^no machine that this workspace may use has the labels it asks for \(placement\): no machine has the label zone=a: there are zone=b$/,

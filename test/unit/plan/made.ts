@@ -1,6 +1,7 @@
 // Machines and requests for tests of placement, made up one by one or at random.
 import fc from 'fast-check';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { GpuLink } from '#shared/domain/gpu-terms.ts';
 import type { LabelRules, Labels } from '#shared/domain/labels.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
@@ -126,6 +127,7 @@ export const machine: fc.Arbitrary<PlacementMachine> = fc
         free: fc.boolean(),
         healthy: fc.boolean(),
         numaNode: fc.nat({ max: 1 }),
+        nvlinkIsland: fc.nat({ max: 2 }),
         leasedAtMs: fc.nat({ max: 3 }),
       }),
       {
@@ -182,6 +184,7 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
       ['any:driver>=550', 'A10G:cuda>=12.2'],
     ),
     gpuCount: fc.nat({ max: 3 }),
+    gpuLink: fc.constantFrom<GpuLink | undefined>(undefined, undefined, 'island'),
     minCuda: fc.constantFrom('', '', '12.4'),
     basePython: fc.constantFrom('', '', '3', '3.13'),
     image: fc.constantFrom('', 'img'),

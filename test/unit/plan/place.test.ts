@@ -110,6 +110,13 @@ describe('whatever the machines', () => {
 
 describe('why a machine is rejected', () => {
   const t4 = gpus('T4', [true, false], 'g');
+  const islands = (...numbers: readonly number[]): PlacementGpu[] =>
+    gpus(
+      'T4',
+      numbers.map(() => true),
+      'i',
+    ).map((gpu, at) => ({ ...gpu, nvlinkIsland: numbers[at] ?? 0 }));
+  const linked = aRequest({ gpu: ['T4'], gpuCount: 2, gpuLink: 'island' });
   const inZoneA = { require: { zone: ['a'] }, forbid: {}, prefer: {}, spread: '' };
   const oneT4 = { gpu: ['T4'], gpuCount: 1 };
   const unhealthy = (gpu: PlacementGpu): PlacementGpu => ({ ...gpu, healthy: false });
@@ -131,6 +138,10 @@ describe('why a machine is rejected', () => {
     ['gpu_fact_unknown', aMachine({ gpus: t4 }), aRequest({ gpu: ['T4:>=16GiB'], gpuCount: 1 })],
     ['gpu_fact_unknown', aMachine({ gpus: t4, ready: false }), aRequest({ gpu: ['T4:driver>=550'], gpuCount: 1 })],
     [undefined, aMachine({ gpus: t4, gpuDriver: '550.1' }), aRequest({ gpu: ['any:cuda>=12.4'], gpuCount: 1 })],
+    ['gpu_link', aMachine({ gpus: islands(1, 2, 0), ready: false }), linked],
+    ['gpu_count', aMachine({ gpus: islands(1, 1).map((gpu, at) => ({ ...gpu, free: at === 0 })) }), linked],
+    [undefined, aMachine({ gpus: islands(2, 1, 1) }), linked],
+    [undefined, aMachine({ gpus: islands(1, 2) }), aRequest({ gpu: ['T4'], gpuCount: 1, gpuLink: 'island' })],
     ['gpu_driver', aMachine({ gpus: t4, gpuDriver: '535.183.01' }), aRequest({ ...oneT4, minCuda: '12.8' })],
     // Lasting reasons come before passing ones: a driver is not upgraded by waiting.
     [
@@ -320,6 +331,74 @@ describe('which devices', () => {
     const placement = placeContainer(aRequest({ gpu: ['A100'], gpuCount: count }), [aMachine({ gpus: list })]);
     return placement.kind === 'placed' ? placement.gpuUuids : [];
   };
+
+  test('several come from one NVLink island, on one NUMA node if it has enough there, else from one node', () => {
+    const some = (facts: readonly (readonly [island: number, node: number])[]) =>
+      gpus(
+        'H100',
+        facts.map(() => true),
+        'g',
+      ).map((gpu, at) => ({ ...gpu, nvlinkIsland: facts[at]?.[0], numaNode: facts[at]?.[1] ?? 0 }));
+    const chosen = (facts: readonly (readonly [number, number])[], gpuCount: number) => {
+      const placed = placeContainer(aRequest({ gpu: ['H100'], gpuCount }), [aMachine({ gpus: some(facts) })]);
+      return placed.kind === 'placed' ? placed.gpuUuids.map((uuid) => Number(uuid.slice(2))) : [];
+    };
+    expect(
+      chosen(
+        [
+          [1, 0],
+          [2, 0],
+          [1, 1],
+          [2, 1],
+        ],
+        2,
+      ),
+    ).toEqual([0, 2]);
+    expect(
+      chosen(
+        [
+          [1, 0],
+          [1, 1],
+          [1, 0],
+          [1, 1],
+        ],
+        2,
+      ),
+    ).toEqual([0, 2]);
+    expect(
+      chosen(
+        [
+          [0, 0],
+          [1, 1],
+          [0, 0],
+          [1, 2],
+        ],
+        2,
+      ),
+    ).toEqual([1, 3]);
+    expect(
+      chosen(
+        [
+          [0, 0],
+          [0, 1],
+          [0, 1],
+          [1, 0],
+        ],
+        2,
+      ),
+    ).toEqual([0, 3]);
+    expect(
+      chosen(
+        [
+          [1, 0],
+          [1, 1],
+          [2, 1],
+          [0, 1],
+        ],
+        3,
+      ),
+    ).toEqual([1, 2, 3]);
+  });
 
   test('several come from one NUMA node, the tightest that has enough', () => {
     const list = devices(

@@ -408,6 +408,23 @@ describe('on a full fleet', () => {
     }
   });
 
+  test('machines whose GPUs are linked otherwise are told apart', () => {
+    const machineOf = (...islands: readonly number[]): PlacementMachine =>
+      aMachine({
+        gpus: gpus('A10G', [true, true, true, true], `i${islands.join('')}`).map((gpu, at) => ({
+          ...gpu,
+          nvlinkIsland: islands[at] ?? 0,
+        })),
+      });
+    const played = new Played();
+    for (const one of [machineOf(0, 0, 0, 0), machineOf(1, 1, 2, 2)]) played.set(one);
+    const [two, three] = [2, 3].map((gpuCount) => aWanted({ gpu: ['A10G'], gpuCount, gpuLink: 'island' }));
+    for (const one of [two, three]) if (one !== undefined) played.planner.add(one);
+    expect(played.round()).toEqual([two]);
+    played.set(machineOf(3, 0, 3, 3));
+    expect(played.round()).toEqual([three]);
+  });
+
   test('containers of a deployment are spread over a label while there is room, and a changed label is an offer', () => {
     const spread = { require: {}, forbid: {}, prefer: {}, spread: 'zone' };
     const played = new Played();

@@ -320,6 +320,28 @@ test('a container that requires a label grows the pool whose machines will have 
   expect(decideCapacity([aPool({ offer: offered('b') })], both, NOW).awaited.has(demand.id)).toBe(false);
 });
 
+test('a container whose GPUs must be linked grows no pool whose machines are known to have others', () => {
+  const offered = (...islands: readonly number[]) => ({
+    ...anOffer(8, 64),
+    gpus: islands.map((nvlinkIsland) => ({ model: 'H100', nvlinkIsland })),
+  });
+  const demand = aDemand({ gpu: ['H100'], gpuCount: 2, gpuLink: 'island', sinceMs: NOW - 10_000 });
+  const grownFor = (...pools: readonly ReturnType<typeof offered>[]) =>
+    grown(
+      decideCapacity(
+        pools.map((offer, index) => aPool({ poolId: index + 1, offer })),
+        [demand],
+        NOW,
+      ),
+    );
+  expect(grownFor(offered(1, 2), offered(2, 2, 1))).toEqual([2]);
+  // After the first container a machine has no two GPUs left that are linked.
+  const two = [demand, { ...demand, id: 'c-2' as typeof demand.id }];
+  const decided = decideCapacity([aPool({ offer: offered(1, 2, 2, 3) })], two, NOW);
+  expect(grown(decided)).toEqual([1, 1]);
+  expect(grown(decideCapacity([aPool({ offer: offered(1, 1, 2, 2) })], two, NOW))).toEqual([1]);
+});
+
 describe('containers of several workspaces', () => {
   const ofB = (count: number) =>
     Array.from({ length: count }, (_none, index) =>

@@ -45,6 +45,7 @@ describe('of a container that waits', () => {
       { gpu: ['T4'], gpuCount: 1, minCuda: '12.8' },
       {},
     ],
+    ['gpu_link', { offer: anOffer(4, 16, ['T4', 'T4']) }, { gpu: ['T4'], gpuCount: 2, gpuLink: 'island' }, {}],
     ['label', {}, { labels: { require: { zone: ['a'] }, forbid: {}, prefer: {}, spread: '' } }, {}],
     ['gpu_fact_unknown', { offer: anOffer(4, 16, ['T4']) }, { gpu: ['any:>=16GiB'], gpuCount: 1 }, {}],
     ['gpu_model', { offer: anOffer(4, 16, ['T4']) }, { gpu: ['any:cc>=8.0'], gpuCount: 1 }, {}],

@@ -14,6 +14,7 @@ export interface Gpu {
   'parentUuid'?: (string);
   'why'?: (string);
   'computeCap'?: (string);
+  'nvlinkIsland'?: (number);
 }
 
 export interface Gpu__Output {
@@ -28,4 +29,5 @@ export interface Gpu__Output {
   'parentUuid': (string);
   'why': (string);
   'computeCap': (string);
+  'nvlinkIsland': (number);
 }
