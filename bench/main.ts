@@ -33,6 +33,7 @@ import { inference } from './suites/inference.ts';
 import { list } from './suites/list.ts';
 import { logs } from './suites/logs.ts';
 import { loss } from './suites/loss.ts';
+import { fair } from './suites/fair.ts';
 import { placement } from './suites/placement.ts';
 import { startPlanes } from './suites/planes.ts';
 import { provisioning } from './suites/provisioning.ts';
@@ -65,6 +66,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   growth,
   rest,
   placement,
+  fair,
   provisioning,
   records,
   crossing,

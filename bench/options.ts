@@ -19,6 +19,7 @@ export const SUITES = [
   'growth',
   'rest',
   'placement',
+  'fair',
   'provisioning',
   'records',
   'crossing',

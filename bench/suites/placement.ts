@@ -25,6 +25,7 @@ const FULL = {
   waiting: 100_000,
   fewerWaiting: 10_000,
   classes: 2000,
+  workspaces: 1000,
 } as const;
 const QUICK = {
   machines: 1000,
@@ -33,6 +34,7 @@ const QUICK = {
   waiting: 10_000,
   fewerWaiting: 1000,
   classes: 200,
+  workspaces: 100,
 } as const;
 const PLACED_MS = 180_000;
 /** Time until the scheduler hears of containers that the machines have forgotten. */
@@ -50,13 +52,13 @@ export async function placement(context: SuiteContext): Promise<SuiteResult> {
   const postgres = await context.postgres();
   const start = (name: string, count: number): Promise<PlacementRate> =>
     startPlacement({ place, postgres, name, machines: count, isQuick });
-  const { waiting, fewerWaiting, classes } = sizesOf(isQuick);
+  const { waiting, fewerWaiting, classes, workspaces } = sizesOf(isQuick);
   // Before there are machines: a fleet that is simulated in a blocked process answers no ping, and counts as lost.
   const queued = await context.runRounds(
     'placement',
     inTurn(
-      () => queuedDecision({ machines: fewer, waiting: fewerWaiting, classes }),
-      () => queuedDecision({ machines, waiting, classes }),
+      () => queuedDecision({ machines: fewer, waiting: fewerWaiting, classes, workspaces: workspaces / 10 }),
+      () => queuedDecision({ machines, waiting, classes, workspaces }),
     ),
   );
   const few: Side = { rate: await start('fewer', fewer), world: worldOf(fewer) };

@@ -1,5 +1,6 @@
-// Part of `placement`: decisions on a full fleet while many containers wait. A container ends, and the oldest one that
-// fits what it left gets its place; another one comes to wait. The planner alone, without book and database.
+// Part of `placement`: decisions on a full fleet while many containers wait. A container ends, and another one gets its
+// place, of the workspace with the smallest share. A further one comes to wait. The planner alone, without book and
+// database.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
@@ -11,6 +12,7 @@ export interface QueuedSizes {
   readonly machines: number;
   readonly waiting: number;
   readonly classes: number;
+  readonly workspaces: number;
 }
 
 const GPUS = 8;
@@ -21,23 +23,31 @@ const ENDS = 4000;
 const SLICE_MS = 5;
 const NO_QUOTA = { gpus: null, cpuMillicores: null };
 
-/** Microseconds of a decision for each container that ends, and the longest block while many end at once. */
-export function queuedFigures(sizes: QueuedSizes): { readonly decisionUs: number; readonly blockMs: number } {
+/** Microseconds and decisions for each container that ends, and the longest block while many end at once. */
+export function queuedFigures(sizes: QueuedSizes): {
+  readonly decisionUs: number;
+  readonly decisions: number;
+  readonly blockMs: number;
+} {
   const world = new QueuedWorld(sizes);
   const took: number[] = [];
+  world.steps = 0;
   for (let n = 0; n < ENDS; n += 1) {
     const startedMs = performance.now();
     const placed = world.end(n);
     took.push((performance.now() - startedMs) * 1000);
     if (placed !== 1) throw new Error(`${placed} containers were placed where one ended`);
   }
-  return { decisionUs: median(took.slice(took.length / 2)), blockMs: world.burst(ENDS) };
+  const decisions = world.steps / ENDS;
+  return { decisionUs: median(took.slice(took.length / 2)), decisions, blockMs: world.burst(ENDS) };
 }
 
 class QueuedWorld {
   readonly #planner = new Planner();
   readonly #sizes: QueuedSizes;
   readonly #held: { readonly wanted: Wanted; readonly choice: Choice }[] = [];
+  /** Decisions of rounds. */
+  steps = 0;
   #made = 0;
 
   constructor(sizes: QueuedSizes) {
@@ -60,7 +70,7 @@ class QueuedWorld {
     const number = classNumber % this.#sizes.classes;
     return {
       id: `c-${this.#made}` as ContainerId,
-      workspaceId: `w-${number % 1000}` as WorkspaceId,
+      workspaceId: `w-${number % this.#sizes.workspaces}` as WorkspaceId,
       queue: `q-${number}` as QueueName,
       createdAtMs: this.#made,
       poolName: '',
@@ -127,6 +137,7 @@ class QueuedWorld {
     let placed = 0;
     planner.forgetFacts();
     for (let step = planner.next(); step !== undefined; step = planner.next()) {
+      this.steps += 1;
       if (step.kind === 'ask')
         for (const one of step.classes) planner.know(one, { quota: NO_QUOTA, volumeHomes: new Set(), image: null });
       else if (step.kind === 'chosen') {
