@@ -86,6 +86,23 @@ export interface TaskRerunFlags {
   readonly yes?: boolean;
 }
 
+export interface TaskDeadListFlags {
+  readonly deployment?: string;
+  readonly limit: number;
+}
+
+/** Flags of `task dead drop` and `task dead redrive`. */
+export interface TaskDeadFlags {
+  readonly all?: boolean;
+  readonly deployment?: string;
+  readonly yes?: boolean;
+}
+
+export interface TaskRedriveFlags extends TaskDeadFlags {
+  /** Tasks a second; undefined: as fast as they are taken. */
+  readonly rate?: number;
+}
+
 export interface DeploymentListFlags {
   readonly name?: string;
   readonly active?: boolean;

@@ -75,6 +75,9 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
   'task rerun': [
     'Each is a new task, whose record names the old one (rerun_of). A filter leaves out tasks with a rerun that completed or is open. Tasks whose input or deployment is gone are named and skipped; the exit code is then 1. More than 5 are asked about. Rules: docs/tasks.md#run-again.',
   ],
+  'task dead redrive': [
+    'Each dead task is redriven once: a new task stands for it (redriven_from). Those that are refused stay dead and are named; the exit code is then 1. docs/tasks.md#dead-tasks.',
+  ],
   'task stop': ['Ends at the first that cannot be stopped, and names it.'],
   'task watch': [
     'The exit code is that of the end of the task: 0 COMPLETE, 1 ERROR, 124 TIMEOUT or EXPIRED, 125 CANCELLED; 130 after Ctrl-C.',

@@ -1,5 +1,6 @@
 // The command tree's part for things a scheduler keeps: tasks, deployments and containers here, the others beside this
 // file. Names, flags and help are here; each command's module is loaded when it runs.
+import { InvalidArgumentError } from 'commander';
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type { TaskWatchFlags } from './commands/task-watch.ts';
@@ -8,8 +9,11 @@ import type {
   DeploymentRollbackFlags,
   DeploymentListFlags,
   DeploymentVerbFlags,
+  TaskDeadFlags,
+  TaskDeadListFlags,
   TaskGetFlags,
   TaskListFlags,
+  TaskRedriveFlags,
   TaskRerunFlags,
 } from './flags.ts';
 import { command, examples, listLimit, wholeNumber, yesOrNo } from './program-parts.ts';
@@ -116,6 +120,7 @@ function addTask(program: Command, invocation: () => Invocation, setExitCode: (c
     const { runTaskRerun } = await import('./commands/task-rerun.ts');
     await runTaskRerun(ids, flags, invocation());
   });
+  addDead(task, invocation);
   examples(
     command(task, 'watch', "Follow a task to its end, or a deployment's tasks as they change")
       .argument('[id]', 'a task')
@@ -125,6 +130,66 @@ function addTask(program: Command, invocation: () => Invocation, setExitCode: (c
   ).action(async (id: string | undefined, flags: TaskWatchFlags) => {
     const { runTaskWatch } = await import('./commands/task-watch.ts');
     setExitCode(await runTaskWatch(id, flags, invocation()));
+  });
+}
+
+/** @throws InvalidArgumentError, which names the flag */
+function ratePerSecond(text: string): number {
+  const [, count = '', unit = ''] = /^([1-9][0-9]{0,5})\/([sm])$/.exec(text) ?? [];
+  if (count === '') throw new InvalidArgumentError('must be tasks a second or a minute, such as 10/s or 30/m.');
+  return Number(count) / (unit === 's' ? 1 : 60);
+}
+
+function addDead(task: Command, invocation: () => Invocation): void {
+  const dead = command(task, 'dead', 'Look at tasks that failed for good; redrive or drop them');
+  const ids = ['[id...]', 'ids of dead tasks, as `task dead list` shows them'] as const;
+  const all = ['--all', 'all dead tasks (with --deployment: of it)'] as const;
+  const of = ['--deployment <deployment>', 'of a deployment: its name, name and version, or id'] as const;
+  examples(
+    command(dead, 'list', 'List dead tasks, those that ended last first')
+      .option(...of)
+      .option('--limit <n>', 'how many at most', listLimit, 100),
+    'task dead list',
+    'task dead list --deployment resize --json',
+  ).action(async (flags: TaskDeadListFlags) => {
+    const { runTaskDeadList } = await import('./commands/task-dead.ts');
+    await runTaskDeadList(flags, invocation());
+  });
+  examples(
+    command(dead, 'show', 'Show a dead task: its input, attempts and error').argument('<id>', TASK_ID),
+    'task dead show 5f0c…',
+  ).action(async (id: string) => {
+    const { runTaskGet } = await import('./commands/task.ts');
+    await runTaskGet(id, {}, invocation());
+  });
+  examples(
+    command(
+      dead,
+      'redrive',
+      'Redrive dead tasks, each once: new tasks with their inputs, on the version that serves now',
+    )
+      .argument(...ids)
+      .option(...all)
+      .option(...of)
+      .option('--rate <n/s>', 'how many a second at most: 10/s, or 30/m', ratePerSecond)
+      .option('--yes', 'do not ask before all'),
+    'task dead redrive 5f0c…',
+    'task dead redrive --all --deployment resize --rate 10/s',
+  ).action(async (given: string[], flags: TaskRedriveFlags) => {
+    const { runTaskRedrive } = await import('./commands/task-dead.ts');
+    await runTaskRedrive(given, flags, invocation());
+  });
+  examples(
+    command(dead, 'drop', 'Drop dead tasks: they are listed as dead no more, and stay tasks')
+      .argument(...ids)
+      .option(...all)
+      .option(...of)
+      .option('--yes', 'do not ask before all'),
+    'task dead drop 5f0c…',
+    'task dead drop --all --deployment resize',
+  ).action(async (given: string[], flags: TaskDeadFlags) => {
+    const { runTaskDrop } = await import('./commands/task-dead.ts');
+    await runTaskDrop(given, flags, invocation());
   });
 }
 

@@ -158,7 +158,7 @@ function checkedStatuses(text: string | undefined): readonly string[] {
   return statuses;
 }
 
-async function stubsOf(client: Client, reference: string): Promise<readonly string[]> {
+export async function stubsOf(client: Client, reference: string): Promise<readonly string[]> {
   const stubIds = (await deploymentsNamed(client, reference)).map((deployment) => deployment.stubId);
   return [...new Set(stubIds)];
 }

@@ -125,6 +125,7 @@ def function(
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     keep_inputs: bool = True,
+    dead_letter_days: Optional[int] = None,
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
@@ -158,6 +159,7 @@ def function(
     timeout: seconds that one try may take; 0 and None: as long as it takes.
     retries: how often a call is tried again (at most 5) when its handler raises, or its process ends.
     retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
+    dead_letter_days: how long a task that failed for good is listed as dead, at most 90; 0: never. None: 7.
     autoscaler: None: a container for each call that waits or runs, up to the workspace's limit (100).
     headless: accepted for app files of other platforms; a call goes on without its caller in any case.
     """
@@ -196,6 +198,7 @@ def schedule(
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     keep_inputs: bool = True,
+    dead_letter_days: Optional[int] = None,
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,

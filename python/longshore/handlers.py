@@ -407,6 +407,7 @@ def task_queue(
     callback_url: Optional[str] = '',
     tracebacks: bool = False,
     keep_inputs: bool = True,
+    dead_letter_days: Optional[int] = None,
     stop_after_disconnect: Union[bool, int] = False,
     start_timeout: Optional[int] = None,
     min_cuda: Optional[str] = None,
@@ -438,6 +439,7 @@ def task_queue(
     autoscaler: None: one container at most.
     retries: how often a task is tried again (at most 5) when its handler raises, or its process ends.
     retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
+    dead_letter_days: how long a task that failed for good is listed as dead, at most 90; 0: never. None: 7.
     """
     given = dict(locals())
     classes = exceptions(retry_for)
@@ -516,6 +518,8 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Union
         extra = dict(extra, tracebacks=True)
     if not flag('keep_inputs', given.get('keep_inputs', True)):
         extra = dict(extra, keepInputs=False)
+    if given.get('dead_letter_days') is not None:
+        extra = dict(extra, deadLetterDays=whole('dead_letter_days', given['dead_letter_days'], 0))
     silence = given['stop_after_disconnect']
     if silence is not None and silence is not False:
         extra = dict(extra, stopAfterDisconnect=True if silence is True else whole('stop_after_disconnect', silence, 60))

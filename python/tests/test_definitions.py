@@ -544,7 +544,7 @@ def handler(): ...
 
     def test_an_endpoint_and_a_task_queue_take_the_same_but_for_retries(self) -> None:
         parameters = [set(inspect.signature(one).parameters) for one in (endpoint, task_queue)]
-        self.assertEqual(parameters[1] - parameters[0], {'retries', 'retry_for'})
+        self.assertEqual(parameters[1] - parameters[0], {'retries', 'retry_for', 'dead_letter_days'})
         self.assertEqual(parameters[0] - parameters[1], set())
         parameters = [set(inspect.signature(one).parameters) for one in (task_queue, function, schedule)]
         self.assertEqual(parameters[0] - parameters[1], {'concurrent_requests', 'authorized'})

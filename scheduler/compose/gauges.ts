@@ -14,6 +14,7 @@ import type { FleetGauges } from '../fleet/gauges.ts';
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { Db } from '../stores/store/db.ts';
+import { countDead } from '../stores/store/queries/dead-letters.ts';
 import { countOpenTasks } from '../stores/store/queries/task-counts.ts';
 import { COUNTED_EVERY_MS, OpenTaskGauges } from '../tasks/maintenance/open-task-gauges.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -58,7 +59,13 @@ export function registerGauges(parts: GaugeParts): Gauges {
     { role: 'tasks', client: hot, oneIn: TIMED_TASK_COMMANDS },
     { role: 'control', client: general, oneIn: 1 },
   ]);
-  const counts = new OpenTaskGauges({ registry, count: () => countOpenTasks(db), clock, isLeader });
+  const counts = new OpenTaskGauges({
+    registry,
+    count: () => countOpenTasks(db),
+    countDead: () => countDead(db),
+    clock,
+    isLeader,
+  });
   const openTasks = parts.leaderLoop({
     name: 'open task gauges',
     everyMs: COUNTED_EVERY_MS,

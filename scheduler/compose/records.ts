@@ -12,7 +12,7 @@ import {
   taskById,
   tasksById,
 } from '../stores/store/queries/tasks.ts';
-import { keptJobs } from '../tasks/admission/accepting.ts';
+import { keptJobs, redriveCommits } from '../tasks/admission/accepting.ts';
 import { inputKeyOf } from '../tasks/dispatch/bodies.ts';
 import { InputUpkeep } from '../tasks/inputs/upkeep.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
@@ -81,6 +81,7 @@ export function openRecords(
 export function taskRows(db: Db) {
   return {
     commit: (batch: readonly AcceptedTask[]) => insertAcceptedTasks(db, batch),
+    redrives: redriveCommits(db),
     keepJob: keptJobs(db),
     jobOf: (taskId: TaskId) => acceptedJobOf(db, taskId),
     jobsOf: (taskIds: readonly TaskId[]) => acceptedJobsOf(db, taskIds),

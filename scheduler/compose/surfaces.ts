@@ -130,6 +130,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     tasks: taskParts.reads,
     taskInputs: taskParts.inputs,
     reruns: taskParts.reruns,
+    deadLetters: taskParts.deadLetters,
     containerActions,
     callbackProblem: webhooks.urlProblem,
     webhooks: eventWebhooks.service,

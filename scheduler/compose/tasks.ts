@@ -19,6 +19,7 @@ import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
 import { keptJobOf, openJobOf } from '../stores/store/queries/task-inputs.ts';
 import { listTasks } from '../stores/store/queries/tasks.ts';
 import { Commits, GroupCommit } from '../tasks/admission/accepting.ts';
+import type { CommitsParts } from '../tasks/admission/accepting.ts';
 import { Callers } from '../tasks/admission/callers.ts';
 import { CommitFirst } from '../tasks/admission/commit-first.ts';
 import { Idempotency } from '../tasks/admission/idempotency.ts';
@@ -43,6 +44,7 @@ import { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import { EarlierJobs } from '../tasks/dispatch/earlier-jobs.ts';
 import { FailedInputs } from '../tasks/inputs/failed-inputs.ts';
 import { TaskInputs } from '../tasks/inputs/inputs.ts';
+import { DeadLetters } from '../tasks/inputs/dead-letters.ts';
 import { Reruns } from '../tasks/inputs/reruns.ts';
 import { LastAttempts } from '../tasks/dispatch/last-attempts.ts';
 import type { Leases } from '../tasks/dispatch/leases.ts';
@@ -109,6 +111,8 @@ export interface TaskNeeds
   readonly keepJob: (job: TaskJob) => Promise<void>;
   /** Whether no other process adds to the queues. Absent: others may. */
   readonly isAlone?: boolean | undefined;
+  /** Commits rows of tasks that stand for dead ones. Absent: they are refused. */
+  readonly redrives?: CommitsParts['redrives'];
   /** Idempotency keys. Absent: calls with a key are refused. */
   readonly idempotencyKeys?: IdempotencyKeys | undefined;
   readonly isCutOff: (containerId: ContainerId) => boolean;
@@ -260,6 +264,7 @@ export interface TasksSetup {
 export interface TaskParts extends TaskPath {
   readonly inputs: TaskInputs;
   readonly reruns: Reruns;
+  readonly deadLetters: DeadLetters;
 }
 
 export function openTasks(setup: TasksSetup): TaskParts {
@@ -326,5 +331,10 @@ export function openTasks(setup: TasksSetup): TaskParts {
       workspaceBytes: settings.LONGSHORE_WORKSPACE_INPUT_BYTES,
     },
   });
-  return { ...path, inputs, reruns: new Reruns({ inputs, targets, submissions: path.submissions }) };
+  return {
+    ...path,
+    inputs,
+    reruns: new Reruns({ inputs, targets, submissions: path.submissions }),
+    deadLetters: new DeadLetters({ db, caughtUp: () => records.caughtUp() }),
+  };
 }

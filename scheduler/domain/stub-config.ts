@@ -125,6 +125,8 @@ export interface StubConfig {
   readonly tracebacks: boolean;
   /** False: inputs of its tasks go with their end. Absent: they are kept. */
   readonly keepInputs?: boolean;
+  /** Days for which a task that failed for good is dead, while its input is kept; 0: never. Absent: 7. */
+  readonly deadLetterDays?: number;
   /**
    * Seconds without contact to the scheduler after which a machine stops these containers; only then others replace
    * them. Absent: they run on, and are replaced when the machine is lost.

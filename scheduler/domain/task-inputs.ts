@@ -10,6 +10,12 @@ export const INLINE_INPUT_BYTES = 64 * 1024;
 export const INPUT_STATES = ['kept', 'off', 'too_large', 'streamed', 'too_many'] as const;
 export type InputState = (typeof INPUT_STATES)[number];
 
+/** Final statuses of a task that failed for good: an asynchronous one is dead while its input is kept. */
+export const DEAD_STATUSES = ['ERROR', 'TIMEOUT', 'EXPIRED'] as const;
+/** Days for which a task is dead where its stub does not say. */
+export const DEAD_LETTER_DAYS = 7;
+export const MOST_DEAD_LETTER_DAYS = 90;
+
 /** Bounds of kept inputs. */
 export interface InputBounds {
   /** Days for which one is kept. */

@@ -41,7 +41,7 @@ const DEPLOYMENT = sorted(`${ID} active subdomain stub_type version deleted_at s
   workspace stub_name workspace_name url invoke_url
   stubId stubType stubName workspaceId workspaceName createdAt updatedAt appId rollout object_id`);
 const TASK = sorted(`id external_id status failure_reason container_id started_at ended_at created_at updated_at
-  deployment stub app workspace external_workspace outputs stats attempts input rerun_of result handler stub_id stub_name workspace_id workspace_name
+  deployment stub app workspace external_workspace outputs stats attempts input rerun_of redriven_from result handler stub_id stub_name workspace_id workspace_name
   containerId startedAt endedAt createdAt updatedAt stubId stubName workspaceId workspaceName`);
 const LATEST = sorted(`${APP} deployment stub url invoke_url pool_name running_containers is_service serving`);
 const CONTAINER = sorted(`container_id stub_id workspace_id app_id deployment_id worker_id machine_id status

@@ -280,6 +280,7 @@ export async function aProcess(
     /** Whether a drain of that container is past its deadline. */
     readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
+    readonly redrives?: TaskNeeds['redrives'];
     readonly jobsOf?: (taskIds: readonly TaskId[]) => Promise<readonly string[]>;
     /** Parts that replace the fixture's own. */
     readonly more?: Partial<TaskNeeds>;
@@ -353,6 +354,7 @@ export async function aProcess(
     maxKeptInputBytes: 1024 ** 2,
     commit: options.commit ?? (() => Promise.resolve()),
     keepJob: options.keepJob ?? (() => Promise.resolve()),
+    redrives: options.redrives,
     jobsOf: options.jobsOf ?? (() => Promise.resolve([])),
     stopMs: 100,
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },

@@ -19,6 +19,8 @@ const REST: Readonly<Record<string, string>> = {
   'GET /task/{ws}/{taskId}/subscribe': 'ria',
   'GET /task/{ws}/{taskId}/input': 'ia',
   'POST /task/{ws}/{taskId}/rerun': 'ia',
+  'POST /task/{ws}/redrive': 'ia',
+  'DELETE /task/{ws}/dead': 'a',
   'GET /events/{ws}/history': 'ra',
   'GET /events/{ws}/stream': 'ra',
   'GET /task/{ws}': 'ra',

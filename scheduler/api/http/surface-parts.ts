@@ -56,6 +56,7 @@ import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
 import type { TaskActions } from '../../tasks/actions.ts';
 import type { Submissions } from '../../tasks/admission/submissions.ts';
 import type { TaskInputs } from '../../tasks/inputs/inputs.ts';
+import type { DeadLetters } from '../../tasks/inputs/dead-letters.ts';
 import type { Reruns } from '../../tasks/inputs/reruns.ts';
 import type { TaskReads } from '../../tasks/records/reads.ts';
 import type { Streams } from '../../tasks/streams/streams.ts';
@@ -163,6 +164,7 @@ export interface SurfaceParts {
   readonly tasks: Pick<TaskReads, 'read' | 'list' | 'resultText'>;
   readonly taskInputs: Pick<TaskInputs, 'read' | 'about'>;
   readonly reruns: Pick<Reruns, 'run'>;
+  readonly deadLetters: Pick<DeadLetters, 'standings' | 'drop'>;
   readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
   /** Number of a queue's tasks that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;

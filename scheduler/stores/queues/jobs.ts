@@ -50,6 +50,8 @@ export const TaskJob = Type.Object({
   forgetsInput: Type.Optional(Type.Union([Type.Literal('off'), Type.Literal('too_large')])),
   /** The task whose input this one has. Absent: it is a call of its own. */
   rerunOf: Type.Optional(Id<TaskId>()),
+  /** The dead task that this one stands for. Absent: none. */
+  redrivenFrom: Type.Optional(Id<TaskId>()),
   /** Query parameters of the invoke, each with its values in order. */
   query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),
   /** Whether the bytes of the call pass through a stream of their own. Absent: the input is here. */

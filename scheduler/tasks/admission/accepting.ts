@@ -5,6 +5,7 @@ import { encodeTaskJob } from '../../stores/queues/jobs.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import { isNeverSent } from '../../stores/store/limits.ts';
 import { GroupedWrites } from '../../stores/store/grouped-writes.ts';
+import { insertRedriven } from '../../stores/store/queries/dead-letters.ts';
 import type { AcceptedTask } from '../../stores/store/queries/tasks.ts';
 import { MAX_TASK_BATCH, updateAcceptedJobs } from '../../stores/store/queries/tasks.ts';
 import type { KeyClaim } from './idempotency.ts';
@@ -45,6 +46,8 @@ export interface CommitsParts {
   /** Group commit for rows of asynchronous tasks, before their ids are returned. */
   readonly accepting: Pick<GroupCommit<AcceptedTask>, 'commit'>;
   readonly idempotencyKeys?: Pick<IdempotencyKeys, 'commit'> | undefined;
+  /** Commits tasks that stand for dead ones, each if that one is dead. Absent: none is. */
+  readonly redrives?: ReturnType<typeof redriveCommits> | undefined;
   readonly nowMs?: () => number;
 }
 
@@ -70,12 +73,14 @@ export class Commits {
 
   /**
    * Commits the row of an asynchronous task, with its key.
-   * @returns false: the key is another task's by now, or gone, and nothing is written
+   * @returns false: nothing is written, because the key is another task's by now, or gone, or the task that this one
+   *   stands for is not dead
    * @throws when the row is not written, or nobody knows whether it is
    */
   async commit(task: AcceptedTask, claim: KeyClaim | undefined): Promise<boolean> {
     this.#underWay.set(task, this.#nowMs());
     try {
+      if (task.record.redrivenFrom !== undefined) return (await this.#parts.redrives?.write(task)) === true;
       if (claim === undefined) {
         await this.#parts.accepting.commit(task);
         return true;
@@ -89,6 +94,20 @@ export class Commits {
       this.#underWay.delete(task);
     }
   }
+}
+
+/** Commits tasks that stand for dead ones. @returns false: another one stands for it, or it is not dead */
+export function redriveCommits(db: Queryable): Pick<GroupedWrites<AcceptedTask, boolean>, 'write'> {
+  return new GroupedWrites<AcceptedTask, boolean>({
+    write: async (tasks) => {
+      const first = new Map(tasks.toReversed().map((task) => [task.record.redrivenFrom, task]));
+      const written = await insertRedriven(db, [...first.values()]);
+      return tasks.map(({ record }) => written.has(record.taskId));
+    },
+    mostAtOnce: MAX_TASK_BATCH,
+    mostWaiting: MOST_WAITING,
+    what: 'tasks',
+  });
 }
 
 /** Writes changed queue entries to the rows of their tasks, keeping the last one of each. */

@@ -22,6 +22,8 @@ export interface Call {
   readonly calledBy?: WorkspaceId;
   /** The task whose input this call has; absent: it is a call of its own. */
   readonly rerunOf?: TaskId;
+  /** The dead task that this one stands for: it is committed once, and only while that one is dead. */
+  readonly redrivenFrom?: TaskId;
   /** Idempotency key; absent: every call is a new task. */
   readonly idempotency?: CallKey;
 }

@@ -95,12 +95,13 @@ export class CommitFirst {
     const { commits, unanswered, log } = this.#parts;
     try {
       if (await commits.commit(acceptedTaskOf(job, queue), claim)) return 'yes';
-      log.warn({ queue }, 'the idempotency key of a task stands for another one by now');
+      log.warn({ queue }, 'the idempotency key of a task, or the dead task it stands for, is taken by now');
       return 'no';
     } catch (error) {
       log.warn({ err: error, queue }, 'task could not be recorded');
       if (hadNoEffect(error)) return 'no';
-      unanswered.note(queue, job, { claim });
+      // The dead task that it stands for may be dead no more.
+      unanswered.note(queue, job, { claim, isPromised: job.redrivenFrom !== undefined });
       return 'unknown';
     }
   }

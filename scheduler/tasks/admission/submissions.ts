@@ -177,6 +177,7 @@ export class Submissions {
       ...stored,
       ...this.#forgets(target, call),
       ...(call.rerunOf === undefined ? {} : { rerunOf: call.rerunOf }),
+      ...(call.redrivenFrom === undefined ? {} : { redrivenFrom: call.redrivenFrom }),
       ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
       ...(call.putBy === undefined ? {} : { putBy: call.putBy }),

@@ -29,7 +29,7 @@ interface Unknown {
   /** The job without its input. */
   readonly job: Pick<TaskJob, 'taskId' | 'inputObjectId'>;
   readonly claim?: KeyClaim | undefined;
-  /** Whether the task is queued if it was committed: a tick of a schedule. */
+  /** Whether the task is queued if it was committed: a tick of a schedule, or a task that stands for a dead one. */
   readonly isPromised?: boolean;
   /** When the database first said that there is no row. */
   absentSinceMs: number | undefined;

@@ -15,6 +15,8 @@ export interface RerunsParts {
 }
 
 export interface Rerun {
+  /** Whether the new task stands for a dead one, which is dead no more. No other ever does. */
+  readonly isRedrive?: boolean;
   /** The caller, where it may read only its own tasks. */
   readonly putBy?: PutBy | undefined;
   /** Whether the caller may call that target. */
@@ -38,7 +40,7 @@ export class Reruns {
     this.#parts = parts;
   }
 
-  async run(record: TaskRecord, { putBy, mayCall, keyOf }: Rerun): Promise<RerunOutcome> {
+  async run(record: TaskRecord, { isRedrive, putBy, mayCall, keyOf }: Rerun): Promise<RerunOutcome> {
     const target = await this.#targetOf(record);
     if (target === undefined || !mayCall(target)) return { kind: 'no_deployment' };
     const found = await this.#parts.inputs.read(record);
@@ -48,6 +50,7 @@ export class Reruns {
     const call: Call = {
       input: found.input,
       rerunOf: record.taskId,
+      ...(isRedrive === true ? { redrivenFrom: record.taskId } : {}),
       ...(query === undefined ? {} : { query }),
       // The address may be the first caller's own, who waits for a result.
       ...(callbackUrl === undefined ? {} : { callbackUrl }),

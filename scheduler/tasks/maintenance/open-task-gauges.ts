@@ -4,11 +4,13 @@
 import type { Clock } from '#shared/clock.ts';
 import type { Registry } from '#shared/metrics.ts';
 import { Gauge } from '#shared/metrics.ts';
+import type { DeadCount } from '../../stores/store/queries/dead-letters.ts';
 import type { OpenTaskCount } from '../../stores/store/queries/task-counts.ts';
 
 export interface OpenTaskGaugesParts {
   readonly registry: Registry;
   readonly count: () => Promise<readonly OpenTaskCount[]>;
+  readonly countDead: () => Promise<readonly DeadCount[]>;
   readonly clock: Clock;
   readonly isLeader: () => boolean;
 }
@@ -23,6 +25,7 @@ const MOST_DEPLOYMENTS = 200;
 export class OpenTaskGauges {
   readonly #parts: OpenTaskGaugesParts;
   #seen: readonly OpenTaskCount[] = [];
+  #dead: readonly DeadCount[] = [];
 
   constructor(parts: OpenTaskGaugesParts) {
     this.#parts = parts;
@@ -31,9 +34,10 @@ export class OpenTaskGauges {
 
   /** Counts once. @returns milliseconds until the next count */
   async check(): Promise<number> {
-    const { clock, count } = this.#parts;
+    const { clock, count, countDead } = this.#parts;
     const startedMs = clock.monotonicMs();
     this.#seen = await count();
+    this.#dead = await countDead();
     return Math.max(COUNTED_EVERY_MS, (clock.monotonicMs() - startedMs) * REST);
   }
 
@@ -44,7 +48,18 @@ export class OpenTaskGauges {
   #registerGauges(): void {
     const registers = [this.#parts.registry];
     const counts = (): readonly OpenTaskCount[] => this.#counts();
+    const dead = (): readonly DeadCount[] => (this.#parts.isLeader() ? this.#dead : []);
     const { clock } = this.#parts;
+    new Gauge({
+      name: 'longshore_task_dead',
+      help: 'Asynchronous tasks that failed for good, with a kept input, not redriven or dropped; shown by the leader.',
+      labelNames: ['stub_type'],
+      registers,
+      collect() {
+        this.reset();
+        for (const { kind, count } of dead()) this.set({ stub_type: kind }, count);
+      },
+    });
     new Gauge({
       name: 'longshore_task_in_state',
       help: 'Tasks that have not ended, by status, as the database had them a moment ago; shown by the leader.',

@@ -26,7 +26,9 @@ export interface TaskFilter {
   readonly minDurationMs?: number;
   readonly maxDurationMs?: number;
   readonly offset?: number;
-  /** Last task of the page before; only older ones are listed. */
+  /** Whether only dead tasks are listed, those that ended last first. */
+  readonly dead?: boolean;
+  /** Last task of the page before; only older ones are listed. Of dead ones, the time is that of their end. */
   readonly before?: { readonly createdAtMs: number; readonly taskId: string };
 }
 

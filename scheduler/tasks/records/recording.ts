@@ -43,6 +43,7 @@ export function recordOf(job: TaskJob, queue: QueueName, status: TaskStatus, att
     // The record of a synchronous call says it at its end, where it failed.
     ...(job.sync || job.forgetsInput === undefined ? {} : { inputState: job.forgetsInput }),
     ...(job.rerunOf === undefined ? {} : { rerunOf: job.rerunOf }),
+    ...(job.redrivenFrom === undefined ? {} : { redrivenFrom: job.redrivenFrom }),
   };
 }
 
@@ -111,6 +112,7 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     inputState,
     inputBytes,
     rerunOf,
+    redrivenFrom,
     replica,
   } = row;
   return {
@@ -141,6 +143,7 @@ export function recordOfRow(row: TaskRow): TaskRecord {
     ...(inputState === undefined ? {} : { inputState }),
     ...(inputBytes === undefined ? {} : { inputBytes }),
     ...(rerunOf === undefined ? {} : { rerunOf }),
+    ...(redrivenFrom === undefined ? {} : { redrivenFrom }),
     ...(replica === undefined ? {} : { replica }),
   };
 }

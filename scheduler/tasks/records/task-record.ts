@@ -62,6 +62,8 @@ export interface TaskRecord {
   readonly keptJob?: string;
   /** The task whose input this one has. */
   readonly rerunOf?: TaskId;
+  /** The dead task that this one stands for. */
+  readonly redrivenFrom?: TaskId;
   /** Earlier attempts that may have run, oldest first, as the job has them. Absent: none. */
   readonly past?: readonly PastAttempt[];
 }

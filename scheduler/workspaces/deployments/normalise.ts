@@ -30,12 +30,14 @@ import {
   refuseMinCuda,
   refusePriority,
   refuseRunning,
+  refuseDeadLetterDays,
   refuseStartTimeout,
   refuseWorkerMode,
   resourceRefusals,
 } from './refusals.ts';
 import { normalisePod } from './pods.ts';
 import { normaliseServing } from './serving.ts';
+import { DEAD_LETTER_DAYS } from '../../domain/task-inputs.ts';
 import { START_TIMEOUT_S } from '../../domain/start-timeout.ts';
 import type { StubLimits } from './stub-limits.ts';
 import { DEFAULT_LIMITS, MAX_RETRIES, MAX_TTL_S } from './stub-limits.ts';
@@ -83,6 +85,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refusePriority(extra?.['priority']),
     refuseGpuLink(extra?.['gpuLink'], gpuCount),
     refuseStartTimeout(extra?.['startTimeout'], limits),
+    refuseDeadLetterDays(extra?.['deadLetterDays']),
     ...[volumes, when, pod, serving, autoscaler, labels].filter((read) => typeof read === 'string'),
   ].filter((text) => text !== null);
   const refused = (texts: readonly string[]): Normalised => ({
@@ -144,6 +147,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     callbackUrl: request.callbackUrl,
     tracebacks: extra['tracebacks'] === true,
     ...(extra['keepInputs'] === false ? { keepInputs: false } : {}),
+    ...deadLetterField(extra),
     ...workerModeField(extra),
     ...disconnectField(extra),
     ...startField(extra, limits),
@@ -187,6 +191,12 @@ const oneWorkerWarning = (workers: number): string =>
 function workerModeField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'workerMode'> {
   const workerMode = WORKER_MODES.find((mode) => mode === extra['workerMode']);
   return workerMode === undefined ? {} : { workerMode };
+}
+
+/** The days, absent where they are the usual ones: a stub made before the field existed equals a new one. */
+function deadLetterField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'deadLetterDays'> {
+  const days = extra['deadLetterDays'];
+  return typeof days === 'number' && days !== DEAD_LETTER_DAYS ? { deadLetterDays: days } : {};
 }
 
 /** The least CUDA version, absent when not asked for: a stub made before the field existed equals a new one. */

@@ -9,6 +9,7 @@ import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { poolNameOf, poolNameProblem } from '../../domain/pools.ts';
 import { PYTHON_VERSIONS, STUB_TYPES } from './kinds.ts';
 import type { KindRules } from './kinds.ts';
+import { MOST_DEAD_LETTER_DAYS } from '../../domain/task-inputs.ts';
 import type { StubLimits } from './stub-limits.ts';
 
 const MAX_WORKERS = 128;
@@ -175,6 +176,13 @@ export function refuseStartTimeout(asked: unknown, { maxStartTimeoutSeconds: mos
   if (asked === undefined || asked === null) return null;
   if (typeof asked === 'number' && Number.isInteger(asked) && asked >= 1 && asked <= most) return null;
   return `extra.startTimeout must be whole seconds from 1 to ${most} (start_timeout; the scheduler's LONGSHORE_START_TIMEOUT_MOST_SECONDS is the bound), got ${JSON.stringify(asked)}`;
+}
+
+/** @param asked - `extra.deadLetterDays` */
+export function refuseDeadLetterDays(asked: unknown): string | null {
+  if (asked === undefined || asked === null) return null;
+  if (typeof asked === 'number' && Number.isInteger(asked) && asked >= 0 && asked <= MOST_DEAD_LETTER_DAYS) return null;
+  return `extra.deadLetterDays must be whole days from 0 to ${MOST_DEAD_LETTER_DAYS} (dead_letter_days), got ${JSON.stringify(asked)}`;
 }
 
 export const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);

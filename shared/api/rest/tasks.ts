@@ -54,6 +54,7 @@ export const RestTask = Type.Object({
     ),
   ),
   rerun_of: Type.String({ description: 'the task whose input it has; empty: it is a call of its own' }),
+  redriven_from: Type.String({ description: 'the dead task that it stands for; empty: none' }),
   result: Anything({ description: 'JSON, or {"base64": …} of what is none; null in lists' }),
   handler: Type.String({ description: 'file and function of its stub; empty: the stub is gone, or has none' }),
   stub_id: Id(),
@@ -89,6 +90,29 @@ export const Rerun = Type.Object({
   version: nullable(Count()),
 });
 
+/** Ids of dead tasks. */
+export const DeadTasks = Type.Object({ ids: Type.Array(Type.String(), { description: 'at most 500' }) });
+
+export const Redriven = Type.Object({
+  redriven: Type.Array(
+    Type.Object({
+      task_id: Id(),
+      redriven_from: Id(),
+      deployment_id: Type.String({ description: 'of the version that runs it; empty: a stub without a deployment' }),
+      deployment_name: Type.String(),
+      version: nullable(Count()),
+    }),
+  ),
+  refused: Type.Array(
+    Type.Object({
+      id: Type.String({ description: 'as it was given' }),
+      error: Type.String({ description: 'why it was not redriven' }),
+    }),
+  ),
+});
+
+export const Dropped = Type.Object({ dropped: Type.Array(Id(), { description: 'those that were dead' }) });
+
 export const TaskQuery = Type.Object({
   status: QueryList(),
   task_ids: QueryIds(),
@@ -102,6 +126,7 @@ export const TaskQuery = Type.Object({
   min_duration: QueryInteger('milliseconds'),
   max_duration: QueryInteger('milliseconds'),
   skip_details: QueryFlag('true: without stats and outputs'),
+  dead: QueryFlag('asynchronous tasks that failed for good and whose input is kept; those that ended last first'),
   public: QueryFlag("calls that this workspace made of other workspaces' public deployments, instead of its own tasks"),
   all: QueryFlag('its own tasks and those calls'),
   ...PAGE_OR_OFFSET,

@@ -1,4 +1,5 @@
 /** Verbs of images and stacks, and the stop of tasks. */
+import { expect } from 'vitest';
 import type { Json } from '../verbs-fixture.ts';
 import type { Verb } from '../verbs-kit.ts';
 import { READS_NOTHING } from './parts.ts';
@@ -80,6 +81,26 @@ export function stackVerbs(parts: RestParts): readonly Verb[] {
       foreign: { status: 401 },
       malformed: { body: '{"ids": 5}', answer: { status: 422 } },
       done: async (id) => (await statusOf(id)) === 'CANCELLED',
+    },
+    {
+      name: 'POST /task/{ws}/redrive',
+      line: () => 'POST /task/{ws}/redrive',
+      body: (id) => ({ ids: [id] }),
+      make: aTask,
+      ok: { redriven: [] },
+      unknown: { status: 200, text: expect.stringContaining('task not found') as string },
+      foreign: { status: 401 },
+      malformed: { body: '{"ids": 5}', answer: { status: 422 } },
+    },
+    {
+      name: 'DELETE /task/{ws}/dead',
+      line: () => 'DELETE /task/{ws}/dead',
+      body: (id) => ({ ids: [id] }),
+      make: aTask,
+      ok: { dropped: [] },
+      unknown: { status: 200, text: '{"dropped":[]}' },
+      foreign: { status: 401 },
+      malformed: { body: '{"ids": 5}', answer: { status: 422 } },
     },
   ];
 }

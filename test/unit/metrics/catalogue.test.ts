@@ -154,6 +154,7 @@ const TASK = `
   retries_total{stub_type,cause}
   attempts_lost_total{reason}
   oldest_pending_seconds{stub_type}
+  dead{stub_type}
   dispatch_duration_seconds{} fast`;
 
 const lines = (prefix: string, text: string): string[] =>

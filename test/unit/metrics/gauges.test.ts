@@ -286,9 +286,10 @@ describe('open tasks', () => {
   });
   const someGauges = (answer: () => Promise<readonly OpenTaskCount[]>) => {
     const registry = new Registry();
+    const countDead = () => Promise.resolve([{ kind: 'function', count: 6 }]);
     const state = { leads: true, nowMs: 100_000 };
     const clock = { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs };
-    const gauges = new OpenTaskGauges({ registry, count: answer, clock, isLeader: () => state.leads });
+    const gauges = new OpenTaskGauges({ registry, count: answer, countDead, clock, isLeader: () => state.leads });
     return { registry, state, gauges };
   };
 
@@ -309,6 +310,7 @@ describe('open tasks', () => {
     const page = await registry.metrics();
     expect(page).toContain('longshore_task_in_state{stub_type="taskqueue",state="PENDING"} 5');
     expect(page).toContain('longshore_task_in_state{stub_type="taskqueue",state="RUNNING"} 4');
+    expect(page).toContain('longshore_task_dead{stub_type="function"} 6');
     expect(page).toContain('longshore_task_oldest_pending_seconds{stub_type="taskqueue"} 70');
     expect(page).toContain('longshore_autoscaler_deployment_queue_depth{deployment_id="d"} 7');
     state.leads = false;

@@ -182,6 +182,7 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
     attempts: related.input === undefined ? [] : attemptsOf(record, related.resultText).map(attemptRecord),
     input: related.input ?? null,
     rerun_of: record.rerunOf ?? '',
+    redriven_from: record.redrivenFrom ?? '',
     result: resultJson(related.resultText),
     handler: stub === undefined ? '' : (storedConfig(stub.config).handler ?? ''),
     stub_id: record.stubId,

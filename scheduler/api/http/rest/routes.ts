@@ -4,6 +4,8 @@ import type { AppRouteParts } from './apps.ts';
 import { listContainers } from './containers.ts';
 import { creditRoutes } from './credits.ts';
 import type { CreditRouteParts } from './credits.ts';
+import { deadLetterRoutes } from './dead-letters.ts';
+import type { DeadLetterRouteParts } from './dead-letters.ts';
 import { deploymentRoutes } from './deployments.ts';
 import type { DeploymentRouteParts } from './deployments.ts';
 import { eventRoutes } from './events.ts';
@@ -82,6 +84,7 @@ export interface RestRouteParts
     ShareRouteParts,
     StackRouteParts,
     Pick<TaskInputRouteParts, 'taskInputs' | 'reruns'>,
+    Pick<DeadLetterRouteParts, 'deadLetters'>,
     VolumeRouteParts,
     WebhookRouteParts {
   readonly directory: DeploymentRouteParts['directory'];
@@ -118,6 +121,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   listTasks(parts),
   cancelTasks(parts.taskActions),
   ...taskInputRoutes(parts),
+  ...deadLetterRoutes(parts),
   subscribeTask(parts),
   ...eventRoutes(parts),
   listContainers(parts.containers, parts.directory),

@@ -125,6 +125,11 @@ export function listTasks(parts: TaskListParts): RestRoute {
     handle: async ({ caller, query, workspaceId, http }) => {
       const limit = pageLimit(query);
       const before = cursorOf(query);
+      if (query.dead === true && (query.all === true || query.public === true))
+        throw new AppError(
+          'bad_request',
+          'dead: only the own tasks of a workspace are listed, so without all and public',
+        );
       if (query.app_id !== undefined && isOutside(caller, query.app_id)) return { data: [], next: '' };
       const filter = { ...filterOf(query), ...ownApp(caller) };
       // Ids were given, and none of them is valid: the list is empty, not unfiltered.
@@ -142,7 +147,10 @@ export function listTasks(parts: TaskListParts): RestRoute {
       // A page with more outputs than a list has ends before the task whose outputs are not all there.
       const cut = saved === undefined || saved.complete === ids.length ? undefined : ids[saved.complete];
       const most = cut === undefined ? limit : records.findIndex((record) => record.taskId === cut);
-      const cursorAt = (record: TaskRecord) => ({ atMs: record.createdAtMs, id: record.taskId });
+      const cursorAt = (record: TaskRecord) => ({
+        atMs: (query.dead === true ? record.endedAtMs : null) ?? record.createdAtMs,
+        id: record.taskId,
+      });
       const { page, next } = pageOf(records, most, cursorAt);
       const shown = page.filter((record) => record.workspaceId === workspaceId);
       const deploymentIds = shown.map((record) => record.deploymentId).filter((id) => id !== null);
@@ -222,6 +230,7 @@ function filterOf(query: TaskQuery): Omit<TaskFilter, 'limit'> {
   const { min_duration: minDurationMs, max_duration: maxDurationMs } = query;
   const whose = query.all === true ? 'all' : query.public === true ? 'public' : undefined;
   return {
+    ...(query.dead === true ? { dead: true } : {}),
     ...(whose === undefined ? {} : { whose }),
     ...(statuses === undefined ? {} : { statuses }),
     ...(taskIds === undefined ? {} : { taskIds }),

@@ -1,9 +1,9 @@
 // Inputs of tasks that ended. Those of asynchronous tasks move here from the task's row, without passing through the
 // scheduler; those of synchronous calls that failed come with their last record.
 import type { TaskId, WorkspaceId } from '#shared/domain/ids.ts';
-import { INLINE_INPUT_BYTES } from '../../../domain/task-inputs.ts';
+import { DEAD_LETTER_DAYS, DEAD_STATUSES, INLINE_INPUT_BYTES } from '../../../domain/task-inputs.ts';
 import type { Queryable } from '../db.ts';
-import { storableText } from '../rows.ts';
+import { arrayText, storableText } from '../rows.ts';
 import { PRUNE } from './retention.ts';
 
 /** A record of a task that ended. */
@@ -12,14 +12,33 @@ export interface EndedTask {
   readonly workspaceId: WorkspaceId;
   readonly deploymentId: string | null;
   readonly sync: boolean;
+  readonly status: string;
+  readonly endedAtMs: number | null;
   readonly inputBytes?: number | undefined;
   /** The queue entry of a synchronous call whose input is kept; absent: none is. */
   readonly keptJob?: string | undefined;
 }
 
+/** Condition on a kept input `i` and its task `t`, which is dead. It may have completed late. */
+export const DEAD = `i.dead_until > now() and t.rank >= 3 and t.status in ('${DEAD_STATUSES.join("', '")}')`;
+
+/** Time of a task's end in seconds, if it failed for good; null: it did not. */
+const diedAtOf = ({ status, endedAtMs }: EndedTask): number | null =>
+  endedAtMs !== null && DEAD_STATUSES.some((one) => one === status) ? endedAtMs / 1000 : null;
+
+/** A record that was refused may have kept the input before, so that the last end counts. */
+const KEEP = `insert into task_inputs (task_id, workspace_id, deployment_id, bytes, job, kept_at, dead_until)
+  select t.id, t.workspace_id, t.deployment_id, greatest(octet_length(t.job), coalesce(t.input_bytes, 0)), t.job,
+    coalesce(to_timestamp(r.died_s), now()), to_timestamp(r.died_s) + make_interval(days => nullif(
+      coalesce((select (s.config ->> 'deadLetterDays')::int from stubs s where s.id = t.stub_id), ${DEAD_LETTER_DAYS}), 0))
+  from unnest($1::text[], $2::double precision[]) as r (id, died_s) join tasks t on t.id = r.id
+  where t.rank < 3 and t.job is not null and t.input_state = 'kept'
+  on conflict (task_id) do update set kept_at = excluded.kept_at, dead_until = excluded.dead_until
+  returning workspace_id, bytes::float8 as bytes`;
+
 /**
  * Keeps the inputs of tasks that end in this transaction; call it before their records are written, which empties the
- * rows. An input that is kept already stays as it is.
+ * rows. That of a task that failed for good makes it dead for as long as its stub says.
  * @returns the bytes that each workspace has more
  */
 export async function keepInputs(
@@ -31,14 +50,11 @@ export async function keepInputs(
     for (const { workspace_id: id, bytes } of rows)
       added.set(id as WorkspaceId, (added.get(id as WorkspaceId) ?? 0) + bytes);
   };
-  const moved = ended.filter((task) => !task.sync).map((task) => task.taskId);
+  const moved = ended.filter((task) => !task.sync);
   if (moved.length > 0) {
     const { rows } = await tx.query<{ workspace_id: string; bytes: number }>(
-      `insert into task_inputs (task_id, workspace_id, deployment_id, bytes, job)
-       select id, workspace_id, deployment_id, greatest(octet_length(job), coalesce(input_bytes, 0)), job from tasks
-       where id = any ($1::text[]) and rank < 3 and job is not null and input_state = 'kept'
-       on conflict (task_id) do nothing returning workspace_id, bytes::float8 as bytes`,
-      [moved],
+      KEEP,
+      [arrayText(moved.map(({ taskId }) => taskId)), arrayText(moved.map(diedAtOf))],
       { isPrepared: true },
     );
     count(rows);
@@ -116,19 +132,27 @@ export async function deleteInputsOfDeleted(db: Queryable, sinceMs: number, limi
 /** Workspaces with more bytes of inputs than that. */
 export async function workspacesAbove(db: Queryable, bytes: number): Promise<WorkspaceId[]> {
   const { rows } = await db.query<{ workspace_id: string }>(
-    'select workspace_id from task_inputs group by workspace_id having sum(bytes) > $1',
+    `select workspace_id from (select workspace_id, bytes from task_inputs where dead_until is null
+         union all select workspace_id, bytes from task_inputs where dead_until is not null) i
+       group by workspace_id having sum(bytes) > $1`,
     [bytes],
   );
   return rows.map((row) => row.workspace_id as WorkspaceId);
 }
 
-/** Deletes the oldest inputs of a workspace beyond its bound. */
+/** Deletes the oldest inputs of a workspace beyond its bound; those of dead tasks go when no others are left. */
 export async function trimInputs(db: Queryable, id: WorkspaceId, bytes: number, limit: number): Promise<GoneInputs> {
+  const oldest = (is: 'is null' | 'is not null', column: string): string =>
+    `(select task_id, kept_at, bytes, ${column} as is_dead from task_inputs
+      where workspace_id = $1 and dead_until ${is} order by kept_at, task_id limit $3)`;
+  const sumOf = (is: 'is null' | 'is not null'): string =>
+    `(select coalesce(sum(bytes), 0) from task_inputs where workspace_id = $1 and dead_until ${is})`;
   const { rows } = await db.query<{ task_id: string; bytes: number }>(
     `delete from task_inputs where task_id = any (array(select task_id from (
-         select task_id, kept_at, sum(bytes) over (order by kept_at desc, task_id desc) as total
-         from task_inputs where workspace_id = $1) newest
-       where total > $2 order by kept_at limit $3)) ${GONE}`,
+         select task_id, sum(bytes) over (order by is_dead, kept_at, task_id) - bytes as before
+         from (${oldest('is null', 'false')} union all ${oldest('is not null', 'true')}) oldest) o
+       where before < ${sumOf('is null')} + ${sumOf('is not null')} - $2
+       order by before limit $3)) ${GONE}`,
     [id, bytes, limit],
   );
   return goneOf(rows);

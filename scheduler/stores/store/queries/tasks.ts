@@ -15,6 +15,7 @@ import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
 import type { PastAttempt } from '../../queues/jobs.ts';
 import type { Queryable } from '../db.ts';
 import { ownersOf } from './owners.ts';
+import { DEAD } from './task-inputs.ts';
 import type { ArrayValue } from '../rows.ts';
 import { arrayText, dateOrNull, many, maybeOne, msOf, msOrNull, storableText } from '../rows.ts';
 
@@ -50,6 +51,8 @@ export interface TaskRecordRow {
   readonly inputState?: InputState | undefined;
   readonly inputBytes?: number | undefined;
   readonly rerunOf?: TaskId | undefined;
+  /** The dead task that this one stands for. */
+  readonly redrivenFrom?: TaskId | undefined;
   /** Scheduler process where the caller of an open synchronous task waits. */
   readonly replica?: InstanceId | undefined;
   /** Earlier attempts, oldest first; in lists absent. */
@@ -97,11 +100,12 @@ interface Raw {
   input_state: string | null;
   input_bytes: number | null;
   rerun_of: string | null;
+  redriven_from: string | null;
   replica: string | null;
 }
 const BASE = `t.id, t.workspace_id, t.stub_id, t.deployment_id, t.queue, t.kind, t.sync, t.status, t.attempt, t.rank, t.container_id,
   t.failure_reason, t.created_at, t.started_at, t.ended_at, t.updated_at, t.deadline_at, t.duration_ms, t.result_object_id, t.callback_url,
-  t.put_by, t.called_by, t.container_hostname, t.input_state, t.input_bytes::float8 as input_bytes, t.rerun_of, t.replica,
+  t.put_by, t.called_by, t.container_hostname, t.input_state, t.input_bytes::float8 as input_bytes, t.rerun_of, t.redriven_from, t.replica,
   s.name as stub_name, s.type as stub_type, d.name as deployment_name, d.version as deployment_version`;
 const JOINS = 'left join stubs s on s.id = t.stub_id left join deployments d on d.id = t.deployment_id';
 const map = (row: Raw): TaskRow => ({
@@ -131,6 +135,7 @@ const map = (row: Raw): TaskRow => ({
   ...(row.input_state === null ? {} : { inputState: row.input_state as InputState }),
   ...(row.input_bytes === null ? {} : { inputBytes: row.input_bytes }),
   ...(row.rerun_of === null ? {} : { rerunOf: row.rerun_of as TaskId }),
+  ...(row.redriven_from === null ? {} : { redrivenFrom: row.redriven_from as TaskId }),
   ...(row.replica === null ? {} : { replica: row.replica as InstanceId }),
   ...(row.past === null ? {} : { past: JSON.parse(row.past) as readonly PastAttempt[] }),
   stubName: row.stub_name ?? '',
@@ -180,6 +185,7 @@ const encode = (
   input_state: record.inputState ?? null,
   input_bytes: record.inputBytes ?? null,
   rerun_of: record.rerunOf ?? null,
+  redriven_from: record.redrivenFrom ?? null,
   replica: record.rank < 3 ? (record.replica ?? null) : null,
   past: record.past === undefined ? null : storableText(JSON.stringify(record.past)),
   owner,
@@ -187,11 +193,11 @@ const encode = (
 });
 const INSERT_INTO = `insert into tasks (id, workspace_id, stub_id, deployment_id, queue, kind, sync, status, attempt, rank, container_id,
     failure_reason, job, result, result_object_id, created_at, started_at, ended_at, deadline_at, duration_ms, callback_url, put_by,
-    called_by, container_hostname, past, input_state, input_bytes, rerun_of, owner, replica, told_in)
+    called_by, container_hostname, past, input_state, input_bytes, rerun_of, redriven_from, owner, replica, told_in)
   select r.id, r.workspace_id, r.stub_id, r.deployment_id, r.queue, r.kind, r.sync, r.status, r.attempt, r.rank, r.container_id,
     r.failure_reason, r.job, r.result, r.result_object_id, to_timestamp(r.created_s), to_timestamp(r.started_s),
     to_timestamp(r.ended_s), to_timestamp(r.deadline_s), r.duration_ms, r.callback_url, r.put_by,
-    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of, r.owner, r.replica, r.told_in`;
+    r.called_by, r.container_hostname, r.past, r.input_state, r.input_bytes, r.rerun_of, r.redriven_from, r.owner, r.replica, r.told_in`;
 /** Fields of {@link encode} and their types. */
 const COLUMNS = [
   ['id', 'text'],
@@ -222,6 +228,7 @@ const COLUMNS = [
   ['input_state', 'text'],
   ['input_bytes', 'bigint'],
   ['rerun_of', 'text'],
+  ['redriven_from', 'text'],
   ['owner', 'text'],
   ['replica', 'text'],
   ['told_in', 'text'],
@@ -410,17 +417,27 @@ export interface TaskRowFilter {
   readonly minDurationMs?: number;
   readonly maxDurationMs?: number;
   readonly offset?: number;
-  /** Last row of the page before: only older tasks are returned. */
+  /** Whether only dead tasks of the workspace are returned, those that ended last first. */
+  readonly dead?: boolean;
+  /** Last row of the page before: only older tasks are returned. Of dead ones, the time is that of their end. */
   readonly before?: { readonly createdAtMs: number; readonly taskId: string };
 }
+
+const OF_DEAD = 'i.workspace_id';
+/** Columns of a page's order, falling. The input of a dead task is kept since its end. */
+const ORDER = {
+  't.workspace_id': 't.created_at, t.id',
+  't.called_by': 't.created_at, t.id',
+  [OF_DEAD]: 'i.kept_at, i.task_id',
+} as const;
 
 /**
  * Tasks of a workspace, or calls that it made of others' public deployments. Facts of
  * others' stubs are no filter: a caller could find names of theirs by trying them.
  */
-const pageSql = (column: 't.workspace_id' | 't.called_by', limit: string): string =>
-  `select ${BASE}, null as result, null as past from tasks t ${JOINS}
-     where ${column} = $1
+const pageSql = (column: 't.workspace_id' | 't.called_by' | 'i.workspace_id', limit: string): string =>
+  `select ${BASE}, null as result, null as past from ${column === OF_DEAD ? `task_inputs i join tasks t on t.id = i.task_id` : 'tasks t'} ${JOINS}
+     where ${column} = $1 ${column === OF_DEAD ? `and ${DEAD}` : ''}
        and ($2::text[] is null or t.id = any ($2::text[]))
        and ($3::text[] is null or t.status = any ($3::text[]))
        and ($4::text[] is null or t.stub_id = any ($4::text[]))
@@ -430,12 +447,12 @@ const pageSql = (column: 't.workspace_id' | 't.called_by', limit: string): strin
        and ($8::text[] is null or t.deployment_id = any ($8::text[]))
        and ($9::timestamptz is null or t.created_at >= $9::timestamptz)
        and ($10::timestamptz is null or t.created_at <= $10::timestamptz)
-       and ($11::timestamptz is null or (t.created_at, t.id) < ($11::timestamptz, $12::text))
+       and ($11::timestamptz is null or (${ORDER[column]}) < ($11::timestamptz, $12::text))
        and ($13::text is null or (s.workspace_id = $1 and s.app_id = $13))
        and ($14::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 >= $14)
        and ($15::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 <= $15)
        and ($18::text[] is null or t.rerun_of = any ($18::text[]))
-     order by t.created_at desc, t.id desc limit ${limit}`;
+     order by ${ORDER[column].replaceAll(',', ' desc,')} desc limit ${limit}`;
 
 /** Rows of each of two pages that are put together: an offset passes over rows of both. */
 const SKIPPED = '$16::bigint + $17::bigint';
@@ -447,7 +464,7 @@ export function listTasks(db: Queryable, filter: TaskRowFilter): Promise<TaskRow
     whose === 'all'
       ? `select * from ((${pageSql('t.workspace_id', SKIPPED)}) union all (${pageSql('t.called_by', SKIPPED)})) found
          order by created_at desc, id desc limit $16 offset $17`
-      : `${pageSql(whose === 'public' ? 't.called_by' : 't.workspace_id', '$16')} offset $17`;
+      : `${pageSql(filter.dead === true ? OF_DEAD : whose === 'public' ? 't.called_by' : 't.workspace_id', '$16')} offset $17`;
   return many(
     db,
     sql,
