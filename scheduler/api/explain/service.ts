@@ -463,20 +463,23 @@ export class Explain {
     const labels: Labels[] = [];
     for (const machine of this.#parts.machines.all()) {
       const owner = machine.row.poolWorkspaceId;
-      if (machine.health !== 'READY' || (owner !== null && owner !== workspaceId)) continue;
+      if (machine.health === 'EXPIRED' || (owner !== null && owner !== workspaceId)) continue;
+      const driver = (machine.inventory?.gpuDriver ?? '').slice(0, LONGEST_DRIVER);
+      // Labels and devices of machines that are away count, so that no sentence says that nobody has them.
       labels.push(labelsOf(machine));
+      for (const gpu of gpusOf(machine)) {
+        const device = { ...gpuFactsOf(gpu), driver };
+        if (devices.size < MOST_DEVICES) devices.set(Object.values(device).join(' '), device);
+      }
+      if (machine.health !== 'READY') continue;
       for (const name of blockingConditions(machine)) {
         counts[name] = (counts[name] ?? 0) + 1;
         const said = conditionWordsOf(machine)[name];
         if (said !== undefined) words[name] ??= said;
       }
-      const driver = (machine.inventory?.gpuDriver ?? '').slice(0, LONGEST_DRIVER);
       if (driver !== '' && (driver in drivers || Object.keys(drivers).length < MOST_DRIVERS))
         drivers[driver] = (drivers[driver] ?? 0) + 1;
-      for (const gpu of gpusOf(machine)) {
-        const device = { ...gpuFactsOf(gpu), driver };
-        if (devices.size < MOST_DEVICES) devices.set(Object.values(device).join(' '), device);
-        const { unhealthy, state, why } = gpu;
+      for (const { unhealthy, state, why } of gpusOf(machine)) {
         if (!unhealthy) continue;
         const said = why === '' ? state : `${state}: ${why}`;
         const key = said in gpus || Object.keys(gpus).length < MOST_GPU_TEXTS ? said : 'out for other reasons';
