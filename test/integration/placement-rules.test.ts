@@ -1,5 +1,5 @@
-// Labels and conditions on GPUs through the whole scheduler: a deployment waits for a machine that meets them, says what
-// is lacking, and runs once a machine has it.
+// Labels and conditions on GPUs through the whole scheduler: a deployment waits for a machine that meets them, says
+// what is lacking, and runs once a machine has it.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { waitFor } from '../helpers/programs.ts';
 import { SimulatedAgent } from '../helpers/simulated-agent.ts';
