@@ -141,7 +141,7 @@ export class Placer {
       else this.#planner.hold(id, holdingOf(entry));
     }
     // A container that ended freed resources, and others that wait may be next.
-    if (this.#planner.isBusy || (from !== null && isTerminalContainer(to))) this.wake();
+    if ((from !== null && isTerminalContainer(to)) || this.#planner.isBusy) this.wake();
   }
 
   /** The machine may be ready or uncordoned, a condition cleared, or a device free again. */
