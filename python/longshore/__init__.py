@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .checks import DefinitionError
     from .client import GatewayError, NotDeployedError, get_task
     from . import env, schema
-    from .definitions import GpuType, Image, Placement, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
+    from .definitions import GpuType, Image, Placement, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume, Warm
     from .errors import SandboxConnectionError, SandboxFileSystemError, SandboxProcessError
     from .filling import fill_once
     from .functions import Function, Schedule, function, schedule
@@ -91,6 +91,7 @@ _HOMES = {
     'TaskQueue': 'handlers',
     'TokenPressureAutoscaler': 'model_servers',
     'Volume': 'definitions',
+    'Warm': 'definitions',
     'asgi': 'web',
     'context': 'task_context',
     'endpoint': 'handlers',
@@ -145,6 +146,7 @@ __all__ = [
     'TaskQueue',
     'TokenPressureAutoscaler',
     'Volume',
+    'Warm',
     'asgi',
     'context',
     'endpoint',

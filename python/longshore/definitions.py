@@ -11,7 +11,7 @@ from enum import Enum
 from shlex import quote
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
-from .checks import DefinitionError, gpu_names, label_key, label_values, one_of, text, texts, variables, whole
+from .checks import DefinitionError, gpu_names, instance, label_key, label_values, one_of, sequence, text, texts, variables, whole
 from .requirements import requirements
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
@@ -305,6 +305,32 @@ class Image:
         return described
 
 
+class Warm:
+    """
+    Containers that run without work at certain times, for `QueueDepthAutoscaler(warm=[…])`.
+
+        Warm('0 8 * * 1-5', min=3, until='18:00', timezone='Europe/Berlin')
+
+    when: a cron expression, as `schedule`'s: from each of these times on,
+    min: so many containers run,
+    until: to this time of day.
+    timezone: of both times, such as `'Europe/Berlin'`.
+
+    Raises DefinitionError, which names the parameter.
+    """
+
+    def __init__(self, when: str, *, min: int = 1, until: str, timezone: str = 'UTC') -> None:
+        self.when = text('when', when)
+        self.min = whole('min', min, 1)
+        self.until = text('until', until)
+        if re.fullmatch('([01][0-9]|2[0-3]):[0-5][0-9]', self.until, re.ASCII) is None:
+            raise DefinitionError("until: must be a time of day such as '18:00', not %r" % (until,))
+        self.timezone = text('timezone', timezone)
+
+    def described(self) -> Dict[str, Any]:
+        return {'when': self.when, 'timezone': self.timezone, 'min': self.min, 'until': self.until}
+
+
 class QueueDepthAutoscaler:
     """
     A container for every `tasks_per_container` tasks that wait or run, between two bounds.
@@ -313,13 +339,20 @@ class QueueDepthAutoscaler:
     tasks_per_container: tasks for which there is one container.
     min_containers: so many run always.
     window_seconds: an idle container goes only when nothing needed it for so long; at most 3600.
+    warm: `Warm`s: times at which more containers run without work. The largest number counts.
 
     Raises DefinitionError, which names the parameter.
     """
 
     def __init__(
-        self, max_containers: int = 1, tasks_per_container: int = 1, min_containers: int = 0, window_seconds: int = 0
+        self,
+        max_containers: int = 1,
+        tasks_per_container: int = 1,
+        min_containers: int = 0,
+        window_seconds: int = 0,
+        warm: Sequence[Warm] = (),
     ) -> None:
+        self.warm = [instance('warm', one, Warm) for one in sequence('warm', warm)]
         self.min_containers = whole('min_containers', min_containers, 0)
         self.max_containers = whole('max_containers', max_containers, 1)
         self.tasks_per_container = whole('tasks_per_container', tasks_per_container, 1)
@@ -338,6 +371,8 @@ class QueueDepthAutoscaler:
         }
         if self.window_seconds > 0:
             described['windowSeconds'] = self.window_seconds
+        if self.warm:
+            described['warm'] = [one.described() for one in self.warm]
         return described
 
 

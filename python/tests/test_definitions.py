@@ -393,6 +393,19 @@ def handler(): ...
         with self.assertRaisesRegex(DefinitionError, '^start_timeout: must be a whole number of at least 1'):
             longshore.Pod(ports=[8000], start_timeout=0)
 
+    def test_containers_by_schedule_are_said_by_the_autoscaler(self) -> None:
+        office = longshore.Warm('0 8 * * 1-5', min=3, until='18:00', timezone='Europe/Berlin')
+        self.assertEqual(
+            longshore.QueueDepthAutoscaler(max_containers=5, warm=[office]).described()['warm'],
+            [{'when': '0 8 * * 1-5', 'timezone': 'Europe/Berlin', 'min': 3, 'until': '18:00'}],
+        )
+        self.assertNotIn('warm', longshore.QueueDepthAutoscaler().described())
+        for until in ('6pm', '24:00', '8:00', '', '\u0661\u0668:00'):
+            with self.subTest(until), self.assertRaisesRegex(DefinitionError, '^until: must be a time of day'):
+                longshore.Warm('@daily', until=until)
+        with self.assertRaisesRegex(DefinitionError, '^warm: '):
+            longshore.QueueDepthAutoscaler(warm=['0 8 * * *'])  # type: ignore[list-item]
+
     def test_a_priority_is_one_of_three_words(self) -> None:
         for kind in ('endpoint', 'task_queue', 'function', 'asgi', 'realtime'):
             for said, extra in (("priority='high'", 'high'), ('priority=None', None), ('', None)):

@@ -8,6 +8,7 @@ import type { WorkerMode } from '#shared/domain/worker-modes.ts';
 import type { RolloutState } from './rollouts.ts';
 import type { ServingConfig } from './serving.ts';
 import type { When } from './ticks.ts';
+import type { WarmTime } from './warm.ts';
 
 export const AUTOSCALER_TYPES = ['queue_depth', 'llm_token_pressure'] as const;
 export type AutoscalerType = (typeof AUTOSCALER_TYPES)[number];
@@ -23,6 +24,8 @@ export interface AutoscalerConfig {
   readonly tasksPerContainer: number;
   /** Seconds of the window whose largest wanted number holds containers back from scale-down; absent: 0. */
   readonly windowSeconds?: number;
+  /** Times at which more containers run without work; absent: none. */
+  readonly warm?: readonly WarmTime[];
 }
 
 /**

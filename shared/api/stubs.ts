@@ -3,6 +3,16 @@ import type { Static } from 'typebox';
 import { Rollout } from './deployments.ts';
 import { Anything, Exact, Flag, Float, Int64, Text, Uint32, beyondDocument, nullable } from './fields.ts';
 
+export const WarmTime = Type.Object(
+  {
+    when: Text({ description: 'cron expression, as of a schedule: from each tick on' }),
+    timezone: Text({ description: 'of both times; empty: UTC' }),
+    min: Uint32(),
+    until: Text({ description: 'time of day, such as 18:00' }),
+  },
+  { description: 'so many containers run without work from each tick until the time of day' },
+);
+
 export const Autoscaler = Type.Object({
   type: Text({ description: 'queue_depth or llm_token_pressure; empty: the default' }),
   maxContainers: Uint32(),
@@ -11,6 +21,7 @@ export const Autoscaler = Type.Object({
   windowSeconds: Type.Optional(
     Uint32({ description: 'a container goes only when none of the last so many seconds asked for it; absent: 0' }),
   ),
+  warm: Type.Optional(Type.Array(WarmTime, { description: 'at most 16; the largest counts, with minContainers' })),
 });
 export type Autoscaler = Static<typeof Autoscaler>;
 

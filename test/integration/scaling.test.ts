@@ -1,6 +1,8 @@
 // The scaling loop on a real database: containers asked for and let go, starts that fail, samples that are no good,
 // schedulers that start again. Queues and machines are played by the test.
 import { describe, expect } from 'vitest';
+import { newId } from '#shared/domain/ids.ts';
+import type { DeploymentId } from '#shared/domain/ids.ts';
 import { waitFor } from '../helpers/services.ts';
 import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
 import { deleteBreaker } from '#scheduler/stores/store/queries/breakers.ts';
@@ -41,6 +43,20 @@ describe('scaling', () => {
     world.target = { ...world.target, supersededBy: null };
     world.waiting = 1;
     expect((await world.autoscaler.explain(world.target.queue)).decision).toMatchObject({ wanted: 0 });
+  });
+
+  test('containers by schedule start without a task, as long as the schedule says', async ({ world }) => {
+    const later = new Date(Date.now() + 6 * 3_600_000).toISOString().slice(11, 16);
+    const warm = [{ when: '* * * * *', timezone: 'UTC', min: 2, until: later }];
+    const autoscaler = { ...world.target.config.autoscaler, maxContainers: 3, warm };
+    const deploymentId = world.target.deploymentId ?? newId<DeploymentId>();
+    world.target = { ...world.target, deploymentId, config: { ...world.target.config, autoscaler } };
+    world.start();
+    world.targetChanged?.();
+    await waitFor(() => world.entries().length === 2, 'two start');
+    expect(await world.autoscaler.explain(world.target.queue)).toMatchObject({
+      input: { minContainers: 2, warm: { least: 2, until: later } },
+    });
   });
 
   test('few calls with long prompts to a model get several containers, and say why', async ({ world }) => {

@@ -93,7 +93,12 @@ function boundOf(input: ScaleInput, place: (id: ContainerId) => ContainerPlace |
 
 function formulaOf(input: ScaleInput, wanted: number | null): string {
   if (!input.active) return 'stopped: no container is wanted';
-  const bounds = `between ${input.minContainers} and ${Math.max(input.minContainers, input.maxContainers)}`;
+  const { warm } = input;
+  const bySchedule =
+    warm === undefined || warm.least === 0
+      ? ''
+      : ` (${counted(warm.least, 'container')} until ${warm.until} by schedule)`;
+  const bounds = `between ${input.minContainers} and ${Math.max(input.minContainers, input.maxContainers)}${bySchedule}`;
   if (input.inFlight === undefined || wanted === null) return `the queue could not be read; the bounds are ${bounds}`;
   const demands = demandsOf(input, input.inFlight);
   const byTasks = `${counted(input.inFlight, 'task')} / ${input.tasksPerContainer} per container = ${demands.tasks}`;

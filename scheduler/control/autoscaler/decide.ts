@@ -3,6 +3,7 @@ import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { isLiveContainer } from '#shared/domain/status.ts';
 import type { EngineLoad } from '../../domain/serving.ts';
+import type { WarmNow } from '../../domain/warm.ts';
 import type { Breaker } from './breaker.ts';
 import { breakerPhase } from './breaker.ts';
 import type { HostBrake } from './host-brake.ts';
@@ -49,6 +50,8 @@ export interface ScaleBounds {
   readonly maxContainers: number;
   /** Whether the limits of the workspace are not known yet, so that these bounds may be too high. */
   readonly limitsUnknown?: boolean;
+  /** Containers by schedule, which `minContainers` has in it. Absent: no schedule. */
+  readonly warm?: WarmNow;
   /** Tokens that calls to models reserve. Absent: tasks alone count. */
   readonly tokens?: TokenDemand;
 }
@@ -160,6 +163,13 @@ export function wantedContainers(bounds: ScaleBounds, inFlight: number): number 
  * for their keep-warm. A failed sample changes nothing; a container with a running attempt is never chosen.
  */
 export function decideScale(input: ScaleInput, nowMs: number): ScaleDecision {
+  const decision = decidedNow(input, nowMs);
+  const changesAtMs = input.warm?.changesAtMs;
+  if (decision.kind === 'start' || changesAtMs === undefined) return decision;
+  return { ...decision, ...again(Math.min(decision.againAtMs ?? Infinity, changesAtMs), nowMs) };
+}
+
+function decidedNow(input: ScaleInput, nowMs: number): ScaleDecision {
   if (input.inFlight === undefined) return { kind: 'hold', why: 'bad_sample', againAtMs: nowMs + READ_AGAIN_MS };
   if (input.limitsUnknown === true && input.active)
     return { kind: 'hold', why: 'limits_unknown', againAtMs: nowMs + READ_AGAIN_MS };

@@ -386,7 +386,7 @@ export class Autoscaler {
     this.#remembered(queue, target, input, decision, nowMs);
     if (entries.length === 0 && decision.wanted === 0) this.#histories.rest(queue);
     const isIdle = decision.kind === 'hold' && decision.why === 'at_target' && input.inFlight === 0;
-    if (entries.length === 0 && isIdle) this.#forget(queue);
+    if (entries.length === 0 && isIdle && input.warm === undefined) this.#forget(queue);
   }
 
   #decide(

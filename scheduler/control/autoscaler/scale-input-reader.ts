@@ -1,5 +1,7 @@
 // Facts about one queue for the scaling loop: its bounds, its sample and its containers as decide.ts
 // wants them. Reads only. The loop acts on these facts, and explanations show the same ones.
+import { WarmTimes } from '../../domain/warm.ts';
+import type { WarmNow, WarmTime } from '../../domain/warm.ts';
 import type { ContainerId, MachineId, QueueName, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isLiveContainer, isServe } from '#shared/domain/status.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -62,6 +64,8 @@ export class ScaleInputReader {
   /** Containers that came back with a lost machine, and the number of tasks each had completed by then. */
   readonly #returned = new Map<ContainerId, number>();
 
+  readonly #warmTimes = new WeakMap<readonly WarmTime[], WarmTimes>();
+
   constructor(parts: ScaleInputReaderParts) {
     this.#parts = parts;
   }
@@ -82,15 +86,28 @@ export class ScaleInputReader {
     const cap = known ?? Infinity;
     const scale = target.scale ?? autoscaler;
     const isSuperseded = target.supersededBy !== null;
+    const most = Math.min(Math.max(1, scale.maxContainers), cap);
+    const warm = this.#warmNow(target);
     return {
       // A superseded version keeps containers only while its queue has tasks.
       active: target.active || isSuperseded,
       tasksPerContainer: Math.max(1, autoscaler.tasksPerContainer),
-      minContainers: Math.min(leastOf(target), cap),
-      maxContainers: Math.min(Math.max(1, scale.maxContainers), cap),
+      minContainers: Math.max(Math.min(leastOf(target), cap), Math.min(warm?.least ?? 0, most)),
+      maxContainers: most,
+      ...(warm === undefined ? {} : { warm }),
       ...(known === undefined ? { limitsUnknown: true } : {}),
       ...this.#tokens(target),
     };
+  }
+
+  /** Containers by schedule; undefined: the target has no schedule, or serves no calls of its name. */
+  #warmNow({ active, deploymentId, supersededBy, rollout, config }: Target): WarmNow | undefined {
+    const { warm } = config.autoscaler;
+    if (warm === undefined || !active || deploymentId === null) return undefined;
+    if (supersededBy !== null || rollout === 'failed') return undefined;
+    let times = this.#warmTimes.get(warm);
+    if (times === undefined) this.#warmTimes.set(warm, (times = new WarmTimes(warm)));
+    return times.at(this.#parts.clock.nowMs());
   }
 
   #tokens({ queue, config: { autoscaler, serving } }: Target): { readonly tokens?: TokenDemand } {

@@ -11,6 +11,8 @@ import { isServe, kindOf } from '#shared/domain/status.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { JsonText, plainOf } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
+import { isTimeOfDay } from '../../domain/warm.ts';
+import type { WarmTime } from '../../domain/warm.ts';
 import { readWhen } from '../../domain/ticks.ts';
 import { isBucket, readBucket } from './buckets.ts';
 import { parseGpus } from './gpus.ts';
@@ -271,6 +273,25 @@ function normaliseVolumes(request: GetOrCreateStubRequest): readonly StubVolumeM
 }
 
 const MAX_WINDOW_SECONDS = 3600;
+const MAX_WARM = 16;
+
+/** Reads the times at which containers run without work; a text is a refusal. */
+function readWarm(
+  asked: NonNullable<NonNullable<GetOrCreateStubRequest['autoscaler']>['warm']>,
+  most: number,
+): readonly WarmTime[] | string {
+  if (asked.length > MAX_WARM) return `autoscaler.warm must have at most ${MAX_WARM} entries`;
+  const times: WarmTime[] = [];
+  for (const [index, { when, timezone, min, until }] of asked.entries()) {
+    const field = `autoscaler.warm[${index}]`;
+    const read = readWhen({ when, timezone });
+    if (typeof read === 'string') return read.replace(/^extra/, field);
+    if (min < 1 || min > most) return `${field}.min must be from 1 to maxContainers (${most}), got ${min}`;
+    if (!isTimeOfDay(until)) return `${field}.until must be a time of day such as 18:00, got ${quoted(until)}`;
+    times.push({ ...read, min, until });
+  }
+  return times;
+}
 
 /** Normalises the autoscaler's settings; a text is a refusal. */
 function normaliseAutoscaler(
@@ -296,6 +317,8 @@ function normaliseAutoscaler(
   const windowSeconds = asked.windowSeconds ?? 0;
   if (windowSeconds > MAX_WINDOW_SECONDS) return `autoscaler.windowSeconds must be ${MAX_WINDOW_SECONDS} or less`;
   const max = Math.max(1, asked.maxContainers);
+  const warm = readWarm(asked.warm ?? [], Math.max(max, asked.minContainers));
+  if (typeof warm === 'string') return warm;
   if (isPodDeployment) {
     if (asked.minContainers > max) return 'min replicas must be less than or equal to max replicas';
     if (max > limits.maxContainers) return `max replicas must be ${limits.maxContainers} or less`;
@@ -310,6 +333,7 @@ function normaliseAutoscaler(
     tasksPerContainer: Math.max(1, asked.tasksPerContainer),
     // Left out at 0, so that stubs made before the field existed equal new ones.
     ...(windowSeconds > 0 ? { windowSeconds } : {}),
+    ...(warm.length > 0 ? { warm } : {}),
   };
 }
 

@@ -330,6 +330,25 @@ describe('what has no field of its own', () => {
     expect(warning({ stubType: 'taskqueue', extra: '{"startTimeout":3600}', taskPolicy: policy })).toBe('');
   });
 
+  test('so are times at which containers run without work, in a zone', () => {
+    const asked = { type: 'queue_depth', maxContainers: 4, tasksPerContainer: 1, minContainers: 0 };
+    const time = { when: ' 0 8 * * 1-5 ', timezone: '', min: 3, until: '18:00' };
+    expect(configOf({ autoscaler: { ...asked, warm: [time] } }).autoscaler.warm).toEqual([
+      { when: '0 8 * * 1-5', timezone: 'UTC', min: 3, until: '18:00' },
+    ]);
+    expect(configOf({ autoscaler: { ...asked, warm: [] } }).autoscaler).not.toHaveProperty('warm');
+    for (const [wrong, problem] of [
+      [{ when: '8' }, 'autoscaler.warm[0].when'],
+      [{ timezone: 'Mars/Base' }, 'autoscaler.warm[0].timezone'],
+      [{ min: 0 }, 'autoscaler.warm[0].min must be from 1 to maxContainers (4), got 0'],
+      [{ min: 5 }, 'autoscaler.warm[0].min must be from 1 to maxContainers (4), got 5'],
+      [{ until: '25:00' }, 'autoscaler.warm[0].until must be a time of day such as 18:00, got "25:00"'],
+    ] as const)
+      expect(() => configOf({ autoscaler: { ...asked, warm: [{ ...time, ...wrong }] } })).toThrow(problem);
+    const many = Array.from({ length: 17 }, () => time);
+    expect(() => configOf({ autoscaler: { ...asked, warm: many } })).toThrow('autoscaler.warm must have at most 16');
+  });
+
   test('so is a priority that is not normal, which its containers have; that of a pool is another one', () => {
     expect(configOf({ extra: '{"priority":"high"}' }).priority).toBe('high');
     expect(configOf({ extra: '{"priority":"low"}' }).priority).toBe('low');

@@ -89,6 +89,13 @@ describe('a task', () => {
     );
   });
 
+  test('of a deployment with a schedule says until when containers are kept by it', () => {
+    const warm = { least: 3, until: '18:00', changesAtMs: undefined };
+    const scaling = scalingOf({ inFlight: 0, minContainers: 3, maxContainers: 5, warm });
+    expect(scaling.formula).toContain('between 3 and 5 (3 containers until 18:00 by schedule): 3 wanted');
+    expect(scalingOf({ inFlight: 0, warm: { ...warm, least: 0 } }).formula).not.toContain('by schedule');
+  });
+
   test('whose containers have no place says what the machines said', () => {
     const wait = placementWait({
       rejections: { too_small: 1 },
