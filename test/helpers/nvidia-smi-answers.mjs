@@ -93,7 +93,8 @@ export function answer(world, args) {
 function matrixOf(gpus, links) {
   const names = gpus.map(({ index }) => `GPU${index}`);
   const head = `\u001b[4m\t${names.join('\t')}\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\u001b[0m\n`;
-  const cell = (a, b) => (a === b ? ' X ' : links.some((some) => some.includes(a) && some.includes(b)) ? 'NV12' : 'SYS');
+  const cell = (a, b) =>
+    a === b ? ' X ' : links.some((some) => some.includes(a) && some.includes(b)) ? 'NV12' : 'SYS';
   const rows = gpus.map(
     ({ index }) => `GPU${index}\t${gpus.map((other) => cell(index, other.index)).join('\t')}\t0-31\t0\t\tN/A\n`,
   );

@@ -12,6 +12,8 @@ import type { Answer, Json, Platform, StoreKind } from './verbs-fixture.ts';
 const REST: Readonly<Record<string, string>> = {
   'GET /workspace/current': 'ria',
   'GET /workspace/{ws}/limits': 'r',
+  'GET /workspace/{ws}/markets': 'r',
+  'GET /workspace/{ws}/share': 'r',
   'GET /credit/{ws}': 'r',
   'GET /credit/{ws}/ledger': 'r',
   'GET /usage/{ws}': 'r',
