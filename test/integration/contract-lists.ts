@@ -202,6 +202,8 @@ export const LISTS: Readonly<Record<string, List>> = {
     idOf,
     add: (_platform, kit) => kit.aTask(),
     filters: {
+      // `dead`
+      elsewhere: 'test/integration/dead-letters.test.ts',
       always: 'limit=1000&task_ids=<waits>,<runs>,<ended>,nonsense&',
       make: async (platform, kit) => {
         const queue = await platform.deploy('filtered', { stubType: 'taskqueue/deployment', appName: 'filtered' });

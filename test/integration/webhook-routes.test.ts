@@ -132,9 +132,12 @@ test('the administrator opens and closes networks at run time, on every replica,
   expect((await hook('http://[::ffff:127.0.0.1]:6379/')).status).toBe(400);
   expect(await cli('settings', 'set', 'webhook_allow', '10.1.0.0/16')).toMatchObject({ code: 0 });
   const shown = await set.call(other, '/api/v1/setting');
-  expect(jsonOf<{ data: readonly Json[] }>(shown).data).toMatchObject([
-    { name: 'webhook_allow', value: '10.1.0.0/16', source: 'database', variable: 'LONGSHORE_WEBHOOK_ALLOW' },
-  ]);
+  const [allowed] = jsonOf<{ data: readonly Json[] }>(shown).data.filter(({ name }) => name === 'webhook_allow');
+  expect(allowed).toMatchObject({
+    value: '10.1.0.0/16',
+    source: 'database',
+    variable: 'LONGSHORE_WEBHOOK_ALLOW',
+  });
   for (const replica of [one, other]) {
     const path = `/api/v1/webhook/${set.workspaceId}`;
     const here = { method: 'POST', body: { url: 'http://127.0.0.1:9/', event_types: ['task.*'] } };
