@@ -16,4 +16,11 @@ export function addShare(program: Command, invocation: () => Invocation): void {
     const { runShareList } = await import('./commands/share.ts');
     await runShareList(flags, invocation());
   });
+  examples(
+    command(share, 'reservations', 'List machines that are kept for containers which need much (administrator)'),
+    'share reservations',
+  ).action(async () => {
+    const { runShareReservations } = await import('./commands/share.ts');
+    await runShareReservations(invocation());
+  });
 }

@@ -158,6 +158,10 @@ export const SchedulerSettings = Type.Object({
     description:
       'who gets a free machine: the workspace with the smallest share of them, or the container that waits longest. `longshore settings set sharing_order` changes it while schedulers run (docs/sharing.md)',
   }),
+  LONGSHORE_RESERVE_AFTER: Text(
+    'seconds after which a machine is reserved for a container that needs several GPUs, or half a machine; off: never. `longshore settings set reserve_after` changes it while schedulers run (docs/sharing.md)',
+    { default: '60' },
+  ),
   LONGSHORE_PROVIDERS_FILE: Type.Optional(
     Text(
       'JSON file that names the programs by which machines are made for pools (docs/providers.md); read at the start and at SIGHUP. With several schedulers all have the same file, and the programs',

@@ -225,6 +225,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     growthOf: (poolId, isAdmin) => relay.growth(poolId, isAdmin),
     recording: (request) => relay.recording(request),
     shareRows: (workspaceId) => relay.shares(workspaceId),
+    reservations: () => relay.reservations(),
     runtimeSettings: settingParts.runtimeSettings,
     webhooks,
     eventWebhooks,

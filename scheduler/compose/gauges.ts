@@ -25,7 +25,7 @@ export interface GaugeParts {
   readonly machines: Machines;
   readonly containers: ContainerRegistry;
   readonly autoscaler: Autoscaler;
-  readonly placer: Pick<Placer, 'shares'>;
+  readonly placer: Pick<Placer, 'shares' | 'reservations'>;
   readonly db: Db;
   readonly hot: Redis;
   readonly general: Redis;
@@ -51,6 +51,7 @@ export function registerGauges(parts: GaugeParts): Gauges {
     registry,
     metrics: fleetMetrics,
     reports: () => parts.placer.shares(),
+    reservations: () => parts.placer.reservations(),
     nowMs: () => clock.nowMs(),
     isLeader,
   });

@@ -21,6 +21,10 @@ export interface OpenPlacement {
   readonly fence: () => number | undefined;
   /** Value of `LONGSHORE_CPU_WORK_ON_GPU_POOLS` for a pool. */
   readonly cpuWorkAllowed: (poolName: string) => boolean;
+  /** Whether many machines went silent at once. */
+  readonly isGuarded: () => boolean;
+  /** Time for which a new leader reserves no machine. */
+  readonly reserveGraceMs: number;
   /** Whether the managed registry has built images. */
   readonly hasRegistry?: boolean;
 }
@@ -41,6 +45,8 @@ export function openPlacement(parts: OpenPlacement): {
     loops,
     fence,
     cpuWorkAllowed: parts.cpuWorkAllowed,
+    isGuarded: parts.isGuarded,
+    reserveGraceMs: parts.reserveGraceMs,
     volumeHomes: (ids) => volumeHomes(db, ids),
     imagePlaces: async (images) => {
       const [places, stored] = await Promise.all([

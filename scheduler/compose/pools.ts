@@ -6,6 +6,7 @@ import { readPoolsFile } from '../fleet/pools-file.ts';
 import type { PoolsFile } from '../fleet/pools-file.ts';
 import { Pools } from '../fleet/pools.ts';
 import type { ProviderNames } from '../fleet/provisioning/provider-names.ts';
+import { NO_RESERVATIONS } from '../workspaces/identity/sharing.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -51,8 +52,11 @@ export function openPools(
     trail: new InstallationTrail(db, writer, () => clock.nowMs()),
     providers,
     shares: identity.shares,
-    setOrder: async (order) => {
-      if (order !== sharing.now.order) await runtimeSettings.set('sharing_order', order, SYSTEM);
+    setSharing: async ({ order, reserveAfterSeconds: after }) => {
+      const { now } = sharing;
+      if (order !== undefined && order !== now.order) await runtimeSettings.set('sharing_order', order, SYSTEM);
+      if (after !== undefined && after !== now.reserveAfterSeconds)
+        await runtimeSettings.set('reserve_after', after === null ? NO_RESERVATIONS : String(after), SYSTEM);
     },
     guaranteeWarnings: guaranteeWarningsOf(infrastructure, identity, clusterState),
     mostOf: mostPoolsOf,

@@ -4,7 +4,7 @@ import { networksProblem, OpenNetworks } from '../tasks/webhooks/open-networks.t
 import { ownPorts } from '../tasks/webhooks/own-ports.ts';
 import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import { RuntimeSettings } from '../workspaces/identity/runtime-settings.ts';
-import { orderProblem, SharingSetting } from '../workspaces/identity/sharing.ts';
+import { orderProblem, reserveAfterProblem, SharingSetting } from '../workspaces/identity/sharing.ts';
 import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
@@ -22,10 +22,17 @@ export function openRuntimeSettings(
   { invalidation }: Identity,
   { writer: events }: Pick<Events, 'writer'>,
 ): RuntimeSettingParts {
-  const { LONGSHORE_WEBHOOK_ALLOW: networks, LONGSHORE_SHARING_ORDER: order } = settings;
+  const {
+    LONGSHORE_WEBHOOK_ALLOW: networks,
+    LONGSHORE_SHARING_ORDER: order,
+    LONGSHORE_RESERVE_AFTER: after,
+  } = settings;
   const problem = networksProblem(networks);
   if (problem !== undefined)
     throw new StartupError('bad_config', `settings are wrong:\n  LONGSHORE_WEBHOOK_ALLOW: ${problem}`);
+  const afterProblem = reserveAfterProblem(after);
+  if (afterProblem !== undefined)
+    throw new StartupError('bad_config', `settings are wrong:\n  LONGSHORE_RESERVE_AFTER: ${afterProblem}`);
   const rules = new OpenNetworks(networks, ownPorts(settings));
   const sharing = new SharingSetting();
   const runtimeSettings = new RuntimeSettings({
@@ -47,7 +54,15 @@ export function openRuntimeSettings(
         description:
           'who gets a free machine: the workspace with the smallest share of them, or the container that waits longest (arrival)',
         problem: orderProblem,
-        apply: (value) => sharing.set(value),
+        apply: (value) => sharing.setOrder(value),
+      },
+      reserve_after: {
+        environment: after,
+        variable: 'LONGSHORE_RESERVE_AFTER',
+        description:
+          'seconds after which a machine is reserved for a container that needs several GPUs, or half a machine; off: never',
+        problem: reserveAfterProblem,
+        apply: (value) => sharing.setReserveAfter(value),
       },
     },
   });

@@ -30,7 +30,7 @@ export interface ScalingSetup {
   readonly targets: Targets;
   readonly lineParts: LineParts;
   readonly taskParts: TaskParts;
-  readonly health: Pick<MachineHealth, 'isGuarded'>;
+  readonly health: Pick<MachineHealth, 'isGuarded' | 'hasGuard'>;
   readonly serves: ServeLeases;
 }
 
@@ -63,6 +63,8 @@ export function openScaling(setup: ScalingSetup): Scaling {
     loops,
     fence,
     cpuWorkAllowed,
+    isGuarded: () => health.hasGuard,
+    reserveGraceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     hasRegistry: settings.LONGSHORE_REGISTRY !== undefined,
   });
   const autoscaler = new Autoscaler({
@@ -85,6 +87,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
     maxContainers: (workspaceId, whenRead) => limits.known(workspaceId, whenRead)?.stub.max_replicas,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     silentSinceMs: (id) => machines.silentSinceMs(id),
+    isAwaited: (entry) => placer.isAwaited(entry),
     isGuarded: (queue) => health.isGuarded(queue),
   });
   const rollouts = new RolloutLoop({

@@ -73,6 +73,7 @@ export interface SurfacesSetup extends Pick<
   | 'workspaceDeletion'
   | 'runtimeSettings'
   | 'shareRows'
+  | 'reservations'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

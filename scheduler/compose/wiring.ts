@@ -90,6 +90,7 @@ export function wire(parts: Wired): void {
   parts.relay.onAskedOfPool((poolId, isAdmin) => parts.explain.growthOfPool(poolId, isAdmin));
   parts.relay.onAskedToRecord((request) => scaling.recordings.answer(request));
   parts.relay.onAskedOfShares((workspaceId) => scaling.placer.shareReport(workspaceId));
+  parts.relay.onAskedOfReservations(() => scaling.placer.reservations());
   parts.settingParts.sharing.onChange((sharing) => scaling.placer.setSharing(sharing));
   clusterState.leader.onChange(({ kind }) => void scaling.recordings.leads(kind === 'leading'));
 }
@@ -133,6 +134,10 @@ export function wireScaling({
   targets.onChange((change) => autoscaler.targetChanged(change));
   containers.onChange((change) => placer.containerChanged(change));
   machines.onChange((machine) => placer.machineChanged(machine));
+  // Idle containers there end now, if they are kept for their warmth only.
+  placer.onReserved((machineId) => {
+    for (const { spec } of containers.ofMachine(machineId)) autoscaler.wake(spec.queue);
+  });
 }
 
 /** Pools grow and shrink with containers, machines and settings; placement and calls count machines that may come. */

@@ -26,9 +26,11 @@ export type SharingOrder = 'share' | 'arrival';
 /** How an installation shares its machines. */
 export interface Sharing {
   readonly order: SharingOrder;
+  /** Seconds until a machine is reserved for a container that needs several GPUs, or half a machine; null: never. */
+  readonly reserveAfterSeconds: number | null;
 }
 
-export const DEFAULT_SHARING: Sharing = { order: 'share' };
+export const DEFAULT_SHARING: Sharing = { order: 'share', reserveAfterSeconds: 60 };
 
 /** Priority of a deployment inside its workspace. */
 export const PRIORITIES = ['high', 'normal', 'low'] as const;

@@ -125,6 +125,11 @@ export class MachineHealth {
     return false;
   }
 
+  /** Whether the guard of any pool is on. */
+  get hasGuard(): boolean {
+    return this.#guards.size > 0;
+  }
+
   #guard(nowMs: number): void {
     const { machines, stall, guardMetric, isLeader, log } = this.#parts;
     const before = this.#guards;

@@ -7,7 +7,7 @@ import { StartupError, messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import { changedShare, readShareChange } from '../domain/workspace-share.ts';
 import type { SharingOrder } from '../domain/shares.ts';
-import { SHARING_ORDERS } from '../workspaces/identity/sharing.ts';
+import { MOST_RESERVE_AFTER_SECONDS, SHARING_ORDERS } from '../workspaces/identity/sharing.ts';
 import type { DeclaredShare } from '../workspaces/identity/shares.ts';
 import { providerProblem, readPoolSettings, settled } from './pool-settings.ts';
 import { poolNameProblem } from '../domain/pools.ts';
@@ -17,13 +17,18 @@ export interface DeclaredPool {
   readonly settings: PoolSettingsChange;
 }
 
-export interface Declared {
+/** The part of a file about sharing. Absent: it says nothing of it. */
+export interface SaidOfSharing {
+  readonly order?: SharingOrder;
+  /** Seconds of waiting after which a machine is reserved; null: never. */
+  readonly reserveAfterSeconds?: number | null;
+}
+
+export interface Declared extends SaidOfSharing {
   /** Declared pools, in the order of their names. */
   readonly pools: readonly DeclaredPool[];
   /** Shares of workspaces; absent: none is declared. */
   readonly shares?: readonly DeclaredShare[];
-  /** Absent: the file does not say. */
-  readonly order?: SharingOrder;
 }
 
 export interface PoolsFile extends Declared {
@@ -93,7 +98,7 @@ export function declaredIn(path: string, text: string): Declared {
   const declared = {
     pools: poolsIn(pools, problems),
     shares: sharesIn(said['workspaces'], problems),
-    ...orderIn(said['sharing'], problems),
+    ...sharingIn(said['sharing'], problems),
   };
   if (problems.length > 0) throw bad(path, problems);
   return declared;
@@ -136,19 +141,30 @@ function sharesIn(workspaces: unknown, problems: string[]): readonly DeclaredSha
   });
 }
 
-function orderIn(sharing: unknown, problems: string[]): Pick<Declared, 'order'> {
+function sharingIn(sharing: unknown, problems: string[]): SaidOfSharing {
   if (sharing === undefined) return {};
   if (!isRecord(sharing)) {
-    problems.push('sharing must be an object such as {"order": "share"}');
+    problems.push('sharing must be an object such as {"order": "share", "reserveAfterSeconds": 60}');
     return {};
   }
   for (const name of Object.keys(sharing))
-    if (name !== 'order') problems.push(`sharing.${name.slice(0, 80)} is no setting of sharing; there is order`);
-  const order = SHARING_ORDERS.find((one) => one === sharing['order']);
-  if (order !== undefined) return { order };
-  if (sharing['order'] !== undefined) problems.push(`sharing.order must be ${SHARING_ORDERS.join(' or ')}`);
-  return {};
+    if (!SHARING_PARTS.includes(name))
+      problems.push(`sharing.${name.slice(0, 80)} is no setting of sharing; there are ${SHARING_PARTS.join(', ')}`);
+  const { order: said, reserveAfterSeconds: after } = sharing;
+  const order = SHARING_ORDERS.find((one) => one === said);
+  if (order === undefined && said !== undefined) problems.push(`sharing.order must be ${SHARING_ORDERS.join(' or ')}`);
+  const isAfter = after === null || isReserveAfter(after);
+  if (!isAfter && after !== undefined)
+    problems.push(
+      `sharing.reserveAfterSeconds must be a whole number from 0 to ${MOST_RESERVE_AFTER_SECONDS}, or null, with which no machine is reserved`,
+    );
+  return { ...(order === undefined ? {} : { order }), ...(isAfter ? { reserveAfterSeconds: after } : {}) };
 }
+
+const SHARING_PARTS: readonly string[] = ['order', 'reserveAfterSeconds'];
+
+const isReserveAfter = (said: unknown): said is number =>
+  typeof said === 'number' && Number.isInteger(said) && said >= 0 && said <= MOST_RESERVE_AFTER_SECONDS;
 
 const NO_OBJECT = { kind: 'wrong', problems: ['must be an object of settings'] } as const;
 

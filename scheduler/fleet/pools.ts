@@ -22,13 +22,12 @@ import type { PoolRow } from '../stores/store/queries/pools.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import type { Actor, AuditKind } from '../workspaces/events/audit.ts';
 import type { InstallationTrail, Say } from '../workspaces/events/installation-trail.ts';
-import type { SharingOrder } from '../domain/shares.ts';
 import type { DeclaredShares, Shares } from '../workspaces/identity/shares.ts';
 import type { Machines } from './machines.ts';
 import { admitPool, entryOf, mostShared } from './pool-admission.ts';
 import type { MostPools } from './pool-admission.ts';
 import { agrees, providerProblem, settled } from './pool-settings.ts';
-import type { PoolsFile } from './pools-file.ts';
+import type { PoolsFile, SaidOfSharing } from './pools-file.ts';
 import { readPoolsFile } from './pools-file.ts';
 import { unknownProvider } from './provisioning/provider-names.ts';
 import type { ProviderNames } from './provisioning/provider-names.ts';
@@ -79,8 +78,8 @@ export interface PoolsParts {
   readonly trail?: InstallationTrail;
   /** Shares of workspaces, which the pools file declares too; absent: those of a file are ignored. */
   readonly shares?: Pick<Shares, 'declare' | 'announce'>;
-  /** Sets the order in which workspaces get machines; absent: that of a file is ignored. */
-  readonly setOrder?: (order: SharingOrder) => Promise<void>;
+  /** Sets what a file says of sharing; absent: that is ignored. */
+  readonly setSharing?: (said: SaidOfSharing) => Promise<void>;
   /** Sentences about markets of which more is guaranteed than there is; absent: none. */
   readonly guaranteeWarnings?: () => Promise<readonly string[]>;
   /** The providers of this scheduler; absent: any name counts as known. */
@@ -175,6 +174,7 @@ export class Pools implements PoolService {
     pools,
     shares = [],
     order,
+    reserveAfterSeconds,
   }: PoolsFile): Promise<{ readonly pools: string[]; readonly shares: string[] }> {
     const { log } = this.#parts;
     const names = pools.map(({ name }) => name);
@@ -195,7 +195,10 @@ export class Pools implements PoolService {
       return { before: there, after: now, changed: written, released: left, given: told };
     });
     if (given !== undefined) await this.#parts.shares?.announce(given);
-    if (order !== undefined) await this.#parts.setOrder?.(order);
+    await this.#parts.setSharing?.({
+      ...(order === undefined ? {} : { order }),
+      ...(reserveAfterSeconds === undefined ? {} : { reserveAfterSeconds }),
+    });
     const workspaces = given === undefined ? [] : this.#sharesTold(path, given);
     await this.#tell(names.map((name) => after.get(name)).filter((pool) => pool !== undefined));
     if (changed.length > 0) log.info({ file: path, pools: changed }, 'pools declared by file');

@@ -24,7 +24,7 @@ export function anIdleInstallation(): Omit<GaugeParts, 'registry' | 'fleetMetric
     machines,
     containers,
     autoscaler: idle as Autoscaler,
-    placer: { shares: () => [] },
+    placer: { shares: () => [], reservations: () => [] },
     db,
     hot: redis(),
     general: redis(),

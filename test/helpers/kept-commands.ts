@@ -18,6 +18,7 @@ export const LISTS: Readonly<Record<string, 'own' | 'admin'>> = {
   'secret list': 'own',
   'settings list': 'admin',
   'share list --market B200': 'admin',
+  'share reservations': 'admin',
   'stack list': 'own',
   status: 'own',
   'task list': 'own',

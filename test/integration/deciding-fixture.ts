@@ -130,6 +130,7 @@ export class World {
       ...(graceMs === undefined ? {} : { graceMs }),
       silentSinceMs: (id) => this.machines.silentSinceMs(id),
       isGuarded: () => this.guarded,
+      isAwaited: (entry) => this.placer.isAwaited(entry),
       loops,
       due: new DueTimes(clock),
       isLeader,
@@ -142,7 +143,12 @@ export class World {
     const { containers, machines } = this;
     const fence = (): number | undefined => (this.leads ? this.fence : undefined);
     const placement = { db, containers, machines, clock, log: quiet, metrics, loops, fence };
-    const { placer, quotas } = openPlacement({ ...placement, cpuWorkAllowed: () => true });
+    const { placer, quotas } = openPlacement({
+      ...placement,
+      cpuWorkAllowed: () => true,
+      isGuarded: () => this.guarded,
+      reserveGraceMs: graceMs ?? 0,
+    });
     this.placer = placer;
     this.quotas = quotas;
     const { autoscaler } = this;

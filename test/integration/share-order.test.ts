@@ -2,6 +2,7 @@
 import { expect } from 'vitest';
 import { queueNameOf } from '#shared/domain/ids.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
 import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
 import { rejectionsOf } from '#scheduler/fleet/containers/container-entry.ts';
@@ -83,7 +84,7 @@ test('a freed GPU goes to the workspace that has less, though another one has wa
 
 test('by arrival the oldest gets it', async ({ world }) => {
   const { greedy, modest } = await sharing(world, 1);
-  world.placer.setSharing({ order: 'arrival' });
+  world.placer.setSharing({ ...DEFAULT_SHARING, order: 'arrival' });
   const held = await world.containers.create(greedy);
   await hasPlace(held);
   const [older, younger] = [await world.containers.create(greedy), await world.containers.create(modest)];

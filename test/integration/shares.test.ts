@@ -222,6 +222,12 @@ describe('with a scheduler', () => {
     expect(settings.json['data']).toContainEqual(
       expect.objectContaining({ name: 'sharing_order', value: 'arrival', source: 'database' }),
     );
+    writeFileSync(file, '{"pools": {}, "sharing": {"reserveAfterSeconds": null}}');
+    await platform.readFilesAgain();
+    const told = await platform.call('GET /api/v1/setting', undefined, { token: admin.token });
+    expect(told.json['data']).toContainEqual(expect.objectContaining({ name: 'reserve_after', value: 'off' }));
+    writeFileSync(file, '{"pools": {}, "workspaces": {"own": {"weight": 3}}}');
+    await platform.readFilesAgain();
     // A file with a mistake changes nothing.
     writeFileSync(file, '{"pools": {}, "workspaces": {"own": {"weight": -3}}}');
     await platform.readFilesAgain();

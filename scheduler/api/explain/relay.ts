@@ -6,6 +6,7 @@ import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Bus } from '../../cluster/bus.ts';
+import type { ReservationRow } from '../../control/plan/reservation-report.ts';
 import type { ShareRow } from '../../control/plan/share-report.ts';
 import { notLeading } from '../../control/placement/recordings.ts';
 import type { Recording, RecordingRequest } from '../../control/placement/recordings.ts';
@@ -19,11 +20,12 @@ export interface RelayParts {
   readonly timeoutMs?: number;
 }
 
-/** A question is about a queue, a pool, recordings, or shares of one workspace or of all. */
+/** A question is about a queue, a pool, recordings, reservations, or shares of one workspace or of all. */
 type Question =
   | { readonly queue: QueueName }
   | { readonly poolId: number; readonly isAdmin: boolean }
   | { readonly recording: RecordingRequest }
+  | { readonly reservations: true }
   | { readonly sharesOf: WorkspaceId | null };
 interface Answer {
   /** null: another question, or the leader could not tell. */
@@ -32,6 +34,8 @@ interface Answer {
   readonly growth: ExplainedGrowth | null;
   /** Absent: another question, or the leader could not tell. */
   readonly shares?: readonly ShareRow[];
+  /** Absent: another question, or the leader could not tell. */
+  readonly reserved?: readonly ReservationRow[];
   /** Absent: another question, or the leader could not tell. */
   readonly recordings?: readonly Recording[] | { readonly refused: string; readonly text: string };
 }
@@ -53,6 +57,8 @@ export class ScalingRelay {
   #record: (request: RecordingRequest) => Promise<readonly Recording[]> = () => Promise.reject(notLeading());
 
   #sharesOf: (workspaceId: WorkspaceId | null) => readonly ShareRow[] = () => [];
+
+  #reserved: () => readonly ReservationRow[] = () => [];
 
   constructor(parts: RelayParts) {
     this.#parts = parts;
@@ -77,6 +83,21 @@ export class ScalingRelay {
   /** Called on the leader. The handler lists shares of the workspace, or of all. */
   onAskedOfShares(handler: (workspaceId: WorkspaceId | null) => readonly ShareRow[]): void {
     this.#sharesOf = handler;
+  }
+
+  /** Called on the leader. The handler lists machines that are kept for containers that wait. */
+  onAskedOfReservations(handler: () => readonly ReservationRow[]): void {
+    this.#reserved = handler;
+  }
+
+  /**
+   * Machines that the leader keeps for containers that wait.
+   * @throws AppError `not_leading`: no leader answered in time
+   */
+  async reservations(): Promise<readonly ReservationRow[]> {
+    const { reserved } = await this.#ask({ reservations: true });
+    if (reserved === undefined) throw notLeading();
+    return reserved;
   }
 
   /**
@@ -141,6 +162,7 @@ export class ScalingRelay {
   async #own(question: Question): Promise<Answer> {
     try {
       if ('recording' in question) return { ...NO_ANSWER, recordings: await this.#recorded(question.recording) };
+      if ('reservations' in question) return { ...NO_ANSWER, reserved: this.#reserved() };
       if ('sharesOf' in question) return { ...NO_ANSWER, shares: this.#sharesOf(question.sharesOf) };
       if ('poolId' in question) return { scaling: null, growth: this.#explainPool(question.poolId, question.isAdmin) };
       return { scaling: await this.#explain(question.queue), growth: null };

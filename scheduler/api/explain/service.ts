@@ -65,6 +65,7 @@ import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
 import { shownGrowth } from './growth.ts';
 import { lineTexts } from './line.ts';
+import { reservationText } from './reservation.ts';
 import { awaitedImageTexts } from './images.ts';
 import { rolloutTexts } from './rollout.ts';
 import type { RolloutTexts } from './rollout.ts';
@@ -83,7 +84,7 @@ export interface ExplainParts {
   readonly loads: Pick<Loads, 'of'>;
   readonly machines: Pick<Machines, 'get' | 'all'>;
   readonly feasibility: Pick<FeasibilityCheck, 'isMakeable'>;
-  readonly placer: Pick<Placer, 'waitOf' | 'placeOf'>;
+  readonly placer: Pick<Placer, 'waitOf' | 'placeOf' | 'reservations'>;
   readonly autoscaler: Pick<Autoscaler, 'explain'>;
   /** Growth of pools, as the leader decides it; absent: no pool grows. */
   readonly provisioning?: Pick<ProvisioningLoop, 'explain' | 'explainPool'>;
@@ -179,7 +180,30 @@ export class Explain {
       .toSorted((a, b) => a.row.createdAtMs - b.row.createdAtMs);
     if (oldest === undefined) return { growth: [], line: [] };
     const place = placer.placeOf(oldest.row.id);
-    return { growth: await this.#growthFor(oldest), line: place === undefined ? [] : lineTexts(place) };
+    const reserved = await this.#reservedFor(queue, oldest);
+    return {
+      growth: await this.#growthFor(oldest),
+      line: [...(place === undefined ? [] : lineTexts(place)), ...reserved],
+    };
+  }
+
+  /** The machine that is kept for a container of the queue. */
+  async #reservedFor(queue: QueueName, oldest: ContainerEntry): Promise<readonly string[]> {
+    const { containers, placer, targets, db } = this.#parts;
+    const row = placer.reservations().find(({ containerId }) => containers.get(containerId)?.spec.queue === queue);
+    if (row === undefined) return [];
+    const named = await Promise.all(
+      row.heldBy.map(async ({ containerId }) => {
+        const holder = containers.get(containerId);
+        const name = holder && (await targets.byQueue(holder.spec.queue))?.deploymentName;
+        return [containerId, name || containerId] as const;
+      }),
+    );
+    const names = new Map(named);
+    const whom = row.containerId === oldest.row.id ? 'it' : `container ${row.containerId}`;
+    const { workspaceId } = oldest.row;
+    const reader = { workspaceId, isAdmin: workspaceId === (await adminWorkspaceId(db)) };
+    return [reservationText(row, whom, reader, (holder) => names.get(holder.containerId) ?? holder.containerId)];
   }
 
   async #growthFor(oldest: ContainerEntry): Promise<readonly ExplainedGrowth[]> {

@@ -111,6 +111,10 @@ const REJECTIONS: Readonly<Record<RejectionReason | 'no_machine', Advice>> = {
     step: 'upgrade the GPU driver of a machine (docs/gpus.md), or deploy with an image of an older CUDA version and a lower `min_cuda`',
   },
   gpu_count: { says: 'without enough free GPUs', step: 'wait for a GPU to be free, ask for fewer, or admit a machine' },
+  reserved: {
+    says: 'with room that is kept for a larger request, which has waited long',
+    step: 'wait for other room, or admit a machine; docs/sharing.md says what is kept, and how to keep nothing',
+  },
   too_small: {
     says: 'too small for it, even when empty',
     step: 'ask for less `cpu` or `memory` (`longshore worker list` shows what each machine offers), or admit a larger machine',

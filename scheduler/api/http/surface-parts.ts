@@ -149,6 +149,7 @@ export interface SurfaceParts {
   readonly limits: Limits;
   readonly shares: ShareRouteParts['shares'];
   readonly shareRows: ShareRouteParts['shareRows'];
+  readonly reservations: ShareRouteParts['reservations'];
   readonly guaranteeWarnings: ShareRouteParts['guaranteeWarnings'];
   readonly creditAccounts: CreditRouteParts['creditAccounts'];
   /** Rates of workspaces; absent: not bounded. */

@@ -32,6 +32,11 @@ export interface ScaleContainer {
    * container is surplus as soon as it is idle, because another may have replaced it.
    */
   readonly returned: boolean;
+  /**
+   * Whether its machine is reserved for a larger request, which waits for the end of this container. Such a
+   * container is surplus as soon as it is idle, because warmth is a wish and the request waits. Absent: no.
+   */
+  readonly isAwaited?: boolean;
   /** Whether this process found it when it began to lead: attempts may run in it that no agent has reported yet. */
   readonly found: boolean;
   /**
@@ -321,7 +326,12 @@ function mayLeave(container: ScaleContainer, input: ScaleInput, nowMs: number): 
   // A starting container may serve a task that waits; an inactive queue keeps none.
   if (container.state !== 'RUNNING') return !input.active || input.waiting === 0;
   if (container.attempts > 0) return false;
-  return !input.active || container.returned || nowMs >= keepWarmEndsMs(container, input.keepWarmMs);
+  return (
+    !input.active ||
+    container.returned ||
+    container.isAwaited === true ||
+    nowMs >= keepWarmEndsMs(container, input.keepWarmMs)
+  );
 }
 
 /** Time until which an idle container is kept; Infinity: for ever. */
@@ -332,7 +342,8 @@ export const keepWarmEndsMs = (
 
 /**
  * Order of removal: pending containers, newest first; then starting ones; then idle ones. Among
- * the idle, those that came back with their machine go first, newest first, then the longest idle.
+ * the idle, those that came back with their machine go first, newest first, then those for whose machine a larger
+ * request waits, then the longest idle.
  */
 function byRemovalOrder(a: ScaleContainer, b: ScaleContainer): number {
   const rank = removalRank(a) - removalRank(b);
@@ -343,7 +354,8 @@ function byRemovalOrder(a: ScaleContainer, b: ScaleContainer): number {
 function removalRank(container: ScaleContainer): number {
   if (container.state === 'PENDING') return 0;
   if (container.state !== 'RUNNING') return 1;
-  return container.returned ? 2 : 3;
+  if (container.returned) return 2;
+  return container.isAwaited === true ? 3 : 4;
 }
 
 function nextExpiry(live: readonly ScaleContainer[], keepWarmMs: number, nowMs: number): number | undefined {

@@ -64,6 +64,8 @@ export interface AutoscalerParts {
   readonly maxContainers: (workspaceId: WorkspaceId, whenRead: () => void) => number | undefined;
   /** Time since which a machine is silent; null: it talks, or is not known. */
   readonly silentSinceMs: (id: MachineId) => number | null;
+  /** Whether a machine that is reserved for a larger request waits for the end of the container. Absent: never. */
+  readonly isAwaited?: (entry: ContainerEntry) => boolean;
   /**
    * Milliseconds after the start of this process for which containers
    * that it found are not stopped for want of work; 120 s when absent.

@@ -43,6 +43,8 @@ export interface ScaleInputReaderParts {
   readonly wake: (queue: QueueName) => void;
   /** Time since which a machine is silent; null: it talks, or is not known. */
   readonly silentSinceMs: (id: MachineId) => number | null;
+  /** Whether a machine that is reserved for a larger request waits for the end of the container. Absent: never. */
+  readonly isAwaited?: (entry: ContainerEntry) => boolean;
 }
 
 const DUE_SOON_MS = 10_000;
@@ -171,6 +173,7 @@ export class ScaleInputReader {
   #container(entry: ContainerEntry, target: Target | undefined): ScaleContainer {
     const load = this.#parts.loads.of(entry.row.id);
     const completedBefore = this.#returned.get(entry.row.id);
+    const untilFirstCallMs = firstCallMs(target, load?.completed ?? 0);
     return {
       id: entry.row.id,
       state: entry.row.state,
@@ -179,7 +182,9 @@ export class ScaleInputReader {
       attempts: load?.inFlight ?? (entry.row.state === 'RUNNING' ? 1 : 0),
       idleSinceMs: load?.idleSinceMs ?? entry.row.createdAtMs,
       createdAtMs: entry.row.createdAtMs,
-      keepWarmMs: Math.max(load?.keepWarmMs ?? 0, firstCallMs(target, load?.completed ?? 0)),
+      keepWarmMs: Math.max(load?.keepWarmMs ?? 0, untilFirstCallMs),
+      // The first call after a rollout must find its container, wherever it is.
+      ...(untilFirstCallMs === 0 && this.#parts.isAwaited?.(entry) === true ? { isAwaited: true } : {}),
       warmUp: entry.spec.warmUp === true,
       found: this.isFound(entry.row.id),
       returned: completedBefore !== undefined && (load?.completed ?? 0) <= completedBefore,

@@ -20,6 +20,8 @@ import type { MarketTurn } from '../plan/markets.ts';
 import type { Choice } from '../plan/place.ts';
 import { RecordedPlanner } from '../plan/recorded-planner.ts';
 import type { Tape } from '../plan/recording.ts';
+import { reportReservations } from '../plan/reservation-report.ts';
+import type { ReservationRow } from '../plan/reservation-report.ts';
 import type { MarketReport, PlaceInLine, ShareRow } from '../plan/share-report.ts';
 import { listShares, sharesOf } from '../plan/share-report.ts';
 import { FailedImages } from './failed-images.ts';
@@ -50,6 +52,10 @@ export interface PlacementParts extends PlacementWritesParts {
   readonly volumeHomes: (volumeIds: readonly string[]) => Promise<ReadonlyMap<string, MachineId>>;
   /** Where each of these built images is; an image that is nowhere is absent. */
   readonly imagePlaces: (images: readonly string[]) => Promise<ReadonlyMap<string, ImagePlaces>>;
+  /** Whether many machines went silent at once, so that none is reserved. */
+  readonly isGuarded: () => boolean;
+  /** Time for which a new leader reserves no machine. */
+  readonly reserveGraceMs: number;
   /** Limits on what workspaces may have at once; absent: no bound. */
   readonly quotas: (workspaces: ReadonlySet<WorkspaceId>) => Promise<ReadonlyMap<WorkspaceId, Quota>>;
 }
@@ -62,6 +68,8 @@ const SWEEP_MS = 30_000;
 const SLICE_MS = 5;
 /** Most containers decided in one go, then written together. */
 const BATCH = 256;
+/** Most reservations that are listed. */
+const MOST_RESERVATIONS = 1000;
 /** Candidates that turn out to be taken before the container waits for a moment. */
 const MAX_CONFLICTS = 3;
 /** Least time between two looks for containers that have waited too long, each at all that wait. */
@@ -95,6 +103,8 @@ export class Placer {
   #later: { readonly timer: NodeJS.Timeout; readonly atMs: number } | undefined;
   #sweep: NodeJS.Timeout | undefined;
   #giveUpAtMs = 0;
+  /** The lease under which this process leads, and since when. */
+  #lease: { readonly fence: number | undefined; readonly sinceMs: number } = { fence: undefined, sinceMs: 0 };
   /** Tape of a recording that begins with the next round. */
   #toRecord: Tape | undefined;
   #running = false;
@@ -102,6 +112,7 @@ export class Placer {
   #stopped = true;
   #imageAway: (entry: ContainerEntry, volumeHomes: ReadonlySet<MachineId>) => void = () => undefined;
   #growth: (id: ContainerId) => Growth = () => NO_GROWTH;
+  #reserved: (id: MachineId) => void = () => undefined;
 
   constructor(parts: PlacementParts) {
     this.#parts = parts;
@@ -122,6 +133,16 @@ export class Placer {
     this.#growth = growth;
   }
 
+  /** Called when a machine is reserved. */
+  onReserved(handler: (id: MachineId) => void): void {
+    this.#reserved = handler;
+  }
+
+  /** Whether a reservation of its machine waits for the end of the container. Right on the leader only. */
+  isAwaited({ row: { id, machineId } }: ContainerEntry): boolean {
+    return machineId !== null && this.#planner.reservations.isAwaited(id, machineId);
+  }
+
   containerChanged({ entry, to, from, machineBefore }: ContainerEntryChange): void {
     const { id, machineId, reason, gpuUuids, workspaceId } = entry.row;
     if (to === 'ASSIGNED') this.#facts.leased(gpuUuids, this.#parts.clock.nowMs());
@@ -138,7 +159,7 @@ export class Placer {
     } else {
       this.#waitsNoMore(entry);
       if (isTerminalContainer(to)) this.#planner.release(id, workspaceId);
-      else this.#planner.hold(id, holdingOf(entry));
+      else this.#planner.hold(id, holdingOf(entry, this.#parts.clock.nowMs()));
     }
     // A container that ended freed resources, and others that wait may be next.
     if ((from !== null && isTerminalContainer(to)) || this.#planner.isBusy) this.wake();
@@ -211,7 +232,7 @@ export class Placer {
       timesReturned: this.#backoff.times(id),
       notBeforeMs: leftMs <= 0 ? null : clock.nowMs() + leftMs,
       createdAtMs: entry.row.createdAtMs,
-      growth: this.#growth(id),
+      growth: this.#growthOf(id),
     });
   }
 
@@ -240,10 +261,15 @@ export class Placer {
     return workspaceId === null ? listShares(this.shares()) : sharesOf(this.shares(), workspaceId);
   }
 
+  /** Machines that are kept for containers that wait. Right on the leader only. */
+  reservations(): readonly ReservationRow[] {
+    return reportReservations(this.#planner.reservations).slice(0, MOST_RESERVATIONS);
+  }
+
   /** Tells a planner that knows nothing all that there is. */
   #tellAll(): void {
     for (const entry of this.#parts.containers.all())
-      if (entry.row.state !== 'PENDING') this.#planner.hold(entry.row.id, holdingOf(entry));
+      if (entry.row.state !== 'PENDING') this.#planner.hold(entry.row.id, holdingOf(entry, this.#parts.clock.nowMs()));
     this.#lookAtAll();
   }
 
@@ -457,6 +483,7 @@ export class Placer {
   async #chooseSome(chosen: Chosen[]): Promise<void> {
     const { clock } = this.#parts;
     await this.#refresh();
+    this.#reserve();
     this.#planner.forgetFacts();
     let endMs = clock.monotonicMs() + SLICE_MS;
     while (chosen.length < BATCH && !this.#stopped) {
@@ -477,6 +504,27 @@ export class Placer {
         if (entry !== undefined) chosen.push({ entry, choice: step.choice, startedAtMs });
       }
     }
+  }
+
+  /** Keeps machines for containers that need much, unless what machines hold is in doubt. */
+  #reserve(): void {
+    const { clock, fence, isGuarded, reserveGraceMs, log } = this.#parts;
+    const monotonicMs = clock.monotonicMs();
+    const now = fence();
+    if (now !== this.#lease.fence) this.#lease = { fence: now, sinceMs: monotonicMs };
+    const graceMs = this.#lease.sinceMs + reserveGraceMs - monotonicMs;
+    if (graceMs > 0) this.#wakeIn(graceMs);
+    const nowMs = clock.nowMs();
+    const { reservations } = this.#planner;
+    const before = new Set(reservations.all());
+    const againAtMs = this.#planner.reserve(graceMs > 0 || isGuarded() ? null : nowMs);
+    for (const one of reservations.all()) {
+      if (before.has(one)) continue;
+      const { machineId, item } = one;
+      log.info({ containerId: item.wanted.id, machineId }, 'machine reserved for a container that needs much of it');
+      this.#reserved(machineId);
+    }
+    if (againAtMs !== undefined) this.#wakeIn(againAtMs - nowMs);
   }
 
   async #factsOf(classes: readonly FitClass[]): Promise<ReadonlyMap<FitClass, ClassFacts>> {
@@ -592,7 +640,7 @@ export class Placer {
     const { id } = entry.row;
     const isSentBack = this.#backoff.times(id) >= RETURNED_OFTEN && this.#resting.has(id);
     if (!isSentBack && this.#planner.get(id)?.fitClass.wasRefused !== true) return false;
-    return this.#waitedMs(entry) >= (this.#growth(id).isAwaited ? AWAITED_MS : GIVE_UP_MS);
+    return this.#waitedMs(entry) >= (this.#growthOf(id).isAwaited ? AWAITED_MS : GIVE_UP_MS);
   }
 
   async #giveUp(entry: ContainerEntry): Promise<void> {
@@ -602,13 +650,19 @@ export class Placer {
     const times = this.#backoff.times(row.id);
     const main = Object.keys(rejections).length > 0 || times === 0 ? commonest(rejections) : 'machine_rejected';
     const waitedMs = this.#waitedMs(entry);
-    const reason = giveUpReason(rejections, times, this.#growth(row.id));
+    const reason = giveUpReason(rejections, times, this.#growthOf(row.id));
     const message = `no machine took it in ${Math.floor(waitedMs / 60_000)} minutes: ${reason}${main === reason ? '' : ` (${main})`}`;
     log.warn({ containerId: row.id, rejections, reason }, 'container gave up waiting for a place');
     const gpu_model = gpuModelOf(spec);
     metrics.placements.inc({ pool: spec.poolName, gpu_model, result: 'gave_up' });
     metrics.placementWait.observe({ gpu_model, result: 'gave_up' }, waitedMs / 1000);
     await containers.transition(row.id, 'give_up', { change: { reason, message, rejections } });
+  }
+
+  /** Whether a machine comes for a container: of a pool that grows, or one that is kept for it. */
+  #growthOf(id: ContainerId): Growth {
+    const growth = this.#growth(id);
+    return this.#planner.reservations.of(id) === undefined ? growth : { ...growth, isAwaited: true };
   }
 
   #waitedMs({ row }: ContainerEntry): number {

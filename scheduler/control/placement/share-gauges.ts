@@ -3,6 +3,7 @@
 import type { Registry } from '#shared/metrics.ts';
 import { Gauge, Tally } from '#shared/metrics.ts';
 import type { FleetMetrics } from '../../fleet/metrics.ts';
+import type { ReservationRow } from '../plan/reservation-report.ts';
 import type { MarketReport } from '../plan/share-report.ts';
 
 /** Workspaces of a market that have series of their own. */
@@ -13,6 +14,8 @@ export function registerShareGauges(parts: {
   readonly registry: Registry;
   readonly metrics: Pick<FleetMetrics, 'gpuModels'>;
   readonly reports: () => readonly MarketReport[];
+  /** Machines that are kept for containers that wait. */
+  readonly reservations: () => readonly Pick<ReservationRow, 'market'>[];
   readonly nowMs: () => number;
   readonly isLeader: () => boolean;
 }): void {
@@ -49,6 +52,12 @@ export function registerShareGauges(parts: {
     labelNames: ['market', 'class'],
     registers,
   });
+  const reserved = new Gauge({
+    name: 'longshore_scheduler_reservations',
+    help: 'Machines that are kept for containers which need several GPUs, or half a machine, and have waited long; shown by the leader.',
+    labelNames: ['market'],
+    registers,
+  });
   // The registry reads gauges in the order of registration: one report fills all of them.
   const count = (): void => {
     const [shares, fairShares, waits] = [
@@ -69,6 +78,9 @@ export function registerShareGauges(parts: {
       if (rows.length > 0) indexes.add(fairness, market);
       for (const [priority, atMs] of oldestAtMs) ages.add(Math.max(0, nowMs() - atMs) / 1000, market, priority);
     }
+    const kept = new Tally('market');
+    for (const { market } of isLeader() ? parts.reservations() : []) kept.add(1, metrics.gpuModels.of(market));
+    kept.writeTo(reserved);
     shares.writeTo(dominant);
     fairShares.writeTo(fair);
     indexes.writeTo(jain);

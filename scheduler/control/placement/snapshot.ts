@@ -109,14 +109,34 @@ export function wantedOf({ row, spec }: ContainerEntry): Wanted {
   };
 }
 
-/** The resources of a container that has a place. */
-export const holdingOf = ({ row, spec }: ContainerEntry): Holding => ({
+/** Longest time that an agent takes to end a container which it was told to stop, by TERM, KILL and force. */
+const STOPS_IN_MS = 90_000;
+
+/**
+ * Time by which the container ends at the latest, as far as its row tells: it is stopping, or takes no more tasks and
+ * has those that it works on, whose time is limited. undefined: nothing ends it by a known time.
+ */
+function endsAtMs({ row, spec: { wire } }: ContainerEntry, nowMs: number): number | undefined {
+  if (row.state === 'STOPPING') return nowMs + STOPS_IN_MS;
+  const timeoutMs = wire.timeoutMs ?? 0;
+  return row.state === 'DRAINING' && timeoutMs > 0 ? nowMs + timeoutMs + STOPS_IN_MS : undefined;
+}
+
+/** The resources of a container that has a place. @param nowMs - the present time, from which it ends */
+export function holdingOf(entry: ContainerEntry, nowMs: number): Holding {
+  const { row, spec } = entry;
+  const ends = endsAtMs(entry, nowMs);
+  return { ...resourcesOf(row, spec), ...(ends === undefined ? {} : { endsAtMs: ends }) };
+}
+
+const resourcesOf = (row: ContainerEntry['row'], spec: ContainerEntry['spec']): Holding => ({
   workspaceId: row.workspaceId,
   queue: spec.queue,
   machineId: row.machineId,
   gpuCount: spec.gpuCount,
   cpuMillicores: spec.cpuMillicores,
   memoryBytes: spec.memoryBytes,
+  gpuUuids: row.gpuUuids,
 });
 
 /** Resources of the workspace's containers, except those that wait for a machine. */

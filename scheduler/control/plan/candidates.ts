@@ -33,6 +33,10 @@ export class Candidates {
     return this.#machines.get(id);
   }
 
+  all(): Iterable<PlacementMachine> {
+    return this.#machines.values();
+  }
+
   set(machine: PlacementMachine): void {
     this.#machines.set(machine.machineId, machine);
     const indexed = isIndexed(machine);

@@ -123,6 +123,7 @@ export const REJECTION_REASONS = [
   'gpu_link',
   'gpu_driver',
   'gpu_count',
+  'reserved',
   'too_small',
   'cpu',
   'memory',

@@ -24,6 +24,10 @@ export interface Holding {
   readonly gpuCount: number;
   readonly cpuMillicores: number;
   readonly memoryBytes: number;
+  /** Devices that it leases. Absent: none is known. */
+  readonly gpuUuids?: readonly string[];
+  /** Time by which it ends at the latest. Absent: nothing ends it by a known time. */
+  readonly endsAtMs?: number;
 }
 
 export interface Use {
@@ -62,7 +66,11 @@ export class Ledger {
   /** Counts what a container holds from now on. */
   hold(id: ContainerId, holding: Holding): void {
     const before = this.#held.get(id);
-    if (before?.machineId === holding.machineId) return;
+    if (before?.machineId === holding.machineId) {
+      const { gpuUuids, endsAtMs } = holding;
+      this.#held.set(id, { ...before, ...(gpuUuids && { gpuUuids }), ...(endsAtMs !== undefined && { endsAtMs }) });
+      return;
+    }
     this.release(id);
     this.#held.set(id, holding);
     if (holding.machineId !== null) this.#onMachine.add(holding.machineId, id);
@@ -108,6 +116,14 @@ export class Ledger {
 
   useOf(workspaceId: WorkspaceId): Use {
     return this.#used.get(workspaceId) ?? NO_USE;
+  }
+
+  /** Containers on the machine. */
+  on(machineId: MachineId): readonly { readonly id: ContainerId; readonly holding: Holding }[] {
+    return [...this.#onMachine.of(machineId)].flatMap((id) => {
+      const holding = this.#held.get(id);
+      return holding === undefined ? [] : [{ id, holding }];
+    });
   }
 
   /** Number of containers of the queue on each machine. */

@@ -51,6 +51,8 @@ export interface MarketState {
   version: number;
   /** Machines that are in the market. */
   machines: number;
+  /** Machines of them that are present, and whose amounts count. */
+  offered: number;
 }
 
 /** Markets of containers on a machine; absent: they count in none. */
@@ -221,6 +223,7 @@ export class Markets {
       if (market === undefined) continue;
       market.machines += sign;
       const isOffered = market === gpu || takesCpuWork;
+      market.offered += isOffered && cpuMillicores > 0 ? sign : 0;
       market.gpus += market === gpu ? sign * gpus : 0;
       market.cpuMillicores += isOffered ? sign * cpuMillicores : 0;
       market.memoryBytes += isOffered ? sign * memoryBytes : 0;
@@ -236,7 +239,17 @@ export class Markets {
     if (market === undefined) {
       const index = this.#free.pop() ?? (this.#made += 1) - 1;
       const guaranteed = this.#guaranteed.get(name) ?? 0;
-      market = { name, index, gpus: 0, cpuMillicores: 0, memoryBytes: 0, guaranteed, version: 0, machines: 0 };
+      market = {
+        name,
+        index,
+        gpus: 0,
+        cpuMillicores: 0,
+        memoryBytes: 0,
+        guaranteed,
+        version: 0,
+        machines: 0,
+        offered: 0,
+      };
       this.#byName.set(name, market);
     }
     return market;

@@ -23,7 +23,9 @@ import { isIndexed } from './machine-index.ts';
 import type { MarketState, MarketTurn, Standing, Tenant } from './markets.ts';
 import { amountIn, Markets } from './markets.ts';
 import type { Choice, Rejections } from './place.ts';
-import { placeContainer } from './place.ts';
+import { chooseOf, placeContainer } from './place.ts';
+import type { Reservation } from './reservations.ts';
+import { Reservations } from './reservations.ts';
 import type { MarketReport, PlaceInLine } from './share-report.ts';
 import { placeInLine, reportShares } from './share-report.ts';
 
@@ -63,6 +65,8 @@ interface Offer {
 export class Planner {
   readonly candidates = new Candidates();
   readonly ledger = new Ledger(new Markets());
+  /** Machines that are kept for containers that wait. */
+  readonly reservations = new Reservations(this.candidates, this.ledger, (machine) => this.setMachine(machine));
   /** Machines that take nothing, because it is not known what they hold. One that is none any more is set again. */
   doubtful: ReadonlySet<MachineId> = new Set();
   readonly #shunned: (wanted: Wanted) => ReadonlySet<MachineId>;
@@ -80,6 +84,7 @@ export class Planner {
   #turn = 0;
   #shares: { readonly reports: readonly MarketReport[]; readonly atMs: number } | undefined;
   #byShare = DEFAULT_SHARING.order === 'share';
+  #reserveAfterMs = reserveAfterMsOf(DEFAULT_SHARING);
 
   /** @param shunned - machines that take the container only where no other can */
   constructor(shunned: (wanted: Wanted) => ReadonlySet<MachineId> = () => new Set()) {
@@ -89,8 +94,9 @@ export class Planner {
 
   // ---- order --------------------------------------------------------------------------------------------------------
 
-  setSharing({ order }: Sharing): void {
-    const byShare = order === 'share';
+  setSharing(sharing: Sharing): void {
+    const byShare = sharing.order === 'share';
+    this.#reserveAfterMs = reserveAfterMsOf(sharing);
     if (byShare === this.#byShare) return;
     this.#byShare = byShare;
     for (const fitClass of this.#classes.values()) fitClass.reorder((wanted) => this.#keyOf(wanted));
@@ -156,6 +162,7 @@ export class Planner {
     fitClass.remove(item);
     if (wasHead) this.#lines.update(fitClass);
     if (fitClass.size === 0) this.#held.delete(fitClass.workspaceId, fitClass);
+    this.reservations.left(id);
   }
 
   get(id: ContainerId): Item | undefined {
@@ -186,6 +193,7 @@ export class Planner {
   /** Whether a round would try some container. */
   get isBusy(): boolean {
     if (!this.#lines.isEmpty) return true;
+    for (const one of this.reservations.all()) if (one.isStale && mayHaveRoom(one)) return true;
     for (const offer of this.#offers.values()) if (this.#bestOf(offer) !== undefined) return true;
     return false;
   }
@@ -208,7 +216,8 @@ export class Planner {
 
   // ---- what changes -------------------------------------------------------------------------------------------------
 
-  setMachine(machine: PlacementMachine): void {
+  setMachine(whole: PlacementMachine): void {
+    const machine = this.reservations.seenByOthers(whole);
     this.candidates.set(machine);
     this.ledger.setMachine(machine);
     const { machineId } = machine;
@@ -238,7 +247,13 @@ export class Planner {
     return { machine, kind: this.#kindOf(machine), gpuMarket, cpuMarket, best: undefined, isStale: true };
   }
 
+  /** The machine with all that is free there, though it may be kept for a container. */
+  machine(id: MachineId): PlacementMachine | undefined {
+    return this.reservations.on(id)?.machine ?? this.candidates.get(id);
+  }
+
   deleteMachine(id: MachineId): void {
+    this.reservations.gone(id);
     this.candidates.delete(id);
     this.ledger.deleteMachine(id);
     this.#offers.delete(id);
@@ -288,6 +303,7 @@ export class Planner {
 
   /** Forgets all that it was told. */
   clear(): void {
+    this.reservations.clear();
     for (const { wanted } of [...this.#items.values()]) this.remove(wanted.id);
     this.ledger.clear();
     this.candidates.clear();
@@ -311,6 +327,7 @@ export class Planner {
   /** Asks for the facts of each class again before a container of the class is tried. */
   forgetFacts(): void {
     this.#known = new Set();
+    this.reservations.forgetFacts();
   }
 
   know(fitClass: FitClass, facts: ClassFacts): void {
@@ -321,6 +338,8 @@ export class Planner {
 
   /** Tries the container that goes first of those that may find a place. @returns undefined: nothing is left to try */
   next(): Step | undefined {
+    const reserved = this.#nextReserved();
+    if (reserved !== undefined) return reserved;
     let item = this.#first();
     const tried = new Set<Item>();
     while (item !== undefined) {
@@ -389,12 +408,7 @@ export class Planner {
   }
 
   #chooseWithout(avoid: ReadonlySet<MachineId>, wanted: Wanted, fitClass: FitClass): Choice | undefined {
-    const { id, image, caches, queue, labels } = wanted;
-    const siblings = this.ledger.siblingsOf(queue);
-    const fullMarkets = this.#fullMarkets(fitClass);
-    const spreadCounts = this.#spreadCounts(labels?.spread ?? '', siblings);
-    const about = { image, caches, labels, spreadCounts, siblings, fullMarkets, seed: id };
-    const request = { ...requestOf(fitClass), avoid, ...about };
+    const request = this.#requestOf(wanted, fitClass, avoid);
     if (!fitClass.isBlocked) return this.candidates.find(request);
     const placement = placeContainer(
       request,
@@ -403,6 +417,15 @@ export class Planner {
     if (placement.kind === 'rejected') return undefined;
     const { machineId, gpuUuids } = placement;
     return { machineId, gpuUuids };
+  }
+
+  #requestOf(wanted: Wanted, fitClass: FitClass, avoid: ReadonlySet<MachineId>): PlacementRequest {
+    const { id, image, caches, queue, labels } = wanted;
+    const siblings = this.ledger.siblingsOf(queue);
+    const fullMarkets = this.#fullMarkets(fitClass);
+    const spreadCounts = this.#spreadCounts(labels?.spread ?? '', siblings);
+    const about = { image, caches, labels, spreadCounts, siblings, fullMarkets, seed: id };
+    return { ...requestOf(fitClass), avoid, ...about };
   }
 
   /** Containers of a queue by the value of a label of their machines. @param key - empty: none */
@@ -438,8 +461,8 @@ export class Planner {
     { machineId, gpuUuids }: Choice,
   ): void {
     this.remove(id);
-    this.hold(id, { workspaceId, queue, machineId, gpuCount, cpuMillicores, memoryBytes });
-    const machine = this.candidates.get(machineId);
+    this.hold(id, { workspaceId, queue, machineId, gpuCount, cpuMillicores, memoryBytes, gpuUuids });
+    const machine = this.machine(machineId);
     if (machine === undefined) return;
     // The rest may be offered: what the machine kept for a GPU that is leased now is free for work without one.
     this.setMachine({
@@ -502,6 +525,57 @@ export class Planner {
     return [...classes];
   }
 
+  // ---- reservations -------------------------------------------------------------------------------------------------
+
+  /**
+   * Keeps machines for containers that need much and have waited long, and gives up what is kept in vain.
+   * @param nowMs - null: nothing may be kept
+   * @returns when to call again though nothing changes; undefined: there is no need
+   */
+  reserve(nowMs: number | null): number | undefined {
+    const afterMs = this.#byShare ? this.#reserveAfterMs : null;
+    return this.reservations.look(
+      nowMs ?? 0,
+      nowMs === null || afterMs === null
+        ? undefined
+        : {
+            afterMs,
+            classes: this.classes(),
+            doubtful: this.doubtful,
+            requestOf: ({ wanted, fitClass }) => {
+              const overQuota = this.#isOverLimits(fitClass);
+              return { ...this.#requestOf(wanted, fitClass, this.#shunned(wanted)), overQuota };
+            },
+            compare: (a, b) => (this.#goesFirst(a, this.#standingOf(a), b, this.#standingOf(b)) ? -1 : 1),
+          },
+    );
+  }
+
+  #standingOf({ fitClass }: Item): Standing {
+    const { markets } = this.ledger;
+    return markets.standing(fitClass.tenant, markets.of(fitClass));
+  }
+
+  /** The container for which a machine is kept that has room for it now. */
+  #nextReserved(): Step | undefined {
+    for (const one of this.reservations.all()) {
+      const { item, machine } = one;
+      const { fitClass, wanted } = item;
+      // A limit of its workspace may end the reservation, though nothing else changes.
+      if (!fitClass.tenant.isRead) return { kind: 'ask', classes: this.#unknown(fitClass) };
+      if (!one.isStale) continue;
+      if (mayHaveRoom(one)) {
+        if (!this.#known.has(fitClass)) return { kind: 'ask', classes: this.#unknown(fitClass) };
+        const avoid = this.#shunned(wanted).union(this.doubtful);
+        const request = this.#requestOf(wanted, fitClass, avoid);
+        if (!this.#isOverLimits(fitClass) && rejectionOf(machine, request) === undefined)
+          return { kind: 'chosen', item, choice: chooseOf(machine, request) };
+      }
+      one.isStale = false;
+    }
+    return undefined;
+  }
+
   // ---- shares -------------------------------------------------------------------------------------------------------
 
   /** Counts what workspaces hold of each market beside what would be fair; as counted a moment ago, if it was. */
@@ -548,13 +622,23 @@ export class Planner {
     const overQuota = this.#isOverLimits(fitClass);
     const fullMarkets = this.#fullMarkets(fitClass);
     const request = { ...requestOf(fitClass), overQuota, fullMarkets, avoid: this.doubtful };
-    const rejections = this.candidates.reasons(request);
+    const counted = this.candidates.reasons(request);
+    const rejections =
+      this.reservations.size === 0 ? counted : this.reservations.rejectionsFor(fitClass, request, counted);
     fitClass.refusals = { rejections, atMs: nowMs };
     return rejections;
   }
 }
 
 const FRESH_MS = 1000;
+
+const reserveAfterMsOf = ({ reserveAfterSeconds }: Sharing): number | null =>
+  reserveAfterSeconds === null ? null : reserveAfterSeconds * 1000;
+
+/** Whether the reserved machine has room, by what its facts alone say. */
+const mayHaveRoom = ({ machine, item }: Reservation): boolean =>
+  rejectionOf(machine, item.fitClass.request) === undefined;
+
 /** Request of any container of a class, with the facts that are known of the class. */
 function requestOf({ request, facts: { volumeHomes, image } }: FitClass): PlacementRequest {
   return { ...request, volumeHomes, imageOnlyOn: image?.machines ?? null, imageInRegistry: image?.inRegistry === true };

@@ -9,7 +9,7 @@ import type { Holding } from './ledger.ts';
 import type { Choice, Rejections } from './place.ts';
 import { Planner } from './planner.ts';
 import type { Step } from './planner.ts';
-import { choiceLine, ClassNumbers, Encoder, maybeChoiceLine, stepLine } from './recording.ts';
+import { choiceLine, ClassNumbers, Encoder, maybeChoiceLine, reservedLine, stepLine } from './recording.ts';
 import type { Call, Line, Tape, WantedLine } from './recording.ts';
 
 interface Recorder {
@@ -215,6 +215,13 @@ export class RecordedPlanner extends Planner {
     this.#call(
       () => super.take(wanted, choice),
       (recorder) => ({ do: 'take', wanted: this.#wanted(recorder, wanted), choice: choiceLine(choice) }),
+    );
+  }
+
+  override reserve(nowMs: number | null): number | undefined {
+    return this.#call(
+      () => super.reserve(nowMs),
+      (_recorder, againAtMs) => ({ do: 'reserve', nowMs, got: reservedLine(this, againAtMs) }),
     );
   }
 

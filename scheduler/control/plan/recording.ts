@@ -7,7 +7,7 @@ import type { PlacementMachine } from './filter.ts';
 import type { ClassFacts, FitClass, Wanted } from './fit-class.ts';
 import type { Holding } from './ledger.ts';
 import type { Choice, Rejections } from './place.ts';
-import type { Step } from './planner.ts';
+import type { Planner, Step } from './planner.ts';
 
 /** Number of the format. A recording of another one is not replayed. */
 export const RECORDING_VERSION = 1;
@@ -41,6 +41,9 @@ type StepLine =
   | ({ readonly chosen: ContainerId } & ChoiceLine)
   | null;
 
+/** When to look again, and each reserved machine with its container and devices. */
+type ReservedLine = readonly [number | null, ...(readonly [MachineId, ContainerId, ...string[]])[]];
+
 /** A call of the planner. `got` is its answer, where there is one. */
 export type Call =
   | { readonly do: 'template'; readonly number: number; readonly fields: Template }
@@ -65,6 +68,7 @@ export type Call =
       readonly facts?: FactsLine;
       readonly got: readonly (ChoiceLine | null)[];
     }
+  | { readonly do: 'reserve'; readonly nowMs: number | null; readonly got: ReservedLine }
   | { readonly do: 'take'; readonly wanted: WantedLine; readonly choice: ChoiceLine }
   | { readonly do: 'refusalsOf'; readonly class: number; readonly nowMs: number; readonly got: Rejections };
 
@@ -222,6 +226,12 @@ export function stepLine(step: Step | undefined, numberOf: (fitClass: FitClass) 
   if (step.kind === 'refused') return { refused: step.item.wanted.id };
   return { chosen: step.item.wanted.id, ...choiceLine(step.choice) };
 }
+
+/** Reservations as a recording has them. */
+export const reservedLine = ({ reservations }: Planner, againAtMs: number | undefined): ReservedLine => [
+  againAtMs ?? null,
+  ...[...reservations.all()].map(({ machineId, item, gpuUuids }) => [machineId, item.wanted.id, ...gpuUuids] as const),
+];
 
 /** A choice as a recording has it. */
 export const choiceLine = ({ machineId, gpuUuids }: Choice): ChoiceLine => ({ on: machineId, gpus: gpuUuids });

@@ -2,7 +2,7 @@
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { FitClass } from './fit-class.ts';
 import { Planner } from './planner.ts';
-import { ClassNumbers, Decoder, maybeChoiceLine, stepLine } from './recording.ts';
+import { ClassNumbers, Decoder, maybeChoiceLine, reservedLine, stepLine } from './recording.ts';
 import type { Line } from './recording.ts';
 
 /** An answer that is another one than was recorded. */
@@ -94,6 +94,8 @@ export class Replay {
       }
       case 'take':
         return planner.take(decoder.wanted(line.wanted), { machineId: line.choice.on, gpuUuids: line.choice.gpus });
+      case 'reserve':
+        return reservedLine(planner, planner.reserve(line.nowMs));
       case 'refusalsOf':
         return planner.refusalsOf(this.#classOf(line.class), line.nowMs);
       default:

@@ -117,6 +117,13 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
     },
     { name: 'GET /share', line: () => 'GET /share', ok: { data: [], next: '' }, byAdmin: true, ...READS_NOTHING },
     {
+      name: 'GET /share/reservations',
+      line: () => 'GET /share/reservations',
+      ok: { data: [], next: '' },
+      byAdmin: true,
+      ...READS_NOTHING,
+    },
+    {
       name: 'GET /workspace/{ws}/markets',
       line: (id) => `GET /workspace/${id}/markets`,
       make: ownId,

@@ -54,6 +54,7 @@ const container = fc
     createdAtMs: fc.integer({ min: NOW - 60_000, max: NOW }),
     warmUp: fc.boolean(),
     returned: fc.boolean(),
+    isAwaited: fc.boolean(),
     found: fc.boolean(),
     keepWarmMs: fc.constantFrom(0, 1000, 600_000),
   })
@@ -141,7 +142,8 @@ describe('whatever the input', () => {
         const decision = decideScale(given, NOW);
         if (decision.kind !== 'stop' || !given.active) return;
         for (const one of live(given)) {
-          if (one.state !== 'RUNNING' || one.returned || !decision.containers.includes(one.id)) continue;
+          if (one.state !== 'RUNNING' || one.returned || one.isAwaited || !decision.containers.includes(one.id))
+            continue;
           expect(NOW - one.idleSinceMs).toBeGreaterThanOrEqual(Math.max(given.keepWarmMs, one.keepWarmMs));
         }
       }),
@@ -330,6 +332,19 @@ describe('who leaves first', () => {
     expect(decideScale(given, NOW)).toMatchObject({ kind: 'stop', containers: [back.id] });
     const busy = { ...back, attempts: 1 };
     expect(decideScale({ ...given, containers: [replacement, busy] }, NOW)).toMatchObject({ why: 'busy_or_warm' });
+  });
+
+  test('a container whose machine a larger request waits for goes before others that are idle, and not before its work is done', () => {
+    const idle = aContainer({ idleSinceMs: 1 });
+    const awaited = aContainer({ idleSinceMs: NOW, isAwaited: true });
+    const given = anInput({ minContainers: 1, containers: [idle, awaited], keepWarmMs: 0 });
+    expect(decideScale(given, NOW)).toMatchObject({ kind: 'stop', containers: [awaited.id] });
+    const warm = { ...given, keepWarmMs: Number.POSITIVE_INFINITY };
+    expect(decideScale(warm, NOW)).toMatchObject({ kind: 'stop', containers: [awaited.id] });
+    expect(decideScale({ ...warm, minContainers: 2 }, NOW)).toMatchObject({ why: 'at_target' });
+    expect(decideScale({ ...warm, hold: { why: 'mass_disconnect' } }, NOW)).toMatchObject({ why: 'mass_disconnect' });
+    const busy = { ...awaited, attempts: 1 };
+    expect(decideScale({ ...warm, containers: [idle, busy] }, NOW)).toMatchObject({ why: 'busy_or_warm' });
   });
 
   test('within the window the largest number that was wanted stays, but never more than the bounds allow now', () => {

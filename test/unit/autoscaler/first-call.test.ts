@@ -17,7 +17,12 @@ const ENTRY = {
   spec: { wire: {} },
 } as unknown as ContainerEntry;
 
-function decided(rollout: RolloutState | null, completed: number, afterMs: number): string {
+function decided(
+  rollout: RolloutState | null,
+  completed: number,
+  afterMs: number,
+  { keepWarmSeconds = 0, isAwaited = false } = {},
+): string {
   const inputs = new ScaleInputReader({
     hostBrakes: new HostBrakes(),
     containers: { ofQueue: () => [ENTRY] },
@@ -28,9 +33,10 @@ function decided(rollout: RolloutState | null, completed: number, afterMs: numbe
     isServed: () => false,
     maxContainers: () => 100,
     silentSinceMs: () => null,
+    isAwaited: () => isAwaited,
   } as unknown as ScaleInputReaderParts);
   const plain = aTarget({ stubType: 'endpoint/deployment' });
-  const target = { ...plain, rollout, config: { ...plain.config, keepWarmSeconds: 0 } };
+  const target = { ...plain, rollout, config: { ...plain.config, keepWarmSeconds } };
   return decideScale(inputs.read(target.queue, target, IDLE, undefined, undefined), READY_MS + afterMs).kind;
 }
 
@@ -41,4 +47,11 @@ test.for([
   ['a container without a rollout leaves at once', null, 0, 1_000, 'stop'],
 ] as const)('%s', ([, rollout, completed, afterMs, kind]) => {
   expect(decided(rollout, completed, afterMs)).toBe(kind);
+});
+
+test('a container whose machine a larger request waits for leaves as soon as it is idle, but not before its first call', () => {
+  const warm = { keepWarmSeconds: 600 };
+  expect(decided(null, 1, 1_000, warm)).toBe('hold');
+  expect(decided(null, 1, 1_000, { ...warm, isAwaited: true })).toBe('stop');
+  expect(decided('done', 0, 1_000, { ...warm, isAwaited: true })).toBe('hold');
 });

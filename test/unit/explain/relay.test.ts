@@ -5,6 +5,7 @@ import { AppError } from '#shared/errors.ts';
 import type { Bus } from '#scheduler/cluster/bus.ts';
 import { ScalingRelay } from '#scheduler/api/explain/relay.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
+import type { ReservationRow } from '#scheduler/control/plan/reservation-report.ts';
 import type { ShareRow } from '#scheduler/control/plan/share-report.ts';
 import type { Recording } from '#scheduler/control/placement/recordings.ts';
 
@@ -77,4 +78,15 @@ test('shares of one workspace, or of all, are those that the leader counts', asy
     throw new Error('broken');
   });
   await expect(other.shares(null)).rejects.toMatchObject({ code: 'not_leading' });
+});
+
+test('reservations are those that the leader has', async () => {
+  const { leader, other } = aPair();
+  const row = { machineId: 'm-1' } as unknown as ReservationRow;
+  leader.onAskedOfReservations(() => [row]);
+  for (const relay of [leader, other]) expect(await relay.reservations()).toEqual([row]);
+  leader.onAskedOfReservations(() => {
+    throw new Error('broken');
+  });
+  await expect(other.reservations()).rejects.toMatchObject({ code: 'not_leading' });
 });

@@ -285,6 +285,12 @@ describe('a pools file', () => {
     ]);
     expect(declaredIn('/f', '{"pools": {}, "sharing": {"order": "arrival"}}').order).toBe('arrival');
     expect(declaredIn('/f', '{"pools": {}, "sharing": {}}')).not.toHaveProperty('order');
+    const after = (said: string) => declaredIn('/f', `{"pools": {}, "sharing": {${said}}}`).reserveAfterSeconds;
+    expect([after('"reserveAfterSeconds": 90'), after('"reserveAfterSeconds": null'), after('')]).toEqual([
+      90,
+      null,
+      undefined,
+    ]);
   });
 
   test.for([
@@ -298,7 +304,15 @@ describe('a pools file', () => {
     ['{"pools": {}, "pool": {}}', '/f: pool is nothing that it may hold; there are pools, workspaces, sharing'],
     ['{"pools": {}, "sharing": []}', '/f: sharing must be an object'],
     ['{"pools": {}, "sharing": {"order": "size"}}', '/f: sharing.order must be share or arrival'],
-    ['{"pools": {}, "sharing": {"orders": "share"}}', '/f: sharing.orders is no setting of sharing; there is order'],
+    [
+      '{"pools": {}, "sharing": {"orders": "share"}}',
+      '/f: sharing.orders is no setting of sharing; there are order, reserveAfterSeconds',
+    ],
+    [
+      '{"pools": {}, "sharing": {"reserveAfterSeconds": -1}}',
+      '/f: sharing.reserveAfterSeconds must be a whole number from 0 to 3600, or null',
+    ],
+    ['{"pools": {}, "sharing": {"reserveAfterSeconds": "60"}}', '/f: sharing.reserveAfterSeconds must be'],
     ['{"pools": {}, "workspaces": []}', '/f: workspaces must be an object'],
     ['{"pools": {}, "workspaces": {"a": 2}}', '/f: workspace a: share must be an object'],
     ['{"pools": {}, "workspaces": {"a": {"weight": 0}}}', '/f: workspace a: weight must be a number from 0.01'],

@@ -38,6 +38,7 @@ function aSharedMarket(workspaces: number) {
     registry,
     metrics: new FleetMetrics(registry),
     reports: () => planner.shares(NOW_MS),
+    reservations: () => [{ market: 'H100' }, { market: 'H100' }, { market: 'cpu' }],
     nowMs: () => NOW_MS,
     isLeader: () => state.leads,
   });
@@ -76,7 +77,15 @@ test('fairness, and the oldest wait of each priority, are by market; another rep
   expect(H100).toBeGreaterThan(0.5);
   expect(H100).toBeLessThan(0.95);
   expect(await read('oldest_wait_seconds')).toEqual({ 'H100 normal': 60, 'H100 low': 57 });
+  expect(await read('reservations')).toEqual({ H100: 2, cpu: 1 });
   state.leads = false;
-  for (const name of ['dominant_share', 'fair_share', 'fairness_jain', 'waiting_containers', 'oldest_wait_seconds'])
+  for (const name of [
+    'dominant_share',
+    'fair_share',
+    'fairness_jain',
+    'waiting_containers',
+    'oldest_wait_seconds',
+    'reservations',
+  ])
     expect(await read(name)).toEqual({});
 });

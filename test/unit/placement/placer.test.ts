@@ -69,6 +69,8 @@ class Fleet {
         return this.leads ? 1 : undefined;
       },
       cpuWorkAllowed: () => true,
+      isGuarded: () => false,
+      reserveGraceMs: 0,
       bindVolumes: () => Promise.resolve(true),
       volumeHomes: () => Promise.resolve(new Map()),
       imagePlaces: (images: readonly string[]) =>

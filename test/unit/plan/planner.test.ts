@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { SharingOrder } from '#scheduler/domain/shares.ts';
+import { DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import type { Choice } from '#scheduler/control/plan/place.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
@@ -111,7 +112,7 @@ describe('whatever happens', () => {
         const played = new Played([], recorded);
         const { planner } = played;
         let order: SharingOrder = byShare ? 'share' : 'arrival';
-        planner.setSharing({ order });
+        planner.setSharing({ ...DEFAULT_SHARING, order });
         for (const one of list) played.set(one);
         const waiting = new Map<ContainerId, Wanted>();
         const at = (index: number): Wanted | undefined => [...waiting.values()][index % Math.max(1, waiting.size)];
@@ -175,7 +176,7 @@ describe('whatever happens', () => {
           } else if (one.kind === 'share') {
             played.shares.set(one.workspace, one.share);
             planner.shareChanged(one.workspace as WorkspaceId);
-          } else if (one.kind === 'sharing') planner.setSharing({ order: (order = one.order) });
+          } else if (one.kind === 'sharing') planner.setSharing({ ...DEFAULT_SHARING, order: (order = one.order) });
           else if (one.kind === 'sweep') planner.forgetBlocks();
           else round();
         }

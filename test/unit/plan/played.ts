@@ -23,6 +23,8 @@ export class Played {
   readonly shunned = new Map<ContainerId, ReadonlySet<MachineId>>();
   readonly placed: { readonly wanted: Wanted; readonly choice: Choice }[] = [];
   asked = 0;
+  /** The time of the round, at which machines are reserved. undefined: none is. */
+  nowMs: number | undefined;
 
   /** @param tape - records all that the planner is told */
   constructor(machines: readonly PlacementMachine[] = [], tape?: Tape) {
@@ -115,6 +117,7 @@ export class Played {
   /** @param seen - called before each container gets its place */
   round(seen: (wanted: Wanted, choice: Choice) => void = () => undefined): Wanted[] {
     const before = this.placed.length;
+    if (this.nowMs !== undefined) this.planner.reserve(this.nowMs);
     this.planner.forgetFacts();
     for (let step = this.planner.next(); step !== undefined; step = this.planner.next()) {
       if (step.kind === 'ask') {
@@ -159,7 +162,7 @@ export class Played {
     if (one === undefined) return;
     const { wanted, choice } = one;
     this.planner.release(wanted.id, wanted.workspaceId);
-    const there = this.planner.candidates.get(choice.machineId);
+    const there = this.planner.machine(choice.machineId);
     if (there === undefined) return;
     this.set({
       ...there,

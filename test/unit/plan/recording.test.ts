@@ -1,6 +1,7 @@
 // Recordings of a planner. That a random story is replayed with the same answers is a part of planner.test.ts.
 import { describe, expect, test } from 'vitest';
 import type { MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import { DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
 import { Planner } from '#scheduler/control/plan/planner.ts';
 import { RecordedPlanner } from '#scheduler/control/plan/recorded-planner.ts';
 import type { Line } from '#scheduler/control/plan/recording.ts';
@@ -66,10 +67,11 @@ function asked() {
   planner.limitsChanged(mine.workspaceId);
   planner.setShare(mine.workspaceId, { weight: 2, guaranteed: { A10G: 1 }, limits: { A10G: 2 } });
   planner.shareChanged(mine.workspaceId);
-  planner.setSharing({ order: 'arrival' });
+  planner.setSharing({ ...DEFAULT_SHARING, order: 'arrival' });
   planner.imagesChanged();
   planner.deleteMachine('m-a' as MachineId);
   void planner.isBusy;
+  planner.reserve(1000);
   planner.remove(owned.id);
   planner.forgetBlocks();
   planner.clear();
@@ -84,7 +86,7 @@ describe('a recording', () => {
     const { recorded } = asked();
     expect(recorded.replayed()).toBeUndefined();
     const told = new Set(recorded.lines.map((line) => (JSON.parse(line) as Line).do));
-    const reads = ['constructor', 'get', 'waiting', 'classes', 'choose', 'shares', 'turnOf', 'placeOf'];
+    const reads = ['constructor', 'get', 'waiting', 'classes', 'choose', 'shares', 'turnOf', 'placeOf', 'machine'];
     const methods = Object.getOwnPropertyNames(Planner.prototype).filter((name) => !reads.includes(name));
     expect([...told].filter((name) => name !== 'template' && name !== 'doubtful').toSorted()).toEqual(
       methods.toSorted(),
@@ -97,13 +99,16 @@ describe('a recording', () => {
     expect(text).toContain('A10G');
   });
 
-  test.for(['chooseNew', 'refusalsOf', 'next', 'add', 'classOf'])('with another answer of %s is found out', (what) => {
-    const { recorded } = asked();
-    const at = lineOf(recorded, what);
-    const line = JSON.parse(recorded.lines[at] ?? '') as Line;
-    recorded.lines[at] = JSON.stringify({ ...line, got: 'another' });
-    expect(recorded.replayed()?.line).toMatchObject({ do: what, got: 'another' });
-  });
+  test.for(['chooseNew', 'refusalsOf', 'next', 'add', 'classOf', 'reserve'])(
+    'with another answer of %s is found out',
+    (what) => {
+      const { recorded } = asked();
+      const at = lineOf(recorded, what);
+      const line = JSON.parse(recorded.lines[at] ?? '') as Line;
+      recorded.lines[at] = JSON.stringify({ ...line, got: 'another' });
+      expect(recorded.replayed()?.line).toMatchObject({ do: what, got: 'another' });
+    },
+  );
 
   test('of which an input is missing is found out', () => {
     const { recorded } = asked();

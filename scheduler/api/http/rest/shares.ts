@@ -2,8 +2,11 @@ import { ChangeShare, ShareRecord } from '#shared/api/rest/shares.ts';
 import type { GivenShareRecord } from '#shared/api/rest/shares.ts';
 import { ShareQuery, ShareRowList } from '#shared/api/rest/share-rows.ts';
 import type { ShareRowRecord } from '#shared/api/rest/share-rows.ts';
+import { ReservationList } from '#shared/api/rest/reservations.ts';
+import type { ReservationRecord } from '#shared/api/rest/reservations.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { AppError } from '#shared/errors.ts';
+import type { ReservationRow } from '../../../control/plan/reservation-report.ts';
 import type { ShareRow } from '../../../control/plan/share-report.ts';
 import { marketOf, readShareChange } from '../../../domain/workspace-share.ts';
 import type { ShareChange } from '../../../domain/workspace-share.ts';
@@ -21,6 +24,8 @@ export interface ShareRouteParts {
   readonly guaranteeWarnings: () => Promise<readonly string[]>;
   /** Asks the leader what a workspace, or each, holds beside what would be fair. @throws AppError `not_leading` */
   readonly shareRows: (workspaceId: WorkspaceId | null) => Promise<readonly ShareRow[]>;
+  /** Asks the leader which machines are kept for containers that wait. @throws AppError `not_leading` */
+  readonly reservations: () => Promise<readonly ReservationRow[]>;
   readonly directory: Pick<Directory, 'workspace'>;
 }
 
@@ -29,6 +34,7 @@ export function shareRoutes({
   shares,
   guaranteeWarnings,
   shareRows,
+  reservations,
   directory,
 }: ShareRouteParts): readonly RestRoute[] {
   const show = async (id: string, caller: Caller, { share, declaredIn }: ShareView): Promise<ShareRecord> => ({
@@ -37,13 +43,16 @@ export function shareRoutes({
     declared_in: caller.isAdmin ? declaredIn : null,
     warnings: caller.isAdmin ? [...(await guaranteeWarnings())] : [],
   });
+  const namesOf = async (ids: readonly WorkspaceId[]): Promise<ReadonlyMap<WorkspaceId, string>> =>
+    new Map(
+      await Promise.all(
+        [...new Set(ids)].map(async (id) => [id, (await directory.workspace(id))?.name ?? id] as const),
+      ),
+    );
   const rows = async (workspaceId: WorkspaceId | null, market: string | undefined) => {
     const wanted = market === undefined ? undefined : (marketOf(market) ?? market);
     const found = (await shareRows(workspaceId)).filter((row) => wanted === undefined || row.market === wanted);
-    const ids = [...new Set(found.flatMap((row) => row.workspaceId ?? []))];
-    const names = new Map(
-      await Promise.all(ids.map(async (id) => [id, (await directory.workspace(id))?.name ?? id] as const)),
-    );
+    const names = await namesOf(found.flatMap((row) => row.workspaceId ?? []));
     return { data: found.map((row) => rowRecord(row, names)), next: '' };
   };
   return [
@@ -57,6 +66,21 @@ export function shareRoutes({
       answer: ShareRowList,
       errors: ['not_leading'],
       handle: async ({ query }) => await rows(null, query.market),
+    }),
+    restRoute({
+      http: 'GET /share/reservations',
+      grants: NOT_LIMITED,
+      tag: 'installation',
+      summary: 'Machines that are kept for containers which need much and have waited long (administrator)',
+      scope: 'admin',
+      answer: ReservationList,
+      errors: ['not_leading'],
+      handle: async () => {
+        const found = await reservations();
+        const ids = found.flatMap(({ workspaceId, heldBy }) => [workspaceId, ...heldBy.map((one) => one.workspaceId)]);
+        const names = await namesOf(ids);
+        return { data: found.map((row) => reservationRecord(row, names)), next: '' };
+      },
     }),
     restRoute({
       http: 'GET /workspace/{ws}/markets',
@@ -109,6 +133,24 @@ const rowRecord = (row: ShareRow, names: ReadonlyMap<WorkspaceId, string>): Shar
   share: row.share,
   waiting: row.waiting,
   oldest_wait_seconds: row.oldestWaitMs / 1000,
+});
+
+const reservationRecord = (row: ReservationRow, names: ReadonlyMap<WorkspaceId, string>): ReservationRecord => ({
+  market: row.market,
+  machine_id: row.machineId,
+  container_id: row.containerId,
+  workspace_id: row.workspaceId,
+  workspace_name: names.get(row.workspaceId) ?? row.workspaceId,
+  since: new Date(row.sinceMs).toISOString(),
+  gpus: row.gpus,
+  free_gpus: row.freeGpus,
+  held_by: row.heldBy.map((one) => ({
+    container_id: one.containerId,
+    workspace_id: one.workspaceId,
+    workspace_name: names.get(one.workspaceId) ?? one.workspaceId,
+    gpus: one.gpus,
+    ends_at: one.endsAtMs === null ? null : new Date(one.endsAtMs).toISOString(),
+  })),
 });
 
 /** Fields that are only shown; a change that sends them back is not refused for them. */
