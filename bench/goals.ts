@@ -51,6 +51,8 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'fair jain': { id: 'G17', kind: 'at_least', factor: 0, plus: 0.98 },
   'fair high p95': { id: 'G17', kind: 'at_most', factor: 2, plus: 0 },
   'fair decisions': { id: 'G17', kind: 'at_most', factor: 1.2, plus: 0 },
+  'fair whole machine': { id: 'G17', kind: 'at_most', factor: 1.2, plus: 0 },
+  'fair ones': { id: 'G17', kind: 'at_least', factor: 0.95, plus: 0 },
   'placement queued block': { id: 'G7', kind: 'at_most', factor: 2, plus: 0 },
   'provisioning create': { id: 'provisioning', kind: 'at_most', factor: 0, plus: 50 },
   'provisioning rest': { id: 'provisioning', kind: 'at_most', factor: 1, plus: 0.1 },

@@ -2,7 +2,7 @@
 // of that time, so each run has the same.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { PriorityClass } from '#scheduler/domain/shares.ts';
-import { DEFAULT_SHARE } from '#scheduler/domain/shares.ts';
+import { DEFAULT_SHARE, DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import { Heap } from '#scheduler/control/plan/heap.ts';
@@ -32,6 +32,9 @@ const QUICK_LOWS = 10_000;
 /** Containers that wait on a fleet where decisions for each end are counted. */
 const FEW = 1_000;
 const HIGH_EVERY_MS = 2_000;
+/** Containers that need a whole machine come so often, beside requests for one GPU that never end. */
+const WHOLE_EVERY_MS = 5 * 60_000;
+const RESERVE_AFTER_MS = 60_000;
 /** A workspace of this weight is served when no other one waits. */
 const LAST = 1e-6;
 
@@ -43,8 +46,19 @@ export async function fair(context: SuiteContext): Promise<SuiteResult> {
     'fair',
     inTurn(
       // On a fleet with room nobody waits. So each is compared with the same full fleet, and nobody in its way.
-      () => Promise.resolve({ ...crowd(LAST, forMs), ...behindLow(0, forMs), ...decisions(FEW) }),
-      () => Promise.resolve({ ...crowd(1, forMs), ...behindLow(lows, forMs), ...decisions(lows) }),
+      () =>
+        Promise.resolve({
+          ...crowd(LAST, forMs),
+          ...behindLow(0, forMs),
+          ...decisions(FEW),
+          'whole machine': amongOnes(true, forMs).boundS,
+          ones: amongOnes(false, forMs).ones,
+        }),
+      () => {
+        const { waitS, ones } = amongOnes(true, forMs);
+        const beside = { ...crowd(1, forMs), ...behindLow(lows, forMs), ...decisions(lows) };
+        return Promise.resolve({ ...beside, 'whole machine': waitS, ones });
+      },
     ),
   );
   return {
@@ -53,6 +67,8 @@ export async function fair(context: SuiteContext): Promise<SuiteResult> {
       measureOf('fair', 'jain', '', rounds, slack),
       measureOf('fair', 'high p95', 's', rounds, slack),
       measureOf('fair', 'decisions', 'an end', rounds, slack),
+      measureOf('fair', 'whole machine', 's', rounds, slack),
+      measureOf('fair', 'ones', 'GPU min', rounds, slack),
     ],
     rounds,
   };
@@ -100,6 +116,40 @@ function behindLow(lows: number, forMs: number): Figures {
   };
 }
 
+/**
+ * A workspace asks for a whole machine now and then, while the others want more single GPUs than there are.
+ * @returns how long each waited at most, and how long it had to: until the last container ended that was on its
+ * machine when that was reserved; minutes of GPUs that the others' containers got, whose end is known
+ */
+export function amongOnes(
+  isAsking: boolean,
+  forMs: number,
+): { readonly waitS: number; readonly boundS: number; readonly ones: number } {
+  const world = new World();
+  world.planner.setSharing({ ...DEFAULT_SHARING, reserveAfterSeconds: RESERVE_AFTER_MS / 1000 });
+  const asks = nameOf(WORKSPACES);
+  for (let n = 0; n < WORKSPACES; n += 1) world.arrive(nameOf(n), LIFE_MS / ((2 * MACHINES * GPUS) / WORKSPACES));
+  if (isAsking) world.every(WHOLE_EVERY_MS, () => world.want(asks, 'normal', GPUS));
+  const bounds: number[] = [];
+  const reserved = new Set<ContainerId>();
+  world.every(1000, () => {
+    world.planner.reserve(world.nowMs);
+    for (const { item, machineId } of world.planner.reservations.all()) {
+      const { id, createdAtMs } = item.wanted;
+      if (reserved.has(id)) continue;
+      reserved.add(id);
+      const last = Math.max(...world.planner.ledger.on(machineId).map((one) => world.endOf(one.id)));
+      bounds.push((last - createdAtMs) / 1000);
+    }
+  });
+  const waits = world.run(2 * forMs, ({ workspaceId }) => workspaceId === asks);
+  return {
+    waitS: Math.max(0, ...waits, ...world.waitingMs(asks).map((ms) => ms / 1000)),
+    boundS: Math.max(0, ...bounds),
+    ones: world.minutesOf(({ workspaceId }) => workspaceId !== asks),
+  };
+}
+
 const decisions = (waiting: number): Figures => ({
   decisions: queuedFigures({ machines: 500, waiting, classes: 200, workspaces: 100 }).decisions,
 });
@@ -119,7 +169,8 @@ class World {
   /** Told of the GPUs that nobody took. */
   whenFree: (free: number) => void = () => undefined;
   readonly #events = new Heap<Event>((a, b) => a.atMs < b.atMs);
-  readonly #waits: { readonly wanted: Wanted; readonly ms: number }[] = [];
+  readonly #waits: { readonly wanted: Wanted; readonly ms: number; readonly lifeMs: number }[] = [];
+  readonly #ends = new Map<ContainerId, number>();
   #free = MACHINES * GPUS;
   #made = 0;
   /** The same numbers in each run. */
@@ -141,6 +192,25 @@ class World {
       .map(({ ms }) => ms / 1000);
   }
 
+  /** Time at which a container ends that has a place. */
+  endOf(id: ContainerId): number {
+    return this.#ends.get(id) ?? this.nowMs;
+  }
+
+  /** Milliseconds for which containers of the workspace wait. */
+  waitingMs(of: WorkspaceId): readonly number[] {
+    return [...this.planner.waiting].flatMap(({ wanted: { workspaceId, createdAtMs } }) =>
+      workspaceId === of ? [this.nowMs - createdAtMs] : [],
+    );
+  }
+
+  /** Minutes of GPUs that such containers got. */
+  minutesOf(counts: (wanted: Wanted) => boolean): number {
+    return (
+      this.#waits.reduce((sum, { wanted, lifeMs }) => sum + (counts(wanted) ? wanted.gpuCount * lifeMs : 0), 0) / 60_000
+    );
+  }
+
   every(ms: number, happen: () => void): void {
     this.#in(ms, () => {
       happen();
@@ -156,7 +226,7 @@ class World {
     });
   }
 
-  want(workspaceId: WorkspaceId, priority: PriorityClass): void {
+  want(workspaceId: WorkspaceId, priority: PriorityClass, gpuCount = 1): void {
     this.#made += 1;
     this.planner.add({
       id: `c-${this.#made}` as ContainerId,
@@ -169,7 +239,7 @@ class World {
       memoryBytes: 1,
       diskBytes: 0,
       gpu: WANTED_GPU,
-      gpuCount: 1,
+      gpuCount,
       minCuda: '',
       basePython: '',
       arch: '',
@@ -197,13 +267,16 @@ class World {
 
   #start(wanted: Wanted, choice: Choice): void {
     this.planner.take(wanted, choice);
-    this.#free -= 1;
-    this.#waits.push({ wanted, ms: this.nowMs - wanted.createdAtMs });
-    this.#in(this.#random(LIFE_MS), () => {
+    this.#free -= wanted.gpuCount;
+    const lifeMs = this.#random(LIFE_MS);
+    this.#waits.push({ wanted, ms: this.nowMs - wanted.createdAtMs, lifeMs });
+    this.#ends.set(wanted.id, this.nowMs + lifeMs);
+    this.#in(lifeMs, () => {
       this.planner.release(wanted.id, wanted.workspaceId);
-      const machine = this.planner.candidates.get(choice.machineId);
+      const machine = this.planner.machine(choice.machineId);
       if (machine === undefined) throw new Error('there is no such machine');
-      this.#free += 1;
+      this.#free += wanted.gpuCount;
+      this.#ends.delete(wanted.id);
       const gpus = machine.gpus.map((gpu) => (choice.gpuUuids.includes(gpu.uuid) ? { ...gpu, free: true } : gpu));
       this.planner.setMachine({ ...machine, gpus, freeCpuMillicores: machine.freeCpuMillicores + 1 });
     });
