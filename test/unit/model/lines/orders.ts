@@ -19,8 +19,10 @@ export function sendOrder(world: World, process: Process, facts: Facts, machine:
   tell(world, 'sent', `${facts.taskId} (${facts.attempt}) by ${process.id} to ${machine.id} as ${token}`);
 }
 
-/** Ends an order without its agent. */
+/** Ends an order without its agent. A task whose caller waits here has no attempt under way from now on. */
 export function endFirst(world: World, process: Process, order: Order, status: 'ERROR' | 'CANCELLED'): void {
+  const entry = process.callers.get(order.taskId);
+  if (entry?.place.attempt === order.attempt) entry.place = { kind: 'ending', attempt: order.attempt };
   recordFirst(process, order, status);
   remember(world, process, order.taskId, order.attempt, { kind: 'sent' });
   tell(world, 'ended', `${order.taskId} (${order.attempt}) ${status} by ${process.id}`);

@@ -142,20 +142,19 @@ export function tellOpenOf(process: Process): void {
 }
 
 /**
- * The leader ends tasks that nobody has. One that waits goes with its owner, because its caller is gone, too. One that
- * runs is lost once its machine is linked or LOST, and no replica says that it has it.
+ * The leader ends tasks that nobody has. One that waits by its row goes at once: its caller is gone or answered. One
+ * that runs is lost once its machine is linked or LOST.
  */
 export function sweep(world: World): void {
   const isAnswered = world.processes.every(({ id, isFrozen }) => !isFrozen || !isPresent(world, id));
   const isReported = world.machines.every(
     ({ id, session, isLost }) => isLost || world.processes.some(({ links }) => links.get(id)?.session === session),
   );
+  if (!isAnswered) return;
   for (const { id, row } of world.tasks.values()) {
-    if (row === null || isTerminalTask(row.status)) continue;
-    if (row.status === 'PENDING') {
-      if (!isPresent(world, row.owner)) end(world, id, row, 'CANCELLED');
-    } else if (isAnswered && isReported && !awake(world).some((process) => has(process, id)))
-      end(world, id, row, 'ERROR');
+    if (row === null || isTerminalTask(row.status) || awake(world).some((process) => has(process, id))) continue;
+    if (row.status === 'PENDING') end(world, id, row, 'CANCELLED');
+    else if (isReported) end(world, id, row, 'ERROR');
   }
 }
 
