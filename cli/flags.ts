@@ -307,4 +307,8 @@ export interface InitFlags {
 
 export interface SimulateFlags {
   readonly check?: boolean;
+  readonly machines?: string;
+  /** Absent: all. */
+  readonly policy?: readonly string[];
+  readonly seed?: number;
 }

@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { MOST_RECORDING_SECONDS } from '#shared/domain/recordings.ts';
 import type { Invocation } from './commands/run.ts';
 import type { SimulateFlags } from './flags.ts';
-import { command, examples } from './program-parts.ts';
+import { command, examples, wholeNumber } from './program-parts.ts';
 import { spanMsOf } from './since.ts';
 
 export function addRecord(program: Command, invocation: () => Invocation): void {
@@ -35,14 +35,37 @@ export function addRecord(program: Command, invocation: () => Invocation): void 
 
 export function addSimulate(program: Command, invocation: () => Invocation, setExitCode: (code: number) => void): void {
   examples(
-    command(program, 'simulate', 'Replay a recording of placement, and compare what the planner decides')
-      .argument('<file>', 'a recording')
-      .option('--check', 'exit with 1 at the first decision that is another one than was recorded'),
+    command(
+      program,
+      'simulate',
+      'Run a trace in made-up time under several policies, or replay a recording of placement',
+    )
+      .argument('<file>', 'a trace, or a recording')
+      .option('--machines <file>', 'a file with the lines of machines (else the trace has them)')
+      .option(
+        '--policy <names>',
+        'policies to compare, with commas: arrival, share, share+reserve (else all)',
+        namesWithCommas,
+      )
+      .option(
+        '--seed <number>',
+        'begins the numbers that are drawn from percentiles of the trace (else 1)',
+        wholeNumber,
+      )
+      .option('--check', 'of a recording: exit with 1 at the first decision that is another one than was recorded'),
+    'simulate trace.jsonl --machines machines.jsonl --policy arrival,share',
     'simulate recording-1770000000000.jsonl --check',
   ).action(async (file: string, flags: SimulateFlags) => {
     const { runSimulate } = await import('./commands/simulate.ts');
     setExitCode(await runSimulate(file, flags, invocation()));
   });
+}
+
+function namesWithCommas(text: string): readonly string[] {
+  const names = text.split(',').map((name) => name.trim());
+  if (names.includes('') || new Set(names).size < names.length)
+    throw new InvalidArgumentError('must be names with commas between them, each once.');
+  return names;
 }
 
 function recordingSeconds(text: string): number {

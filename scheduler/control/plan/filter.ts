@@ -257,12 +257,29 @@ export function keptForGpus(machine: PlacementMachine): {
 const sortOf = ({ model, memoryBytes = 0, computeCap = '' }: PlacementGpu): string =>
   `${model} ${memoryBytes} ${computeCap}`;
 
+const isSameSort = (a: PlacementGpu, b: PlacementGpu): boolean =>
+  a.model === b.model &&
+  a.memoryBytes === b.memoryBytes &&
+  a.computeCap === b.computeCap &&
+  a.nvlinkIsland === b.nvlinkIsland;
+
 /**
  * Texts of a machine's devices, one for each NVLink island and one for those in none: what differs there, differs for
  * some request. The numbers of islands do not count.
  * @param also - about a device, beside what lasts
  */
 export function deviceTexts(gpus: readonly PlacementGpu[], also: (gpu: PlacementGpu) => string = () => ''): string[] {
+  const [one] = gpus;
+  // Most machines have devices of one sort, whose text is made once, because machines change often.
+  if (one !== undefined && gpus.every((gpu) => isSameSort(gpu, one))) {
+    const counts = new Map<string, number>();
+    for (const gpu of gpus) {
+      const text = also(gpu);
+      counts.set(text, (counts.get(text) ?? 0) + 1);
+    }
+    const sort = sortOf(one);
+    return [groupText(one.nvlinkIsland, new Map([...counts].map(([text, count]) => [`${sort} ${text}`, count])))];
+  }
   const groups = Map.groupBy(gpus, ({ nvlinkIsland = 0 }) => nvlinkIsland);
   return [...groups]
     .map(([island, some]) => {
@@ -271,10 +288,15 @@ export function deviceTexts(gpus: readonly PlacementGpu[], also: (gpu: Placement
         const text = `${sortOf(gpu)} ${also(gpu)}`;
         counts.set(text, (counts.get(text) ?? 0) + 1);
       }
-      const sorts = [...counts].map(([text, count]) => `${text} ${count}`).toSorted();
-      return [island === 0 ? '' : 'linked', ...sorts].join('; ');
+      return groupText(island, counts);
     })
     .toSorted();
 }
+
+const groupText = (island: number | undefined, counts: ReadonlyMap<string, number>): string =>
+  [
+    island === 0 || island === undefined ? '' : 'linked',
+    ...[...counts].map(([text, count]) => `${text} ${count}`).toSorted(),
+  ].join('; ');
 
 export const mayLease = (gpu: PlacementGpu): boolean => gpu.free && gpu.healthy;

@@ -2,6 +2,7 @@
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Market, PriorityClass } from '../../domain/shares.ts';
 import { fairShares, jain } from './fair-share.ts';
+import type { Claim } from './fair-share.ts';
 import type { FitClass, Item } from './fit-class.ts';
 import type { Markets, MarketState, Standing, Tenant } from './markets.ts';
 import { amountIn, capacityOf } from './markets.ts';
@@ -90,10 +91,7 @@ function reportOf(markets: Markets, market: MarketState, waits: Waits, nowMs: nu
   const capacity = capacityOf(market);
   const fair = fairShares(
     capacity,
-    found.map(({ used, wait, limit, guaranteed, weight }) => {
-      const demand = used + wait.amount;
-      return { demand: limit === null ? demand : Math.max(used, Math.min(demand, limit)), guaranteed, weight };
-    }),
+    found.map(({ tenant, used, wait }) => claimOf(market.name, tenant, used, wait.amount)),
   );
   const rows = found
     .map(({ tenant, used, wait, limit, guaranteed, weight }, index): StandingRow => {
@@ -120,6 +118,13 @@ function reportOf(markets: Markets, market: MarketState, waits: Waits, nowMs: nu
     fairness: jain(rows.flatMap(({ used, fairShare }) => (fairShare > 0 ? used / fairShare : []))),
     oldestAtMs: waits.oldestAtMs,
   };
+}
+
+/** The claim of a workspace on a market. @param more - amount that it asks for beyond what it has */
+export function claimOf(market: Market, tenant: Tenant, used: number, more: number): Claim {
+  const { limit, guaranteed, weight } = givenIn(market, tenant);
+  const demand = used + more;
+  return { demand: limit === null ? demand : Math.max(used, Math.min(demand, limit)), guaranteed, weight };
 }
 
 function givenIn(

@@ -1,0 +1,139 @@
+// `longshore simulate` with traces: its files, its table, its JSON, and what it says about faults.
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import { LONGEST_LINE } from '#scheduler/control/simulator/lines-of-file.ts';
+import { runCommand } from '../helpers/command-line.ts';
+import type { Ended } from '../helpers/command-line.ts';
+import { tempDirectory } from '../helpers/programs.ts';
+
+const directory = tempDirectory('simulate');
+afterAll(() => directory.remove());
+const pathOf = (name: string): string => join(directory.path, name);
+
+function write(name: string, lines: readonly (object | string)[]): string {
+  const texts = lines.map((line) => (typeof line === 'string' ? line : JSON.stringify(line)));
+  writeFileSync(pathOf(name), `${texts.join('\n')}\n`);
+  return pathOf(name);
+}
+const simulate = (...args: readonly string[]): Promise<Ended> =>
+  runCommand(['simulate', ...args], { LONGSHORE_CONTEXT_FILE: '/dev/null' });
+
+const MACHINES = [{ kind: 'machine', machine: 'm', gpu: 'H100', gpus: 8 }];
+const TRACE = [
+  { kind: 'deploy', deployment: 'train', workspace: 'research', gpu: 'H100', one_task: true },
+  { kind: 'deploy', deployment: 'answer', workspace: 'shop', gpu: 'H100', one_task: true },
+  { t: 0, kind: 'task', deployment: 'train', seconds: 60, count: 100 },
+  { t: 30, kind: 'task', deployment: 'answer', seconds: 60, count: 4 },
+  { t: 600, kind: 'end' },
+];
+const machines = write('machines.jsonl', MACHINES);
+const trace = write('trace.jsonl', TRACE);
+
+interface Answer {
+  readonly seed: number;
+  readonly tasks: number;
+  readonly policies: readonly {
+    readonly policy: string;
+    readonly workspaces: readonly { readonly workspace: string; readonly wait_seconds: { readonly most: number } }[];
+  }[];
+}
+
+describe('a trace', () => {
+  test('is run under all policies, as a table and as JSON', async () => {
+    const shown = await simulate(trace, '--machines', machines);
+    expect(shown).toMatchObject({ code: 0, stderr: '' });
+    expect(shown.stdout).toContain('104 tasks in 600 s');
+    expect(shown.stdout).toMatch(/^arrival +H100 +8 +100 % /m);
+    expect(shown.stdout).toMatch(/^share +shop +4 +0 +30 s +30 s +30 s /m);
+    const { code, stdout } = await simulate(trace, '--machines', machines, '--json', '--seed', '3');
+    expect(code).toBe(0);
+    const answer = JSON.parse(stdout) as Answer;
+    expect(answer).toMatchObject({ seed: 3, tasks: 104, seconds: 600, lines: TRACE.length });
+    expect(answer.policies.map(({ policy }) => policy)).toEqual(['arrival', 'share', 'share+reserve']);
+    const waitOf = (n: number): unknown =>
+      answer.policies[n]?.workspaces.find(({ workspace }) => workspace === 'shop')?.wait_seconds.most;
+    expect(waitOf(1)).toBe(30);
+    expect(waitOf(0)).toBeGreaterThan(60);
+    expect((await simulate(trace, '--machines', machines, '--json', '--seed', '3')).stdout).toBe(stdout);
+    const one = await simulate(write('whole.jsonl', [...MACHINES, ...TRACE]), '--policy', 'share', '--json');
+    expect((JSON.parse(one.stdout) as Answer).policies).toEqual(answer.policies.slice(1, 2));
+  });
+
+  test('has machines that come and go by the other file', async () => {
+    const other = write('other.jsonl', [
+      ...MACHINES,
+      { t: 100, kind: 'gone', machine: 'm' },
+      { t: 300, kind: 'machine', machine: 'm', gpu: 'H100', gpus: 2 },
+    ]);
+    const { stdout } = await simulate(trace, '--machines', other, '--policy', 'share', '--json');
+    expect((JSON.parse(stdout) as Answer).policies[0]).toMatchObject({ all: { begun_again: 8 } });
+  });
+
+  test.each<readonly [string, readonly string[], number, string]>([
+    ['no such file', ['/nowhere'], 4, 'there is no file /nowhere'],
+    ['no such file of machines', [trace, '--machines', '/nowhere'], 4, 'there is no file /nowhere'],
+    ['a folder', [directory.path], 1, 'cannot read'],
+    ['another file', [write('text', ['hello'])], 2, 'is neither a trace nor a recording'],
+    ['an empty file', [write('empty', [])], 2, 'is neither a trace nor a recording'],
+    [
+      'an unknown policy',
+      [trace, '--policy', 'fair'],
+      2,
+      'there is no policy fair; there are arrival, share, share+reserve',
+    ],
+    ['a policy named twice', [trace, '--policy', 'share,share'], 2, 'each once'],
+    ['a check', [trace, '--check'], 2, 'is a trace, and --check is for recordings'],
+    [
+      'a policy for a recording',
+      [write('recording', [{ do: 'begin', version: 1 }]), '--policy', 'share'],
+      2,
+      'is a recording, and --policy is for traces',
+    ],
+    ['a line without a kind', [write('kind', [...TRACE.slice(0, 2), { t: 1 }])], 1, 'kind line 3: kind must be one of'],
+    ['a fault in a field', [write('field', [...TRACE.slice(0, 2), { t: 'now', kind: 'end' }])], 1, 'line 3: t must be'],
+    ['a line that is no JSON', [write('json', [...TRACE.slice(0, 2), '{"t":'])], 1, 'json line 3: is no JSON'],
+    [
+      'a time that goes back',
+      [write('back', [...TRACE.slice(0, 4), { t: 1, kind: 'end' }])],
+      1,
+      'line 5: t must not be less',
+    ],
+    ['a line behind the end', [write('end', [...TRACE, { t: 700, kind: 'end' }])], 1, 'line 6: stands behind the end'],
+    [
+      'a task of nobody',
+      [write('nobody', [{ t: 0, kind: 'task', deployment: 'd', seconds: 1 }])],
+      1,
+      'line 1: there is no deployment d yet',
+    ],
+    ['a task among machines', [trace, '--machines', trace], 1, 'line 1: kind must be machine, gone or limit'],
+    [
+      'a very long line',
+      [write('long', [...TRACE.slice(0, 2), 'x'.repeat(LONGEST_LINE + 1)])],
+      1,
+      'long: line 3 has more than',
+    ],
+  ])('with a fault says where it is: %s', async (_, args, code, text) => {
+    const ended = await simulate(...args);
+    expect(ended).toMatchObject({ code, stdout: '' });
+    expect(ended.stderr).toContain(text);
+  });
+
+  test('of a file in pieces is read whole', async () => {
+    mkdirSync(pathOf('many'), { recursive: true });
+    // Longer than a piece, with a letter of two bytes in every line.
+    const tasks = Array.from({ length: 20_000 }, (_none, n) => ({
+      t: n / 100,
+      kind: 'task',
+      deployment: `träin-${'x'.repeat(80)}`,
+      seconds: 0.01,
+    }));
+    const file = write('many/trace.jsonl', [
+      ...MACHINES,
+      { ...TRACE[0], deployment: `träin-${'x'.repeat(80)}`, one_task: false },
+      ...tasks,
+    ]);
+    const { stdout } = await simulate(file, '--policy', 'share', '--json');
+    expect(JSON.parse(stdout)).toMatchObject({ tasks: 20_000, lines: 20_002, policies: [{ all: { unserved: 0 } }] });
+  });
+});
