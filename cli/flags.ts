@@ -305,6 +305,25 @@ export interface InitFlags {
   readonly list?: boolean;
 }
 
+export interface TraceGenerateFlags {
+  readonly seed: number;
+  /** Seconds. */
+  readonly for: number;
+  readonly machines: number;
+  readonly gpu: string;
+  readonly gpus: number;
+  readonly workspaces: readonly string[];
+  readonly skew: number;
+  readonly load: number;
+  readonly sizes: readonly number[];
+  readonly dayCurve: number;
+  readonly bursts: number;
+  readonly median: number;
+  readonly sigma: number;
+  readonly start: number;
+  readonly oneTask?: boolean;
+}
+
 export interface SimulateFlags {
   readonly check?: boolean;
   readonly machines?: string;

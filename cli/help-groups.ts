@@ -9,7 +9,7 @@ const GROUPS: Readonly<Record<string, readonly string[]>> = {
   'Machines:': ['machine', 'enrol-token', 'worker', 'pool', 'provider'],
   'Access:': ['token', 'workspace', 'share', 'credit', 'audit', 'key', 'settings', 'record'],
   'Services:': ['scheduler', 'agent', 'mounts'],
-  'Try out:': ['simulate'],
+  'Try out:': ['simulate', 'trace'],
 };
 
 /** Puts the commands of the program below their headings, in the order above. */

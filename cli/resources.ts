@@ -22,7 +22,7 @@ import { addCredit, addUsage } from './credit-resources.ts';
 import { addImageCommands } from './images.ts';
 import { addRegistryCommands } from './registries.ts';
 import { addShare } from './share-resources.ts';
-import { addRecord, addSimulate } from './simulation-resources.ts';
+import { addRecord, addSimulate, addTrace } from './simulation-resources.ts';
 import { addEnrolToken, addMachine, addPool, addProvider, addWorker } from './machine-resources.ts';
 import { addMetrics } from './metric-resources.ts';
 import { addModel } from './model-resources.ts';
@@ -55,6 +55,7 @@ export function addResourceCommands(
   addSettings(program, invocation);
   addRecord(program, invocation);
   addSimulate(program, invocation, setExitCode);
+  addTrace(program, invocation);
   addSecret(program, invocation);
   addMap(program, invocation);
   addQueue(program, invocation);

@@ -14,7 +14,7 @@ import { copyTree, packTree } from './tree.mjs';
 export const TARBALL = 'longshore.tgz';
 const ENTRY = 'cli/packaged.ts';
 /** Modules of commands that run on the machines of an installation. */
-const MACHINE_COMMANDS = /\/cli\/commands\/(?:up|scheduler|mounts|agent|registry-serve|simulate)\.ts$/;
+const MACHINE_COMMANDS = /\/cli\/commands\/(?:up|scheduler|mounts|agent|registry-serve|simulate|trace)\.ts$/;
 /** Files that commands read by their own address. */
 const ASSETS = ['LICENSE', 'python/longshore', 'python/beam', 'python/beta9', 'examples'];
 const EXPORTED = /^export (?:async )?function (\w+)/gm;

@@ -195,6 +195,7 @@ export const NOT_KEPT: Readonly<Record<string, string>> = {
   'record start': 'paths and times of the test: test/integration/recording-routes.test.ts',
   'record stop': 'paths and times of the test: test/integration/recording-routes.test.ts',
   simulate: 'needs a recording: test/integration/recordings.test.ts',
+  'trace generate': 'paths of the test: test/integration/simulate.test.ts',
   scheduler: 'a daemon, which prints its log: test/e2e/up.test.ts',
   serve: 'goes on until Ctrl-C, and shows what comes: test/hosts/serve.test.ts',
   up: 'goes on until Ctrl-C, and shows facts of the machine: test/e2e/up.test.ts',

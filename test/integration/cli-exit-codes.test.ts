@@ -16,7 +16,7 @@ const APART = new Set([
   ...['up', 'scheduler', 'mounts', 'agent', 'agent check', 'agent check-gpu', 'registry serve', 'init', 'completion'],
   ...['complete-names', 'context list', 'context show', 'context use', 'context delete', 'context token', 'logout'],
   // `version` answers without a scheduler, `machine upgrade` asks without a token, and `login` reads one from stdin.
-  ...['version', 'machine upgrade', 'login', 'container shell', 'simulate'],
+  ...['version', 'machine upgrade', 'login', 'container shell', 'simulate', 'trace generate'],
 ]);
 const ID = '0f6b2a1e-6f0a-4b8e-9a51-6a6d1c0a9f11';
 

@@ -1,5 +1,5 @@
 // `longshore simulate` with traces: its files, its table, its JSON, and what it says about faults.
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { LONGEST_LINE } from '#scheduler/control/simulator/lines-of-file.ts';
@@ -135,5 +135,54 @@ describe('a trace', () => {
     ]);
     const { stdout } = await simulate(file, '--policy', 'share', '--json');
     expect(JSON.parse(stdout)).toMatchObject({ tasks: 20_000, lines: 20_002, policies: [{ all: { unserved: 0 } }] });
+  });
+});
+
+const generate = (...args: readonly string[]): Promise<Ended> =>
+  runCommand(['trace', 'generate', ...args], { LONGSHORE_CONTEXT_FILE: '/dev/null' });
+
+describe('a trace that is generated', () => {
+  test('is the same for the same seed, and is run with its machines', async () => {
+    const options = ['--workspaces', 'research,shop', '--for', '30m', '--sizes', '1,4', '--one-task'];
+    const made = await generate(pathOf('made'), ...options);
+    expect(made).toMatchObject({ code: 0, stderr: '' });
+    const { stdout } = await generate(pathOf('again'), ...options, '--json');
+    const paths = JSON.parse(stdout) as { trace: string; machines: string; tasks: number };
+    const text = readFileSync(paths.trace, 'utf8');
+    expect(readFileSync(pathOf('made/trace.jsonl'), 'utf8')).toBe(text);
+    await generate(pathOf('third'), ...options, '--seed', '2');
+    expect(readFileSync(pathOf('third/trace.jsonl'), 'utf8')).not.toBe(text);
+    expect(made.stdout).toContain(
+      `run them: longshore simulate ${pathOf('made/trace.jsonl')} --machines ${pathOf('made/machines.jsonl')}`,
+    );
+    const run = await simulate(paths.trace, '--machines', paths.machines, '--policy', 'share', '--json');
+    expect(JSON.parse(run.stdout)).toMatchObject({ tasks: paths.tasks, seconds: 1800 });
+  });
+
+  test('does not replace files, and refuses what makes no sense', async () => {
+    await generate(pathOf('kept'), '--for', '1m');
+    expect(await generate(pathOf('kept'), '--for', '1m')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('machines.jsonl is there already') as string,
+    });
+    expect(await generate(join(trace, 'below'))).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('cannot write') as string,
+    });
+  });
+
+  test.each<readonly [string, readonly string[], string]>([
+    ['no workspaces', ['--workspaces', '0'], 'must be 1 to 1000 workspaces'],
+    ['too many workspaces', ['--workspaces', '1001'], 'must be 1 to 1000 workspaces'],
+    ['a name twice', ['--workspaces', 'a,a'], 'each once'],
+    ['more GPUs than a machine has', ['--sizes', '1,16'], '--sizes has 16, and a machine has 8 GPUs'],
+    ['a size of none', ['--sizes', '0'], 'must be a whole number from 1 to 64'],
+    ['no time', ['--for', 'soon'], 'must be a span from 1s to 366d'],
+    ['a curve above 1', ['--day-curve', '1.5'], 'must be a number from 0 to 1'],
+    ['more tasks than are made', ['--median', '0.001', '--for', '366d'], 'at most 20000000 are made'],
+  ])('is refused with %s', async (_, args, text) => {
+    const ended = await generate(pathOf('refused'), ...args);
+    expect(ended).toMatchObject({ code: 2, stdout: '' });
+    expect(ended.stderr).toContain(text);
   });
 });

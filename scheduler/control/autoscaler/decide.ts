@@ -159,7 +159,8 @@ export function demandReason(bounds: ScaleBounds, inFlight: number): 'queue_dept
 /** Number of containers the queue asks for, regardless of those that exist. */
 export function wantedContainers(bounds: ScaleBounds, inFlight: number): number {
   if (!bounds.active) return 0;
-  const raw = Math.max(...Object.values(demandsOf(bounds, inFlight)));
+  const { tasks, tokens, engines } = demandsOf(bounds, inFlight);
+  const raw = Math.max(tasks, tokens, engines);
   return Math.max(bounds.minContainers, Math.min(raw, Math.max(bounds.maxContainers, bounds.minContainers)));
 }
 

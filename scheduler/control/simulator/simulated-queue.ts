@@ -91,6 +91,7 @@ export class SimulatedQueue {
   #free: SimulatedContainer[] = [];
   #window = NO_WINDOW;
   #spec: DeployLine;
+  #bounds: ScaleBounds;
   #template: Omit<Wanted, 'id' | 'createdAtMs'>;
 
   constructor(spec: DeployLine, seed: number) {
@@ -100,6 +101,7 @@ export class SimulatedQueue {
     this.#runs = new Random(seed, 'run', this.name);
     this.#spec = spec;
     this.#template = templateOf(spec);
+    this.#bounds = boundsOf(spec);
   }
 
   get spec(): DeployLine {
@@ -109,6 +111,7 @@ export class SimulatedQueue {
   setSpec(spec: DeployLine): void {
     this.#spec = spec;
     this.#template = templateOf(spec);
+    this.#bounds = boundsOf(spec);
   }
 
   get isIdle(): boolean {
@@ -118,11 +121,6 @@ export class SimulatedQueue {
   /** Number of containers that it asks for. */
   get wanted(): number {
     return wantedContainers(this.#bounds, this.waiting.size + this.running);
-  }
-
-  get #bounds(): ScaleBounds {
-    const { tasksPerContainer, minContainers, maxContainers } = this.#spec;
-    return { active: true, tasksPerContainer, minContainers, maxContainers };
   }
 
   /** Milliseconds that a task runs which names no time. */
@@ -209,6 +207,13 @@ export class SimulatedQueue {
     return undefined;
   }
 }
+
+const boundsOf = ({ tasksPerContainer, minContainers, maxContainers }: DeployLine): ScaleBounds => ({
+  active: true,
+  tasksPerContainer,
+  minContainers,
+  maxContainers,
+});
 
 const templateOf = (spec: DeployLine): Omit<Wanted, 'id' | 'createdAtMs'> => ({
   workspaceId: spec.workspace as WorkspaceId,
