@@ -44,6 +44,8 @@ export interface InvokeFlags {
   /** Absent: an endpoint of that name, else the kind that the name has. */
   readonly kind?: string;
   readonly timeout: number;
+  /** Key of flow control. */
+  readonly key?: string;
   readonly idempotencyKey?: string;
 }
 

@@ -255,6 +255,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--version <n>', 'a version (else the latest)', wholeNumber)
     .option('--kind <kind>', 'its kind, such as taskqueue, where several share the name (else an endpoint comes first)')
     .option('--timeout <seconds>', 'how long to wait for the answer', wholeNumber, 1200)
+    .option('--key <key>', 'the key of its flow control, such as a customer')
     .option('--idempotency-key <key>', 'sent again within 24 hours, the same key gives the same task and its answer')
     .addHelpText(
       'after',

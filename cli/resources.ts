@@ -281,6 +281,16 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
     await runDeploymentRollback(name, version, flags, invocation());
   });
   examples(
+    command(deployment, 'keys', 'List the keys of its flow control: tasks of each that run and that wait')
+      .argument(DEPLOYMENT, DEPLOYMENT_HELP)
+      .option('--limit <n>', 'how many at most', listLimit, 100),
+    'deployment keys bill',
+    'deployment keys bill/v3 --json',
+  ).action(async (reference: string, flags: { readonly limit: number }) => {
+    const { runDeploymentKeys } = await import('./commands/deployment-keys.ts');
+    await runDeploymentKeys(reference, flags, invocation());
+  });
+  examples(
     command(deployment, 'diff', 'Compare two versions of a name: configuration, image and files')
       .argument('<name>', 'a name; its kind in front where several share it (taskqueue/hello)')
       .argument('[from]', 'such as v2 (else the one before the other, or the one that serves)')

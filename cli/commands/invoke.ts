@@ -38,7 +38,10 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       path: invokePath(kind, called.name, called.version),
       body,
       timeoutMs: flags.timeout * 1000,
-      ...(flags.idempotencyKey === undefined ? {} : { headers: { 'idempotency-key': flags.idempotencyKey } }),
+      headers: {
+        ...(flags.key === undefined ? {} : { 'x-longshore-key': encodeURIComponent(flags.key) }),
+        ...(flags.idempotencyKey === undefined ? {} : { 'idempotency-key': flags.idempotencyKey }),
+      },
       ...(options.json === true ? {} : { onEvents: (part: Uint8Array) => printBytes(part) }),
     });
   };

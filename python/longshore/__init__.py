@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .checks import DefinitionError
     from .client import GatewayError, NotDeployedError, get_task
     from . import env, schema
-    from .definitions import GpuType, Image, Placement, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume, Warm
+    from .definitions import Flow, GpuType, Image, Placement, Pool, PythonVersion, QueueDepthAutoscaler, Secret, TaskPolicy, Volume, Warm
     from .errors import SandboxConnectionError, SandboxFileSystemError, SandboxProcessError
     from .filling import fill_once
     from .functions import Function, Schedule, function, schedule
@@ -57,6 +57,7 @@ _HOMES = {
     'DefinitionError': 'checks',
     'Deployment': 'handles',
     'Endpoint': 'handlers',
+    'Flow': 'definitions',
     'Function': 'functions',
     'GatewayError': 'client',
     'GpuType': 'definitions',
@@ -112,6 +113,7 @@ __all__ = [
     'DefinitionError',
     'Deployment',
     'Endpoint',
+    'Flow',
     'Function',
     'GatewayError',
     'GpuType',

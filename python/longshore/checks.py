@@ -55,6 +55,13 @@ def cuda_version(name: str, value: Any) -> str:
     return value
 
 
+def flow_key(name: str, value: Any) -> str:
+    key = text(name, value, empty=False)
+    if len(key) > 128 or any(ord(character) < 32 or ord(character) == 127 for character in key):
+        raise DefinitionError('%s: must have 1 to 128 characters, and no control characters' % name)
+    return key
+
+
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise DefinitionError('%s: must be True or False, not %r' % (name, value))

@@ -85,13 +85,15 @@ class _Answer:
 _KINDS = {'taskqueue': ('task queue', 'put a task in'), 'function': ('function', 'call'), 'schedule': ('schedule', 'call')}
 
 
-def put(kind: str, name: str, args: List[Any], kwargs: Dict[str, Any], stub_id: str = '') -> Task:
+def put(
+    kind: str, name: str, args: List[Any], kwargs: Dict[str, Any], stub_id: str = '', headers: Optional[Dict[str, str]] = None
+) -> Task:
     """Queues one task of the deployment `name`, or of a stub, and returns its handle, which is its id."""
     noun, verb = _KINDS[kind]
     what = 'cannot %s %s' % (verb, name)
     body = _inputs(what, args, kwargs, kind in _PICKLED)
     path = _path(kind, name, stub_id) + (_AS_PICKLED if body.startswith(_PICKLED_BODY) else '')
-    found = _object(_asked(path, what, body, 'no %s is deployed as %s' % (noun, name), key=_new_key()))
+    found = _object(_asked(path, what, body, 'no %s is deployed as %s' % (noun, name), key=_new_key(), headers=headers))
     task_id = found.get('task_id')
     if not isinstance(task_id, str) or not task_id:
         raise GatewayError('%s: the answer has no task_id' % what)
@@ -145,7 +147,9 @@ def _sent(url: str, file: Any, headers: Dict[str, str]) -> _Answer:
         raise _NotAnswered('the address does not answer (%s)' % getattr(problem, 'reason', problem)) from None
 
 
-def put_many(kind: str, name: str, calls: Sequence[Sequence[Any]], stub_id: str = '') -> List[Optional[str]]:
+def put_many(
+    kind: str, name: str, calls: Sequence[Sequence[Any]], stub_id: str = '', headers: Optional[Dict[str, str]] = None
+) -> List[Optional[str]]:
     """
     Queues one task for each of the calls, which are positional inputs, in one request. Returns the ids of the first
     calls, in their order, as many as a request takes; None: there was no room for this one. Raises GatewayError when
@@ -165,7 +169,7 @@ def put_many(kind: str, name: str, calls: Sequence[Sequence[Any]], stub_id: str 
         count += 1
     path = _path(kind, name, stub_id) + (_AS_PICKLED if as_pickled else '')
     unknown = 'no %s is deployed as %s' % (noun, name)
-    data = _asked(path, what, b'\n'.join(lines[:count]), unknown, _MANY_SECONDS, _new_key(), content_type=_NDJSON)
+    data = _asked(path, what, b'\n'.join(lines[:count]), unknown, _MANY_SECONDS, _new_key(), content_type=_NDJSON, headers=headers)
     ids = _object(data).get('task_ids')
     if not isinstance(ids, list) or len(ids) != count:
         raise GatewayError('%s: the answer has no task_ids' % what)
@@ -241,7 +245,7 @@ def exchange(
     try:
         until = time.monotonic() + seconds
         if key:
-            answer = _again_and_again(path, body, until, key, at, method, content_type)
+            answer = _again_and_again(path, body, until, key, at, method, content_type, headers)
         else:
             answer = _once(path, body, seconds, '', at, method, content_type)
     except GatewayError as problem:
@@ -324,19 +328,20 @@ def _asked(
     key: str = '',
     at: Optional[At] = None,
     content_type: str = _JSON,
+    headers: Optional[Dict[str, str]] = None,
 ) -> bytes:
     """The body of a good answer. With a key, the call is repeated within its time when it gets no answer or nobody was
     there."""
     until = time.monotonic() + seconds
     try:
         if key:
-            answer = _again_and_again(path, body, until, key, at, '', content_type)
+            answer = _again_and_again(path, body, until, key, at, '', content_type, headers)
         else:
-            answer = _once(path, body, seconds, '', at, '', content_type)
+            answer = _once(path, body, seconds, '', at, '', content_type, headers)
         if key and answer.status == 429 and _object(answer.data).get('code') == _NO_ROOM:
             # Nothing of the call was accepted. Without a key it is sent once, since a second one could not be
             # recognised.
-            answer = _once(path, body, max(1.0, until - time.monotonic()), '', at, '', content_type)
+            answer = _once(path, body, max(1.0, until - time.monotonic()), '', at, '', content_type, headers)
     except GatewayError as problem:
         raise GatewayError('%s: %s' % (what, problem), problem.status) from None
     if not 200 <= answer.status < 300:
@@ -353,17 +358,18 @@ def _again_and_again(
     at: Optional[At] = None,
     method: str = '',
     content_type: str = _JSON,
+    headers: Optional[Dict[str, str]] = None,
 ) -> _Answer:
     for pause in _PAUSES:
         try:
-            answer = _once(path, body, max(1.0, until - time.monotonic()), key, at, method, content_type)
+            answer = _once(path, body, max(1.0, until - time.monotonic()), key, at, method, content_type, headers)
             if answer.status not in _AWAY or answer.has_task or time.monotonic() + pause > until:
                 return answer
         except _NotAnswered:
             if time.monotonic() + pause > until:
                 raise
         time.sleep(pause)
-    return _once(path, body, max(1.0, until - time.monotonic()), key, at, method, content_type)
+    return _once(path, body, max(1.0, until - time.monotonic()), key, at, method, content_type, headers)
 
 
 def _once(
@@ -374,9 +380,10 @@ def _once(
     at: Optional[At] = None,
     method: str = '',
     content_type: str = _JSON,
+    headers: Optional[Dict[str, str]] = None,
 ) -> _Answer:
     method = method or ('GET' if body is None else 'POST')
-    headers = {'Content-Type': content_type}
+    headers = {'Content-Type': content_type, **(headers or {})}
     if key:
         headers['Idempotency-Key'] = key
     socket_path = os.environ.get('LONGSHORE_GATEWAY_SOCKET', '')

@@ -11,7 +11,7 @@ from enum import Enum
 from shlex import quote
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
-from .checks import DefinitionError, gpu_names, instance, label_key, label_values, one_of, sequence, text, texts, variables, whole
+from .checks import DefinitionError, flow_key, gpu_names, instance, label_key, label_values, one_of, sequence, text, texts, variables, whole
 from .requirements import requirements
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
@@ -329,6 +329,44 @@ class Warm:
 
     def described(self) -> Dict[str, Any]:
         return {'when': self.when, 'timezone': self.timezone, 'min': self.min, 'until': self.until}
+
+
+class Flow:
+    """
+    Flow control of a task queue: how many tasks of a key run at a time. The others wait, in the order in which they came,
+    and no container starts for them.
+
+        @task_queue(flow=Flow(concurrency=5, key='customer'))
+        def bill(customer: str, month: str) -> None: ...
+
+    concurrency: so many tasks of a key run at most, or are about to.
+    key: the parameter of the function whose value is the key, a text or a number; None: the call gives it
+    (`with_options(key=…)`), and calls without one share a key.
+
+    Raises DefinitionError, which names the parameter.
+    """
+
+    def __init__(self, concurrency: int, key: Optional[str] = None) -> None:
+        self.concurrency = whole('concurrency', concurrency, 1)
+        self.key = None if key is None else flow_key('key', key)
+
+    def described_for(self, function: Any) -> Dict[str, Any]:
+        """The settings as the scheduler reads them. Raises DefinitionError when the function has no such parameter."""
+        described: Dict[str, Any] = {'concurrency': self.concurrency}
+        if self.key is None:
+            return described
+        described['key'] = self.key
+        import inspect  # not paid on a cold start
+
+        parameters = list(inspect.signature(function).parameters.values())
+        for at, parameter in enumerate(parameters):
+            if parameter.name == self.key and parameter.kind != parameter.VAR_KEYWORD:
+                if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                    described['position'] = at
+                return described
+        if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
+            raise DefinitionError('flow.key: %s has no parameter %s' % (getattr(function, '__name__', 'the function'), self.key))
+        return described
 
 
 class QueueDepthAutoscaler:

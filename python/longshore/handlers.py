@@ -30,8 +30,8 @@ from typing import (
     overload,
 )
 
-from .checks import DefinitionError, cuda_version, flag, gpu_number, gpus_and_count, instance, number, one_of, quantity, read_all, sequence, start_function, text, texts, variables, whole
-from .definitions import Image, Placement, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
+from .checks import DefinitionError, cuda_version, flag, flow_key, gpu_number, gpus_and_count, instance, number, one_of, quantity, read_all, sequence, start_function, text, texts, variables, whole
+from .definitions import Flow, Image, Placement, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .quantities import cpu_millicores, memory_mib
 from .typed import P, R, T, endpoint_decorator, task_queue_decorator
 
@@ -165,6 +165,9 @@ class Queued(Handler[P, R]):
         super().__init__(function, options)
         #: Exceptions after which the runner retries a task; empty: all of them.
         self.retry_for = retry_for
+        #: Headers of its calls, and the handler that prepares its file.
+        self.headers: Dict[str, str] = {}
+        self.whole: Queued[P, R] = self
 
     def put(self, *args: P.args, **kwargs: P.kwargs) -> Task:
         """
@@ -182,7 +185,7 @@ class Queued(Handler[P, R]):
         from .undeployed import called
 
         try:
-            return called(self, lambda stub_id: put(self.stub_type, self.deployment_name, list(args), kwargs, stub_id))
+            return called(self.whole, lambda stub_id: put(self.stub_type, self.deployment_name, list(args), kwargs, stub_id, self.headers))
         except GatewayError as failure:
             raise shallow(failure)
 
@@ -260,7 +263,7 @@ class Queued(Handler[P, R]):
         from .undeployed import called
 
         def put(calls: Sequence[Sequence[Any]]) -> List[Optional[str]]:
-            return called(self, lambda stub_id: put_many(self.stub_type, self.deployment_name, calls, stub_id))
+            return called(self.whole, lambda stub_id: put_many(self.stub_type, self.deployment_name, calls, stub_id, self.headers))
 
         return Map(put, self.deployment_name, ordered, return_exceptions).results(calls)
 
@@ -270,6 +273,23 @@ class TaskQueue(Queued[P, R]):
 
     stub_type = 'taskqueue'
     decorator = 'task_queue'
+
+    def with_options(self, *, key: Optional[str] = None) -> TaskQueue[P, R]:
+        """
+        The queue whose `put`, `spawn` and `map` give each call a key of its flow control (`Flow`).
+
+            measure.with_options(key='c-17').put(path='app.py')
+
+        key: 1 to 128 characters; None: the one that the input has.
+        """
+        import copy
+        from urllib.parse import quote
+
+        changed = copy.copy(self)
+        changed.headers = dict(self.headers)
+        if key is not None:
+            changed.headers['X-Longshore-Key'] = quote(flow_key('key', key), safe=' /:@')
+        return changed
 
 
 @endpoint_decorator
@@ -399,6 +419,7 @@ def task_queue(
     timeout: Optional[int] = 3600,
     retries: int = 3,
     retry_for: Optional[Sequence[Type[BaseException]]] = None,
+    flow: Optional[Flow] = None,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Union[Mapping[str, str], Sequence[str], None] = None,
     secrets: Optional[Sequence[Union[str, Secret]]] = None,
@@ -440,11 +461,20 @@ def task_queue(
     retries: how often a task is tried again (at most 5) when its handler raises, or its process ends.
     retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
     dead_letter_days: how long a task that failed for good is listed as dead, at most 90; 0: never. None: 7.
+    flow: a `Flow`: how many tasks of a key run at a time.
     """
     given = dict(locals())
     classes = exceptions(retry_for)
     options = stub_options(given, retried(classes), QueueDepthAutoscaler())
-    return decorate(function, lambda decorated: TaskQueue(decorated, options, classes))
+    return decorate(function, lambda decorated: TaskQueue(decorated, _with_flow(options, flow, decorated), classes))
+
+
+def _with_flow(options: Dict[str, Any], flow: Any, function: Callable[..., Any]) -> Dict[str, Any]:
+    """The options with the flow control of the queue, whose key is a parameter of the function."""
+    if flow is None or 'extra' not in options:
+        return options
+    described = instance('flow', flow, Flow).described_for(function)
+    return dict(options, extra=json.dumps(dict(json.loads(options['extra']), flow=described), separators=(',', ':')))
 
 
 def decorate(function: Optional[Callable[..., Any]], make: Callable[[Callable[..., Any]], Handler[..., Any]]) -> Any:

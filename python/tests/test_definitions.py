@@ -406,6 +406,30 @@ def handler(): ...
         with self.assertRaisesRegex(DefinitionError, '^warm: '):
             longshore.QueueDepthAutoscaler(warm=['0 8 * * *'])  # type: ignore[list-item]
 
+    def test_flow_control_names_a_parameter_of_the_function(self) -> None:
+        app = "from longshore import Flow, task_queue\n@task_queue(flow=%s)\ndef work(month, customer=None, *, more=1): ...\n"
+        for flow, extra in (
+            ('None', None),
+            ('Flow(5)', {'concurrency': 5}),
+            ("Flow(concurrency=5, key='customer')", {'concurrency': 5, 'key': 'customer', 'position': 1}),
+            ("Flow(concurrency=5, key='more')", {'concurrency': 5, 'key': 'more'}),
+        ):
+            self.write('app.py', app % flow)
+            _, answer, _, _ = self.describe('app.py')
+            self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('flow'), extra)
+        for flow, text in (({'concurrency': 0}, 'concurrency: '), ({'concurrency': 1, 'key': ''}, 'key: '), ({'concurrency': 1, 'key': 'k' * 129}, 'key: ')):
+            with self.subTest(text), self.assertRaisesRegex(DefinitionError, '^' + text):
+                longshore.Flow(**flow)
+        with self.assertRaisesRegex(DefinitionError, '^flow.key: work has no parameter customer'):
+
+            @longshore.task_queue(flow=longshore.Flow(1, key='customer'))
+            def work(month: str) -> None: ...
+
+        with self.assertRaisesRegex(DefinitionError, '^flow: must be Flow'):
+
+            @longshore.task_queue(flow=5)  # type: ignore[arg-type]
+            def other(month: str) -> None: ...
+
     def test_a_priority_is_one_of_three_words(self) -> None:
         for kind in ('endpoint', 'task_queue', 'function', 'asgi', 'realtime'):
             for said, extra in (("priority='high'", 'high'), ('priority=None', None), ('', None)):
@@ -557,10 +581,10 @@ def handler(): ...
 
     def test_an_endpoint_and_a_task_queue_take_the_same_but_for_retries(self) -> None:
         parameters = [set(inspect.signature(one).parameters) for one in (endpoint, task_queue)]
-        self.assertEqual(parameters[1] - parameters[0], {'retries', 'retry_for', 'dead_letter_days'})
+        self.assertEqual(parameters[1] - parameters[0], {'retries', 'retry_for', 'dead_letter_days', 'flow'})
         self.assertEqual(parameters[0] - parameters[1], set())
         parameters = [set(inspect.signature(one).parameters) for one in (task_queue, function, schedule)]
-        self.assertEqual(parameters[0] - parameters[1], {'concurrent_requests', 'authorized'})
+        self.assertEqual(parameters[0] - parameters[1], {'concurrent_requests', 'authorized', 'flow'})
         self.assertEqual(parameters[2] - parameters[1], {'when', 'timezone'})
 
     def test_a_handler_in_a_class_is_refused_by_its_name(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 from unittest import mock
 
 import longshore
-from longshore import LLM, Context, Image, Placement, Pod, QueueDepthAutoscaler, ReadinessProbe, Sandbox, Secret, TaskPolicy, Volume, asgi, endpoint, function, realtime, schedule, task_queue
+from longshore import LLM, Context, Flow, Image, Placement, Pod, QueueDepthAutoscaler, ReadinessProbe, Sandbox, Secret, TaskPolicy, Volume, asgi, endpoint, function, realtime, schedule, task_queue
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'python.md')
 #: In the order in which the page gives their defaults.
@@ -51,7 +51,7 @@ class Documentation(unittest.TestCase):
 
     def test_so_has_everything_that_is_given_to_them(self) -> None:
         said = dict(re.findall(r'`(\w+\(\w+)=…\)`[^|]*\| ([^|]*)\|', self.page))
-        for made in (Image, LLM, Placement, QueueDepthAutoscaler, ReadinessProbe, Secret, TaskPolicy, Volume):
+        for made in (Flow, Image, LLM, Placement, QueueDepthAutoscaler, ReadinessProbe, Secret, TaskPolicy, Volume):
             for name, parameter in inspect.signature(made).parameters.items():
                 with self.subTest('%s(%s=)' % (made.__name__, name)):
                     cell = said['%s(%s' % (made.__name__, name)].strip().strip('`')

@@ -131,6 +131,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     tasks: taskParts.reads,
     taskInputs: taskParts.inputs,
     reruns: taskParts.reruns,
+    flow: lineParts.queues,
     deadLetters: taskParts.deadLetters,
     containerActions,
     callbackProblem: webhooks.urlProblem,

@@ -12,9 +12,12 @@ import type { TaskParts } from './tasks.ts';
 import type { Objects } from '../stores/objects/service.ts';
 import { AddedMarks } from '../stores/queues/added-marks.ts';
 import { containerById } from '../stores/store/queries/containers.ts';
-import { queuesOfEnded, waitingDeadlines } from '../stores/store/queries/tasks.ts';
+import { openQueues, queuesOfEnded, waitingDeadlines } from '../stores/store/queries/tasks.ts';
 import { inputKeyOf, taskOfInputKey } from '../tasks/dispatch/bodies.ts';
+import { FLOW_SWEEP_MS, FlowSweep } from '../tasks/maintenance/flow-sweep.ts';
+import { registerFlowGauges } from '../tasks/maintenance/flow-gauges.ts';
 import { Deadlines } from '../tasks/maintenance/deadlines.ts';
+import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ForeignRunsParts } from '../tasks/foreign-runs.ts';
 import { ForeignRuns } from '../tasks/foreign-runs.ts';
 import { InputSweep } from '../tasks/maintenance/input-sweep.ts';
@@ -32,10 +35,13 @@ const SUSPECTS_MS = 30_000;
 const MISSING_MS = 5_000;
 const INPUTS_MS = 3_600_000;
 const KEPT_INPUTS_MS = 60_000;
+/** Most queues with open tasks that a sweep of flow control looks at. */
+const MOST_CONTROLLED = 20_000;
 
 export interface TaskMaintenanceSetup {
   readonly infrastructure: Infrastructure;
   readonly clusterState: ClusterState;
+  readonly targets: Pick<Targets, 'byQueue'>;
   readonly objects: Pick<Objects, 'keptBytes' | 'removeBytes'>;
   readonly lineParts: LineParts;
   readonly records: Records;
@@ -64,7 +70,7 @@ export function buildReturns(needs: ReturnNeeds): Pick<TaskMaintenance, 'sweep' 
 
 export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenance {
   const { lineParts, objects } = setup;
-  const { db, general, keys, clock, stall, log } = setup.infrastructure;
+  const { db, general, keys, clock, stall, log, registry } = setup.infrastructure;
   const {
     redisData: data,
     presence,
@@ -141,6 +147,17 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     prune: () => dispatcher.prune(),
     log,
   });
+  const flow = new FlowSweep({
+    queues,
+    leases,
+    controlled: async () => {
+      const open = await openQueues(db, MOST_CONTROLLED);
+      const targets = await Promise.all(open.map(async (queue) => await setup.targets.byQueue(queue)));
+      return open.filter((_queue, at) => targets[at]?.config.flow !== undefined);
+    },
+    log,
+  });
+  registerFlowGauges(registry, flow, isLeader);
   const suspects = new SuspectLeaseRenewal({
     suspects: () => [...machines.all()].filter(({ health }) => health === 'SUSPECT').map((machine) => machine.row.id),
     queues,
@@ -169,6 +186,12 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
         everyMs: MISSING_MS,
         round: (signal) => missing.round(signal),
         failed: 'tasks without a job not looked for, trying again',
+      }),
+      leaderLoop({
+        name: 'flow control',
+        everyMs: FLOW_SWEEP_MS,
+        round: (signal) => flow.round(signal),
+        failed: 'slots of flow control not looked at, trying again',
       }),
       { name: 'waiting calls', stop: () => callers.stop() },
       deadlines,

@@ -18,6 +18,7 @@ import type { Dispatcher } from '../tasks/dispatch/dispatcher.ts';
 import type { Replies } from '../tasks/dispatch/replies.ts';
 import type { Lines } from '../tasks/lines/lines.ts';
 import type { DueTimes } from '../stores/queues/due.ts';
+import type { TaskQueues } from '../stores/queues/task-queues.ts';
 import type { Callers } from '../tasks/admission/callers.ts';
 import type { Sender } from '../tasks/dispatch/sending.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
@@ -97,6 +98,7 @@ export function wire(parts: Wired): void {
 
 /** The way of a task on this replica: queued, fetched, sent, answered. */
 export function wireTasks({
+  queues,
   lines,
   replies,
   dispatcher,
@@ -104,6 +106,7 @@ export function wireTasks({
   sender,
   callers,
 }: {
+  readonly queues: Pick<TaskQueues, 'onReleased'>;
   readonly lines: Pick<Lines, 'onWaiting'>;
   readonly replies: Replies;
   readonly dispatcher: Dispatcher;
@@ -115,6 +118,7 @@ export function wireTasks({
   dispatcher.onClaimed((claim) => sender.begin(claim));
   dispatcher.onDelayed((queue, dueMs) => due.add(queue, dueMs));
   due.onDue((queue) => dispatcher.wake(queue));
+  queues.onReleased((queue, taskId) => dispatcher.wake(queue, taskId));
   replies.onWaitLimit((waiting) => callers.waitLimitReached(waiting));
 }
 
@@ -280,6 +284,7 @@ export function wireWorkers({
 /** Jobs that came back to their queues: a container here may take them, or a new one is wanted. */
 function wireUpkeep({
   clusterState,
+  lineParts: { queues },
   taskParts: { dispatcher },
   scaling: { autoscaler },
   maintenance,
@@ -292,6 +297,7 @@ function wireUpkeep({
   maintenance.sweep.onReturned(wake);
   maintenance.missing.onReturned(wake);
   maintenance.foreign.onQueueChanged(wake);
+  queues.onReleased((queue) => autoscaler.wake(queue));
   replicas.deadReplicas.onReturned(wake);
   maintenance.rebuild.onRebuilt(() => {
     for (const queue of clusterState.slots.queues()) dispatcher.wake(queue);

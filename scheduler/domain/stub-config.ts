@@ -5,6 +5,7 @@ import type { GpuLink } from '#shared/domain/gpu-terms.ts';
 import type { LabelRules } from '#shared/domain/labels.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
+import type { FlowConfig } from './flow.ts';
 import type { RolloutState } from './rollouts.ts';
 import type { ServingConfig } from './serving.ts';
 import type { When } from './ticks.ts';
@@ -137,6 +138,8 @@ export interface StubConfig {
   readonly stopAfterDisconnectSeconds?: number;
   /** Seconds that a start may take from the creation of its container; absent: 15 minutes. */
   readonly startTimeoutSeconds?: number;
+  /** Flow control of its tasks. Absent: none. */
+  readonly flow?: FlowConfig;
   readonly autoscaler: AutoscalerConfig;
   /** When a schedule runs. Absent: not a schedule. */
   readonly schedule?: When;

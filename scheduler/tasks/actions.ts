@@ -59,7 +59,7 @@ export interface TaskActionsParts {
   readonly bodies: Pick<TaskBodies, 'storeResult'>;
   readonly leases: Pick<Leases, 'drop'>;
   readonly targets: Pick<Targets, 'byQueue'>;
-  readonly foreign: Pick<ForeignRuns, 'start' | 'startAgain' | 'retry'>;
+  readonly foreign: Pick<ForeignRuns, 'start' | 'startAgain' | 'retry' | 'ended'>;
   readonly clock: Clock;
   /** Tells of cancelled tasks that a container had; absent: nothing is told. */
   readonly cancels?: Pick<CancelEvents, 'cancelled'>;
@@ -135,6 +135,7 @@ export class TaskActions {
     const isLate = isTerminalTask(record.status);
     const ending = endedByRunner(status);
     await this.#parts.leases.drop(record.taskId);
+    await this.#parts.foreign.ended(record);
     await this.#parts.changes.applied(record.status, ENDED_BY[status], {
       ...record,
       status,

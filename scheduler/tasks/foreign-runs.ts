@@ -18,7 +18,7 @@ import type { RecordRank, TaskRecord } from './records/task-record.ts';
 import { RANK, USER_BACKOFF } from './state.ts';
 
 export interface ForeignRunsParts {
-  readonly queues: Pick<TaskQueues, 'open' | 'add'>;
+  readonly queues: Pick<TaskQueues, 'open' | 'add' | 'mayBegin' | 'release'>;
   readonly lines: Pick<Lines, 'read' | 'remove' | 'putBack'>;
   readonly leases: Leases;
   readonly changes: Changes;
@@ -54,16 +54,17 @@ export class ForeignRuns {
 
   /**
    * Takes a waiting task for that runner. Only one caller can take the job out of its queue.
-   * @returns false: another attempt has the task
+   * @returns false: another attempt has the task, or its flow control holds it
    */
   async start(record: TaskRecord, containerId: string): Promise<boolean> {
-    const { lines, leases } = this.#parts;
+    const { lines, leases, queues } = this.#parts;
     const job = await lines.read(record.queue, record.taskId);
     if (job === undefined) return false;
+    if (job.flow !== undefined && !(await queues.mayBegin(record.queue, job))) return false;
     await leases.announce(record.taskId);
     let isMine = false;
     try {
-      isMine = await lines.remove(record.queue, record.taskId);
+      isMine = await lines.remove(record.queue, record.taskId, true);
       if (!isMine) return false;
       await this.#begin(record, containerId, job.timeoutMs);
     } catch (error) {
@@ -153,8 +154,20 @@ export class ForeignRuns {
     // The lease keeps the task from counting as lost until then. If
     // this process dies meanwhile, the sweep queues the task again.
     await leases.hold(record.taskId, clock.nowMs() + waitMs);
+    if (job.flow !== undefined) await this.#release(record);
     if (this.#backoffs < MOST_BACKOFFS) void this.#after(waitMs, record, again);
     return true;
+  }
+
+  /** An attempt of an external runner is over. A slot that stays is the sweep's. */
+  async ended(record: TaskRecord): Promise<void> {
+    if (!record.sync) await this.#release(record);
+  }
+
+  async #release({ taskId }: TaskRecord): Promise<void> {
+    await this.#parts.queues.release(taskId).catch((error: unknown) => {
+      this.#parts.log.info({ err: error, taskId }, 'slots of a task that ended are left to the sweep');
+    });
   }
 
   async #after(waitMs: number, record: TaskRecord, job: TaskJob): Promise<void> {

@@ -185,6 +185,7 @@ export const NOT_KEPT: Readonly<Record<string, string>> = {
   'machine gpu reset': 'needs a machine with GPUs: test/unit/operations/machine-gpus.test.ts',
   'machine gpu forget': 'needs a machine with GPUs: test/unit/operations/machine-gpus.test.ts',
   'task rerun': 'starts tasks, which other outputs would count: test/integration/task-inputs.test.ts',
+  'deployment keys': 'needs tasks with keys: test/integration/flow-routes.test.ts',
   'task dead list': 'needs dead tasks: test/integration/cli-dead-letters.test.ts',
   'task dead show': 'needs dead tasks: test/integration/cli-dead-letters.test.ts',
   'task dead redrive': 'starts tasks, which other outputs would count: test/integration/cli-dead-letters.test.ts',

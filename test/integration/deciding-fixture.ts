@@ -177,7 +177,7 @@ export class World {
       this.sampledAsLeader.push(this.leads);
       this.clock.aheadMs += this.sampleTakesMs;
       if (this.sampleFails) return Promise.reject(new Error('Redis is away'));
-      const depth = { waiting: this.waiting, active: 0, delayed: 0, prioritized: 0 };
+      const depth = { waiting: this.waiting, active: 0, delayed: 0, prioritized: 0, held: 0 };
       return Promise.resolve(this.depths ?? queues.map(() => depth));
     };
     const played: Pick<TaskQueues, 'depths'> = { depths };

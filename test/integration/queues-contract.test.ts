@@ -146,13 +146,13 @@ describe('adding and fetching', () => {
     const lock = aLock();
     const { queue, taskId } = await fetched(queues, lock);
     await queues.add(queue, aJob());
-    expect(await queues.depth(queue)).toEqual({ waiting: 1, active: 1, delayed: 0, prioritized: 0 });
+    expect(await queues.depth(queue)).toEqual({ waiting: 1, active: 1, delayed: 0, prioritized: 0, held: 0 });
     await queues.delay(queue, taskId, lock, Date.now() + 60_000);
     await queues.add(queue, aJob());
-    expect(await queues.depth(queue)).toEqual({ waiting: 2, active: 0, delayed: 1, prioritized: 0 });
+    expect(await queues.depth(queue)).toEqual({ waiting: 2, active: 0, delayed: 1, prioritized: 0, held: 0 });
     expect(await queues.depths([aQueue(), queue])).toEqual([
-      { waiting: 0, active: 0, delayed: 0, prioritized: 0 },
-      { waiting: 2, active: 0, delayed: 1, prioritized: 0 },
+      { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0 },
+      { waiting: 2, active: 0, delayed: 1, prioritized: 0, held: 0 },
     ]);
   });
 
@@ -293,7 +293,7 @@ describe('fences', () => {
     expect(await queues.remove(queue, taskId)).toBe(true);
     expect(await queues.remove(queue, waiting.taskId)).toBe(true);
     expect(await queues.remove(queue, waiting.taskId)).toBe(false);
-    expect(await queues.depth(queue)).toEqual({ waiting: 0, active: 0, delayed: 0, prioritized: 0 });
+    expect(await queues.depth(queue)).toEqual({ waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0 });
   });
 
   test('after kill -9 of the holder another process adopts and finishes the job by the token it reads', async ({

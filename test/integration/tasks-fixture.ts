@@ -372,7 +372,7 @@ export async function aProcess(
   });
   const { dispatcher, due, reports, asynchronous, queueing, renewal, tasks } = path;
   const marks = new AddedMarks(client, keys);
-  wireTasks({ ...path, lines, replies });
+  wireTasks({ ...path, queues, lines, replies });
   if (options.onAccepted !== undefined) asynchronous.onAccepted(options.onAccepted);
   tasks.start();
   queueing.start();

@@ -6,7 +6,8 @@ import type { ExplainedAttempt, ExplainedScaling, ExplainedServer, Explanation }
 import { isTerminalTask } from '#shared/domain/status.ts';
 import { cureOf, cureOfTask, errorOf } from '#shared/domain/task-failures.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { JobPlace } from '../../stores/queues/task-queues.ts';
+import type { HeldBy, JobPlace } from '../../stores/queues/task-queues.ts';
+import { keyOfControl } from '../../domain/flow.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
@@ -114,10 +115,18 @@ function summaryOf(facts: TaskFacts): string {
     return `runs, attempt ${record.attempt}`;
   }
   if (place.kind === 'delayed') return `failed${why} and is tried again`;
+  if (place.kind === 'held') return 'waits for its turn under the flow control of its deployment';
   if (place.kind === 'gone') return 'is in no queue now: it was accepted a moment ago, or changes hands';
   const taking = servers.filter((one) => one.takes).length;
   const where = place.position === undefined ? 'waits' : `is number ${place.position} in its queue`;
   return `${where}; ${taking === 0 ? 'no container can take it now' : `${containers(taking)} can take it`}`;
+}
+
+/** Why flow control holds a task. */
+function heldText({ name, most, running, waiting }: HeldBy): string {
+  const key = keyOfControl(name);
+  const what = key === '' ? 'The tasks without a key have' : `Key ${key} has`;
+  return `${what} ${running} of ${most} running; ${counted(waiting, 'task')} of ${key === '' ? 'them' : 'it'} ${waiting === 1 ? 'waits' : 'wait'}`;
 }
 
 function waitingOf(facts: TaskFacts): WaitTexts {
@@ -132,6 +141,7 @@ function waitingOf(facts: TaskFacts): WaitTexts {
   }
   if (place.kind === 'delayed') return { waits_for: 'its back-off, then a free slot', until: timestampOf(place.dueMs) };
   const deadline = timestampOf(record.deadlineMs === 0 ? null : record.deadlineMs);
+  if (place.kind === 'held') return { waits_for: heldText(place.control), until: deadline };
   const serving = servers.some((one) => one.state === 'RUNNING');
   if (serving || scaling === null) return { waits_for: 'a free slot in a container', until: deadline };
   const own = scalingWaits(scaling);
@@ -149,7 +159,9 @@ function detailsOf(facts: TaskFacts): string[] {
   if (queueDepth !== null && !isTerminalTask(record.status))
     details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
   // Other containers that could take a task matter only while it waits.
-  const waits = !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active';
+  const isHeld = place.kind === 'held';
+  if (isHeld) details.push(heldText(place.control));
+  const waits = !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active' && !isHeld;
   if (waits && facts.pool.lack !== undefined) details.push(facts.pool.lack.says);
   if (scaling !== null && waits) {
     details.push(scaling.formula);

@@ -75,6 +75,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   precondition_failed: 412,
   body_too_large: 413,
   range_not_satisfiable: 416,
+  invalid_flow_key: 400,
   invalid_idempotency_key: 400,
   idempotency_key_reused: 422,
   too_many_idempotency_keys: 429,

@@ -41,6 +41,7 @@ import type { Tokens } from '../../workspaces/identity/tokens.ts';
 import type { Limits } from '../../workspaces/identity/workspace-limits.ts';
 import type { ImageOrders } from '../../fleet/images/orders.ts';
 import type { LogReads } from '../../fleet/logs/log-service.ts';
+import type { TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { KeptAnswers } from '../../stores/queues/kept-answers.ts';
 import type { Objects } from '../../stores/objects/service.ts';
 import type { OperationParts } from '../operations/index.ts';
@@ -165,6 +166,7 @@ export interface SurfaceParts {
   readonly tasks: Pick<TaskReads, 'read' | 'list' | 'resultText'>;
   readonly taskInputs: Pick<TaskInputs, 'read' | 'about'>;
   readonly reruns: Pick<Reruns, 'run'>;
+  readonly flow: Pick<TaskQueues, 'controls' | 'depth'>;
   readonly deadLetters: Pick<DeadLetters, 'standings' | 'drop'>;
   readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
   /** Number of a queue's tasks that have not ended. */

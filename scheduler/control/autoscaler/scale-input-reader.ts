@@ -132,12 +132,12 @@ export class ScaleInputReader {
     return sum.containers === 0 ? {} : { engines: sum };
   }
 
-  /** Number of tasks that wait, run, or are due within 10 s. */
+  /** Number of tasks that wait, run, or are due within 10 s. Held ones run in containers that are there. */
   inFlight(queue: QueueName, depth: QueueDepth): number {
     // Delayed jobs that are known not to be due soon do not count. With unknown
     // due times (after a restart) all count, so that a fetch finds out.
     const soon = this.#parts.due.countWithin(queue, DUE_SOON_MS);
-    return totalOf(depth) - (soon === undefined ? 0 : Math.max(0, depth.delayed - soon));
+    return totalOf(depth) - depth.held - (soon === undefined ? 0 : Math.max(0, depth.delayed - soon));
   }
 
   /** Reads the input of the decision for a queue. @param depth - undefined: the sample failed */

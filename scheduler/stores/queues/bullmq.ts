@@ -10,12 +10,17 @@ import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import { fenceOf, isAnswerLost, requireLock, unavailable } from './answers.ts';
+import { FlowBook } from './flow-book.ts';
+import { FlowQueues } from './flow-queues.ts';
+import type { Gate, PlainQueues } from './flow-queues.ts';
 import { encodeTaskJob, parseTaskJob, TASK_JOB_NAME } from './jobs.ts';
 import type { TaskJob } from './jobs.ts';
+import { keysOf } from './keys.ts';
+import type { Keys } from './keys.ts';
 import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
-import type { Fence, Fetched, HeldLock, JobPlace, QueueDepth, TaskQueues } from './task-queues.ts';
+import type { Fence, Fetched, HeldLock, JobPlace, JobState, QueueDepth, TaskQueues } from './task-queues.ts';
 import { LOCK_MS } from './task-queues.ts';
 
 const STALLED_INTERVAL_MS = 30_000;
@@ -26,7 +31,7 @@ const MAX_OPEN = 20_000;
 /** Bound on commands that go out together. */
 const MOST_AT_ONCE = 500;
 const READY_DEADLINE_MS = 10_000;
-const MALFORMED_IN_A_ROW = 10;
+const UNUSABLE_IN_A_ROW = 10;
 /** Last place in a queue that is counted. */
 const MAX_PLACES = 10_000;
 /** Factor of BullMQ's score of a delayed job: its due time times this, plus twelve bits. */
@@ -64,7 +69,8 @@ export async function openTaskQueues(options: BullmqQueuesOptions): Promise<Task
   } catch (error) {
     throw unavailable('open the task queues', error);
   }
-  return new BullmqTaskQueues(root, options);
+  const keys = keysOf(rootOptions.prefix);
+  return new FlowQueues(new BullmqTaskQueues(root, options, keys), new FlowBook(options.client, keys), options.log);
 }
 
 interface OpenQueue {
@@ -79,11 +85,13 @@ interface FetchUnderWay {
   doubtful: boolean;
 }
 
-class BullmqTaskQueues implements TaskQueues {
+class BullmqTaskQueues implements PlainQueues {
   readonly #root: RedisQueueBackend;
   readonly #client: Redis;
   readonly #log: Log;
   readonly #depthScript: Script;
+  /** Number of held tasks by queue. */
+  readonly #heldCounts: string;
   readonly #repairs: Repairs;
   /** Open queues, the least recently used first. */
   readonly #queues = new Map<QueueName, OpenQueue>();
@@ -94,8 +102,9 @@ class BullmqTaskQueues implements TaskQueues {
     for (const queue of this.#queues.values()) queue.opened = undefined;
   };
 
-  constructor(root: RedisQueueBackend, options: BullmqQueuesOptions) {
+  constructor(root: RedisQueueBackend, options: BullmqQueuesOptions, { flow }: Pick<Keys, 'flow'>) {
     this.#root = root;
+    this.#heldCounts = flow[3];
     this.#client = options.client;
     this.#log = options.log;
     this.#depthScript = defineScript(options.client, 'longshoreDepth');
@@ -123,10 +132,10 @@ class BullmqTaskQueues implements TaskQueues {
     }
   }
 
-  async add(name: QueueName, job: TaskJob): Promise<void> {
+  async add(name: QueueName, job: TaskJob, heldToMs?: number): Promise<void> {
     await this.open(name);
     try {
-      await this.#queue(name).backend.addJob(jobJson(job), job.taskId);
+      await this.#queue(name).backend.addJob(jobJson(job, heldToMs), job.taskId);
     } catch (error) {
       throw unavailable(`add task ${job.taskId} to ${name}`, error);
     }
@@ -143,22 +152,65 @@ class BullmqTaskQueues implements TaskQueues {
     return existed === 1 && removed === 1;
   }
 
-  async fetch(name: QueueName, lock: LockToken): Promise<Fetched> {
+  async fetch(name: QueueName, lock: LockToken, gate: Gate): Promise<Fetched> {
     requireLock(lock);
     const { backend } = this.#queue(name);
-    for (let malformed = 0; malformed < MALFORMED_IN_A_ROW; malformed += 1) {
+    for (let unusable = 0; unusable < UNUSABLE_IN_A_ROW; unusable += 1) {
       const [json, id, nextDueMs] = await this.#moveToActive(name, backend, lock);
       if (json === undefined || id === undefined) return { job: undefined, starts: 0, nextDueMs };
+      let job: TaskJob;
       try {
-        return { job: parseTaskJob(json.data), starts: json.attemptsStarted, nextDueMs: undefined };
+        job = parseTaskJob(json.data);
       } catch (error) {
         // No attempt can run the job, and given back it would come
         // first again. So it leaves the queue; its row keeps the task.
         this.#log.error({ err: error, queue: name, taskId: id }, 'malformed job taken out of its queue');
         await this.fail(name, id as TaskId, lock, messageOf(error));
+        continue;
       }
+      if (job.flow === undefined || (await this.#mayRun(name, job, lock, gate)))
+        return { job, starts: json.attemptsStarted, nextDueMs: undefined };
     }
     return { job: undefined, starts: 0, nextDueMs: Date.now() };
+  }
+
+  /** Delays a fetched job that may not run now to its deadline. */
+  async #mayRun(name: QueueName, job: TaskJob, lock: LockToken, { mayRun, onHeld }: Gate): Promise<boolean> {
+    try {
+      if (await mayRun(job)) return true;
+      await this.delay(name, job.taskId, lock, job.deadlineMs);
+      await onHeld(job);
+      return false;
+    } catch (error) {
+      this.#repairs.note({ queue: name, lock, keep: undefined });
+      throw unavailable(`fetch from ${name}`, error);
+    }
+  }
+
+  async promote(name: QueueName, taskId: TaskId): Promise<boolean> {
+    try {
+      await this.#queue(name).backend.promote(taskId);
+      return true;
+    } catch (error) {
+      if (fenceOf(error) !== undefined) return false;
+      throw unavailable(`promote task ${taskId}`, error);
+    }
+  }
+
+  async jobsOf(tasks: readonly { readonly queue: QueueName; readonly taskId: TaskId }[]): Promise<readonly JobState[]> {
+    return await this.#asking(
+      'look for jobs',
+      Promise.all(
+        tasks.map(async ({ queue, taskId }) => {
+          const { backend } = this.#queue(queue);
+          const [exists, score] = await Promise.all([
+            this.#client.exists(backend.toKey(taskId)),
+            this.#client.zscore(String(backend.keys['delayed']), taskId),
+          ]);
+          return { exists: exists === 1, dueMs: score === null ? undefined : dueOf(score) };
+        }),
+      ),
+    );
   }
 
   async renew(held: readonly HeldLock[], ms: number): Promise<readonly HeldLock[]> {
@@ -250,8 +302,7 @@ class BullmqTaskQueues implements TaskQueues {
       ]),
     );
     if (index !== null) return { kind: 'waiting', position: length - index };
-    // The score is the due time, with a part of the id in its low bits.
-    if (score !== null) return { kind: 'delayed', dueMs: Math.floor(Number(score) / DELAYED_SCALE) };
+    if (score !== null) return { kind: 'delayed', dueMs: dueOf(score) };
     if (held !== null) return { kind: 'active' };
     return exists === 1 ? { kind: 'waiting', position: undefined } : { kind: 'gone' };
   }
@@ -263,9 +314,7 @@ class BullmqTaskQueues implements TaskQueues {
   async depths(names: readonly QueueName[]): Promise<readonly QueueDepth[]> {
     const found: QueueDepth[] = [];
     for (let at = 0; at < names.length; at += MOST_AT_ONCE) {
-      const counting = names
-        .slice(at, at + MOST_AT_ONCE)
-        .map((name) => this.#depthScript.run(...depthKeys(this.#queue(name).backend)));
+      const counting = names.slice(at, at + MOST_AT_ONCE).map((name) => this.#countOf(name));
       found.push(...(await this.#asking('count the queues', Promise.all(counting))).map(depthOf));
     }
     return found;
@@ -356,7 +405,11 @@ class BullmqTaskQueues implements TaskQueues {
   }
 
   async #readDepth(name: QueueName): Promise<QueueDepth> {
-    return depthOf(await this.#depthScript.run(...depthKeys(this.#queue(name).backend)));
+    return depthOf(await this.#countOf(name));
+  }
+
+  #countOf(name: QueueName): Promise<unknown> {
+    return this.#depthScript.run(...depthKeys(this.#queue(name).backend), this.#heldCounts, name);
   }
 
   #queue(name: QueueName): OpenQueue {
@@ -417,24 +470,31 @@ async function deleteAll(backend: IQueueBackend): Promise<void> {
 /** Job object for finishing, which reads only the id and these options; `attempts: 1` always ends the job. */
 const skeleton = (taskId: TaskId): MinimalJob => ({ id: taskId, opts: { attempts: 1 } }) as unknown as MinimalJob;
 
-const jobJson = (job: TaskJob): JobJson => ({
-  id: job.taskId,
-  name: TASK_JOB_NAME,
-  data: encodeTaskJob(job),
-  opts: { attempts: 1, removeOnComplete: true, removeOnFail: true },
-  progress: 0,
-  attemptsMade: 0,
-  attemptsStarted: 0,
-  stalledCounter: 0,
-  timestamp: Date.now(),
-  failedReason: '',
-  returnvalue: '',
-});
+function jobJson(job: TaskJob, heldToMs = 0): JobJson {
+  const timestamp = Date.now();
+  const delay = Math.max(0, heldToMs - timestamp);
+  return {
+    id: job.taskId,
+    name: TASK_JOB_NAME,
+    data: encodeTaskJob(job),
+    opts: { attempts: 1, removeOnComplete: true, removeOnFail: true, ...(delay === 0 ? {} : { delay }) },
+    progress: 0,
+    attemptsMade: 0,
+    attemptsStarted: 0,
+    stalledCounter: 0,
+    timestamp,
+    failedReason: '',
+    returnvalue: '',
+  };
+}
+
+/** Due time of a delayed job: its score has a part of the id in its low bits. */
+const dueOf = (score: string): number => Math.floor(Number(score) / DELAYED_SCALE);
 
 const depthKeys = ({ keys }: IQueueBackend): string[] =>
   [keys['wait'], keys['active'], keys['delayed'], keys['prioritized']].map(String);
 
 function depthOf(counts: unknown): QueueDepth {
-  const [waiting = 0, active = 0, delayed = 0, prioritized = 0] = counts as number[];
-  return { waiting, active, delayed, prioritized };
+  const [waiting = 0, active = 0, delayed = 0, prioritized = 0, held = 0] = counts as number[];
+  return { waiting, active, delayed, prioritized, held };
 }

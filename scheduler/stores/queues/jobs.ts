@@ -6,6 +6,7 @@ import { Compile } from 'typebox/compile';
 import type { DeploymentId, InstanceId, ObjectId, PutBy, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
+import { MOST_KEY_CHARACTERS } from '../../domain/flow.ts';
 
 /** Name of every job in BullMQ; the kind of the task stands in its data. */
 export const TASK_JOB_NAME = 'task';
@@ -52,6 +53,10 @@ export const TaskJob = Type.Object({
   rerunOf: Type.Optional(Id<TaskId>()),
   /** The dead task that this one stands for. Absent: none. */
   redrivenFrom: Type.Optional(Id<TaskId>()),
+  /** Flow control of the task (domain/flow.ts). Absent: none. */
+  flow: Type.Optional(
+    Type.Object({ key: Type.String({ maxLength: MOST_KEY_CHARACTERS }), most: Type.Integer({ minimum: 1 }) }),
+  ),
   /** Query parameters of the invoke, each with its values in order. */
   query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),
   /** Whether the bytes of the call pass through a stream of their own. Absent: the input is here. */

@@ -21,6 +21,8 @@ export interface Keys {
    * entry whose lease is gone is removed when its machine is asked about.
    */
   readonly leased: string;
+  /** Tasks under flow control: all, their slots, those that wait for one, and the number of these by queue. */
+  readonly flow: readonly [string, string, string, string];
   /** How far each process has added the jobs of the tasks that it accepted (added-marks.ts). */
   readonly added: string;
   /** Last attempt of a task that ended without its agent's word. */
@@ -124,6 +126,12 @@ export function keysOf(prefix = 'ls'): Keys {
     recordsAside: `${prefix}:records-aside`,
     lease: (task: TaskId) => `${prefix}:lease:${task}`,
     leased: `${prefix}:leased`,
+    flow: [
+      `${prefix}:flow`,
+      `${prefix}:flow-slots`,
+      `${prefix}:flow-held`,
+      `${prefix}:flow-held-counts`,
+    ] as Keys['flow'],
     added: `${prefix}:added`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
     deliveriesChannel: `${prefix}:deliveries`,

@@ -4,7 +4,9 @@ import { readFileSync } from 'node:fs';
 import type { Redis } from 'ioredis';
 
 const SCRIPTS = {
-  longshoreDepth: { file: 'depth.lua', numberOfKeys: 4 },
+  longshoreDepth: { file: 'depth.lua', numberOfKeys: 5 },
+  longshoreTakeFlow: { file: 'take-flow.lua', numberOfKeys: 4 },
+  longshoreFreeFlow: { file: 'free-flow.lua', numberOfKeys: 4 },
   longshoreSpillRecords: { file: 'spill-records.lua', numberOfKeys: 2 },
   longshoreTakeSpilled: { file: 'take-spilled.lua', numberOfKeys: 2 },
   longshoreEndTasks: { file: 'end-tasks.lua' },

@@ -23,13 +23,16 @@ export type Fence =
 export interface QueueDepth {
   readonly waiting: number;
   readonly active: number;
+  /** Jobs that are ready later, without the held ones. */
   readonly delayed: number;
   readonly prioritized: number;
+  /** Jobs that wait until other tasks of their key have ended; they need no container. */
+  readonly held: number;
 }
 
-/** Sum of waiting, active, delayed and prioritised jobs, which `maxPendingTasks` bounds and the autoscaler counts. */
+/** Sum of all jobs, which `maxPendingTasks` bounds. */
 export function totalOf(depth: QueueDepth): number {
-  return depth.waiting + depth.active + depth.delayed + depth.prioritized;
+  return depth.waiting + depth.active + depth.delayed + depth.prioritized + depth.held;
 }
 
 export interface FetchedJob {
@@ -59,8 +62,18 @@ export type Fetched = FetchedJob | NothingFetched;
 export type JobPlace =
   | { readonly kind: 'waiting'; readonly position: number | undefined }
   | { readonly kind: 'delayed'; readonly dueMs: number }
+  | { readonly kind: 'held'; readonly control: HeldBy }
   | { readonly kind: 'active' }
   | { readonly kind: 'gone' };
+
+/** A control (domain/flow.ts) as it stands. */
+export interface HeldBy {
+  readonly name: string;
+  readonly most: number;
+  /** Tasks that have a slot of it, and tasks that wait for one. */
+  readonly running: number;
+  readonly waiting: number;
+}
 
 /** Lock of a fetched job. */
 export interface HeldLock {
@@ -68,6 +81,30 @@ export interface HeldLock {
   readonly taskId: TaskId;
   readonly lock: LockToken;
 }
+
+/** Upkeep of flow control, for the leader (tasks/maintenance/flow-sweep.ts). */
+export interface FlowUpkeep {
+  /** A page of the tasks under flow control. @param cursor - of the page before; '0': the first */
+  page(cursor: string): Promise<{ readonly tasks: readonly FlowTask[]; readonly cursor: string }>;
+  /** Where the jobs of the tasks are, in their order. */
+  jobsOf(tasks: readonly { readonly queue: QueueName; readonly taskId: TaskId }[]): Promise<readonly JobState[]>;
+  /** Lets a held job be ready that has its slots. */
+  promote(queue: QueueName, taskId: TaskId): Promise<void>;
+  /** Gives free slots of these controls to the tasks that wait. */
+  fill(controls: readonly string[]): Promise<void>;
+  /** Gives a job its slots, or its place among the held ones; `isActive`: an attempt has it. */
+  restore(queue: QueueName, job: TaskJob, isActive: boolean): Promise<void>;
+}
+
+/** A task under flow control: it has its slots, or waits for one of that control. */
+export interface FlowTask {
+  readonly taskId: TaskId;
+  readonly queue: QueueName;
+  readonly heldBy: string | undefined;
+}
+
+/** State of a job: `dueMs` is set while it is delayed. */
+export type JobState = { readonly exists: boolean; readonly dueMs: number | undefined };
 
 /**
  * Queue adapter as a whole. Every call has a deadline (the client's command timeout) and throws AppError
@@ -81,8 +118,12 @@ export interface TaskQueues {
   reopenAll(): Promise<void>;
   /** Adds a job that may be there already. A job that exists stays as it is, with its first data. */
   add(queue: QueueName, job: TaskJob): Promise<void>;
-  /** Takes a job that no attempt holds out of its queue. @returns false: the job is held, or not there */
-  remove(queue: QueueName, taskId: TaskId): Promise<boolean>;
+  /**
+   * Takes a job that no attempt holds out of its queue.
+   * @param isRunning - an external runner has the task from now on: it keeps its slots until {@link release}
+   * @returns false: the job is held, or not there
+   */
+  remove(queue: QueueName, taskId: TaskId, isRunning?: boolean): Promise<boolean>;
   /**
    * Makes the next ready job active under `lock` (120 s). A fetch
    * whose answer is lost is looked up later and given back.
@@ -142,6 +183,18 @@ export interface TaskQueues {
   scanStalled(queue: QueueName): Promise<readonly TaskId[]>;
   /** Deletes the queue with all its jobs, because its deployment was deleted. */
   obliterate(queue: QueueName): Promise<void>;
+  /** Told of queues in which a held job is ready now. */
+  onReleased(listener: (queue: QueueName, taskId: TaskId) => void): void;
+  /** Whether an external runner may begin a waiting task: it is not held. */
+  mayBegin(queue: QueueName, job: TaskJob): Promise<boolean>;
+  /** Frees the slots of a task without a job, whose external runner is done. */
+  release(taskId: TaskId): Promise<void>;
+  /** Counts tasks that run here, also beyond the most of their controls: Redis may have lost their slots. */
+  countRunning(tasks: readonly { readonly queue: QueueName; readonly job: TaskJob }[]): Promise<void>;
+  /** Controls whose names begin so, with most of their tasks waiting first; at most `limit`. */
+  controls(prefix: string, limit: number): Promise<readonly Omit<HeldBy, 'most'>[]>;
+  /** Mends what a loss of data or a killed process left of slots and held jobs. */
+  flow(): FlowUpkeep;
   /** Stops the repairs; the given client stays open for the caller to close. */
   close(): Promise<void>;
 }

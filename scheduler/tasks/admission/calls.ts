@@ -1,5 +1,6 @@
 // Calls of the surfaces as admission takes them, and their outcomes.
 import type { PutBy, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { TaskFlow } from '../../domain/flow.ts';
 import type { ServingCall } from '../../domain/serving.ts';
 import type { Finished } from '../dispatch/replies.ts';
 
@@ -24,6 +25,10 @@ export interface Call {
   readonly rerunOf?: TaskId;
   /** The dead task that this one stands for: it is committed once, and only while that one is dead. */
   readonly redrivenFrom?: TaskId;
+  /** Key of flow control; absent: the input has it, or the deployment has no flow control. */
+  readonly key?: string;
+  /** Flow control of the task, as admission read it. */
+  readonly flow?: TaskFlow;
   /** Idempotency key; absent: every call is a new task. */
   readonly idempotency?: CallKey;
 }
@@ -68,6 +73,8 @@ export type Submission =
   | { readonly kind: 'key_reused' }
   /** The workspace has its highest number of keys. */
   | { readonly kind: 'keys_exhausted'; readonly most: number }
+  /** The call does not fit the deployment's flow control: nothing was left behind. */
+  | { readonly kind: 'bad_flow'; readonly why: string }
   /** The queue's depth is above its bound: nothing was left behind. */
   | { readonly kind: 'queue_full'; readonly maxPendingTasks: number }
   /** The inputs of the workspace's tasks have reached their quota of bytes: nothing was left behind. */

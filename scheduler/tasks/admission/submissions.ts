@@ -8,6 +8,7 @@ import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Target } from '../../domain/stub-config.ts';
+import { flowOf } from '../../domain/flow.ts';
 import { whyNotKept } from '../../domain/task-inputs.ts';
 import type { RedisMemory } from '../../stores/queues/redis-memory.ts';
 import type { WorkspaceLimits } from '../../workspaces/identity/limits.ts';
@@ -93,6 +94,12 @@ export class Submissions {
   submit(target: Target, call: Call): Promise<Submission> {
     const refused = this.#refusalOf(target);
     if (refused !== undefined) return Promise.resolve(refused);
+    const flow = flowOf(target.config.flow, call.key, call.input);
+    if (typeof flow === 'string') return Promise.resolve({ kind: 'bad_flow', why: flow });
+    return this.#limited(target, flow === undefined ? call : { ...call, flow });
+  }
+
+  #limited(target: Target, call: Call): Promise<Submission> {
     // Unreadable limits stop no call.
     const limits = this.#parts.limitsOf?.(target.workspaceId);
     if (!(limits instanceof Promise)) return this.#paced(target, call, limits, false);
@@ -175,6 +182,7 @@ export class Submissions {
     const job: TaskJob = {
       ...this.newJob(target, taskId),
       ...stored,
+      ...(call.flow === undefined ? {} : { flow: call.flow }),
       ...this.#forgets(target, call),
       ...(call.rerunOf === undefined ? {} : { rerunOf: call.rerunOf }),
       ...(call.redrivenFrom === undefined ? {} : { redrivenFrom: call.redrivenFrom }),

@@ -46,11 +46,12 @@ export class Reruns {
     const found = await this.#parts.inputs.read(record);
     if ('why' in found) return { kind: 'no_input', why: found.why };
     if (!target.active) return { kind: 'stopped', target };
-    const { query, callbackUrl } = found.job;
+    const { query, callbackUrl, flow } = found.job;
     const call: Call = {
       input: found.input,
       rerunOf: record.taskId,
       ...(isRedrive === true ? { redrivenFrom: record.taskId } : {}),
+      ...(flow === undefined || flow.key === '' || target.config.flow === undefined ? {} : { key: flow.key }),
       ...(query === undefined ? {} : { query }),
       // The address may be the first caller's own, who waits for a result.
       ...(callbackUrl === undefined ? {} : { callbackUrl }),

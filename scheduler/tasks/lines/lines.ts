@@ -331,10 +331,10 @@ export class Lines implements Pick<
   }
 
   /** Takes a task out that waits here: whoever calls ends it. */
-  remove(name: QueueName, taskId: TaskId): Promise<boolean> {
+  remove(name: QueueName, taskId: TaskId, isRunning?: boolean): Promise<boolean> {
     const task = this.line.get(taskId);
     if (task === undefined)
-      return this.#orders.has(taskId) ? Promise.resolve(false) : this.#queues.remove(name, taskId);
+      return this.#orders.has(taskId) ? Promise.resolve(false) : this.#queues.remove(name, taskId, isRunning);
     const { kind, attempt } = task.place;
     if (kind !== 'waiting' && kind !== 'unsure') return Promise.resolve(false);
     this.line.move(taskId, { kind: 'ending', attempt });

@@ -22,7 +22,7 @@ const BATCH = 500;
 
 export interface RenewalParts {
   readonly attempts: Pick<Attempts, 'all' | 'beingRecorded' | 'current'>;
-  readonly queues: Pick<TaskQueues, 'renew'>;
+  readonly queues: Pick<TaskQueues, 'renew' | 'countRunning'>;
   readonly leases: Pick<Leases, 'renew' | 'restore'>;
   readonly changes: Pick<Changes, 'apply'>;
   readonly log: Log;
@@ -89,8 +89,10 @@ export class Renewal {
   }
 
   async #restore(lost: readonly Attempt[]): Promise<void> {
-    for (const batch of batchesOf(lost))
+    for (const batch of batchesOf(lost)) {
       await Promise.all(batch.map((attempt) => this.#parts.leases.restore(leaseOf(attempt))));
+      await this.#parts.queues.countRunning(batch);
+    }
   }
 
   /**

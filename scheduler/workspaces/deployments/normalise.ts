@@ -11,6 +11,7 @@ import { isServe, kindOf } from '#shared/domain/status.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { JsonText, plainOf } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
+import { readFlow } from '../../domain/flow.ts';
 import { isTimeOfDay } from '../../domain/warm.ts';
 import type { WarmTime } from '../../domain/warm.ts';
 import { readWhen } from '../../domain/ticks.ts';
@@ -33,6 +34,7 @@ import {
   refusePriority,
   refuseRunning,
   refuseDeadLetterDays,
+  refuseFlowOf,
   refuseStartTimeout,
   refuseWorkerMode,
   resourceRefusals,
@@ -74,6 +76,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const volumes = normaliseVolumes(request);
   const serving = normaliseServing(request.serving?.value);
   const labels = readRules(extra?.['placement'], 'extra.placement');
+  const flow = readFlow(extra?.['flow']);
   const pod = isSupervised(kind) ? normalisePod(request, serving !== undefined) : undefined;
   const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
   const refusals = [
@@ -88,7 +91,8 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refuseGpuLink(extra?.['gpuLink'], gpuCount),
     refuseStartTimeout(extra?.['startTimeout'], limits),
     refuseDeadLetterDays(extra?.['deadLetterDays']),
-    ...[volumes, when, pod, serving, autoscaler, labels].filter((read) => typeof read === 'string'),
+    refuseFlowOf(kind, flow),
+    ...[volumes, when, pod, serving, autoscaler, labels, flow].filter((read) => typeof read === 'string'),
   ].filter((text) => text !== null);
   const refused = (texts: readonly string[]): Normalised => ({
     kind: 'refused',
@@ -104,6 +108,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     typeof pod === 'string' ||
     typeof serving === 'string' ||
     typeof labels === 'string' ||
+    typeof flow === 'string' ||
     extra === null
   ) {
     return refused(refusals);
@@ -153,6 +158,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     ...workerModeField(extra),
     ...disconnectField(extra),
     ...startField(extra, limits),
+    ...(flow === undefined ? {} : { flow }),
     autoscaler,
     ...(when === undefined ? {} : { schedule: when }),
     ...(pod === undefined ? {} : { pod }),

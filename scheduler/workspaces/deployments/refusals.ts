@@ -1,5 +1,6 @@
 // Why a request for a stub is refused, as callers read it; null: that part of it is fine. Pure.
 import { GPU_LINKS } from '#shared/domain/gpu-terms.ts';
+import type { FlowConfig } from '../../domain/flow.ts';
 import { PRIORITIES } from '../../domain/shares.ts';
 import { isIP } from 'node:net';
 import { LEAST_CPU_MILLICORES, LEAST_MEMORY_MIB } from '#shared/domain/least-resources.ts';
@@ -186,3 +187,9 @@ export function refuseDeadLetterDays(asked: unknown): string | null {
 }
 
 export const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);
+
+/** Flow control orders the tasks of a queue that nobody waits for. */
+export function refuseFlowOf(kind: string, flow: FlowConfig | string | undefined): string | null {
+  if (flow === undefined || kind === 'taskqueue') return null;
+  return `extra.flow is for task queues alone, not for ${kind}`;
+}

@@ -52,6 +52,23 @@ export const DeploymentRecord = Type.Object({
 });
 export type DeploymentRecord = Static<typeof DeploymentRecord>;
 
+/** Most keys in the list of a deployment's keys. */
+export const MOST_KEYS = 1_000;
+
+/** Keys of a deployment's flow control. */
+export const FlowRecord = Type.Object({
+  concurrency: nullable(Count('most tasks of a key that run at a time')),
+  key: Type.String({ description: 'the field of the input that is the key; empty: the call gives it' }),
+  held: Count('tasks that wait because of their keys'),
+  data: Type.Array(
+    Type.Object({ key: Type.String(), running: Count('tasks that run or are handed to the queue'), waiting: Count() }),
+    { maxItems: MOST_KEYS },
+  ),
+});
+export type FlowRecord = Static<typeof FlowRecord>;
+
+export const FlowQuery = Type.Object({ limit: QueryInteger(`how many keys at most; ${MOST_KEYS} at the most`) });
+
 export const DeploymentQuery = Type.Object({
   name: QueryText('part of the name'),
   search_query: QueryText('an id, or part of the name'),

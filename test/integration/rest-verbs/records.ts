@@ -74,6 +74,15 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       ...READS_NOTHING,
     },
     {
+      name: 'GET /deployment/{ws}/flow/{id}',
+      line: (id) => `GET /deployment/{ws}/flow/${id}`,
+      make: aDeployment,
+      ok: { concurrency: null, key: '', held: 0, data: [] },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      ...READS_NOTHING,
+    },
+    {
       name: 'GET /deployment/{id}/url',
       line: (id) => `GET /deployment/${id}/url`,
       make: aDeployment,

@@ -11,7 +11,7 @@ import type { QueueDepth } from '../../../scheduler/stores/queues/task-queues.ts
 import { aTarget } from '../../integration/tasks-fixture.ts';
 
 const READY_MS = 1_000_000_000;
-const IDLE: QueueDepth = { waiting: 0, active: 0, delayed: 0, prioritized: 0 };
+const IDLE: QueueDepth = { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0 };
 const ENTRY = {
   row: { id: 'a', state: 'RUNNING', createdAtMs: 0, machineId: 'm' },
   spec: { wire: {} },

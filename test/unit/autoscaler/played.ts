@@ -128,6 +128,7 @@ export class Played {
       active: 0,
       delayed: 0,
       prioritized: 0,
+      held: 0,
     }));
     if (this.sampleMs > 0) await after(this.sampleMs);
     return depths;

@@ -74,7 +74,10 @@ export function scalingOf(
   };
   const queueScaling: QueueScaling = {
     target: undefined,
-    depth: input.inFlight === undefined ? undefined : { waiting: input.waiting, active: 0, delayed: 0, prioritized: 0 },
+    depth:
+      input.inFlight === undefined
+        ? undefined
+        : { waiting: input.waiting, active: 0, delayed: 0, prioritized: 0, held: 0 },
     input,
     decision: decideScale(input, NOW),
     windowMs: more.windowMs ?? 0,

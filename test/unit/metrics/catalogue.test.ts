@@ -22,6 +22,7 @@ import { LogMetrics } from '#scheduler/fleet/logs/metrics.ts';
 import { RedisMemory } from '#scheduler/stores/queues/redis-memory.ts';
 import { RetentionMetrics } from '#scheduler/tasks/retention/metrics.ts';
 import { ScheduleMetrics } from '#scheduler/tasks/schedules/metrics.ts';
+import { registerFlowGauges } from '#scheduler/tasks/maintenance/flow-gauges.ts';
 import { registerTaskGauges, TaskMetrics } from '#scheduler/tasks/metrics.ts';
 import { EventWebhookMetrics } from '#scheduler/tasks/event-webhooks/metrics.ts';
 import { InferenceMetrics } from '#scheduler/api/http/inference/metrics.ts';
@@ -59,6 +60,7 @@ function schedulerRegistry(): Registry {
   const registry = new Registry();
   new TaskMetrics(registry);
   registerTaskGauges(registry, { replies: NONE, queueing: NONE, attempts: NONE });
+  registerFlowGauges(registry, { held: new Map() }, () => true);
   new DeliveryMetrics(registry);
   new EventWebhookMetrics(registry);
   new InferenceMetrics(registry);
@@ -155,6 +157,7 @@ const TASK = `
   attempts_lost_total{reason}
   oldest_pending_seconds{stub_type}
   dead{stub_type}
+  flow_held{control}
   dispatch_duration_seconds{} fast`;
 
 const lines = (prefix: string, text: string): string[] =>

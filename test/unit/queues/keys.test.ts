@@ -6,6 +6,7 @@ const everyKey = (prefix?: string): string[] =>
     // The name of a queue is no key: its keys begin with the prefix, as every queue's do.
     if (name.endsWith('Queue')) return [];
     if (typeof key === 'string') return key === (prefix ?? 'ls') ? [] : [key];
+    if (Array.isArray(key)) return key as string[];
     return [(key as (id: string) => string | readonly string[])('0123456789abcdef')].flat();
   });
 

@@ -33,6 +33,7 @@ function aReplica(count: number) {
         state.onAsked();
         return Promise.resolve([]);
       },
+      countRunning: () => Promise.resolve(),
     },
     leases: {
       renew: (jobs) => Promise.resolve(void leased.push(...jobs.map(({ taskId }) => taskId))),

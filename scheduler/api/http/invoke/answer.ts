@@ -68,6 +68,8 @@ export function textOf(submission: Exclude<Submission, { kind: 'accepted' }>): {
   switch (submission.kind) {
     case 'queue_full':
       return { status: 429, error: `exceeded max pending tasks: ${submission.maxPendingTasks}` };
+    case 'bad_flow':
+      return { status: 400, error: submission.why };
     case 'queue_bytes_reached':
       return { status: 429, error: `the limit bytes.queue is reached: ${submission.limit}` };
     case 'rate_limited':
@@ -92,6 +94,8 @@ export function answerRefused(submission: Exclude<Submission, { kind: 'accepted'
   switch (submission.kind) {
     case 'queue_full':
       return send(reply, 429, JSON.stringify({ error: textOf(submission).error }));
+    case 'bad_flow':
+      return sendCoded(reply, 400, 'invalid_flow_key', submission.why);
     case 'queue_bytes_reached':
       return send(
         reply,

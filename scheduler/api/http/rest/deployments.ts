@@ -4,12 +4,18 @@ import {
   DeploymentRecord,
   DeploymentUrl,
   DeploymentUrlQuery,
+  FlowQuery,
+  FlowRecord,
+  MOST_KEYS,
 } from '#shared/api/rest/deployments.ts';
 import { AppError } from '#shared/errors.ts';
-import { isUuid } from '#shared/domain/ids.ts';
+import { isUuid, queueNameOf } from '#shared/domain/ids.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { ChangeOutcome, DeploymentFilter, Deployments } from '../../../workspaces/deployments/deployments.ts';
 import { urlTargetOf } from '../../../workspaces/deployments/deployments.ts';
+import { storedConfig } from '../../../domain/stub-config.ts';
+import { keyOfControl, keysOfQueue } from '../../../domain/flow.ts';
+import type { TaskQueues } from '../../../stores/queues/task-queues.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { invokeUrl, urlFormOf } from '../../../workspaces/deployments/urls.ts';
 import type { UrlForm, UrlSettings } from '../../../workspaces/deployments/urls.ts';
@@ -25,12 +31,14 @@ import { longPage } from './long-pages.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import { deploymentRecord } from './records.ts';
 import { restRoute } from './route.ts';
+import { QUEUES_AWAY } from './tasks.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface DeploymentRouteParts {
   readonly directory: Directory;
   readonly deployments: Deployments;
   readonly urls: UrlSettings;
+  readonly flow: Pick<TaskQueues, 'controls' | 'depth'>;
   readonly originOf: (request: RestRequest['http']) => Origin;
 }
 
@@ -112,6 +120,33 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
           parts.directory.workspace(workspaceId),
         ]);
         return show(request, row, { stub, app: apps.get(row.appId), workspace });
+      },
+    }),
+    restRoute({
+      http: 'GET /deployment/{ws}/flow/{deploymentId}',
+      summary: 'Keys of flow control of a deployment, those with most tasks that wait first',
+      grants: READERS,
+      query: FlowQuery,
+      answer: FlowRecord,
+      errors: [NOT_FOUND, QUEUES_AWAY],
+      handle: async (request) => {
+        const { caller, workspaceId, params, query } = request;
+        const row = await parts.deployments.find({ workspaceId }, params['deploymentId'] ?? '');
+        if (row === undefined || isOutside(caller, row.appId)) throw notFound();
+        const stub = await parts.directory.stub(row.stubId);
+        const flow = stub === undefined ? undefined : storedConfig(stub.config).flow;
+        const queue = queueNameOf(row.id, row.stubId);
+        const limit = Math.min(query.limit ?? MOST_KEYS, MOST_KEYS);
+        const [controls, { held }] = await Promise.all([
+          parts.flow.controls(keysOfQueue(queue), limit),
+          parts.flow.depth(queue),
+        ]);
+        return {
+          concurrency: flow?.concurrency ?? null,
+          key: flow?.key ?? '',
+          held,
+          data: controls.map(({ name, running, waiting }) => ({ key: keyOfControl(name), running, waiting })),
+        };
       },
     }),
     restRoute({

@@ -49,6 +49,7 @@ export function taskInputRoutes(parts: TaskInputRouteParts): readonly RestRoute[
         'deployment_stopped',
         'queue_full',
         'queue_bytes_reached',
+        'invalid_flow_key',
         'invalid_idempotency_key',
         'idempotency_key_reused',
         'too_many_idempotency_keys',
@@ -115,6 +116,8 @@ function refusalOf(submission: Exclude<Submission, { kind: 'accepted' }>): AppEr
       return new AppError('call_not_taken', error, { details });
     case 'rate_limited':
       return new AppError('rate_limited', error, { details });
+    case 'bad_flow':
+      return new AppError('invalid_flow_key', error);
     case 'queue_full':
     case 'queue_bytes_reached':
       return new AppError(submission.kind, error);

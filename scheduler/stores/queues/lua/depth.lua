@@ -1,11 +1,15 @@
 -- Counts the jobs of one queue.
--- Reads only; assumes nothing of BullMQ's keys but their types.
+-- Writes nothing; assumes nothing of BullMQ's keys but their types.
 -- KEYS: 1 wait (list)  2 active (list)  3 delayed (sorted set)  4 prioritized (sorted set)
--- ARGV: none
--- Answer: the four counts in that order
+-- 5 held tasks by queue (hash, take-flow.lua)
+-- ARGV: 1 queue
+-- Answer: the four counts in that order, where those delayed are without the held ones; then the held ones
+local delayed = redis.call('ZCARD', KEYS[3])
+local held = math.min(delayed, tonumber(redis.call('HGET', KEYS[5], ARGV[1]) or 0))
 return {
   redis.call('LLEN', KEYS[1]),
   redis.call('LLEN', KEYS[2]),
-  redis.call('ZCARD', KEYS[3]),
+  delayed - held,
   redis.call('ZCARD', KEYS[4]),
+  held,
 }

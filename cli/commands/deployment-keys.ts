@@ -1,0 +1,33 @@
+// `longshore deployment keys`: the keys of a deployment's flow control.
+import { counted } from '../format.ts';
+import { listField, numberField, textField } from '../json.ts';
+import { note } from '../print.ts';
+import { shown, shownDeployment } from './deployment-reference.ts';
+import { showList, withClient } from './run.ts';
+import type { Invocation } from './run.ts';
+
+export async function runDeploymentKeys(
+  reference: string,
+  { limit }: { readonly limit: number },
+  invocation: Invocation,
+): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const deployment = await shownDeployment(client, reference);
+    const answer = await client.rest(
+      `/deployment/${await client.workspaceId()}/flow/${deployment.id}?limit=${String(limit)}`,
+    );
+    const most = numberField(answer, 'concurrency');
+    if (most === 0) note(`${shown(deployment)} has no flow control (flow=Flow(…) of its task_queue)`);
+    showList(invocation, listField(answer, 'data'), ['KEY', 'RUNNING', 'MOST', 'WAITING'], (row) => [
+      textField(row, 'key') || '(none)',
+      String(numberField(row, 'running')),
+      String(most),
+      String(numberField(row, 'waiting')),
+    ]);
+    const held = numberField(answer, 'held');
+    if (held > 0)
+      note(
+        `${counted(held, 'task')} of ${shown(deployment)} ${held === 1 ? 'waits' : 'wait'} for others of the same key`,
+      );
+  });
+}

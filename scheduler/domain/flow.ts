@@ -1,0 +1,125 @@
+// Flow control of asynchronous tasks: at most so many tasks of a key run or are handed to their queue. The key is given
+// by the call, or is a field of its input. Pure.
+import type { QueueName } from '#shared/domain/ids.ts';
+import { isRecord } from '#shared/json.ts';
+
+/** Settings of a stub, `extra.flow`. */
+export interface FlowConfig {
+  /** Most tasks of a key that run or are handed to the queue. */
+  readonly concurrency: number;
+  /** Field of the input that is the key. Absent: the call gives it, and calls without one share a key. */
+  readonly key?: string;
+  /** Place of that field among the positional inputs of a Python handler. Absent: it has none. */
+  readonly position?: number;
+}
+
+/** Flow control of a task, in its job. */
+export interface TaskFlow {
+  /** The key; empty: that of calls without one. */
+  readonly key: string;
+  /** Most tasks of the key that run or are handed to the queue. */
+  readonly most: number;
+}
+
+/** Something that counts tasks, and the most that may have a slot of it. */
+export type Control = readonly [name: string, most: number];
+
+export const MOST_KEY_CHARACTERS = 128;
+const MOST_POSITION = 255;
+export const MOST_CONCURRENCY = 100_000;
+
+/** Text that cannot be a key: it is in names of Redis, in headers and in lists. */
+// oxlint-disable-next-line no-control-regex -- they are refused
+const UNFIT = /[\u0000-\u001F\u007F]/;
+
+/** Fault of a key; undefined: it has none. */
+export function keyProblem(key: string): string | undefined {
+  if (key === '' || key.length > MOST_KEY_CHARACTERS || UNFIT.test(key))
+    return `must have 1 to ${MOST_KEY_CHARACTERS} characters, and no control characters`;
+  return undefined;
+}
+
+/** Prefix of the controls of all keys of a queue. */
+export const keysOfQueue = (queue: QueueName): string => `key:${queue}:`;
+
+/** The controls of a task. */
+export const controlsOf = (queue: QueueName, flow: TaskFlow): readonly Control[] => [
+  [`${keysOfQueue(queue)}${flow.key}`, flow.most],
+];
+
+/** Kind of a control, for metrics. */
+export const kindOfControl = (control: string): string => (control.startsWith('key:') ? 'concurrency' : 'limit');
+
+/** The key of a control of {@link keysOfQueue}. */
+export const keyOfControl = (control: string): string => control.split(':').slice(2).join(':');
+
+/**
+ * Flow control of a call.
+ * @param given - key of the call; undefined: none
+ * @param input - body of the call, a JSON object with the field, or with the inputs of a handler in `kwargs`
+ * @returns a text: why the call is refused
+ */
+export function flowOf(
+  config: FlowConfig | undefined,
+  given: string | undefined,
+  input: string,
+): TaskFlow | string | undefined {
+  if (config === undefined)
+    return given === undefined
+      ? undefined
+      : 'the call has a key (X-Longshore-Key), and the deployment has no flow control';
+  if (given !== undefined) {
+    const problem = keyProblem(given);
+    return problem === undefined ? { key: given, most: config.concurrency } : `X-Longshore-Key ${problem}`;
+  }
+  if (config.key === undefined) return { key: '', most: config.concurrency };
+  const found = fieldOf(input, config.key, config.position);
+  const key = typeof found === 'number' || typeof found === 'boolean' ? String(found) : found;
+  if (typeof key !== 'string')
+    return `the input has no field ${JSON.stringify(config.key)} with a text or a number, which is the key of the deployment's flow control`;
+  const problem = keyProblem(key);
+  return problem === undefined
+    ? { key, most: config.concurrency }
+    : `the field ${JSON.stringify(config.key)} ${problem}`;
+}
+
+function fieldOf(input: string, field: string, position: number | undefined): unknown {
+  let body: unknown;
+  try {
+    body = input === '' ? {} : JSON.parse(input);
+  } catch {
+    return undefined;
+  }
+  if (!isRecord(body)) return undefined;
+  if (Object.hasOwn(body, field)) return body[field];
+  const { args, kwargs } = body;
+  if (isRecord(kwargs) && Object.hasOwn(kwargs, field)) return kwargs[field];
+  return position !== undefined && Array.isArray(args) ? args[position] : undefined;
+}
+
+const FIELDS = ['concurrency', 'key', 'position'];
+
+/** Reads `extra.flow`; a text is a refusal, undefined: there is none. */
+export function readFlow(asked: unknown): FlowConfig | string | undefined {
+  if (asked === undefined || asked === null) return undefined;
+  if (!isRecord(asked)) return 'extra.flow must be an object';
+  const unknown = Object.keys(asked).find((name) => !FIELDS.includes(name));
+  if (unknown !== undefined) return `extra.flow.${unknown.slice(0, 60)} is not known; allowed: ${FIELDS.join(', ')}`;
+  const { concurrency, key, position } = asked;
+  if (
+    typeof concurrency !== 'number' ||
+    !Number.isInteger(concurrency) ||
+    concurrency < 1 ||
+    concurrency > MOST_CONCURRENCY
+  )
+    return `extra.flow.concurrency must be a whole number from 1 to ${MOST_CONCURRENCY}, got ${textOf(concurrency)}`;
+  if (key === undefined || key === null) return { concurrency };
+  if (typeof key !== 'string' || keyProblem(key) !== undefined)
+    return `extra.flow.key ${keyProblem(typeof key === 'string' ? key : '')}, got ${textOf(key)}`;
+  if (position === undefined || position === null) return { concurrency, key };
+  if (typeof position !== 'number' || !Number.isInteger(position) || position < 0 || position > MOST_POSITION)
+    return `extra.flow.position must be a whole number from 0 to ${MOST_POSITION}, got ${textOf(position)}`;
+  return { concurrency, key, position };
+}
+
+const textOf = (value: unknown): string => (JSON.stringify(value) ?? 'nothing').slice(0, 60);

@@ -1,0 +1,324 @@
+// Flow control of queues on a real Redis: at most so many tasks of a key are handed out, and what a killed process or a
+// Redis without its data left is mended.
+import type { Redis } from 'ioredis';
+import { describe, expect } from 'vitest';
+import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
+import { createLog } from '#shared/log.ts';
+import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
+import { FlowBook } from '#scheduler/stores/queues/flow-book.ts';
+import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
+import { keysOf } from '#scheduler/stores/queues/keys.ts';
+import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
+import { FlowSweep } from '#scheduler/tasks/maintenance/flow-sweep.ts';
+import { test as base, waitFor } from '../helpers/services.ts';
+
+const instance: InstanceId = newInstanceId();
+const quiet = createLog({ name: 'test', level: 'silent' });
+const aLock = (): LockToken => lockTokenOf(instance, newAttemptToken());
+const aQueue = (): QueueName => `tq-${newId<StubId>()}` as QueueName;
+const HOUR_MS = 3_600_000;
+
+let made = 0;
+function aJob(key: string, most: number, changes: Partial<TaskJob> = {}): TaskJob {
+  made += 1;
+  return {
+    v: 1,
+    taskId: newId<TaskId>(),
+    workspaceId: newId<WorkspaceId>(),
+    stubId: newId<StubId>(),
+    deploymentId: null,
+    kind: 'taskqueue',
+    sync: false,
+    replica: instance,
+    input: '{}',
+    flow: { key, most },
+    timeoutMs: 1000,
+    deadlineMs: Date.now() + HOUR_MS,
+    createdAtMs: Date.now() + made,
+    attempts: 0,
+    retries: 0,
+    retriesUsed: 0,
+    ...changes,
+  };
+}
+
+interface World {
+  readonly queues: TaskQueues;
+  readonly book: FlowBook;
+  readonly eye: Redis;
+  /** Tasks that count as running although they have no job. */
+  readonly running: Set<TaskId>;
+  readonly controlled: Set<QueueName>;
+  readonly sweep: FlowSweep;
+}
+
+const test = base.extend('world', { scope: 'file' }, async ({ redis }, { onCleanup }): Promise<World> => {
+  const client = redis.connect({ maxRetriesPerRequest: 1, enableOfflineQueue: false, commandTimeout: 2000 });
+  const queues = await openTaskQueues({ client, log: quiet });
+  onCleanup(() => queues.close());
+  const running = new Set<TaskId>();
+  const controlled = new Set<QueueName>();
+  const sweep = new FlowSweep({
+    queues,
+    leases: { heldAmong: (ids) => Promise.resolve(new Set(ids.filter((id) => running.has(id)))) },
+    controlled: () => Promise.resolve([...controlled]),
+    log: quiet,
+  });
+  return { queues, book: new FlowBook(client, keysOf()), eye: redis.connect(), running, controlled, sweep };
+});
+
+async function addAll(queues: TaskQueues, queue: QueueName, jobs: readonly TaskJob[]): Promise<void> {
+  for (const job of jobs) await queues.add(queue, job);
+}
+
+/** Ids of the next jobs, with their locks. */
+async function fetchAll(queues: TaskQueues, queue: QueueName): Promise<Map<TaskId, LockToken>> {
+  const found = new Map<TaskId, LockToken>();
+  for (;;) {
+    const lock = aLock();
+    const { job } = await queues.fetch(queue, lock);
+    if (job === undefined) return found;
+    found.set(job.taskId, lock);
+  }
+}
+
+const ready = async (queues: TaskQueues, queue: QueueName): Promise<number> => (await queues.depth(queue)).waiting;
+
+describe('concurrency by key', () => {
+  test('at most so many of a key are ready, and each end hands out the oldest that waits', async ({ world }) => {
+    const { queues } = world;
+    const queue = aQueue();
+    const jobs = [aJob('a', 2), aJob('a', 2), aJob('a', 2), aJob('a', 2), aJob('b', 2)];
+    const [first, second, third, fourth, other] = jobs.map(({ taskId }) => taskId);
+    await addAll(queues, queue, jobs);
+    expect(await queues.depth(queue)).toEqual({ waiting: 3, active: 0, delayed: 0, prioritized: 0, held: 2 });
+    const got = await fetchAll(queues, queue);
+    expect([...got.keys()]).toEqual([first, second, other]);
+
+    await queues.complete(queue, first as TaskId, got.get(first as TaskId) as LockToken);
+    await waitFor(async () => (await ready(queues, queue)) === 1, 'the next task is ready');
+    expect([...(await fetchAll(queues, queue)).keys()]).toEqual([third]);
+    await queues.fail(queue, second as TaskId, got.get(second as TaskId) as LockToken, 'failed');
+    await waitFor(async () => (await ready(queues, queue)) === 1, 'the next task is ready');
+    expect([...(await fetchAll(queues, queue)).keys()]).toEqual([fourth]);
+    expect(await queues.depth(queue)).toMatchObject({ active: 3, held: 0 });
+  });
+
+  test('a place tells the key, its slots and how many wait', async ({ world: { queues } }) => {
+    const queue = aQueue();
+    const jobs = [aJob('c:17', 1), aJob('c:17', 1), aJob('c:17', 1)];
+    await addAll(queues, queue, jobs);
+    expect(await queues.placeOf(queue, (jobs[2] as TaskJob).taskId)).toEqual({
+      kind: 'held',
+      control: { name: `key:${queue}:c:17`, most: 1, running: 1, waiting: 2 },
+    });
+    expect(await queues.controls(`key:${queue}:`, 10)).toEqual([{ name: `key:${queue}:c:17`, running: 1, waiting: 2 }]);
+  });
+
+  test('a held task that is cancelled leaves nothing; a ready one hands its slot on', async ({ world }) => {
+    const { queues, book } = world;
+    const queue = aQueue();
+    const [first, held, last] = [aJob('a', 1), aJob('a', 1), aJob('a', 1)];
+    await addAll(queues, queue, [first, held, last]);
+    expect(await queues.remove(queue, held.taskId)).toBe(true);
+    await waitFor(async () => (await queues.depth(queue)).held === 1, 'the held task is gone');
+    expect(await book.look(held.taskId)).toBeUndefined();
+    expect(await queues.remove(queue, first.taskId)).toBe(true);
+    await waitFor(async () => (await ready(queues, queue)) === 1, 'the next task is ready');
+    expect([...(await fetchAll(queues, queue)).keys()]).toEqual([last.taskId]);
+  });
+
+  test('a task that is given back keeps its slot', async ({ world: { queues } }) => {
+    const queue = aQueue();
+    const [first, held] = [aJob('a', 1), aJob('a', 1)];
+    await addAll(queues, queue, [first, held]);
+    const lock = (await fetchAll(queues, queue)).get(first.taskId) as LockToken;
+    await queues.giveBack(queue, first.taskId, lock);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 1, held: 1 });
+    expect([...(await fetchAll(queues, queue)).keys()]).toEqual([first.taskId]);
+  });
+
+  test('a task that waits for its retry frees its slot, and waits for another one when it is due', async ({
+    world,
+  }) => {
+    const { queues } = world;
+    const queue = aQueue();
+    const [first, next] = [aJob('a', 1), aJob('a', 1)];
+    await addAll(queues, queue, [first, next]);
+    const lock = (await fetchAll(queues, queue)).get(first.taskId) as LockToken;
+    await queues.delay(queue, first.taskId, lock, Date.now() - 1);
+    await waitFor(async () => (await queues.depth(queue)).held === 0, 'the next task is ready');
+    const got = await fetchAll(queues, queue);
+    expect([...got.keys()]).toEqual([next.taskId]);
+    expect(await queues.depth(queue)).toMatchObject({ active: 1, held: 1, delayed: 0, waiting: 0 });
+    await queues.complete(queue, next.taskId, got.get(next.taskId) as LockToken);
+    await waitFor(async () => (await ready(queues, queue)) === 1, 'the next task is ready');
+    expect([...(await fetchAll(queues, queue)).keys()]).toEqual([first.taskId]);
+  });
+
+  test('a held task is fetched at its deadline, by whoever ends it', async ({ world: { queues, book } }) => {
+    const queue = aQueue();
+    const [first, held] = [aJob('a', 1), aJob('a', 1, { deadlineMs: Date.now() + 200 })];
+    await addAll(queues, queue, [first, held]);
+    const [lock] = (await fetchAll(queues, queue)).values();
+    const late = await waitFor(async () => {
+      const other = aLock();
+      const { job } = await queues.fetch(queue, other);
+      return job === undefined ? undefined : { job, lock: other };
+    }, 'the held task is due');
+    expect(late.job.taskId).toBe(held.taskId);
+    expect(late.job.deadlineMs).toBeLessThanOrEqual(Date.now());
+    await queues.fail(queue, held.taskId, late.lock, 'expired');
+    await waitFor(async () => (await book.look(held.taskId)) === undefined, 'its place is free');
+    expect(await book.look(first.taskId)).toMatchObject({ heldBy: undefined });
+    await queues.complete(queue, first.taskId, lock as LockToken);
+  });
+
+  test('an external runner may begin no held task, and holds its slot until it says that it is done', async ({
+    world: { queues },
+  }) => {
+    const queue = aQueue();
+    const [first, held] = [aJob('a', 1), aJob('a', 1)];
+    await addAll(queues, queue, [first, held]);
+    expect(await queues.mayBegin(queue, held)).toBe(false);
+    expect(await queues.mayBegin(queue, first)).toBe(true);
+    expect(await queues.remove(queue, first.taskId, true)).toBe(true);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 0, held: 1 });
+    await queues.release(first.taskId);
+    await waitFor(async () => (await ready(queues, queue)) === 1, 'the next task is ready');
+  });
+
+  test('a higher limit of later tasks lets more of the key run', async ({ world: { queues } }) => {
+    const queue = aQueue();
+    await addAll(queues, queue, [aJob('a', 1), aJob('a', 2), aJob('a', 2)]);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 2, held: 1 });
+  });
+
+  test('over any order of events no more of a key run than may, and every task ends', async ({ world: { queues } }) => {
+    for (let seed = 1; seed <= 40; seed += 1) {
+      let state = seed;
+      const random = (below: number): number => {
+        state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+        return Math.floor((state / 2 ** 32) * below);
+      };
+      const queue = aQueue();
+      const most = 1 + random(3);
+      const keyOf = new Map<TaskId, string>();
+      const held = new Map<TaskId, LockToken>();
+      let left = 12;
+      let ended = 0;
+      for (let step = 0; ended < 12 && step < 2_000; step += 1) {
+        const what = random(6);
+        if (what === 0 && left > 0) {
+          const job = aJob(`k${random(2)}`, most);
+          keyOf.set(job.taskId, job.flow?.key ?? '');
+          await queues.add(queue, job);
+          left -= 1;
+        } else if (what < 3) {
+          const lock = aLock();
+          const { job } = await queues.fetch(queue, lock);
+          if (job !== undefined) held.set(job.taskId, lock);
+        } else {
+          const [taskId, lock] = [...held][random(Math.max(1, held.size))] ?? [];
+          if (taskId === undefined || lock === undefined) continue;
+          held.delete(taskId);
+          if (what === 3) await queues.giveBack(queue, taskId, lock);
+          else if (what === 4) await queues.delay(queue, taskId, lock, Date.now());
+          else {
+            await queues.complete(queue, taskId, lock);
+            ended += 1;
+          }
+        }
+        for (const key of ['k0', 'k1'])
+          expect([...held.keys()].filter((id) => keyOf.get(id) === key).length).toBeLessThanOrEqual(most);
+      }
+      expect(ended).toBe(12);
+      await waitFor(async () => (await queues.controls(`key:${queue}:`, 10)).length === 0, 'all slots are free');
+    }
+  });
+});
+
+describe('the sweep', () => {
+  test('frees the slot of a task whose process was killed before its add', async ({ world }) => {
+    const { queues, book, sweep } = world;
+    const queue = aQueue();
+    const [lost, held] = [aJob('a', 1), aJob('a', 1)];
+    expect(await book.take(queue, lost)).toBe(true);
+    await queues.add(queue, held);
+    await sweep.round();
+    // The add may be under way.
+    expect(await book.look(lost.taskId)).toBeDefined();
+    await sweep.round();
+    await waitFor(async () => (await ready(queues, queue)) === 1, 'the next task is ready');
+    expect(await book.look(lost.taskId)).toBeUndefined();
+  });
+
+  test('makes a task ready whose process was killed between its slot and its promotion', async ({ world }) => {
+    const { queues, book, sweep } = world;
+    const queue = aQueue();
+    const [first, held] = [aJob('a', 1), aJob('a', 1)];
+    await addAll(queues, queue, [first, held]);
+    await fetchAll(queues, queue);
+    expect(await book.free(first.taskId)).toMatchObject([{ taskId: held.taskId }]);
+    expect(await ready(queues, queue)).toBe(0);
+    await sweep.round();
+    expect([...(await fetchAll(queues, queue)).keys()]).toEqual([held.taskId]);
+  });
+
+  test('keeps the slot of a task that runs without a job', async ({ world }) => {
+    const { queues, book, sweep, running } = world;
+    const queue = aQueue();
+    const [first, held] = [aJob('a', 1), aJob('a', 1)];
+    running.add(first.taskId);
+    await queues.countRunning([{ queue, job: first }]);
+    await queues.add(queue, held);
+    for (let rounds = 0; rounds < 3; rounds += 1) await sweep.round();
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 0, held: 1 });
+    running.clear();
+    await sweep.round();
+    await sweep.round();
+    await waitFor(async () => (await ready(queues, queue)) === 1, 'the next task is ready');
+    expect(await book.look(first.taskId)).toBeUndefined();
+  });
+
+  test('finds held and running jobs that lost their places, by their data', async ({ world }) => {
+    const { queues, eye, sweep, controlled } = world;
+    const queue = aQueue();
+    controlled.add(queue);
+    const jobs = [aJob('a', 1), aJob('a', 1), aJob('a', 1)];
+    await addAll(queues, queue, jobs);
+    const got = await fetchAll(queues, queue);
+    await eye.del(...keysOf().flow);
+    await sweep.round();
+    expect(await queues.depth(queue)).toMatchObject({ active: 1, waiting: 0, delayed: 0, held: 2 });
+    expect(await queues.controls(`key:${queue}:`, 10)).toMatchObject([{ running: 1, waiting: 2 }]);
+    for (const [taskId, lock] of got) await queues.complete(queue, taskId, lock);
+    await waitFor(async () => (await ready(queues, queue)) === 1, 'the next task is ready');
+  });
+
+  test('counts held tasks by kind of control', async ({ world: { queues, sweep } }) => {
+    const queue = aQueue();
+    await sweep.round();
+    const before = sweep.held.get('concurrency') ?? 0;
+    await addAll(queues, queue, [aJob('a', 1), aJob('a', 1), aJob('a', 1)]);
+    await sweep.round();
+    expect(sweep.held.get('concurrency')).toBe(before + 2);
+  });
+
+  test('a Redis without its data gives no slot twice: running tasks are counted first', async ({ world }) => {
+    const { queues, eye } = world;
+    const queue = aQueue();
+    const [runs, first, second] = [aJob('a', 2), aJob('a', 2), aJob('a', 2)];
+    await addAll(queues, queue, [runs]);
+    await fetchAll(queues, queue);
+    await eye.flushall();
+    await queues.countRunning([{ queue, job: runs }]);
+    await queues.reopenAll();
+    await addAll(queues, queue, [first, second]);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 1, held: 1 });
+    // The job is gone with the data, and the end of its task hands the slot on all the same.
+    await queues.complete(queue, runs.taskId, aLock());
+    await waitFor(async () => (await ready(queues, queue)) === 2, 'the next task is ready');
+  });
+});
