@@ -331,5 +331,6 @@ export interface SimulateFlags {
   readonly machines?: string;
   /** Absent: all. */
   readonly policy?: readonly string[];
+  readonly out?: string;
   readonly seed?: number;
 }

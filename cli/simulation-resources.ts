@@ -52,6 +52,7 @@ export function addSimulate(program: Command, invocation: () => Invocation, setE
         'begins the numbers that are drawn from percentiles of the trace (else 1)',
         wholeNumber,
       )
+      .option('--out <folder>', 'gets result.json, and pictures: gpus.svg, waits.svg')
       .option('--check', 'of a recording: exit with 1 at the first decision that is another one than was recorded'),
     'simulate trace.jsonl --machines machines.jsonl --policy arrival,share',
     'simulate recording-1770000000000.jsonl --check',

@@ -1,4 +1,6 @@
 // `longshore simulate`: runs traces under several policies, and replays recordings of placement.
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { SimulationInput, SimulationOutput, SimulationResult } from '#scheduler/control/simulator/simulate.ts';
 import type { MarketResult } from '#scheduler/control/simulator/figures.ts';
 import type { PolicyResult, WorkspaceResult } from '#scheduler/control/simulator/simulation.ts';
@@ -6,7 +8,7 @@ import { CliError, errorCode, notFound, usageError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
 import type { ExitCode } from '../exit-codes.ts';
 import type { SimulateFlags } from '../flags.ts';
-import { print, printJson, printTable } from '../print.ts';
+import { note, print, printJson, printTable } from '../print.ts';
 import { showDone } from './run.ts';
 import type { Invocation } from './run.ts';
 
@@ -20,7 +22,7 @@ export async function runSimulate(file: string, flags: SimulateFlags, invocation
   });
   if (kind === undefined) throw usageError(`${file} is neither a trace nor a recording`);
   if (kind === 'recording') {
-    const other = (['machines', 'policy', 'seed'] as const).find((name) => flags[name] !== undefined);
+    const other = (['machines', 'policy', 'seed', 'out'] as const).find((name) => flags[name] !== undefined);
     if (other !== undefined) throw usageError(`${file} is a recording, and --${other} is for traces`);
     if (flags.check !== true) throw usageError('say what to do with the recording: --check replays and compares it');
     return await check(file, invocation);
@@ -36,7 +38,9 @@ async function runTrace(file: string, flags: SimulateFlags, invocation: Invocati
     if (isPolicy(name)) return name;
     throw usageError(`there is no policy ${name}; there are ${Object.keys(POLICIES).join(', ')}`);
   });
-  const { result } = await simulated({ trace: file, machines: flags.machines, policies, seed: flags.seed ?? 1 });
+  const output = await simulated({ trace: file, machines: flags.machines, policies, seed: flags.seed ?? 1 });
+  const { result } = output;
+  if (flags.out !== undefined) await writeOutput(flags.out, output);
   if (invocation.options.json === true) printJson(result);
   else show(result);
 }
@@ -48,6 +52,23 @@ async function simulated(input: SimulationInput): Promise<SimulationOutput> {
     if (error instanceof TraceError) throw new CliError(error.message, { cause: error });
     throw errorCode(error) === '' ? error : unreadable(pathOf(error) ?? input.trace, error);
   });
+}
+
+/** Writes the result and its pictures; files of an earlier run are replaced. */
+async function writeOutput(folder: string, { result, simulated: all }: SimulationOutput): Promise<void> {
+  const { usePicture, waitsPicture } = await import('#scheduler/control/simulator/picture.ts');
+  const files = {
+    'result.json': `${JSON.stringify(result, null, 2)}\n`,
+    'gpus.svg': usePicture(all, result.seconds),
+    'waits.svg': waitsPicture(result.policies),
+  };
+  try {
+    await mkdir(folder, { recursive: true });
+    for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text);
+  } catch (error) {
+    throw new CliError(`cannot write to ${folder} (${errorCode(error)})`, { cause: error });
+  }
+  note(`result.json, gpus.svg and waits.svg are in ${folder}`);
 }
 
 // ---- the tables -----------------------------------------------------------------------------------------------------

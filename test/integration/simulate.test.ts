@@ -1,11 +1,12 @@
 // `longshore simulate` with traces: its files, its table, its JSON, and what it says about faults.
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { LONGEST_LINE } from '#scheduler/control/simulator/lines-of-file.ts';
 import { runCommand } from '../helpers/command-line.ts';
 import type { Ended } from '../helpers/command-line.ts';
 import { tempDirectory } from '../helpers/programs.ts';
+import { ROOT } from '../helpers/repository.ts';
 
 const directory = tempDirectory('simulate');
 afterAll(() => directory.remove());
@@ -184,5 +185,40 @@ describe('a trace that is generated', () => {
     const ended = await generate(pathOf('refused'), ...args);
     expect(ended).toMatchObject({ code: 2, stdout: '' });
     expect(ended.stderr).toContain(text);
+  });
+});
+
+describe('docs/sharing.md', () => {
+  const page = readFileSync(join(ROOT, 'docs/sharing.md'), 'utf8');
+  /** Lines of its section that begin so, as arguments. */
+  const linesOf = (start: string): readonly (readonly string[])[] =>
+    page.split('\n').flatMap((line) => (line.startsWith(start) ? [line.split(' ').slice(1)] : []));
+  const run = (words: readonly string[]): Promise<Ended> =>
+    runCommand(
+      words.map((word) => word.replace(/^teams/, pathOf('teams'))),
+      { LONGSHORE_CONTEXT_FILE: '/dev/null' },
+    );
+
+  test('has what its commands print and draw', async () => {
+    const [made] = linesOf('longshore trace generate teams');
+    const [first, second] = linesOf('longshore simulate teams');
+    await run(made ?? []);
+    const shown = await run(first ?? []);
+    expect(shown.code).toBe(0);
+    expect(page).toContain(`\`\`\`\n${shown.stdout}\`\`\``);
+    await expect(readFileSync(pathOf('teams/gpus.svg'), 'utf8')).toMatchFileSnapshot('../../docs/images/sharing.svg');
+    const [, limit = ''] = /^echo '(.*)' >> teams.machines.jsonl$/m.exec(page) ?? [];
+    appendFileSync(pathOf('teams/machines.jsonl'), `${limit}\n`);
+    expect(page).toContain(`\`\`\`\n${(await run(second ?? [])).stdout}\`\`\``);
+    const result = JSON.parse(readFileSync(pathOf('teams/result.json'), 'utf8')) as Answer;
+    expect(result.policies.map(({ policy }) => policy)).toEqual(['arrival', 'share']);
+    expect(readFileSync(pathOf('teams/waits.svg'), 'utf8')).toContain('11 min');
+  });
+
+  test('is said about a folder that cannot be written', async () => {
+    expect(await simulate(trace, '--machines', machines, '--out', join(trace, 'below'))).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('cannot write to') as string,
+    });
   });
 });
