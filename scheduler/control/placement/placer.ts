@@ -8,6 +8,7 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import { rejectionsOf, unwrittenEntry } from '../../fleet/containers/container-entry.ts';
+import { DEFAULT_SHARE } from '../../domain/shares.ts';
 import type { Sharing } from '../../domain/shares.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import { isSchedulable } from '../../fleet/machine.ts';
@@ -105,6 +106,8 @@ export class Placer {
   #giveUpAtMs = 0;
   /** The lease under which this process leads, and since when. */
   #lease: { readonly fence: number | undefined; readonly sinceMs: number } = { fence: undefined, sinceMs: 0 };
+  /** Workspaces whose limits or shares changed while such were read. */
+  #changedSince: Set<WorkspaceId> | undefined;
   /** Tape of a recording that begins with the next round. */
   #toRecord: Tape | undefined;
   #running = false;
@@ -173,6 +176,7 @@ export class Placer {
 
   /** The workspace may have more, or less, than before: its limits or its share changed. */
   limitsChanged(workspaceId: WorkspaceId): void {
+    this.#changedSince?.add(workspaceId);
     this.#planner.shareChanged(workspaceId);
     this.wake();
   }
@@ -483,6 +487,7 @@ export class Placer {
   async #chooseSome(chosen: Chosen[]): Promise<void> {
     const { clock } = this.#parts;
     await this.#refresh();
+    await this.#readShares();
     this.#reserve();
     this.#planner.forgetFacts();
     let endMs = clock.monotonicMs() + SLICE_MS;
@@ -531,11 +536,10 @@ export class Placer {
     const volumes = [...new Set(classes.flatMap((one) => one.volumes))];
     const images = [...new Set(classes.flatMap(({ builtImage }) => (builtImage === '' ? [] : [builtImage])))];
     const [quotas, homes, places] = await Promise.all([
-      this.#parts.quotas(new Set(classes.map(({ workspaceId }) => workspaceId))),
+      this.#quotasOf(new Set(classes.map(({ workspaceId }) => workspaceId))),
       volumes.length === 0 ? new Map<string, MachineId>() : this.#parts.volumeHomes(volumes),
       images.length === 0 ? new Map<string, ImagePlaces>() : this.#parts.imagePlaces(images),
     ]);
-    for (const [id, { share }] of quotas) if (share !== undefined) this.#planner.setShare(id, share);
     const quotaOf = (id: WorkspaceId): Quota | undefined => quotas.get(id);
     return new Map(
       classes.map((one) => [
@@ -547,6 +551,29 @@ export class Placer {
         },
       ]),
     );
+  }
+
+  /** Limits of workspaces; the planner is told their shares. */
+  async #quotasOf(ids: ReadonlySet<WorkspaceId>): Promise<ReadonlyMap<WorkspaceId, Quota>> {
+    const changed = (this.#changedSince = new Set<WorkspaceId>());
+    try {
+      const quotas = await this.#parts.quotas(ids);
+      for (const id of ids) this.#planner.setShare(id, quotas.get(id)?.share ?? DEFAULT_SHARE);
+      return quotas;
+    } finally {
+      this.#changedSince = undefined;
+      // They may be as they were before, so they are read again.
+      for (const id of changed) this.#planner.shareChanged(id);
+    }
+  }
+
+  /** Reads shares of workspaces that wait for nothing, too: what is guaranteed to them counts, and reports name it. */
+  async #readShares(): Promise<void> {
+    const { fence } = this.#parts;
+    for (let ids = this.#planner.unread(BATCH); ids.size > 0; ids = this.#planner.unread(BATCH)) {
+      await this.#quotasOf(ids);
+      if (this.#stopped || fence() === undefined) return;
+    }
   }
 
   /** Takes a choice. @returns undefined: the container gets no place */

@@ -97,6 +97,8 @@ export class Markets {
   readonly #byName = new Map<Market, MarketState>();
   readonly #free: number[] = [];
   readonly #tenants = new Map<WorkspaceId, Tenant>();
+  /** Workspaces whose share is not read yet. */
+  readonly #unread = new Set<WorkspaceId>();
   readonly #seats = new Map<MachineId, Seat>();
   readonly #guaranteed = new Map<Market, number>();
   #made = 0;
@@ -119,7 +121,10 @@ export class Markets {
 
   tenant(workspaceId: WorkspaceId): Tenant {
     let tenant = this.#tenants.get(workspaceId);
-    if (tenant === undefined) this.#tenants.set(workspaceId, (tenant = new Tenant(workspaceId)));
+    if (tenant === undefined) {
+      this.#tenants.set(workspaceId, (tenant = new Tenant(workspaceId)));
+      this.#unread.add(workspaceId);
+    }
     return tenant;
   }
 
@@ -128,6 +133,12 @@ export class Markets {
     if (tenant.places.some((place) => place !== undefined && place.used.containers > 0)) return;
     this.#guarantees(tenant.share, -1);
     this.#tenants.delete(tenant.workspaceId);
+    this.#unread.delete(tenant.workspaceId);
+  }
+
+  /** Workspaces whose share is not read yet. @param most - most of them that are named */
+  unread(most: number): ReadonlySet<WorkspaceId> {
+    return new Set(this.#unread.values().take(most));
   }
 
   setShare(workspaceId: WorkspaceId, share: WorkspaceShare): void {
@@ -136,6 +147,7 @@ export class Markets {
     this.#guarantees(tenant.share, -1);
     tenant.share = share;
     tenant.isRead = true;
+    this.#unread.delete(workspaceId);
     this.#guarantees(share, 1);
     for (const place of tenant.places) if (place !== undefined) place.version = -1;
     this.onStanding(tenant, undefined, true);
@@ -146,6 +158,7 @@ export class Markets {
     const tenant = this.#tenants.get(workspaceId);
     if (tenant === undefined || !tenant.isRead) return;
     tenant.isRead = false;
+    this.#unread.add(workspaceId);
     this.onStanding(tenant, undefined, true);
   }
 
@@ -291,6 +304,7 @@ export class Markets {
   /** Forgets workspaces and machines. */
   clear(): void {
     this.#tenants.clear();
+    this.#unread.clear();
     this.#guaranteed.clear();
     this.#seats.clear();
     this.#byName.clear();

@@ -109,6 +109,11 @@ export class Planner {
     this.ledger.markets.setShare(workspaceId, share);
   }
 
+  /** Workspaces whose share is not read yet. @param most - most of them that are named */
+  unread(most: number): ReadonlySet<WorkspaceId> {
+    return this.ledger.markets.unread(most);
+  }
+
   /** The share of the workspace may be another one, and is asked for again. */
   shareChanged(workspaceId: WorkspaceId): void {
     this.ledger.markets.shareChanged(workspaceId);

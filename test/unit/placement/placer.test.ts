@@ -1,4 +1,5 @@
 // The placement loop with containers and machines in memory: what is tried again, given up, and written at once.
+import { isDeepStrictEqual } from 'node:util';
 import { afterEach, describe, expect, test } from 'vitest';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
@@ -14,6 +15,7 @@ import { capacityOf } from '#scheduler/fleet/capacity.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
+import type { WorkspaceShare } from '#scheduler/domain/shares.ts';
 import type { Place } from '#scheduler/stores/store/queries/container-placements.ts';
 import { TestClock } from '../../helpers/test-clock.ts';
 import { waitFor } from '../../helpers/programs.ts';
@@ -38,6 +40,7 @@ class Fleet {
   readonly given: { readonly id: ContainerId; readonly reason: unknown }[] = [];
   readonly images = new Map<string, { readonly machines: ReadonlySet<MachineId>; readonly inRegistry: boolean }>();
   limit: number | null = null;
+  readonly shares = new Map<string, WorkspaceShare>();
   /** Machines whose rows other processes filled, which takes nothing until the rows are read. */
   readonly taken = new Set<MachineId>();
   /** Reads of facts that fail, by their number. */
@@ -77,10 +80,12 @@ class Fleet {
         Promise.resolve(new Map(images.flatMap((one) => (this.images.has(one) ? [[one, this.images.get(one)]] : [])))),
       quotas: (workspaces: ReadonlySet<WorkspaceId>) => {
         this.factsRead += 1;
-        this.whenRead();
         if (this.factsFail.includes(this.factsRead)) return Promise.reject(new Error('the database is away'));
         const quota = { gpus: null, cpuMillicores: null, containers: this.limit };
-        return Promise.resolve(new Map([...workspaces].map((id) => [id, quota])));
+        const shareOf = (id: string) => (this.shares.has(id) ? { share: this.shares.get(id) } : {});
+        const read = [...workspaces].map((id) => [id, { ...quota, ...shareOf(id) }] as const);
+        this.whenRead();
+        return Promise.resolve(new Map(read));
       },
     };
     this.placer = new Placer(parts as unknown as PlacementParts);
@@ -320,6 +325,40 @@ describe('what waits', () => {
     fleet.leads = true;
     fleet.placer.wake();
     await isPlaced(entry);
+  });
+});
+
+describe('the share of a workspace', () => {
+  const guaranteed = (amount: number): WorkspaceShare => ({ weight: 2, guaranteed: { A10G: amount }, limits: {} });
+
+  test('is known where nothing of it waits: when the process begins to lead, and after a change', async () => {
+    const fleet = new Fleet(2);
+    const held = fleet.wants();
+    fleet.move(held.row.id, 'RUNNING', { machineId: 'm-0' as MachineId, gpuUuids: ['m-0-gpu'] });
+    fleet.shares.set(W, guaranteed(1));
+    fleet.placer.start();
+    const isReported = (share: object) =>
+      waitFor(() => {
+        // A report is good for a second.
+        fleet.clock.aheadMs += 1000;
+        return isDeepStrictEqual(
+          fleet.placer.shareReport().map(({ weight, guaranteed: amount }) => ({ weight, amount })),
+          [share],
+        );
+      }, 'the report has the share');
+    await isReported({ weight: 2, amount: 1 });
+    fleet.shares.set(W, guaranteed(2));
+    fleet.placer.limitsChanged(W);
+    await isReported({ weight: 2, amount: 2 });
+    // It changes once more while it is read.
+    fleet.shares.set(W, guaranteed(3));
+    fleet.whenRead = () => {
+      fleet.whenRead = () => undefined;
+      fleet.shares.set(W, guaranteed(4));
+      fleet.placer.limitsChanged(W);
+    };
+    fleet.placer.limitsChanged(W);
+    await isReported({ weight: 2, amount: 4 });
   });
 });
 
