@@ -1,6 +1,7 @@
 // A workspace's share as text.
 import { objectField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
+import { note } from '../print.ts';
 
 /** Rows of market, guarantee and limit. */
 export function shareRows(share: JsonObject): readonly (readonly [string, string, string])[] {
@@ -21,3 +22,8 @@ export function shareText(share: JsonObject): string {
 }
 
 export const numberText = (value: unknown): string => (typeof value === 'number' ? String(value) : '');
+
+/** Prints what the scheduler warns of, beside the answer. */
+export function showWarnings({ warnings }: JsonObject): void {
+  for (const warning of Array.isArray(warnings) ? warnings : []) if (typeof warning === 'string') note(warning);
+}

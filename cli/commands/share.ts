@@ -6,7 +6,7 @@ import { listField, numberField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { showList, withClient } from './run.ts';
 import type { Invocation } from './run.ts';
-import { numberText } from './share-text.ts';
+import { numberText, showWarnings } from './share-text.ts';
 
 const HEADINGS = ['MARKET', 'WORKSPACE', 'USED', 'FAIR', 'GUARANTEED', 'LIMIT', 'WEIGHT', 'WAITING', 'OLDEST'];
 
@@ -15,6 +15,7 @@ export async function runShareList({ market }: { readonly market?: string }, inv
     const query = market === undefined ? '' : `?${new URLSearchParams({ market }).toString()}`;
     const answer = await client.rest(`/share${query}`).catch((error: unknown) => ownShares(client, query, error));
     showList(invocation, listField(answer, 'data'), HEADINGS, rowOf);
+    if (invocation.options.json !== true) showWarnings(answer);
   });
 }
 

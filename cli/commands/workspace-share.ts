@@ -3,10 +3,10 @@
 import { usageError } from '../errors.ts';
 import type { WorkspaceShareFlags } from '../flags.ts';
 import { textField } from '../json.ts';
-import { note, print, printJson, printTable } from '../print.ts';
+import { print, printJson, printTable } from '../print.ts';
 import { withClient } from './run.ts';
 import type { Invocation } from './run.ts';
-import { numberText, shareRows } from './share-text.ts';
+import { numberText, shareRows, showWarnings } from './share-text.ts';
 import { onlyAdmin } from './workspace.ts';
 import { workspaceIdOf } from './workspace-reference.ts';
 
@@ -40,8 +40,7 @@ export async function runWorkspaceShare(
     if (rows.length > 0) printTable(['MARKET', 'GUARANTEED', 'LIMIT'], rows);
     const file = textField(share, 'declared_in');
     if (file !== '') print(`declared in: ${file}`);
-    const { warnings } = share;
-    for (const warning of Array.isArray(warnings) ? warnings : []) if (typeof warning === 'string') note(warning);
+    showWarnings(share);
   });
 }
 

@@ -1,4 +1,4 @@
-// Sentences about guarantees beyond what machines have, for the surfaces and the pools file.
+// Sentences about shares beyond what machines have, for the surfaces and the pools file.
 import { capacityByMarket, warningsOf } from '../control/placement/market-capacity.ts';
 import type { ClusterState } from './cluster-state.ts';
 import type { Identity } from './identity.ts';

@@ -268,7 +268,8 @@ export class Pools implements PoolService {
             : 'pools file read again: no pool differed',
       );
       const warnings = (await this.#parts.guaranteeWarnings?.()) ?? [];
-      if (warnings.length > 0) this.#parts.log.warn({ file: path, warnings }, 'more is guaranteed than machines have');
+      if (warnings.length > 0)
+        this.#parts.log.warn({ file: path, warnings }, 'shares of workspaces name more than machines have');
     } catch (error) {
       this.#parts.log.error({ err: error, file: path }, 'pools file not taken: pools stay as they are');
     }

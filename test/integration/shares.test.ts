@@ -142,7 +142,12 @@ describe('with a scheduler', () => {
     const changed = await longshore(admin.token, ...words);
     expect(changed).toMatchObject({ code: 0 });
     expect(changed.stdout).toMatch(/^weight: 2\nMARKET +GUARANTEED +LIMIT\nH100 +16 +32\ncpu +64 +none\n$/);
-    expect(changed.stderr).toContain('16 H100 are guaranteed to workspaces, and shared machines have 0');
+    expect(changed.stderr).toContain('16 H100 are guaranteed to workspaces, and no shared machine has this model');
+    const list = await platform.call('GET /api/v1/share', undefined, { token: admin.token });
+    expect(list.json['warnings']).toEqual([
+      expect.stringContaining('16 H100 are guaranteed to workspaces'),
+      expect.stringContaining('64 cores are guaranteed to workspaces'),
+    ]);
     expect((await listed())?.['share']).toEqual({ weight: 2, guaranteed: { H100: 16, cpu: 64 }, limits: { H100: 32 } });
     expect((await longshore(admin.token, 'list')).stdout).toContain('weight 2, H100 16 to 32, cpu from 64');
 
@@ -203,7 +208,7 @@ describe('with a scheduler', () => {
     expect((await platform.call(`GET ${path}`, undefined, { token: other.token })).status).toBe(401);
     expect((await platform.call('GET /api/v1/share')).status).toBe(401);
     const ofMarket = await platform.call('GET /api/v1/share?market=B200', undefined, { token: admin.token });
-    expect(ofMarket.json).toEqual({ data: [], next: '' });
+    expect(ofMarket.json).toEqual({ data: [], next: '', warnings: [] });
   });
 
   test('a share of the pools file is written at SIGHUP, and commands do not change it', async () => {

@@ -9,6 +9,7 @@ import { wantedPython } from '../../domain/base-pythons.ts';
 import type { ContainerControl } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import { gpuFactsOf } from '../../fleet/capacity.ts';
+import type { Capacity } from '../../fleet/capacity.ts';
 import { basePythonsOf } from '../../fleet/host-facts.ts';
 import type { Machine } from '../../fleet/machine.ts';
 import type { Machines } from '../../fleet/machines.ts';
@@ -18,6 +19,7 @@ import type { PlacementMachine } from '../plan/filter.ts';
 import type { Wanted } from '../plan/fit-class.ts';
 import type { Holding, Use } from '../plan/ledger.ts';
 import { NO_USE, plus } from '../plan/ledger.ts';
+import type { MarketMachine } from '../plan/markets.ts';
 import type { Planner } from '../plan/planner.ts';
 
 const MIB = 1024 * 1024;
@@ -170,6 +172,23 @@ const volumeDriversOf = ({ inventory, conditions }: Machine): MountDriverName[] 
     .filter(isMountDriver)
     .filter((driver) => !conditions.includes(volumesDownCondition(driver)));
 
+/** Amounts that a machine adds to markets, as placement counts them. */
+export function inMarkets(
+  { row, inventory, health }: Machine,
+  { totalCpuMillicores, totalMemoryBytes }: Pick<Capacity, 'totalCpuMillicores' | 'totalMemoryBytes'>,
+  cpuWorkAllowed: MachineFactsParts['cpuWorkAllowed'],
+): MarketMachine {
+  return {
+    machineId: row.id,
+    poolOwner: row.poolWorkspaceId,
+    cpuWorkAllowed: takesCpuWork(row, cpuWorkAllowed),
+    isPresent: health === 'READY' || health === 'SUSPECT',
+    totalCpuMillicores,
+    totalMemoryBytes,
+    gpus: (inventory?.gpus ?? []).map((gpu) => ({ ...gpuFactsOf(gpu), healthy: !gpu.unhealthy })),
+  };
+}
+
 function asCandidate(
   machine: Machine,
   parts: MachineFactsParts,
@@ -178,13 +197,10 @@ function asCandidate(
   const { row, inventory } = machine;
   const capacity = parts.machines.capacity(machine);
   return {
-    machineId: row.id,
+    ...inMarkets(machine, capacity, parts.cpuWorkAllowed),
     poolName: row.poolName,
-    poolOwner: row.poolWorkspaceId,
     requiresPoolSelector: row.poolSettings.requiresPoolSelector,
     poolPriority: row.poolSettings.priority,
-    cpuWorkAllowed: takesCpuWork(row, parts.cpuWorkAllowed),
-    isPresent: machine.health === 'READY' || machine.health === 'SUSPECT',
     ready: machine.health === 'READY',
     intentActive: isInService(row) && !row.systemCordon,
     blockedBy: blockingConditions(machine),
@@ -193,8 +209,6 @@ function asCandidate(
     basePythons: basePythonsOf(inventory),
     freeCpuMillicores: capacity.freeCpuMillicores,
     freeMemoryBytes: capacity.freeMemoryBytes,
-    totalCpuMillicores: capacity.totalCpuMillicores,
-    totalMemoryBytes: capacity.totalMemoryBytes,
     freeDiskBytes: machine.diskFreeBytes,
     gpus: (inventory?.gpus ?? []).map((gpu) => ({
       uuid: gpu.uuid,

@@ -8,7 +8,7 @@ import { gpuTerms } from '#shared/domain/gpu-terms.ts';
 import { modelMatches } from '#shared/domain/gpus.ts';
 import type { Market, WorkspaceShare } from '../../domain/shares.ts';
 import { CPU_MARKET, DEFAULT_SHARE } from '../../domain/shares.ts';
-import type { PlacementMachine } from './filter.ts';
+import type { PlacementGpu, PlacementMachine } from './filter.ts';
 import { gpuMarketOf } from './filter.ts';
 import type { Amounts, Use } from './ledger.ts';
 import { NO_USE, plus } from './ledger.ts';
@@ -37,6 +37,12 @@ export interface MarketTurn {
   /** Amount of the market that its workspace may have yet; undefined: it has no limit there. */
   readonly limit: { readonly market: Market; readonly left: number } | undefined;
 }
+
+/** Facts about a machine that decide what it adds to markets. */
+export type MarketMachine = Pick<
+  PlacementMachine,
+  'machineId' | 'poolOwner' | 'totalCpuMillicores' | 'totalMemoryBytes' | 'isPresent' | 'cpuWorkAllowed'
+> & { readonly gpus: readonly Pick<PlacementGpu, 'model' | 'healthy'>[] };
 
 /** Machines that are shared, and their amounts. */
 export interface MarketState {
@@ -191,7 +197,7 @@ export class Markets {
   }
 
   /** Counts what the machine offers to all, as long as it is present. */
-  put(machine: PlacementMachine): void {
+  put(machine: MarketMachine): void {
     const { machineId, poolOwner, totalCpuMillicores, totalMemoryBytes, gpus, isPresent } = machine;
     const before = this.#seats.get(machineId);
     const name = poolOwner === null ? gpuMarketOf(machine) : undefined;

@@ -69,7 +69,7 @@ export class Shares {
     return viewOf(row.share);
   }
 
-  /** Sum over all workspaces of what is guaranteed to them, by market. */
+  /** Sum of what is guaranteed to workspaces, by each market that shares name; 0: there are limits alone. */
   guaranteed(): Promise<ReadonlyMap<string, number>> {
     return guaranteesOfAll(this.#parts.db);
   }

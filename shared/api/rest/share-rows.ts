@@ -3,6 +3,7 @@ import type { Static } from 'typebox';
 import { nullable } from '../fields.ts';
 import { Count, Id, listOf } from './lists.ts';
 import { QueryText } from './query.ts';
+import { ShareWarnings } from './shares.ts';
 
 export const ShareQuery = Type.Object({ market: QueryText('a GPU model, or `cpu`; absent: all') });
 
@@ -26,4 +27,4 @@ export const ShareRowRecord = Type.Object({
 });
 export type ShareRowRecord = Static<typeof ShareRowRecord>;
 
-export const ShareRowList = listOf(ShareRowRecord);
+export const ShareRowList = Type.Object({ ...listOf(ShareRowRecord).properties, warnings: ShareWarnings() });

@@ -36,14 +36,17 @@ export const GivenShareRecord = Type.Object({
 });
 export type GivenShareRecord = Static<typeof GivenShareRecord>;
 
+export const ShareWarnings = () =>
+  Type.Array(Type.String(), {
+    description: 'markets of which more is guaranteed than there is, or that no machine has; to an administrator',
+  });
+
 export const ShareRecord = Type.Object({
   workspace_id: Id(),
   ...GivenShareRecord.properties,
   declared_in: nullable(
     Type.String({ description: 'pools file that declares the share; null: none, or not an administrator' }),
   ),
-  warnings: Type.Array(Type.String(), {
-    description: 'markets of which more is guaranteed than there is; to an administrator',
-  }),
+  warnings: ShareWarnings(),
 });
 export type ShareRecord = Static<typeof ShareRecord>;

@@ -350,7 +350,7 @@ describe('the share of a workspace', () => {
     fleet.shares.set(W, guaranteed(2));
     fleet.placer.limitsChanged(W);
     await isReported({ weight: 2, amount: 2 });
-    // It changes once more while it is read.
+    // The share changes once more while it is read.
     fleet.shares.set(W, guaranteed(3));
     fleet.whenRead = () => {
       fleet.whenRead = () => undefined;

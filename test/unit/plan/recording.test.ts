@@ -86,7 +86,18 @@ describe('a recording', () => {
     const { recorded } = asked();
     expect(recorded.replayed()).toBeUndefined();
     const told = new Set(recorded.lines.map((line) => (JSON.parse(line) as Line).do));
-    const reads = ['constructor', 'get', 'unread', 'waiting', 'classes', 'choose', 'shares', 'turnOf', 'placeOf', 'machine'];
+    const reads = [
+      'constructor',
+      'get',
+      'unread',
+      'waiting',
+      'classes',
+      'choose',
+      'shares',
+      'turnOf',
+      'placeOf',
+      'machine',
+    ];
     const methods = Object.getOwnPropertyNames(Planner.prototype).filter((name) => !reads.includes(name));
     expect([...told].filter((name) => name !== 'template' && name !== 'doubtful').toSorted()).toEqual(
       methods.toSorted(),

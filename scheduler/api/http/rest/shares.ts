@@ -20,7 +20,7 @@ import type { RestRoute } from './route.ts';
 
 export interface ShareRouteParts {
   readonly shares: Pick<Shares, 'of' | 'change'>;
-  /** Sentences about markets of which more is guaranteed than there is. */
+  /** Sentences about markets of which more is guaranteed than there is, or that no machine has. */
   readonly guaranteeWarnings: () => Promise<readonly string[]>;
   /** Asks the leader what a workspace, or each, holds beside what would be fair. @throws AppError `not_leading` */
   readonly shareRows: (workspaceId: WorkspaceId | null) => Promise<readonly ShareRow[]>;
@@ -37,11 +37,12 @@ export function shareRoutes({
   reservations,
   directory,
 }: ShareRouteParts): readonly RestRoute[] {
+  const warnings = async ({ isAdmin }: Caller): Promise<string[]> => (isAdmin ? [...(await guaranteeWarnings())] : []);
   const show = async (id: string, caller: Caller, { share, declaredIn }: ShareView): Promise<ShareRecord> => ({
     workspace_id: id,
     ...shareRecord(share),
     declared_in: caller.isAdmin ? declaredIn : null,
-    warnings: caller.isAdmin ? [...(await guaranteeWarnings())] : [],
+    warnings: await warnings(caller),
   });
   const namesOf = async (ids: readonly WorkspaceId[]): Promise<ReadonlyMap<WorkspaceId, string>> =>
     new Map(
@@ -49,11 +50,11 @@ export function shareRoutes({
         [...new Set(ids)].map(async (id) => [id, (await directory.workspace(id))?.name ?? id] as const),
       ),
     );
-  const rows = async (workspaceId: WorkspaceId | null, market: string | undefined) => {
+  const rows = async (workspaceId: WorkspaceId | null, market: string | undefined, caller: Caller) => {
     const wanted = market === undefined ? undefined : (marketOf(market) ?? market);
     const found = (await shareRows(workspaceId)).filter((row) => wanted === undefined || row.market === wanted);
     const names = await namesOf(found.flatMap((row) => row.workspaceId ?? []));
-    return { data: found.map((row) => rowRecord(row, names)), next: '' };
+    return { data: found.map((row) => rowRecord(row, names)), next: '', warnings: await warnings(caller) };
   };
   return [
     restRoute({
@@ -65,7 +66,7 @@ export function shareRoutes({
       query: ShareQuery,
       answer: ShareRowList,
       errors: ['not_leading'],
-      handle: async ({ query }) => await rows(null, query.market),
+      handle: async ({ query, caller }) => await rows(null, query.market, caller),
     }),
     restRoute({
       http: 'GET /share/reservations',
@@ -89,7 +90,7 @@ export function shareRoutes({
       query: ShareQuery,
       answer: ShareRowList,
       errors: ['not_leading'],
-      handle: async ({ workspaceId, query }) => await rows(workspaceId, query.market),
+      handle: async ({ workspaceId, query, caller }) => await rows(workspaceId, query.market, caller),
     }),
     restRoute({
       http: 'GET /workspace/{ws}/share',

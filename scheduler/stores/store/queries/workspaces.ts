@@ -150,10 +150,11 @@ export function setWorkspaceShare(
   );
 }
 
-/** Sum of what is guaranteed to workspaces, by market. */
+/** Sum of what is guaranteed to workspaces, by each market that shares name; 0: there are limits alone. */
 export async function guaranteesOfAll(db: Queryable): Promise<ReadonlyMap<string, number>> {
   const { rows } = await db.query<{ market: string; amount: number }>(
-    `select g.key as market, sum(g.value::float8) as amount from workspaces, jsonb_each_text(share -> 'guaranteed') g
+    `select g.key as market, coalesce(sum(g.value::float8) filter (where part = 'guaranteed'), 0) as amount
+     from workspaces, (values ('guaranteed'), ('limits')) parts (part), jsonb_each_text(share -> part) g
      where share is not null and deleting_at is null group by g.key order by g.key`,
   );
   return new Map(rows.map(({ market, amount }) => [market, Number(amount)]));
