@@ -15,6 +15,10 @@ export interface DeploymentSettings {
   readonly minContainers: number;
   readonly maxContainers: number;
   readonly tasksPerContainer: number;
+  readonly windowSeconds: number;
+  readonly scaleInPerMinute: number;
+  /** Containers by schedule, each as text. */
+  readonly warm: readonly string[];
   /** Negative: for ever. */
   readonly keepWarmSeconds: number;
   /** high, normal or low. */
@@ -53,6 +57,9 @@ export function settingsOfRequest(config: JsonObject): DeploymentSettings {
     minContainers: numberField(scaling, 'minContainers'),
     maxContainers: numberField(scaling, 'maxContainers'),
     tasksPerContainer: numberField(scaling, 'tasksPerContainer'),
+    windowSeconds: numberField(scaling, 'windowSeconds'),
+    scaleInPerMinute: numberField(scaling, 'scaleInPerMinute'),
+    warm: warmOf(scaling),
     keepWarmSeconds: numberField(config, 'keepWarmSeconds'),
     priority: textField(config, 'priority') || 'normal',
     workers: numberField(config, 'workers'),
@@ -82,6 +89,9 @@ export function settingsOfRecord(config: JsonObject): DeploymentSettings {
     minContainers: numberField(scaling, 'min_containers'),
     maxContainers: numberField(scaling, 'max_containers'),
     tasksPerContainer: numberField(scaling, 'tasks_per_container'),
+    windowSeconds: numberField(scaling, 'window_seconds'),
+    scaleInPerMinute: numberField(scaling, 'scale_in_per_minute'),
+    warm: warmOf(scaling),
     keepWarmSeconds: numberField(config, 'keep_warm_seconds'),
     priority: textField(objectField(config, 'extra'), 'priority') || 'normal',
     workers: numberField(config, 'workers'),
@@ -110,6 +120,8 @@ export function settingRows(settings: DeploymentSettings, retriedAfter = ''): (r
       'scaling',
       `${minContainers} to ${counted(maxContainers, 'container')}, one for ${counted(tasksPerContainer, 'task')}, ${keptText(settings.keepWarmSeconds)}`,
     ],
+    ...row('scale in', scaleInText(settings)),
+    ...row('warm', settings.warm.join('; ')),
     [
       'serves',
       `${counted(workers, 'worker')}, ${counted(Math.max(1, concurrentRequests), 'call')} each; ${when}; ${retriesText(settings.retries, retriedAfter)}`,
@@ -125,6 +137,22 @@ export function settingRows(settings: DeploymentSettings, retriedAfter = ''): (r
 }
 
 const row = (name: string, text: string): readonly (readonly [string, string])[] => (text === '' ? [] : [[name, text]]);
+
+/** `when nothing asked for it for 30 s; at most 2 containers in a minute`. */
+const scaleInText = ({ windowSeconds, scaleInPerMinute }: DeploymentSettings): string =>
+  [
+    windowSeconds > 0 ? `when nothing asked for it for ${windowSeconds} s` : '',
+    scaleInPerMinute > 0 ? `at most ${counted(scaleInPerMinute, 'container')} in a minute` : '',
+  ]
+    .filter((text) => text !== '')
+    .join('; ');
+
+/** `3 containers from 0 8 * * 1-5 until 18:00 (Europe/Berlin)`. */
+const warmOf = (scaling: JsonObject): readonly string[] =>
+  listField(scaling, 'warm').map((one) => {
+    const zone = textField(one, 'timezone') || 'UTC';
+    return `${counted(numberField(one, 'min'), 'container')} from ${textField(one, 'when')} until ${textField(one, 'until')} (${zone})`;
+  });
 
 const poolOf = (config: JsonObject): string => textField(objectField(objectField(config, 'extra'), 'pool'), 'name');
 

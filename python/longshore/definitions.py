@@ -378,6 +378,7 @@ class QueueDepthAutoscaler:
     min_containers: so many run always.
     window_seconds: an idle container goes only when nothing needed it for so long; at most 3600.
     warm: `Warm`s: times at which more containers run without work. The largest number counts.
+    scale_in_per_minute: so many containers at most end in a minute for want of work; 0: no bound; at most 1000.
 
     Raises DefinitionError, which names the parameter.
     """
@@ -389,6 +390,7 @@ class QueueDepthAutoscaler:
         min_containers: int = 0,
         window_seconds: int = 0,
         warm: Sequence[Warm] = (),
+        scale_in_per_minute: int = 0,
     ) -> None:
         self.warm = [instance('warm', one, Warm) for one in sequence('warm', warm)]
         self.min_containers = whole('min_containers', min_containers, 0)
@@ -397,6 +399,9 @@ class QueueDepthAutoscaler:
         self.window_seconds = whole('window_seconds', window_seconds, 0)
         if self.window_seconds > 3600:
             raise DefinitionError('window_seconds: must be 3600 or less, not %d' % window_seconds)
+        self.scale_in_per_minute = whole('scale_in_per_minute', scale_in_per_minute, 0)
+        if self.scale_in_per_minute > 1000:
+            raise DefinitionError('scale_in_per_minute: must be 1000 or less, not %d' % scale_in_per_minute)
         if self.min_containers > self.max_containers:
             raise DefinitionError('min_containers: %d is more than max_containers (%d)' % (min_containers, max_containers))
 
@@ -409,6 +414,8 @@ class QueueDepthAutoscaler:
         }
         if self.window_seconds > 0:
             described['windowSeconds'] = self.window_seconds
+        if self.scale_in_per_minute > 0:
+            described['scaleInPerMinute'] = self.scale_in_per_minute
         if self.warm:
             described['warm'] = [one.described() for one in self.warm]
         return described

@@ -400,6 +400,11 @@ def handler(): ...
             [{'when': '0 8 * * 1-5', 'timezone': 'Europe/Berlin', 'min': 3, 'until': '18:00'}],
         )
         self.assertNotIn('warm', longshore.QueueDepthAutoscaler().described())
+        slow = longshore.QueueDepthAutoscaler(scale_in_per_minute=2)
+        self.assertEqual(2, slow.described()['scaleInPerMinute'])
+        self.assertNotIn('scaleInPerMinute', longshore.QueueDepthAutoscaler().described())
+        with self.assertRaisesRegex(DefinitionError, '^scale_in_per_minute: must be 1000 or less'):
+            longshore.QueueDepthAutoscaler(scale_in_per_minute=1001)
         for until in ('6pm', '24:00', '8:00', '', '\u0661\u0668:00'):
             with self.subTest(until), self.assertRaisesRegex(DefinitionError, '^until: must be a time of day'):
                 longshore.Warm('@daily', until=until)

@@ -25,6 +25,8 @@ export interface AutoscalerConfig {
   readonly tasksPerContainer: number;
   /** Seconds of the window whose largest wanted number holds containers back from scale-down; absent: 0. */
   readonly windowSeconds?: number;
+  /** Most containers that end in a minute for want of work; absent: no bound. */
+  readonly scaleInPerMinute?: number;
   /** Times at which more containers run without work; absent: none. */
   readonly warm?: readonly WarmTime[];
 }

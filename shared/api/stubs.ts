@@ -21,6 +21,9 @@ export const Autoscaler = Type.Object({
   windowSeconds: Type.Optional(
     Uint32({ description: 'a container goes only when none of the last so many seconds asked for it; absent: 0' }),
   ),
+  scaleInPerMinute: Type.Optional(
+    Uint32({ description: 'most containers that end in a minute for want of work; absent or 0: no bound' }),
+  ),
   warm: Type.Optional(Type.Array(WarmTime, { description: 'at most 16; the largest counts, with minContainers' })),
 });
 export type Autoscaler = Static<typeof Autoscaler>;

@@ -491,6 +491,31 @@ describe('Control plane restart', () => {
   });
 });
 
+describe('a bound on ends in a minute', () => {
+  test('lets one container end, and the next one when the minute is over', async ({ world }) => {
+    const { config } = world.target;
+    const autoscaler = { ...config.autoscaler, maxContainers: 2, tasksPerContainer: 1, scaleInPerMinute: 1 };
+    world.target = { ...world.target, config: { ...config, autoscaler } };
+    world.waiting = 2;
+    world.start();
+    const states = (): readonly string[] =>
+      [...world.containers.ofQueue(world.target.queue)].map(({ row }) => row.state).toSorted();
+    await waitFor(() => states().length === 2, 'two are made');
+    for (const entry of [...world.containers.ofQueue(world.target.queue)]) {
+      await waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
+      await world.runs(entry);
+    }
+    world.clock.aheadMs = 31_000;
+    world.waiting = 0;
+    world.autoscaler.wake(world.target.queue);
+    await world.decided('hold', 'scale_in_rate');
+    expect(states()).toEqual(['RUNNING', 'STOPPING']);
+    world.clock.aheadMs = 92_000;
+    world.autoscaler.wake(world.target.queue);
+    await waitFor(() => states().every((state) => state !== 'RUNNING'), 'the other one goes');
+  });
+});
+
 describe('a window', () => {
   test('keeps what was wanted within it', async ({ world }) => {
     const { config } = world.target;

@@ -12,6 +12,7 @@ const HOLDS: Readonly<Record<HoldReason, string>> = {
   at_target: 'as many containers live as are wanted',
   busy_or_warm: 'more containers live than are wanted, but each of them works or is kept warm',
   in_window: 'more containers live than are wanted now, but the window before asked for them',
+  scale_in_rate: 'more containers live than are wanted, and as many as may end in a minute have ended',
   bad_sample: 'the queue could not be read, so nothing changes',
   limits_unknown: 'the limits of its workspace are not read yet, so nothing changes',
   cooling_down: 'starts failed in a row, so nothing is started before the cooldown is over',
@@ -30,6 +31,7 @@ const HOLDS: Readonly<Record<HoldReason, string>> = {
 const HOLD_ENDS: Readonly<Record<Exclude<HoldReason, 'at_target'>, string>> = {
   busy_or_warm: 'containers beyond those wanted to end their work and their keep-warm time',
   in_window: 'the end of the window in which more were wanted',
+  scale_in_rate: 'the next container to be allowed to end (`scale_in_per_minute`)',
   bad_sample: 'the queue to be readable again',
   limits_unknown: 'the limits of its workspace to be read from the database',
   cooling_down: 'the end of the cooldown; then one container probes',

@@ -59,6 +59,8 @@ export interface ScaleBounds {
   readonly warm?: WarmNow;
   /** Tokens that calls to models reserve. Absent: tasks alone count. */
   readonly tokens?: TokenDemand;
+  /** Most running containers that end in a minute for want of work. Absent: no bound. */
+  readonly scaleInPerMinute?: number;
 }
 
 export interface TokenDemand {
@@ -83,6 +85,8 @@ export interface ScaleInput extends ScaleBounds {
   /** Largest number wanted within the last window, and when that number leaves it. */
   readonly wantedInWindow: number;
   readonly windowEndsMs?: number;
+  /** Times of the last ends for want of work, oldest first. Absent: none. */
+  readonly endedAtMs?: readonly number[];
   /**
    * Reason not to stop anything for want of work: a scheduler or
    * leader that just started, or machines that went silent together.
@@ -94,6 +98,7 @@ export type HoldReason =
   | 'at_target'
   | 'busy_or_warm'
   | 'in_window'
+  | 'scale_in_rate'
   | 'bad_sample'
   | 'limits_unknown'
   | 'cooling_down'
@@ -129,6 +134,7 @@ export type ScaleDecision =
 /** Interval until the next look when a fact could not be read. */
 const READ_AGAIN_MS = 1000;
 const GUARD_AGAIN_MS = 5000;
+export const MINUTE_MS = 60_000;
 /** Most containers of a queue that wait for a place: the others are a number, and follow as these are placed. */
 export const MOST_UNPLACED = 16;
 
@@ -249,7 +255,10 @@ function whileCooling(
   );
   const containers =
     input.hold === undefined
-      ? [...leaving(unready, unready.length, input, nowMs), ...leaving(ready, surplus, input, nowMs)]
+      ? [
+          ...leaving(unready, unready.length, input, nowMs),
+          ...inRate(leaving(ready, surplus, input, nowMs), ready, input, nowMs).containers,
+        ]
       : [];
   if (containers.length === 0) return { kind: 'hold', why: 'cooling_down', wanted, againAtMs };
   return { kind: 'stop', containers, wanted, againAtMs };
@@ -269,7 +278,7 @@ function whileHeld(
 ): ScaleDecision {
   const rest = held(hold, wanted, nowMs);
   const own = hold.why === 'after_restart' ? live.filter((container) => !container.found) : [];
-  const containers = leaving(own, surplus, input, nowMs);
+  const { containers } = inRate(leaving(own, surplus, input, nowMs), own, input, nowMs);
   const againAtMs = Math.min(rest.againAtMs, nextExpiry(own, input.keepWarmMs, nowMs) ?? Number.POSITIVE_INFINITY);
   return containers.length > 0 ? { kind: 'stop', containers, wanted, againAtMs } : { ...rest, againAtMs };
 }
@@ -288,12 +297,40 @@ function stopSurplus(
   wanted: number,
   nowMs: number,
 ): ScaleDecision {
-  const containers = leaving(live, surplus, input, nowMs);
-  const next = again(nextExpiry(live, input.keepWarmMs, nowMs), nowMs);
+  const all = leaving(live, surplus, input, nowMs);
+  const { containers, againAtMs } = inRate(all, live, input, nowMs);
+  const next = again(againAtMs ?? nextExpiry(live, input.keepWarmMs, nowMs), nowMs);
+  if (all.length > 0 && containers.length === 0) return { kind: 'hold', why: 'scale_in_rate', wanted, ...next };
   return containers.length > 0
     ? { kind: 'stop', containers, wanted, ...next }
     : { kind: 'hold', why: 'busy_or_warm', wanted, ...next };
 }
+
+/**
+ * Those of the containers that may end now, by the bound on ends in a minute. A container that does not serve, came
+ * back with its machine, or is awaited, is under no bound: nobody would miss it.
+ * @returns againAtMs: when the next one may end, if some may not
+ */
+function inRate(
+  leaving: readonly ContainerId[],
+  live: readonly ScaleContainer[],
+  { active, scaleInPerMinute, endedAtMs = [] }: ScaleInput,
+  nowMs: number,
+): { readonly containers: readonly ContainerId[]; readonly againAtMs?: number } {
+  if (scaleInPerMinute === undefined || !active) return { containers: leaving };
+  const last = endedAtMs.filter((atMs) => atMs > nowMs - MINUTE_MS);
+  let room = scaleInPerMinute - last.length;
+  const bound = new Set(live.filter(isUnderRate).map(({ id }) => id));
+  const containers = leaving.filter((id) => !bound.has(id) || (room -= 1) >= 0);
+  if (containers.length === leaving.length) return { containers };
+  // Of those that end now the minute begins now.
+  const oldest = last[Math.max(0, last.length - scaleInPerMinute)] ?? nowMs;
+  return { containers, againAtMs: oldest + MINUTE_MS };
+}
+
+/** Whether an end of the container counts for the bound on ends in a minute. */
+export const isUnderRate = ({ state, returned, isAwaited = false }: ScaleContainer): boolean =>
+  state === 'RUNNING' && !returned && !isAwaited;
 
 function leaving(
   live: readonly ScaleContainer[],

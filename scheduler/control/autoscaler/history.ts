@@ -4,7 +4,9 @@ import type { QueueName } from '#shared/domain/ids.ts';
 import type { DeploymentFacts, DeploymentState } from '../../workspaces/deployments/state.ts';
 import { deploymentStateOf, deploymentSteps } from '../../workspaces/deployments/state.ts';
 import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
-import type { ScaleDecision } from './decide.ts';
+import type { ContainerId } from '#shared/domain/ids.ts';
+import type { ScaleDecision, ScaleInput } from './decide.ts';
+import { isUnderRate, MINUTE_MS } from './decide.ts';
 import type { WantedWindow } from './window.ts';
 
 /** Decision that was made, with the numbers it came from. */
@@ -25,6 +27,8 @@ export interface QueueHistory {
   samples: number;
   /** Time when samples began to fail (epoch milliseconds); null: the last one was good. */
   badSinceMs: number | null;
+  /** Times of ends for want of work in the last minute, where their number is bounded; oldest first. */
+  endedAtMs: readonly number[];
   /** Last decisions, oldest first. */
   decisions: readonly Decided[];
   state: DeploymentState | null;
@@ -50,6 +54,7 @@ export class QueueHistories {
       window: [],
       samples: 0,
       badSinceMs: null,
+      endedAtMs: [],
       decisions: [],
       state: null,
       stateSinceMs: 0,
@@ -93,6 +98,18 @@ export function recordDecision(history: QueueHistory, made: Omit<Decided, 'until
     return;
   }
   history.decisions = [...history.decisions, { ...made, untilMs: made.atMs, times: 1 }].slice(-MAX_DECISIONS);
+}
+
+/** Remembers when containers were told to end for want of work, where their number in a minute is bounded. */
+export function rememberEnds(
+  history: QueueHistory,
+  { active, scaleInPerMinute, containers }: ScaleInput,
+  ended: readonly ContainerId[],
+  nowMs: number,
+): void {
+  if (scaleInPerMinute === undefined || !active) return;
+  const counted = containers.filter((one) => isUnderRate(one) && ended.includes(one.id));
+  history.endedAtMs = [...history.endedAtMs.filter((atMs) => atMs > nowMs - MINUTE_MS), ...counted.map(() => nowMs)];
 }
 
 /**

@@ -27,7 +27,7 @@ import type { ScaleInHold } from './scale-in-hold.ts';
 import { scaleInHold } from './scale-in-hold.ts';
 import { ScaleInputReader, scaleFacts, windowMsOf } from './scale-input-reader.ts';
 import type { QueueHistory } from './history.ts';
-import { QueueHistories, recordDecision, recordState } from './history.ts';
+import { QueueHistories, recordDecision, recordState, rememberEnds } from './history.ts';
 import type { ScaleEvents } from './scale-events.ts';
 import type { AutoscalerMetrics } from './metrics.ts';
 import { FailedStarts } from './failed-starts.ts';
@@ -384,7 +384,10 @@ export class Autoscaler {
       this.#record(queue, input, decision, nowMs);
       this.#again(queue, decision.againAtMs);
     }
-    if (decision.kind === 'stop') void this.#act(queue, () => this.#stopAll(target, decision));
+    if (decision.kind === 'stop') {
+      rememberEnds(this.#histories.of(queue), input, decision.containers, nowMs);
+      void this.#act(queue, () => this.#stopAll(target, decision));
+    }
     this.#remembered(queue, target, input, decision, nowMs);
     if (entries.length === 0 && decision.wanted === 0) this.#histories.rest(queue);
     const isIdle = decision.kind === 'hold' && decision.why === 'at_target' && input.inFlight === 0;

@@ -97,6 +97,10 @@ export class ScaleInputReader {
       minContainers: Math.max(Math.min(leastOf(target), cap), Math.min(warm?.least ?? 0, most)),
       maxContainers: most,
       ...(warm === undefined ? {} : { warm }),
+      // Nothing slows down the change to another version.
+      ...(autoscaler.scaleInPerMinute === undefined || isSuperseded
+        ? {}
+        : { scaleInPerMinute: autoscaler.scaleInPerMinute }),
       ...(known === undefined ? { limitsUnknown: true } : {}),
       ...this.#tokens(target),
     };
@@ -165,6 +169,7 @@ export class ScaleInputReader {
       breaker: this.#parts.breakers.of(queue),
       hostBrake: this.#parts.hostBrakes.of(queue),
       wantedInWindow: history === undefined ? 0 : largestWanted(history.window),
+      endedAtMs: history?.endedAtMs ?? [],
       ...(windowEndsMs === undefined ? {} : { windowEndsMs }),
       hold,
     };

@@ -279,6 +279,7 @@ function normaliseVolumes(request: GetOrCreateStubRequest): readonly StubVolumeM
 }
 
 const MAX_WINDOW_SECONDS = 3600;
+const MAX_SCALE_IN = 1000;
 const MAX_WARM = 16;
 
 /** Reads the times at which containers run without work; a text is a refusal. */
@@ -322,6 +323,8 @@ function normaliseAutoscaler(
     return `autoscaler.type ${quoted(asked.type)} is not known; allowed: ${AUTOSCALER_TYPES.join(', ')}`;
   const windowSeconds = asked.windowSeconds ?? 0;
   if (windowSeconds > MAX_WINDOW_SECONDS) return `autoscaler.windowSeconds must be ${MAX_WINDOW_SECONDS} or less`;
+  const scaleInPerMinute = asked.scaleInPerMinute ?? 0;
+  if (scaleInPerMinute > MAX_SCALE_IN) return `autoscaler.scaleInPerMinute must be ${MAX_SCALE_IN} or less`;
   const max = Math.max(1, asked.maxContainers);
   const warm = readWarm(asked.warm ?? [], Math.max(max, asked.minContainers));
   if (typeof warm === 'string') return warm;
@@ -339,6 +342,7 @@ function normaliseAutoscaler(
     tasksPerContainer: Math.max(1, asked.tasksPerContainer),
     // Left out at 0, so that stubs made before the field existed equal new ones.
     ...(windowSeconds > 0 ? { windowSeconds } : {}),
+    ...(scaleInPerMinute > 0 ? { scaleInPerMinute } : {}),
     ...(warm.length > 0 ? { warm } : {}),
   };
 }

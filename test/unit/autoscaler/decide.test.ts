@@ -7,6 +7,7 @@ import type { ContainerState } from '#shared/domain/status.ts';
 import { CONTAINER_STATES } from '#shared/domain/status.ts';
 import type { ScaleContainer, ScaleInput } from '#scheduler/control/autoscaler/decide.ts';
 import { CLOSED_BREAKER } from '#scheduler/control/autoscaler/breaker.ts';
+import { QueueHistories, rememberEnds } from '#scheduler/control/autoscaler/history.ts';
 import { decideScale, wantedContainers } from '#scheduler/control/autoscaler/decide.ts';
 
 const NOW = 1_000_000;
@@ -357,6 +358,59 @@ describe('who leaves first', () => {
       kind: 'stop',
       containers: [containers[0]?.id, containers[1]?.id],
     });
+  });
+
+  test('at most so many running containers end in a minute for want of work, and the next one when the minute is over', () => {
+    const running = [1, 2, 3, 4].map((idleSinceMs) => aContainer({ idleSinceMs }));
+    const ids = running.map(({ id }) => id);
+    const given = anInput({ containers: running, keepWarmMs: 0, scaleInPerMinute: 2 });
+    expect(decideScale(given, NOW)).toEqual({
+      kind: 'stop',
+      containers: [ids[0], ids[1]],
+      wanted: 0,
+      againAtMs: NOW + 60_000,
+    });
+    const endedAtMs = [NOW - 60_000, NOW - 50_000, NOW - 10_000];
+    expect(decideScale({ ...given, endedAtMs }, NOW)).toEqual({
+      kind: 'hold',
+      why: 'scale_in_rate',
+      wanted: 0,
+      againAtMs: NOW + 10_000,
+    });
+    expect(decideScale({ ...given, endedAtMs: endedAtMs.slice(0, 2) }, NOW)).toMatchObject({
+      containers: [ids[0]],
+      againAtMs: NOW + 10_000,
+    });
+    expect(decideScale({ ...given, endedAtMs, active: false }, NOW)).toMatchObject({ containers: ids });
+    const { scaleInPerMinute: _, ...unbound } = given;
+    expect(decideScale({ ...unbound, endedAtMs }, NOW)).toMatchObject({ containers: ids });
+    // Nobody would miss a container that waits for a place, came back with its machine, or is awaited.
+    const pending = aContainer({ state: 'PENDING' });
+    const [returned, awaited] = [aContainer({ returned: true }), aContainer({ isAwaited: true })];
+    const others = { ...given, containers: [...running, pending, returned, awaited], endedAtMs };
+    const decided = decideScale(others, NOW);
+    expect(decided).toMatchObject({ kind: 'stop', againAtMs: NOW + 10_000 });
+    expect(new Set(decided.kind === 'stop' ? decided.containers : [])).toEqual(
+      new Set([pending.id, returned.id, awaited.id]),
+    );
+    // A busy container is no reason to look again when the minute is over.
+    const busy = running.map((one) => ({ ...one, attempts: 1 }));
+    expect(decideScale({ ...given, containers: busy, endedAtMs }, NOW)).toMatchObject({ why: 'busy_or_warm' });
+    const after = { why: 'after_restart', leftMs: 5000 } as const;
+    expect(decideScale({ ...given, hold: after }, NOW)).toMatchObject({ kind: 'stop', containers: [ids[0], ids[1]] });
+  });
+
+  test('ends are remembered for a minute, where their number is bounded', () => {
+    const history = new QueueHistories().of('q' as QueueName);
+    const given = anInput({ containers: [aContainer(), aContainer({ state: 'PENDING' })], scaleInPerMinute: 5 });
+    const ids = given.containers.map(({ id }) => id);
+    rememberEnds(history, given, ids, NOW - 30_000);
+    rememberEnds(history, given, ids, NOW);
+    expect(history.endedAtMs).toEqual([NOW - 30_000, NOW]);
+    rememberEnds(history, given, [], NOW + 30_000);
+    expect(history.endedAtMs).toEqual([NOW]);
+    rememberEnds(history, { ...given, active: false }, ids, NOW + 30_000);
+    expect(history.endedAtMs).toEqual([NOW]);
   });
 
   test('ScaleDeployment: n is both bounds; 0 lets the queue decide up to the old maximum', () => {

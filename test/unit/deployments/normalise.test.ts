@@ -219,6 +219,12 @@ describe('the autoscaler', () => {
     expect(() => scaled({ windowSeconds: 3601 })).toThrow(/autoscaler\.windowSeconds must be 3600 or less/);
   });
 
+  test('the bound on ends in a minute is kept, left out where it is none, and refused above a thousand', () => {
+    expect(scaled({ scaleInPerMinute: 1000 }).scaleInPerMinute).toBe(1000);
+    expect('scaleInPerMinute' in scaled({ scaleInPerMinute: 0 })).toBe(false);
+    expect(() => scaled({ scaleInPerMinute: 1001 })).toThrow(/autoscaler\.scaleInPerMinute must be 1000 or less/);
+  });
+
   test('an empty type is the default whatever else is said', () => {
     expect(scaled({ type: '', maxContainers: 9 }).maxContainers).toBe(1);
   });

@@ -250,6 +250,7 @@ test('decisions that repeat are one entry, newest first, at most twenty', () => 
     window: [],
     samples: 0,
     badSinceMs: null,
+    endedAtMs: [],
     decisions: [],
     state: null,
     stateSinceMs: 0,

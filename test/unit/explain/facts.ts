@@ -67,6 +67,7 @@ export function scalingOf(
     window: [],
     samples: 3,
     badSinceMs: null,
+    endedAtMs: [],
     decisions: [],
     state: null,
     stateSinceMs: 0,
