@@ -307,7 +307,7 @@ function stopSurplus(
 }
 
 /**
- * Those of the containers that may end now, by the bound on ends in a minute. A container that does not serve, came
+ * Picks the containers that may end now, by the bound on ends in a minute. A container that does not serve, came
  * back with its machine, or is awaited, is under no bound: nobody would miss it.
  * @returns againAtMs: when the next one may end, if some may not
  */
@@ -323,7 +323,7 @@ function inRate(
   const bound = new Set(live.filter(isUnderRate).map(({ id }) => id));
   const containers = leaving.filter((id) => !bound.has(id) || (room -= 1) >= 0);
   if (containers.length === leaving.length) return { containers };
-  // Of those that end now the minute begins now.
+  // Without earlier ends the minute begins now.
   const oldest = last[Math.max(0, last.length - scaleInPerMinute)] ?? nowMs;
   return { containers, againAtMs: oldest + MINUTE_MS };
 }
