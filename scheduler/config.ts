@@ -162,6 +162,18 @@ export const SchedulerSettings = Type.Object({
     'seconds after which a machine is reserved for a container that needs several GPUs, or half a machine; off: never. `longshore settings set reserve_after` changes it while schedulers run (docs/sharing.md)',
     { default: '60' },
   ),
+  LONGSHORE_RECLAIM_AFTER: Text(
+    'seconds after which interruptible containers end for one whose workspace has less than its guarantee; off: never. `longshore settings set reclaim_after` changes it while schedulers run (docs/sharing.md)',
+    { default: '5' },
+  ),
+  LONGSHORE_RECLAIM_NOTICE: Text(
+    'seconds that tasks of an interruptible container have, before they are given back (0 to 120). `longshore settings set reclaim_notice` changes it while schedulers run',
+    { default: '20' },
+  ),
+  LONGSHORE_RECLAIM_MIN_RUN: Text(
+    'seconds that an interruptible container has run at least, unless a guarantee asks for its place. `longshore settings set reclaim_min_run` changes it while schedulers run',
+    { default: '600' },
+  ),
   LONGSHORE_PROVIDERS_FILE: Type.Optional(
     Text(
       'JSON file that names the programs by which machines are made for pools (docs/providers.md); read at the start and at SIGHUP. With several schedulers all have the same file, and the programs',

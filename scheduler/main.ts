@@ -151,7 +151,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     records,
     credits,
   };
-  const taskParts = openTasks({ ...base, redisMemory });
+  const taskParts = openTasks({ ...base, redisMemory, sharing: settingParts.sharing });
   const health = openHealth(infrastructure, clusterState, taskParts);
 
   // The deciding loops, and the machines.

@@ -23,6 +23,8 @@ export interface DeploymentSettings {
   readonly keepWarmSeconds: number;
   /** high, normal or low. */
   readonly priority: string;
+  /** Containers may end for those of other workspaces. */
+  readonly interruptible: boolean;
   readonly workers: number;
   readonly concurrentRequests: number;
   /** 0: no limit. */
@@ -62,6 +64,7 @@ export function settingsOfRequest(config: JsonObject): DeploymentSettings {
     warm: warmOf(scaling),
     keepWarmSeconds: numberField(config, 'keepWarmSeconds'),
     priority: textField(config, 'priority') || 'normal',
+    interruptible: config['interruptible'] === true,
     workers: numberField(config, 'workers'),
     concurrentRequests: numberField(config, 'concurrentRequests'),
     timeoutSeconds: numberField(config, 'timeoutSeconds'),
@@ -94,6 +97,7 @@ export function settingsOfRecord(config: JsonObject): DeploymentSettings {
     warm: warmOf(scaling),
     keepWarmSeconds: numberField(config, 'keep_warm_seconds'),
     priority: textField(objectField(config, 'extra'), 'priority') || 'normal',
+    interruptible: objectField(config, 'extra')['interruptible'] === true,
     workers: numberField(config, 'workers'),
     concurrentRequests: numberField(config, 'concurrent_requests'),
     timeoutSeconds: numberField(policy, 'timeout'),
@@ -127,6 +131,7 @@ export function settingRows(settings: DeploymentSettings, retriedAfter = ''): (r
       `${counted(workers, 'worker')}, ${counted(Math.max(1, concurrentRequests), 'call')} each; ${when}; ${retriesText(settings.retries, retriedAfter)}`,
     ],
     ...row('priority', settings.priority === 'normal' ? '' : settings.priority),
+    ...row('interruptible', settings.interruptible ? 'yes, for containers of other workspaces' : ''),
     ['access', settings.authorized ? 'with a token' : 'anybody, without a token'],
     ...row('inputs', settings.keepsInputs ? '' : 'not kept (keep_inputs)'),
     ...row('schedule', settings.when),

@@ -115,6 +115,7 @@ class Decorator(unittest.TestCase):
             'start_timeout': 0,
             'min_cuda': 12.8,
             'priority': 'urgent',
+            'interruptible': 'yes',
             'pool': ['gpu'],
             'block_network': 1,
             'allow_list': '10.0.0.0/8',
@@ -443,6 +444,13 @@ def handler(): ...
                 self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('priority'), extra)
         with self.assertRaisesRegex(DefinitionError, '^priority: must be'):
             longshore.Pod(ports=[8000], priority=5)  # type: ignore[arg-type]
+
+    def test_interruptible_is_told_only_when_asked_for(self) -> None:
+        for kind in ('endpoint', 'task_queue', 'function', 'asgi', 'realtime'):
+            for said, extra in (('interruptible=True', True), ('interruptible=False', None), ('', None)):
+                self.write('app.py', 'from longshore import %s\n@%s(%s)\ndef work(): ...\n' % (kind, kind, said))
+                _, answer, _, _ = self.describe('app.py')
+                self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('interruptible'), extra)
 
     def test_the_least_cuda_version_is_text_of_two_numbers(self) -> None:
         for kind in ('endpoint', 'task_queue', 'function', 'asgi', 'realtime'):

@@ -4,6 +4,9 @@ import type { ContainerControl } from '../fleet/containers/container-registry.ts
 import type { Machines } from '../fleet/machines.ts';
 import type { FleetMetrics } from '../fleet/metrics.ts';
 import type { LoopMetrics } from '../cluster/loop-metrics.ts';
+import type { Loads } from '../cluster/loads.ts';
+import { Preemptions } from '../control/placement/preemptions.ts';
+import type { SlotTable } from '../tasks/dispatch/slots.ts';
 import { Placer } from '../control/placement/placer.ts';
 import { Quotas } from '../control/placement/quotas.ts';
 import type { Db } from '../stores/store/db.ts';
@@ -25,6 +28,8 @@ export interface OpenPlacement {
   readonly isGuarded: () => boolean;
   /** Time for which a new leader reserves no machine. */
   readonly reserveGraceMs: number;
+  readonly loads: Pick<Loads, 'of'>;
+  readonly slots: Pick<SlotTable, 'leave' | 'stay'>;
   /** Whether the managed registry has built images. */
   readonly hasRegistry?: boolean;
 }
@@ -47,6 +52,7 @@ export function openPlacement(parts: OpenPlacement): {
     cpuWorkAllowed: parts.cpuWorkAllowed,
     isGuarded: parts.isGuarded,
     reserveGraceMs: parts.reserveGraceMs,
+    preemptions: new Preemptions(parts),
     volumeHomes: (ids) => volumeHomes(db, ids),
     imagePlaces: async (images) => {
       const [places, stored] = await Promise.all([

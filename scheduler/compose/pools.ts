@@ -6,7 +6,7 @@ import { readPoolsFile } from '../fleet/pools-file.ts';
 import type { PoolsFile } from '../fleet/pools-file.ts';
 import { Pools } from '../fleet/pools.ts';
 import type { ProviderNames } from '../fleet/provisioning/provider-names.ts';
-import { NO_RESERVATIONS } from '../workspaces/identity/sharing.ts';
+import { secondsText, SHARING_SECONDS } from '../workspaces/identity/sharing.ts';
 import { SYSTEM } from '../workspaces/events/audit.ts';
 import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -52,11 +52,13 @@ export function openPools(
     trail: new InstallationTrail(db, writer, () => clock.nowMs()),
     providers,
     shares: identity.shares,
-    setSharing: async ({ order, reserveAfterSeconds: after }) => {
-      const { now } = sharing;
-      if (order !== undefined && order !== now.order) await runtimeSettings.set('sharing_order', order, SYSTEM);
-      if (after !== undefined && after !== now.reserveAfterSeconds)
-        await runtimeSettings.set('reserve_after', after === null ? NO_RESERVATIONS : String(after), SYSTEM);
+    setSharing: async (said) => {
+      const set = (name: string, text: string): Promise<unknown> => runtimeSettings.set(name, text, SYSTEM);
+      if (said.order !== undefined && said.order !== sharing.now.order) await set('sharing_order', said.order);
+      for (const [name, { part }] of Object.entries(SHARING_SECONDS)) {
+        const seconds = said[part];
+        if (seconds !== undefined && seconds !== sharing.now[part]) await set(name, secondsText(seconds));
+      }
     },
     guaranteeWarnings: guaranteeWarningsOf(infrastructure, identity, clusterState),
     mostOf: mostPoolsOf,

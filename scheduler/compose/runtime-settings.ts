@@ -4,7 +4,7 @@ import { networksProblem, OpenNetworks } from '../tasks/webhooks/open-networks.t
 import { ownPorts } from '../tasks/webhooks/own-ports.ts';
 import { InstallationTrail } from '../workspaces/events/installation-trail.ts';
 import { RuntimeSettings } from '../workspaces/identity/runtime-settings.ts';
-import { orderProblem, reserveAfterProblem, SharingSetting } from '../workspaces/identity/sharing.ts';
+import { orderProblem, secondsProblem, SharingSetting } from '../workspaces/identity/sharing.ts';
 import type { Events } from './events.ts';
 import type { Identity } from './identity.ts';
 import type { Infrastructure } from './infrastructure.ts';
@@ -17,22 +17,43 @@ export interface RuntimeSettingParts {
 }
 
 /** @throws StartupError `bad_config` */
+/** Settings of sharing that are seconds, with their variables and descriptions. */
+const SECONDS = [
+  [
+    'reserve_after',
+    'LONGSHORE_RESERVE_AFTER',
+    'seconds after which a machine is reserved for a container that needs several GPUs, or half a machine; off: never',
+  ],
+  [
+    'reclaim_after',
+    'LONGSHORE_RECLAIM_AFTER',
+    'seconds after which interruptible containers end for one whose workspace has less than its guarantee; off: never',
+  ],
+  [
+    'reclaim_notice',
+    'LONGSHORE_RECLAIM_NOTICE',
+    'seconds that tasks of an interruptible container have, before they are given back',
+  ],
+  [
+    'reclaim_min_run',
+    'LONGSHORE_RECLAIM_MIN_RUN',
+    'seconds that an interruptible container has run at least, unless a guarantee asks for its place',
+  ],
+] as const;
+
 export function openRuntimeSettings(
   { db, clock, log, settings }: Infrastructure,
   { invalidation }: Identity,
   { writer: events }: Pick<Events, 'writer'>,
 ): RuntimeSettingParts {
-  const {
-    LONGSHORE_WEBHOOK_ALLOW: networks,
-    LONGSHORE_SHARING_ORDER: order,
-    LONGSHORE_RESERVE_AFTER: after,
-  } = settings;
+  const { LONGSHORE_WEBHOOK_ALLOW: networks, LONGSHORE_SHARING_ORDER: order } = settings;
   const problem = networksProblem(networks);
   if (problem !== undefined)
     throw new StartupError('bad_config', `settings are wrong:\n  LONGSHORE_WEBHOOK_ALLOW: ${problem}`);
-  const afterProblem = reserveAfterProblem(after);
-  if (afterProblem !== undefined)
-    throw new StartupError('bad_config', `settings are wrong:\n  LONGSHORE_RESERVE_AFTER: ${afterProblem}`);
+  for (const [name, variable] of SECONDS) {
+    const wrong = secondsProblem(name, settings[variable]);
+    if (wrong !== undefined) throw new StartupError('bad_config', `settings are wrong:\n  ${variable}: ${wrong}`);
+  }
   const rules = new OpenNetworks(networks, ownPorts(settings));
   const sharing = new SharingSetting();
   const runtimeSettings = new RuntimeSettings({
@@ -56,14 +77,18 @@ export function openRuntimeSettings(
         problem: orderProblem,
         apply: (value) => sharing.setOrder(value),
       },
-      reserve_after: {
-        environment: after,
-        variable: 'LONGSHORE_RESERVE_AFTER',
-        description:
-          'seconds after which a machine is reserved for a container that needs several GPUs, or half a machine; off: never',
-        problem: reserveAfterProblem,
-        apply: (value) => sharing.setReserveAfter(value),
-      },
+      ...Object.fromEntries(
+        SECONDS.map(([name, variable, description]) => [
+          name,
+          {
+            environment: settings[variable],
+            variable,
+            description,
+            problem: (value: string) => secondsProblem(name, value),
+            apply: (value: string) => sharing.setSeconds(name, value),
+          },
+        ]),
+      ),
     },
   });
   return { runtimeSettings, rules, sharing };

@@ -63,6 +63,8 @@ export function openScaling(setup: ScalingSetup): Scaling {
     loops,
     fence,
     cpuWorkAllowed,
+    loads,
+    slots,
     isGuarded: () => health.hasGuard,
     reserveGraceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     hasRegistry: settings.LONGSHORE_REGISTRY !== undefined,

@@ -33,6 +33,8 @@ import { Submissions } from '../tasks/admission/submissions.ts';
 import { Unanswered } from '../tasks/admission/unanswered.ts';
 import type { UnansweredParts } from '../tasks/admission/unanswered.ts';
 import { Completion } from '../tasks/completion/completion.ts';
+import { PREEMPTED } from '../fleet/containers/spec.ts';
+import type { SharingSetting } from '../workspaces/identity/sharing.ts';
 import { DrainCutoff } from '../tasks/completion/drain-cutoff.ts';
 import { LateResults } from '../tasks/completion/late-results.ts';
 import { OrphanedAttempts } from '../tasks/completion/orphaned-attempts.ts';
@@ -116,6 +118,8 @@ export interface TaskNeeds
   /** Idempotency keys. Absent: calls with a key are refused. */
   readonly idempotencyKeys?: IdempotencyKeys | undefined;
   readonly isCutOff: (containerId: ContainerId) => boolean;
+  readonly isPreempted: (containerId: ContainerId) => boolean;
+  readonly noticeMs: () => number;
   readonly graces?: Partial<GracePeriods> | undefined;
   /** Milliseconds since this process last stood still. Absent: it never did. */
   readonly sinceStallMs?: (() => number) | undefined;
@@ -259,6 +263,7 @@ export interface TasksSetup {
   readonly bodies: TaskBodies;
   readonly redisMemory: RedisMemory;
   readonly serves: Pick<ServeLeases, 'refusal'>;
+  readonly sharing: SharingSetting;
 }
 
 export interface TaskParts extends TaskPath {
@@ -308,6 +313,12 @@ export function openTasks(setup: TasksSetup): TaskParts {
       if (row?.state !== 'STOPPING' || row.reason !== 'drained' || row.machineId === null) return false;
       return machines.get(row.machineId)?.health === 'READY';
     },
+    isPreempted: (id) => {
+      const row = containers.get(id)?.row;
+      if (row?.state !== 'DRAINING' || row.reason !== PREEMPTED || row.machineId === null) return false;
+      return machines.get(row.machineId)?.health === 'READY';
+    },
+    noticeMs: () => setup.sharing.now.noticeSeconds * 1000,
     caughtUp: () => records.caughtUp(),
     listRows: async (workspaceId, filter) => {
       const { taskIds, ...rest } = filter;

@@ -117,7 +117,7 @@ export function wireContainers({ clusterState, linkParts, taskParts }: WiredLink
     const { entry, to } = change;
     linkParts.links.containerMoved(change);
     if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
-    if (to === 'STOPPING') taskParts.drainCutoff.lookAt(entry.row.id);
+    if (to === 'STOPPING' || to === 'DRAINING') taskParts.drainCutoff.lookAt(entry.row.id);
     if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
       entry.served = loads.of(entry.row.id)?.served ?? false;
       loads.tellLast(entry.row.id);

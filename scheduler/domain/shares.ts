@@ -28,9 +28,27 @@ export interface Sharing {
   readonly order: SharingOrder;
   /** Seconds until a machine is reserved for a container that needs several GPUs, or half a machine; null: never. */
   readonly reserveAfterSeconds: number | null;
+  /**
+   * Seconds that a container waits before interruptible containers of others end for it, if its workspace has less
+   * than is guaranteed to it; null: none ever does.
+   */
+  readonly reclaimAfterSeconds: number | null;
+  /** Seconds that tasks of such a container have until they are given back. */
+  readonly noticeSeconds: number;
+  /** Seconds that such a container has run at least, unless a guarantee asks for it. */
+  readonly minRunSeconds: number;
 }
 
-export const DEFAULT_SHARING: Sharing = { order: 'share', reserveAfterSeconds: 60 };
+/** Most seconds of notice. */
+export const MOST_NOTICE_SECONDS = 120;
+
+export const DEFAULT_SHARING: Sharing = {
+  order: 'share',
+  reserveAfterSeconds: 60,
+  reclaimAfterSeconds: 5,
+  noticeSeconds: 20,
+  minRunSeconds: 600,
+};
 
 /** Priority of a deployment inside its workspace. */
 export const PRIORITIES = ['high', 'normal', 'low'] as const;

@@ -107,6 +107,8 @@ export interface StubConfig {
   readonly labels?: LabelRules;
   /** Priority of its containers inside the workspace. Absent: normal. */
   readonly priority?: Exclude<PriorityClass, 'normal'>;
+  /** Whether its containers may end for those of other workspaces. Absent: no. */
+  readonly interruptible?: true;
   readonly workers: number;
   /** Mode in which workers are created. Absent: not chosen. */
   readonly workerMode?: WorkerMode;

@@ -33,6 +33,7 @@ export class FleetMetrics {
   readonly placementDuration: Histogram<'gpu_model'>;
   readonly placementWait: Histogram<'gpu_model' | 'result'>;
   readonly unschedulable: Gauge<'reason'>;
+  readonly preemptions: Counter<'reason'>;
   readonly gpuLeaseFaults: Counter<'kind'>;
   readonly guard: Gauge<'pool'>;
   readonly ping: Histogram;
@@ -49,6 +50,16 @@ export class FleetMetrics {
       labelNames: ['protocol'],
       registers,
     });
+    this.preemptions = new Counter({
+      name: name('preemptions_total'),
+      help: 'Interruptible containers that were asked to leave for others: for a guarantee, a fair share, or on a reserved machine.',
+      labelNames: ['reason'],
+      registers,
+    });
+    fromZero(
+      this.preemptions,
+      ['guarantee', 'fair_share', 'reservation'].map((reason) => ({ reason })),
+    );
     this.ping = new Histogram({
       name: name('agent_ping_duration_seconds'),
       help: 'From a ping on a control stream to its answer.',

@@ -6,8 +6,9 @@ import type { PoolSettingsChange } from '#shared/api/pools.ts';
 import { StartupError, messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import { changedShare, readShareChange } from '../domain/workspace-share.ts';
-import type { SharingOrder } from '../domain/shares.ts';
-import { MOST_RESERVE_AFTER_SECONDS, SHARING_ORDERS } from '../workspaces/identity/sharing.ts';
+import type { Sharing } from '../domain/shares.ts';
+import { SHARING_ORDERS, SHARING_SECONDS } from '../workspaces/identity/sharing.ts';
+import type { SharingSeconds } from '../workspaces/identity/sharing.ts';
 import type { DeclaredShare } from '../workspaces/identity/shares.ts';
 import { providerProblem, readPoolSettings, settled } from './pool-settings.ts';
 import { poolNameProblem } from '../domain/pools.ts';
@@ -18,17 +19,15 @@ export interface DeclaredPool {
 }
 
 /** The part of a file about sharing. Absent: it says nothing of it. */
-export interface SaidOfSharing {
-  readonly order?: SharingOrder;
-  /** Seconds of waiting after which a machine is reserved; null: never. */
-  readonly reserveAfterSeconds?: number | null;
-}
+export type SaidOfSharing = Partial<Sharing>;
 
-export interface Declared extends SaidOfSharing {
+export interface Declared {
   /** Declared pools, in the order of their names. */
   readonly pools: readonly DeclaredPool[];
   /** Shares of workspaces; absent: none is declared. */
   readonly shares?: readonly DeclaredShare[];
+  /** Absent: nothing is said of it. */
+  readonly sharing?: SaidOfSharing;
 }
 
 export interface PoolsFile extends Declared {
@@ -98,7 +97,7 @@ export function declaredIn(path: string, text: string): Declared {
   const declared = {
     pools: poolsIn(pools, problems),
     shares: sharesIn(said['workspaces'], problems),
-    ...sharingIn(said['sharing'], problems),
+    sharing: sharingIn(said['sharing'], problems),
   };
   if (problems.length > 0) throw bad(path, problems);
   return declared;
@@ -150,21 +149,27 @@ function sharingIn(sharing: unknown, problems: string[]): SaidOfSharing {
   for (const name of Object.keys(sharing))
     if (!SHARING_PARTS.includes(name))
       problems.push(`sharing.${name.slice(0, 80)} is no setting of sharing; there are ${SHARING_PARTS.join(', ')}`);
-  const { order: said, reserveAfterSeconds: after } = sharing;
-  const order = SHARING_ORDERS.find((one) => one === said);
-  if (order === undefined && said !== undefined) problems.push(`sharing.order must be ${SHARING_ORDERS.join(' or ')}`);
-  const isAfter = after === null || isReserveAfter(after);
-  if (!isAfter && after !== undefined)
-    problems.push(
-      `sharing.reserveAfterSeconds must be a whole number from 0 to ${MOST_RESERVE_AFTER_SECONDS}, or null, with which no machine is reserved`,
-    );
-  return { ...(order === undefined ? {} : { order }), ...(isAfter ? { reserveAfterSeconds: after } : {}) };
+  const found: Partial<Record<keyof Sharing, unknown>> = {};
+  const order = SHARING_ORDERS.find((one) => one === sharing['order']);
+  if (order !== undefined) found.order = order;
+  else if (sharing['order'] !== undefined) problems.push(`sharing.order must be ${SHARING_ORDERS.join(' or ')}`);
+  for (const { part, most, mayBeOff } of SECONDS) {
+    const said = sharing[part];
+    if (said === undefined) continue;
+    if ((mayBeOff && said === null) || isSeconds(said, most)) found[part] = said;
+    else
+      problems.push(
+        `sharing.${part} must be a whole number from 0 to ${most}${mayBeOff ? ', or null, with which it never happens' : ''}`,
+      );
+  }
+  return found as SaidOfSharing;
 }
 
-const SHARING_PARTS: readonly string[] = ['order', 'reserveAfterSeconds'];
+const SECONDS: readonly SharingSeconds[] = Object.values(SHARING_SECONDS);
+const SHARING_PARTS: readonly string[] = ['order', ...SECONDS.map(({ part }) => part)];
 
-const isReserveAfter = (said: unknown): said is number =>
-  typeof said === 'number' && Number.isInteger(said) && said >= 0 && said <= MOST_RESERVE_AFTER_SECONDS;
+const isSeconds = (said: unknown, most: number): boolean =>
+  typeof said === 'number' && Number.isInteger(said) && said >= 0 && said <= most;
 
 const NO_OBJECT = { kind: 'wrong', problems: ['must be an object of settings'] } as const;
 

@@ -173,8 +173,7 @@ export class Pools implements PoolService {
     path,
     pools,
     shares = [],
-    order,
-    reserveAfterSeconds,
+    sharing,
   }: PoolsFile): Promise<{ readonly pools: string[]; readonly shares: string[] }> {
     const { log } = this.#parts;
     const names = pools.map(({ name }) => name);
@@ -195,10 +194,7 @@ export class Pools implements PoolService {
       return { before: there, after: now, changed: written, released: left, given: told };
     });
     if (given !== undefined) await this.#parts.shares?.announce(given);
-    await this.#parts.setSharing?.({
-      ...(order === undefined ? {} : { order }),
-      ...(reserveAfterSeconds === undefined ? {} : { reserveAfterSeconds }),
-    });
+    if (sharing !== undefined) await this.#parts.setSharing?.(sharing);
     const workspaces = given === undefined ? [] : this.#sharesTold(path, given);
     await this.#tell(names.map((name) => after.get(name)).filter((pool) => pool !== undefined));
     if (changed.length > 0) log.info({ file: path, pools: changed }, 'pools declared by file');

@@ -16,6 +16,7 @@ const MOST_REASONS = 50;
 const REASONS_OF_LOSS = [
   'not_claimed',
   'drained',
+  'preempted',
   'lease_ran_out',
   'agent_restarted',
   'container_gone',
@@ -31,6 +32,7 @@ export class TaskMetrics {
   readonly execution: Histogram<'stub_type' | 'status'>;
   readonly dispatch: Histogram;
   readonly attemptsLost: Counter<'reason'>;
+  readonly preemptedSeconds: Counter;
   readonly retries: Counter<'stub_type' | 'cause'>;
   readonly throttled: Counter<'resource'>;
   readonly refused: Counter<'from' | 'event'>;
@@ -81,6 +83,11 @@ export class TaskMetrics {
       this.attemptsLost,
       REASONS_OF_LOSS.map((reason) => ({ reason })),
     );
+    this.preemptedSeconds = new Counter({
+      name: 'longshore_task_preempted_seconds_total',
+      help: 'Time for which attempts had run whose tasks were given back with interruptible containers.',
+      registers,
+    });
     this.retries = bounded(
       new Counter({
         name: 'longshore_task_retries_total',

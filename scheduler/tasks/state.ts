@@ -91,6 +91,8 @@ export type AttemptVerdict =
  * Most times that an asynchronous task is run again after an infrastructure cause; these have a budget of their own.
  */
 export const INFRASTRUCTURE_ATTEMPTS = 5;
+/** Times that a task is given back with an interruptible container; after these it runs to its end there. */
+export const MOST_PREEMPTIONS = 3;
 /** Different containers that may die on a task before it is given to no other. */
 export const POISONED_CONTAINERS = 3;
 

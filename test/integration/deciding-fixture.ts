@@ -108,6 +108,7 @@ export class World {
     this.machines = machineParts.machines;
     this.joining = machineParts.joining;
     this.agentReports = machineParts.agentReports;
+    const loads = new Loads({ bus: ALONE, channel: 'decide', instance: newInstanceId(), slots, isLive: () => true });
     const targets = this.#targets();
     this.autoscaler = new Autoscaler({
       targets,
@@ -115,13 +116,7 @@ export class World {
       containers: this.containers,
       create: (wanted, count, unplaced) => this.placer.create(wanted, count, unplaced),
       slots,
-      loads: new Loads({
-        bus: ALONE,
-        channel: 'decide',
-        instance: newInstanceId(),
-        slots,
-        isLive: () => true,
-      }),
+      loads,
       reservedTokens: { of: () => this.reservedTokens },
       breakers: this.breakers,
       clock,
@@ -146,6 +141,8 @@ export class World {
     const { placer, quotas } = openPlacement({
       ...placement,
       cpuWorkAllowed: () => true,
+      loads,
+      slots,
       isGuarded: () => this.guarded,
       reserveGraceMs: graceMs ?? 0,
     });

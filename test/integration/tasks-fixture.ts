@@ -279,6 +279,8 @@ export async function aProcess(
     readonly onAccepted?: (job: TaskJob, queue: QueueName) => void;
     /** Whether a drain of that container is past its deadline. */
     readonly isCutOff?: (containerId: ContainerId) => boolean;
+    readonly isPreempted?: (containerId: ContainerId) => boolean;
+    readonly noticeMs?: () => number;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
     readonly redrives?: TaskNeeds['redrives'];
     readonly jobsOf?: (taskIds: readonly TaskId[]) => Promise<readonly string[]>;
@@ -365,6 +367,8 @@ export async function aProcess(
     isAlone: options.isAlone,
     isActive: () => true,
     isCutOff: options.isCutOff ?? (() => false),
+    isPreempted: options.isPreempted ?? (() => false),
+    noticeMs: options.noticeMs ?? (() => 0),
     sinceStallMs: () => performance.now() - (stalledAtMs() ?? -Infinity),
     listRows: () => Promise.resolve([]),
     stubsOf: () => Promise.resolve(new Map()),

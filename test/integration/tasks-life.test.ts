@@ -340,6 +340,82 @@ describe('a task in a container that a drain ends at its deadline', () => {
   });
 });
 
+describe('a task in a container that leaves for another one', () => {
+  test('asynchronous: after its notice it is handed back, at no cost; synchronous: it goes on', async ({ start }) => {
+    const leaving = new Set<ContainerId>();
+    let noticeMs = 3_600_000;
+    const one = await start({ isPreempted: (containerId) => leaving.has(containerId), noticeMs: () => noticeMs });
+    const [queued, called] = [aQueueTarget({ retries: 0 }), aTarget()];
+    const [queueLink, callLink] = [new PlayedLink(), new PlayedLink()];
+    const container = one.container(queued.queue, queueLink);
+    const other = one.container(called.queue, callLink);
+    const taskId = await put(one, queued);
+    const call = await one.submissions.submit(called, { input: '{}' });
+    if (call.kind !== 'accepted') throw new Error('not accepted');
+    const [order, callOrder] = [await sent(queueLink), await sent(callLink)];
+    for (const { containerId } of [container, other]) {
+      leaving.add(containerId);
+      one.slots.leave(containerId);
+      one.drainCutoff.lookAt(containerId);
+    }
+    expect((await one.records.read(taskId))?.status).toBe('RUNNING');
+    expect(queueLink.cancelled).toEqual([]);
+    noticeMs = 0;
+    expect(await reaches(one, taskId, 'PENDING')).toMatchObject({ failureReason: 'preempted' });
+    expect(queueLink.cancelled).toEqual([`${taskId} ${order.token}`]);
+    expect(callLink.cancelled).toEqual([]);
+    const back = await waitFor(async () => {
+      const job = await one.queues.read(queued.queue, taskId);
+      return job?.preemptions !== undefined && job;
+    }, 'its job says so');
+    expect(back).toMatchObject({ preemptions: 1, retriesUsed: 0 });
+    expect(back.losses).toBeUndefined();
+    // The attempt that was ended reports success all the same, and is ignored.
+    expect(await one.result(order, '{"by":"the first"}')).toBe(true);
+    expect(container.inFlight).toBe(0);
+    const next = new PlayedLink();
+    one.container(queued.queue, next);
+    await one.result(await sent(next), '{"by":"the second"}');
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 2, result: '{"by":"the second"}' });
+    await one.result(callOrder);
+    expect(await call.finished).toMatchObject({ status: 'COMPLETE' });
+  });
+
+  test('a task that was handed back three times runs to its end in the fourth', async ({ start }) => {
+    const leaving = new Set<ContainerId>();
+    const one = await start({ isPreempted: (containerId) => leaving.has(containerId) });
+    const target = aQueueTarget({ retries: 0 });
+    const taskId = await put(one, target);
+    for (let times = 1; times <= 3; times += 1) {
+      const link = new PlayedLink();
+      const { containerId } = one.container(target.queue, link);
+      const order = await sent(link);
+      leaving.add(containerId);
+      one.slots.leave(containerId);
+      one.drainCutoff.lookAt(containerId);
+      await waitFor(() => link.cancelled.length === 1, 'it is handed back');
+      await one.result(order);
+    }
+    const last = new PlayedLink();
+    const { containerId } = one.container(target.queue, last);
+    const order = await sent(last);
+    expect((await one.queues.read(target.queue, taskId))?.preemptions).toBe(3);
+    leaving.add(containerId);
+    one.slots.leave(containerId);
+    one.drainCutoff.lookAt(containerId);
+    // A further container that leaves shows that the check has been there.
+    const [other, link] = [aQueueTarget(), new PlayedLink()];
+    const second = one.container(other.queue, link);
+    const another = await put(one, other);
+    await sent(link);
+    leaving.add(second.containerId);
+    await reaches(one, another, 'PENDING');
+    expect(last.cancelled).toEqual([]);
+    await one.result(order, '{"by":"the fourth"}');
+    expect(await reaches(one, taskId, 'COMPLETE')).toMatchObject({ attempt: 4, result: '{"by":"the fourth"}' });
+  });
+});
+
 describe('an attempt that heartbeats do not name any more', () => {
   test('is lost: its task runs again elsewhere, and counts it', async ({ start }) => {
     const one = await start({ graces: { silentMs: 0, leaseMs: 300 } });

@@ -8,6 +8,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { StoredSpec } from '../../fleet/containers/spec.ts';
+import { PREEMPTED } from '../../fleet/containers/spec.ts';
 import { fellBackFrom } from '../../fleet/containers/spec.ts';
 import { publicStatus } from '../../fleet/containers/state.ts';
 import type { ContainerGpuUse, ContainerUsage } from '../../fleet/usage.ts';
@@ -225,6 +226,10 @@ function detailsOf(
   if (row.reason === 'start_timeout')
     details.push(
       `it waited in vain for ${awaitedReadiness(row.spec as StoredSpec)}, ${startTimeoutMs(row) / 1000} seconds (\`start_timeout\`)`,
+    );
+  if (row.reason === PREEMPTED)
+    details.push(
+      'it is interruptible, and ends for a container of a workspace that holds less (`preempted`); its tasks run again, and use no retry',
     );
   if (row.startFailures > 0) details.push(failedStartsText(row));
   if (facts.start !== undefined) details.push(`its start ${startTimes(facts.start)}`);

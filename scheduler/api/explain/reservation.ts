@@ -1,4 +1,4 @@
-// A machine that is kept for a container which waits, as a sentence. Pure.
+// A machine that is kept for a container which waits, and containers that end for it, as sentences. Pure.
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { ReservationHolder, ReservationRow } from '../../control/plan/reservation-report.ts';
 
@@ -41,6 +41,14 @@ export function reservationText(
   ];
   return `${what} reserved for ${whom} since ${clockText(sinceMs)}${parts.length === 0 ? '' : `: ${parts.join(', ')}`}`;
 }
+
+/** @param count - interruptible containers that end for the one that waits */
+export const leavingTexts = (count: number): string[] =>
+  count === 0
+    ? []
+    : [
+        `${count === 1 ? '1 interruptible container of another workspace ends' : `${count} interruptible containers of other workspaces end`} for it, or for one like it`,
+      ];
 
 function heldText(some: readonly ReservationHolder[], name: string): string {
   const gpus = some.reduce((sum, one) => sum + one.gpus, 0);

@@ -65,7 +65,7 @@ import type { ContainerPlace } from './scaling.ts';
 import { explainScaling } from './scaling.ts';
 import { shownGrowth } from './growth.ts';
 import { lineTexts } from './line.ts';
-import { reservationText } from './reservation.ts';
+import { leavingTexts, reservationText } from './reservation.ts';
 import { awaitedImageTexts } from './images.ts';
 import { rolloutTexts } from './rollout.ts';
 import type { RolloutTexts } from './rollout.ts';
@@ -84,7 +84,7 @@ export interface ExplainParts {
   readonly loads: Pick<Loads, 'of'>;
   readonly machines: Pick<Machines, 'get' | 'all'>;
   readonly feasibility: Pick<FeasibilityCheck, 'isMakeable'>;
-  readonly placer: Pick<Placer, 'waitOf' | 'placeOf' | 'reservations'>;
+  readonly placer: Pick<Placer, 'waitOf' | 'placeOf' | 'reservations' | 'leavingFor'>;
   readonly autoscaler: Pick<Autoscaler, 'explain'>;
   /** Growth of pools, as the leader decides it; absent: no pool grows. */
   readonly provisioning?: Pick<ProvisioningLoop, 'explain' | 'explainPool'>;
@@ -183,7 +183,11 @@ export class Explain {
     const reserved = await this.#reservedFor(queue, oldest);
     return {
       growth: await this.#growthFor(oldest),
-      line: [...(place === undefined ? [] : lineTexts(place)), ...reserved],
+      line: [
+        ...(place === undefined ? [] : lineTexts(place)),
+        ...reserved,
+        ...leavingTexts(placer.leavingFor(oldest.row.id)),
+      ],
     };
   }
 

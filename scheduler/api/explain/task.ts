@@ -29,6 +29,7 @@ import { hostOf } from '../../tasks/webhooks/deliveries.ts';
 import { startTimes } from './starts.ts';
 import type { ContainerStart } from './starts.ts';
 import { containers, counted } from './texts.ts';
+import { MOST_PREEMPTIONS } from '../../tasks/state.ts';
 
 export interface TaskFacts {
   readonly record: TaskRecord;
@@ -181,6 +182,10 @@ function detailsOf(facts: TaskFacts): string[] {
   if (job !== undefined && job.retriesUsed > 0) details.push(`${job.retriesUsed} of ${facts.retries} retries are used`);
   if ((job?.losses ?? 0) > 0)
     details.push(`${counted(job?.losses ?? 0, 'attempt')} lost by causes of the infrastructure`);
+  if ((job?.preemptions ?? 0) > 0)
+    details.push(
+      `${counted(job?.preemptions ?? 0, 'attempt')} ended with interruptible containers, for other workspaces, at no cost${(job?.preemptions ?? 0) < MOST_PREEMPTIONS ? '' : '; it is not interrupted again'}`,
+    );
   details.push(...facts.callbacks.map(callbackText));
   if (!facts.leaderAnswered) details.push('the leader did not answer, so what it knows is missing');
   return details;

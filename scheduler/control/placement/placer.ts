@@ -27,6 +27,7 @@ import type { MarketReport, PlaceInLine, ShareRow } from '../plan/share-report.t
 import { listShares, sharesOf } from '../plan/share-report.ts';
 import { FailedImages } from './failed-images.ts';
 import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
+import type { Preemptions } from './preemptions.ts';
 import { PlacementWrites } from './placement-writes.ts';
 import type { PlacementWritesParts } from './placement-writes.ts';
 import { holdingOf, MachineFacts, wantedOf } from './snapshot.ts';
@@ -55,7 +56,9 @@ export interface PlacementParts extends PlacementWritesParts {
   readonly imagePlaces: (images: readonly string[]) => Promise<ReadonlyMap<string, ImagePlaces>>;
   /** Whether many machines went silent at once, so that none is reserved. */
   readonly isGuarded: () => boolean;
-  /** Time for which a new leader reserves no machine. */
+  /** Interruptible containers, which end for others. */
+  readonly preemptions: Pick<Preemptions, 'candidates' | 'carryOut'>;
+  /** Time for which a new leader reserves no machine, and asks no container to leave. */
   readonly reserveGraceMs: number;
   /** Limits on what workspaces may have at once; absent: no bound. */
   readonly quotas: (workspaces: ReadonlySet<WorkspaceId>) => Promise<ReadonlyMap<WorkspaceId, Quota>>;
@@ -69,6 +72,8 @@ const SWEEP_MS = 30_000;
 const SLICE_MS = 5;
 /** Most containers decided in one go, then written together. */
 const BATCH = 256;
+/** Least time between two looks for containers that may end for others. */
+const RECLAIM_EVERY_MS = 1000;
 /** Most reservations that are listed. */
 const MOST_RESERVATIONS = 1000;
 /** Candidates that turn out to be taken before the container waits for a moment. */
@@ -104,6 +109,7 @@ export class Placer {
   #later: { readonly timer: NodeJS.Timeout; readonly atMs: number } | undefined;
   #sweep: NodeJS.Timeout | undefined;
   #giveUpAtMs = 0;
+  #reclaimAtMs = 0;
   /** The lease under which this process leads, and since when. */
   #lease: { readonly fence: number | undefined; readonly sinceMs: number } = { fence: undefined, sinceMs: 0 };
   /** Workspaces whose limits or shares changed while such were read. */
@@ -268,6 +274,12 @@ export class Placer {
   /** Machines that are kept for containers that wait. Right on the leader only. */
   reservations(): readonly ReservationRow[] {
     return reportReservations(this.#planner.reservations).slice(0, MOST_RESERVATIONS);
+  }
+
+  /** Interruptible containers that end for the one that waits, or for one like it. Right on the leader only. */
+  leavingFor(id: ContainerId): number {
+    const item = this.#planner.get(id);
+    return item === undefined ? 0 : this.#planner.leaving.countFor(item.fitClass);
   }
 
   /** Tells a planner that knows nothing all that there is. */
@@ -465,6 +477,7 @@ export class Placer {
       await this.#write(chosen);
     }
     if (this.#writes.doubtful.size > 0) this.#wakeIn(BACKOFF.baseMs);
+    await this.#reclaim();
     await this.#giveUps();
     this.#notes.soon();
   }
@@ -511,18 +524,24 @@ export class Placer {
     }
   }
 
-  /** Keeps machines for containers that need much, unless what machines hold is in doubt. */
-  #reserve(): void {
-    const { clock, fence, isGuarded, reserveGraceMs, log } = this.#parts;
+  /** Whether what machines hold is in doubt: many are silent at once, or this process has just begun to lead. */
+  get #isInDoubt(): boolean {
+    const { clock, fence, isGuarded, reserveGraceMs } = this.#parts;
     const monotonicMs = clock.monotonicMs();
     const now = fence();
     if (now !== this.#lease.fence) this.#lease = { fence: now, sinceMs: monotonicMs };
     const graceMs = this.#lease.sinceMs + reserveGraceMs - monotonicMs;
     if (graceMs > 0) this.#wakeIn(graceMs);
+    return graceMs > 0 || isGuarded();
+  }
+
+  /** Keeps machines for containers that need much, unless what machines hold is in doubt. */
+  #reserve(): void {
+    const { clock, log } = this.#parts;
     const nowMs = clock.nowMs();
     const { reservations } = this.#planner;
     const before = new Set(reservations.all());
-    const againAtMs = this.#planner.reserve(graceMs > 0 || isGuarded() ? null : nowMs);
+    const againAtMs = this.#planner.reserve(this.#isInDoubt ? null : nowMs);
     for (const one of reservations.all()) {
       if (before.has(one)) continue;
       const { machineId, item } = one;
@@ -530,6 +549,22 @@ export class Placer {
       this.#reserved(machineId);
     }
     if (againAtMs !== undefined) this.#wakeIn(againAtMs - nowMs);
+  }
+
+  /** Asks interruptible containers to leave for those that fit nowhere, once a second at most. */
+  async #reclaim(): Promise<void> {
+    const { clock, preemptions, fence } = this.#parts;
+    if (fence() === undefined) return;
+    const monotonicMs = clock.monotonicMs();
+    if (monotonicMs < this.#reclaimAtMs) return;
+    this.#reclaimAtMs = monotonicMs + RECLAIM_EVERY_MS;
+    const heads = [...this.#planner.classes()].flatMap(({ head }) => head?.wanted.id ?? []);
+    const candidates = heads.length === 0 ? [] : preemptions.candidates();
+    if (candidates.length > 0) this.#wakeIn(RECLAIM_EVERY_MS);
+    const growing = heads.filter((id) => this.#growth(id).isAwaited);
+    await preemptions.carryOut(
+      this.#planner.reclaim(this.#isInDoubt ? null : { nowMs: clock.nowMs(), candidates, growing }),
+    );
   }
 
   async #factsOf(classes: readonly FitClass[]): Promise<ReadonlyMap<FitClass, ClassFacts>> {

@@ -5,9 +5,12 @@ import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import { isMountDriver, volumesDownCondition } from '#shared/domain/volume-drivers.ts';
 import type { VolumeMount } from '#shared/protocol/generated/messages.ts';
+import { MOST_NOTICE_SECONDS } from '../../domain/shares.ts';
+import { isSyncKind } from '../../workspaces/deployments/kinds.ts';
 import { wantedPython } from '../../domain/base-pythons.ts';
 import type { ContainerControl } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
+import { PREEMPTED } from '../../fleet/containers/spec.ts';
 import { gpuFactsOf } from '../../fleet/capacity.ts';
 import type { Capacity } from '../../fleet/capacity.ts';
 import { basePythonsOf } from '../../fleet/host-facts.ts';
@@ -116,11 +119,14 @@ const STOPS_IN_MS = 90_000;
 
 /**
  * Time by which the container ends at the latest, as far as its row tells: it is stopping, or takes no more tasks and
- * has those that it works on, whose time is limited. undefined: nothing ends it by a known time.
+ * has those that it works on, whose time is limited, or which are given back. undefined: nothing ends it by a known
+ * time.
  */
-function endsAtMs({ row, spec: { wire } }: ContainerEntry, nowMs: number): number | undefined {
+function endsAtMs({ row, spec }: ContainerEntry, nowMs: number): number | undefined {
   if (row.state === 'STOPPING') return nowMs + STOPS_IN_MS;
-  const timeoutMs = wire.timeoutMs ?? 0;
+  if (row.state === 'DRAINING' && row.reason === PREEMPTED && !isSyncKind(spec.kind))
+    return nowMs + MOST_NOTICE_SECONDS * 1000 + STOPS_IN_MS;
+  const timeoutMs = spec.wire.timeoutMs ?? 0;
   return row.state === 'DRAINING' && timeoutMs > 0 ? nowMs + timeoutMs + STOPS_IN_MS : undefined;
 }
 

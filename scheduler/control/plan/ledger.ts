@@ -48,6 +48,7 @@ export class Ledger {
   readonly markets: Markets;
   #onMachine = new Grouped<MachineId, ContainerId>();
   readonly #held = new Map<ContainerId, Holding>();
+  readonly #ending = new Set<ContainerId>();
   readonly #used = new Map<WorkspaceId, Use>();
   readonly #siblings = new Map<QueueName, Map<MachineId, number>>();
 
@@ -58,6 +59,7 @@ export class Ledger {
   clear(): void {
     this.#onMachine = new Grouped();
     this.#held.clear();
+    this.#ending.clear();
     this.markets.clear();
     this.#used.clear();
     this.#siblings.clear();
@@ -69,10 +71,12 @@ export class Ledger {
     if (before?.machineId === holding.machineId) {
       const { gpuUuids, endsAtMs } = holding;
       this.#held.set(id, { ...before, ...(gpuUuids && { gpuUuids }), ...(endsAtMs !== undefined && { endsAtMs }) });
+      if (endsAtMs !== undefined) this.#ending.add(id);
       return;
     }
     this.release(id);
     this.#held.set(id, holding);
+    if (holding.endsAtMs !== undefined) this.#ending.add(id);
     if (holding.machineId !== null) this.#onMachine.add(holding.machineId, id);
     this.#count(holding, 1);
   }
@@ -82,6 +86,7 @@ export class Ledger {
     const holding = this.#held.get(id);
     if (holding === undefined) return false;
     this.#held.delete(id);
+    this.#ending.delete(id);
     this.#count(holding, -1);
     const { machineId } = holding;
     if (machineId === null) return true;
@@ -112,6 +117,16 @@ export class Ledger {
   #countInMarket(holding: Holding, sign: 1 | -1): void {
     const { workspaceId, machineId, gpuCount } = holding;
     this.markets.count(workspaceId, this.markets.on(machineId, gpuCount), holding, sign);
+  }
+
+  /** Resources of the container; undefined: it holds nothing. */
+  get(id: ContainerId): Holding | undefined {
+    return this.#held.get(id);
+  }
+
+  /** Containers that end by a known time. */
+  ending(): Iterable<ContainerId> {
+    return this.#ending;
   }
 
   useOf(workspaceId: WorkspaceId): Use {

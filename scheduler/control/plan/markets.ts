@@ -337,12 +337,19 @@ export class Markets {
     if (market === undefined) return ALONE;
     const place = this.#place(tenant, market);
     if (place.version === market.version) return place;
-    const part = dominantPart(place.used, market);
-    const guaranteed = guaranteedPart(tenant, market);
-    place.tier = part < guaranteed ? GUARANTEED_TIER : SHARED_TIER;
-    place.share = Math.max(0, part - guaranteed) / Math.max(LEAST_WEIGHT, tenant.share.weight);
+    const { tier, share } = this.standingWith(tenant, market, place.used);
+    place.tier = tier;
+    place.share = share;
     place.version = market.version;
     return place;
+  }
+
+  /** How the workspace would stand if it held that much. */
+  standingWith(tenant: Tenant, market: MarketState, used: Use): Standing {
+    const part = dominantPart(used, market);
+    const guaranteed = guaranteedPart(tenant, market);
+    const tier = part < guaranteed ? GUARANTEED_TIER : SHARED_TIER;
+    return { tier, share: Math.max(0, part - guaranteed) / Math.max(LEAST_WEIGHT, tenant.share.weight) };
   }
 
   /** Whether one more such container would pass the limit of the workspace in the market. */

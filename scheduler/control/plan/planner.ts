@@ -24,6 +24,8 @@ import type { MarketState, MarketTurn, Standing, Tenant } from './markets.ts';
 import { amountIn, Markets } from './markets.ts';
 import type { Choice, Rejections } from './place.ts';
 import { chooseOf, placeContainer } from './place.ts';
+import type { Preemption, ReclaimFacts } from './reclaim.ts';
+import { Reclaim } from './reclaim.ts';
 import type { Reservation } from './reservations.ts';
 import { Reservations } from './reservations.ts';
 import type { MarketReport, PlaceInLine } from './share-report.ts';
@@ -67,6 +69,8 @@ export class Planner {
   readonly ledger = new Ledger(new Markets());
   /** Machines that are kept for containers that wait. */
   readonly reservations = new Reservations(this.candidates, this.ledger, (machine) => this.setMachine(machine));
+  /** Interruptible containers that end for others. */
+  readonly leaving = new Reclaim(this.candidates, this.ledger, this.reservations);
   /** Machines that take nothing, because it is not known what they hold. One that is none any more is set again. */
   doubtful: ReadonlySet<MachineId> = new Set();
   readonly #shunned: (wanted: Wanted) => ReadonlySet<MachineId>;
@@ -84,7 +88,7 @@ export class Planner {
   #turn = 0;
   #shares: { readonly reports: readonly MarketReport[]; readonly atMs: number } | undefined;
   #byShare = DEFAULT_SHARING.order === 'share';
-  #reserveAfterMs = reserveAfterMsOf(DEFAULT_SHARING);
+  #sharing = DEFAULT_SHARING;
 
   /** @param shunned - machines that take the container only where no other can */
   constructor(shunned: (wanted: Wanted) => ReadonlySet<MachineId> = () => new Set()) {
@@ -96,7 +100,7 @@ export class Planner {
 
   setSharing(sharing: Sharing): void {
     const byShare = sharing.order === 'share';
-    this.#reserveAfterMs = reserveAfterMsOf(sharing);
+    this.#sharing = sharing;
     if (byShare === this.#byShare) return;
     this.#byShare = byShare;
     for (const fitClass of this.#classes.values()) fitClass.reorder((wanted) => this.#keyOf(wanted));
@@ -309,6 +313,7 @@ export class Planner {
   /** Forgets all that it was told. */
   clear(): void {
     this.reservations.clear();
+    this.leaving.clear();
     for (const { wanted } of [...this.#items.values()]) this.remove(wanted.id);
     this.ledger.clear();
     this.candidates.clear();
@@ -538,7 +543,7 @@ export class Planner {
    * @returns when to call again though nothing changes; undefined: there is no need
    */
   reserve(nowMs: number | null): number | undefined {
-    const afterMs = this.#byShare ? this.#reserveAfterMs : null;
+    const afterMs = this.#byShare ? msOf(this.#sharing.reserveAfterSeconds) : null;
     return this.reservations.look(
       nowMs ?? 0,
       nowMs === null || afterMs === null
@@ -547,13 +552,45 @@ export class Planner {
             afterMs,
             classes: this.classes(),
             doubtful: this.doubtful,
-            requestOf: ({ wanted, fitClass }) => {
-              const overQuota = this.#isOverLimits(fitClass);
-              return { ...this.#requestOf(wanted, fitClass, this.#shunned(wanted)), overQuota };
-            },
-            compare: (a, b) => (this.#goesFirst(a, this.#standingOf(a), b, this.#standingOf(b)) ? -1 : 1),
+            requestOf: (item) => this.#wholeRequestOf(item),
+            compare: (a, b) => this.#compare(a, b),
           },
     );
+  }
+
+  /** The request of a container, with the limits of its workspace. */
+  #wholeRequestOf({ wanted, fitClass }: Item): PlacementRequest {
+    const overQuota = this.#isOverLimits(fitClass);
+    return { ...this.#requestOf(wanted, fitClass, this.#shunned(wanted)), overQuota };
+  }
+
+  #compare(a: Item, b: Item): number {
+    return this.#goesFirst(a, this.#standingOf(a), b, this.#standingOf(b)) ? -1 : 1;
+  }
+
+  /**
+   * Chooses interruptible containers that end for others, once nothing else has room for these.
+   * @param facts - null: none may end
+   */
+  reclaim(facts: ReclaimFacts | null): readonly Preemption[] {
+    const afterMs = this.#byShare ? msOf(this.#sharing.reclaimAfterSeconds) : null;
+    if (facts === null || afterMs === null) return this.leaving.look(undefined);
+    let reports: readonly MarketReport[] | undefined;
+    return this.leaving.look({
+      ...facts,
+      afterMs,
+      minRunMs: this.#sharing.minRunSeconds * 1000,
+      classes: this.classes(),
+      doubtful: this.doubtful,
+      requestOf: (item) => this.#wholeRequestOf(item),
+      compare: (a, b) => this.#compare(a, b),
+      fairShareOf: (workspaceId, market) => {
+        // Counted anew: the reports that are kept for people depend on when they were asked for.
+        reports ??= reportShares(this.ledger.markets, this.#items.values(), facts.nowMs);
+        const rows = reports.find((one) => one.market === market)?.rows;
+        return rows?.find((row) => row.workspaceId === workspaceId)?.fairShare ?? 0;
+      },
+    });
   }
 
   #standingOf({ fitClass }: Item): Standing {
@@ -637,8 +674,7 @@ export class Planner {
 
 const FRESH_MS = 1000;
 
-const reserveAfterMsOf = ({ reserveAfterSeconds }: Sharing): number | null =>
-  reserveAfterSeconds === null ? null : reserveAfterSeconds * 1000;
+const msOf = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
 
 /** Whether the reserved machine has room, by what its facts alone say. */
 const mayHaveRoom = ({ machine, item }: Reservation): boolean =>

@@ -9,6 +9,7 @@ import type { Holding } from './ledger.ts';
 import type { Choice, Rejections } from './place.ts';
 import { Planner } from './planner.ts';
 import type { Step } from './planner.ts';
+import type { Preemption, ReclaimFacts } from './reclaim.ts';
 import { choiceLine, ClassNumbers, Encoder, maybeChoiceLine, reservedLine, stepLine } from './recording.ts';
 import type { Call, Line, Tape, WantedLine } from './recording.ts';
 
@@ -222,6 +223,13 @@ export class RecordedPlanner extends Planner {
     return this.#call(
       () => super.reserve(nowMs),
       (_recorder, againAtMs) => ({ do: 'reserve', nowMs, got: reservedLine(this, againAtMs) }),
+    );
+  }
+
+  override reclaim(facts: ReclaimFacts | null): readonly Preemption[] {
+    return this.#call(
+      () => super.reclaim(facts),
+      (_recorder, got) => ({ do: 'reclaim', facts, got }),
     );
   }
 

@@ -96,6 +96,8 @@ export class Replay {
         return planner.take(decoder.wanted(line.wanted), { machineId: line.choice.on, gpuUuids: line.choice.gpus });
       case 'reserve':
         return reservedLine(planner, planner.reserve(line.nowMs));
+      case 'reclaim':
+        return planner.reclaim(line.facts);
       case 'refusalsOf':
         return planner.refusalsOf(this.#classOf(line.class), line.nowMs);
       default:

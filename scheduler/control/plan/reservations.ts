@@ -227,7 +227,7 @@ export class Reservations {
     let againAtMs = Infinity;
     for (const fitClass of rules.classes) {
       const { head } = fitClass;
-      if (head === undefined || reserved.has(fitClass) || !this.#isLarge(fitClass)) continue;
+      if (head === undefined || reserved.has(fitClass) || !this.isLarge(fitClass)) continue;
       const atMs = Math.max(
         head.wanted.createdAtMs + rules.afterMs,
         (this.#inVain.get(fitClass) ?? -Infinity) + SEARCH_AGAIN_MS,
@@ -254,7 +254,7 @@ export class Reservations {
   }
 
   /** Whether containers of the class need several GPUs, or half of an average machine of their market. */
-  #isLarge(fitClass: FitClass): boolean {
+  isLarge(fitClass: FitClass): boolean {
     const { gpuCount, cpuMillicores, memoryBytes } = fitClass;
     if (gpuCount >= 2) return true;
     const market = this.#ledger.markets.of(fitClass);

@@ -20,8 +20,8 @@ import { MOST_MACHINES, TraceError } from './trace.ts';
 
 /** Sharing as the planner is told of it. */
 export const POLICIES = {
-  arrival: { order: 'arrival', reserveAfterSeconds: null },
-  share: { order: 'share', reserveAfterSeconds: null },
+  arrival: { ...DEFAULT_SHARING, order: 'arrival', reserveAfterSeconds: null },
+  share: { ...DEFAULT_SHARING, reserveAfterSeconds: null },
   'share+reserve': DEFAULT_SHARING,
 } as const satisfies Record<string, Sharing>;
 export type Policy = keyof typeof POLICIES;

@@ -40,6 +40,7 @@ const STOP_REASONS: Readonly<Record<string, string>> = {
   scaled_to_zero: 'USER',
   scaled_in: 'SCHEDULER',
   superseded: 'SCHEDULER',
+  preempted: 'SCHEDULER',
   drained: 'ADMIN',
   ttl: 'TTL',
 };

@@ -30,6 +30,8 @@ export interface StoredSpec {
   readonly labels?: LabelRules;
   /** Priority inside the workspace; absent: normal. */
   readonly priority?: PriorityClass;
+  /** Whether it may end for a container of another workspace. Absent: no. */
+  readonly interruptible?: true;
   /** Pool that the container must run in; empty: any that the workspace may use. */
   readonly poolName: string;
   /** Architecture of the machine; empty or absent: any. */
@@ -45,6 +47,9 @@ export interface StoredSpec {
   /** The spec for the agent, without the fields that are known only when it is sent (token, devices). */
   readonly wire: ContainerSpec;
 }
+
+/** Reason in the row of an interruptible container that ends for another one. */
+export const PREEMPTED = 'preempted';
 
 /** Secrets with the keys of a bucket. An agent gets the values with its permission, and never the names. */
 export interface BucketSecrets {
@@ -80,6 +85,7 @@ export function specOf(target: Target): StoredSpec {
     ...(config.minCuda === undefined ? {} : { minCuda: config.minCuda }),
     ...(config.labels === undefined ? {} : { labels: config.labels }),
     ...(config.priority === undefined ? {} : { priority: config.priority }),
+    ...(config.interruptible === true ? { interruptible: true } : {}),
     poolName: poolNameOf(config.extra),
     ...engineOf(config),
     wire: {

@@ -27,7 +27,7 @@ export const PastAttempt = Type.Object({
 });
 export type PastAttempt = Static<typeof PastAttempt>;
 
-/** Most of them that a task has: more than its retries and losses together. */
+/** Most of them that a task keeps, the latest: more than its retries and losses together. */
 export const MOST_PAST = 12;
 
 /** Version 1 of a job's data. Fields are only added; a reader gives a missing new field its default. */
@@ -90,6 +90,8 @@ export const TaskJob = Type.Object({
   retriesUsed: Type.Integer({ minimum: 0 }),
   /** Attempts lost to infrastructure causes. Absent: none. */
   losses: Type.Optional(Type.Integer({ minimum: 0 })),
+  /** Attempts that ended with an interruptible container, for another one. Absent: none. */
+  preemptions: Type.Optional(Type.Integer({ minimum: 0 })),
   /** Containers that died while they ran the task, each once. Absent: none. */
   diedOn: Type.Optional(Type.Array(Type.String({ maxLength: 128 }), { maxItems: 8 })),
   /** URL that is told how the task ended. Absent: none. */

@@ -166,6 +166,21 @@ export class Completion {
     return this.lost(attempt, false);
   }
 
+  /**
+   * Gives the task of an interruptible container back, like {@link abandon}. It is no loss, and no retry is used.
+   */
+  preempt(attempt: Attempt): Promise<boolean> {
+    if (attempt.ending !== undefined) return attempt.ending;
+    const { job } = attempt;
+    this.#supersede(attempt);
+    this.#remember(attempt);
+    attempt.ending = this.#returning.toQueue(attempt, 'preempted', {
+      ...job,
+      preemptions: (job.preemptions ?? 0) + 1,
+    });
+    return attempt.ending;
+  }
+
   /** Returns the task of an attempt that did not begin: like {@link abandon}, but no budget is touched. */
   takeBack(attempt: Attempt, failureReason: string): Promise<boolean> {
     if (attempt.ending !== undefined) return attempt.ending;

@@ -1,30 +1,40 @@
-// Return of tasks whose container is past the deadline of a drain. Asynchronous tasks go back to their queue,
-// superseded, without waiting for the container's end, which may take long or never come. A synchronous task
-// cannot run again, so it keeps the time that the stop leaves it. Every second the check repeats, because
-// attempts of another process may be adopted later. While a machine is silent nothing changes.
+// Return of tasks whose container is past the deadline of a drain, or leaves for another one and had its notice.
+// Asynchronous tasks go back to their queue, superseded, without waiting for the container's end, which may take long
+// or never come. A synchronous task cannot run again, so it keeps the time that the stop leaves it. A task that was
+// given back for other containers often enough is shielded: it runs to its end. Every second the check repeats,
+// because attempts of another process may be adopted later. While a machine is silent nothing changes.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
+import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
 import type { Attempt, Attempts } from '../dispatch/attempts.ts';
 import type { TaskMetrics } from '../metrics.ts';
+import { MOST_PREEMPTIONS } from '../state.ts';
 import type { Completion } from './completion.ts';
 
 const LOOK_EVERY_MS = 1_000;
 
 export interface DrainCutoffParts {
   readonly attempts: Pick<Attempts, 'all' | 'ofContainer'>;
-  readonly completion: Pick<Completion, 'abandon'>;
+  readonly completion: Pick<Completion, 'abandon' | 'preempt'>;
   /**
    * Whether the container's attempts must end now: its machine's drain is past its deadline, and the agent is linked.
    */
   readonly isCutOff: (containerId: ContainerId) => boolean;
-  readonly metrics: Pick<TaskMetrics, 'attemptsLost'>;
+  /** Whether the container leaves for another one, and its agent is linked. */
+  readonly isPreempted: (containerId: ContainerId) => boolean;
+  /** Time for which tasks of such a container go on. */
+  readonly noticeMs: () => number;
+  readonly clock: Clock;
+  readonly metrics: Pick<TaskMetrics, 'attemptsLost' | 'preemptedSeconds'>;
   readonly log: Log;
   readonly signal: AbortSignal;
 }
 
 export class DrainCutoff {
   readonly #parts: DrainCutoffParts;
+  /** Containers that leave for others, and since when this process knows, in monotonic milliseconds. */
+  readonly #noticed = new Map<ContainerId, number>();
 
   constructor(parts: DrainCutoffParts) {
     this.#parts = parts;
@@ -32,10 +42,14 @@ export class DrainCutoff {
 
   start(): void {
     const { signal, attempts } = this.#parts;
-    void repeat(LOOK_EVERY_MS, signal, () => this.#check(attempts.all()), this.#notYet);
+    const look = async (): Promise<void> => {
+      for (const id of this.#noticed.keys()) if (!this.#parts.isPreempted(id)) this.#noticed.delete(id);
+      await this.#check(attempts.all());
+    };
+    void repeat(LOOK_EVERY_MS, signal, look, this.#notYet);
   }
 
-  /** Checks a container that was just told to stop. */
+  /** Checks a container that was just told to stop, or to leave. */
   lookAt(containerId: ContainerId): void {
     this.#check(this.#parts.attempts.ofContainer(containerId)).catch(this.#notYet);
   }
@@ -45,15 +59,38 @@ export class DrainCutoff {
   };
 
   async #check(attempts: Iterable<Attempt>): Promise<void> {
-    const { completion, metrics, log, isCutOff } = this.#parts;
-    const cutOff = [...attempts].filter(
-      ({ job, ending, containerId }) => !job.sync && ending === undefined && isCutOff(containerId),
-    );
-    const handedBack = cutOff.map((attempt) => {
-      metrics.attemptsLost.inc({ reason: 'drained' });
-      log.info({ taskId: attempt.job.taskId, containerId: attempt.containerId }, 'a drain is over, giving a task back');
-      return completion.abandon(attempt);
-    });
-    await Promise.all(handedBack);
+    const { isCutOff } = this.#parts;
+    const ends: Promise<boolean>[] = [];
+    for (const attempt of [...attempts]) {
+      if (attempt.job.sync || attempt.ending !== undefined) continue;
+      if (isCutOff(attempt.containerId)) ends.push(this.#cutOff(attempt));
+      else if (this.#hadNotice(attempt.containerId) && (attempt.job.preemptions ?? 0) < MOST_PREEMPTIONS)
+        ends.push(this.#preempt(attempt));
+    }
+    await Promise.all(ends);
+  }
+
+  #cutOff(attempt: Attempt): Promise<boolean> {
+    const { completion, metrics, log } = this.#parts;
+    metrics.attemptsLost.inc({ reason: 'drained' });
+    log.info({ taskId: attempt.job.taskId, containerId: attempt.containerId }, 'a drain is over, giving a task back');
+    return completion.abandon(attempt);
+  }
+
+  #preempt(attempt: Attempt): Promise<boolean> {
+    const { completion, metrics, clock, log } = this.#parts;
+    metrics.attemptsLost.inc({ reason: 'preempted' });
+    metrics.preemptedSeconds.inc(Math.max(0, clock.nowMs() - (attempt.startedAtMs ?? attempt.sentAtMs)) / 1000);
+    log.info({ taskId: attempt.job.taskId, containerId: attempt.containerId }, 'a notice is over, giving a task back');
+    return completion.preempt(attempt);
+  }
+
+  #hadNotice(containerId: ContainerId): boolean {
+    const { isPreempted, noticeMs, clock } = this.#parts;
+    if (!isPreempted(containerId)) return false;
+    const nowMs = clock.monotonicMs();
+    const sinceMs = this.#noticed.get(containerId) ?? nowMs;
+    this.#noticed.set(containerId, sinceMs);
+    return nowMs - sinceMs >= noticeMs();
   }
 }

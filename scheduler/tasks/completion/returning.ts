@@ -167,10 +167,11 @@ export class Returning {
   }
 }
 
-const withBudget = (whole: TaskJob, { retriesUsed, losses, diedOn, past }: TaskJob): TaskJob => ({
+const withBudget = (whole: TaskJob, { retriesUsed, losses, preemptions, diedOn, past }: TaskJob): TaskJob => ({
   ...whole,
   retriesUsed,
   ...(losses === undefined ? {} : { losses }),
+  ...(preemptions === undefined ? {} : { preemptions }),
   ...(diedOn === undefined ? {} : { diedOn }),
   ...(past === undefined ? {} : { past }),
 });

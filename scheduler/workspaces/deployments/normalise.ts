@@ -31,6 +31,7 @@ import {
   memoryOf,
   refuseGpuLink,
   refuseMinCuda,
+  refuseInterruptible,
   refusePriority,
   refuseRunning,
   refuseDeadLetterDays,
@@ -88,6 +89,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     refuseWorkerMode(extra?.['workerMode'], gpuCount),
     refuseMinCuda(extra?.['minCuda'], gpuCount),
     refusePriority(extra?.['priority']),
+    refuseInterruptible(extra?.['interruptible'], request.stubType),
     refuseGpuLink(extra?.['gpuLink'], gpuCount),
     refuseStartTimeout(extra?.['startTimeout'], limits),
     refuseDeadLetterDays(extra?.['deadLetterDays']),
@@ -135,6 +137,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     ...linkField(extra),
     ...(labels === undefined ? {} : { labels }),
     ...priorityField(extra),
+    ...(extra['interruptible'] === true ? { interruptible: true } : {}),
     // A development server is one process, which loads changed files anew.
     workers: pod === undefined && !isServe(request.stubType) ? Math.max(1, request.workers) : 1,
     concurrentRequests,

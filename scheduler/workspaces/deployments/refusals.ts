@@ -8,7 +8,7 @@ import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { stringifyExactly } from '#shared/json-text.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { poolNameOf, poolNameProblem } from '../../domain/pools.ts';
-import { PYTHON_VERSIONS, STUB_TYPES } from './kinds.ts';
+import { isMadeByHand, PYTHON_VERSIONS, STUB_TYPES } from './kinds.ts';
 import type { KindRules } from './kinds.ts';
 import { MOST_DEAD_LETTER_DAYS } from '../../domain/task-inputs.ts';
 import type { StubLimits } from './stub-limits.ts';
@@ -142,6 +142,13 @@ export function refuseWorkerMode(asked: unknown, gpuCount: number): string | nul
     return `worker_mode must be ${WORKER_MODES.join(', ')}, got ${JSON.stringify(asked)}`;
   if (asked === 'fork' && gpuCount > 0) return 'worker_mode must be thread or spawn with a GPU, got "fork"';
   return null;
+}
+
+export function refuseInterruptible(asked: unknown, stubType: string): string | null {
+  if (asked === undefined || asked === null || asked === false) return null;
+  if (asked !== true) return `extra.interruptible must be true or false, got ${JSON.stringify(asked).slice(0, 60)}`;
+  // Nothing replaces such a container.
+  return isMadeByHand(stubType) ? `extra.interruptible: not for ${stubType}, whose containers nothing replaces` : null;
 }
 
 export function refusePriority(asked: unknown): string | null {

@@ -1,6 +1,6 @@
-// How the installation shares its machines: the values of the settings `sharing_order` and `reserve_after`, in memory.
+// How the installation shares its machines: the values of its runtime settings, in memory.
 import type { Sharing, SharingOrder } from '../../domain/shares.ts';
-import { DEFAULT_SHARING } from '../../domain/shares.ts';
+import { DEFAULT_SHARING, MOST_NOTICE_SECONDS } from '../../domain/shares.ts';
 
 export const SHARING_ORDERS: readonly SharingOrder[] = ['share', 'arrival'];
 
@@ -8,16 +8,34 @@ export const SHARING_ORDERS: readonly SharingOrder[] = ['share', 'arrival'];
 export const orderProblem = (text: string): string | undefined =>
   SHARING_ORDERS.some((order) => order === text) ? undefined : `must be ${SHARING_ORDERS.join(' or ')}`;
 
-/** Longest wait before a machine is reserved: containers give up by then. */
-export const MOST_RESERVE_AFTER_SECONDS = 3600;
-/** Value of `reserve_after` with which no machine is ever reserved. */
-export const NO_RESERVATIONS = 'off';
+/** Parts of sharing that are whole seconds, by the names of their runtime settings. */
+export const SHARING_SECONDS = {
+  // Containers give up waiting by then.
+  reserve_after: { part: 'reserveAfterSeconds', most: 3600, mayBeOff: true },
+  reclaim_after: { part: 'reclaimAfterSeconds', most: 3600, mayBeOff: true },
+  reclaim_notice: { part: 'noticeSeconds', most: MOST_NOTICE_SECONDS, mayBeOff: false },
+  reclaim_min_run: { part: 'minRunSeconds', most: 86_400, mayBeOff: false },
+} as const satisfies Record<string, SharingSeconds>;
+export type SharingSecondsName = keyof typeof SHARING_SECONDS;
 
-/** Why a text is no such time, as text behind the field's name; undefined: it is one. */
-export const reserveAfterProblem = (text: string): string | undefined =>
-  text === NO_RESERVATIONS || (/^\d{1,4}$/.test(text) && Number(text) <= MOST_RESERVE_AFTER_SECONDS)
-    ? undefined
-    : `must be seconds from 0 to ${MOST_RESERVE_AFTER_SECONDS}, or ${NO_RESERVATIONS}`;
+export interface SharingSeconds {
+  readonly part: Exclude<keyof Sharing, 'order'>;
+  readonly most: number;
+  /** Whether it may be switched off; the part is null then. */
+  readonly mayBeOff: boolean;
+}
+
+const OFF = 'off';
+
+/** Why a text is no value of the setting, as text behind the field's name; undefined: it is one. */
+export function secondsProblem(name: SharingSecondsName, text: string): string | undefined {
+  const { most, mayBeOff } = SHARING_SECONDS[name];
+  if ((mayBeOff && text === OFF) || (/^\d{1,5}$/.test(text) && Number(text) <= most)) return undefined;
+  return `must be seconds from 0 to ${most}${mayBeOff ? `, or ${OFF}` : ''}`;
+}
+
+/** The text that stands for the value. */
+export const secondsText = (seconds: number | null): string => (seconds === null ? OFF : String(seconds));
 
 export class SharingSetting {
   #now: Sharing = DEFAULT_SHARING;
@@ -35,14 +53,15 @@ export class SharingSetting {
     this.#set({ ...this.#now, order: SHARING_ORDERS.find((one) => one === text) ?? DEFAULT_SHARING.order });
   }
 
-  setReserveAfter(text: string): void {
-    const seconds = text === NO_RESERVATIONS ? null : Number(text);
-    const isRead = reserveAfterProblem(text) === undefined;
-    this.#set({ ...this.#now, reserveAfterSeconds: isRead ? seconds : DEFAULT_SHARING.reserveAfterSeconds });
+  setSeconds(name: SharingSecondsName, text: string): void {
+    const { part } = SHARING_SECONDS[name];
+    const isRead = secondsProblem(name, text) === undefined;
+    this.#set({ ...this.#now, [part]: isRead ? (text === OFF ? null : Number(text)) : DEFAULT_SHARING[part] });
   }
 
   #set(next: Sharing): void {
-    if (next.order === this.#now.order && next.reserveAfterSeconds === this.#now.reserveAfterSeconds) return;
+    const { now } = this;
+    if (Object.entries(next).every(([part, value]) => now[part as keyof Sharing] === value)) return;
     this.#now = next;
     for (const listener of this.#listeners) listener(next);
   }

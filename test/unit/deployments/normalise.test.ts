@@ -89,6 +89,8 @@ describe('refusals', () => {
     [{ extra: '{"stopAfterDisconnect":"5m"}' }, /got "5m"/],
     [{ extra: '{"priority":"urgent"}' }, /^extra\.priority must be "high", "normal", "low", got "urgent"$/],
     [{ extra: '{"priority":5}' }, /got 5$/],
+    [{ extra: '{"interruptible":"yes"}' }, /^extra\.interruptible must be true or false, got "yes"$/],
+    [{ stubType: 'sandbox', extra: '{"interruptible":true}' }, /extra\.interruptible: not for sandbox, whose/],
     [{ extra: '{"startTimeout":0}' }, /^extra\.startTimeout must be whole seconds from 1 to 7200 .*, got 0$/],
     [{ extra: '{"startTimeout":7201}' }, /LONGSHORE_START_TIMEOUT_MOST_SECONDS.*, got 7201$/],
     [{ extra: '{"startTimeout":1.5}' }, /got 1.5/],
@@ -362,6 +364,14 @@ describe('what has no field of its own', () => {
       expect(configOf({ extra, pool: jsonText({ name: 'gpu', priority: 7 }) })).not.toHaveProperty('priority');
     const config = configOf({ extra: '{"priority":"low"}' });
     expect(specOf({ config, code: null } as unknown as Target).priority).toBe('low');
+  });
+
+  test('so is that its containers may be interrupted, which these have', () => {
+    expect(configOf({ extra: '{"interruptible":true}' }).interruptible).toBe(true);
+    for (const extra of ['{"interruptible":false}', '{"interruptible":null}', ''])
+      expect(configOf({ extra })).not.toHaveProperty('interruptible');
+    const config = configOf({ extra: '{"interruptible":true}' });
+    expect(specOf({ config, code: null } as unknown as Target).interruptible).toBe(true);
   });
 
   test('so is the silence after which an exclusive container stops; who asks for none has no such field', () => {

@@ -1,7 +1,7 @@
 // Sentences on a machine that is kept for a container.
 import { expect, test } from 'vitest';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
-import { reservationText } from '#scheduler/api/explain/reservation.ts';
+import { leavingTexts, reservationText } from '#scheduler/api/explain/reservation.ts';
 import type { Reader } from '#scheduler/api/explain/reservation.ts';
 import type { ReservationHolder, ReservationRow } from '#scheduler/control/plan/reservation-report.ts';
 
@@ -56,4 +56,10 @@ test('who is no administrator is not told the names of other workspaces', () => 
     '8 H100 of machine m-17 are reserved for it since 10:42 UTC: 5 free, 3 held by another workspace, which has no bounded end',
   );
   expect(text(true)).toContain('2 held by secret,');
+});
+
+test('it counts containers that end for others', () => {
+  expect(leavingTexts(0)).toEqual([]);
+  expect(leavingTexts(1)).toEqual(['1 interruptible container of another workspace ends for it, or for one like it']);
+  expect(leavingTexts(3)).toEqual(['3 interruptible containers of other workspaces end for it, or for one like it']);
 });

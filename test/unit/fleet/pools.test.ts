@@ -274,7 +274,7 @@ describe('a pools file', () => {
       { name: 'gpu', settings: { cpuOvercommit: 2, priority: null } },
       { name: 'plain', settings: {} },
     ]);
-    expect(declaredIn('/f', '{"pools": {}}')).toEqual({ pools: [], shares: [] });
+    expect(declaredIn('/f', '{"pools": {}}')).toEqual({ pools: [], shares: [], sharing: {} });
   });
 
   test('declares shares of workspaces, whole: a part that it does not say has its default', () => {
@@ -283,14 +283,10 @@ describe('a pools file', () => {
       { workspace: 'research', share: { weight: 2, guaranteed: { H100: 16 } } },
       { workspace: 'plain', share: null },
     ]);
-    expect(declaredIn('/f', '{"pools": {}, "sharing": {"order": "arrival"}}').order).toBe('arrival');
-    expect(declaredIn('/f', '{"pools": {}, "sharing": {}}')).not.toHaveProperty('order');
-    const after = (said: string) => declaredIn('/f', `{"pools": {}, "sharing": {${said}}}`).reserveAfterSeconds;
-    expect([after('"reserveAfterSeconds": 90'), after('"reserveAfterSeconds": null'), after('')]).toEqual([
-      90,
-      null,
-      undefined,
-    ]);
+    expect(declaredIn('/f', '{"pools": {}}').sharing).toEqual({});
+    const sharing = { order: 'arrival', reserveAfterSeconds: null, reclaimAfterSeconds: 7 };
+    for (const said of [sharing, { noticeSeconds: 0, minRunSeconds: 86_400 }, {}])
+      expect(declaredIn('/f', JSON.stringify({ pools: {}, sharing: said })).sharing).toEqual(said);
   });
 
   test.for([
@@ -306,7 +302,7 @@ describe('a pools file', () => {
     ['{"pools": {}, "sharing": {"order": "size"}}', '/f: sharing.order must be share or arrival'],
     [
       '{"pools": {}, "sharing": {"orders": "share"}}',
-      '/f: sharing.orders is no setting of sharing; there are order, reserveAfterSeconds',
+      '/f: sharing.orders is no setting of sharing; there are order, reserveAfterSeconds, reclaimAfterSeconds, noticeSeconds, minRunSeconds',
     ],
     [
       '{"pools": {}, "sharing": {"reserveAfterSeconds": -1}}',

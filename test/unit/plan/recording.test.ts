@@ -72,6 +72,7 @@ function asked() {
   planner.deleteMachine('m-a' as MachineId);
   void planner.isBusy;
   planner.reserve(1000);
+  planner.reclaim({ nowMs: 1000, candidates: [], growing: [] });
   planner.remove(owned.id);
   planner.forgetBlocks();
   planner.clear();
@@ -110,7 +111,7 @@ describe('a recording', () => {
     expect(text).toContain('A10G');
   });
 
-  test.for(['chooseNew', 'refusalsOf', 'next', 'add', 'classOf', 'reserve'])(
+  test.for(['chooseNew', 'refusalsOf', 'next', 'add', 'classOf', 'reserve', 'reclaim'])(
     'with another answer of %s is found out',
     (what) => {
       const { recorded } = asked();

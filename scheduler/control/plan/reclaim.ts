@@ -1,0 +1,406 @@
+// Reclaim: which interruptible containers end for one that waits. A workspace that asks for what is guaranteed to it,
+// or for less than its fair share, claims a machine from workspaces that hold more than theirs. A reserved machine is
+// cleared, too, once nothing else is left there that ends at no known time.
+//
+// Invariants: a victim is a candidate, and of another workspace. Without it, its workspace still holds what is
+// guaranteed to it, and has no smaller share than the one that claims gets. So nothing is claimed back and forth. At
+// most a quarter of a queue's containers leave at a time, or one, and ten of a workspace are told in a minute.
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { Market } from '../../domain/shares.ts';
+import type { Candidates } from './candidates.ts';
+import { withEnded } from './clearing.ts';
+import type { PlacementMachine, PlacementRequest } from './filter.ts';
+import { rejectionOf } from './filter.ts';
+import type { FitClass, Item } from './fit-class.ts';
+import type { Holding, Ledger, Use } from './ledger.ts';
+import { plus } from './ledger.ts';
+import type { MarketState, Standing, Tenant } from './markets.ts';
+import { amountIn, SHARED_TIER } from './markets.ts';
+import type { Reservation, Reservations } from './reservations.ts';
+
+/** An interruptible container that may be told to end: it is ready, and runs no synchronous call. */
+export interface Interruptible {
+  readonly id: ContainerId;
+  /** Since when it is ready. */
+  readonly sinceMs: number;
+}
+
+/** Facts beside the plan by which containers are chosen that end. */
+export interface ReclaimFacts {
+  readonly nowMs: number;
+  readonly candidates: readonly Interruptible[];
+  /** Containers that wait, and for which a pool makes a machine. */
+  readonly growing: readonly ContainerId[];
+}
+
+/** Why a container ends: for a guarantee, for a fair share, or on a reserved machine. */
+export type PreemptionReason = 'guarantee' | 'fair_share' | 'reservation';
+
+export interface Preemption {
+  readonly id: ContainerId;
+  /** The container for which it ends, or one like it of the same workspace. */
+  readonly claimant: ContainerId;
+  readonly reason: PreemptionReason;
+}
+
+export interface ReclaimRules extends ReclaimFacts {
+  /** Milliseconds that a container has waited at least whose workspace has less than is guaranteed to it. */
+  readonly afterMs: number;
+  /** Milliseconds that a container has run at least before it ends for another reason than a guarantee. */
+  readonly minRunMs: number;
+  readonly classes: Iterable<FitClass>;
+  /** The request of the container, with the limits of its workspace. */
+  readonly requestOf: (item: Item) => PlacementRequest;
+  readonly compare: (a: Item, b: Item) => number;
+  readonly doubtful: ReadonlySet<MachineId>;
+  /** Amount of the market that would be fair for the workspace. */
+  readonly fairShareOf: (workspaceId: WorkspaceId, market: Market) => number;
+}
+
+/** A candidate with what it holds. */
+interface Victim {
+  readonly id: ContainerId;
+  readonly sinceMs: number;
+  readonly holding: Holding;
+  readonly tenant: Tenant;
+}
+
+/** Containers that leave for one of a class. */
+interface Claim {
+  readonly fitClass: FitClass;
+  readonly market: MarketState;
+  readonly victims: readonly ContainerId[];
+  readonly atMs: number;
+}
+
+interface Leaving {
+  readonly holding: Holding;
+  readonly atMs: number;
+}
+
+/** The part of a look that is the same for all victims of one claimant. */
+interface Asked {
+  readonly item: Item;
+  readonly market: MarketState;
+  readonly request: PlacementRequest;
+  readonly reason: PreemptionReason;
+  /** Share of its workspace once it has its place. */
+  readonly share: number;
+  readonly rules: ReclaimRules;
+}
+
+/** Wait of a container whose workspace has less than its fair share. */
+const FAIR_SHARE_AFTER_MS = 60_000;
+/** Time after which a claim lapses whose victims have not ended: a task may be shielded, or an agent silent. */
+const LAPSES_MS = 180_000;
+/** Time within which an order to leave is written. */
+const WRITTEN_WITHIN_MS = 10_000;
+/**
+ * Containers that end within this time count as room that comes: those that stop, and those that had their notice from
+ * an earlier leader.
+ */
+const ENDS_SOON_MS = 240_000;
+const MOST_CLAIMS = 16;
+const AT_ONCE = 0.25;
+const A_MINUTE = { ms: 60_000, most: 10 } as const;
+/** Amounts of a market that count as the same. */
+const SAME = 1e-9;
+
+export class Reclaim {
+  readonly #candidates: Candidates;
+  readonly #ledger: Ledger;
+  readonly #reservations: Reservations;
+  #claims: Claim[] = [];
+  readonly #leaving = new Map<ContainerId, Leaving>();
+  /** Times at which containers of a workspace were told, in the last minute. */
+  readonly #told = new Map<WorkspaceId, number[]>();
+
+  constructor(candidates: Candidates, ledger: Ledger, reservations: Reservations) {
+    this.#candidates = candidates;
+    this.#ledger = ledger;
+    this.#reservations = reservations;
+  }
+
+  clear(): void {
+    this.#claims = [];
+    this.#leaving.clear();
+    this.#told.clear();
+  }
+
+  /** Number of containers that end for some of the class. */
+  countFor(fitClass: FitClass): number {
+    let count = 0;
+    for (const claim of this.#claims)
+      if (claim.fitClass === fitClass) count += claim.victims.filter((id) => this.#leaving.has(id)).length;
+    return count;
+  }
+
+  /** Chooses containers that end now. @param rules - undefined: none may */
+  look(rules: ReclaimRules | undefined): readonly Preemption[] {
+    if (rules === undefined) {
+      this.clear();
+      return [];
+    }
+    this.#settle(rules);
+    const victims = this.#victims(rules);
+    if (victims.size === 0) return [];
+    const found: Preemption[] = [];
+    for (const one of this.#reservations.all()) found.push(...this.#clearFor(one, victims, rules));
+    const coming = this.#coming(rules.nowMs);
+    for (const item of this.#claimants(rules)) {
+      const { fitClass } = item;
+      let claimed = this.#claims.filter((one) => one.fitClass === fitClass).length;
+      for (; claimed < fitClass.size && this.#claims.length < MOST_CLAIMS; claimed += 1) {
+        if (takeOne(coming, item, this.#ledger.markets.of(fitClass))) continue;
+        const some = this.#claimFor(item, victims, rules);
+        if (some.length === 0) break;
+        found.push(...some);
+      }
+    }
+    return found;
+  }
+
+  /** Ends claims that are over: their victims are gone, or fewer containers wait. */
+  #settle({ nowMs, candidates }: ReclaimFacts): void {
+    for (const [id, { holding }] of this.#leaving)
+      if (this.#ledger.get(id)?.machineId !== holding.machineId) this.#leaving.delete(id);
+    // A container that is ready still was not told, because the order was not written.
+    for (const { id } of candidates)
+      if (nowMs - (this.#leaving.get(id)?.atMs ?? nowMs) >= WRITTEN_WITHIN_MS) this.#leaving.delete(id);
+    const counts = new Map<FitClass, number>();
+    this.#claims = this.#claims.filter(({ fitClass, victims, atMs }) => {
+      const count = (counts.get(fitClass) ?? 0) + 1;
+      if (nowMs - atMs >= LAPSES_MS || count > fitClass.size || !victims.some((id) => this.#leaving.has(id)))
+        return false;
+      counts.set(fitClass, count);
+      return true;
+    });
+    for (const [id, times] of this.#told) {
+      const recent = times.filter((atMs) => nowMs - atMs < A_MINUTE.ms);
+      if (recent.length > 0) this.#told.set(id, recent);
+      else this.#told.delete(id);
+    }
+  }
+
+  /** Candidates by machine; those first whose workspaces hold most, then the youngest. */
+  #victims({ candidates, doubtful }: ReclaimRules): ReadonlyMap<MachineId, readonly Victim[]> {
+    const { markets } = this.#ledger;
+    const found: (Victim & { readonly machineId: MachineId; readonly share: number })[] = [];
+    for (const { id, sinceMs } of candidates) {
+      const holding = this.#ledger.get(id);
+      if (holding === undefined || holding.machineId === null || holding.endsAtMs !== undefined) continue;
+      const { machineId, workspaceId, gpuCount } = holding;
+      if (this.#leaving.has(id) || doubtful.has(machineId)) continue;
+      const tenant = markets.tenant(workspaceId);
+      const { share } = markets.standing(tenant, markets.on(machineId, gpuCount));
+      found.push({ id, sinceMs, holding, tenant, machineId, share });
+    }
+    found.sort((a, b) => b.share - a.share || b.sinceMs - a.sinceMs || (a.id < b.id ? -1 : 1));
+    return Map.groupBy(found, ({ machineId }) => machineId);
+  }
+
+  /** Containers of machines in service that end soon by themselves, by market. */
+  #coming(nowMs: number): Map<MarketState, Holding[]> {
+    const coming = new Map<MarketState, Holding[]>();
+    for (const id of this.#ledger.ending()) {
+      const holding = this.#ledger.get(id);
+      if (holding === undefined || holding.machineId === null || this.#leaving.has(id)) continue;
+      const leftMs = (holding.endsAtMs ?? Infinity) - nowMs;
+      const machine = this.#candidates.get(holding.machineId);
+      const market = this.#ledger.markets.on(holding.machineId, holding.gpuCount);
+      if (leftMs < 0 || leftMs > ENDS_SOON_MS || market === undefined) continue;
+      if (machine?.ready !== true || !machine.intentActive) continue;
+      coming.set(market, [...(coming.get(market) ?? []), holding]);
+    }
+    return coming;
+  }
+
+  // ---- who claims ---------------------------------------------------------------------------------------------------
+
+  /** The oldest containers of classes that fit nowhere, in the order in which they would get a machine. */
+  #claimants({ nowMs, afterMs, growing, classes, compare }: ReclaimRules): readonly Item[] {
+    const grown = new Set(growing);
+    const late: Item[] = [];
+    for (const fitClass of classes) {
+      const { head, isBlocked, tenant } = fitClass;
+      if (head === undefined || !isBlocked || !tenant.isRead || grown.has(head.wanted.id)) continue;
+      // A reservation serves who needs much: what it needs becomes free bit by bit.
+      if (nowMs - head.wanted.createdAtMs >= afterMs && !this.#reservations.isLarge(fitClass)) late.push(head);
+    }
+    return late.sort(compare);
+  }
+
+  /** Use of the workspace in the market, without containers that leave. */
+  #useOf(tenant: Tenant, market: MarketState): Use {
+    const { markets } = this.#ledger;
+    let use = markets.useOf(tenant, market);
+    for (const { holding } of this.#leaving.values())
+      if (holding.workspaceId === tenant.workspaceId && markets.on(holding.machineId, holding.gpuCount) === market)
+        use = plus(use, holding, -1);
+    return use;
+  }
+
+  /** The same with the container, and with all others that are claimed for the workspace. */
+  #useWith(fitClass: FitClass, market: MarketState): Use {
+    const { tenant } = fitClass;
+    let use = plus(this.#useOf(tenant, market), fitClass);
+    for (const claim of this.#claims)
+      if (claim.fitClass.tenant === tenant && claim.market === market) use = plus(use, claim.fitClass);
+    return use;
+  }
+
+  /** Why the container may claim; undefined: it may not. */
+  #reasonOf({ wanted, fitClass }: Item, market: MarketState, share: number, rules: ReclaimRules) {
+    // With it, the workspace still has no more than is guaranteed to it.
+    if (share === 0) return 'guarantee' as const;
+    if (rules.nowMs - wanted.createdAtMs < Math.max(FAIR_SHARE_AFTER_MS, rules.afterMs)) return undefined;
+    const amount = amountIn(market.name, this.#useWith(fitClass, market));
+    return amount <= rules.fairShareOf(fitClass.workspaceId, market.name) + SAME ? ('fair_share' as const) : undefined;
+  }
+
+  #claimFor(item: Item, victims: ReadonlyMap<MachineId, readonly Victim[]>, rules: ReclaimRules): Preemption[] {
+    const request = rules.requestOf(item);
+    if (request.overQuota) return [];
+    let best: { readonly set: readonly Victim[]; readonly asked: Asked } | undefined;
+    for (const [machineId, there] of victims) {
+      const machine = this.#candidates.get(machineId);
+      const market = this.#ledger.markets.on(machineId, item.fitClass.gpuCount);
+      // A reserved machine is kept for another container.
+      if (machine === undefined || market === undefined || this.#reservations.on(machineId) !== undefined) continue;
+      const asked = this.#asked(item, market, request, rules);
+      const set = asked && this.#setOn(machine, there, asked);
+      if (asked === undefined || set === undefined) continue;
+      if (best === undefined || compareSets(set, best.set) < 0) best = { set, asked };
+    }
+    return best === undefined ? [] : this.#tell(best.set, best.asked);
+  }
+
+  #asked(item: Item, market: MarketState, request: PlacementRequest, rules: ReclaimRules): Asked | undefined {
+    const { fitClass } = item;
+    const { share } = this.#standingWith(fitClass.tenant, market, this.#useWith(fitClass, market));
+    const reason = this.#reasonOf(item, market, share, rules);
+    return reason && { item, market, request, reason, share, rules };
+  }
+
+  #standingWith(tenant: Tenant, market: MarketState, use: Use): Standing {
+    return this.#ledger.markets.standingWith(tenant, market, use);
+  }
+
+  // ---- whom ---------------------------------------------------------------------------------------------------------
+
+  /** The containers that end on the machine, none of them needlessly; undefined: it has no room all the same. */
+  #setOn(machine: PlacementMachine, there: readonly Victim[], asked: Asked): readonly Victim[] | undefined {
+    if (rejectionOf(ended(machine, there), asked.request) !== undefined) return undefined;
+    let set: Victim[] = [];
+    for (const one of there) {
+      if (!this.#mayEnd(one, set, asked)) continue;
+      set.push(one);
+      if (rejectionOf(ended(machine, set), asked.request) !== undefined) continue;
+      for (const other of [...set]) {
+        const rest = set.filter((victim) => victim !== other);
+        if (rest.length > 0 && rejectionOf(ended(machine, rest), asked.request) === undefined) set = rest;
+      }
+      return set;
+    }
+    return undefined;
+  }
+
+  /** Whether the container may end for the claimant, beside others that are chosen. */
+  #mayEnd(
+    { id, holding, tenant, sinceMs }: Victim,
+    chosen: readonly Victim[],
+    { item, market, reason, share, rules }: Asked,
+  ): boolean {
+    const { markets } = this.#ledger;
+    const { workspaceId, machineId, gpuCount, queue } = holding;
+    if (this.#leaving.has(id) || tenant === item.fitClass.tenant) return false;
+    if (markets.on(machineId, gpuCount) !== market) return false;
+    if (reason !== 'guarantee' && rules.nowMs - sinceMs < rules.minRunMs) return false;
+    const told = this.#told.get(workspaceId)?.length ?? 0;
+    if (told + chosen.filter((one) => one.tenant === tenant).length >= A_MINUTE.most) return false;
+    if (this.#leavingOf(queue) + chosen.filter((one) => one.holding.queue === queue).length >= this.#atOnceOf(queue))
+      return false;
+    let use = this.#useOf(tenant, market);
+    for (const one of chosen) if (one.tenant === tenant) use = plus(use, one.holding, -1);
+    if (reason !== 'reservation' && amountIn(market.name, use) <= rules.fairShareOf(workspaceId, market.name) + SAME)
+      return false;
+    const after = this.#standingWith(tenant, market, plus(use, holding, -1));
+    return after.tier === SHARED_TIER && after.share >= share;
+  }
+
+  #leavingOf(queue: QueueName): number {
+    let count = 0;
+    for (const { holding } of this.#leaving.values()) if (holding.queue === queue) count += 1;
+    return count;
+  }
+
+  #atOnceOf(queue: QueueName): number {
+    let count = 0;
+    for (const some of this.#ledger.siblingsOf(queue).values()) count += some;
+    return Math.max(1, Math.floor(count * AT_ONCE));
+  }
+
+  /** Ends what keeps a reserved machine from its container, if nothing else does. */
+  #clearFor(
+    reservation: Reservation,
+    victims: ReadonlyMap<MachineId, readonly Victim[]>,
+    rules: ReclaimRules,
+  ): Preemption[] {
+    const { item, machineId, market } = reservation;
+    const { fitClass } = item;
+    if (!fitClass.tenant.isRead || rules.doubtful.has(machineId)) return [];
+    const unbounded = this.#reservations
+      .clearingOf(reservation)
+      .must.filter(({ id, holding }) => holding.endsAtMs === undefined && !this.#leaving.has(id));
+    if (unbounded.length === 0) return [];
+    const { share } = this.#standingWith(fitClass.tenant, market, this.#useWith(fitClass, market));
+    const asked = { item, market, request: rules.requestOf(item), reason: 'reservation' as const, share, rules };
+    const there = new Map((victims.get(machineId) ?? []).map((one) => [one.id, one]));
+    const set: Victim[] = [];
+    for (const { id } of unbounded) {
+      const victim = there.get(id);
+      if (victim === undefined || !this.#mayEnd(victim, set, asked)) return [];
+      set.push(victim);
+    }
+    return this.#tell(set, asked);
+  }
+
+  /** Counts the containers as told. */
+  #tell(set: readonly Victim[], { item, market, reason, rules: { nowMs } }: Asked): Preemption[] {
+    this.#claims.push({ fitClass: item.fitClass, market, victims: set.map(({ id }) => id), atMs: nowMs });
+    return set.map(({ id, holding }) => {
+      this.#leaving.set(id, { holding, atMs: nowMs });
+      const times = this.#told.get(holding.workspaceId) ?? [];
+      this.#told.set(holding.workspaceId, [...times, nowMs]);
+      return { id, claimant: item.wanted.id, reason };
+    });
+  }
+}
+
+/** The machine once those have ended. */
+function ended(machine: PlacementMachine, some: readonly Victim[]): PlacementMachine {
+  const freed = new Set(some.flatMap(({ holding }) => holding.gpuUuids ?? []));
+  const free = new Set(machine.gpus.flatMap(({ uuid, free: isFree }) => (isFree ? uuid : [])));
+  return withEnded(machine, some, (uuid) => free.has(uuid) || freed.has(uuid));
+}
+
+/** Takes a container off that ends by itself, and leaves enough room. @returns false: there is none */
+function takeOne(coming: Map<MarketState, Holding[]>, { fitClass }: Item, market: MarketState | undefined): boolean {
+  const some = market && coming.get(market);
+  const at =
+    some?.findIndex(
+      ({ gpuCount, cpuMillicores, memoryBytes }) =>
+        gpuCount >= fitClass.gpuCount && cpuMillicores >= fitClass.cpuMillicores && memoryBytes >= fitClass.memoryBytes,
+    ) ?? -1;
+  if (some === undefined || at < 0) return false;
+  some.splice(at, 1);
+  return true;
+}
+
+/** Compares sets of victims: fewer GPUs, then fewer containers, then younger ones. Negative: the first is better. */
+function compareSets(a: readonly Victim[], b: readonly Victim[]): number {
+  const gpus = (some: readonly Victim[]): number => some.reduce((sum, { holding }) => sum + holding.gpuCount, 0);
+  const since = (some: readonly Victim[]): number => Math.min(...some.map(({ sinceMs }) => sinceMs));
+  const order = gpus(a) - gpus(b) || a.length - b.length || since(b) - since(a);
+  return order !== 0 ? order : (a[0]?.id ?? '') < (b[0]?.id ?? '') ? -1 : 1;
+}

@@ -1,0 +1,394 @@
+// Interruptible containers that end for others: who claims, whom it hits, and how many at a time.
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
+import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
+import type { Interruptible, Preemption } from '#scheduler/control/plan/reclaim.ts';
+import type { Sharing, WorkspaceShare } from '#scheduler/domain/shares.ts';
+import { DEFAULT_SHARE, DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
+import { aMachine, aWanted, gpus, MIB } from './made.ts';
+import { Played } from './played.ts';
+import { Recorded } from './recorded.ts';
+
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const WORKSPACES = ['a', 'b', 'c', 'd'];
+/** By then all that runs has run for long enough. */
+const LATER = 3600 * SECOND;
+
+const machineOf = (n: number, devices: number): PlacementMachine =>
+  aMachine({
+    machineId: `m-${n}` as MachineId,
+    freeCpuMillicores: 100_000,
+    totalCpuMillicores: 100_000,
+    gpus: gpus(
+      'H100',
+      Array.from({ length: devices }, () => true),
+      `m-${n}`,
+    ),
+  });
+const asks = (workspace: string, said: Partial<Wanted> = {}): Wanted =>
+  aWanted({
+    workspaceId: workspace as WorkspaceId,
+    queue: `q-${workspace}` as QueueName,
+    gpu: ['H100'],
+    gpuCount: 1,
+    cpuMillicores: 10,
+    memoryBytes: MIB,
+    createdAtMs: LATER,
+    ...said,
+  });
+
+/** A fleet that is full: `held` says how many GPUs each workspace has. */
+class World {
+  readonly played: Played;
+  readonly planner;
+  /** Workspaces whose containers nothing may interrupt. */
+  readonly firm = new Set<string>();
+  /** Containers that run a synchronous call. */
+  readonly busy = new Set<ContainerId>();
+  readonly sinceMs = new Map<ContainerId, number>();
+  readonly asked = new Map<ContainerId, Wanted>();
+  readonly leaving = new Map<ContainerId, Preemption>();
+  growing: ContainerId[] = [];
+  nowMs = LATER;
+
+  constructor(
+    devices: readonly number[],
+    held: Readonly<Record<string, number>>,
+    shares: Readonly<Record<string, Partial<WorkspaceShare>>> = {},
+    tape?: Recorded,
+  ) {
+    this.played = new Played([], tape);
+    this.planner = this.played.planner;
+    for (const [n, count] of devices.entries()) this.played.set(machineOf(n, count));
+    for (const [id, share] of Object.entries(shares)) this.played.shares.set(id, { ...DEFAULT_SHARE, ...share });
+    for (const id of WORKSPACES) this.planner.setShare(id as WorkspaceId, this.played.shareOf(id));
+    for (const [id, count] of Object.entries(held))
+      for (let n = 0; n < count; n += 1) this.waits(id, { createdAtMs: 0, id: `${id}-${n}` as ContainerId });
+    this.round();
+    for (const { wanted } of this.played.placed) this.sinceMs.set(wanted.id, 0);
+  }
+
+  waits(workspace: string, said: Partial<Wanted> = {}): Wanted {
+    const wanted = asks(workspace, { createdAtMs: this.nowMs, ...said });
+    this.asked.set(wanted.id, wanted);
+    this.planner.add(wanted);
+    return wanted;
+  }
+
+  round(): Wanted[] {
+    const placed = this.played.round();
+    for (const { id } of placed) this.sinceMs.set(id, this.nowMs);
+    return placed;
+  }
+
+  candidates(): Interruptible[] {
+    return this.played.placed.flatMap(({ wanted: { id, workspaceId } }) =>
+      this.firm.has(workspaceId) || this.busy.has(id) || this.leaving.has(id)
+        ? []
+        : { id, sinceMs: this.sinceMs.get(id) ?? 0 },
+    );
+  }
+
+  reclaim(afterSeconds = 0): readonly Preemption[] {
+    this.nowMs += afterSeconds * SECOND;
+    this.round();
+    const { nowMs, growing } = this;
+    const told = this.planner.reclaim({ nowMs, candidates: this.candidates(), growing });
+    for (const one of told) this.leaving.set(one.id, one);
+    return told;
+  }
+
+  ends(id: ContainerId): void {
+    this.leaving.delete(id);
+    this.played.end(this.played.placed.findIndex(({ wanted }) => wanted.id === id));
+  }
+
+  /** Containers that were told to end do. */
+  allEnd(): void {
+    for (const id of [...this.leaving.keys()]) this.ends(id);
+  }
+
+  count(workspace: string): number {
+    return this.played.placed.filter(({ wanted }) => wanted.workspaceId === workspace).length;
+  }
+}
+
+const guaranteed = (n: number) => ({ b: { guaranteed: { H100: n } } });
+const saying = (world: World, said: Partial<Sharing>): World => {
+  world.planner.setSharing({ ...DEFAULT_SHARING, ...said });
+  return world;
+};
+
+describe('a container whose workspace has less than is guaranteed to it', () => {
+  test('gets the GPU of another workspace after five seconds, though that has just begun', () => {
+    const world = new World([4], { a: 4 }, guaranteed(2));
+    for (const id of world.sinceMs.keys()) world.sinceMs.set(id, LATER);
+    const waits = world.waits('b');
+    expect(world.reclaim(4)).toEqual([]);
+    const told = world.reclaim(1);
+    expect(told).toMatchObject([{ claimant: waits.id, reason: 'guarantee' }]);
+    // Nothing more ends while that one does.
+    expect(world.reclaim(1)).toEqual([]);
+    world.allEnd();
+    expect(world.round()).toEqual([waits]);
+    expect(world.reclaim(10)).toEqual([]);
+  });
+
+  test('gets as many as are guaranteed, and the next one waits for its fair share', () => {
+    const world = new World([8], { a: 8 }, guaranteed(2));
+    for (let n = 0; n < 4; n += 1) world.waits('b');
+    // A quarter of eight leave at a time.
+    expect(world.reclaim(5).map(({ reason }) => reason)).toEqual(['guarantee', 'guarantee']);
+    world.allEnd();
+    expect(world.reclaim(1)).toEqual([]);
+    expect(world.count('b')).toBe(2);
+    // By half an hour of waiting its fair share counts, which is five: two are its own already.
+    expect(world.reclaim(60).map(({ reason }) => reason)).toEqual(['fair_share']);
+  });
+
+  test('does not take what is guaranteed to another, what nothing may interrupt, nor what answers a call', () => {
+    const own = new World([4], { a: 2, c: 2 }, { a: { guaranteed: { H100: 2 } }, ...guaranteed(2) });
+    own.firm.add('c');
+    own.waits('b');
+    expect(own.reclaim(10)).toEqual([]);
+    const firm = new World([4], { a: 4 }, guaranteed(2));
+    firm.firm.add('a');
+    firm.waits('b');
+    expect(firm.reclaim(10)).toEqual([]);
+    const busy = new World([4], { a: 4 }, guaranteed(2));
+    for (const n of [0, 1, 3]) busy.busy.add(`a-${n}` as ContainerId);
+    busy.waits('b');
+    expect(busy.reclaim(10).map(({ id }) => id)).toEqual(['a-2']);
+  });
+
+  test('waits while a pool makes a machine for it, or a container ends by itself', () => {
+    const world = new World([4], { a: 4 }, guaranteed(2));
+    const waits = world.waits('b');
+    world.growing = [waits.id];
+    expect(world.reclaim(10)).toEqual([]);
+    world.growing = [];
+    const { wanted, choice } = world.played.placed[0]!;
+    world.planner.hold(wanted.id, { ...wanted, ...choice, endsAtMs: world.nowMs + MINUTE });
+    expect(world.reclaim(1)).toEqual([]);
+    expect(world.reclaim(61)).toHaveLength(1);
+  });
+});
+
+describe('a container whose workspace has less than its fair share', () => {
+  test('gets a GPU after a minute from who has more than theirs and has run long, until shares are equal', () => {
+    const world = new World([4], { a: 4 });
+    for (let n = 0; n < 4; n += 1) world.waits('b');
+    expect(world.reclaim(59)).toEqual([]);
+    expect(world.reclaim(1)).toMatchObject([{ reason: 'fair_share' }]);
+    world.allEnd();
+    expect(world.reclaim(1)).toHaveLength(1);
+    world.allEnd();
+    for (let n = 0; n < 20; n += 1) {
+      // Who lost containers waits, too, and neither takes from the other.
+      if (n === 3) for (let one = 0; one < 4; one += 1) world.waits('a');
+      expect(world.reclaim(MINUTE)).toEqual([]);
+    }
+    expect([world.count('a'), world.count('b')]).toEqual([2, 2]);
+  });
+
+  test('not from a container that began less than ten minutes ago', () => {
+    const world = new World([4], { a: 4 });
+    for (const id of world.sinceMs.keys()) world.sinceMs.set(id, LATER);
+    world.waits('b');
+    expect(world.reclaim(599)).toEqual([]);
+    expect(world.reclaim(1)).toHaveLength(1);
+  });
+
+  test('takes the youngest of the workspace that holds most', () => {
+    const world = new World([8], { a: 3, c: 5 });
+    world.sinceMs.set('c-3' as ContainerId, 1);
+    world.waits('b');
+    expect(world.reclaim(60).map(({ id }) => id)).toEqual(['c-3']);
+  });
+
+  test('a quarter of a deployment leaves at a time, and ten of a workspace are told in a minute', () => {
+    const world = new World([64], { a: 64 }, { b: { guaranteed: { H100: 40 } } });
+    for (let n = 0; n < 40; n += 1) world.waits('b');
+    expect(world.reclaim(5)).toHaveLength(10);
+    world.allEnd();
+    expect(world.reclaim(1)).toEqual([]);
+    expect(world.count('b')).toBe(10);
+    expect(world.reclaim(59)).toHaveLength(10);
+    const small = new World([8], { a: 8 }, { b: { guaranteed: { H100: 8 } } });
+    for (let n = 0; n < 8; n += 1) small.waits('b');
+    expect(small.reclaim(5)).toHaveLength(2);
+  });
+});
+
+test('nothing is reclaimed by arrival, when it is off, and while nothing may be', () => {
+  const made = (): World => {
+    const world = new World([4], { a: 4 }, guaranteed(2));
+    world.waits('b');
+    return world;
+  };
+  expect(saying(made(), { order: 'arrival' }).reclaim(600)).toEqual([]);
+  expect(saying(made(), { reclaimAfterSeconds: null }).reclaim(600)).toEqual([]);
+  const world = made();
+  world.reclaim();
+  expect(world.planner.reclaim(null)).toEqual([]);
+  expect(world.reclaim(5)).toHaveLength(1);
+});
+
+describe('a reserved machine', () => {
+  const crowded = (): { world: World; large: Wanted } => {
+    const world = new World([8, 8], { a: 16 });
+    const large = world.waits('b', { gpuCount: 2, queue: 'q-large' as QueueName });
+    world.nowMs += MINUTE;
+    world.played.nowMs = world.nowMs;
+    return { world, large };
+  };
+
+  test('is cleared of what may be interrupted, all at once', () => {
+    const { world, large } = crowded();
+    const told = world.reclaim();
+    expect(told.map(({ reason }) => reason)).toEqual(['reservation', 'reservation']);
+    expect(world.reclaim(1)).toEqual([]);
+    world.allEnd();
+    expect(world.round()).toEqual([large]);
+  });
+
+  test('is not, while something else keeps it that does not end', () => {
+    const { world } = crowded();
+    world.reclaim(-1);
+    world.leaving.clear();
+    const [reservation] = [...world.planner.reservations.all()];
+    const [one] = world.planner.reservations.clearingOf(reservation!).must;
+    world.planner.reclaim(null);
+    world.busy.add(one!.id);
+    expect(world.reclaim(1)).toEqual([]);
+    world.busy.delete(one!.id);
+    expect(world.reclaim(1)).toHaveLength(2);
+  });
+});
+
+const step = fc.oneof(
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      kind: fc.constant('wait' as const),
+      workspace: fc.constantFrom(...WORKSPACES),
+      gpuCount: fc.constantFrom(0, 1, 1, 1, 1, 2),
+      count: fc.integer({ min: 1, max: 4 }),
+    }),
+  },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('end' as const), at: fc.nat() }) },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant('leave' as const), at: fc.nat() }) },
+  { weight: 8, arbitrary: fc.record({ kind: fc.constant('round' as const), ms: fc.constantFrom(1000, 6000, 61_000) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('busy' as const), at: fc.nat() }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ kind: fc.constant('cordon' as const), n: fc.nat({ max: 3 }), is: fc.boolean() }),
+  },
+);
+const share = fc.record({
+  weight: fc.constantFrom(0.5, 1, 2),
+  guaranteed: fc.constantFrom<Record<string, number>>({}, { H100: 1 }, { H100: 3 }, { H100: 30 }),
+});
+
+/** Share of a workspace in the market, counted from containers. */
+function shareOf(world: World, workspace: string, more: readonly Wanted[], without: ReadonlySet<ContainerId>) {
+  const there = world.played.machines();
+  const capacity = {
+    gpus: there.reduce((sum, one) => sum + one.gpus.length, 0),
+    cpuMillicores: there.reduce((sum, one) => sum + one.totalCpuMillicores, 0),
+    memoryBytes: there.reduce((sum, one) => sum + one.totalMemoryBytes, 0),
+  };
+  const own = world.played.placed.filter(
+    ({ wanted }) => wanted.workspaceId === workspace && wanted.gpuCount > 0 && !without.has(wanted.id),
+  );
+  const all = [...own.map(({ wanted }) => wanted), ...more];
+  const part = Math.max(
+    ...(['cpuMillicores', 'memoryBytes'] as const).map((key) =>
+      all.reduce((sum, one) => sum + one[key] / capacity[key], 0),
+    ),
+    all.reduce((sum, one) => sum + one.gpuCount / capacity.gpus, 0),
+  );
+  const given = world.played.shareOf(workspace);
+  const sum = WORKSPACES.reduce((all_, id) => all_ + (world.played.shareOf(id).guaranteed['H100'] ?? 0), 0);
+  const floor = (given.guaranteed['H100'] ?? 0) / Math.max(capacity.gpus, sum);
+  return { isBelow: part < floor - 1e-12, share: Math.max(0, part - floor) / given.weight };
+}
+
+test('whatever happens, a victim may be interrupted, and its workspace keeps its guarantee and no smaller share', () => {
+  let seen = 0;
+  fc.assert(
+    fc.property(
+      fc.array(fc.integer({ min: 2, max: 6 }), { minLength: 1, maxLength: 3 }),
+      fc.tuple(share, share, share, share),
+      fc.subarray(WORKSPACES, { maxLength: 2 }),
+      fc.array(step, { minLength: 10, maxLength: 50 }),
+      (devices, given, firm, steps) => {
+        const recorded = new Recorded();
+        const shares = Object.fromEntries(WORKSPACES.map((id, index) => [id, given[index] ?? {}]));
+        const world = new World(devices, { a: 9, b: 9 }, shares, recorded);
+        world.planner.setSharing({ ...DEFAULT_SHARING, minRunSeconds: 30 });
+        for (const id of firm) world.firm.add(id);
+        for (const one of steps) {
+          if (one.kind === 'wait')
+            for (let n = 0; n < one.count; n += 1) {
+              const { gpuCount } = one;
+              const queue = `q-${one.workspace}-${gpuCount}` as QueueName;
+              world.waits(one.workspace, { gpuCount, queue, gpu: gpuCount === 0 ? [] : ['H100'] });
+            }
+          else if (one.kind === 'end') {
+            const id = world.played.placed[one.at % Math.max(1, world.played.placed.length)]?.wanted.id;
+            if (id !== undefined) world.ends(id);
+          } else if (one.kind === 'leave') {
+            const id = [...world.leaving.keys()][one.at % Math.max(1, world.leaving.size)];
+            if (id !== undefined) world.ends(id);
+          } else if (one.kind === 'busy') {
+            const id = world.played.placed[one.at % Math.max(1, world.played.placed.length)]?.wanted.id;
+            if (id !== undefined) world.busy.add(id);
+          } else if (one.kind === 'cordon') {
+            const machine = world.planner.machine(`m-${one.n}` as MachineId);
+            if (machine !== undefined) world.played.set({ ...machine, intentActive: !one.is });
+          } else {
+            world.nowMs += one.ms;
+            world.played.nowMs = world.nowMs;
+            world.round();
+            const may = new Set(world.candidates().map(({ id }) => id));
+            const told = world.reclaim();
+            seen += told.length;
+            expect(new Set(told.map(({ id }) => id)).size).toBe(told.length);
+            for (const [at, { id, claimant, reason }] of told.entries()) {
+              expect(may.has(id)).toBe(true);
+              const victim = world.played.placed.find((held) => held.wanted.id === id)!.wanted;
+              const waits = world.asked.get(claimant)!;
+              expect(victim.workspaceId).not.toBe(waits.workspaceId);
+              if (reason !== 'guarantee')
+                expect(world.nowMs - (world.sinceMs.get(id) ?? 0)).toBeGreaterThanOrEqual(30 * SECOND);
+              // With the claimant placed, and all gone that were chosen by then.
+              const last = told.findLastIndex((other) => other.claimant === claimant && other.reason === reason);
+              const later = new Set(told.slice(Math.max(at, last) + 1).map((other) => other.id));
+              const gone = new Set(world.leaving.keys()).difference(later);
+              const after = shareOf(world, victim.workspaceId, [], gone);
+              expect(after.isBelow).toBe(false);
+              const its = shareOf(world, waits.workspaceId, [waits], gone);
+              expect(after.share).toBeGreaterThanOrEqual(its.share - 1e-9);
+              if (reason === 'guarantee') expect(its.share).toBeLessThan(1e-9);
+            }
+            for (const some of Map.groupBy(
+              [...world.leaving.keys()].map((id) => world.played.placed.find((held) => held.wanted.id === id)!.wanted),
+              ({ queue }) => queue,
+            )) {
+              const count = world.played.placed.filter((held) => held.wanted.queue === some[0]).length;
+              if (told.some(({ id }) => some[1].some((left) => left.id === id)))
+                expect(some[1].length).toBeLessThanOrEqual(Math.max(1, Math.floor(count / 4)));
+            }
+          }
+        }
+        expect(recorded.replayed()).toBeUndefined();
+      },
+    ),
+    { numRuns: 1500 },
+  );
+  expect(seen).toBeGreaterThan(300);
+});
