@@ -149,7 +149,7 @@ export class Simulation {
 
   /** Ends the simulation now. */
   finish(): Simulated {
-    this.#settle();
+    this.#advance(this.#nowMs);
     for (const queue of this.#queues.values()) {
       const account = this.#accountOf(queue.workspaceId);
       for (let next = queue.waiting.take(); next !== undefined; next = queue.waiting.take()) {

@@ -65,6 +65,11 @@ describe('a simulation', () => {
     });
   });
 
+  test('begins a task that comes at the end, if it can begin at once', () => {
+    const result = simulated([machine(1), deploy('d', 'w'), task(10, 'd', 5, { count: 2 }), end(10)]);
+    expect(workspaceOf(result, 'w')).toMatchObject({ tasks: 2, unserved: 1, wait_seconds: { most: 0 } });
+  });
+
   test('keeps a container warm, and stops it afterwards', () => {
     const lines = (keepWarm: number): readonly Line[] => [
       machine(1),
