@@ -17,17 +17,21 @@ export async function runDeploymentKeys(
       `/deployment/${await client.workspaceId()}/flow/${deployment.id}?limit=${String(limit)}`,
     );
     const most = numberField(answer, 'concurrency');
-    if (most === 0) note(`${shown(deployment)} has no flow control (flow=Flow(…) of its task_queue)`);
+    const limits = listField(answer, 'limits');
+    if (most === 0 && limits.length === 0)
+      note(`${shown(deployment)} has no flow control (flow=Flow(…) of its task_queue)`);
     showList(invocation, listField(answer, 'data'), ['KEY', 'RUNNING', 'MOST', 'WAITING'], (row) => [
       textField(row, 'key') || '(none)',
       String(numberField(row, 'running')),
       String(most),
       String(numberField(row, 'waiting')),
     ]);
-    const held = numberField(answer, 'held');
-    if (held > 0)
+    if (invocation.options.json === true) return;
+    for (const limit of limits)
       note(
-        `${counted(held, 'task')} of ${shown(deployment)} ${held === 1 ? 'waits' : 'wait'} for others of the same key`,
+        `limit ${textField(limit, 'name')}: ${numberField(limit, 'running')} of ${numberField(limit, 'most')} run, ${numberField(limit, 'waiting')} wait`,
       );
+    const held = numberField(answer, 'held');
+    if (held > 0) note(`${counted(held, 'task')} of ${shown(deployment)} ${held === 1 ? 'waits' : 'wait'} for others`);
   });
 }

@@ -333,26 +333,38 @@ class Warm:
 
 class Flow:
     """
-    Flow control of a task queue: how many tasks of a key run at a time. The others wait, in the order in which they came,
+    Flow control of a task queue: how many of its tasks run at a time. The others wait, in the order in which they came,
     and no container starts for them.
 
         @task_queue(flow=Flow(concurrency=5, key='customer'))
         def bill(customer: str, month: str) -> None: ...
 
-    concurrency: so many tasks of a key run at most, or are about to.
+    concurrency: so many tasks of a key run at most, or are about to; None: any number.
     key: the parameter of the function whose value is the key, a text or a number; None: the call gives it
     (`with_options(key=…)`), and calls without one share a key.
+    limits: limits that all task queues of the workspace share, by name, with the most tasks of each that run at a time:
+    `{'openai': 10}`. Each task heeds the number of its own queue.
 
     Raises DefinitionError, which names the parameter.
     """
 
-    def __init__(self, concurrency: int, key: Optional[str] = None) -> None:
-        self.concurrency = whole('concurrency', concurrency, 1)
+    def __init__(self, concurrency: Optional[int] = None, key: Optional[str] = None, limits: Optional[Mapping[str, int]] = None) -> None:
+        self.concurrency = None if concurrency is None else whole('concurrency', concurrency, 1)
         self.key = None if key is None else flow_key('key', key)
+        self.limits: Dict[str, int] = {}
+        if limits is not None:
+            for name, most in dict(instance('limits', limits, Mapping)).items():
+                self.limits[flow_key('limits', name)] = whole('limits[%r]' % name, most, 1)
+        if self.concurrency is None and not self.limits:
+            raise DefinitionError('concurrency: must be given, or limits')
+        if self.concurrency is None and self.key is not None:
+            raise DefinitionError('key: needs concurrency')
 
     def described_for(self, function: Any) -> Dict[str, Any]:
         """The settings as the scheduler reads them. Raises DefinitionError when the function has no such parameter."""
-        described: Dict[str, Any] = {'concurrency': self.concurrency}
+        described: Dict[str, Any] = {} if self.concurrency is None else {'concurrency': self.concurrency}
+        if self.limits:
+            described['limits'] = self.limits
         if self.key is None:
             return described
         described['key'] = self.key

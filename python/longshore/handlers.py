@@ -465,7 +465,7 @@ def task_queue(
     retries: how often a task is tried again (at most 5) when its handler raises, or its process ends.
     retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
     dead_letter_days: how long a task that failed for good is listed as dead, at most 90; 0: never. None: 7.
-    flow: a `Flow`: how many tasks of a key run at a time.
+    flow: a `Flow`: how many tasks of a key, or of a limit, run at a time.
     """
     given = dict(locals())
     classes = exceptions(retry_for)

@@ -418,12 +418,23 @@ def handler(): ...
             ('None', None),
             ('Flow(5)', {'concurrency': 5}),
             ("Flow(concurrency=5, key='customer')", {'concurrency': 5, 'key': 'customer', 'position': 1}),
+            ("Flow(limits={'openai': 10})", {'limits': {'openai': 10}}),
             ("Flow(concurrency=5, key='more')", {'concurrency': 5, 'key': 'more'}),
         ):
             self.write('app.py', app % flow)
             _, answer, _, _ = self.describe('app.py')
             self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('flow'), extra)
-        for flow, text in (({'concurrency': 0}, 'concurrency: '), ({'concurrency': 1, 'key': ''}, 'key: '), ({'concurrency': 1, 'key': 'k' * 129}, 'key: ')):
+        wrong = (
+            ({}, 'concurrency: '),
+            ({'concurrency': 0}, 'concurrency: '),
+            ({'concurrency': 1, 'key': ''}, 'key: '),
+            ({'concurrency': 1, 'key': 'k' * 129}, 'key: '),
+            ({'key': 'k', 'limits': {'a': 1}}, 'key: '),
+            ({'limits': {'a': 0}}, "limits\\['a'\\]: "),
+            ({'limits': {'': 1}}, 'limits: '),
+            ({'limits': 5}, 'limits: '),
+        )
+        for flow, text in wrong:
             with self.subTest(text), self.assertRaisesRegex(DefinitionError, '^' + text):
                 longshore.Flow(**flow)
         with self.assertRaisesRegex(DefinitionError, '^flow.key: work has no parameter customer'):

@@ -34,6 +34,7 @@ test('calls have their keys in a field, by position or in the header, and a list
     concurrency: 1,
     key: 'customer',
     held: 1,
+    limits: [],
     data: [
       { key: 'c-17', running: 1, waiting: 1 },
       { key: 'Müller', running: 1, waiting: 0 },

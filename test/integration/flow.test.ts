@@ -239,6 +239,51 @@ describe('concurrency by key', () => {
   });
 });
 
+describe('limits of a workspace', () => {
+  const workspaceId = newId<WorkspaceId>();
+  const limited = (name: string, most: number, key?: number): TaskJob =>
+    aJob('', 1, {
+      workspaceId,
+      flow: { key: 'k', limits: { [name]: most }, ...(key === undefined ? {} : { most: key }) },
+    });
+
+  test('count tasks of all queues, and the one that waits longest goes first', async ({ world: { queues } }) => {
+    const [a, b] = [aQueue(), aQueue()];
+    const [first, second, third] = [limited('api', 1), limited('api', 1), limited('api', 1)];
+    await queues.add(a, first);
+    await queues.add(b, second);
+    await queues.add(a, third);
+    expect(await queues.controlsNamed([`limit:${workspaceId}:api`])).toEqual([{ running: 1, waiting: 2 }]);
+    expect([await queues.depth(a), await queues.depth(b)]).toMatchObject([{ waiting: 1, held: 1 }, { held: 1 }]);
+    const [lock] = (await fetchAll(queues, a)).values();
+    await queues.complete(a, first.taskId, lock as LockToken);
+    await waitFor(async () => (await ready(queues, b)) === 1, 'the oldest task is ready');
+    expect([await queues.depth(a), await queues.depth(b)]).toMatchObject([{ waiting: 0, held: 1 }, { held: 0 }]);
+    // Another workspace has limits of its own.
+    await queues.add(a, { ...limited('api', 1), workspaceId: newId<WorkspaceId>() });
+    expect(await ready(queues, a)).toBe(1);
+  });
+
+  test('a task with a key and a limit runs when both have a slot', async ({ world: { queues } }) => {
+    const [a, b] = [aQueue(), aQueue()];
+    const [runs, ofKey, other] = [limited('both', 2, 1), limited('both', 2, 1), limited('both', 2, 1)];
+    await queues.add(a, runs);
+    await queues.add(a, ofKey);
+    await queues.add(b, other);
+    // The second task of the key waits for it, and takes no place of the limit.
+    expect([await ready(queues, a), await ready(queues, b)]).toEqual([1, 1]);
+    const last = limited('both', 2, 1);
+    await queues.add(b, last);
+    const [lock] = (await fetchAll(queues, a)).values();
+    await queues.complete(a, runs.taskId, lock as LockToken);
+    await waitFor(async () => (await ready(queues, a)) === 1, 'the next task of the key is ready');
+    expect(await queues.controlsNamed([`limit:${workspaceId}:both`, `key:${b}:k`])).toEqual([
+      { running: 2, waiting: 0 },
+      { running: 1, waiting: 1 },
+    ]);
+  });
+});
+
 describe('the sweep', () => {
   test('frees the slot of a task whose process was killed before its add', async ({ world }) => {
     const { queues, book, sweep } = world;

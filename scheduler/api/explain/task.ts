@@ -7,7 +7,7 @@ import { isTerminalTask } from '#shared/domain/status.ts';
 import { cureOf, cureOfTask, errorOf } from '#shared/domain/task-failures.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { HeldBy, JobPlace } from '../../stores/queues/task-queues.ts';
-import { keyOfControl } from '../../domain/flow.ts';
+import { keyOfControl, kindOfControl } from '../../domain/flow.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
@@ -125,9 +125,12 @@ function summaryOf(facts: TaskFacts): string {
 
 /** Why flow control holds a task. */
 function heldText({ name, most, running, waiting }: HeldBy): string {
-  const key = keyOfControl(name);
-  const what = key === '' ? 'The tasks without a key have' : `Key ${key} has`;
-  return `${what} ${running} of ${most} running; ${counted(waiting, 'task')} of ${key === '' ? 'them' : 'it'} ${waiting === 1 ? 'waits' : 'wait'}`;
+  const of = keyOfControl(name);
+  const isLimit = kindOfControl(name) === 'limit';
+  const what = isLimit ? `Limit ${of} has` : of === '' ? 'The tasks without a key have' : `Key ${of} has`;
+  const whose = isLimit ? 'for it' : of === '' ? 'of them' : 'of it';
+  const wait = waiting === 1 ? 'waits' : 'wait';
+  return `${what} ${running} of ${most} running; ${counted(waiting, 'task')} ${isLimit ? `${wait} ${whose}` : `${whose} ${wait}`}`;
 }
 
 function waitingOf(facts: TaskFacts): WaitTexts {

@@ -166,7 +166,7 @@ export interface SurfaceParts {
   readonly tasks: Pick<TaskReads, 'read' | 'list' | 'resultText'>;
   readonly taskInputs: Pick<TaskInputs, 'read' | 'about'>;
   readonly reruns: Pick<Reruns, 'run'>;
-  readonly flow: Pick<TaskQueues, 'controls' | 'depth'>;
+  readonly flow: Pick<TaskQueues, 'controls' | 'controlsNamed' | 'depth'>;
   readonly deadLetters: Pick<DeadLetters, 'standings' | 'drop'>;
   readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
   /** Number of a queue's tasks that have not ended. */

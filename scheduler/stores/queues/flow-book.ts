@@ -34,7 +34,7 @@ export class FlowBook {
   /** Gives the task its slots. @param force - it runs. @returns false: it is held */
   async take(queue: QueueName, job: TaskJob, force = false): Promise<boolean> {
     if (job.flow === undefined) return true;
-    const controls = controlsOf(queue, job.flow).flat();
+    const controls = controlsOf(queue, job.workspaceId, job.flow).flat();
     const place = String(job.createdAtMs).padStart(16, '0');
     return (await this.#take.run(...this.#keys, job.taskId, queue, place, force ? 'force' : '', ...controls)) === 1;
   }

@@ -25,6 +25,8 @@ import type {
 /** Most queues of which is known whether they have controls. */
 const MOST_SEEN = 20_000;
 
+type Book = Pick<FlowBook, 'take' | 'free' | 'fill' | 'look' | 'page' | 'counts' | 'controls'>;
+
 /** Asked of each fetched job. */
 export interface Gate {
   /** Whether the job may be handed on; a job that may not is delayed to its deadline. */
@@ -35,7 +37,16 @@ export interface Gate {
 /** Queues that know nothing of controls. */
 export interface PlainQueues extends Omit<
   TaskQueues,
-  'add' | 'remove' | 'fetch' | 'onReleased' | 'mayBegin' | 'release' | 'countRunning' | 'controls' | 'flow'
+  | 'add'
+  | 'remove'
+  | 'fetch'
+  | 'onReleased'
+  | 'mayBegin'
+  | 'release'
+  | 'countRunning'
+  | 'controls'
+  | 'controlsNamed'
+  | 'flow'
 > {
   /** @param heldToMs - the job is not ready before, unless it is promoted */
   add(queue: QueueName, job: TaskJob, heldToMs?: number): Promise<void>;
@@ -48,7 +59,7 @@ export interface PlainQueues extends Omit<
 
 export class FlowQueues implements TaskQueues {
   readonly #plain: PlainQueues;
-  readonly #book: FlowBook;
+  readonly #book: Book;
   readonly #log: Log;
   readonly #released = new Listeners<[QueueName, TaskId]>();
   /** Queues that have, or may have, tasks under flow control; false: none was seen here. */
@@ -56,7 +67,7 @@ export class FlowQueues implements TaskQueues {
   readonly #freeing = new Set<Promise<void>>();
   readonly #upkeep: FlowUpkeep;
 
-  constructor(plain: PlainQueues, book: FlowBook, log: Log) {
+  constructor(plain: PlainQueues, book: Book, log: Log) {
     this.#plain = plain;
     this.#book = book;
     this.#log = log;
@@ -152,6 +163,10 @@ export class FlowQueues implements TaskQueues {
 
   controls(prefix: string, limit: number): Promise<readonly Omit<HeldBy, 'most'>[]> {
     return this.#book.controls(prefix, limit);
+  }
+
+  controlsNamed(names: readonly string[]): ReturnType<TaskQueues['controlsNamed']> {
+    return this.#book.counts(names);
   }
 
   async placeOf(queue: QueueName, taskId: TaskId): Promise<JobPlace> {

@@ -55,7 +55,11 @@ export const TaskJob = Type.Object({
   redrivenFrom: Type.Optional(Id<TaskId>()),
   /** Flow control of the task (domain/flow.ts). Absent: none. */
   flow: Type.Optional(
-    Type.Object({ key: Type.String({ maxLength: MOST_KEY_CHARACTERS }), most: Type.Integer({ minimum: 1 }) }),
+    Type.Object({
+      key: Type.String({ maxLength: MOST_KEY_CHARACTERS }),
+      most: Type.Optional(Type.Integer({ minimum: 1 })),
+      limits: Type.Optional(Type.Record(Type.String(), Type.Integer({ minimum: 1 }))),
+    }),
   ),
   /** Query parameters of the invoke, each with its values in order. */
   query: Type.Optional(Type.Record(Type.String(), Type.Array(Type.String()))),

@@ -193,6 +193,8 @@ export interface TaskQueues {
   countRunning(tasks: readonly { readonly queue: QueueName; readonly job: TaskJob }[]): Promise<void>;
   /** Controls whose names begin so, with most of their tasks waiting first; at most `limit`. */
   controls(prefix: string, limit: number): Promise<readonly Omit<HeldBy, 'most'>[]>;
+  /** Counts of these controls, in their order. */
+  controlsNamed(names: readonly string[]): Promise<readonly Pick<HeldBy, 'running' | 'waiting'>[]>;
   /** Mends what a loss of data or a killed process left of slots and held jobs. */
   flow(): FlowUpkeep;
   /** Stops the repairs; the given client stays open for the caller to close. */

@@ -59,7 +59,15 @@ export const MOST_KEYS = 1_000;
 export const FlowRecord = Type.Object({
   concurrency: nullable(Count('most tasks of a key that run at a time')),
   key: Type.String({ description: 'the field of the input that is the key; empty: the call gives it' }),
-  held: Count('tasks that wait because of their keys'),
+  held: Count('tasks that wait because of flow control'),
+  limits: Type.Array(
+    Type.Object({
+      name: Type.String(),
+      most: Count(),
+      running: Count('tasks of all deployments of the workspace'),
+      waiting: Count(),
+    }),
+  ),
   data: Type.Array(
     Type.Object({ key: Type.String(), running: Count('tasks that run or are handed to the queue'), waiting: Count() }),
     { maxItems: MOST_KEYS },

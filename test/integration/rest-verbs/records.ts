@@ -77,7 +77,7 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       name: 'GET /deployment/{ws}/flow/{id}',
       line: (id) => `GET /deployment/{ws}/flow/${id}`,
       make: aDeployment,
-      ok: { concurrency: null, key: '', held: 0, data: [] },
+      ok: { concurrency: null, key: '', held: 0, limits: [], data: [] },
       unknown: { status: 404 },
       foreign: { status: 401 },
       ...READS_NOTHING,

@@ -1,9 +1,10 @@
 // Flow control as settings and calls give it.
 import { describe, expect, test } from 'vitest';
-import type { QueueName } from '#shared/domain/ids.ts';
+import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { controlsOf, flowOf, keyOfControl, keysOfQueue, kindOfControl, readFlow } from '#scheduler/domain/flow.ts';
 import { flowKeyOf } from '#scheduler/api/http/invoke/flow-key.ts';
 
+const WORKSPACE = 'w-1' as WorkspaceId;
 const QUEUE = 'tq-1' as QueueName;
 
 describe('settings', () => {
@@ -19,7 +20,13 @@ describe('settings', () => {
 
   test.for([
     [5, 'extra.flow must be an object'],
-    [{}, 'extra.flow.concurrency must be a whole number from 1 to 100000, got nothing'],
+    [{}, 'extra.flow must have concurrency or limits'],
+    [{ limits: {} }, 'extra.flow must have concurrency or limits'],
+    [{ limits: { a: 0 } }, 'extra.flow.limits.a must be'],
+    [{ limits: { '': 1 } }, 'extra.flow.limits: a name'],
+    [{ limits: [1] }, 'extra.flow.limits'],
+    [{ limits: { a: 1 }, key: 'k' }, 'extra.flow.key needs'],
+    [{ limits: Object.fromEntries('abcdefghi'.split('').map((name) => [name, 1])) }, 'at most 8 names'],
     [{ concurrency: 0 }, 'extra.flow.concurrency must be'],
     [{ concurrency: 1.5 }, 'extra.flow.concurrency must be'],
     [{ concurrency: '5' }, 'extra.flow.concurrency must be'],
@@ -76,9 +83,21 @@ describe('the key of a call', () => {
 
 test('a control names its queue and its key, whatever the key is', () => {
   for (const key of ['', 'c:17', 'ü']) {
-    const [control] = controlsOf(QUEUE, { key, most: 3 });
+    const [control] = controlsOf(QUEUE, WORKSPACE, { key, most: 3 });
     const [name, most] = control ?? ['', 0];
     expect(name.startsWith(keysOfQueue(QUEUE))).toBe(true);
     expect([keyOfControl(name), kindOfControl(name), most]).toEqual([key, 'concurrency', 3]);
   }
+});
+
+test('limits come before the key, and name the workspace', () => {
+  const flow = readFlow({ concurrency: 2, limits: { openai: 10 } });
+  if (typeof flow !== 'object') throw new Error('refused');
+  const found = flowOf(flow, undefined, '{}');
+  if (typeof found !== 'object') throw new Error('refused');
+  expect(controlsOf(QUEUE, WORKSPACE, found)).toEqual([
+    ['limit:w-1:openai', 10],
+    ['key:tq-1:', 2],
+  ]);
+  expect([keyOfControl('limit:w-1:openai'), kindOfControl('limit:w-1:openai')]).toEqual(['openai', 'limit']);
 });

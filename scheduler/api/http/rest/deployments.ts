@@ -14,7 +14,7 @@ import { kindOf } from '#shared/domain/status.ts';
 import type { ChangeOutcome, DeploymentFilter, Deployments } from '../../../workspaces/deployments/deployments.ts';
 import { urlTargetOf } from '../../../workspaces/deployments/deployments.ts';
 import { storedConfig } from '../../../domain/stub-config.ts';
-import { keyOfControl, keysOfQueue } from '../../../domain/flow.ts';
+import { keyOfControl, keysOfQueue, limitControl } from '../../../domain/flow.ts';
 import type { TaskQueues } from '../../../stores/queues/task-queues.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { invokeUrl, urlFormOf } from '../../../workspaces/deployments/urls.ts';
@@ -38,7 +38,7 @@ export interface DeploymentRouteParts {
   readonly directory: Directory;
   readonly deployments: Deployments;
   readonly urls: UrlSettings;
-  readonly flow: Pick<TaskQueues, 'controls' | 'depth'>;
+  readonly flow: Pick<TaskQueues, 'controls' | 'controlsNamed' | 'depth'>;
   readonly originOf: (request: RestRequest['http']) => Origin;
 }
 
@@ -137,14 +137,17 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         const flow = stub === undefined ? undefined : storedConfig(stub.config).flow;
         const queue = queueNameOf(row.id, row.stubId);
         const limit = Math.min(query.limit ?? MOST_KEYS, MOST_KEYS);
-        const [controls, { held }] = await Promise.all([
+        const limits = Object.entries(flow?.limits ?? {});
+        const [controls, counts, { held }] = await Promise.all([
           parts.flow.controls(keysOfQueue(queue), limit),
+          parts.flow.controlsNamed(limits.map(([name]) => limitControl(workspaceId, name))),
           parts.flow.depth(queue),
         ]);
         return {
           concurrency: flow?.concurrency ?? null,
           key: flow?.key ?? '',
           held,
+          limits: limits.map(([name, most], at) => ({ name, most, running: 0, waiting: 0, ...counts[at] })),
           data: controls.map(({ name, running, waiting }) => ({ key: keyOfControl(name), running, waiting })),
         };
       },

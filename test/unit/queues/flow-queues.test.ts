@@ -1,0 +1,36 @@
+// Steps of flow control that meet others half-way.
+import { expect, test } from 'vitest';
+import pino from 'pino';
+import type { QueueName, TaskId } from '#shared/domain/ids.ts';
+import { FlowQueues } from '#scheduler/stores/queues/flow-queues.ts';
+import type { PlainQueues } from '#scheduler/stores/queues/flow-queues.ts';
+import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
+
+const QUEUE = 'tq-1' as QueueName;
+const JOB = { taskId: 't-1' as TaskId, flow: { key: 'a', most: 1 }, deadlineMs: 5_000 } as TaskJob;
+
+/** @param takes - answers to the questions for the job's slots, one after the other */
+function played(takes: readonly boolean[]) {
+  const done: string[] = [];
+  const answers = [...takes];
+  const plain = {
+    add: (_queue: QueueName, _job: TaskJob, heldToMs?: number) => Promise.resolve(void done.push(`add ${heldToMs}`)),
+    promote: () => Promise.resolve(done.push('promote') > 0),
+  } as unknown as PlainQueues;
+  const book = { take: () => Promise.resolve(answers.shift() ?? false) } as unknown as ConstructorParameters<
+    typeof FlowQueues
+  >[1];
+  const queues = new FlowQueues(plain, book, pino({ level: 'silent' }));
+  queues.onReleased((queue, taskId) => done.push(`released ${queue} ${taskId}`));
+  return { queues, done };
+}
+
+test.for([
+  ['with a slot is added as it is', [true], ['add undefined']],
+  ['without a slot is delayed to its deadline', [false, false], ['add 5000']],
+  ['is ready when its slot came free before it was there', [false, true], ['add 5000', 'promote', 'released tq-1 t-1']],
+] as const)('a job %s', async ([, takes, wanted]) => {
+  const { queues, done } = played(takes);
+  await queues.add(QUEUE, JOB);
+  expect(done).toEqual(wanted);
+});
