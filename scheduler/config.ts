@@ -23,6 +23,19 @@ export const SchedulerSettings = Type.Object({
     description:
       'where HTTP without a certificate may listen; loopback: 127.0.0.1 takes the place of any other address; allow: as LONGSHORE_HTTP_ADDRESS says (docs/https.md)',
   }),
+  LONGSHORE_GRPC_ADDRESS: Type.Optional(
+    Text(
+      'host:port for the published Python SDK and its command line, which speak gRPC (docs/clients.md); none: no port. Absent: 127.0.0.1:1993, where that port is free',
+    ),
+  ),
+  LONGSHORE_GRPC_PLAINTEXT: Type.Union([Type.Literal('loopback'), Type.Literal('allow')], {
+    default: 'loopback',
+    description:
+      'where gRPC may be spoken in clear; loopback: on this host alone; allow: as LONGSHORE_GRPC_ADDRESS says. With the certificate of LONGSHORE_HTTP_TLS_CERT the port takes TLS, too, which published clients speak to port 443 alone',
+  }),
+  LONGSHORE_EXTERNAL_GRPC_ADDRESS: Type.Optional(
+    Text('host:port that clients are told for gRPC; absent: the name by which they call, and the port of the address'),
+  ),
   LONGSHORE_DRAIN_SECONDS: Type.Integer({
     minimum: 0,
     maximum: 3600,

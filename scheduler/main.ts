@@ -58,6 +58,8 @@ import { firstWorkspaceOfOwner } from './workspaces/identity/bootstrap.ts';
 export interface Scheduler {
   readonly httpAddress: string;
   readonly agentAddress: string;
+  /** Where published clients speak gRPC; empty: nowhere. */
+  readonly grpcAddress: string;
   readonly caFingerprint: string;
   /**
    * The first workspace, made when there is none. The token, of type admin, is in
@@ -268,8 +270,8 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const started = { ...wired, redisMemory, health, retention, surfaces };
   const lifecycle = new Lifecycle(startOrder(opened.splice(0), started), log);
   await lifecycle.start();
-  for (const address of [surfaces.server.address, linkParts.links.address])
-    webhooks.rules.closePort(splitAddress(address).port);
+  for (const address of [surfaces.server.address, linkParts.links.address, surfaces.grpc.address])
+    if (address !== '') webhooks.rules.closePort(splitAddress(address).port);
 
   const { instance, db } = infrastructure;
   const { installation, sealer } = identity;
@@ -280,11 +282,14 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const drainMs = settings.LONGSHORE_DRAIN_SECONDS * 1000;
   const drain = async (): Promise<void> => {
     // Streams of callers at other replicas pass over the links of this one.
-    await Promise.all([surfaces.server.stop(drainMs), streamRelay.drained(drainMs)]);
+    await Promise.all([surfaces.server.stop(drainMs), surfaces.grpc.stop(drainMs), streamRelay.drained(drainMs)]);
   };
   return {
     get httpAddress() {
       return surfaces.server.address;
+    },
+    get grpcAddress() {
+      return surfaces.grpc.address;
     },
     get agentAddress() {
       return linkParts.links.address;

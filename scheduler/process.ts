@@ -55,6 +55,7 @@ export async function runScheduler(env: Readonly<Record<string, string | undefin
     kind: 'ready',
     httpAddress: scheduler.httpAddress,
     agentAddress: scheduler.agentAddress,
+    grpcAddress: scheduler.grpcAddress,
     caFingerprint: scheduler.caFingerprint,
   });
   await stopping;

@@ -8,7 +8,7 @@ import type { ObjectParts } from './objects.ts';
 import type { PoolParts } from './pools.ts';
 import { recordsPart } from './records.ts';
 import { predecessorsPart } from './replicas.ts';
-import { httpPart } from './surfaces.ts';
+import { grpcPart, httpPart } from './surfaces.ts';
 import type { Wired } from './wired.ts';
 
 export interface Started extends Wired {
@@ -101,5 +101,6 @@ export function startOrder(opened: readonly Part[], parts: Started): readonly Pa
     parts.deferredUpkeep,
     parts.deferredExecutor,
     httpPart(parts.surfaces, infrastructure, clusterState),
+    grpcPart(parts.surfaces),
   ];
 }

@@ -201,6 +201,13 @@ export function httpPart({ server }: Surfaces, { settings }: Infrastructure, { p
   };
 }
 
+/** The port of published clients. Its calls name addresses of HTTP, which listens already. */
+export const grpcPart = ({ grpc }: Surfaces): Part => ({
+  name: 'grpc',
+  start: () => grpc.start(),
+  stop: () => grpc.stop(),
+});
+
 /** Streamed calls between this replica and others, by the HTTP server's own address. */
 export function openStreamRelay(
   { clock, log }: Infrastructure,
@@ -251,6 +258,11 @@ export async function openCertificate(settings: SchedulerSettings, log: Log): Pr
 function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
   return {
     externalUrl: settings.LONGSHORE_EXTERNAL_URL ?? null,
+    grpc: {
+      address: settings.LONGSHORE_GRPC_ADDRESS,
+      plaintext: settings.LONGSHORE_GRPC_PLAINTEXT,
+      external: settings.LONGSHORE_EXTERNAL_GRPC_ADDRESS,
+    },
     invokeDomain: settings.LONGSHORE_INVOKE_DOMAIN ?? null,
     volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,
     maxInvokeBodyBytes: settings.LONGSHORE_MAX_INVOKE_BODY_BYTES,

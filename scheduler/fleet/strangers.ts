@@ -77,6 +77,11 @@ export class Strangers {
     this.#forget(peerOf(socket));
   }
 
+  /** A call of gRPC has shown a credential that is not a machine's. @param peer - as gRPC names it */
+  knownPeer(peer: string): void {
+    this.#forget(peer);
+  }
+
   /** A call of gRPC has shown the credential of a machine. @param peer - as gRPC names it */
   knownByCall(peer: string, machineId: MachineId): void {
     const socket = this.#sockets.get(peer);

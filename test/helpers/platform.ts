@@ -220,6 +220,7 @@ export class Platform {
   workspaceId = '';
   httpAddress = '127.0.0.1:0';
   agentAddress = '127.0.0.1:0';
+  grpcAddress = '127.0.0.1:0';
   #joinToken: string | undefined;
   readonly #removeDirectory: () => void;
   readonly #redis = new Set<Redis>();
@@ -250,6 +251,7 @@ export class Platform {
       LONGSHORE_HTTP_ADDRESS: this.httpAddress,
       LONGSHORE_RATE_LIMITS: 'off',
       LONGSHORE_AGENT_ADDRESS: this.agentAddress,
+      LONGSHORE_GRPC_ADDRESS: this.grpcAddress,
     });
     const agentEnv = (): NodeJS.ProcessEnv => ({
       ...common('agent'),
@@ -297,6 +299,7 @@ export class Platform {
     const ready = await this.scheduler.start();
     this.httpAddress = String(ready['httpAddress']);
     this.agentAddress = String(ready['agentAddress']);
+    this.grpcAddress = String(ready['grpcAddress']);
     this.url = `http://${this.httpAddress}`;
   }
 

@@ -55,7 +55,13 @@ export async function cleanUp(): Promise<void> {
 type Keys = Pick<Certificate, 'cert' | 'key'>;
 
 const watchOf = (current: Keys): CertificateWatch =>
-  ({ current, problem: null, start: () => undefined, stop: () => undefined }) as unknown as CertificateWatch;
+  ({
+    current,
+    problem: null,
+    onReplaced: () => undefined,
+    start: () => undefined,
+    stop: () => undefined,
+  }) as unknown as CertificateWatch;
 
 /** A task, and the runner process that may serve it. */
 export interface Played {

@@ -47,6 +47,7 @@ export interface Platform {
   readonly restricted: string;
   readonly address: string;
   readonly agentAddress: string;
+  readonly grpcAddress: string;
   /** Calls as the own workspace, unless `sent` names another token. A body of text or bytes is sent unchanged. */
   call(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
   gateway(line: string, body?: unknown, sent?: Sent): Promise<Answer>;
@@ -83,6 +84,7 @@ export async function aPlatform(
       LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
       LONGSHORE_DRAIN_SECONDS: '10',
       LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
+      LONGSHORE_GRPC_ADDRESS: '127.0.0.1:0',
       // Rate limits are off, because many tests send bad tokens.
       LONGSHORE_RATE_LIMITS: 'off',
       // Releases that this checkout may have built must not be used.
@@ -145,6 +147,7 @@ export async function aPlatform(
     restricted: String((await token('?tokenType=workspace_restricted'))['key']),
     address,
     agentAddress: scheduler.agentAddress,
+    grpcAddress: scheduler.grpcAddress,
     call: (line, body, sent) => send(line, body, { token: own.token, ...sent }),
     gateway,
     stub: (said) => stub(said),

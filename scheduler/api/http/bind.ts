@@ -25,8 +25,9 @@ import type { Query } from './decode.ts';
 import { compileEncoder } from './encode.ts';
 import { levelOf, problemOf, RPC_STATUS, rpcCodeOf, withRetryAfter } from './error-map.ts';
 import type { RpcCode } from './error-map.ts';
-import type { GatewayCalls } from './gateway-calls.ts';
+import type { EndedCall, GatewayCalls } from './gateway-calls.ts';
 import { whyNotObject } from './not-object.ts';
+import { factsOf } from './origin.ts';
 import { closeUnread } from './polite-close.ts';
 
 export const GATEWAY_BASE = '/api/v1/gateway';
@@ -65,7 +66,7 @@ export function bindOperations(scope: FastifyInstance, operations: readonly Oper
   });
   if (calls !== undefined)
     scope.addHook('onResponse', (request, reply, done) => {
-      calls.ended(request, reply);
+      calls.ended(request, () => endedCall(request, reply));
       done();
     });
   scope.setNotFoundHandler((_request, reply) => sendRpc(reply, 5, 'Not Found'));
@@ -85,6 +86,15 @@ export function bindOperations(scope: FastifyInstance, operations: readonly Oper
     scope.route({ method: rest, url: uniqueParams(url), handler: wrongMethod });
   }
 }
+
+const endedCall = (request: FastifyRequest, reply: FastifyReply): EndedCall => ({
+  from: factsOf(request),
+  method: request.method,
+  path: pathOf(request),
+  status: reply.statusCode,
+  contentType: request.headers['content-type'] ?? '',
+  accept: request.headers.accept ?? '',
+});
 
 /** Looks up the token before the body is read. Requests without a body go on: their handler checks the token. */
 function admission(

@@ -56,7 +56,7 @@ export class CertificateWatch {
   readonly #files: CertificateFiles;
   readonly #log: Log;
   readonly #lookEveryMs: number;
-  #apply: (certificate: Certificate) => void = () => undefined;
+  readonly #replaced: ((certificate: Certificate) => void)[] = [];
   #current: Certificate;
   #problem: string | null = null;
   #timer: NodeJS.Timeout | undefined;
@@ -87,9 +87,13 @@ export class CertificateWatch {
     return this.#problem;
   }
 
-  /** Starts looking at the files. @param apply - called with each new certificate */
-  start(apply: (certificate: Certificate) => void): void {
-    this.#apply = apply;
+  /** Told each new certificate. */
+  onReplaced(listener: (certificate: Certificate) => void): void {
+    this.#replaced.push(listener);
+  }
+
+  /** Starts looking at the files. */
+  start(): void {
     this.#timer = setInterval(() => void this.check(), this.#lookEveryMs);
     this.#timer.unref();
   }
@@ -109,7 +113,7 @@ export class CertificateWatch {
       const found = await readCertificate(this.#files);
       this.#problem = null;
       if (found.cert.equals(this.#current.cert) && found.key.equals(this.#current.key)) return;
-      this.#apply(found);
+      for (const apply of this.#replaced) apply(found);
       this.#current = found;
       const { fingerprint, validUntilMs } = found;
       this.#log.info({ fingerprint, validUntil: new Date(validUntilMs).toISOString() }, 'https certificate replaced');

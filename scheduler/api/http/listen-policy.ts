@@ -17,8 +17,11 @@ export interface ListenPlace {
 
 const LOOPBACK = /^(?:127\.\d+\.\d+\.\d+|::1|::ffff:127\.\d+\.\d+\.\d+|localhost)$/i;
 
+/** Whether a name or address is of this host alone. */
+export const isLoopbackHost = (host: string): boolean => LOOPBACK.test(host);
+
 export function listenPlace({ host, port, isSealed, plaintext }: ListenWish): ListenPlace {
-  const mayListen = isSealed || plaintext === 'allow' || LOOPBACK.test(host);
+  const mayListen = isSealed || plaintext === 'allow' || isLoopbackHost(host);
   return mayListen ? { host, port, isNarrowed: false } : { host: '127.0.0.1', port, isNarrowed: true };
 }
 

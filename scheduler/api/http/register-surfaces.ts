@@ -2,21 +2,20 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import { Places } from '#shared/places.ts';
-import { portsOf } from '../../fleet/inside/access.ts';
 import type { Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { Stubs } from '../../workspaces/deployments/stubs.ts';
-import { containerUrl } from '../../workspaces/deployments/urls.ts';
 import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
 import { Stacks } from '../../workspaces/deployments/stacks.ts';
 import type { Volumes } from '../../workspaces/deployments/volumes.ts';
-import { allOperations } from '../operations/index.ts';
+import type { Operation } from '../operations/operation.ts';
 import { Readiness } from '../ops/health.ts';
 import { HOST as CONTAINER_HOST } from './container-calls.ts';
 import { Outputs } from '../../tasks/outputs/service.ts';
 import { codeTrust } from '../../workspaces/deployments/code-trust.ts';
 import { SharedState } from '../../workspaces/shared-state/service.ts';
-import { boundedAuthenticator, mayTrustLoopback } from './auth.ts';
-import { GatewayCalls } from './gateway-calls.ts';
+import type { boundedAuthenticator } from './auth.ts';
+import { mayTrustLoopback } from './auth.ts';
+import type { GatewayCalls } from './gateway-calls.ts';
 import { BodyBudget } from './body-budget.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
 import { registerContainers } from './containers/routes.ts';
@@ -59,6 +58,10 @@ export interface SurfacesMade {
   readonly stubs: Stubs;
   readonly deployments: Deployments;
   readonly volumes: Volumes;
+  /** The gateway's operations, which several transports serve. */
+  readonly operations: readonly Operation[];
+  readonly calls: GatewayCalls;
+  readonly authenticator: ReturnType<typeof boundedAuthenticator>;
   readonly webSockets: WebSockets;
   readonly containerSockets: ContainerSockets;
   readonly openCalls: OpenCalls;
@@ -87,7 +90,7 @@ export function registerAll(app: FastifyInstance, state: ServerState, parts: Sur
     state,
     parts,
     made,
-    authenticator: boundedAuthenticator(parts.tokens, parts.refusals),
+    authenticator: made.authenticator,
     urls: { invokeDomain: settings.invokeDomain },
     trustsLoopback,
     originOf: originReader({ externalUrl: settings.externalUrl, listenUrl, scheme, trustsLoopback }),
@@ -101,57 +104,10 @@ export function registerAll(app: FastifyInstance, state: ServerState, parts: Sur
 }
 
 /** The gateway's operations. */
-function registerGateway({ app, parts, made, authenticator, originOf, urls }: Registering): void {
-  const { stubs, deployments, volumes } = made;
-  const { directory, log } = parts;
+function registerGateway({ app, parts, made, authenticator, originOf }: Registering): void {
+  const { operations, calls } = made;
   plugin(app, GATEWAY_BASE, (scope) => {
-    const operations = allOperations({
-      bootstrap: parts.bootstrap,
-      objects: parts.objects,
-      stubs,
-      deployments,
-      urls,
-      machines: parts.machines,
-      enrolment: parts.enrolment,
-      agentUpstream: parts.agentUpstream,
-      tasks: parts.tasks,
-      taskActions: parts.taskActions,
-      containers: parts.containers,
-      containerActions: parts.containerActions,
-      usage: parts.usage,
-      targets: parts.targets,
-      handMade: parts.handMade,
-      serves: parts.serves,
-      servedContainers: parts.containers,
-      began: (stub) => stubs.began(stub),
-      refusalOf: (target) => parts.feasibility.refusal(target),
-      access: parts.access,
-      inside: parts.inside,
-      used: (containerId) => parts.containerUses.used(containerId),
-      setTtl: (containerId, seconds) => parts.containerUses.setTtl(containerId, seconds),
-      exposePort: (containerId, port) => parts.handMade.exposePort(containerId, port),
-      portsOf: ({ row }) => portsOf(row),
-      urlOf: (baseUrl, container, port) => containerUrl(baseUrl, container, port, urls),
-      changes: parts.containerChanges,
-      gpuChanges: parts.containerChanges,
-      keepNetwork: (containerId, network) => parts.handMade.keepNetwork(containerId, network),
-      snapshots: parts.snapshots,
-      workers: parts.workers,
-      pools: parts.pools,
-      growthOf: parts.growthOf,
-      tokenAdmin: parts.tokenAdmin,
-      volumes,
-      builds: parts.builds,
-      signingKeyOf: async (workspaceId) => {
-        const workspace = await directory.workspace(workspaceId);
-        return workspace === undefined ? undefined : parts.signingKeyOf(workspace);
-      },
-      clock: parts.clock,
-      directory,
-      log,
-    });
-    const calls = new GatewayCalls(parts.events.passing, () => parts.clock.nowMs());
-    bindOperations(scope, operations, { authenticator, originOf, log, calls });
+    bindOperations(scope, operations, { authenticator, originOf, log: parts.log, calls });
   });
 }
 

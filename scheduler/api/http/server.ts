@@ -90,6 +90,8 @@ export interface HttpServer {
   stop(graceMs?: number): Promise<void>;
   /** Bound address; empty before `start`. */
   readonly address: string;
+  /** URL where it listens, `http://127.0.0.1:1994`; null before `start`. */
+  readonly listenUrl: string | null;
 }
 
 /** @throws StartupError `bad_config` */
@@ -264,6 +266,9 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     get address() {
       return address;
     },
+    get listenUrl() {
+      return state.listenUrl();
+    },
     async start(wanted) {
       const { host, port, ...place } = listenPlace({
         ...parseAddress(wanted),
@@ -279,9 +284,10 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
       address = `${bound.family === 'IPv6' ? `[${bound.address}]` : bound.address}:${bound.port}`;
       isOpen = true;
       parts.log.info({ address, scheme }, 'http listening');
-      certificate?.start(({ cert, key }) => {
+      certificate?.onReplaced(({ cert, key }) => {
         (app.server as unknown as TlsServer).setSecureContext({ cert, key, minVersion: MIN_TLS });
       });
+      certificate?.start();
       return address;
     },
     get isOpen() {
@@ -364,36 +370,40 @@ async function listen(app: FastifyInstance, host: string, port: number): Promise
 const reachable = (address: string): string => address.replace(/^(?:0\.0\.0\.0|\[::\]):/, '127.0.0.1:');
 
 /** @throws StartupError `bad_address` */
-export function parseAddress(address: string): { readonly host: string; readonly port: number } {
+export function parseAddress(
+  address: string,
+  setting = 'LONGSHORE_HTTP_ADDRESS',
+): { readonly host: string; readonly port: number } {
   const [, bracketed, plain, digits] = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]*)):([0-9]{1,5})$/.exec(address) ?? [];
   const port = Number(digits);
   if (digits === undefined || port > 65_535) {
     throw new StartupError(
       'bad_address',
-      `LONGSHORE_HTTP_ADDRESS: ${JSON.stringify(address)} is not host:port (for example 127.0.0.1:1994 or :1994)`,
+      `${setting}: ${JSON.stringify(address)} is not host:port (for example 127.0.0.1:1994 or :1994)`,
     );
   }
   const host = bracketed ?? plain ?? '';
   return { host: host === '' ? '::' : host, port };
 }
 
-function listenFailure(address: string, cause: unknown): StartupError {
+/** Why a server cannot listen, with the cure. */
+export function listenFailure(address: string, cause: unknown, setting = 'LONGSHORE_HTTP_ADDRESS'): StartupError {
   const code = cause instanceof Error && 'code' in cause ? cause.code : undefined;
   if (code === 'EADDRINUSE') {
     return new StartupError(
       'port_in_use',
-      `cannot listen on ${address}: another program has that port; stop it or set LONGSHORE_HTTP_ADDRESS to a free one (port 0 picks one)`,
+      `cannot listen on ${address}: another program has that port; stop it or set ${setting} to a free one (port 0 picks one)`,
       { cause },
     );
   }
   if (code === 'EACCES') {
     return new StartupError(
       'port_not_allowed',
-      `cannot listen on ${address}: this user may not open that port; set LONGSHORE_HTTP_ADDRESS to one above 1023`,
+      `cannot listen on ${address}: this user may not open that port; set ${setting} to one above 1023`,
       { cause },
     );
   }
-  return new StartupError('bad_address', `cannot listen on ${address} (LONGSHORE_HTTP_ADDRESS): ${messageOf(cause)}`, {
+  return new StartupError('bad_address', `cannot listen on ${address} (${setting}): ${messageOf(cause)}`, {
     cause,
   });
 }

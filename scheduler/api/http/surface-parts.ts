@@ -90,6 +90,14 @@ import type { DeploymentEffects } from '../../workspaces/deployments/needs.ts';
 export interface SurfaceSettings {
   /** `LONGSHORE_EXTERNAL_URL` */
   readonly externalUrl: string | null;
+  readonly grpc: {
+    /** `LONGSHORE_GRPC_ADDRESS` */
+    readonly address: string | undefined;
+    /** `LONGSHORE_GRPC_PLAINTEXT` */
+    readonly plaintext: 'loopback' | 'allow';
+    /** `LONGSHORE_EXTERNAL_GRPC_ADDRESS` */
+    readonly external: string | undefined;
+  };
   /** `LONGSHORE_INVOKE_DOMAIN` */
   readonly invokeDomain: string | null;
   /** `LONGSHORE_MAX_INVOKE_BODY_BYTES` */

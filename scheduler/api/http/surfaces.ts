@@ -6,11 +6,16 @@ import { Stubs } from '../../workspaces/deployments/stubs.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { MachineView } from '../../fleet/machine-service.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
+import { splitAddress } from '#shared/address.ts';
+import { GrpcServer } from '../grpc/server.ts';
+import type { GrpcPlace } from '../operations/workspace.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import { MOST_UPLOAD_BYTES } from '../operations/pods/files.ts';
 import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
+import { boundedAuthenticator } from './auth.ts';
 import { GATEWAY_BODY_LIMIT } from './bind.ts';
 import { ContainerSockets } from './containers/sockets.ts';
+import { GatewayCalls } from './gateway-calls.ts';
 import { hostRewriter } from './invoke/host-form.ts';
 import { sendInShape } from './problem-shape.ts';
 import { createHttpServer } from './server.ts';
@@ -19,10 +24,12 @@ import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer } from './server.ts';
 import { SseMetrics, SseStreams } from './sse.ts';
 import { registerAll } from './register-surfaces.ts';
+import { surfaceOperations } from './surface-operations.ts';
 import type { SurfaceParts, SurfaceSettings } from './surface-parts.ts';
 
 export interface Surfaces {
   readonly server: HttpServer;
+  readonly grpc: GrpcServer;
   readonly stubs: Stubs;
   readonly deployments: Deployments;
 }
@@ -78,6 +85,14 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     },
     ...limits,
   });
+  const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
+  const calls = new GatewayCalls(parts.events.passing, () => parts.clock.nowMs());
+  const grpcPlace = (): GrpcPlace | null => {
+    const { external } = parts.settings.grpc;
+    if (external !== undefined) return splitAddress(external);
+    return grpc.port === 0 ? null : { host: '', port: grpc.port };
+  };
+  const operations = surfaceOperations(parts, { stubs, deployments, volumes, grpcPlace });
   const webSockets = new WebSockets();
   const containerSockets = new ContainerSockets();
   const openCalls = new OpenCalls();
@@ -105,9 +120,31 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     onLast: () => openCalls.refuseAll(),
     onCut: () => openCalls.cutAll(),
     register: (app, state) =>
-      registerAll(app, state, parts, { stubs, deployments, volumes, webSockets, containerSockets, openCalls, sse }),
+      registerAll(app, state, parts, {
+        stubs,
+        deployments,
+        volumes,
+        operations,
+        calls,
+        authenticator,
+        webSockets,
+        containerSockets,
+        openCalls,
+        sse,
+      }),
   });
-  return { server, stubs, deployments };
+  const grpc = new GrpcServer({
+    address: parts.settings.grpc.address,
+    plaintext: parts.settings.grpc.plaintext,
+    ...(parts.certificate === undefined ? {} : { certificate: parts.certificate }),
+    log: parts.log,
+    open: async (isStopping, known) => {
+      const { openWire } = await import('../grpc/open-wire.ts');
+      const listenUrl = (): string | null => server.listenUrl;
+      return openWire({ parts, operations, calls, authenticator, listenUrl, isStopping, known });
+    },
+  });
+  return { server, grpc, stubs, deployments };
 }
 
 const gpuMachineOf = (machine: MachineView, isOwn: boolean): GpuMachine => ({

@@ -1,4 +1,4 @@
-// The list of operations, one entry each; every transport (HTTP now) binds the same list.
+// The list of operations, one entry each; HTTP and gRPC bind the same list.
 import type { ExplainedGrowth } from '#shared/api/explain.ts';
 import type { Clock } from '#shared/clock.ts';
 import type { Log } from '#shared/log.ts';
@@ -44,6 +44,7 @@ import { createToken, deleteToken, listTokens, toggleToken } from './tokens.ts';
 import { getOrCreateVolume } from './volumes.ts';
 import { cordonWorker, drainWorker, listWorkers, uncordonWorker } from './workers.ts';
 import { exportWorkspaceConfig } from './workspace.ts';
+import type { GrpcPlace } from './workspace.ts';
 
 export interface OperationParts extends Omit<CreatePodParts, 'stubs'>, PodOperationParts {
   readonly serves: ServeParts['leases'];
@@ -71,6 +72,8 @@ export interface OperationParts extends Omit<CreatePodParts, 'stubs'>, PodOperat
   readonly volumes: Pick<Volumes, 'getOrCreate' | 'among'>;
   readonly builds: Pick<Builds, 'verify' | 'build'>;
   readonly signingKeyOf: SigningKeyReader;
+  /** Where published clients speak gRPC; null: nowhere. */
+  readonly grpcPlace: () => GrpcPlace | null;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly directory: Directory;
   readonly log: Log;
@@ -123,7 +126,7 @@ export function allOperations(parts: OperationParts): readonly Operation[] {
     createToken(parts.tokenAdmin),
     toggleToken(parts.tokenAdmin),
     deleteToken(parts.tokenAdmin),
-    exportWorkspaceConfig(),
+    exportWorkspaceConfig(parts.grpcPlace),
     verifyImageBuild(parts.builds),
     buildImage(parts.builds),
     createPod(parts),

@@ -1,5 +1,5 @@
 // An operation: a name, its two messages, its permitted callers, and a handler that knows no transport. The HTTP binder
-// (http/bind.ts) puts the whole list on `/api/v1/gateway`; another transport can serve the same list.
+// (http/bind.ts) puts the whole list on `/api/v1/gateway`; grpc/rpcs.ts serves it to published clients.
 // Invariant: a handler answers with the whole response, expected failures included (`ok: false` and a text). The
 // handler throws only for failures that a caller cannot be expected to handle.
 import type { Static, TObject } from 'typebox';

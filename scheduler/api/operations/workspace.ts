@@ -5,8 +5,18 @@ import type { Operation } from './operation.ts';
 const HTTPS_PORT = 443;
 const HTTP_PORT = 80;
 
-/** Address of this installation, as its clients save it. No gRPC port is served yet, so none is named. */
-export function exportWorkspaceConfig(): Operation {
+/** Where published clients speak gRPC. */
+export interface GrpcPlace {
+  /** Empty: the host by which the caller reached us. */
+  readonly host: string;
+  readonly port: number;
+}
+
+/**
+ * Address of this installation, as its clients save it.
+ * @param grpcPlace - null: gRPC is not served
+ */
+export function exportWorkspaceConfig(grpcPlace: () => GrpcPlace | null): Operation {
   return operation({
     name: 'ExportWorkspaceConfig',
     http: 'GET /workspace/config',
@@ -16,13 +26,15 @@ export function exportWorkspaceConfig(): Operation {
     handle: (caller, _request, origin) => {
       const url = new URL(origin.baseUrl);
       const isTls = url.protocol === 'https:';
+      const grpc = grpcPlace();
       return {
         gatewayHttpHost: url.hostname,
         gatewayHttpPort: url.port === '' ? (isTls ? HTTPS_PORT : HTTP_PORT) : Number(url.port),
         gatewayHttpTls: isTls,
-        gatewayGrpcHost: '',
-        gatewayGrpcPort: 0,
-        gatewayGrpcTls: false,
+        gatewayGrpcHost: grpc === null ? '' : grpc.host || url.hostname,
+        gatewayGrpcPort: grpc?.port ?? 0,
+        // Published clients speak TLS to this port, and to no other.
+        gatewayGrpcTls: grpc?.port === HTTPS_PORT,
         workspaceId: caller.workspaceId,
       };
     },

@@ -5,6 +5,7 @@ import { splitAddress } from '#shared/address.ts';
 export interface PortSettings {
   readonly LONGSHORE_HTTP_ADDRESS: string;
   readonly LONGSHORE_AGENT_ADDRESS: string;
+  readonly LONGSHORE_GRPC_ADDRESS?: string;
   readonly DATABASE_URL?: string;
   readonly REDIS_URL?: string;
   readonly LONGSHORE_REGISTRY?: string;
@@ -14,16 +15,19 @@ export interface PortSettings {
 
 /** Port of the agent's metrics, which trust this machine; agents elsewhere have it, too. */
 const AGENT_METRICS_PORT = 9464;
+/** Published clients call it; schedulers elsewhere have it, too. */
+const GRPC_PORT = 1993;
 const SENTINEL_PORT = 26_379;
 
 /** Ports of our own services and stores. */
 export function ownPorts(settings: PortSettings): ReadonlySet<number> {
-  const addresses = [settings.LONGSHORE_HTTP_ADDRESS, settings.LONGSHORE_AGENT_ADDRESS].map(
-    (address) => splitAddress(address).port,
-  );
+  const { LONGSHORE_HTTP_ADDRESS: http, LONGSHORE_AGENT_ADDRESS: agents, LONGSHORE_GRPC_ADDRESS: grpc } = settings;
+  const named = [http, agents, ...(grpc === undefined || grpc === 'none' ? [] : [grpc])];
+  const addresses = named.map((address) => splitAddress(address).port);
   const others = [settings.LONGSHORE_REGISTRY, settings.LONGSHORE_OBJECTS_ENDPOINT, settings.LONGSHORE_EXPORT_OTLP];
   return new Set([
     AGENT_METRICS_PORT,
+    GRPC_PORT,
     SENTINEL_PORT,
     ...addresses,
     ...portsIn(settings.DATABASE_URL, 5432),

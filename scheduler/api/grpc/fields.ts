@@ -1,0 +1,204 @@
+// Facts of the wire that published clients of the gateway speak: names of fields, their numbers and types, by package
+// and message. Interoperability forces them. The text is ours, and a test compares it with the installed client.
+// A field reads `name number type`; a text has no type. `[]` repeats, `?` may be absent, `time` is a Timestamp.
+// Fields of answers that are never filled in are left out.
+
+export const MESSAGES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  gateway: {
+    AuthorizeRequest: '',
+    AuthorizeResponse: 'ok 1 bool; workspace_id 2; new_token 3; error_msg 4',
+    Autoscaler: 'type 1; max_containers 2 uint32; tasks_per_container 3 uint32; min_containers 4 uint32',
+    CheckpointContainerRequest: 'container_id 1',
+    CheckpointContainerResponse: 'ok 1 bool; checkpoint_id 2; error_msg 3',
+    CommitObjectDeltaRequest: 'object_id 1; base_object_id 2; removed_paths 3 string[]',
+    CommitObjectDeltaResponse: 'ok 1 bool; object_id 2; size 3 int64; error_msg 4',
+    CompleteObjectUploadRequest: 'object_id 1; upload_id 2; parts 3 ObjectUploadedPart[]',
+    CompleteObjectUploadResponse: 'ok 1 bool; error_msg 2',
+    CordonWorkerRequest: 'worker_id 1',
+    CordonWorkerResponse: 'ok 1 bool; err_msg 2',
+    CreateMachineRequest: 'pool_name 1',
+    CreateMachineResponse: `
+      ok 1 bool; err_msg 2; machine 3 Machine; agent_upstream_url 4; agent_upstream_branch 5;
+      agent_upstream_token 6; install_command 7`,
+    CreateObjectDeltaRequest: 'hash 1; size 2 int64; base_object_id 3; delta_size 4 int64',
+    CreateObjectDeltaResponse: `
+      ok 1 bool; object_id 2; presigned_url 3; put_headers 4 map<string,string>; error_msg 5;
+      base_missing 6 bool`,
+    CreateObjectRequest: `
+      object_metadata 1 ObjectMetadata; hash 2; size 3 int64; overwrite 4 bool; supports_put_headers 5 bool;
+      multipart_part_size 6 int64; multipart_total_size 7 int64`,
+    CreateObjectResponse: `
+      ok 1 bool; object_id 2; presigned_url 3; error_msg 4; put_headers 5 map<string,string>; upload_id 6;
+      upload_parts 7 ObjectUploadPart[]`,
+    CreateTokenRequest: 'token_type 1',
+    CreateTokenResponse: 'ok 1 bool; err_msg 2; token 3 Token',
+    DatabaseServingConfig: `
+      kind 1; port 2 uint32; readiness_probe 3; connection_env_name 4; credential_secret_names 5 string[];
+      durability_mode 6; username_secret_name 7; password_secret_name 8; database_secret_name 9;
+      connection_url_secret_name 10`,
+    DeleteDeploymentRequest: 'id 1',
+    DeleteDeploymentResponse: 'ok 1 bool; err_msg 2',
+    DeleteMachineRequest: 'machine_id 1; pool_name 2',
+    DeleteMachineResponse: 'ok 1 bool; err_msg 2',
+    DeleteTokenRequest: 'token_id 1',
+    DeleteTokenResponse: 'ok 1 bool; err_msg 2',
+    DeployStubRequest: 'stub_id 1; name 2; rollout 3',
+    DeployStubResponse: `
+      ok 1 bool; deployment_id 2; version 3 uint32; invoke_url 4; err_msg 5; warn_msg 6; rollout_action 7`,
+    Deployment: `
+      id 1; name 2; active 3 bool; stub_id 4; stub_type 5; stub_name 6; version 7 uint32; workspace_id 8;
+      workspace_name 9; created_at 10 time; updated_at 11 time; app_id 12; database_kind 13;
+      connection_string_secret 14; connection_env_name 15`,
+    DrainWorkerRequest: 'worker_id 1; restart 2 bool',
+    DrainWorkerResponse: 'ok 1 bool; err_msg 2',
+    DurableDisk: 'name 1; size 2; mount_path 3; filesystem 4; driver 5; read_only 6 bool; source_snapshot_id 7',
+    ExportWorkspaceConfigRequest: '',
+    ExportWorkspaceConfigResponse: `
+      gateway_http_host 1; gateway_http_port 2 int32; gateway_http_tls 3 bool; gateway_grpc_host 4;
+      gateway_grpc_port 5 int32; gateway_grpc_tls 6 bool; workspace_id 7; persistent_vms 8 bool`,
+    GetOrCreateStubRequest: `
+      object_id 1; image_id 2; stub_type 3; name 4; python_version 5; cpu 6 int64; memory 7 int64; gpu 8;
+      handler 9; retries 10 uint32; timeout 11 int64; keep_warm_seconds 12 float; workers 13 uint32;
+      max_pending_tasks 15 uint32; volumes 16 Volume[]; force_create 17 bool; on_start 18; callback_url 19;
+      authorized 20 bool; secrets 21 SecretVar[]; autoscaler 22 Autoscaler; task_policy 23 TaskPolicy;
+      concurrent_requests 24 uint32; extra 25; checkpoint_enabled 26 bool; gpu_count 27 uint32; on_deploy 28;
+      on_deploy_stub_id 29; entrypoint 30 string[]; ports 31 uint32[]; env 32 string[]; app_name 33;
+      inputs 35 Schema; outputs 36 Schema; tcp 37 bool; block_network 38 bool; allow_list 39 string[];
+      docker_enabled 40 bool; pool 41 PoolConfig; is_service 42 bool; serving 43 ServingConfig;
+      disks 44 DurableDisk[]; checkpoint_trigger 46 types.CheckpointTrigger; hostname 47;
+      persistent_root 48 PersistentRoot; managed_endpoint 49; use_vm 50 bool`,
+    GetOrCreateStubResponse: `
+      ok 1 bool; stub_id 2; err_msg 3; warn_msg 4; capacity_status 5; unsupported_gpus 6 string[];
+      matched_private_pool 7`,
+    GetUrlRequest: 'stub_id 1; deployment_id 2; url_type 3; is_shell 4 bool',
+    GetUrlResponse: 'ok 1 bool; err_msg 2; url 3',
+    HeadObjectRequest: 'hash 1; supports_put_headers 2 bool',
+    HeadObjectResponse: `
+      ok 1 bool; exists 2 bool; object_id 3; object_metadata 4 ObjectMetadata; error_msg 5;
+      use_workspace_storage 6 bool`,
+    ListContainersRequest: '',
+    ListContainersResponse: 'containers 1 types.Container[]; ok 2 bool; error_msg 3',
+    ListDeploymentsRequest: 'filters 1 map<string,StringList>; limit 2 uint32',
+    ListDeploymentsResponse: 'ok 1 bool; err_msg 2; deployments 3 Deployment[]',
+    ListMachinesRequest: 'pool_name 1; limit 2 uint32',
+    ListMachinesResponse: `
+      ok 1 bool; err_msg 2; machines 3 Machine[]; gpus 4 map<string,bool>; supported_gpus 5 map<string,bool>;
+      max_cpu_millicores 6 uint32; max_memory_mb 7 uint32`,
+    ListPoolOffersRequest: 'pool 1 PoolConfig',
+    ListPoolOffersResponse: 'ok 1 bool; err_msg 2',
+    ListPoolsRequest: 'filters 1 map<string,StringList>; limit 2 uint32',
+    ListPoolsResponse: 'ok 1 bool; err_msg 2; pools 3 Pool[]',
+    ListPrivatePoolsRequest: 'filters 1 map<string,StringList>; limit 2 uint32',
+    ListPrivatePoolsResponse: 'ok 1 bool; err_msg 2; pools 3 PrivatePool[]',
+    ListTasksRequest: 'filters 1 map<string,StringList>; limit 2 uint32',
+    ListTasksResponse: 'ok 1 bool; err_msg 2; tasks 3 Task[]; total 4 int32',
+    ListTokensRequest: '',
+    ListTokensResponse: 'ok 1 bool; err_msg 2; tokens 3 Token[]',
+    ListWorkersRequest: '',
+    ListWorkersResponse: 'ok 1 bool; err_msg 2; workers 3 types.Worker[]',
+    Machine: `
+      id 1; cpu 2 int64; memory 3 int64; gpu 4; gpu_count 5 uint32; status 6; pool_name 7; provider_name 8;
+      registration_token 9; tailscale_url 10; tailscale_auth 11; last_keepalive 12; created 13; agent_version 14;
+      machine_metrics 15 MachineMetrics; user_data 16; public_ip 18; tailnet_hostname 19; tailnet_ip 20;
+      tailnet_ssh 21 bool`,
+    MachineMetrics: `
+      total_cpu_available 1 int32; total_memory_available 2 int32; cpu_utilization_pct 3 float;
+      memory_utilization_pct 4 float; worker_count 5 int32; container_count 6 int32; free_gpu_count 7 int32;
+      cache_usage_pct 8 float; cache_capacity 9 int32; cache_memory_usage 10 int32; cache_cpu_usage 11 float;
+      memory_used_mb 12 int64; memory_total_mb 13 int64; disk_used_mb 14 int64; disk_total_mb 15 int64;
+      disk_usage_pct 16 float; path_metrics 17 MachinePathMetrics[]`,
+    MachinePathMetrics: `
+      label 1; path 2; used_mb 3 uint64; total_mb 4 uint64; available_mb 5 uint64; usage_pct 6 float`,
+    ObjectMetadata: 'name 1; size 2 int64',
+    ObjectUploadPart: 'number 1 uint32; start 2 int64; end 3 int64; url 4',
+    ObjectUploadedPart: 'number 1 uint32; etag 2',
+    PersistentRoot: 'size 1; source_snapshot_id 2; name 3',
+    Pool: `
+      name 2; active 3 bool; gpu 4; min_free_gpu 5; min_free_cpu 6; min_free_memory 7; default_worker_cpu 8;
+      default_worker_memory 9; default_worker_gpu_count 10; state 11 types.WorkerPoolState`,
+    PoolConfig: `
+      name 1; gpu 2 string[]; nodes 3 uint32; ttl 4; max_spend 5 double; providers 6 string[];
+      regions 7 string[]; min_reliability 8 double; selector 9; mode 10; transport 11; fallback 12;
+      priority 13 int32; offer_id 14; container_runtime 15`,
+    PrivatePool: `
+      name 1; selector 2; config 3 PoolConfig; committed_spend_micros 6 int64; status 7; source 8;
+      created_at 9 time; expires_at 10 time; machine_count 11 uint32; ready_machine_count 12 uint32;
+      reserved_nodes 13 uint32`,
+    ScaleDeploymentRequest: 'id 1; containers 2 uint32',
+    ScaleDeploymentResponse: 'ok 1 bool; err_msg 2',
+    Schema: 'fields 1 map<string,SchemaField>',
+    SchemaField: 'type 1; fields 2 Schema',
+    SecretVar: 'name 1',
+    ServingConfig: 'app_kind 1; serving_protocol 2; database 4 DatabaseServingConfig',
+    SignPayloadRequest: 'payload 1 bytes',
+    SignPayloadResponse: 'ok 1 bool; signature 2; timestamp 3 int64; error_msg 4',
+    StartDeploymentRequest: 'id 1',
+    StartDeploymentResponse: 'ok 1 bool; err_msg 2',
+    StopContainerRequest: 'container_id 1',
+    StopContainerResponse: 'ok 1 bool; error_msg 2',
+    StopDeploymentRequest: 'id 1',
+    StopDeploymentResponse: 'ok 1 bool; err_msg 2',
+    StopTasksRequest: 'task_ids 1 string[]',
+    StopTasksResponse: 'ok 1 bool; err_msg 2',
+    StringList: 'values 1 string[]',
+    Task: `
+      id 2; status 3; container_id 4; started_at 5 time; ended_at 6 time; stub_id 7; stub_name 8; workspace_id 9;
+      workspace_name 10; created_at 11 time; updated_at 12 time`,
+    TaskPolicy: 'timeout 1 int64; max_retries 2 uint32; ttl 3 uint32',
+    ToggleTokenRequest: 'token_id 1',
+    ToggleTokenResponse: 'ok 1 bool; err_msg 2; token 3 Token',
+    Token: `
+      token_id 1; key 2; active 3 bool; reusable 4 bool; workspace_id 5 uint32?; token_type 6; created_at 7 time;
+      updated_at 8 time`,
+    UncordonWorkerRequest: 'worker_id 1',
+    UncordonWorkerResponse: 'ok 1 bool; err_msg 2',
+    Volume: 'id 1; mount_path 2; config 3 types.MountPointConfig?',
+  },
+  /** The package of its calls is `grpc.health.v1`, and the status a number of an enumeration. */
+  health: {
+    CheckRequest: 'service 1',
+    CheckResponse: 'status 1 uint32',
+  },
+  image: {
+    BuildImageRequest: `
+      python_version 1; python_packages 2 string[]; commands 3 string[]; existing_image_uri 4;
+      existing_image_creds 5 map<string,string>; build_steps 6 BuildStep[]; env_vars 7 string[]; dockerfile 8;
+      build_ctx_object 9; secrets 10 string[]; gpu 11; ignore_python 12 bool; git_source 13 GitBuildSource`,
+    BuildImageResponse: 'image_id 1; msg 2; done 3 bool; success 4 bool; python_version 5; warning 6 bool',
+    BuildStep: 'type 1; command 2',
+    GitBuildSource: `
+      repo_url 1; ref 2; token 3; working_dir 4; dockerfile_path 5; start_command 6; build_command 7`,
+    VerifyImageBuildRequest: `
+      python_version 1; python_packages 2 string[]; commands 3 string[]; force_rebuild 4 bool;
+      existing_image_uri 5; build_steps 6 BuildStep[]; env_vars 7 string[]; dockerfile 8; build_ctx_object 9;
+      secrets 10 string[]; gpu 11; ignore_python 12 bool; image_id 13 string?; git_source 14 GitBuildSource`,
+    VerifyImageBuildResponse: 'image_id 1; valid 2 bool; exists 3 bool',
+  },
+  types: {
+    CheckpointTrigger: `
+      type 1; http_path 2; http_port 3 uint32; timeout_seconds 4 uint32; interval_seconds 5 uint32`,
+    Container: `
+      container_id 1; stub_id 2; status 3; scheduled_at 4 time; started_at 5 time; workspace_id 6; worker_id 7;
+      machine_id 8; deployment_id 9`,
+    MountPointConfig: `
+      bucket_name 1; access_key 2; secret_key 3; endpoint_url 4; region 5; read_only 6 bool;
+      force_path_style 7 bool`,
+    Worker: `
+      id 1; status 2; total_cpu 3 int64; total_memory 4 int64; total_gpu_count 5 uint32; free_cpu 6 int64;
+      free_memory 7 int64; free_gpu_count 8 uint32; gpu 9; pool_name 10; machine_id 11;
+      resource_version 12 int64; requires_pool_selector 13 bool; priority 14 int32; preemptable 15 bool;
+      build_version 16; active_containers 17 Container[]; runtime 18; pool_selector 19; cordon_requested 20 bool;
+      rollout_generation 21; rollout_build_version 22; worker_image_override 23; evictable_cpu 24 int64;
+      evictable_memory 25 int64; evictable_gpu_count 26 uint32`,
+    WorkerPoolState: `
+      status 1; scheduling_latency 2 int64; free_gpu 3 uint32; free_cpu 4 int64; free_memory 5 int64;
+      pending_workers 6 int64; available_workers 7 int64; pending_containers 8 int64; running_containers 9 int64;
+      registered_machines 10 int64; pending_machines 11 int64; ready_machines 12 int64`,
+  },
+  volume: {
+    GetOrCreateVolumeRequest: 'name 1',
+    GetOrCreateVolumeResponse: 'ok 1 bool; err_msg 2; volume 3 VolumeInstance',
+    VolumeInstance: `
+      id 1; name 2; size 3 uint64; created_at 4 time; updated_at 5 time; workspace_id 6; workspace_name 7`,
+  },
+};

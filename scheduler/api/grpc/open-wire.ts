@@ -1,0 +1,33 @@
+// The calls of published clients, made from the services of the surfaces. Loaded with the first connection.
+import { randomBytes } from 'node:crypto';
+import type { Authenticator } from '../http/auth.ts';
+import { mayTrustLoopback } from '../http/auth.ts';
+import type { GatewayCalls } from '../http/gateway-calls.ts';
+import type { SurfaceParts } from '../http/surface-parts.ts';
+import type { Operation } from '../operations/operation.ts';
+import { callOriginReader } from './origin.ts';
+import { allRpcs } from './rpcs.ts';
+import { Wire } from './wire.ts';
+
+export function openWire({
+  parts,
+  operations,
+  listenUrl,
+  ...rest
+}: {
+  readonly parts: Pick<SurfaceParts, 'settings' | 'clock' | 'log'>;
+  readonly operations: readonly Operation[];
+  readonly calls: GatewayCalls;
+  readonly authenticator: Authenticator;
+  readonly listenUrl: () => string | null;
+  readonly isStopping: () => boolean;
+  readonly known: (peer: string) => void;
+}): Wire {
+  const { settings, clock, log } = parts;
+  const { externalUrl } = settings;
+  const prefix = randomBytes(6).toString('hex');
+  let count = 0;
+  const newId = (): string => `${prefix}-g${(++count).toString(36)}`;
+  const originOf = callOriginReader({ externalUrl, listenUrl, trustsLoopback: mayTrustLoopback(settings), newId });
+  return new Wire({ ...rest, rpcs: allRpcs(operations), originOf, clock, log });
+}

@@ -1,0 +1,251 @@
+// The calls as gRPC brings them: metadata is read and judged before the message, then the binder answers. Loaded with
+// the first connection.
+import { Metadata, Server, ServerCredentials, ServerInterceptingCall } from '@grpc/grpc-js';
+import type {
+  ConnectionInjector,
+  sendUnaryData,
+  ServerInterceptor,
+  ServerInterceptingCallInterface,
+  ServerUnaryCall,
+  ServerWritableStream,
+} from '@grpc/grpc-js';
+import { once } from 'node:events';
+import type { Clock } from '#shared/clock.ts';
+import type { Log } from '#shared/log.ts';
+import type { RpcCode } from '../http/error-map.ts';
+import { RPC_STATUS } from '../http/error-map.ts';
+import type { Origin } from '../operations/operation.ts';
+import { Binder } from './binder.ts';
+import type { BinderParts, Opened } from './binder.ts';
+import { makeCodecs, readMessages } from './descriptor.ts';
+import { RememberedAnswers } from './requests.ts';
+import type { Rpc } from './rpcs.ts';
+import { CODES, RpcStatus, statusOf, STOPPING } from './statuses.ts';
+
+/** Bytes of a message from a client. Large bytes go by HTTP, to an address that an answer names. */
+export const MOST_RECEIVED = 4 * 1024 * 1024;
+/** Bytes of an answer: published clients take no more. */
+export const MOST_SENT = 16 * 1024 * 1024;
+/** Streams of a connection at once; `.map()` of a published client opens 32. */
+const MOST_STREAMS = 128;
+/** A client that is gone without a word is noticed by a ping. */
+const PING_EVERY_MS = 30_000;
+const PONG_WITHIN_MS = 20_000;
+/** A connection is renewed from time to time, so that clients spread over the schedulers. */
+const CONNECTION_AGE_MS = 3_600_000;
+const AGE_GRACE_MS = 600_000;
+
+const HEALTH = '/grpc.health.v1.Health/Check';
+/** Values of its `status`. */
+const SERVING = 1;
+const NOT_SERVING = 2;
+
+/** A call as its connection and its metadata describe it. */
+export interface CallFacts {
+  readonly host: string;
+  readonly remoteAddress: string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+export interface WireParts extends Omit<BinderParts, 'codecs' | 'messages' | 'answers'> {
+  readonly rpcs: readonly Rpc[];
+  readonly originOf: (facts: CallFacts) => Origin;
+  readonly isStopping: () => boolean;
+  /** A call of this connection has shown a good token. @param peer - as gRPC names it */
+  readonly known: (peer: string) => void;
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
+  readonly log: Log;
+}
+
+type Unary = ServerUnaryCall<Buffer, Buffer>;
+type Streamed = ServerWritableStream<Buffer, Buffer>;
+
+const asBytes = (bytes: Buffer): Buffer => bytes;
+
+export class Wire {
+  readonly #parts: WireParts;
+  readonly #server: Server;
+  readonly #injector: ConnectionInjector;
+  readonly #binder: Binder;
+  readonly #rpcs: ReadonlyMap<string, Rpc>;
+  readonly #opened = new WeakMap<Metadata, Opened>();
+  /** Calls in progress. */
+  readonly #running = new Set<object>();
+  readonly #ending = new AbortController();
+
+  constructor(parts: WireParts) {
+    this.#parts = parts;
+    this.#rpcs = new Map(parts.rpcs.map((rpc) => [rpc.path, rpc]));
+    const messages = readMessages();
+    const codecs = makeCodecs(messages);
+    this.#binder = new Binder({ ...parts, messages, codecs, answers: new RememberedAnswers(parts.clock) });
+    this.#server = new Server({
+      interceptors: [this.#admission],
+      'grpc.max_receive_message_length': MOST_RECEIVED,
+      'grpc.max_send_message_length': MOST_SENT,
+      'grpc.max_concurrent_streams': MOST_STREAMS,
+      'grpc.keepalive_time_ms': PING_EVERY_MS,
+      'grpc.keepalive_timeout_ms': PONG_WITHIN_MS,
+      'grpc.max_connection_age_ms': CONNECTION_AGE_MS,
+      'grpc.max_connection_age_grace_ms': AGE_GRACE_MS,
+      'grpc.enable_channelz': 0,
+    });
+    for (const rpc of parts.rpcs) {
+      if (rpc.stream === undefined) this.#register(rpc.path, 'unary', this.#unary);
+      else this.#register(rpc.path, 'serverStream', this.#streamed);
+    }
+    this.#register(HEALTH, 'unary', (call: Unary, done: sendUnaryData<Buffer>) => {
+      const { service } = codecs.decode('health.CheckRequest', call.request);
+      if (service !== '' && !parts.rpcs.some(({ path }) => path.startsWith(`/${String(service)}/`)))
+        return done({ code: CODES.not_found, details: 'no such service' });
+      const status = parts.isStopping() ? NOT_SERVING : SERVING;
+      done(null, codecs.encode('health.CheckResponse', { status }));
+    });
+    this.#injector = this.#server.createConnectionInjector(ServerCredentials.createInsecure());
+  }
+
+  get injector(): ConnectionInjector {
+    return this.#injector;
+  }
+
+  /** The number of calls in progress. */
+  get running(): number {
+    return this.#running.size;
+  }
+
+  /** Ends streams, so that their clients call another scheduler. */
+  endStreams(): void {
+    this.#ending.abort();
+  }
+
+  /** Ends every connection at once. */
+  close(): void {
+    this.#server.forceShutdown();
+  }
+
+  #register(path: string, type: 'unary', handler: (call: Unary, done: sendUnaryData<Buffer>) => void): void;
+  #register(path: string, type: 'serverStream', handler: (call: Streamed) => void): void;
+  #register(path: string, type: string, handler: (call: never, done: never) => void): void {
+    this.#server.register(path, handler as Parameters<Server['register']>[1] as never, asBytes, asBytes, type);
+  }
+
+  /** Judges a call by its metadata. Its message is read afterwards. */
+  readonly #admission: ServerInterceptor = ({ path }, call) => {
+    const rpc = this.#rpcs.get(path);
+    if (rpc === undefined) return new ServerInterceptingCall(call);
+    let opened: Opened | undefined;
+    let isOver = false;
+    let leave = (): void => undefined;
+    const over = (code: number): void => {
+      isOver = true;
+      leave();
+      if (opened === undefined) return;
+      this.#running.delete(opened);
+      const { from } = opened.origin;
+      const status = code === 0 ? 200 : (RPC_STATUS[code as RpcCode] ?? 500);
+      this.#parts.calls.ended(opened, () => ({
+        from,
+        method: 'POST',
+        path,
+        status,
+        contentType: 'application/grpc',
+        accept: '',
+      }));
+    };
+    return new ServerInterceptingCall(call, {
+      start: (next) =>
+        next({
+          onReceiveMetadata: (metadata, go) => {
+            const refuse = (error: unknown): void => {
+              const { code, details, isOurs } = statusOf(error);
+              if (isOurs) this.#parts.log.error({ err: error, path }, 'a call cannot be admitted');
+              call.sendStatus({ code, details, metadata: null });
+            };
+            if (this.#parts.isStopping()) return refuse(new RpcStatus(CODES.unavailable, STOPPING));
+            const begun = this.#openedOf(rpc, call, metadata);
+            this.#binder.admit(begun).then((admitted) => {
+              if (admitted.isKnown) this.#parts.known(call.getPeer());
+              ({ leave } = admitted);
+              if (isOver) return leave();
+              opened = begun;
+              this.#opened.set(metadata, begun);
+              this.#running.add(begun);
+              go(metadata);
+            }, refuse);
+          },
+          onCancel: () => over(CODES.cancelled),
+        }),
+      sendStatus: (status, next) => {
+        over(status.code);
+        next(status);
+      },
+    });
+  };
+
+  #openedOf(rpc: Rpc, call: ServerInterceptingCallInterface, metadata: Metadata): Opened {
+    const headers = Object.fromEntries(
+      Object.entries(metadata.getMap()).map(([name, value]) => [name, typeof value === 'string' ? value : '']),
+    );
+    const { remoteAddress = '' } = call.getConnectionInfo();
+    return {
+      rpc,
+      origin: this.#parts.originOf({ host: call.getHost() ?? '', remoteAddress, headers }),
+      requestId: headers['x-beta9-request-id'] ?? '',
+      // Headers of one name come as one, with commas between the values.
+      acknowledged: metadata.get('x-beta9-request-ack').flatMap((ids) => String(ids).split(/, ?/)),
+    };
+  }
+
+  readonly #unary = (call: Unary, done: sendUnaryData<Buffer>): void => void this.#answer(call, done);
+
+  async #answer(call: Unary, done: sendUnaryData<Buffer>): Promise<void> {
+    const opened = this.#take(call);
+    const deadlineMs = Number(call.getDeadline()) - this.#parts.clock.nowMs();
+    let bytes: Buffer;
+    try {
+      bytes = await this.#binder.answer(opened, call.request, deadlineMs);
+    } catch (error) {
+      return done(this.#failed(opened, error));
+    }
+    done(null, bytes);
+  }
+
+  readonly #streamed = (call: Streamed): void => {
+    const opened = this.#take(call);
+    const gone = new AbortController();
+    call.once('cancelled', () => gone.abort());
+    const signal = AbortSignal.any([gone.signal, this.#ending.signal]);
+    const run = async (): Promise<void> => {
+      for await (const bytes of this.#binder.stream(opened, call.request, signal)) {
+        if (!call.write(bytes)) await once(call, 'drain', { signal });
+        if (signal.aborted) break;
+      }
+      if (this.#ending.signal.aborted) throw new RpcStatus(CODES.unavailable, STOPPING);
+      call.end();
+    };
+    run().catch((error: unknown) => {
+      if (gone.signal.aborted) return;
+      const ended = this.#ending.signal.aborted ? new RpcStatus(CODES.unavailable, STOPPING) : error;
+      call.emit('error', this.#failed(opened, ended));
+    });
+  };
+
+  /** The call as its admission left it; its answer names the request. */
+  #take(call: Unary | Streamed): Opened {
+    const opened = this.#opened.get(call.metadata);
+    if (opened === undefined) throw new Error('a call was not admitted');
+    const metadata = new Metadata();
+    metadata.set('x-request-id', opened.origin.from.requestId);
+    call.sendMetadata(metadata);
+    return opened;
+  }
+
+  #failed(opened: Opened, error: unknown): { readonly code: number; readonly details: string } {
+    const { code, details, isOurs } = statusOf(error);
+    const { path } = opened.rpc;
+    const { requestId } = opened.origin.from;
+    if (isOurs) this.#parts.log.error({ err: error, path, requestId }, 'request failed');
+    this.#parts.calls.failed(opened, details);
+    return { code, details };
+  }
+}

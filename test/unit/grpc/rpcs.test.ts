@@ -1,0 +1,137 @@
+import { describe, expect, test } from 'vitest';
+import { makeCodecs } from '../../../scheduler/api/grpc/descriptor.ts';
+import { allRpcs } from '../../../scheduler/api/grpc/rpcs.ts';
+import { allOperations } from '../../../scheduler/api/operations/index.ts';
+import type { OperationParts } from '../../../scheduler/api/operations/index.ts';
+import { GATEWAY_RPCS } from '../../helpers/grpc-calls.ts';
+
+const codecs = makeCodecs();
+const rpcs = allRpcs(allOperations({} as OperationParts));
+
+function rpcOf(name: string) {
+  const rpc = rpcs.find(({ path }) => path.endsWith(`/${name}`));
+  if (rpc === undefined) throw new Error(`no call ${name}`);
+  return rpc;
+}
+
+/** The request that the handler of a call gets for a message. */
+function asked(name: string, message: Readonly<Record<string, unknown>>): unknown {
+  const rpc = rpcOf(name);
+  return rpc.read(codecs.decode(rpc.request, codecs.encode(rpc.request, message)));
+}
+
+/** The message that a client reads. */
+function told(name: string, answer: unknown, caller: object | null = null): unknown {
+  const rpc = rpcOf(name);
+  return codecs.decode(rpc.response, codecs.encode(rpc.response, rpc.tell(answer, caller as never)));
+}
+
+test('the tests of callers try every call', () => {
+  expect(GATEWAY_RPCS.map(({ path }) => `/${path}`)).toEqual(rpcs.map(({ path }) => path));
+  for (const { path, isStream } of GATEWAY_RPCS)
+    expect(rpcOf(path.split('/')[1] ?? '').stream !== undefined).toBe(isStream);
+});
+
+describe('requests', () => {
+  test('zeroes count as they are', () => {
+    expect(asked('GetOrCreateStub', { stubType: 'function/deployment' })).toMatchObject({
+      authorized: false,
+      cpu: 0,
+      keepWarmSeconds: 0,
+      taskPolicy: null,
+      serving: null,
+      disks: null,
+    });
+    expect(asked('GetOrCreateStub', { authorized: true, keepWarmSeconds: 7, cpu: '250' })).toMatchObject({
+      authorized: true,
+      keepWarmSeconds: 7,
+      cpu: 250,
+    });
+  });
+
+  test('the task policy is what says timeout and retries', () => {
+    const fields = { timeout: '60', retries: 4, taskPolicy: { timeout: '0', maxRetries: 2, ttl: 9 } };
+    expect(asked('GetOrCreateStub', fields)).toMatchObject({
+      timeout: 0,
+      retries: 2,
+      taskPolicy: { timeout: 0, maxRetries: 2, ttl: 9 },
+    });
+    expect(asked('GetOrCreateStub', { timeout: '60', retries: 4 })).toMatchObject({ timeout: 60, retries: 4 });
+  });
+
+  test('what is kept as it was sent has the names of the wire', () => {
+    const { serving, pool } = asked('GetOrCreateStub', {
+      serving: { servingProtocol: 'openai' },
+      pool: { name: 'mine', gpu: ['A10G'] },
+    }) as Readonly<Record<string, { value: unknown }>>;
+    expect(serving?.value).toMatchObject({ serving_protocol: 'openai' });
+    expect(pool?.value).toMatchObject({ name: 'mine', gpu: ['A10G'] });
+  });
+
+  test('filters, bytes and absent texts are read', () => {
+    const filters = { 'stub-id': { values: ['a', 'b,c'] }, status: { values: [] } };
+    expect(asked('ListTasks', { filters, limit: 5 })).toEqual({
+      filters: { 'stub-id': ['a', 'b,c'], status: [] },
+      limit: 5,
+    });
+    expect(asked('SignPayload', { payload: 'aGk=' })).toEqual({ payload: new Uint8Array(Buffer.from('hi')) });
+    expect(asked('VerifyImageBuild', {})).toMatchObject({ imageId: '', pythonPackages: [], buildSteps: [] });
+    expect(asked('DrainWorker', { workerId: 'a' })).toEqual({ workerId: 'a', deadlineSeconds: null });
+  });
+
+  test('the rollout that replaces at once is the one that waits for nothing', () => {
+    expect(asked('DeployStub', { rollout: 'replace' })).toMatchObject({ rollout: 'now' });
+    expect(asked('DeployStub', { rollout: 'auto' })).toMatchObject({ rollout: 'auto' });
+  });
+});
+
+describe('answers', () => {
+  test('times, large numbers and lists are told', () => {
+    const task = { id: 'a', status: 'COMPLETE', createdAt: '2026-11-30T10:00:00.250Z', startedAt: null };
+    expect(told('ListTasks', { ok: true, errMsg: '', tasks: [task], total: 1 })).toMatchObject({
+      ok: true,
+      tasks: [
+        { id: 'a', status: 'COMPLETE', created_at: { seconds: '1796032800', nanos: 250_000_000 }, started_at: null },
+      ],
+      total: 1,
+    });
+    const signed = { ok: true, signature: 'ab', timestamp: 2 ** 40, errorMsg: '' };
+    expect(told('SignPayload', signed)).toMatchObject({ timestamp: String(2 ** 40) });
+  });
+
+  test('a volume is told with the field that this client reads, and a build without its envelope', () => {
+    expect(told('GetOrCreateVolume', { ok: false, volume: null, error: 'no' })).toEqual({
+      ok: false,
+      err_msg: 'no',
+      volume: null,
+    });
+    const result = { imageId: 'i', msg: 'm', done: true, success: true, pythonVersion: 'python3.11', warning: false };
+    expect(told('BuildImage', { result })).toMatchObject({ image_id: 'i', msg: 'm', done: true, success: true });
+  });
+
+  test('the state of a rollout is its action, and a new machine comes with its command', () => {
+    const rollout = { state: 'waiting', why: '', since: null, until: null };
+    expect(told('DeployStub', { ok: true, rollout })).toMatchObject({ rollout_action: 'waiting' });
+    expect(told('DeployStub', { ok: false, errMsg: 'no', rollout: null })).toMatchObject({
+      err_msg: 'no',
+      rollout_action: '',
+    });
+    const made = { ok: true, agentUpstreamUrl: 'grpcs://host:1995', agentUpstreamToken: 'secret' };
+    expect(told('CreateMachine', made)).toMatchObject({
+      install_command: 'LONGSHORE_SCHEDULER_ADDRESS=host:1995 LONGSHORE_JOIN_TOKEN=secret longshore agent',
+    });
+    expect(told('CreateMachine', { ok: false, errMsg: 'no' })).toMatchObject({ install_command: '' });
+  });
+
+  test('private pools are those of the workspace, and no administrator has any', () => {
+    const answer = {
+      ok: true,
+      errMsg: '',
+      pools: [{ name: 'mine', state: { status: 'HEALTHY', registeredMachines: 2, readyMachines: 1 } }],
+    };
+    expect(told('ListPrivatePools', answer, { isAdmin: false })).toMatchObject({
+      pools: [{ name: 'mine', status: 'HEALTHY', machine_count: 2, ready_machine_count: 1 }],
+    });
+    expect(told('ListPrivatePools', answer, { isAdmin: true })).toMatchObject({ pools: [] });
+  });
+});
