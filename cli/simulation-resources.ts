@@ -44,7 +44,7 @@ export function addSimulate(program: Command, invocation: () => Invocation, setE
       .option('--machines <file>', 'a file with the lines of machines (else the trace has them)')
       .option(
         '--policy <names>',
-        'policies to compare, with commas: arrival, share, share+reserve (else all)',
+        'policies to compare, with commas: arrival, share, share+reserve, share+reserve+reclaim (else all)',
         namesWithCommas,
       )
       .option(

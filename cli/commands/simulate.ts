@@ -8,6 +8,7 @@ import { CliError, errorCode, notFound, usageError } from '../errors.ts';
 import { EXIT } from '../exit-codes.ts';
 import type { ExitCode } from '../exit-codes.ts';
 import type { SimulateFlags } from '../flags.ts';
+import { counted } from '../format.ts';
 import { note, print, printJson, printTable } from '../print.ts';
 import { showDone } from './run.ts';
 import type { Invocation } from './run.ts';
@@ -85,6 +86,11 @@ function show({ tasks, seconds, policies }: SimulationResult): void {
     ['POLICY', 'WORKSPACE', 'TASKS', 'UNSERVED', 'WAIT P50', 'P95', 'P99', 'GPU HOURS', 'BUSY'],
     policies.flatMap((one) => workspaceRows(one)),
   );
+  for (const { policy, all } of policies)
+    if (all.preempted > 0)
+      print(
+        `${policy}: ${counted(all.preempted, 'container')} ended for others, and ${secondsText(all.lost_seconds)} of work were lost`,
+      );
   const most = Math.max(...policies.map(({ workspaces }) => workspaces.length));
   if (most > MOST_SHOWN) print(`and ${most - MOST_SHOWN} more workspaces, which --json has`);
 }

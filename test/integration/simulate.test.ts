@@ -51,7 +51,12 @@ describe('a trace', () => {
     expect(code).toBe(0);
     const answer = JSON.parse(stdout) as Answer;
     expect(answer).toMatchObject({ seed: 3, tasks: 104, seconds: 600, lines: TRACE.length });
-    expect(answer.policies.map(({ policy }) => policy)).toEqual(['arrival', 'share', 'share+reserve']);
+    expect(answer.policies.map(({ policy }) => policy)).toEqual([
+      'arrival',
+      'share',
+      'share+reserve',
+      'share+reserve+reclaim',
+    ]);
     const waitOf = (n: number): unknown =>
       answer.policies[n]?.workspaces.find(({ workspace }) => workspace === 'shop')?.wait_seconds.most;
     expect(waitOf(1)).toBe(30);
@@ -81,7 +86,7 @@ describe('a trace', () => {
       'an unknown policy',
       [trace, '--policy', 'fair'],
       2,
-      'there is no policy fair; there are arrival, share, share+reserve',
+      'there is no policy fair; there are arrival, share, share+reserve, share+reserve+reclaim',
     ],
     ['a policy named twice', [trace, '--policy', 'share,share'], 2, 'each once'],
     ['a check', [trace, '--check'], 2, 'is a trace, and --check is for recordings'],

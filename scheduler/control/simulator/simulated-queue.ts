@@ -14,13 +14,16 @@ import type { DeployLine } from './trace.ts';
 export interface SimulatedTask {
   readonly atMs: number;
   readonly runMs: number;
+  beganAtMs: number;
+  /** How often its container ended for others. */
+  preempted: number;
 }
 
 export interface SimulatedContainer extends ScaleContainer {
   readonly queue: SimulatedQueue;
   readonly wanted: Wanted;
   readonly spec: DeployLine;
-  state: 'PENDING' | 'STARTING' | 'RUNNING' | 'STOPPED';
+  state: 'PENDING' | 'STARTING' | 'RUNNING' | 'DRAINING' | 'STOPPED';
   attempts: number;
   isAwaited: boolean;
   idleSinceMs: number;
@@ -29,6 +32,7 @@ export interface SimulatedContainer extends ScaleContainer {
   machineId: MachineId | null;
   gpuUuids: readonly string[];
   placedAtMs: number;
+  readyAtMs: number;
   busyMs: number;
   busySinceMs: number;
   readonly tasks: Set<SimulatedTask>;
@@ -67,7 +71,7 @@ class Waiting {
       this.#runMs = this.#runMs.slice(this.#first);
       this.#first = 0;
     }
-    return { task: { atMs, runMs }, again: false };
+    return { task: { atMs, runMs, beganAtMs: atMs, preempted: 0 }, again: false };
   }
 }
 
@@ -176,6 +180,7 @@ export class SimulatedQueue {
       machineId: null,
       gpuUuids: [],
       placedAtMs: nowMs,
+      readyAtMs: nowMs,
       busyMs: 0,
       busySinceMs: nowMs,
       tasks: new Set(),
@@ -187,6 +192,8 @@ export class SimulatedQueue {
 
   /** Takes the container out of the list. */
   drop(container: SimulatedContainer): void {
+    // A container that leaves is out of the list already.
+    if (container.state === 'DRAINING') return;
     if (container.state === 'PENDING') this.pending -= 1;
     container.state = 'STOPPED';
     const last = this.containers.pop();

@@ -9,6 +9,7 @@ import { Heap } from '../plan/heap.ts';
 import type { MarketState } from '../plan/markets.ts';
 import { amountIn, capacityOf } from '../plan/markets.ts';
 import type { Choice } from '../plan/place.ts';
+import type { Interruptible } from '../plan/reclaim.ts';
 import { Planner } from '../plan/planner.ts';
 import { claimOf } from '../plan/share-report.ts';
 import type { MarketResult, Sample, Series, WaitsResult } from './figures.ts';
@@ -20,9 +21,10 @@ import { MOST_MACHINES, TraceError } from './trace.ts';
 
 /** Sharing as the planner is told of it. */
 export const POLICIES = {
-  arrival: { ...DEFAULT_SHARING, order: 'arrival', reserveAfterSeconds: null },
-  share: { ...DEFAULT_SHARING, reserveAfterSeconds: null },
-  'share+reserve': DEFAULT_SHARING,
+  arrival: { ...DEFAULT_SHARING, order: 'arrival', reserveAfterSeconds: null, reclaimAfterSeconds: null },
+  share: { ...DEFAULT_SHARING, reserveAfterSeconds: null, reclaimAfterSeconds: null },
+  'share+reserve': { ...DEFAULT_SHARING, reclaimAfterSeconds: null },
+  'share+reserve+reclaim': DEFAULT_SHARING,
 } as const satisfies Record<string, Sharing>;
 export type Policy = keyof typeof POLICIES;
 export const isPolicy = (text: string): text is Policy => Object.hasOwn(POLICIES, text);
@@ -35,6 +37,9 @@ export interface WorkspaceResult {
   readonly unserved: number;
   /** Tasks that began again, because their machine was lost. */
   readonly begun_again: number;
+  /** Containers that ended for others, and seconds that their tasks had run in vain. */
+  readonly preempted: number;
+  readonly lost_seconds: number;
   /** A task that still waited at the end counts with its wait until then. */
   readonly wait_seconds: WaitsResult;
   /** GPUs that it held, by time. */
@@ -75,6 +80,8 @@ class Account {
   finished = 0;
   unserved = 0;
   begunAgain = 0;
+  preempted = 0;
+  lostMs = 0;
   gpuMs = 0;
   busyGpuMs = 0;
   coreMs = 0;
@@ -85,9 +92,15 @@ type Event =
   | { readonly kind: 'ready'; readonly container: SimulatedContainer }
   | { readonly kind: 'ends'; readonly container: SimulatedContainer; readonly task: SimulatedTask }
   | { readonly kind: 'decide'; readonly queue: SimulatedQueue }
-  | { readonly kind: 'reserve' }
+  | { readonly kind: 'place' }
+  | { readonly kind: 'notice'; readonly container: SimulatedContainer }
   | { readonly kind: 'tasks'; readonly queue: SimulatedQueue; readonly line: TaskLine; readonly number: number };
 type Due = Event & { readonly atMs: number; readonly turn: number };
+
+/** Least time between two looks for containers that end for others. */
+const RECLAIM_EVERY_MS = 1000;
+/** A task that was given back so often is left to its end. */
+const SHIELDED_AFTER = 3;
 
 const NO_FACTS: ClassFacts = {
   quota: { gpus: null, cpuMillicores: null },
@@ -113,8 +126,12 @@ export class Simulation {
   #hasGpus = false;
   /** Whether the planner may place something though no queue changed. */
   #isToPlace = false;
-  /** When the planner looks at reservations again; Infinity: it need not. */
-  #reservesAtMs = Infinity;
+  /** When the planner looks at reservations and victims again; Infinity: it need not. */
+  #placesAtMs = Infinity;
+  /** When victims are looked for again at the earliest. */
+  #reclaimsAtMs = 0;
+  /** Containers that may end for others. */
+  readonly #interruptible = new Set<SimulatedContainer>();
   #nowMs = 0;
   #sampleAtMs = SAMPLE_MS;
   #turn = 0;
@@ -156,8 +173,8 @@ export class Simulation {
         account.unserved += 1;
         if (!next.again) account.waits.add(this.#nowMs - next.task.atMs);
       }
-      for (const container of queue.containers) this.#count(container);
     }
+    for (const container of this.#byId.values()) this.#count(container);
     this.#samples.end();
     const workspaces = [...this.#accounts]
       .map(([workspace, account]) => ({ workspace, ...resultOf(account) }))
@@ -210,11 +227,13 @@ export class Simulation {
         due.queue.decidesAtMs = Infinity;
         this.#changed.add(due.queue);
         return undefined;
-      case 'reserve':
-        if (this.#reservesAtMs !== due.atMs) return undefined;
-        this.#reservesAtMs = Infinity;
+      case 'place':
+        if (this.#placesAtMs !== due.atMs) return undefined;
+        this.#placesAtMs = Infinity;
         this.#isToPlace = true;
         return undefined;
+      case 'notice':
+        return this.#noticeIsOver(due.container);
       case 'tasks':
         return this.#arrive(due.queue, due.line, due.number);
     }
@@ -255,12 +274,8 @@ export class Simulation {
     this.#planner.deleteMachine(id);
     for (const container of there) {
       const { queue } = container;
-      for (const task of container.tasks) {
-        queue.waiting.putBack(task);
-        queue.running -= 1;
-        this.#waiting += 1;
-        this.#accountOf(queue.workspaceId).begunAgain += 1;
-      }
+      this.#accountOf(queue.workspaceId).begunAgain += container.tasks.size;
+      this.#giveBack(container);
       this.#endsContainer(container);
       this.#changed.add(queue);
     }
@@ -361,6 +376,7 @@ export class Simulation {
     if (container.attempts === 0) container.busySinceMs = this.#nowMs;
     container.attempts += 1;
     container.tasks.add(task);
+    task.beganAtMs = this.#nowMs;
     if (!again) this.#accountOf(container.queue.workspaceId).waits.add(this.#nowMs - task.atMs);
     this.#at(this.#nowMs + task.runMs, { kind: 'ends', container, task });
   }
@@ -375,8 +391,9 @@ export class Simulation {
       container.busyMs += this.#nowMs - container.busySinceMs;
       container.idleSinceMs = this.#nowMs;
     }
-    if (container.spec.oneTask) this.#endsContainer(container);
-    else {
+    const isLeaving = container.state === 'DRAINING';
+    if (container.spec.oneTask || (isLeaving && container.attempts === 0)) this.#endsContainer(container);
+    else if (!isLeaving) {
       queue.frees(container);
       this.#serve(queue);
     }
@@ -422,6 +439,7 @@ export class Simulation {
       if (step.kind === 'ask') for (const one of step.classes) planner.know(one, NO_FACTS);
       else if (step.kind === 'chosen') this.#takePlace(step.item.wanted, step.choice);
     }
+    if (POLICIES[this.#policy].reclaimAfterSeconds !== null) this.#reclaim();
   }
 
   /** Lets the planner keep machines for containers that need much. */
@@ -435,9 +453,64 @@ export class Simulation {
       // Idle containers there that are only kept warm end.
       for (const { queue } of this.#machines.get(one.machineId) ?? []) this.#changed.add(queue);
     }
-    if (againAtMs === Infinity || againAtMs >= this.#reservesAtMs) return;
-    this.#reservesAtMs = Math.max(againAtMs, this.#nowMs + 1);
-    this.#at(this.#reservesAtMs, { kind: 'reserve' });
+    this.#placeAgain(againAtMs);
+  }
+
+  #placeAgain(atMs: number): void {
+    if (atMs === Infinity || atMs >= this.#placesAtMs) return;
+    this.#placesAtMs = Math.max(atMs, this.#nowMs + 1);
+    this.#at(this.#placesAtMs, { kind: 'place' });
+  }
+
+  /** Lets the planner choose containers that end for others. */
+  #reclaim(): void {
+    if (this.#interruptible.size === 0 || this.#nowMs < this.#reclaimsAtMs) return;
+    if (this.#planner.classes().next().done === true) return;
+    this.#reclaimsAtMs = this.#nowMs + RECLAIM_EVERY_MS;
+    this.#placeAgain(this.#reclaimsAtMs);
+    const candidates: Interruptible[] = [];
+    for (const { id, readyAtMs, tasks } of this.#interruptible)
+      if (![...tasks].some(({ preempted }) => preempted >= SHIELDED_AFTER)) candidates.push({ id, sinceMs: readyAtMs });
+    for (const { id } of this.#planner.reclaim({ nowMs: this.#nowMs, candidates, growing: [] })) {
+      const container = this.#byId.get(id);
+      if (container !== undefined) this.#preempt(container);
+    }
+  }
+
+  /** The container takes no more tasks, and ends with its last one or after the notice. */
+  #preempt(container: SimulatedContainer): void {
+    const { id, queue } = container;
+    this.#interruptible.delete(container);
+    this.#accountOf(queue.workspaceId).preempted += 1;
+    queue.drop(container);
+    container.state = 'DRAINING';
+    this.#changed.add(queue);
+    if (container.attempts === 0) return this.#endsContainer(container);
+    const endsAtMs = this.#nowMs + DEFAULT_SHARING.noticeSeconds * 1000;
+    const holding = this.#planner.ledger.get(id);
+    if (holding !== undefined) this.#planner.hold(id, { ...holding, endsAtMs });
+    return this.#at(endsAtMs, { kind: 'notice', container });
+  }
+
+  /** Tasks that have not ended are given back. */
+  #noticeIsOver(container: SimulatedContainer): void {
+    if (container.state !== 'DRAINING') return;
+    const account = this.#accountOf(container.queue.workspaceId);
+    for (const task of container.tasks) {
+      task.preempted += 1;
+      account.lostMs += this.#nowMs - task.beganAtMs;
+    }
+    this.#giveBack(container);
+    this.#endsContainer(container);
+    this.#changed.add(container.queue);
+  }
+
+  #giveBack({ queue, tasks }: SimulatedContainer): void {
+    for (const task of tasks) {
+      queue.waiting.putBack(task);
+      queue.running -= 1;
+      this.#waiting += 1;
+    }
   }
 
   #takePlace(wanted: Wanted, choice: Choice): void {
@@ -460,6 +533,8 @@ export class Simulation {
     const { queue } = container;
     container.state = 'RUNNING';
     container.idleSinceMs = this.#nowMs;
+    container.readyAtMs = this.#nowMs;
+    if (container.spec.interruptible) this.#interruptible.add(container);
     queue.frees(container);
     this.#serve(queue);
     this.#changed.add(queue);
@@ -470,6 +545,8 @@ export class Simulation {
     if (container.state === 'PENDING') this.#planner.remove(id);
     else this.#count(container);
     queue.drop(container);
+    container.state = 'STOPPED';
+    this.#interruptible.delete(container);
     container.tasks.clear();
     this.#byId.delete(id);
     if (machineId === null) return;
@@ -541,12 +618,16 @@ export class Simulation {
   }
 }
 
+const COUNTS = [
+  ...(['tasks', 'finished', 'unserved', 'begunAgain', 'preempted', 'lostMs'] as const),
+  ...(['gpuMs', 'busyGpuMs', 'coreMs'] as const),
+];
+
 function sumOf(accounts: Iterable<Account>): Account {
   const sum = new Account();
   for (const one of accounts) {
     sum.waits.addAll(one.waits);
-    for (const name of ['tasks', 'finished', 'unserved', 'begunAgain', 'gpuMs', 'busyGpuMs', 'coreMs'] as const)
-      sum[name] += one[name];
+    for (const name of COUNTS) sum[name] += one[name];
   }
   return sum;
 }
@@ -556,6 +637,8 @@ const resultOf = (account: Account): Omit<WorkspaceResult, 'workspace'> => ({
   finished: account.finished,
   unserved: account.unserved,
   begun_again: account.begunAgain,
+  preempted: account.preempted,
+  lost_seconds: rounded(account.lostMs / 1000, 1),
   wait_seconds: account.waits.result(),
   gpu_seconds: rounded(account.gpuMs / 1000, 1),
   busy_gpu_seconds: rounded(account.busyGpuMs / 1000, 1),

@@ -48,6 +48,8 @@ export interface DeployLine {
   readonly runSeconds: Seconds | undefined;
   /** Whether each task has a container of its own, which ends with the task. */
   readonly oneTask: boolean;
+  /** Whether its containers may end for others, as the policy says. */
+  readonly interruptible: boolean;
   readonly tasksPerContainer: number;
   readonly minContainers: number;
   readonly maxContainers: number;
@@ -106,7 +108,7 @@ const FIELDS = {
   deploy: [
     ...['deployment', 'workspace', 'gpu', 'gpus', 'cpus', 'memory_gib', 'pool', 'priority', 'start_seconds'],
     ...['run_seconds', 'one_task', 'tasks_per_container', 'min_containers', 'max_containers', 'keep_warm_seconds'],
-    'window_seconds',
+    ...['window_seconds', 'interruptible'],
   ],
   limit: ['workspace', 'weight', 'guaranteed', 'limits'],
   task: ['deployment', 'seconds', 'count', 'over_seconds'],
@@ -281,6 +283,7 @@ function readDeploy(line: Fields, atMs: number): DeployLine {
     startSeconds: line.has('start_seconds') ? line.seconds('start_seconds') : 0,
     runSeconds: line.has('run_seconds') ? line.seconds('run_seconds') : undefined,
     oneTask: line.yes('one_task'),
+    interruptible: line.yes('interruptible'),
     tasksPerContainer: line.yes('one_task') ? 1 : line.whole('tasks_per_container', 1, 10_000, 1),
     minContainers,
     maxContainers: line.whole('max_containers', Math.max(1, minContainers), MOST_CONTAINERS, MOST_CONTAINERS),

@@ -189,6 +189,47 @@ describe('a simulation', () => {
     expect(workspaceOf(simulated(lines, 'share+reserve'), 'research').wait_seconds.most).toBe(60);
   });
 
+  test('ends interruptible containers for a guarantee, where the policy says so', () => {
+    const lines = (interruptible: boolean): readonly Line[] => [
+      machine(8),
+      deploy('long', 'research', { one_task: true, interruptible }),
+      deploy('answer', 'shop', { one_task: true }),
+      { kind: 'limit', workspace: 'shop', guaranteed: { H100: 2 } },
+      task(0, 'long', 3600, { count: 8 }),
+      task(1000, 'answer', 100, { count: 2 }),
+      end(9000),
+    ];
+    const run = (policy: Policy, interruptible = true): PolicyResult => simulated(lines(interruptible), policy);
+    const reclaimed = run('share+reserve+reclaim');
+    // Five seconds until the claim, and twenty of notice.
+    expect(workspaceOf(reclaimed, 'shop').wait_seconds.most).toBeGreaterThanOrEqual(25);
+    expect(workspaceOf(reclaimed, 'shop').wait_seconds.most).toBeLessThan(60);
+    const { preempted, lost_seconds, finished } = workspaceOf(reclaimed, 'research');
+    expect(preempted).toBe(2);
+    expect(lost_seconds).toBeGreaterThan(2 * 1020);
+    expect(lost_seconds).toBeLessThan(2 * 1060);
+    // The tasks that were given back ran once more, and to their end.
+    expect(finished).toBe(8);
+    for (const result of [run('share+reserve'), run('share+reserve+reclaim', false)]) {
+      expect(workspaceOf(result, 'shop').wait_seconds.most).toBe(2600);
+      expect(result.all).toMatchObject({ preempted: 0, lost_seconds: 0 });
+    }
+  });
+
+  test('lets a task end that ends within the notice', () => {
+    const lines = [
+      machine(1),
+      deploy('long', 'research', { one_task: true, interruptible: true }),
+      deploy('answer', 'shop', { one_task: true }),
+      { kind: 'limit', workspace: 'shop', guaranteed: { H100: 1 } },
+      task(0, 'long', 30),
+      task(10, 'answer', 100),
+      end(500),
+    ];
+    const { all } = simulated(lines, 'share+reserve+reclaim');
+    expect(all).toMatchObject({ preempted: 1, lost_seconds: 0, finished: 2, wait_seconds: { most: 20 } });
+  });
+
   test('counts cores where no GPU is asked for', () => {
     const result = simulated([
       { kind: 'machine', machine: 'm', cpus: 4 },
