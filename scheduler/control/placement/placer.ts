@@ -561,7 +561,7 @@ export class Placer {
     const heads = [...this.#planner.classes()].flatMap(({ head }) => head?.wanted.id ?? []);
     const candidates = heads.length === 0 ? [] : preemptions.candidates();
     if (candidates.length > 0) this.#wakeIn(RECLAIM_EVERY_MS);
-    const growing = heads.filter((id) => this.#growth(id).isAwaited);
+    const growing = candidates.length === 0 ? [] : heads.filter((id) => this.#growth(id).isAwaited);
     await preemptions.carryOut(
       this.#planner.reclaim(this.#isInDoubt ? null : { nowMs: clock.nowMs(), candidates, growing }),
     );

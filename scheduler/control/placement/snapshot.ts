@@ -145,6 +145,7 @@ const resourcesOf = (row: ContainerEntry['row'], spec: ContainerEntry['spec']): 
   cpuMillicores: spec.cpuMillicores,
   memoryBytes: spec.memoryBytes,
   gpuUuids: row.gpuUuids,
+  ...(spec.interruptible === true ? { interruptible: true } : {}),
 });
 
 /** Resources of the workspace's containers, except those that wait for a machine. */

@@ -16,7 +16,7 @@ export interface Clearing {
   readonly gpuUuids: readonly string[];
   /**
    * GPUs of the containers that must end, and that end at no known time. A container without a GPU counts as the part
-   * of the machine that it holds.
+   * of the machine that it holds, and an interruptible one counts half.
    */
   readonly unbounded: number;
   /** Latest time by which the others end that must; 0: none must. */
@@ -149,17 +149,15 @@ export function besides(
 const holdersOf = (there: readonly Held[]): ReadonlyMap<string, Held> =>
   new Map(there.flatMap((one) => (one.holding.gpuUuids ?? []).map((uuid) => [uuid, one] as const)));
 
+/** Part of its cost that an interruptible container has: it may end soon, if its workspace holds more than others. */
+const INTERRUPTIBLE = 0.5;
+
 /** Cost of a container's end. */
-const weightOf = ({ totalCpuMillicores, totalMemoryBytes }: PlacementMachine, { holding }: Held): number =>
-  holding.gpuCount > 0
-    ? holding.gpuCount
-    : Math.min(
-        1,
-        Math.max(
-          holding.cpuMillicores / Math.max(1, totalCpuMillicores),
-          holding.memoryBytes / Math.max(1, totalMemoryBytes),
-        ),
-      );
+function weightOf({ totalCpuMillicores, totalMemoryBytes }: PlacementMachine, { holding }: Held): number {
+  const { gpuCount, cpuMillicores, memoryBytes, interruptible } = holding;
+  const part = Math.max(cpuMillicores / Math.max(1, totalCpuMillicores), memoryBytes / Math.max(1, totalMemoryBytes));
+  return (interruptible === true ? INTERRUPTIBLE : 1) * (gpuCount > 0 ? gpuCount : Math.min(1, part));
+}
 
 /** Containers that end by a known time first, the soonest first; then those whose end costs least. */
 function compareHolders(machine: PlacementMachine, a: Held, b: Held): number {
@@ -168,11 +166,16 @@ function compareHolders(machine: PlacementMachine, a: Held, b: Held): number {
   return weightOf(machine, a) - weightOf(machine, b) || (a.id < b.id ? -1 : 1);
 }
 
-/** Free devices first, then those of containers that end soonest, then those of containers with the fewest devices. */
+/**
+ * Free devices first, then those of containers that end soonest, then those of interruptible ones, then those of
+ * containers with the fewest devices.
+ */
 function compareDevices(a: PlacementGpu, of: Held | undefined, b: PlacementGpu, than: Held | undefined): number {
   if (a.free !== b.free) return a.free ? -1 : 1;
   const [ends, later] = [of?.holding.endsAtMs ?? Infinity, than?.holding.endsAtMs ?? Infinity];
   if (ends !== later) return ends - later;
+  const firm = Number(of?.holding.interruptible !== true) - Number(than?.holding.interruptible !== true);
+  if (firm !== 0) return firm;
   const fewer = (of?.holding.gpuCount ?? 1) - (than?.holding.gpuCount ?? 1);
   if (fewer !== 0) return fewer;
   // Devices of one container stay together.

@@ -26,6 +26,8 @@ export interface Holding {
   readonly memoryBytes: number;
   /** Devices that it leases. Absent: none is known. */
   readonly gpuUuids?: readonly string[];
+  /** Whether it may end for a container of another workspace. Absent: no. */
+  readonly interruptible?: true;
   /** Time by which it ends at the latest. Absent: nothing ends it by a known time. */
   readonly endsAtMs?: number;
 }

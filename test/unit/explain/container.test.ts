@@ -306,6 +306,14 @@ describe('a container', () => {
     expect([step, more]).toEqual([expect.stringMatching(/registry .*mirror/), []]);
   });
 
+  test('that ends for another one says so', () => {
+    for (const state of ['DRAINING', 'STOPPING', 'STOPPED'] as const)
+      expect(explained({ state, reason: 'preempted' }).details.join()).toContain(
+        'ends for a container of a workspace that holds less (`preempted`)',
+      );
+    expect(explained({ state: 'DRAINING', reason: 'drained' }).details.join()).not.toContain('interruptible');
+  });
+
   test('that waits for its agent, or starts, says by when', () => {
     expect(explained({ state: 'ASSIGNED', scheduledAtMs: NOW }).until).toBe(at(15_000));
     expect(explained({ state: 'STARTING', scheduledAtMs: NOW }).until).toBe(at(900_000));

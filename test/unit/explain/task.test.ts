@@ -266,6 +266,12 @@ describe('a task', () => {
       [1, 'a', 'handler_error'],
       [2, 'b', 'handler_error'],
     ]);
+    const ended = (preemptions: number) =>
+      explained({ job: { ...job, preemptions } as TaskFacts['job'] }, retry as never).details;
+    expect(ended(1)).toContain('1 attempt ended with interruptible containers, for other workspaces, at no cost');
+    expect(ended(3)).toContain(
+      '3 attempts ended with interruptible containers, for other workspaces, at no cost; it is not interrupted again',
+    );
     const done = {
       status: 'COMPLETE',
       attempt: 3,

@@ -155,6 +155,35 @@ describe('a machine is reserved', () => {
     expect(reservedOn(played)).toEqual(['m-4']);
   });
 
+  test('where less is held that nothing may interrupt', () => {
+    const firm = fleetOf(machineOf(1, 2), machineOf(2, 2), machineOf(3, 2));
+    for (const on of ['m-1', 'm-2', 'm-3'])
+      for (const device of [0, 1]) {
+        const one = asks(1);
+        runs(firm, one, on, [device]);
+        const holding = firm.planner.ledger.get(one.id)!;
+        firm.planner.release(one.id, one.workspaceId);
+        firm.planner.hold(one.id, { ...holding, ...(on === 'm-2' ? { interruptible: true } : {}) });
+      }
+    firm.planner.add(asks(2));
+    firm.round();
+    expect(reservedOn(firm)).toEqual(['m-2']);
+  });
+
+  test('on devices of interruptible containers first', () => {
+    const played = fleetOf(machineOf(1, 4));
+    for (const device of [0, 1, 2, 3]) {
+      const one = asks(1);
+      runs(played, one, 'm-1', [device]);
+      const holding = played.planner.ledger.get(one.id)!;
+      played.planner.release(one.id, one.workspaceId);
+      played.planner.hold(one.id, { ...holding, ...(device > 1 ? { interruptible: true } : {}) });
+    }
+    played.planner.add(asks(2));
+    played.round();
+    expect([...reserved(played)[0]!.gpuUuids].toSorted()).toEqual(['m-1-2', 'm-1-3']);
+  });
+
   test('by the end of all that its container needs, also of those that hold only CPU there', () => {
     const played = fleetOf(machineOf(1, 2), machineOf(2, 2));
     runs(played, asks(0, { cpuMillicores: 2000 }), 'm-1', []);
