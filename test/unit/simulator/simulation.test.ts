@@ -216,6 +216,22 @@ describe('a simulation', () => {
     }
   });
 
+  test('leaves a task to its end that was given back three times', () => {
+    const lines = [
+      machine(1),
+      deploy('long', 'research', { one_task: true, interruptible: true }),
+      deploy('answer', 'shop', { one_task: true }),
+      { kind: 'limit', workspace: 'shop', guaranteed: { H100: 1 } },
+      task(0, 'long', 3600),
+      ...[1000, 2000, 3000, 4000].map((t) => task(t, 'answer', 10)),
+      end(9000),
+    ];
+    const result = simulated(lines, 'share+reserve+reclaim');
+    expect(result.all).toMatchObject({ preempted: 3, finished: 5 });
+    // The fourth waits for the end of the long task, which begins for the last time at about 3040.
+    expect(workspaceOf(result, 'shop').wait_seconds.most).toBeGreaterThan(2600);
+  });
+
   test('lets a task end that ends within the notice', () => {
     const lines = [
       machine(1),
