@@ -1,0 +1,167 @@
+// The published Python client `beta9`, installed from its index and unchanged, against a whole installation over gRPC.
+import { createHash } from 'node:crypto';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { execa } from 'execa';
+import { expect } from 'vitest';
+import { readMessages } from '#scheduler/api/grpc/descriptor.ts';
+import type { Field } from '#scheduler/api/grpc/descriptor.ts';
+import { once } from '../helpers/api-clients.ts';
+import { GATEWAY_RPCS } from '../helpers/grpc-calls.ts';
+import { ROOT, test } from '../helpers/platform.ts';
+import type { Platform } from '../helpers/platform.ts';
+
+const TOOLS = join(ROOT, 'test', 'tools', 'python-client');
+const REQUIREMENTS = readFileSync(join(TOOLS, 'requirements.txt'));
+const INSTALL_MS = 300_000;
+const COMMAND_MS = 120_000;
+
+const APP = `from beta9 import endpoint
+
+
+@endpoint(name="doubled", cpu=0.25, memory=128, keep_warm_seconds=5)
+def doubled(n: int = 0):
+    return {"n": n * 2}
+`;
+
+/** @returns the environment that has the client of the lock file */
+function installed(): Promise<string> {
+  const version = createHash('sha256').update(REQUIREMENTS).digest('hex').slice(0, 12);
+  return once(`python-client-${version}`, async (directory) => {
+    await execa('python3', ['-m', 'venv', directory], { timeout: INSTALL_MS });
+    const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps'];
+    await execa(join(directory, 'bin', 'python'), [...pip, '-r', join(TOOLS, 'requirements.txt')], {
+      timeout: INSTALL_MS,
+    });
+  });
+}
+
+interface Described {
+  /** Fields by message, each with its number and type. */
+  readonly messages: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  /** Paths of calls. */
+  readonly calls: readonly string[];
+}
+
+/** A row of a list, as far as this test reads it. */
+interface Listed {
+  readonly id: string;
+  readonly name: string;
+  readonly version: number;
+  readonly active: boolean;
+}
+
+interface Ran {
+  readonly code: number | undefined;
+  readonly text: string;
+  readonly json: () => unknown;
+}
+
+/** A folder of a person with the client, and its command line. */
+async function aPerson(platform: Platform, token = platform.token) {
+  const environment = await installed();
+  const folder = join(platform.directory, `client-${Math.random().toString(36).slice(2, 8)}`);
+  mkdirSync(folder);
+  const [host = '', port = ''] = platform.grpcAddress.split(':');
+  const env = {
+    HOME: folder,
+    CONFIG_PATH: join(folder, 'config.ini'),
+    PATH: process.env['PATH'] ?? '',
+    COLUMNS: '200',
+    BETA9_TOKEN: token,
+    BETA9_GATEWAY_HOST: host,
+    BETA9_GATEWAY_PORT: port,
+  };
+  writeFileSync(env.CONFIG_PATH, `[default]\ntoken = ${token}\ngateway_host = ${host}\ngateway_port = ${port}\n`);
+  const beta9 = async (...args: readonly string[]): Promise<Ran> => {
+    const ran = await execa(join(environment, 'bin', 'beta9'), ['--no-input', ...args], {
+      cwd: folder,
+      env,
+      extendEnv: false,
+      reject: false,
+      timeout: COMMAND_MS,
+    });
+    const text = `${ran.stdout}\n${ran.stderr}`;
+    return { code: ran.exitCode, text, json: () => JSON.parse(ran.stdout) as unknown };
+  };
+  return { folder, beta9 };
+}
+
+/** A field, as the description of the installed client writes it. */
+function written({ number, type, keys, isList, isOptional }: Field): string {
+  const plain = keys === undefined ? type : `map<${keys},${type}>`;
+  return `${number} ${plain}${isList ? '[]' : ''}${isOptional ? '?' : ''}`;
+}
+
+test('the table of fields is that of the installed client', { timeout: INSTALL_MS }, async () => {
+  const python = join(await installed(), 'bin', 'python');
+  const { stdout } = await execa(python, [join(TOOLS, 'describe.py')]);
+  const theirs = JSON.parse(stdout) as Described;
+  const ours = [...readMessages()].filter(([name]) => !name.startsWith('health.'));
+  const wrong = ours.flatMap(([message, fields]) =>
+    fields
+      .filter((field) => theirs.messages[message]?.[field.name] !== written(field))
+      .map(({ name }) => `${message}.${name}`),
+  );
+  expect(wrong).toEqual([]);
+  for (const { path } of GATEWAY_RPCS) expect(theirs.calls).toContain(`/${path}`);
+  // Fields that a release of the client added are named here. Answers do without them.
+  const missing = ours.flatMap(([message, fields]) => {
+    const known = new Set(fields.map(({ name }) => name));
+    return Object.keys(theirs.messages[message] ?? {}).flatMap((name) => (known.has(name) ? [] : `${message}.${name}`));
+  });
+  expect(missing.toSorted()).toEqual([
+    'gateway.ListPoolOffersResponse.offers',
+    'gateway.Machine.ssh',
+    'gateway.PrivatePool.byoc',
+    'gateway.PrivatePool.reservations',
+  ]);
+});
+
+test('the published command line deploys, deploys again and manages', { timeout: 900_000 }, async ({ platform }) => {
+  const { folder, beta9 } = await aPerson(platform);
+  const says = async (text: string, ...args: readonly string[]): Promise<Ran> => {
+    const ran = await beta9(...args);
+    expect(ran.text).toContain(text);
+    expect([ran.code, ran.text]).toEqual([0, ran.text]);
+    return ran;
+  };
+  await says(platform.workspaceId, 'whoami');
+  await says(`default: ${platform.grpcAddress}`, 'doctor');
+
+  const app = join(folder, 'app.py');
+  writeFileSync(app, APP);
+  await says('deployment accepted', 'deploy', 'app.py:doubled');
+  const called = await platform.call('/endpoint/doubled/v1', { body: { n: 4 } });
+  expect([called.status, called.text]).toEqual([200, '{"n":8}']);
+  // The second deploy asks for a delta first, and is told to upload the folder.
+  writeFileSync(app, APP.replace('n * 2', 'n * 3'));
+  await says('/endpoint/doubled/v2', 'deploy', 'app.py:doubled');
+  const again = await platform.call('/endpoint/doubled/v2', { body: { n: 4 } });
+  expect([again.status, again.text]).toEqual([200, '{"n":12}']);
+
+  const listed = async (): Promise<readonly Listed[]> =>
+    (await says('doubled', 'deployment', 'list', '--format', 'json')).json() as Listed[];
+  const [second, first] = (await listed()).toSorted((a, b) => b.version - a.version);
+  expect([first, second]).toMatchObject([
+    { name: 'doubled', version: 1, active: true },
+    { name: 'doubled', version: 2, active: true, workspace_id: platform.workspaceId },
+  ]);
+  // By id the first version is meant, although the second is newer.
+  await says('', 'deployment', 'scale', first?.id ?? '', '--containers', '0');
+  await says('', 'deployment', 'stop', first?.id ?? '');
+  expect((await listed()).filter(({ active }) => active)).toMatchObject([{ id: second?.id, version: 2 }]);
+  const unknown = await beta9('--json', 'deployment', 'stop', '00000000-0000-4000-8000-000000000000');
+  expect([unknown.code, unknown.json()]).toMatchObject([1, { error: 'Deployment not found' }]);
+
+  const tasks = (await says('COMPLETE', 'task', 'list', '--format', 'json')).json() as Listed[];
+  expect(tasks).toHaveLength(2);
+  await says('admin', 'token', 'list');
+  await says('available', 'worker', 'list');
+  await says('default', 'pool', 'list');
+
+  const stranger = await aPerson(platform, 'eyJnobody'.padEnd(80, 'x'));
+  const refused = await stranger.beta9('deployment', 'list');
+  expect(refused.code).not.toBe(0);
+  expect(refused.text).toContain('Invalid auth token');
+});
