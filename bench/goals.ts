@@ -63,6 +63,8 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'growth rate': { id: 'G13', kind: 'at_least', factor: 0.9, plus: 0 },
   'growth examined': { id: 'G13', kind: 'at_most', factor: 1.25, plus: 0 },
   'growth processor': { id: 'G13', kind: 'at_most', factor: 1.25, plus: 0 },
+  'flow enqueue': { id: 'G18', kind: 'at_least', factor: 0.8, plus: 0 },
+  'flow keys': { id: 'G18', kind: 'at_least', factor: 0.9, plus: 0 },
   'records rate': { id: 'G14', kind: 'at_least', factor: 0.5, plus: 0 },
   'list p50': { id: 'list', kind: 'at_most', factor: 1.5, plus: 0 },
   'inference first token p50': { id: 'inference', kind: 'at_most', factor: 1, plus: 3 },

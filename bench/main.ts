@@ -34,6 +34,7 @@ import { list } from './suites/list.ts';
 import { logs } from './suites/logs.ts';
 import { loss } from './suites/loss.ts';
 import { fair } from './suites/fair.ts';
+import { flow } from './suites/flow.ts';
 import { placement } from './suites/placement.ts';
 import { startPlanes } from './suites/planes.ts';
 import { provisioning } from './suites/provisioning.ts';
@@ -67,6 +68,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   rest,
   placement,
   fair,
+  flow,
   provisioning,
   records,
   crossing,

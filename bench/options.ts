@@ -20,6 +20,7 @@ export const SUITES = [
   'rest',
   'placement',
   'fair',
+  'flow',
   'provisioning',
   'records',
   'crossing',
