@@ -1,5 +1,6 @@
 // `longshore record`, and the routes behind it, at a real scheduler that leads.
-import { join } from 'node:path';
+import { hostname } from 'node:os';
+import { basename, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { checkRecording } from '#scheduler/control/simulator/check.ts';
 import { runCommand } from '../helpers/command-line.ts';
@@ -26,7 +27,7 @@ const record = (token: string, ...words: readonly string[]): Promise<Ended> =>
   });
 const asAdmin = () => ({ token: platform.admin.token });
 
-test('a recording is begun, listed and ended by the administrator alone, and is replayed', async () => {
+test('a recording is begun, listed and ended by the administrator alone, who is in the trail, and is replayed', async () => {
   const { token } = platform.admin;
   const begun = await record(token, 'start', '--for', '10m');
   expect(begun).toMatchObject({ code: 0, stderr: '' });
@@ -40,6 +41,15 @@ test('a recording is begun, listed and ended by the administrator alone, and is 
   expect(await record(token, 'stop')).toMatchObject({ code: 4, stderr: expect.stringContaining('nothing is being') });
   expect((await record(token, 'list')).stdout).toContain('ended: stopped');
   expect(await checkRecording(path)).toMatchObject({ ended: 'stopped' });
+  const history = `/api/v1/events/${platform.admin.workspaceId}/history?event_types=audit.recording.*`;
+  const trail = await platform.call(`GET ${history}`, undefined, { token });
+  const told = trail.json['events'] as { readonly type: string; readonly data: Record<string, unknown> }[];
+  const target = { type: 'recording', id: basename(path), name: basename(path) };
+  const actor = expect.objectContaining({ token_type: 'admin' }) as unknown;
+  expect(told.map(({ type, data }) => [type, data['target'], data['actor'], data['attrs']])).toEqual([
+    ['audit.recording.started', target, actor, { host: hostname(), seconds: 600 }],
+    ['audit.recording.stopped', target, actor, { host: hostname() }],
+  ]);
   for (const words of [['start'], ['stop'], ['list']])
     expect(await record(platform.own.token, ...words)).toMatchObject({ code: 3 });
 });

@@ -13,6 +13,7 @@ import { HOST as CONTAINER_HOST } from './container-calls.ts';
 import { Outputs } from '../../tasks/outputs/service.ts';
 import { codeTrust } from '../../workspaces/deployments/code-trust.ts';
 import { SharedState } from '../../workspaces/shared-state/service.ts';
+import { InstallationTrail } from '../../workspaces/events/installation-trail.ts';
 import type { boundedAuthenticator } from './auth.ts';
 import { mayTrustLoopback } from './auth.ts';
 import type { GatewayCalls } from './gateway-calls.ts';
@@ -136,6 +137,7 @@ function registerRest({ app, state, parts, made, authenticator, originOf, urls }
     ...parts,
     stacks,
     outputs,
+    trail: new InstallationTrail(parts.db, parts.events.writer, () => parts.clock.nowMs()),
     publicBaseOf,
     sharedState,
     deployments,

@@ -1,7 +1,9 @@
 // Lines of a recording: what the planner was told and asked, in that order, and what it answered. One line is one JSON
-// object, whose `do` names the method. Names of workspaces, queues, pools, images and volumes are replaced by numbers.
+// object, whose `do` names the method. Names of workspaces, queues, pools, images, volumes
+// and labels are replaced by numbers, so that a stranger may have a recording.
 // Ids of containers, machines and devices are random, and stay: the choice among equal machines is made by them.
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { LabelRules, Labels, LabelValues } from '#shared/domain/labels.ts';
 import type { Sharing, WorkspaceShare } from '../../domain/shares.ts';
 import type { PlacementMachine } from './filter.ts';
 import type { ClassFacts, FitClass, Wanted } from './fit-class.ts';
@@ -89,7 +91,7 @@ export class Encoder {
   #madeTemplates = 0;
 
   /** A number in the place of a name; an empty name stays empty. */
-  name<Name extends string>(kind: 'w' | 'q' | 'p' | 'i' | 'v', name: Name): Name {
+  name<Name extends string>(kind: 'w' | 'q' | 'p' | 'i' | 'v' | 'k' | 'l', name: Name): Name {
     if (name === '') return name;
     const key = `${kind} ${name}`;
     let alias = this.#names.get(key);
@@ -112,6 +114,7 @@ export class Encoder {
       builtImage: this.name('i', rest.builtImage),
       caches: rest.caches.map((one) => this.name('v', one)),
       volumes: rest.volumes.map((one) => this.name('v', one)),
+      ...(rest.labels === undefined ? {} : { labels: this.#rules(rest.labels) }),
     };
     const key = JSON.stringify(fields);
     let number = this.#templates.get(key);
@@ -137,6 +140,7 @@ export class Encoder {
       volumeDrivers: [...machine.volumeDrivers],
       images: [...machine.images].map((one) => this.name('i', one)),
       caches: [...machine.caches].map((one) => this.name('v', one)),
+      ...(machine.labels === undefined ? {} : { labels: this.#labels(machine.labels) }),
     };
     const changed = Object.entries(plain).filter(([field, value]) => {
       const text = JSON.stringify(value);
@@ -145,6 +149,20 @@ export class Encoder {
       return true;
     });
     return Object.fromEntries(changed);
+  }
+
+  #labels(labels: Labels): Labels {
+    return Object.fromEntries(
+      Object.entries(labels).map(([key, value]) => [this.name('k', key), this.name('l', value)]),
+    );
+  }
+
+  #rules({ require, forbid, prefer, spread }: LabelRules): LabelRules {
+    const values = (by: LabelValues): LabelValues =>
+      Object.fromEntries(
+        Object.entries(by).map(([key, list]) => [this.name('k', key), list.map((one) => this.name('l', one))]),
+      );
+    return { require: values(require), forbid: values(forbid), prefer: values(prefer), spread: this.name('k', spread) };
   }
 
   gone(id: MachineId): void {

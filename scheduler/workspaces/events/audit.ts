@@ -98,6 +98,8 @@ export const AUDIT_KINDS = [
   'audit.signing_key.created',
   'audit.signing_key.retired',
   'audit.setting.updated',
+  'audit.recording.started',
+  'audit.recording.stopped',
 ] as const;
 export type AuditKind = (typeof AUDIT_KINDS)[number];
 

@@ -10,14 +10,23 @@ import { aMachine, aWanted, gpus, ids } from './made.ts';
 import { Recorded } from './recorded.ts';
 
 const FACTS = { quota: { gpus: 1, cpuMillicores: null }, volumeHomes: ids(), image: null };
-const SECRETS = ['workspace-of-acme', 'queue-of-acme', 'pool-of-acme', 'registry.acme.test/model:1', 'volume-of-acme'];
+const SECRETS = [
+  'workspace-of-acme',
+  'queue-of-acme',
+  'pool-of-acme',
+  'registry.acme.test/model:1',
+  'volume-of-acme',
+  'rack-of-acme',
+  'cellar-of-acme',
+  'attic-of-acme',
+];
 
 /** A planner that is asked everything, once, and its recording. */
 function asked() {
   const recorded = new Recorded();
   const planner = new RecordedPlanner(() => ids('m-a'));
   planner.record(recorded);
-  const [workspace = '', queue = '', pool = '', image = '', volume = ''] = SECRETS;
+  const [workspace = '', queue = '', pool = '', image = '', volume = '', label = '', value = '', other = ''] = SECRETS;
   const mine = {
     workspaceId: workspace as WorkspaceId,
     queue: queue as QueueName,
@@ -26,9 +35,20 @@ function asked() {
     builtImage: image,
     caches: [volume],
     volumes: [volume],
+    labels: {
+      require: { [label]: [value] },
+      forbid: { [label]: [other] },
+      prefer: { [label]: [value] },
+      spread: label,
+    },
   };
   const machine = (id: string, changes: Parameters<typeof aMachine>[0] = {}) =>
-    aMachine({ machineId: id as MachineId, gpus: gpus('A10G', [true, true], id), ...changes });
+    aMachine({
+      machineId: id as MachineId,
+      gpus: gpus('A10G', [true, true], id),
+      labels: { [label]: value },
+      ...changes,
+    });
   const fleet = [
     machine('m-a'),
     machine('m-b', {
@@ -105,7 +125,7 @@ describe('a recording', () => {
     );
   });
 
-  test('does not hold the names of workspaces, queues, pools, images and volumes', () => {
+  test('does not hold the names of workspaces, queues, pools, images, volumes and labels', () => {
     const text = asked().recorded.lines.join('\n');
     expect(SECRETS.filter((secret) => text.includes(secret))).toEqual([]);
     expect(text).toContain('A10G');
