@@ -23,12 +23,14 @@ export async function runMachineGpuList(machineId: string, invocation: Invocatio
     const answer = await client
       .gateway('GET', `/machines/${encodeURIComponent(machineId)}/gpus`)
       .catch(unknown(client, machineId));
-    showList(invocation, listField(answer, 'gpus'), ['UUID', 'MODEL', 'MEMORY', 'CC', 'BUS', 'STATE', 'WHY'], (gpu) => [
+    const headings = ['UUID', 'MODEL', 'MEMORY', 'CC', 'BUS', 'NVLINK', 'STATE', 'WHY'];
+    showList(invocation, listField(answer, 'gpus'), headings, (gpu) => [
       textField(gpu, 'uuid'),
       textField(gpu, 'model'),
       memoryOf(Math.round(numberField(gpu, 'memoryBytes') / 2 ** 20)),
       textField(gpu, 'computeCap'),
       textField(gpu, 'pciBusId'),
+      numberField(gpu, 'nvlinkIsland') > 0 ? `island ${numberField(gpu, 'nvlinkIsland')}` : '-',
       textField(gpu, 'state'),
       textField(gpu, 'why'),
     ]);

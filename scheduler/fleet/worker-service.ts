@@ -90,6 +90,8 @@ export interface GpuView {
   /** Compute capability; empty: not known. */
   readonly computeCap: string;
   readonly pciBusId: string;
+  /** NVLink island on the machine, from 1 on; 0: none is known. */
+  readonly nvlinkIsland: number;
   readonly parentUuid: string;
   readonly state: string;
   readonly why: string;

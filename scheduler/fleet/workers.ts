@@ -202,6 +202,7 @@ export class Workers implements WorkerService {
       memoryBytes: Number(gpu.memoryBytes),
       computeCap: gpu.computeCap || computeCapOf(gpu.model),
       pciBusId: gpu.pciBusId,
+      nvlinkIsland: gpu.nvlinkIsland,
       parentUuid: gpu.parentUuid,
       why: gpu.why,
       state: gpu.state || (gpu.unhealthy ? 'unhealthy' : 'healthy'),

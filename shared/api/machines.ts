@@ -140,6 +140,7 @@ export const MachineGpu = Type.Object({
   memoryBytes: Int64(),
   computeCap: Text({ description: 'compute capability, such as 8.9; empty: not known' }),
   pciBusId: Text(),
+  nvlinkIsland: Uint32({ description: 'number of its NVLink island on the machine, from 1 on; 0: none is known' }),
   parentUuid: Text({ description: 'of a MIG slice: the device that it is part of' }),
   state: Text({
     description:

@@ -6,7 +6,7 @@ import type { GpuView } from '#scheduler/fleet/worker-service.ts';
 
 const GPU: GpuView = {
   ...{ uuid: 'GPU-1', model: 'H100', computeCap: '9.0', memoryBytes: 80, pciBusId: '0000:1b:00.0', parentUuid: '' },
-  ...{ state: 'unhealthy', why: 'Xid 48' },
+  ...{ state: 'unhealthy', why: 'Xid 48', nvlinkIsland: 2 },
 };
 const trail: unknown[] = [];
 const workers = {

@@ -322,3 +322,47 @@ describe('order by arrival', () => {
     expect(played.round()).toEqual([last, next]);
   });
 });
+
+describe('containers that wait', () => {
+  /** Steps of rounds for each of 200 containers that end on a full fleet. */
+  function stepsForAnEnd(waiting: number): number {
+    const played = new Played();
+    const machines = Array.from({ length: 50 }, (_none, n) => {
+      const id = `m-${n}` as MachineId;
+      return aMachine({ machineId: id, gpus: gpus('A10G', [true, true], id), freeCpuMillicores: 64_000 });
+    });
+    for (const one of machines) played.set(one);
+    for (let n = 0; n < waiting + 100; n += 1)
+      played.planner.add(
+        aWanted({
+          id: `c-${n}` as ContainerId,
+          workspaceId: `w-${n % 50}` as WorkspaceId,
+          queue: `q-${n % 100}` as QueueName,
+          gpu: ['A10G'],
+          gpuCount: 1,
+          // Kinds of requests are as many in both cases.
+          memoryBytes: 1024 + (n % 100),
+        }),
+      );
+    played.round();
+    expect(played.placed).toHaveLength(100);
+    let steps = 0;
+    const { planner } = played;
+    const next = planner.next.bind(planner);
+    planner.next = () => {
+      steps += 1;
+      return next();
+    };
+    for (let n = 0; n < 200; n += 1) {
+      played.end(n);
+      expect(played.round()).toHaveLength(1);
+    }
+    return steps / 200;
+  }
+
+  test('cost no more decisions for each container that ends when a hundred times as many wait', () => {
+    const few = stepsForAnEnd(1000);
+    expect(few).toBeLessThan(6);
+    expect(stepsForAnEnd(100_000)).toBeLessThanOrEqual(1.2 * few);
+  });
+});
