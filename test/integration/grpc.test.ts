@@ -1,10 +1,19 @@
 // Calls of published clients over gRPC, on a real scheduler: who may call, what a refusal looks like, and bounds.
+import { writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
+import { join } from 'node:path';
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { credentials } from '@grpc/grpc-js';
+import { pino } from 'pino';
+import { loadConfig } from '#shared/config.ts';
+import { SchedulerSettings } from '#scheduler/config.ts';
+import { startScheduler } from '#scheduler/main.ts';
+import { issueServerCertificate, makeCertificateAuthority } from '#scheduler/workspaces/identity/certificates.ts';
 import { GATEWAY_RPCS } from '../helpers/grpc-calls.ts';
 import { GrpcClient } from '../helpers/grpc-client.ts';
 import { waitFor } from '../helpers/programs.ts';
+import { tempDirectory } from '../helpers/services.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Platform } from './verbs-fixture.ts';
 
@@ -239,4 +248,42 @@ describe('a scheduler that stops', () => {
     );
     await platform.stop();
   }, 60_000);
+});
+
+test('with the certificate of HTTP the port takes TLS, and clear text of this host', { timeout: 60_000 }, async () => {
+  const directory = tempDirectory('grpc-tls');
+  const ca = await makeCertificateAuthority(Date.now());
+  const made = await issueServerCertificate(ca, Date.now());
+  const [cert, key] = [join(directory.path, 'cert.pem'), join(directory.path, 'key.pem')];
+  writeFileSync(cert, made.chainPem);
+  writeFileSync(key, made.keyPem, { mode: 0o600 });
+  const started = await startScheduler(
+    loadConfig(
+      SchedulerSettings,
+      {
+        LONGSHORE_DATA_DIR: join(directory.path, 'data'),
+        LONGSHORE_HTTP_ADDRESS: '127.0.0.1:0',
+        LONGSHORE_AGENT_ADDRESS: '127.0.0.1:0',
+        LONGSHORE_GRPC_ADDRESS: '127.0.0.1:0',
+        LONGSHORE_HTTP_TLS_CERT: cert,
+        LONGSHORE_HTTP_TLS_KEY: key,
+        LONGSHORE_RELEASES_DIR: join(directory.path, 'releases'),
+      },
+      { known: [] },
+    ),
+    pino({ level: 'silent' }),
+  );
+  const port = started.grpcAddress.split(':')[1];
+  const sealed = new GrpcClient(`localhost:${port}`, credentials.createSsl(Buffer.from(ca.certPem)));
+  const clear = new GrpcClient(`localhost:${port}`);
+  const first = await started.ensureFirstWorkspace();
+  const token = first.token ?? '';
+  for (const client of [sealed, clear]) {
+    expect((await client.call(OPEN, {}, { token })).answer).toMatchObject({ ok: true });
+    const { answer } = await client.call(`${GATEWAY}/ExportWorkspaceConfig`, {}, { token });
+    expect(answer).toMatchObject({ gateway_http_tls: true, gateway_http_host: 'localhost' });
+    client.close();
+  }
+  await started.stop();
+  directory.remove();
 });
