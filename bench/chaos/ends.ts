@@ -36,9 +36,10 @@ export function countEnds(ends: readonly ContainerEnd[]): Readonly<Record<string
 const WANTED = ['scaled_in', 'user_stop'];
 
 /** Containers with any other state or reason, which nothing in these rounds may cause. Pure. */
-export function wrongEnds(ends: readonly ContainerEnd[]): readonly string[] {
+export function wrongEnds(ends: readonly ContainerEnd[], preempts = false): readonly string[] {
+  const wanted = preempts ? [...WANTED, 'preempted'] : WANTED;
   return ends
-    .filter(({ state, reason }) => state !== 'STOPPED' || !WANTED.includes(reason))
+    .filter(({ state, reason }) => state !== 'STOPPED' || !wanted.includes(reason))
     .map(({ id, state, reason, message }) =>
       `wrong_end: ${id} is ${state} (${reason || 'no reason'}) ${message}`.trim(),
     );

@@ -25,6 +25,8 @@ export interface ChaosStage {
   readonly ledger: Ledger;
   readonly kind: Disturbance;
   readonly sent: Sent[];
+  /** Whether containers of the load end for another workspace. */
+  readonly preempts?: boolean;
   /** For `upgrade`: a request may be refused, or stay without an answer, only while the scheduler is away. */
   readonly isAway: IsAway;
 }
@@ -69,6 +71,8 @@ const COLD_GPU_APPS = 4;
 const AGENT_PUT_PAUSE_MS = 1_200;
 /** Millicores, so few that all containers have room beside those that are kept on every machine. */
 const UPGRADE_CPU = 100;
+/** Part of the puts that run for seconds, so that interruptions find tasks, and for how long they run. */
+const LONG = { share: 0.3, least: 2, most: 5 };
 /** Calls are sparse, so that the machine's time goes to starts and stops. */
 const AGENT_CALL_PAUSE_MS = 150;
 /** Pause after a call without an answer. */
@@ -80,6 +84,7 @@ export async function deployChaosApps(
   ledger: Ledger,
   kind: Disturbance,
   isAway: IsAway = neverAway,
+  claims?: Churn,
 ): Promise<ChaosApps> {
   const objectId = await uploadApp(client, CHAOS_APP);
   const made = await caller.gateway('/volumes', { body: { name: 'chaos' } });
@@ -94,7 +99,20 @@ export async function deployChaosApps(
     ...(kind === 'upgrade' ? { cpu: UPGRADE_CPU } : {}),
   };
   const autoscaler = { type: 'queue_depth', maxContainers: 2, tasksPerContainer: 2 };
-  const queue = { ...common, kind: 'taskqueue', autoscaler } as const;
+  // Held for a moment only, so that tasks of others may have the GPU again.
+  const interruptible = {
+    gpu: 'H100',
+    gpuCount: 1,
+    cpu: 100,
+    keepWarmSeconds: 2,
+    extra: JSON.stringify({ interruptible: true }),
+  };
+  const queue = {
+    ...common,
+    kind: 'taskqueue',
+    autoscaler,
+    ...(claims === undefined ? {} : interruptible),
+  } as const;
   return {
     calls: await deploySoakApp(caller, objectId, { ...common, name: 'chaos-calls' }),
     puts: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-puts' }),
@@ -111,7 +129,8 @@ export async function deployChaosApps(
     ),
     retried: await deploySoakApp(caller, objectId, { ...queue, name: 'chaos-retried', retries: RETRIES }),
     volumeId,
-    churn: hasGpus(kind) ? await deployChurn(caller, ledger, objectId, isAway) : undefined,
+    churn:
+      claims !== undefined ? claims : hasGpus(kind) ? await deployChurn(caller, ledger, objectId, isAway) : undefined,
   };
 }
 
@@ -121,7 +140,7 @@ const hasGpus = (kind: Disturbance): boolean => kind === 'kill agent' || kind ==
 /** Runs the load until the signal; requests under way are finished. */
 export async function work(stage: ChaosStage, apps: ChaosApps, signal: AbortSignal): Promise<void> {
   const lanes: Promise<void>[] = [];
-  const isAgent = hasGpus(stage.kind);
+  const isAgent = hasGpus(stage.kind) || stage.preempts === true;
   const putPauseMs = isAgent ? AGENT_PUT_PAUSE_MS : PUT_PAUSE_MS;
   const callPauseMs = isAgent ? AGENT_CALL_PAUSE_MS : CALL_PAUSE_MS;
   for (let lane = 0; lane < CALL_LANES; lane += 1)
@@ -165,11 +184,14 @@ async function put(stage: ChaosStage, apps: ChaosApps): Promise<boolean> {
   const app = choice < cold ? oneOf(apps.coldPuts) : choice < cold + 0.5 ? apps.puts : apps.retried;
   const isRetried = app === apps.retried;
   const attempts = isRetried ? RETRIES + 1 : 1;
-  // Most tasks fail once or twice and succeed; some never do.
-  const fails = isRetried ? Math.floor(Math.random() * (RETRIES + 2)) : 0;
+  // Most tasks fail once or twice and succeed; some never do. Where containers are interrupted all succeed, so that a
+  // task whose interruption used a retry shows.
+  const fails = isRetried ? Math.floor(Math.random() * (RETRIES + (stage.preempts === true ? 1 : 2))) : 0;
   const at = stage.sent.push({ n, sync: false, taskId: '', attempts, fails }) - 1;
   const askedMs = performance.now();
-  const answer = await ask(stage, app, { n, seconds: secondsOf(), fails });
+  const isLong = stage.preempts === true && Math.random() < LONG.share;
+  const seconds = isLong ? LONG.least + Math.random() * (LONG.most - LONG.least) : secondsOf();
+  const answer = await ask(stage, app, { n, seconds, fails });
   if (answer === undefined) return false;
   const states = fails < attempts ? ['COMPLETE'] : ['ERROR'];
   const accepted: Intended = { status: 200, text: JSON.stringify({ task_id: answer.taskId }), states };

@@ -34,6 +34,8 @@ export interface ChaosOptions<Kind extends ChaosKind = ChaosKind> {
   readonly absenceMs: number;
   /** Requests that are refused or late while a store is away are findings, where the platform must go on without it. */
   readonly mustServe: boolean;
+  /** Containers of the load are interruptible, and end for another workspace all the while. */
+  readonly preempts: boolean;
   /** How long after the last round every task may take to end. */
   readonly settleMs: number;
   readonly jsonPath: string;
@@ -42,7 +44,7 @@ export interface ChaosOptions<Kind extends ChaosKind = ChaosKind> {
 }
 
 export const CHAOS_USAGE = `usage: npm run chaos -- [--kill ${DISTURBANCES.kill.join('|')} | --freeze scheduler | --away redis|postgres | --replace scheduler]
-         [--rounds N] [--stores embedded|servers] [--for SECONDS] [--must-serve] [--settle SECONDS] [--json FILE] [--keep-logs DIR]`;
+         [--preempt] [--rounds N] [--stores embedded|servers] [--for SECONDS] [--must-serve] [--settle SECONDS] [--json FILE] [--keep-logs DIR]`;
 const DEFAULT_JSON = 'bench/results/chaos.jsonl';
 /**
  * Work of a dead process comes back within seconds. A task that no owner saw comes back when its lock has expired and
@@ -65,6 +67,7 @@ export function parseChaosOptions(args: readonly string[]): ChaosOptions {
     replace: { type: 'string' },
     for: { type: 'string' },
     'must-serve': { type: 'boolean' },
+    preempt: { type: 'boolean' },
     settle: { type: 'string' },
     json: { type: 'string' },
     'keep-logs': { type: 'string' },
@@ -76,12 +79,15 @@ export function parseChaosOptions(args: readonly string[]): ChaosOptions {
   if (values.for !== undefined && verb !== 'away' && verb !== 'freeze')
     throw new UsageError('--for: belongs to --away and --freeze');
   if (values['must-serve'] === true && verb !== 'away') throw new UsageError('--must-serve: belongs to --away');
+  const preempts = values.preempt === true;
+  if (preempts && isPairKind(kind)) throw new UsageError('--preempt: belongs to kinds with one scheduler');
   return {
     rounds: wholeNumber('--rounds', values.rounds, 50, 1, 1000),
     stores: needsServers ? 'servers' : oneOf('--stores', values.stores, ['embedded', 'servers']),
     kind,
     absenceMs: wholeNumber('--for', values.for, verb === 'away' ? AWAY_S : FREEZE_S, 1, 600) * 1000,
     mustServe: values['must-serve'] === true,
+    preempts,
     settleMs: wholeNumber('--settle', values.settle, SETTLE_S, 1, 3600) * 1000,
     jsonPath: values.json ?? DEFAULT_JSON,
     keepLogsIn: values['keep-logs'],

@@ -2,6 +2,7 @@
 // and again. Then the books of all three parties are closed and compared.
 import { join } from 'node:path';
 import { sleep } from '#shared/backoff.ts';
+import { MOST_PREEMPTIONS } from '#scheduler/tasks/state.ts';
 import { causes } from '../program.ts';
 import { startProduct } from '../product.ts';
 import type { Product } from '../product.ts';
@@ -15,7 +16,8 @@ import { audit } from './audit.ts';
 import { closeBooks, keepLogs, totalsOf } from './books.ts';
 import type { Totals } from './books.ts';
 import { countEnds, readContainerEnds, wrongEnds } from './ends.ts';
-import { calledApps, deployChaosApps, neverAway, work } from './load.ts';
+import { CLAIM_SETTINGS, deployClaims } from './claims.ts';
+import { CHAOS_APP, calledApps, deployChaosApps, neverAway, work } from './load.ts';
 import type { IsAway } from './churn.ts';
 import type { ChaosApps, ChaosStage } from './load.ts';
 import type { ChaosOptions, RealKind } from './options.ts';
@@ -77,11 +79,12 @@ export async function killRounds(
   report: ChaosReport,
 ): Promise<ChaosOutcome> {
   const stores = await openChaosStores(options.stores, place);
-  const [host] = options.kind === 'kill agent' ? await startGpuHosts(place, 1) : [];
+  const { preempts } = options;
+  const [host] = options.kind === 'kill agent' || preempts ? await startGpuHosts(place, 1) : [];
   // The bundled release, as an operator's, is back at work within a second, so kills hit the work and not the start.
   const release = host && (await writeBenchRelease(join(place.directory, 'release'), {}));
   const product = await startProduct(place, {
-    settings: { ...stores.env, ...WITNESS_SETTINGS },
+    settings: { ...stores.env, ...WITNESS_SETTINGS, ...(preempts ? CLAIM_SETTINGS : {}) },
     agentSettings: host?.settings,
     release,
   });
@@ -89,8 +92,9 @@ export async function killRounds(
   place.later(() => caller.close());
   const ledger = new Ledger();
   ledger.mayComeLate.add('call');
-  const stage: ChaosStage = { caller, ledger, kind: options.kind, sent: [], isAway: neverAway };
-  const apps = await deployChaosApps(product.client, caller, ledger, options.kind);
+  const stage: ChaosStage = { caller, ledger, kind: options.kind, sent: [], preempts, isAway: neverAway };
+  const claims = preempts ? await deployClaims(product.client, ledger, CHAOS_APP, place) : undefined;
+  const apps = await deployChaosApps(product.client, caller, ledger, options.kind, neverAway, claims);
   const witnesses = await Witnesses.start(product.client, caller, place);
   const records = new HandlerRecords(recordsOf(product, apps));
   if (options.keepLogsIn !== undefined) {
@@ -105,7 +109,8 @@ export async function killRounds(
     await untilServed(ledger, place.signal);
     if (host !== undefined) watch = await watchMachine(place, product, host);
     for (let round = 1; round <= options.rounds; round += 1) {
-      if (watch === undefined) await sleep(between(LOAD_MS.least, LOAD_MS.most), place.signal);
+      if (watch === undefined || options.kind !== 'kill agent')
+        await sleep(between(LOAD_MS.least, LOAD_MS.most), place.signal);
       else await agentLives(watch, place.signal);
       place.signal.throwIfAborted();
       const startedAt = performance.now();
@@ -132,15 +137,17 @@ export async function killRounds(
   const loadEndedAt = performance.now();
   await settle(caller, ledger, options.settleMs, place.signal);
   const settledMs = performance.now() - loadEndedAt;
-  const books = await closeBooks(stage, calledApps(apps), records);
+  const books = await closeBooks(stage, calledApps(apps), records, preempts ? MOST_PREEMPTIONS : 0);
   const statuses = new Map([...books.kept].map(([taskId, { status }]) => [taskId, status]));
   const { findings: told, ...events } = await witnesses.close(statuses, place.signal);
-  const machine = watch && (await closeMachine(watch, caller, product, apps, stores.env['DATABASE_URL']));
+  const machine =
+    watch && (await closeMachine(watch, caller, product, apps, { databaseUrl: stores.env['DATABASE_URL'], preempts }));
   const findings = [
     ...ledger.failures,
     ...audit(books).map(({ fault, text }) => `${fault}: ${text}`),
     ...told,
     ...(machine?.findings ?? []),
+    ...(preempts && machine?.outcome.ends['STOPPED preempted'] === undefined ? ['nothing_preempted: by any row'] : []),
   ];
   return {
     findings,
@@ -202,7 +209,7 @@ async function closeMachine(
   caller: Caller,
   product: Product,
   apps: ChaosApps,
-  databaseUrl: string | undefined,
+  { databaseUrl, preempts }: { readonly databaseUrl: string | undefined; readonly preempts: boolean },
 ): Promise<{ readonly findings: readonly string[]; readonly outcome: MachineOutcome }> {
   for (const { deploymentId } of calledApps(apps))
     await caller.gateway(`/deployments/${deploymentId}/stop`, { body: {} });
@@ -211,7 +218,10 @@ async function closeMachine(
   await product.stop();
   await watch.untilGone();
   const ends = await readContainerEnds(product.dataDir, databaseUrl);
-  return { findings: [...watch.findings, ...wrongEnds(ends)], outcome: { ...watch.counts, ends: countEnds(ends) } };
+  return {
+    findings: [...watch.findings, ...wrongEnds(ends, preempts)],
+    outcome: { ...watch.counts, ends: countEnds(ends) },
+  };
 }
 
 /** The first containers take their time. */

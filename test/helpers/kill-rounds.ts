@@ -9,7 +9,7 @@ const SETTLE_MS = 200_000;
 const ABSENCE_MS = 15_000;
 export const KILL_TEST_MS = 330_000;
 
-type Asked = Pick<ChaosOptions, 'kind'> & Partial<Pick<ChaosOptions, 'stores' | 'absenceMs'>>;
+type Asked = Pick<ChaosOptions, 'kind'> & Partial<Pick<ChaosOptions, 'stores' | 'absenceMs' | 'preempts'>>;
 
 /** Disturbs so often, then audits every task. @param options - by default of servers, and an absence of 15 s */
 export async function killsAreSurvived(options: Asked, count: number): Promise<void> {
@@ -19,6 +19,7 @@ export async function killsAreSurvived(options: Asked, count: number): Promise<v
     const whole: ChaosOptions = {
       stores: 'servers',
       absenceMs: ABSENCE_MS,
+      preempts: false,
       ...options,
       rounds: count,
       mustServe: false,

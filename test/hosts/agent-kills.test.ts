@@ -8,3 +8,9 @@ test.skipIf(whyNoHosts !== undefined)(
   { timeout: KILL_TEST_MS },
   () => killsAreSurvived({ stores: 'embedded', kind: 'kill agent' }, 6),
 );
+
+test.skipIf(whyNoHosts !== undefined)(
+  'kill -9 of the agent while interruptible containers end for another workspace: no task is lost, and none uses a retry for it',
+  { timeout: KILL_TEST_MS },
+  () => killsAreSurvived({ stores: 'embedded', kind: 'kill agent', preempts: true }, 12),
+);

@@ -8,18 +8,18 @@ RECORDS = '/volumes/chaos'
 
 
 def compute(context, n=0, seconds=0.0, fails=0):
-    """Answers with a value that only `n` gives; raises the first `fails` times."""
-    attempt = attempts_of(n)
+    """Answers with a value that only `n` gives; raises the first `fails` times that it gets to its end."""
     write_down(n, context, 'began')
     time.sleep(seconds)
     write_down(n, context, 'ended')
+    attempt = attempts_of(n)
     if attempt <= fails:
         raise RuntimeError('attempt %d of %d fails, as asked' % (attempt, n))
     return {'n': n, 'square': n * n}
 
 
 def attempts_of(n):
-    """Number of runs for this `n`, this one included: the length of a file that grows by a byte each time."""
+    """Number of runs for this `n` that got so far, this one included: the length of a file that grows by a byte each time."""
     descriptor = os.open('%s/attempts-%d' % (RECORDS, n), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         os.write(descriptor, b'.')

@@ -193,6 +193,7 @@ describe('the options of the chaos rounds', () => {
     [['--kill=postgres', '--stores=embedded'], '--stores: kill postgres needs servers'],
     [['--for=3'], '--for: belongs to --away and --freeze'],
     [['--must-serve', '--freeze=scheduler'], '--must-serve: belongs to --away'],
+    [['--preempt', '--kill=replica'], '--preempt: belongs to kinds with one scheduler'],
   ])('%j is refused with a sentence that names it', (args, text) => {
     expect(() => parseChaosOptions(args)).toThrow(text);
   });
