@@ -6,7 +6,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import type { Readable, Writable } from 'node:stream';
+import { Writable } from 'node:stream';
+import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { CliError, errorCode } from '../errors.ts';
 
@@ -25,7 +26,9 @@ export async function unpackFolder(body: Readable, place: string): Promise<void>
   try {
     mkdirSync(made);
     const { child, ended } = runTar([...UNPACK, '-C', made], 'stdin');
-    const written = pipeline(body, child.stdin as Writable);
+    const stop = new AbortController();
+    ended.catch(() => stop.abort());
+    const written = pipeline(body, inputOf(child.stdin as Writable), { signal: stop.signal });
     // The end of the other is awaited, too: nothing is written into a folder that is being removed.
     const failed = (await Promise.allSettled([ended, written])).find(({ status }) => status === 'rejected');
     if (failed !== undefined) throw (failed as PromiseRejectedResult).reason;
@@ -35,6 +38,21 @@ export async function unpackFolder(body: Readable, place: string): Promise<void>
   } finally {
     rmSync(apart, { recursive: true, force: true });
   }
+}
+
+/** Input of a program that may end before it was written to the end, as tar does: the rest is dropped. */
+export function inputOf(stdin: Writable): Writable {
+  stdin.on('error', () => undefined);
+  return new Writable({
+    write: (chunk: Buffer, _encoding, done) => {
+      if (stdin.destroyed) done();
+      else stdin.write(chunk, () => done());
+    },
+    final: (done) => {
+      if (stdin.destroyed) done();
+      else stdin.end(() => done());
+    },
+  });
 }
 
 const noFolder = (path: string): CliError => new CliError(`${JSON.stringify(path)} is no folder here: remove it`);

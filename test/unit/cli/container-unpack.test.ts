@@ -1,11 +1,13 @@
 // Folders that come out of a container, as tars that a hostile one makes.
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { unpackFolder } from '../../../cli/commands/container-unpack.ts';
+import { inputOf, unpackFolder } from '../../../cli/commands/container-unpack.ts';
 
 let home: string;
 beforeEach(() => {
@@ -77,4 +79,16 @@ test('nothing runs with the rights of its owner, and nothing is a device or a pi
   const piped = unpackFolder(tarOf(['e/p\u001b[2J', PIPE, 0o644, '']), out());
   await expect(piped).rejects.toThrow('"p\\u001b[2J" in the container is no file');
   expect(readdirSync(out())).toEqual(['run']);
+});
+
+test('a program that ends before its input does is given the rest for nothing', async () => {
+  const child = spawn('head', ['-c', '1'], { stdio: ['pipe', 'ignore', 'inherit'] });
+  const ended = once(child, 'close');
+  async function* parts() {
+    yield Buffer.alloc(64);
+    await ended;
+    for (let part = 0; part < 20; part += 1) yield Buffer.alloc(65_536);
+  }
+  await pipeline(parts, inputOf(child.stdin));
+  expect(await ended).toEqual([0, null]);
 });
