@@ -101,6 +101,8 @@ const WRITTEN_WITHIN_MS = 10_000;
  */
 const ENDS_SOON_MS = 240_000;
 const MOST_CLAIMS = 16;
+/** Most machines and markets that one look compares with containers that wait, so that it blocks nobody. */
+const MOST_COMPARED = 512;
 const AT_ONCE = 0.25;
 const A_MINUTE = { ms: 60_000, most: 10 } as const;
 /** Amounts of a market that count as the same. */
@@ -114,6 +116,10 @@ export class Reclaim {
   readonly #leaving = new Map<ContainerId, Leaving>();
   /** Times at which containers of a workspace were told, in the last minute. */
   readonly #told = new Map<WorkspaceId, number[]>();
+  /** Machines and markets that this look may compare still. */
+  #left = 0;
+  /** Class with which the next look begins, because this one had compared enough. */
+  #goesOnWith: FitClass | undefined;
 
   constructor(candidates: Candidates, ledger: Ledger, reservations: Reservations) {
     this.#candidates = candidates;
@@ -125,6 +131,7 @@ export class Reclaim {
     this.#claims = [];
     this.#leaving.clear();
     this.#told.clear();
+    this.#goesOnWith = undefined;
   }
 
   /** Number of containers that end for some of the class. */
@@ -147,13 +154,28 @@ export class Reclaim {
     const found: Preemption[] = [];
     for (const one of this.#reservations.all()) found.push(...this.#clearFor(one, victims, rules));
     const coming = this.#coming(rules.nowMs);
-    for (const item of this.#claimants(rules)) {
+    const claimants = this.#claimants(rules);
+    const first = Math.max(
+      0,
+      claimants.findIndex(({ fitClass }) => fitClass === this.#goesOnWith),
+    );
+    this.#left = MOST_COMPARED;
+    this.#goesOnWith = undefined;
+    for (const item of [...claimants.slice(first), ...claimants.slice(0, first)]) {
       const { fitClass } = item;
+      if (this.#left <= 0) {
+        this.#goesOnWith ??= fitClass;
+        break;
+      }
+      const hadAll = this.#left === MOST_COMPARED;
       let claimed = this.#claims.filter((one) => one.fitClass === fitClass).length;
       for (; claimed < fitClass.size && this.#claims.length < MOST_CLAIMS; claimed += 1) {
         if (takeOne(coming, item, this.#ledger.markets.of(fitClass))) continue;
         const some = this.#claimFor(item, victims, rules);
-        if (some.length === 0) break;
+        if (some.length === 0) {
+          if (this.#left <= 0 && !hadAll) this.#goesOnWith = fitClass;
+          break;
+        }
         found.push(...some);
       }
     }
@@ -191,6 +213,7 @@ export class Reclaim {
       if (holding === undefined || holding.machineId === null || holding.endsAtMs !== undefined) continue;
       const { machineId, workspaceId, gpuCount } = holding;
       if (this.#leaving.has(id) || doubtful.has(machineId)) continue;
+      if ((this.#told.get(workspaceId)?.length ?? 0) >= A_MINUTE.most) continue;
       const tenant = markets.tenant(workspaceId);
       const { share } = markets.standing(tenant, markets.on(machineId, gpuCount));
       found.push({ id, sinceMs, holding, tenant, machineId, share });
@@ -262,14 +285,25 @@ export class Reclaim {
     const request = rules.requestOf(item);
     if (request.overQuota) return [];
     let best: { readonly set: readonly Victim[]; readonly asked: Asked } | undefined;
+    const byMarket = new Map<MarketState, Asked | undefined>();
+    const askedIn = (market: MarketState): Asked | undefined => {
+      if (byMarket.has(market)) return byMarket.get(market);
+      this.#left -= 1;
+      const asked = this.#asked(item, market, request, rules);
+      byMarket.set(market, asked);
+      return asked;
+    };
     for (const [machineId, there] of victims) {
+      if (this.#left <= 0) break;
       const machine = this.#candidates.get(machineId);
       const market = this.#ledger.markets.on(machineId, item.fitClass.gpuCount);
       // A reserved machine is kept for another container.
       if (machine === undefined || market === undefined || this.#reservations.on(machineId) !== undefined) continue;
-      const asked = this.#asked(item, market, request, rules);
-      const set = asked && this.#setOn(machine, there, asked);
-      if (asked === undefined || set === undefined) continue;
+      const asked = askedIn(market);
+      if (asked === undefined) continue;
+      this.#left -= 1;
+      const set = this.#setOn(machine, there, asked);
+      if (set === undefined) continue;
       if (best === undefined || compareSets(set, best.set) < 0) best = { set, asked };
     }
     return best === undefined ? [] : this.#tell(best.set, best.asked);

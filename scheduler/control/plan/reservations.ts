@@ -51,6 +51,11 @@ export interface ReservationRules {
 const LOOK_MS = 1000;
 /** Most containers for which one look searches all machines. */
 const MOST_SEARCHES = 2;
+/** Most machines that one look compares. In a large fleet a search goes on at the next look, so nothing is held up. */
+const MACHINES_A_LOOK = 256;
+/** Time until a search goes on. */
+const GOES_ON_MS = 50;
+const MOST_MOVE_PAUSE_MS = 60_000;
 /** Time after which a container is searched for again that no machine could be kept for. */
 const SEARCH_AGAIN_MS = 30_000;
 const MACHINES_EACH = 10;
@@ -68,6 +73,11 @@ export class Reservations {
   /** Time of the last search for containers that no machine could be kept for. */
   readonly #inVain = new Map<FitClass, number>();
   #lookedAtMs = -Infinity;
+  #search: Search | undefined;
+  /** Machines that this look may compare still. */
+  #left = 0;
+  /** When a better machine is searched for again. */
+  #moveAtMs = -Infinity;
 
   /** @param changed - told of a machine, with all that is free there, when others see another part than before */
   constructor(candidates: Candidates, ledger: Ledger, changed: (machine: PlacementMachine) => void) {
@@ -163,6 +173,8 @@ export class Reservations {
     this.#byContainer.clear();
     this.#inVain.clear();
     this.#lookedAtMs = -Infinity;
+    this.#search = undefined;
+    this.#moveAtMs = -Infinity;
   }
 
   #end(reservation: Reservation): void {
@@ -185,17 +197,22 @@ export class Reservations {
    */
   look(nowMs: number, rules: ReservationRules | undefined): number | undefined {
     if (rules === undefined) {
+      this.#search = undefined;
       for (const one of [...this.#byMachine.values()]) this.#end(one);
       return undefined;
     }
     for (const one of this.#beyondBounds()) this.#end(one);
     const isDue = Math.abs(nowMs - this.#lookedAtMs) >= LOOK_MS;
+    const looksAtAll = isDue && this.#search === undefined;
     for (const one of [...this.#byMachine.values()])
-      if ((isDue || one.isStale) && !this.#mayStay(one, rules)) this.#end(one);
+      if ((looksAtAll || one.isStale) && !this.#mayStay(one, rules)) this.#end(one);
+    this.#left = MACHINES_A_LOOK;
+    if (!this.#goOn(nowMs, rules)) return nowMs + GOES_ON_MS;
     if (!isDue) return Math.max(nowMs, this.#lookedAtMs + LOOK_MS);
     this.#lookedAtMs = nowMs;
     const againAtMs = this.#make(nowMs, rules);
-    this.#move(nowMs, rules);
+    if (this.#search === undefined) this.#move(nowMs, rules);
+    if (this.#search !== undefined) return nowMs + GOES_ON_MS;
     return this.size > 0 ? nowMs + LOOK_MS : againAtMs;
   }
 
@@ -241,14 +258,12 @@ export class Reservations {
     for (const item of late.toSorted(rules.compare)) {
       const open = this.#openMarkets(item.fitClass);
       if (open.size === 0) continue;
-      const request = rules.requestOf(item);
-      if (request.overQuota) continue;
+      if (rules.requestOf(item).overQuota) continue;
       againAtMs = Math.min(againAtMs, nowMs + LOOK_MS);
       if (searches >= MOST_SEARCHES) break;
       searches += 1;
-      const found = this.#cheapest(item, request, open, rules.doubtful);
-      if (found === undefined) this.#inVain.set(item.fitClass, nowMs);
-      else this.#put(item, found, nowMs);
+      this.#begin({ item, open, from: undefined });
+      if (!this.#goOn(nowMs, rules)) break;
     }
     return againAtMs === Infinity ? undefined : againAtMs;
   }
@@ -284,29 +299,75 @@ export class Reservations {
     return count;
   }
 
-  /** The machine that is cheapest to clear, of those that are not reserved. */
-  #cheapest(
-    { fitClass }: Item,
+  // ---- searches -----------------------------------------------------------------------------------------------------
+
+  #begin(what: Pick<Search, 'item' | 'open' | 'from'>): void {
+    const machineIds = [...this.#candidates.all()].map(({ machineId }) => machineId);
+    this.#search = { ...what, machineIds, at: 0, best: undefined };
+  }
+
+  /** Compares further machines for the container that is searched for. @returns whether nothing is searched for now */
+  #goOn(nowMs: number, rules: ReservationRules): boolean {
+    const search = this.#search;
+    if (search === undefined) return true;
+    if (!this.#isWanted(search)) {
+      this.#search = undefined;
+      return true;
+    }
+    const request = rules.requestOf(search.item);
+    const { machineIds } = search;
+    for (; search.at < machineIds.length && this.#left > 0; search.at += 1) {
+      this.#left -= 1;
+      const found = this.#foundOn(machineIds[search.at], search, request, rules.doubtful);
+      if (found !== undefined && isCheaper(found, search.best)) search.best = found;
+    }
+    if (search.at < machineIds.length) return false;
+    this.#search = undefined;
+    this.#conclude(search, request, nowMs, rules);
+    return true;
+  }
+
+  #isWanted({ item, from }: Search): boolean {
+    if (!item.isWaiting) return false;
+    if (from !== undefined) return this.#byMachine.get(from.machineId) === from;
+    for (const one of this.#byMachine.values()) if (one.item.fitClass === item.fitClass) return false;
+    return true;
+  }
+
+  /** Containers that must end on the machine for the one that waits; undefined: it is none that may be reserved. */
+  #foundOn(
+    id: MachineId | undefined,
+    { item: { fitClass }, open }: Search,
     request: PlacementRequest,
-    open: ReadonlySet<MarketState>,
     doubtful: ReadonlySet<MachineId>,
   ): Found | undefined {
-    let best: Found | undefined;
-    for (const machine of this.#candidates.all()) {
-      const { machineId, totalCpuMillicores, totalMemoryBytes, gpus } = machine;
-      if (totalCpuMillicores < fitClass.cpuMillicores || totalMemoryBytes < fitClass.memoryBytes) continue;
-      if (gpus.length < fitClass.gpuCount) continue;
-      if (this.#byMachine.has(machineId) || doubtful.has(machineId)) continue;
-      const market = this.#ledger.markets.on(machineId, fitClass.gpuCount);
-      if (market === undefined || !open.has(market)) continue;
-      const there = this.#ledger.on(machineId);
-      const clearing = cheapestClearing(machine, request, there);
-      if (clearing === undefined) continue;
-      const order = best === undefined ? -1 : compareClearings(clearing, best.clearing);
-      if (best === undefined || order < 0 || (order === 0 && machineId < best.machine.machineId))
-        best = { machine, market, clearing, there };
+    const machine = id && this.#candidates.get(id);
+    if (machine === undefined) return undefined;
+    const { machineId, totalCpuMillicores, totalMemoryBytes, gpus } = machine;
+    if (totalCpuMillicores < fitClass.cpuMillicores || totalMemoryBytes < fitClass.memoryBytes) return undefined;
+    if (gpus.length < fitClass.gpuCount) return undefined;
+    if (this.#byMachine.has(machineId) || doubtful.has(machineId)) return undefined;
+    const market = this.#ledger.markets.on(machineId, fitClass.gpuCount);
+    if (market === undefined || !open.has(market)) return undefined;
+    const there = this.#ledger.on(machineId);
+    const clearing = cheapestClearing(machine, request, there);
+    return clearing && { machine, market, clearing, there };
+  }
+
+  /** Reserves the cheapest machine that was found, by what is known of it now. */
+  #conclude(search: Search, request: PlacementRequest, nowMs: number, rules: ReservationRules): void {
+    const { item, from, best } = search;
+    const found = best && this.#foundOn(best.machine.machineId, search, request, rules.doubtful);
+    if (from === undefined) {
+      if (best === undefined) this.#inVain.set(item.fitClass, nowMs);
+      if (found === undefined || request.overQuota || this.#countIn(found.market) >= mostReserved(found.market)) return;
+      this.#put(item, found, nowMs);
+      return;
     }
-    return best;
+    if (found === undefined || !isMuchCheaper(found.clearing, this.clearingOf(from), nowMs)) return;
+    this.#end(from);
+    this.#lookedAtMs = nowMs;
+    this.#put(item, found, nowMs);
   }
 
   #put(item: Item, { machine, market, clearing, there }: Found, nowMs: number): void {
@@ -326,19 +387,34 @@ export class Reservations {
     this.#changed(machine);
   }
 
-  /** Searches for a machine that is much cheaper to clear, for one reservation after the other. */
+  /**
+   * Searches for a machine that is much cheaper to clear, for one reservation after the other. The more machines there
+   * are, the more seldom, because each search compares them all.
+   */
   #move(nowMs: number, rules: ReservationRules): void {
+    if (nowMs < this.#moveAtMs && this.#moveAtMs - nowMs <= MOST_MOVE_PAUSE_MS) return;
     const all = [...this.#byMachine.values()].filter(({ sinceMs }) => sinceMs !== nowMs);
     const one = all[Math.floor(nowMs / LOOK_MS) % Math.max(1, all.length)];
     if (one === undefined) return;
     const now = this.clearingOf(one);
     if (now.unbounded === 0 && now.endsAtMs <= nowMs) return;
-    const found = this.#cheapest(one.item, rules.requestOf(one.item), new Set([one.market]), rules.doubtful);
-    if (found === undefined || !isMuchCheaper(found.clearing, now, nowMs)) return;
-    this.#end(one);
-    this.#lookedAtMs = nowMs;
-    this.#put(one.item, found, nowMs);
+    this.#begin({ item: one.item, open: new Set([one.market]), from: one });
+    const looks = Math.ceil((this.#search?.machineIds.length ?? 0) / MACHINES_A_LOOK);
+    this.#moveAtMs = nowMs + Math.min(MOST_MOVE_PAUSE_MS, looks * LOOK_MS);
+    this.#goOn(nowMs, rules);
   }
+}
+
+/** A search of all machines that is under way. */
+interface Search {
+  readonly item: Item;
+  readonly open: ReadonlySet<MarketState>;
+  /** The reservation that moves to a cheaper machine; undefined: the container has none. */
+  readonly from: Reservation | undefined;
+  readonly machineIds: readonly MachineId[];
+  /** Number of machines that were compared. */
+  at: number;
+  best: Found | undefined;
 }
 
 interface Found {
@@ -346,4 +422,11 @@ interface Found {
   readonly market: MarketState;
   readonly clearing: Clearing;
   readonly there: readonly Held[];
+}
+
+/** Among machines that cost the same, the first by name wins: the order in which they were compared decides nothing. */
+function isCheaper(found: Found, best: Found | undefined): boolean {
+  if (best === undefined) return true;
+  const order = compareClearings(found.clearing, best.clearing);
+  return order < 0 || (order === 0 && found.machine.machineId < best.machine.machineId);
 }

@@ -1,7 +1,8 @@
 // Interruptible containers that end for others: who claims, whom it hits, and how many at a time.
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import * as clearing from '#scheduler/control/plan/clearing.ts';
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import type { Interruptible, Preemption } from '#scheduler/control/plan/reclaim.ts';
@@ -235,6 +236,30 @@ test('nothing is reclaimed by arrival, when it is off, and while nothing may be'
   world.reclaim();
   expect(world.planner.reclaim(null)).toEqual([]);
   expect(world.reclaim(5)).toHaveLength(1);
+});
+
+describe('in a large fleet', () => {
+  test('a look compares so many machines, and the next one goes on with who was not looked at', () => {
+    const world = new World(
+      Array.from({ length: 600 }, () => 1),
+      { a: 600 },
+      { b: { guaranteed: { H100: 10 } }, c: { guaranteed: { H100: 10 } } },
+    );
+    const compared = vi.spyOn(clearing, 'withEnded');
+    // No machine is such, whoever ends.
+    world.waits('b', { arch: 'aarch64' });
+    world.nowMs += 1;
+    const wanted = world.waits('c');
+    const looks = [5, 1, 1].map((seconds) => {
+      compared.mockClear();
+      const told = world.reclaim(seconds);
+      return { told: told.map(({ claimant }) => claimant), compared: compared.mock.calls.length };
+    });
+    compared.mockRestore();
+    expect(looks.map(({ told }) => told)).toEqual([[], [wanted.id], []]);
+    expect(looks[0]?.compared).toBeGreaterThan(500);
+    for (const look of looks) expect(look.compared).toBeLessThanOrEqual(2 * 512);
+  });
 });
 
 describe('a reserved machine', () => {

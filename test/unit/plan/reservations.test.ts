@@ -1,7 +1,8 @@
 // Machines that are kept for containers which need much: such a container gets its place, and others what is left.
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
+import * as clearing from '#scheduler/control/plan/clearing.ts';
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
@@ -127,6 +128,40 @@ describe('a machine is reserved', () => {
       played.round();
       expect(reservedOn(played)).toEqual(is ? ['m-1'] : []);
     }
+  });
+
+  test('in a large fleet by a search that goes on for several looks, and finds the cheapest of all', () => {
+    const count = 600;
+    const played = fleetOf(...Array.from({ length: count }, (_, n) => machineOf(n)));
+    for (let n = 0; n < count; n += 1) {
+      runs(played, asks(4), `m-${n}`, [0, 1, 2, 3]);
+      // A single machine has a free GPU.
+      runs(played, asks(4), `m-${n}`, n === 550 ? [4, 5, 6] : [4, 5, 6, 7]);
+    }
+    const compared = vi.spyOn(clearing, 'cheapestClearing');
+    played.planner.add(asks(8));
+    const looks: number[] = [];
+    let nowMs = AFTER_MS;
+    for (let again = true; again && looks.length < 10;) {
+      compared.mockClear();
+      played.round();
+      looks.push(compared.mock.calls.length);
+      again = reserved(played).length === 0;
+      nowMs += 50;
+      played.nowMs = nowMs;
+    }
+    expect(reservedOn(played)).toEqual(['m-550']);
+    expect(looks).toEqual([256, 256, 89]);
+    expect(Math.max(...looks)).toBeLessThanOrEqual(257);
+    // A search for a better machine compares them all, so it comes the more seldom.
+    compared.mockClear();
+    for (let second = 0; second < 60; second += 1) {
+      nowMs += SECOND;
+      played.nowMs = nowMs;
+      played.round();
+    }
+    expect(compared.mock.calls.length).toBeLessThanOrEqual(60 * 256);
+    compared.mockRestore();
   });
 
   test('for a container without a GPU that needs half of it', () => {
