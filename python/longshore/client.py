@@ -245,7 +245,7 @@ def exchange(
     try:
         until = time.monotonic() + seconds
         if key:
-            answer = _again_and_again(path, body, until, key, at, method, content_type, headers)
+            answer = _again_and_again(path, body, until, key, at, method, content_type)
         else:
             answer = _once(path, body, seconds, '', at, method, content_type)
     except GatewayError as problem:
