@@ -10,7 +10,7 @@ import type { Step } from './steps.ts';
 import type { World } from './world.ts';
 import { aWorld } from './world.ts';
 
-const SEEDS = Number(process.env['LS_PROPERTY_SEEDS'] ?? 2_000);
+const SEEDS = Number(process.env['LS_PROPERTY_SEEDS'] ?? 1_000);
 const LONGEST = 140;
 
 /** @throws Error with the story so far, of which fast-check finds a short one */

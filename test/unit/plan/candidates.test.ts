@@ -15,7 +15,7 @@ import {
   preferred,
   spreadCount,
 } from '#scheduler/control/plan/score.ts';
-import { aMachine, aRequest, gpus, machines, manyMachines, MIB, request } from './made.ts';
+import { aMachine, aRequest, gpus, machines, manyMachines, MIB, request, stories } from './made.ts';
 
 const machineOf = (list: readonly PlacementMachine[], id: MachineId): PlacementMachine => {
   const found = list.find((one) => one.machineId === id);
@@ -51,7 +51,7 @@ describe('whatever the machines', () => {
         else expect(chosen).toBeUndefined();
         if (placed.kind === 'rejected') expect(candidates.reasons(wanted)).toEqual(rejections);
       }),
-      { numRuns: 5000 },
+      { numRuns: stories(1500) },
     );
   });
 
@@ -70,7 +70,7 @@ describe('whatever the machines', () => {
         expect(standing(machine, wanted)).toEqual(standing(machineOf(list, all.machineId), wanted));
         expect({ kind: 'placed', ...chosen, rejections: {} }).toEqual(placeContainer(wanted, [machine]));
       }),
-      { numRuns: 3000 },
+      { numRuns: stories(1000) },
     );
   });
 
@@ -114,7 +114,7 @@ describe('whatever the machines', () => {
         }
         expect(candidates.size).toBe(now.size);
       }),
-      { numRuns: 2000 },
+      { numRuns: stories(700) },
     );
   });
 });

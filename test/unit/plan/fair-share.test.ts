@@ -7,7 +7,7 @@ import { DEFAULT_SHARE } from '#scheduler/domain/shares.ts';
 import { fairShares, jain } from '#scheduler/control/plan/fair-share.ts';
 import { Planner } from '#scheduler/control/plan/planner.ts';
 import { listShares, placeInLine } from '#scheduler/control/plan/share-report.ts';
-import { aMachine, aWanted, gpus } from './made.ts';
+import { aMachine, aWanted, gpus, stories } from './made.ts';
 
 const claim = (demand: number, weight = 1, guaranteed = 0) => ({ demand, weight, guaranteed });
 
@@ -48,7 +48,7 @@ describe('fair shares', () => {
           for (const m of list.keys()) expect(Math.max(0, level(m))).toBeLessThanOrEqual(level(n) + 1e-6);
         }
       }),
-      { numRuns: 2000 },
+      { numRuns: stories(700) },
     );
   });
 

@@ -7,9 +7,9 @@ import { rejectionOf } from '#scheduler/control/plan/filter.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
 import { compareMachines } from '#scheduler/control/plan/score.ts';
 import { commonest, giveUpReason } from '#scheduler/control/placement/waiting.ts';
-import { aMachine, aRequest, gpus, ids, machines, machine, MIB, request } from './made.ts';
+import { aMachine, aRequest, gpus, ids, machines, machine, MIB, request, stories } from './made.ts';
 
-const runs = { numRuns: 10_000 };
+const runs = { numRuns: stories(2500) };
 
 describe('whatever the machines', () => {
   test('a placement fits: capacity, health, pool, and GPUs that are free, distinct and of one machine', () => {
@@ -103,7 +103,7 @@ describe('whatever the machines', () => {
           expect(one.freeMemoryBytes).toBeGreaterThanOrEqual(Math.min(0, list[index]?.freeMemoryBytes ?? 0));
         }
       }),
-      { numRuns: 2000 },
+      { numRuns: stories(1000) },
     );
   });
 });

@@ -9,7 +9,7 @@ import { placeContainer } from '#scheduler/control/plan/place.ts';
 import { RecordedPlanner } from '#scheduler/control/plan/recorded-planner.ts';
 import type { Reservation } from '#scheduler/control/plan/reservations.ts';
 import { DEFAULT_SHARE, DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
-import { aMachine, aWanted, gpus, ids, MIB } from './made.ts';
+import { aMachine, aWanted, gpus, ids, MIB, stories } from './made.ts';
 import { Played } from './played.ts';
 import { Recorded } from './recorded.ts';
 
@@ -685,9 +685,9 @@ describe('whatever happens', () => {
         for (const { item } of reserved(played)) expect([...played.fullMarkets(item.wanted)]).toEqual([]);
         expect(recorded.replayed()).toBeUndefined();
       }),
-      { numRuns: 1500 },
+      { numRuns: stories(400) },
     );
-    expect(seen).toBeGreaterThan(1000);
+    expect(seen).toBeGreaterThan(stories(400) / 2);
   });
 
   test('without reservations each decision is as if there were none', () => {
@@ -702,7 +702,7 @@ describe('whatever happens', () => {
         });
         expect(told[0]).toEqual(told[1]);
       }),
-      { numRuns: 500 },
+      { numRuns: stories(200) },
     );
   });
 });
