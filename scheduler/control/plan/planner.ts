@@ -13,7 +13,7 @@ import type { Market, Sharing, WorkspaceShare } from '../../domain/shares.ts';
 import { DEFAULT_SHARING, HEAD_START_MS } from '../../domain/shares.ts';
 import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { keptForGpus, mayLease, rejectionOf, deviceTexts } from './filter.ts';
+import { isFullFor, keptForGpus, mayLease, rejectionOf, deviceTexts } from './filter.ts';
 import { classKeyOf, FitClass, isOlder } from './fit-class.ts';
 import type { ClassFacts, Item, Wanted } from './fit-class.ts';
 import { goesFirst, Lines } from './lines.ts';
@@ -559,9 +559,8 @@ export class Planner {
   }
 
   /** The request of a container, with the limits of its workspace. */
-  #wholeRequestOf({ wanted, fitClass }: Item): PlacementRequest {
-    const overQuota = this.#isOverLimits(fitClass);
-    return { ...this.#requestOf(wanted, fitClass, this.#shunned(wanted)), overQuota };
+  #wholeRequestOf({ wanted, fitClass }: Item, avoid = this.#shunned(wanted)): PlacementRequest {
+    return { ...this.#requestOf(wanted, fitClass, avoid), overQuota: this.#isOverLimits(fitClass) };
   }
 
   #compare(a: Item, b: Item): number {
@@ -608,10 +607,11 @@ export class Planner {
       if (!one.isStale) continue;
       if (mayHaveRoom(one)) {
         if (!this.#known.has(fitClass)) return { kind: 'ask', classes: this.#unknown(fitClass) };
-        const avoid = this.#shunned(wanted).union(this.doubtful);
-        const request = this.#requestOf(wanted, fitClass, avoid);
-        if (!this.#isOverLimits(fitClass) && rejectionOf(machine, request) === undefined)
+        const request = this.#wholeRequestOf(item, this.#shunned(wanted).union(this.doubtful));
+        if (rejectionOf(machine, request) === undefined)
           return { kind: 'chosen', item, choice: chooseOf(machine, request) };
+        // Its workspace has a new limit since the last look: the machine is free for others at once.
+        if (isFullFor(machine, request)) this.reservations.left(wanted.id);
       }
       one.isStale = false;
     }

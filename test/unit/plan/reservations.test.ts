@@ -419,6 +419,13 @@ describe('a reservation ends', () => {
     told.played.round();
     told.played.nowMs! += SECOND;
     expect(told.played.round()).toEqual([told.small]);
+    // The machine has room already when the limit is read: others get it in that round.
+    const free = kept();
+    ends(free.played, free.one);
+    free.played.shares.set('w-2', { ...DEFAULT_SHARE, limits: { H100: 1 } });
+    free.played.planner.shareChanged(free.large.workspaceId);
+    expect(free.played.round()).toEqual([free.small]);
+    expect(reserved(free.played)).toEqual([]);
     const other = kept();
     other.played.shunned.set(other.large.id, ids('m-1'));
     other.played.nowMs! += SECOND;
