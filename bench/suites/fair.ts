@@ -9,6 +9,7 @@ import { Heap } from '#scheduler/control/plan/heap.ts';
 import { jain } from '#scheduler/control/plan/fair-share.ts';
 import type { Choice } from '#scheduler/control/plan/place.ts';
 import { Planner } from '#scheduler/control/plan/planner.ts';
+import { PLAIN_MACHINE, PLAIN_WANTED } from '#scheduler/control/simulator/plain.ts';
 import type { Figures } from '../measure.ts';
 import { measureOf } from '../measure.ts';
 import { inTurn } from '../rounds.ts';
@@ -229,25 +230,16 @@ class World {
   want(workspaceId: WorkspaceId, priority: PriorityClass, gpuCount = 1): void {
     this.#made += 1;
     this.planner.add({
+      ...PLAIN_WANTED,
       id: `c-${this.#made}` as ContainerId,
       workspaceId,
       queue: `q-${workspaceId}` as QueueName,
       createdAtMs: this.nowMs,
       priority,
-      poolName: '',
       cpuMillicores: 1,
       memoryBytes: 1,
-      diskBytes: 0,
       gpu: WANTED_GPU,
       gpuCount,
-      minCuda: '',
-      basePython: '',
-      arch: '',
-      volumeDrivers: [],
-      image: '',
-      caches: [],
-      builtImage: '',
-      volumes: [],
     });
   }
 
@@ -297,24 +289,12 @@ const NO_QUOTA = { gpus: null, cpuMillicores: null };
 const WANTED_GPU = [MODEL];
 
 const anEmptyMachine = (n: number): PlacementMachine => ({
+  ...PLAIN_MACHINE,
   machineId: `machine-${n}` as MachineId,
-  poolName: 'default',
-  poolOwner: null,
-  requiresPoolSelector: false,
-  poolPriority: 0,
-  cpuWorkAllowed: false,
-  isPresent: true,
-  ready: true,
-  intentActive: true,
-  blockedBy: [],
-  arch: 'x86_64',
-  gpuDriver: '',
-  basePythons: null,
   freeCpuMillicores: 64_000,
   freeMemoryBytes: 2 ** 40,
   totalCpuMillicores: 64_000,
   totalMemoryBytes: 2 ** 40,
-  freeDiskBytes: null,
   gpus: Array.from({ length: GPUS }, (_none, gpu) => ({
     uuid: `${n}-${gpu}`,
     model: MODEL,
@@ -323,8 +303,4 @@ const anEmptyMachine = (n: number): PlacementMachine => ({
     numaNode: 0,
     leasedAtMs: 0,
   })),
-  volumeDrivers: new Set(['local'] as const),
-  registry: true,
-  caches: new Set(),
-  images: new Set(),
 });

@@ -116,7 +116,7 @@ async function through(queues: TaskQueues, count: number, keys: number): Promise
   return perSecond(count, startedMs);
 }
 
-/** Repeats the work in many loops until each of them is told that there is none. */
+/** Runs the work in so many loops at a time; a loop ends when the work returns false, because nothing is left. */
 async function sideBySide(work: () => Promise<boolean>): Promise<void> {
   const loop = async (): Promise<void> => {
     while (await work());

@@ -6,6 +6,7 @@ import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import type { Choice } from '#scheduler/control/plan/place.ts';
 import { Planner } from '#scheduler/control/plan/planner.ts';
+import { PLAIN_MACHINE, PLAIN_WANTED } from '#scheduler/control/simulator/plain.ts';
 import { median } from '../stats.ts';
 
 export interface QueuedSizes {
@@ -69,24 +70,16 @@ class QueuedWorld {
     this.#made += 1;
     const number = classNumber % this.#sizes.classes;
     return {
+      ...PLAIN_WANTED,
       id: `c-${this.#made}` as ContainerId,
       workspaceId: `w-${number % this.#sizes.workspaces}` as WorkspaceId,
       queue: `q-${number}` as QueueName,
       createdAtMs: this.#made,
-      poolName: '',
       cpuMillicores: 1000,
       memoryBytes: (512 + number) * MIB,
-      diskBytes: 0,
       gpu: number % 3 === 0 ? ['A10G'] : ['H100', 'A10G'],
       gpuCount: number % 2 === 0 ? 1 : 2 + (number % 7),
-      minCuda: '',
-      basePython: '',
-      arch: '',
-      volumeDrivers: [],
       image: `image:${number}`,
-      caches: [],
-      builtImage: '',
-      volumes: [],
     };
   }
 
@@ -157,19 +150,8 @@ class QueuedWorld {
 }
 
 const aFullMachine = (n: number): PlacementMachine => ({
+  ...PLAIN_MACHINE,
   machineId: `machine-${n}` as MachineId,
-  poolName: 'default',
-  poolOwner: null,
-  requiresPoolSelector: false,
-  poolPriority: 0,
-  cpuWorkAllowed: false,
-  isPresent: true,
-  ready: true,
-  intentActive: true,
-  blockedBy: [],
-  arch: 'x86_64',
-  gpuDriver: '',
-  basePythons: null,
   freeCpuMillicores: 64_000,
   freeMemoryBytes: 2 ** 40,
   totalCpuMillicores: 64_000,
@@ -183,8 +165,4 @@ const aFullMachine = (n: number): PlacementMachine => ({
     numaNode: gpu >> 2,
     leasedAtMs: 0,
   })),
-  volumeDrivers: new Set(['local'] as const),
-  registry: true,
-  caches: new Set(),
-  images: new Set(),
 });

@@ -1,5 +1,6 @@
-// Flow control of asynchronous tasks: at most so many tasks of a key, and of a named limit of the workspace, run or are
-// handed to their queues. The key is given by the call, or is a field of its input. Pure.
+// Flow control of asynchronous tasks. A deployment bounds the tasks of one key, and a limit bounds tasks of all
+// deployments of the workspace that name it. Counted are tasks that run, and those that a free slot would take. The
+// caller gives the key, or it is a field of the input. Pure.
 import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { isRecord } from '#shared/json.ts';
 
@@ -112,7 +113,7 @@ function fieldOf(input: string, field: string, position: number | undefined): un
 
 const FIELDS = ['concurrency', 'key', 'position', 'limits'];
 
-/** Reads `extra.flow`; a text is a refusal, undefined: there is none. */
+/** Reads `extra.flow` of a stub. @returns a text: why the stub is refused; undefined: it has no flow control */
 export function readFlow(asked: unknown): FlowConfig | string | undefined {
   if (asked === undefined || asked === null) return undefined;
   if (!isRecord(asked)) return 'extra.flow must be an object';

@@ -5,7 +5,7 @@ const MINUTES = 1440;
 const PERCENTILES = [0, 1, 25, 50, 75, 99, 100];
 /** Most functions whose lengths are remembered. */
 const MOST_FUNCTIONS = 1_000_000;
-/** Names are sums of 64 characters, of which so many tell them apart. */
+/** The trace names apps by hashes of 64 characters; so many of them are enough to tell apps apart. */
 const SHORT = 16;
 
 const short = (name) => name.slice(0, SHORT);

@@ -1,5 +1,5 @@
-// Flow control of queues on a real Redis: at most so many tasks of a key are handed out, and what a killed process or a
-// Redis without its data left is mended.
+// Flow control of queues on a real Redis: the queue hands out no more tasks of a key than its bound. The sweep mends
+// what is left when a process is killed, or Redis loses its data.
 import type { Redis } from 'ioredis';
 import { describe, expect } from 'vitest';
 import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';

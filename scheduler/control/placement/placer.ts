@@ -525,7 +525,7 @@ export class Placer {
   }
 
   /** Whether what machines hold is in doubt: many are silent at once, or this process has just begun to lead. */
-  get #isInDoubt(): boolean {
+  #isInDoubt(): boolean {
     const { clock, fence, isGuarded, reserveGraceMs } = this.#parts;
     const monotonicMs = clock.monotonicMs();
     const now = fence();
@@ -539,12 +539,8 @@ export class Placer {
   #reserve(): void {
     const { clock, log } = this.#parts;
     const nowMs = clock.nowMs();
-    const { reservations } = this.#planner;
-    const before = new Set(reservations.all());
-    const againAtMs = this.#planner.reserve(this.#isInDoubt ? null : nowMs);
-    for (const one of reservations.all()) {
-      if (before.has(one)) continue;
-      const { machineId, item } = one;
+    const againAtMs = this.#planner.reserve(this.#isInDoubt() ? null : nowMs);
+    for (const { machineId, item } of this.#planner.reservations.made) {
       log.info({ containerId: item.wanted.id, machineId }, 'machine reserved for a container that needs much of it');
       this.#reserved(machineId);
     }
@@ -563,7 +559,7 @@ export class Placer {
     if (candidates.length > 0) this.#wakeIn(RECLAIM_EVERY_MS);
     const growing = candidates.length === 0 ? [] : heads.filter((id) => this.#growth(id).isAwaited);
     await preemptions.carryOut(
-      this.#planner.reclaim(this.#isInDoubt ? null : { nowMs: clock.nowMs(), candidates, growing }),
+      this.#planner.reclaim(this.#isInDoubt() ? null : { nowMs: clock.nowMs(), candidates, growing }),
     );
   }
 

@@ -574,7 +574,7 @@ export class Planner {
   reclaim(facts: ReclaimFacts | null): readonly Preemption[] {
     const afterMs = this.#byShare ? msOf(this.#sharing.reclaimAfterSeconds) : null;
     if (facts === null || afterMs === null) return this.leaving.look(undefined);
-    let reports: readonly MarketReport[] | undefined;
+    let fairShares: ReadonlyMap<Market, ReadonlyMap<WorkspaceId, number>> | undefined;
     return this.leaving.look({
       ...facts,
       afterMs,
@@ -585,9 +585,8 @@ export class Planner {
       compare: (a, b) => this.#compare(a, b),
       fairShareOf: (workspaceId, market) => {
         // Counted anew: the reports that are kept for people depend on when they were asked for.
-        reports ??= reportShares(this.ledger.markets, this.#items.values(), facts.nowMs);
-        const rows = reports.find((one) => one.market === market)?.rows;
-        return rows?.find((row) => row.workspaceId === workspaceId)?.fairShare ?? 0;
+        fairShares ??= fairSharesOf(reportShares(this.ledger.markets, this.#items.values(), facts.nowMs));
+        return fairShares.get(market)?.get(workspaceId) ?? 0;
       },
     });
   }
@@ -673,6 +672,11 @@ export class Planner {
 }
 
 const FRESH_MS = 1000;
+
+const fairSharesOf = (reports: readonly MarketReport[]): ReadonlyMap<Market, ReadonlyMap<WorkspaceId, number>> =>
+  new Map(
+    reports.map(({ market, rows }) => [market, new Map(rows.map((row) => [row.workspaceId, row.fairShare] as const))]),
+  );
 
 const msOf = (seconds: number | null): number | null => (seconds === null ? null : seconds * 1000);
 

@@ -14,7 +14,7 @@ import { rejectionOf } from './filter.ts';
 import type { FitClass, Item } from './fit-class.ts';
 import type { Holding, Ledger, Use } from './ledger.ts';
 import { plus } from './ledger.ts';
-import type { MarketState, Standing, Tenant } from './markets.ts';
+import type { MarketState, Tenant } from './markets.ts';
 import { amountIn, SHARED_TIER } from './markets.ts';
 import type { Reservation, Reservations } from './reservations.ts';
 
@@ -311,13 +311,9 @@ export class Reclaim {
 
   #asked(item: Item, market: MarketState, request: PlacementRequest, rules: ReclaimRules): Asked | undefined {
     const { fitClass } = item;
-    const { share } = this.#standingWith(fitClass.tenant, market, this.#useWith(fitClass, market));
+    const { share } = this.#ledger.markets.standingWith(fitClass.tenant, market, this.#useWith(fitClass, market));
     const reason = this.#reasonOf(item, market, share, rules);
     return reason && { item, market, request, reason, share, rules };
-  }
-
-  #standingWith(tenant: Tenant, market: MarketState, use: Use): Standing {
-    return this.#ledger.markets.standingWith(tenant, market, use);
   }
 
   // ---- whom ---------------------------------------------------------------------------------------------------------
@@ -358,7 +354,7 @@ export class Reclaim {
     for (const one of chosen) if (one.tenant === tenant) use = plus(use, one.holding, -1);
     if (reason !== 'reservation' && amountIn(market.name, use) <= rules.fairShareOf(workspaceId, market.name) + SAME)
       return false;
-    const after = this.#standingWith(tenant, market, plus(use, holding, -1));
+    const after = this.#ledger.markets.standingWith(tenant, market, plus(use, holding, -1));
     return after.tier === SHARED_TIER && after.share >= share;
   }
 
@@ -387,7 +383,7 @@ export class Reclaim {
       .clearingOf(reservation)
       .must.filter(({ id, holding }) => holding.endsAtMs === undefined && !this.#leaving.has(id));
     if (unbounded.length === 0) return [];
-    const { share } = this.#standingWith(fitClass.tenant, market, this.#useWith(fitClass, market));
+    const { share } = this.#ledger.markets.standingWith(fitClass.tenant, market, this.#useWith(fitClass, market));
     const asked = { item, market, request: rules.requestOf(item), reason: 'reservation' as const, share, rules };
     const there = new Map((victims.get(machineId) ?? []).map((one) => [one.id, one]));
     const set: Victim[] = [];
@@ -418,7 +414,10 @@ function ended(machine: PlacementMachine, some: readonly Victim[]): PlacementMac
   return withEnded(machine, some, (uuid) => free.has(uuid) || freed.has(uuid));
 }
 
-/** Takes a container off that ends by itself, and leaves enough room. @returns false: there is none */
+/**
+ * Uses up one of the containers that end by themselves soon: the first whose room is enough for the item.
+ * @returns false: no such container has enough
+ */
 function takeOne(coming: Map<MarketState, Holding[]>, { fitClass }: Item, market: MarketState | undefined): boolean {
   const some = market && coming.get(market);
   const at =

@@ -74,6 +74,7 @@ export class Reservations {
   readonly #inVain = new Map<FitClass, number>();
   #lookedAtMs = -Infinity;
   #search: Search | undefined;
+  #made: readonly Reservation[] = [];
   /** Machines that this look may compare still. */
   #left = 0;
   /** When a better machine is searched for again. */
@@ -92,6 +93,11 @@ export class Reservations {
 
   all(): Iterable<Reservation> {
     return this.#byMachine.values();
+  }
+
+  /** Those that the last look made. */
+  get made(): readonly Reservation[] {
+    return this.#made;
   }
 
   on(id: MachineId): Reservation | undefined {
@@ -196,6 +202,7 @@ export class Reservations {
    * @returns when to look again though nothing changes; undefined: there is no need
    */
   look(nowMs: number, rules: ReservationRules | undefined): number | undefined {
+    this.#made = [];
     if (rules === undefined) {
       this.#search = undefined;
       for (const one of [...this.#byMachine.values()]) this.#end(one);
@@ -384,6 +391,7 @@ export class Reservations {
     };
     this.#byMachine.set(machineId, reservation);
     this.#byContainer.set(item.wanted.id, reservation);
+    this.#made = [...this.#made, reservation];
     this.#changed(machine);
   }
 

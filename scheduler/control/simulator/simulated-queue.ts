@@ -7,6 +7,7 @@ import type { ScaleBounds, ScaleContainer, ScaleDecision } from '../autoscaler/d
 import { largestWanted, nextLeaves, rememberWanted } from '../autoscaler/window.ts';
 import type { WantedWindow } from '../autoscaler/window.ts';
 import type { Wanted } from '../plan/fit-class.ts';
+import { PLAIN_WANTED } from './plain.ts';
 import { drawMs, Random } from './random.ts';
 import type { DeployLine } from './trace.ts';
 
@@ -223,21 +224,13 @@ const boundsOf = ({ tasksPerContainer, minContainers, maxContainers }: DeployLin
 });
 
 const templateOf = (spec: DeployLine): Omit<Wanted, 'id' | 'createdAtMs'> => ({
+  ...PLAIN_WANTED,
   workspaceId: spec.workspace as WorkspaceId,
   queue: spec.deployment as QueueName,
   priority: spec.priority,
   poolName: spec.pool,
   cpuMillicores: spec.cpuMillicores,
   memoryBytes: spec.memoryBytes,
-  diskBytes: 0,
   gpu: spec.gpu,
   gpuCount: spec.gpus,
-  minCuda: '',
-  basePython: '',
-  arch: '',
-  volumeDrivers: [],
-  image: '',
-  caches: [],
-  builtImage: '',
-  volumes: [],
 });

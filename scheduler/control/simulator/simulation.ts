@@ -12,8 +12,10 @@ import type { Choice } from '../plan/place.ts';
 import type { Interruptible } from '../plan/reclaim.ts';
 import { Planner } from '../plan/planner.ts';
 import { claimOf } from '../plan/share-report.ts';
+import { MOST_PREEMPTIONS } from '../../tasks/state.ts';
 import type { MarketResult, Sample, Series, WaitsResult } from './figures.ts';
 import { rounded, sampleOf, Samples, SAMPLE_MS, Waits } from './figures.ts';
+import { PLAIN_MACHINE } from './plain.ts';
 import { SimulatedQueue } from './simulated-queue.ts';
 import type { SimulatedContainer, SimulatedTask } from './simulated-queue.ts';
 import type { DeployLine, MachineLine, TaskLine, TraceLine } from './trace.ts';
@@ -99,8 +101,6 @@ type Due = Event & { readonly atMs: number; readonly turn: number };
 
 /** Least time between two looks for containers that end for others. */
 const RECLAIM_EVERY_MS = 1000;
-/** A task that was given back so often is left to its end. */
-const SHIELDED_AFTER = 3;
 
 const NO_FACTS: ClassFacts = {
   quota: { gpus: null, cpuMillicores: null },
@@ -444,11 +444,8 @@ export class Simulation {
 
   /** Lets the planner keep machines for containers that need much. */
   #reserve(): void {
-    const { reservations } = this.#planner;
-    const before = new Set(reservations.all());
     const againAtMs = this.#planner.reserve(this.#nowMs) ?? Infinity;
-    for (const one of reservations.all()) {
-      if (before.has(one)) continue;
+    for (const one of this.#planner.reservations.made) {
       this.#reserved += 1;
       // Idle containers there that are only kept warm end.
       for (const { queue } of this.#machines.get(one.machineId) ?? []) this.#changed.add(queue);
@@ -470,7 +467,8 @@ export class Simulation {
     this.#placeAgain(this.#reclaimsAtMs);
     const candidates: Interruptible[] = [];
     for (const { id, readyAtMs, tasks } of this.#interruptible)
-      if (![...tasks].some(({ preempted }) => preempted >= SHIELDED_AFTER)) candidates.push({ id, sinceMs: readyAtMs });
+      if (![...tasks].some(({ preempted }) => preempted >= MOST_PREEMPTIONS))
+        candidates.push({ id, sinceMs: readyAtMs });
     for (const { id } of this.#planner.reclaim({ nowMs: this.#nowMs, candidates, growing: [] })) {
       const container = this.#byId.get(id);
       if (container !== undefined) this.#preempt(container);
@@ -646,24 +644,13 @@ const resultOf = (account: Account): Omit<WorkspaceResult, 'workspace'> => ({
 });
 
 const machineOf = (machineId: MachineId, line: MachineLine): PlacementMachine => ({
+  ...PLAIN_MACHINE,
   machineId,
   poolName: line.pool,
-  poolOwner: null,
-  requiresPoolSelector: false,
-  poolPriority: 0,
-  cpuWorkAllowed: false,
-  isPresent: true,
-  ready: true,
-  intentActive: true,
-  blockedBy: [],
-  arch: '',
-  gpuDriver: '',
-  basePythons: null,
   freeCpuMillicores: line.cpuMillicores,
   freeMemoryBytes: line.memoryBytes,
   totalCpuMillicores: line.cpuMillicores,
   totalMemoryBytes: line.memoryBytes,
-  freeDiskBytes: null,
   gpus: Array.from({ length: line.gpus }, (_none, index) => ({
     uuid: `${machineId}/${index}`,
     model: line.gpu,
@@ -673,8 +660,4 @@ const machineOf = (machineId: MachineId, line: MachineLine): PlacementMachine =>
     numaNode: index >> 2,
     leasedAtMs: 0,
   })),
-  volumeDrivers: new Set(),
-  registry: true,
-  images: new Set(),
-  caches: new Set(),
 });

@@ -5,6 +5,7 @@ import type { GpuLink } from '#shared/domain/gpu-terms.ts';
 import type { LabelRules, Labels } from '#shared/domain/labels.ts';
 import type { VolumeDriverName } from '#shared/domain/volume-drivers.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
+import { PLAIN_MACHINE, PLAIN_WANTED } from '#scheduler/control/simulator/plain.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
 
 export const MIB = 1024 * 1024;
@@ -13,29 +14,13 @@ let made = 0;
 export function aMachine(changes: Partial<PlacementMachine> = {}): PlacementMachine {
   made += 1;
   return {
+    ...PLAIN_MACHINE,
     machineId: `m-${made}` as MachineId,
-    poolName: 'default',
-    poolOwner: null,
-    requiresPoolSelector: false,
-    poolPriority: 0,
-    cpuWorkAllowed: false,
-    arch: 'x86_64',
-    gpuDriver: '',
-    basePythons: null,
-    freeDiskBytes: null,
-    isPresent: true,
-    ready: true,
-    intentActive: true,
-    blockedBy: [],
     freeCpuMillicores: 4000,
     freeMemoryBytes: 8192 * MIB,
     totalCpuMillicores: 4000,
     totalMemoryBytes: 8192 * MIB,
     gpus: [],
-    volumeDrivers: new Set(['local']),
-    registry: true,
-    images: new Set(),
-    caches: new Set(),
     ...changes,
   };
 }
@@ -69,24 +54,15 @@ export function aRequest(changes: Partial<PlacementRequest> = {}): PlacementRequ
 
 /** A container that waits, younger than those made before. */
 export const aWanted = (changes: Partial<Wanted> = {}): Wanted => ({
+  ...PLAIN_WANTED,
   id: `c-${(made += 1)}` as ContainerId,
   workspaceId: 'w-1' as WorkspaceId,
   queue: 'q-1' as QueueName,
   createdAtMs: made,
-  poolName: '',
   cpuMillicores: 1000,
   memoryBytes: 512 * MIB,
-  diskBytes: 0,
   gpu: [],
   gpuCount: 0,
-  minCuda: '',
-  basePython: '',
-  arch: '',
-  volumeDrivers: [],
-  image: '',
-  caches: [],
-  builtImage: '',
-  volumes: [],
   ...changes,
 });
 
