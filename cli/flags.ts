@@ -1,4 +1,5 @@
 // Flags of commands that have more than a few: the command tree fills them in, the commands read them.
+import type { GeneratorOptions } from '#scheduler/control/simulator/generate.ts';
 import type { GlobalOptions } from './context.ts';
 
 export interface UpFlags extends GlobalOptions {
@@ -307,21 +308,14 @@ export interface InitFlags {
   readonly list?: boolean;
 }
 
-export interface TraceGenerateFlags {
-  readonly seed: number;
+export interface TraceGenerateFlags extends Omit<
+  GeneratorOptions,
+  'hours' | 'gpusPerMachine' | 'medianSeconds' | 'startSeconds' | 'oneTask'
+> {
   /** Seconds. */
   readonly for: number;
-  readonly machines: number;
-  readonly gpu: string;
   readonly gpus: number;
-  readonly workspaces: readonly string[];
-  readonly skew: number;
-  readonly load: number;
-  readonly sizes: readonly number[];
-  readonly dayCurve: number;
-  readonly bursts: number;
   readonly median: number;
-  readonly sigma: number;
   readonly start: number;
   readonly oneTask?: boolean;
 }

@@ -3,8 +3,8 @@
 // many want a container is counted apart.
 import { randomUUID } from 'node:crypto';
 import { createLog } from '#shared/log.ts';
-import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
-import type { QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import { lockTokenOf, newAttemptToken, newInstanceId } from '#shared/domain/ids.ts';
+import type { QueueName } from '#shared/domain/ids.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
@@ -21,6 +21,7 @@ import type { Figures } from '../measure.ts';
 import { measureOf } from '../measure.ts';
 import { inTurn } from '../rounds.ts';
 import type { Check, SuiteContext, SuiteResult } from './suite.ts';
+import { aTaskJob } from '../../test/helpers/task-job.ts';
 
 const FULL_TASKS = 10_000;
 const QUICK_TASKS = 2_000;
@@ -138,21 +139,11 @@ async function heldTasks(queues: TaskQueues): Promise<Check> {
   };
 }
 
-const aJob = (flowOfTask: TaskJob['flow']): TaskJob => ({
-  v: 1,
-  taskId: newId<TaskId>(),
-  workspaceId: newId<WorkspaceId>(),
-  stubId: newId<StubId>(),
-  deploymentId: null,
-  kind: 'taskqueue',
-  sync: false,
-  replica: INSTANCE,
-  input: '{"x":1}',
-  ...(flowOfTask === undefined ? {} : { flow: flowOfTask }),
-  timeoutMs: 0,
-  deadlineMs: Date.now() + 3_600_000,
-  createdAtMs: Date.now(),
-  attempts: 0,
-  retries: 0,
-  retriesUsed: 0,
-});
+const aJob = (flowOfTask: TaskJob['flow']): TaskJob =>
+  aTaskJob({
+    replica: INSTANCE,
+    input: '{"x":1}',
+    ...(flowOfTask === undefined ? {} : { flow: flowOfTask }),
+    timeoutMs: 0,
+    deadlineMs: Date.now() + 3_600_000,
+  });

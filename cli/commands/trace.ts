@@ -17,26 +17,12 @@ export async function runTraceGenerate(
 ): Promise<void> {
   const { expectedTasks, machineLines, MOST_GENERATED, traceLines } =
     await import('#scheduler/control/simulator/generate.ts');
-  const { workspaces, sizes } = flags;
-  const options: GeneratorOptions = {
-    seed: flags.seed,
-    hours: flags.for / 3600,
-    machines: flags.machines,
-    gpu: flags.gpu,
-    gpusPerMachine: flags.gpus,
-    workspaces,
-    skew: flags.skew,
-    load: flags.load,
-    sizes,
-    dayCurve: flags.dayCurve,
-    bursts: flags.bursts,
-    medianSeconds: flags.median,
-    sigma: flags.sigma,
-    startSeconds: flags.start,
-    oneTask: flags.oneTask ?? false,
-  };
-  const large = sizes.find((size) => size > flags.gpus);
-  if (large !== undefined) throw usageError(`--sizes has ${large}, and a machine has ${flags.gpus} GPUs (--gpus)`);
+  const { for: seconds, gpus, median, start, oneTask = false, ...named } = flags;
+  const times = { hours: seconds / 3600, medianSeconds: median, startSeconds: start };
+  const options: GeneratorOptions = { ...named, ...times, gpusPerMachine: gpus, oneTask };
+  const { workspaces, sizes } = options;
+  const large = sizes.find((size) => size > gpus);
+  if (large !== undefined) throw usageError(`--sizes has ${large}, and a machine has ${gpus} GPUs (--gpus)`);
   const expected = expectedTasks(options);
   if (expected > MOST_GENERATED)
     throw usageError(

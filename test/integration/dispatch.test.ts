@@ -1,7 +1,7 @@
 // The dispatcher on the real queue adapter, and on the line of synchronous calls, which calls to models are here: every
 // added task runs, once, and never where there is no room.
 import { describe, expect } from 'vitest';
-import type { InstanceId, MachineId, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
 import { newId } from '#shared/domain/ids.ts';
 import type { Claim } from '#scheduler/tasks/dispatch/attempts.ts';
 import { Dispatcher } from '#scheduler/tasks/dispatch/dispatcher.ts';
@@ -13,6 +13,7 @@ import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { PlayedLink, quiet } from './tasks-fixture.ts';
+import { aTaskJob } from '../helpers/task-job.ts';
 
 const test = base.extend('queues', { scope: 'file' }, async ({ redis }, { onCleanup }): Promise<TaskQueues> => {
   const client = redis.connect({ maxRetriesPerRequest: 1, enableOfflineQueue: false, commandTimeout: 2000 });
@@ -21,25 +22,12 @@ const test = base.extend('queues', { scope: 'file' }, async ({ redis }, { onClea
   return queues;
 });
 
-function aJob(serving?: TaskJob['serving']): TaskJob {
-  return {
-    v: 1,
-    taskId: newId<TaskId>(),
-    workspaceId: newId<WorkspaceId>(),
-    stubId: newId<StubId>(),
-    deploymentId: null,
-    kind: serving === undefined ? 'taskqueue' : 'endpoint',
-    sync: serving !== undefined,
+const aJob = (serving?: TaskJob['serving']): TaskJob =>
+  aTaskJob({
     replica: 'x' as InstanceId,
     timeoutMs: 0,
-    deadlineMs: Date.now() + 60_000,
-    createdAtMs: Date.now(),
-    attempts: 0,
-    retries: 0,
-    retriesUsed: 0,
-    ...(serving === undefined ? {} : { serving }),
-  };
-}
+    ...(serving === undefined ? {} : { kind: 'endpoint', sync: true, serving }),
+  });
 
 /** Numbers that a seed repeats (mulberry32). */
 function seeded(seed: number): () => number {

@@ -12,6 +12,7 @@ import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { FlowSweep } from '#scheduler/tasks/maintenance/flow-sweep.ts';
 import { test as base, waitFor } from '../helpers/services.ts';
+import { aTaskJob } from '../helpers/task-job.ts';
 
 const instance: InstanceId = newInstanceId();
 const quiet = createLog({ name: 'test', level: 'silent' });
@@ -22,25 +23,9 @@ const HOUR_MS = 3_600_000;
 let made = 0;
 function aJob(key: string, most: number, changes: Partial<TaskJob> = {}): TaskJob {
   made += 1;
-  return {
-    v: 1,
-    taskId: newId<TaskId>(),
-    workspaceId: newId<WorkspaceId>(),
-    stubId: newId<StubId>(),
-    deploymentId: null,
-    kind: 'taskqueue',
-    sync: false,
-    replica: instance,
-    input: '{}',
-    flow: { key, most },
-    timeoutMs: 1000,
-    deadlineMs: Date.now() + HOUR_MS,
-    createdAtMs: Date.now() + made,
-    attempts: 0,
-    retries: 0,
-    retriesUsed: 0,
-    ...changes,
-  };
+  const [flow, nowMs] = [{ key, most }, Date.now()];
+  const times = { deadlineMs: nowMs + HOUR_MS, createdAtMs: nowMs + made };
+  return aTaskJob({ replica: instance, input: '{}', flow, ...times, ...changes });
 }
 
 interface World {

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import type { Redis } from 'ioredis';
 import { describe, expect } from 'vitest';
-import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, LockToken, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
 import { attemptHashOf, lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
@@ -12,32 +12,14 @@ import type { BullmqQueuesOptions } from '#scheduler/stores/queues/bullmq.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { type PrivateRedis, test as base, waitFor } from '../helpers/services.ts';
+import { aTaskJob } from '../helpers/task-job.ts';
 
 const instance: InstanceId = newInstanceId();
 const quiet = createLog({ name: 'test', level: 'silent' });
 const aLock = (of: InstanceId = instance): LockToken => lockTokenOf(of, newAttemptToken());
 const aQueue = (): QueueName => `tq-${newId<StubId>()}` as QueueName;
 
-function aJob(changes: Partial<TaskJob> = {}): TaskJob {
-  return {
-    v: 1,
-    taskId: newId<TaskId>(),
-    workspaceId: newId<WorkspaceId>(),
-    stubId: newId<StubId>(),
-    deploymentId: null,
-    kind: 'taskqueue',
-    sync: false,
-    replica: instance,
-    input: '{"x":1}',
-    timeoutMs: 1000,
-    deadlineMs: Date.now() + 60_000,
-    createdAtMs: Date.now(),
-    attempts: 0,
-    retries: 0,
-    retriesUsed: 0,
-    ...changes,
-  };
-}
+const aJob = (changes: Partial<TaskJob> = {}): TaskJob => aTaskJob({ replica: instance, input: '{"x":1}', ...changes });
 
 interface World {
   readonly queues: TaskQueues;

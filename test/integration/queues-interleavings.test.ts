@@ -4,7 +4,7 @@
 // The attempts of a task stay within their bound.
 import fc from 'fast-check';
 import { expect } from 'vitest';
-import type { InstanceId, LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, LockToken, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId, queueNameOf } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
@@ -14,6 +14,7 @@ import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import type { Redis } from 'ioredis';
 import { test as base } from '../helpers/services.ts';
 import type { PrivateRedis } from '../helpers/services.ts';
+import { aTaskJob } from '../helpers/task-job.ts';
 
 const SEEDS = 300;
 const quiet = createLog({ name: 'test', level: 'silent' });
@@ -91,22 +92,8 @@ class Story {
 
   async add(at: number): Promise<void> {
     const { queues, instance } = this.replica(at);
-    const job: TaskJob = {
-      v: 1,
-      taskId: newId<TaskId>(),
-      workspaceId: newId<WorkspaceId>(),
-      stubId: newId<StubId>(),
-      deploymentId: null,
-      kind: 'taskqueue',
-      sync: false,
-      replica: instance,
-      timeoutMs: 60_000,
-      deadlineMs: Date.now() + 3_600_000,
-      createdAtMs: Date.now(),
-      attempts: 0,
-      retries: at % 4,
-      retriesUsed: 0,
-    };
+    const times = { timeoutMs: 60_000, deadlineMs: Date.now() + 3_600_000 };
+    const job = aTaskJob({ replica: instance, ...times, retries: at % 4 });
     this.tasks.set(job.taskId, { job, ends: [], results: 0, handedOut: 0, losses: 0 });
     await queues.add(this.queue, job);
   }

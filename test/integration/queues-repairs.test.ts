@@ -1,7 +1,7 @@
 // Commands whose answer is lost, on a real Redis that stops answering, drops connections or comes back empty.
 import { once } from 'node:events';
 import { expect } from 'vitest';
-import type { LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { LockToken, QueueName, StubId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
@@ -9,26 +9,13 @@ import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
+import { aTaskJob } from '../helpers/task-job.ts';
 
 const instance = newInstanceId();
 const aLock = (): LockToken => lockTokenOf(instance, newAttemptToken());
 const aQueue = (): QueueName => `tq-${newId<StubId>()}` as QueueName;
-const aJob = (): TaskJob => ({
-  v: 1,
-  taskId: newId<TaskId>(),
-  workspaceId: newId<WorkspaceId>(),
-  stubId: newId<StubId>(),
-  deploymentId: null,
-  kind: 'endpoint',
-  sync: true,
-  replica: instance,
-  timeoutMs: 1000,
-  deadlineMs: 0,
-  createdAtMs: 0,
-  attempts: 0,
-  retries: 0,
-  retriesUsed: 0,
-});
+const aJob = (): TaskJob =>
+  aTaskJob({ kind: 'endpoint', sync: true, replica: instance, deadlineMs: 0, createdAtMs: 0 });
 
 const LOOKS_MS = [20, 50, 100, 200, 400];
 /** Longer than every look for a lost command takes. */

@@ -23,6 +23,7 @@ import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
 import type { Redis } from 'ioredis';
 import { test as base, waitFor } from '../helpers/services.ts';
 import { aTable } from './tasks-fixture.ts';
+import { aTaskJob } from '../helpers/task-job.ts';
 
 const log = createLog({ name: 'test', level: 'silent' });
 const keys = keysOf();
@@ -58,24 +59,7 @@ const test = base.extend('world', async ({ redis }, { onCleanup }): Promise<Worl
   return { client, eye, queues, leases: new Leases(client, keys), records, counted };
 });
 
-function aJob(): TaskJob {
-  return {
-    v: 1,
-    taskId: newId<TaskId>(),
-    workspaceId: newId<WorkspaceId>(),
-    stubId: newId<StubId>(),
-    deploymentId: null,
-    kind: 'taskqueue',
-    sync: false,
-    replica: newId<InstanceId>(),
-    timeoutMs: 1000,
-    deadlineMs: 2,
-    createdAtMs: 1,
-    attempts: 0,
-    retries: 0,
-    retriesUsed: 0,
-  };
-}
+const aJob = (): TaskJob => aTaskJob({ deadlineMs: 2, createdAtMs: 1 });
 
 function aLease(attempt = 1, job = aJob()): Lease {
   const lock = lockTokenOf(newId<InstanceId>(), newAttemptToken());

@@ -609,7 +609,7 @@ export class Planner {
         const request = this.#wholeRequestOf(item, this.#shunned(wanted).union(this.doubtful));
         if (rejectionOf(machine, request) === undefined)
           return { kind: 'chosen', item, choice: chooseOf(machine, request) };
-        // Its workspace has a new limit since the last look: the machine is free for others at once.
+        // The workspace has a new limit since the last look: the machine is free for others at once.
         if (isFullFor(machine, request)) this.reservations.left(wanted.id);
       }
       one.isStale = false;

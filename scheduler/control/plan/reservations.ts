@@ -95,7 +95,7 @@ export class Reservations {
     return this.#byMachine.values();
   }
 
-  /** Those that the last look made. */
+  /** Reservations that the last look made. */
   get made(): readonly Reservation[] {
     return this.#made;
   }
