@@ -2,7 +2,7 @@
 // them takes tens of milliseconds.
 import type { MethodDefinition, ServiceDefinition } from '@grpc/proto-loader';
 import { fromJSON } from '@grpc/proto-loader';
-import { MESSAGES } from './fields.ts';
+import { SERVICES } from './services/index.ts';
 
 export interface Field {
   /** As on the wire, `err_msg`. */
@@ -24,11 +24,11 @@ const camelOf = (name: string): string => name.replace(/_([a-z0-9])/g, (_all, le
 const isMessage = (type: string): boolean => /[A-Z]/.test(type);
 
 /** All messages by `package.Message`. */
-export function readMessages(table: typeof MESSAGES = MESSAGES): Messages {
-  const messages = new Map<string, readonly Field[]>();
-  for (const [pack, ofPackage] of Object.entries(table))
-    for (const [name, text] of Object.entries(ofPackage)) messages.set(`${pack}.${name}`, readFields(pack, text));
-  return messages;
+export function readMessages(): Messages {
+  const texts = SERVICES.flatMap(({ pack, messages }) =>
+    Object.entries(messages).map(([name, text]) => ({ pack, name, text })),
+  );
+  return new Map(texts.map(({ pack, name, text }) => [`${pack}.${name}`, readFields(pack, text)]));
 }
 
 function readFields(pack: string, text: string): readonly Field[] {

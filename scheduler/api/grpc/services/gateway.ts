@@ -1,10 +1,54 @@
-// Facts of the wire that published clients of the gateway speak: names of fields, their numbers and types, by package
-// and message. Interoperability forces them. The text is ours, and a test compares it with the installed client.
-// A field reads `name number type`; a text has no type. `[]` repeats, `?` may be absent, `time` is a Timestamp.
-// Fields of answers that are never filled in are left out.
+// The gateway's own calls: sign-in, objects, stubs, deployments, tasks, containers, tokens and machines.
+import { agentLine } from '#shared/join-line.ts';
+import type { Caller } from '../../../workspaces/identity/caller.ts';
+import type { Plain } from '../descriptor.ts';
+import { recordOf } from './service.ts';
+import type { Service } from './service.ts';
 
-export const MESSAGES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  gateway: {
+/** Zeroes of a stub count as they are, and the task policy is what says timeout and retries. */
+function stubAsked(message: Plain): Plain {
+  const { disks, task_policy: policy, ...rest } = message;
+  const hasDisks = Array.isArray(disks) && disks.length > 0;
+  const counted =
+    policy === null ? {} : { timeout: recordOf(policy)['timeout'], retries: recordOf(policy)['max_retries'] };
+  return { ...rest, task_policy: policy, ...counted, ...(hasDisks ? { disks } : {}) };
+}
+
+/** Names of rollouts: the client's `replace` is our `now`. */
+const rolloutAsked = (message: Plain): Plain =>
+  message['rollout'] === 'replace' ? { ...message, rollout: 'now' } : message;
+
+const privatePool = (pool: Plain): Plain => {
+  const state = recordOf(pool['state']);
+  return {
+    name: pool['name'],
+    selector: pool['name'],
+    status: state['status'],
+    machineCount: Number(state['registeredMachines'] ?? 0),
+    readyMachineCount: Number(state['readyMachines'] ?? 0),
+  };
+};
+
+/** The administrator's own pools are the shared ones, which are nobody's private ones. */
+const privatePools = (answer: Plain, caller: Caller | null): Plain => ({
+  ...answer,
+  pools: caller?.isAdmin === true ? [] : (answer['pools'] as readonly Plain[]).map(privatePool),
+});
+
+/** The command for the new machine, which has the token in it. */
+const withCommand = (answer: Plain): Plain =>
+  answer['ok'] === true
+    ? { ...answer, installCommand: agentLine(String(answer['agentUpstreamUrl']), String(answer['agentUpstreamToken'])) }
+    : answer;
+
+const NO_PARTS = 'objects are uploaded whole: PUT all bytes to the address that CreateObject gave';
+const NO_DELTAS = 'changes to an uploaded object are not taken: upload the whole object';
+const NO_RESTART =
+  'restart is not available: drain without it, and restart the agent by its service when nothing runs there';
+export const GATEWAY: Service = {
+  pack: 'gateway',
+  name: 'GatewayService',
+  messages: {
     AuthorizeRequest: '',
     AuthorizeResponse: 'ok 1 bool; workspace_id 2; new_token 3; error_msg 4',
     Autoscaler: 'type 1; max_containers 2 uint32; tasks_per_container 3 uint32; min_containers 4 uint32',
@@ -154,51 +198,45 @@ export const MESSAGES: Readonly<Record<string, Readonly<Record<string, string>>>
     UncordonWorkerResponse: 'ok 1 bool; err_msg 2',
     Volume: 'id 1; mount_path 2; config 3 types.MountPointConfig?',
   },
-  /** The package of its calls is `grpc.health.v1`, and the status a number of an enumeration. */
-  health: {
-    CheckRequest: 'service 1',
-    CheckResponse: 'status 1 uint32',
-  },
-  image: {
-    BuildImageRequest: `
-      python_version 1; python_packages 2 string[]; commands 3 string[]; existing_image_uri 4;
-      existing_image_creds 5 map<string,string>; build_steps 6 BuildStep[]; env_vars 7 string[]; dockerfile 8;
-      build_ctx_object 9; secrets 10 string[]; gpu 11; ignore_python 12 bool; git_source 13 GitBuildSource`,
-    BuildImageResponse: 'image_id 1; msg 2; done 3 bool; success 4 bool; python_version 5; warning 6 bool',
-    BuildStep: 'type 1; command 2',
-    GitBuildSource: `
-      repo_url 1; ref 2; token 3; working_dir 4; dockerfile_path 5; start_command 6; build_command 7`,
-    VerifyImageBuildRequest: `
-      python_version 1; python_packages 2 string[]; commands 3 string[]; force_rebuild 4 bool;
-      existing_image_uri 5; build_steps 6 BuildStep[]; env_vars 7 string[]; dockerfile 8; build_ctx_object 9;
-      secrets 10 string[]; gpu 11; ignore_python 12 bool; image_id 13 string?; git_source 14 GitBuildSource`,
-    VerifyImageBuildResponse: 'image_id 1; valid 2 bool; exists 3 bool',
-  },
-  types: {
-    CheckpointTrigger: `
-      type 1; http_path 2; http_port 3 uint32; timeout_seconds 4 uint32; interval_seconds 5 uint32`,
-    Container: `
-      container_id 1; stub_id 2; status 3; scheduled_at 4 time; started_at 5 time; workspace_id 6; worker_id 7;
-      machine_id 8; deployment_id 9`,
-    MountPointConfig: `
-      bucket_name 1; access_key 2; secret_key 3; endpoint_url 4; region 5; read_only 6 bool;
-      force_path_style 7 bool`,
-    Worker: `
-      id 1; status 2; total_cpu 3 int64; total_memory 4 int64; total_gpu_count 5 uint32; free_cpu 6 int64;
-      free_memory 7 int64; free_gpu_count 8 uint32; gpu 9; pool_name 10; machine_id 11;
-      resource_version 12 int64; requires_pool_selector 13 bool; priority 14 int32; preemptable 15 bool;
-      build_version 16; active_containers 17 Container[]; runtime 18; pool_selector 19; cordon_requested 20 bool;
-      rollout_generation 21; rollout_build_version 22; worker_image_override 23; evictable_cpu 24 int64;
-      evictable_memory 25 int64; evictable_gpu_count 26 uint32`,
-    WorkerPoolState: `
-      status 1; scheduling_latency 2 int64; free_gpu 3 uint32; free_cpu 4 int64; free_memory 5 int64;
-      pending_workers 6 int64; available_workers 7 int64; pending_containers 8 int64; running_containers 9 int64;
-      registered_machines 10 int64; pending_machines 11 int64; ready_machines 12 int64`,
-  },
-  volume: {
-    GetOrCreateVolumeRequest: 'name 1',
-    GetOrCreateVolumeResponse: 'ok 1 bool; err_msg 2; volume 3 VolumeInstance',
-    VolumeInstance: `
-      id 1; name 2; size 3 uint64; created_at 4 time; updated_at 5 time; workspace_id 6; workspace_name 7`,
+  calls: {
+    Authorize: {},
+    SignPayload: {},
+    HeadObject: {},
+    CreateObject: {},
+    CompleteObjectUpload: { operation: 'CreateObject', always: { ok: false, errorMsg: NO_PARTS } },
+    // Without this word the client gives up, where it could upload the whole folder.
+    CreateObjectDelta: { operation: 'CreateObject', always: { ok: false, baseMissing: true, errorMsg: NO_DELTAS } },
+    CommitObjectDelta: { operation: 'CreateObject', always: { ok: false, errorMsg: NO_DELTAS } },
+    GetOrCreateStub: { read: stubAsked },
+    DeployStub: {
+      read: rolloutAsked,
+      tell: (answer) => ({ ...answer, rolloutAction: recordOf(answer['rollout'])['state'] ?? '' }),
+    },
+    GetURL: { messages: 'GetUrl' },
+    ListDeployments: {},
+    StartDeployment: {},
+    StopDeployment: {},
+    ScaleDeployment: {},
+    DeleteDeployment: {},
+    ListTasks: {},
+    StopTasks: {},
+    ListContainers: {},
+    StopContainer: {},
+    CheckpointContainer: {},
+    ListTokens: {},
+    CreateToken: {},
+    ToggleToken: {},
+    DeleteToken: {},
+    ListWorkers: {},
+    CordonWorker: {},
+    UncordonWorker: {},
+    DrainWorker: { refuses: ({ restart }) => (restart === true ? NO_RESTART : undefined) },
+    ListMachines: {},
+    CreateMachine: { tell: withCommand },
+    DeleteMachine: {},
+    ListPools: {},
+    ListPrivatePools: { operation: 'ListPools', tell: privatePools },
+    ListPoolOffers: { operation: 'ListPools', always: { ok: true } },
+    ExportWorkspaceConfig: {},
   },
 };

@@ -1,0 +1,8 @@
+// The services of published clients. A call that is not listed is not served.
+import { GATEWAY } from './gateway.ts';
+import { IMAGE } from './image.ts';
+import type { Service } from './service.ts';
+import { HEALTH, TYPES } from './shared.ts';
+import { VOLUME } from './volume.ts';
+
+export const SERVICES: readonly Service[] = [GATEWAY, HEALTH, IMAGE, TYPES, VOLUME];
