@@ -47,6 +47,8 @@ export interface InvokeFlags {
   readonly timeout: number;
   /** Key of flow control. */
   readonly key?: string;
+  /** Head start in the queue, seconds. */
+  readonly priority?: number;
   readonly idempotencyKey?: string;
 }
 

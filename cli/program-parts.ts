@@ -30,6 +30,13 @@ export function wholeNumber(text: string): number {
   return Number(text);
 }
 
+/** The head start of a task in its queue. */
+export function headStart(text: string): number {
+  const seconds = /^[+-]?\d{1,4}$/.test(text) ? Number(text) : NaN;
+  if (!(Math.abs(seconds) <= 3600)) throw new InvalidArgumentError('must be whole seconds from -3600 to 3600.');
+  return seconds;
+}
+
 /** A number of things, from 1 to 1000. */
 export function countFromOne(text: string): number {
   const count = wholeNumber(text);

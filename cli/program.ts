@@ -14,7 +14,7 @@ import { aliasIn, commandWords, guessIn, guessOf } from './guessed-commands.ts';
 import type { DeployFlags, EventsFlags, InvokeFlags, LogsFlags, ServeFlags, UpFlags } from './flags.ts';
 import { groupCommands } from './help-groups.ts';
 import { note, print, printError } from './print.ts';
-import { ROOT_OPTION, command, exampleLines, examples, wholeNumber } from './program-parts.ts';
+import { command, exampleLines, examples, headStart, ROOT_OPTION, wholeNumber } from './program-parts.ts';
 import { addResourceCommands } from './resources.ts';
 import { addRun, addTop } from './running.ts';
 
@@ -256,6 +256,7 @@ export function buildProgram(setExitCode: (code: number) => void): Command {
     .option('--kind <kind>', 'its kind, such as taskqueue, where several share the name (else an endpoint comes first)')
     .option('--timeout <seconds>', 'how long to wait for the answer', wholeNumber, 1200)
     .option('--key <key>', 'the key of its flow control, such as a customer')
+    .option('--priority <seconds>', 'its head start in the queue, from -3600 to 3600', headStart)
     .option('--idempotency-key <key>', 'sent again within 24 hours, the same key gives the same task and its answer')
     .addHelpText(
       'after',

@@ -18,12 +18,15 @@ export async function runDeploymentKeys(
     );
     const most = numberField(answer, 'concurrency');
     const limits = listField(answer, 'limits');
-    if (most === 0 && limits.length === 0)
+    const throttle = textField(answer, 'throttle');
+    const rate = textField(answer, 'rate');
+    const hasPriorities = typeof answer['priority'] === 'number';
+    if (most === 0 && limits.length === 0 && throttle === '' && rate === '' && !hasPriorities)
       note(`${shown(deployment)} has no flow control (flow=Flow(…) of its task_queue)`);
     showList(invocation, listField(answer, 'data'), ['KEY', 'RUNNING', 'MOST', 'WAITING'], (row) => [
       textField(row, 'key') || '(none)',
       String(numberField(row, 'running')),
-      String(most),
+      most === 0 ? '-' : String(most),
       String(numberField(row, 'waiting')),
     ]);
     if (invocation.options.json === true) return;
@@ -31,6 +34,13 @@ export async function runDeploymentKeys(
       note(
         `limit ${textField(limit, 'name')}: ${numberField(limit, 'running')} of ${numberField(limit, 'most')} run, ${numberField(limit, 'waiting')} wait`,
       );
+    if (throttle !== '') {
+      const delayed = numberField(answer, 'delayed');
+      note(
+        `tasks of a key start at ${throttle} at most; ${counted(delayed, 'task')} ${delayed === 1 ? 'waits' : 'wait'} for a turn or a retry`,
+      );
+    }
+    if (rate !== '') note(`calls of a key are taken at ${rate} at most`);
     const held = numberField(answer, 'held');
     if (held > 0) note(`${counted(held, 'task')} of ${shown(deployment)} ${held === 1 ? 'waits' : 'wait'} for others`);
   });

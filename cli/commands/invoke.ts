@@ -40,6 +40,7 @@ export async function runInvoke(name: string, flags: InvokeFlags, options: Globa
       timeoutMs: flags.timeout * 1000,
       headers: {
         ...(flags.key === undefined ? {} : { 'x-longshore-key': encodeURIComponent(flags.key) }),
+        ...(flags.priority === undefined ? {} : { 'x-longshore-priority': String(flags.priority) }),
         ...(flags.idempotencyKey === undefined ? {} : { 'idempotency-key': flags.idempotencyKey }),
       },
       ...(options.json === true ? {} : { onEvents: (part: Uint8Array) => printBytes(part) }),

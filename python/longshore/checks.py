@@ -62,6 +62,26 @@ def flow_key(name: str, value: Any) -> str:
     return key
 
 
+#: So many in so much time, and the milliseconds of its units.
+_PACE = re.compile(r'([1-9][0-9]{0,5})/([1-9][0-9]{0,4})?([smhd])')
+_UNITS = {'s': 1_000, 'm': 60_000, 'h': 3_600_000, 'd': 86_400_000}
+
+
+def pace(name: str, value: Any) -> str:
+    found = _PACE.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        milliseconds = int(found[2] or 1) * _UNITS[found[3]]
+        if int(found[1]) <= milliseconds <= 86_400_000:
+            return str(value)
+    raise DefinitionError("%s: must be a number and a time such as '100/m' or '5/10s' (s, m, h, d; at most 1000 a second, and a day), not %s" % (name, _shown(value)))
+
+
+def head_start(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -3600 <= value <= 3600:
+        raise DefinitionError('%s: must be whole seconds from -3600 to 3600, not %r' % (name, value))
+    return value
+
+
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise DefinitionError('%s: must be True or False, not %r' % (name, value))

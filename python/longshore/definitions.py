@@ -11,7 +11,7 @@ from enum import Enum
 from shlex import quote
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
-from .checks import DefinitionError, flow_key, gpu_names, instance, label_key, label_values, one_of, sequence, text, texts, variables, whole
+from .checks import DefinitionError, flow_key, gpu_names, head_start, instance, label_key, label_values, one_of, pace, sequence, text, texts, variables, whole
 from .requirements import requirements
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
@@ -333,8 +333,8 @@ class Warm:
 
 class Flow:
     """
-    Flow control of a task queue: how many of its tasks run at a time. The others wait, in the order in which they came,
-    and no container starts for them.
+    Flow control of a task queue: how many of its tasks run at a time, how often they start, and in which order. Tasks
+    that have to wait do so in the order in which they came, and no container starts for them.
 
         @task_queue(flow=Flow(concurrency=5, key='customer'))
         def bill(customer: str, month: str) -> None: ...
@@ -344,27 +344,54 @@ class Flow:
     (`with_options(key=…)`), and calls without one share a key.
     limits: limits that all task queues of the workspace share, by name, with the most tasks of each that run at a time:
     `{'openai': 10}`. Each task heeds the number of its own queue.
+    throttle: tasks of a key start at this pace at most, evenly, and the others later: `'100/m'`, `'5/10s'`.
+    rate: calls of a key are taken at this pace at most, and so many at once. Others are refused with 429 and a
+    `Retry-After`. An endpoint may have it, too.
+    on_excess: `'skip'`: calls beyond the rate are dropped instead, and `put` returns a task without an id.
+    priority: head start of a task in its queue, in seconds, from -3600 to 3600; a call may have its own
+    (`with_options(priority=600)`). None: the queue has no priorities, and tasks are begun in the order in which they came.
 
     Raises DefinitionError, which names the parameter.
     """
 
-    def __init__(self, concurrency: Optional[int] = None, key: Optional[str] = None, limits: Optional[Mapping[str, int]] = None) -> None:
+    def __init__(
+        self,
+        concurrency: Optional[int] = None,
+        key: Optional[str] = None,
+        limits: Optional[Mapping[str, int]] = None,
+        *,
+        throttle: Optional[str] = None,
+        rate: Optional[str] = None,
+        on_excess: str = 'refuse',
+        priority: Optional[int] = None,
+    ) -> None:
         self.concurrency = None if concurrency is None else whole('concurrency', concurrency, 1)
         self.key = None if key is None else flow_key('key', key)
         self.limits: Dict[str, int] = {}
         if limits is not None:
             for name, most in dict(instance('limits', limits, Mapping)).items():
                 self.limits[flow_key('limits', name)] = whole('limits[%r]' % name, most, 1)
-        if self.concurrency is None and not self.limits:
-            raise DefinitionError('concurrency: must be given, or limits')
-        if self.concurrency is None and self.key is not None:
-            raise DefinitionError('key: needs concurrency')
+        self.throttle = None if throttle is None else pace('throttle', throttle)
+        self.rate = None if rate is None else pace('rate', rate)
+        self.on_excess = one_of('on_excess', on_excess, ('refuse', 'skip'))
+        self.priority = None if priority is None else head_start('priority', priority)
+        keyed = self.concurrency is not None or self.throttle is not None or self.rate is not None
+        if not keyed and not self.limits and self.priority is None:
+            raise DefinitionError('concurrency: must be given, or limits, throttle, rate or priority')
+        if not keyed and self.key is not None:
+            raise DefinitionError('key: needs concurrency, throttle or rate')
+        if self.on_excess == 'skip' and self.rate is None:
+            raise DefinitionError('on_excess: needs rate')
 
     def described_for(self, function: Any) -> Dict[str, Any]:
         """The settings as the scheduler reads them. Raises DefinitionError when the function has no such parameter."""
         described: Dict[str, Any] = {} if self.concurrency is None else {'concurrency': self.concurrency}
         if self.limits:
             described['limits'] = self.limits
+        more = {'throttle': self.throttle, 'rate': self.rate, 'priority': self.priority}
+        described.update({name: value for name, value in more.items() if value is not None})
+        if self.on_excess == 'skip':
+            described['onExcess'] = 'skip'
         if self.key is None:
             return described
         described['key'] = self.key

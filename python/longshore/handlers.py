@@ -30,7 +30,7 @@ from typing import (
     overload,
 )
 
-from .checks import DefinitionError, cuda_version, flag, flow_key, gpu_number, gpus_and_count, instance, number, one_of, quantity, read_all, sequence, start_function, text, texts, variables, whole
+from .checks import DefinitionError, cuda_version, flag, flow_key, gpu_number, gpus_and_count, head_start, instance, number, one_of, quantity, read_all, sequence, start_function, text, texts, variables, whole
 from .definitions import Flow, Image, Placement, Pool, QueueDepthAutoscaler, Secret, TaskPolicy, Volume
 from .quantities import cpu_millicores, memory_mib
 from .typed import P, R, T, endpoint_decorator, task_queue_decorator
@@ -274,13 +274,14 @@ class TaskQueue(Queued[P, R]):
     stub_type = 'taskqueue'
     decorator = 'task_queue'
 
-    def with_options(self, *, key: Optional[str] = None) -> TaskQueue[P, R]:
+    def with_options(self, *, key: Optional[str] = None, priority: Optional[int] = None) -> TaskQueue[P, R]:
         """
-        The queue whose `put`, `spawn` and `map` give each call a key of its flow control (`Flow`).
+        The queue whose `put`, `spawn` and `map` give each call a key and a priority of its flow control (`Flow`).
 
-            measure.with_options(key='c-17').put(path='app.py')
+            measure.with_options(key='c-17', priority=600).put(path='app.py')
 
         key: 1 to 128 characters; None: the one that the input has.
+        priority: head start in its queue, in seconds, from -3600 to 3600; None: that of the queue.
         """
         import copy
         from urllib.parse import quote
@@ -289,6 +290,8 @@ class TaskQueue(Queued[P, R]):
         changed.headers = dict(self.headers)
         if key is not None:
             changed.headers['X-Longshore-Key'] = quote(flow_key('key', key), safe=' /:@')
+        if priority is not None:
+            changed.headers['X-Longshore-Priority'] = str(head_start('priority', priority))
         return changed
 
 
@@ -311,6 +314,7 @@ def endpoint(
     keep_warm_seconds: float = 180,
     max_pending_tasks: int = 100,
     timeout: Optional[int] = 180,
+    flow: Optional[Flow] = None,
     autoscaler: Optional[QueueDepthAutoscaler] = None,
     env: Union[Mapping[str, str], Sequence[str], None] = None,
     secrets: Optional[Sequence[Union[str, Secret]]] = None,
@@ -398,7 +402,7 @@ def endpoint(
     """
     # locals() are the parameters by name: only the list above has them all.
     options = stub_options(dict(locals(), retries=0), {}, SERVING)
-    return decorate(function, lambda decorated: Endpoint(decorated, options))
+    return decorate(function, lambda decorated: Endpoint(decorated, _with_flow(options, flow, decorated)))
 
 
 @task_queue_decorator
@@ -465,7 +469,7 @@ def task_queue(
     retries: how often a task is tried again (at most 5) when its handler raises, or its process ends.
     retry_for: exception classes; only for these, and their subclasses, it is tried again. Empty: for any.
     dead_letter_days: how long a task that failed for good is listed as dead, at most 90; 0: never. None: 7.
-    flow: a `Flow`: how many tasks of a key, or of a limit, run at a time.
+    flow: a `Flow`: how many tasks of a key, or of a limit, run at a time, and how often they start.
     """
     given = dict(locals())
     classes = exceptions(retry_for)
@@ -474,7 +478,7 @@ def task_queue(
 
 
 def _with_flow(options: Dict[str, Any], flow: Any, function: Callable[..., Any]) -> Dict[str, Any]:
-    """The options with the flow control of the queue, whose key is a parameter of the function."""
+    """The options with the flow control of the calls, whose key is a parameter of the function."""
     if flow is None or 'extra' not in options:
         return options
     described = instance('flow', flow, Flow).described_for(function)

@@ -418,6 +418,9 @@ def handler(): ...
             ('None', None),
             ('Flow(5)', {'concurrency': 5}),
             ("Flow(concurrency=5, key='customer')", {'concurrency': 5, 'key': 'customer', 'position': 1}),
+            ("Flow(throttle='100/m', key='customer')", {'throttle': '100/m', 'key': 'customer', 'position': 1}),
+            ("Flow(rate='5/10s', on_excess='skip')", {'rate': '5/10s', 'onExcess': 'skip'}),
+            ('Flow(priority=-60)', {'priority': -60}),
             ("Flow(limits={'openai': 10})", {'limits': {'openai': 10}}),
             ("Flow(concurrency=5, key='more')", {'concurrency': 5, 'key': 'more'}),
         ):
@@ -433,6 +436,13 @@ def handler(): ...
             ({'limits': {'a': 0}}, "limits\\['a'\\]: "),
             ({'limits': {'': 1}}, 'limits: '),
             ({'limits': 5}, 'limits: '),
+            ({'throttle': '100'}, 'throttle: '),
+            ({'throttle': '2000/s'}, 'throttle: '),
+            ({'rate': '1/2d'}, 'rate: '),
+            ({'rate': '1/s', 'on_excess': 'drop'}, 'on_excess: '),
+            ({'throttle': '1/s', 'on_excess': 'skip'}, 'on_excess: '),
+            ({'priority': 3601}, 'priority: '),
+            ({'priority': 0, 'key': 'k'}, 'key: '),
         )
         for flow, text in wrong:
             with self.subTest(text), self.assertRaisesRegex(DefinitionError, '^' + text):
@@ -605,7 +615,7 @@ def handler(): ...
 
     def test_an_endpoint_and_a_task_queue_take_the_same_but_for_retries(self) -> None:
         parameters = [set(inspect.signature(one).parameters) for one in (endpoint, task_queue)]
-        self.assertEqual(parameters[1] - parameters[0], {'retries', 'retry_for', 'dead_letter_days', 'flow'})
+        self.assertEqual(parameters[1] - parameters[0], {'retries', 'retry_for', 'dead_letter_days'})
         self.assertEqual(parameters[0] - parameters[1], set())
         parameters = [set(inspect.signature(one).parameters) for one in (task_queue, function, schedule)]
         self.assertEqual(parameters[0] - parameters[1], {'concurrent_requests', 'authorized', 'flow'})

@@ -43,9 +43,9 @@ class Documentation(unittest.TestCase):
         names = {name for parameters in signatures for name in parameters}
         return {name: [one[name].default if name in one else _NONE for one in signatures] for name in names}
 
-    def test_asgi_and_realtime_have_the_parameters_of_endpoint_but_for_inputs_that_are_streams(self) -> None:
+    def test_asgi_and_realtime_have_the_parameters_of_endpoint_but_for_those_of_inputs(self) -> None:
         of_endpoint = inspect.signature(endpoint)
-        wanted = [one for one in of_endpoint.parameters.values() if one.name != 'keep_inputs']
+        wanted = [one for one in of_endpoint.parameters.values() if one.name not in ('keep_inputs', 'flow')]
         for one in (asgi, realtime):
             self.assertEqual(inspect.signature(one), of_endpoint.replace(parameters=wanted))
 

@@ -50,7 +50,6 @@ export function openScaling(setup: ScalingSetup): Scaling {
   const { infrastructure, identity, clusterState, targets, health } = setup;
   const { limits } = identity;
   const { lines: queues } = setup.lineParts;
-  const { due } = setup.taskParts;
   const { db, clock, log, registry, settings } = infrastructure;
   const { machines, leaderContainers, slots, loads, reservedTokens, isLeader, fence } = clusterState;
   const loops = new LoopMetrics(registry, clock);
@@ -83,7 +82,6 @@ export function openScaling(setup: ScalingSetup): Scaling {
     scaled: new ScaleEvents({ db, events: setup.events.writer, clock, log }),
     metrics: new AutoscalerMetrics(registry),
     loops,
-    due,
     isLeader,
     serves: setup.serves,
     maxContainers: (workspaceId, whenRead) => limits.known(workspaceId, whenRead)?.stub.max_replicas,

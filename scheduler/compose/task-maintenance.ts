@@ -153,7 +153,10 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
     controlled: async () => {
       const open = await openQueues(db, MOST_CONTROLLED);
       const targets = await Promise.all(open.map(async (queue) => await setup.targets.byQueue(queue)));
-      return open.filter((_queue, at) => targets[at]?.config.flow !== undefined);
+      return open.flatMap((queue, at) => {
+        const flow = targets[at]?.config.flow;
+        return flow === undefined ? [] : [{ queue, flow }];
+      });
     },
     log,
   });

@@ -8,6 +8,7 @@ import type { Registry } from '#shared/metrics.ts';
 import { outcomes } from '../api/http/invoke/outcomes.ts';
 import { SCHEDULER_STOPPING } from '../domain/endings.ts';
 import { DueTimes } from '../stores/queues/due.ts';
+import { FlowPaces } from '../stores/queues/flow-paces.ts';
 import type { TaskJob } from '../stores/queues/jobs.ts';
 import type { Keys } from '../stores/queues/keys.ts';
 import { AddedMarks } from '../stores/queues/added-marks.ts';
@@ -22,6 +23,7 @@ import { Commits, GroupCommit } from '../tasks/admission/accepting.ts';
 import type { CommitsParts } from '../tasks/admission/accepting.ts';
 import { Callers } from '../tasks/admission/callers.ts';
 import { CommitFirst } from '../tasks/admission/commit-first.ts';
+import { FlowAdmission } from '../tasks/admission/flow-admission.ts';
 import { Idempotency } from '../tasks/admission/idempotency.ts';
 import { IdempotencyKeys } from '../tasks/admission/idempotency-keys.ts';
 import { PendingBound } from '../tasks/admission/pending-bound.ts';
@@ -195,6 +197,7 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
   const submissions = new Submissions({
     ...onward,
     asynchronous,
+    flow: new FlowAdmission({ paces: new FlowPaces(client, keys), clock, metrics, log }),
     callers,
     idempotency:
       idempotencyKeys &&

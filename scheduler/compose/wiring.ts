@@ -106,7 +106,7 @@ export function wireTasks({
   sender,
   callers,
 }: {
-  readonly queues: Pick<TaskQueues, 'onReleased'>;
+  readonly queues: Pick<TaskQueues, 'onReleased' | 'onDelayed'>;
   readonly lines: Pick<Lines, 'onWaiting'>;
   readonly replies: Replies;
   readonly dispatcher: Dispatcher;
@@ -119,6 +119,7 @@ export function wireTasks({
   dispatcher.onDelayed((queue, dueMs) => due.add(queue, dueMs));
   due.onDue((queue) => dispatcher.wake(queue));
   queues.onReleased((queue, taskId) => dispatcher.wake(queue, taskId));
+  queues.onDelayed((queue, dueMs) => due.add(queue, dueMs));
   replies.onWaitLimit((waiting) => callers.waitLimitReached(waiting));
 }
 

@@ -5,7 +5,7 @@ import type { GpuLink } from '#shared/domain/gpu-terms.ts';
 import type { LabelRules } from '#shared/domain/labels.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
-import type { FlowConfig } from './flow.ts';
+import type { FlowConfig } from './flow-settings.ts';
 import type { RolloutState } from './rollouts.ts';
 import type { ServingConfig } from './serving.ts';
 import type { When } from './ticks.ts';

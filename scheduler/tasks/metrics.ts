@@ -23,7 +23,16 @@ const REASONS_OF_LOSS = [
   'machine_lost',
   'refused',
 ];
-const LIMITED = ['pending_tasks', 'queue_bytes', 'redis_memory', 'reserved_tokens', 'commits', 'waiting_adds'];
+const LIMITED = [
+  'pending_tasks',
+  'queue_bytes',
+  'redis_memory',
+  'reserved_tokens',
+  'commits',
+  'waiting_adds',
+  'flow_rate',
+  'flow_keys',
+];
 
 /** Metrics of tasks that pass through this replica. `stub_type` is a kind of the interface, never a name. */
 export class TaskMetrics {

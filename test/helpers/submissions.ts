@@ -4,7 +4,7 @@ import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { LiveReport } from '#scheduler/tasks/completion/reports.ts';
 import type { RunOrder } from '#scheduler/tasks/dispatch/slots.ts';
 import type { TaskRecord } from '#scheduler/tasks/records/task-record.ts';
-import type { Submission } from '#scheduler/tasks/admission/calls.ts';
+import type { Call, Submission } from '#scheduler/tasks/admission/calls.ts';
 import { aTarget } from '../integration/tasks-fixture.ts';
 import type { Process } from '../integration/tasks-fixture.ts';
 import { waitFor } from './programs.ts';
@@ -15,9 +15,9 @@ export type Accepted = Extract<Submission, { kind: 'accepted' }>;
 export async function submitted(
   one: Pick<Process, 'submissions'>,
   target: Target = aTarget(),
-  input = '{"x":1}',
+  call: string | Call = '{"x":1}',
 ): Promise<Accepted> {
-  const submission = await one.submissions.submit(target, { input });
+  const submission = await one.submissions.submit(target, typeof call === 'string' ? { input: call } : call);
   if (submission.kind !== 'accepted') throw new Error(`not accepted: ${submission.kind}`);
   return submission;
 }

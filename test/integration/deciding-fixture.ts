@@ -28,7 +28,6 @@ import { FleetMetrics } from '#scheduler/fleet/metrics.ts';
 import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
 import type { Placer } from '#scheduler/control/placement/placer.ts';
 import type { Quotas } from '#scheduler/control/placement/quotas.ts';
-import { DueTimes } from '#scheduler/stores/queues/due.ts';
 import type { QueueDepth, TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { breakerOf } from '#scheduler/stores/store/queries/breakers.ts';
@@ -127,7 +126,6 @@ export class World {
       isGuarded: () => this.guarded,
       isAwaited: (entry) => this.placer.isAwaited(entry),
       loops,
-      due: new DueTimes(clock),
       isLeader,
       serves: { isServed: () => false, queues: () => [] },
       maxContainers: () => this.most,
@@ -174,7 +172,7 @@ export class World {
       this.sampledAsLeader.push(this.leads);
       this.clock.aheadMs += this.sampleTakesMs;
       if (this.sampleFails) return Promise.reject(new Error('Redis is away'));
-      const depth = { waiting: this.waiting, active: 0, delayed: 0, prioritized: 0, held: 0 };
+      const depth = { waiting: this.waiting, active: 0, delayed: 0, prioritized: 0, held: 0, soon: 0 };
       return Promise.resolve(this.depths ?? queues.map(() => depth));
     };
     const played: Pick<TaskQueues, 'depths'> = { depths };

@@ -1,5 +1,6 @@
 // Flow control as callers meet it: keys of calls, the list of keys, `longshore deployment keys`, and what is refused.
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { request } from 'undici';
 import { runCommand } from '../helpers/command-line.ts';
 import { waitFor } from '../helpers/programs.ts';
 import type { Json, Platform } from './verbs-fixture.ts';
@@ -33,7 +34,11 @@ test('calls have their keys in a field, by position or in the header, and a list
   expect(await keys()).toEqual({
     concurrency: 1,
     key: 'customer',
+    throttle: '',
+    rate: '',
+    priority: null,
     held: 1,
+    delayed: 0,
     limits: [],
     data: [
       { key: 'c-17', running: 1, waiting: 1 },
@@ -66,6 +71,7 @@ test('a call without a usable key is refused, and so are bad settings, by the na
   for (const [flow, text] of [
     [{ concurrency: 0 }, 'extra.flow.concurrency'],
     [{ concurrency: 1, rate: 1 }, 'extra.flow.rate'],
+    [{ priority: 0, rote: 1 }, 'extra.flow.rote'],
   ] as const) {
     const stub = await platform.gateway('POST /stubs', {
       stubType: 'taskqueue/deployment',
@@ -75,4 +81,71 @@ test('a call without a usable key is refused, and so are bad settings, by the na
     });
     expect(stub.text).toContain(text);
   }
+});
+
+test('calls that come too often are answered 429 with Retry-After, or dropped; endpoints have rates, too', async () => {
+  await platform.deploy('paced', {
+    stubType: 'endpoint/deployment',
+    extra: JSON.stringify({ flow: { rate: '1/h', key: 'customer' } }),
+  });
+  await platform.deploy('dropping', {
+    stubType: 'taskqueue/deployment',
+    extra: JSON.stringify({ flow: { rate: '1/h', onExcess: 'skip' } }),
+  });
+  // The first call waits for a container, and its caller leaves when the file ends.
+  const first = platform.call('POST /endpoint/paced', { customer: 'a' }).catch(() => undefined);
+  const refused = await waitFor(async () => {
+    const answer = await request(`http://${platform.address}/endpoint/paced`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${platform.own.token}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ customer: 'a' }),
+      headersTimeout: 60_000,
+    });
+    return { status: answer.statusCode, after: answer.headers['retry-after'], text: await answer.body.text() };
+  }, 'the second call is answered');
+  expect(refused.status).toBe(429);
+  expect(Number(refused.after)).toBeGreaterThan(3_000);
+  expect(JSON.parse(refused.text)).toMatchObject({ code: 'flow_rate_exceeded' });
+  expect((await platform.call('POST /taskqueue/dropping', {})).json).toEqual({ task_id: expect.any(String) as string });
+  expect(await platform.call('POST /taskqueue/dropping', {})).toMatchObject({
+    status: 200,
+    json: { task_id: null, skipped: 'rate' },
+  });
+  void first;
+});
+
+test('an endpoint has a rate and a key alone, and other kinds have no flow control', async () => {
+  for (const [stubType, flow, text] of [
+    ['endpoint/deployment', { concurrency: 1 }, 'extra.flow.concurrency is for task queues'],
+    ['endpoint/deployment', { rate: '1/s', onExcess: 'skip' }, 'extra.flow.onExcess is for task queues'],
+    ['function/deployment', { rate: '1/s' }, 'not for function'],
+  ] as const) {
+    const stub = await platform.gateway('POST /stubs', {
+      stubType,
+      name: 'bad',
+      handler: 'app:handler',
+      extra: JSON.stringify({ flow }),
+    });
+    expect(stub.text).toContain(text);
+  }
+});
+
+test('a call has a priority where the queue has priorities, and a list shows the settings', async () => {
+  const { id } = await platform.deploy('ordered', {
+    stubType: 'taskqueue/deployment',
+    extra: JSON.stringify({ flow: { priority: 5, throttle: '1/h' } }),
+  });
+  const call = (name: string, priority: string) =>
+    platform.call(`POST /taskqueue/${name}`, {}, { headers: { 'x-longshore-priority': priority } });
+  expect(await call('ordered', '600')).toMatchObject({ status: 200 });
+  for (const answer of [await call('ordered', '3601'), await call('ordered', 'high'), await call('dropping', '1')]) {
+    expect(answer).toMatchObject({ status: 400, json: { code: 'invalid_flow_priority' } });
+    expect(answer.text).toContain('X-Longshore-Priority');
+  }
+  const second = await call('ordered', '600');
+  const shown = await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}/flow/${id}`);
+  expect(shown.json).toMatchObject({ concurrency: null, throttle: '1/h', rate: '', priority: 5, delayed: 1, data: [] });
+  const why = await platform.call(`GET /api/v1/explain/${platform.own.workspaceId}/${String(second.json['task_id'])}`);
+  expect(why.text).toContain('The tasks start at most one every 3600 s');
+  expect(why.json).toMatchObject({ task: { next_retry_at: null } });
 });

@@ -44,6 +44,7 @@ describe('tasks of a key', () => {
     const { submissions } = one;
     expect(await submissions.submit(aKeyedTarget(), { input: '{"x":1}' })).toEqual({
       kind: 'bad_flow',
+      code: 'invalid_flow_key',
       why: expect.stringContaining('"customer"') as string,
     });
     expect(await submissions.submit(aQueueTarget(), { input: '{}', key: 'a' })).toMatchObject({ kind: 'bad_flow' });
@@ -162,6 +163,59 @@ describe('tasks of a key', () => {
     await one.result(link.orders[1]!);
     await reaches(one, second as TaskId, 'COMPLETE');
     expect((await taskById(one.db, first as TaskId))?.status).toBe('COMPLETE');
+  });
+
+  test('start at their turns, in their order', async ({ one }) => {
+    const target = aQueueTarget({ flow: { key: 'customer', throttle: { count: 1, perMs: 200 } } });
+    const link = new PlayedLink();
+    one.container(target.queue, link, 10);
+    const tasks = await putAll(one, target, [OF_A, OF_A, OF_A]);
+    await sent(link, 3);
+    expect(ids(link)).toEqual(tasks);
+  });
+
+  test('that wait for their turns hold up no other key, and can be stopped', async ({ one }) => {
+    const target = aQueueTarget({ flow: { key: 'customer', throttle: { count: 1, perMs: 3_600_000 } } });
+    const link = new PlayedLink();
+    one.container(target.queue, link, 10);
+    const [first, second, , other] = await putAll(one, target, [OF_A, OF_A, OF_A, '{"customer":"b"}']);
+    await sent(link, 2);
+    expect(ids(link)).toEqual([first, other]);
+    expect(await one.queues.depth(target.queue)).toMatchObject({ active: 2, delayed: 2, soon: 0 });
+    expect(await one.actions.stopTasks(callerOf(target), [second as TaskId])).toEqual({ kind: 'stopped' });
+    await reaches(one, second as TaskId, 'CANCELLED');
+    expect(await one.queues.depth(target.queue)).toMatchObject({ active: 2, delayed: 1 });
+  });
+
+  test('that come too often are refused or dropped, and leave nothing', async ({ one }) => {
+    const rate = { count: 1, perMs: 3_600_000 };
+    const target = aQueueTarget({ flow: { key: 'customer', rate } });
+    await submitted(one, target, OF_A);
+    expect(await one.submissions.submit(target, { input: OF_A })).toEqual({
+      kind: 'flow_rate_exceeded',
+      key: 'a',
+      retryAfterSeconds: 3_600,
+    });
+    await submitted(one, target, '{"customer":"b"}');
+    const skipping = aQueueTarget({ flow: { rate, skipsExcess: true } });
+    await submitted(one, skipping, '{}');
+    expect(await one.submissions.submit(skipping, { input: '{}' })).toEqual({ kind: 'skipped', by: 'rate' });
+    await waitFor(async () => (await one.queues.depth(skipping.queue)).waiting === 1, 'one task is queued');
+  });
+
+  test('with a head start begin first, whatever their order', async ({ one }) => {
+    const target = aQueueTarget({ flow: { priority: 0 } });
+    const [first, second] = await putAll(one, target, ['{}', '{}']);
+    const { taskId } = await submitted(one, target, { input: '{}', priority: 60 });
+    await waitFor(async () => (await one.queues.depth(target.queue)).prioritized === 3, 'all are queued');
+    const link = new PlayedLink();
+    one.container(target.queue, link, 10);
+    await sent(link, 3);
+    expect(ids(link)).toEqual([taskId, first, second]);
+    expect(await one.submissions.submit(target, { input: '{}', priority: 3_601 })).toMatchObject({
+      kind: 'bad_flow',
+      code: 'invalid_flow_priority',
+    });
   });
 
   test('count in the bound of the queue while they are held', async ({ one }) => {

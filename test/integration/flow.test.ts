@@ -8,6 +8,7 @@ import { createLog } from '#shared/log.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 import { FlowBook } from '#scheduler/stores/queues/flow-book.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
+import { FlowPaces } from '#scheduler/stores/queues/flow-paces.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { FlowSweep } from '#scheduler/tasks/maintenance/flow-sweep.ts';
@@ -32,6 +33,7 @@ interface World {
   readonly queues: TaskQueues;
   readonly book: FlowBook;
   readonly eye: Redis;
+  readonly client: Redis;
   /** Tasks that count as running although they have no job. */
   readonly running: Set<TaskId>;
   readonly controlled: Set<QueueName>;
@@ -47,10 +49,10 @@ const test = base.extend('world', { scope: 'file' }, async ({ redis }, { onClean
   const sweep = new FlowSweep({
     queues,
     leases: { heldAmong: (ids) => Promise.resolve(new Set(ids.filter((id) => running.has(id)))) },
-    controlled: () => Promise.resolve([...controlled]),
+    controlled: () => Promise.resolve([...controlled].map((queue) => ({ queue, flow: { concurrency: 1 } }))),
     log: quiet,
   });
-  return { queues, book: new FlowBook(client, keysOf()), eye: redis.connect(), running, controlled, sweep };
+  return { queues, book: new FlowBook(client, keysOf()), eye: redis.connect(), client, running, controlled, sweep };
 });
 
 async function addAll(queues: TaskQueues, queue: QueueName, jobs: readonly TaskJob[]): Promise<void> {
@@ -77,7 +79,7 @@ describe('concurrency by key', () => {
     const jobs = [aJob('a', 2), aJob('a', 2), aJob('a', 2), aJob('a', 2), aJob('b', 2)];
     const [first, second, third, fourth, other] = jobs.map(({ taskId }) => taskId);
     await addAll(queues, queue, jobs);
-    expect(await queues.depth(queue)).toEqual({ waiting: 3, active: 0, delayed: 0, prioritized: 0, held: 2 });
+    expect(await queues.depth(queue)).toEqual({ waiting: 3, active: 0, delayed: 0, prioritized: 0, held: 2, soon: 0 });
     const got = await fetchAll(queues, queue);
     expect([...got.keys()]).toEqual([first, second, other]);
 
@@ -269,12 +271,135 @@ describe('limits of a workspace', () => {
   });
 });
 
+describe('a throttle', () => {
+  const paced = (everyMs: number, changes: Partial<NonNullable<TaskJob['flow']>> = {}): TaskJob =>
+    aJob('', 1, { workspaceId, flow: { key: 'k', everyMs, ...changes } });
+  const workspaceId = newId<WorkspaceId>();
+
+  test('a task whose turn comes later asks for no container, and is handed out at its turn', async ({ world }) => {
+    const { queues } = world;
+    const queue = aQueue();
+    const told: number[] = [];
+    queues.onDelayed((of, dueMs) => void (of === queue && told.push(dueMs)));
+    const atMs = Date.now() + HOUR_MS / 2;
+    await queues.add(queue, paced(1_000, { atMs }));
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 0, delayed: 1, soon: 0, held: 0 });
+    expect(await queues.fetch(queue, aLock())).toEqual({ job: undefined, starts: 0, nextDueMs: atMs });
+    expect(told).toEqual([atMs]);
+    const soon = paced(1_000, { atMs: Date.now() + 300 });
+    await queues.add(queue, soon);
+    const got = await waitFor(async () => (await queues.fetch(queue, aLock())).job, 'its turn comes');
+    expect(got?.taskId).toBe(soon.taskId);
+    expect(Date.now()).toBeGreaterThanOrEqual(soon.flow?.atMs ?? Infinity);
+  });
+
+  test('tasks that are ready together start one after the other, in their order', async ({ world: { queues } }) => {
+    const queue = aQueue();
+    const jobs = [paced(200), paced(200), paced(200), paced(200)];
+    await addAll(queues, queue, jobs);
+    const got: (readonly [TaskId, number])[] = [];
+    await waitFor(async () => {
+      const { job } = await queues.fetch(queue, aLock());
+      if (job !== undefined) got.push([job.taskId, Date.now()]);
+      return got.length === jobs.length;
+    }, 'all have started');
+    expect(got.map(([taskId]) => taskId)).toEqual(jobs.map(({ taskId }) => taskId));
+    // The pace holds from the first start to the last, give or take the tenth that a turn may come early.
+    expect((got[3]?.[1] ?? 0) - (got[0]?.[1] ?? Infinity)).toBeGreaterThanOrEqual(3 * 200 - 20 - 1);
+  });
+
+  test('keys have paces of their own, and others may have the slots of a task that waits', async ({ world }) => {
+    const { queues } = world;
+    const queue = aQueue();
+    const limits = { paced: 1 };
+    const [first, second, other] = [
+      paced(HOUR_MS),
+      paced(HOUR_MS, { limits }),
+      aJob('', 1, { workspaceId, flow: { key: 'other', everyMs: HOUR_MS, limits } }),
+    ];
+    await addAll(queues, queue, [first, second, other]);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 2, held: 1 });
+    const got: TaskId[] = [];
+    await waitFor(async () => {
+      got.push(...(await fetchAll(queues, queue)).keys());
+      return got.length === 2;
+    }, 'the slot went on');
+    expect(got).toEqual([first.taskId, other.taskId]);
+    expect(await queues.depth(queue)).toMatchObject({ active: 2, delayed: 1, soon: 0, held: 0 });
+  });
+
+  test('an external runner that asks again and again moves no turn', async ({ world: { queues } }) => {
+    const queue = aQueue();
+    const [first, second] = [paced(300, { key: 'external' }), paced(300, { key: 'external' })];
+    await addAll(queues, queue, [first, second]);
+    expect(await queues.mayBegin(queue, first)).toBe(true);
+    expect(await queues.mayBegin(queue, second)).toBe(false);
+    await waitFor(() => queues.mayBegin(queue, second), 'its turn comes while it is asked for');
+  });
+});
+
+describe('paces of calls', () => {
+  const hourly = { count: 2, perMs: HOUR_MS };
+
+  test('so many calls of a key are taken at once, and then at the pace; all schedulers count together', async ({
+    world: { client },
+    redis,
+  }) => {
+    const paces = [new FlowPaces(client, keysOf()), new FlowPaces(redis.connect(), keysOf())] as const;
+    const of = { workspaceId: newId<WorkspaceId>(), queue: aQueue(), key: 'a', rate: { count: 10, perMs: HOUR_MS } };
+    const nowMs = Date.now();
+    const answers = await Promise.all(
+      Array.from({ length: 40 }, (_none, at) => paces[at % 2 === 0 ? 0 : 1].take(of, nowMs)),
+    );
+    expect(answers.filter(({ kind }) => kind === 'taken').length).toBe(10);
+    expect(await paces[0].take(of, nowMs)).toEqual({ kind: 'too_often', afterMs: HOUR_MS / 10 });
+    expect(await paces[0].take({ ...of, key: 'b' }, nowMs)).toEqual({ kind: 'taken', atMs: undefined });
+    expect(await paces[1].take(of, nowMs + HOUR_MS / 10)).toEqual({ kind: 'taken', atMs: undefined });
+    expect(await paces[0].take(of, nowMs + HOUR_MS / 10)).toMatchObject({ kind: 'too_often' });
+  });
+
+  test('turns of a throttle are even, and behind starts that came late', async ({ world: { queues, client } }) => {
+    const paces = new FlowPaces(client, keysOf());
+    const [workspaceId, queue, nowMs] = [newId<WorkspaceId>(), aQueue(), Date.now()];
+    const of = { workspaceId, queue, key: 'k', everyMs: HOUR_MS };
+    const turns: unknown[] = [];
+    for (let at = 0; at < 3; at += 1) turns.push(await paces.take(of, nowMs));
+    expect(turns).toEqual([undefined, nowMs + HOUR_MS, nowMs + 2 * HOUR_MS].map((atMs) => ({ kind: 'taken', atMs })));
+    // A start moves the next turn, where all turns that were given are over.
+    const job = aJob('', 1, { workspaceId, flow: { key: 'late', everyMs: HOUR_MS } });
+    await queues.add(queue, job);
+    await fetchAll(queues, queue);
+    const next = await paces.take({ ...of, key: 'late' }, nowMs);
+    expect(next).toMatchObject({ kind: 'taken' });
+    expect(next.kind === 'taken' ? next.atMs : 0).toBeGreaterThanOrEqual(nowMs + HOUR_MS);
+  });
+
+  test('a workspace has a bound of keys in use, and keys that are not in use any more make room', async ({
+    world: { client },
+  }) => {
+    const paces = new FlowPaces(client, keysOf(), 2);
+    const of = { workspaceId: newId<WorkspaceId>(), queue: aQueue(), rate: hourly };
+    const nowMs = Date.now();
+    for (const key of ['a', 'b']) expect(await paces.take({ ...of, key }, nowMs)).toMatchObject({ kind: 'taken' });
+    expect(await paces.take({ ...of, key: 'c' }, nowMs)).toEqual({ kind: 'too_many_keys' });
+    expect(await paces.take({ ...of, key: 'a' }, nowMs)).toMatchObject({ kind: 'taken' });
+    expect(await paces.take({ ...of, workspaceId: newId<WorkspaceId>(), key: 'c' }, nowMs)).toMatchObject({
+      kind: 'taken',
+    });
+    expect(await paces.take({ ...of, key: 'c' }, nowMs + HOUR_MS)).toMatchObject({ kind: 'taken' });
+    // Paces that nobody asks for any more go by themselves.
+    const left = await client.pttl(keysOf().flowPaces(of.workspaceId));
+    expect(left).toBeGreaterThan(0);
+    expect(left).toBeLessThanOrEqual(2 * HOUR_MS + 60_000);
+  });
+});
+
 describe('the sweep', () => {
   test('frees the slot of a task whose process was killed before its add', async ({ world }) => {
     const { queues, book, sweep } = world;
     const queue = aQueue();
     const [lost, held] = [aJob('a', 1), aJob('a', 1)];
-    expect(await book.take(queue, lost)).toBe(true);
+    expect(await book.take(queue, lost, 'add')).toBe('yes');
     await queues.add(queue, held);
     await sweep.round();
     // The add may be under way.

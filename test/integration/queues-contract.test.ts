@@ -128,14 +128,26 @@ describe('adding and fetching', () => {
     const lock = aLock();
     const { queue, taskId } = await fetched(queues, lock);
     await queues.add(queue, aJob());
-    expect(await queues.depth(queue)).toEqual({ waiting: 1, active: 1, delayed: 0, prioritized: 0, held: 0 });
+    expect(await queues.depth(queue)).toEqual({ waiting: 1, active: 1, delayed: 0, prioritized: 0, held: 0, soon: 0 });
     await queues.delay(queue, taskId, lock, Date.now() + 60_000);
     await queues.add(queue, aJob());
-    expect(await queues.depth(queue)).toEqual({ waiting: 2, active: 0, delayed: 1, prioritized: 0, held: 0 });
+    expect(await queues.depth(queue)).toEqual({ waiting: 2, active: 0, delayed: 1, prioritized: 0, held: 0, soon: 0 });
     expect(await queues.depths([aQueue(), queue])).toEqual([
-      { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0 },
-      { waiting: 2, active: 0, delayed: 1, prioritized: 0, held: 0 },
+      { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0, soon: 0 },
+      { waiting: 2, active: 0, delayed: 1, prioritized: 0, held: 0, soon: 0 },
     ]);
+  });
+
+  test('delayed jobs count as due soon when they are due within 10 s', async ({ queues }) => {
+    const queue = aQueue();
+    for (const dueMs of [1_000, 9_000, 20_000, 3_600_000]) {
+      const [job, lock] = [aJob(), aLock()];
+      await queues.add(queue, job);
+      await queues.fetch(queue, lock);
+      await queues.delay(queue, job.taskId, lock, Date.now() + dueMs + 500);
+    }
+    // On a slow machine the first may be due, which counts as soon, too.
+    expect(await queues.depth(queue)).toMatchObject({ delayed: 4, soon: 2 });
   });
 
   test('adding an id that is still there keeps the first data', async ({ queues }) => {
@@ -275,7 +287,7 @@ describe('fences', () => {
     expect(await queues.remove(queue, taskId)).toBe(true);
     expect(await queues.remove(queue, waiting.taskId)).toBe(true);
     expect(await queues.remove(queue, waiting.taskId)).toBe(false);
-    expect(await queues.depth(queue)).toEqual({ waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0 });
+    expect(await queues.depth(queue)).toEqual({ waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0, soon: 0 });
   });
 
   test('after kill -9 of the holder another process adopts and finishes the job by the token it reads', async ({
@@ -323,6 +335,68 @@ describe('stalled jobs', () => {
     expect(await queues.giveBack(queue, taskId, lock)).toEqual({ kind: 'superseded' });
     await queues.close();
     world.client.disconnect();
+  });
+});
+
+describe('priorities', () => {
+  const ranked = (headStart: number, createdAtMs: number): TaskJob =>
+    aJob({ flow: { key: '', headStart }, createdAtMs, deadlineMs: createdAtMs + 86_400_000 * 3_650 });
+  const order = async (queues: TaskQueues, queue: QueueName): Promise<TaskId[]> => {
+    const found: TaskId[] = [];
+    for (let job = (await queues.fetch(queue, aLock())).job; job !== undefined;) {
+      found.push(job.taskId);
+      ({ job } = await queues.fetch(queue, aLock()));
+    }
+    return found;
+  };
+  const ids = (jobs: readonly TaskJob[]): TaskId[] => jobs.map(({ taskId }) => taskId);
+
+  test.for([
+    ['now', Date.now()],
+    ['in the last year whose scores are exact', Date.UTC(2033, 11, 1)],
+  ] as const)('jobs of one millisecond come out in the order of their adds, %s', async ([, atMs], { queues }) => {
+    const queue = aQueue();
+    const jobs = Array.from({ length: 300 }, (_none, at) => ranked(0, atMs + Math.floor(at / 100)));
+    for (const job of jobs) await queues.add(queue, job);
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 0, prioritized: 300 });
+    expect(await order(queues, queue)).toEqual(ids(jobs));
+  });
+
+  test('a head start overtakes what came within that time, and nothing older', async ({ queues }) => {
+    const queue = aQueue();
+    const atMs = Date.now();
+    const [older, old, late, first, last] = [
+      ranked(0, atMs - 601_000),
+      ranked(0, atMs - 599_000),
+      ranked(-3_600, atMs - 1_000),
+      ranked(600, atMs),
+      ranked(0, atMs + 1),
+    ];
+    for (const job of [older, old, late, first, last]) await queues.add(queue, job);
+    expect(await queues.placeOf(queue, first.taskId)).toEqual({ kind: 'waiting', position: 2 });
+    expect(await order(queues, queue)).toEqual(ids([older, first, old, last, late]));
+  });
+
+  test('a job that is given back, or delayed, comes out at its place again', async ({ queues }) => {
+    const queue = aQueue();
+    const atMs = Date.now();
+    const jobs = [ranked(0, atMs), ranked(0, atMs + 5), ranked(0, atMs + 10)];
+    const [first, second] = jobs as [TaskJob, TaskJob, TaskJob];
+    for (const job of jobs) await queues.add(queue, job);
+    const [one, two] = [aLock(), aLock()];
+    await queues.fetch(queue, one);
+    await queues.fetch(queue, two);
+    await queues.delay(queue, second.taskId, two, Date.now() - 1);
+    await queues.giveBack(queue, first.taskId, one);
+    expect(await order(queues, queue)).toEqual(ids(jobs));
+  });
+
+  test('jobs without priority, which were there before, go first', async ({ queues }) => {
+    const queue = aQueue();
+    const [plain, prioritised] = [aJob(), ranked(3_600, Date.now())];
+    await queues.add(queue, prioritised);
+    await queues.add(queue, plain);
+    expect(await order(queues, queue)).toEqual(ids([plain, prioritised]));
   });
 });
 

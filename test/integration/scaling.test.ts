@@ -391,8 +391,8 @@ describe('Sample error', () => {
 
   test.for([
     ['partial', []],
-    ['none', [{ waiting: Number.NaN, active: 0, delayed: 0, prioritized: 0, held: 0 }]],
-    ['negative', [{ waiting: 0, active: -1, delayed: 0, prioritized: 0, held: 0 }]],
+    ['none', [{ waiting: Number.NaN, active: 0, delayed: 0, prioritized: 0, held: 0, soon: 0 }]],
+    ['negative', [{ waiting: 0, active: -1, delayed: 0, prioritized: 0, held: 0, soon: 0 }]],
   ] as const)('one that is %s is a bad one: what is idle stays', async ([, depths], { world }) => {
     const entry = await world.idle();
     world.depths = depths;

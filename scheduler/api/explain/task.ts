@@ -8,6 +8,7 @@ import { cureOf, cureOfTask, errorOf } from '#shared/domain/task-failures.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { HeldBy, JobPlace } from '../../stores/queues/task-queues.ts';
 import { keyOfControl, kindOfControl } from '../../domain/flow.ts';
+import type { TaskFlow } from '../../domain/flow.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
@@ -86,7 +87,7 @@ export function explainTask(facts: TaskFacts): Explanation {
       started_at: timestampOf(record.startedAtMs),
       ended_at: timestampOf(record.endedAtMs),
       deadline: timestampOf(deadlineMs),
-      next_retry_at: timestampOf(place.kind === 'delayed' ? place.dueMs : null),
+      next_retry_at: timestampOf(place.kind === 'delayed' && throttleOf(facts) === undefined ? place.dueMs : null),
       retries_used: job?.retriesUsed ?? 0,
       retries: facts.retries,
       losses: job?.losses ?? 0,
@@ -115,8 +116,9 @@ function summaryOf(facts: TaskFacts): string {
   if (place.kind === 'active' || record.status === 'RUNNING') {
     return `runs, attempt ${record.attempt}`;
   }
+  if (place.kind === 'held' || throttleOf(facts) !== undefined)
+    return 'waits for its turn under the flow control of its deployment';
   if (place.kind === 'delayed') return `failed${why} and is tried again`;
-  if (place.kind === 'held') return 'waits for its turn under the flow control of its deployment';
   if (place.kind === 'gone') return 'is in no queue now: it was accepted a moment ago, or changes hands';
   const taking = servers.filter((one) => one.takes).length;
   const where = place.position === undefined ? 'waits' : `is number ${place.position} in its queue`;
@@ -133,6 +135,21 @@ function heldText({ name, most, running, waiting }: HeldBy): string {
   return `${what} ${running} of ${most} running; ${counted(waiting, 'task')} ${isLimit ? `${wait} ${whose}` : `${whose} ${wait}`}`;
 }
 
+/** Flow control of a task that waits for its turn under a throttle. */
+function throttleOf({ record, job, place }: TaskFacts): TaskFlow | undefined {
+  const isThrottled = place.kind === 'delayed' && record.status === 'PENDING' && job?.flow?.everyMs !== undefined;
+  return isThrottled ? job.flow : undefined;
+}
+
+/** Why a throttle lets a task wait. */
+function throttledText({ key, everyMs = 0 }: TaskFlow): string {
+  const pace =
+    everyMs >= 1_000
+      ? `one every ${Number((everyMs / 1_000).toFixed(1))} s`
+      : `${Math.floor(1_000 / everyMs)} a second`;
+  return `${key === '' ? 'The tasks' : `Tasks of key ${key}`} start at most ${pace}`;
+}
+
 function waitingOf(facts: TaskFacts): WaitTexts {
   const { record, place, scaling, servers, timeoutMs } = facts;
   if (isTerminalTask(record.status)) return NO_WAIT;
@@ -143,7 +160,15 @@ function waitingOf(facts: TaskFacts): WaitTexts {
       until: timestampOf(timeoutMs === 0 || startedMs === null ? null : startedMs + timeoutMs),
     };
   }
-  if (place.kind === 'delayed') return { waits_for: 'its back-off, then a free slot', until: timestampOf(place.dueMs) };
+  const throttled = throttleOf(facts);
+  if (place.kind === 'delayed')
+    return {
+      waits_for:
+        throttled === undefined
+          ? 'its back-off, then a free slot'
+          : `${throttledText(throttled)}; it waits for its turn`,
+      until: timestampOf(place.dueMs),
+    };
   const deadline = timestampOf(record.deadlineMs === 0 ? null : record.deadlineMs);
   if (place.kind === 'held') return { waits_for: heldText(place.control), until: deadline };
   const serving = servers.some((one) => one.state === 'RUNNING');
@@ -163,8 +188,10 @@ function detailsOf(facts: TaskFacts): string[] {
   if (queueDepth !== null && !isTerminalTask(record.status))
     details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
   // Other containers that could take a task matter only while it waits.
-  const isHeld = place.kind === 'held';
-  if (isHeld) details.push(heldText(place.control));
+  const throttled = throttleOf(facts);
+  const isHeld = place.kind === 'held' || throttled !== undefined;
+  if (place.kind === 'held') details.push(heldText(place.control));
+  if (throttled !== undefined) details.push(throttledText(throttled));
   const waits = !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active' && !isHeld;
   if (waits && facts.pool.lack !== undefined) details.push(facts.pool.lack.says);
   if (scaling !== null && waits) {

@@ -14,9 +14,8 @@ import type { Target } from '../../domain/stub-config.ts';
 import type { TargetChange, Targets } from '../../workspaces/deployments/targets.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
-import type { DueTimes } from '../../stores/queues/due.ts';
 import type { QueueDepth, TaskQueues } from '../../stores/queues/task-queues.ts';
-import { totalOf } from '../../stores/queues/task-queues.ts';
+import { inFlightOf, totalOf } from '../../stores/queues/task-queues.ts';
 import type { Loads } from '../../cluster/loads.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Breakers } from './breakers.ts';
@@ -56,7 +55,6 @@ export interface AutoscalerParts {
   readonly scaled?: Pick<ScaleEvents, 'decided'>;
   readonly metrics: AutoscalerMetrics;
   readonly loops: LoopMetrics;
-  readonly due: DueTimes;
   readonly isLeader: () => boolean;
   /** Development servers: stubs that have one, and their queues. */
   readonly serves: { isServed(stubId: StubId): boolean; queues(): Iterable<QueueName> };
@@ -374,7 +372,7 @@ export class Autoscaler {
       const proof = entries.find((entry) => stayedUp(entry, nowMs));
       if (proof !== undefined) breakers.works(queue, proof.row);
     }
-    this.#sampled(queue, target, depth, this.#histories.of(queue), nowMs);
+    this.#sampled(target, depth, this.#histories.of(queue), nowMs);
     const { input, decision } = this.#decide(queue, target, depth, nowMs);
     if (decision.kind === 'start' && target !== undefined && depth !== undefined)
       this.#starts.put({ queue, target, depth, sampledMs });
@@ -426,13 +424,7 @@ export class Autoscaler {
   }
 
   /** Records a sample beside the earlier ones. */
-  #sampled(
-    queue: QueueName,
-    target: Target | undefined,
-    depth: QueueDepth | undefined,
-    history: QueueHistory,
-    nowMs: number,
-  ): void {
+  #sampled(target: Target | undefined, depth: QueueDepth | undefined, history: QueueHistory, nowMs: number): void {
     if (depth === undefined) {
       history.badSinceMs ??= nowMs;
       return;
@@ -441,7 +433,7 @@ export class Autoscaler {
     history.samples += 1;
     const bounds = this.#inputs.bounds(target);
     if (bounds.limitsUnknown === true) return;
-    const wanted = wantedContainers(bounds, this.#inputs.inFlight(queue, depth));
+    const wanted = wantedContainers(bounds, inFlightOf(depth));
     history.window = rememberWanted(history.window, wanted, windowMsOf(target), nowMs);
   }
 

@@ -40,6 +40,6 @@ export async function sampleQueues(
 /** Depth of a sample, unless its numbers are impossible. */
 function soundDepth(depth: QueueDepth | undefined): QueueDepth | undefined {
   if (depth === undefined) return undefined;
-  const counts = [depth.waiting, depth.active, depth.delayed, depth.prioritized, depth.held];
+  const counts = [depth.waiting, depth.active, depth.delayed, depth.prioritized, depth.held, depth.soon];
   return counts.every((count) => Number.isSafeInteger(count) && count >= 0) ? depth : undefined;
 }

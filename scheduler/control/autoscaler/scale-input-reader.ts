@@ -10,9 +10,8 @@ import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import { replaceableAfterMs } from '../../fleet/containers/spec.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { DeploymentFacts } from '../../workspaces/deployments/state.ts';
-import type { DueTimes } from '../../stores/queues/due.ts';
 import type { QueueDepth } from '../../stores/queues/task-queues.ts';
-import { totalOf } from '../../stores/queues/task-queues.ts';
+import { inFlightOf, totalOf } from '../../stores/queues/task-queues.ts';
 import { isMadeByHand } from '../../workspaces/deployments/kinds.ts';
 import type { Loads } from '../../cluster/loads.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
@@ -32,7 +31,6 @@ export interface ScaleInputReaderParts {
   /** Tokens that calls to models reserve. Absent: none. */
   readonly reservedTokens?: Pick<ReservedTokens, 'of'>;
   readonly clock: Clock;
-  readonly due: DueTimes;
   readonly breakers: Breakers;
   readonly hostBrakes: HostBrakes;
   /** Whether a stub has a development server now. */
@@ -47,7 +45,6 @@ export interface ScaleInputReaderParts {
   readonly isAwaited?: (entry: ContainerEntry) => boolean;
 }
 
-const DUE_SOON_MS = 10_000;
 /** Least keep-warm of a container that a rollout brought, until its first call. */
 const FIRST_CALL_MS = 30_000;
 /** Bounds of a queue whose deployment is gone, so that no container is wanted. */
@@ -136,14 +133,6 @@ export class ScaleInputReader {
     return sum.containers === 0 ? {} : { engines: sum };
   }
 
-  /** Number of tasks that wait, run, or are due within 10 s. Held ones run in containers that are there. */
-  inFlight(queue: QueueName, depth: QueueDepth): number {
-    // Delayed jobs that are known not to be due soon do not count. With unknown
-    // due times (after a restart) all count, so that a fetch finds out.
-    const soon = this.#parts.due.countWithin(queue, DUE_SOON_MS);
-    return totalOf(depth) - depth.held - (soon === undefined ? 0 : Math.max(0, depth.delayed - soon));
-  }
-
   /** Reads the input of the decision for a queue. @param depth - undefined: the sample failed */
   read(
     queue: QueueName,
@@ -160,7 +149,7 @@ export class ScaleInputReader {
     return {
       ...bounds,
       active: bounds.active && !isServed,
-      inFlight: depth === undefined ? undefined : this.inFlight(queue, depth),
+      inFlight: depth === undefined ? undefined : inFlightOf(depth),
       waiting: depth === undefined ? 0 : depth.waiting + depth.prioritized,
       keepWarmMs: target === undefined ? 0 : keepWarmMsOf(target),
       containers: [...this.#parts.containers.ofQueue(queue)]

@@ -21,7 +21,7 @@ import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
 import type { Fence, Fetched, HeldLock, JobPlace, JobState, QueueDepth, TaskQueues } from './task-queues.ts';
-import { LOCK_MS } from './task-queues.ts';
+import { DUE_SOON_MS, LOCK_MS } from './task-queues.ts';
 
 const STALLED_INTERVAL_MS = 30_000;
 /** Stalls that BullMQ allows a job. Past its maximum it would only mark the job for a Worker, and there is none. */
@@ -174,12 +174,13 @@ class BullmqTaskQueues implements PlainQueues {
     return { job: undefined, starts: 0, nextDueMs: Date.now() };
   }
 
-  /** Delays a fetched job that may not run now to its deadline. */
-  async #mayRun(name: QueueName, job: TaskJob, lock: LockToken, { mayRun, onHeld }: Gate): Promise<boolean> {
+  /** Delays a fetched job that may not run now. */
+  async #mayRun(name: QueueName, job: TaskJob, lock: LockToken, gate: Gate): Promise<boolean> {
     try {
-      if (await mayRun(job)) return true;
-      await this.delay(name, job.taskId, lock, job.deadlineMs);
-      await onHeld(job);
+      const hold = await gate(job);
+      if (hold === undefined) return true;
+      await this.delay(name, job.taskId, lock, hold.untilMs, hold.changed);
+      await hold.after();
       return false;
     } catch (error) {
       this.#repairs.note({ queue: name, lock, keep: undefined });
@@ -289,8 +290,8 @@ class BullmqTaskQueues implements PlainQueues {
   }
 
   async placeOf(name: QueueName, taskId: TaskId): Promise<JobPlace> {
-    const { wait, delayed, active } = this.#queue(name).backend.keys;
-    const [index, length, score, held, exists] = await this.#asking(
+    const { wait, delayed, active, prioritized } = this.#queue(name).backend.keys;
+    const [index, length, score, held, rank, exists] = await this.#asking(
       `find task ${taskId}`,
       Promise.all([
         // BullMQ takes jobs from the right.
@@ -298,10 +299,12 @@ class BullmqTaskQueues implements PlainQueues {
         this.#client.llen(String(wait)),
         this.#client.zscore(String(delayed), taskId),
         this.#client.lpos(String(active), taskId, 'MAXLEN', MAX_PLACES),
+        this.#client.zrank(String(prioritized), taskId),
         this.#client.exists(this.#queue(name).backend.toKey(taskId)),
       ]),
     );
     if (index !== null) return { kind: 'waiting', position: length - index };
+    if (rank !== null) return { kind: 'waiting', position: length + rank + 1 };
     if (score !== null) return { kind: 'delayed', dueMs: dueOf(score) };
     if (held !== null) return { kind: 'active' };
     return exists === 1 ? { kind: 'waiting', position: undefined } : { kind: 'gone' };
@@ -409,7 +412,8 @@ class BullmqTaskQueues implements PlainQueues {
   }
 
   #countOf(name: QueueName): Promise<unknown> {
-    return this.#depthScript.run(...depthKeys(this.#queue(name).backend), this.#heldCounts, name);
+    const soon = (Date.now() + DUE_SOON_MS) * DELAYED_SCALE;
+    return this.#depthScript.run(...depthKeys(this.#queue(name).backend), this.#heldCounts, name, soon);
   }
 
   #queue(name: QueueName): OpenQueue {
@@ -470,14 +474,34 @@ async function deleteAll(backend: IQueueBackend): Promise<void> {
 /** Job object for finishing, which reads only the id and these options; `attempts: 1` always ends the job. */
 const skeleton = (taskId: TaskId): MinimalJob => ({ id: taskId, opts: { attempts: 1 } }) as unknown as MinimalJob;
 
+/** Begin of the ranks of prioritised jobs, and their unit: BullMQ adds a counter to 2^32 times the rank. */
+const RANKS_FROM_MS = Date.UTC(2026, 0, 1);
+const RANK_MS = 2 ** 17;
+
+/**
+ * Rank of a job in a queue with priorities: its creation less its head start. The scores of BullMQ stay exact until
+ * 2034: a millisecond is 2^15 of them, and jobs of one millisecond are told apart by the counter.
+ */
+function rankOf({ createdAtMs, flow }: TaskJob): number | undefined {
+  if (flow?.headStart === undefined) return undefined;
+  return Math.max(1, createdAtMs - flow.headStart * 1000 - RANKS_FROM_MS) / RANK_MS;
+}
+
 function jobJson(job: TaskJob, heldToMs = 0): JobJson {
   const timestamp = Date.now();
   const delay = Math.max(0, heldToMs - timestamp);
+  const priority = rankOf(job);
   return {
     id: job.taskId,
     name: TASK_JOB_NAME,
     data: encodeTaskJob(job),
-    opts: { attempts: 1, removeOnComplete: true, removeOnFail: true, ...(delay === 0 ? {} : { delay }) },
+    opts: {
+      attempts: 1,
+      removeOnComplete: true,
+      removeOnFail: true,
+      ...(delay === 0 ? {} : { delay }),
+      ...(priority === undefined ? {} : { priority }),
+    },
     progress: 0,
     attemptsMade: 0,
     attemptsStarted: 0,
@@ -495,6 +519,6 @@ const depthKeys = ({ keys }: IQueueBackend): string[] =>
   [keys['wait'], keys['active'], keys['delayed'], keys['prioritized']].map(String);
 
 function depthOf(counts: unknown): QueueDepth {
-  const [waiting = 0, active = 0, delayed = 0, prioritized = 0, held = 0] = counts as number[];
-  return { waiting, active, delayed, prioritized, held };
+  const [waiting = 0, active = 0, delayed = 0, prioritized = 0, held = 0, soon = 0] = counts as number[];
+  return { waiting, active, delayed, prioritized, held, soon };
 }

@@ -26,19 +26,14 @@ export class DueTimes {
 
   add(queue: QueueName, dueMs: number): void {
     const times = this.#times.get(queue) ?? [];
-    if (times.includes(dueMs) || times.length >= MAX_PER_QUEUE) return;
+    if (times.length >= MAX_PER_QUEUE) return;
+    // Turns under a throttle come in order.
+    const isLast = dueMs > (times.at(-1) ?? -Infinity);
+    if (!isLast && times.includes(dueMs)) return;
     times.push(dueMs);
-    times.sort((a, b) => a - b);
+    if (!isLast) times.sort((a, b) => a - b);
     this.#times.set(queue, times);
-    this.#arm(queue);
-  }
-
-  /** Number of known due times within the next `windowMs`; undefined: none is known at all. */
-  countWithin(queue: QueueName, windowMs: number): number | undefined {
-    const times = this.#times.get(queue);
-    if (times === undefined) return undefined;
-    const limit = this.#clock.nowMs() + windowMs;
-    return times.filter((time) => time <= limit).length;
+    if (times[0] === dueMs) this.#arm(queue);
   }
 
   stop(): void {

@@ -3,7 +3,8 @@
 import type { Redis } from 'ioredis';
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import { isRecord } from '#shared/json.ts';
-import { controlsOf } from '../../domain/flow.ts';
+import { controlsOf, throttlesOfQueue } from '../../domain/flow.ts';
+import type { TaskFlow } from '../../domain/flow.ts';
 import type { TaskJob } from './jobs.ts';
 import type { Keys } from './keys.ts';
 import { defineScript } from './scripts.ts';
@@ -18,25 +19,61 @@ const TOGETHER = 500;
 /** Most members looked at for a list of controls. */
 const MOST_LISTED = 100_000;
 
+export type Taking = 'add' | 'start' | 'ask' | 'force';
+/** `turnMs`: the task may start then. */
+export type Taken = 'yes' | 'held' | { readonly turnMs: number };
+
+/** A task that starts within this time of its own turn is not late. */
+const LATE_MS = 1_000;
+
+/** Arguments of the question to a throttle; undefined: it is not asked. */
+function throttleOf(queue: QueueName, flow: TaskFlow, how: Taking): readonly (string | number)[] | undefined {
+  const { key, everyMs, atMs = 0, isDue } = flow;
+  if (everyMs === undefined || how === 'add' || how === 'force') return undefined;
+  const nowMs = Date.now();
+  if (isDue === true && nowMs >= atMs && nowMs < atMs + Math.max(everyMs, LATE_MS)) return undefined;
+  return [`${throttlesOfQueue(queue)}${key}`, everyMs, nowMs, how === 'start' ? 'reserve' : ''];
+}
+
 export class FlowBook {
   readonly #client: Redis;
   readonly #keys: Keys['flow'];
+  readonly #paces: Keys['flowPaces'];
   readonly #take: Script;
   readonly #free: Script;
 
-  constructor(client: Redis, keys: Pick<Keys, 'flow'>) {
+  constructor(client: Redis, keys: Pick<Keys, 'flow' | 'flowPaces'>) {
     this.#client = client;
     this.#keys = keys.flow;
+    this.#paces = keys.flowPaces;
     this.#take = defineScript(client, 'longshoreTakeFlow');
     this.#free = defineScript(client, 'longshoreFreeFlow');
   }
 
-  /** Gives the task its slots. @param force - it runs. @returns false: it is held */
-  async take(queue: QueueName, job: TaskJob, force = false): Promise<boolean> {
-    if (job.flow === undefined) return true;
-    const controls = controlsOf(queue, job.workspaceId, job.flow).flat();
-    const place = String(job.createdAtMs).padStart(16, '0');
-    return (await this.#take.run(...this.#keys, job.taskId, queue, place, force ? 'force' : '', ...controls)) === 1;
+  /**
+   * Gives the task its slots.
+   * @param how - `add`: it does not start yet; `start`: it starts now, or at its turn, which is its own then; `ask`: it
+   *   starts now or not at all; `force`: it runs
+   */
+  async take(queue: QueueName, job: TaskJob, how: Taking): Promise<Taken> {
+    const { flow } = job;
+    if (flow === undefined) return 'yes';
+    const controls = controlsOf(queue, job.workspaceId, flow).flat();
+    const throttle = throttleOf(queue, flow, how);
+    if (controls.length === 0 && throttle === undefined) return 'yes';
+    const place = String(job.createdAtMs - (flow.headStart ?? 0) * 1000).padStart(16, '0');
+    const answer = await this.#take.run(
+      ...this.#keys,
+      this.#paces(job.workspaceId),
+      job.taskId,
+      queue,
+      place,
+      how === 'force' ? 'force' : '',
+      ...(throttle ?? ['', '', '', '']),
+      ...controls,
+    );
+    if (answer === 1) return 'yes';
+    return answer === 0 ? 'held' : { turnMs: Number(answer) };
   }
 
   /** Takes the task off its controls. @returns the tasks that have their slots now */

@@ -27,11 +27,15 @@ const MOST_SEEN = 20_000;
 
 type Book = Pick<FlowBook, 'take' | 'free' | 'fill' | 'look' | 'page' | 'counts' | 'controls'>;
 
-/** Asked of each fetched job. */
-export interface Gate {
-  /** Whether the job may be handed on; a job that may not is delayed to its deadline. */
-  readonly mayRun: (job: TaskJob) => Promise<boolean>;
-  readonly onHeld: (job: TaskJob) => Promise<void>;
+/** Asked of each fetched job with flow control. @returns undefined: the job is handed on */
+export type Gate = (job: TaskJob) => Promise<Hold | undefined>;
+
+/** A job that may not be handed on is delayed. */
+export interface Hold {
+  readonly untilMs: number;
+  readonly changed?: TaskJob;
+  /** Called when it is delayed. */
+  readonly after: () => Promise<void>;
 }
 
 /** Queues that know nothing of controls. */
@@ -41,6 +45,7 @@ export interface PlainQueues extends Omit<
   | 'remove'
   | 'fetch'
   | 'onReleased'
+  | 'onDelayed'
   | 'mayBegin'
   | 'release'
   | 'countRunning'
@@ -62,6 +67,7 @@ export class FlowQueues implements TaskQueues {
   readonly #book: Book;
   readonly #log: Log;
   readonly #released = new Listeners<[QueueName, TaskId]>();
+  readonly #delayed = new Listeners<[QueueName, number]>();
   /** Queues that have, or may have, tasks under flow control; false: none was seen here. */
   readonly #seen = new Map<QueueName, boolean>();
   readonly #freeing = new Set<Promise<void>>();
@@ -84,24 +90,36 @@ export class FlowQueues implements TaskQueues {
     this.#released.add(listener);
   }
 
+  onDelayed(listener: (queue: QueueName, dueMs: number) => void): void {
+    this.#delayed.add(listener);
+  }
+
   async add(queue: QueueName, job: TaskJob): Promise<void> {
     if (job.flow === undefined) return await this.#plain.add(queue, job);
     this.#see(queue, true);
-    if (await this.#book.take(queue, job)) return await this.#plain.add(queue, job);
+    const { atMs = 0 } = job.flow;
+    if (atMs > Date.now()) {
+      // The job asks for its slots at its turn.
+      await this.#plain.add(queue, job, atMs);
+      this.#delayed.tell(queue, atMs);
+      return;
+    }
+    if ((await this.#book.take(queue, job, 'add')) !== 'held') return await this.#plain.add(queue, job);
     await this.#plain.add(queue, job, job.deadlineMs);
     await this.#settle(queue, job);
   }
 
   /** A slot may have come free before the held job was there to be promoted. */
   async #settle(queue: QueueName, job: TaskJob): Promise<void> {
-    if (await this.#book.take(queue, job)) await this.#promote({ queue, taskId: job.taskId });
+    if ((await this.#book.take(queue, job, 'add')) !== 'held') await this.#promote({ queue, taskId: job.taskId });
   }
 
   async #restore(queue: QueueName, job: TaskJob, isActive: boolean): Promise<void> {
     this.#see(queue, true);
     // An active job may be on its way to the held ones.
     if (isActive && (await this.#book.look(job.taskId)) !== undefined) return;
-    if ((await this.#book.take(queue, job, isActive)) && !isActive) await this.#promote({ queue, taskId: job.taskId });
+    const taken = await this.#book.take(queue, job, isActive ? 'force' : 'add');
+    if (taken === 'yes' && !isActive) await this.#promote({ queue, taskId: job.taskId });
   }
 
   fetch(queue: QueueName, lock: LockToken): Promise<Fetched> {
@@ -109,14 +127,22 @@ export class FlowQueues implements TaskQueues {
   }
 
   #gateOf(queue: QueueName): Gate {
-    return {
-      mayRun: async (job) => {
-        if (job.flow === undefined) return true;
-        this.#see(queue, true);
-        // A task that is fetched past its deadline is ended.
-        return job.deadlineMs <= Date.now() || (await this.#book.take(queue, job));
-      },
-      onHeld: (job) => this.#settle(queue, job),
+    return async (job) => {
+      this.#see(queue, true);
+      // A task that is fetched past its deadline is ended.
+      const taken = job.deadlineMs <= Date.now() ? 'yes' : await this.#book.take(queue, job, 'start');
+      if (taken === 'yes' || job.flow === undefined) return undefined;
+      if (taken === 'held') return { untilMs: job.deadlineMs, after: () => this.#settle(queue, job) };
+      const { turnMs } = taken;
+      return {
+        untilMs: turnMs,
+        changed: { ...job, flow: { ...job.flow, atMs: turnMs, isDue: true } },
+        // Others may have its slots meanwhile.
+        after: async () => {
+          this.#delayed.tell(queue, turnMs);
+          await this.release(job.taskId);
+        },
+      };
     };
   }
 
@@ -143,7 +169,7 @@ export class FlowQueues implements TaskQueues {
   }
 
   async mayBegin(queue: QueueName, job: TaskJob): Promise<boolean> {
-    return await this.#book.take(queue, job);
+    return (await this.#book.take(queue, job, 'ask')) === 'yes';
   }
 
   async release(taskId: TaskId): Promise<void> {
@@ -156,7 +182,7 @@ export class FlowQueues implements TaskQueues {
         .filter(({ job }) => job.flow !== undefined)
         .map(async ({ queue, job }) => {
           this.#see(queue, true);
-          await this.#book.take(queue, job, true);
+          await this.#book.take(queue, job, 'force');
         }),
     );
   }

@@ -6,7 +6,7 @@ import { Compile } from 'typebox/compile';
 import type { DeploymentId, InstanceId, ObjectId, PutBy, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { StubKind } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
-import { MOST_KEY_CHARACTERS } from '../../domain/flow.ts';
+import { MOST_KEY_CHARACTERS } from '../../domain/flow-settings.ts';
 
 /** Name of every job in BullMQ; the kind of the task stands in its data. */
 export const TASK_JOB_NAME = 'task';
@@ -59,6 +59,10 @@ export const TaskJob = Type.Object({
       key: Type.String({ maxLength: MOST_KEY_CHARACTERS }),
       most: Type.Optional(Type.Integer({ minimum: 1 })),
       limits: Type.Optional(Type.Record(Type.String(), Type.Integer({ minimum: 1 }))),
+      everyMs: Type.Optional(Type.Number({ minimum: 0 })),
+      atMs: Type.Optional(Type.Integer({ minimum: 0 })),
+      isDue: Type.Optional(Type.Boolean()),
+      headStart: Type.Optional(Type.Integer()),
     }),
   ),
   /** Query parameters of the invoke, each with its values in order. */

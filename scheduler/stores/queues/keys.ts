@@ -23,6 +23,8 @@ export interface Keys {
   readonly leased: string;
   /** Tasks under flow control: all, their slots, those that wait for one, and the number of these by queue. */
   readonly flow: readonly [string, string, string, string];
+  /** Paces of keys in a workspace's flow control (take-pace.lua); the key expires. */
+  readonly flowPaces: (workspace: WorkspaceId) => string;
   /** How far each process has added the jobs of the tasks that it accepted (added-marks.ts). */
   readonly added: string;
   /** Last attempt of a task that ended without its agent's word. */
@@ -132,6 +134,7 @@ export function keysOf(prefix = 'ls'): Keys {
       `${prefix}:flow-held`,
       `${prefix}:flow-held-counts`,
     ] as Keys['flow'],
+    flowPaces: (workspace: WorkspaceId) => `${prefix}:flow-paces:${workspace}`,
     added: `${prefix}:added`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,
     deliveriesChannel: `${prefix}:deliveries`,

@@ -5,8 +5,9 @@ import type { Redis } from 'ioredis';
 
 const SCRIPTS = {
   longshoreDepth: { file: 'depth.lua', numberOfKeys: 5 },
-  longshoreTakeFlow: { file: 'take-flow.lua', numberOfKeys: 4 },
+  longshoreTakeFlow: { file: 'take-flow.lua', numberOfKeys: 5 },
   longshoreFreeFlow: { file: 'free-flow.lua', numberOfKeys: 4 },
+  longshoreTakePace: { file: 'take-pace.lua', numberOfKeys: 1 },
   longshoreSpillRecords: { file: 'spill-records.lua', numberOfKeys: 2 },
   longshoreTakeSpilled: { file: 'take-spilled.lua', numberOfKeys: 2 },
   longshoreEndTasks: { file: 'end-tasks.lua' },

@@ -7,6 +7,8 @@ import type { TaskJob } from './jobs.ts';
 
 /** Milliseconds for which a fetched job stays locked unless renewed. */
 export const LOCK_MS = 120_000;
+/** Delayed jobs that are due within this time ask for containers. */
+export const DUE_SOON_MS = 10_000;
 /** Shortest lock token accepted: a shorter one (`'0'`) would bypass the fence. */
 export const MIN_LOCK_TOKEN_LENGTH = 32;
 
@@ -28,6 +30,13 @@ export interface QueueDepth {
   readonly prioritized: number;
   /** Jobs that wait until other tasks of their key have ended; they need no container. */
   readonly held: number;
+  /** Jobs among `delayed` that are ready within {@link DUE_SOON_MS}: only they need a container. */
+  readonly soon: number;
+}
+
+/** Jobs that wait for a slot now, run, or are due soon. */
+export function inFlightOf(depth: QueueDepth): number {
+  return depth.waiting + depth.active + depth.prioritized + depth.soon;
 }
 
 /** Sum of all jobs, which `maxPendingTasks` bounds. */
@@ -183,6 +192,8 @@ export interface TaskQueues {
   scanStalled(queue: QueueName): Promise<readonly TaskId[]>;
   /** Deletes the queue with all its jobs, because its deployment was deleted. */
   obliterate(queue: QueueName): Promise<void>;
+  /** Told of queues with a job that is ready at that time. */
+  onDelayed(listener: (queue: QueueName, dueMs: number) => void): void;
   /** Told of queues in which a held job is ready now. */
   onReleased(listener: (queue: QueueName, taskId: TaskId) => void): void;
   /** Whether an external runner may begin a waiting task: it is not held. */

@@ -27,6 +27,8 @@ export interface Call {
   readonly redrivenFrom?: TaskId;
   /** Key of flow control; absent: the input has it, or the deployment has no flow control. */
   readonly key?: string;
+  /** Head start in its queue, seconds; absent: the deployment's. */
+  readonly priority?: number;
   /** Flow control of the task, as admission read it. */
   readonly flow?: TaskFlow;
   /** Idempotency key; absent: every call is a new task. */
@@ -74,7 +76,13 @@ export type Submission =
   /** The workspace has its highest number of keys. */
   | { readonly kind: 'keys_exhausted'; readonly most: number }
   /** The call does not fit the deployment's flow control: nothing was left behind. */
-  | { readonly kind: 'bad_flow'; readonly why: string }
+  | { readonly kind: 'bad_flow'; readonly why: string; readonly code: BadFlow }
+  /** Calls of this key come more often than the deployment takes them: nothing was left behind. */
+  | { readonly kind: 'flow_rate_exceeded'; readonly key: string; readonly retryAfterSeconds: number }
+  /** The workspace has the highest number of keys that are paced at a time: nothing was left behind. */
+  | { readonly kind: 'too_many_flow_keys'; readonly most: number }
+  /** Flow control drops the call, as its deployment wants: nothing was left behind. */
+  | { readonly kind: 'skipped'; readonly by: 'rate' }
   /** The queue's depth is above its bound: nothing was left behind. */
   | { readonly kind: 'queue_full'; readonly maxPendingTasks: number }
   /** The inputs of the workspace's tasks have reached their quota of bytes: nothing was left behind. */
@@ -89,6 +97,9 @@ export type Submission =
       readonly detail?: string;
       readonly retryAfterSeconds?: number;
     };
+
+/** Code of a call that does not fit the flow control. */
+export type BadFlow = 'invalid_flow_key' | 'invalid_flow_priority';
 
 /** Reason why a call is not taken; api/http/invoke/outcomes.ts has the texts. */
 export type UnavailableReason =

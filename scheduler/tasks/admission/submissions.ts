@@ -8,7 +8,7 @@ import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Target } from '../../domain/stub-config.ts';
-import { flowOf } from '../../domain/flow.ts';
+import { flowOf, priorityProblem } from '../../domain/flow.ts';
 import { whyNotKept } from '../../domain/task-inputs.ts';
 import type { RedisMemory } from '../../stores/queues/redis-memory.ts';
 import type { WorkspaceLimits } from '../../workspaces/identity/limits.ts';
@@ -24,6 +24,7 @@ import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Callers } from './callers.ts';
 import type { Call, Submission } from './calls.ts';
 import type { CommitFirst } from './commit-first.ts';
+import { FlowAdmission } from './flow-admission.ts';
 import type { Idempotency, KeyClaim } from './idempotency.ts';
 import type { QueueQuota } from './queue-quota.ts';
 import { recordOf } from '../records/recording.ts';
@@ -45,6 +46,7 @@ const ACCEPTED = {
 export interface SubmissionsParts {
   readonly callers: Pick<Callers, 'left'>;
   readonly asynchronous: Pick<CommitFirst, 'refusal' | 'accept'>;
+  readonly flow: Pick<FlowAdmission, 'admit'>;
   /** Calls with a key. Absent: they are refused. */
   readonly idempotency?: Pick<Idempotency, 'submit'> | undefined;
   readonly lines: Pick<Lines, 'enter'>;
@@ -94,8 +96,11 @@ export class Submissions {
   submit(target: Target, call: Call): Promise<Submission> {
     const refused = this.#refusalOf(target);
     if (refused !== undefined) return Promise.resolve(refused);
-    const flow = flowOf(target.config.flow, call.key, call.input);
-    if (typeof flow === 'string') return Promise.resolve({ kind: 'bad_flow', why: flow });
+    const problem = priorityProblem(target.config.flow, call.priority);
+    if (problem !== undefined)
+      return Promise.resolve({ kind: 'bad_flow', code: 'invalid_flow_priority', why: problem });
+    const flow = flowOf(target.config.flow, call, call.input);
+    if (typeof flow === 'string') return Promise.resolve({ kind: 'bad_flow', code: 'invalid_flow_key', why: flow });
     return this.#limited(target, flow === undefined ? call : { ...call, flow });
   }
 
@@ -166,6 +171,13 @@ export class Submissions {
     hasWaited: boolean,
     claim?: KeyClaim,
   ): Promise<Submission> {
+    let { flow } = call;
+    if (flow !== undefined && FlowAdmission.asks(target)) {
+      const admitted = await this.#parts.flow.admit(target, flow);
+      if ('kind' in admitted) return admitted;
+      ({ flow } = admitted);
+      hasWaited = true;
+    }
     const stored = await this.#parts.bodies.storeInput(call.input, taskId);
     const inputBytes = stored.input?.length ?? 0;
     const dropStored = (): void => void this.#parts.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
@@ -182,7 +194,7 @@ export class Submissions {
     const job: TaskJob = {
       ...this.newJob(target, taskId),
       ...stored,
-      ...(call.flow === undefined ? {} : { flow: call.flow }),
+      ...(flow === undefined || target.sync ? {} : { flow }),
       ...this.#forgets(target, call),
       ...(call.rerunOf === undefined ? {} : { rerunOf: call.rerunOf }),
       ...(call.redrivenFrom === undefined ? {} : { redrivenFrom: call.redrivenFrom }),

@@ -52,6 +52,9 @@ export class Reruns {
       rerunOf: record.taskId,
       ...(isRedrive === true ? { redrivenFrom: record.taskId } : {}),
       ...(flow === undefined || flow.key === '' || target.config.flow === undefined ? {} : { key: flow.key }),
+      ...(flow?.headStart === undefined || target.config.flow?.priority === undefined
+        ? {}
+        : { priority: flow.headStart }),
       ...(query === undefined ? {} : { query }),
       // The address may be the first caller's own, who waits for a result.
       ...(callbackUrl === undefined ? {} : { callbackUrl }),

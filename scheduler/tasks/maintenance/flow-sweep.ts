@@ -5,6 +5,7 @@
 import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { kindOfControl } from '../../domain/flow.ts';
+import type { FlowConfig } from '../../domain/flow-settings.ts';
 import type { FlowTask, JobState, TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Leases } from '../dispatch/leases.ts';
 
@@ -19,8 +20,13 @@ export interface FlowSweepParts {
   readonly queues: Pick<TaskQueues, 'flow' | 'depths' | 'release' | 'read' | 'waitingIds' | 'activeIds'>;
   readonly leases: Pick<Leases, 'heldAmong'>;
   /** Queues with open tasks whose stubs have flow control. */
-  readonly controlled: () => Promise<readonly QueueName[]>;
+  readonly controlled: () => Promise<readonly ControlledQueue[]>;
   readonly log: Log;
+}
+
+export interface ControlledQueue {
+  readonly queue: QueueName;
+  readonly flow: FlowConfig;
 }
 
 export class FlowSweep {
@@ -28,6 +34,8 @@ export class FlowSweep {
   #rounds = 0;
   /** Tasks that had no job when they were looked at last: the adds of some were under way. */
   #absent: ReadonlySet<TaskId> = new Set();
+  /** Whether the last look found queues with flow control. */
+  #hasControlled = false;
   /** Held tasks by kind of control, as the last round found them. */
   #held: ReadonlyMap<string, number> = new Map();
 
@@ -67,8 +75,9 @@ export class FlowSweep {
     } while (cursor !== '0');
     for (const taskId of this.#absent) if (known.has(taskId) && !looked.has(taskId)) absent.add(taskId);
     this.#absent = absent;
+    // Where nothing has flow control, queues are looked for now and then.
+    if (looksAtAll || known.size > 0 || this.#hasControlled) await this.#restore({ known, held, looksAtAll }, signal);
     this.#held = held;
-    await this.#restore(known, signal);
     const names = [...controls];
     for (let at = 0; at < names.length && signal?.aborted !== true; at += BATCH)
       await queues.flow().fill(names.slice(at, at + BATCH));
@@ -103,22 +112,37 @@ export class FlowSweep {
   }
 
   /** Finds jobs of controlled queues that have neither slot nor place. */
-  async #restore(known: ReadonlySet<TaskId>, signal: AbortSignal | undefined): Promise<void> {
+  async #restore(
+    {
+      known,
+      held,
+      looksAtAll,
+    }: { readonly known: ReadonlySet<TaskId>; readonly held: Map<string, number>; readonly looksAtAll: boolean },
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
     const { queues, controlled } = this.#parts;
-    for (const queue of await controlled()) {
+    const found = await controlled();
+    this.#hasControlled = found.length > 0;
+    for (const { queue, flow } of found) {
       if (signal?.aborted === true) return;
       const [depth] = await queues.depths([queue]);
+      if (depth === undefined) continue;
+      const isThrottled = flow.throttle !== undefined;
+      if (isThrottled) held.set('throttle', (held.get('throttle') ?? 0) + depth.delayed);
+      if (flow.concurrency === undefined && flow.limits === undefined) continue;
+      const place = async (ids: readonly TaskId[], isActive: boolean): Promise<void> => {
+        const some = ids.filter((taskId) => !known.has(taskId));
+        for (let at = 0; at < some.length && signal?.aborted !== true; at += BATCH)
+          await Promise.all(some.slice(at, at + BATCH).map((taskId) => this.#place(queue, taskId, isActive)));
+      };
       // Running tasks have their slots before others ask for them.
-      if (depth !== undefined && depth.active > 0)
-        for (const taskId of await queues.activeIds(queue))
-          if (!known.has(taskId)) await this.#place(queue, taskId, true);
-      // Jobs that wait without delay ask for their slots when they are fetched.
-      if (depth !== undefined && depth.delayed > 0)
-        for (const taskId of await queues.waitingIds(queue)) if (!known.has(taskId)) await this.#place(queue, taskId);
+      if (depth.active > 0) await place(await queues.activeIds(queue), true);
+      // Jobs that wait without delay ask for their slots when they are fetched, and those of a throttle at their turns.
+      if (depth.delayed > 0 && (looksAtAll || !isThrottled)) await place(await queues.waitingIds(queue), false);
     }
   }
 
-  async #place(queue: QueueName, taskId: TaskId, isActive = false): Promise<void> {
+  async #place(queue: QueueName, taskId: TaskId, isActive: boolean): Promise<void> {
     const { queues } = this.#parts;
     const job = await queues.read(queue, taskId);
     if (job?.flow === undefined) return;

@@ -11,7 +11,7 @@ import { isServe, kindOf } from '#shared/domain/status.ts';
 import { WORKER_MODES } from '#shared/domain/worker-modes.ts';
 import { JsonText, plainOf } from '#shared/json-text.ts';
 import { isRecord } from '#shared/json.ts';
-import { readFlow } from '../../domain/flow.ts';
+import { readFlow } from '../../domain/flow-settings.ts';
 import { isTimeOfDay } from '../../domain/warm.ts';
 import type { WarmTime } from '../../domain/warm.ts';
 import { readWhen } from '../../domain/ticks.ts';

@@ -1,6 +1,6 @@
 // Why a request for a stub is refused, as callers read it; null: that part of it is fine. Pure.
 import { GPU_LINKS } from '#shared/domain/gpu-terms.ts';
-import type { FlowConfig } from '../../domain/flow.ts';
+import type { FlowConfig } from '../../domain/flow-settings.ts';
 import { PRIORITIES } from '../../domain/shares.ts';
 import { isIP } from 'node:net';
 import { LEAST_CPU_MILLICORES, LEAST_MEMORY_MIB } from '#shared/domain/least-resources.ts';
@@ -195,8 +195,13 @@ export function refuseDeadLetterDays(asked: unknown): string | null {
 
 export const quoted = (text: string): string => JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);
 
-/** Flow control orders the tasks of a queue that nobody waits for. */
+/** Flow control orders the tasks of a queue that nobody waits for. Calls of an endpoint may have a rate. */
 export function refuseFlowOf(kind: string, flow: FlowConfig | string | undefined): string | null {
-  if (flow === undefined || kind === 'taskqueue') return null;
-  return `extra.flow is for task queues alone, not for ${kind}`;
+  if (flow === undefined || typeof flow === 'string' || kind === 'taskqueue') return null;
+  if (kind !== 'endpoint') return `extra.flow is for task queues, and a rate for endpoints, not for ${kind}`;
+  const other = Object.keys(flow).find((name) => !OF_ENDPOINTS.has(name));
+  if (other === undefined) return null;
+  return `extra.flow.${other === 'skipsExcess' ? 'onExcess' : other} is for task queues; an endpoint takes rate and key`;
 }
+
+const OF_ENDPOINTS: ReadonlySet<string> = new Set(['rate', 'key', 'position']);

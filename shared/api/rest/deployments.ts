@@ -59,6 +59,12 @@ export const MOST_KEYS = 1_000;
 export const FlowRecord = Type.Object({
   concurrency: nullable(Count('most tasks of a key that run at a time')),
   key: Type.String({ description: 'the field of the input that is the key; empty: the call gives it' }),
+  throttle: Type.String({ description: 'pace at which tasks of a key start, such as 100/m; empty: any' }),
+  rate: Type.String({ description: 'pace at which calls of a key are taken; empty: any' }),
+  priority: nullable(
+    Type.Integer({ description: 'head start of calls that give none, in seconds; null: no priorities' }),
+  ),
+  delayed: Count('tasks that wait for their turn under the throttle, or for a retry'),
   held: Count('tasks that wait because of flow control'),
   limits: Type.Array(
     Type.Object({

@@ -144,11 +144,16 @@ export const CancelTasks = Type.Object({ ids: Type.Array(Type.String()), task_id
 export const Cancelled = Type.Object({});
 
 /** The answer to invoking an asynchronous kind. */
-export const TaskAccepted = Type.Object({ task_id: Id() });
+export const TaskAccepted = Type.Object({
+  task_id: nullable(Id()),
+  skipped: Type.Optional(Type.Literal('rate', { description: 'flow control dropped the call: task_id is null' })),
+});
 
 /** The answer to many calls in one request. */
 export const TasksAccepted = Type.Object({
-  task_ids: Type.Array(nullable(Id()), { description: 'in the order of the lines; null: this call was not taken' }),
+  task_ids: Type.Array(nullable(Id()), {
+    description: 'in the order of the lines; null: this call was not taken, or flow control dropped it',
+  }),
   refused: Type.Optional(
     Type.Object(
       { status: Type.Integer(), error: Type.String() },

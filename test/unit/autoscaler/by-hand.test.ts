@@ -9,8 +9,8 @@ import type { QueueDepth } from '../../../scheduler/stores/queues/task-queues.ts
 import { aTarget } from '../../integration/tasks-fixture.ts';
 
 const NOW = 1_000_000_000;
-const DEPTH: QueueDepth = { waiting: 5, active: 3, delayed: 0, prioritized: 0, held: 0 };
-const IDLE: QueueDepth = { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0 };
+const DEPTH: QueueDepth = { waiting: 5, active: 3, delayed: 0, prioritized: 0, held: 0, soon: 0 };
+const IDLE: QueueDepth = { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0, soon: 0 };
 
 const entry = (id: string, byHand: boolean): ContainerEntry =>
   ({
@@ -24,7 +24,6 @@ function reader(entries: readonly ContainerEntry[]): ScaleInputReader {
     containers: { ofQueue: () => entries },
     loads: { of: () => ({ inFlight: 0, idleSinceMs: 0, keepWarmMs: 0, completed: 0 }) },
     clock: { nowMs: () => NOW, monotonicMs: () => NOW },
-    due: { countWithin: () => 0 },
     breakers: { of: () => CLOSED_BREAKER },
     maxContainers: () => 100,
     silentSinceMs: () => null,

@@ -11,7 +11,7 @@ import type { QueueDepth } from '../../../scheduler/stores/queues/task-queues.ts
 import { aTarget } from '../../integration/tasks-fixture.ts';
 
 const READY_MS = 1_000_000_000;
-const IDLE: QueueDepth = { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0 };
+const IDLE: QueueDepth = { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0, soon: 0 };
 const ENTRY = {
   row: { id: 'a', state: 'RUNNING', createdAtMs: 0, machineId: 'm' },
   spec: { wire: {} },
@@ -28,7 +28,6 @@ function decided(
     containers: { ofQueue: () => [ENTRY] },
     loads: { of: () => ({ inFlight: 0, idleSinceMs: READY_MS, keepWarmMs: 0, completed }) },
     clock: { nowMs: () => READY_MS + afterMs, monotonicMs: () => READY_MS + afterMs },
-    due: { countWithin: () => 0 },
     breakers: { of: () => CLOSED_BREAKER },
     isServed: () => false,
     maxContainers: () => 100,

@@ -11,7 +11,6 @@ import type { AutoscalerParts } from '#scheduler/control/autoscaler/loop.ts';
 import { AutoscalerMetrics } from '#scheduler/control/autoscaler/metrics.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
-import { DueTimes } from '#scheduler/stores/queues/due.ts';
 import type { QueueDepth } from '#scheduler/stores/queues/task-queues.ts';
 import { aTarget } from '../../integration/tasks-fixture.ts';
 
@@ -64,7 +63,6 @@ export class Played {
       log,
       metrics: new AutoscalerMetrics(registry),
       loops: new LoopMetrics(registry, clock),
-      due: new DueTimes(clock),
       isLeader: () => this.leads,
       serves: { isServed: () => false, queues: () => [] },
       maxContainers: (_id: WorkspaceId, whenRead: () => void) => {
@@ -129,6 +127,7 @@ export class Played {
       delayed: 0,
       prioritized: 0,
       held: 0,
+      soon: 0,
     }));
     if (this.sampleMs > 0) await after(this.sampleMs);
     return depths;

@@ -78,7 +78,7 @@ export function scalingOf(
     depth:
       input.inFlight === undefined
         ? undefined
-        : { waiting: input.waiting, active: 0, delayed: 0, prioritized: 0, held: 0 },
+        : { waiting: input.waiting, active: 0, delayed: 0, prioritized: 0, held: 0, soon: 0 },
     input,
     decision: decideScale(input, NOW),
     windowMs: more.windowMs ?? 0,

@@ -22,7 +22,7 @@ function aReplica() {
   const elsewhere = { count: 0, waiting: 0, heads: [] as Head[], isFresh: true };
   const absent = new Set<InstanceId>();
   const stall: { atMs: number | null } = { atMs: null };
-  const inRedis = { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0 } as Awaited<
+  const inRedis = { waiting: 0, active: 0, delayed: 0, prioritized: 0, held: 0, soon: 0 } as Awaited<
     ReturnType<TaskQueues['depth']>
   >;
   const queues = new Proxy({} as TaskQueues, {

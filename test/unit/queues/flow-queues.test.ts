@@ -17,9 +17,9 @@ function played(takes: readonly boolean[]) {
     add: (_queue: QueueName, _job: TaskJob, heldToMs?: number) => Promise.resolve(void done.push(`add ${heldToMs}`)),
     promote: () => Promise.resolve(done.push('promote') > 0),
   } as unknown as PlainQueues;
-  const book = { take: () => Promise.resolve(answers.shift() ?? false) } as unknown as ConstructorParameters<
-    typeof FlowQueues
-  >[1];
+  const book = {
+    take: () => Promise.resolve(answers.shift() === true ? 'yes' : 'held'),
+  } as unknown as ConstructorParameters<typeof FlowQueues>[1];
   const queues = new FlowQueues(plain, book, pino({ level: 'silent' }));
   queues.onReleased((queue, taskId) => done.push(`released ${queue} ${taskId}`));
   return { queues, done };

@@ -34,7 +34,7 @@ const CALLED: RefusalTexts = {
   408: 'the body came slower than 8 KiB per second',
   413: 'the body is larger than LONGSHORE_MAX_INVOKE_BODY_BYTES',
   422: 'the Idempotency-Key stands for a call with another body or other query parameters',
-  429: 'as many tasks are pending as may be, the workspace calls more often than it may or has as many idempotency keys as it may, or too many bad tokens came from this address',
+  429: 'as many tasks are pending as may be, calls of the key come more often than the deployment takes them, the workspace calls more often than it may or has as many idempotency keys as it may, or too many bad tokens came from this address',
   503: 'nothing can serve it: no machine has that GPU, the database or the queues are away, the scheduler is stopping, or too many bodies are under way',
 };
 /** Refusals of a call whose caller waits for the handler's answer. */
@@ -96,11 +96,23 @@ const CALL_HEADERS = {
   'Idempotency-Key':
     'The same key within 24 hours gives the same task, and a synchronous caller its answer, also while it runs; an answer of an earlier call has Idempotency-Replayed: true. 1 to 255 visible ASCII characters, plain or as a quoted string; choose a random one.',
 };
+const FLOW_HEADERS = {
+  'X-Longshore-Key':
+    'The key of flow control, instead of the field of the input: 1 to 128 characters, percent-encoded.',
+};
+const QUEUE_HEADERS = {
+  'X-Longshore-Priority':
+    'Head start in its queue in whole seconds, from -3600 to 3600, where its flow control has priorities.',
+};
 
 function invokeRoutes({ kind, does, more = '', mayBePublic, warmsUp, waits }: Kind): readonly PlainRoute[] {
   const invoked = {
     tag: 'invoke',
-    headers: CALL_HEADERS,
+    headers: {
+      ...CALL_HEADERS,
+      ...(mayBePublic ? FLOW_HEADERS : {}),
+      ...(kind === 'taskqueue' ? QUEUE_HEADERS : {}),
+    },
     body: waits ? json(INPUTS) : [json(INPUTS), MANY_INPUTS],
     answer: waits ? ANSWERED : json(Type.Union([TaskAccepted, TasksAccepted])),
     refusals: waits ? WAITED : CALLED,

@@ -70,6 +70,23 @@ export function textOf(submission: Exclude<Submission, { kind: 'accepted' }>): {
       return { status: 429, error: `exceeded max pending tasks: ${submission.maxPendingTasks}` };
     case 'bad_flow':
       return { status: 400, error: submission.why };
+    case 'flow_rate_exceeded': {
+      const whose = submission.key === '' ? 'calls' : `calls of the key ${submission.key}`;
+      return {
+        status: 429,
+        error: `${whose} come more often than the deployment takes them: wait ${submission.retryAfterSeconds} s`,
+      };
+    }
+    case 'too_many_flow_keys':
+      return {
+        status: 429,
+        error: `this workspace has ${submission.most} keys of rates and throttles in use, and may have no more`,
+      };
+    case 'skipped':
+      return {
+        status: 200,
+        error: 'the call was dropped: calls of its key come more often than the deployment takes them',
+      };
     case 'queue_bytes_reached':
       return { status: 429, error: `the limit bytes.queue is reached: ${submission.limit}` };
     case 'rate_limited':
@@ -95,7 +112,11 @@ export function answerRefused(submission: Exclude<Submission, { kind: 'accepted'
     case 'queue_full':
       return send(reply, 429, JSON.stringify({ error: textOf(submission).error }));
     case 'bad_flow':
-      return sendCoded(reply, 400, 'invalid_flow_key', submission.why);
+      return sendCoded(reply, 400, submission.code, submission.why);
+    case 'skipped':
+      return send(reply, 200, JSON.stringify({ task_id: null, skipped: submission.by }));
+    case 'too_many_flow_keys':
+      return sendCoded(reply, 429, 'too_many_flow_keys', textOf(submission).error);
     case 'queue_bytes_reached':
       return send(
         reply,
@@ -105,10 +126,11 @@ export function answerRefused(submission: Exclude<Submission, { kind: 'accepted'
           code: 'queue_bytes_reached',
         }),
       );
+    case 'flow_rate_exceeded':
     case 'rate_limited': {
       const seconds = submission.retryAfterSeconds;
       void reply.header('retry-after', String(seconds));
-      return sendCoded(reply, 429, 'rate_limited', textOf(submission).error);
+      return sendCoded(reply, 429, submission.kind, textOf(submission).error);
     }
     case 'key_reused':
       return sendCoded(reply, 422, 'idempotency_key_reused', KEY_REUSED);

@@ -34,7 +34,7 @@ import { leadToOwnHost } from './own-host.ts';
 import type { HostParts } from './own-host.ts';
 import { namingParts, restOf } from './path-form.ts';
 import { NO_CONTAINER, portInHost, portInPath, portsOf, readPort, unlisted } from './ports.ts';
-import { FLOW_KEY_PROBLEM, flowKeyOf } from './flow-key.ts';
+import { flowHeadersOf } from './flow-headers.ts';
 import { callKeyOf, KEY_PROBLEM, keyOf } from './idempotency-key.ts';
 import { answer, answerRefused, textOf } from './answer.ts';
 import type { Find, FindParts, Found, Invoked, Params } from './find-target.ts';
@@ -248,8 +248,8 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
   ): Promise<void> {
     const key = keyOf(request.headers['idempotency-key']);
     if (key === null) return sendCoded(reply, 400, 'invalid_idempotency_key', KEY_PROBLEM);
-    const flowKey = flowKeyOf(request.headers);
-    if (flowKey === null) return sendCoded(reply, 400, 'invalid_flow_key', FLOW_KEY_PROBLEM);
+    const flow = flowHeadersOf(request.headers);
+    if ('why' in flow) return sendCoded(reply, 400, flow.code, flow.why);
     const inputs = await inputsOf(request.body);
     if (typeof inputs === 'string') return sendRefusal(reply, new Refusal(400, 'error', inputs));
     const query = queryOf(request.query as Readonly<Record<string, string | string[]>>);
@@ -263,7 +263,7 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
         input: inputs[at]?.text ?? '',
         ...(query === undefined ? {} : { query }),
         ...(putBy === undefined ? {} : { putBy }),
-        ...(flowKey === undefined ? {} : { key: flowKey }),
+        ...flow,
         ...calledBy(caller, target),
       };
       if (key === undefined) return parts.submissions.submit(target, call);
@@ -304,9 +304,9 @@ function invokeHandler(find: Find, parts: InvokeParts): Handler {
     };
     const key = keyOf(request.headers['idempotency-key']);
     if (key === null) return sendCoded(reply, 400, 'invalid_idempotency_key', KEY_PROBLEM);
-    const flowKey = flowKeyOf(request.headers);
-    if (flowKey === null) return sendCoded(reply, 400, 'invalid_flow_key', FLOW_KEY_PROBLEM);
-    if (flowKey !== undefined) call = { ...call, key: flowKey };
+    const flow = flowHeadersOf(request.headers);
+    if ('why' in flow) return sendCoded(reply, 400, flow.code, flow.why);
+    call = { ...call, ...flow };
     if (key !== undefined) {
       const asksNewest = !namesVersion(request.params as Params);
       call = { ...call, idempotency: callKeyOf(key, call, { target, caller, asksNewest }) };

@@ -49,7 +49,7 @@ const isBlank = (line: Buffer): boolean =>
   line.length === 0 || (line.length < 16 && isAscii(line) && line.toString('latin1').trim() === '');
 
 export type ManyCalls =
-  /** Ids in the order of the lines; null: this call was not taken. `refused` is why, for the first of those. */
+  /** Ids in the order of the lines; null: this call was not taken, or dropped. `refused` is why the first was not. */
   | { readonly kind: 'taken'; readonly taskIds: readonly (string | null)[]; readonly refused?: Refused }
   /** No call was taken. */
   | { readonly kind: 'refused'; readonly refused: Refused };
@@ -64,7 +64,7 @@ export async function submitMany(count: number, submit: (at: number) => Promise<
     const group = Array.from({ length: Math.min(AT_ONCE, count - first) }, (_, at) => submit(first + at));
     for (const [at, submission] of (await Promise.all(group)).entries()) {
       if (submission.kind === 'accepted') taskIds[first + at] = submission.taskId;
-      else refused ??= submission;
+      else if (submission.kind !== 'skipped') refused ??= submission;
     }
   }
   if (refused === undefined) return { kind: 'taken', taskIds };

@@ -15,6 +15,7 @@ import type { ChangeOutcome, DeploymentFilter, Deployments } from '../../../work
 import { urlTargetOf } from '../../../workspaces/deployments/deployments.ts';
 import { storedConfig } from '../../../domain/stub-config.ts';
 import { keyOfControl, keysOfQueue, limitControl } from '../../../domain/flow.ts';
+import { paceText } from '../../../domain/flow-settings.ts';
 import type { TaskQueues } from '../../../stores/queues/task-queues.ts';
 import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import { invokeUrl, urlFormOf } from '../../../workspaces/deployments/urls.ts';
@@ -138,7 +139,7 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         const queue = queueNameOf(row.id, row.stubId);
         const limit = Math.min(query.limit ?? MOST_KEYS, MOST_KEYS);
         const limits = Object.entries(flow?.limits ?? {});
-        const [controls, counts, { held }] = await Promise.all([
+        const [controls, counts, { held, delayed }] = await Promise.all([
           parts.flow.controls(keysOfQueue(queue), limit),
           parts.flow.controlsNamed(limits.map(([name]) => limitControl(workspaceId, name))),
           parts.flow.depth(queue),
@@ -146,7 +147,11 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         return {
           concurrency: flow?.concurrency ?? null,
           key: flow?.key ?? '',
+          throttle: flow?.throttle === undefined ? '' : paceText(flow.throttle),
+          rate: flow?.rate === undefined ? '' : paceText(flow.rate),
+          priority: flow?.priority ?? null,
           held,
+          delayed,
           limits: limits.map(([name, most], at) => ({ name, most, running: 0, waiting: 0, ...counts[at] })),
           data: controls.map(({ name, running, waiting }) => ({ key: keyOfControl(name), running, waiting })),
         };

@@ -50,6 +50,9 @@ export function taskInputRoutes(parts: TaskInputRouteParts): readonly RestRoute[
         'queue_full',
         'queue_bytes_reached',
         'invalid_flow_key',
+        'invalid_flow_priority',
+        'flow_rate_exceeded',
+        'too_many_flow_keys',
         'invalid_idempotency_key',
         'idempotency_key_reused',
         'too_many_idempotency_keys',
@@ -117,7 +120,13 @@ function refusalOf(submission: Exclude<Submission, { kind: 'accepted' }>): AppEr
     case 'rate_limited':
       return new AppError('rate_limited', error, { details });
     case 'bad_flow':
-      return new AppError('invalid_flow_key', error);
+      return new AppError(submission.code, error);
+    case 'flow_rate_exceeded':
+      return new AppError('flow_rate_exceeded', error, { details });
+    case 'skipped':
+      return new AppError('flow_rate_exceeded', error);
+    case 'too_many_flow_keys':
+      return new AppError('too_many_flow_keys', error);
     case 'queue_full':
     case 'queue_bytes_reached':
       return new AppError(submission.kind, error);
