@@ -108,4 +108,15 @@ export const GATEWAY_RPCS: readonly GrpcCall[] = [
   unary('image.ImageService/VerifyImageBuild'),
   { path: 'image.ImageService/BuildImage', isStream: true },
   unary('volume.VolumeService/GetOrCreateVolume'),
+
+  unary('taskqueue.TaskQueueService/TaskQueuePut', {
+    what: 'stub',
+    message: ({ stub: stubId }) => ({ stubId }),
+    answer: { ok: false },
+  }),
+  unary('taskqueue.TaskQueueService/TaskQueueLength', {
+    what: 'stub',
+    message: ({ stub: stubId }) => ({ stubId }),
+    answer: { ok: false, length: '0' },
+  }),
 ];

@@ -4,10 +4,12 @@ import type { Authenticator } from '../http/auth.ts';
 import { mayTrustLoopback } from '../http/auth.ts';
 import type { GatewayCalls } from '../http/gateway-calls.ts';
 import type { SurfaceParts } from '../http/surface-parts.ts';
-import type { Operation } from '../operations/operation.ts';
+import type { UnroutedOperation } from '../operations/operation.ts';
 import { callOriginReader } from './origin.ts';
 import { allRpcs } from './rpcs.ts';
 import { Wire } from './wire.ts';
+
+export { unroutedOperations } from './operations/index.ts';
 
 export function openWire({
   parts,
@@ -16,7 +18,7 @@ export function openWire({
   ...rest
 }: {
   readonly parts: Pick<SurfaceParts, 'settings' | 'clock' | 'log'>;
-  readonly operations: readonly Operation[];
+  readonly operations: readonly UnroutedOperation[];
   readonly calls: GatewayCalls;
   readonly authenticator: Authenticator;
   readonly listenUrl: () => string | null;

@@ -1,7 +1,7 @@
 // The calls that published clients make, made from the tables of services: an operation serves a call, or an answer
 // that is always the same. Adapters say where the two messages differ.
 import type { Caller } from '../../workspaces/identity/caller.ts';
-import type { Operation } from '../operations/operation.ts';
+import type { Operation, UnroutedOperation } from '../operations/operation.ts';
 import { compileDecoder } from '../http/decode.ts';
 import { compileEncoder } from '../http/encode.ts';
 import type { Plain } from './descriptor.ts';
@@ -29,7 +29,7 @@ export interface Rpc extends Permission, Pick<Operation, 'handle' | 'stream' | '
 const none = (): undefined => undefined;
 
 /** Every call that is served. @throws Error where an operation is not there */
-export function allRpcs(operations: readonly Operation[]): readonly Rpc[] {
+export function allRpcs(operations: readonly UnroutedOperation[]): readonly Rpc[] {
   const byName = new Map(operations.map((operation) => [operation.name, operation]));
   return SERVICES.flatMap(({ pack, name: service, calls = {} }) =>
     Object.entries(calls).map(([name, adapter]) => {
@@ -48,7 +48,7 @@ export function allRpcs(operations: readonly Operation[]): readonly Rpc[] {
 }
 
 /** An answer that is always the same has the permissions of the operation that would do it. */
-function served(operation: Operation, adapter: Adapter): Omit<Rpc, 'path' | 'request' | 'response'> {
+function served(operation: UnroutedOperation, adapter: Adapter): Omit<Rpc, 'path' | 'request' | 'response'> {
   const { always, read = (message) => message, refuses = none, tell = (answer) => answer } = adapter;
   const { name, scope, containers, grants, refusal, stream, withinMs, handle } = operation;
   const permission = { name, scope, containers, grants, refusal };

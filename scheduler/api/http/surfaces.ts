@@ -139,9 +139,10 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     ...(parts.certificate === undefined ? {} : { certificate: parts.certificate }),
     log: parts.log,
     open: async (isStopping, known) => {
-      const { openWire } = await import('../grpc/open-wire.ts');
+      const { openWire, unroutedOperations } = await import('../grpc/open-wire.ts');
       const listenUrl = (): string | null => server.listenUrl;
-      return openWire({ parts, operations, calls, authenticator, listenUrl, isStopping, known });
+      const all = [...operations, ...unroutedOperations(parts)];
+      return openWire({ parts, operations: all, calls, authenticator, listenUrl, isStopping, known });
     },
   });
   return { server, grpc, stubs, deployments };

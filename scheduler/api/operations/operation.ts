@@ -78,6 +78,9 @@ export interface Operation {
   readonly stream?: (caller: Caller | null, request: unknown, signal: AbortSignal) => AsyncIterable<unknown>;
 }
 
+/** An operation that no route of HTTP serves: what it does has another form there. */
+export type UnroutedOperation = Omit<Operation, 'method' | 'path'>;
+
 export const UNAUTHORIZED_ACCESS = 'Unauthorized Access';
 const HTTP = /^(GET|POST|PUT|PATCH|DELETE) (\/\S*)$/;
 
@@ -87,11 +90,16 @@ export function operation<S extends Scope, Request extends TObject, Response ext
 ): Operation {
   const [, method, path] = HTTP.exec(definition.http) ?? [];
   if (method === undefined || path === undefined) throw new Error(`operation ${definition.name}: bad http line`);
+  return { ...unrouted(definition), method: method as Operation['method'], path };
+}
+
+/** Describes an operation that no route of HTTP serves. */
+export function unrouted<S extends Scope, Request extends TObject, Response extends TObject>(
+  definition: Omit<OperationDefinition<S, Request, Response>, 'http'>,
+): UnroutedOperation {
   const { stream, withinMs, mostBytes } = definition;
   return {
     name: definition.name,
-    method: method as Operation['method'],
-    path,
     scope: definition.scope,
     containers: definition.containers ?? false,
     grants: definition.grants ?? {},

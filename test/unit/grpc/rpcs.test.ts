@@ -1,12 +1,14 @@
 import { describe, expect, test } from 'vitest';
 import { makeCodecs } from '../../../scheduler/api/grpc/descriptor.ts';
+import { unroutedOperations } from '../../../scheduler/api/grpc/operations/index.ts';
+import type { UnroutedParts } from '../../../scheduler/api/grpc/operations/index.ts';
 import { allRpcs } from '../../../scheduler/api/grpc/rpcs.ts';
 import { allOperations } from '../../../scheduler/api/operations/index.ts';
 import type { OperationParts } from '../../../scheduler/api/operations/index.ts';
 import { GATEWAY_RPCS } from '../../helpers/grpc-calls.ts';
 
 const codecs = makeCodecs();
-const rpcs = allRpcs(allOperations({} as OperationParts));
+const rpcs = allRpcs([...allOperations({} as OperationParts), ...unroutedOperations({} as UnroutedParts)]);
 
 function rpcOf(name: string) {
   const rpc = rpcs.find(({ path }) => path.endsWith(`/${name}`));

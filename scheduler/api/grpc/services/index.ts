@@ -3,6 +3,7 @@ import { GATEWAY } from './gateway.ts';
 import { IMAGE } from './image.ts';
 import type { Service } from './service.ts';
 import { HEALTH, TYPES } from './shared.ts';
+import { TASK_QUEUE } from './task-queue.ts';
 import { VOLUME } from './volume.ts';
 
-export const SERVICES: readonly Service[] = [GATEWAY, HEALTH, IMAGE, TYPES, VOLUME];
+export const SERVICES: readonly Service[] = [GATEWAY, HEALTH, IMAGE, TASK_QUEUE, TYPES, VOLUME];
