@@ -329,7 +329,7 @@ class Packs(Volume):
         def part(begin: int) -> bytes:
             return record('a', data[begin : begin + 10_000], size=len(data), key='ab' * 8, **{'from': begin})
 
-        with mock.patch('os.fdatasync', failing), mock.patch.object(uploads, '_FLUSH_BYTES', 10_000):
+        with mock.patch('os.fdatasync', failing), mock.patch.object(uploads, 'FLUSH_BYTES', 10_000):
             told = self.written(part(0) + part(10_000) + part(20_000))
         self.assertEqual([one['code'] for one in told['failed']], ['volume_failed'])
         head = {'purpose': 'state', 'method': 'GET', 'path': 'a', 'size': len(data), 'key': 'ab' * 8}

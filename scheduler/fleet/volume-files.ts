@@ -17,6 +17,8 @@ import { bindVolumes, volumeById, volumeByName, volumeHomes } from '../stores/st
 import type { VolumeRow } from '../stores/store/queries/volumes.ts';
 import type { Machine } from './machine.ts';
 import { cachesHere, isSchedulable } from './machine.ts';
+import { readPart, readUploadId, uploadIdOf } from './parted-uploads.ts';
+import type { Part } from './parted-uploads.ts';
 import type { VolumeStreams } from './volume-streams.ts';
 
 /** Path of the files' addresses; the volume's id follows, with `path`, `expires` and `signature` in the query. */
@@ -30,18 +32,29 @@ export const MOST_OF_WORKSPACE = 16;
 export const MOST_OF_MACHINE = 32;
 
 /**
- * Direction of an address. For one file: `get` serves GET and HEAD, `put` serves PUT and HEAD. For packs below a
- * folder: `pack` reads by POST, `unpack` writes by PUT.
+ * Direction of an address. For one file: `get` serves GET and HEAD, `put` serves PUT and HEAD, and `part` serves PUT of
+ * one part. For packs below a folder: `pack` reads by POST, `unpack` writes by PUT.
  */
-export type FilePurpose = 'get' | 'put' | 'pack' | 'unpack';
+export type FilePurpose = 'get' | 'put' | 'part' | 'pack' | 'unpack';
 const isPack = (purpose: FilePurpose): boolean => purpose === 'pack' || purpose === 'unpack';
 const isWrite = (purpose: FilePurpose): boolean => purpose === 'put' || purpose === 'unpack';
+/** Everything that an address's signature covers. */
+interface Addressed {
+  readonly purpose: FilePurpose;
+  readonly volumeId: string;
+  readonly path: string;
+  readonly expires: string;
+  readonly part?: Part;
+}
 const pathProblem = (purpose: FilePurpose, path: string): string | undefined =>
   isPack(purpose) ? folderPathProblem(path) : filePathProblem(path);
 
 export interface SignedFileQuery {
   readonly path?: string;
   readonly expires?: string;
+  /** Id of an upload in parts, and the number of one. */
+  readonly upload?: string;
+  readonly part?: string;
   readonly signature?: string;
 }
 
@@ -115,20 +128,40 @@ export class VolumeFiles {
     workspaceId: WorkspaceId,
     volumeName: string,
     path: string,
-    purpose: FilePurpose,
+    purpose: Exclude<FilePurpose, 'part'>,
+    lifeMs = FILE_ADDRESS_LIFE_MS,
   ): Promise<{ readonly path: string; readonly untilMs: number }> {
     const problem = pathProblem(purpose, path);
     if (problem !== undefined) throw new AppError('invalid_query', `path ${problem}`, { details: { field: 'path' } });
     const volume = await this.reachable(workspaceId, volumeName);
-    if (isWrite(purpose)) await this.#requireRoom(volume, 0);
-    if (isWrite(purpose)) await this.settle(volume);
+    if (isWrite(purpose)) await this.takes(volume, 0);
     else await this.#homeOf(volume);
-    const untilMs = this.#parts.clock.nowMs() + FILE_ADDRESS_LIFE_MS;
-    const expires = String(Math.floor(untilMs / 1000));
-    const signature = signatureOf(this.#parts.keys()[0], purpose, volume.id, path, expires);
-    const query = `path=${encodeURIComponent(path)}&expires=${expires}&signature=${signature}`;
-    const base = isPack(purpose) ? VOLUME_PACKS_PATH : VOLUME_FILES_PATH;
-    return { path: `${base}${volume.id}?${query}`, untilMs };
+    const untilMs = this.#parts.clock.nowMs() + lifeMs;
+    const expires = expiryOf(untilMs);
+    return { path: this.#addressOf({ purpose, volumeId: volume.id, path, expires }), untilMs };
+  }
+
+  /**
+   * Prepares a volume for bytes that will come.
+   * @throws AppError `volume_quota_reached`, `volume_without_home`
+   */
+  async takes(volume: VolumeRow, bytes: number): Promise<void> {
+    await this.#requireRoom(volume, bytes);
+    await this.settle(volume);
+  }
+
+  /** Signs an address for each part of an upload of that file. */
+  signParts({ id: volumeId }: Pick<VolumeRow, 'id'>, path: string, parts: readonly Part[]): readonly string[] {
+    const expires = expiryOf(this.#parts.clock.nowMs() + FILE_ADDRESS_LIFE_MS);
+    return parts.map((part) => this.#addressOf({ purpose: 'part', volumeId, path, expires, part }));
+  }
+
+  #addressOf(addressed: Addressed): string {
+    const { purpose, volumeId, path, expires, part } = addressed;
+    const signature = signatureOf(this.#parts.keys()[0], addressed);
+    const ofPart = part === undefined ? '' : `&upload=${uploadIdOf(part.upload)}&part=${part.number}`;
+    const query = `path=${encodeURIComponent(path)}&expires=${expires}${ofPart}&signature=${signature}`;
+    return `${isPack(purpose) ? VOLUME_PACKS_PATH : VOLUME_FILES_PATH}${volumeId}?${query}`;
   }
 
   /**
@@ -168,13 +201,17 @@ export class VolumeFiles {
   }
 
   /** Whether the address lets its bearer do that. */
-  verify(purpose: FilePurpose, volumeId: string, { path, expires, signature }: SignedFileQuery): boolean {
+  verify(purpose: FilePurpose, volumeId: string, query: SignedFileQuery): boolean {
+    const { path, expires, signature } = query;
     // A parameter that comes twice is a list.
     if (typeof path !== 'string' || typeof expires !== 'string' || typeof signature !== 'string') return false;
     if (!isUuid(volumeId) || !/^\d{1,15}$/.test(expires) || pathProblem(purpose, path) !== undefined) return false;
+    const part = purpose === 'part' ? partIn(query) : undefined;
+    if (purpose === 'part' && part === undefined) return false;
     const given = Buffer.from(signature);
+    const addressed = { purpose, volumeId, path, expires, ...(part === undefined ? {} : { part }) };
     const isOurs = this.#parts.keys().some((key) => {
-      const expected = Buffer.from(signatureOf(key, purpose, volumeId, path, expires));
+      const expected = Buffer.from(signatureOf(key, addressed));
       return given.length === expected.length && timingSafeEqual(given, expected);
     });
     return isOurs && Number(expires) * 1000 > this.#parts.clock.nowMs();
@@ -288,5 +325,14 @@ function mayServe(machine: Machine, { workspaceId, driver }: VolumeRow): boolean
 const tooMany = (text: string): AppError =>
   new AppError('too_many_transfers', text, { details: { retryAfterSeconds: 5 } });
 
-const signatureOf = (key: Uint8Array, purpose: FilePurpose, volumeId: string, path: string, expires: string): string =>
-  createHmac('sha256', key).update(`${purpose}\n${volumeId}\n${expires}\n${path}`).digest('hex');
+/** The part that an address names; undefined: it names none. */
+export const partIn = ({ upload, part }: SignedFileQuery): Part | undefined =>
+  typeof upload === 'string' && typeof part === 'string' ? readPart(readUploadId(upload), part) : undefined;
+
+const expiryOf = (untilMs: number): string => String(Math.floor(untilMs / 1000));
+
+const signatureOf = (key: Uint8Array, { purpose, volumeId, path, expires, part }: Addressed): string => {
+  // The path comes last, since it may have newlines.
+  const ofPart = part === undefined ? '' : `${uploadIdOf(part.upload)}\n${part.number}\n`;
+  return createHmac('sha256', key).update(`${purpose}\n${volumeId}\n${expires}\n${ofPart}${path}`).digest('hex');
+};

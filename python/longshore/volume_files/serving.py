@@ -6,7 +6,7 @@ import os
 import socket
 
 from ..runner.protocol import FrameError
-from . import packs, paths, ranges, tree, uploads
+from . import packs, parts, paths, ranges, tree, uploads
 from .packs import etag_of, of_os_error
 from .uploads import Uploads
 from .wire import Cut, Out, Refusal, Wire
@@ -42,6 +42,9 @@ CALLS = {
     'remove': tree.remove,
     'move': tree.move,
     'state': packs.state,
+    'begin': parts.begin,
+    'complete': parts.complete,
+    'abort': parts.abort,
 }
 
 
@@ -56,6 +59,8 @@ def _answer(wire: Wire, head: Dict[str, Any], root: int) -> None:
             return packs.send_pack(wire, root, head)
         if purpose == 'unpack':
             return packs.receive_pack(wire, root, head)
+        if purpose == 'part':
+            return parts.receive(wire, root, head, headers)
         *folders, name = paths.parts_of(head['path'])
         if purpose == 'get':
             _download(wire, head['method'], headers, root, folders, name)

@@ -29,9 +29,11 @@ _BEGIN_SECONDS = 60
 #: Bound on the names of a folder that are looked through for old uploads.
 _MOST_NAMES = 10_000
 #: Bytes after which their way to the disk begins, beside the next ones, so that the end of an upload waits for few.
-_FLUSH_BYTES = 32 * 1024 * 1024
+FLUSH_BYTES = 32 * 1024 * 1024
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ENTRY = re.compile(rb'([0-9]{1,15}|x)-[0-9a-f]{16}')
 
 
@@ -56,7 +58,7 @@ class Upload:
             self.received += written
             self._unflushed += written
             view = view[written:]
-        if self._unflushed >= _FLUSH_BYTES:
+        if self._unflushed >= FLUSH_BYTES:
             # This begins the writing, and waits for nothing; `fdatasync` would wait for the file system's journal.
             begin = self.received - self._unflushed
             os.posix_fadvise(self.fd, begin, self._unflushed, os.POSIX_FADV_DONTNEED)
@@ -122,8 +124,15 @@ class Uploads:
         except OSError:
             pass
 
+    def names(self) -> List[bytes]:
+        return [os.fsencode(name) for name in os.listdir(self._fd)]
+
     def entries(self) -> List[bytes]:
-        return [one for one in (os.fsencode(name) for name in os.listdir(self._fd)) if _ENTRY.fullmatch(one)]
+        return [one for one in self.names() if _ENTRY.fullmatch(one)]
+
+    def changed_at(self, entry: bytes) -> int:
+        found = self._stat(entry)
+        return 0 if found is None else found.st_mtime_ns
 
     def newest(self) -> Optional[bytes]:
         """The upload that may go on; None: there is none, or only such of unknown size."""
@@ -149,18 +158,27 @@ class Uploads:
                 self._lock(entry).close()
             self.remove(entry)
         entry = b'%s-%s' % (b'x' if total is None else b'%d' % total, os.urandom(8).hex().encode('ascii'))
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = -1
-        while fd < 0:
+        fd = self.create(entry)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return Upload(entry, fd)
+
+    def create(self, entry: bytes) -> int:
+        """Makes the file of a new upload, and opens it."""
+        while True:
             try:
-                fd = os.open(entry, flags, 0o600, dir_fd=self._fd)
+                return os.open(entry, _NEW, 0o600, dir_fd=self._fd)
             except FileNotFoundError:
                 # Another request has found the folder empty, and removed it.
                 os.close(self._fd)
                 self._fd = -1
                 self.open(make=True)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return Upload(entry, fd)
+
+    def open_entry(self, entry: bytes) -> Optional[int]:
+        """Opens the file of an upload; None: there is none."""
+        try:
+            return os.open(entry, _OLD, dir_fd=self._fd)
+        except FileNotFoundError:
+            return None
 
     def go_on(self, total: int, first: int) -> Upload:
         """Opens the upload that a part continues."""
@@ -184,9 +202,8 @@ class Uploads:
                 if other != entry:
                     self._lock(other).close()
                     self.remove(other)
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
-                os.close(os.open(entry, flags, 0o600, dir_fd=self._fd))
+                os.close(os.open(entry, _NEW, 0o600, dir_fd=self._fd))
             except FileExistsError:
                 pass
         elif entry not in self.entries():
@@ -203,10 +220,9 @@ class Uploads:
         return self.size_of(b'%d-%s' % (total, key.encode('ascii')))
 
     def _lock(self, entry: bytes) -> Upload:
-        try:
-            fd = os.open(entry, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._fd)
-        except FileNotFoundError:
-            raise _in_progress() from None
+        fd = self.open_entry(entry)
+        if fd is None:
+            raise _in_progress()
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise paths.irregular(self._name)
@@ -230,19 +246,23 @@ class Uploads:
     def finish(self, upload: Upload, mode: int = 0o644, mtime_ns: int = 0) -> os.stat_result:
         """Gives the whole upload its name. Returns the facts of the file. `mtime_ns`: its time of change, unless 0."""
         upload.flush()
-        paths.give(self._root, upload.fd, mode)
+        return self.name(upload.entry, upload.fd, mode, mtime_ns)
+
+    def name(self, entry: bytes, fd: int, mode: int = 0o644, mtime_ns: int = 0) -> os.stat_result:
+        """Gives a file whose bytes are on the disk its name. Returns its facts."""
+        paths.give(self._root, fd, mode)
         if mtime_ns != 0:
-            os.utime(upload.fd, ns=(mtime_ns, mtime_ns))
+            os.utime(fd, ns=(mtime_ns, mtime_ns))
         require_free(self._folder, self._name)
         try:
-            os.rename(upload.entry, self._name, src_dir_fd=self._fd, dst_dir_fd=self._folder)
+            os.rename(entry, self._name, src_dir_fd=self._fd, dst_dir_fd=self._folder)
         except FileNotFoundError:
             # A newer whole upload took this one's place.
             raise _in_progress() from None
         except (IsADirectoryError, NotADirectoryError):
             raise paths.irregular(self._name) from None
         os.fsync(self._folder)
-        return os.fstat(upload.fd)
+        return os.fstat(fd)
 
 
 def require_free(folder: int, name: bytes) -> None:

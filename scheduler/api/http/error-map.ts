@@ -25,6 +25,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   object_not_found: 404,
   volume_not_found: 404,
   volume_file_not_found: 404,
+  upload_not_found: 404,
   secret_not_found: 404,
   container_not_found: 404,
   entry_not_found: 404,

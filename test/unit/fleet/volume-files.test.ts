@@ -5,8 +5,9 @@ import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '#scheduler/stores/store/db.ts';
 import type { Machine } from '#scheduler/fleet/machine.ts';
 import { SharedPlaces } from '#shared/places.ts';
-import { MOST_OF_MACHINE, MOST_OF_WORKSPACE, VolumeFiles } from '#scheduler/fleet/volume-files.ts';
-import type { FilePurpose } from '#scheduler/fleet/volume-files.ts';
+import { MOST_PARTS, newUpload, rangeOf, readUploadId, uploadIdOf } from '#scheduler/fleet/parted-uploads.ts';
+import { MOST_OF_MACHINE, MOST_OF_WORKSPACE, VolumeFiles, partIn } from '#scheduler/fleet/volume-files.ts';
+import type { FilePurpose, SignedFileQuery } from '#scheduler/fleet/volume-files.ts';
 
 const NOW_MS = 1_800_000_000_000;
 const DAY_MS = 86_400_000;
@@ -77,7 +78,7 @@ function aWorld({ driver = 'local', home: at = home, machines = [aMachine(home)]
     use: (used: number, most: number | null) => void (quota = { used, most }),
     later: (ms: number) => void (nowMs += ms),
     useKeys: (...next: [Uint8Array, ...Uint8Array[]]) => void (keys = next),
-    sign: async (path: string, purpose: FilePurpose) => {
+    sign: async (path: string, purpose: Exclude<FilePurpose, 'part'>) => {
       const signed = await files.sign(workspaceId, 'v', path, purpose);
       return Object.fromEntries(new URL(signed.path, 'http://x').searchParams);
     },
@@ -114,6 +115,55 @@ test('only volumes of the workspace, with a home, and paths of files are signed'
     await expect(homeless.sign('a', purpose)).rejects.toMatchObject({ code: 'volume_without_home' });
   }
   await expect(homeless.files.open(homeless.id, signal)).rejects.toMatchObject({ code: 'volume_without_home' });
+});
+
+test('the address of a part is for that part of that upload alone', async () => {
+  const { id, files, sign, later } = aWorld();
+  const upload = newUpload(10, 4);
+  if (typeof upload === 'string') throw new Error(upload);
+  const other = { ...upload, key: 'f'.repeat(16) };
+  const signed = files.signParts({ id }, 'a\nb', [
+    { upload, number: 1 },
+    { upload, number: 3 },
+    { upload: other, number: 1 },
+  ]);
+  const [first = {}, third = {}, foreign = {}] = signed.map(
+    (path) => Object.fromEntries(new URL(path, 'http://x').searchParams) as SignedFileQuery,
+  );
+  expect(files.verify('part', id, first)).toBe(true);
+  expect(partIn(third)).toEqual({ upload, number: 3 });
+  for (const wrong of [
+    { ...first, part: '3' },
+    { ...first, part: '01' },
+    { ...third, part: '4' },
+    { ...first, upload: foreign.upload ?? '' },
+    { ...first, path: 'a' },
+    { ...first, part: ['1', '1'] as unknown as string },
+    { path: first.path ?? '', expires: first.expires ?? '', signature: first.signature ?? '' },
+  ])
+    expect(files.verify('part', id, wrong)).toBe(false);
+  for (const purpose of ['put', 'get', 'unpack'] as const) expect(files.verify(purpose, id, first)).toBe(false);
+  expect(files.verify('part', id, await sign('a', 'put'))).toBe(false);
+  later(DAY_MS);
+  expect(files.verify('part', id, first)).toBe(false);
+});
+
+test('an upload is cut into parts that cover it, and its id says how', () => {
+  const upload = newUpload(10, 4);
+  if (typeof upload === 'string') throw new Error(upload);
+  expect([1, 2, 3].map((number) => rangeOf(upload, number))).toEqual([
+    { start: 0, end: 4 },
+    { start: 4, end: 8 },
+    { start: 8, end: 10 },
+  ]);
+  expect(readUploadId(uploadIdOf(upload))).toEqual(upload);
+  expect(newUpload(3, 100)).toMatchObject({ total: 3, partBytes: 3 });
+  expect(newUpload(0, 0)).toMatchObject({ total: 0 });
+  expect(newUpload(5, 0)).toBe('chunk_size must be at least 1');
+  expect(newUpload(MOST_PARTS + 1, 1)).toContain(`at most ${MOST_PARTS}`);
+  expect(newUpload(1e15, 1e12)).toContain('file_size must be at most');
+  for (const id of ['', 'x', `${'a'.repeat(16)}.10.0`, `${'A'.repeat(16)}.10.4`, `${'a'.repeat(16)}.99999.1`])
+    expect(readUploadId(id)).toBeUndefined();
 });
 
 test('the address of packs is for a folder and one direction, and for packs alone', async () => {

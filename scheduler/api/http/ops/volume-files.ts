@@ -5,7 +5,8 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { AppError } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
-import { VOLUME_FILES_PATH, VOLUME_PACKS_PATH } from '../../../fleet/volume-files.ts';
+import type { Part } from '../../../fleet/parted-uploads.ts';
+import { VOLUME_FILES_PATH, VOLUME_PACKS_PATH, partIn } from '../../../fleet/volume-files.ts';
 import type {
   FilePurpose,
   OpenedFile,
@@ -61,7 +62,9 @@ export function registerVolumeFiles(scope: FastifyInstance, parts: VolumeFilePar
       const query = request.query as SignedFileQuery;
       const purpose = purposeOf(request.method, (one) => parts.files.verify(one, volumeId, query));
       if (purpose === undefined) throw refused(request);
-      transfer(request, reply, { volumeId, path: query.path ?? '', purpose }, parts);
+      const part = purpose === 'part' ? partIn(query) : undefined;
+      const asked = { volumeId, path: query.path ?? '', purpose, ...(part === undefined ? {} : { part }) };
+      transfer(request, reply, asked, parts);
     },
   });
   scope.route({
@@ -85,11 +88,12 @@ const refused = ({ method }: FastifyRequest): AppError =>
 
 /** Direction of the bytes, as metrics count it. */
 const directionOf = (purpose: FilePurpose): 'get' | 'put' =>
-  purpose === 'put' || purpose === 'unpack' ? 'put' : 'get';
+  purpose === 'put' || purpose === 'part' || purpose === 'unpack' ? 'put' : 'get';
 
 /** HEAD asks by the address: for a file's size, or for how far an upload is. */
 function purposeOf(method: string, isValid: (purpose: FilePurpose) => boolean): FilePurpose | undefined {
-  const allowed: readonly FilePurpose[] = method === 'HEAD' ? ['get', 'put'] : method === 'PUT' ? ['put'] : ['get'];
+  const allowed: readonly FilePurpose[] =
+    method === 'HEAD' ? ['get', 'put'] : method === 'PUT' ? ['put', 'part'] : ['get'];
   return allowed.find(isValid);
 }
 
@@ -97,6 +101,7 @@ interface Asked {
   readonly volumeId: string;
   readonly path: string;
   readonly purpose: FilePurpose;
+  readonly part?: Part;
 }
 
 function transfer(request: FastifyRequest, reply: FastifyReply, asked: Asked, parts: VolumeFileParts): void {
@@ -179,13 +184,14 @@ function exchange(
 }
 
 /** The head of the request, as the file server reads it. */
-function headOf(request: FastifyRequest, { path, purpose }: Asked, bound: UploadBound | undefined): object {
+function headOf(request: FastifyRequest, { path, purpose, part }: Asked, bound: UploadBound | undefined): object {
   const { raw } = request;
   return {
     type: 'file',
     purpose,
     method: raw.method ?? 'GET',
     path,
+    ...part,
     ...(bound === undefined ? {} : { room: bound.bytes }),
     headers: PASSED.flatMap((name) => {
       const value = raw.headers[name];

@@ -3,7 +3,6 @@
 import { Type } from 'typebox';
 import { filePathProblem } from '#shared/domain/volume-file-paths.ts';
 import { AppError } from '#shared/errors.ts';
-import type { FilePurpose } from '../../../fleet/volume-files.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 import { NOT_LIMITED, restRoute } from './route.ts';
 import type { VolumeRouteParts } from './volumes.ts';
@@ -15,7 +14,7 @@ const Address = Type.String({ description: 'GET or PUT the bytes here, without a
 const ERRORS = ['volume_not_found', 'volume_without_home', 'volume_is_cache', 'volume_quota_reached', 'invalid_query'];
 
 export function publishedVolumeFileRoutes(parts: VolumeRouteParts): readonly RestRoute[] {
-  const addressOf = async ({ workspaceId, params, http }: RestRequest, purpose: FilePurpose): Promise<string> => {
+  const addressOf = async ({ workspaceId, params, http }: RestRequest, purpose: 'get' | 'put'): Promise<string> => {
     const { volumeName = '' } = params;
     const path = (params['path'] ?? '').replace(/^\/+/, '');
     // A refused path makes no volume.

@@ -28,6 +28,7 @@ import { AppError } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
 import type { CacheVolumes } from '../../../fleet/cache-volumes.ts';
 import type { VolumeAnswer, VolumeCalls } from '../../../fleet/volume-calls.ts';
+import { deleteVolume, removedOf } from '../../../fleet/volume-deletion.ts';
 import type { VolumeFiles } from '../../../fleet/volume-files.ts';
 import type { VolumeRow } from '../../../stores/store/queries/volumes.ts';
 import type { Volumes } from '../../../workspaces/deployments/volumes.ts';
@@ -127,27 +128,10 @@ const recordRoutes = ({ volumes, volumeFiles, volumeCalls, cacheVolumes }: Volum
     errors: [...FILE_ERRORS, 'volume_in_use'],
     handle: async ({ workspaceId, params }) => {
       const volume = await volumeFiles.named(workspaceId, params['volumeName'] ?? '');
-      const { deployments, containers } = await volumes.usersOf(volume);
-      const active = deployments.filter((one) => one.active);
-      if (active.length > 0 || containers > 0) throw inUse(active, containers);
-      const emptied = (await volumeFiles.hasFiles(volume))
-        ? removedOf(await volumeCalls.ask(volume.id, { purpose: 'remove', path: '', recursive: true }))
-        : { removed: 0, complete: true };
-      if (!emptied.complete) return emptied;
-      if (!(await volumes.forget(volume))) throw inUse([], 1);
-      if (volume.driver === 'cache') cacheVolumes.deleted(volume.id);
-      return emptied;
+      return deleteVolume({ volumes, volumeFiles, volumeCalls, cacheVolumes }, volume);
     },
   }),
 ];
-
-function inUse(active: readonly { readonly name: string; readonly version: number }[], containers: number): AppError {
-  const names = active.slice(0, 5).map(({ name, version }) => `${name}/v${version}`);
-  const more = active.length > names.length ? ', …' : '';
-  const users =
-    active.length > 0 ? `deployments mount it: ${names.join(', ')}${more}` : `${containers} containers mount it`;
-  return new AppError('volume_in_use', `the volume is in use (${users}): stop them first`);
-}
 
 const recordOf = (row: VolumeRow, home: string): VolumeRecord => ({
   id: row.id,
@@ -298,11 +282,6 @@ function timeOf(text: string): string {
   if (Number.isNaN(at.getTime())) return new Date(0).toISOString();
   return at.toISOString().replace('.000Z', `.${String(ns % 1_000_000_000n).padStart(9, '0')}Z`);
 }
-
-const removedOf = (answer: VolumeAnswer): Removed => ({
-  removed: countOf(answer, 'removed'),
-  complete: answer['complete'] === true,
-});
 
 const sizeOf = (answer: VolumeAnswer): VolumeSize => ({
   bytes: countOf(answer, 'bytes'),
