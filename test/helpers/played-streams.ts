@@ -78,8 +78,12 @@ export interface Played {
   readonly runner: Duplex;
 }
 
-/** @param target - fields of the application that is called */
-export async function serve(certificate?: Keys, hosts = playedHosts(), target: Partial<Target> = {}) {
+/**
+ * Plays an application.
+ * @param target - fields of the application that is called
+ * @param isServed - whether a container of it runs
+ */
+export async function serve(certificate?: Keys, hosts = playedHosts(), target: Partial<Target> = {}, isServed = true) {
   const tasks: Played[] = [];
   const registry = new Registry();
   const parts = {
@@ -93,6 +97,7 @@ export async function serve(certificate?: Keys, hosts = playedHosts(), target: P
     hosts,
     targets: { byStub: () => ({ ...TARGET, ...target }), byName: () => ({ ...TARGET, ...target }) },
     containers: { warmUp: () => Promise.resolve() },
+    isServed: () => isServed,
     authenticator: { authenticate: (token: string) => (token === TOKEN ? { workspaceId: 'w' } : null) },
     streams: {
       expect: (taskId: TaskId, take: TakeBytes) => {

@@ -51,6 +51,7 @@ const REST: Readonly<Record<string, string>> = {
   'GET /deployment/{ws}/{deploymentId}': 'ra',
   'GET /deployment/{deploymentId}/url': 'ra',
   'GET /deployment/{ws}/flow/{deploymentId}': 'ra',
+  'GET /stub/{ws}/{stubId}': 'ra',
   'GET /stub/{stubId}/url': 'ra',
   'POST /deployment/{ws}/rollback/{deploymentId}': 'a',
   'POST /deployment/{ws}/start/{deploymentId}': 'a',

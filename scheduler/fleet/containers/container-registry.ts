@@ -498,6 +498,12 @@ export class ContainerRegistry implements ContainerReads {
     return false;
   }
 
+  /** Whether a container of the queue runs. */
+  isServed(queue: QueueName): boolean {
+    for (const { row } of this.ofQueue(queue)) if (row.state === 'RUNNING') return true;
+    return false;
+  }
+
   #put(entry: ContainerEntry): void {
     this.#entries.set(entry.row.id, entry);
     this.#byQueue.add(entry.spec.queue, entry);

@@ -14,3 +14,9 @@ export const StubRecord = Type.Object({
   updated_at: Time(),
 });
 export type StubRecord = Static<typeof StubRecord>;
+
+export const OneStub = Type.Object({
+  ...StubRecord.properties,
+  object: Type.Object({ external_id: Type.String({ description: 'of its code; empty: it has none' }) }),
+  app: Type.Object({ external_id: Id(), name: Type.String() }),
+});

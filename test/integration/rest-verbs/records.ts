@@ -91,6 +91,15 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       ...READS_NOTHING,
     },
     {
+      name: 'GET /stub/{ws}/{id}',
+      line: (id) => `GET /stub/{ws}/${id}`,
+      make: () => platform().stub(),
+      ok: { config: expect.stringContaining('"runtime"'), app: { name: expect.any(String) as string } },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      ...READS_NOTHING,
+    },
+    {
       name: 'GET /stub/{id}/url',
       line: (id) => `GET /stub/${id}/url`,
       make: () => platform().stub(),

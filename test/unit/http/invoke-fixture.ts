@@ -77,6 +77,9 @@ export const done = (body = '{"ok":true}', how: Pick<Finished, 'status' | 'reaso
 /** The part of the fixture that a test reads or sets; each test begins with it anew. */
 export const played = {
   warmed: 0,
+  isServed: false,
+  /** Name of the deployment. */
+  name: 'hello',
   target: undefined as Target | undefined,
   server: undefined as unknown as HttpServer,
 };
@@ -86,6 +89,8 @@ export function playCalls(): void {
     tasks.calls = [];
     tasks.left = 0;
     played.warmed = 0;
+    played.isServed = false;
+    played.name = 'hello';
     tasks.answer = () => done();
     played.target = aTarget();
     played.server = createHttpServer({
@@ -102,7 +107,7 @@ export function playCalls(): void {
               byName: (workspaceId, kind, name, version) =>
                 (workspaceId === 'w' || workspaceId === OWNER) &&
                 kind === played.target?.kind &&
-                name === 'hello' &&
+                name === played.name &&
                 (version ?? 1) === 1 &&
                 played.target !== undefined
                   ? played.target
@@ -123,6 +128,7 @@ export function playCalls(): void {
             maxBodyBytes: 1000,
             release: () => undefined,
             hasContainers: () => true,
+            isServed: () => played.isServed,
             containerStreams: { open: () => Promise.reject(new Error('no container')) },
             containerUses: { hold: () => () => undefined },
             containerWaits: {

@@ -29,6 +29,8 @@ import type { StreamCallParts } from '../streams/stream-call.ts';
 import { credentialOf, isForeign, isPage, redirectWithCookie } from './credential.ts';
 import type { Credential } from './credential.ts';
 import { EventStream } from './event-stream.ts';
+import { HEALTHY, HEALTH_PATH, answerHealth, asksHealth, nameVersion } from './health.ts';
+import type { HealthParts } from './health.ts';
 import { HOST_BASE, readHostLabel } from './host-form.ts';
 import { leadToOwnHost } from './own-host.ts';
 import type { HostParts } from './own-host.ts';
@@ -66,6 +68,7 @@ import {
   INTERNAL,
   MANY_CALLS_AWAITED,
   NOT_FOUND,
+  NO_STUB,
   PICKLED_BY_OTHERS,
   Refusal,
   UNAUTHORIZED,
@@ -77,7 +80,7 @@ import {
   sendRefusal,
 } from './refusal.ts';
 
-export interface InvokeParts extends FindParts, FailureParts, StreamCallParts, SandboxCallParts {
+export interface InvokeParts extends FindParts, FailureParts, HealthParts, StreamCallParts, SandboxCallParts {
   readonly hosts: HostParts;
   /** Takes calls in. */
   readonly submissions: StreamCallParts['submissions'];
@@ -114,6 +117,9 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
   const addBoth = (path: string, { methods, warmsUp }: Omit<InvokedKind, 'mayBePublic'>, find: Find): void => {
     add(path, methods, find, invokeHandler(find, parts));
     if (warmsUp) add(`${path}/warmup`, ['POST'], find, warmUpHandler(parts));
+    if (!path.startsWith('/endpoint/')) return;
+    const onRequest = resolving(find, parts);
+    scope.route({ method: 'GET', url: `${path}${HEALTH_PATH}`, onRequest, handler: healthHandler(parts) });
   };
   for (const [kind, invoked] of Object.entries(KINDS)) {
     addBoth(`/${kind}/:name`, invoked, byName(parts, kind, latest));
@@ -122,6 +128,7 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
     addBoth(`/${kind}/id/:stubId`, invoked, byStub(parts, kind, ownOrPublic));
     if (!invoked.mayBePublic) continue;
     const find = byStub(parts, kind, publicOnly);
+    if (kind === 'endpoint') registerPublicHealth(scope, find, parts);
     add(`/${kind}/public/:stubId`, invoked.methods, find, invokeHandler(find, parts));
     const ofName = (path: string, named: Find): void =>
       add(`/${kind}/public/:workspace/:name${path}`, invoked.methods, named, invokeHandler(named, parts));
@@ -132,6 +139,29 @@ export function registerInvoke(scope: FastifyInstance, parts: InvokeParts): void
   for (const [kind, streamed] of Object.entries(STREAMED_KINDS)) registerStreamed(scope, kind, streamed, parts);
   registerContainers(scope, parts);
   registerHosts(scope, parts);
+}
+
+/** Registers the health of public endpoints. The path may also be that of an endpoint whose name is `health`. */
+function registerPublicHealth(scope: FastifyInstance, byId: Find, parts: InvokeParts): void {
+  const ofName = byPublicName(parts, 'endpoint', latest);
+  const find: Find = (caller, { workspace = '' }) => {
+    const named = (found: Found): Found | Promise<Found> =>
+      found === UNAUTHORIZED || found === NO_STUB ? ofName(caller, { workspace, name: 'health' }) : found;
+    const found = byId(caller, { stubId: workspace });
+    return found instanceof Promise ? found.then(named) : named(found);
+  };
+  const invoked = invokeHandler(find, parts);
+  const health = healthHandler(parts);
+  scope.route({
+    method: 'GET',
+    url: `/endpoint/public/:workspace${HEALTH_PATH}`,
+    onRequest: resolving(find, parts),
+    handler: (request, reply) => {
+      const { workspace = '' } = request.params as Params;
+      const isHealth = request.invoked?.target.stubId === workspace.toLowerCase();
+      (isHealth ? health : invoked)(request, reply);
+    },
+  });
 }
 
 /** Registers ports of single containers, by their ids. */
@@ -193,6 +223,7 @@ function registerHosts(scope: FastifyInstance, parts: InvokeParts): void {
   scope.route({ method: ['GET', 'POST'], url: base, onRequest, handler: invokeHandler(find, parts) });
   scope.route({ method: others, url: base, onRequest, handler: (_request, reply) => sendRefusal(reply, WRONG_METHOD) });
   scope.route({ method: 'POST', url: `${base}/warmup`, onRequest, handler: warmUpHandler(parts) });
+  scope.route({ method: 'GET', url: `${base}${HEALTH_PATH}`, onRequest, handler: healthHandler(parts) });
   const handler: Handler = (_request, reply) => sendRefusal(reply, NOT_FOUND);
   scope.route({ method: ALL_METHODS, url: `${base}/*`, onRequest, handler });
 }
@@ -368,6 +399,14 @@ function warmUpHandler(parts: InvokeParts): Handler {
   };
 }
 
+/** Answers for an endpoint; web applications are streamed to before. */
+function healthHandler(parts: InvokeParts): Handler {
+  return ({ invoked }, reply) => {
+    if (invoked?.target.kind !== 'endpoint') return sendRefusal(reply, NOT_FOUND);
+    answerHealth(invoked.target, reply, parts);
+  };
+}
+
 type OnRequest = (request: FastifyRequest, reply: FastifyReply, next: () => void) => void;
 
 /** Form of the URL: by path, by host, the warm-up of either, or by the path of a container. */
@@ -438,8 +477,15 @@ function stream(
   if (isHost && from === 'query' && token !== null && isPage(request)) return redirectWithCookie(token, request, reply);
   if (isSupervised(target.kind)) return callPort(target, caller, from === 'header', how);
   const rootPath = isHost ? '' : rootPathOf(request.originalUrl, target);
+  const tokenInHeader = from === 'header';
+  if (asksHealth(request, rootPath)) {
+    if (!parts.isServed(target.queue)) return answerHealth(target, reply, parts);
+    // The application may have such a path itself.
+    nameVersion(reply, target);
+    return streamCall({ target, caller, rootPath, tokenInHeader, notFound: HEALTHY }, request, reply, parts);
+  }
   if (!isHost && leadToOwnHost(target, { rootPath }, request, reply, parts.hosts)) return;
-  streamCall({ target, caller, rootPath, tokenInHeader: from === 'header' }, request, reply, parts);
+  streamCall({ target, caller, rootPath, tokenInHeader }, request, reply, parts);
 }
 
 /** Passes a call to a port: of any container of a pod, or of a single container. */

@@ -53,7 +53,7 @@ import { sharedStateRoutes } from './shared-state.ts';
 import type { SharedState } from '../../../workspaces/shared-state/service.ts';
 import { stackRoutes } from './stacks.ts';
 import type { StackRouteParts } from './stacks.ts';
-import { stubUrl } from './stubs.ts';
+import { oneStub, stubUrl } from './stubs.ts';
 import { subscribeTask } from './subscribe.ts';
 import { cancelTasks, listTasks, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
@@ -142,6 +142,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...modelRoutes(parts),
   ...stackRoutes(parts),
   ...deploymentRoutes(parts),
+  oneStub(parts),
   stubUrl(parts),
   ...notBuiltRoutes,
 ];

@@ -21,6 +21,8 @@ export interface HttpExchangeParts {
   readonly bytes: Duplex;
   /** Part of the path that names the application: its answers are sandboxed. Empty: the host form. */
   readonly rootPath: string;
+  /** JSON that takes the place of a 404 of the container; absent: that goes out. */
+  readonly notFound?: string;
   /** Begins the reading and writing of frames. Absent: they are those of a runner process, on the bytes. */
   readonly open?: (events: FrameEvents) => Frames;
   /** Takes the response over: from here on nobody else writes it. @returns headers to send beside the container's */
@@ -60,6 +62,8 @@ export class HttpExchange {
   #isOver = false;
   /** A WebSocket has the frames. */
   #isAccepted = false;
+  /** Another answer goes out in the place of the container's. */
+  #replacement: string | undefined;
 
   constructor(parts: HttpExchangeParts) {
     this.#parts = parts;
@@ -124,6 +128,7 @@ export class HttpExchange {
       case 'data': {
         const head = this.#head;
         if (head === undefined) return this.#cut();
+        if (this.#replacement !== undefined) return;
         this.#sentBytes += body.length;
         // More than the container has announced: the caller would take the rest for the next response.
         if (head.length !== undefined && this.#sentBytes > head.length && this.#carriesBody(head)) return this.#cut();
@@ -157,8 +162,8 @@ export class HttpExchange {
   }
 
   #begin(body: Uint8Array): void {
-    const { request, response, begin, rootPath } = this.#parts;
-    const head = responseHead(body);
+    const { request, response, begin, rootPath, notFound } = this.#parts;
+    let head = responseHead(body);
     if (head !== undefined && 'accept' in head) {
       if (this.#parts.accept === undefined) return this.#cut();
       this.#isOver = true;
@@ -166,6 +171,10 @@ export class HttpExchange {
       return this.#parts.accept({ ...head, headers: withinReach(head.headers, rootPath) });
     }
     if (head === undefined) return this.#cut();
+    if (head.status === 404 && notFound !== undefined) {
+      this.#replacement = notFound;
+      head = { ...head, status: 200, length: undefined, trailers: false, headers: jsonHeaders(notFound) };
+    }
     this.#head = head;
     const passed = answerHeaders(head.headers, rootPath);
     const names = new Set(passed.map(([name]) => name.toLowerCase()));
@@ -190,7 +199,7 @@ export class HttpExchange {
     if (head.length !== undefined && this.#sentBytes < head.length && this.#carriesBody(head)) return this.#cut();
     if (head.trailers && trailers.length > 0) addTrailers(response, trailers, this.#parts.rootPath);
     this.#isOver = true;
-    response.end();
+    response.end(this.#replacement);
     this.#cutWhenUnread(head);
     this.#dropLateBody();
     this.#finish(true);
@@ -254,6 +263,11 @@ export class HttpExchange {
     this.#parts.onOver(isWhole, byContainer);
   }
 }
+
+const jsonHeaders = (text: string): HeaderList => [
+  ['content-type', 'application/json'],
+  ['content-length', String(Buffer.byteLength(text))],
+];
 
 function addTrailers(response: ServerResponse, body: Uint8Array, rootPath: string): void {
   try {

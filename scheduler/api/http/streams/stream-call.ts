@@ -66,6 +66,8 @@ export interface StreamedTo {
   readonly port?: number;
   /** The caller's token came in the `Authorization` header. */
   readonly tokenInHeader: boolean;
+  /** JSON that takes the place of an application's 404; absent: that goes out. */
+  readonly notFound?: string;
 }
 
 /** Time for an application to end after its WebSocket was closed. */
@@ -173,7 +175,7 @@ class StreamCall implements OpenCall {
   /** A runner process is there: from now on bytes pass. */
   #connect(bytes: Duplex): void {
     if (this.#isOver || this.#reply.raw.destroyed) return void bytes.destroy();
-    const { target, port, rootPath } = this.#to;
+    const { target, port, rootPath, notFound } = this.#to;
     const { timeoutSeconds } = target.config;
     if (timeoutSeconds > 0) this.#limitHead(timeoutSeconds);
     const { raw: request } = this.#request;
@@ -189,6 +191,7 @@ class StreamCall implements OpenCall {
       response,
       bytes,
       rootPath,
+      ...(notFound === undefined ? {} : { notFound }),
       begin: () => this.#begun(),
       onBytes,
       onOver: (isWhole: boolean, byContainer: boolean) => this.#over(isWhole, byContainer),
