@@ -36,6 +36,11 @@ export const SchedulerSettings = Type.Object({
   LONGSHORE_EXTERNAL_GRPC_ADDRESS: Type.Optional(
     Text('host:port that clients are told for gRPC; absent: the name by which they call, and the port of the address'),
   ),
+  LONGSHORE_SECRET_VALUES: Type.Union([Type.Literal('hidden'), Type.Literal('full')], {
+    default: 'hidden',
+    description:
+      'who may read the value of a secret over gRPC, as `secret show` of the published command line does; hidden: nobody; full: full tokens, each time with an entry of the audit trail. Credentials of image registries are never shown',
+  }),
   LONGSHORE_DRAIN_SECONDS: Type.Integer({
     minimum: 0,
     maximum: 3600,

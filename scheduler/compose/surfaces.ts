@@ -262,6 +262,7 @@ function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
       address: settings.LONGSHORE_GRPC_ADDRESS,
       plaintext: settings.LONGSHORE_GRPC_PLAINTEXT,
       external: settings.LONGSHORE_EXTERNAL_GRPC_ADDRESS,
+      secretValues: settings.LONGSHORE_SECRET_VALUES,
     },
     invokeDomain: settings.LONGSHORE_INVOKE_DOMAIN ?? null,
     volumeDriver: settings.LONGSHORE_VOLUME_DRIVER,

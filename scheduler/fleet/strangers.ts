@@ -77,9 +77,14 @@ export class Strangers {
     this.#forget(peerOf(socket));
   }
 
-  /** A call of gRPC has shown a credential that is not a machine's. @param peer - as gRPC names it */
-  knownPeer(peer: string): void {
+  /**
+   * A call of gRPC has shown a credential that is not a machine's.
+   * @param peer - as gRPC names it
+   * @returns its connection; undefined: it is closed
+   */
+  knownPeer(peer: string): Socket | undefined {
     this.#forget(peer);
+    return this.#sockets.get(peer);
   }
 
   /** A call of gRPC has shown the credential of a machine. @param peer - as gRPC names it */

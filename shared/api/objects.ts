@@ -33,3 +33,25 @@ export const CreateObjectResponse = Type.Object({
   errorMsg: Text(),
 });
 export type CreateObjectResponse = Static<typeof CreateObjectResponse>;
+
+export const CreateObjectDeltaRequest = Type.Object({
+  hash: Text({ description: 'of the object that will be made' }),
+  baseObjectId: Text({ description: 'the object that it is made of' }),
+  deltaSize: Int64({ minimum: 0, description: 'bytes of the archive with the changed files' }),
+});
+export const CreateObjectDeltaResponse = Type.Object({
+  ok: Flag(),
+  objectId: Text(),
+  presignedUrl: Text(),
+  baseMissing: Flag(),
+  errorMsg: Text(),
+});
+export type CreateObjectDeltaResponse = Static<typeof CreateObjectDeltaResponse>;
+
+export const CommitObjectDeltaRequest = Type.Object({
+  objectId: Text({ description: 'as CreateObjectDelta gave it' }),
+  baseObjectId: Text(),
+  removedPaths: Type.Array(Text()),
+});
+export const CommitObjectDeltaResponse = Type.Object({ ok: Flag(), objectId: Text(), size: Int64(), errorMsg: Text() });
+export type CommitObjectDeltaResponse = Static<typeof CommitObjectDeltaResponse>;

@@ -1,8 +1,17 @@
 /** Every call that is served over gRPC, for tests that try all of them. A test compares the list with the server's. */
 
-interface Ids {
+/** Ids of things that one workspace has, and the names of those that are named. */
+export interface Ids {
   readonly deployment: string;
   readonly stub: string;
+  readonly task: string;
+  readonly object: string;
+  readonly token: string;
+  readonly machine: string;
+  readonly pool: string;
+  readonly volume: string;
+  readonly secret: string;
+  /** An id of what no test makes. */
   readonly nobody: string;
 }
 
@@ -29,14 +38,25 @@ const gateway = (name: string, foreign?: GrpcCall['foreign']): GrpcCall =>
 const notFound = { ok: false, err_msg: 'Deployment not found' };
 const byDeployment = { what: 'deployment', message: ({ deployment: id }: Ids) => ({ id }), answer: notFound };
 
+const noVolume = { ok: false, err_msg: 'the workspace has no volume of that name' };
+const noSecret = { ok: false, err_msg: 'there is no secret of that name: `longshore secret list` shows them' };
+
 export const GATEWAY_RPCS: readonly GrpcCall[] = [
   gateway('Authorize'),
   gateway('SignPayload'),
   gateway('HeadObject'),
   gateway('CreateObject'),
   gateway('CompleteObjectUpload'),
-  gateway('CreateObjectDelta'),
-  gateway('CommitObjectDelta'),
+  gateway('CreateObjectDelta', {
+    what: 'object',
+    message: ({ object: baseObjectId }) => ({ hash: 'a', baseObjectId }),
+    answer: { ok: false, base_missing: true },
+  }),
+  gateway('CommitObjectDelta', {
+    what: 'object',
+    message: ({ object: objectId }) => ({ objectId, baseObjectId: objectId }),
+    answer: { ok: false, error_msg: 'object_id names no change of that base' },
+  }),
   gateway('GetOrCreateStub'),
   gateway('DeployStub', {
     what: 'stub',
@@ -68,7 +88,7 @@ export const GATEWAY_RPCS: readonly GrpcCall[] = [
   }),
   gateway('StopTasks', {
     what: 'task',
-    message: ({ nobody }) => ({ taskIds: [nobody] }),
+    message: ({ task }) => ({ taskIds: [task] }),
     answer: { ok: false, err_msg: 'Task not found' },
   }),
   gateway('ListContainers'),
@@ -86,28 +106,102 @@ export const GATEWAY_RPCS: readonly GrpcCall[] = [
   gateway('CreateToken'),
   gateway('ToggleToken', {
     what: 'token',
-    message: ({ nobody: tokenId }) => ({ tokenId }),
+    message: ({ token: tokenId }) => ({ tokenId }),
     answer: { ok: false, err_msg: 'Unable to toggle token.' },
   }),
-  gateway('DeleteToken'),
+  // A token that is not there counts as deleted.
+  gateway('DeleteToken', {
+    what: 'token',
+    message: ({ token: tokenId }) => ({ tokenId }),
+    answer: { ok: true },
+  }),
   gateway('ListWorkers'),
   ...['CordonWorker', 'UncordonWorker', 'DrainWorker'].map((name) =>
-    gateway(name, { what: 'worker', message: ({ nobody: workerId }) => ({ workerId }), answer: { ok: false } }),
+    gateway(name, { what: 'worker', message: ({ machine: workerId }) => ({ workerId }), answer: { ok: false } }),
   ),
-  gateway('ListMachines'),
+  gateway('ListMachines', {
+    what: 'pool',
+    message: ({ pool: poolName }) => ({ poolName }),
+    answer: { ok: false, machines: [] },
+  }),
   gateway('CreateMachine'),
   gateway('DeleteMachine', {
     what: 'machine',
-    message: ({ nobody: machineId }) => ({ machineId }),
+    message: ({ machine: machineId, pool: poolName }) => ({ machineId, poolName }),
     answer: { ok: false, err_msg: 'machine not found' },
   }),
   gateway('ListPools'),
   gateway('ListPrivatePools'),
+  gateway('CreatePool'),
+  gateway('DeletePool', { what: 'pool', message: ({ pool: name }) => ({ name }), answer: { ok: false } }),
+  gateway('GetPoolJoinCommand', {
+    what: 'pool',
+    message: ({ pool: poolName }) => ({ poolName }),
+    answer: { ok: false, command: '', token: '' },
+  }),
+  gateway('ListPoolMachines', {
+    what: 'pool',
+    message: ({ pool: poolName }) => ({ poolName }),
+    answer: { ok: false, machines: [] },
+  }),
   gateway('ListPoolOffers'),
   gateway('ExportWorkspaceConfig'),
   unary('image.ImageService/VerifyImageBuild'),
   { path: 'image.ImageService/BuildImage', isStream: true },
   unary('volume.VolumeService/GetOrCreateVolume'),
+  unary('volume.VolumeService/ListVolumes'),
+  unary('volume.VolumeService/GetFileServiceInfo'),
+  ...['ListPath', 'StatPath', 'DeletePath'].map((name) =>
+    unary(`volume.VolumeService/${name}`, {
+      what: 'volume',
+      message: ({ volume }) => ({ path: `${volume}/a.txt` }),
+      answer: noVolume,
+    }),
+  ),
+  unary('volume.VolumeService/DeleteVolume', {
+    what: 'volume',
+    message: ({ volume: name }) => ({ name }),
+    answer: noVolume,
+  }),
+  unary('volume.VolumeService/MovePath', {
+    what: 'volume',
+    message: ({ volume }) => ({ originalPath: `${volume}/a`, newPath: `${volume}/b` }),
+    answer: noVolume,
+  }),
+  ...['CreatePresignedURL', 'CreateMultipartUpload', 'CompleteMultipartUpload', 'AbortMultipartUpload'].map((name) =>
+    unary(`volume.VolumeService/${name}`, {
+      what: 'volume',
+      message: ({ volume: volumeName }) => ({
+        volumeName,
+        volumePath: 'a.txt',
+        uploadId: '0123456789abcdef.10.4',
+        chunkSize: '4',
+        fileSize: '10',
+      }),
+      answer: noVolume,
+    }),
+  ),
+
+  unary('secret.SecretService/CreateSecret'),
+  unary('secret.SecretService/ListSecrets'),
+  unary('secret.SecretService/UpdateSecret', {
+    what: 'secret',
+    message: ({ secret: name }) => ({ name, value: 'theirs' }),
+    answer: noSecret,
+  }),
+  unary('secret.SecretService/DeleteSecret', {
+    what: 'secret',
+    message: ({ secret: name }) => ({ name }),
+    answer: noSecret,
+  }),
+  unary('secret.SecretService/GetSecret', {
+    what: 'secret',
+    message: ({ secret: name }) => ({ name }),
+    answer: noSecret,
+  }),
+
+  unary('disk.DiskService/ListDisks'),
+  unary('disk.DiskService/ListDiskSnapshots'),
 
   unary('taskqueue.TaskQueueService/TaskQueuePut', {
     what: 'stub',

@@ -14,6 +14,13 @@ export interface Called {
   readonly details: string;
 }
 
+/** An answer as bytes, or the status in its place. */
+export interface Raw {
+  readonly code: number;
+  readonly details: string;
+  readonly bytes: Buffer;
+}
+
 export interface CallHow {
   /** Empty or absent: none. */
   readonly token?: string;
@@ -24,7 +31,10 @@ export interface CallHow {
 }
 
 /** Messages whose names are not that of their call. */
-const RENAMED: Readonly<Record<string, string>> = { GetURL: 'GetUrl' };
+const RENAMED: Readonly<Record<string, string>> = {
+  GetURL: 'GetUrl',
+  CreatePresignedURL: 'CreatePresignedUrl',
+};
 
 function metadataOf({ token = '', metadata: said = {} }: CallHow): Metadata {
   const metadata = new Metadata();
@@ -79,6 +89,26 @@ export class GrpcClient {
       const { code, details } = error as ServiceError;
       return { all, code, details };
     }
+  }
+
+  /** A call of any form with one empty message, and what was answered, as bytes. */
+  raw(path: string, type: 'unary' | 'clientStream' | 'serverStream', token: string): Promise<Raw> {
+    const metadata = metadataOf({ token });
+    const asIs = (bytes: Buffer): Buffer => bytes;
+    return new Promise((resolve) => {
+      const ended = (error: ServiceError | null, bytes?: Buffer): void =>
+        resolve({ code: error?.code ?? 0, details: error?.details ?? '', bytes: bytes ?? Buffer.alloc(0) });
+      if (type === 'unary') this.#client.makeUnaryRequest(path, asIs, asIs, Buffer.alloc(0), metadata, ended);
+      else if (type === 'clientStream')
+        this.#client.makeClientStreamRequest(path, asIs, asIs, metadata, ended).end(Buffer.alloc(0));
+      else {
+        const all: Buffer[] = [];
+        const stream = this.#client.makeServerStreamRequest(path, asIs, asIs, Buffer.alloc(0), metadata);
+        stream.on('data', (bytes: Buffer) => all.push(bytes));
+        stream.on('end', () => ended(null, Buffer.concat(all)));
+        stream.on('error', (error: ServiceError) => ended(error));
+      }
+    });
   }
 
   close(): void {

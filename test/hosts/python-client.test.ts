@@ -1,20 +1,15 @@
 // The published Python client `beta9`, installed from its index and unchanged, against a whole installation over gRPC.
-import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { execa } from 'execa';
 import { expect } from 'vitest';
 import { readMessages } from '#scheduler/api/grpc/descriptor.ts';
 import type { Field } from '#scheduler/api/grpc/descriptor.ts';
-import { once } from '../helpers/api-clients.ts';
+import { REFUSED_CALLS } from '#scheduler/api/grpc/services/refused.ts';
 import { GATEWAY_RPCS } from '../helpers/grpc-calls.ts';
-import { ROOT, test } from '../helpers/platform.ts';
-import type { Platform } from '../helpers/platform.ts';
-
-const TOOLS = join(ROOT, 'test', 'tools', 'python-client');
-const REQUIREMENTS = readFileSync(join(TOOLS, 'requirements.txt'));
-const INSTALL_MS = 300_000;
-const COMMAND_MS = 120_000;
+import { test } from '../helpers/platform.ts';
+import { INSTALL_MS, TOOLS, aPerson, installed } from '../helpers/python-client.ts';
+import type { Ran } from '../helpers/python-client.ts';
 
 const APP = `from beta9 import endpoint
 
@@ -24,23 +19,13 @@ def doubled(n: int = 0):
     return {"n": n * 2}
 `;
 
-/** @returns the environment that has the client of the lock file */
-function installed(): Promise<string> {
-  const version = createHash('sha256').update(REQUIREMENTS).digest('hex').slice(0, 12);
-  return once(`python-client-${version}`, async (directory) => {
-    await execa('python3', ['-m', 'venv', directory], { timeout: INSTALL_MS });
-    const pip = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-deps'];
-    await execa(join(directory, 'bin', 'python'), [...pip, '-r', join(TOOLS, 'requirements.txt')], {
-      timeout: INSTALL_MS,
-    });
-  });
-}
-
 interface Described {
   /** Fields by message, each with its number and type. */
   readonly messages: Readonly<Record<string, Readonly<Record<string, string>>>>;
   /** Paths of calls. */
   readonly calls: readonly string[];
+  /** Numbers of the texts in answers, by paths of calls. */
+  readonly texts: Readonly<Record<string, number>>;
 }
 
 /** A row of a list, as far as this test reads it. */
@@ -49,42 +34,6 @@ interface Listed {
   readonly name: string;
   readonly version: number;
   readonly active: boolean;
-}
-
-interface Ran {
-  readonly code: number | undefined;
-  readonly text: string;
-  readonly json: () => unknown;
-}
-
-/** A folder of a person with the client, and its command line. */
-async function aPerson(platform: Platform, token = platform.token) {
-  const environment = await installed();
-  const folder = join(platform.directory, `client-${Math.random().toString(36).slice(2, 8)}`);
-  mkdirSync(folder);
-  const [host = '', port = ''] = platform.grpcAddress.split(':');
-  const env = {
-    HOME: folder,
-    CONFIG_PATH: join(folder, 'config.ini'),
-    PATH: process.env['PATH'] ?? '',
-    COLUMNS: '200',
-    BETA9_TOKEN: token,
-    BETA9_GATEWAY_HOST: host,
-    BETA9_GATEWAY_PORT: port,
-  };
-  writeFileSync(env.CONFIG_PATH, `[default]\ntoken = ${token}\ngateway_host = ${host}\ngateway_port = ${port}\n`);
-  const beta9 = async (...args: readonly string[]): Promise<Ran> => {
-    const ran = await execa(join(environment, 'bin', 'beta9'), ['--no-input', ...args], {
-      cwd: folder,
-      env,
-      extendEnv: false,
-      reject: false,
-      timeout: COMMAND_MS,
-    });
-    const text = `${ran.stdout}\n${ran.stderr}`;
-    return { code: ran.exitCode, text, json: () => JSON.parse(ran.stdout) as unknown };
-  };
-  return { folder, beta9 };
 }
 
 /** A field, as the description of the installed client writes it. */
@@ -105,6 +54,11 @@ test('the table of fields is that of the installed client', { timeout: INSTALL_M
   );
   expect(wrong).toEqual([]);
   for (const { path } of GATEWAY_RPCS) expect(theirs.calls).toContain(`/${path}`);
+  // Calls that a release of the client added are named here: they are neither served nor refused with a text.
+  const known = new Set([...GATEWAY_RPCS.map(({ path }) => `/${path}`), ...REFUSED_CALLS.map(({ path }) => path)]);
+  expect(theirs.calls.filter((path) => !known.has(path))).toEqual([]);
+  const texts = REFUSED_CALLS.map(({ path, field }) => [path, field ?? null]);
+  expect(texts).toEqual(REFUSED_CALLS.map(({ path }) => [path, theirs.texts[path] ?? null]));
   // Fields that a release of the client added are named here. Answers do without them.
   const missing = ours.flatMap(([message, fields]) => {
     const known = new Set(fields.map(({ name }) => name));
@@ -131,12 +85,13 @@ test('the published command line deploys, deploys again and manages', { timeout:
 
   const app = join(folder, 'app.py');
   writeFileSync(app, APP);
+  writeFileSync(join(folder, 'notes.txt'), 'x'.repeat(10_000));
   await says('deployment accepted', 'deploy', 'app.py:doubled');
   const called = await platform.call('/endpoint/doubled/v1', { body: { n: 4 } });
   expect([called.status, called.text]).toEqual([200, '{"n":8}']);
-  // The second deploy asks for a delta first, and is told to upload the folder.
+  // The second deploy uploads the file that changed.
   writeFileSync(app, APP.replace('n * 2', 'n * 3'));
-  await says('/endpoint/doubled/v2', 'deploy', 'app.py:doubled');
+  expect((await says('/endpoint/doubled/v2', 'deploy', 'app.py:doubled')).text).toContain('1 changed file');
   const again = await platform.call('/endpoint/doubled/v2', { body: { n: 4 } });
   expect([again.status, again.text]).toEqual([200, '{"n":12}']);
 

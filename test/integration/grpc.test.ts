@@ -3,6 +3,9 @@ import { writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { once } from 'node:events';
+import { buffer } from 'node:stream/consumers';
+import { fromBufferPromise } from 'yauzl';
+import { ZipFile } from 'yazl';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { credentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
@@ -10,28 +13,69 @@ import { loadConfig } from '#shared/config.ts';
 import { SchedulerSettings } from '#scheduler/config.ts';
 import { startScheduler } from '#scheduler/main.ts';
 import { issueServerCertificate, makeCertificateAuthority } from '#scheduler/workspaces/identity/certificates.ts';
+import { REFUSED_CALLS } from '#scheduler/api/grpc/services/refused.ts';
 import { GATEWAY_RPCS } from '../helpers/grpc-calls.ts';
+import type { Ids } from '../helpers/grpc-calls.ts';
 import { GrpcClient } from '../helpers/grpc-client.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { tempDirectory } from '../helpers/services.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
-import type { Platform } from './verbs-fixture.ts';
+import type { Json, Platform } from './verbs-fixture.ts';
 
 const GATEWAY = 'gateway.GatewayService';
 const OPEN = `${GATEWAY}/Authorize`;
 const UNAUTHENTICATED = 16;
 const INVALID_ARGUMENT = 3;
+const [POOL, VOLUME, SECRET] = ['own-pool', 'own-volume', 'OWN_SECRET'];
+/** Ids and names that nothing has. */
+const UNKNOWN: Ids = {
+  deployment: NOBODY,
+  stub: NOBODY,
+  task: NOBODY,
+  object: NOBODY,
+  token: NOBODY,
+  machine: NOBODY,
+  pool: 'no-pool',
+  volume: 'no-volume',
+  secret: 'NO_SECRET',
+  nobody: NOBODY,
+};
 
 describe('calls over gRPC', () => {
   let platform: Platform;
   let client: GrpcClient;
   let deploymentId = '';
   let stubId = '';
+  let ids: Ids;
 
   beforeAll(async () => {
-    platform = await aPlatform({}, 'embedded');
+    platform = await aPlatform({ LONGSHORE_SECRET_VALUES: 'full' }, 'embedded');
     client = new GrpcClient(platform.grpcAddress);
     ({ id: deploymentId, stubId } = await platform.deploy('served'));
+    await platform.deploy('queue', { stubType: 'taskqueue/deployment' });
+    const task = await platform.call('POST /taskqueue/queue', {});
+    const token = await platform.gateway('POST /tokens');
+    const machine = await platform.gateway('POST /machines', { poolName: POOL });
+    await platform.gateway('POST /volumes', { name: VOLUME, driver: 'shared' });
+    await client.call(
+      'secret.SecretService/CreateSecret',
+      { name: SECRET, value: 'own' },
+      { token: platform.own.token },
+    );
+    const object = await uploaded('own', { 'a.txt': 'own' });
+    ids = {
+      object,
+      deployment: deploymentId,
+      stub: stubId,
+      task: String(task.json['task_id']),
+      token: String((token.json['token'] as Json)['tokenId']),
+      machine: String((machine.json['machine'] as Json)['id']),
+      pool: POOL,
+      volume: VOLUME,
+      secret: SECRET,
+      nobody: NOBODY,
+    };
+    expect(Object.values(ids).filter((id) => id === '' || id === 'undefined')).toEqual([]);
   }, 120_000);
   afterAll(async () => {
     client.close();
@@ -39,6 +83,13 @@ describe('calls over gRPC', () => {
   });
   const call = (name: string, message = {}, token = platform.own.token) =>
     client.call(`${GATEWAY}/${name}`, message, { token });
+  /** An uploaded object. @returns its id */
+  const uploaded = async (hash: string, files: Readonly<Record<string, string>>): Promise<string> => {
+    const bytes = await archiveOf(files);
+    const { answer } = await call('CreateObject', { hash, size: bytes.length });
+    await put(String(answer?.['presigned_url']), bytes);
+    return String(answer?.['object_id']);
+  };
 
   test.each(GATEWAY_RPCS)('$path is refused without a token and with a revoked one', async ({ path, isStream }) => {
     for (const token of ['', 'nobody', platform.revoked]) {
@@ -52,19 +103,34 @@ describe('calls over gRPC', () => {
   test.each(GATEWAY_RPCS.filter(({ foreign }) => foreign !== undefined))(
     "$path tells nothing of another workspace's $foreign.what",
     async ({ path, foreign }) => {
-      const ids = { deployment: deploymentId, stub: stubId, nobody: NOBODY };
-      const message = foreign?.message(ids) ?? {};
-      const { answer } = await client.call(path, message, { token: platform.other.token });
-      const unknown = await client.call(path, foreign?.message({ deployment: NOBODY, stub: NOBODY, nobody: NOBODY }), {
-        token: platform.other.token,
-      });
-      expect(answer).toMatchObject(foreign?.answer ?? {});
-      expect(answer).toEqual(unknown.answer);
-      // The deployment that it named is as it was.
-      const listed = await call('ListDeployments', { filters: { id: { values: [deploymentId] } } });
-      expect(listed.answer?.['deployments']).toMatchObject([{ id: deploymentId, active: true, version: 1 }]);
+      const ask = async (named: Ids) => {
+        const { answer } = await client.call(path, foreign?.message(named) ?? {}, { token: platform.other.token });
+        const text = JSON.stringify(answer);
+        return { answer, shown: Object.values(named).reduce((shown, id) => shown.replaceAll(id, 'ID'), text) };
+      };
+      const theirs = await ask(ids);
+      expect(theirs.answer).toMatchObject(foreign?.answer ?? {});
+      expect(theirs.shown).toBe((await ask(UNKNOWN)).shown);
     },
   );
+
+  test('what others named is as it was', async () => {
+    const { token } = platform.own;
+    const listed = async (path: string, field: string) =>
+      (await client.call(path, {}, { token })).answer?.[field] as readonly Json[];
+    const [deployment] = await listed(`${GATEWAY}/ListDeployments`, 'deployments').then((all) =>
+      all.filter(({ id }) => id === deploymentId),
+    );
+    expect(deployment).toMatchObject({ active: true, version: 1 });
+    expect(await listed(`${GATEWAY}/ListTasks`, 'tasks')).toMatchObject([{ id: ids.task, status: 'PENDING' }]);
+    expect(await listed(`${GATEWAY}/ListMachines`, 'machines')).toMatchObject([{ id: ids.machine, pool_name: POOL }]);
+    expect(await listed(`${GATEWAY}/ListPools`, 'pools')).toMatchObject([{ name: POOL }]);
+    const tokens = await listed(`${GATEWAY}/ListTokens`, 'tokens');
+    expect(tokens.find((one) => one['token_id'] === ids.token)).toMatchObject({ active: true });
+    expect(await listed('volume.VolumeService/ListVolumes', 'volumes')).toMatchObject([{ name: VOLUME }]);
+    const { answer } = await client.call('secret.SecretService/GetSecret', { name: SECRET }, { token });
+    expect(answer?.['secret']).toMatchObject({ name: SECRET, value: 'own' });
+  });
 
   test('a refusal is an answer that the client can read, with its own field for the text', async () => {
     expect(await call('StopDeployment', { id: NOBODY })).toMatchObject({
@@ -94,7 +160,7 @@ describe('calls over gRPC', () => {
     };
     expect(await list({ id: { values: [deploymentId] } })).toEqual([deploymentId]);
     expect(await list({ id: { values: ['no-id'] } })).toEqual([]);
-    expect(new Set(await list({}))).toEqual(new Set([second.id, deploymentId]));
+    expect(await list({})).toEqual(expect.arrayContaining([second.id, deploymentId]));
   });
 
   test('addresses are told by the name that the caller dialled', async () => {
@@ -161,9 +227,37 @@ describe('calls over gRPC', () => {
     expect((await call('Authorize')).answer).toMatchObject({ ok: true, workspace_id: platform.own.workspaceId });
   });
 
+  test('a second upload brings the files that changed, which are joined with the first', async () => {
+    const base = await uploaded('base-hash', { 'a.txt': 'one', 'b.txt': 'two', 'c.txt': 'three' });
+    const bytes = await archiveOf({ 'b.txt': 'TWO', 'd.txt': 'four' });
+    const delta = (await call('CreateObjectDelta', { hash: 'next-hash', baseObjectId: base, deltaSize: bytes.length }))
+      .answer;
+    expect(delta).toMatchObject({ ok: true, base_missing: false });
+    const commit = { objectId: String(delta?.['object_id']), baseObjectId: base, removedPaths: ['c.txt'] };
+    expect((await call('CommitObjectDelta', commit)).answer).toMatchObject({
+      ok: false,
+      error_msg: 'the changed files have not been uploaded yet',
+    });
+    await put(String(delta?.['presigned_url']), bytes);
+    const made = (await call('CommitObjectDelta', commit)).answer;
+    expect(made).toMatchObject({ ok: true, error_msg: '' });
+    const head = (await call('HeadObject', { hash: 'next-hash' })).answer;
+    expect(head).toMatchObject({ exists: true, object_id: made?.['object_id'] });
+    const { workspaceId } = platform.own;
+    const { json } = await platform.call(
+      `GET /api/v1/object/${workspaceId}/${String(made?.['object_id'])}/download-url`,
+    );
+    const archive = Buffer.from(await (await fetch(String(json['url']))).arrayBuffer());
+    expect(await filesOf(archive)).toEqual({ 'a.txt': 'one', 'b.txt': 'TWO', 'd.txt': 'four' });
+    // Bytes that are no archive make no object.
+    const bad = (await call('CreateObjectDelta', { hash: 'bad-hash', baseObjectId: base, deltaSize: 3 })).answer;
+    await put(String(bad?.['presigned_url']), Buffer.from('bad'));
+    const refused = await call('CommitObjectDelta', { objectId: String(bad?.['object_id']), baseObjectId: base });
+    expect(refused.answer).toMatchObject({ ok: false, error_msg: expect.stringContaining('cannot be joined') });
+    expect((await call('HeadObject', { hash: 'bad-hash' })).answer).toMatchObject({ exists: false });
+  });
+
   test('what is not built says so', async () => {
-    const delta = await call('CreateObjectDelta', { hash: 'a' });
-    expect(delta.answer).toMatchObject({ ok: false, base_missing: true });
     expect((await call('CompleteObjectUpload')).answer).toMatchObject({ ok: false });
     expect((await call('DrainWorker', { workerId: NOBODY, restart: true })).answer?.['err_msg']).toContain('restart');
     expect((await call('ListPoolOffers')).answer).toEqual({ ok: true, err_msg: '' });
@@ -173,6 +267,19 @@ describe('calls over gRPC', () => {
       { token: platform.own.token },
     );
     expect(fromGit).toMatchObject({ code: INVALID_ARGUMENT, details: expect.stringContaining('repository') });
+  });
+
+  test.each(REFUSED_CALLS)('$path is refused with a text, and a token is asked for first', async (refused) => {
+    const { path, type, text, field } = refused;
+    for (const token of ['', 'nobody', platform.revoked]) {
+      const called = await client.raw(path, type, token);
+      expect([called.code, called.details]).toEqual([UNAUTHENTICATED, 'invalid or missing token']);
+    }
+    const { code, bytes } = await client.raw(path, type, platform.own.token);
+    expect(code).toBe(0);
+    // The zero of `ok`, false, is not sent. The field of the text comes alone.
+    expect(bytes[0] ?? 0).toBe(field === undefined ? 0 : (field << 3) | 2);
+    expect(bytes.toString('utf8')).toContain(field === undefined ? '' : text);
   });
 
   test('a call is told to a stream of events', async () => {
@@ -211,6 +318,26 @@ describe('calls over gRPC', () => {
     expect((await call('ListTasks')).code).toBe(0);
   });
 });
+
+async function archiveOf(files: Readonly<Record<string, string>>): Promise<Buffer> {
+  const zip = new ZipFile();
+  for (const [name, text] of Object.entries(files)) zip.addBuffer(Buffer.from(text), name);
+  zip.end();
+  return buffer(zip.outputStream);
+}
+
+async function filesOf(archive: Buffer): Promise<Readonly<Record<string, string>>> {
+  const zip = await fromBufferPromise(archive);
+  const files: Record<string, string> = {};
+  for await (const entry of zip.eachEntry())
+    files[entry.fileName] = (await buffer(await zip.openReadStreamPromise(entry))).toString('utf8');
+  return files;
+}
+
+async function put(url: string, bytes: Buffer): Promise<void> {
+  const answer = await fetch(url, { method: 'PUT', body: new Uint8Array(bytes) });
+  expect(answer.status).toBe(200);
+}
 
 /** Repeats a call until its effect was seen. */
 async function seenAfter(act: () => Promise<unknown>, seen: Promise<void>): Promise<void> {

@@ -54,15 +54,18 @@ export class Binder {
 
   /**
    * Whether a call may go on, before its message is read.
-   * @returns whether its token is good, and a function that ends the call
+   * @returns the workspace of its good token, null without one, and a function that ends the call
    * @throws RpcStatus, AppError
    */
-  async admit({ rpc, origin }: Opened): Promise<{ readonly isKnown: boolean; readonly leave: () => void }> {
+  async admit({ rpc, origin }: Opened): Promise<{
+    readonly workspaceId: WorkspaceId | null;
+    readonly leave: () => void;
+  }> {
     const { authenticator } = this.#parts;
     const { bearer, from } = origin;
     const caller = bearer === null ? null : await lookAt(authenticator, bearer);
     if (caller === null) {
-      if (rpc.scope === 'open') return { isKnown: false, leave: () => undefined };
+      if (rpc.scope === 'open') return { workspaceId: null, leave: () => undefined };
       if (bearer !== null) authenticator.refused?.(from.remoteAddress);
       throw new RpcStatus(CODES.unauthenticated, INVALID_TOKEN);
     }
@@ -71,7 +74,7 @@ export class Binder {
       const text = `this workspace has ${MOST_CALLS} calls in progress at this scheduler: wait for some to end`;
       throw new RpcStatus(CODES.resource_exhausted, text);
     }
-    return { isKnown: true, leave };
+    return { workspaceId: caller.workspaceId, leave };
   }
 
   /** Answers a call with one message. @throws RpcStatus, AppError, DecodeError */

@@ -59,6 +59,9 @@ function describe(messages: Messages) {
   return { nested: { ...packages, wire, google } };
 }
 
+/** An enumeration comes as its number. */
+const WIRE_TYPES: Readonly<Record<string, string>> = { time: 'google.protobuf.Timestamp', enum: 'int32' };
+
 const TIMESTAMP = { fields: { seconds: { type: 'int64', id: 1 }, nanos: { type: 'int32', id: 2 } } };
 
 function describeMessage(fields: readonly Field[]) {
@@ -70,7 +73,7 @@ function describeMessage(fields: readonly Field[]) {
         name,
         {
           id: number,
-          type: type === 'time' ? 'google.protobuf.Timestamp' : type,
+          type: WIRE_TYPES[type] ?? type,
           ...(keys === undefined ? {} : { keyType: keys }),
           ...(isList ? { rule: 'repeated' } : {}),
           ...(isOptional ? { options: { proto3_optional: true } } : {}),

@@ -6,8 +6,9 @@ import type { GatewayCalls } from '../http/gateway-calls.ts';
 import type { SurfaceParts } from '../http/surface-parts.ts';
 import type { UnroutedOperation } from '../operations/operation.ts';
 import { callOriginReader } from './origin.ts';
-import { allRpcs } from './rpcs.ts';
+import { allRpcs, refusedRpcs } from './rpcs.ts';
 import { Wire } from './wire.ts';
+import type { WireParts } from './wire.ts';
 
 export { unroutedOperations } from './operations/index.ts';
 
@@ -23,7 +24,7 @@ export function openWire({
   readonly authenticator: Authenticator;
   readonly listenUrl: () => string | null;
   readonly isStopping: () => boolean;
-  readonly known: (peer: string) => void;
+  readonly known: WireParts['known'];
 }): Wire {
   const { settings, clock, log } = parts;
   const { externalUrl } = settings;
@@ -31,5 +32,6 @@ export function openWire({
   let count = 0;
   const newId = (): string => `${prefix}-g${(++count).toString(36)}`;
   const originOf = callOriginReader({ externalUrl, listenUrl, trustsLoopback: mayTrustLoopback(settings), newId });
-  return new Wire({ ...rest, rpcs: allRpcs(operations), originOf, clock, log });
+  const served = allRpcs(operations);
+  return new Wire({ ...rest, rpcs: [...served, ...refusedRpcs(served)], originOf, clock, log });
 }

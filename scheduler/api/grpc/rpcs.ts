@@ -6,6 +6,8 @@ import { compileDecoder } from '../http/decode.ts';
 import { compileEncoder } from '../http/encode.ts';
 import type { Plain } from './descriptor.ts';
 import { SERVICES } from './services/index.ts';
+import { REFUSED_CALLS } from './services/refused.ts';
+import type { RefusedCall } from './services/refused.ts';
 import { recordOf } from './services/service.ts';
 import type { Adapter } from './services/service.ts';
 
@@ -24,6 +26,8 @@ export interface Rpc extends Permission, Pick<Operation, 'handle' | 'stream' | '
   readonly refuses: (message: Plain) => string | undefined;
   /** The message of the answer, by names of operations. */
   readonly tell: (answer: unknown, caller: Caller | null) => Plain;
+  /** The only answer, which no handler makes; absent: a handler answers. */
+  readonly refused?: RefusedCall;
 }
 
 const none = (): undefined => undefined;
@@ -45,6 +49,26 @@ export function allRpcs(operations: readonly UnroutedOperation[]): readonly Rpc[
       };
     }),
   );
+}
+
+/** Calls that every caller with a good token is refused. @param served - a call that is served is not refused */
+export function refusedRpcs(served: readonly Pick<Rpc, 'path'>[]): readonly Rpc[] {
+  const known = new Set(served.map(({ path }) => path));
+  return REFUSED_CALLS.filter(({ path }) => !known.has(path)).map((refused) => ({
+    name: refused.path,
+    path: refused.path,
+    scope: 'any',
+    containers: true,
+    grants: {},
+    refusal: refused.text,
+    request: '',
+    response: '',
+    read: recordOf,
+    refuses: none,
+    handle: () => Promise.reject(new Error('a refused call has no handler')),
+    tell: recordOf,
+    refused,
+  }));
 }
 
 /** An answer that is always the same has the permissions of the operation that would do it. */

@@ -7,7 +7,9 @@ import { createServer as createTlsServer } from 'node:tls';
 import type { Server as TlsServer } from 'node:tls';
 import { sleep } from '#shared/backoff.ts';
 import { messageOf } from '#shared/errors.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
+import { Places } from '#shared/places.ts';
 import type { StrangerBounds } from '../../fleet/session-settings.ts';
 import { Strangers } from '../../fleet/strangers.ts';
 import { MIN_TLS } from '../http/certificate.ts';
@@ -15,7 +17,7 @@ import type { CertificateWatch } from '../http/certificate.ts';
 import { isLoopbackHost, listenPlace } from '../http/listen-policy.ts';
 import type { ListenWish } from '../http/listen-policy.ts';
 import { listenFailure, parseAddress } from '../http/server.ts';
-import type { Wire } from './wire.ts';
+import type { Wire, WireParts } from './wire.ts';
 
 const SETTING = 'LONGSHORE_GRPC_ADDRESS';
 /** Where it listens when nothing is set, and the port is free: published clients dial this port. */
@@ -24,6 +26,8 @@ const USUAL = '127.0.0.1:1993';
 const NONE = 'none';
 
 const MOST_CONNECTIONS = 1_000;
+/** Connections of one workspace, as the first good token on each says. */
+export const MOST_CONNECTIONS_OF_WORKSPACE = 250;
 const HANDSHAKE_MS = 10_000;
 /** Bounds on connections that have shown no good token. */
 const STRANGERS: StrangerBounds = {
@@ -50,8 +54,8 @@ export interface GrpcServerParts {
   readonly plaintext: ListenWish['plaintext'];
   /** The certificate of HTTP; absent: in clear. */
   readonly certificate?: CertificateWatch;
-  /** Makes the calls' side. @param known - told of connections that have shown a good token */
-  readonly open: (isStopping: () => boolean, known: (peer: string) => void) => Promise<Wire>;
+  /** Makes the calls' side. @param known - as `WireParts` has it */
+  readonly open: (isStopping: () => boolean, known: WireParts['known']) => Promise<Wire>;
   readonly log: Log;
 }
 
@@ -59,6 +63,9 @@ export class GrpcServer {
   readonly #parts: GrpcServerParts;
   readonly #strangers = new Strangers(STRANGERS);
   readonly #sockets = new Set<Socket>();
+  readonly #places = new Places<WorkspaceId>(MOST_CONNECTIONS_OF_WORKSPACE);
+  /** Connections that count for a workspace, by peers. */
+  readonly #counted = new Map<string, Socket>();
   #listener: SocketServer | undefined;
   #tls: TlsServer | undefined;
   #wire: Promise<Wire> | undefined;
@@ -164,10 +171,28 @@ export class GrpcServer {
     });
   }
 
+  /** Counts a connection for the workspace of its first good token. @returns false: the workspace has too many */
+  #known(peer: string, workspaceId: WorkspaceId): boolean {
+    if (this.#counted.has(peer)) return true;
+    const leave = this.#places.take(workspaceId);
+    if (leave === undefined) return false;
+    const socket = this.#strangers.knownPeer(peer);
+    if (socket === undefined) {
+      leave();
+      return true;
+    }
+    this.#counted.set(peer, socket);
+    socket.once('close', () => {
+      leave();
+      if (this.#counted.get(peer) === socket) this.#counted.delete(peer);
+    });
+    return true;
+  }
+
   async #inject(socket: Socket): Promise<void> {
     this.#wire ??= this.#parts.open(
       () => this.#isStopping,
-      (peer) => this.#strangers.knownPeer(peer),
+      (peer, workspaceId) => this.#known(peer, workspaceId),
     );
     const wire = await this.#wire;
     if (this.#isStopping || socket.destroyed) socket.destroy();

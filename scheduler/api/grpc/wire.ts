@@ -11,6 +11,7 @@ import type {
 } from '@grpc/grpc-js';
 import { once } from 'node:events';
 import type { Clock } from '#shared/clock.ts';
+import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { RpcCode } from '../http/error-map.ts';
 import { RPC_STATUS } from '../http/error-map.ts';
@@ -20,6 +21,8 @@ import type { BinderParts, Opened } from './binder.ts';
 import { makeCodecs, readMessages } from './descriptor.ts';
 import { RememberedAnswers } from './requests.ts';
 import type { Rpc } from './rpcs.ts';
+import { refusalBytes } from './services/refused.ts';
+import type { RefusedCall } from './services/refused.ts';
 import { CODES, RpcStatus, statusOf, STOPPING } from './statuses.ts';
 
 /** Bytes of a message from a client. Large bytes go by HTTP, to an address that an answer names. */
@@ -34,6 +37,8 @@ const PONG_WITHIN_MS = 20_000;
 /** A connection is renewed from time to time, so that clients spread over the schedulers. */
 const CONNECTION_AGE_MS = 3_600_000;
 const AGE_GRACE_MS = 600_000;
+
+const MANY_CONNECTIONS = 'this workspace has too many connections to this scheduler: close some, or share one';
 
 const HEALTH = '/grpc.health.v1.Health/Check';
 /** Values of its `status`. */
@@ -51,8 +56,12 @@ export interface WireParts extends Omit<BinderParts, 'codecs' | 'messages' | 'an
   readonly rpcs: readonly Rpc[];
   readonly originOf: (facts: CallFacts) => Origin;
   readonly isStopping: () => boolean;
-  /** A call of this connection has shown a good token. @param peer - as gRPC names it */
-  readonly known: (peer: string) => void;
+  /**
+   * A call of this connection has shown a good token of that workspace.
+   * @param peer - as gRPC names it
+   * @returns false: the workspace has too many connections
+   */
+  readonly known: (peer: string, workspaceId: WorkspaceId) => boolean;
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
   readonly log: Log;
 }
@@ -91,7 +100,8 @@ export class Wire {
       'grpc.enable_channelz': 0,
     });
     for (const rpc of parts.rpcs) {
-      if (rpc.stream === undefined) this.#register(rpc.path, 'unary', this.#unary);
+      if (rpc.refused !== undefined) this.#registerRefused(rpc.refused);
+      else if (rpc.stream === undefined) this.#register(rpc.path, 'unary', this.#unary);
       else this.#register(rpc.path, 'serverStream', this.#streamed);
     }
     this.#register(HEALTH, 'unary', (call: Unary, done: sendUnaryData<Buffer>) => {
@@ -123,10 +133,32 @@ export class Wire {
     this.#server.forceShutdown();
   }
 
-  #register(path: string, type: 'unary', handler: (call: Unary, done: sendUnaryData<Buffer>) => void): void;
+  #register(
+    path: string,
+    type: 'unary' | 'clientStream',
+    handler: (call: Unary, done: sendUnaryData<Buffer>) => void,
+  ): void;
   #register(path: string, type: 'serverStream', handler: (call: Streamed) => void): void;
   #register(path: string, type: string, handler: (call: never, done: never) => void): void {
     this.#server.register(path, handler as Parameters<Server['register']>[1] as never, asBytes, asBytes, type);
+  }
+
+  /** Answers a call that is refused, whatever its messages are. */
+  #registerRefused(refused: RefusedCall): void {
+    const bytes = refusalBytes(refused);
+    const { path, type } = refused;
+    if (type === 'serverStream') {
+      this.#register(path, type, (call: Streamed) => {
+        this.#take(call);
+        call.write(bytes);
+        call.end();
+      });
+      return;
+    }
+    this.#register(path, type, (call: Unary, done: sendUnaryData<Buffer>) => {
+      this.#take(call);
+      done(null, bytes);
+    });
   }
 
   /** Judges a call by its metadata. Its message is read afterwards. */
@@ -164,9 +196,13 @@ export class Wire {
             if (this.#parts.isStopping()) return refuse(new RpcStatus(CODES.unavailable, STOPPING));
             const begun = this.#openedOf(rpc, call, metadata);
             this.#binder.admit(begun).then((admitted) => {
-              if (admitted.isKnown) this.#parts.known(call.getPeer());
+              const { workspaceId } = admitted;
               ({ leave } = admitted);
               if (isOver) return leave();
+              if (workspaceId !== null && !this.#parts.known(call.getPeer(), workspaceId)) {
+                leave();
+                return refuse(new RpcStatus(CODES.resource_exhausted, MANY_CONNECTIONS));
+              }
               opened = begun;
               this.#opened.set(metadata, begun);
               this.#running.add(begun);

@@ -97,6 +97,8 @@ export interface SurfaceSettings {
     readonly plaintext: 'loopback' | 'allow';
     /** `LONGSHORE_EXTERNAL_GRPC_ADDRESS` */
     readonly external: string | undefined;
+    /** `LONGSHORE_SECRET_VALUES` */
+    readonly secretValues: 'hidden' | 'full';
   };
   /** `LONGSHORE_INVOKE_DOMAIN` */
   readonly invokeDomain: string | null;
@@ -179,7 +181,7 @@ export interface SurfaceParts {
   readonly taskActions: Pick<TaskActions, 'startTask' | 'endTask' | 'stopTasks'>;
   /** Number of a queue's tasks that have not ended. */
   readonly queueDepth: (queue: QueueName) => Promise<number>;
-  readonly containers: ContainerReads & Pick<ContainerRegistry, 'ofQueue'>;
+  readonly containers: ContainerReads & Pick<ContainerRegistry, 'ofQueue' | 'isServed'>;
   /** Leases of development servers. */
   readonly serves: Pick<ServeLeases, 'end' | 'renew'>;
   /** Series of metrics. */
@@ -228,7 +230,7 @@ export interface SurfaceParts {
   readonly cacheVolumes: Pick<CacheVolumes, 'deleted'>;
   readonly volumeFiles: Pick<
     VolumeFiles,
-    'sign' | 'verify' | 'open' | 'named' | 'reachable' | 'copiesOf' | 'settle' | 'hasFiles'
+    'sign' | 'signParts' | 'verify' | 'open' | 'named' | 'reachable' | 'copiesOf' | 'settle' | 'takes' | 'hasFiles'
   >;
   /** Folders and entries of volumes. */
   readonly volumeCalls: Pick<VolumeCalls, 'ask'>;

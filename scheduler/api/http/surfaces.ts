@@ -79,10 +79,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     labelKey: parts.labelKey,
     events: parts.events.writer,
     nowMs: () => parts.clock.nowMs(),
-    isServed: (queue) => {
-      for (const { row } of parts.containers.ofQueue(queue)) if (row.state === 'RUNNING') return true;
-      return false;
-    },
+    isServed: (queue) => parts.containers.isServed(queue),
     ...limits,
   });
   const authenticator = boundedAuthenticator(parts.tokens, parts.refusals);
@@ -141,7 +138,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     open: async (isStopping, known) => {
       const { openWire, unroutedOperations } = await import('../grpc/open-wire.ts');
       const listenUrl = (): string | null => server.listenUrl;
-      const all = [...operations, ...unroutedOperations(parts)];
+      const all = [...operations, ...unroutedOperations({ ...parts, volumes })];
       return openWire({ parts, operations: all, calls, authenticator, listenUrl, isStopping, known });
     },
   });

@@ -52,7 +52,7 @@ export const bounded = (text: string, most: number = MOST_USER_AGENT): string =>
 
 export const AUDIT_PREFIX = 'audit.';
 
-/** Kinds of the audit trail. Each is a change that somebody made by a call. */
+/** Kinds of the audit trail. Each is a change that somebody made by a call, or a secret that somebody read. */
 export const AUDIT_KINDS = [
   'audit.token.created',
   'audit.token.updated',
@@ -61,6 +61,7 @@ export const AUDIT_KINDS = [
   'audit.secret.created',
   'audit.secret.updated',
   'audit.secret.deleted',
+  'audit.secret.read',
   'audit.limits.updated',
   'audit.share.updated',
   'audit.credit.updated',

@@ -1,7 +1,7 @@
 // A workspace's secrets: values that its containers get as variables. The REST routes call it, stubs (does the name
 // exist?), and the fleet's sessions, which send the values when a container may be created.
-// Invariant: a value is in the clear only in a request, in the message that lets one container be made, and in that
-// container. No row, stub, snapshot, log line or answer contains it.
+// Invariant: a value is in the clear only in a request, in the message that lets one container be made, in that
+// container, and in an answer to a full token where the operator allows it. No row, stub, snapshot or log line has it.
 import { randomUUID } from 'node:crypto';
 import { MAX_SECRET_BYTES, REGISTRY_SECRET_PREFIX, SECRET_NAME } from '#shared/api/rest/secrets.ts';
 import type { RegistrySecret } from '#shared/api/rest/secrets.ts';
@@ -18,6 +18,7 @@ import {
   listSecrets,
   sealedSecrets,
   sealedSecretsLike,
+  secretNamed,
   updateSecret,
 } from '../../stores/store/queries/secrets.ts';
 import { lockCounts } from '../../stores/store/queries/workspaces.ts';
@@ -92,6 +93,29 @@ export class Secrets {
       ? await this.#written('audit.secret.deleted', workspaceId, by, (tx) => deleteSecret(tx, workspaceId, name))
       : undefined;
     if (row === undefined) throw notFound();
+  }
+
+  /**
+   * The value in the clear, for a person who may read it. The trail has an entry of each reading.
+   * @throws AppError `secret_not_found`; `bad_request` for credentials of a registry
+   */
+  async read(
+    workspaceId: WorkspaceId,
+    name: string,
+    by: Actor,
+  ): Promise<{ readonly row: SecretRow; readonly value: string }> {
+    if (isRegistrySecret(name)) throw new AppError('bad_request', 'credentials of an image registry are never shown');
+    let sealed: Uint8Array | undefined;
+    const row = NAME.test(name)
+      ? await this.#written('audit.secret.read', workspaceId, by, async (tx) => {
+          const found = await secretNamed(tx, workspaceId, name);
+          sealed = found?.sealed;
+          return found?.row;
+        })
+      : undefined;
+    if (row === undefined || sealed === undefined) throw notFound();
+    const value = Buffer.from(this.#sealer.open(sealed, contextOf(workspaceId, name))).toString('utf8');
+    return { row, value };
   }
 
   /** Makes a change together with its event, which has the secret's name and never its value. */

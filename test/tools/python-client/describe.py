@@ -25,11 +25,14 @@ def type_of(hint: object, meta: object) -> str:
     inner = typing.get_args(hint)[0] if is_list else hint
     if typing.get_origin(inner) is typing.Union:
         inner = next(one for one in typing.get_args(inner) if one is not type(None))
-    kind = name_of(inner) if meta.proto_type in ("message", "enum") else meta.proto_type
+    kind = name_of(inner) if meta.proto_type == "message" else meta.proto_type
     return kind + ("[]" if is_list else "") + ("?" if meta.optional else "")
 
 
-messages, calls = {}, []
+#: Names of the field in which an answer has the text of a refusal.
+TEXTS = ("err_msg", "error_msg", "message", "error")
+
+messages, calls, texts = {}, [], {}
 for info in pkgutil.iter_modules(clients.__path__):
     module = importlib.import_module(f"beta9.clients.{info.name}")
     for cls in list(vars(module).values()):
@@ -43,5 +46,8 @@ for info in pkgutil.iter_modules(clients.__path__):
                 for field in dataclasses.fields(cls)
             }
         elif cls.__name__.endswith("Stub"):
-            calls += re.findall(r'"(/\w+\.\w+/\w+)"', inspect.getsource(cls))
-print(json.dumps({"messages": messages, "calls": calls}))
+            for path, answer in re.findall(r'"(/\w+\.\w+/\w+)",\s*\w+,\s*(\w+)', inspect.getsource(cls)):
+                calls.append(path)
+                fields = dataclasses.fields(getattr(module, answer))
+                texts.update({path: one.metadata["betterproto"].number for one in fields if one.name in TEXTS})
+print(json.dumps({"messages": messages, "calls": calls, "texts": texts}))

@@ -1,4 +1,5 @@
 // The gateway's own calls: sign-in, objects, stubs, deployments, tasks, containers, tokens and machines.
+import { randomBytes } from 'node:crypto';
 import { agentLine } from '#shared/join-line.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Plain } from '../descriptor.ts';
@@ -41,8 +42,39 @@ const withCommand = (answer: Plain): Plain =>
     ? { ...answer, installCommand: agentLine(String(answer['agentUpstreamUrl']), String(answer['agentUpstreamToken'])) }
     : answer;
 
+/** A pool by its name. Hardware joins later; what the client says of it is not needed. */
+const poolAsked = ({ pool }: Plain): Plain => ({ name: recordOf(pool)['name'] });
+
+const UNIT_SECONDS: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600, d: 86_400 };
+const JOIN_SECONDS = 1_800;
+/** Seconds of a lifetime such as `30m`; undefined: it cannot be read. */
+function secondsOf(ttl: unknown): number | undefined {
+  const text = String(ttl);
+  if (text === '') return JOIN_SECONDS;
+  const [, digits, unit = ''] = /^(\d{1,6})([smhd])$/.exec(text) ?? [];
+  return digits === undefined ? undefined : Number(digits) * (UNIT_SECONDS[unit] ?? 0);
+}
+
+/** An enrolment token for each command. */
+const tokenAsked = ({ pool_name: poolName, ttl }: Plain): Plain => ({
+  name: `join-${randomBytes(6).toString('hex')}`,
+  poolName,
+  expiresInSeconds: secondsOf(ttl) ?? 0,
+});
+const badTtl = ({ ttl }: Plain): string | undefined =>
+  secondsOf(ttl) === undefined ? 'ttl must be a number with s, m, h or d behind it, such as 30m' : undefined;
+
+const withJoinCommand = (answer: Plain): Plain =>
+  answer['ok'] === true
+    ? {
+        ...answer,
+        command: agentLine(String(answer['agentUpstreamUrl']), String(answer['secret'])),
+        token: answer['secret'],
+        expiresAt: recordOf(answer['token'])['expiresAt'],
+      }
+    : { ...answer, token: undefined };
+
 const NO_PARTS = 'objects are uploaded whole: PUT all bytes to the address that CreateObject gave';
-const NO_DELTAS = 'changes to an uploaded object are not taken: upload the whole object';
 const NO_RESTART =
   'restart is not available: drain without it, and restart the agent by its service when nothing runs there';
 export const GATEWAY: Service = {
@@ -74,6 +106,8 @@ export const GATEWAY: Service = {
     CreateObjectResponse: `
       ok 1 bool; object_id 2; presigned_url 3; error_msg 4; put_headers 5 map<string,string>; upload_id 6;
       upload_parts 7 ObjectUploadPart[]`,
+    CreatePoolRequest: 'pool 1 PoolConfig',
+    CreatePoolResponse: 'ok 1 bool; err_msg 2; pool 3 PrivatePool',
     CreateTokenRequest: 'token_type 1',
     CreateTokenResponse: 'ok 1 bool; err_msg 2; token 3 Token',
     DatabaseServingConfig: `
@@ -84,6 +118,8 @@ export const GATEWAY: Service = {
     DeleteDeploymentResponse: 'ok 1 bool; err_msg 2',
     DeleteMachineRequest: 'machine_id 1; pool_name 2',
     DeleteMachineResponse: 'ok 1 bool; err_msg 2',
+    DeletePoolRequest: 'name 1',
+    DeletePoolResponse: 'ok 1 bool; err_msg 2',
     DeleteTokenRequest: 'token_id 1',
     DeleteTokenResponse: 'ok 1 bool; err_msg 2',
     DeployStubRequest: 'stub_id 1; name 2; rollout 3',
@@ -114,6 +150,8 @@ export const GATEWAY: Service = {
     GetOrCreateStubResponse: `
       ok 1 bool; stub_id 2; err_msg 3; warn_msg 4; capacity_status 5; unsupported_gpus 6 string[];
       matched_private_pool 7`,
+    GetPoolJoinCommandRequest: 'pool_name 1; ttl 2',
+    GetPoolJoinCommandResponse: 'ok 1 bool; err_msg 2; command 3; token 4; expires_at 5 time',
     GetUrlRequest: 'stub_id 1; deployment_id 2; url_type 3; is_shell 4 bool',
     GetUrlResponse: 'ok 1 bool; err_msg 2; url 3',
     HeadObjectRequest: 'hash 1; supports_put_headers 2 bool',
@@ -128,6 +166,8 @@ export const GATEWAY: Service = {
     ListMachinesResponse: `
       ok 1 bool; err_msg 2; machines 3 Machine[]; gpus 4 map<string,bool>; supported_gpus 5 map<string,bool>;
       max_cpu_millicores 6 uint32; max_memory_mb 7 uint32`,
+    ListPoolMachinesRequest: 'pool_name 1; limit 2 uint32',
+    ListPoolMachinesResponse: 'ok 1 bool; err_msg 2; machines 3 Machine[]',
     ListPoolOffersRequest: 'pool 1 PoolConfig',
     ListPoolOffersResponse: 'ok 1 bool; err_msg 2',
     ListPoolsRequest: 'filters 1 map<string,StringList>; limit 2 uint32',
@@ -204,9 +244,8 @@ export const GATEWAY: Service = {
     HeadObject: {},
     CreateObject: {},
     CompleteObjectUpload: { operation: 'CreateObject', always: { ok: false, errorMsg: NO_PARTS } },
-    // Without this word the client gives up, where it could upload the whole folder.
-    CreateObjectDelta: { operation: 'CreateObject', always: { ok: false, baseMissing: true, errorMsg: NO_DELTAS } },
-    CommitObjectDelta: { operation: 'CreateObject', always: { ok: false, errorMsg: NO_DELTAS } },
+    CreateObjectDelta: {},
+    CommitObjectDelta: {},
     GetOrCreateStub: { read: stubAsked },
     DeployStub: {
       read: rolloutAsked,
@@ -236,6 +275,18 @@ export const GATEWAY: Service = {
     DeleteMachine: {},
     ListPools: {},
     ListPrivatePools: { operation: 'ListPools', tell: privatePools },
+    CreatePool: {
+      read: poolAsked,
+      tell: (answer) => (answer['ok'] === true ? { ...answer, pool: privatePool(recordOf(answer['pool'])) } : answer),
+    },
+    DeletePool: {},
+    GetPoolJoinCommand: {
+      operation: 'CreateEnrolmentToken',
+      read: tokenAsked,
+      refuses: badTtl,
+      tell: withJoinCommand,
+    },
+    ListPoolMachines: { operation: 'ListMachines' },
     ListPoolOffers: { operation: 'ListPools', always: { ok: true } },
     ExportWorkspaceConfig: {},
   },

@@ -1,9 +1,11 @@
 // The services of published clients. A call that is not listed is not served.
+import { DISK } from './disk.ts';
 import { GATEWAY } from './gateway.ts';
 import { IMAGE } from './image.ts';
 import type { Service } from './service.ts';
+import { SECRET } from './secret.ts';
 import { HEALTH, TYPES } from './shared.ts';
 import { TASK_QUEUE } from './task-queue.ts';
 import { VOLUME } from './volume.ts';
 
-export const SERVICES: readonly Service[] = [GATEWAY, HEALTH, IMAGE, TASK_QUEUE, TYPES, VOLUME];
+export const SERVICES: readonly Service[] = [DISK, GATEWAY, HEALTH, IMAGE, SECRET, TASK_QUEUE, TYPES, VOLUME];

@@ -11,13 +11,13 @@ export interface Service {
   readonly name?: string;
   /**
    * Fields of each message, as `name number type`; a text has no type. `[]` repeats, `?` may be absent, `time` is a
-   * Timestamp. Fields of answers that are never filled in are left out.
+   * Timestamp, `enum` the number of one. Fields of answers that are never filled in are left out.
    */
   readonly messages: Readonly<Record<string, string>>;
   readonly calls?: Readonly<Record<string, Adapter>>;
 }
 
-/** What serves a call, and where the messages differ. */
+/** How a call is served, and where the messages differ. */
 export interface Adapter {
   /** Name of the operation; absent: that of the call. */
   readonly operation?: string;

@@ -1,16 +1,54 @@
-// Volumes.
+// Volumes and their files.
 import type { Service } from './service.ts';
 
 export const VOLUME: Service = {
   pack: 'volume',
   name: 'VolumeService',
   messages: {
+    AbortMultipartUploadRequest: 'upload_id 1; volume_name 2; volume_path 3',
+    AbortMultipartUploadResponse: 'ok 1 bool; err_msg 2',
+    CompleteMultipartUploadRequest: 'upload_id 1; volume_name 2; volume_path 3; completed_parts 4 CompletedPart[]',
+    CompleteMultipartUploadResponse: 'ok 1 bool; err_msg 2',
+    CompletedPart: 'number 1 uint32; etag 2',
+    CreateMultipartUploadRequest: 'volume_name 1; volume_path 2; chunk_size 3 uint64; file_size 4 uint64',
+    CreateMultipartUploadResponse: 'ok 1 bool; err_msg 2; upload_id 3; file_upload_parts 4 FileUploadPart[]',
+    CreatePresignedUrlRequest: `
+      volume_name 1; volume_path 2; expires 3 uint32; method 4 enum; params 5 PresignedUrlParams`,
+    CreatePresignedUrlResponse: 'ok 1 bool; err_msg 2; url 3',
+    DeletePathRequest: 'path 1',
+    DeletePathResponse: 'ok 1 bool; err_msg 2; deleted 3 string[]',
+    DeleteVolumeRequest: 'name 1',
+    DeleteVolumeResponse: 'ok 1 bool; err_msg 2',
+    FileUploadPart: 'number 1 uint32; start 2 uint64; end 3 uint64; url 4',
+    GetFileServiceInfoRequest: '',
+    GetFileServiceInfoResponse: 'ok 1 bool; err_msg 2; enabled 3 bool; command_version 4 uint32',
     GetOrCreateVolumeRequest: 'name 1',
     GetOrCreateVolumeResponse: 'ok 1 bool; err_msg 2; volume 3 VolumeInstance',
+    ListPathRequest: 'path 1',
+    ListPathResponse: 'ok 1 bool; err_msg 2; path_infos 3 PathInfo[]',
+    ListVolumesRequest: '',
+    ListVolumesResponse: 'ok 1 bool; err_msg 2; volumes 3 VolumeInstance[]',
+    MovePathRequest: 'original_path 1; new_path 2',
+    MovePathResponse: 'ok 1 bool; err_msg 2; new_path 3',
+    PathInfo: 'path 1; size 2 uint64; mod_time 3 time; is_dir 4 bool',
+    PresignedUrlParams: 'upload_id 1; part_number 2 uint32; content_length 3 uint64; content_type 4',
+    StatPathRequest: 'path 1',
+    StatPathResponse: 'ok 1 bool; err_msg 2; path_info 3 PathInfo',
     VolumeInstance: `
       id 1; name 2; size 3 uint64; created_at 4 time; updated_at 5 time; workspace_id 6; workspace_name 7`,
   },
   calls: {
     GetOrCreateVolume: { tell: (answer) => ({ ...answer, errMsg: answer['error'] }) },
+    ListVolumes: {},
+    DeleteVolume: {},
+    ListPath: {},
+    StatPath: {},
+    DeletePath: {},
+    MovePath: {},
+    GetFileServiceInfo: {},
+    CreatePresignedURL: { messages: 'CreatePresignedUrl' },
+    CreateMultipartUpload: {},
+    CompleteMultipartUpload: {},
+    AbortMultipartUpload: {},
   },
 };

@@ -76,6 +76,20 @@ export function deleteSecret(db: Queryable, workspaceId: WorkspaceId, name: stri
   );
 }
 
+/** The workspace's secret of that name, with its sealed value. */
+export function secretNamed(
+  db: Queryable,
+  workspaceId: WorkspaceId,
+  name: string,
+): Promise<{ readonly row: SecretRow; readonly sealed: Uint8Array } | undefined> {
+  return maybeOne(
+    db,
+    `select ${COLUMNS}, sealed from secrets where workspace_id = $1 and name = $2`,
+    [workspaceId, name],
+    ({ sealed, ...row }: Raw & { sealed: Uint8Array }) => ({ row: map(row), sealed }),
+  );
+}
+
 /** The workspace's secrets among these names, sealed. */
 export function sealedSecrets(
   db: Queryable,

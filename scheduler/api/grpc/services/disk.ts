@@ -1,0 +1,17 @@
+// Durable disks, of which there are none: lists are empty, and what would make one is in refused.ts.
+import type { Service } from './service.ts';
+
+export const DISK: Service = {
+  pack: 'disk',
+  name: 'DiskService',
+  messages: {
+    ListDiskSnapshotsRequest: 'disk_name 1',
+    ListDiskSnapshotsResponse: 'ok 1 bool; err_msg 2',
+    ListDisksRequest: '',
+    ListDisksResponse: 'ok 1 bool; err_msg 2',
+  },
+  calls: {
+    ListDisks: { operation: 'ListVolumes', always: { ok: true } },
+    ListDiskSnapshots: { operation: 'ListVolumes', always: { ok: true } },
+  },
+};
