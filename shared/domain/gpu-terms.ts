@@ -121,9 +121,20 @@ export function gpuTerms(texts: readonly string[]): readonly GpuTerm[] {
 /** Whether an alternative says more than a model. */
 export const hasConditions = ({ text, model }: GpuTerm): boolean => text !== model;
 
+const COMPARED = new WeakMap<GpuTerm, Map<string, boolean>>();
+
+/** Whether the model is what the alternative names. Placement asks for each device, so answers are kept. */
+function isModel(model: string, term: GpuTerm): boolean {
+  let known = COMPARED.get(term);
+  if (known === undefined) COMPARED.set(term, (known = new Map()));
+  let is = known.get(model);
+  if (is === undefined) known.set(model, (is = modelMatches(model, [term.model])));
+  return is;
+}
+
 /** Whether a device is what one alternative asks for. */
 export function gpuFit(gpu: GpuFacts, driver: DriverFact, term: GpuTerm): GpuFit {
-  if (!modelMatches(gpu.model, [term.model])) return 'fails';
+  if (!isModel(gpu.model, term)) return 'fails';
   if (!hasConditions(term)) return 'fits';
   const judged = CONDITIONS.map((judge) => judge(gpu, driver, term));
   return judged.includes(false) ? 'fails' : judged.includes(undefined) ? 'unknown' : 'fits';

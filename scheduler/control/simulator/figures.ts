@@ -11,30 +11,24 @@ export class Waits {
   #mostMs = 0;
 
   add(ms: number): void {
-    const key = ms < 1 ? -1 : Math.floor(Math.log(ms) * STEPS);
-    const step = this.#steps.get(key);
-    if (step === undefined) this.#steps.set(key, { count: 1, sumMs: ms });
-    else {
-      step.count += 1;
-      step.sumMs += ms;
-    }
-    this.count += 1;
-    this.#sumMs += ms;
+    this.#addStep(ms < 1 ? -1 : Math.floor(Math.log(ms) * STEPS), 1, ms);
     this.#mostMs = Math.max(this.#mostMs, ms);
   }
 
   addAll(others: Waits): void {
-    for (const [key, { count, sumMs }] of others.#steps) {
-      const step = this.#steps.get(key);
-      if (step === undefined) this.#steps.set(key, { count, sumMs });
-      else {
-        step.count += count;
-        step.sumMs += sumMs;
-      }
-    }
-    this.count += others.count;
-    this.#sumMs += others.#sumMs;
+    for (const [key, { count, sumMs }] of others.#steps) this.#addStep(key, count, sumMs);
     this.#mostMs = Math.max(this.#mostMs, others.#mostMs);
+  }
+
+  #addStep(key: number, count: number, sumMs: number): void {
+    const step = this.#steps.get(key);
+    if (step === undefined) this.#steps.set(key, { count, sumMs });
+    else {
+      step.count += count;
+      step.sumMs += sumMs;
+    }
+    this.count += count;
+    this.#sumMs += sumMs;
   }
 
   result(): WaitsResult {

@@ -91,10 +91,14 @@ export class SimulatedQueue {
   pending = 0;
   /** When it decides again though nothing changes; Infinity: it need not. */
   decidesAtMs = Infinity;
+  /** Whether reservations may wait for containers of it. */
+  mayBeAwaited = false;
   readonly #starts: Random;
   readonly #runs: Random;
   #free: SimulatedContainer[] = [];
   #window = NO_WINDOW;
+  /** No container may end before that time. */
+  #endsFromMs = 0;
   #spec: DeployLine;
   #bounds: ScaleBounds;
   #template: Omit<Wanted, 'id' | 'createdAtMs'>;
@@ -117,6 +121,7 @@ export class SimulatedQueue {
     this.#spec = spec;
     this.#template = templateOf(spec);
     this.#bounds = boundsOf(spec);
+    this.mayEnd();
   }
 
   get isIdle(): boolean {
@@ -142,10 +147,13 @@ export class SimulatedQueue {
     const { wanted, containers } = this;
     const { windowMs, keepWarmMs, oneTask } = this.#spec;
     if (windowMs > 0) this.#window = rememberWanted(this.#window, wanted, windowMs, nowMs);
-    // The same as the decision would say, without a look at each container.
-    if (wanted === containers.length || (wanted > containers.length && this.pending >= MOST_UNPLACED)) return undefined;
+    // The same as the decision would say, without a look at each container: no start fails, and none was lost.
+    const [count, room] = [wanted - containers.length, MOST_UNPLACED - this.pending];
+    if (count === 0 || (count > 0 && room <= 0)) return undefined;
+    if (count > 0) return { kind: 'start', count, unplaced: Math.min(count, room), wanted, probe: false };
+    if (nowMs < this.#endsFromMs) return { kind: 'hold', why: 'busy_or_warm', againAtMs: this.#endsFromMs };
     const windowEndsMs = nextLeaves(this.#window, windowMs);
-    return decideScale(
+    const decision = decideScale(
       {
         ...this.#bounds,
         inFlight: this.waiting.size + this.running,
@@ -158,6 +166,20 @@ export class SimulatedQueue {
       },
       nowMs,
     );
+    // Containers that run end in the order in which they became idle, so the others need not be looked at each time.
+    const isOrdinary = windowMs === 0 && containers.every(({ state, isAwaited }) => state === 'RUNNING' && !isAwaited);
+    if (isOrdinary && decision.kind === 'hold') this.#endsFromMs = decision.againAtMs ?? Infinity;
+    return decision;
+  }
+
+  /** A container became idle, from which time on it is kept warm. */
+  idles(nowMs: number): void {
+    this.#endsFromMs = Math.min(this.#endsFromMs, nowMs + (this.#spec.oneTask ? 0 : this.#spec.keepWarmMs));
+  }
+
+  /** Containers may end at another time than before. */
+  mayEnd(): void {
+    this.#endsFromMs = 0;
   }
 
   /** Makes a container without a place. */
@@ -188,6 +210,7 @@ export class SimulatedQueue {
     };
     this.containers.push(container);
     this.pending += 1;
+    this.mayEnd();
     return container;
   }
 

@@ -6,6 +6,7 @@ import { CPU_MARKET, DEFAULT_SHARE, DEFAULT_SHARING } from '../../domain/shares.
 import type { PlacementMachine } from '../plan/filter.ts';
 import type { ClassFacts, Wanted } from '../plan/fit-class.ts';
 import { Heap } from '../plan/heap.ts';
+import type { Holding } from '../plan/ledger.ts';
 import type { MarketState } from '../plan/markets.ts';
 import { amountIn, capacityOf } from '../plan/markets.ts';
 import type { Choice } from '../plan/place.ts';
@@ -390,6 +391,7 @@ export class Simulation {
     if (container.attempts === 0) {
       container.busyMs += this.#nowMs - container.busySinceMs;
       container.idleSinceMs = this.#nowMs;
+      queue.idles(this.#nowMs);
     }
     const isLeaving = container.state === 'DRAINING';
     if (container.spec.oneTask || (isLeaving && container.attempts === 0)) this.#endsContainer(container);
@@ -405,9 +407,13 @@ export class Simulation {
   #decide(queue: SimulatedQueue): void {
     if (queue.isIdle) this.#active.delete(queue);
     const { reservations } = this.#planner;
-    if (reservations.size > 0)
+    const hasReserved = reservations.size > 0;
+    if (hasReserved || queue.mayBeAwaited) {
+      queue.mayBeAwaited = hasReserved;
+      queue.mayEnd();
       for (const one of queue.containers)
         one.isAwaited = one.machineId !== null && one.attempts === 0 && reservations.isAwaited(one.id, one.machineId);
+    }
     const decision = queue.decide(this.#nowMs);
     if (decision === undefined) return;
     if (decision.kind === 'start') {
@@ -477,7 +483,7 @@ export class Simulation {
 
   /** The container takes no more tasks, and ends with its last one or after the notice. */
   #preempt(container: SimulatedContainer): void {
-    const { id, queue } = container;
+    const { queue } = container;
     this.#interruptible.delete(container);
     this.#accountOf(queue.workspaceId).preempted += 1;
     queue.drop(container);
@@ -485,9 +491,14 @@ export class Simulation {
     this.#changed.add(queue);
     if (container.attempts === 0) return this.#endsContainer(container);
     const endsAtMs = this.#nowMs + DEFAULT_SHARING.noticeSeconds * 1000;
-    const holding = this.#planner.ledger.get(id);
-    if (holding !== undefined) this.#planner.hold(id, { ...holding, endsAtMs });
+    this.#holds(container, { endsAtMs });
     return this.#at(endsAtMs, { kind: 'notice', container });
+  }
+
+  /** Tells the planner more about what the container holds. */
+  #holds({ id }: SimulatedContainer, more: Pick<Holding, 'interruptible' | 'endsAtMs'>): void {
+    const holding = this.#planner.ledger.get(id);
+    if (holding !== undefined) this.#planner.hold(id, { ...holding, ...more });
   }
 
   /** Tasks that have not ended are given back. */
@@ -521,6 +532,7 @@ export class Simulation {
     container.machineId = choice.machineId;
     container.gpuUuids = choice.gpuUuids;
     container.placedAtMs = this.#nowMs;
+    if (spec.interruptible) this.#holds(container, { interruptible: true });
     this.#machines.get(choice.machineId)?.add(container);
     this.#changed.add(queue);
     this.#at(this.#nowMs + queue.drawStartMs(spec), { kind: 'ready', container });
