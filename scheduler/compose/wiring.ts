@@ -168,7 +168,10 @@ export function wireProvisioning({
   directory.onChange((poolId) => provisioning.settingsChanged(poolId));
   directory.onChange(() => feasibility.machineChanged());
   feasibility.countsAlso(() => offersOf(directory.all(), (provider) => changes.knows(provider)));
-  placer.growsBy((id) => provisioning.growthFor(id));
+  placer.growsBy({
+    isAwaited: (id) => provisioning.isAwaited(id),
+    isLimited: (id) => provisioning.isLimited(id),
+  });
 }
 
 /**

@@ -19,7 +19,7 @@ test('work brings a machine, which takes it, and goes when it has been idle', as
   const entry = await wanting(world);
   const machineId = await only(growing);
   expect(capacity.grown[0]).toMatchObject({ poolId: await poolId('gpu'), reason: 'containers wait for a machine' });
-  await waitFor(() => loop.growthFor(entry.row.id).isAwaited, 'it is awaited');
+  await waitFor(() => loop.isAwaited(entry.row.id), 'it is awaited');
   expect(loop.explain(entry.row.id)).toMatchObject([{ poolName: 'gpu', verdict: 'awaited', pending: 1, price: 2 }]);
   await capacity.join(machineId);
   await waitFor(() => entry.row.state === 'ASSIGNED', 'it is placed');
@@ -108,7 +108,7 @@ test('settings count at once, also when another replica wrote them and its messa
   const entry = await wanting(world);
   const id = await poolId('gpu');
   await waitFor(() => loop.explain(entry.row.id)[0]?.verdict === 'max_machines', 'it is at its bound');
-  expect([loop.growthFor(entry.row.id), capacity.grown]).toEqual([{ isAwaited: false, isLimited: true }, []]);
+  expect([loop.isAwaited(entry.row.id), loop.isLimited(entry.row.id), capacity.grown]).toEqual([false, true, []]);
   await new Pools({ db, machines: world.machines, log: quiet }).change(SHARED, 'gpu', { maxMachines: 1 });
   await only(growing);
   expect(capacity.grown[0]?.poolId).toBe(id);
@@ -154,7 +154,7 @@ describe('a pool that is given a larger size', () => {
     await pools.change(SHARED, 'gpu', { machineCpuCores: 16 });
     const large = await wanting(world, { cpuMillicores: 8000 });
     await waitFor(() => capacity.grown.length === 2, 'a larger machine is asked for');
-    await waitFor(() => loop.growthFor(large.row.id).isAwaited, 'it is awaited');
+    await waitFor(() => loop.isAwaited(large.row.id), 'it is awaited');
     expect(capacity.grown).toHaveLength(2);
   });
 });

@@ -2,7 +2,6 @@
 // choices. A container that needs a place, a machine that changed, or a slow sweep starts a round. The planner hears
 // of each change when it happens, and a round takes its choices one by one until it has no more.
 import { setImmediate as turnOfLoop } from 'node:timers/promises';
-import { gpuTerms } from '#shared/domain/gpu-terms.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { ContainerEntryChange } from '../../fleet/containers/container-registry.ts';
@@ -26,21 +25,15 @@ import type { ReservationRow } from '../plan/reservation-report.ts';
 import type { MarketReport, PlaceInLine, ShareRow } from '../plan/share-report.ts';
 import { listShares, sharesOf } from '../plan/share-report.ts';
 import { FailedImages } from './failed-images.ts';
+import { GivingUp } from './giving-up.ts';
+import type { GrowthFacts } from './giving-up.ts';
 import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
 import type { Preemptions } from './preemptions.ts';
 import { PlacementWrites } from './placement-writes.ts';
 import type { PlacementWritesParts } from './placement-writes.ts';
-import { holdingOf, MachineFacts, wantedOf } from './snapshot.ts';
-import {
-  AWAITED_MS,
-  commonest,
-  GIVE_UP_MS,
-  giveUpReason,
-  NO_GROWTH,
-  placementWait,
-  RETURNED_OFTEN,
-} from './waiting.ts';
-import type { Growth, PlacementWait } from './waiting.ts';
+import { gpuModelOf, holdingOf, MachineFacts, wantedOf } from './snapshot.ts';
+import { GIVE_UP_MS, placementWait, RETURNED_OFTEN } from './waiting.ts';
+import type { PlacementWait } from './waiting.ts';
 import { WaitNotes } from './wait-notes.ts';
 
 export interface PlacementParts extends PlacementWritesParts {
@@ -78,11 +71,6 @@ const RECLAIM_EVERY_MS = 1000;
 const MOST_RESERVATIONS = 1000;
 /** Candidates that turn out to be taken before the container waits for a moment. */
 const MAX_CONFLICTS = 3;
-/** Least time between two looks for containers that have waited too long, each at all that wait. */
-const GIVE_UP_EVERY_MS = 1000;
-/** Most time between two such looks. A container that came back is old, and an awaited machine gives more time. */
-const GIVE_UP_LOOK_MS = 30_000;
-
 /** A container that has a choice, which is to be written. */
 interface Chosen {
   readonly entry: ContainerEntry;
@@ -98,6 +86,7 @@ export class Placer {
   readonly #writes: PlacementWrites;
   readonly #notes: WaitNotes;
   readonly #backoff: PlacementBackoff;
+  readonly #givingUp: GivingUp;
   readonly #failedImages = new FailedImages();
   /** Containers that wait, and are not tried before their back-off is over. */
   readonly #resting = new Map<ContainerId, ContainerEntry>();
@@ -108,7 +97,6 @@ export class Placer {
   #timer: NodeJS.Timeout | undefined;
   #later: { readonly timer: NodeJS.Timeout; readonly atMs: number } | undefined;
   #sweep: NodeJS.Timeout | undefined;
-  #giveUpAtMs = 0;
   #reclaimAtMs = 0;
   /** The lease under which this process leads, and since when. */
   #lease: { readonly fence: number | undefined; readonly sinceMs: number } = { fence: undefined, sinceMs: 0 };
@@ -120,7 +108,6 @@ export class Placer {
   #again = false;
   #stopped = true;
   #imageAway: (entry: ContainerEntry, volumeHomes: ReadonlySet<MachineId>) => void = () => undefined;
-  #growth: (id: ContainerId) => Growth = () => NO_GROWTH;
   #reserved: (id: MachineId) => void = () => undefined;
 
   constructor(parts: PlacementParts) {
@@ -129,6 +116,7 @@ export class Placer {
     this.#writes = new PlacementWrites(parts);
     this.#notes = new WaitNotes({ ...parts, planner: this.#planner });
     this.#backoff = new PlacementBackoff(parts.clock);
+    this.#givingUp = new GivingUp({ ...parts, planner: this.#planner, backoff: this.#backoff });
     this.#facts = new MachineFacts(parts, this.#planner);
   }
 
@@ -137,9 +125,9 @@ export class Placer {
     this.#imageAway = handler;
   }
 
-  /** Asks what pools with a provider do for a container, before it gives up. */
-  growsBy(growth: (id: ContainerId) => Growth): void {
-    this.#growth = growth;
+  /** Asks what pools with a provider do for a container. */
+  growsBy(growth: GrowthFacts): void {
+    this.#givingUp.growth = growth;
   }
 
   /** Called when a machine is reserved. */
@@ -242,7 +230,7 @@ export class Placer {
       timesReturned: this.#backoff.times(id),
       notBeforeMs: leftMs <= 0 ? null : clock.nowMs() + leftMs,
       createdAtMs: entry.row.createdAtMs,
-      growth: this.#growthOf(id),
+      growth: this.#givingUp.growthOf(id),
     });
   }
 
@@ -478,7 +466,8 @@ export class Placer {
     }
     if (this.#writes.doubtful.size > 0) this.#wakeIn(BACKOFF.baseMs);
     await this.#reclaim();
-    await this.#giveUps();
+    const nextMs = await this.#givingUp.look();
+    if (nextMs !== undefined) this.#wakeIn(nextMs);
     this.#notes.soon();
   }
 
@@ -557,7 +546,7 @@ export class Placer {
     const heads = [...this.#planner.classes()].flatMap(({ head }) => head?.wanted.id ?? []);
     const candidates = heads.length === 0 ? [] : preemptions.candidates();
     if (candidates.length > 0) this.#wakeIn(RECLAIM_EVERY_MS);
-    const growing = candidates.length === 0 ? [] : heads.filter((id) => this.#growth(id).isAwaited);
+    const growing = candidates.length === 0 ? [] : heads.filter((id) => this.#givingUp.growth.isAwaited(id));
     await preemptions.carryOut(
       this.#planner.reclaim(this.#isInDoubt() ? null : { nowMs: clock.nowMs(), candidates, growing }),
     );
@@ -616,10 +605,10 @@ export class Placer {
       return undefined;
     }
     // Machines that take it and always send it back would keep it for ever.
-    if (this.#waitedMs(entry) >= GIVE_UP_MS && this.#backoff.times(id) >= RETURNED_OFTEN) {
+    if (this.#givingUp.waitedMs(entry) >= GIVE_UP_MS && this.#backoff.times(id) >= RETURNED_OFTEN) {
       this.#backoff.rest(id, BACKOFF.capMs);
       this.#rests(entry);
-      this.#giveUpAtMs = 0;
+      this.#givingUp.soon();
       return undefined;
     }
     this.#planner.take(wanted, choice);
@@ -644,9 +633,11 @@ export class Placer {
       const { entry, choice, startedAtMs } = one;
       if (outcome.status === 'rejected') failure = outcome.reason;
       else if (outcome.value === 'placed') this.#tellPlaced(entry, choice.machineId, startedAtMs);
-      else if (outcome.value === 'conflict') this.#hadConflict(entry);
-      // The row has changed, or this process does not lead any more, which memory learns in a moment.
-      else this.#backoff.rest(entry.row.id, BACKOFF.baseMs);
+      else if (this.#parts.containers.get(entry.row.id)?.row.state === 'PENDING') {
+        if (outcome.value === 'conflict') this.#hadConflict(entry);
+        // The row has changed, or this process does not lead any more, which memory learns in a moment.
+        else this.#backoff.rest(entry.row.id, BACKOFF.baseMs);
+      }
       this.#written(one);
     }
     if (failure !== undefined) throw failure;
@@ -672,60 +663,4 @@ export class Placer {
     metrics.placementWait.observe({ gpu_model, result: 'placed' }, waitedMs / 1000);
     log.info({ containerId: row.id, machineId }, 'container placed');
   }
-
-  // ---- giving up ----------------------------------------------------------------------------------------------------
-
-  /** Fails containers that have waited too long, and looks again when the next one may have. */
-  async #giveUps(): Promise<void> {
-    const { clock, containers } = this.#parts;
-    if (clock.monotonicMs() < this.#giveUpAtMs) return;
-    let nextMs = GIVE_UP_LOOK_MS;
-    const late: ContainerEntry[] = [];
-    for (const entry of containers.pending()) {
-      const leftMs = GIVE_UP_MS - this.#waitedMs(entry);
-      if (leftMs <= 0) late.push(entry);
-      else nextMs = Math.min(nextMs, leftMs);
-    }
-    nextMs = Math.max(nextMs, GIVE_UP_EVERY_MS);
-    this.#giveUpAtMs = clock.monotonicMs() + nextMs;
-    this.#wakeIn(nextMs);
-    const given = late.toSorted((a, b) => a.row.createdAtMs - b.row.createdAtMs).filter((one) => this.#mayGiveUp(one));
-    for (let at = 0; at < given.length; at += BATCH)
-      await Promise.all(given.slice(at, at + BATCH).map((entry) => this.#giveUp(entry)));
-  }
-
-  #mayGiveUp(entry: ContainerEntry): boolean {
-    const { id } = entry.row;
-    const isSentBack = this.#backoff.times(id) >= RETURNED_OFTEN && this.#resting.has(id);
-    if (!isSentBack && this.#planner.get(id)?.fitClass.wasRefused !== true) return false;
-    return this.#waitedMs(entry) >= (this.#growthOf(id).isAwaited ? AWAITED_MS : GIVE_UP_MS);
-  }
-
-  async #giveUp(entry: ContainerEntry): Promise<void> {
-    const { containers, metrics, log } = this.#parts;
-    const { row, spec } = entry;
-    const rejections = entry.refusal?.count() ?? {};
-    const times = this.#backoff.times(row.id);
-    const main = Object.keys(rejections).length > 0 || times === 0 ? commonest(rejections) : 'machine_rejected';
-    const waitedMs = this.#waitedMs(entry);
-    const reason = giveUpReason(rejections, times, this.#growthOf(row.id));
-    const message = `no machine took it in ${Math.floor(waitedMs / 60_000)} minutes: ${reason}${main === reason ? '' : ` (${main})`}`;
-    log.warn({ containerId: row.id, rejections, reason }, 'container gave up waiting for a place');
-    const gpu_model = gpuModelOf(spec);
-    metrics.placements.inc({ pool: spec.poolName, gpu_model, result: 'gave_up' });
-    metrics.placementWait.observe({ gpu_model, result: 'gave_up' }, waitedMs / 1000);
-    await containers.transition(row.id, 'give_up', { change: { reason, message, rejections } });
-  }
-
-  /** Whether a machine comes for a container: of a pool that grows, or one that is kept for it. */
-  #growthOf(id: ContainerId): Growth {
-    const growth = this.#growth(id);
-    return this.#planner.reservations.of(id) === undefined ? growth : { ...growth, isAwaited: true };
-  }
-
-  #waitedMs({ row }: ContainerEntry): number {
-    return this.#parts.clock.nowMs() - row.createdAtMs;
-  }
 }
-
-const gpuModelOf = (spec: ContainerEntry['spec']): string => gpuTerms(spec.gpu)[0]?.model ?? 'none';

@@ -1,5 +1,6 @@
 // Machines and containers as plain data, from which placement decides. Machines are built anew when they change.
 import { isBuiltImage } from '#shared/domain/built-images.ts';
+import { gpuTerms } from '#shared/domain/gpu-terms.ts';
 import { pinnedTo } from '#shared/domain/image-reference.ts';
 import type { MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
@@ -43,12 +44,12 @@ export interface MachineFactsParts {
 /** Machines as placement sees them, which the planner is told of. */
 export class MachineFacts {
   readonly #parts: MachineFactsParts;
-  readonly #planner: Pick<Planner, 'setMachine' | 'deleteMachine'>;
+  readonly #planner: Pick<Planner, 'machine' | 'setMachine' | 'deleteMachine'>;
   readonly #changed = new Set<MachineId>();
   /** Time when each device was leased last, as far as this process knows. */
   readonly #leasedAtMs = new Map<string, number>();
 
-  constructor(parts: MachineFactsParts, planner: Pick<Planner, 'setMachine' | 'deleteMachine'>) {
+  constructor(parts: MachineFactsParts, planner: Pick<Planner, 'machine' | 'setMachine' | 'deleteMachine'>) {
     this.#parts = parts;
     this.#planner = planner;
   }
@@ -76,9 +77,10 @@ export class MachineFacts {
     for (const id of this.#changed) {
       this.#changed.delete(id);
       const machine = machines.get(id);
-      if (machine === undefined || machine.health === 'PENDING' || machine.health === 'EXPIRED')
+      if (machine === undefined || machine.health === 'PENDING' || machine.health === 'EXPIRED') {
+        for (const { uuid } of this.#planner.machine(id)?.gpus ?? []) this.#leasedAtMs.delete(uuid);
         this.#planner.deleteMachine(id);
-      else this.#planner.setMachine(asCandidate(machine, this.#parts, this.#leasedAtMs));
+      } else this.#planner.setMachine(asCandidate(machine, this.#parts, this.#leasedAtMs));
       if (isOver()) break;
     }
     return this.#changed.size === 0;
@@ -113,6 +115,9 @@ export function wantedOf({ row, spec }: ContainerEntry): Wanted {
     volumes: volumeIds(spec, 'local'),
   };
 }
+
+/** First GPU model that a container asks for, as metrics name it. */
+export const gpuModelOf = (spec: Pick<ContainerEntry['spec'], 'gpu'>): string => gpuTerms(spec.gpu)[0]?.model ?? 'none';
 
 /** Longest time that an agent takes to end a container which it was told to stop, by TERM, KILL and force. */
 const STOPS_IN_MS = 90_000;
@@ -149,7 +154,7 @@ const resourcesOf = (row: ContainerEntry['row'], spec: ContainerEntry['spec']): 
 });
 
 /** Resources of the workspace's containers, except those that wait for a machine. */
-export function heldBy(registry: Pick<ContainerControl, 'all'>, workspaceId: WorkspaceId): Use {
+function heldBy(registry: Pick<ContainerControl, 'all'>, workspaceId: WorkspaceId): Use {
   let used = NO_USE;
   for (const { row, spec } of registry.all())
     if (row.workspaceId === workspaceId && row.state !== 'PENDING') used = plus(used, spec);

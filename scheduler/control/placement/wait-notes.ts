@@ -67,7 +67,7 @@ export class WaitNotes {
         items.map(({ wanted, fitClass }) => ({ id: wanted.id, rejections: fitClass.refusals?.rejections ?? {} })),
       );
     } catch (error) {
-      for (const item of items) if (item.isWaiting) item.fitClass.untold.add(item);
+      for (const item of items) if (item.at >= 0) item.fitClass.untold.add(item);
       log.warn({ err: error, containers: items.length }, 'why containers wait was not written');
     }
   }
@@ -86,7 +86,7 @@ export class WaitNotes {
       const main = commonest(planner.refusalsOf(fitClass, clock.monotonicMs()));
       if (main !== fitClass.told) {
         fitClass.told = main;
-        for (const item of fitClass.waiting()) fitClass.untold.add(item);
+        for (const item of fitClass.waiting) fitClass.untold.add(item);
       }
       if (clock.monotonicMs() - startedMs >= COUNTED_FOR_MS) return;
     }

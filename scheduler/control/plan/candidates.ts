@@ -8,7 +8,7 @@ import { BoundedMap } from '../../workspaces/deployments/bounded-map.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { rejectionOf } from './filter.ts';
 import type { Choice, Rejections } from './place.ts';
-import { bestOf, chooseOf, placeContainer } from './place.ts';
+import { bestInTier, chooseOf, placeContainer } from './place.ts';
 import { cachesFilled, imagePresent, preferred, spreadCount, stableHash } from './score.ts';
 import { compareStanding, isIndexed, mayHaveRoom, searchTier, MachineIndex } from './machine-index.ts';
 import type { Tier } from './machine-index.ts';
@@ -104,7 +104,7 @@ export class Candidates {
               : (machine: PlacementMachine) => spreadCount(machine, request) === count && canTake(machine);
           for (const tier of list.flat()) {
             if (compareStanding(tier, standing) !== 0) continue;
-            const found = bestOf(searchTier(tier, from, isOne, request), request);
+            const found = bestInTier(searchTier(tier, from, isOne, request), request);
             if (found !== undefined) return found;
           }
         }

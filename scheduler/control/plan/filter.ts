@@ -253,6 +253,27 @@ export function keptForGpus(machine: PlacementMachine): {
   return { cpuMillicores: machine.totalCpuMillicores * share, memoryBytes: machine.totalMemoryBytes * share };
 }
 
+/** Text of all that lasts about a machine and that a request may name, but for its amounts and labels. */
+export function lastingText(machine: PlacementMachine): string {
+  const { poolName, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver, basePythons, volumeDrivers } = machine;
+  const pythons = basePythons === null ? 'any' : basePythons.join(' ');
+  const drivers = [...volumeDrivers].toSorted().join(' ');
+  const place = [poolName, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver, pythons, drivers];
+  return [...place, ...deviceTexts(machine.gpus)].join('\n');
+}
+
+/** Whether two states of a machine have the same text. Most changes are of amounts, and this costs less than a text. */
+export const lastsAs = (a: PlacementMachine, b: PlacementMachine): boolean =>
+  a.poolName === b.poolName &&
+  a.requiresPoolSelector === b.requiresPoolSelector &&
+  a.cpuWorkAllowed === b.cpuWorkAllowed &&
+  a.arch === b.arch &&
+  a.gpuDriver === b.gpuDriver &&
+  (a.basePythons === b.basePythons || a.basePythons?.join() === b.basePythons?.join()) &&
+  (a.volumeDrivers === b.volumeDrivers || a.volumeDrivers.symmetricDifference(b.volumeDrivers).size === 0) &&
+  a.gpus.length === b.gpus.length &&
+  a.gpus.every((gpu, at) => isSameSort(gpu, b.gpus[at] ?? gpu));
+
 /** Text of all that lasts about a device and that a request may name, but for its links. */
 const sortOf = ({ model, memoryBytes = 0, computeCap = '' }: PlacementGpu): string =>
   `${model} ${memoryBytes} ${computeCap}`;
@@ -263,23 +284,22 @@ const isSameSort = (a: PlacementGpu, b: PlacementGpu): boolean =>
   a.computeCap === b.computeCap &&
   a.nvlinkIsland === b.nvlinkIsland;
 
+/** Whether all devices are of one sort, as those of most machines are. */
+const areAlike = ([one, ...others]: readonly PlacementGpu[]): boolean =>
+  others.every((gpu) => one !== undefined && isSameSort(gpu, one));
+
+/** Number of devices that may be leased, of each group where the devices differ. */
+export const freeText = (gpus: readonly PlacementGpu[]): string =>
+  areAlike(gpus)
+    ? String(gpus.filter(mayLease).length)
+    : deviceTexts(gpus, (gpu) => (mayLease(gpu) ? 'free' : 'taken')).join('\n');
+
 /**
  * Texts of a machine's devices, one for each NVLink island and one for those in none: what differs there, differs for
  * some request. The numbers of islands do not count.
  * @param also - about a device, beside what lasts
  */
-export function deviceTexts(gpus: readonly PlacementGpu[], also: (gpu: PlacementGpu) => string = () => ''): string[] {
-  const [one] = gpus;
-  // Most machines have devices of one sort, whose text is made once, because machines change often.
-  if (one !== undefined && gpus.every((gpu) => isSameSort(gpu, one))) {
-    const counts = new Map<string, number>();
-    for (const gpu of gpus) {
-      const text = also(gpu);
-      counts.set(text, (counts.get(text) ?? 0) + 1);
-    }
-    const sort = sortOf(one);
-    return [groupText(one.nvlinkIsland, new Map([...counts].map(([text, count]) => [`${sort} ${text}`, count])))];
-  }
+function deviceTexts(gpus: readonly PlacementGpu[], also: (gpu: PlacementGpu) => string = () => ''): string[] {
   const groups = Map.groupBy(gpus, ({ nvlinkIsland = 0 }) => nvlinkIsland);
   return [...groups]
     .map(([island, some]) => {

@@ -1,5 +1,5 @@
-// Containers that wait, in classes. A class has the containers for which the same machines have room: when one of them
-// finds no machine, none of them does.
+// Containers that wait, in classes. A class has the containers of one priority for which the same machines have room:
+// when one of them finds no machine, none of them does. So the oldest one is first, whatever the order of classes is.
 import { mostLinked } from '#shared/domain/gpu-terms.ts';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Market, PriorityClass } from '../../domain/shares.ts';
@@ -7,7 +7,7 @@ import type { PlacementMachine, PlacementRequest } from './filter.ts';
 import { fitsPlace, hasVolumeDrivers, wantedGpus } from './filter.ts';
 import { Heap } from './heap.ts';
 import type { Ledger, Quota } from './ledger.ts';
-import type { Tenant } from './markets.ts';
+import type { Markets, MarketState, Tenant } from './markets.ts';
 import type { Rejections } from './place.ts';
 
 type Asked = Pick<
@@ -61,15 +61,20 @@ export interface ClassFacts {
 export interface Item {
   readonly wanted: Wanted;
   readonly fitClass: FitClass;
-  /** Time that orders it among containers of its workspace: the smallest goes first. */
-  key: number;
   /** Number that tells containers of the same age apart: the one that came first is older. */
   readonly turn: number;
-  isWaiting: boolean;
+  /** Position in the heap of its class; -1: it waits no more. */
+  at: number;
 }
 
 /** Whether the first container goes before the second one of its workspace, or of all where nothing else decides. */
-export const isOlder = (a: Item, b: Item): boolean => a.key < b.key || (a.key === b.key && a.turn < b.turn);
+export function isOlder(a: Item, b: Item): boolean {
+  const [key, other] = [keyOf(a), keyOf(b)];
+  return key < other || (key === other && a.turn < b.turn);
+}
+
+/** Time that orders the container among those of its workspace: the smallest goes first. */
+const keyOf = ({ wanted, fitClass }: Item): number => wanted.createdAtMs - fitClass.headStartMs;
 
 const NO_FACTS: ClassFacts = { quota: undefined, volumeHomes: new Set(), image: null };
 const NO_MACHINES: ReadonlySet<MachineId> = new Set();
@@ -80,6 +85,9 @@ export class FitClass {
   readonly key: string;
   readonly workspaceId: WorkspaceId;
   readonly tenant: Tenant;
+  readonly priority: PriorityClass;
+  /** Milliseconds by which its containers count as older inside their workspace. */
+  headStartMs = 0;
   readonly builtImage: string;
   readonly volumes: readonly string[];
   readonly cpuMillicores: number;
@@ -96,6 +104,8 @@ export class FitClass {
   passedAt = -1;
   /** Whether the workspace has used up its limits. */
   isHeld = false;
+  /** Markets in which a limit of the workspace kept it back since it was searched for last. */
+  fullIn: readonly Market[] = [];
   /** Whether a container of the class was refused since the class began to wait. */
   wasRefused = false;
   facts = NO_FACTS;
@@ -105,16 +115,17 @@ export class FitClass {
   readonly untold = new Set<Item>();
   /** The main reason that rows have. */
   told = '';
-  /** The oldest container that waits. */
-  head: Item | undefined;
-  readonly #line = new Heap<Item>(isOlder);
-  #size = 0;
+  readonly #line = new Heap<Item>(isOlder, (item, at) => (item.at = at));
+  readonly #markets: Markets;
+  #market: { readonly version: number; readonly is: MarketState | undefined } = { version: -1, is: undefined };
 
   constructor(key: string, wanted: Wanted, ledger: Ledger) {
     const { workspaceId, queue, builtImage, volumes, cpuMillicores, memoryBytes, gpu, gpuCount } = wanted;
     this.key = key;
     this.workspaceId = workspaceId;
+    this.#markets = ledger.markets;
     this.tenant = ledger.markets.tenant(workspaceId);
+    this.priority = wanted.priority ?? 'normal';
     this.gpu = gpu;
     this.builtImage = builtImage;
     this.volumes = volumes;
@@ -141,52 +152,45 @@ export class FitClass {
       Object.defineProperty(this.request, 'siblings', { enumerable: true, get: () => ledger.siblingsOf(queue) });
   }
 
+  /** Market in which its containers count while they wait; see `Markets.of`. */
+  get market(): MarketState | undefined {
+    const { version } = this.#markets;
+    if (this.#market.version !== version) this.#market = { version, is: this.#markets.of(this) };
+    return this.#market.is;
+  }
+
+  /** The oldest container that waits. */
+  get head(): Item | undefined {
+    return this.#line.first();
+  }
+
+  /** The containers that wait, in no particular order. */
+  get waiting(): readonly Item[] {
+    return this.#line.items;
+  }
+
   /** Number of containers that wait. */
   get size(): number {
-    return this.#size;
+    return this.#line.size;
   }
 
   add(item: Item): void {
     this.#line.push(item);
-    this.#size += 1;
     this.untold.add(item);
-    this.#findHead();
   }
 
   remove(item: Item): void {
-    item.isWaiting = false;
-    this.#size -= 1;
+    this.#line.removeAt(item.at);
+    item.at = -1;
     this.untold.delete(item);
-    if (this.#line.size > 2 * this.#size + MOST_GONE) this.#line.keep((one) => one.isWaiting);
-    this.#findHead();
-    if (this.#size > 0) return;
+    if (this.size > 0) return;
     // Nothing keeps facts about a class up to date for which nobody waits.
     this.isBlocked = false;
     this.isHeld = false;
+    this.fullIn = [];
     this.wasRefused = false;
     this.refusals = undefined;
     this.told = '';
-  }
-
-  #findHead(): void {
-    let first = this.#line.first();
-    while (first !== undefined && !first.isWaiting) {
-      this.#line.pop();
-      first = this.#line.first();
-    }
-    this.head = first;
-  }
-
-  /** Orders the containers by other keys. */
-  reorder(keyOf: (wanted: Wanted) => number): void {
-    for (const item of this.#line.items) item.key = keyOf(item.wanted);
-    this.#line.keep(({ isWaiting }) => isWaiting);
-    this.#findHead();
-  }
-
-  /** The containers that wait, in no particular order. */
-  waiting(): readonly Item[] {
-    return this.#line.items.filter(({ isWaiting }) => isWaiting);
   }
 
   /** Whether any machine like this one can ever have room. */
@@ -202,15 +206,12 @@ export class FitClass {
   }
 }
 
-/** Containers that left a line and are still in its heap, at most, beside as many as wait. */
-const MOST_GONE = 64;
-
-/** Key of all that decides whether a machine has room for the container. */
+/** Key of all that decides whether a machine has room for the container, and of its priority. */
 export function classKeyOf(wanted: Wanted): string {
-  const { workspaceId, queue, builtImage, volumes } = wanted;
+  const { workspaceId, queue, builtImage, volumes, priority = 'normal' } = wanted;
   // A machine with a container of the same queue needs no room for its code.
   const withCode = wanted.diskBytes > 0 ? queue : '';
-  return JSON.stringify([workspaceId, Object.values(askedOf(wanted)), builtImage, volumes, withCode]);
+  return JSON.stringify([workspaceId, Object.values(askedOf(wanted)), builtImage, volumes, withCode, priority]);
 }
 
 const askedOf = (wanted: Asked): Asked => ({

@@ -54,13 +54,6 @@ export class Heap<T> {
     this.#items = [];
   }
 
-  /** Drops the items that the condition does not hold for. */
-  keep(condition: (item: T) => boolean): void {
-    this.#items = this.#items.filter(condition);
-    for (const [at, item] of this.#items.entries()) this.#isAt(item, at);
-    for (let at = (this.#items.length >> 1) - 1; at >= 0; at -= 1) this.#down(at);
-  }
-
   #up(from: number): void {
     let at = from;
     while (at > 0) {

@@ -44,6 +44,7 @@ export type Amounts = Pick<Holding, 'gpuCount' | 'cpuMillicores' | 'memoryBytes'
 
 export const NO_USE: Use = { gpus: 0, cpuMillicores: 0, memoryBytes: 0, containers: 0 };
 const NO_SIBLINGS: ReadonlyMap<MachineId, number> = new Map();
+const NOBODY: ReadonlySet<WorkspaceId> = new Set();
 const MIB = 1024 * 1024;
 
 export class Ledger {
@@ -71,9 +72,10 @@ export class Ledger {
   hold(id: ContainerId, holding: Holding): void {
     const before = this.#held.get(id);
     if (before?.machineId === holding.machineId) {
-      const { gpuUuids, endsAtMs } = holding;
-      this.#held.set(id, { ...before, ...(gpuUuids && { gpuUuids }), ...(endsAtMs !== undefined && { endsAtMs }) });
-      if (endsAtMs !== undefined) this.#ending.add(id);
+      // Amounts stay as they were counted.
+      const { workspaceId, queue, gpuCount, cpuMillicores, memoryBytes } = before;
+      this.#held.set(id, { ...before, ...holding, workspaceId, queue, gpuCount, cpuMillicores, memoryBytes });
+      if (holding.endsAtMs !== undefined) this.#ending.add(id);
       return;
     }
     this.release(id);
@@ -97,23 +99,29 @@ export class Ledger {
     return true;
   }
 
-  /** The machine is in the market of its devices; its containers count there. */
-  setMachine(machine: PlacementMachine): void {
+  /**
+   * The machine is in the market of its devices; its containers count there.
+   * @returns workspaces whose containers counted elsewhere before
+   */
+  setMachine(machine: PlacementMachine): ReadonlySet<WorkspaceId> {
     const isOther = this.markets.isOther(machine);
-    if (isOther) this.#countThere(machine.machineId, -1);
+    if (!isOther) {
+      this.markets.put(machine);
+      return NOBODY;
+    }
+    this.#countThere(machine.machineId, -1);
     this.markets.put(machine);
-    if (isOther) this.#countThere(machine.machineId, 1);
+    return this.#countThere(machine.machineId, 1);
   }
 
   deleteMachine(id: MachineId): void {
     this.markets.drop(id, this.#onMachine.of(id).size === 0);
   }
 
-  #countThere(id: MachineId, sign: 1 | -1): void {
-    for (const one of this.#onMachine.of(id)) {
-      const holding = this.#held.get(one);
-      if (holding !== undefined) this.#countInMarket(holding, sign);
-    }
+  #countThere(id: MachineId, sign: 1 | -1): ReadonlySet<WorkspaceId> {
+    const there = this.on(id);
+    for (const { holding } of there) this.#countInMarket(holding, sign);
+    return new Set(there.map(({ holding }) => holding.workspaceId));
   }
 
   #countInMarket(holding: Holding, sign: 1 | -1): void {

@@ -61,6 +61,18 @@ export class Lines {
     return line && { item: line.head, standing: this.#standing(line) };
   }
 
+  /** The same of those that wait in one market. */
+  firstIn(market: MarketState): ReturnType<Lines['first']> {
+    let first: ReturnType<Lines['first']>;
+    for (const line of this.#lines.items) {
+      if (line.market !== market) continue;
+      const standing = this.#standing(line);
+      if (first === undefined || goesFirst(line.head, standing, first.item, first.standing))
+        first = { item: line.head, standing };
+    }
+    return first;
+  }
+
   get isEmpty(): boolean {
     return this.#lines.size === 0;
   }
@@ -126,7 +138,7 @@ export class Lines {
 
   #lineOf(fitClass: FitClass): Line {
     const tenant = this.#byShare ? fitClass.tenant : undefined;
-    const market = this.#byShare ? this.#markets.of(fitClass) : undefined;
+    const market = this.#byShare ? fitClass.market : undefined;
     const lines = this.#byTenant.get(tenant);
     let line = lines?.find((one) => one.market === market);
     if (line !== undefined) return line;

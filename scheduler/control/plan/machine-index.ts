@@ -2,7 +2,16 @@
 // driver, GPUs, drivers of volumes), then by fullness, then by about how much is free.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { fitsPlace, hasGpus, hasVolumeDrivers, isFullFor, deviceTexts, keptForGpus, mayLease } from './filter.ts';
+import {
+  fitsPlace,
+  freeText,
+  hasGpus,
+  hasVolumeDrivers,
+  isFullFor,
+  keptForGpus,
+  lastingText,
+  lastsAs,
+} from './filter.ts';
 import { fullness, FULLEST, EMPTIEST, gpusLeft, ownPool, preferenceRank } from './score.ts';
 
 /** Machines with about the same free amounts. */
@@ -60,7 +69,7 @@ class Kind {
   readonly key: string;
   readonly owner: string | null;
   /** Buckets by fullness, the fullest machines first. */
-  readonly #rows: readonly Map<number, Bucket>[] = Array.from({ length: EMPTIEST - FULLEST + 1 }, () => new Map());
+  readonly #rows: Map<number, Bucket>[] = [];
   /** Any machine of the kind. */
   readonly #sample: PlacementMachine;
   readonly #ranks = new Map<string, number>();
@@ -104,7 +113,7 @@ class Kind {
   }
 
   bucketOf(machine: PlacementMachine): Bucket {
-    const row = this.#rows[fullness(machine) - FULLEST] ?? new Map<number, Bucket>();
+    const row = (this.#rows[fullness(machine) - FULLEST] ??= new Map<number, Bucket>());
     const cpuStep = stepOf(machine.freeCpuMillicores / CPU_STEP);
     const memoryStep = stepOf(machine.freeMemoryBytes / MEMORY_STEP);
     const key = cpuStep * STEPS + memoryStep;
@@ -130,6 +139,9 @@ interface Position {
   readonly kind: Kind;
   readonly bucket: Bucket;
   index: number;
+  readonly machine: PlacementMachine;
+  /** Text of all that lasts about it. */
+  readonly lasting: string;
 }
 
 /** Most machines compared for one request. */
@@ -148,14 +160,16 @@ export class MachineIndex {
   readonly #positions = new Map<MachineId, Position>();
 
   put(machine: PlacementMachine): void {
+    const before = this.#positions.get(machine.machineId);
     this.drop(machine.machineId);
-    const key = kindKeyOf(machine);
+    const lasting = before !== undefined && lastsAs(before.machine, machine) ? before.lasting : lastingText(machine);
+    const key = `${lasting}\n${machine.poolPriority}\n${freeText(machine.gpus)}`;
     let kinds = this.#kinds.get(machine.poolOwner);
     if (kinds === undefined) this.#kinds.set(machine.poolOwner, (kinds = new Map()));
     let kind = kinds.get(key);
     if (kind === undefined) kinds.set(key, (kind = new Kind(key, machine)));
     const bucket = kind.bucketOf(machine);
-    this.#positions.set(machine.machineId, { kind, bucket, index: bucket.machines.length });
+    this.#positions.set(machine.machineId, { kind, bucket, index: bucket.machines.length, machine, lasting });
     bucket.machines.push(machine);
     bucket.most = raised(bucket.most, machine);
     kind.size += 1;
@@ -267,20 +281,3 @@ function look(
 /** Whether anything may be placed on the machine at all. */
 export const isIndexed = (machine: PlacementMachine): boolean =>
   machine.ready && machine.intentActive && machine.blockedBy.length === 0;
-
-function kindKeyOf(machine: PlacementMachine): string {
-  const { poolName, requiresPoolSelector, poolPriority, cpuWorkAllowed, arch, gpuDriver, basePythons, gpus } = machine;
-  const { volumeDrivers } = machine;
-  const devices = deviceTexts(gpus, (gpu) => (mayLease(gpu) ? 'free' : 'taken'));
-  const place = [
-    poolName,
-    requiresPoolSelector,
-    poolPriority,
-    cpuWorkAllowed,
-    arch,
-    gpuDriver,
-    basePythons?.join(' ') ?? 'any',
-    [...volumeDrivers].toSorted().join(' '),
-  ];
-  return [...place, ...devices].join('\n');
-}

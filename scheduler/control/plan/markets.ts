@@ -34,8 +34,8 @@ export interface MarketTurn {
   readonly standing: Standing | undefined;
   /** Milliseconds by which it counts as older inside its workspace. */
   readonly headStartMs: number;
-  /** Amount of the market that its workspace may have yet; undefined: it has no limit there. */
-  readonly limit: { readonly market: Market; readonly left: number } | undefined;
+  /** Amounts that its workspace may have yet, in markets where it has a limit and the container may count. */
+  readonly limits: readonly { readonly market: Market; readonly left: number }[];
 }
 
 /** Facts about a machine that decide what it adds to markets. */
@@ -119,6 +119,10 @@ export class Markets {
 
   get all(): Iterable<MarketState> {
     return this.#byName.values();
+  }
+
+  get(name: Market): MarketState | undefined {
+    return this.#byName.get(name);
   }
 
   get tenants(): Iterable<Tenant> {
@@ -327,6 +331,13 @@ export class Markets {
     return (tenant.places[market.index] = { market, used: NO_USE, version: -1, ...ALONE });
   }
 
+  /** Markets in which containers of the workspace hold something. */
+  *usedBy({ places }: Tenant): Generator<MarketState> {
+    for (const place of places)
+      if (place !== undefined && place.used.containers > 0 && this.#byName.get(place.market.name) === place.market)
+        yield place.market;
+  }
+
   useOf(tenant: Tenant, market: MarketState): Use {
     const place = tenant.places[market.index];
     return place?.market === market ? place.used : NO_USE;
@@ -359,15 +370,18 @@ export class Markets {
     return limit !== undefined && amountIn(market.name, plus(this.useOf(tenant, market), asked)) > limit;
   }
 
-  /** Amount of its market that the workspace may have yet, for a container that waits; undefined: it has no limit. */
-  leftFor(tenant: Tenant, asked: AskedOfMarket): MarketTurn['limit'] {
-    const market = this.of(asked);
-    // A pool may make the first machine of a model.
-    const name = market?.name ?? gpuTerms(asked.gpu)[0]?.model ?? '';
-    const limit = tenant.share.limits[name];
-    if (limit === undefined) return undefined;
-    const used = market === undefined ? 0 : amountIn(name, this.useOf(tenant, market));
-    return { market: name, left: limit - used };
+  /** Amounts that the workspace may have yet where it has a limit, in the markets of a container that waits. */
+  leftFor(tenant: Tenant, { gpu, gpuCount }: AskedOfMarket): MarketTurn['limits'] {
+    const models = gpuTerms(gpu).map(({ model }) => model);
+    const mayCount = (name: Market): boolean =>
+      gpuCount === 0 ? name === CPU_MARKET : name !== CPU_MARKET && modelMatches(name, models);
+    return Object.entries(tenant.share.limits).flatMap(([name, limit]) => {
+      // A pool may make the first machine of a model.
+      const market = this.#byName.get(name);
+      return mayCount(name)
+        ? [{ market: name, left: limit - (market === undefined ? 0 : amountIn(name, this.useOf(tenant, market))) }]
+        : [];
+    });
   }
 
   /** Names of the markets in which one more such container would pass a limit. */

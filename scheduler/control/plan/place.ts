@@ -2,7 +2,7 @@ import { gpuFit, gpuMatches, gpuTerms, mostLinked } from '#shared/domain/gpu-ter
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementGpu, PlacementMachine, PlacementRequest, RejectionReason } from './filter.ts';
 import { mayLease, rejectionOf } from './filter.ts';
-import { compareMachines } from './score.ts';
+import { compareInTier, compareMachines } from './score.ts';
 import { isForeign } from '../../domain/pools.ts';
 
 export type Rejections = Readonly<Partial<Record<RejectionReason, number>>>;
@@ -38,10 +38,13 @@ export function placeContainer(request: PlacementRequest, machines: Iterable<Pla
   return { kind: 'placed', ...chooseOf(best, request), rejections };
 }
 
-/** Best of machines that can all take the request. */
-export function bestOf(machines: readonly PlacementMachine[], request: PlacementRequest): PlacementMachine | undefined {
+/** Best of machines of one tier that can all take the request. */
+export function bestInTier(
+  machines: readonly PlacementMachine[],
+  request: PlacementRequest,
+): PlacementMachine | undefined {
   let best: PlacementMachine | undefined;
-  for (const machine of machines) if (best === undefined || compareMachines(machine, best, request) < 0) best = machine;
+  for (const machine of machines) if (best === undefined || compareInTier(machine, best, request) < 0) best = machine;
   return best;
 }
 

@@ -8,18 +8,20 @@
 // costs a look at the classes that its kind could ever take. A further container of a blocked class costs nothing.
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
 import { labelOf } from '#shared/domain/labels.ts';
-import { Grouped } from '#shared/grouped.ts';
 import type { Market, Sharing, WorkspaceShare } from '../../domain/shares.ts';
 import { DEFAULT_SHARING, HEAD_START_MS } from '../../domain/shares.ts';
 import { Candidates } from './candidates.ts';
 import type { PlacementMachine, PlacementRequest } from './filter.ts';
-import { isFullFor, keptForGpus, mayLease, rejectionOf, deviceTexts } from './filter.ts';
+import { isFullFor, rejectionOf } from './filter.ts';
 import { classKeyOf, FitClass, isOlder } from './fit-class.ts';
 import type { ClassFacts, Item, Wanted } from './fit-class.ts';
+import { KeptBack } from './kept-back.ts';
 import { goesFirst, Lines } from './lines.ts';
 import type { Holding } from './ledger.ts';
-import { isOver, Ledger } from './ledger.ts';
+import { Ledger } from './ledger.ts';
 import { isIndexed } from './machine-index.ts';
+import type { MachineKind } from './machine-kinds.ts';
+import { eachAffordable, MachineKinds } from './machine-kinds.ts';
 import type { MarketState, MarketTurn, Standing, Tenant } from './markets.ts';
 import { amountIn, Markets } from './markets.ts';
 import type { Choice, Rejections } from './place.ts';
@@ -43,13 +45,6 @@ export type Step =
   | { readonly kind: 'chosen'; readonly item: Item; readonly choice: Choice }
   /** No machine takes the class, or its workspace is at its limits. */
   | { readonly kind: 'refused'; readonly item: Item };
-
-/** Machines alike in all that lasts. */
-interface MachineKind {
-  readonly sample: PlacementMachine;
-  /** Classes that such a machine could ever take, by their number of GPUs. */
-  readonly classes: FitClass[][];
-}
 
 /** A machine that changed, while the round lasts. */
 interface Offer {
@@ -75,12 +70,11 @@ export class Planner {
   doubtful: ReadonlySet<MachineId> = new Set();
   readonly #shunned: (wanted: Wanted) => ReadonlySet<MachineId>;
   readonly #classes = new Map<string, FitClass>();
-  readonly #kinds = new Map<string, MachineKind>();
+  readonly #kinds = new MachineKinds();
   readonly #items = new Map<ContainerId, Item>();
   /** Classes that a round searches for. */
   readonly #lines = new Lines(this.ledger.markets);
-  /** Classes that are tried again when their workspace may have more. */
-  readonly #held = new Grouped<WorkspaceId, FitClass>();
+  readonly #keptBack = new KeptBack(this.ledger, (fitClass) => this.#unblock(fitClass));
   readonly #offers = new Map<MachineId, Offer>();
   #known = new Set<FitClass>();
   /** Number that grows with each offer. */
@@ -103,7 +97,7 @@ export class Planner {
     this.#sharing = sharing;
     if (byShare === this.#byShare) return;
     this.#byShare = byShare;
-    for (const fitClass of this.#classes.values()) fitClass.reorder((wanted) => this.#keyOf(wanted));
+    for (const fitClass of this.#classes.values()) fitClass.headStartMs = this.#headStartOf(fitClass);
     this.#lines.setOrder(byShare);
     for (const offer of this.#offers.values()) offer.isStale = true;
   }
@@ -122,10 +116,6 @@ export class Planner {
   shareChanged(workspaceId: WorkspaceId): void {
     this.ledger.markets.shareChanged(workspaceId);
     this.limitsChanged(workspaceId);
-  }
-
-  #keyOf(wanted: Wanted): number {
-    return wanted.createdAtMs - this.#headStartOf(wanted);
   }
 
   #stands(tenant: Tenant, market: MarketState | undefined, isBetter: boolean): void {
@@ -151,8 +141,7 @@ export class Planner {
   add(wanted: Wanted): Item | undefined {
     if (this.#items.has(wanted.id)) return undefined;
     const fitClass = this.classOf(wanted);
-    const key = this.#keyOf(wanted);
-    const item: Item = { wanted, fitClass, key, turn: (this.#turn += 1), isWaiting: true };
+    const item: Item = { wanted, fitClass, turn: (this.#turn += 1), at: -1 };
     this.#items.set(wanted.id, item);
     fitClass.add(item);
     if (fitClass.head !== item) return item;
@@ -170,7 +159,7 @@ export class Planner {
     const wasHead = fitClass.head === item;
     fitClass.remove(item);
     if (wasHead) this.#lines.update(fitClass);
-    if (fitClass.size === 0) this.#held.delete(fitClass.workspaceId, fitClass);
+    if (fitClass.size === 0) this.#keptBack.left(fitClass);
     this.reservations.left(id);
   }
 
@@ -192,9 +181,9 @@ export class Planner {
     let fitClass = this.#classes.get(key);
     if (fitClass === undefined) {
       fitClass = new FitClass(key, wanted, this.ledger);
+      fitClass.headStartMs = this.#headStartOf(wanted);
       this.#classes.set(key, fitClass);
-      for (const { sample, classes } of this.#kinds.values())
-        if (fitClass.couldEverFit(sample)) (classes[fitClass.gpuCount] ??= []).push(fitClass);
+      this.#kinds.add(fitClass);
     }
     return fitClass;
   }
@@ -228,7 +217,7 @@ export class Planner {
   setMachine(whole: PlacementMachine): void {
     const machine = this.reservations.seenByOthers(whole);
     this.candidates.set(machine);
-    this.ledger.setMachine(machine);
+    for (const workspaceId of this.ledger.setMachine(machine)) this.#keptBack.hasLess(workspaceId);
     const { machineId } = machine;
     if (!isIndexed(machine) || this.doubtful.has(machineId)) {
       this.#offers.delete(machineId);
@@ -236,7 +225,7 @@ export class Planner {
     }
     const offer = this.#offerOf(machine);
     if (!this.#offers.has(machineId) && this.#offers.size >= MOST_OFFERS) {
-      eachAffordable(offer, (fitClass) => {
+      eachAffordable(offer.machine, offer.kind, (fitClass) => {
         if (rejectionOf(machine, fitClass.request) === undefined) this.#unblock(fitClass);
       });
       return;
@@ -253,7 +242,14 @@ export class Planner {
   #offerOf(machine: PlacementMachine): Offer {
     const { markets } = this.ledger;
     const [cpuMarket, gpuMarket] = [markets.on(machine.machineId, 0), markets.on(machine.machineId, 1)];
-    return { machine, kind: this.#kindOf(machine), gpuMarket, cpuMarket, best: undefined, isStale: true };
+    return {
+      machine,
+      kind: this.#kinds.of(machine, this.#classes.values()),
+      gpuMarket,
+      cpuMarket,
+      best: undefined,
+      isStale: true,
+    };
   }
 
   /** The machine with all that is free there, though it may be kept for a container. */
@@ -274,16 +270,12 @@ export class Planner {
 
   /** The container holds nothing any more, so its workspace may have another one. */
   release(id: ContainerId, workspaceId: WorkspaceId): void {
-    if (this.ledger.release(id)) this.limitsChanged(workspaceId);
+    if (this.ledger.release(id)) this.#keptBack.hasLess(workspaceId);
   }
 
-  /** The workspace may have more than before. */
+  /** The workspace has other limits. */
   limitsChanged(workspaceId: WorkspaceId): void {
-    for (const fitClass of [...this.#held.of(workspaceId)]) {
-      this.#held.delete(workspaceId, fitClass);
-      fitClass.isHeld = false;
-      this.#unblock(fitClass);
-    }
+    this.#keptBack.tryAll(workspaceId);
   }
 
   /** Places of images changed that were built here. */
@@ -299,7 +291,7 @@ export class Planner {
       if (fitClass.size === 0) this.#classes.delete(key);
       else this.#unblock(fitClass);
     }
-    for (const workspaceId of [...this.#held.keys()]) this.limitsChanged(workspaceId);
+    this.#keptBack.clear();
     const { markets } = this.ledger;
     const waiting = new Set([...this.#classes.values()].map(({ tenant }) => tenant));
     for (const tenant of [...markets.tenants]) if (!waiting.has(tenant)) markets.forget(tenant);
@@ -318,18 +310,6 @@ export class Planner {
     this.ledger.clear();
     this.candidates.clear();
     this.forgetBlocks();
-  }
-
-  #kindOf(machine: PlacementMachine): MachineKind {
-    const key = lastingKeyOf(machine);
-    let kind = this.#kinds.get(key);
-    if (kind === undefined) {
-      const classes: FitClass[][] = [];
-      for (const fitClass of this.#classes.values())
-        if (fitClass.couldEverFit(machine)) (classes[fitClass.gpuCount] ??= []).push(fitClass);
-      this.#kinds.set(key, (kind = { sample: machine, classes }));
-    }
-    return kind;
   }
 
   // ---- the round ----------------------------------------------------------------------------------------------------
@@ -354,8 +334,9 @@ export class Planner {
     const tried = new Set<Item>();
     while (item !== undefined) {
       const { fitClass } = item;
-      if (!this.#known.has(fitClass)) return { kind: 'ask', classes: this.#unknown(fitClass) };
-      if (this.#isOverLimits(fitClass)) return this.#keptBack(item);
+      if (!this.#known.has(fitClass) || !fitClass.tenant.isRead)
+        return { kind: 'ask', classes: this.#unknown(fitClass) };
+      if (this.#keptBack.isOver(fitClass)) return this.#keepBack(item);
       const choice = this.choose(item.wanted, fitClass);
       if (choice === undefined) return this.#refused(item);
       const other = this.#firstOn(choice.machineId, item);
@@ -367,37 +348,46 @@ export class Planner {
     return undefined;
   }
 
-  /** The container that goes before that one on an offered machine. A machine of another market has another order. */
+  /** The container that goes before that one on the machine. A machine of another market has another order. */
   #firstOn(machineId: MachineId, item: Item): Item | undefined {
-    const offer = this.#byShare ? this.#offers.get(machineId) : undefined;
+    if (!this.#byShare) return undefined;
+    const { markets } = this.ledger;
+    const market = markets.on(machineId, item.fitClass.gpuCount);
+    const offer = this.#offers.get(machineId);
+    const its = markets.standing(item.fitClass.tenant, market);
     const best = offer && this.#bestOf(offer);
-    if (offer === undefined || best === undefined || best === item) return undefined;
-    const [its, other] = [this.#standingOn(item.fitClass, offer), this.#standingOn(best.fitClass, offer)];
-    return goesFirst(best, other, item, its) ? best : undefined;
+    if (offer !== undefined && best !== undefined && best !== item)
+      if (goesFirst(best, this.#standingOn(best.fitClass, offer), item, its)) return best;
+    // Who is searched for and waits in that market may go first, too.
+    if (market === undefined || market === item.fitClass.market) return undefined;
+    const other = this.#lines.firstIn(market);
+    return other !== undefined && goesFirst(other.item, other.standing, item, its) ? other.item : undefined;
   }
 
-  #keptBack(item: Item): Step {
+  #keepBack(item: Item): Step {
     const { fitClass } = item;
     // A machine that is offered now may have room, and is not offered again when the limits allow more.
     fitClass.isBlocked = false;
     fitClass.isHeld = true;
-    return this.#refusedFor(item, true);
+    this.#keptBack.add(fitClass, []);
+    return this.#refusedFor(item);
   }
 
   #refused(item: Item): Step {
     const { fitClass } = item;
     fitClass.isBlocked = true;
     fitClass.passedAt = this.#offering;
-    return this.#refusedFor(item, this.#fullMarkets(fitClass).size > 0);
+    const fullIn = [...this.#fullMarkets(fitClass)];
+    if (fullIn.length > 0) this.#keptBack.add(fitClass, fullIn);
+    return this.#refusedFor(item);
   }
 
-  /** @param limits - whether limits of the workspace are a cause */
-  #refusedFor(item: Item, limits: boolean): Step {
+  #refusedFor(item: Item): Step {
     const { fitClass } = item;
-    if (limits) this.#held.add(fitClass.workspaceId, fitClass);
     this.#lines.update(fitClass);
     fitClass.refusals = undefined;
     fitClass.wasRefused = true;
+    this.#keptBack.tryNext(fitClass.workspaceId);
     return { kind: 'refused', item };
   }
 
@@ -458,7 +448,7 @@ export class Planner {
     return wanted.map((one) => {
       const fitClass = this.classOf(one);
       if (facts !== undefined) fitClass.facts = facts;
-      const choice = isFull || this.#isOverLimits(fitClass) ? undefined : this.choose(one, fitClass);
+      const choice = isFull || this.#keptBack.isOver(fitClass) ? undefined : this.choose(one, fitClass);
       isFull = choice === undefined;
       if (choice !== undefined) this.take(one, choice);
       return choice;
@@ -470,8 +460,9 @@ export class Planner {
     { id, workspaceId, queue, gpuCount, cpuMillicores, memoryBytes }: Wanted,
     { machineId, gpuUuids }: Choice,
   ): void {
-    this.remove(id);
     this.hold(id, { workspaceId, queue, machineId, gpuCount, cpuMillicores, memoryBytes, gpuUuids });
+    this.remove(id);
+    this.#keptBack.tryNext(workspaceId);
     const machine = this.machine(machineId);
     if (machine === undefined) return;
     // The rest may be offered: what the machine kept for a GPU that is leased now is free for work without one.
@@ -486,18 +477,13 @@ export class Planner {
     });
   }
 
-  #isOverLimits(fitClass: FitClass): boolean {
-    const { quota } = fitClass.facts;
-    return quota !== undefined && isOver(this.ledger.useOf(fitClass.workspaceId), fitClass, quota);
-  }
-
   /** The container that goes first of those that the offered machine may have room for. */
   #bestOf(offer: Offer): Item | undefined {
     const { best } = offer;
     if (!offer.isStale && (best === undefined || this.#mayTake(best.fitClass, best))) return best;
     let first: Item | undefined;
     let standing: Standing | undefined;
-    eachAffordable(offer, (fitClass) => {
+    eachAffordable(offer.machine, offer.kind, (fitClass) => {
       const { head } = fitClass;
       if (head === undefined || !this.#mayTake(fitClass, head)) return;
       const its = this.#standingOn(fitClass, offer);
@@ -518,8 +504,8 @@ export class Planner {
   /** Whether the workspace may have no more of the machine's market. Such a class is searched for once it may. */
   #isAtLimit(fitClass: FitClass, { gpuMarket, cpuMarket }: Offer): boolean {
     const market = fitClass.gpuCount > 0 ? gpuMarket : cpuMarket;
-    if (!this.ledger.markets.isFull(fitClass.tenant, market, fitClass)) return false;
-    this.#held.add(fitClass.workspaceId, fitClass);
+    if (market === undefined || !this.ledger.markets.isFull(fitClass.tenant, market, fitClass)) return false;
+    this.#keptBack.add(fitClass, [market.name]);
     return true;
   }
 
@@ -550,7 +536,7 @@ export class Planner {
         ? undefined
         : {
             afterMs,
-            classes: this.classes(),
+            classes: () => this.classes(),
             doubtful: this.doubtful,
             requestOf: (item) => this.#wholeRequestOf(item),
             compare: (a, b) => this.#compare(a, b),
@@ -560,7 +546,7 @@ export class Planner {
 
   /** The request of a container, with the limits of its workspace. */
   #wholeRequestOf({ wanted, fitClass }: Item, avoid = this.#shunned(wanted)): PlacementRequest {
-    return { ...this.#requestOf(wanted, fitClass, avoid), overQuota: this.#isOverLimits(fitClass) };
+    return { ...this.#requestOf(wanted, fitClass, avoid), overQuota: this.#keptBack.isOver(fitClass) };
   }
 
   #compare(a: Item, b: Item): number {
@@ -585,15 +571,14 @@ export class Planner {
       compare: (a, b) => this.#compare(a, b),
       fairShareOf: (workspaceId, market) => {
         // Counted anew: the reports that are kept for people depend on when they were asked for.
-        fairShares ??= fairSharesOf(reportShares(this.ledger.markets, this.#items.values(), facts.nowMs));
+        fairShares ??= fairSharesOf(reportShares(this.ledger.markets, this.classes(), facts.nowMs));
         return fairShares.get(market)?.get(workspaceId) ?? 0;
       },
     });
   }
 
   #standingOf({ fitClass }: Item): Standing {
-    const { markets } = this.ledger;
-    return markets.standing(fitClass.tenant, markets.of(fitClass));
+    return this.ledger.markets.standing(fitClass.tenant, fitClass.market);
   }
 
   /** The container for which a machine is kept that has room for it now. */
@@ -623,7 +608,7 @@ export class Planner {
   shares(nowMs: number): readonly MarketReport[] {
     const known = this.#shares;
     if (known !== undefined && Math.abs(nowMs - known.atMs) < FRESH_MS) return known.reports;
-    const reports = reportShares(this.ledger.markets, this.#items.values(), nowMs);
+    const reports = reportShares(this.ledger.markets, this.classes(), nowMs);
     this.#shares = { reports, atMs: nowMs };
     return reports;
   }
@@ -635,7 +620,7 @@ export class Planner {
     return {
       standing: this.#byShare ? markets.standing(tenant, markets.of(wanted)) : undefined,
       headStartMs: this.#headStartOf(wanted),
-      limit: markets.leftFor(tenant, wanted),
+      limits: markets.leftFor(tenant, wanted),
     };
   }
 
@@ -650,7 +635,7 @@ export class Planner {
   }
 
   /** Milliseconds by which a container counts as older inside its workspace. */
-  #headStartOf({ priority = 'normal' }: Wanted): number {
+  #headStartOf({ priority = 'normal' }: Pick<Wanted, 'priority'>): number {
     return this.#byShare ? HEAD_START_MS[priority] : 0;
   }
 
@@ -660,7 +645,7 @@ export class Planner {
   refusalsOf(fitClass: FitClass, nowMs: number): Rejections {
     const known = fitClass.refusals;
     if (known !== undefined && nowMs - known.atMs < FRESH_MS) return known.rejections;
-    const overQuota = this.#isOverLimits(fitClass);
+    const overQuota = this.#keptBack.isOver(fitClass);
     const fullMarkets = this.#fullMarkets(fitClass);
     const request = { ...requestOf(fitClass), overQuota, fullMarkets, avoid: this.doubtful };
     const counted = this.candidates.reasons(request);
@@ -687,29 +672,4 @@ const mayHaveRoom = ({ machine, item }: Reservation): boolean =>
 /** Request of any container of a class, with the facts that are known of the class. */
 function requestOf({ request, facts: { volumeHomes, image } }: FitClass): PlacementRequest {
   return { ...request, volumeHomes, imageOnlyOn: image?.machines ?? null, imageInRegistry: image?.inRegistry === true };
-}
-
-/** Visits the blocked classes of which a machine has the amounts free. */
-function eachAffordable({ machine, kind }: Offer, visit: (fitClass: FitClass) => void): void {
-  const { freeCpuMillicores, freeMemoryBytes } = machine;
-  const kept = keptForGpus(machine);
-  const freeGpus = machine.gpus.filter(mayLease).length;
-  for (let gpuCount = 0; gpuCount <= freeGpus; gpuCount += 1) {
-    const cpuMillicores = gpuCount === 0 ? freeCpuMillicores - kept.cpuMillicores : freeCpuMillicores;
-    const memoryBytes = gpuCount === 0 ? freeMemoryBytes - kept.memoryBytes : freeMemoryBytes;
-    for (const fitClass of kind.classes[gpuCount] ?? [])
-      if (fitClass.isBlocked && fitClass.cpuMillicores <= cpuMillicores && fitClass.memoryBytes <= memoryBytes)
-        visit(fitClass);
-  }
-}
-
-/** Key of all that lasts about a machine and decides which classes it could ever take. */
-function lastingKeyOf(machine: PlacementMachine): string {
-  const { poolName, poolOwner, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver, basePythons } = machine;
-  const { totalCpuMillicores, totalMemoryBytes, volumeDrivers, gpus } = machine;
-  const devices = deviceTexts(gpus);
-  const place = [poolName, poolOwner, requiresPoolSelector, cpuWorkAllowed, arch, gpuDriver];
-  const pythons = basePythons === null ? 'any' : basePythons.join(' ');
-  const drivers = [...volumeDrivers].toSorted().join(' ');
-  return [...place, pythons, totalCpuMillicores, totalMemoryBytes, drivers, ...devices].join('\n');
 }

@@ -170,7 +170,7 @@ export class Reclaim {
       const hadAll = this.#left === MOST_COMPARED;
       let claimed = this.#claims.filter((one) => one.fitClass === fitClass).length;
       for (; claimed < fitClass.size && this.#claims.length < MOST_CLAIMS; claimed += 1) {
-        if (takeOne(coming, item, this.#ledger.markets.of(fitClass))) continue;
+        if (takeOne(coming, item)) continue;
         const some = this.#claimFor(item, victims, rules);
         if (some.length === 0) {
           if (this.#left <= 0 && !hadAll) this.#goesOnWith = fitClass;
@@ -233,7 +233,9 @@ export class Reclaim {
       const market = this.#ledger.markets.on(holding.machineId, holding.gpuCount);
       if (leftMs < 0 || leftMs > ENDS_SOON_MS || market === undefined) continue;
       if (machine?.ready !== true || !machine.intentActive) continue;
-      coming.set(market, [...(coming.get(market) ?? []), holding]);
+      const there = coming.get(market);
+      if (there === undefined) coming.set(market, [holding]);
+      else there.push(holding);
     }
     return coming;
   }
@@ -345,7 +347,8 @@ export class Reclaim {
     const { workspaceId, machineId, gpuCount, queue } = holding;
     if (this.#leaving.has(id) || tenant === item.fitClass.tenant) return false;
     if (markets.on(machineId, gpuCount) !== market) return false;
-    if (reason !== 'guarantee' && rules.nowMs - sinceMs < rules.minRunMs) return false;
+    // With the container, a workspace whose share is 0 has no more than is guaranteed to it.
+    if (share > 0 && rules.nowMs - sinceMs < rules.minRunMs) return false;
     const told = this.#told.get(workspaceId)?.length ?? 0;
     if (told + chosen.filter((one) => one.tenant === tenant).length >= A_MINUTE.most) return false;
     if (this.#leavingOf(queue) + chosen.filter((one) => one.holding.queue === queue).length >= this.#atOnceOf(queue))
@@ -418,8 +421,8 @@ function ended(machine: PlacementMachine, some: readonly Victim[]): PlacementMac
  * Uses up one of the containers that end by themselves soon: the first whose room is enough for the item.
  * @returns false: no such container has enough
  */
-function takeOne(coming: Map<MarketState, Holding[]>, { fitClass }: Item, market: MarketState | undefined): boolean {
-  const some = market && coming.get(market);
+function takeOne(coming: ReadonlyMap<MarketState, Holding[]>, { fitClass }: Item): boolean {
+  const some = fitClass.market && coming.get(fitClass.market);
   const at =
     some?.findIndex(
       ({ gpuCount, cpuMillicores, memoryBytes }) =>

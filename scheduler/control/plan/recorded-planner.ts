@@ -63,10 +63,7 @@ export class RecordedPlanner extends Planner {
 
   override setSharing(sharing: Sharing): void {
     this.#sharing = sharing;
-    this.#call(
-      () => super.setSharing(sharing),
-      () => ({ do: 'setSharing', sharing }),
-    );
+    this.#call(() => super.setSharing(sharing), { do: 'setSharing', sharing });
   }
 
   override setShare(workspaceId: WorkspaceId, share: WorkspaceShare): void {
@@ -94,10 +91,7 @@ export class RecordedPlanner extends Planner {
   }
 
   override remove(id: ContainerId): void {
-    this.#call(
-      () => super.remove(id),
-      () => ({ do: 'remove', id }),
-    );
+    this.#call(() => super.remove(id), { do: 'remove', id });
   }
 
   override classOf(wanted: Wanted): FitClass {
@@ -159,31 +153,19 @@ export class RecordedPlanner extends Planner {
   }
 
   override imagesChanged(): void {
-    this.#call(
-      () => super.imagesChanged(),
-      () => ({ do: 'imagesChanged' }),
-    );
+    this.#call(() => super.imagesChanged(), { do: 'imagesChanged' });
   }
 
   override forgetBlocks(): void {
-    this.#call(
-      () => super.forgetBlocks(),
-      () => ({ do: 'forgetBlocks' }),
-    );
+    this.#call(() => super.forgetBlocks(), { do: 'forgetBlocks' });
   }
 
   override clear(): void {
-    this.#call(
-      () => super.clear(),
-      () => ({ do: 'clear' }),
-    );
+    this.#call(() => super.clear(), { do: 'clear' });
   }
 
   override forgetFacts(): void {
-    this.#call(
-      () => super.forgetFacts(),
-      () => ({ do: 'forgetFacts' }),
-    );
+    this.#call(() => super.forgetFacts(), { do: 'forgetFacts' });
   }
 
   override know(fitClass: FitClass, facts: ClassFacts): void {
@@ -244,7 +226,7 @@ export class RecordedPlanner extends Planner {
     return recorder.encoder.wanted(wanted, (template) => this.#write(recorder, template));
   }
 
-  #call<T>(run: () => T, lineOf: (recorder: Recorder, result: T) => Call): T {
+  #call<T>(run: () => T, told: Call | ((recorder: Recorder, result: T) => Call)): T {
     const recorder = this.#recorder;
     if (recorder === undefined || this.#isInside) return run();
     if (recorder.doubtful !== this.doubtful) {
@@ -261,7 +243,7 @@ export class RecordedPlanner extends Planner {
       this.#isInside = false;
       this.#heard.answers = undefined;
     }
-    const line = lineOf(recorder, result);
+    const line = typeof told === 'function' ? told(recorder, result) : told;
     const shunned = answers.some(({ size }) => size > 0) ? { shunned: answers.map((one) => [...one]) } : {};
     this.#write(recorder, { ...line, ...shunned });
     recorder.askedBusy = line.do === 'isBusy';

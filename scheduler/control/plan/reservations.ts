@@ -10,13 +10,16 @@ import { modelMatches } from '#shared/domain/gpus.ts';
 import { isForeign } from '../../domain/pools.ts';
 import { CPU_MARKET } from '../../domain/shares.ts';
 import type { Candidates } from './candidates.ts';
-import { besides, cheapestClearing, clearingFor, compareClearings, isMuchCheaper, withEnded } from './clearing.ts';
+import { besides, clearingFor, isMuchCheaper, withEnded } from './clearing.ts';
 import type { Clearing, Held } from './clearing.ts';
+import { ClearingSearch } from './clearing-search.ts';
+import type { Found } from './clearing-search.ts';
 import type { PlacementMachine, PlacementRequest, RejectionReason } from './filter.ts';
 import { rejectionOf } from './filter.ts';
 import type { FitClass, Item } from './fit-class.ts';
 import type { Ledger } from './ledger.ts';
-import type { MarketState } from './markets.ts';
+import type { MarketState, Tenant } from './markets.ts';
+import { GUARANTEED_TIER } from './markets.ts';
 import type { Rejections } from './place.ts';
 
 export interface Reservation {
@@ -32,6 +35,8 @@ export interface Reservation {
   machine: PlacementMachine;
   /** Whether the container may have room there since it was looked at last. */
   isStale: boolean;
+  /** Containers that must end there, as they were for that state of the machine. */
+  cleared?: { readonly machine: PlacementMachine; readonly ids: ReadonlySet<ContainerId> };
 }
 
 /** Rules of a look at reservations. */
@@ -39,7 +44,7 @@ export interface ReservationRules {
   /** Milliseconds that a container has waited at least. */
   readonly afterMs: number;
   /** Classes for which containers wait. */
-  readonly classes: Iterable<FitClass>;
+  readonly classes: () => Iterable<FitClass>;
   /** The request of the container, with the limits of its workspace. */
   readonly requestOf: (item: Item) => PlacementRequest;
   readonly compare: (a: Item, b: Item) => number;
@@ -72,8 +77,13 @@ export class Reservations {
   readonly #byContainer = new Map<ContainerId, Reservation>();
   /** Time of the last search for containers that no machine could be kept for. */
   readonly #inVain = new Map<FitClass, number>();
+  /** Machines that were given up for others since the last look at all. */
+  readonly #givenUp = new Set<MachineId>();
   #lookedAtMs = -Infinity;
-  #search: Search | undefined;
+  /** When all reservations were looked at last. */
+  #checkedAtMs = -Infinity;
+  /** The search that is under way, and the reservation that it moves to a cheaper machine. */
+  #search: { readonly search: ClearingSearch; readonly from: Reservation | undefined } | undefined;
   #made: readonly Reservation[] = [];
   /** Machines that this look may compare still. */
   #left = 0;
@@ -123,7 +133,11 @@ export class Reservations {
   isAwaited(id: ContainerId, machineId: MachineId): boolean {
     const reservation = this.#byMachine.get(machineId);
     if (reservation?.awaited.has(id) !== true) return false;
-    return this.clearingOf(reservation).must.some((one) => one.id === id);
+    const { machine } = reservation;
+    // The scaling loop asks for each container of a queue, again and again.
+    if (reservation.cleared?.machine !== machine)
+      reservation.cleared = { machine, ids: new Set(this.clearingOf(reservation).must.map((one) => one.id)) };
+    return reservation.cleared.ids.has(id);
   }
 
   /** Counts `reserved` where a machine has room for the class, and is kept for a container of another class. */
@@ -178,7 +192,9 @@ export class Reservations {
     this.#byMachine.clear();
     this.#byContainer.clear();
     this.#inVain.clear();
+    this.#givenUp.clear();
     this.#lookedAtMs = -Infinity;
+    this.#checkedAtMs = -Infinity;
     this.#search = undefined;
     this.#moveAtMs = -Infinity;
   }
@@ -210,10 +226,13 @@ export class Reservations {
     }
     for (const one of this.#beyondBounds()) this.#end(one);
     const isDue = Math.abs(nowMs - this.#lookedAtMs) >= LOOK_MS;
-    const looksAtAll = isDue && this.#search === undefined;
+    // A search may take longer, and what is reserved must not wait for it.
+    const looksAtAll = Math.abs(nowMs - this.#checkedAtMs) >= LOOK_MS;
+    if (looksAtAll) this.#checkedAtMs = nowMs;
     for (const one of [...this.#byMachine.values()])
       if ((looksAtAll || one.isStale) && !this.#mayStay(one, rules)) this.#end(one);
     this.#left = MACHINES_A_LOOK;
+    if (looksAtAll) this.#giveWay(rules);
     if (!this.#goOn(nowMs, rules)) return nowMs + GOES_ON_MS;
     if (!isDue) return Math.max(nowMs, this.#lookedAtMs + LOOK_MS);
     this.#lookedAtMs = nowMs;
@@ -240,6 +259,32 @@ export class Reservations {
     return rejectionOf({ ...cleared, ready: true }, requestOf(item)) === undefined;
   }
 
+  /** Gives up a machine that has room for a workspace with less than is guaranteed to it, and is kept for another. */
+  #giveWay({ classes, requestOf, doubtful }: ReservationRules): void {
+    this.#givenUp.clear();
+    const isGuaranteed = (tenant: Tenant, market: MarketState): boolean =>
+      this.#ledger.markets.standing(tenant, market).tier <= GUARANTEED_TIER;
+    const kept = [...this.#byMachine.values()].filter(
+      ({ item, machineId, market }) => !doubtful.has(machineId) && !isGuaranteed(item.fitClass.tenant, market),
+    );
+    const markets = new Set(kept.map(({ market }) => market));
+    if (markets.size === 0) return;
+    for (const { head, isBlocked, tenant } of classes()) {
+      if (head === undefined || !isBlocked || !tenant.isRead) continue;
+      const its = new Set(markets.values().filter((market) => isGuaranteed(tenant, market)));
+      const request = its.size === 0 ? undefined : requestOf(head);
+      if (request === undefined) continue;
+      const one = kept.find(({ machine, machineId, market }) => {
+        if (!its.has(market) || this.#givenUp.has(machineId) || this.#left <= 0) return false;
+        this.#left -= 1;
+        return rejectionOf(machine, request) === undefined;
+      });
+      if (one === undefined) continue;
+      this.#givenUp.add(one.machineId);
+      this.#end(one);
+    }
+  }
+
   // ---- new ones -----------------------------------------------------------------------------------------------------
 
   /** @returns when the next container has waited long enough, or is searched for again */
@@ -249,7 +294,7 @@ export class Reservations {
     const reserved = new Set([...this.#byMachine.values()].map(({ item }) => item.fitClass));
     const late: Item[] = [];
     let againAtMs = Infinity;
-    for (const fitClass of rules.classes) {
+    for (const fitClass of rules.classes()) {
       const { head } = fitClass;
       if (head === undefined || reserved.has(fitClass) || !this.isLarge(fitClass)) continue;
       const atMs = Math.max(
@@ -269,7 +314,7 @@ export class Reservations {
       againAtMs = Math.min(againAtMs, nowMs + LOOK_MS);
       if (searches >= MOST_SEARCHES) break;
       searches += 1;
-      this.#begin({ item, open, from: undefined });
+      this.#begin(item, open, undefined);
       if (!this.#goOn(nowMs, rules)) break;
     }
     return againAtMs === Infinity ? undefined : againAtMs;
@@ -279,7 +324,7 @@ export class Reservations {
   isLarge(fitClass: FitClass): boolean {
     const { gpuCount, cpuMillicores, memoryBytes } = fitClass;
     if (gpuCount >= 2) return true;
-    const market = this.#ledger.markets.of(fitClass);
+    const { market } = fitClass;
     if (market === undefined || market.offered === 0) return false;
     return (
       2 * cpuMillicores * market.offered >= market.cpuMillicores ||
@@ -308,73 +353,52 @@ export class Reservations {
 
   // ---- searches -----------------------------------------------------------------------------------------------------
 
-  #begin(what: Pick<Search, 'item' | 'open' | 'from'>): void {
-    const machineIds = [...this.#candidates.all()].map(({ machineId }) => machineId);
-    this.#search = { ...what, machineIds, at: 0, best: undefined };
+  /** @param from - the reservation that moves to a cheaper machine; undefined: the container has none */
+  #begin(item: Item, open: ReadonlySet<MarketState>, from: Reservation | undefined): ClearingSearch {
+    const search = new ClearingSearch({ candidates: this.#candidates, ledger: this.#ledger, item, open });
+    this.#search = { search, from };
+    return search;
   }
 
   /** Compares further machines for the container that is searched for. @returns whether nothing is searched for now */
   #goOn(nowMs: number, rules: ReservationRules): boolean {
-    const search = this.#search;
-    if (search === undefined) return true;
-    if (!this.#isWanted(search)) {
-      this.#search = undefined;
-      return true;
+    if (this.#search === undefined) return true;
+    const { search, from } = this.#search;
+    if (this.#isWanted(search.item, from)) {
+      const request = rules.requestOf(search.item);
+      const isTaken = (id: MachineId): boolean =>
+        this.#byMachine.has(id) || this.#givenUp.has(id) || rules.doubtful.has(id);
+      this.#left -= search.compare(this.#left, request, isTaken);
+      if (!search.isOver) return false;
+      if (!search.hasFound && from === undefined) this.#inVain.set(search.item.fitClass, nowMs);
+      const found = search.best(request, isTaken);
+      if (found !== undefined) this.#conclude(search.item, found, from, { nowMs, isOver: request.overQuota });
     }
-    const request = rules.requestOf(search.item);
-    const { machineIds } = search;
-    for (; search.at < machineIds.length && this.#left > 0; search.at += 1) {
-      this.#left -= 1;
-      const found = this.#foundOn(machineIds[search.at], search, request, rules.doubtful);
-      if (found !== undefined && isCheaper(found, search.best)) search.best = found;
-    }
-    if (search.at < machineIds.length) return false;
     this.#search = undefined;
-    this.#conclude(search, request, nowMs, rules);
     return true;
   }
 
-  #isWanted({ item, from }: Search): boolean {
-    if (!item.isWaiting) return false;
+  #isWanted(item: Item, from: Reservation | undefined): boolean {
+    if (item.at < 0) return false;
     if (from !== undefined) return this.#byMachine.get(from.machineId) === from;
     for (const one of this.#byMachine.values()) if (one.item.fitClass === item.fitClass) return false;
     return true;
   }
 
-  /** Containers that must end on the machine for the one that waits; undefined: it is none that may be reserved. */
-  #foundOn(
-    id: MachineId | undefined,
-    { item: { fitClass }, open }: Search,
-    request: PlacementRequest,
-    doubtful: ReadonlySet<MachineId>,
-  ): Found | undefined {
-    const machine = id && this.#candidates.get(id);
-    if (machine === undefined) return undefined;
-    const { machineId, totalCpuMillicores, totalMemoryBytes, gpus } = machine;
-    if (totalCpuMillicores < fitClass.cpuMillicores || totalMemoryBytes < fitClass.memoryBytes) return undefined;
-    if (gpus.length < fitClass.gpuCount) return undefined;
-    if (this.#byMachine.has(machineId) || doubtful.has(machineId)) return undefined;
-    const market = this.#ledger.markets.on(machineId, fitClass.gpuCount);
-    if (market === undefined || !open.has(market)) return undefined;
-    const there = this.#ledger.on(machineId);
-    const clearing = cheapestClearing(machine, request, there);
-    return clearing && { machine, market, clearing, there };
-  }
-
-  /** Reserves the cheapest machine that was found, by what is known of it now. */
-  #conclude(search: Search, request: PlacementRequest, nowMs: number, rules: ReservationRules): void {
-    const { item, from, best } = search;
-    const found = best && this.#foundOn(best.machine.machineId, search, request, rules.doubtful);
+  /** Reserves the machine, if the workspace and the market may have one more, or a reservation is much better there. */
+  #conclude(
+    item: Item,
+    found: Found,
+    from: Reservation | undefined,
+    { nowMs, isOver }: { readonly nowMs: number; readonly isOver: boolean },
+  ): void {
     if (from === undefined) {
-      if (best === undefined) this.#inVain.set(item.fitClass, nowMs);
-      if (found === undefined || request.overQuota || this.#countIn(found.market) >= mostReserved(found.market)) return;
+      if (!isOver && this.#countIn(found.market) < mostReserved(found.market)) this.#put(item, found, nowMs);
+    } else if (isMuchCheaper(found.clearing, this.clearingOf(from), nowMs)) {
+      this.#end(from);
+      this.#lookedAtMs = nowMs;
       this.#put(item, found, nowMs);
-      return;
     }
-    if (found === undefined || !isMuchCheaper(found.clearing, this.clearingOf(from), nowMs)) return;
-    this.#end(from);
-    this.#lookedAtMs = nowMs;
-    this.#put(item, found, nowMs);
   }
 
   #put(item: Item, { machine, market, clearing, there }: Found, nowMs: number): void {
@@ -406,35 +430,9 @@ export class Reservations {
     if (one === undefined) return;
     const now = this.clearingOf(one);
     if (now.unbounded === 0 && now.endsAtMs <= nowMs) return;
-    this.#begin({ item: one.item, open: new Set([one.market]), from: one });
-    const looks = Math.ceil((this.#search?.machineIds.length ?? 0) / MACHINES_A_LOOK);
+    const { size } = this.#begin(one.item, new Set([one.market]), one);
+    const looks = Math.ceil(size / MACHINES_A_LOOK);
     this.#moveAtMs = nowMs + Math.min(MOST_MOVE_PAUSE_MS, looks * LOOK_MS);
     this.#goOn(nowMs, rules);
   }
-}
-
-/** A search of all machines that is under way. */
-interface Search {
-  readonly item: Item;
-  readonly open: ReadonlySet<MarketState>;
-  /** The reservation that moves to a cheaper machine; undefined: the container has none. */
-  readonly from: Reservation | undefined;
-  readonly machineIds: readonly MachineId[];
-  /** Number of machines that were compared. */
-  at: number;
-  best: Found | undefined;
-}
-
-interface Found {
-  readonly machine: PlacementMachine;
-  readonly market: MarketState;
-  readonly clearing: Clearing;
-  readonly there: readonly Held[];
-}
-
-/** Among machines that cost the same, the first by name wins: the order in which they were compared decides nothing. */
-function isCheaper(found: Found, best: Found | undefined): boolean {
-  if (best === undefined) return true;
-  const order = compareClearings(found.clearing, best.clearing);
-  return order < 0 || (order === 0 && found.machine.machineId < best.machine.machineId);
 }

@@ -15,17 +15,27 @@ export function compareMachines(a: PlacementMachine, b: PlacementMachine, reques
     preferenceRank(a, request) - preferenceRank(b, request) ||
     ownPool(b, request) - ownPool(a, request) ||
     b.poolPriority - a.poolPriority ||
-    preferred(b, request) - preferred(a, request) ||
-    spreadCount(a, request) - spreadCount(b, request) ||
-    cachesFilled(b, request) - cachesFilled(a, request) ||
-    imagePresent(b, request) - imagePresent(a, request) ||
+    compareWishes(a, b, request) ||
     gpusLeft(a, request) - gpusLeft(b, request) ||
-    leftover(a, request) - leftover(b, request) ||
-    siblings(a, request) - siblings(b, request) ||
-    stableHash(request.seed + a.machineId) - stableHash(request.seed + b.machineId) ||
-    (a.machineId < b.machineId ? -1 : Number(a.machineId > b.machineId))
+    compareRoom(a, b, request)
   );
 }
+
+/** The same for machines of one tier: their GPUs and pools are as good, and as many GPUs are left. */
+export const compareInTier = (a: PlacementMachine, b: PlacementMachine, request: PlacementRequest): number =>
+  compareWishes(a, b, request) || compareRoom(a, b, request);
+
+const compareWishes = (a: PlacementMachine, b: PlacementMachine, request: PlacementRequest): number =>
+  preferred(b, request) - preferred(a, request) ||
+  spreadCount(a, request) - spreadCount(b, request) ||
+  cachesFilled(b, request) - cachesFilled(a, request) ||
+  imagePresent(b, request) - imagePresent(a, request);
+
+const compareRoom = (a: PlacementMachine, b: PlacementMachine, request: PlacementRequest): number =>
+  leftover(a, request) - leftover(b, request) ||
+  siblings(a, request) - siblings(b, request) ||
+  stableHash(request.seed + a.machineId) - stableHash(request.seed + b.machineId) ||
+  (a.machineId < b.machineId ? -1 : Number(a.machineId > b.machineId));
 
 export function preferenceRank(machine: PlacementMachine, request: PlacementRequest): number {
   if (request.gpuCount === 0) return machine.gpus.length > 0 ? 1 : 0;

@@ -3,7 +3,7 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Market, PriorityClass } from '../../domain/shares.ts';
 import { fairShares, jain } from './fair-share.ts';
 import type { Claim } from './fair-share.ts';
-import type { FitClass, Item } from './fit-class.ts';
+import type { FitClass } from './fit-class.ts';
 import type { Markets, MarketState, Standing, Tenant } from './markets.ts';
 import { amountIn, capacityOf } from './markets.ts';
 
@@ -51,42 +51,45 @@ class Wait {
   oldestAtMs = Infinity;
 }
 
-class Waits {
+/** Workspaces that hold something of a market, or wait for it. */
+class Present {
   readonly byTenant = new Map<Tenant, Wait>();
   readonly oldestAtMs = new Map<PriorityClass, number>();
 
-  add(market: Market, { wanted, fitClass: { tenant } }: Item): void {
-    const { gpuCount: gpus, cpuMillicores, createdAtMs, priority = 'normal' } = wanted;
+  of(tenant: Tenant): Wait {
     let wait = this.byTenant.get(tenant);
     if (wait === undefined) this.byTenant.set(tenant, (wait = new Wait()));
-    wait.containers += 1;
-    wait.amount += amountIn(market, { gpus, cpuMillicores });
-    wait.oldestAtMs = Math.min(wait.oldestAtMs, createdAtMs);
-    this.oldestAtMs.set(priority, Math.min(this.oldestAtMs.get(priority) ?? Infinity, createdAtMs));
+    return wait;
+  }
+
+  add(market: Market, { tenant, priority, head, size, gpuCount: gpus, cpuMillicores }: FitClass): void {
+    const sinceMs = head?.wanted.createdAtMs ?? Infinity;
+    const wait = this.of(tenant);
+    wait.containers += size;
+    wait.amount += size * amountIn(market, { gpus, cpuMillicores });
+    wait.oldestAtMs = Math.min(wait.oldestAtMs, sinceMs);
+    this.oldestAtMs.set(priority, Math.min(this.oldestAtMs.get(priority) ?? Infinity, sinceMs));
   }
 }
 
 /** Most workspaces of a market that are listed. */
 export const MOST_LISTED = 200;
 
-/** Counts the shares of every market, by a look at all containers that wait. */
-export function reportShares(markets: Markets, waiting: Iterable<Item>, nowMs: number): readonly MarketReport[] {
-  const waits = new Map<MarketState, Waits>([...markets.all].map((market) => [market, new Waits()]));
-  const known = new Map<FitClass, MarketState | undefined>();
-  for (const item of waiting) {
-    const { fitClass } = item;
-    if (!known.has(fitClass)) known.set(fitClass, markets.of(fitClass));
-    const market = known.get(fitClass);
-    if (market !== undefined) waits.get(market)?.add(market.name, item);
+/** Counts the shares of every market. @param classes - those for which containers wait */
+export function reportShares(markets: Markets, classes: Iterable<FitClass>, nowMs: number): readonly MarketReport[] {
+  const present = new Map<MarketState, Present>([...markets.all].map((market) => [market, new Present()]));
+  for (const tenant of markets.tenants) for (const market of markets.usedBy(tenant)) present.get(market)?.of(tenant);
+  for (const fitClass of classes) {
+    const { market } = fitClass;
+    if (market !== undefined) present.get(market)?.add(market.name, fitClass);
   }
-  return [...waits].map(([market, those]) => reportOf(markets, market, those, nowMs));
+  return [...present].map(([market, those]) => reportOf(markets, market, those, nowMs));
 }
 
-function reportOf(markets: Markets, market: MarketState, waits: Waits, nowMs: number): MarketReport {
-  const found = [...markets.tenants].flatMap((tenant) => {
+function reportOf(markets: Markets, market: MarketState, present: Present, nowMs: number): MarketReport {
+  const found = [...present.byTenant].map(([tenant, wait]) => {
     const used = amountIn(market.name, markets.useOf(tenant, market));
-    const wait = waits.byTenant.get(tenant) ?? new Wait();
-    return used === 0 && wait.containers === 0 ? [] : [{ tenant, used, wait, ...givenIn(market.name, tenant) }];
+    return { tenant, used, wait, ...givenIn(market.name, tenant) };
   });
   const capacity = capacityOf(market);
   const fair = fairShares(
@@ -116,7 +119,7 @@ function reportOf(markets: Markets, market: MarketState, waits: Waits, nowMs: nu
     capacity,
     rows,
     fairness: jain(rows.flatMap(({ used, fairShare }) => (fairShare > 0 ? used / fairShare : []))),
-    oldestAtMs: waits.oldestAtMs,
+    oldestAtMs: present.oldestAtMs,
   };
 }
 

@@ -5,6 +5,9 @@ import { gpuFit, gpuLack, gpuMatches, gpuTerms, linkedGroups, mostLinked } from 
 import type { DriverFact, GpuFacts } from '#shared/domain/gpu-terms.ts';
 import { labelsFit } from '#shared/domain/labels.ts';
 import { mayUsePool } from '../../domain/pools.ts';
+import type { Market } from '../../domain/shares.ts';
+import { CPU_MARKET } from '../../domain/shares.ts';
+import { gpuMarketOf } from '../plan/filter.ts';
 import type { Blocked, Demand, GrowingPool, Offer, Unfit } from './facts.ts';
 
 /** Most machines of a pool that may be on their way at once. */
@@ -15,7 +18,7 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
   const { poolName, poolOwner, settings, offer } = pool;
   if (!mayUsePool({ poolName, poolOwner, requiresPoolSelector: settings.requiresPoolSelector }, demand))
     return 'not_usable';
-  if (demand.isAtLimit === true && poolOwner === null) return 'at_limit';
+  if (poolOwner === null && demand.fullIn?.includes(marketOf(offer, demand)) === true) return 'at_limit';
   if (!labelsFit(offer.labels ?? {}, demand.labels)) return 'label';
   // Free GPUs keep their share of a machine, so an empty machine with GPUs has no room for other work.
   if (demand.gpuCount === 0 && offer.gpus.length > 0) return 'kept_for_gpus';
@@ -28,6 +31,10 @@ export function unfitFor(pool: GrowingPool, demand: Demand): Unfit | undefined {
   if (!fits(offer, offer, demand)) return 'too_small';
   return pool.refused.has(demand.queue) ? 'refused' : undefined;
 }
+
+/** Market of the container on a machine of the pool. */
+const marketOf = (offer: Offer, { gpuCount }: Demand): Market =>
+  gpuCount === 0 ? CPU_MARKET : (gpuMarketOf(offer) ?? '');
 
 /** Whether the free amounts of a machine suffice for the container. */
 export function fits(free: Offer, total: Offer, demand: Demand): boolean {

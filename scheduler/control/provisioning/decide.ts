@@ -148,16 +148,15 @@ const isAlike = (a: Demand, b: Demand): boolean =>
   a.gpuCount === b.gpuCount &&
   a.minCuda === b.minCuda &&
   a.gpuLink === b.gpuLink &&
-  a.isAtLimit === b.isAtLimit &&
+  a.fullIn?.join() === b.fullIn?.join() &&
   (a.labels === b.labels || JSON.stringify(a.labels) === JSON.stringify(b.labels)) &&
   (a.gpu === b.gpu || a.gpu.join() === b.gpu.join());
 
 /** Fields that decide which pools could serve a container, besides refusals of its queue. */
 function shapeOf(demand: Demand): string {
-  const { workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, gpuLink, minCuda, isAtLimit, labels } =
-    demand;
+  const { workspaceId, poolName, cpuMillicores, memoryBytes, gpu, gpuCount, gpuLink, minCuda, fullIn, labels } = demand;
   const amounts = [cpuMillicores, memoryBytes, gpu, gpuCount, gpuLink, minCuda];
-  return JSON.stringify([workspaceId, poolName, ...amounts, isAtLimit, labels]);
+  return JSON.stringify([workspaceId, poolName, ...amounts, fullIn, labels]);
 }
 
 /** Pools that could serve a container; those for one shape are looked for once. */

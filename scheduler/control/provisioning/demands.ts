@@ -6,14 +6,14 @@ import { isRefused } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
 import type { ContainerEntryChange, ContainerRegistry } from '../../fleet/containers/container-registry.ts';
 import { volumesOf } from '../placement/placement-writes.ts';
-import { heldBy } from '../placement/snapshot.ts';
+import type { Market } from '../../domain/shares.ts';
 import type { MarketTurn } from '../plan/markets.ts';
 import { amountIn } from '../plan/markets.ts';
 import { isOver, NO_USE, plus, roomFor } from '../plan/ledger.ts';
 import type { Quota, Use } from '../plan/ledger.ts';
 import type { Demand } from './facts.ts';
 
-const ANY_TURN: MarketTurn = { standing: undefined, headStartMs: 0, limit: undefined };
+const ANY_TURN: MarketTurn = { standing: undefined, headStartMs: 0, limits: [] };
 
 /** Turns of queues, whose containers are alike, and what those that were looked at leave of limits. */
 class Turns {
@@ -32,19 +32,37 @@ class Turns {
     return turn;
   }
 
-  /** Takes room for as many such containers as the limit allows. @returns their number */
+  /** Markets in which a limit leaves no room for one more such container. */
+  fullFor(entry: ContainerEntry): readonly Market[] {
+    return this.of(entry).limits.flatMap((limit) => (this.#roomIn(limit, entry) < 1 ? limit.market : []));
+  }
+
+  /** Takes room for so many such containers, of the first market that has some. @returns as many as it has room for */
   take(entry: ContainerEntry, count: number): number {
-    const { limit } = this.of(entry);
-    if (limit === undefined) return count;
-    const { row, spec } = entry;
-    const key = `${row.workspaceId} ${limit.market}`;
-    const left = this.#left.get(key) ?? limit.left;
-    const each = amountIn(limit.market, { gpus: spec.gpuCount, cpuMillicores: spec.cpuMillicores });
-    const taken = each <= 0 ? count : Math.max(0, Math.min(count, Math.floor(left / each)));
-    this.#left.set(key, left - taken * each);
+    const { limits } = this.of(entry);
+    if (limits.length === 0) return count;
+    const limit = limits.find((one) => this.#roomIn(one, entry) >= 1);
+    if (limit === undefined) return 0;
+    const taken = Math.min(count, Math.floor(this.#roomIn(limit, entry)));
+    this.#left.set(keyOf(limit, entry), this.#leftOf(limit, entry) - taken * amountOf(limit, entry));
     return taken;
   }
+
+  /** Number of such containers that the limit leaves room for. */
+  #roomIn(limit: Limit, entry: ContainerEntry): number {
+    const each = amountOf(limit, entry);
+    return each <= 0 ? Infinity : this.#leftOf(limit, entry) / each;
+  }
+
+  #leftOf(limit: Limit, entry: ContainerEntry): number {
+    return this.#left.get(keyOf(limit, entry)) ?? limit.left;
+  }
 }
+
+type Limit = MarketTurn['limits'][number];
+const keyOf = ({ market }: Limit, { row }: ContainerEntry): string => `${row.workspaceId} ${market}`;
+const amountOf = ({ market }: Limit, { spec }: ContainerEntry): number =>
+  amountIn(market, { gpus: spec.gpuCount, cpuMillicores: spec.cpuMillicores });
 
 /** Why no new machine would help a container. */
 export type Held = 'quota' | 'volume';
@@ -74,8 +92,8 @@ export class Demands {
   readonly #parts: DemandsParts;
   /** Since when containers wait that came back from a machine, in monotonic milliseconds. */
   readonly #since = new Map<ContainerId, number>();
-  /** Containers beyond the limit of their workspace in a market, when they were read last. */
-  #atLimit: ReadonlySet<ContainerId> = new Set();
+  /** Markets in which a limit of its workspace leaves nothing for a container, when they were read last. */
+  #fullIn: ReadonlyMap<ContainerId, readonly Market[]> = new Map();
 
   constructor(parts: DemandsParts) {
     this.#parts = parts;
@@ -106,10 +124,17 @@ export class Demands {
     const turns = new Turns(this.#parts.turnOf);
     const keys = new Map(tried.map((entry) => [entry, this.sinceMs(entry) - turns.of(entry).headStartMs]));
     tried.sort((a, b) => (keys.get(a) ?? 0) - (keys.get(b) ?? 0));
-    const held = new Map([...homes, ...this.#overQuota(tried, quotas)]);
+    const uses = this.#usesOf(quotas);
+    const held = new Map([...homes, ...overQuota(tried, quotas, uses)]);
     const asking = tried.filter(({ row }) => !held.has(row.id));
-    this.#atLimit = new Set(asking.filter((entry) => turns.take(entry, 1) === 0).map(({ row }) => row.id));
-    const follow = this.#following(tried, held, quotas, turns);
+    this.#fullIn = new Map(
+      asking.flatMap((entry) => {
+        const full = turns.fullFor(entry);
+        turns.take(entry, 1);
+        return full.length === 0 ? [] : [[entry.row.id, full] as const];
+      }),
+    );
+    const follow = this.#following(tried, held, { quotas, uses, turns });
     return {
       demands: asking.map((entry) => {
         const { standing, headStartMs } = turns.of(entry);
@@ -135,7 +160,7 @@ export class Demands {
       minCuda: spec.minCuda ?? '',
       labels: spec.labels,
       sinceMs: this.sinceMs(entry),
-      isAtLimit: this.#atLimit.has(row.id),
+      fullIn: this.#fullIn.get(row.id) ?? [],
     };
   }
 
@@ -148,27 +173,15 @@ export class Demands {
       .map(({ row }) => [row.id, 'volume'] as const);
   }
 
-  /** Containers beyond the limits of their workspaces, the first in turn within them. */
-  #overQuota(
-    entries: readonly ContainerEntry[],
-    quotas: ReadonlyMap<WorkspaceId, Quota>,
-  ): (readonly [ContainerId, Held])[] {
-    const byWorkspace = Map.groupBy(entries, ({ row }) => row.workspaceId);
-    return [...byWorkspace].flatMap(([workspaceId, waiting]) => {
-      const quota = quotas.get(workspaceId);
-      return quota === undefined ? [] : this.#over(workspaceId, waiting, quota);
-    });
-  }
-
-  #over(workspaceId: WorkspaceId, waiting: readonly ContainerEntry[], quota: Quota): (readonly [ContainerId, Held])[] {
-    if (!isBounded(quota)) return [];
-    let used = heldBy(this.#parts.containers, workspaceId);
-    const over: (readonly [ContainerId, Held])[] = [];
-    for (const { row, spec } of waiting) {
-      if (isOver(used, spec, quota)) over.push([row.id, 'quota']);
-      else used = plus(used, spec);
+  /** Use of workspaces with limits, by one look at all containers. */
+  #usesOf(quotas: ReadonlyMap<WorkspaceId, Quota>): Map<WorkspaceId, Use> {
+    const uses = new Map([...quotas].flatMap(([id, quota]) => (isBounded(quota) ? [[id, NO_USE] as const] : [])));
+    if (uses.size === 0) return uses;
+    for (const { row, spec } of this.#parts.containers.all()) {
+      const use = row.state === 'PENDING' ? undefined : uses.get(row.workspaceId);
+      if (use !== undefined) uses.set(row.workspaceId, plus(use, spec));
     }
-    return over;
+    return uses;
   }
 
   /**
@@ -178,37 +191,50 @@ export class Demands {
   #following(
     entries: readonly ContainerEntry[],
     held: ReadonlyMap<ContainerId, Held>,
-    quotas: ReadonlyMap<WorkspaceId, Quota>,
-    turns: Turns,
+    {
+      quotas,
+      uses,
+      turns,
+    }: {
+      readonly quotas: ReadonlyMap<WorkspaceId, Quota>;
+      readonly uses: Map<WorkspaceId, Use>;
+      readonly turns: Turns;
+    },
   ): ReadonlyMap<ContainerId, number> {
     const { followOf } = this.#parts;
     const following = new Map<ContainerId, number>();
     if (followOf === undefined) return following;
-    const used = new Map<WorkspaceId, Use>();
     for (const [queue, waiting] of Map.groupBy(entries, ({ spec }) => spec.queue)) {
       const wanted = followOf(queue);
       const [oldest] = waiting;
-      const isHeld = waiting.some(({ row }) => held.has(row.id) || this.#atLimit.has(row.id));
+      const isHeld = waiting.some(({ row }) => held.has(row.id) || this.#fullIn.has(row.id));
       if (wanted <= 0 || oldest === undefined || isHeld) continue;
       const { workspaceId, id } = oldest.row;
-      const quota = quotas.get(workspaceId);
-      const use = used.get(workspaceId) ?? (isBounded(quota) ? this.#useWith(entries, held, workspaceId) : NO_USE);
-      const room = quota === undefined ? wanted : Math.min(wanted, roomFor(use, oldest.spec, quota));
-      const count = turns.take(oldest, room);
+      const [quota, use] = [quotas.get(workspaceId), uses.get(workspaceId)];
+      const room = quota === undefined || use === undefined ? wanted : roomFor(use, oldest.spec, quota);
+      const count = turns.take(oldest, Math.min(wanted, room));
       if (count <= 0) continue;
       following.set(id, count);
-      used.set(workspaceId, plus(use, oldest.spec, count));
+      if (use !== undefined) uses.set(workspaceId, plus(use, oldest.spec, count));
     }
     return following;
   }
+}
 
-  /** Use of a workspace, once its containers that wait are placed. */
-  #useWith(entries: readonly ContainerEntry[], held: ReadonlyMap<ContainerId, Held>, workspaceId: WorkspaceId): Use {
-    let use = heldBy(this.#parts.containers, workspaceId);
-    for (const { row, spec } of entries)
-      if (row.workspaceId === workspaceId && !held.has(row.id)) use = plus(use, spec);
-    return use;
+/** Takes the containers off what limits leave. @returns those beyond the limits, the first in turn within them */
+function overQuota(
+  entries: readonly ContainerEntry[],
+  quotas: ReadonlyMap<WorkspaceId, Quota>,
+  uses: Map<WorkspaceId, Use>,
+): (readonly [ContainerId, Held])[] {
+  const over: (readonly [ContainerId, Held])[] = [];
+  for (const { row, spec } of entries) {
+    const [quota, use] = [quotas.get(row.workspaceId), uses.get(row.workspaceId)];
+    if (quota === undefined || use === undefined) continue;
+    if (isOver(use, spec, quota)) over.push([row.id, 'quota']);
+    else uses.set(row.workspaceId, plus(use, spec));
   }
+  return over;
 }
 
 function isBounded(quota: Quota | undefined): quota is Quota {

@@ -5,6 +5,7 @@ import type { DriverFact, GpuFacts, GpuLink } from '#shared/domain/gpu-terms.ts'
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { LabelRules, Labels } from '#shared/domain/labels.ts';
 import type { PoolCapacity } from '../../domain/provisioning.ts';
+import type { Market } from '../../domain/shares.ts';
 import type { Standing } from '../plan/markets.ts';
 
 /** Container that waits for a place. */
@@ -31,8 +32,8 @@ export interface Demand {
   readonly headStartMs?: number;
   /** How its workspace stands in its market: who stands best is served first. Absent: who waits longest is. */
   readonly standing?: Standing | undefined;
-  /** Whether its workspace may have no more of what is shared. */
-  readonly isAtLimit?: boolean;
+  /** Markets of which its workspace may have no more. Absent: none. */
+  readonly fullIn?: readonly Market[];
   /** Containers that it stands for: itself, and those that follow once it is placed. Absent: itself alone. */
   readonly count?: number;
 }

@@ -13,7 +13,6 @@ import type { Machines } from '../../fleet/machines.ts';
 import type { PoolDirectory } from '../../fleet/pool-directory.ts';
 import { isOrderOfToday, shapeOf } from '../../fleet/pool-settings.ts';
 import type { PoolRow } from '../../stores/store/queries/pools.ts';
-import type { Growth } from '../placement/waiting.ts';
 import { decideCapacity } from './decide.ts';
 import { Demands } from './demands.ts';
 import type { DemandsParts, Held } from './demands.ts';
@@ -52,6 +51,8 @@ const UNTRIED_MS = 20;
 const SWEEP_MS = 5_000;
 /** Every so many sweeps, all pools are looked at. */
 const WHOLE_EVERY = 12;
+/** Time for which facts of all pools are good for the reason why containers give up. */
+const FACTS_MS = 1_000;
 /** Pause of a pool after a step that could not be written. */
 const RETRY_MS = 5_000;
 const LONGEST_WAIT_MS = 2 ** 31 - 1;
@@ -74,6 +75,8 @@ export class ProvisioningLoop {
   readonly #statements = new Map<number, PoolStatement>();
   /** Everything that is remembered of pools. */
   readonly #known = [this.#due, this.#shortSince, this.#refusals, this.#drivers, this.#paused, this.#statements];
+  /** Facts of all pools, as some container that gave up was compared with them. */
+  #lookedAt: { readonly atMs: number; readonly pools: readonly GrowingPool[] } = { atMs: -Infinity, pools: [] };
   #awaited: Decision['awaited'] = new Map();
   #held: ReadonlyMap<ContainerId, Held> = new Map();
   #timer: NodeJS.Timeout | undefined;
@@ -362,20 +365,32 @@ export class ProvisioningLoop {
 
   // ---- explanations -------------------------------------------------------------------------------------------------
 
-  /** Part of pools in the wait of a container; right on the leader only. */
-  growthFor(id: ContainerId): Growth {
-    if (this.#awaited.has(id)) return { isAwaited: true, isLimited: false };
-    const verdicts = this.explain(id).map(({ verdict }) => verdict);
-    return { isAwaited: false, isLimited: verdicts.some((one) => one === 'max_machines' || one === 'hourly_budget') };
+  /** Whether a machine on its way will take the container; right on the leader only. */
+  isAwaited(id: ContainerId): boolean {
+    return this.#awaited.has(id);
+  }
+
+  /** Whether a bound of its settings keeps a pool from growing for the container; right on the leader only. */
+  isLimited(id: ContainerId): boolean {
+    const nowMs = this.#parts.clock.monotonicMs();
+    // Thousands may give up at once, and the facts have all machines of all pools.
+    if (Math.abs(nowMs - this.#lookedAt.atMs) >= FACTS_MS) this.#lookedAt = { atMs: nowMs, pools: this.#allFacts() };
+    return this.explain(id, this.#lookedAt.pools).some(
+      ({ verdict }) => verdict === 'max_machines' || verdict === 'hourly_budget',
+    );
+  }
+
+  #allFacts(): readonly GrowingPool[] {
+    const nowMs = this.#parts.clock.monotonicMs();
+    return [...this.#parts.directory.all()].flatMap((pool) => this.#factsOf(pool.id, nowMs) ?? []);
   }
 
   /** Pools that could get a machine for the waiting container, and why they do or not; right on the leader only. */
-  explain(id: ContainerId): readonly GrowthView[] {
-    const { containers, directory, clock, changes } = this.#parts;
+  explain(id: ContainerId, pools = this.#allFacts()): readonly GrowthView[] {
+    const { containers, clock, changes } = this.#parts;
     const entry = containers.get(id);
     if (entry?.row.state !== 'PENDING') return [];
     const nowMs = clock.monotonicMs();
-    const pools = [...directory.all()].flatMap((pool) => this.#factsOf(pool.id, nowMs) ?? []);
     const known = { held: this.#held.get(id), awaitedFrom: this.#awaited.get(id), nowMs, wallMs: clock.nowMs() };
     return explainGrowth(pools, this.#demands.demandOf(entry), known, ({ poolId, settings }) =>
       changes.trouble(poolId, settings.provider ?? ''),

@@ -1,6 +1,6 @@
 // The placement loop with containers and machines in memory: what is tried again, given up, and written at once.
 import { isDeepStrictEqual } from 'node:util';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
 import { Registry } from '#shared/metrics.ts';
@@ -8,6 +8,10 @@ import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import { Placer } from '#scheduler/control/placement/placer.ts';
 import type { PlacementParts } from '#scheduler/control/placement/placer.ts';
+import { PlacementBackoff } from '#scheduler/control/placement/placement-backoff.ts';
+import { MachineFacts } from '#scheduler/control/placement/snapshot.ts';
+import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
+import type { Interruptible } from '#scheduler/control/plan/reclaim.ts';
 import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
 import { rejectionsOf } from '#scheduler/fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
@@ -39,16 +43,20 @@ class Fleet {
   readonly machines = new Map<MachineId, Machine>();
   readonly given: { readonly id: ContainerId; readonly reason: unknown }[] = [];
   readonly images = new Map<string, { readonly machines: ReadonlySet<MachineId>; readonly inRegistry: boolean }>();
+  interruptible: readonly Interruptible[] = [];
   limit: number | null = null;
   readonly shares = new Map<string, WorkspaceShare>();
   /** Machines whose rows other processes filled, which takes nothing until the rows are read. */
   readonly taken = new Set<MachineId>();
+  /** Containers that end while their place is being written. */
+  readonly gone = new Set<ContainerId>();
   /** Reads of facts that fail, by their number. */
   factsFail: readonly number[] = [];
   factsRead = 0;
   whenRead: () => void = () => undefined;
   askedWhoLeads = 0;
   leads = true;
+  readonly parts: PlacementParts;
   readonly placer: Placer;
   #made = 0;
 
@@ -74,6 +82,7 @@ class Fleet {
       cpuWorkAllowed: () => true,
       isGuarded: () => false,
       reserveGraceMs: 0,
+      preemptions: { candidates: () => this.interruptible, carryOut: () => Promise.resolve() },
       bindVolumes: () => Promise.resolve(true),
       volumeHomes: () => Promise.resolve(new Map()),
       imagePlaces: (images: readonly string[]) =>
@@ -88,7 +97,8 @@ class Fleet {
         return Promise.resolve(new Map(read));
       },
     };
-    this.placer = new Placer(parts as unknown as PlacementParts);
+    this.parts = parts as unknown as PlacementParts;
+    this.placer = new Placer(this.parts);
     running.push(this.placer);
   }
 
@@ -107,6 +117,10 @@ class Fleet {
         return Promise.resolve();
       },
       assign: (id: ContainerId, place: Place) => {
+        if (this.gone.has(id)) {
+          this.move(id, 'STOPPED');
+          return Promise.resolve('refused');
+        }
         if (this.taken.has(place.machineId)) return Promise.resolve('no_room');
         const { machineId, gpuUuids } = place;
         this.move(id, 'ASSIGNED', { machineId, gpuUuids });
@@ -362,13 +376,50 @@ describe('the share of a workspace', () => {
   });
 });
 
+describe('memory', () => {
+  test('keeps no times of devices whose machine is gone', () => {
+    const told: PlacementMachine[] = [];
+    const fleet = new Fleet(1);
+    const facts = new MachineFacts(fleet.parts, {
+      machine: () => told.at(-1),
+      setMachine: (one) => void told.push(one),
+      deleteMachine: () => undefined,
+    });
+    const [[id, machine] = []] = fleet.machines;
+    const leasedAtMs = (): unknown => {
+      facts.touch(id!);
+      facts.refresh(() => false);
+      return told.at(-1)?.gpus[0]?.leasedAtMs;
+    };
+    facts.leased(['m-0-gpu'], 7);
+    expect(leasedAtMs()).toBe(7);
+    fleet.machines.delete(id!);
+    leasedAtMs();
+    fleet.machines.set(id!, machine!);
+    expect(leasedAtMs()).toBe(0);
+  });
+
+  test('keeps no back-off of a container that ended while its place was written', async () => {
+    const rest = vi.spyOn(PlacementBackoff.prototype, 'rest');
+    const fleet = new Fleet(2);
+    const entry = fleet.wants();
+    fleet.gone.add(entry.row.id);
+    fleet.placer.start();
+    await waitFor(() => entry.row.state === 'STOPPED', 'it has ended');
+    const next = fleet.wants();
+    await isPlaced(next);
+    expect(rest).not.toHaveBeenCalled();
+    rest.mockRestore();
+  });
+});
+
 describe('giving up', () => {
   test('also ends the wait of containers whose class no machine takes, unless a machine is on its way', async () => {
     const { fleet } = await aFull(1);
     const list = [fleet.wants(), fleet.wants(), fleet.wants()];
     await isRefused(list[2]!, 'gpu_count');
     const awaited = list[1]!.row.id;
-    fleet.placer.growsBy((id) => ({ isAwaited: id === awaited, isLimited: false }));
+    fleet.placer.growsBy({ isAwaited: (id) => id === awaited, isLimited: () => false });
     fleet.clock.aheadMs += 21 * 60_000;
     fleet.placer.wake();
     await waitFor(() => fleet.given.length === 2, 'two have given up');
@@ -378,6 +429,26 @@ describe('giving up', () => {
     fleet.clock.aheadMs += 40 * 60_000;
     fleet.placer.wake();
     await waitFor(() => fleet.given.length === 3, 'the third has given up');
+  });
+
+  test('asks why pools do not grow for those alone that give up, not for those that others could end for', async () => {
+    const { fleet, holders } = await aFull(1);
+    fleet.interruptible = [{ id: holders[0]!.row.id, sinceMs: 0 }];
+    const asked = { awaited: 0, limited: 0 };
+    fleet.placer.growsBy({
+      isAwaited: () => (asked.awaited += 1) < 0,
+      isLimited: () => (asked.limited += 1) < 0,
+    });
+    const entry = fleet.wants();
+    await isRefused(entry, 'gpu_count');
+    fleet.clock.aheadMs += 60_000;
+    fleet.placer.wake();
+    await waitFor(() => asked.awaited > 0, 'containers that may end are looked for');
+    expect(asked.limited).toBe(0);
+    fleet.clock.aheadMs += 21 * 60_000;
+    fleet.placer.wake();
+    await waitFor(() => fleet.given.length === 1, 'it has given up');
+    expect(asked.limited).toBe(1);
   });
 
   test('ends the wait of one that machines always send back', async () => {

@@ -455,3 +455,93 @@ describe('on a full fleet', () => {
     expect(played.round()).toEqual(mine.slice(1, 2));
   });
 });
+
+describe('limits of a workspace', () => {
+  const asks = (said: Partial<Wanted> = {}): Wanted =>
+    aWanted({ gpu: ['A10G'], gpuCount: 1, cpuMillicores: 1, memoryBytes: 1, ...said });
+  const room = (count: number, model = 'A10G'): PlacementMachine =>
+    aMachine({
+      machineId: `m-${model}` as MachineId,
+      gpus: gpus(
+        model,
+        Array.from({ length: count }, () => true),
+        model,
+      ),
+    });
+  const atMost = (played: Played, containers: number): void =>
+    void played.quotas.set('w-1', { ...NO_QUOTA, containers });
+
+  test('cost an end no more decisions the more classes they keep back', () => {
+    const stepsForAnEnd = (classes: number): number => {
+      const played = new Played([room(50)]);
+      atMost(played, 4);
+      for (let n = 0; n < classes; n += 1) played.planner.add(asks({ memoryBytes: 1 + n }));
+      expect(played.round()).toHaveLength(4);
+      let steps = 0;
+      const { planner } = played;
+      const next = planner.next.bind(planner);
+      planner.next = () => {
+        steps += 1;
+        return next();
+      };
+      for (let n = 0; n < 10; n += 1) {
+        played.end(0);
+        expect(played.round()).toHaveLength(1);
+      }
+      return steps / 10;
+    };
+    expect(stepsForAnEnd(200)).toBeLessThanOrEqual(stepsForAnEnd(20));
+  });
+
+  test('let each class follow whose turn comes, when several containers end, one is cancelled or fits nowhere', () => {
+    const played = new Played([room(3)]);
+    atMost(played, 3);
+    const held = [asks(), asks(), asks()];
+    for (const one of held) played.planner.add(one);
+    expect(played.round()).toEqual(held);
+    const cancelled = asks({ memoryBytes: 2 });
+    const nowhere = asks({ gpu: ['H100'] });
+    const [first, second, third] = [3, 4, 5].map((memoryBytes) => asks({ memoryBytes }));
+    for (const one of [cancelled, nowhere, first!, second!, third!]) played.planner.add(one);
+    expect(played.round()).toEqual([]);
+    played.end(0);
+    played.planner.remove(cancelled.id);
+    played.end(0);
+    expect(played.round()).toEqual([first, second]);
+    played.end(0);
+    expect(played.round()).toEqual([third]);
+  });
+
+  test('in a market count no container whose machine is of another market now', () => {
+    const played = new Played();
+    played.shares.set('w-1', { weight: 1, guaranteed: {}, limits: { A10G: 1 } });
+    const [there, other] = [
+      room(1),
+      { ...room(1), machineId: 'm-other' as MachineId, gpus: gpus('A10G', [true], 'o') },
+    ];
+    played.set(there);
+    const [first, second] = [asks(), asks()];
+    played.planner.add(first);
+    expect(played.round()).toEqual([first]);
+    played.planner.add(second);
+    played.set(other);
+    expect(played.round()).toEqual([]);
+    // The machine is of the workspace itself from now on.
+    played.set({ ...played.planner.machine(there.machineId)!, poolOwner: 'w-1' });
+    expect(played.round()).toEqual([second]);
+  });
+});
+
+test('a share that may be another one since it was read is read before it decides', () => {
+  const played = new Played([aMachine()]);
+  const { planner } = played;
+  const [first, second] = [aWanted(), aWanted({ workspaceId: 'w-2' as WorkspaceId })];
+  for (const one of [first, second]) planner.add(one);
+  planner.forgetFacts();
+  const asked = planner.next();
+  if (asked?.kind !== 'ask') throw new Error('facts are known');
+  for (const one of asked.classes) planner.know(one, { quota: undefined, volumeHomes: new Set(), image: null });
+  planner.shareChanged('w-2' as WorkspaceId);
+  expect(planner.next()).toMatchObject({ kind: 'ask' });
+  expect(planner.unread(1)).toEqual(new Set(['w-2']));
+});

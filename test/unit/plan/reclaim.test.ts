@@ -280,6 +280,18 @@ describe('a reserved machine', () => {
     expect(world.round()).toEqual([large]);
   });
 
+  test('is cleared for a guarantee of what has just begun, too', () => {
+    const told = ['b', 'c'].map((id) => {
+      const world = new World([8, 8], { a: 16 }, guaranteed(2));
+      for (const one of world.sinceMs.keys()) world.sinceMs.set(one, LATER);
+      world.waits(id, { gpuCount: 2, queue: 'q-large' as QueueName });
+      world.nowMs += MINUTE;
+      world.played.nowMs = world.nowMs;
+      return world.reclaim().length;
+    });
+    expect(told).toEqual([2, 0]);
+  });
+
   test('is not, while something else keeps it that does not end', () => {
     const { world } = crowded();
     world.reclaim(-1);
@@ -388,8 +400,6 @@ test('whatever happens, a victim may be interrupted, and its workspace keeps its
               const victim = world.played.placed.find((held) => held.wanted.id === id)!.wanted;
               const waits = world.asked.get(claimant)!;
               expect(victim.workspaceId).not.toBe(waits.workspaceId);
-              if (reason !== 'guarantee')
-                expect(world.nowMs - (world.sinceMs.get(id) ?? 0)).toBeGreaterThanOrEqual(30 * SECOND);
               // With the claimant placed, and all gone that were chosen by then.
               const last = told.findLastIndex((other) => other.claimant === claimant && other.reason === reason);
               const later = new Set(told.slice(Math.max(at, last) + 1).map((other) => other.id));
@@ -399,6 +409,8 @@ test('whatever happens, a victim may be interrupted, and its workspace keeps its
               const its = shareOf(world, waits.workspaceId, [waits], gone);
               expect(after.share).toBeGreaterThanOrEqual(its.share - 1e-9);
               if (reason === 'guarantee') expect(its.share).toBeLessThan(1e-9);
+              if (its.share > 1e-9)
+                expect(world.nowMs - (world.sinceMs.get(id) ?? 0)).toBeGreaterThanOrEqual(30 * SECOND);
             }
             for (const some of Map.groupBy(
               [...world.leaving.keys()].map((id) => world.played.placed.find((held) => held.wanted.id === id)!.wanted),

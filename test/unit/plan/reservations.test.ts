@@ -196,8 +196,8 @@ describe('a machine is reserved', () => {
       for (const device of [0, 1]) {
         const one = asks(1);
         runs(firm, one, on, [device]);
+        // The row tells it once the container has its place.
         const holding = firm.planner.ledger.get(one.id)!;
-        firm.planner.release(one.id, one.workspaceId);
         firm.planner.hold(one.id, { ...holding, ...(on === 'm-2' ? { interruptible: true } : {}) });
       }
     firm.planner.add(asks(2));
@@ -211,7 +211,6 @@ describe('a machine is reserved', () => {
       const one = asks(1);
       runs(played, one, 'm-1', [device]);
       const holding = played.planner.ledger.get(one.id)!;
-      played.planner.release(one.id, one.workspaceId);
       played.planner.hold(one.id, { ...holding, ...(device > 1 ? { interruptible: true } : {}) });
     }
     played.planner.add(asks(2));
@@ -235,6 +234,33 @@ describe('a machine is reserved', () => {
     other.round();
     const isAwaited = ({ id }: Wanted): boolean => other.planner.reservations.isAwaited(id, 'm-1' as MachineId);
     expect([isAwaited(holder), isAwaited(small)]).toEqual([true, false]);
+  });
+
+  test('until it has room for a workspace that has less than is guaranteed to it', () => {
+    const played = fleetOf(machineOf(1, 4), machineOf(2, 4));
+    for (const on of ['m-1', 'm-2']) for (const device of [0, 1, 2, 3]) runs(played, asks(1), on, [device]);
+    const large = asks(4);
+    played.planner.add(large);
+    played.round();
+    expect(reservedOn(played)).toEqual(['m-1']);
+    played.end(0);
+    const [other, guaranteed] = ['w-a', 'w-b'].map((id) => asks(1, { workspaceId: id as WorkspaceId }));
+    played.planner.add(other!);
+    played.nowMs = 2 * AFTER_MS;
+    expect(played.round()).toEqual([]);
+    played.shares.set('w-b', { ...DEFAULT_SHARE, guaranteed: { H100: 1 } });
+    played.planner.shareChanged('w-b' as WorkspaceId);
+    played.planner.add(guaranteed!);
+    played.round();
+    played.nowMs += SECOND;
+    played.round();
+    expect(played.placed.at(-1)).toMatchObject({ wanted: guaranteed, choice: { machineId: 'm-1' } });
+    // Then a machine is kept again.
+    played.nowMs += 2 * SECOND;
+    played.round();
+    expect(reserved(played).map(({ item }) => item.wanted.id)).toEqual([large.id]);
+    ends(played, played.placed.find(({ choice }) => choice.machineId === reservedOn(played)[0])!.wanted);
+    expect(played.round()).toEqual([]);
   });
 
   test('where its GPUs are linked as the container asks', () => {

@@ -69,7 +69,7 @@ const share: fc.Arbitrary<WorkspaceShare> = fc.record({
 const waits = fc.record({
   kind: fc.constant('wait' as const),
   workspaceId: fc.constantFrom(...WORKSPACES),
-  model: fc.constantFrom('', ...MODELS),
+  model: fc.constantFrom('', ...MODELS, 'A10G|H100', 'H100|A10G'),
   gpuCount: fc.constantFrom(1, 1, 2),
   cpuMillicores: fc.constantFrom(100, 500, 1500),
   memoryBytes: fc.constantFrom(256, 2048).map((mib) => mib * MIB),
@@ -111,6 +111,8 @@ describe('whatever happens', () => {
             const there = played.machines().filter(({ machineId }) => machineId === choice.machineId);
             const passedOver = [...waiting.values()].filter(
               (other) =>
+                // A container of several models waits in one market. In others it is compared with offered machines.
+                other.gpu.length < 2 &&
                 played.marketOn(choice.machineId, other) === market &&
                 goesFirst(played, other, one, market) &&
                 played.hasPlace(other, there),
@@ -144,7 +146,7 @@ describe('whatever happens', () => {
               const wanted = aWanted({
                 ...asked,
                 queue: `q-${model}` as QueueName,
-                gpu: model === '' ? [] : [model],
+                gpu: model === '' ? [] : model.split('|'),
                 gpuCount: model === '' ? 0 : gpuCount,
               });
               waiting.set(wanted.id, wanted);
@@ -254,6 +256,19 @@ describe('a freed machine', () => {
     expect(played.placed.map(({ choice }) => choice.machineId)).toEqual(['m-2', 'm-1']);
   });
 
+  test('of a model that one wants less is given in the order of that model when all are searched for', () => {
+    const played = new Played([full(1, 1), full(3, 2), machineOf(2, 'A10G', 1)]);
+    const there = machineOf(2, 'A10G', 1);
+    played.planner.setMachine({ ...there, gpus: there.gpus.map((gpu) => ({ ...gpu, free: false })) });
+    holds(played, asks('w-1', 1), 'm-3');
+    const [first, second] = [asks('w-1', 1, { gpu: ['A10G', 'H100'] }), asks('w-2', 1)];
+    played.planner.add(first);
+    played.planner.add(second);
+    played.planner.setMachine(freed(full(1, 1)));
+    played.planner.forgetBlocks();
+    expect(played.round()).toEqual([second]);
+  });
+
   test('of an own pool goes to the workspace whatever its limit, and counts in no market', () => {
     const played = new Played([{ ...freed(full(1, 1)), poolOwner: 'w-1' }, freed(full(2, 1))]);
     played.shares.set('w-1', given({ limits: { H100: 0 } }));
@@ -324,6 +339,32 @@ describe('order by arrival', () => {
 });
 
 describe('containers that wait', () => {
+  test('are counted for a report by their classes, with the oldest of each priority', () => {
+    const planner = new Planner();
+    planner.setMachine(machineOf(1, 'H100', 4));
+    let looks = 0;
+    for (let n = 0; n < 1000; n += 1) {
+      const priority = n % 2 === 0 ? ('high' as const) : ('normal' as const);
+      const wanted = aWanted({ gpu: ['H100'], gpuCount: 2, createdAtMs: 5000 - n, priority });
+      planner.add(
+        Object.defineProperty(wanted, 'createdAtMs', {
+          get: () => {
+            looks += 1;
+            return 5000 - n;
+          },
+        }),
+      );
+    }
+    looks = 0;
+    const report = planner.shares(10_000).find(({ market }) => market === 'H100');
+    expect(report).toMatchObject({ rows: [{ waiting: 1000, oldestWaitMs: 5999 }] });
+    expect([...(report?.oldestAtMs ?? [])]).toEqual([
+      ['high', 4002],
+      ['normal', 4001],
+    ]);
+    expect(looks).toBeLessThan(10);
+  });
+
   /** Steps of rounds for each of 200 containers that end on a full fleet. */
   function stepsForAnEnd(waiting: number): number {
     const played = new Played();

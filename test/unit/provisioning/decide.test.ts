@@ -425,10 +425,33 @@ describe('workspaces', () => {
   });
 
   test('at the limit of a market bring a machine of their own pool only', () => {
-    const demand = of('w-1', { isAtLimit: true });
+    const demand = of('w-1', { fullIn: ['cpu'] });
     expect(grown(decideCapacity([aPool()], [demand], NOW))).toEqual([]);
     const own = aPool({ poolId: 2, poolOwner: 'w-1' as WorkspaceId });
     expect(grown(decideCapacity([aPool(), own], [demand], NOW))).toEqual([2]);
-    expect(grown(decideCapacity([aPool()], [{ ...demand, isAtLimit: false }], NOW))).toEqual([1]);
+    expect(grown(decideCapacity([aPool()], [{ ...demand, fullIn: ['H100'] }], NOW))).toEqual([1]);
+  });
+
+  test('at the limit of one model bring a machine of another one that will do', () => {
+    const [first, second] = ['H100', 'A100'].map((model, at) =>
+      aPool({ poolId: at + 1, offer: { ...anOffer(8, 64), gpus: [{ model }] } }),
+    );
+    const demand = of('w-1', { gpu: ['H100', 'A100'], gpuCount: 1 });
+    expect(grown(decideCapacity([first!, second!], [demand], NOW))).toEqual([1]);
+    expect(grown(decideCapacity([first!, second!], [{ ...demand, fullIn: ['H100'] }], NOW))).toEqual([2]);
+  });
+
+  test('get the same machines beside 100,000 containers of another workspace that no pool can serve', () => {
+    const pool = aPool({ settings: { maxMachines: 10 }, offer: anOffer(1, 16) });
+    const own = Array.from({ length: 3 }, (_none, n) => of('w-b', { id: `c-b-${n}`, sinceMs: NOW - 60_000 }));
+    const others = many(100_000, { workspaceId: 'w-a' as WorkspaceId, cpuMillicores: 64_000, sinceMs: NOW - 600_000 });
+    const alone = decideCapacity([pool], own, NOW);
+    const beside = decideCapacity([pool], [...others, ...own], NOW);
+    expect(alone.steps).toHaveLength(3);
+    expect(beside.steps).toEqual(alone.steps);
+    expect([...beside.awaited]).toEqual([...alone.awaited]);
+    // Containers of one row that many follow are no other case.
+    const followed = [{ ...others[0]!, count: 100_000 }, ...own];
+    expect(decideCapacity([pool], followed, NOW).steps).toEqual(alone.steps);
   });
 });
