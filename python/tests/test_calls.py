@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import os
+import pickle
+import shutil
 import sys
+import tempfile
 import types
 import unittest
 from typing import Any, Callable, List, Tuple
@@ -141,6 +145,21 @@ class Loading(unittest.TestCase):
         self.assertIs(application(load('decorated_app:handler', 'HANDLER')).function, handler)
         with self.assertRaisesRegex(SettingsError, 'decorated_app has no other'):
             load('decorated_app:other', 'HANDLER')
+
+
+    def test_the_pickled_function_of_a_notebook_is_read_from_its_file(self) -> None:
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder)
+        for name, written in (('add', pickle.dumps(os.path.basename)), ('data', pickle.dumps([1])), ('far', b'cno_library\nf\n.')):
+            with open('%s.pkl' % name, 'wb') as file:
+                file.write(written)
+        self.assertIs(load('add.pkl:add', 'HANDLER'), os.path.basename)
+        with self.assertRaisesRegex(SettingsError, 'data.pkl has a list, not a function'):
+            load('data.pkl:data', 'HANDLER')
+        with self.assertRaisesRegex(SettingsError, 'far.pkl needs the library no_library in its image'):
+            load('far.pkl:far', 'HANDLER')
 
 
 class Generators(unittest.TestCase):

@@ -90,6 +90,16 @@ class Calls(unittest.TestCase):
         self.assertEqual((outcome, answer['encoding']), ('ok', 'cloudpickle'))
         self.assertEqual(result(answer), {'given': ({1}, 2), 'named': {'a': b'z'}, 'bytes': b'x'})
 
+    def test_who_asks_for_the_very_value_gets_it_where_json_would_change_it(self) -> None:
+        body = _inputs('call', [{1}], {}, True)
+        exact = {**AS_PICKLED, 'longshore_results': ['exact']}
+        for value in ((1, 2), [1, (2,)], {1: 'a'}, {'a': {2: 3}}):
+            with self.subTest(value=value):
+                outcome, answer = call(lambda _given, value=value: value, body, exact)
+                self.assertEqual((outcome, result(answer)), ('ok', value))
+        self.assertEqual(call(lambda _given: [1, {'a': None}], body, exact), ('ok', [1, {'a': None}]))
+        self.assertEqual(call(lambda _given: (1, 2), body, AS_PICKLED), ('ok', [1, 2]))
+
     def test_json_is_sent_as_before(self) -> None:
         self.assertEqual(json.loads(_inputs('call', [1], {'b': 2}, True)), {'args': [1], 'kwargs': {'b': 2}})
         self.assertEqual(call(lambda: [1, (2,)], b''), ('ok', [1, [2]]))

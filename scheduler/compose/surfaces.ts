@@ -119,6 +119,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
   return createSurfaces({
     ...services,
     submissions: taskParts.submissions,
+    lostCallers: taskParts.lostCallers,
     streams: taskParts.streams,
     relay: {
       isReplica: (taskId, credential) => streamRelay.isGood(taskId, credential),

@@ -30,6 +30,7 @@ import { PendingBound } from '../tasks/admission/pending-bound.ts';
 import { Queueing } from '../tasks/admission/queueing.ts';
 import type { QueueingParts } from '../tasks/admission/queueing.ts';
 import { QueueQuota } from '../tasks/admission/queue-quota.ts';
+import { LostCallers } from '../tasks/admission/lost-callers.ts';
 import type { SubmissionsParts } from '../tasks/admission/submissions.ts';
 import { Submissions } from '../tasks/admission/submissions.ts';
 import { Unanswered } from '../tasks/admission/unanswered.ts';
@@ -273,6 +274,7 @@ export interface TaskParts extends TaskPath {
   readonly inputs: TaskInputs;
   readonly reruns: Reruns;
   readonly deadLetters: DeadLetters;
+  readonly lostCallers: LostCallers;
 }
 
 export function openTasks(setup: TasksSetup): TaskParts {
@@ -349,6 +351,7 @@ export function openTasks(setup: TasksSetup): TaskParts {
     ...path,
     inputs,
     reruns: new Reruns({ inputs, targets, submissions: path.submissions }),
+    lostCallers: new LostCallers({ bus: clusterState.bus, channel: keys.lostCallersChannel }),
     deadLetters: new DeadLetters({ db, caughtUp: () => records.caughtUp() }),
   };
 }

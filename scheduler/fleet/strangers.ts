@@ -77,6 +77,12 @@ export class Strangers {
     this.#forget(peerOf(socket));
   }
 
+  /** Whether a connection is there. @param peer - as gRPC names it */
+  isConnected(peer: string): boolean {
+    const socket = this.#sockets.get(peer);
+    return socket !== undefined && !socket.destroyed && socket.writable;
+  }
+
   /**
    * A call of gRPC has shown a credential that is not a machine's.
    * @param peer - as gRPC names it

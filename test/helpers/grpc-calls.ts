@@ -19,6 +19,8 @@ export interface GrpcCall {
   /** `gateway.GatewayService/ListTasks` */
   readonly path: string;
   readonly isStream: boolean;
+  /** The request comes in messages, too. */
+  readonly isDuplex?: boolean;
   /** A request that names what another workspace has, and its answer; absent: the request names nothing. */
   readonly foreign?: {
     readonly what: string;
@@ -203,6 +205,23 @@ export const GATEWAY_RPCS: readonly GrpcCall[] = [
   unary('disk.DiskService/ListDisks'),
   unary('disk.DiskService/ListDiskSnapshots'),
 
+  { path: 'gateway.GatewayService/AttachToContainer', isStream: true, isDuplex: true },
+  { path: 'function.FunctionService/FunctionInvoke', isStream: true },
+  unary('function.FunctionService/FunctionSchedule', {
+    what: 'deployment',
+    message: ({ deployment: deploymentId, stub: stubId }) => ({ deploymentId, stubId, when: '@daily' }),
+    answer: { ok: false, err_msg: 'Deployment not found' },
+  }),
+  unary('endpoint.EndpointService/StartEndpointServe', {
+    what: 'stub',
+    message: ({ stub: stubId }) => ({ stubId }),
+    answer: { ok: false, error_msg: 'stub not found' },
+  }),
+  unary('taskqueue.TaskQueueService/StartTaskQueueServe', {
+    what: 'stub',
+    message: ({ stub: stubId }) => ({ stubId }),
+    answer: { ok: false, error_msg: 'stub not found' },
+  }),
   unary('taskqueue.TaskQueueService/TaskQueuePut', {
     what: 'stub',
     message: ({ stub: stubId }) => ({ stubId }),

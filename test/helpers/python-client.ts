@@ -79,5 +79,15 @@ export async function aPerson(platform: Platform, token = platform.token, addres
     });
     return JSON.parse(ran.stdout.split('\n').at(-1) ?? '') as unknown;
   };
-  return { folder, beta9, python };
+  /** Starts the command line, or a program, and leaves it running. */
+  const start = (program: 'beta9' | 'python', ...args: readonly string[]) =>
+    execa(join(environment, 'bin', program), args, {
+      cwd: folder,
+      env: { ...env, PYTHONUNBUFFERED: '1' },
+      extendEnv: false,
+      reject: false,
+      all: true,
+      timeout: PROGRAM_MS,
+    });
+  return { folder, beta9, python, start };
 }

@@ -91,7 +91,9 @@ describe('calls over gRPC', () => {
     return String(answer?.['object_id']);
   };
 
-  test.each(GATEWAY_RPCS)('$path is refused without a token and with a revoked one', async ({ path, isStream }) => {
+  const answered = GATEWAY_RPCS.filter(({ isDuplex }) => isDuplex !== true);
+
+  test.each(answered)('$path is refused without a token and with a revoked one', async ({ path, isStream }) => {
     for (const token of ['', 'nobody', platform.revoked]) {
       const called = isStream ? await client.stream(path, {}, { token }) : await client.call(path, {}, { token });
       if (path === OPEN && token !== '') expect(called.answer).toMatchObject({ ok: false, error_msg: 'Invalid token' });

@@ -11,9 +11,9 @@ import types
 
 from ..task_context import Context, _CurrentContext
 from . import forks, logs, thread_tasks
-from .inputs import ENCODING, PICKLED_KEYS, InputError, arguments, is_pickled, pickled_arguments
+from .inputs import ENCODING, PICKLED_KEYS, InputError, arguments, is_exact, is_pickled, pickled_arguments
 from .protocol import MAX_BODY_BYTES
-from .settings import Settings, SettingsError, split_reference
+from .settings import PICKLED, Settings, SettingsError, split_reference
 from .task import Task, TaskCancelled
 
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
@@ -116,7 +116,7 @@ class Application:
         except ValidationError as error:
             raise InputError(str(error)) from error
 
-    def encoded(self, value: Any, is_checked: bool = True) -> bytes:
+    def encoded(self, task: Task, value: Any, is_checked: bool = True) -> bytes:
         """The result as JSON bytes, held to the schema of the outputs if it is to be checked."""
         if is_checked and self.outputs is not None:
             from ..schema import checked_output  # the app has imported it
@@ -124,6 +124,11 @@ class Application:
             value = checked_output(self.outputs, value)
         if not self.takes_pickled:
             return encode_result(value)
+        if is_exact(task.query):
+            from ..values import json_text  # not paid where any JSON will do
+
+            if json_text(value) is None:
+                return _pickled(value, 'JSON would give its caller another value')
         try:
             data = encode_result(value)
         except NotJson as error:
@@ -158,6 +163,8 @@ class Application:
 def load(text: str, variable: str) -> Any:
     """Imports `module:function`, decorated or not; lets exceptions of the import through."""
     module_name, name = split_reference(text, variable)
+    if module_name.endswith(PICKLED):
+        return _pickled_function(module_name)
     found: Any = importlib.import_module(module_name)
     for part in name.split('.'):
         if not hasattr(found, part):
@@ -165,6 +172,20 @@ def load(text: str, variable: str) -> Any:
         found = getattr(found, part)
     if not callable(undecorated(found)):
         raise SettingsError('%s in %s is a %s, not a function' % (name, module_name, type(found).__name__))
+    return found
+
+
+def _pickled_function(path: str) -> Any:
+    """The function of a notebook, which its client has pickled into a file of the app's code."""
+    import pickle
+
+    try:
+        with open(path, 'rb') as file:
+            found = pickle.load(file)
+    except ModuleNotFoundError as problem:
+        raise SettingsError('%s needs the library %s in its image' % (path, problem.name)) from problem
+    if not callable(undecorated(found)):
+        raise SettingsError('%s has a %s, not a function' % (path, type(found).__name__))
     return found
 
 
@@ -326,14 +347,14 @@ def run_sync(application: Application, task: Task, send_chunk: Callable[[Task, b
             forks.end_if_foreign()
             if not isinstance(value, types.GeneratorType):
                 value = _settled(value)
-                body = application.encoded(value)
+                body = application.encoded(task, value)
             elif application.streams:
                 for item in value:
                     forks.end_if_foreign()
                     send_chunk(task, encode_event(item))
                 body = b''
             else:
-                body = application.encoded(list(value), False)
+                body = application.encoded(task, list(value), False)
             forks.end_if_foreign()
             task.close()
         except TaskCancelled:
@@ -378,14 +399,14 @@ async def run_async(application: Application, task: Task, send_chunk: Callable[[
         if not hasattr(value, '__aiter__'):
             value = await value if hasattr(value, '__await__') else value
             forks.end_if_foreign()
-            body = application.encoded(value)
+            body = application.encoded(task, value)
         elif application.streams:
             async for item in value:
                 forks.end_if_foreign()
                 send_chunk(task, encode_event(item))
             body = b''
         else:
-            body = application.encoded([item async for item in value], False)
+            body = application.encoded(task, [item async for item in value], False)
         forks.end_if_foreign()
         return cancelled(task) if task.cancel_reason else ('ok', body)
     except asyncio.CancelledError as error:

@@ -16,6 +16,8 @@ _NUMBER = re.compile(r'-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?')
 #: The parameter of an address that says how inputs are written. The scheduler lets only callers give it that may run
 #: code in this container.
 VALUES = 'longshore_values'
+#: The parameter that asks for the very value of the result: a tuple, say, where JSON would make a list of it.
+RESULTS = 'longshore_results'
 #: The form of a pickled result: an object of exactly these keys, with this encoding.
 PICKLED_KEYS = {'base64', 'encoding'}
 ENCODING = 'cloudpickle'
@@ -49,6 +51,11 @@ def arguments(body: bytes, query: Optional[Mapping[str, Any]]) -> Tuple[List[Any
 
 def is_pickled(query: Optional[Mapping[str, Any]]) -> bool:
     return query is not None and query.get(VALUES) in ('pickle', ['pickle'])
+
+
+def is_exact(query: Optional[Mapping[str, Any]]) -> bool:
+    """Whether a call with pickled inputs wants a result that JSON cannot change."""
+    return is_pickled(query) and query is not None and query.get(RESULTS) in ('exact', ['exact'])
 
 
 def pickled_arguments(body: bytes) -> Tuple[List[Any], Dict[str, Any]]:

@@ -72,12 +72,17 @@ class Settings:
             return 0.0
 
 
+#: End of the name of a file with a pickled function: published notebooks have no module to import.
+PICKLED = '.pkl'
+
+
 def split_reference(text: str, variable: str) -> Tuple[str, str]:
-    """Splits `module:function`; `dir/app.py:function` is read as `dir.app:function`."""
+    """Splits `module:function`; `dir/app.py:function` is read as `dir.app:function`, and a pickled file by its path."""
     module, colon, name = text.partition(':')
     if module.endswith('.py'):
         module = module[:-3]
-    module = module.replace('/', '.').lstrip('.')
+    if not module.endswith(PICKLED):
+        module = module.replace('/', '.').lstrip('.')
     if not colon or not module or not name:
         raise SettingsError('%s must be module:function, not %r' % (variable, text))
     return module, name

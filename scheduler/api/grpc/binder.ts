@@ -3,7 +3,7 @@
 // Invariants: a message that cannot be read uses no one-use token up. A handler's exception reaches the outside as a
 // status, and its text only if the exception is an AppError.
 import { AppError } from '#shared/errors.ts';
-import { withDeadline } from '#shared/backoff.ts';
+import { sleep, withDeadline } from '#shared/backoff.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { Places } from '#shared/places.ts';
@@ -14,10 +14,13 @@ import type { Authenticator } from '../http/auth.ts';
 import { lookAt } from '../http/auth.ts';
 import { problemOf } from '../http/error-map.ts';
 import type { GatewayCalls } from '../http/gateway-calls.ts';
+import { limitsOf } from '../http/sse.ts';
+import type { SseStreams } from '../http/sse.ts';
 import type { Codecs, Messages, Plain } from './descriptor.ts';
 import { MEMORY_RULES } from './requests.ts';
 import type { RememberedAnswers } from './requests.ts';
 import type { Rpc } from './rpcs.ts';
+import type { Headers } from './services/service.ts';
 import { CODES, INVALID_TOKEN, RpcStatus } from './statuses.ts';
 
 /** Deadline of a handler when the client sets none, or a longer one. */
@@ -25,10 +28,19 @@ const HANDLER_DEADLINE_MS = 30_000;
 /** Calls of a workspace in progress at once. */
 export const MOST_CALLS = 128;
 
+/** Time that a stream waits for a place, and interval of its looks. */
+const PLACE_WITHIN_MS = 10_000;
+const PLACE_LOOK_MS = 20;
+/** Time for the first message of a call that has several. */
+const FIRST_MESSAGE_MS = 30_000;
+/** Interval of looks at the token of a stream. */
+const LOOK_MS = 2_000;
+
 /** A call whose metadata was read. */
 export interface Opened {
   readonly rpc: Rpc;
   readonly origin: Origin;
+  readonly headers: Headers;
   /** Id under which the client repeats the call; empty: it does not. */
   readonly requestId: string;
   /** Ids of requests whose answers the client has. */
@@ -41,7 +53,18 @@ export interface BinderParts {
   readonly codecs: Codecs;
   readonly messages: Messages;
   readonly answers: RememberedAnswers;
+  /** The room of streams, which those of HTTP take, too. */
+  readonly streams: Pick<SseStreams, 'leave' | 'take'>;
   readonly log: Log;
+}
+
+/** A call that may go on. */
+export interface Admitted {
+  /** Workspace of its good token; null: it has none. */
+  readonly workspaceId: WorkspaceId | null;
+  /** The request of a stream is read and taken: from here it counts among streams alone. */
+  readonly begun: () => void;
+  readonly leave: () => void;
 }
 
 export class Binder {
@@ -54,27 +77,38 @@ export class Binder {
 
   /**
    * Whether a call may go on, before its message is read.
-   * @returns the workspace of its good token, null without one, and a function that ends the call
    * @throws RpcStatus, AppError
    */
-  async admit({ rpc, origin }: Opened): Promise<{
-    readonly workspaceId: WorkspaceId | null;
-    readonly leave: () => void;
-  }> {
-    const { authenticator } = this.#parts;
+  async admit({ rpc, origin }: Pick<Opened, 'rpc' | 'origin'>): Promise<Admitted> {
+    const { authenticator, streams } = this.#parts;
     const { bearer, from } = origin;
     const caller = bearer === null ? null : await lookAt(authenticator, bearer);
     if (caller === null) {
-      if (rpc.scope === 'open') return { workspaceId: null, leave: () => undefined };
+      if (rpc.scope === 'open') return { workspaceId: null, begun: () => undefined, leave: () => undefined };
       if (bearer !== null) authenticator.refused?.(from.remoteAddress);
       throw new RpcStatus(CODES.unauthenticated, INVALID_TOKEN);
     }
-    const leave = this.#places.take(caller.workspaceId);
-    if (leave === undefined) {
-      const text = `this workspace has ${MOST_CALLS} calls in progress at this scheduler: wait for some to end`;
-      throw new RpcStatus(CODES.resource_exhausted, text);
+    const { workspaceId } = caller;
+    const isStream = rpc.stream !== undefined || rpc.duplex !== undefined;
+    const stream = isStream ? streams.take('calls', workspaceId) : undefined;
+    const begun = await this.#place(workspaceId, isStream);
+    const leave = (): void => {
+      begun?.();
+      if (stream !== undefined) streams.leave(stream);
+    };
+    if (begun !== undefined) return { workspaceId, begun: isStream ? begun : () => undefined, leave };
+    leave();
+    const text = `this workspace has ${MOST_CALLS} calls in progress at this scheduler: wait for some to end`;
+    throw new RpcStatus(CODES.resource_exhausted, text);
+  }
+
+  /** A place among the calls in progress. Streams wait for one: their clients call many at once, and not again. */
+  async #place(workspaceId: WorkspaceId, mayWait: boolean): Promise<(() => void) | undefined> {
+    for (let waitedMs = 0; ; waitedMs += PLACE_LOOK_MS) {
+      const place = this.#places.take(workspaceId);
+      if (place !== undefined || !mayWait || waitedMs >= PLACE_WITHIN_MS) return place;
+      await sleep(PLACE_LOOK_MS);
     }
-    return { workspaceId: caller.workspaceId, leave };
   }
 
   /** Answers a call with one message. @throws RpcStatus, AppError, DecodeError */
@@ -97,19 +131,75 @@ export class Binder {
     return (await withDeadline(answer, most, late)).bytes;
   }
 
-  /** Answers a call with messages as they come. @throws RpcStatus, AppError, DecodeError */
-  async *stream(opened: Opened, bytes: Buffer, signal: AbortSignal): AsyncGenerator<Buffer> {
+  /**
+   * Answers a call with messages as they come.
+   * @param take - gives the message, which is not held for as long as the stream is
+   * @param revoked - called when the token counts no more
+   * @throws RpcStatus, AppError, DecodeError
+   */
+  async *stream(opened: Opened, take: () => Buffer, signal: AbortSignal, revoked: () => void): AsyncGenerator<Buffer> {
     const { rpc } = opened;
-    const begun = await this.#begin(opened, bytes);
+    const begun = await this.#begin(opened, take());
     if (begun.refusal !== undefined) throw new RpcStatus(CODES.invalid_argument, begun.refusal);
     const { caller, message } = begun;
-    for await (const answer of rpc.stream?.(caller, message, signal) ?? [])
-      yield this.#parts.codecs.encode(rpc.response, rpc.tell(answer, caller));
+    const watching = this.#watch(opened, caller, revoked);
+    try {
+      for await (const answer of rpc.stream?.(caller, message, signal) ?? [])
+        yield this.#parts.codecs.encode(rpc.response, rpc.tell(answer, caller));
+    } finally {
+      clearInterval(watching);
+    }
+  }
+
+  /**
+   * Answers messages with messages.
+   * @param revoked - called when the token counts no more
+   * @throws RpcStatus, AppError, DecodeError
+   */
+  async *duplex(
+    opened: Opened,
+    source: AsyncIterable<Buffer>,
+    signal: AbortSignal,
+    revoked: () => void,
+  ): AsyncGenerator<Buffer> {
+    const { rpc, headers } = opened;
+    const iterator = source[Symbol.asyncIterator]();
+    const first = await withDeadline(
+      iterator.next(),
+      FIRST_MESSAGE_MS,
+      () => new RpcStatus(CODES.deadline_exceeded, 'no first message came'),
+    );
+    const begun = await this.#begin(opened, first.done === true ? Buffer.alloc(0) : first.value);
+    if (begun.refusal !== undefined) throw new RpcStatus(CODES.invalid_argument, begun.refusal);
+    const { caller, message } = begun;
+    const read = (bytes: Buffer): unknown => rpc.read(this.#read(rpc, bytes), headers);
+    async function* messages(): AsyncGenerator<unknown> {
+      yield message;
+      for (let next = await iterator.next(); next.done !== true; next = await iterator.next()) yield read(next.value);
+    }
+    const watching = this.#watch(opened, caller, revoked);
+    try {
+      for await (const answer of rpc.duplex?.(caller, messages(), signal) ?? [])
+        yield this.#parts.codecs.encode(rpc.response, rpc.tell(answer, caller));
+    } finally {
+      clearInterval(watching);
+    }
+  }
+
+  /** Looks at the token of a stream again and again. A token of one use is used up, and its stream goes on. */
+  #watch({ origin: { bearer } }: Opened, caller: Caller | null, revoked: () => void): NodeJS.Timeout | undefined {
+    if (bearer === null || caller === null || caller.isLast === true) return undefined;
+    const look = async (): Promise<void> => {
+      const now = await lookAt(this.#parts.authenticator, bearer);
+      if (now === null || limitsOf(now) !== limitsOf(caller)) revoked();
+    };
+    // A database that is away says nothing about the token.
+    return setInterval(() => void look().catch(() => undefined), LOOK_MS).unref();
   }
 
   /** Reads the message, and finds the caller. */
   async #begin(opened: Opened, bytes: Buffer) {
-    const { rpc, origin, requestId, acknowledged } = opened;
+    const { rpc, origin, headers, requestId, acknowledged } = opened;
     const { authenticator, calls, answers } = this.#parts;
     if (requestId.length > MEMORY_RULES.longestId)
       throw new RpcStatus(
@@ -117,7 +207,7 @@ export class Binder {
         `x-beta9-request-id must have at most ${MEMORY_RULES.longestId} characters`,
       );
     const wire = this.#read(rpc, bytes);
-    const message = rpc.read(wire);
+    const message = rpc.read(wire, headers);
     const caller = origin.bearer === null ? null : await authenticator.authenticate(origin.bearer);
     const isRefused = caller === null && origin.bearer !== null;
     if (caller !== null) {

@@ -3,12 +3,13 @@ import { randomBytes } from 'node:crypto';
 import type { Authenticator } from '../http/auth.ts';
 import { mayTrustLoopback } from '../http/auth.ts';
 import type { GatewayCalls } from '../http/gateway-calls.ts';
+import type { SseStreams } from '../http/sse.ts';
 import type { SurfaceParts } from '../http/surface-parts.ts';
 import type { UnroutedOperation } from '../operations/operation.ts';
 import { callOriginReader } from './origin.ts';
 import { allRpcs, refusedRpcs } from './rpcs.ts';
+import type { Connections } from './wire.ts';
 import { Wire } from './wire.ts';
-import type { WireParts } from './wire.ts';
 
 export { unroutedOperations } from './operations/index.ts';
 
@@ -23,9 +24,8 @@ export function openWire({
   readonly calls: GatewayCalls;
   readonly authenticator: Authenticator;
   readonly listenUrl: () => string | null;
-  readonly isStopping: () => boolean;
-  readonly known: WireParts['known'];
-}): Wire {
+  readonly streams: Pick<SseStreams, 'leave' | 'take'>;
+} & Connections): Wire {
   const { settings, clock, log } = parts;
   const { externalUrl } = settings;
   const prefix = randomBytes(6).toString('hex');

@@ -8,20 +8,21 @@ import type { Plain } from './descriptor.ts';
 import { SERVICES } from './services/index.ts';
 import { REFUSED_CALLS } from './services/refused.ts';
 import type { RefusedCall } from './services/refused.ts';
-import { recordOf } from './services/service.ts';
-import type { Adapter } from './services/service.ts';
+import { messagesOf, recordOf } from './services/service.ts';
+import type { Adapter, Headers } from './services/service.ts';
 
 type Permission = Pick<Operation, 'name' | 'scope' | 'containers' | 'grants' | 'refusal'>;
 
 /** A call as it is served. */
-export interface Rpc extends Permission, Pick<Operation, 'handle' | 'stream' | 'withinMs'> {
+export interface Rpc
+  extends Permission, Pick<Operation, 'handle' | 'stream' | 'duplex' | 'withinMs'>, Pick<Adapter, 'comesBack'> {
   /** `/gateway.GatewayService/ListTasks` */
   readonly path: string;
   /** Messages in the table of fields. */
   readonly request: string;
   readonly response: string;
   /** The request of the handler, from the message. @throws DecodeError */
-  readonly read: (message: Plain) => unknown;
+  readonly read: (message: Plain, headers: Headers) => unknown;
   /** The text of a refusal of what the message asks for; undefined: none. */
   readonly refuses: (message: Plain) => string | undefined;
   /** The message of the answer, by names of operations. */
@@ -39,12 +40,11 @@ export function allRpcs(operations: readonly UnroutedOperation[]): readonly Rpc[
     Object.entries(calls).map(([name, adapter]) => {
       const operation = byName.get(adapter.operation ?? name);
       if (operation === undefined) throw new Error(`no operation serves ${pack}.${service}/${name}`);
-      const messages = `${pack}.${adapter.messages ?? name}`;
       return {
         path: `/${pack}.${service}/${name}`,
-        request: `${messages}Request`,
-        response: `${messages}Response`,
+        ...messagesOf(pack, name, adapter),
         ...served(operation, adapter),
+        ...(adapter.comesBack === undefined ? {} : { comesBack: adapter.comesBack }),
         name,
       };
     }),
@@ -74,7 +74,7 @@ export function refusedRpcs(served: readonly Pick<Rpc, 'path'>[]): readonly Rpc[
 /** An answer that is always the same has the permissions of the operation that would do it. */
 function served(operation: UnroutedOperation, adapter: Adapter): Omit<Rpc, 'path' | 'request' | 'response'> {
   const { always, read = (message) => message, refuses = none, tell = (answer) => answer } = adapter;
-  const { name, scope, containers, grants, refusal, stream, withinMs, handle } = operation;
+  const { name, scope, containers, grants, refusal, stream, duplex, withinMs, handle } = operation;
   const permission = { name, scope, containers, grants, refusal };
   if (always !== undefined)
     return {
@@ -90,8 +90,9 @@ function served(operation: UnroutedOperation, adapter: Adapter): Omit<Rpc, 'path
     ...permission,
     handle,
     ...(stream === undefined ? {} : { stream }),
+    ...(duplex === undefined ? {} : { duplex }),
     ...(withinMs === undefined ? {} : { withinMs }),
-    read: (message) => decode(read(message)),
+    read: (message, headers) => decode(read(message, headers)),
     refuses,
     tell: (answer, caller) => tell(recordOf(encode(answer)), caller),
   };

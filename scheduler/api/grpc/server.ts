@@ -17,7 +17,7 @@ import type { CertificateWatch } from '../http/certificate.ts';
 import { isLoopbackHost, listenPlace } from '../http/listen-policy.ts';
 import type { ListenWish } from '../http/listen-policy.ts';
 import { listenFailure, parseAddress } from '../http/server.ts';
-import type { Wire, WireParts } from './wire.ts';
+import type { Connections, Wire } from './wire.ts';
 
 const SETTING = 'LONGSHORE_GRPC_ADDRESS';
 /** Where it listens when nothing is set, and the port is free: published clients dial this port. */
@@ -54,8 +54,8 @@ export interface GrpcServerParts {
   readonly plaintext: ListenWish['plaintext'];
   /** The certificate of HTTP; absent: in clear. */
   readonly certificate?: CertificateWatch;
-  /** Makes the calls' side. @param known - as `WireParts` has it */
-  readonly open: (isStopping: () => boolean, known: WireParts['known']) => Promise<Wire>;
+  /** Makes the calls' side. */
+  readonly open: (connections: Connections) => Promise<Wire>;
   readonly log: Log;
 }
 
@@ -129,6 +129,7 @@ export class GrpcServer {
     const wire = await this.#wire;
     if (wire !== undefined) {
       wire.injector.drain(graceMs);
+      wire.endComingBack();
       await idle(wire, Math.max(0, graceMs - LAST_MS));
       wire.endStreams();
       await idle(wire, Math.min(graceMs, LAST_MS));
@@ -190,10 +191,11 @@ export class GrpcServer {
   }
 
   async #inject(socket: Socket): Promise<void> {
-    this.#wire ??= this.#parts.open(
-      () => this.#isStopping,
-      (peer, workspaceId) => this.#known(peer, workspaceId),
-    );
+    this.#wire ??= this.#parts.open({
+      isStopping: () => this.#isStopping,
+      known: (peer, workspaceId) => this.#known(peer, workspaceId),
+      isConnected: (peer) => this.#strangers.isConnected(peer),
+    });
     const wire = await this.#wire;
     if (this.#isStopping || socket.destroyed) socket.destroy();
     else wire.injector.injectConnection(socket);

@@ -4,6 +4,7 @@ import { Metadata, Server, ServerCredentials, ServerInterceptingCall } from '@gr
 import type {
   ConnectionInjector,
   sendUnaryData,
+  ServerDuplexStream,
   ServerInterceptor,
   ServerInterceptingCallInterface,
   ServerUnaryCall,
@@ -17,13 +18,14 @@ import type { RpcCode } from '../http/error-map.ts';
 import { RPC_STATUS } from '../http/error-map.ts';
 import type { Origin } from '../operations/operation.ts';
 import { Binder } from './binder.ts';
-import type { BinderParts, Opened } from './binder.ts';
+import type { Admitted, BinderParts, Opened } from './binder.ts';
 import { makeCodecs, readMessages } from './descriptor.ts';
 import { RememberedAnswers } from './requests.ts';
 import type { Rpc } from './rpcs.ts';
 import { refusalBytes } from './services/refused.ts';
 import type { RefusedCall } from './services/refused.ts';
-import { CODES, RpcStatus, statusOf, STOPPING } from './statuses.ts';
+import { CODES, INVALID_TOKEN, RpcStatus, statusOf, STOPPING } from './statuses.ts';
+import { LEFT, LOST, REVOKED, STOPS } from './stream-ends.ts';
 
 /** Bytes of a message from a client. Large bytes go by HTTP, to an address that an answer names. */
 export const MOST_RECEIVED = 4 * 1024 * 1024;
@@ -52,23 +54,38 @@ export interface CallFacts {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-export interface WireParts extends Omit<BinderParts, 'codecs' | 'messages' | 'answers'> {
-  readonly rpcs: readonly Rpc[];
-  readonly originOf: (facts: CallFacts) => Origin;
+/** The connections of calls, by peers as gRPC names them. */
+export interface Connections {
   readonly isStopping: () => boolean;
   /**
    * A call of this connection has shown a good token of that workspace.
-   * @param peer - as gRPC names it
    * @returns false: the workspace has too many connections
    */
   readonly known: (peer: string, workspaceId: WorkspaceId) => boolean;
+  readonly isConnected: (peer: string) => boolean;
+}
+
+export interface WireParts extends Omit<BinderParts, 'codecs' | 'messages' | 'answers'>, Connections {
+  readonly rpcs: readonly Rpc[];
+  readonly originOf: (facts: CallFacts) => Origin;
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
   readonly log: Log;
 }
 
+/** Status of a stream that its signal ended. */
+const endedBy = ({ reason }: AbortSignal): RpcStatus =>
+  reason === REVOKED ? new RpcStatus(CODES.unauthenticated, INVALID_TOKEN) : new RpcStatus(CODES.unavailable, STOPPING);
+
 type Unary = ServerUnaryCall<Buffer, Buffer>;
 type Streamed = ServerWritableStream<Buffer, Buffer>;
+type Duplexed = ServerDuplexStream<Buffer, Buffer>;
 
+/** Makes the messages of an answer. @param revoked - called when the token counts no more */
+type Serving = (opened: Opened, signal: AbortSignal, revoked: () => void) => AsyncIterable<Buffer>;
+
+type AdmittedCall = Opened & Pick<Admitted, 'begun'>;
+
+const NO_BYTES = Buffer.alloc(0);
 const asBytes = (bytes: Buffer): Buffer => bytes;
 
 export class Wire {
@@ -77,9 +94,10 @@ export class Wire {
   readonly #injector: ConnectionInjector;
   readonly #binder: Binder;
   readonly #rpcs: ReadonlyMap<string, Rpc>;
-  readonly #opened = new WeakMap<Metadata, Opened>();
+  readonly #opened = new WeakMap<Metadata, AdmittedCall>();
   /** Calls in progress. */
   readonly #running = new Set<object>();
+  readonly #stopping = new AbortController();
   readonly #ending = new AbortController();
 
   constructor(parts: WireParts) {
@@ -101,6 +119,7 @@ export class Wire {
     });
     for (const rpc of parts.rpcs) {
       if (rpc.refused !== undefined) this.#registerRefused(rpc.refused);
+      else if (rpc.duplex !== undefined) this.#register(rpc.path, 'bidi', this.#duplexed);
       else if (rpc.stream === undefined) this.#register(rpc.path, 'unary', this.#unary);
       else this.#register(rpc.path, 'serverStream', this.#streamed);
     }
@@ -123,9 +142,14 @@ export class Wire {
     return this.#running.size;
   }
 
+  /** Ends streams whose clients come back to them, at another scheduler. */
+  endComingBack(): void {
+    this.#stopping.abort(STOPS);
+  }
+
   /** Ends streams, so that their clients call another scheduler. */
   endStreams(): void {
-    this.#ending.abort();
+    this.#ending.abort(STOPS);
   }
 
   /** Ends every connection at once. */
@@ -139,6 +163,7 @@ export class Wire {
     handler: (call: Unary, done: sendUnaryData<Buffer>) => void,
   ): void;
   #register(path: string, type: 'serverStream', handler: (call: Streamed) => void): void;
+  #register(path: string, type: 'bidi', handler: (call: Duplexed) => void): void;
   #register(path: string, type: string, handler: (call: never, done: never) => void): void {
     this.#server.register(path, handler as Parameters<Server['register']>[1] as never, asBytes, asBytes, type);
   }
@@ -203,9 +228,10 @@ export class Wire {
                 leave();
                 return refuse(new RpcStatus(CODES.resource_exhausted, MANY_CONNECTIONS));
               }
-              opened = begun;
-              this.#opened.set(metadata, begun);
-              this.#running.add(begun);
+              const going = { ...begun, begun: admitted.begun };
+              opened = going;
+              this.#opened.set(metadata, going);
+              this.#running.add(going);
               go(metadata);
             }, refuse);
           },
@@ -226,6 +252,7 @@ export class Wire {
     return {
       rpc,
       origin: this.#parts.originOf({ host: call.getHost() ?? '', remoteAddress, headers }),
+      headers,
       requestId: headers['x-beta9-request-id'] ?? '',
       // Headers of one name come as one, with commas between the values.
       acknowledged: metadata.get('x-beta9-request-ack').flatMap((ids) => String(ids).split(/, ?/)),
@@ -247,27 +274,47 @@ export class Wire {
   }
 
   readonly #streamed = (call: Streamed): void => {
+    const take = (): Buffer => {
+      const { request } = call;
+      call.request = NO_BYTES;
+      return request;
+    };
+    this.#serve(call, (opened, ...rest) => this.#binder.stream(opened, take, ...rest));
+  };
+
+  readonly #duplexed = (call: Duplexed): void => {
+    // A message that nobody has read yet is enough: the stream's own bound is sixteen.
+    (call as unknown as { readonly _readableState: { highWaterMark: number } })._readableState.highWaterMark = 1;
+    const messages = call.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
+    this.#serve(call, (opened, ...rest) => this.#binder.duplex(opened, messages, ...rest));
+  };
+
+  /** Sends the messages of an answer as they come, at the caller's pace. */
+  #serve(call: Duplexed | Streamed, messagesOf: Serving): void {
     const opened = this.#take(call);
     const gone = new AbortController();
-    call.once('cancelled', () => gone.abort());
-    const signal = AbortSignal.any([gone.signal, this.#ending.signal]);
+    // A call that has ended does not know its connection any more.
+    const peer = call.getPeer();
+    call.once('cancelled', () => gone.abort(this.#parts.isConnected(peer) ? LEFT : LOST));
+    const comingBack = opened.rpc.comesBack === true ? [this.#stopping.signal] : [];
+    const signal = AbortSignal.any([gone.signal, this.#ending.signal, ...comingBack]);
     const run = async (): Promise<void> => {
-      for await (const bytes of this.#binder.stream(opened, call.request, signal)) {
+      const revoked = (): void => gone.abort(REVOKED);
+      for await (const bytes of messagesOf(opened, signal, revoked)) {
+        opened.begun();
         if (!call.write(bytes)) await once(call, 'drain', { signal });
         if (signal.aborted) break;
       }
-      if (this.#ending.signal.aborted) throw new RpcStatus(CODES.unavailable, STOPPING);
+      if (signal.aborted) throw endedBy(signal);
       call.end();
     };
     run().catch((error: unknown) => {
-      if (gone.signal.aborted) return;
-      const ended = this.#ending.signal.aborted ? new RpcStatus(CODES.unavailable, STOPPING) : error;
-      call.emit('error', this.#failed(opened, ended));
+      if (!call.cancelled) call.emit('error', this.#failed(opened, signal.aborted ? endedBy(signal) : error));
     });
-  };
+  }
 
   /** The call as its admission left it; its answer names the request. */
-  #take(call: Unary | Streamed): Opened {
+  #take(call: Duplexed | Streamed | Unary): AdmittedCall {
     const opened = this.#opened.get(call.metadata);
     if (opened === undefined) throw new Error('a call was not admitted');
     const metadata = new Metadata();

@@ -61,14 +61,14 @@ export class SseMetrics {
     const registers = [registry];
     this.open = new Gauge({
       name: 'longshore_scheduler_event_streams',
-      help: 'Streams of server-sent events that are open at this replica, by what they tell of.',
+      help: 'Streams of server-sent events and of gRPC that are open at this replica, by what they tell of.',
       labelNames: ['kind'],
       registers,
     });
-    for (const kind of ['events', 'logs', 'task']) this.open.set({ kind }, 0);
+    for (const kind of ['events', 'logs', 'task', 'calls']) this.open.set({ kind }, 0);
     this.refused = new Counter({
       name: 'longshore_scheduler_event_streams_refused_total',
-      help: 'Streams of server-sent events that were refused because too many of the workspace, or of all, are open.',
+      help: 'Streams of server-sent events and of gRPC that were refused because too many of the workspace, or of all, are open.',
       labelNames: ['bound'],
       registers,
     });
@@ -76,7 +76,8 @@ export class SseMetrics {
   }
 }
 
-export type SseKind = 'events' | 'logs' | 'task';
+/** calls: streams of gRPC, which take places in the same room. */
+export type SseKind = 'events' | 'logs' | 'task' | 'calls';
 
 export interface SsePlace {
   readonly kind: SseKind;
@@ -233,7 +234,8 @@ export class SseStreams {
   }
 }
 
-const limitsOf = ({ confined }: Pick<Caller, 'confined'>): string => JSON.stringify(confined ?? {});
+/** The limits of a token, for comparison. */
+export const limitsOf = ({ confined }: Pick<Caller, 'confined'>): string => JSON.stringify(confined ?? {});
 
 /** A stream whose head is out. */
 export class SseStream {

@@ -55,6 +55,7 @@ import type { Secrets } from '../../workspaces/secrets/service.ts';
 import type { Db } from '../../stores/store/db.ts';
 import type { WorkspaceRow } from '../../stores/store/queries/workspaces.ts';
 import type { TaskActions } from '../../tasks/actions.ts';
+import type { LostCallers } from '../../tasks/admission/lost-callers.ts';
 import type { Submissions } from '../../tasks/admission/submissions.ts';
 import type { TaskInputs } from '../../tasks/inputs/inputs.ts';
 import type { DeadLetters } from '../../tasks/inputs/dead-letters.ts';
@@ -168,6 +169,8 @@ export interface SurfaceParts {
   readonly usageOf: (workspaceId: WorkspaceId) => LimitsRecord['usage'];
   readonly feasibility: Pick<FeasibilityCheck, 'warning' | 'refusal' | 'isMakeable' | 'pythonProblem'>;
   readonly submissions: Pick<Submissions, 'submit'>;
+  /** Callers of functions whose connection broke. */
+  readonly lostCallers: Pick<LostCallers, 'came' | 'isHere' | 'lost'>;
   readonly streams: Pick<Streams, 'expect'>;
   /** Streamed calls that other replicas pass to their callers here. */
   readonly relay: RelayRouteParts;

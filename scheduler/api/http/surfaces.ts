@@ -1,5 +1,7 @@
 // Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads,
 // and operators' pages. compose/surfaces.ts calls createSurfaces with the services and gets a server to start and stop.
+import type { StubRow } from '../../stores/store/queries/stubs.ts';
+import { codeTrust } from '../../workspaces/deployments/code-trust.ts';
 import { Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
@@ -135,11 +137,14 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     plaintext: parts.settings.grpc.plaintext,
     ...(parts.certificate === undefined ? {} : { certificate: parts.certificate }),
     log: parts.log,
-    open: async (isStopping, known) => {
+    open: async (connections) => {
       const { openWire, unroutedOperations } = await import('../grpc/open-wire.ts');
       const listenUrl = (): string | null => server.listenUrl;
-      const all = [...operations, ...unroutedOperations({ ...parts, volumes })];
-      return openWire({ parts, operations: all, calls, authenticator, listenUrl, isStopping, known });
+      const { serves: leases, containers } = parts;
+      const serveParts = { stubs, leases, containers, began: (stub: StubRow) => stubs.began(stub) };
+      const unrouted = { ...parts, volumes, deployments, serveParts, mayTakeCode: codeTrust(parts.directory) };
+      const all = [...operations, ...unroutedOperations(unrouted)];
+      return openWire({ parts, operations: all, calls, authenticator, streams: sse, listenUrl, ...connections });
     },
   });
   return { server, grpc, stubs, deployments };

@@ -55,7 +55,19 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
     request: Static<Request>,
     signal: AbortSignal,
   ) => AsyncIterable<Static<Response>>;
+  /** Takes messages as they come, and answers with messages. */
+  readonly duplex?: (
+    caller: CallerFor<S>,
+    requests: AsyncIterable<Static<Request>>,
+    signal: AbortSignal,
+  ) => AsyncIterable<Static<Response>>;
 }
+
+type UnroutedDefinition<S extends Scope, Request extends TObject, Response extends TObject> = Omit<
+  OperationDefinition<S, Request, Response>,
+  'http' | 'handle'
+> &
+  Partial<Pick<OperationDefinition<S, Request, Response>, 'handle'>>;
 
 /** An operation with its types erased, as binders hold it. */
 export interface Operation {
@@ -76,6 +88,12 @@ export interface Operation {
   readonly handle: (caller: Caller | null, request: unknown, origin: Origin) => Promise<unknown>;
   /** Messages of an answer that comes bit by bit; absent: the answer is one message. */
   readonly stream?: (caller: Caller | null, request: unknown, signal: AbortSignal) => AsyncIterable<unknown>;
+  /** Messages of an answer to messages; absent: the request is one message. */
+  readonly duplex?: (
+    caller: Caller | null,
+    requests: AsyncIterable<unknown>,
+    signal: AbortSignal,
+  ) => AsyncIterable<unknown>;
 }
 
 /** An operation that no route of HTTP serves: what it does has another form there. */
@@ -93,11 +111,11 @@ export function operation<S extends Scope, Request extends TObject, Response ext
   return { ...unrouted(definition), method: method as Operation['method'], path };
 }
 
-/** Describes an operation that no route of HTTP serves. */
+/** Describes an operation that no route of HTTP serves. One without a handler answers with a stream alone. */
 export function unrouted<S extends Scope, Request extends TObject, Response extends TObject>(
-  definition: Omit<OperationDefinition<S, Request, Response>, 'http'>,
+  definition: UnroutedDefinition<S, Request, Response>,
 ): UnroutedOperation {
-  const { stream, withinMs, mostBytes } = definition;
+  const { stream, duplex, handle, withinMs, mostBytes } = definition;
   return {
     name: definition.name,
     scope: definition.scope,
@@ -109,13 +127,21 @@ export function unrouted<S extends Scope, Request extends TObject, Response exte
     request: definition.request,
     response: definition.response,
     // The binder has decoded the request by this same schema and refused callers outside the scope.
-    handle: async (caller, request, origin) =>
-      definition.handle(caller as CallerFor<S>, request as Static<Request>, origin),
+    handle: async (caller, request, origin) => {
+      if (handle === undefined) throw new Error(`${definition.name} answers with a stream`);
+      return handle(caller as CallerFor<S>, request as Static<Request>, origin);
+    },
     ...(stream === undefined
       ? {}
       : {
           stream: (caller: Caller | null, request: unknown, signal: AbortSignal) =>
             stream(caller as CallerFor<S>, request as Static<Request>, signal),
+        }),
+    ...(duplex === undefined
+      ? {}
+      : {
+          duplex: (caller: Caller | null, requests: AsyncIterable<unknown>, signal: AbortSignal) =>
+            duplex(caller as CallerFor<S>, requests as AsyncIterable<Static<Request>>, signal),
         }),
   };
 }

@@ -89,6 +89,8 @@ export interface Keys {
   readonly serveLeases: string;
   /** Leases that began, were renewed or ended. */
   readonly serveLeasesChannel: string;
+  /** Callers of functions that came back to their task. */
+  readonly lostCallersChannel: string;
   /** Channel of events that are not stored, and of the kinds that live readers ask for. */
   readonly passingChannel: string;
   /** Number of a workspace's requests in one minute; the key expires. */
@@ -171,6 +173,7 @@ export function keysOf(prefix = 'ls'): Keys {
     eventsChannel: `${prefix}:events`,
     logsChannel: `${prefix}:logs`,
     passingChannel: `${prefix}:passing`,
+    lostCallersChannel: `${prefix}:lost-callers`,
     serveLeases: `${prefix}:serve-leases`,
     serveLeasesChannel: `${prefix}:serve-leases-changed`,
     orderedBuildsChannel: `${prefix}:ordered-builds`,

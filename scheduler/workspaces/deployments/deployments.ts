@@ -164,8 +164,10 @@ export class Deployments {
     // Asked before machines are asked about the image. The transaction below counts for good.
     if (await isFull(db, caller, maxDeployments)) return tooMany(maxDeployments);
     if (kindOf(stub.type) === 'schedule') {
-      // The schedule was checked when the stub was made, perhaps by another version of this code.
-      const when = readWhen({ ...storedConfig(stub.config).schedule });
+      // The schedule was checked when the stub was made, perhaps by another version of this code. Without one the
+      // deployment makes no tasks until it is told.
+      const { schedule } = storedConfig(stub.config);
+      const when = schedule === undefined ? undefined : readWhen({ ...schedule });
       if (typeof when === 'string') return { kind: 'refused', why: 'schedule', text: when };
     }
     // The machines may be others than when the stub was made.

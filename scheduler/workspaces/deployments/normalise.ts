@@ -79,7 +79,8 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
   const labels = readRules(extra?.['placement'], 'extra.placement');
   const flow = readFlow(extra?.['flow']);
   const pod = isSupervised(kind) ? normalisePod(request, serving !== undefined) : undefined;
-  const when = kind === 'schedule' && extra !== null ? readWhen(extra) : undefined;
+  const isLater = extra?.['whenLater'] === true;
+  const when = kind === 'schedule' && extra !== null && !isLater ? readWhen(extra) : undefined;
   const refusals = [
     refuseNames(request, rules),
     refuseImage(request),

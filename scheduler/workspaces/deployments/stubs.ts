@@ -1,5 +1,6 @@
 // Stubs: immutable recipes, made once per distinct request. Called by the stub operations.
-// Invariant: the same request gives the same stub (unless forced), and a stub never changes after it was made.
+// Invariant: the same request gives the same stub (unless forced), and a stub never changes after it was made, but for
+// the schedule of one that was made without (later-schedule.ts).
 import type { CheckStubRequest, GetOrCreateStubRequest } from '#shared/api/stubs.ts';
 import { isUuid, newId, sha256Hex } from '#shared/domain/ids.ts';
 import type { AppId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';

@@ -150,6 +150,16 @@ export class Hub<Row extends { readonly seq: number }, Filter> {
   }
 
   /**
+   * Number of the workspace's last row, as far as it is known here: rows to come are behind it. Nothing is read for it
+   * while the workspace has readers here.
+   */
+  async knownTail(workspaceId: WorkspaceId): Promise<number> {
+    const channel = await this.#channelOf(workspaceId);
+    if (channel.readers.size === 0 && this.#channels.get(workspaceId) === channel) this.#channels.delete(workspaceId);
+    return channel.tail;
+  }
+
+  /**
    * Registers a reader. Rows come once the subscription was started.
    * @param fromSeq - number of the first row; undefined: rows that are committed from now on
    * @throws what the source throws

@@ -109,6 +109,17 @@ describe('live readers', () => {
     expect(table.asked).toMatchObject({ after: 0, frames: 5 });
   });
 
+  test('the known tail is read once for all who ask, and not again while there are readers', async () => {
+    const { table, hub, read } = aHub();
+    table.add(3);
+    const asked = await Promise.all(range(1, 50).map(() => hub.knownTail(W)));
+    expect([new Set(asked), table.asked.tails]).toEqual([new Set([3]), 1]);
+    const { subscription } = await read(4);
+    const { tails } = table.asked;
+    expect([await hub.knownTail(W), table.asked.tails]).toEqual([3, tails]);
+    subscription.end();
+  });
+
   test('who come back get what they missed from memory where it is there, and in order', async () => {
     const { table, hub, read } = aHub();
     table.add(90);

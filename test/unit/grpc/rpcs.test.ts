@@ -17,9 +17,13 @@ function rpcOf(name: string) {
 }
 
 /** The request that the handler of a call gets for a message. */
-function asked(name: string, message: Readonly<Record<string, unknown>>): unknown {
+function asked(
+  name: string,
+  message: Readonly<Record<string, unknown>>,
+  headers: Readonly<Record<string, string>> = {},
+): unknown {
   const rpc = rpcOf(name);
-  return rpc.read(codecs.decode(rpc.request, codecs.encode(rpc.request, message)));
+  return rpc.read(codecs.decode(rpc.request, codecs.encode(rpc.request, message)), headers);
 }
 
 /** The message that a client reads. */
@@ -30,8 +34,10 @@ function told(name: string, answer: unknown, caller: object | null = null): unkn
 
 test('the tests of callers try every call', () => {
   expect(GATEWAY_RPCS.map(({ path }) => `/${path}`).toSorted()).toEqual(rpcs.map(({ path }) => path).toSorted());
-  for (const { path, isStream } of GATEWAY_RPCS)
-    expect(rpcOf(path.split('/')[1] ?? '').stream !== undefined).toBe(isStream);
+  for (const { path, isStream, isDuplex = false } of GATEWAY_RPCS) {
+    const { stream, duplex } = rpcOf(path.split('/')[1] ?? '');
+    expect([stream !== undefined, duplex !== undefined]).toEqual([isStream && !isDuplex, isDuplex]);
+  }
 });
 
 describe('requests', () => {
@@ -79,6 +85,50 @@ describe('requests', () => {
     expect(asked('SignPayload', { payload: 'aGk=' })).toEqual({ payload: new Uint8Array(Buffer.from('hi')) });
     expect(asked('VerifyImageBuild', {})).toMatchObject({ imageId: '', pythonPackages: [], buildSteps: [] });
     expect(asked('DrainWorker', { workerId: 'a' })).toEqual({ workerId: 'a', deadlineSeconds: null });
+  });
+
+  test('a call that goes on is named by metadata', () => {
+    const message = { stubId: 'a', args: 'aGk=', headless: true };
+    expect(asked('FunctionInvoke', message)).toMatchObject({ stubId: 'a', headless: true, taskId: '', logOffset: 0 });
+    const headers = { 'x-beta9-task-id': 'task', 'x-beta9-log-offset': '12' };
+    expect(asked('FunctionInvoke', message, headers)).toMatchObject({ taskId: 'task', logOffset: 12 });
+    // The client sends the names without values with its first call.
+    const empty = { 'x-beta9-task-id': '', 'x-beta9-log-offset': '0' };
+    expect(asked('FunctionInvoke', message, empty)).toMatchObject({ taskId: '', logOffset: 0 });
+  });
+
+  test('a function has as many containers as it has calls, whatever the client sends for other kinds', () => {
+    const autoscaler = { type: 'queue_depth', maxContainers: 1 };
+    const sent = { autoscaler, maxPendingTasks: 100 };
+    expect(asked('GetOrCreateStub', { ...sent, stubType: 'function' })).toMatchObject({
+      autoscaler: null,
+      maxPendingTasks: 0,
+    });
+    expect(asked('GetOrCreateStub', { ...sent, stubType: 'endpoint' })).toMatchObject({
+      autoscaler: { maxContainers: 1 },
+      maxPendingTasks: 100,
+    });
+  });
+
+  test('a schedule without a time is told it later', () => {
+    const extraOf = (said: object) =>
+      (asked('GetOrCreateStub', { stubType: 'schedule', ...said }) as { extra: string }).extra;
+    expect(JSON.parse(extraOf({ extra: '{"a":1}' }))).toEqual({ a: 1, whenLater: true });
+    expect(JSON.parse(extraOf({}))).toEqual({ whenLater: true });
+    expect(extraOf({ extra: '{"when":"@daily"}' })).toBe('{"when":"@daily"}');
+    expect(extraOf({ extra: '{' })).toBe('{');
+    expect(extraOf({ stubType: 'function', extra: '{}' })).toBe('{}');
+  });
+
+  test('a change of a file and the container of a stream are read, and a message may say nothing', () => {
+    expect(asked('AttachToContainer', {})).toEqual({ attachRequest: null, syncContainerWorkspace: null });
+    expect(asked('AttachToContainer', { attachRequest: { containerId: 'c' } })).toMatchObject({
+      attachRequest: { containerId: 'c' },
+    });
+    const change = { path: 'a', newPath: 'b', data: 'aGk=', op: 2 };
+    expect(asked('AttachToContainer', { syncContainerWorkspace: change })).toMatchObject({
+      syncContainerWorkspace: { path: 'a', newPath: 'b', isDir: false, op: 2, data: new Uint8Array(Buffer.from('hi')) },
+    });
   });
 
   test('the rollout that replaces at once is the one that waits for nothing', () => {

@@ -1,18 +1,35 @@
 // The gateway's own calls: sign-in, objects, stubs, deployments, tasks, containers, tokens and machines.
 import { randomBytes } from 'node:crypto';
+import { kindOf } from '#shared/domain/status.ts';
 import { agentLine } from '#shared/join-line.ts';
+import { jsonTextOf } from '#shared/json-text.ts';
+import { isRecord } from '#shared/json.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Plain } from '../descriptor.ts';
 import { recordOf } from './service.ts';
 import type { Service } from './service.ts';
 
+/** Kinds with a container for each call. */
+const PER_CALL: ReadonlySet<string> = new Set(['function', 'schedule']);
+
+/** The time of a schedule is told after its deployment. */
+function extraAsked({ stub_type: type, extra }: Plain): unknown {
+  if (kindOf(String(type)) !== 'schedule') return extra;
+  const given = extra === '' ? {} : jsonTextOf(String(extra))?.value;
+  return isRecord(given) && given['when'] === undefined ? JSON.stringify({ ...given, whenLater: true }) : extra;
+}
+
 /** Zeroes of a stub count as they are, and the task policy is what says timeout and retries. */
 function stubAsked(message: Plain): Plain {
-  const { disks, task_policy: policy, ...rest } = message;
+  const { disks, task_policy: policy, ...given } = message;
+  // Functions of this client have no setting for these: it sends the defaults of other kinds.
+  const rest = PER_CALL.has(kindOf(String(given['stub_type'])))
+    ? { ...given, autoscaler: null, max_pending_tasks: 0 }
+    : given;
   const hasDisks = Array.isArray(disks) && disks.length > 0;
   const counted =
     policy === null ? {} : { timeout: recordOf(policy)['timeout'], retries: recordOf(policy)['max_retries'] };
-  return { ...rest, task_policy: policy, ...counted, ...(hasDisks ? { disks } : {}) };
+  return { ...rest, extra: extraAsked(message), task_policy: policy, ...counted, ...(hasDisks ? { disks } : {}) };
 }
 
 /** Names of rollouts: the client's `replace` is our `now`. */
@@ -81,6 +98,8 @@ export const GATEWAY: Service = {
   pack: 'gateway',
   name: 'GatewayService',
   messages: {
+    AttachToContainerRequest: 'container_id 1',
+    AttachToContainerResponse: 'output 1; done 2 bool; exit_code 3 int32',
     AuthorizeRequest: '',
     AuthorizeResponse: 'ok 1 bool; workspace_id 2; new_token 3; error_msg 4',
     Autoscaler: 'type 1; max_containers 2 uint32; tasks_per_container 3 uint32; min_containers 4 uint32',
@@ -90,6 +109,8 @@ export const GATEWAY: Service = {
     CommitObjectDeltaResponse: 'ok 1 bool; object_id 2; size 3 int64; error_msg 4',
     CompleteObjectUploadRequest: 'object_id 1; upload_id 2; parts 3 ObjectUploadedPart[]',
     CompleteObjectUploadResponse: 'ok 1 bool; error_msg 2',
+    ContainerStreamMessage: `
+      attach_request 1 AttachToContainerRequest; sync_container_workspace 2 SyncContainerWorkspaceRequest`,
     CordonWorkerRequest: 'worker_id 1',
     CordonWorkerResponse: 'ok 1 bool; err_msg 2',
     CreateMachineRequest: 'pool_name 1',
@@ -225,6 +246,8 @@ export const GATEWAY: Service = {
     StopTasksRequest: 'task_ids 1 string[]',
     StopTasksResponse: 'ok 1 bool; err_msg 2',
     StringList: 'values 1 string[]',
+    SyncContainerWorkspaceRequest: `
+      container_id 1; path 2; new_path 3; is_dir 4 bool; data 5 bytes; op 6 enum`,
     Task: `
       id 2; status 3; container_id 4; started_at 5 time; ended_at 6 time; stub_id 7; stub_name 8; workspace_id 9;
       workspace_name 10; created_at 11 time; updated_at 12 time`,
@@ -262,6 +285,7 @@ export const GATEWAY: Service = {
     ListContainers: {},
     StopContainer: {},
     CheckpointContainer: {},
+    AttachToContainer: { asks: 'ContainerStreamMessage' },
     ListTokens: {},
     CreateToken: {},
     ToggleToken: {},

@@ -1,5 +1,7 @@
 // The services of published clients. A call that is not listed is not served.
 import { DISK } from './disk.ts';
+import { ENDPOINT } from './endpoint.ts';
+import { FUNCTION } from './function.ts';
 import { GATEWAY } from './gateway.ts';
 import { IMAGE } from './image.ts';
 import type { Service } from './service.ts';
@@ -8,4 +10,15 @@ import { HEALTH, TYPES } from './shared.ts';
 import { TASK_QUEUE } from './task-queue.ts';
 import { VOLUME } from './volume.ts';
 
-export const SERVICES: readonly Service[] = [DISK, GATEWAY, HEALTH, IMAGE, SECRET, TASK_QUEUE, TYPES, VOLUME];
+export const SERVICES: readonly Service[] = [
+  DISK,
+  ENDPOINT,
+  FUNCTION,
+  GATEWAY,
+  HEALTH,
+  IMAGE,
+  SECRET,
+  TASK_QUEUE,
+  TYPES,
+  VOLUME,
+];

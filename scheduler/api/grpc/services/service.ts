@@ -4,6 +4,8 @@
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import type { Plain } from '../descriptor.ts';
 
+export type Headers = Readonly<Record<string, string>>;
+
 export interface Service {
   /** Package of the messages, `gateway`. */
   readonly pack: string;
@@ -23,11 +25,22 @@ export interface Adapter {
   readonly operation?: string;
   /** Name of the messages, where it is not that of the call. */
   readonly messages?: string;
-  readonly read?: (message: Plain) => Plain;
+  /** Whole name of the request's message, where it is not that of the messages. */
+  readonly asks?: string;
+  /** Whether clients come back to a stream that broke off, so that it ends when the scheduler begins to stop. */
+  readonly comesBack?: boolean;
+  /** @param headers - metadata of the call, by names of lower case */
+  readonly read?: (message: Plain, headers: Headers) => Plain;
   readonly refuses?: (message: Plain) => string | undefined;
   readonly tell?: (answer: Plain, caller: Caller | null) => Plain;
   /** The only answer; absent: an operation answers. */
   readonly always?: Plain;
 }
+
+/** The messages of a call. */
+export const messagesOf = (pack: string, call: string, { messages = call, asks = `${messages}Request` }: Adapter) => ({
+  request: `${pack}.${asks}`,
+  response: `${pack}.${messages}Response`,
+});
 
 export const recordOf = (value: unknown): Plain => (value ?? {}) as Plain;

@@ -3,26 +3,19 @@
 // directory meanwhile. Source: interface, gateway §10.
 import { StringDecoder } from 'node:string_decoder';
 import type { WebSocket } from 'ws';
-import { sleep } from '#shared/backoff.ts';
-import { isTerminalContainer } from '#shared/domain/status.ts';
 import { numberOf, textOf } from '#shared/protocol/frames.ts';
 import type { Access, ReachedContainer } from '../../../fleet/inside/access.ts';
 import { isPod } from '../../../fleet/inside/access.ts';
 import type { Inside } from '../../../fleet/inside/inside.ts';
 import type { LogReads } from '../../../fleet/logs/log-service.ts';
+import { attachedLog } from './attached-log.ts';
+import type { Said } from './attached-log.ts';
 import { takeFileOperations } from './file-operations.ts';
 import { CLOSES, Outgoing } from './sockets.ts';
 
 /** Interval of empty outputs: proxies close idle connections. */
 const STILL_MS = 10_000;
 const ANSWER_WITHIN_MS = 25_000;
-/** Interval of looks at the log. */
-const LOOK_MS = 1_000;
-/** Time for the last lines of a container that has ended to come. */
-const LAST_LINES_MS = 3_000;
-const LINES = 500;
-/** Exit code of a container that no program's own tells: of one that was lost. */
-const UNKNOWN_EXIT = 1;
 /** The first program of a container. */
 const ENTRYPOINT = 0;
 
@@ -32,12 +25,6 @@ export interface AttachParts {
   readonly access: Pick<Access, 'find'>;
   readonly logs: LogReads;
   readonly container: ReachedContainer;
-}
-
-interface Said {
-  readonly output: string;
-  readonly done?: boolean;
-  readonly exitCode?: number;
 }
 
 const messageOf = ({ output, done = false, exitCode = 0 }: Said): string => JSON.stringify({ output, done, exitCode });
@@ -92,32 +79,11 @@ async function showEntrypoint({ webSocket, inside, container }: AttachParts, lef
   });
 }
 
-/** Follows the log, as far as it has come to the scheduler, to the end of the container. */
-async function showLog({ webSocket, access, logs, container }: AttachParts, left: AbortSignal): Promise<void> {
-  const { containerId, workspaceId } = container;
-  let afterSeq = 0;
-  const show = async (): Promise<void> => {
-    for (;;) {
-      const { lines, isFull } = await logs.read(workspaceId, { containerId, afterSeq, limit: LINES, page: 0 });
-      const last = lines.at(-1);
-      if (last === undefined || left.aborted) return;
-      afterSeq = last.seq;
-      await sent(webSocket, messageOf({ output: lines.map(({ line }) => `${line}\n`).join('') }));
-      if (!isFull) return;
-    }
-  };
-  for (;;) {
-    const { state, exitCode } = await access.find(containerId, { workspaceId });
-    const isOver = isTerminalContainer(state);
-    if (isOver && !(await sleep(LAST_LINES_MS, left))) return;
-    await show();
-    if (left.aborted) return;
-    if (isOver) {
-      webSocket.send(messageOf({ output: '', done: true, exitCode: exitCode ?? UNKNOWN_EXIT }));
-      return webSocket.close(CLOSES.done);
-    }
-    if (!(await sleep(LOOK_MS, left))) return;
-  }
+/** Follows the log to the end of the container. */
+async function showLog(parts: AttachParts, left: AbortSignal): Promise<void> {
+  const { webSocket } = parts;
+  for await (const said of attachedLog(parts, left)) await sent(webSocket, messageOf(said));
+  if (!left.aborted) webSocket.close(CLOSES.done);
 }
 
 /** Sends, and waits until the caller's connection has taken it. */

@@ -105,6 +105,19 @@ export function stubById(db: Queryable, id: string): Promise<StubRow | undefined
   return maybeOne(db, `select ${COLUMNS} from stubs where id = $1`, [id], map);
 }
 
+/** Gives a schedule to a stub that has none. @param made - the schedule, and the hash of the configuration with it */
+export async function setStubSchedule(
+  db: Queryable,
+  id: StubId,
+  made: { readonly schedule: object; readonly configHash: string },
+): Promise<void> {
+  await db.query(
+    `update stubs set config = config || jsonb_build_object('schedule', $2::jsonb), config_hash = $3, updated_at = now()
+     where id = $1 and not config ? 'schedule'`,
+    [id, JSON.stringify(made.schedule), made.configHash],
+  );
+}
+
 /** The stub of each app that was made last. */
 export function latestStubsOfApps(
   db: Queryable,
