@@ -117,7 +117,7 @@ function suitesOf(text: string | undefined, known: readonly SuiteName[]): readon
     if (!known.some((suite) => suite === name))
       throw new UsageError(`--only: there is no benchmark ${JSON.stringify(name)}; there are ${known.join(', ')}`);
   }
-  // Suites run in the order of the list: `start` ends what the others share, and is measured on the data that they left.
+  // Suites run in the order of the list: `start` ends what others share, and is measured on the data that they left.
   return known.filter((suite) => asked.includes(suite));
 }
 
