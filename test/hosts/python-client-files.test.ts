@@ -208,7 +208,7 @@ test(
     expect((await runs('pool', 'join-command', 'edge')).text).toContain('LONGSHORE_JOIN_TOKEN=');
     await runs('pool', 'machines', 'edge');
     await runs('pool', 'delete', 'edge');
-    expect((await runs('disk', 'list', '--format', 'json')).json()).toEqual([]);
+    expect((await runs('disk', 'list', '--format', 'json')).json()).toEqual({ disks: [] });
     const disk = await beta9('disk', 'create', 'd', '--size', '1Gi');
     expect([disk.code, disk.text.replaceAll(/\s+/g, ' ')]).toEqual([1, expect.stringContaining('use a volume')]);
   },

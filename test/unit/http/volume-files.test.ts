@@ -264,3 +264,11 @@ test('a caller who leaves an upload ends its stream', async () => {
   request.destroy();
   await waitFor(() => closed.length === 1 && done.length === 1, 'the stream is closed');
 });
+
+test('a question for a file ends its connection, since the published client forks behind it', async () => {
+  const { url } = await serve(({ kind }, end) => {
+    if (kind === 'end') end.write(EMPTY);
+  });
+  expect((await fetch(`${url}get`, { method: 'HEAD' })).headers.get('connection')).toBe('close');
+  expect((await fetch(`${url}get`)).headers.get('connection')).not.toBe('close');
+});

@@ -64,6 +64,9 @@ export function registerVolumeFiles(scope: FastifyInstance, parts: VolumeFilePar
       if (purpose === undefined) throw refused(request);
       const part = purpose === 'part' ? partIn(query) : undefined;
       const asked = { volumeId, path: query.path ?? '', purpose, ...(part === undefined ? {} : { part }) };
+      // The published client forks after this question. Its processes would share the connection, and take each other's
+      // answers for their own.
+      if (request.method === 'HEAD' && purpose === 'get') void reply.header('connection', 'close');
       transfer(request, reply, asked, parts);
     },
   });
