@@ -280,15 +280,44 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
     const { runDeploymentRollback } = await import('./commands/deployment-rollback.ts');
     await runDeploymentRollback(name, version, flags, invocation());
   });
+  const queue = command(deployment, 'queue', 'Look at the queue of a deployment; pause, resume or bound it');
   examples(
-    command(deployment, 'keys', 'List the keys of its flow control: tasks of each that run and that wait')
+    command(queue, 'show', 'Show its settings, and the keys of its flow control: tasks of each that run and that wait')
       .argument(DEPLOYMENT, DEPLOYMENT_HELP)
-      .option('--limit <n>', 'how many at most', listLimit, 100),
-    'deployment keys bill',
-    'deployment keys bill/v3 --json',
+      .option('--limit <n>', 'how many keys at most', listLimit, 100),
+    'deployment queue show bill',
+    'deployment queue show bill/v3 --json',
   ).action(async (reference: string, flags: { readonly limit: number }) => {
-    const { runDeploymentKeys } = await import('./commands/deployment-keys.ts');
-    await runDeploymentKeys(reference, flags, invocation());
+    const { runQueueShow } = await import('./commands/deployment-queue.ts');
+    await runQueueShow(reference, flags, invocation());
+  });
+  examples(
+    command(queue, 'pause', 'Begin nothing of the queue, whatever version; tasks are accepted and wait').argument(
+      DEPLOYMENT,
+      DEPLOYMENT_HELP,
+    ),
+    'deployment queue pause bill',
+  ).action(async (reference: string) => {
+    const { runQueueChange } = await import('./commands/deployment-queue.ts');
+    await runQueueChange(reference, { paused: true }, 'its queue is paused', invocation());
+  });
+  examples(
+    command(queue, 'resume', 'Let a paused queue go on').argument(DEPLOYMENT, DEPLOYMENT_HELP),
+    'deployment queue resume bill',
+  ).action(async (reference: string) => {
+    const { runQueueChange } = await import('./commands/deployment-queue.ts');
+    await runQueueChange(reference, { paused: false }, 'its queue goes on', invocation());
+  });
+  examples(
+    command(queue, 'limit', 'Let at most so many tasks of the queue run at a time, whatever version')
+      .argument(DEPLOYMENT, DEPLOYMENT_HELP)
+      .argument('<tasks>', 'how many; 0: any number', wholeNumber),
+    'deployment queue limit bill 5',
+    'deployment queue limit bill 0',
+  ).action(async (reference: string, tasks: number) => {
+    const { runQueueChange } = await import('./commands/deployment-queue.ts');
+    const says = tasks === 0 ? 'any number of its tasks run at a time' : `at most ${tasks} of its tasks run at a time`;
+    await runQueueChange(reference, { limit: tasks }, says, invocation());
   });
   examples(
     command(deployment, 'diff', 'Compare two versions of a name: configuration, image and files')

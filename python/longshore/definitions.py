@@ -11,7 +11,7 @@ from enum import Enum
 from shlex import quote
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
-from .checks import DefinitionError, flow_key, gpu_names, head_start, instance, label_key, label_values, one_of, pace, sequence, text, texts, variables, whole
+from .checks import DefinitionError, flag, flow_key, gpu_names, head_start, instance, label_key, label_values, one_of, pace, sequence, text, texts, variables, whole
 from .requirements import requirements
 
 _PYTHON_VERSION = re.compile(r'(python|micromamba)?3(\.([0-9]+))?')
@@ -348,6 +348,14 @@ class Flow:
     rate: calls of a key are taken at this pace at most, and so many at once. Others are refused with 429 and a
     `Retry-After`. An endpoint may have it, too.
     on_excess: `'skip'`: calls beyond the rate are dropped instead, and `put` returns a task without an id.
+    debounce: calls of a key are one task, which begins when so many seconds passed without a further one. The input of the
+    last call counts, and `put` returns that task.
+    debounce_max: seconds after the first of these calls in which the task begins in any case; None: there is no such time.
+    singleton: a key has one open task. `'skip'`: `put` returns that one, and queues nothing. `'replace'`: the new task
+    cancels it while it waits. One that runs goes on, and the new one begins after it.
+    cancel_running: with `'replace'`, a task that runs is cancelled, too.
+    fair_key: the parameter of the function by whose values tasks take turns, a text or a number; None: they begin in order.
+    weights: turns of a value for one turn of others, `{'c-17': 3}`.
     priority: head start of a task in its queue, in seconds, from -3600 to 3600; a call may have its own
     (`with_options(priority=600)`). None: the queue has no priorities, and tasks are begun in the order in which they came.
 
@@ -363,6 +371,12 @@ class Flow:
         throttle: Optional[str] = None,
         rate: Optional[str] = None,
         on_excess: str = 'refuse',
+        debounce: Optional[int] = None,
+        debounce_max: Optional[int] = None,
+        singleton: Optional[str] = None,
+        cancel_running: bool = False,
+        fair_key: Optional[str] = None,
+        weights: Optional[Mapping[str, int]] = None,
         priority: Optional[int] = None,
     ) -> None:
         self.concurrency = None if concurrency is None else whole('concurrency', concurrency, 1)
@@ -375,11 +389,30 @@ class Flow:
         self.rate = None if rate is None else pace('rate', rate)
         self.on_excess = one_of('on_excess', on_excess, ('refuse', 'skip'))
         self.priority = None if priority is None else head_start('priority', priority)
-        keyed = self.concurrency is not None or self.throttle is not None or self.rate is not None
-        if not keyed and not self.limits and self.priority is None:
-            raise DefinitionError('concurrency: must be given, or limits, throttle, rate or priority')
+        self.debounce = None if debounce is None else whole('debounce', debounce, 1)
+        self.debounce_max = None if debounce_max is None else whole('debounce_max', debounce_max, 1)
+        self.singleton = None if singleton is None else one_of('singleton', singleton, ('skip', 'replace'))
+        self.cancel_running = flag('cancel_running', cancel_running)
+        self.fair_key = None if fair_key is None else flow_key('fair_key', fair_key)
+        self.weights: Dict[str, int] = {}
+        if weights is not None:
+            for name, weight in dict(instance('weights', weights, Mapping)).items():
+                self.weights[flow_key('weights', name)] = whole('weights[%r]' % name, weight, 1)
+        keyed = any(one is not None for one in (self.concurrency, self.throttle, self.rate, self.debounce, self.singleton))
+        if not keyed and not self.limits and self.priority is None and self.fair_key is None:
+            raise DefinitionError('concurrency: must be given, or limits, throttle, rate, debounce, singleton, fair_key or priority')
         if not keyed and self.key is not None:
-            raise DefinitionError('key: needs concurrency, throttle or rate')
+            raise DefinitionError('key: needs concurrency, throttle, rate, debounce or singleton')
+        if self.debounce_max is not None and (self.debounce is None or self.debounce_max < self.debounce):
+            raise DefinitionError('debounce_max: needs debounce, and is no shorter')
+        if self.singleton is not None and self.debounce is not None:
+            raise DefinitionError('singleton: not together with debounce')
+        if self.cancel_running and self.singleton != 'replace':
+            raise DefinitionError("cancel_running: needs singleton='replace'")
+        if self.weights and self.fair_key is None:
+            raise DefinitionError('weights: needs fair_key')
+        if self.fair_key is not None and self.priority is not None:
+            raise DefinitionError('fair_key: not together with priority')
         if self.on_excess == 'skip' and self.rate is None:
             raise DefinitionError('on_excess: needs rate')
 
@@ -388,24 +421,38 @@ class Flow:
         described: Dict[str, Any] = {} if self.concurrency is None else {'concurrency': self.concurrency}
         if self.limits:
             described['limits'] = self.limits
-        more = {'throttle': self.throttle, 'rate': self.rate, 'priority': self.priority}
+        more = {
+            'throttle': self.throttle,
+            'rate': self.rate,
+            'onExcess': 'skip' if self.on_excess == 'skip' else None,
+            'debounce': self.debounce,
+            'debounceMax': self.debounce_max,
+            'singleton': self.singleton,
+            'cancelRunning': True if self.cancel_running else None,
+            'weights': self.weights or None,
+            'priority': self.priority,
+        }
         described.update({name: value for name, value in more.items() if value is not None})
-        if self.on_excess == 'skip':
-            described['onExcess'] = 'skip'
-        if self.key is None:
-            return described
-        described['key'] = self.key
-        import inspect  # not paid on a cold start
-
-        parameters = list(inspect.signature(function).parameters.values())
-        for at, parameter in enumerate(parameters):
-            if parameter.name == self.key and parameter.kind != parameter.VAR_KEYWORD:
-                if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                    described['position'] = at
-                return described
-        if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
-            raise DefinitionError('flow.key: %s has no parameter %s' % (getattr(function, '__name__', 'the function'), self.key))
+        for name, key, position in (('key', self.key, 'position'), ('fairKey', self.fair_key, 'fairPosition')):
+            if key is not None:
+                described[name] = key
+                at = _position('fair_key' if name == 'fairKey' else name, key, function)
+                if at is not None:
+                    described[position] = at
         return described
+
+
+def _position(name: str, key: str, function: Any) -> Optional[int]:
+    """The place of a parameter of the function among its positional ones; None: it is given by its name alone."""
+    import inspect  # not paid on a cold start
+
+    parameters = list(inspect.signature(function).parameters.values())
+    for at, parameter in enumerate(parameters):
+        if parameter.name == key and parameter.kind != parameter.VAR_KEYWORD:
+            return at if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) else None
+    if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
+        raise DefinitionError('flow.%s: %s has no parameter %s' % (name, getattr(function, '__name__', 'the function'), key))
+    return None
 
 
 class QueueDepthAutoscaler:

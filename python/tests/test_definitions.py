@@ -421,6 +421,9 @@ def handler(): ...
             ("Flow(throttle='100/m', key='customer')", {'throttle': '100/m', 'key': 'customer', 'position': 1}),
             ("Flow(rate='5/10s', on_excess='skip')", {'rate': '5/10s', 'onExcess': 'skip'}),
             ('Flow(priority=-60)', {'priority': -60}),
+            ('Flow(debounce=30, debounce_max=300)', {'debounce': 30, 'debounceMax': 300}),
+            ("Flow(singleton='replace', cancel_running=True)", {'singleton': 'replace', 'cancelRunning': True}),
+            ("Flow(fair_key='customer', weights={'a': 2})", {'fairKey': 'customer', 'fairPosition': 1, 'weights': {'a': 2}}),
             ("Flow(limits={'openai': 10})", {'limits': {'openai': 10}}),
             ("Flow(concurrency=5, key='more')", {'concurrency': 5, 'key': 'more'}),
         ):
@@ -442,6 +445,14 @@ def handler(): ...
             ({'rate': '1/s', 'on_excess': 'drop'}, 'on_excess: '),
             ({'throttle': '1/s', 'on_excess': 'skip'}, 'on_excess: '),
             ({'priority': 3601}, 'priority: '),
+            ({'debounce': 0}, 'debounce: '),
+            ({'debounce': 30, 'debounce_max': 20}, 'debounce_max: '),
+            ({'singleton': 'drop'}, 'singleton: '),
+            ({'singleton': 'skip', 'debounce': 1}, 'singleton: '),
+            ({'singleton': 'skip', 'cancel_running': True}, 'cancel_running: '),
+            ({'concurrency': 1, 'weights': {'a': 2}}, 'weights: '),
+            ({'fair_key': 'a', 'weights': {'a': 0}}, "weights\\['a'\\]: "),
+            ({'fair_key': 'a', 'priority': 0}, 'fair_key: '),
             ({'priority': 0, 'key': 'k'}, 'key: '),
         )
         for flow, text in wrong:

@@ -2,6 +2,7 @@
 import { ContainerActions } from '../fleet/containers/actions.ts';
 import type { Records } from './records.ts';
 import { openTaskIdsOfQueue } from '../stores/store/queries/tasks.ts';
+import { REPLACED } from '../domain/endings.ts';
 import type { RevokeMessage } from '../replicas/outcome-messages.ts';
 import type { TaskActionsParts } from '../tasks/actions.ts';
 import { TaskActions } from '../tasks/actions.ts';
@@ -10,6 +11,7 @@ import { CancelEvents } from '../tasks/completion/cancel-events.ts';
 import { Cancellation } from '../tasks/completion/cancellation.ts';
 import type { DeploymentStopsParts } from '../tasks/deployment-stops.ts';
 import { DeploymentStops } from '../tasks/deployment-stops.ts';
+import type { Singles } from '../tasks/admission/singles.ts';
 import type { TaskBodies } from '../tasks/dispatch/bodies.ts';
 import type { Targets } from '../workspaces/deployments/targets.ts';
 import type { ClusterState } from './cluster-state.ts';
@@ -36,7 +38,10 @@ export interface ActionsSetup {
 /** Parts of other rooms, and questions to them, that changes from outside need. */
 export type ActionNeeds = Omit<TaskActionsParts, 'cancellation'> &
   CancellationParts &
-  Omit<DeploymentStopsParts, 'cancellation'>;
+  Omit<DeploymentStopsParts, 'cancellation'> & {
+    /** Cancels what a later call replaces. Absent: nothing is replaced. */
+    readonly singles?: Pick<Singles, 'cancelBy'> | undefined;
+  };
 
 export interface OutsideActions {
   readonly actions: TaskActions;
@@ -50,6 +55,7 @@ export interface ActionParts extends OutsideActions {
 
 export function buildActions(needs: ActionNeeds): OutsideActions {
   const cancellation = new Cancellation(needs);
+  needs.singles?.cancelBy((record) => cancellation.cancelRecorded(record, REPLACED));
   const deploymentStops = new DeploymentStops({ ...needs, cancellation });
   const actions = new TaskActions({ ...needs, cancellation });
   return { actions, cancellation, deploymentStops };
@@ -59,9 +65,10 @@ export function openActions(setup: ActionsSetup): ActionParts {
   const { infrastructure, clusterState, targets, lineParts, bodies, taskParts, maintenance } = setup;
   const { db, keys, clock, log } = infrastructure;
   const { bus, containers, slots, leases, credentials } = clusterState;
-  const { attempts, completion, changes } = taskParts;
+  const { attempts, completion, changes, singles } = taskParts;
   const containerActions = new ContainerActions(containers, slots, (id) => credentials.ended([id]));
   const built = buildActions({
+    singles,
     attempts,
     completion,
     changes,

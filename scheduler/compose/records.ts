@@ -2,6 +2,7 @@
 import type { TaskId } from '#shared/domain/ids.ts';
 import type { Part } from '#shared/lifecycle.ts';
 import type { Db } from '../stores/store/db.ts';
+import { claimSingle, releaseSingle, replaceInput } from '../stores/store/queries/task-singles.ts';
 import type { AcceptedTask } from '../stores/store/queries/tasks.ts';
 import {
   acceptedJobOf,
@@ -14,6 +15,7 @@ import {
 } from '../stores/store/queries/tasks.ts';
 import { keptJobs, redriveCommits } from '../tasks/admission/accepting.ts';
 import { inputKeyOf } from '../tasks/dispatch/bodies.ts';
+import type { SingleRows } from '../tasks/admission/singles.ts';
 import { InputUpkeep } from '../tasks/inputs/upkeep.ts';
 import { recordOfRow } from '../tasks/records/recording.ts';
 import type { TaskRecord } from '../tasks/records/task-record.ts';
@@ -83,11 +85,18 @@ export function taskRows(db: Db) {
     commit: (batch: readonly AcceptedTask[]) => insertAcceptedTasks(db, batch),
     redrives: redriveCommits(db),
     keepJob: keptJobs(db),
+    singleRows: singleRowsOf(db),
     jobOf: (taskId: TaskId) => acceptedJobOf(db, taskId),
     jobsOf: (taskIds: readonly TaskId[]) => acceptedJobsOf(db, taskIds),
     rowsOf: async (taskIds: readonly TaskId[]) => (await tasksById(db, taskIds)).map(recordOfRow),
   };
 }
+
+const singleRowsOf = (db: Db): SingleRows => ({
+  claim: (...given) => claimSingle(db, ...given),
+  release: (...given) => releaseSingle(db, ...given),
+  replaceInput: (replaced) => replaceInput(db, replaced),
+});
 
 function rowReader(db: Db): (taskId: TaskId) => Promise<TaskRecord | undefined> {
   return async (taskId) => {

@@ -12,6 +12,7 @@ import type { TaskParts } from './tasks.ts';
 import type { Objects } from '../stores/objects/service.ts';
 import { AddedMarks } from '../stores/queues/added-marks.ts';
 import { containerById } from '../stores/store/queries/containers.ts';
+import { pruneSingles } from '../stores/store/queries/task-singles.ts';
 import { openQueues, queuesOfEnded, waitingDeadlines } from '../stores/store/queries/tasks.ts';
 import { inputKeyOf, taskOfInputKey } from '../tasks/dispatch/bodies.ts';
 import { FLOW_SWEEP_MS, FlowSweep } from '../tasks/maintenance/flow-sweep.ts';
@@ -35,6 +36,10 @@ const SUSPECTS_MS = 30_000;
 const MISSING_MS = 5_000;
 const INPUTS_MS = 3_600_000;
 const KEPT_INPUTS_MS = 60_000;
+const CLAIMS_MS = 300_000;
+/** Age from which on the claim of a key is deleted, once its task is over. */
+const CLAIM_SECONDS = 600;
+const CLAIMS_AT_ONCE = 500;
 /** Most queues with open tasks that a sweep of flow control looks at. */
 const MOST_CONTROLLED = 20_000;
 
@@ -216,6 +221,14 @@ export function openTaskMaintenance(setup: TaskMaintenanceSetup): TaskMaintenanc
         everyMs: KEPT_INPUTS_MS,
         round: (signal) => inputUpkeep.round(signal),
         failed: 'kept inputs not looked at, trying again',
+      }),
+      leaderLoop({
+        name: 'claims of keys',
+        everyMs: CLAIMS_MS,
+        round: async (signal) => {
+          while (!signal.aborted && (await pruneSingles(db, CLAIM_SECONDS, CLAIMS_AT_ONCE)) === CLAIMS_AT_ONCE);
+        },
+        failed: 'old claims of keys not deleted, trying again',
       }),
       { name: 'trimming of kept inputs', stop: () => inputUpkeep.stop() },
       { name: 'foreign runs', stop: () => abort.abort() },

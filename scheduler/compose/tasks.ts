@@ -33,6 +33,8 @@ import { QueueQuota } from '../tasks/admission/queue-quota.ts';
 import { LostCallers } from '../tasks/admission/lost-callers.ts';
 import type { SubmissionsParts } from '../tasks/admission/submissions.ts';
 import { Submissions } from '../tasks/admission/submissions.ts';
+import { Singles } from '../tasks/admission/singles.ts';
+import type { SingleRows } from '../tasks/admission/singles.ts';
 import { Unanswered } from '../tasks/admission/unanswered.ts';
 import type { UnansweredParts } from '../tasks/admission/unanswered.ts';
 import { Completion } from '../tasks/completion/completion.ts';
@@ -114,6 +116,8 @@ export interface TaskNeeds
   readonly commit: (batch: readonly AcceptedTask[]) => Promise<void>;
   /** Writes the changed queue entry of an asynchronous task to its row: a job rebuilt from the row has its budgets. */
   readonly keepJob: (job: TaskJob) => Promise<void>;
+  /** Claims of keys that have one task. Absent: calls of such deployments are refused. */
+  readonly singleRows?: SingleRows | undefined;
   /** Whether no other process adds to the queues. Absent: others may. */
   readonly isAlone?: boolean | undefined;
   /** Commits rows of tasks that stand for dead ones. Absent: they are refused. */
@@ -138,6 +142,8 @@ export interface TaskPath {
   readonly completion: Completion;
   readonly callers: Callers;
   readonly submissions: Submissions;
+  /** Absent: nothing keeps the claims of keys that have one task. */
+  readonly singles: Singles | undefined;
   /** Acceptance of asynchronous tasks. */
   readonly asynchronous: CommitFirst;
   /** Accepted tasks on their way to their queues; a part that stops before the tasks do. */
@@ -195,9 +201,12 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
     queueing,
     unanswered: new Unanswered({ ...onward, queueing }),
   });
+  const { singleRows } = needs;
+  const singles = singleRows && new Singles({ ...onward, queues, rows: singleRows });
   const submissions = new Submissions({
     ...onward,
     asynchronous,
+    singles,
     flow: new FlowAdmission({ paces: new FlowPaces(client, keys), clock, metrics, log }),
     callers,
     idempotency:
@@ -231,6 +240,7 @@ export function buildTasks(needs: TaskNeeds): TaskPath {
     completion,
     callers,
     submissions,
+    singles,
     asynchronous,
     queueing,
     sender,

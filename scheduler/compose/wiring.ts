@@ -369,6 +369,8 @@ function wireDeployments({
   taskParts,
   cancellation,
   deploymentStops,
+  lineParts: { queues },
+  infrastructure: { log },
 }: Wired): void {
   objects.onReplaced((objectId) => targets.codeChanged(objectId));
   clusterState.containers.onChange((change) => scaling.rollouts.containerChanged(change));
@@ -376,6 +378,19 @@ function wireDeployments({
   targets.onChange(({ deploymentId, target }) => {
     if (target?.active === true) linkParts.images.prepare(target);
     else void deploymentStops.answerStopped(queueNameOf(deploymentId, '' as StubId));
+  });
+  const controlled = new Set<QueueName>();
+  targets.onChange(({ target }) => {
+    if (target === undefined || (target.queueControl === undefined && !controlled.delete(target.queue))) return;
+    const { queue, queueControl = { paused: false, limit: null } } = target;
+    if (target.queueControl !== undefined) controlled.add(queue);
+    queues.control(queue, queueControl).then(
+      () => {
+        taskParts.dispatcher.wake(queue);
+        scaling.autoscaler.wake(queue);
+      },
+      (error: unknown) => log.info({ err: error, queue }, 'a queue is not paused or bounded yet'),
+    );
   });
   taskParts.callers.onReaderLeft((taskId, ending) => cancellation.cancel(taskId, ending));
 }

@@ -25,6 +25,8 @@ export const END_REASONS = [
   'wait_limit',
   'expired',
   'request_cancelled',
+  /** Flow control let a later call of its key replace it. */
+  'replaced',
   /** The caller hung up. */
   'caller_left',
   /** The caller's replica is gone, or does not know the caller. */
@@ -65,6 +67,7 @@ export const RESULT_NOT_STORED: Ending = { status: 'ERROR', reason: 'result_not_
 export const EXPIRED: Ending = { status: 'EXPIRED', reason: 'expired' };
 export const WAIT_LIMIT: Ending = { status: 'TIMEOUT', reason: 'wait_limit' };
 export const CANCELLED: Ending = { status: 'CANCELLED', reason: 'request_cancelled' };
+export const REPLACED: Ending = { status: 'CANCELLED', reason: 'replaced' };
 export const CALLER_LEFT: Ending = {
   status: 'CANCELLED',
   reason: 'caller_left',

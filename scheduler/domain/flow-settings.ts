@@ -22,6 +22,23 @@ export interface FlowConfig {
   readonly rate?: Pace;
   /** Whether a call beyond the rate is dropped. Absent: it is refused. */
   readonly skipsExcess?: boolean;
+  /**
+   * Seconds without another call of the key after which its task begins, with the input of the last call. Absent: each
+   * call is a task.
+   */
+  readonly debounce?: number;
+  /** Seconds after the first of these calls in which the task begins in any case. Absent: there is no such time. */
+  readonly debounceMax?: number;
+  /** Fate of a call whose key has an open task: it is skipped, or replaces that one. Absent: neither. */
+  readonly singleton?: 'skip' | 'replace';
+  /** Whether a task that runs is replaced, too. Absent: only one that waits. */
+  readonly cancelsRunning?: boolean;
+  /** Field of the input by whose values tasks take turns. Absent: they begin in order. */
+  readonly fairKey?: string;
+  /** Place of that field among the positional inputs. Absent: it has none. */
+  readonly fairPosition?: number;
+  /** Turns of a value for one turn of others. Absent: each has one. */
+  readonly weights?: Readonly<Record<string, number>>;
   /** Head start of a task in its queue, in seconds, where its call gives none. Absent: the queue has no priorities. */
   readonly priority?: number;
 }
@@ -29,6 +46,9 @@ export interface FlowConfig {
 export const MOST_KEY_CHARACTERS = 128;
 const MOST_POSITION = 255;
 export const MOST_LIMITS = 8;
+export const MOST_WEIGHTS = 100;
+const MOST_WEIGHT = 100;
+const LONGEST_DEBOUNCE_S = 86_400;
 export const MOST_CONCURRENCY = 100_000;
 /** Largest head start and the largest handicap of a task, in seconds. */
 export const MOST_HEAD_START_S = 3_600;
@@ -86,24 +106,29 @@ export function readFlow(asked: unknown): FlowConfig | string | undefined {
 }
 
 /** Names of settings that are called otherwise here. */
-const FIELD_OF: Readonly<Record<string, string>> = { onExcess: 'skipsExcess' };
+const FIELD_OF: Readonly<Record<string, string>> = { onExcess: 'skipsExcess', cancelRunning: 'cancelsRunning' };
 
 const READERS: Readonly<Record<string, (given: unknown) => Read<unknown>>> = {
   concurrency: (given) =>
     isCount(given) ? { value: given } : { why: ` must be a whole number from 1 to ${MOST_CONCURRENCY}` },
-  key: (given) => {
-    const problem = keyProblem(typeof given === 'string' ? given : '');
-    return problem === undefined ? { value: given } : { why: ` ${problem}` };
-  },
-  position: (given) =>
-    isWhole(given, 0, MOST_POSITION) ? { value: given } : { why: ` must be a whole number from 0 to ${MOST_POSITION}` },
-  limits: readLimits,
+  key: fieldName,
+  position: wholeFrom(0, MOST_POSITION),
+  limits: namedNumbers(MOST_LIMITS, MOST_CONCURRENCY),
   throttle: paceOf,
   rate: paceOf,
   onExcess: (given) =>
     given === 'refuse' || given === 'skip'
       ? { value: given === 'skip' ? true : undefined }
       : { why: ' must be refuse or skip' },
+  debounce: wholeFrom(1, LONGEST_DEBOUNCE_S),
+  debounceMax: wholeFrom(1, LONGEST_DEBOUNCE_S),
+  singleton: (given) =>
+    given === 'skip' || given === 'replace' ? { value: given } : { why: ' must be skip or replace' },
+  cancelRunning: (given) =>
+    typeof given === 'boolean' ? { value: given ? true : undefined } : { why: ' must be true or false' },
+  fairKey: fieldName,
+  fairPosition: wholeFrom(0, MOST_POSITION),
+  weights: namedNumbers(MOST_WEIGHTS, MOST_WEIGHT),
   priority: (given) =>
     isWhole(given, -MOST_HEAD_START_S, MOST_HEAD_START_S)
       ? { value: given }
@@ -111,20 +136,43 @@ const READERS: Readonly<Record<string, (given: unknown) => Read<unknown>>> = {
 };
 
 /** Settings that count or pace by a key. */
-const KEYED = ['concurrency', 'throttle', 'rate'] as const;
+const KEYED = ['concurrency', 'throttle', 'rate', 'debounce', 'singleton'] as const;
 
 function problemOf(flow: FlowConfig): string | undefined {
   const isKeyed = KEYED.some((name) => flow[name] !== undefined);
-  if (!isKeyed && flow.limits === undefined && flow.priority === undefined)
-    return `extra.flow must have one of ${KEYED.join(', ')}, limits, priority`;
+  if (!isKeyed && flow.limits === undefined && flow.priority === undefined && flow.fairKey === undefined)
+    return `extra.flow must have one of ${KEYED.join(', ')}, limits, priority, fairKey`;
   if (!isKeyed && flow.key !== undefined) return `extra.flow.key needs one of extra.flow.${KEYED.join(', ')}`;
   if (flow.skipsExcess === true && flow.rate === undefined) return 'extra.flow.onExcess needs extra.flow.rate';
+  if (flow.debounceMax !== undefined && flow.debounceMax < (flow.debounce ?? Infinity))
+    return 'extra.flow.debounceMax needs extra.flow.debounce, and is no shorter';
+  if (flow.singleton !== undefined && flow.debounce !== undefined)
+    return 'extra.flow.singleton and extra.flow.debounce exclude each other';
+  if (flow.cancelsRunning === true && flow.singleton !== 'replace')
+    return 'extra.flow.cancelRunning needs extra.flow.singleton replace';
+  if (flow.weights !== undefined && flow.fairKey === undefined) return 'extra.flow.weights needs extra.flow.fairKey';
+  if (flow.fairKey !== undefined && flow.priority !== undefined)
+    return 'extra.flow.fairKey and extra.flow.priority exclude each other';
   return undefined;
 }
 
 /** The place of a key among the inputs means nothing without the key. */
-function withoutUnused({ position, ...flow }: FlowConfig): FlowConfig {
-  return flow.key === undefined || position === undefined ? flow : { ...flow, position };
+function withoutUnused({ position, fairPosition, ...flow }: FlowConfig): FlowConfig {
+  return {
+    ...flow,
+    ...(flow.key === undefined || position === undefined ? {} : { position }),
+    ...(flow.fairKey === undefined || fairPosition === undefined ? {} : { fairPosition }),
+  };
+}
+
+function fieldName(given: unknown): Read<unknown> {
+  const problem = keyProblem(typeof given === 'string' ? given : '');
+  return problem === undefined ? { value: given } : { why: ` ${problem}` };
+}
+
+function wholeFrom(least: number, most: number): (given: unknown) => Read<unknown> {
+  return (given) =>
+    isWhole(given, least, most) ? { value: given } : { why: ` must be a whole number from ${least} to ${most}` };
 }
 
 function paceOf(given: unknown): Read<Pace> {
@@ -137,18 +185,20 @@ const isWhole = (value: unknown, least: number, most: number): value is number =
 
 const isCount = (value: unknown): value is number => isWhole(value, 1, MOST_CONCURRENCY);
 
-function readLimits(asked: unknown): Read<Readonly<Record<string, number>>> {
-  if (!isRecord(asked)) return { why: ' must be an object of names and numbers' };
-  const limits: Record<string, number> = {};
-  for (const [name, most] of Object.entries(asked)) {
-    const problem = keyProblem(name);
-    if (problem !== undefined) return { why: `: a name ${problem}` };
-    if (!isCount(most)) return { why: `.${name} must be a whole number from 1 to ${MOST_CONCURRENCY}` };
-    limits[name] = most;
-  }
-  const count = Object.keys(limits).length;
-  if (count > MOST_LIMITS) return { why: ` must have at most ${MOST_LIMITS} names` };
-  return { value: count === 0 ? undefined : limits };
+function namedNumbers(mostNames: number, most: number): (asked: unknown) => Read<Readonly<Record<string, number>>> {
+  return (asked) => {
+    if (!isRecord(asked)) return { why: ' must be an object of names and numbers' };
+    const found: Record<string, number> = {};
+    for (const [name, value] of Object.entries(asked)) {
+      const problem = keyProblem(name);
+      if (problem !== undefined) return { why: `: a name ${problem}` };
+      if (!isWhole(value, 1, most)) return { why: `.${name} must be a whole number from 1 to ${most}` };
+      found[name] = value;
+    }
+    const count = Object.keys(found).length;
+    if (count > mostNames) return { why: ` must have at most ${mostNames} names` };
+    return { value: count === 0 ? undefined : found };
+  };
 }
 
 const textOf = (value: unknown): string => (JSON.stringify(value) ?? 'nothing').slice(0, 60);

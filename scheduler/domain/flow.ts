@@ -22,6 +22,12 @@ export interface TaskFlow {
   readonly isDue?: boolean;
   /** Head start in its queue, seconds. Absent: the queue has no priorities. */
   readonly headStart?: number;
+  /** Whether `atMs` is when no further call of the key is awaited: until then its input may be replaced. */
+  readonly isGathered?: boolean;
+  /** The value that takes turns with others, and its turns for one of theirs. Absent: tasks begin in order. */
+  readonly fair?: { readonly key: string; readonly weight: number };
+  /** Place among the turns, as the queue gave it. Absent: none yet. */
+  readonly turn?: number;
 }
 
 /** Something that counts tasks, and the most that may have a slot of it. */
@@ -75,7 +81,12 @@ export function flowOf(config: FlowConfig | undefined, given: FlowCall, input: s
       : 'the call has a key (X-Longshore-Key), and the deployment has no flow control';
   const key = keyOf(config, given.key, input);
   if ('why' in key) return key.why;
-  const { concurrency: most, limits, throttle } = config;
+  const { fairKey, weights = {}, singleton, cancelsRunning, limits, throttle } = config;
+  const fair = fairKey === undefined ? { key: '' } : keyIn(input, fairKey, config.fairPosition, 'turns');
+  if ('why' in fair) return fair.why;
+  // Without that, a task would begin beside the one that it may not cancel.
+  const waitsForRunning = singleton === 'replace' && cancelsRunning !== true;
+  const most = config.concurrency ?? (waitsForRunning ? 1 : undefined);
   const headStart = given.priority ?? config.priority;
   return {
     key: key.key,
@@ -83,6 +94,9 @@ export function flowOf(config: FlowConfig | undefined, given: FlowCall, input: s
     ...(limits === undefined ? {} : { limits }),
     ...(throttle === undefined ? {} : { everyMs: everyMsOf(throttle) }),
     ...(headStart === undefined ? {} : { headStart }),
+    ...(fairKey === undefined
+      ? {}
+      : { fair: { key: fair.key, weight: Object.hasOwn(weights, fair.key) ? (weights[fair.key] ?? 1) : 1 } }),
   };
 }
 
@@ -106,14 +120,23 @@ function keyOf(
     const problem = keyProblem(given);
     return problem === undefined ? { key: given } : { why: `X-Longshore-Key ${problem}` };
   }
-  if (config.key === undefined) return { key: '' };
-  const found = fieldOf(input, config.key, config.position);
+  return config.key === undefined ? { key: '' } : keyIn(input, config.key, config.position, 'key');
+}
+
+/** The value of a field as a key. @param purpose - of the field, for the refusal */
+function keyIn(
+  input: string,
+  name: string,
+  position: number | undefined,
+  purpose: 'key' | 'turns',
+): { readonly key: string } | { readonly why: string } {
+  const found = fieldOf(input, name, position);
   const key = typeof found === 'number' || typeof found === 'boolean' ? String(found) : found;
-  const field = JSON.stringify(config.key);
-  if (typeof key !== 'string')
-    return {
-      why: `the input has no field ${field} with a text or a number, which is the key of the deployment's flow control`,
-    };
+  const field = JSON.stringify(name);
+  if (typeof key !== 'string') {
+    const what = purpose === 'key' ? "is the key of the deployment's flow control" : 'takes turns in the queue';
+    return { why: `the input has no field ${field} with a text or a number, which ${what}` };
+  }
   const problem = keyProblem(key);
   return problem === undefined ? { key } : { why: `the field ${field} ${problem}` };
 }

@@ -185,6 +185,8 @@ export interface Target {
   readonly config: StubConfig;
   /** Digest that the image's name meant at deployment; empty: not known, or an image of machines alone. */
   readonly imageDigest: string;
+  /** Control of its queue by an operator. Absent: none. */
+  readonly queueControl?: { readonly paused: boolean; readonly limit: number | null };
   /** ScaleDeployment's bounds; they replace the stub's. */
   readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
 }

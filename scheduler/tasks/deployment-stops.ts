@@ -6,7 +6,7 @@ import type { Log } from '#shared/log.ts';
 import { DEPLOYMENT_DELETED, DEPLOYMENT_STOPPED } from '../domain/endings.ts';
 import type { Ending } from '../domain/endings.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
-import type { TaskQueues } from '../stores/queues/task-queues.ts';
+import type { QueueControl, TaskQueues } from '../stores/queues/task-queues.ts';
 import type { DeploymentEffects } from '../workspaces/deployments/needs.ts';
 import type { Cancellation } from './completion/cancellation.ts';
 import type { Completion } from './completion/completion.ts';
@@ -18,7 +18,7 @@ export interface DeploymentStopsParts {
   readonly attempts: Pick<Attempts, 'current' | 'ofQueue'>;
   readonly completion: Pick<Completion, 'takeOut' | 'answerAs'>;
   readonly cancellation: Pick<Cancellation, 'cancelRecorded' | 'revoke'>;
-  readonly queues: Pick<TaskQueues, 'depth' | 'obliterate'>;
+  readonly queues: Pick<TaskQueues, 'depth' | 'obliterate' | 'control'>;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly replies: Pick<Replies, 'of'>;
   readonly containers: {
@@ -96,6 +96,11 @@ export class DeploymentStops implements DeploymentEffects {
     } catch (error) {
       log.info({ err: error, queue }, 'a deleted queue still has its settings in Redis');
     }
+  }
+
+  async queueControlled(queue: QueueName, control: QueueControl): Promise<void> {
+    await this.#parts.queues.control(queue, control);
+    this.#queueChanged.tell(queue);
   }
 
   async scaledToZero(queue: QueueName): Promise<void> {

@@ -45,6 +45,7 @@ const app = join(directory.path, 'app.py');
 const WORDS: Readonly<Record<string, readonly string[]>> = {
   name: ['nobody'],
   containers: ['2'],
+  tasks: ['5'],
   amount: ['5'],
   mode: ['prepaid'],
   kind: ['deployments'],

@@ -1,4 +1,4 @@
-// Flow control as callers meet it: keys of calls, the list of keys, `longshore deployment keys`, and what is refused.
+// Flow control as callers meet it: keys of calls, the list of keys, `longshore deployment queue`, and what is refused.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { request } from 'undici';
 import { runCommand } from '../helpers/command-line.ts';
@@ -20,6 +20,12 @@ afterAll(() => platform.stop());
 
 const put = (body: unknown, headers: Readonly<Record<string, string>> = {}) =>
   platform.call('POST /taskqueue/bill', body, { headers });
+const commandOf = (...line: readonly string[]) =>
+  runCommand(line, {
+    LONGSHORE_URL: `http://${platform.address}`,
+    LONGSHORE_TOKEN: platform.own.token,
+    LONGSHORE_CONTEXT_FILE: '/nonexistent/contexts.json',
+  });
 const keys = async (): Promise<Json> =>
   (await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}/flow/${deployed.id}`)).json;
 
@@ -37,6 +43,13 @@ test('calls have their keys in a field, by position or in the header, and a list
     throttle: '',
     rate: '',
     priority: null,
+    debounce: null,
+    singleton: '',
+    fair_key: '',
+    paused: false,
+    limit: null,
+    waiting: 2,
+    running: 0,
     held: 1,
     delayed: 0,
     limits: [],
@@ -45,12 +58,7 @@ test('calls have their keys in a field, by position or in the header, and a list
       { key: 'Müller', running: 1, waiting: 0 },
     ],
   });
-  const environment = {
-    LONGSHORE_URL: `http://${platform.address}`,
-    LONGSHORE_TOKEN: platform.own.token,
-    LONGSHORE_CONTEXT_FILE: '/nonexistent/contexts.json',
-  };
-  const shown = await runCommand(['deployment', 'keys', 'bill'], environment);
+  const shown = await commandOf('deployment', 'queue', 'show', 'bill');
   expect([shown.code, shown.stdout]).toEqual([
     0,
     expect.stringMatching(/KEY +RUNNING +MOST +WAITING\s+c-17 +1 +1 +1\n/),
@@ -148,4 +156,64 @@ test('a call has a priority where the queue has priorities, and a list shows the
   const why = await platform.call(`GET /api/v1/explain/${platform.own.workspaceId}/${String(second.json['task_id'])}`);
   expect(why.text).toContain('The tasks start at most one every 3600 s');
   expect(why.json).toMatchObject({ task: { next_retry_at: null } });
+});
+
+test('calls of a key are one task where the deployment wants it, and the answer says why', async () => {
+  for (const [name, flow] of [
+    ['once', { singleton: 'skip', key: 'customer' }],
+    ['gathered', { debounce: 600, key: 'customer' }],
+  ] as const) {
+    await platform.deploy(name, { stubType: 'taskqueue/deployment', extra: JSON.stringify({ flow }) });
+    const call = (body: unknown) => platform.call(`POST /taskqueue/${name}`, body);
+    const first = await call({ customer: 'a' });
+    const id = first.json['task_id'];
+    expect(first.json).toEqual({ task_id: expect.any(String) as string });
+    expect(await call({ customer: 'a', n: 2 })).toMatchObject({
+      status: 200,
+      json: { task_id: id, skipped: name === 'once' ? 'singleton' : 'debounce' },
+    });
+    const input = await platform.call(`GET /api/v1/task/${platform.own.workspaceId}/${String(id)}/input`);
+    expect(JSON.parse(String(input.json['input']))).toEqual(
+      name === 'once' ? { customer: 'a' } : { customer: 'a', n: 2 },
+    );
+    const many = await platform.call(`POST /taskqueue/${name}`, '{"customer":"a"}\n{"customer":"b"}', {
+      headers: { 'content-type': 'application/x-ndjson' },
+    });
+    expect(many.json).toEqual({ task_ids: [id, expect.any(String) as string] });
+    const rerun = await platform.call(`POST /api/v1/task/${platform.own.workspaceId}/${String(id)}/rerun`);
+    expect(rerun.status, rerun.text).toBe(409);
+  }
+  const why = await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}?name=gathered`);
+  expect(why.status).toBe(200);
+});
+
+test('a queue is paused, bounded and goes on, with all versions of its name', async () => {
+  const said = { stubType: 'taskqueue/deployment', extra: JSON.stringify({ flow: { concurrency: 1 } }) };
+  const first = await platform.deploy('paused', said);
+  expect((await commandOf('deployment', 'queue', 'pause', 'paused')).code).toBe(0);
+  const second = await platform.deploy('paused', { ...said, forceCreate: true });
+  const shown = async (id: string) =>
+    (await platform.call(`GET /api/v1/deployment/${platform.own.workspaceId}/flow/${id}`)).json;
+  for (const { id } of [first, second]) expect(await shown(id)).toMatchObject({ paused: true, limit: null });
+  const { task_id: taskId } = (await platform.call('POST /taskqueue/paused', {})).json;
+  await waitFor(async () => (await shown(second.id))['waiting'] === 1, 'the task waits');
+  const why = await platform.call(`GET /api/v1/explain/${platform.own.workspaceId}/${String(taskId)}`);
+  expect(why.json).toMatchObject({ waits_for: 'its queue to be resumed' });
+  expect(why.text).toContain('longshore deployment queue resume paused');
+  expect((await commandOf('deployment', 'queue', 'limit', 'paused', '5')).code).toBe(0);
+  expect((await commandOf('deployment', 'queue', 'resume', 'paused')).code).toBe(0);
+  for (const { id } of [first, second]) expect(await shown(id)).toMatchObject({ paused: false, limit: 5 });
+  expect((await commandOf('deployment', 'queue', 'limit', 'paused', '0')).code).toBe(0);
+  expect(await shown(second.id)).toMatchObject({ paused: false, limit: null });
+  const audited = await platform.call(
+    `GET /api/v1/events/${platform.own.workspaceId}/history?event_types=audit.deployment.queue_controlled`,
+  );
+  expect(audited.text).toContain('"paused":true');
+  // Other kinds have no such queue, and nothing is no change.
+  const other = await platform.deploy('waited', { stubType: 'endpoint/deployment' });
+  const patch = (id: string, body: unknown) =>
+    platform.call(`PATCH /api/v1/deployment/${platform.own.workspaceId}/flow/${id}`, body);
+  expect((await patch(other.id, { paused: true })).status).toBe(400);
+  expect(await patch(second.id, {})).toMatchObject({ status: 422, json: { code: 'invalid_body' } });
+  expect((await patch(second.id, { limit: 100_001 })).status).toBe(422);
 });

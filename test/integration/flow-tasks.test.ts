@@ -199,7 +199,11 @@ describe('tasks of a key', () => {
     await submitted(one, target, '{"customer":"b"}');
     const skipping = aQueueTarget({ flow: { rate, skipsExcess: true } });
     await submitted(one, skipping, '{}');
-    expect(await one.submissions.submit(skipping, { input: '{}' })).toEqual({ kind: 'skipped', by: 'rate' });
+    expect(await one.submissions.submit(skipping, { input: '{}' })).toEqual({
+      kind: 'skipped',
+      by: 'rate',
+      taskId: null,
+    });
     await waitFor(async () => (await one.queues.depth(skipping.queue)).waiting === 1, 'one task is queued');
   });
 

@@ -338,6 +338,43 @@ describe('a throttle', () => {
   });
 });
 
+describe('turns of keys', () => {
+  const fair = (key: string, weight = 1): TaskJob => aJob('', 1, { flow: { key: '', fair: { key, weight } } });
+  const order = async (queues: TaskQueues, queue: QueueName, jobs: readonly TaskJob[]): Promise<string> => {
+    const keys = new Map(jobs.map((job) => [job.taskId, job.flow?.fair?.key ?? '']));
+    return [...(await fetchAll(queues, queue)).keys()].map((taskId) => keys.get(taskId)).join('');
+  };
+
+  test('a key with many tasks lets others begin, each in its own order', async ({ world: { queues } }) => {
+    const queue = aQueue();
+    const jobs = 'aaaabbc'.split('').map((key) => fair(key));
+    await addAll(queues, queue, jobs);
+    expect(await order(queues, queue, jobs)).toBe('abcabaa');
+  });
+
+  test('a weight gives a key so many turns for one of others', async ({ world: { queues } }) => {
+    const queue = aQueue();
+    const jobs = 'bbbaaaaaa'.split('').map((key) => fair(key, key === 'a' ? 3 : 1));
+    await addAll(queues, queue, jobs);
+    expect(await order(queues, queue, jobs)).toBe('baaabaaab');
+  });
+
+  test('a key that comes late begins at the turn of the queue, and owes nothing for before', async ({ world }) => {
+    const { queues } = world;
+    const queue = aQueue();
+    const early = 'aaaaaa'.split('').map((key) => fair(key));
+    await addAll(queues, queue, early);
+    for (let count = 0; count < 3; count += 1) await queues.fetch(queue, aLock());
+    const late = 'bbb'.split('').map((key) => fair(key));
+    await addAll(queues, queue, late);
+    expect(await order(queues, queue, [...early, ...late])).toMatch(/^(ab|ba){3}$/);
+    // Who was served alone for long is not behind those who come then.
+    const again = 'ab'.split('').map((key) => fair(key));
+    await addAll(queues, queue, again);
+    expect((await order(queues, queue, again)).length).toBe(2);
+  });
+});
+
 describe('paces of calls', () => {
   const hourly = { count: 2, perMs: HOUR_MS };
 

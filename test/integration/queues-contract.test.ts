@@ -338,6 +338,45 @@ describe('stalled jobs', () => {
   });
 });
 
+describe('a queue that an operator controls', () => {
+  const free = { paused: false, limit: null };
+
+  test('hands out nothing while it is paused, also after Redis lost its data', async ({ redis }) => {
+    const { queues, eye } = await aWorld(redis);
+    const queue = aQueue();
+    await queues.add(queue, aJob());
+    await queues.control(queue, { paused: true, limit: null });
+    await queues.add(queue, aJob());
+    expect(await queues.fetch(queue, aLock())).toMatchObject({ job: undefined });
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 2, active: 0 });
+    await eye.del(`ls:${queue}:meta`);
+    await queues.reopenAll();
+    expect(await queues.fetch(queue, aLock())).toMatchObject({ job: undefined });
+    await queues.control(queue, free);
+    expect((await queues.fetch(queue, aLock())).job).toBeDefined();
+    await queues.close();
+  });
+
+  test('has no more active jobs than its limit, and goes on when one ends, or the limit is gone', async ({
+    queues,
+  }) => {
+    const queue = aQueue();
+    await queues.control(queue, { paused: false, limit: 1 });
+    for (let at = 0; at < 3; at += 1) await queues.add(queue, aJob());
+    const lock = aLock();
+    const { job } = await queues.fetch(queue, lock);
+    expect(job).toBeDefined();
+    expect((await queues.fetch(queue, aLock())).job).toBeUndefined();
+    await queues.complete(queue, (job as TaskJob).taskId, lock);
+    expect((await queues.fetch(queue, aLock())).job).toBeDefined();
+    expect((await queues.fetch(queue, aLock())).job).toBeUndefined();
+    await queues.control(queue, { paused: true, limit: 2 });
+    expect((await queues.fetch(queue, aLock())).job).toBeUndefined();
+    await queues.control(queue, free);
+    expect((await queues.fetch(queue, aLock())).job).toBeDefined();
+  });
+});
+
 describe('priorities', () => {
   const ranked = (headStart: number, createdAtMs: number): TaskJob =>
     aJob({ flow: { key: '', headStart }, createdAtMs, deadlineMs: createdAtMs + 86_400_000 * 3_650 });

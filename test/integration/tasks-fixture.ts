@@ -283,6 +283,7 @@ export async function aProcess(
     readonly noticeMs?: () => number;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
     readonly redrives?: TaskNeeds['redrives'];
+    readonly singleRows?: TaskNeeds['singleRows'];
     readonly jobsOf?: (taskIds: readonly TaskId[]) => Promise<readonly string[]>;
     /** Parts that replace the fixture's own. */
     readonly more?: Partial<TaskNeeds>;
@@ -357,6 +358,7 @@ export async function aProcess(
     commit: options.commit ?? (() => Promise.resolve()),
     keepJob: options.keepJob ?? (() => Promise.resolve()),
     redrives: options.redrives,
+    singleRows: options.singleRows,
     jobsOf: options.jobsOf ?? (() => Promise.resolve([])),
     stopMs: 100,
     graces: options.graces ?? { limitMs: 10_000, reportMs: 100, restartedAgentMs: 200 },

@@ -52,6 +52,7 @@ const REST: Readonly<Record<string, string>> = {
   'GET /deployment/{deploymentId}/url': 'ra',
   'GET /deployment/{ws}/flow/{deploymentId}': 'ra',
   'GET /stub/{ws}/{stubId}': 'ra',
+  'PATCH /deployment/{ws}/flow/{deploymentId}': 'a',
   'GET /stub/{stubId}/url': 'ra',
   'POST /deployment/{ws}/rollback/{deploymentId}': 'a',
   'POST /deployment/{ws}/start/{deploymentId}': 'a',

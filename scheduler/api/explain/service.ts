@@ -396,6 +396,7 @@ export class Explain {
       container,
       start: hasWaited ? await this.#startOf(container) : undefined,
       deploymentName,
+      queueControl: target?.queueControl,
       servers: ended ? [] : this.#servers(queue),
       scaling,
       pool: ended ? NO_POOL : await this.#poolOf(target),

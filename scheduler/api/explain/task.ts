@@ -50,6 +50,8 @@ export interface TaskFacts {
   /** The start of that container, where the task was there before it was ready; undefined: none is told. */
   readonly start?: ContainerStart | undefined;
   readonly deploymentName: string;
+  /** Control of its queue by an operator. Absent: none. */
+  readonly queueControl?: { readonly paused: boolean; readonly limit: number | null } | undefined;
   readonly servers: readonly ExplainedServer[];
   readonly scaling: ExplainedScaling | null;
   /** The pool that its stub names. */
@@ -87,7 +89,11 @@ export function explainTask(facts: TaskFacts): Explanation {
       started_at: timestampOf(record.startedAtMs),
       ended_at: timestampOf(record.endedAtMs),
       deadline: timestampOf(deadlineMs),
-      next_retry_at: timestampOf(place.kind === 'delayed' && throttleOf(facts) === undefined ? place.dueMs : null),
+      next_retry_at: timestampOf(
+        place.kind === 'delayed' && throttleOf(facts) === undefined && gatheredOf(facts) === undefined
+          ? place.dueMs
+          : null,
+      ),
       retries_used: job?.retriesUsed ?? 0,
       retries: facts.retries,
       losses: job?.losses ?? 0,
@@ -116,6 +122,7 @@ function summaryOf(facts: TaskFacts): string {
   if (place.kind === 'active' || record.status === 'RUNNING') {
     return `runs, attempt ${record.attempt}`;
   }
+  if (gatheredOf(facts) !== undefined) return 'waits for further calls of its key';
   if (place.kind === 'held' || throttleOf(facts) !== undefined)
     return 'waits for its turn under the flow control of its deployment';
   if (place.kind === 'delayed') return `failed${why} and is tried again`;
@@ -137,7 +144,11 @@ function heldText({ name, most, running, waiting }: HeldBy): string {
 
 /** Flow control of a task that waits for its turn under a throttle. */
 function throttleOf({ record, job, place }: TaskFacts): TaskFlow | undefined {
-  const isThrottled = place.kind === 'delayed' && record.status === 'PENDING' && job?.flow?.everyMs !== undefined;
+  const isThrottled =
+    place.kind === 'delayed' &&
+    record.status === 'PENDING' &&
+    job?.flow?.everyMs !== undefined &&
+    job.flow.isGathered !== true;
   return isThrottled ? job.flow : undefined;
 }
 
@@ -150,6 +161,15 @@ function throttledText({ key, everyMs = 0 }: TaskFlow): string {
   return `${key === '' ? 'The tasks' : `Tasks of key ${key}`} start at most ${pace}`;
 }
 
+/** Flow control of a task that waits for further calls of its key. */
+function gatheredOf({ record, job, place }: TaskFacts): TaskFlow | undefined {
+  const isGathered = place.kind === 'delayed' && record.status === 'PENDING' && job?.flow?.isGathered === true;
+  return isGathered ? job.flow : undefined;
+}
+
+const gatheredText = ({ key }: TaskFlow): string =>
+  `Calls ${key === '' ? '' : `of key ${key} `}are gathered: the input of the last one counts`;
+
 function waitingOf(facts: TaskFacts): WaitTexts {
   const { record, place, scaling, servers, timeoutMs } = facts;
   if (isTerminalTask(record.status)) return NO_WAIT;
@@ -161,6 +181,9 @@ function waitingOf(facts: TaskFacts): WaitTexts {
     };
   }
   const throttled = throttleOf(facts);
+  const gathered = gatheredOf(facts);
+  if (gathered !== undefined && place.kind === 'delayed')
+    return { waits_for: gatheredText(gathered), until: timestampOf(place.dueMs) };
   if (place.kind === 'delayed')
     return {
       waits_for:
@@ -171,6 +194,7 @@ function waitingOf(facts: TaskFacts): WaitTexts {
     };
   const deadline = timestampOf(record.deadlineMs === 0 ? null : record.deadlineMs);
   if (place.kind === 'held') return { waits_for: heldText(place.control), until: deadline };
+  if (facts.queueControl?.paused === true) return { waits_for: 'its queue to be resumed', until: deadline };
   const serving = servers.some((one) => one.state === 'RUNNING');
   if (serving || scaling === null) return { waits_for: 'a free slot in a container', until: deadline };
   const own = scalingWaits(scaling);
@@ -189,7 +213,9 @@ function detailsOf(facts: TaskFacts): string[] {
     details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
   // Other containers that could take a task matter only while it waits.
   const throttled = throttleOf(facts);
-  const isHeld = place.kind === 'held' || throttled !== undefined;
+  const gathered = gatheredOf(facts);
+  const isHeld = place.kind === 'held' || throttled !== undefined || gathered !== undefined;
+  if (gathered !== undefined) details.push(gatheredText(gathered));
   if (place.kind === 'held') details.push(heldText(place.control));
   if (throttled !== undefined) details.push(throttledText(throttled));
   const waits = !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active' && !isHeld;
@@ -204,6 +230,9 @@ function detailsOf(facts: TaskFacts): string[] {
       ...facts.quota,
     );
   }
+  if (waits && facts.queueControl?.paused === true) details.push('its queue is paused');
+  if (waits && typeof facts.queueControl?.limit === 'number')
+    details.push(`at most ${counted(facts.queueControl.limit, 'task')} of its queue run at a time`);
   const refusing = waits ? servers.filter((one) => !one.takes) : [];
   for (const why of new Set(refusing.map((one) => one.why_not))) {
     const count = refusing.filter((one) => one.why_not === why).length;
@@ -259,6 +288,8 @@ function stepsOf(facts: TaskFacts): string[] {
     return attemptsOf(facts).length > 0 ? [...(cure === undefined ? [] : [cure]), logs] : [];
   }
   if (record.status === 'RUNNING') return [logs];
+  if (facts.queueControl?.paused === true)
+    return [`\`longshore deployment queue resume ${shellWord(deploymentName)}\` lets its queue go on`];
   if (scaling === null) return [];
   if (scaling.state === 'STOPPED' || scaling.state === 'STOPPING') {
     return [`its deployment is stopped: \`longshore deployment start ${shellWord(deploymentName)}\``];

@@ -85,6 +85,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   invalid_body: 422,
   rate_limited: 429,
   flow_rate_exceeded: 429,
+  call_skipped: 409,
   too_many_flow_keys: 429,
   too_many_tokens: 429,
   too_many_unjoined: 429,

@@ -15,7 +15,7 @@ import type { TargetChange, Targets } from '../../workspaces/deployments/targets
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
 import type { LoopMetrics } from '../../cluster/loop-metrics.ts';
 import type { QueueDepth, TaskQueues } from '../../stores/queues/task-queues.ts';
-import { inFlightOf, totalOf } from '../../stores/queues/task-queues.ts';
+import { controlledInFlightOf, totalOf } from '../../stores/queues/task-queues.ts';
 import type { Loads } from '../../cluster/loads.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Breakers } from './breakers.ts';
@@ -433,7 +433,7 @@ export class Autoscaler {
     history.samples += 1;
     const bounds = this.#inputs.bounds(target);
     if (bounds.limitsUnknown === true) return;
-    const wanted = wantedContainers(bounds, inFlightOf(depth));
+    const wanted = wantedContainers(bounds, controlledInFlightOf(depth, target?.queueControl));
     history.window = rememberWanted(history.window, wanted, windowMsOf(target), nowMs);
   }
 

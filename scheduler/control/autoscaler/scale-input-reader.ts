@@ -11,7 +11,7 @@ import { replaceableAfterMs } from '../../fleet/containers/spec.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { DeploymentFacts } from '../../workspaces/deployments/state.ts';
 import type { QueueDepth } from '../../stores/queues/task-queues.ts';
-import { inFlightOf, totalOf } from '../../stores/queues/task-queues.ts';
+import { controlledInFlightOf, totalOf } from '../../stores/queues/task-queues.ts';
 import { isMadeByHand } from '../../workspaces/deployments/kinds.ts';
 import type { Loads } from '../../cluster/loads.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
@@ -149,7 +149,7 @@ export class ScaleInputReader {
     return {
       ...bounds,
       active: bounds.active && !isServed,
-      inFlight: depth === undefined ? undefined : inFlightOf(depth),
+      inFlight: depth === undefined ? undefined : controlledInFlightOf(depth, target?.queueControl),
       waiting: depth === undefined ? 0 : depth.waiting + depth.prioritized,
       keepWarmMs: target === undefined ? 0 : keepWarmMsOf(target),
       containers: [...this.#parts.containers.ofQueue(queue)]

@@ -20,7 +20,16 @@ import type { Keys } from './keys.ts';
 import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
-import type { Fence, Fetched, HeldLock, JobPlace, JobState, QueueDepth, TaskQueues } from './task-queues.ts';
+import type {
+  Fence,
+  Fetched,
+  HeldLock,
+  JobPlace,
+  JobState,
+  QueueControl,
+  QueueDepth,
+  TaskQueues,
+} from './task-queues.ts';
 import { DUE_SOON_MS, LOCK_MS } from './task-queues.ts';
 
 const STALLED_INTERVAL_MS = 30_000;
@@ -96,10 +105,20 @@ class BullmqTaskQueues implements PlainQueues {
   /** Open queues, the least recently used first. */
   readonly #queues = new Map<QueueName, OpenQueue>();
   readonly #fetches = new Set<FetchUnderWay>();
+  /** Queues that an operator paused or bounded. */
+  readonly #controls = new Map<QueueName, QueueControl>();
   readonly #onClose = (): void => {
     for (const fetch of this.#fetches) fetch.doubtful = true;
     // Redis may come back without its data: each queue's settings are written again before its next add.
     for (const queue of this.#queues.values()) queue.opened = undefined;
+  };
+
+  /** Tells Redis again of queues that are paused or bounded, because it was away. */
+  readonly #onReady = (): void => {
+    for (const name of this.#controls.keys())
+      this.open(name).catch((error: unknown) => {
+        this.#log.info({ err: error, queue: name }, 'a queue is not paused or bounded yet');
+      });
   };
 
   constructor(root: RedisQueueBackend, options: BullmqQueuesOptions, { flow }: Pick<Keys, 'flow'>) {
@@ -109,6 +128,7 @@ class BullmqTaskQueues implements PlainQueues {
     this.#log = options.log;
     this.#depthScript = defineScript(options.client, 'longshoreDepth');
     this.#client.on('close', this.#onClose);
+    this.#client.on('ready', this.#onReady);
     this.#repairs = new Repairs(
       {
         heldBy: (queue, locks) => this.#heldBy(queue, locks),
@@ -185,6 +205,18 @@ class BullmqTaskQueues implements PlainQueues {
     } catch (error) {
       this.#repairs.note({ queue: name, lock, keep: undefined });
       throw unavailable(`fetch from ${name}`, error);
+    }
+  }
+
+  async putOff(name: QueueName, job: TaskJob, untilMs: number): Promise<boolean> {
+    const { backend } = this.#queue(name);
+    try {
+      await backend.updateData(skeleton(job.taskId), job);
+      await backend.changeDelay(job.taskId, Math.max(0, untilMs - Date.now()));
+      return true;
+    } catch (error) {
+      if (fenceOf(error) !== undefined) return false;
+      throw unavailable(`put off task ${job.taskId}`, error);
     }
   }
 
@@ -367,10 +399,12 @@ class BullmqTaskQueues implements PlainQueues {
     const { backend } = this.#queue(name);
     await this.#asking(`delete ${name}`, deleteAll(backend));
     this.#queues.delete(name);
+    this.#controls.delete(name);
   }
 
   async close(): Promise<void> {
     this.#client.off('close', this.#onClose);
+    this.#client.off('ready', this.#onReady);
     await this.#repairs.close();
     await this.#root.close();
   }
@@ -432,9 +466,29 @@ class BullmqTaskQueues implements PlainQueues {
     return queue;
   }
 
+  async control(name: QueueName, control: QueueControl): Promise<void> {
+    this.#controls.set(name, control);
+    const queue = this.#queue(name);
+    queue.opened = undefined;
+    await this.open(name);
+    // A queue that Redis knows as free needs no word after each break.
+    if (!control.paused && control.limit === null && this.#controls.get(name) === control) this.#controls.delete(name);
+  }
+
   async #writeSettings(queue: OpenQueue): Promise<void> {
     try {
-      await queue.backend.setQueueMeta({ 'opts.maxLenEvents': 0 });
+      const { backend } = queue;
+      const control = this.#controls.get(queue.name);
+      const { paused = false, limit = null } = control ?? {};
+      const free = [...(paused ? [] : ['paused']), ...(limit === null ? ['concurrency'] : [])];
+      await Promise.all([
+        backend.setQueueMeta({
+          'opts.maxLenEvents': 0,
+          ...(paused ? { paused: 1 } : {}),
+          ...(limit === null ? {} : { concurrency: limit }),
+        }),
+        ...(control === undefined || free.length === 0 ? [] : [backend.removeQueueMetaFields(free)]),
+      ]);
     } catch (error) {
       queue.opened = undefined;
       throw unavailable(`open ${queue.name}`, error);
@@ -477,12 +531,15 @@ const skeleton = (taskId: TaskId): MinimalJob => ({ id: taskId, opts: { attempts
 /** Begin of the ranks of prioritised jobs, and their unit: BullMQ adds a counter to 2^32 times the rank. */
 const RANKS_FROM_MS = Date.UTC(2026, 0, 1);
 const RANK_MS = 2 ** 17;
+/** Turns of a rank: 2^24 of a score are one, so that the counter of 16 million adds is less than a turn. */
+const TURNS = 2 ** 8;
 
 /**
  * Rank of a job in a queue with priorities: its creation less its head start. The scores of BullMQ stay exact until
  * 2034: a millisecond is 2^15 of them, and jobs of one millisecond are told apart by the counter.
  */
 function rankOf({ createdAtMs, flow }: TaskJob): number | undefined {
+  if (flow?.turn !== undefined) return (flow.turn + 1) / TURNS;
   if (flow?.headStart === undefined) return undefined;
   return Math.max(1, createdAtMs - flow.headStart * 1000 - RANKS_FROM_MS) / RANK_MS;
 }

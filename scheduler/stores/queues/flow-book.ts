@@ -35,17 +35,24 @@ function throttleOf(queue: QueueName, flow: TaskFlow, how: Taking): readonly (st
   return [`${throttlesOfQueue(queue)}${key}`, everyMs, nowMs, how === 'start' ? 'reserve' : ''];
 }
 
+/** Length of a turn, rounded up: a key never has one more before others have theirs. */
+const turnOf = (weight: number): number => Math.ceil(1e6 / weight) / 1e6;
+
 export class FlowBook {
   readonly #client: Redis;
   readonly #keys: Keys['flow'];
   readonly #paces: Keys['flowPaces'];
+  readonly #turns: Keys['flowTurns'];
+  readonly #turn: Script;
   readonly #take: Script;
   readonly #free: Script;
 
-  constructor(client: Redis, keys: Pick<Keys, 'flow' | 'flowPaces'>) {
+  constructor(client: Redis, keys: Pick<Keys, 'flow' | 'flowPaces' | 'flowTurns'>) {
     this.#client = client;
     this.#keys = keys.flow;
     this.#paces = keys.flowPaces;
+    this.#turns = keys.flowTurns;
+    this.#turn = defineScript(client, 'longshoreTakeTurn');
     this.#take = defineScript(client, 'longshoreTakeFlow');
     this.#free = defineScript(client, 'longshoreFreeFlow');
   }
@@ -74,6 +81,20 @@ export class FlowBook {
     );
     if (answer === 1) return 'yes';
     return answer === 0 ? 'held' : { turnMs: Number(answer) };
+  }
+
+  /** The job with its place among the turns of its queue. */
+  async inTurn(queue: QueueName, job: TaskJob): Promise<TaskJob> {
+    const { flow } = job;
+    if (flow?.fair === undefined || flow.turn !== undefined) return job;
+    const { key, weight } = flow.fair;
+    const turn = Number(await this.#turn.run(this.#turns(queue), `k${key}`, turnOf(weight)));
+    return { ...job, flow: { ...flow, turn } };
+  }
+
+  /** The queue is at this turn: keys that come now begin there. */
+  async begun(queue: QueueName, turn: number): Promise<void> {
+    await this.#client.zadd(this.#turns(queue), 'GT', turn, '');
   }
 
   /** Takes the task off its controls. @returns the tasks that have their slots now */

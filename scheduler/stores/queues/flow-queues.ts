@@ -7,7 +7,7 @@
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
-import type { FlowBook } from './flow-book.ts';
+import type { FlowBook, Taken } from './flow-book.ts';
 import type { TaskJob } from './jobs.ts';
 import type {
   Fence,
@@ -18,6 +18,7 @@ import type {
   HeldLock,
   JobPlace,
   JobState,
+  QueueControl,
   QueueDepth,
   TaskQueues,
 } from './task-queues.ts';
@@ -25,7 +26,7 @@ import type {
 /** Most queues of which is known whether they have controls. */
 const MOST_SEEN = 20_000;
 
-type Book = Pick<FlowBook, 'take' | 'free' | 'fill' | 'look' | 'page' | 'counts' | 'controls'>;
+type Book = Pick<FlowBook, 'inTurn' | 'begun' | 'take' | 'free' | 'fill' | 'look' | 'page' | 'counts' | 'controls'>;
 
 /** Asked of each fetched job with flow control. @returns undefined: the job is handed on */
 export type Gate = (job: TaskJob) => Promise<Hold | undefined>;
@@ -70,6 +71,8 @@ export class FlowQueues implements TaskQueues {
   readonly #delayed = new Listeners<[QueueName, number]>();
   /** Queues that have, or may have, tasks under flow control; false: none was seen here. */
   readonly #seen = new Map<QueueName, boolean>();
+  /** Keys of queues that were full when they were asked last. */
+  readonly #full = new Set<string>();
   readonly #freeing = new Set<Promise<void>>();
   readonly #upkeep: FlowUpkeep;
 
@@ -94,19 +97,33 @@ export class FlowQueues implements TaskQueues {
     this.#delayed.add(listener);
   }
 
-  async add(queue: QueueName, job: TaskJob): Promise<void> {
-    if (job.flow === undefined) return await this.#plain.add(queue, job);
+  async add(queue: QueueName, given: TaskJob): Promise<void> {
+    if (given.flow === undefined) return await this.#plain.add(queue, given);
     this.#see(queue, true);
-    const { atMs = 0 } = job.flow;
+    const job = given.flow.fair === undefined ? given : await this.#book.inTurn(queue, given);
+    const { atMs = 0 } = given.flow;
     if (atMs > Date.now()) {
       // The job asks for its slots at its turn.
       await this.#plain.add(queue, job, atMs);
       this.#delayed.tell(queue, atMs);
       return;
     }
-    if ((await this.#book.take(queue, job, 'add')) !== 'held') return await this.#plain.add(queue, job);
+    const control = `${queue}\0${job.flow?.key ?? ''}`;
+    const taking = this.#book.take(queue, job, 'add');
+    // Where the key had room when it was asked last, the job goes out with the question.
+    const isAdded = !this.#full.has(control);
+    const [taken] = await Promise.all([taking, ...(isAdded ? [this.#plain.add(queue, job)] : [])]);
+    this.#note(control, taken);
+    if (taken !== 'held') return isAdded ? undefined : await this.#plain.add(queue, job);
+    // A job that was fetched meanwhile is delayed by its fetch.
+    if (isAdded && !(await this.#plain.remove(queue, job.taskId))) return;
     await this.#plain.add(queue, job, job.deadlineMs);
     await this.#settle(queue, job);
+  }
+
+  #note(control: string, taken: Taken): void {
+    if (taken !== 'held') this.#full.delete(control);
+    else if (this.#full.size < MOST_SEEN) this.#full.add(control);
   }
 
   /** A slot may have come free before the held job was there to be promoted. */
@@ -131,7 +148,10 @@ export class FlowQueues implements TaskQueues {
       this.#see(queue, true);
       // A task that is fetched past its deadline is ended.
       const taken = job.deadlineMs <= Date.now() ? 'yes' : await this.#book.take(queue, job, 'start');
-      if (taken === 'yes' || job.flow === undefined) return undefined;
+      if (taken === 'yes' || job.flow === undefined) {
+        this.#begun(queue, job);
+        return undefined;
+      }
       if (taken === 'held') return { untilMs: job.deadlineMs, after: () => this.#settle(queue, job) };
       const { turnMs } = taken;
       return {
@@ -144,6 +164,21 @@ export class FlowQueues implements TaskQueues {
         },
       };
     };
+  }
+
+  /** Tells that a task of a queue with turns has begun; nobody waits for that. */
+  #begun(queue: QueueName, { flow, taskId }: TaskJob): void {
+    if (flow?.turn === undefined) return;
+    this.#book.begun(queue, flow.turn).catch((error: unknown) => {
+      this.#log.info({ err: error, taskId }, 'the turn of a task is not counted');
+    });
+  }
+
+  putOff(queue: QueueName, job: TaskJob, untilMs: number): Promise<boolean> {
+    return this.#plain.putOff(queue, job, untilMs).then((isPutOff) => {
+      if (isPutOff) this.#delayed.tell(queue, untilMs);
+      return isPutOff;
+    });
   }
 
   async complete(queue: QueueName, taskId: TaskId, lock: LockToken): Promise<Fence> {
@@ -309,6 +344,10 @@ export class FlowQueues implements TaskQueues {
 
   scanStalled(queue: QueueName): Promise<readonly TaskId[]> {
     return this.#plain.scanStalled(queue);
+  }
+
+  control(queue: QueueName, control: QueueControl): Promise<void> {
+    return this.#plain.control(queue, control);
   }
 
   obliterate(queue: QueueName): Promise<void> {

@@ -63,6 +63,9 @@ export const TaskJob = Type.Object({
       atMs: Type.Optional(Type.Integer({ minimum: 0 })),
       isDue: Type.Optional(Type.Boolean()),
       headStart: Type.Optional(Type.Integer()),
+      isGathered: Type.Optional(Type.Boolean()),
+      fair: Type.Optional(Type.Object({ key: Type.String(), weight: Type.Number({ minimum: 0 }) })),
+      turn: Type.Optional(Type.Number({ minimum: 0 })),
     }),
   ),
   /** Query parameters of the invoke, each with its values in order. */

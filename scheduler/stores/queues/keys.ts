@@ -1,6 +1,6 @@
 // All Redis keys and channels that are ours. BullMQ's own keys are `<prefix>:tq-…`;
 // ours cannot collide with them, because no name below starts with `tq-`.
-import type { InstanceId, MachineId, TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { InstanceId, MachineId, QueueName, TaskId, TokenId, WorkspaceId } from '#shared/domain/ids.ts';
 
 /** Keys and channels under one prefix; tests give each file its own. */
 export interface Keys {
@@ -25,6 +25,8 @@ export interface Keys {
   readonly flow: readonly [string, string, string, string];
   /** Paces of keys in a workspace's flow control (take-pace.lua); the key expires. */
   readonly flowPaces: (workspace: WorkspaceId) => string;
+  /** Turns of keys in a queue (take-turn.lua); the key expires. */
+  readonly flowTurns: (queue: QueueName) => string;
   /** How far each process has added the jobs of the tasks that it accepted (added-marks.ts). */
   readonly added: string;
   /** Last attempt of a task that ended without its agent's word. */
@@ -136,6 +138,7 @@ export function keysOf(prefix = 'ls'): Keys {
       `${prefix}:flow-held`,
       `${prefix}:flow-held-counts`,
     ] as Keys['flow'],
+    flowTurns: (queue: QueueName) => `${prefix}:flow-turns:${queue}`,
     flowPaces: (workspace: WorkspaceId) => `${prefix}:flow-paces:${workspace}`,
     added: `${prefix}:added`,
     lastAttempt: (task: TaskId) => `${prefix}:last:${task}`,

@@ -39,9 +39,25 @@ export function inFlightOf(depth: QueueDepth): number {
   return depth.waiting + depth.active + depth.prioritized + depth.soon;
 }
 
+/** The same where an operator paused or bounded the queue. */
+export function controlledInFlightOf(depth: QueueDepth, control: QueueControl | undefined): number {
+  const inFlight = inFlightOf(depth);
+  if (control === undefined) return inFlight;
+  const most = control.paused ? 0 : (control.limit ?? Infinity);
+  return Math.min(inFlight, Math.max(most, depth.active));
+}
+
 /** Sum of all jobs, which `maxPendingTasks` bounds. */
 export function totalOf(depth: QueueDepth): number {
   return depth.waiting + depth.active + depth.delayed + depth.prioritized + depth.held;
+}
+
+/** Control of a queue by an operator (docs/flow.md). */
+export interface QueueControl {
+  /** Whether no job is handed out. */
+  readonly paused: boolean;
+  /** Most jobs that are active at a time; null: any number. */
+  readonly limit: number | null;
 }
 
 export interface FetchedJob {
@@ -128,6 +144,11 @@ export interface TaskQueues {
   /** Adds a job that may be there already. A job that exists stays as it is, with its first data. */
   add(queue: QueueName, job: TaskJob): Promise<void>;
   /**
+   * Gives a delayed job other data, and delays it until then.
+   * @returns false: it is delayed no more, and an attempt that has it may have either data
+   */
+  putOff(queue: QueueName, job: TaskJob, untilMs: number): Promise<boolean>;
+  /**
    * Takes a job that no attempt holds out of its queue.
    * @param isRunning - an external runner has the task from now on: it keeps its slots until {@link release}
    * @returns false: the job is held, or not there
@@ -190,6 +211,11 @@ export interface TaskQueues {
    * @returns ids moved
    */
   scanStalled(queue: QueueName): Promise<readonly TaskId[]>;
+  /**
+   * Pauses or bounds a queue, or lets it go on, in Redis as in this process: each process that knows of it says so.
+   * Where Redis does not answer, that is made up for when it does.
+   */
+  control(queue: QueueName, control: QueueControl): Promise<void>;
   /** Deletes the queue with all its jobs, because its deployment was deleted. */
   obliterate(queue: QueueName): Promise<void>;
   /** Told of queues with a job that is ready at that time. */

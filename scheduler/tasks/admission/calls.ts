@@ -81,8 +81,12 @@ export type Submission =
   | { readonly kind: 'flow_rate_exceeded'; readonly key: string; readonly retryAfterSeconds: number }
   /** The workspace has the highest number of keys that are paced at a time: nothing was left behind. */
   | { readonly kind: 'too_many_flow_keys'; readonly most: number }
-  /** Flow control drops the call, as its deployment wants: nothing was left behind. */
-  | { readonly kind: 'skipped'; readonly by: 'rate' }
+  /**
+   * Flow control makes no task of the call, as its deployment wants. `rate`: nothing was left behind. `singleton`: its
+   * key has that open task. `debounce`: that task of its key has the input now.
+   */
+  | { readonly kind: 'skipped'; readonly by: 'rate'; readonly taskId: null }
+  | { readonly kind: 'skipped'; readonly by: 'singleton' | 'debounce'; readonly taskId: TaskId }
   /** The queue's depth is above its bound: nothing was left behind. */
   | { readonly kind: 'queue_full'; readonly maxPendingTasks: number }
   /** The inputs of the workspace's tasks have reached their quota of bytes: nothing was left behind. */
@@ -120,4 +124,6 @@ export type UnavailableReason =
   | 'queued_too_late'
   /** Another call has the key, and its task is not known yet. */
   | 'key_in_doubt'
+  /** Another call of its key of flow control is being taken. */
+  | 'single_in_doubt'
   | 'keys_not_kept';

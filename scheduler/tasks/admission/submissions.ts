@@ -9,6 +9,7 @@ import type { Log } from '#shared/log.ts';
 import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import { flowOf, priorityProblem } from '../../domain/flow.ts';
+import type { TaskFlow } from '../../domain/flow.ts';
 import { whyNotKept } from '../../domain/task-inputs.ts';
 import type { RedisMemory } from '../../stores/queues/redis-memory.ts';
 import type { WorkspaceLimits } from '../../workspaces/identity/limits.ts';
@@ -27,6 +28,8 @@ import type { CommitFirst } from './commit-first.ts';
 import { FlowAdmission } from './flow-admission.ts';
 import type { Idempotency, KeyClaim } from './idempotency.ts';
 import type { QueueQuota } from './queue-quota.ts';
+import { Singles } from './singles.ts';
+import type { GivenInput } from './singles.ts';
 import { recordOf } from '../records/recording.ts';
 import { isInline } from '../dispatch/bodies.ts';
 import type { TaskRecords } from '../records/records.ts';
@@ -47,6 +50,8 @@ export interface SubmissionsParts {
   readonly callers: Pick<Callers, 'left'>;
   readonly asynchronous: Pick<CommitFirst, 'refusal' | 'accept'>;
   readonly flow: Pick<FlowAdmission, 'admit'>;
+  /** Claims of keys that have one task. Absent: calls of such deployments are refused. */
+  readonly singles?: Pick<Singles, 'submit'> | undefined;
   /** Calls with a key. Absent: they are refused. */
   readonly idempotency?: Pick<Idempotency, 'submit'> | undefined;
   readonly lines: Pick<Lines, 'enter'>;
@@ -171,13 +176,39 @@ export class Submissions {
     hasWaited: boolean,
     claim?: KeyClaim,
   ): Promise<Submission> {
-    let { flow } = call;
-    if (flow !== undefined && FlowAdmission.asks(target)) {
+    const { flow } = call;
+    if (flow === undefined) return await this.#admit(target, call, limits, taskId, hasWaited, claim);
+    let paced = flow;
+    if (FlowAdmission.asks(target)) {
       const admitted = await this.#parts.flow.admit(target, flow);
       if ('kind' in admitted) return admitted;
-      ({ flow } = admitted);
+      ({ flow: paced } = admitted);
       hasWaited = true;
     }
+    const admit = (changed: TaskFlow, waited: boolean): Promise<Submission> =>
+      this.#admit(target, { ...call, flow: changed }, limits, taskId, waited, claim);
+    if (!Singles.holdFor(target)) return await admit(paced, hasWaited);
+    if (this.#parts.singles === undefined) return { kind: 'unavailable', reason: 'keys_not_kept' };
+    const inputFor = async (of: TaskId): Promise<GivenInput> => ({
+      ...(await this.#parts.bodies.storeInput(call.input, of)),
+      ...this.#forgets(target, call),
+      ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
+    });
+    return await this.#parts.singles.submit({ target, flow: paced, taskId, inputFor }, () =>
+      admit(gathered(target, paced, this.#parts.clock.nowMs()), true),
+    );
+  }
+
+  /** Accepts a call that its flow control lets in. */
+  async #admit(
+    target: Target,
+    call: Call,
+    limits: WorkspaceLimits | undefined,
+    taskId: TaskId,
+    hasWaited: boolean,
+    claim?: KeyClaim,
+  ): Promise<Submission> {
+    const { flow } = call;
     const stored = await this.#parts.bodies.storeInput(call.input, taskId);
     const inputBytes = stored.input?.length ?? 0;
     const dropStored = (): void => void this.#parts.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
@@ -313,6 +344,13 @@ export class Submissions {
     const perMinute = limits?.rate.invoke_per_minute ?? null;
     return perMinute === null ? undefined : this.#parts.rates?.take(workspaceId, 'invoke', perMinute);
   }
+}
+
+/** Flow control of the first task of its key where calls of a key are gathered: it waits for others. */
+function gathered({ config }: Target, flow: TaskFlow, nowMs: number): TaskFlow {
+  const { debounce, debounceMax = Infinity } = config.flow ?? {};
+  if (debounce === undefined) return flow;
+  return { ...flow, isGathered: true, atMs: nowMs + Math.min(debounce, debounceMax) * 1000 };
 }
 
 function mutableQuery(query: Readonly<Record<string, readonly string[]>>): Record<string, string[]> {

@@ -7,7 +7,14 @@ import type { InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/id
 import { Listeners } from '#shared/listeners.ts';
 import { requireLock } from '../../stores/queues/answers.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type { FetchedJob, JobPlace, Fence, QueueDepth, TaskQueues } from '../../stores/queues/task-queues.ts';
+import type {
+  FetchedJob,
+  JobPlace,
+  Fence,
+  QueueControl,
+  QueueDepth,
+  TaskQueues,
+} from '../../stores/queues/task-queues.ts';
 import { chooseNext } from './choose.ts';
 import type { Head } from './choose.ts';
 import { KnownAttempts } from './known.ts';
@@ -328,6 +335,10 @@ export class Lines implements Pick<
 
   obliterate(name: QueueName): Promise<void> {
     return this.#queues.obliterate(name);
+  }
+
+  control(name: QueueName, control: QueueControl): Promise<void> {
+    return this.#queues.control(name, control);
   }
 
   /** Takes a task out that waits here: whoever calls ends it. */

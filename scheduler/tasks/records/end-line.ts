@@ -8,6 +8,7 @@ const SAYS: Readonly<Record<string, string>> = {
   poison_task: 'the task was given up: its containers ended while they ran it',
   execution_timeout: 'the task ran out of time',
   request_cancelled: 'the task was cancelled',
+  replaced: 'the task was cancelled: a later call of the same key replaced it',
   caller_gone: 'the task was cancelled: its caller is gone',
   deployment_stopped: 'the task was cancelled: its deployment was stopped',
   deployment_deleted: 'the task was cancelled: its deployment was deleted',

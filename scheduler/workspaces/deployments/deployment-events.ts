@@ -2,7 +2,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import { stringifyExactly } from '#shared/json-text.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
-import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
+import type { DeploymentRow, QueueControl } from '../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { auditEvent } from '../events/audit.ts';
 import type { Actor } from '../events/audit.ts';
@@ -91,6 +91,14 @@ export const scaled = (row: DeploymentRow, containers: number, by: Actor, atMs: 
   audited('audit.deployment.scaled', row, by, atMs, { containers }),
 ];
 
+/** Somebody paused or bounded the queue of a name, or let it go on. */
+export const queueControlled = (
+  row: DeploymentRow,
+  { paused, limit }: QueueControl,
+  by: Actor,
+  atMs: number,
+): readonly EventGiven[] => [audited('audit.deployment.queue_controlled', row, by, atMs, { paused, limit })];
+
 const subjectOf = (row: DeploymentRow) => ({
   workspaceId: row.workspaceId,
   appId: row.appId,
@@ -132,7 +140,7 @@ const audited = (
   row: DeploymentRow,
   by: Actor,
   atMs: number,
-  attrs: Readonly<Record<string, number>> = {},
+  attrs: Readonly<Record<string, number | boolean | null>> = {},
 ): EventGiven =>
   auditEvent(
     by,

@@ -9,7 +9,7 @@ import { isMadeByHand } from './kinds.ts';
 import { SYSTEM } from '../events/audit.ts';
 import type { Actor } from '../events/audit.ts';
 import type { EventGiven, EventWriter } from '../events/writer.ts';
-import { deleted, deployed, scaled, started, stopped, superseded } from './deployment-events.ts';
+import { deleted, deployed, queueControlled, scaled, started, stopped, superseded } from './deployment-events.ts';
 import type { Caller } from '../identity/caller.ts';
 import { readWhen } from '../../domain/ticks.ts';
 import { ROLLED_OUT_KINDS } from '../../domain/rollouts.ts';
@@ -23,8 +23,9 @@ import {
   listDeployments,
   setDeploymentActive,
   setDeploymentScale,
+  setQueueControl,
 } from '../../stores/store/queries/deployments.ts';
-import type { DeploymentRow, NewDeployment } from '../../stores/store/queries/deployments.ts';
+import type { DeploymentRow, NewDeployment, QueueControl } from '../../stores/store/queries/deployments.ts';
 import { objectById } from '../../stores/store/queries/objects.ts';
 import { stopVersionsBefore } from '../../stores/store/queries/schedules.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
@@ -100,6 +101,8 @@ const MAX_NAME = 255;
  */
 const RUNNABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'function', 'schedule', 'pod']);
 /** Kinds whose number of containers a person may set. */
+/** Kinds with a queue of tasks for which nobody waits. */
+const QUEUED: ReadonlySet<string> = new Set(['taskqueue', 'function']);
 const SCALABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'pod']);
 const NOT_FOUND = { kind: 'not_found' } as const satisfies ChangeOutcome;
 
@@ -291,6 +294,31 @@ export class Deployments {
     await targets.changed(changed.id);
     if (containers === 0) await effects.scaledToZero(queueNameOf(changed.id, changed.stubId));
     return { kind: 'changed', deployment: changed };
+  }
+
+  /** Pauses or bounds the queue of a name, all its versions, or lets it go on. What is not given stays as it is. */
+  async controlQueue(
+    caller: Pick<Caller, 'workspaceId'>,
+    deploymentId: string,
+    asked: Partial<QueueControl>,
+    by: Actor = SYSTEM,
+  ): Promise<ChangeOutcome> {
+    const { db, targets, effects, events, nowMs } = this.#parts;
+    const row = await this.find(caller, deploymentId);
+    if (row === undefined) return NOT_FOUND;
+    if (!QUEUED.has(kindOf(row.stubType)))
+      return { kind: 'refused', text: 'This type of deployment has no queue that can be paused or bounded.' };
+    const control = { paused: row.queuePaused, limit: row.queueLimit, ...asked };
+    const changed = await events.transaction(db, async (tx, emit) => {
+      const written = await setQueueControl(tx, row, control);
+      const [newest] = written;
+      if (newest !== undefined) queueControlled(newest, control, by, nowMs()).forEach(emit);
+      return written;
+    });
+    for (const { id } of changed) await targets.changed(id);
+    for (const { id, stubId } of changed) await effects.queueControlled(queueNameOf(id, stubId), control);
+    const deployment = changed.find(({ id }) => id === row.id);
+    return deployment === undefined ? NOT_FOUND : { kind: 'changed', deployment };
   }
 
   /** Stops the deployment, cancels its queued tasks, and deletes it except for its version number. */

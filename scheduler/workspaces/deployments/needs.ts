@@ -1,5 +1,6 @@
 // Needs of deployments that rooms above fill: placement, images, and the effects of a change on tasks and containers.
 import type { QueueName } from '#shared/domain/ids.ts';
+import type { QueueControl } from '../../stores/store/queries/deployments.ts';
 
 export type Resolution =
   /**
@@ -38,6 +39,8 @@ export interface DeploymentEffects {
    * @returns how many tasks were cancelled, without synchronous ones that wait at another replica
    */
   deleted(queue: QueueName): Promise<number>;
+  /** Pauses or bounds the queue in Redis, or lets it go on. @throws AppError `queues_unavailable` */
+  queueControlled(queue: QueueName, control: QueueControl): Promise<void>;
   /** Stops the running containers after ScaleDeployment 0; then the queue decides again. */
   scaledToZero(queue: QueueName): Promise<void>;
 }

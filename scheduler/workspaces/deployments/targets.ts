@@ -10,6 +10,7 @@ import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import * as rows from '../../stores/store/queries/targets.ts';
+import type { QueueControl } from '../../stores/store/queries/deployments.ts';
 import type { TargetRow } from '../../stores/store/queries/targets.ts';
 import type { Invalidation } from '../identity/invalidation.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
@@ -108,7 +109,10 @@ export class Targets {
     );
   }
 
-  /** Active deployments that want containers without work (`minContainers`, a rollout), or have bounds set by Scale. */
+  /**
+   * Active deployments that want containers without work (`minContainers`, a rollout), or have bounds set by Scale, or
+   * a queue that is paused or bounded.
+   */
   activeTargets(): IterableIterator<Target> {
     return this.#warm.values();
   }
@@ -232,7 +236,10 @@ export class Targets {
     const warm =
       target !== undefined &&
       target.active &&
-      (target.scale !== null || target.rollout === 'waiting' || target.config.autoscaler.minContainers > 0);
+      (target.scale !== null ||
+        target.rollout === 'waiting' ||
+        target.queueControl !== undefined ||
+        target.config.autoscaler.minContainers > 0);
     if (warm) this.#warm.set(deploymentId, target);
     else this.#warm.delete(deploymentId);
   }
@@ -274,6 +281,8 @@ function changeOf(message: string): { readonly deploymentId: DeploymentId; reado
   };
 }
 
+const isControlled = ({ paused, limit }: QueueControl): boolean => paused || limit !== null;
+
 /** The target of a row. normalise.ts has made the stored configuration. */
 export function targetOf(row: TargetRow): Target {
   const kind = kindOf(row.stubType);
@@ -295,5 +304,8 @@ export function targetOf(row: TargetRow): Target {
     config: storedConfig(row.config),
     imageDigest: row.deployment?.imageDigest ?? '',
     scale: row.deployment?.scale ?? null,
+    ...(row.deployment !== null && isControlled(row.deployment.queueControl)
+      ? { queueControl: row.deployment.queueControl }
+      : {}),
   };
 }

@@ -70,6 +70,7 @@ export const AUDIT_KINDS = [
   'audit.deployment.started',
   'audit.deployment.stopped',
   'audit.deployment.scaled',
+  'audit.deployment.queue_controlled',
   'audit.deployment.deleted',
   'audit.deployment.rolled_back',
   'audit.webhook.created',

@@ -55,7 +55,25 @@ export type DeploymentRecord = Static<typeof DeploymentRecord>;
 /** Most keys in the list of a deployment's keys. */
 export const MOST_KEYS = 1_000;
 
-/** Keys of a deployment's flow control. */
+/** Most of the bound on the tasks of a queue that run at a time. */
+export const MOST_QUEUE_LIMIT = 100_000;
+
+/** Changes of a queue. */
+export const ChangeQueue = Type.Object({
+  paused: Type.Optional(
+    Type.Boolean({ description: 'true: nothing of the queue begins; tasks are accepted and wait' }),
+  ),
+  limit: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: MOST_QUEUE_LIMIT,
+      description: 'most tasks of the queue that run at a time; 0: any number',
+    }),
+  ),
+});
+export type ChangeQueue = Static<typeof ChangeQueue>;
+
+/** A deployment's queue, and the keys of its flow control. */
 export const FlowRecord = Type.Object({
   concurrency: nullable(Count('most tasks of a key that run at a time')),
   key: Type.String({ description: 'the field of the input that is the key; empty: the call gives it' }),
@@ -65,6 +83,13 @@ export const FlowRecord = Type.Object({
     Type.Integer({ description: 'head start of calls that give none, in seconds; null: no priorities' }),
   ),
   delayed: Count('tasks that wait for their turn under the throttle, or for a retry'),
+  debounce: nullable(Count('seconds without another call of a key after which its task begins')),
+  singleton: Type.String({ description: 'skip or replace: a key has one open task; empty: any number' }),
+  fair_key: Type.String({ description: 'the field of the input by whose values tasks take turns; empty: none' }),
+  paused: Type.Boolean({ description: 'nothing of the queue begins' }),
+  limit: nullable(Count('most tasks of the queue that run at a time')),
+  waiting: Count('tasks that wait for a slot in a container'),
+  running: Count(),
   held: Count('tasks that wait because of flow control'),
   limits: Type.Array(
     Type.Object({

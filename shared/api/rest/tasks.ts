@@ -146,7 +146,12 @@ export const Cancelled = Type.Object({});
 /** The answer to invoking an asynchronous kind. */
 export const TaskAccepted = Type.Object({
   task_id: nullable(Id()),
-  skipped: Type.Optional(Type.Literal('rate', { description: 'flow control dropped the call: task_id is null' })),
+  skipped: Type.Optional(
+    Type.Union([Type.Literal('rate'), Type.Literal('singleton'), Type.Literal('debounce')], {
+      description:
+        'flow control made no task of the call. rate: task_id is null; singleton: task_id is the open task; debounce: task_id is the task that has the input now',
+    }),
+  ),
 });
 
 /** The answer to many calls in one request. */

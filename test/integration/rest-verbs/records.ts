@@ -83,6 +83,18 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       ...READS_NOTHING,
     },
     {
+      name: 'PATCH /deployment/{ws}/flow/{id}',
+      line: (id) => `PATCH /deployment/{ws}/flow/${id}`,
+      body: () => ({ paused: true, limit: 5 }),
+      make: () => aDeployment({ stubType: 'taskqueue/deployment' }),
+      ok: { status: 200, text: '' },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      malformed: { body: '{"limit": -1}', answer: { status: 422 } },
+      done: async (id) =>
+        (await platform().call(rest(`GET /api/v1/deployment/{ws}/flow/${id}`))).json['paused'] === true,
+    },
+    {
       name: 'GET /deployment/{id}/url',
       line: (id) => `GET /deployment/${id}/url`,
       make: aDeployment,

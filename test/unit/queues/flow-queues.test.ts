@@ -15,6 +15,7 @@ function played(takes: readonly boolean[]) {
   const answers = [...takes];
   const plain = {
     add: (_queue: QueueName, _job: TaskJob, heldToMs?: number) => Promise.resolve(void done.push(`add ${heldToMs}`)),
+    remove: () => Promise.resolve(done.push('remove') > 0),
     promote: () => Promise.resolve(done.push('promote') > 0),
   } as unknown as PlainQueues;
   const book = {
@@ -27,10 +28,27 @@ function played(takes: readonly boolean[]) {
 
 test.for([
   ['with a slot is added as it is', [true], ['add undefined']],
-  ['without a slot is delayed to its deadline', [false, false], ['add 5000']],
-  ['is ready when its slot came free before it was there', [false, true], ['add 5000', 'promote', 'released tq-1 t-1']],
+  [
+    'without a slot is taken back, and delayed to its deadline',
+    [false, false],
+    ['add undefined', 'remove', 'add 5000'],
+  ],
+  [
+    'is ready when its slot came free before it was there',
+    [false, true],
+    ['add undefined', 'remove', 'add 5000', 'promote', 'released tq-1 t-1'],
+  ],
 ] as const)('a job %s', async ([, takes, wanted]) => {
   const { queues, done } = played(takes);
   await queues.add(QUEUE, JOB);
   expect(done).toEqual(wanted);
+});
+
+test('a job of a key that was full is added when its slot is known', async () => {
+  const { queues, done } = played([false, false, false, false, true, true]);
+  await queues.add(QUEUE, JOB);
+  await queues.add(QUEUE, { ...JOB, taskId: 't-2' as TaskId });
+  await queues.add(QUEUE, { ...JOB, taskId: 't-3' as TaskId });
+  await queues.add(QUEUE, { ...JOB, taskId: 't-4' as TaskId });
+  expect(done).toEqual(['add undefined', 'remove', 'add 5000', 'add 5000', 'add undefined', 'add undefined']);
 });

@@ -51,6 +51,14 @@ describe('settings', () => {
     [{ throttle: '1/s', onExcess: 'skip' }, 'extra.flow.onExcess needs extra.flow.rate'],
     [{ priority: 3601 }, 'extra.flow.priority must be whole seconds'],
     [{ priority: 0, key: 'k' }, 'extra.flow.key needs one of'],
+    [{ debounce: 0 }, 'extra.flow.debounce must be a whole number from 1 to 86400'],
+    [{ debounce: 10, debounceMax: 5 }, 'extra.flow.debounceMax needs'],
+    [{ singleton: 'drop' }, 'extra.flow.singleton must be skip or replace'],
+    [{ singleton: 'skip', debounce: 1 }, 'exclude each other'],
+    [{ singleton: 'skip', cancelRunning: true }, 'extra.flow.cancelRunning needs'],
+    [{ concurrency: 1, weights: { a: 2 } }, 'extra.flow.weights needs'],
+    [{ fairKey: 'a', weights: { a: 101 } }, 'extra.flow.weights.a must be'],
+    [{ fairKey: 'a', priority: 0 }, 'exclude each other'],
   ] as const)('%j are refused by the name of the field', ([asked, why]) => {
     expect(readFlow(asked)).toContain(why);
   });
@@ -144,4 +152,21 @@ test('paces are read and written', () => {
     expect(paceText(readPace(text) ?? { count: 0, perMs: 1 })).toBe(text);
   expect(readPace('5/60s')).toEqual({ count: 5, perMs: 60_000 });
   expect(flowOf({ throttle: { count: 100, perMs: 60_000 } }, {}, '')).toEqual({ key: '', everyMs: 600 });
+});
+
+describe('turns and single tasks', () => {
+  test('a field takes turns by its value, with the weight of that value', () => {
+    const of = { fairKey: 'customer', fairPosition: 0, weights: { gold: 3 } };
+    expect(flowOf(of, {}, '{"customer":"gold"}')).toEqual({ key: '', fair: { key: 'gold', weight: 3 } });
+    expect(flowOf(of, {}, '{"args":["other"],"kwargs":{}}')).toEqual({ key: '', fair: { key: 'other', weight: 1 } });
+    expect(flowOf(of, {}, '{"customer":"constructor"}')).toMatchObject({ fair: { weight: 1 } });
+    expect(flowOf(of, {}, '{}')).toContain('"customer"');
+  });
+
+  test('a task that may not cancel the one that runs waits for it', () => {
+    expect(flowOf({ singleton: 'replace' }, {}, '')).toEqual({ key: '', most: 1 });
+    expect(flowOf({ singleton: 'replace', concurrency: 2 }, {}, '')).toEqual({ key: '', most: 2 });
+    expect(flowOf({ singleton: 'replace', cancelsRunning: true }, {}, '')).toEqual({ key: '' });
+    expect(flowOf({ singleton: 'skip' }, {}, '')).toEqual({ key: '' });
+  });
 });

@@ -60,6 +60,12 @@ export function bodyFor({ reason, body }: Finished, isOwn: boolean): string {
   return JSON.stringify({ error: error.trimEnd().split('\n').at(-1)?.trim() });
 }
 
+const SKIPPED = {
+  rate: 'the call was dropped: calls of its key come more often than the deployment takes them',
+  singleton: 'the call was skipped: its key has an open task',
+  debounce: 'a task of its key that waits has its input now',
+} as const;
+
 /** Status and text of a refusal, for an answer that has other calls in it, too. */
 export function textOf(submission: Exclude<Submission, { kind: 'accepted' }>): {
   readonly status: number;
@@ -83,10 +89,7 @@ export function textOf(submission: Exclude<Submission, { kind: 'accepted' }>): {
         error: `this workspace has ${submission.most} keys of rates and throttles in use, and may have no more`,
       };
     case 'skipped':
-      return {
-        status: 200,
-        error: 'the call was dropped: calls of its key come more often than the deployment takes them',
-      };
+      return { status: 200, error: SKIPPED[submission.by] };
     case 'queue_bytes_reached':
       return { status: 429, error: `the limit bytes.queue is reached: ${submission.limit}` };
     case 'rate_limited':
@@ -114,7 +117,7 @@ export function answerRefused(submission: Exclude<Submission, { kind: 'accepted'
     case 'bad_flow':
       return sendCoded(reply, 400, submission.code, submission.why);
     case 'skipped':
-      return send(reply, 200, JSON.stringify({ task_id: null, skipped: submission.by }));
+      return send(reply, 200, JSON.stringify({ task_id: submission.taskId, skipped: submission.by }));
     case 'too_many_flow_keys':
       return sendCoded(reply, 429, 'too_many_flow_keys', textOf(submission).error);
     case 'queue_bytes_reached':

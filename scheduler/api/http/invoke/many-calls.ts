@@ -63,8 +63,8 @@ export async function submitMany(count: number, submit: (at: number) => Promise<
   for (let first = 0; first < count && refused === undefined; first += AT_ONCE) {
     const group = Array.from({ length: Math.min(AT_ONCE, count - first) }, (_, at) => submit(first + at));
     for (const [at, submission] of (await Promise.all(group)).entries()) {
-      if (submission.kind === 'accepted') taskIds[first + at] = submission.taskId;
-      else if (submission.kind !== 'skipped') refused ??= submission;
+      if (submission.kind === 'accepted' || submission.kind === 'skipped') taskIds[first + at] = submission.taskId;
+      else refused ??= submission;
     }
   }
   if (refused === undefined) return { kind: 'taken', taskIds };

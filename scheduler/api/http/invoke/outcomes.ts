@@ -42,6 +42,7 @@ const OUTCOMES: Readonly<Record<EndReason, Outcome>> = {
   wait_limit: { text: 'Timed out waiting for a backend container' },
   expired: { text: 'expired' },
   request_cancelled: { text: 'task cancelled' },
+  replaced: { text: 'a later call of the same key replaced the task' },
   caller_left: { http: { CANCELLED: 499 }, text: 'caller left' },
   caller_gone: { text: 'caller is gone' },
   scheduler_stopping: { text: 'scheduler is stopping' },
@@ -74,5 +75,6 @@ export const UNAVAILABLE: Readonly<Record<UnavailableReason, { readonly text: st
   deployment_stopped: { text: DEPLOYMENT_STOPPED },
   queued_too_late: { text: 'the call took too long to be queued' },
   key_in_doubt: { text: 'the task of this Idempotency-Key is not known yet' },
+  single_in_doubt: { text: 'another call of the same key of flow control is being taken' },
   keys_not_kept: { text: 'idempotency keys are not kept here' },
 };

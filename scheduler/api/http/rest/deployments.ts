@@ -1,4 +1,5 @@
 import {
+  ChangeQueue,
   DeploymentList,
   DeploymentQuery,
   DeploymentRecord,
@@ -139,7 +140,7 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
         const queue = queueNameOf(row.id, row.stubId);
         const limit = Math.min(query.limit ?? MOST_KEYS, MOST_KEYS);
         const limits = Object.entries(flow?.limits ?? {});
-        const [controls, counts, { held, delayed }] = await Promise.all([
+        const [controls, counts, { held, delayed, waiting, prioritized, active }] = await Promise.all([
           parts.flow.controls(keysOfQueue(queue), limit),
           parts.flow.controlsNamed(limits.map(([name]) => limitControl(workspaceId, name))),
           parts.flow.depth(queue),
@@ -150,11 +151,43 @@ export function deploymentRoutes(parts: DeploymentRouteParts): readonly RestRout
           throttle: flow?.throttle === undefined ? '' : paceText(flow.throttle),
           rate: flow?.rate === undefined ? '' : paceText(flow.rate),
           priority: flow?.priority ?? null,
+          debounce: flow?.debounce ?? null,
+          singleton: flow?.singleton ?? '',
+          fair_key: flow?.fairKey ?? '',
+          paused: row.queuePaused,
+          limit: row.queueLimit,
+          waiting: waiting + prioritized,
+          running: active,
           held,
           delayed,
           limits: limits.map(([name, most], at) => ({ name, most, running: 0, waiting: 0, ...counts[at] })),
           data: controls.map(({ name, running, waiting }) => ({ key: keyOfControl(name), running, waiting })),
         };
+      },
+    }),
+    restRoute({
+      http: 'PATCH /deployment/{ws}/flow/{deploymentId}',
+      summary: 'Pause or bound the queue of a name, all its versions, or let it go on',
+      scope: 'full',
+      grants: { confinesToApp: true },
+      body: ChangeQueue,
+      errors: [NOT_FOUND, QUEUES_AWAY],
+      handle: async (request) => {
+        const { caller, workspaceId, params, body } = request;
+        const row = await parts.deployments.find({ workspaceId }, params['deploymentId'] ?? '');
+        if (row === undefined || isOutside(caller, row.appId)) throw notFound();
+        const { paused, limit } = body;
+        if (paused === undefined && limit === undefined)
+          throw new AppError('invalid_body', 'paused or limit must be given');
+        const change = {
+          ...(paused === undefined ? {} : { paused }),
+          ...(limit === undefined ? {} : { limit: limit === 0 ? null : limit }),
+        };
+        const by = actorBehind(request);
+        const outcome = await parts.deployments.controlQueue({ workspaceId }, row.id, change, by);
+        if (outcome.kind === 'not_found') throw notFound();
+        if (outcome.kind === 'refused') throw new AppError('bad_request', outcome.text);
+        return undefined;
       },
     }),
     restRoute({

@@ -52,6 +52,7 @@ export function taskInputRoutes(parts: TaskInputRouteParts): readonly RestRoute[
         'invalid_flow_key',
         'invalid_flow_priority',
         'flow_rate_exceeded',
+        'call_skipped',
         'too_many_flow_keys',
         'invalid_idempotency_key',
         'idempotency_key_reused',
@@ -124,7 +125,7 @@ function refusalOf(submission: Exclude<Submission, { kind: 'accepted' }>): AppEr
     case 'flow_rate_exceeded':
       return new AppError('flow_rate_exceeded', error, { details });
     case 'skipped':
-      return new AppError('flow_rate_exceeded', error);
+      return new AppError('call_skipped', error);
     case 'too_many_flow_keys':
       return new AppError('too_many_flow_keys', error);
     case 'queue_full':

@@ -17,6 +17,10 @@ export interface DeploymentRow {
   /** Lower bound written by Scale; null: the stub's own bounds. */
   readonly scaleMin: number | null;
   readonly scaleMax: number | null;
+  /** Whether nothing of its queue begins. */
+  readonly queuePaused: boolean;
+  /** Most tasks of its queue that run at a time; null: any number. */
+  readonly queueLimit: number | null;
   /** State of its rollout; null: it had none. */
   readonly rollout: RolloutState | null;
   /** When its rollout began; null: it had none. */
@@ -50,6 +54,8 @@ interface Raw {
   subdomain: string;
   scale_min: number | null;
   scale_max: number | null;
+  queue_paused: boolean;
+  queue_limit: number | null;
   rollout: string | null;
   rollout_since: Date | null;
   rollout_why: string;
@@ -58,7 +64,7 @@ interface Raw {
   deleted_at: Date | null;
 }
 export const DEPLOYMENT_COLUMNS =
-  'id, workspace_id, app_id, stub_id, name, stub_type, version, active, subdomain, scale_min, scale_max, rollout, rollout_since, rollout_why, created_at, updated_at, deleted_at';
+  'id, workspace_id, app_id, stub_id, name, stub_type, version, active, subdomain, scale_min, scale_max, queue_paused, queue_limit, rollout, rollout_since, rollout_why, created_at, updated_at, deleted_at';
 export const deploymentOf = (row: Raw): DeploymentRow => ({
   id: row.id as DeploymentId,
   workspaceId: row.workspace_id as WorkspaceId,
@@ -71,6 +77,8 @@ export const deploymentOf = (row: Raw): DeploymentRow => ({
   subdomain: row.subdomain,
   scaleMin: row.scale_min,
   scaleMax: row.scale_max,
+  queuePaused: row.queue_paused,
+  queueLimit: row.queue_limit,
   rollout: row.rollout as RolloutState | null,
   rolloutSinceMs: msOrNull(row.rollout_since),
   rolloutWhy: row.rollout_why,
@@ -111,9 +119,16 @@ export function insertDeployment(db: Queryable, deployment: NewDeployment): Prom
        returning last_version
      )
      insert into deployments
-       (id, workspace_id, app_id, stub_id, name, stub_type, version, subdomain, image_digest, rollout, rollout_since)
+       (id, workspace_id, app_id, stub_id, name, stub_type, version, subdomain, image_digest, rollout, rollout_since,
+        queue_paused, queue_limit)
      select $1, $2, $3, $4, $5, $6, next.last_version, $7, $8,
-       case when $9::boolean then 'waiting' end, case when $9::boolean then now() end from next returning ${DEPLOYMENT_COLUMNS}`,
+       case when $9::boolean then 'waiting' end, case when $9::boolean then now() end,
+       coalesce(before.queue_paused, false), before.queue_limit
+     from next left join lateral (
+       select d.queue_paused, d.queue_limit from deployments d
+       where d.workspace_id = $2 and d.name = $5 and d.stub_type = $6 and d.deleted_at is null
+       order by d.version desc limit 1) before on true
+     returning ${DEPLOYMENT_COLUMNS}`,
     [
       deployment.id,
       deployment.workspaceId,
@@ -327,6 +342,30 @@ export function setDeploymentScale(
     [workspaceId, id, scale.min, scale.max],
     deploymentOf,
   );
+}
+
+/** Pauses or bounds the queues of all versions of a name, or lets them go on. @returns these, newest first */
+export function setQueueControl(
+  db: Queryable,
+  { workspaceId, name, stubType }: Pick<DeploymentRow, 'workspaceId' | 'name' | 'stubType'>,
+  { paused, limit }: QueueControl,
+): Promise<DeploymentRow[]> {
+  return many(
+    db,
+    `with changed as (
+       update deployments set queue_paused = $4, queue_limit = $5::integer, updated_at = now()
+       where workspace_id = $1 and name = $2 and stub_type = $3 and deleted_at is null returning ${DEPLOYMENT_COLUMNS})
+     select ${DEPLOYMENT_COLUMNS} from changed order by version desc`,
+    [workspaceId, name, stubType, paused, limit],
+    deploymentOf,
+  );
+}
+
+/** Control of a queue by an operator. */
+export interface QueueControl {
+  readonly paused: boolean;
+  /** Most tasks that run at a time; null: any number. */
+  readonly limit: number | null;
 }
 
 /** Deletes a deployment softly: the row and its version number stay. */

@@ -4,6 +4,7 @@ import type { RolloutState } from '../../../domain/rollouts.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne } from '../rows.ts';
 import { mayServe, servingFirst } from './deployments.ts';
+import type { QueueControl } from './deployments.ts';
 
 export interface TargetRow {
   readonly workspaceId: WorkspaceId;
@@ -25,6 +26,7 @@ export interface TargetRow {
     readonly rollout: RolloutState | null;
     readonly imageDigest: string;
     readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
+    readonly queueControl: QueueControl;
   } | null;
 }
 
@@ -48,11 +50,13 @@ interface Raw {
   image_digest: string | null;
   scale_min: number | null;
   scale_max: number | null;
+  queue_paused: boolean | null;
+  queue_limit: number | null;
 }
 const STUB_COLUMNS =
   's.workspace_id, s.app_id, s.id as stub_id, s.name as stub_name, s.type as stub_type, s.config, o.id as object_id, o.sha256, o.size';
 const DEPLOYMENT_COLUMNS =
-  'd.id as deployment_id, d.name, d.subdomain, d.version, d.active, d.superseded_by, d.rollout, d.image_digest, d.scale_min, d.scale_max';
+  'd.id as deployment_id, d.name, d.subdomain, d.version, d.active, d.superseded_by, d.rollout, d.image_digest, d.scale_min, d.scale_max, d.queue_paused, d.queue_limit';
 /** Nothing of a workspace that is being deleted is a target. */
 const OPEN = 'join workspaces w on w.id = s.workspace_id and w.deleting_at is null';
 const FROM_DEPLOYMENTS = `select ${STUB_COLUMNS}, ${DEPLOYMENT_COLUMNS} from deployments d
@@ -85,6 +89,7 @@ const map = (row: Raw): TargetRow => ({
             row.scale_min === null || row.scale_max === null
               ? null
               : { minContainers: row.scale_min, maxContainers: row.scale_max },
+          queueControl: { paused: row.queue_paused === true, limit: row.queue_limit ?? null },
         },
 });
 
@@ -155,19 +160,24 @@ export function targetOfPlainStub(db: Queryable, stubId: string): Promise<Target
   return maybeOne(
     db,
     `select ${STUB_COLUMNS}, null as deployment_id, null as name, null::integer as version, null::boolean as active,
-       null::integer as superseded_by, null as rollout, null::integer as scale_min, null::integer as scale_max
+       null::integer as superseded_by, null as rollout, null::integer as scale_min, null::integer as scale_max,
+       null::boolean as queue_paused, null::integer as queue_limit
      from stubs s ${OPEN} left join objects o on o.id = s.object_id where s.id = $1`,
     [stubId],
     map,
   );
 }
 
-/** Active deployments that want containers without work, roll out, or have bounds of Scale, for the autoscaler. */
+/**
+ * Active deployments that want containers without work, roll out, or have bounds of Scale, for the autoscaler. Others
+ * whose queue is paused or bounded are among them.
+ */
 export function warmTargets(db: Queryable): Promise<TargetRow[]> {
   return many(
     db,
     `${FROM_DEPLOYMENTS} where d.active and d.deleted_at is null
-       and (d.scale_min is not null or d.rollout = 'waiting' or coalesce((s.config #>> '{autoscaler,minContainers}')::integer, 0) > 0)`,
+       and (d.scale_min is not null or d.rollout = 'waiting' or d.queue_paused or d.queue_limit is not null
+         or coalesce((s.config #>> '{autoscaler,minContainers}')::integer, 0) > 0)`,
     [],
     map,
   );

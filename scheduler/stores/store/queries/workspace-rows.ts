@@ -20,6 +20,7 @@ export const BATCHED = {
   task_outputs: OWN,
   deliveries: OWN,
   idempotency_keys: OWN,
+  task_singles: OWN,
   shared_entries: OWN,
   deferred_calls: OWN,
   containers: OWN,
