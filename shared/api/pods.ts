@@ -21,12 +21,23 @@ export const PodExecRequest = Type.Object({
   wait: Flag({ description: 'waits for the end, 25 s at most' }),
 });
 export const PodProcessRequest = Type.Object(process);
+export const PodOutputRequest = Type.Object({
+  ...process,
+  onlyNew: Flag({ description: 'only what no such request has told yet' }),
+});
 export const PodUploadRequest = Type.Object({
   ...file,
   mode: Uint32({ description: 'permission bits, 420 for rw-r--r--; 0: 420' }),
   data: Bytes(),
+  offset: Int64({ description: 'where in the file the bytes go; 0: they are the whole file' }),
 });
 export const PodPathRequest = Type.Object({ ...container, path: Text() });
+export const PodDownloadRequest = Type.Object({
+  ...container,
+  path: Text(),
+  offset: Int64({ description: 'place in the file of the first byte' }),
+  length: Uint32({ description: 'most bytes; 0: to the end' }),
+});
 export const PodFileRequest = Type.Object(file);
 export const PodFindRequest = Type.Object({ ...file, pattern: Text({ description: 'a regular expression' }) });
 export const PodReplaceRequest = Type.Object({ ...file, pattern: Text(), newString: Text() });
@@ -88,12 +99,12 @@ export const PodExecResponse = Type.Object({
 });
 export const PodStatusResponse = Type.Object({
   ...answer,
-  status: Text({ description: 'running or exited' }),
+  status: Text({ description: 'running or exited; of a container that does not run yet, pending' }),
   exitCode: ExitCode(),
 });
 export const PodStdoutResponse = Type.Object({
   ...answer,
-  stdout: Text({ description: 'everything that is kept: the last MiB' }),
+  stdout: Text({ description: 'everything that is kept, the last MiB; with onlyNew, what is new of it' }),
 });
 export const PodStderrResponse = Type.Object({ ...answer, stderr: Text({ description: 'as stdout' }) });
 export const PodProcessesResponse = Type.Object({ ...answer, processes: Type.Array(PodProcess) });

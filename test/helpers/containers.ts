@@ -3,7 +3,9 @@ import { registerContainers } from '#scheduler/api/http/containers/routes.ts';
 import { ContainerSockets } from '#scheduler/api/http/containers/sockets.ts';
 import { bindOperations, GATEWAY_BASE } from '#scheduler/api/http/bind.ts';
 import { createHttpServer } from '#scheduler/api/http/server.ts';
+import type { Authenticator } from '#scheduler/api/http/auth.ts';
 import { podOperations } from '#scheduler/api/operations/pods.ts';
+import type { PodOperationParts } from '#scheduler/api/operations/pods.ts';
 import { Access } from '#scheduler/fleet/inside/access.ts';
 import type { Change } from '#scheduler/fleet/inside/changes.ts';
 import type { StoredSpec } from '#scheduler/fleet/containers/spec.ts';
@@ -27,6 +29,9 @@ export interface ContainerWorld {
   readonly changes: Change[];
   readonly uses: string[];
   readonly inside: Inside;
+  /** The operations of pods, and who calls them, for other transports. */
+  readonly pods: PodOperationParts;
+  readonly authenticator: Authenticator;
   readonly logLines: { seq: number; line: string }[];
   /** Containers by their ids, as their rows are. */
   readonly rows: Map<string, ContainerRow>;
@@ -91,6 +96,33 @@ export async function aContainerWorld(
   const logLines: { seq: number; line: string }[] = [];
   const authenticator = { authenticate: (token: string) => callers.get(token) ?? null };
   const log = pino({ level: 'silent' });
+  const pods: PodOperationParts = {
+    access,
+    inside,
+    used: (id) => void uses.push(id),
+    setTtl: async () => true,
+    exposePort: async (id, port) => {
+      const row = rows.get(id) as ContainerRow;
+      rows.set(id, { ...row, exposedPorts: [...row.exposedPorts, port] });
+      return true;
+    },
+    portsOf: ({ row }) => [...((row.spec as { wire: { ports: number[] } }).wire.ports ?? []), ...row.exposedPorts],
+    urlOf: (base, { stubId, containerId }, port) => `${base}/sandbox/container/${stubId}/${containerId}/${port}`,
+    keepNetwork: async (id, network) => {
+      const row = rows.get(id) as ContainerRow;
+      const spec = row.spec as StoredSpec;
+      const networkVersion = (spec.wire.networkVersion ?? 0) + 1;
+      rows.set(id, { ...row, spec: { ...spec, wire: { ...spec.wire, ...network, networkVersion } } });
+      return true;
+    },
+    changes: {
+      change: async (_container, change) => {
+        changes.push(change);
+        return 0;
+      },
+    },
+    snapshots: { take: async () => 'longshore-built/1' },
+  };
   const sockets = new ContainerSockets({ pingMs: 30_000, lookMs: 100 });
   const server = createHttpServer({
     log,
@@ -99,37 +131,7 @@ export async function aContainerWorld(
     register: (app) => {
       void app.register(
         (scope, _options, ready) => {
-          const operations = podOperations({
-            access,
-            inside,
-            used: (id) => void uses.push(id),
-            setTtl: async () => true,
-            exposePort: async (id, port) => {
-              const row = rows.get(id) as ContainerRow;
-              rows.set(id, { ...row, exposedPorts: [...row.exposedPorts, port] });
-              return true;
-            },
-            portsOf: ({ row }) => [
-              ...((row.spec as { wire: { ports: number[] } }).wire.ports ?? []),
-              ...row.exposedPorts,
-            ],
-            urlOf: (base, { stubId, containerId }, port) =>
-              `${base}/sandbox/container/${stubId}/${containerId}/${port}`,
-            keepNetwork: async (id, network) => {
-              const row = rows.get(id) as ContainerRow;
-              const spec = row.spec as StoredSpec;
-              const networkVersion = (spec.wire.networkVersion ?? 0) + 1;
-              rows.set(id, { ...row, spec: { ...spec, wire: { ...spec.wire, ...network, networkVersion } } });
-              return true;
-            },
-            changes: {
-              change: async (_container, change) => {
-                changes.push(change);
-                return 0;
-              },
-            },
-            snapshots: { take: async () => 'longshore-built/1' },
-          });
+          const operations = podOperations(pods);
           const originOf = (request: { headers: { authorization?: string | undefined } }) => ({
             baseUrl: 'http://here',
             loopback: true,
@@ -171,6 +173,8 @@ export async function aContainerWorld(
     changes,
     uses,
     inside,
+    pods,
+    authenticator,
     logLines,
     rows,
     call: async (line, body, token = 'own') => {

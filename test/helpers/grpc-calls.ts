@@ -233,3 +233,60 @@ export const GATEWAY_RPCS: readonly GrpcCall[] = [
     answer: { ok: false, length: '0' },
   }),
 ];
+
+const ofContainer = {
+  what: 'container',
+  message: ({ nobody: containerId }: Ids) => ({
+    containerId,
+    command: 'true',
+    pid: 1,
+    containerPath: 'a',
+    pattern: 'a',
+    port: 80,
+    ttl: 60,
+    length: 1,
+  }),
+  answer: { ok: false },
+};
+
+/** Calls on pods and sandboxes. */
+export const POD_RPCS: readonly GrpcCall[] = [
+  unary('pod.PodService/CreatePod'),
+  ...[
+    'Connect',
+    'CreateDirectory',
+    'CreateImageFromFilesystem',
+    'DeleteDirectory',
+    'DeleteFile',
+    'DownloadFile',
+    'Exec',
+    'ExposePort',
+    'FindInFiles',
+    'Kill',
+    'ListFiles',
+    'ListProcesses',
+    'ListUrls',
+    'ReplaceInFiles',
+    'SnapshotDisks',
+    'SnapshotMemory',
+    'StatFile',
+    'Status',
+    'Stderr',
+    'Stdout',
+    'UpdateNetworkPermissions',
+    'UpdateTTL',
+    'UploadFile',
+  ].map((name) => unary(`pod.PodService/Sandbox${name}`, ofContainer)),
+];
+
+/** Calls on what programs and handlers of a workspace share. */
+export const STATE_RPCS: readonly GrpcCall[] = [
+  ...['MapSet', 'MapGet', 'MapDelete', 'MapCount', 'MapKeys'].map((name) => unary(`map.MapService/${name}`)),
+  ...['Put', 'Pop', 'Peek', 'Empty', 'Size'].map((name) => unary(`simplequeue.SimpleQueueService/SimpleQueue${name}`)),
+  ...['SignalSet', 'SignalClear'].map((name) => unary(`signal.SignalService/${name}`)),
+  { path: 'signal.SignalService/SignalMonitor', isStream: true },
+  { path: 'output.OutputService/OutputSaveStream', isStream: true, isDuplex: true },
+  ...['OutputStat', 'OutputPublicURL'].map((name) => unary(`output.OutputService/${name}`)),
+];
+
+export const ALL_RPCS: readonly GrpcCall[] = [...GATEWAY_RPCS, ...POD_RPCS, ...STATE_RPCS];

@@ -1,10 +1,15 @@
 /** Calls as a published client makes them, by the table of fields. */
 import { Client, Metadata, credentials } from '@grpc/grpc-js';
-import type { ServiceError } from '@grpc/grpc-js';
+import type { ClientReadableStream, ServiceError } from '@grpc/grpc-js';
 import { makeCodecs } from '#scheduler/api/grpc/descriptor.ts';
 import type { Plain } from '#scheduler/api/grpc/descriptor.ts';
+import { SERVICES } from '#scheduler/api/grpc/services/index.ts';
+import { messagesOf } from '#scheduler/api/grpc/services/service.ts';
 
 const codecs = makeCodecs();
+/** Bytes of a message, as in published clients. */
+const MOST_BYTES = 16 * 1024 * 1024;
+const LIMITS = { 'grpc.max_receive_message_length': MOST_BYTES, 'grpc.max_send_message_length': MOST_BYTES };
 
 /** Either an answer, or the status in its place. */
 export interface Called {
@@ -30,11 +35,11 @@ export interface CallHow {
   readonly deadlineMs?: number;
 }
 
-/** Messages whose names are not that of their call. */
-const RENAMED: Readonly<Record<string, string>> = {
-  GetURL: 'GetUrl',
-  CreatePresignedURL: 'CreatePresignedUrl',
-};
+const messages = new Map(
+  SERVICES.flatMap(({ pack, name, calls = {} }) =>
+    Object.entries(calls).map(([call, adapter]) => [`${pack}.${name}/${call}`, messagesOf(pack, call, adapter)]),
+  ),
+);
 
 function metadataOf({ token = '', metadata: said = {} }: CallHow): Metadata {
   const metadata = new Metadata();
@@ -47,12 +52,12 @@ export class GrpcClient {
   readonly #client: Client;
 
   constructor(address: string, channel = credentials.createInsecure()) {
-    this.#client = new Client(address, channel);
+    this.#client = new Client(address, channel, LIMITS);
   }
 
   /** @param path - `gateway.GatewayService/ListTasks` @param message - by names of operations, `stubId` */
   call(path: string, message: Plain = {}, how: CallHow = {}): Promise<Called> {
-    const { request, response } = messagesOf(path);
+    const { request, response } = named(path);
     return new Promise((resolve) => {
       this.#client.makeUnaryRequest(
         `/${path}`,
@@ -73,7 +78,7 @@ export class GrpcClient {
 
   /** A call whose answer comes in messages. @returns those messages, and how it ended */
   async stream(path: string, message: Plain = {}, how: CallHow = {}): Promise<Called & { readonly all: Plain[] }> {
-    const { request, response } = messagesOf(path);
+    const { request, response } = named(path);
     const stream = this.#client.makeServerStreamRequest(
       `/${path}`,
       () => how.bytes ?? codecs.encode(request, message),
@@ -111,14 +116,58 @@ export class GrpcClient {
     });
   }
 
+  /** A stream of messages of an answer, for who reads some of them: ended by `cancel`. */
+  open(path: string, message: Plain = {}, how: CallHow = {}): ClientReadableStream<Plain> {
+    const { request, response } = named(path);
+    return this.#client.makeServerStreamRequest(
+      `/${path}`,
+      () => codecs.encode(request, message),
+      (bytes: Buffer) => codecs.decode(response, bytes),
+      message,
+      metadataOf(how),
+    );
+  }
+
+  /** A call whose request comes in messages. @param whole - false: the caller leaves before the end */
+  send(path: string, messages: readonly Plain[], how: CallHow = {}, whole = true): Promise<Called> {
+    const { request, response } = named(path);
+    return new Promise((resolve) => {
+      const stream = this.#client.makeClientStreamRequest(
+        `/${path}`,
+        (message: Plain) => codecs.encode(request, message),
+        (bytes: Buffer) => codecs.decode(response, bytes),
+        metadataOf(how),
+        {},
+        (error: ServiceError | null, answer?: Plain) =>
+          resolve(
+            error === null
+              ? { answer: answer ?? {}, code: 0, details: '' }
+              : { code: error.code, details: error.details },
+          ),
+      );
+      for (const message of messages.slice(0, -1)) stream.write(message);
+      stream.write(messages.at(-1) ?? {}, () => (whole ? stream.end() : stream.cancel()));
+    });
+  }
+
+  /** A call that never sends its message. */
+  silent(path: string, how: CallHow = {}): Promise<Called> {
+    const asBytes = (bytes: Buffer): Buffer => bytes;
+    return new Promise((resolve) => {
+      this.#client.makeClientStreamRequest(`/${path}`, asBytes, asBytes, metadataOf(how), {}, (error) =>
+        resolve({ code: error?.code ?? 0, details: error?.details ?? '' }),
+      );
+    });
+  }
+
   close(): void {
     this.#client.close();
   }
 }
 
-function messagesOf(path: string): { readonly request: string; readonly response: string } {
-  const [service = '', name = ''] = path.split('/');
-  const pack = service.includes('health') ? 'health' : service.split('.', 1)[0];
-  const base = `${pack}.${RENAMED[name] ?? name}`;
-  return { request: `${base}Request`, response: `${base}Response` };
+function named(path: string): { readonly request: string; readonly response: string } {
+  const found = messages.get(path);
+  if (found !== undefined) return found;
+  if (!path.startsWith('grpc.health.')) throw new Error(`no call ${path}`);
+  return messagesOf('health', path.split('/')[1] ?? '', {});
 }

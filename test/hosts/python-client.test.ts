@@ -6,7 +6,7 @@ import { expect } from 'vitest';
 import { readMessages } from '#scheduler/api/grpc/descriptor.ts';
 import type { Field } from '#scheduler/api/grpc/descriptor.ts';
 import { REFUSED_CALLS } from '#scheduler/api/grpc/services/refused.ts';
-import { GATEWAY_RPCS } from '../helpers/grpc-calls.ts';
+import { ALL_RPCS } from '../helpers/grpc-calls.ts';
 import { test } from '../helpers/platform.ts';
 import { INSTALL_MS, TOOLS, aPerson, installed } from '../helpers/python-client.ts';
 import type { Ran } from '../helpers/python-client.ts';
@@ -53,9 +53,9 @@ test('the table of fields is that of the installed client', { timeout: INSTALL_M
       .map(({ name }) => `${message}.${name}`),
   );
   expect(wrong).toEqual([]);
-  for (const { path } of GATEWAY_RPCS) expect(theirs.calls).toContain(`/${path}`);
+  for (const { path } of ALL_RPCS) expect(theirs.calls).toContain(`/${path}`);
   // Calls that a release of the client added are named here: they are neither served nor refused with a text.
-  const known = new Set([...GATEWAY_RPCS.map(({ path }) => `/${path}`), ...REFUSED_CALLS.map(({ path }) => path)]);
+  const known = new Set([...ALL_RPCS.map(({ path }) => `/${path}`), ...REFUSED_CALLS.map(({ path }) => path)]);
   expect(theirs.calls.filter((path) => !known.has(path))).toEqual([]);
   const texts = REFUSED_CALLS.map(({ path, field }) => [path, field ?? null]);
   expect(texts).toEqual(REFUSED_CALLS.map(({ path }) => [path, theirs.texts[path] ?? null]));
@@ -69,6 +69,9 @@ test('the table of fields is that of the installed client', { timeout: INSTALL_M
     'gateway.Machine.ssh',
     'gateway.PrivatePool.byoc',
     'gateway.PrivatePool.reservations',
+    'pod.PodSandboxSnapshotDisksResponse.snapshots',
+    'pod.PodSandboxSnapshotMemoryResponse.disk_snapshots',
+    'pod.PodSandboxSnapshotMemoryResponse.runtime',
   ]);
 });
 

@@ -59,6 +59,21 @@ describe('programs', () => {
     );
   });
 
+  test('new output is told once, and everything still is', async () => {
+    const { pid } = await asked('POST /exec', { command: 'echo out; echo err >&2' });
+    await ended(pid);
+    for (const stream of ['stdout', 'stderr']) {
+      const text = `${stream.slice(3)}\n`;
+      const read = async (query = ''): Promise<unknown> =>
+        (await asked(`GET /${stream}?pid=${String(pid)}${query}`))[stream];
+      expect([await read('&onlyNew=true'), await read('&onlyNew=true'), await read()]).toEqual([text, '', text]);
+    }
+  });
+
+  test('without a program the status is that of the container', async () => {
+    expect(await asked('GET /status')).toMatchObject({ status: 'running', exitCode: -1 });
+  });
+
   test('kill ends a program and what it started', async () => {
     const { pid } = await asked('POST /exec', { command: 'sleep 100 & sleep 100' });
     await asked('POST /kill', { pid });
@@ -69,7 +84,6 @@ describe('programs', () => {
     expect(await refused('POST /exec', { command: ' ' })).toBe('command is empty');
     expect(await refused('POST /exec', { command: 'true', env: { 'A=B': '' } })).toContain('env: "A=B"');
     expect(await refused('POST /exec', { command: 'true', cwd: '/no/such' })).toContain('/no/such');
-    expect(await refused('GET /status')).toContain('pid');
     expect(await refused('GET /status?pid=99999')).toContain('99999');
     expect(await refused('POST /kill', {})).toContain('pid');
   });
@@ -90,6 +104,24 @@ describe('files', () => {
     expect(files).toEqual([fileInfo]);
     await asked(`DELETE /files/${encoded}`);
     expect(await refused(`GET /files/download/${encoded}`)).toContain('ä.txt');
+  });
+
+  test('a file comes and goes in pieces', async () => {
+    const piece = (text: string, offset: number) => ({
+      containerPath: 'pieces',
+      data: Buffer.from(text).toString('base64'),
+      offset: String(offset),
+    });
+    for (const [text, offset] of [
+      ['one ', 0],
+      ['two', 4],
+      ['two', 4],
+    ] as const)
+      await asked('POST /files/upload', piece(text, offset));
+    expect(readFileSync(join(world.supervisor.directory, 'pieces'), 'utf8')).toBe('one two');
+    const part = await asked('GET /files/download/pieces?offset=2&length=3');
+    expect(Buffer.from(String(part['data']), 'base64').toString()).toBe('e t');
+    expect(await refused('POST /files/upload', piece('x', 9))).toContain('pieces');
   });
 
   test('a file in a message has at most 32 MiB; the refusal names the way of larger ones', async () => {

@@ -69,16 +69,25 @@ def _write(work: Work, cwd: str, request: Request) -> None:
     if request.get('parents') is True:
         os.makedirs(os.path.dirname(path), exist_ok=True)
     path = os.path.realpath(path)
-    write = _append if request.get('append') is True else _write_whole
-    work.tell({'size': write(work, path, mode)})
+    if request.get('append') is True:
+        at = None if request.get('offset') is None else number_of(request, 'offset', 0, 0)
+        work.tell({'size': _append(work, path, mode, at)})
+    else:
+        work.tell({'size': _write_whole(work, path, mode)})
 
 
-def _append(work: Work, path: str, mode: Optional[int]) -> int:
-    """Adds bytes to a file. Those of a connection that is cut off are taken away again."""
+def _append(work: Work, path: str, mode: Optional[int], at: Optional[int]) -> int:
+    """Adds bytes to a file, or writes them from a place on. Those of a connection that is cut off are taken away again."""
     was_there = os.path.lexists(path)
-    fd = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC)
+    # A piece that is repeated is written over itself, where one that is added would come twice.
+    how = os.O_APPEND | os.O_CREAT if at is None else 0
+    fd = open_file(path, os.O_WRONLY | how | os.O_NONBLOCK | os.O_CLOEXEC)
     before = os.fstat(fd).st_size
     written = 0
+    if at is not None:
+        if at > before:
+            raise Wrong('bad_request', '%s: has %d bytes, and none may be left out before offset %d' % (path, before, at))
+        os.lseek(fd, at, os.SEEK_SET)
     try:
         for data in work.body():
             _write_all(fd, data)

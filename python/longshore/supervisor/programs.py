@@ -95,8 +95,10 @@ class Source:
         self.program = program
         self.stream = stream
         self.ring = Ring()
-        #: Place up to which requests for what is new were answered.
+        #: Place up to which requests for what is new were answered, and where the last of them began, with its id.
         self.taken = 0
+        self.taken_from = 0
+        self.taken_by = ''
         self.fd = fd
         self.watched = False
         #: Whether everything that the program wrote before its end was read.

@@ -14,6 +14,7 @@ from .ports import PortConnection
 from .programs import signal_of
 from .reloads import ask_to_reload
 from .settings import SettingsError, port_of, texts_of
+from .starts import Starts, id_of
 from .work import FORKED, begin_work
 from .wrongs import Wrong
 
@@ -43,6 +44,7 @@ class Requests:
         self.programs = programs
         self.cwd = cwd
         self.on_end = on_end
+        self.starts = Starts()
         self._path = path
         self._delay = FIRST_DELAY
         self._served = 0
@@ -182,10 +184,33 @@ class Served:
         owns_input = request.get('input') is True
         alone = 0 if size is None else _number(request.get('hangUpAfterMs') or 0, 'hangUpAfterMs', 0)
         cwd = directory_of(request.get('cwd'), self._requests.cwd)
+        name = id_of(request)
+        if name and (attach or size is not None):
+            raise Wrong('bad_request', 'id: a start with a terminal, or with somebody attached, cannot be repeated')
+        if name and not self._requests.starts.begin(name, self._told):
+            return
         # Frames that come before the program runs wait for it.
         self.channel.on_frame = lambda *frame: self._later.append(frame)
         self.channel.pause()
-        self._programs.start(command, cwd, env, size, attach or size is not None, lambda *told: self._started(attach, owns_input, alone, *told))
+
+        def started(program: Optional[Program], wrong: Optional[Wrong]) -> None:
+            if name:
+                self._requests.starts.done(name, 0 if program is None else program.pid, wrong)
+            self._started(attach, owns_input, alone, program, wrong)
+
+        try:
+            self._programs.start(command, cwd, env, size, attach or size is not None, started)
+        except Exception as error:
+            if name:
+                self._requests.starts.done(name, 0, error if isinstance(error, Wrong) else Wrong('failed', str(error)))
+            raise
+
+    def _told(self, pid: int, wrong: Optional[Wrong]) -> None:
+        """Answers a repeated start with what the first one came to."""
+        if wrong is not None:
+            self.refuse(wrong)
+        else:
+            self.answer_last({'pid': pid, 'input': 0})
 
     def _started(self, attach: bool, owns_input: bool, alone: int, program: Optional[Program], wrong: Optional[Wrong]) -> None:
         self.channel.resume()
@@ -231,20 +256,29 @@ class Served:
         place = _number(request.get('from', 0), 'from', -1)
         most = min(_number(request.get('mostBytes') or MAX_FRAME_BYTES, 'mostBytes', 1), MAX_FRAME_BYTES)
         source = program.sources.get(stream)
+        name = id_of(request)
         data, begin, asked = b'', max(place, 0), max(place, 0)
         if source is not None:
             ring = source.ring
-            asked = source.taken if place < 0 else place
+            # New output is told once: a repeated request gets the bytes of the first one, and no later ones.
+            is_repeated = place < 0 and name != '' and name == source.taken_by
+            if place < 0:
+                asked = source.taken_from if is_repeated else source.taken
+            else:
+                asked = place
             if asked > ring.end:
                 raise Wrong('bad_request', 'from: only %d bytes have come' % ring.end)
             begin = max(asked, ring.start)
-            while len(data) < most:
-                piece = ring.read(begin + len(data), most - len(data))
+            end = source.taken if is_repeated else begin + most
+            while begin + len(data) < end:
+                piece = ring.read(begin + len(data), end - begin - len(data))
                 if not piece:
                     break
                 data += piece
-            if place < 0:
-                source.taken = begin + len(data)
+            if request.get('text') is True and (program.running or begin + len(data) < ring.end):
+                data = whole_characters(data)
+            if place < 0 and not is_repeated:
+                source.taken_by, source.taken_from, source.taken = name, begin, begin + len(data)
         self.answer(
             {
                 'from': begin,
@@ -330,6 +364,16 @@ def directory_of(value: Any, base: str) -> str:
     if not isinstance(value, str) or '\0' in value:
         raise Wrong('bad_request', 'cwd must be a path')
     return os.path.join(base, value)
+
+
+def whole_characters(data: bytes) -> bytes:
+    """UTF-8 without a character at its end of which bytes are still missing."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 != 0x80:
+            length = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+            return data[:-back] if length > back else data
+    return data
 
 
 def _entry_of(program: Program) -> Dict[str, Any]:

@@ -12,6 +12,7 @@ import type { Origin } from '../operations/operation.ts';
 import { refusalOf } from '../operations/operation.ts';
 import type { Authenticator } from '../http/auth.ts';
 import { lookAt } from '../http/auth.ts';
+import { BodyBudget } from '../http/body-budget.ts';
 import { problemOf } from '../http/error-map.ts';
 import type { GatewayCalls } from '../http/gateway-calls.ts';
 import { limitsOf } from '../http/sse.ts';
@@ -27,6 +28,10 @@ import { CODES, INVALID_TOKEN, RpcStatus } from './statuses.ts';
 const HANDLER_DEADLINE_MS = 30_000;
 /** Calls of a workspace in progress at once. */
 export const MOST_CALLS = 128;
+/** Bytes of a message from a client: a piece of a file, 4 MiB in published clients, with what is beside it. */
+export const MOST_RECEIVED = 4 * 1024 * 1024 + 64 * 1024;
+/** Pieces of files that are under way at once: in all, and of a workspace. */
+const PIECES = { totalBytes: 64 * MOST_RECEIVED, payerBytes: 16 * MOST_RECEIVED } as const;
 
 /** Time that a stream waits for a place, and interval of its looks. */
 const PLACE_WITHIN_MS = 10_000;
@@ -70,6 +75,7 @@ export interface Admitted {
 export class Binder {
   readonly #parts: BinderParts;
   readonly #places = new Places<WorkspaceId>(MOST_CALLS);
+  readonly #pieces = new BodyBudget(PIECES);
 
   constructor(parts: BinderParts) {
     this.#parts = parts;
@@ -92,14 +98,31 @@ export class Binder {
     const isStream = rpc.stream !== undefined || rpc.duplex !== undefined;
     const stream = isStream ? streams.take('calls', workspaceId) : undefined;
     const begun = await this.#place(workspaceId, isStream);
+    let giveBack = (): void => undefined;
     const leave = (): void => {
       begun?.();
       if (stream !== undefined) streams.leave(stream);
+      giveBack();
     };
-    if (begun !== undefined) return { workspaceId, begun: isStream ? begun : () => undefined, leave };
+    if (begun !== undefined) {
+      try {
+        if (rpc.isLarge === true) giveBack = this.#book(workspaceId);
+      } catch (error) {
+        leave();
+        throw error;
+      }
+      return { workspaceId, begun: isStream ? begun : () => undefined, leave };
+    }
     leave();
     const text = `this workspace has ${MOST_CALLS} calls in progress at this scheduler: wait for some to end`;
     throw new RpcStatus(CODES.resource_exhausted, text);
+  }
+
+  /** Books the bytes of a piece of a file. @throws RpcStatus */
+  #book(workspaceId: WorkspaceId): () => void {
+    if (!this.#pieces.take(workspaceId, MOST_RECEIVED))
+      throw new RpcStatus(CODES.unavailable, 'too many pieces of files are under way: call again');
+    return () => this.#pieces.giveBack(workspaceId, MOST_RECEIVED);
   }
 
   /** A place among the calls in progress. Streams wait for one: their clients call many at once, and not again. */
@@ -121,7 +144,7 @@ export class Binder {
     const most = Math.min(rpc.withinMs ?? HANDLER_DEADLINE_MS, deadlineMs);
     const late = () => new RpcStatus(CODES.deadline_exceeded, `${rpc.name} took longer than ${most} ms`);
     const { requestId } = opened;
-    if (caller === null || requestId === '')
+    if (caller === null || requestId === '' || rpc.repeats === 'anew')
       return this.#parts.codecs.encode(rpc.response, await withDeadline(work(), most, late));
     const { workspaceId, tokenId } = caller;
     const answer = this.#parts.answers.answer({ workspaceId, tokenId, path: rpc.path, id: requestId }, async () => {
@@ -233,16 +256,21 @@ export class Binder {
   }
 
   async #handle(opened: Opened, caller: Caller | null, message: unknown): Promise<Plain> {
-    const { rpc, origin } = opened;
+    const { rpc, origin: from, requestId } = opened;
     const { authenticator, calls } = this.#parts;
+    const isRepeated = caller !== null && requestId !== '';
+    const origin = isRepeated ? { ...from, repeatId: `${caller.tokenId} ${requestId}` } : from;
     const answer = await rpc.handle(caller, message, origin).catch((error: unknown) => {
       // An AppError with a status of 4xx is a refusal that the client must be able to read.
       const problem = error instanceof AppError ? problemOf(error) : undefined;
       if (problem === undefined || problem.status >= 500 || !this.#hasOk(rpc)) throw error;
       return refused(problem.message);
     });
+    const { ok, passes, errorMsg } = answer as Plain;
+    if (ok === false && passes === true && rpc.repeats !== undefined)
+      throw new RpcStatus(CODES.unavailable, String(errorMsg));
     calls.answered(opened, answer);
-    const isWrong = caller === null && origin.bearer !== null && (answer as Plain)['ok'] === false;
+    const isWrong = caller === null && origin.bearer !== null && ok === false;
     if (isWrong) authenticator.guessed?.(rpc.name, origin.from.remoteAddress);
     return rpc.tell(answer, caller);
   }

@@ -25,6 +25,7 @@ export function openWire({
   readonly authenticator: Authenticator;
   readonly listenUrl: () => string | null;
   readonly streams: Pick<SseStreams, 'leave' | 'take'>;
+  readonly pieceWithinMs?: number;
 } & Connections): Wire {
   const { settings, clock, log } = parts;
   const { externalUrl } = settings;

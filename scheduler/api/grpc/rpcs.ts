@@ -15,7 +15,10 @@ type Permission = Pick<Operation, 'name' | 'scope' | 'containers' | 'grants' | '
 
 /** A call as it is served. */
 export interface Rpc
-  extends Permission, Pick<Operation, 'handle' | 'stream' | 'duplex' | 'withinMs'>, Pick<Adapter, 'comesBack'> {
+  extends
+    Permission,
+    Pick<Operation, 'handle' | 'stream' | 'duplex' | 'withinMs'>,
+    Pick<Adapter, 'comesBack' | 'repeats' | 'isLarge'> {
   /** `/gateway.GatewayService/ListTasks` */
   readonly path: string;
   /** Messages in the table of fields. */
@@ -45,6 +48,8 @@ export function allRpcs(operations: readonly UnroutedOperation[]): readonly Rpc[
         ...messagesOf(pack, name, adapter),
         ...served(operation, adapter),
         ...(adapter.comesBack === undefined ? {} : { comesBack: adapter.comesBack }),
+        ...(adapter.repeats === undefined ? {} : { repeats: adapter.repeats }),
+        ...(adapter.isLarge === undefined ? {} : { isLarge: adapter.isLarge }),
         name,
       };
     }),

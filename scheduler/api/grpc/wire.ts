@@ -17,7 +17,7 @@ import type { Log } from '#shared/log.ts';
 import type { RpcCode } from '../http/error-map.ts';
 import { RPC_STATUS } from '../http/error-map.ts';
 import type { Origin } from '../operations/operation.ts';
-import { Binder } from './binder.ts';
+import { Binder, MOST_RECEIVED } from './binder.ts';
 import type { Admitted, BinderParts, Opened } from './binder.ts';
 import { makeCodecs, readMessages } from './descriptor.ts';
 import { RememberedAnswers } from './requests.ts';
@@ -27,8 +27,6 @@ import type { RefusedCall } from './services/refused.ts';
 import { CODES, INVALID_TOKEN, RpcStatus, statusOf, STOPPING } from './statuses.ts';
 import { LEFT, LOST, REVOKED, STOPS } from './stream-ends.ts';
 
-/** Bytes of a message from a client. Large bytes go by HTTP, to an address that an answer names. */
-export const MOST_RECEIVED = 4 * 1024 * 1024;
 /** Bytes of an answer: published clients take no more. */
 export const MOST_SENT = 16 * 1024 * 1024;
 /** Streams of a connection at once; `.map()` of a published client opens 32. */
@@ -36,6 +34,8 @@ const MOST_STREAMS = 128;
 /** A client that is gone without a word is noticed by a ping. */
 const PING_EVERY_MS = 30_000;
 const PONG_WITHIN_MS = 20_000;
+/** Time for a message whose bytes are booked: clients give up by then. */
+const PIECE_WITHIN_MS = 120_000;
 /** A connection is renewed from time to time, so that clients spread over the schedulers. */
 const CONNECTION_AGE_MS = 3_600_000;
 const AGE_GRACE_MS = 600_000;
@@ -70,6 +70,7 @@ export interface WireParts extends Omit<BinderParts, 'codecs' | 'messages' | 'an
   readonly originOf: (facts: CallFacts) => Origin;
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
   readonly log: Log;
+  readonly pieceWithinMs?: number;
 }
 
 /** Status of a stream that its signal ended. */
@@ -86,6 +87,7 @@ type Serving = (opened: Opened, signal: AbortSignal, revoked: () => void) => Asy
 type AdmittedCall = Opened & Pick<Admitted, 'begun'>;
 
 const NO_BYTES = Buffer.alloc(0);
+const TOO_SLOW = { code: CODES.deadline_exceeded, details: 'the message did not come in time', metadata: null };
 const asBytes = (bytes: Buffer): Buffer => bytes;
 
 export class Wire {
@@ -97,11 +99,13 @@ export class Wire {
   readonly #opened = new WeakMap<Metadata, AdmittedCall>();
   /** Calls in progress. */
   readonly #running = new Set<object>();
+  readonly #pieceWithinMs: number;
   readonly #stopping = new AbortController();
   readonly #ending = new AbortController();
 
   constructor(parts: WireParts) {
     this.#parts = parts;
+    this.#pieceWithinMs = parts.pieceWithinMs ?? PIECE_WITHIN_MS;
     this.#rpcs = new Map(parts.rpcs.map((rpc) => [rpc.path, rpc]));
     const messages = readMessages();
     const codecs = makeCodecs(messages);
@@ -193,8 +197,11 @@ export class Wire {
     let opened: Opened | undefined;
     let isOver = false;
     let leave = (): void => undefined;
+    let late: NodeJS.Timeout | undefined;
     const over = (code: number): void => {
+      if (isOver) return;
       isOver = true;
+      clearTimeout(late);
       leave();
       if (opened === undefined) return;
       this.#running.delete(opened);
@@ -209,7 +216,7 @@ export class Wire {
         accept: '',
       }));
     };
-    return new ServerInterceptingCall(call, {
+    const intercepted = new ServerInterceptingCall(call, {
       start: (next) =>
         next({
           onReceiveMetadata: (metadata, go) => {
@@ -232,8 +239,14 @@ export class Wire {
               opened = going;
               this.#opened.set(metadata, going);
               this.#running.add(going);
+              // The status passes by `over`, which gives the booked bytes back.
+              if (rpc.isLarge === true) late = setTimeout(() => intercepted.sendStatus(TOO_SLOW), this.#pieceWithinMs);
               go(metadata);
             }, refuse);
+          },
+          onReceiveMessage: (message, go) => {
+            clearTimeout(late);
+            go(message);
           },
           onCancel: () => over(CODES.cancelled),
         }),
@@ -242,6 +255,7 @@ export class Wire {
         next(status);
       },
     });
+    return intercepted;
   };
 
   #openedOf(rpc: Rpc, call: ServerInterceptingCallInterface, metadata: Metadata): Opened {

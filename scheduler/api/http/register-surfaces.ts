@@ -7,12 +7,13 @@ import type { Stubs } from '../../workspaces/deployments/stubs.ts';
 import type { UrlSettings } from '../../workspaces/deployments/urls.ts';
 import { Stacks } from '../../workspaces/deployments/stacks.ts';
 import type { Volumes } from '../../workspaces/deployments/volumes.ts';
+import type { Caller } from '../../workspaces/identity/caller.ts';
 import type { Operation } from '../operations/operation.ts';
 import { Readiness } from '../ops/health.ts';
 import { HOST as CONTAINER_HOST } from './container-calls.ts';
-import { Outputs } from '../../tasks/outputs/service.ts';
+import type { Outputs } from '../../tasks/outputs/service.ts';
 import { codeTrust } from '../../workspaces/deployments/code-trust.ts';
-import { SharedState } from '../../workspaces/shared-state/service.ts';
+import type { SharedState } from '../../workspaces/shared-state/service.ts';
 import { InstallationTrail } from '../../workspaces/events/installation-trail.ts';
 import type { boundedAuthenticator } from './auth.ts';
 import { mayTrustLoopback } from './auth.ts';
@@ -40,7 +41,6 @@ import { registerUpload } from './ops/upload.ts';
 import { VolumeFileMetrics } from './ops/volume-file-metrics.ts';
 import { registerVolumeFiles } from './ops/volume-files.ts';
 import { originReader } from './origin.ts';
-import { restRate } from './rest/limits.ts';
 import { bindRest, REST_BASE } from './rest/rest.ts';
 import { isAtRoot } from './rest/route.ts';
 import { restRoutes } from './rest/routes.ts';
@@ -59,6 +59,10 @@ export interface SurfacesMade {
   readonly stubs: Stubs;
   readonly deployments: Deployments;
   readonly volumes: Volumes;
+  readonly sharedState: SharedState;
+  readonly outputs: Outputs;
+  /** Counts a request in its workspace's rate. @throws AppError `rate_limited` */
+  readonly mayAsk: (caller: Caller, kind: 'rest' | 'state') => Promise<void>;
   /** The gateway's operations, which several transports serve. */
   readonly operations: readonly Operation[];
   readonly calls: GatewayCalls;
@@ -114,19 +118,10 @@ function registerGateway({ app, parts, made, authenticator, originOf }: Register
 
 /** The REST API of workspaces. */
 function registerRest({ app, state, parts, made, authenticator, originOf, urls }: Registering): void {
-  const { deployments, volumes, sse } = made;
+  const { deployments, volumes, sharedState, outputs, mayAsk, sse } = made;
   const { settings, directory, log } = parts;
   const { listenUrl } = state;
   const { maxInvokeBodyBytes, retention } = settings;
-  const sharedState = new SharedState({
-    db: parts.db,
-    mayTakeCode: codeTrust(directory),
-    roomOf: async (workspaceId) => {
-      const { counts, bytes } = await parts.limits.of(workspaceId);
-      return { entries: counts.shared_entries, bytes: bytes.shared };
-    },
-  });
-  const outputs = new Outputs({ db: parts.db, objects: parts.objects, tasks: parts.tasks });
   // The name that containers call leads nowhere outside them.
   const publicBaseOf = (request: FastifyRequest): string =>
     settings.externalUrl === null && request.headers.host === CONTAINER_HOST
@@ -157,7 +152,7 @@ function registerRest({ app, state, parts, made, authenticator, originOf, urls }
     workspaceExists,
     streams: sse,
     log,
-    ...(parts.rates === undefined ? {} : { mayAsk: restRate(parts.limits, parts.rates) }),
+    mayAsk,
   };
   plugin(app, REST_BASE, (scope) => bindRest(scope, routes, rest));
   plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), rest));

@@ -6,6 +6,9 @@ import { Deployments } from '../../workspaces/deployments/deployments.ts';
 import type { GpuMachine } from '../../workspaces/deployments/gpu-supply.ts';
 import { Stubs } from '../../workspaces/deployments/stubs.ts';
 import { Volumes } from '../../workspaces/deployments/volumes.ts';
+import { SharedState } from '../../workspaces/shared-state/service.ts';
+import { SignalWatch } from '../../workspaces/shared-state/signal-watch.ts';
+import { Outputs } from '../../tasks/outputs/service.ts';
 import type { MachineView } from '../../fleet/machine-service.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import { splitAddress } from '#shared/address.ts';
@@ -26,6 +29,7 @@ import { WebSockets } from './streams/websockets.ts';
 import type { HttpServer } from './server.ts';
 import { SseMetrics, SseStreams } from './sse.ts';
 import { registerAll } from './register-surfaces.ts';
+import { restRate } from './rest/limits.ts';
 import { surfaceOperations } from './surface-operations.ts';
 import type { SurfaceParts, SurfaceSettings } from './surface-parts.ts';
 
@@ -92,6 +96,17 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     return grpc.port === 0 ? null : { host: '', port: grpc.port };
   };
   const operations = surfaceOperations(parts, { stubs, deployments, volumes, grpcPlace });
+  const mayTakeCode = codeTrust(parts.directory);
+  const sharedState = new SharedState({
+    db,
+    mayTakeCode,
+    roomOf: async (workspaceId) => {
+      const { counts, bytes } = await parts.limits.of(workspaceId);
+      return { entries: counts.shared_entries, bytes: bytes.shared };
+    },
+  });
+  const outputs = new Outputs({ db, objects: parts.objects, tasks: parts.tasks });
+  const mayAsk = parts.rates === undefined ? async () => undefined : restRate(parts.limits, parts.rates);
   const webSockets = new WebSockets();
   const containerSockets = new ContainerSockets();
   const openCalls = new OpenCalls();
@@ -123,6 +138,9 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
         stubs,
         deployments,
         volumes,
+        sharedState,
+        outputs,
+        mayAsk,
         operations,
         calls,
         authenticator,
@@ -142,7 +160,9 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
       const listenUrl = (): string | null => server.listenUrl;
       const { serves: leases, containers } = parts;
       const serveParts = { stubs, leases, containers, began: (stub: StubRow) => stubs.began(stub) };
-      const unrouted = { ...parts, volumes, deployments, serveParts, mayTakeCode: codeTrust(parts.directory) };
+      const signalWatch = new SignalWatch({ db, log: parts.log });
+      const state = { sharedState, signalWatch, outputs, mayAsk };
+      const unrouted = { ...parts, ...state, volumes, deployments, serveParts, mayTakeCode };
       const all = [...operations, ...unroutedOperations(unrouted)];
       return openWire({ parts, operations: all, calls, authenticator, streams: sse, listenUrl, ...connections });
     },

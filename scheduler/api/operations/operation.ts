@@ -23,6 +23,8 @@ export interface Origin {
   readonly bearer: string | null;
   /** Where the request came from, as the audit trail tells it. */
   readonly from: RequestFacts;
+  /** Id under which this caller repeats the request until it is answered; absent: it does not. */
+  readonly repeatId?: string;
 }
 
 type CallerFor<S extends Scope> = S extends 'open' ? Caller | null : Caller;

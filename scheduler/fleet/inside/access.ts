@@ -81,7 +81,8 @@ export class Access {
     } finally {
       done();
     }
-    if (!waited.ok) throw new AppError('container_not_running', waited.reason);
+    if (!waited.ok)
+      throw new AppError('container_not_running', waited.reason, { details: { passes: waited.why === 'late' } });
     const { row } = waited;
     const { machineId, workspaceId, stubId } = row;
     if (machineId === null) throw new AppError('container_not_running', `container ${id} does not run`);

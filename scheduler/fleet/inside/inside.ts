@@ -8,7 +8,7 @@ import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts'
 import { Places } from '#shared/places.ts';
 import { PIECE_BYTES } from '#shared/protocol/frame-stream.ts';
 import { textOf } from '#shared/protocol/frames.ts';
-import { OpenRequest, containerFailed } from './request.ts';
+import { OpenRequest, brokenOff, containerFailed } from './request.ts';
 import type { AnswerOf, RequestType, Requests } from './messages.ts';
 
 /** Most connections of a workspace into its containers, at this replica. */
@@ -202,7 +202,7 @@ function bytesBehind(request: OpenRequest<RequestType>, mostBytes: number): Prom
         else reject(containerFailed(problem.slice(0, 2000)));
       },
       onOver: () => {
-        if (!isWhole) reject(containerFailed('the container, or its machine, broke the connection off'));
+        if (!isWhole) reject(brokenOff());
       },
     });
   });

@@ -118,6 +118,8 @@ export interface Requests {
     readonly hangUpAfterMs?: number;
     /** Input is counted, and the count told. */
     readonly input?: boolean;
+    /** Id of the request: one that is repeated starts nothing, and names the first one's program. */
+    readonly id?: string;
   };
   readonly attach: {
     readonly pid: number;
@@ -129,8 +131,13 @@ export interface Requests {
   readonly output: {
     readonly pid: number;
     readonly stream: 'stdout' | 'stderr';
+    /** Bytes seen; -1: those that no reading with -1 has given. */
     readonly from: number;
     readonly mostBytes: number;
+    /** Ends with a whole character while more may come. */
+    readonly text?: boolean;
+    /** Id of the request: with -1, one that is repeated gives the same bytes. */
+    readonly id?: string;
   };
   readonly wait: { readonly pid: number; readonly timeoutMs: number };
   readonly processes: object;
@@ -142,6 +149,8 @@ export interface Requests {
     readonly path: string;
     readonly mode: number;
     readonly append: boolean;
+    /** With `append`: where in the file the bytes go; a piece that is repeated is written over itself. */
+    readonly offset?: number;
     readonly parents: boolean;
   };
   readonly pack: { readonly path: string };

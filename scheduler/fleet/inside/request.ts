@@ -34,6 +34,12 @@ const MOST_TEXT = 2000;
 /** Failures of a container that breaks its protocol. */
 export const containerFailed = (text: string): AppError => new AppError('container_failed', text);
 
+/** A connection that ended in the middle: a request that may be repeated may succeed on another one. */
+export const brokenOff = (): AppError =>
+  new AppError('container_failed', 'the container, or its machine, broke the connection off', {
+    details: { passes: true },
+  });
+
 const checks = new Map<RequestType, Validator>();
 
 function checkOf(type: RequestType): Validator {
@@ -92,7 +98,7 @@ export class OpenRequest<T extends RequestType> {
    */
   async answer(): Promise<AnswerOf<T>> {
     const frame = await this.#answer.promise;
-    if (frame === undefined) throw containerFailed('the container, or its machine, broke the connection off');
+    if (frame === undefined) throw brokenOff();
     const value = jsonOf(frame.body);
     if (value?.['ok'] === false) throw refusalOf(value);
     if (value?.['ok'] !== true || !checkOf(this.#type).Check(value)) {

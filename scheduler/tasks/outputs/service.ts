@@ -59,20 +59,28 @@ export class Outputs {
     this.#parts = parts;
   }
 
-  /** @throws AppError `task_not_found`, `object_not_found`, `invalid_body`, `too_many_outputs` */
+  /**
+   * The task of an output that the owner may save.
+   * @throws AppError `task_not_found`, `invalid_body`
+   */
+  async taskOf(owner: OutputOwner, output: { readonly taskId: string; readonly name: string }): Promise<TaskId> {
+    if (output.name === '' || output.name.length > MAX_NAME || output.name.includes('/')) {
+      throw new AppError('invalid_body', `name must be the name of a file, of 1 to ${MAX_NAME} characters`);
+    }
+    const task = await this.#parts.tasks.read(owner.workspaceId, output.taskId.toLowerCase());
+    if (task === undefined || (owner.container !== undefined && owner.container.stubId !== task.stubId)) {
+      throw new AppError('task_not_found', 'task not found');
+    }
+    return task.taskId;
+  }
+
+  /** @throws AppError as `taskOf`, and `object_not_found`, `too_many_outputs` */
   async save(
     owner: OutputOwner,
     output: { readonly taskId: string; readonly objectId: string; readonly name: string },
   ): Promise<TaskOutputRow> {
     const { workspaceId } = owner;
-    if (output.name === '' || output.name.length > MAX_NAME || output.name.includes('/')) {
-      throw new AppError('invalid_body', `name must be the name of a file, of 1 to ${MAX_NAME} characters`);
-    }
-    const taskId = output.taskId.toLowerCase();
-    const task = await this.#parts.tasks.read(workspaceId, taskId);
-    if (task === undefined || (owner.container !== undefined && owner.container.stubId !== task.stubId)) {
-      throw new AppError('task_not_found', 'task not found');
-    }
+    const taskId = await this.taskOf(owner, output);
     const objectId = output.objectId.toLowerCase();
     const { container } = owner;
     const found = isUuid(objectId) ? await this.#parts.objects.find({ workspaceId }, objectId) : undefined;
@@ -81,7 +89,7 @@ export class Outputs {
     const row = await insertTaskOutput(this.#parts.db, {
       id: newId<OutputId>(),
       workspaceId,
-      taskId: task.taskId,
+      taskId,
       objectId: found.id,
       name: output.name,
       most: MOST_OUTPUTS,

@@ -69,3 +69,29 @@ test('workspaces are bounded, and the one that was used longest ago goes', async
   expect(memory.size('ws-0' as never)).toBe(0);
   expect(memory.size('ws-1' as never)).toBe(1);
 });
+
+test('a call that is under way is not forgotten, however many others are answered', async () => {
+  const nowMs = { at: 0 };
+  const { memory, made, ask } = aMemory(nowMs);
+  const first = Promise.withResolvers<Remembered>();
+  const slow = memory.answer(key('slow'), () => first.promise);
+  for (let n = 0; n <= MEMORY_RULES.ofWorkspace; n += 1) await ask(key(`n${n}`));
+  memory.acknowledged('ws' as never, 'token' as never, ['slow']);
+  nowMs.at = MEMORY_RULES.keptMs + 1;
+  const again = ask(key('slow'));
+  first.resolve({ bytes: Buffer.from('once'), isKept: true });
+  expect([(await slow).bytes, (await again).bytes].map(String)).toEqual(['once', 'once']);
+  expect(made).not.toContain('slow');
+});
+
+test('all workspaces together keep a bounded number of bytes, and none for longer than ten minutes', async () => {
+  const nowMs = { at: 0 };
+  const { memory, ask } = aMemory(nowMs);
+  const large = { bytes: Buffer.alloc(MEMORY_RULES.workspaceBytes) };
+  const most = MEMORY_RULES.allBytes / MEMORY_RULES.workspaceBytes;
+  for (let n = 0; n <= most; n += 1) await ask(key('a', { workspaceId: `ws-${n}` as never }), large);
+  expect([memory.bytes, memory.size('ws-0' as never)]).toEqual([MEMORY_RULES.allBytes, 0]);
+  nowMs.at = MEMORY_RULES.keptMs + 1;
+  await ask(key('a', { workspaceId: 'later' as never }));
+  expect(memory.bytes).toBe(1);
+});

@@ -5,7 +5,7 @@ import type { UnroutedParts } from '../../../scheduler/api/grpc/operations/index
 import { allRpcs } from '../../../scheduler/api/grpc/rpcs.ts';
 import { allOperations } from '../../../scheduler/api/operations/index.ts';
 import type { OperationParts } from '../../../scheduler/api/operations/index.ts';
-import { GATEWAY_RPCS } from '../../helpers/grpc-calls.ts';
+import { ALL_RPCS } from '../../helpers/grpc-calls.ts';
 
 const codecs = makeCodecs();
 const rpcs = allRpcs([...allOperations({} as OperationParts), ...unroutedOperations({} as UnroutedParts)]);
@@ -33,8 +33,8 @@ function told(name: string, answer: unknown, caller: object | null = null): unkn
 }
 
 test('the tests of callers try every call', () => {
-  expect(GATEWAY_RPCS.map(({ path }) => `/${path}`).toSorted()).toEqual(rpcs.map(({ path }) => path).toSorted());
-  for (const { path, isStream, isDuplex = false } of GATEWAY_RPCS) {
+  expect(ALL_RPCS.map(({ path }) => `/${path}`).toSorted()).toEqual(rpcs.map(({ path }) => path).toSorted());
+  for (const { path, isStream, isDuplex = false } of ALL_RPCS) {
     const { stream, duplex } = rpcOf(path.split('/')[1] ?? '');
     expect([stream !== undefined, duplex !== undefined]).toEqual([isStream && !isDuplex, isDuplex]);
   }

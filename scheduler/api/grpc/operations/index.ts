@@ -7,11 +7,15 @@ import { functionInvoke } from './functions.ts';
 import type { FunctionParts } from './functions.ts';
 import { objectDeltaOperations } from './object-deltas.ts';
 import type { ObjectDeltaParts } from './object-deltas.ts';
+import { outputOperations } from './outputs.ts';
+import type { OutputParts } from './outputs.ts';
 import { functionSchedule } from './schedules.ts';
 import type { ScheduleParts } from './schedules.ts';
 import { secretOperations } from './secrets.ts';
 import type { SecretOperationParts } from './secrets.ts';
 import { startClientServe } from './serves.ts';
+import { sharedStateOperations } from './shared-state.ts';
+import type { SharedStateParts } from './shared-state.ts';
 import { taskQueueLength, taskQueuePut } from './task-queues.ts';
 import type { TaskQueueParts } from './task-queues.ts';
 import { volumeFileOperations } from './volumes.ts';
@@ -19,6 +23,8 @@ import type { VolumeFileOperationParts } from './volumes.ts';
 
 export type UnroutedParts = AttachParts &
   FunctionParts &
+  OutputParts &
+  SharedStateParts &
   ObjectDeltaParts &
   ScheduleParts &
   SecretOperationParts &
@@ -35,6 +41,8 @@ export function unroutedOperations(parts: UnroutedParts): readonly UnroutedOpera
     ...secretOperations(parts),
     taskQueuePut(parts),
     taskQueueLength(parts),
+    ...sharedStateOperations(parts),
+    ...outputOperations(parts),
     ...volumeFileOperations(parts),
   ];
 }

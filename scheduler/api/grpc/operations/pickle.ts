@@ -20,6 +20,11 @@ export function pickledResult(text: string): Buffer {
     if (isRecord(value) && value['encoding'] === ENCODING && Object.keys(value).length === 2)
       return Buffer.from(String(value['base64']), 'base64');
   }
+  return pickleOf(text);
+}
+
+/** The pickled bytes of a JSON text. */
+export function pickleOf(text: string): Buffer {
   const bytes = Buffer.from(text, 'utf8');
   const head = Buffer.alloc(5);
   head.writeUInt8(TEXT);

@@ -4,7 +4,10 @@ import { ENDPOINT } from './endpoint.ts';
 import { FUNCTION } from './function.ts';
 import { GATEWAY } from './gateway.ts';
 import { IMAGE } from './image.ts';
+import { OUTPUT } from './output.ts';
+import { POD } from './pod.ts';
 import type { Service } from './service.ts';
+import { MAP, SIGNAL, SIMPLE_QUEUE } from './shared-state.ts';
 import { SECRET } from './secret.ts';
 import { HEALTH, TYPES } from './shared.ts';
 import { TASK_QUEUE } from './task-queue.ts';
@@ -17,6 +20,11 @@ export const SERVICES: readonly Service[] = [
   GATEWAY,
   HEALTH,
   IMAGE,
+  MAP,
+  OUTPUT,
+  POD,
+  SIGNAL,
+  SIMPLE_QUEUE,
   SECRET,
   TASK_QUEUE,
   TYPES,

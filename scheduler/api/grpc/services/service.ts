@@ -27,6 +27,13 @@ export interface Adapter {
   readonly messages?: string;
   /** Whole name of the request's message, where it is not that of the messages. */
   readonly asks?: string;
+  /**
+   * Clients repeat the call under one id until it is answered, so a failure that passes is UNAVAILABLE.
+   * once: a repeated call gets the first answer · anew: it changes nothing, and is done again.
+   */
+  readonly repeats?: 'once' | 'anew';
+  /** The message, or the answer, has a piece of a file: its bytes are booked before. */
+  readonly isLarge?: boolean;
   /** Whether clients come back to a stream that broke off, so that it ends when the scheduler begins to stop. */
   readonly comesBack?: boolean;
   /** @param headers - metadata of the call, by names of lower case */

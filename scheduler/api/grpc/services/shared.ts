@@ -10,9 +10,14 @@ export const TYPES: Service = {
     Container: `
       container_id 1; stub_id 2; status 3; scheduled_at 4 time; started_at 5 time; workspace_id 6; worker_id 7;
       machine_id 8; deployment_id 9`,
+    FileSearchMatch: 'range 1 FileSearchRange; content 2',
+    FileSearchPosition: 'line 1 int32; column 2 int32',
+    FileSearchRange: 'start 1 FileSearchPosition; end 2 FileSearchPosition',
+    FileSearchResult: 'path 1; matches 2 FileSearchMatch[]',
     MountPointConfig: `
       bucket_name 1; access_key 2; secret_key 3; endpoint_url 4; region 5; read_only 6 bool;
       force_path_style 7 bool`,
+    ProcessInfo: 'running 1 bool; pid 2 int32; cmd 3; cwd 4; env 5 string[]; exit_code 6 int32',
     Worker: `
       id 1; status 2; total_cpu 3 int64; total_memory 4 int64; total_gpu_count 5 uint32; free_cpu 6 int64;
       free_memory 7 int64; free_gpu_count 8 uint32; gpu 9; pool_name 10; machine_id 11;

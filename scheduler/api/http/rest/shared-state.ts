@@ -218,7 +218,7 @@ const itemOf = (entry: SharedEntry): QueueItem => ({
 
 type Code = 'invalid_body' | 'invalid_query';
 
-function placeOf(
+export function placeOf(
   sent: { readonly name?: string; readonly key?: string },
   code: Code = 'invalid_body',
 ): { name: string; key: string } {
@@ -229,7 +229,11 @@ function placeOf(
 }
 
 /** @throws AppError `invalid_body` */
-function valueOf(sent: { readonly encoding: string; readonly value: string; readonly ttl_seconds?: number }): NewValue {
+export function valueOf(sent: {
+  readonly encoding: string;
+  readonly value: string;
+  readonly ttl_seconds?: number;
+}): NewValue {
   const { encoding, value } = sent;
   if (encoding !== 'json' && encoding !== 'pickle') throw invalid('encoding must be json or pickle');
   if (value.length > MAX_VALUE_CHARACTERS) throw invalid(`value must have at most ${MAX_VALUE_CHARACTERS} characters`);
@@ -237,14 +241,14 @@ function valueOf(sent: { readonly encoding: string; readonly value: string; read
 }
 
 /** The seconds that a value lives; undefined: not said. @throws AppError `invalid_body` */
-function lifeOf({ ttl_seconds: seconds }: { readonly ttl_seconds?: number }): number | undefined {
+export function lifeOf({ ttl_seconds: seconds }: { readonly ttl_seconds?: number }): number | undefined {
   if (seconds === undefined || seconds === 0) return undefined;
-  if (seconds <= MAX_LIFE_SECONDS) return seconds;
+  if (seconds > 0 && seconds <= MAX_LIFE_SECONDS) return seconds;
   throw invalid(`ttl_seconds must be a whole number from 1 to ${MAX_LIFE_SECONDS}`);
 }
 
 /** @throws AppError `invalid_body`, `invalid_query` */
-function checked(field: string, text: string | undefined, most: number, code: Code = 'invalid_body'): string {
+export function checked(field: string, text: string | undefined, most: number, code: Code = 'invalid_body'): string {
   if (text === undefined || text === '' || text.length > most || text.includes('\0'))
     throw new AppError(code, `${field} must be a text of 1 to ${most} characters`);
   return text;

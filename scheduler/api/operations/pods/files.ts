@@ -3,6 +3,7 @@
 import {
   PodDirectoryRequest,
   PodDone,
+  PodDownloadRequest,
   PodFileInfoResponse,
   PodFileRequest,
   PodFileResponse,
@@ -42,12 +43,17 @@ export function fileOperations(parts: PodParts): readonly Operation[] {
       request: PodUploadRequest,
       response: PodDone,
       mostBytes: MOST_UPLOAD_BYTES,
-      problem: ({ containerPath, mode, data }) =>
+      problem: ({ containerPath, mode, data, offset }) =>
         pathProblem('containerPath', containerPath) ??
         modeProblem(mode) ??
+        offsetProblem(offset) ??
         (data.byteLength > MOST_FILE_BYTES ? `data has ${tooLarge}` : undefined),
-      handle: async (container, { containerPath: path, mode, data }) => {
-        const fields = { path, mode: mode === 0 ? FILE_MODE : mode, append: false, parents: true };
+      handle: async (container, { containerPath: path, mode: asked, data, offset }) => {
+        const mode = asked === 0 ? FILE_MODE : asked;
+        const fields =
+          offset === 0
+            ? { path, mode, append: false, parents: true }
+            : { path, mode, append: true, offset, parents: false };
         await inside.write(container, fields, data, { withinMs: BYTES_WITHIN_MS });
         return {};
       },
@@ -55,11 +61,11 @@ export function fileOperations(parts: PodParts): readonly Operation[] {
     podOperation(parts, {
       name: 'SandboxDownloadFile',
       route: 'GET /files/download/{path}',
-      request: PodPathRequest,
+      request: PodDownloadRequest,
       response: PodFileResponse,
-      problem: ({ path }) => pathProblem('path', path),
-      handle: async (container, { path }) => {
-        const asked = { path, offset: 0, length: MOST_FILE_BYTES + 1 };
+      problem: ({ path, offset }) => pathProblem('path', path) ?? offsetProblem(offset),
+      handle: async (container, { path, offset, length }) => {
+        const asked = { path, offset, length: Math.min(length === 0 ? Infinity : length, MOST_FILE_BYTES + 1) };
         const options = { withinMs: BYTES_WITHIN_MS };
         const { bytes } = await inside.read(container, 'read', asked, MOST_FILE_BYTES + 1, options);
         if (bytes.length > MOST_FILE_BYTES) throw new AppError('body_too_large', `${path} has ${tooLarge}`);
@@ -174,6 +180,9 @@ function pathProblem(field: string, path: string): string | undefined {
   if (path === '') return `${field} is missing`;
   return Buffer.byteLength(path) > MOST_PATH ? `${field} has more than ${MOST_PATH} bytes` : undefined;
 }
+
+const offsetProblem = (offset: number): string | undefined =>
+  offset < 0 ? 'offset must be a place in the file, from 0 on' : undefined;
 
 const modeProblem = (mode: number): string | undefined =>
   mode > 0o7777 ? 'mode has other bits than those of permissions' : undefined;

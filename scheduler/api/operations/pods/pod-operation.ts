@@ -16,6 +16,17 @@ export interface PodParts {
   readonly used: (containerId: string) => void;
 }
 
+/** Failures that may be gone in a moment. */
+const PASSING: ReadonlySet<string> = new Set([
+  'machine_away',
+  'machine_silent',
+  'deadline_exceeded',
+  'too_many_connections',
+  'database_unavailable',
+  'database_timeout',
+  'database_busy',
+]);
+
 /** Time for a container to run, for all operations but `connect`. */
 const RUNNING_WITHIN_MS = 60_000;
 /** The same, with time for the operation itself. */
@@ -35,6 +46,8 @@ export interface PodOperationDefinition<Request extends TObject, Response extend
   readonly withinMs?: number;
   /** Says what is wrong with the request, before anything is asked; undefined: nothing. */
   readonly problem?: (request: Static<Request>) => string | undefined;
+  /** The answer, where the container need not run for it. */
+  readonly ofRow?: (row: ContainerRow, request: Static<Request>) => Answer<Response> | undefined;
   /**
    * Work that needs no running container, before the wait for it.
    * @returns a text that is added to a later failure
@@ -67,20 +80,34 @@ export function podOperation<Request extends TObject, Response extends TObject>(
       const reaching = { workspaceId, onlyPods: true, stubId };
       let done = '';
       try {
+        const known = definition.ofRow?.(await access.find(containerId, reaching), asked);
+        if (known !== undefined) return answered<Response>(known);
         if (definition.first !== undefined)
           done = await definition.first(await access.find(containerId, reaching), asked);
         const withinMs = definition.runningWithinMs ?? RUNNING_WITHIN_MS;
         const container = await access.reach(containerId, { ...reaching, withinMs });
         used(container.containerId);
-        return { ok: true, errorMsg: '', ...(await handle(container, asked, origin)) } as Static<Response>;
+        return answered<Response>(await handle(container, asked, origin));
       } catch (error) {
-        if (error instanceof AppError) return refused<Response>(`${error.message}${done}`);
-        throw error;
+        if (!(error instanceof AppError)) throw error;
+        return refused<Response>(
+          `${error.message}${done}`,
+          PASSING.has(error.code) || error.details['passes'] === true,
+        );
       }
     },
   });
 }
 
+const answered = <Response extends TObject>(answer: Answer<Response>): Static<Response> =>
+  ({ ok: true, errorMsg: '', ...answer }) as Static<Response>;
+
+/** Beside the answer's own fields, for transports whose clients repeat a request. */
+export interface Passing {
+  /** The failure may be gone in a moment. */
+  readonly passes: boolean;
+}
+
 /** The refusing answer: absent fields are empty, and a process that never ran has not ended. */
-const refused = <Response extends TObject>(errorMsg: string): Static<Response> =>
-  ({ ok: false, errorMsg }) as unknown as Static<Response>;
+const refused = <Response extends TObject>(errorMsg: string, passes = false): Static<Response> =>
+  ({ ok: false, errorMsg, passes }) as unknown as Static<Response>;

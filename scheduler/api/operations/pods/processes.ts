@@ -4,6 +4,7 @@ import {
   PodDone,
   PodExecRequest,
   PodExecResponse,
+  PodOutputRequest,
   PodProcessRequest,
   PodProcessesResponse,
   PodRequest,
@@ -11,13 +12,15 @@ import {
   PodStderrResponse,
   PodStdoutResponse,
 } from '#shared/api/pods.ts';
+import { isTerminalContainer } from '#shared/domain/status.ts';
 import { AppError } from '#shared/errors.ts';
 import type { ReachedContainer } from '../../../fleet/inside/access.ts';
 import type { Program } from '../../../fleet/inside/messages.ts';
+import type { ContainerRow } from '../../../stores/store/queries/containers.ts';
 import { EXEC_MODE, outputText } from './output-text.ts';
 import { podOperation } from './pod-operation.ts';
 import type { PodParts } from './pod-operation.ts';
-import type { Operation } from '../operation.ts';
+import type { Operation, Origin } from '../operation.ts';
 
 /** Time for a container to come to run, for who connects to it. */
 const CONNECT_WITHIN_MS = 600_000;
@@ -36,6 +39,17 @@ export function processOperations(parts: PodParts): readonly Operation[] {
     const asked = { pid, stream, from: 0, mostBytes: MOST_OUTPUT_BYTES };
     const { answer, bytes } = await inside.read(container, 'output', asked, MOST_OUTPUT_BYTES);
     return outputText(bytes, { isCutBefore: answer.lostBytes > 0, isOver: !answer.running });
+  };
+  /** Output that no reading of new output has given. A reading that is repeated under its id gives the same. */
+  const newOutputOf = async (
+    container: ReachedContainer,
+    pid: number,
+    stream: 'stdout' | 'stderr',
+    origin: Origin,
+  ): Promise<string> => {
+    const asked = { pid, stream, from: -1, mostBytes: MOST_OUTPUT_BYTES, text: true, ...repeated(origin) };
+    const { answer, bytes } = await inside.read(container, 'output', asked, MOST_OUTPUT_BYTES);
+    return outputText(bytes, { isCutBefore: answer.lostBytes > 0, isOver: true });
   };
   /** The end of a program with its output, if it comes within that time. */
   const ended = async (container: ReachedContainer, pid: number, timeoutMs: number) => {
@@ -61,10 +75,10 @@ export function processOperations(parts: PodParts): readonly Operation[] {
       request: PodExecRequest,
       response: PodExecResponse,
       problem: ({ command, env }) => commandProblem(command) ?? variablesProblem(env),
-      handle: async (container, { command, cwd, env, wait }) => {
+      handle: async (container, { command, cwd, env, wait }, origin) => {
         const from = performance.now();
         const shell = [...EXEC_MODE, command];
-        const start = { command: shell, cwd, env: { ...env }, terminal: null, attach: false };
+        const start = { command: shell, cwd, env: { ...env }, terminal: null, attach: false, ...repeated(origin) };
         const { pid } = await inside.ask(container, 'start', start);
         const none = { pid, done: false, exitCode: -1, stdout: '', stderr: '' };
         if (!wait) return none;
@@ -81,7 +95,9 @@ export function processOperations(parts: PodParts): readonly Operation[] {
       route: 'GET /status',
       request: PodProcessRequest,
       response: PodStatusResponse,
-      problem: pidProblem,
+      // Without a program it is the container's own.
+      ofRow: (row, { pid }) => (pid === 0 ? stateOf(row) : undefined),
+      problem: ({ pid }) => (pid === 0 ? undefined : pidProblem({ pid })),
       handle: async (container, { pid }) => {
         const state = await inside.ask(container, 'wait', { pid, timeoutMs: 0 });
         return { status: state.running ? 'running' : 'exited', exitCode: exitCodeOf(state) };
@@ -90,18 +106,26 @@ export function processOperations(parts: PodParts): readonly Operation[] {
     podOperation(parts, {
       name: 'SandboxStdout',
       route: 'GET /stdout',
-      request: PodProcessRequest,
+      request: PodOutputRequest,
       response: PodStdoutResponse,
       problem: pidProblem,
-      handle: async (container, { pid }) => ({ stdout: await outputOf(container, pid, 'stdout') }),
+      handle: async (container, { pid, onlyNew }, origin) => ({
+        stdout: onlyNew
+          ? await newOutputOf(container, pid, 'stdout', origin)
+          : await outputOf(container, pid, 'stdout'),
+      }),
     }),
     podOperation(parts, {
       name: 'SandboxStderr',
       route: 'GET /stderr',
-      request: PodProcessRequest,
+      request: PodOutputRequest,
       response: PodStderrResponse,
       problem: pidProblem,
-      handle: async (container, { pid }) => ({ stderr: await outputOf(container, pid, 'stderr') }),
+      handle: async (container, { pid, onlyNew }, origin) => ({
+        stderr: onlyNew
+          ? await newOutputOf(container, pid, 'stderr', origin)
+          : await outputOf(container, pid, 'stderr'),
+      }),
     }),
     podOperation(parts, {
       name: 'SandboxKill',
@@ -125,6 +149,15 @@ export function processOperations(parts: PodParts): readonly Operation[] {
       },
     }),
   ];
+}
+
+const repeated = ({ repeatId }: Origin): { readonly id?: string } => (repeatId === undefined ? {} : { id: repeatId });
+
+/** The state of a container as that of a program. */
+function stateOf({ state, exitCode }: ContainerRow): { readonly status: string; readonly exitCode: number } {
+  if (isTerminalContainer(state)) return { status: 'exited', exitCode: exitCodeOf({ running: false, exitCode }) };
+  const isBefore = state === 'PENDING' || state === 'ASSIGNED' || state === 'STARTING';
+  return { status: isBefore ? 'pending' : 'running', exitCode: -1 };
 }
 
 /** Clients take a negative number for "it runs": an end by a signal has 128 more than the signal's number. */

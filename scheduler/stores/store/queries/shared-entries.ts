@@ -2,7 +2,7 @@
 // leader deletes it later (retention).
 import type { StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Db, Queryable } from '../db.ts';
-import { many, maybeOne, msOf, one, storableText } from '../rows.ts';
+import { arrayText, many, maybeOne, msOf, one, storableText } from '../rows.ts';
 import { COUNT_MARGIN, lockCounts, writeCounted } from './workspaces.ts';
 
 export type SharedKind = 'map' | 'queue' | 'signal';
@@ -162,6 +162,25 @@ export function sharedEntry(
 ): Promise<SharedEntry | undefined> {
   const sql = `select ${COLUMNS} from shared_entries where ${PLACE} and key = $4`;
   return maybeOne(db, sql, [...place(at), storableText(at.key)], map);
+}
+
+/** The signals among these that are set, each with the number of its last setting. */
+export function signalRevisions(
+  db: Queryable,
+  signals: readonly { readonly workspaceId: WorkspaceId; readonly name: string }[],
+): Promise<{ readonly workspaceId: WorkspaceId; readonly name: string; readonly revision: number }[]> {
+  return many(
+    db,
+    `select e.workspace_id, e.name, e.id from unnest($1::text[], $2::text[]) as asked (workspace_id, name)
+     join shared_entries e on e.workspace_id = asked.workspace_id and e.kind = 'signal' and e.name = asked.name
+       and e.key = '' and e.expires_at > now()`,
+    [arrayText(signals.map((one) => one.workspaceId)), arrayText(signals.map((one) => storableText(one.name)))],
+    (row: { workspace_id: WorkspaceId; name: string; id: number | bigint }) => ({
+      workspaceId: row.workspace_id,
+      name: row.name,
+      revision: Number(row.id),
+    }),
+  );
 }
 
 /** Keys in their order, after the given one. */
