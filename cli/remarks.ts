@@ -90,6 +90,9 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
     'Behind the deletion of the version that serves, calls reach the newest other one that has served, and none whose rollout failed. The name can be deployed again, and gets the next version.',
   ],
   'deployment rollback': ['What becomes of a rollout that is under way: docs/rollouts.md#roll-back.'],
+  'container preempt': [
+    'It takes no more tasks. Tasks of queues have the notice (`reclaim_notice`), and run again elsewhere without a retry. Calls go on to their end.',
+  ],
   'container stop': ['The container gets TERM now, and KILL after 30 s.'],
   'container exec': [
     "Exits with the program's code; 127: there is no such program, 126: it cannot be run. At a terminal the program gets one.",

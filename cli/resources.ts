@@ -348,5 +348,15 @@ function addContainer(program: Command, invocation: () => Invocation): Command {
     const { runContainerStop } = await import('./commands/container.ts');
     await runContainerStop(id, invocation());
   });
+  examples(
+    command(container, 'preempt', 'Have a container leave, as for one of another workspace (administrator)')
+      .argument('<id>', 'its id, or the last characters of it as lists and logs show them')
+      .option('--end-calls', 'stop it after the notice, with the calls that it has still'),
+    'container preempt 1f2e3d4c',
+    'container preempt 1f2e3d4c --end-calls',
+  ).action(async (id: string, flags: { readonly endCalls?: boolean }) => {
+    const { runContainerPreempt } = await import('./commands/container.ts');
+    await runContainerPreempt(id, flags, invocation());
+  });
   return container;
 }

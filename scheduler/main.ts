@@ -161,7 +161,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const gauges = registerGauges({ ...infrastructure, ...clusterState, ...scaling });
   const registryParts = openRegistry(infrastructure, identity, clusterState);
   opened.push(closingRegistry(registryParts));
-  const linkParts = openLinks({ ...base, taskParts, scaling, registryParts });
+  const linkParts = openLinks({ ...base, taskParts, scaling, registryParts, sharing: settingParts.sharing });
   const maintenance = openTaskMaintenance({ ...base, taskParts });
   const deferredParts = openDeferredCalls({ ...base, taskParts });
   const actionParts = openActions({ ...base, taskParts, maintenance, deferredParts });
@@ -228,6 +228,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
     recording: (request) => relay.recording(request),
     shareRows: (workspaceId) => relay.shares(workspaceId),
     reservations: () => relay.reservations(),
+    noticeMs: () => settingParts.sharing.noticeMs,
     runtimeSettings: settingParts.runtimeSettings,
     webhooks,
     eventWebhooks,

@@ -29,7 +29,7 @@ GROUPS = (
         + ('SandboxProcessManager', 'SandboxProcess', 'SandboxProcessStream', 'SandboxProcessResponse')
         + ('SandboxFileSystem', 'SandboxFileInfo'),
     ),
-    ('In a handler', ('context', 'Context', 'Map', 'Queue', 'Signal', 'Output')),
+    ('In a handler', ('context', 'Context', 'interruption', 'Interruption', 'Map', 'Queue', 'Signal', 'Output')),
     ('From any program', ('Client', 'Deployment', 'Task', 'get_task')),
     ('Errors', ()),
 )

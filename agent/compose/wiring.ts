@@ -57,6 +57,12 @@ function wireRunners(
   gateway.onViolation((containerId, rule, text) => executor.violated(containerId, rule, text));
 }
 
+/** Tells a container's runner processes whether it leaves for another one. */
+function tellNotice({ agentState, slots }: Pick<Parts, 'agentState' | 'slots'>, containerId: string): void {
+  const noticeMs = agentState.noticeMsOf(containerId);
+  if (noticeMs !== undefined) slots.get(containerId)?.interrupt(noticeMs);
+}
+
 /** Containers as the engine sees them, and what they use. */
 function wireContainers({ config }: Host, parts: Parts): void {
   const { agentState, loop, link, executor, pauseContainers, slots, engineTrials, compiler, containerDisks, caches } =
@@ -66,6 +72,7 @@ function wireContainers({ config }: Host, parts: Parts): void {
     link.changed(containerId);
     loop.wake();
     changes.follow(containerId);
+    tellNotice(parts, containerId);
   });
   loop.onOom((containerId) => slots.get(containerId)?.noteOom());
   loop.onListed((containers) => pauseContainers.tidy(containers));
@@ -115,11 +122,9 @@ function wireMachine(
 }
 
 /** Messages to the scheduler, and messages from it. */
-function wireLink(
-  { log }: Host,
-  { link, logs, hostDrain, preparer, orders, changes, volumeFiles, imageBuilds, caches, volumes, helperMounts }: Parts,
-  root: LinkEvents,
-): void {
+function wireLink({ log }: Host, parts: Parts, root: LinkEvents): void {
+  const { link, logs, hostDrain, preparer, orders, changes, volumeFiles, imageBuilds, caches, volumes } = parts;
+  const { helperMounts, agentState } = parts;
   helperMounts.onOffered(() => link.send({ volumeDrivers: { names: [...volumes.offered] } }));
   logs.onWaiting(() => link.logsWaiting());
   hostDrain.onMessage((message) => link.send({ hostDrain: message }));
@@ -137,6 +142,9 @@ function wireLink(
   link.onSession(() => caches.tellAgain());
   link.onDesired((desired) => orders.desired(desired));
   link.onDesired(() => changes.desired());
+  link.onDesired(() => {
+    for (const { containerId } of agentState.journal.all()) tellNotice(parts, containerId);
+  });
   link.onProceed((assignmentId, permission) => orders.proceed(assignmentId, permission));
   link.onSession(root.onSession);
   link.onSession(() => orders.newSession());

@@ -120,6 +120,15 @@ export class AgentState {
     return this.#wanted?.get(containerId);
   }
 
+  /**
+   * Notice of a container that leaves for another one; 0: it stays; undefined: nothing is known of it in this session
+   * yet.
+   */
+  noticeMsOf(containerId: string): number | undefined {
+    const assignment = this.#wanted?.get(containerId);
+    return assignment?.epoch === this.journal.get(containerId)?.epoch ? assignment?.interruptMs : undefined;
+  }
+
   specOf(containerId: string, epoch: number): ContainerSpec__Output | undefined {
     const assignment = this.#wanted?.get(containerId);
     return assignment?.epoch === epoch ? (assignment.spec ?? undefined) : undefined;

@@ -69,6 +69,8 @@ export class ContainerSlots {
   #accepting = true;
   #over = false;
   #oomAtMs = -Infinity;
+  /** End of the notice of a container that leaves for another one; undefined: it stays. */
+  #interruptedUntilMs: number | undefined;
   #everGreeted = false;
   /**
    * Numbers of processes that ended while the container served, until they serve again. With `spawn` that takes as long
@@ -156,6 +158,19 @@ export class ContainerSlots {
   stopAccepting(graceMs?: number): void {
     this.#accepting = false;
     if (graceMs !== undefined) this.#processes.control?.send('drain', { graceMs });
+  }
+
+  /** Tells the runner processes that the container leaves for another one. @param noticeMs - 0: it stays after all */
+  interrupt(noticeMs: number): void {
+    if (noticeMs > 0 === (this.#interruptedUntilMs !== undefined)) return;
+    this.#interruptedUntilMs = noticeMs > 0 ? performance.now() + noticeMs : undefined;
+    for (const connection of this.#processes) if (connection.greeted) this.#tellInterrupted(connection);
+  }
+
+  #tellInterrupted(connection: RunnerConnection): void {
+    const untilMs = this.#interruptedUntilMs;
+    const noticeMs = untilMs === undefined ? 0 : Math.max(1, Math.round(untilMs - performance.now()));
+    connection.send('interrupt', { noticeMs });
   }
 
   noteOom(): void {
@@ -394,6 +409,7 @@ export class ContainerSlots {
       case 'cancel':
       case 'kill':
       case 'drain':
+      case 'interrupt':
       // Frames of streamed calls have a socket of their own.
       case 'stream':
       case 'request':
@@ -448,6 +464,7 @@ export class ContainerSlots {
     this.#processes.greeted(connection);
     if (connection.control && this.#ready?.mode === 'single') connection.slots = this.#ready.slots;
     connection.send('welcome', { version: Math.min(version, RUNNER_PROTOCOL) });
+    if (this.#interruptedUntilMs !== undefined) this.#tellInterrupted(connection);
     this.#takeBack(connection, pairs);
     if (connection.control) return;
     const retirement = this.#processes.retirementOf(process);

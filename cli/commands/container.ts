@@ -3,7 +3,7 @@ import type { Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
 import { CliError, notFound } from '../errors.ts';
 import { ageOf, gpuUseOf } from '../format.ts';
-import { listField, objectField, textField } from '../json.ts';
+import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { idMeant } from '../short-id.ts';
 import { deploymentsOf, servedBy, shown } from './deployment-reference.ts';
@@ -43,6 +43,23 @@ export async function runContainerStop(reference: string, invocation: Invocation
       throw new CliError(`no container ${id} runs here: \`longshore container list\` shows them`, { cause: error });
     });
     showDone(invocation, { containerId: id, done: 'stopping' }, [`stopping ${id}: it has 30 s to end`]);
+  });
+}
+
+export async function runContainerPreempt(
+  reference: string,
+  { endCalls }: { readonly endCalls?: boolean },
+  invocation: Invocation,
+): Promise<void> {
+  await withClient(invocation, async (client) => {
+    const id = SHORT.test(reference) ? await fullId(client, reference) : reference;
+    const body = { end_calls: endCalls === true };
+    const answer = await client.restCall('POST', `/container/${encodeURIComponent(id)}/preempt`, body);
+    const seconds = numberField(answer, 'notice_seconds');
+    showDone(invocation, { containerId: id, done: 'leaving', noticeSeconds: seconds, endCalls: body.end_calls }, [
+      `${id} takes no more tasks: those of queues have ${seconds} s, and run again elsewhere at no cost`,
+      body.end_calls ? 'Then it is stopped, with its calls.' : 'It stops when its calls have ended.',
+    ]);
   });
 }
 

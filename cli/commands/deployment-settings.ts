@@ -24,7 +24,7 @@ export interface DeploymentSettings {
   /** high, normal or low. */
   readonly priority: string;
   /** Containers may end for those of other workspaces. */
-  readonly interruptible: boolean;
+  readonly interruptible: boolean | 'after_task';
   readonly workers: number;
   readonly concurrentRequests: number;
   /** 0: no limit. */
@@ -64,7 +64,7 @@ export function settingsOfRequest(config: JsonObject): DeploymentSettings {
     warm: warmOf(scaling),
     keepWarmSeconds: numberField(config, 'keepWarmSeconds'),
     priority: textField(config, 'priority') || 'normal',
-    interruptible: config['interruptible'] === true,
+    interruptible: interruptibleOf(config),
     workers: numberField(config, 'workers'),
     concurrentRequests: numberField(config, 'concurrentRequests'),
     timeoutSeconds: numberField(config, 'timeoutSeconds'),
@@ -97,7 +97,7 @@ export function settingsOfRecord(config: JsonObject): DeploymentSettings {
     warm: warmOf(scaling),
     keepWarmSeconds: numberField(config, 'keep_warm_seconds'),
     priority: textField(objectField(config, 'extra'), 'priority') || 'normal',
-    interruptible: objectField(config, 'extra')['interruptible'] === true,
+    interruptible: interruptibleOf(objectField(config, 'extra')),
     workers: numberField(config, 'workers'),
     concurrentRequests: numberField(config, 'concurrent_requests'),
     timeoutSeconds: numberField(policy, 'timeout'),
@@ -131,7 +131,7 @@ export function settingRows(settings: DeploymentSettings, retriedAfter = ''): (r
       `${counted(workers, 'worker')}, ${counted(Math.max(1, concurrentRequests), 'call')} each; ${when}; ${retriesText(settings.retries, retriedAfter)}`,
     ],
     ...row('priority', settings.priority === 'normal' ? '' : settings.priority),
-    ...row('interruptible', settings.interruptible ? 'yes, for containers of other workspaces' : ''),
+    ...row('interruptible', INTERRUPTIBLE[String(settings.interruptible)] ?? ''),
     ['access', settings.authorized ? 'with a token' : 'anybody, without a token'],
     ...row('inputs', settings.keepsInputs ? '' : 'not kept (keep_inputs)'),
     ...row('schedule', settings.when),
@@ -177,3 +177,11 @@ const retriesText = (retries: number, after: string): string =>
   retries === 0
     ? 'no retries'
     : `${retries === 1 ? '1 retry' : `${retries} retries`}${after === '' ? '' : ` ${after}`}`;
+
+const interruptibleOf = ({ interruptible }: JsonObject): DeploymentSettings['interruptible'] =>
+  interruptible === 'after_task' ? interruptible : interruptible === true;
+
+const INTERRUPTIBLE: Readonly<Record<string, string>> = {
+  true: 'yes, for containers of other workspaces',
+  after_task: 'after its tasks, for containers of other workspaces',
+};

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .results import TaskError
     from .sandboxes import Sandbox, SandboxInstance
     from .shared_state import Map, Queue, Signal
-    from .task_context import Context, context
+    from .task_context import Context, Interruption, context, interruption
     from .web import Asgi, Realtime, asgi, realtime
 
 __version__ = '0.1.0'
@@ -62,6 +62,7 @@ _HOMES = {
     'GatewayError': 'client',
     'GpuType': 'definitions',
     'Image': 'definitions',
+    'Interruption': 'task_context',
     'LLM': 'model_servers',
     'Map': 'shared_state',
     'NotDeployedError': 'client',
@@ -99,6 +100,7 @@ _HOMES = {
     'fill_once': 'filling',
     'function': 'functions',
     'get_task': 'client',
+    'interruption': 'task_context',
     'realtime': 'web',
     'schedule': 'functions',
     'task_queue': 'handlers',
@@ -118,6 +120,7 @@ __all__ = [
     'GatewayError',
     'GpuType',
     'Image',
+    'Interruption',
     'LLM',
     'Map',
     'NotDeployedError',
@@ -156,6 +159,7 @@ __all__ = [
     'fill_once',
     'function',
     'get_task',
+    'interruption',
     'realtime',
     'schedule',
     'schema',

@@ -329,7 +329,7 @@ def endpoint(
     gpu_link: Optional[str] = None,
     placement: Optional[Placement] = None,
     priority: Optional[str] = None,
-    interruptible: bool = False,
+    interruptible: Union[bool, str] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -387,7 +387,7 @@ def endpoint(
     placement: a `Placement`: labels of machines that it requires, forbids or prefers, and over which it is spread.
     priority: `'high'`, `'normal'` or `'low'`: whose containers get a machine first inside the workspace; None: normal.
     interruptible: its containers may end for those of other workspaces that hold less than theirs. Calls are never ended; tasks
-    run again, and no retry is used.
+    run again, and no retry is used. `'after_task'`: tasks run to their end before.
     block_network: containers reach nothing but the platform itself (`put`, `invoke`).
     allow_list: containers reach these ranges of addresses alone, `['10.0.0.0/8']`; at most ten, and not together with
     `block_network`.
@@ -442,7 +442,7 @@ def task_queue(
     gpu_link: Optional[str] = None,
     placement: Optional[Placement] = None,
     priority: Optional[str] = None,
-    interruptible: bool = False,
+    interruptible: Union[bool, str] = False,
     block_network: bool = False,
     allow_list: Optional[Sequence[str]] = None,
     inputs: Union[Type[Schema], Mapping[str, Any], None] = None,
@@ -571,7 +571,10 @@ def checked_options(given: Dict[str, Any], extra: Dict[str, Any], default: Union
         extra = dict(extra, placement=instance('placement', given['placement'], Placement).described())
     if given['priority'] is not None:
         extra = dict(extra, priority=one_of('priority', given['priority'], ('high', 'normal', 'low')))
-    if flag('interruptible', given.get('interruptible', False)):
+    interruptible = given.get('interruptible', False)
+    if isinstance(interruptible, str):
+        extra = dict(extra, interruptible=one_of('interruptible', interruptible, ('after_task',)))
+    elif flag('interruptible', interruptible):
         extra = dict(extra, interruptible=True)
     options['extra'] = json.dumps(extra, separators=(',', ':'))
     return options

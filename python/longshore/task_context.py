@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 TYPE_CHECKING = False  # `typing` itself costs 3 ms of every cold start
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
 
 class Context:
@@ -74,6 +77,48 @@ class _CurrentContext:
             raise RuntimeError('context.%s: no task is running here' % name)
         return getattr(found, name)
 
+
+class Interruption:
+    """
+    Tells a handler that its container ends soon for another one, so that it can save its work. Used like a
+    `threading.Event`. Only a container of an `interruptible` app is interrupted, or of any app by an operator's
+    `longshore container preempt`.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._until: Optional[float] = None
+
+    def is_set(self) -> bool:
+        """Whether the container ends soon. It may become false again: then the container stays after all."""
+        return self._event.is_set()
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """
+        Waits until the container is interrupted.
+
+        timeout: seconds; None: for ever. A thread that waits so should be a daemon.
+        """
+        return self._event.wait(timeout)
+
+    def seconds_left(self) -> Optional[float]:
+        """Seconds until a running task of a queue is cancelled and put back; None: the container is not interrupted."""
+        until = self._until
+        return None if until is None else max(0.0, until - time.monotonic())
+
+    def _tell(self, notice: float) -> None:
+        """The runner has heard how long tasks have still; 0: the container stays."""
+        if notice <= 0:
+            self._event.clear()
+            self._until = None
+            return
+        until = time.monotonic() + notice
+        self._until = until if self._until is None else min(self._until, until)
+        self._event.set()
+
+
+#: Of this container.
+interruption = Interruption()
 
 if TYPE_CHECKING:
     context = Context()

@@ -479,7 +479,7 @@ def handler(): ...
 
     def test_interruptible_is_told_only_when_asked_for(self) -> None:
         for kind in ('endpoint', 'task_queue', 'function', 'asgi', 'realtime'):
-            for said, extra in (('interruptible=True', True), ('interruptible=False', None), ('', None)):
+            for said, extra in (('interruptible=True', True), ("interruptible='after_task'", 'after_task'), ('interruptible=False', None), ('', None)):
                 self.write('app.py', 'from longshore import %s\n@%s(%s)\ndef work(): ...\n' % (kind, kind, said))
                 _, answer, _, _ = self.describe('app.py')
                 self.assertEqual(json.loads(answer['handlers'][0]['extra']).get('interruptible'), extra)

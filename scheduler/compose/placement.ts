@@ -1,4 +1,5 @@
 import type { Clock } from '#shared/clock.ts';
+import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { ContainerControl } from '../fleet/containers/container-registry.ts';
 import type { Machines } from '../fleet/machines.ts';
@@ -30,6 +31,10 @@ export interface OpenPlacement {
   readonly reserveGraceMs: number;
   readonly loads: Pick<Loads, 'of'>;
   readonly slots: Pick<SlotTable, 'leave' | 'stay'>;
+  /** Containers that warmth alone kept when their queues were decided last. */
+  readonly spare: () => Iterable<ContainerId>;
+  /** Whether a rollout waits whose older or newer version has that queue. */
+  readonly isRollingOut: (queue: QueueName) => boolean;
   /** Whether the managed registry has built images. */
   readonly hasRegistry?: boolean;
 }

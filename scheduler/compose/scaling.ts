@@ -65,6 +65,8 @@ export function openScaling(setup: ScalingSetup): Scaling {
     loads,
     slots,
     isGuarded: () => health.hasGuard,
+    spare: () => autoscaler.spare(),
+    isRollingOut: (queue) => rollouts.watches(queue),
     reserveGraceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     hasRegistry: settings.LONGSHORE_REGISTRY !== undefined,
   });
@@ -87,7 +89,7 @@ export function openScaling(setup: ScalingSetup): Scaling {
     maxContainers: (workspaceId, whenRead) => limits.known(workspaceId, whenRead)?.stub.max_replicas,
     graceMs: settings.LONGSHORE_RESTART_GRACE_SECONDS * 1000,
     silentSinceMs: (id) => machines.silentSinceMs(id),
-    isAwaited: (entry) => placer.isAwaited(entry),
+    isAwaited: (entry) => !rollouts.watches(entry.spec.queue) && placer.isAwaited(entry),
     isGuarded: (queue) => health.isGuarded(queue),
   });
   const rollouts = new RolloutLoop({

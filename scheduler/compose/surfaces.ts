@@ -74,6 +74,7 @@ export interface SurfacesSetup extends Pick<
   | 'runtimeSettings'
   | 'shareRows'
   | 'reservations'
+  | 'noticeMs'
 > {
   readonly infrastructure: Infrastructure;
   readonly identity: Identity;

@@ -38,7 +38,7 @@ import type { SingleRows } from '../tasks/admission/singles.ts';
 import { Unanswered } from '../tasks/admission/unanswered.ts';
 import type { UnansweredParts } from '../tasks/admission/unanswered.ts';
 import { Completion } from '../tasks/completion/completion.ts';
-import { PREEMPTED } from '../fleet/containers/spec.ts';
+import { ADMIN_PREEMPTED_WITH_CALLS, isPreempted } from '../fleet/containers/spec.ts';
 import type { SharingSetting } from '../workspaces/identity/sharing.ts';
 import { DrainCutoff } from '../tasks/completion/drain-cutoff.ts';
 import { LateResults } from '../tasks/completion/late-results.ts';
@@ -126,6 +126,8 @@ export interface TaskNeeds
   readonly idempotencyKeys?: IdempotencyKeys | undefined;
   readonly isCutOff: (containerId: ContainerId) => boolean;
   readonly isPreempted: (containerId: ContainerId) => boolean;
+  readonly endsCalls: (containerId: ContainerId) => boolean;
+  readonly stopContainer: (containerId: ContainerId) => Promise<unknown>;
   readonly noticeMs: () => number;
   readonly graces?: Partial<GracePeriods> | undefined;
   /** Milliseconds since this process last stood still. Absent: it never did. */
@@ -330,10 +332,12 @@ export function openTasks(setup: TasksSetup): TaskParts {
     },
     isPreempted: (id) => {
       const row = containers.get(id)?.row;
-      if (row?.state !== 'DRAINING' || row.reason !== PREEMPTED || row.machineId === null) return false;
+      if (row === undefined || !isPreempted(row) || row.machineId === null) return false;
       return machines.get(row.machineId)?.health === 'READY';
     },
-    noticeMs: () => setup.sharing.now.noticeSeconds * 1000,
+    endsCalls: (id) => containers.get(id)?.row.reason === ADMIN_PREEMPTED_WITH_CALLS,
+    stopContainer: (id) => containers.transition(id, 'stop'),
+    noticeMs: () => setup.sharing.noticeMs,
     caughtUp: () => records.caughtUp(),
     listRows: async (workspaceId, filter) => {
       const { taskIds, ...rest } = filter;

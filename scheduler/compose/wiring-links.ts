@@ -114,9 +114,13 @@ export function wireEnds({ linkParts: { logs }, taskParts: { changes } }: WiredL
 export function wireContainers({ clusterState, linkParts, taskParts }: WiredLinks): void {
   const { containers, slots, loads } = clusterState;
   containers.onChange((change) => {
-    const { entry, to } = change;
+    const { entry, from, to } = change;
     linkParts.links.containerMoved(change);
     if (to === 'STOPPING' || to === 'DRAINING') slots.leave(entry.row.id);
+    if (from === 'DRAINING' && to === 'RUNNING') {
+      slots.stay(entry.row.id);
+      taskParts.dispatcher.wake(entry.spec.queue);
+    }
     if (to === 'STOPPING' || to === 'DRAINING') taskParts.drainCutoff.lookAt(entry.row.id);
     if (to === 'STOPPED' || to === 'FAILED' || to === 'LOST' || to === 'PENDING') {
       entry.served = loads.of(entry.row.id)?.served ?? false;

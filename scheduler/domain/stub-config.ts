@@ -14,6 +14,10 @@ import type { WarmTime } from './warm.ts';
 export const AUTOSCALER_TYPES = ['queue_depth', 'llm_token_pressure'] as const;
 export type AutoscalerType = (typeof AUTOSCALER_TYPES)[number];
 
+/** Value of `interruptible` where tasks run to their end before. */
+export const AFTER_TASK = 'after_task';
+export type Interruptible = true | typeof AFTER_TASK;
+
 /**
  * Bounds on the containers of a stub, and when they start and stop. Zeros on the wire become 1 (`minContainers`: 0).
  */
@@ -108,7 +112,7 @@ export interface StubConfig {
   /** Priority of its containers inside the workspace. Absent: normal. */
   readonly priority?: Exclude<PriorityClass, 'normal'>;
   /** Whether its containers may end for those of other workspaces. Absent: no. */
-  readonly interruptible?: true;
+  readonly interruptible?: Interruptible;
   readonly workers: number;
   /** Mode in which workers are created. Absent: not chosen. */
   readonly workerMode?: WorkerMode;

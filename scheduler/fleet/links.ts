@@ -75,6 +75,7 @@ export interface LinksParts {
   readonly credentials: MachineCredentials;
   readonly secretsOf: SessionParts['secretsOf'];
   readonly tokenOf: SessionParts['tokenOf'];
+  readonly noticeMs: SessionParts['noticeMs'];
   readonly usage: Usage;
   readonly pages: { delivered(machineId: MachineId, requestId: string, page: Uint8Array): boolean };
   readonly images: Pick<ImageOrders, 'pull' | 'prepared'>;
@@ -317,6 +318,7 @@ export class Links {
       onHeartbeat: (live) => this.#parts.reports.heartbeat(machineId, live),
       secretsOf: this.#parts.secretsOf,
       tokenOf: this.#parts.tokenOf,
+      noticeMs: this.#parts.noticeMs,
       images: this.#parts.images,
       onContainerChanged: (changed) => this.#containerChanged.tell(machineId, changed),
       onPing: (ms) => metrics.ping.observe(ms / 1000),

@@ -2,7 +2,7 @@ import type { ContainerState } from '#shared/domain/status.ts';
 import type { Assignment } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntry } from './containers/container-entry.ts';
 import type { ContainerRow } from '../stores/store/queries/containers.ts';
-import { networkOf } from './containers/spec.ts';
+import { isPreempted, networkOf } from './containers/spec.ts';
 
 /** Whether that move changes the agent's orders: most moves only record its progress. */
 export function isNewOrder(before: ContainerRow | null, row: ContainerRow): boolean {
@@ -12,6 +12,7 @@ export function isNewOrder(before: ContainerRow | null, row: ContainerRow): bool
     before.machineId !== row.machineId ||
     before.assignmentId !== row.assignmentId ||
     before.epoch !== row.epoch ||
+    isPreempted(before) !== isPreempted(row) ||
     // Moves keep the recipe; a row that was read again may have another.
     (before.spec !== row.spec && networkOf(before).version !== networkOf(row).version)
   );
@@ -35,8 +36,15 @@ function orderOf(state: ContainerState): 'run' | 'stop' | 'nothing' {
   }
 }
 
+/** Times that containers have which end. */
+export interface EndTimes {
+  readonly stopGraceMs: number;
+  /** For tasks of a container that ends for another one. */
+  readonly noticeMs: number;
+}
+
 /** The agent's assignment for one container; undefined: the container should not be there. */
-export function assignmentOf(entry: ContainerEntry, stopGraceMs: number): Assignment | undefined {
+export function assignmentOf(entry: ContainerEntry, { stopGraceMs, noticeMs }: EndTimes): Assignment | undefined {
   const { row, spec } = entry;
   const base = {
     assignmentId: row.assignmentId ?? '',
@@ -46,7 +54,7 @@ export function assignmentOf(entry: ContainerEntry, stopGraceMs: number): Assign
   };
   switch (orderOf(row.state)) {
     case 'run':
-      return { ...base, stop: false };
+      return { ...base, stop: false, ...(isPreempted(row) ? { interruptMs: Math.max(1, noticeMs) } : {}) };
     case 'stop':
       return { ...base, stop: true, graceMs: stopGraceMs, stopReason: row.reason ?? 'scaled_in' };
     case 'nothing':
@@ -74,7 +82,7 @@ function bytesOf({ spec }: ContainerEntry): number {
  */
 export function ordersFor(
   entries: Iterable<ContainerEntry>,
-  stopGraceMs: number,
+  times: EndTimes,
   mostBytes: number,
 ): { readonly assignments: Assignment[]; readonly tooMany: readonly ContainerEntry[] } {
   const all = [...entries];
@@ -91,7 +99,7 @@ export function ordersFor(
       }
       left -= bytes;
     }
-    const assignment = assignmentOf(entry, stopGraceMs);
+    const assignment = assignmentOf(entry, times);
     if (assignment !== undefined) assignments.push(assignment);
   }
   return { assignments, tooMany };

@@ -68,6 +68,8 @@ export interface SessionParts {
   /** The credential of a container that may now be created. */
   readonly tokenOf: (row: ContainerRow) => Promise<string>;
   readonly images: Pick<ImageOrders, 'prepared'>;
+  /** Time for tasks of a container that ends for another one. */
+  readonly noticeMs: () => number;
   /** Passes on the answer to a change of a container. */
   readonly onContainerChanged: (changed: ContainerChanged__Output) => void;
   /** Called with the time that the answer to a ping took. */
@@ -362,7 +364,7 @@ export class Session {
     this.#revision += 1;
     const { assignments, tooMany } = ordersFor(
       this.#parts.containers.ofMachine(this.machineId),
-      this.#parts.settings.stopGraceMs,
+      { stopGraceMs: this.#parts.settings.stopGraceMs, noticeMs: this.#parts.noticeMs() },
       MAX_MESSAGE_BYTES,
     );
     this.#write({

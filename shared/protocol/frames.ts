@@ -37,6 +37,7 @@ export const FRAME_KINDS = {
   exit: 25,
   retire: 26,
   returned: 27,
+  interrupt: 29,
 } as const;
 export type FrameKind = keyof typeof FRAME_KINDS;
 

@@ -36,6 +36,7 @@ export const KIND = {
   close: 23,
   retire: 26,
   returned: 27,
+  interrupt: 29,
 } as const;
 export type Kind = keyof typeof KIND;
 const NAMES = new Map<number, Kind>(Object.entries(KIND).map(([name, number]) => [number, name as Kind]));

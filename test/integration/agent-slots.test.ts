@@ -547,3 +547,32 @@ test('a streamed call that is cancelled before its socket is there never reaches
   );
   expect(runner.frames.filter(({ kind, header }) => kind === 'run' && header['taskId'] === 't1')).toEqual([]);
 });
+
+test('every runner process hears that its container leaves for another one, also one that dials later, and that it stays', async ({
+  world,
+}) => {
+  await world.add({ workers: 2 });
+  const control = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 0 });
+  control.send('ready', { mode: 'fork', slots: 2, onStartMs: 1 });
+  const first = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 1 });
+  const slots = world.table.get(ID)!;
+  slots.interrupt(20_000);
+  for (const one of [control, first]) {
+    const noticeMs = Number((await one.next('interrupt')).header['noticeMs']);
+    expect(noticeMs).toBeGreaterThan(0);
+    expect(noticeMs).toBeLessThanOrEqual(20_000);
+  }
+  // Each snapshot of the desired state says it again.
+  slots.interrupt(20_000);
+  const second = await FakeRunner.process(world.path, { containerId: ID, process: 1, slots: 1 });
+  expect((await second.next('interrupt')).header['noticeMs']).toBeLessThanOrEqual(20_000);
+  slots.interrupt(0);
+  for (const one of [control, first, second]) {
+    expect((await one.next('interrupt')).header).toEqual({ noticeMs: 0 });
+    expect(one.frames.filter(({ kind }) => kind === 'interrupt')).toEqual([]);
+  }
+  const last = await FakeRunner.process(world.path, { containerId: ID, process: 0, slots: 1 });
+  world.run('t1');
+  await Promise.race([last.next('run'), second.next('run')]);
+  expect(last.frames.filter(({ kind }) => kind === 'interrupt')).toEqual([]);
+});

@@ -71,6 +71,10 @@ export class World {
   readonly sampledAsLeader: boolean[] = [];
   fence = 1;
   guarded = false;
+  /** Targets beside the world's own. */
+  readonly known = new Map<QueueName, Target>();
+  /** Queues of versions whose rollout waits. */
+  readonly rollingOut = new Set<QueueName>();
   depths: readonly QueueDepth[] | undefined;
   targetChanged: (() => void) | undefined;
 
@@ -142,6 +146,8 @@ export class World {
       loads,
       slots,
       isGuarded: () => this.guarded,
+      spare: () => this.autoscaler.spare(),
+      isRollingOut: (queue) => this.rollingOut.has(queue),
       reserveGraceMs: graceMs ?? 0,
     });
     this.placer = placer;
@@ -161,7 +167,7 @@ export class World {
           listener({ deploymentId: this.target.queue.slice('tq-'.length) as DeploymentId, target: this.target });
         return () => undefined;
       },
-      byQueue: (queue: QueueName) => Promise.resolve(queue === this.target.queue ? this.target : undefined),
+      byQueue: (queue: QueueName) => Promise.resolve(queue === this.target.queue ? this.target : this.known.get(queue)),
       activeTargets: () => [this.target].values(),
     };
     return played as Targets;

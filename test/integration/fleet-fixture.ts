@@ -115,6 +115,7 @@ export const test = base
       registries: { of: () => Promise.resolve(made.registryAuth) },
       cpuWorkAllowed: () => true,
       tokenOf: (row) => Promise.resolve(`token of ${row.id}`),
+      noticeMs: () => 20_000,
       openObject: (objectId) => {
         const bytes = objects.get(objectId);
         return Promise.resolve(bytes && Readable.from([bytes]));

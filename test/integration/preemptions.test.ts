@@ -2,12 +2,14 @@
 // machine is played by the test.
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import { queueNameOf } from '#shared/domain/ids.ts';
-import type { WorkspaceId } from '#shared/domain/ids.ts';
+import { newId, queueNameOf } from '#shared/domain/ids.ts';
+import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
 import { DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
+import { ContainerActions } from '#scheduler/fleet/containers/actions.ts';
 import { isRefused } from '#scheduler/fleet/containers/container-entry.ts';
+import { isPreempted } from '#scheduler/fleet/containers/spec.ts';
 import { waitFor } from '../helpers/services.ts';
 import type { World } from './deciding-fixture.ts';
 import { test } from './deciding-fixture.ts';
@@ -109,6 +111,67 @@ test('a container that nothing may interrupt stays, and so does one with a call'
   expect(leaving(held)[0]).toBe(held[1]);
 });
 
+test('a container that yields leaves after its task, which is not interrupted', async ({ world }) => {
+  const own = await asking(world, { interruptible: true });
+  const held = await crowded(world, await sameOf(world, own.workspaceId, { interruptible: 'after_task' }));
+  const waiting = await world.containers.create(await asking(world, { guaranteed: 1 }));
+  await waitFor(() => isRefused(waiting), 'it has no place');
+  later(world, 6);
+  const [victim] = await waitFor(() => leaving(held).length === 1 && leaving(held), 'one leaves');
+  expect(victim?.row.reason).toBe('yielded');
+  expect(isPreempted(victim!.row)).toBe(false);
+  // The other one goes away, and the container takes tasks again.
+  await world.containers.transition(waiting.row.id, 'abandon');
+  later(world, 2);
+  await waitFor(() => victim!.row.state === 'RUNNING', 'it stays');
+  expect(victim!.row.reason).toBeNull();
+});
+
+test('an idle container that warmth alone keeps is let go before an interruptible one leaves', async ({ world }) => {
+  const own = await asking(world, { interruptible: true });
+  world.target = await sameOf(world, own.workspaceId, { keepWarmSeconds: 3600 });
+  world.placer.start();
+  const warm = await world.containers.create(world.target);
+  await waitFor(() => warm.row.state === 'ASSIGNED', 'it has its place');
+  await world.runs(warm);
+  const wants = (target: Target, minContainers: number): Target => {
+    const autoscaler = { ...target.config.autoscaler, minContainers, maxContainers: minContainers };
+    const wanted = { ...target, deploymentId: newId<DeploymentId>(), config: { ...target.config, autoscaler } };
+    world.known.set(target.queue, wanted);
+    return wanted;
+  };
+  const held = await crowded(world, own);
+  wants(own, held.length);
+  world.autoscaler.start();
+  // Nothing is stopped right after a start, so nothing is surplus before.
+  world.clock.aheadMs += 200_000;
+  await waitFor(() => {
+    world.autoscaler.sweep();
+    return [...world.autoscaler.spare()].includes(warm.row.id);
+  }, 'warmth alone keeps it');
+  const waiting = await world.containers.create(wants(await asking(world, { guaranteed: 1 }), 1));
+  await waitFor(() => isRefused(waiting), 'it has no place');
+  later(world, 6);
+  await waitFor(() => warm.row.state === 'STOPPING', 'it is let go');
+  expect(warm.row.reason).toBe('scaled_in');
+  expect(leaving(held)).toEqual([]);
+  expect(held.every(({ row }) => row.state === 'RUNNING')).toBe(true);
+});
+
+test('no container of a version that is rolled out leaves, nor of the one before it', async ({ world }) => {
+  const own = await asking(world, { interruptible: true });
+  const held = await crowded(world, own);
+  world.rollingOut.add(own.queue);
+  const waiting = await world.containers.create(await asking(world, { guaranteed: 1 }));
+  await waitFor(() => isRefused(waiting), 'it has no place');
+  later(world, 6);
+  await looked(world);
+  expect(leaving(held)).toEqual([]);
+  world.rollingOut.clear();
+  later(world, 2);
+  await waitFor(() => leaving(held).length === 1, 'one leaves');
+});
+
 test('none leaves while many machines are silent, by arrival, when it is off, nor right after a start', async ({
   world,
 }) => {
@@ -127,4 +190,23 @@ test('none leaves while many machines are silent, by arrival, when it is off, no
   world.placer.setSharing(DEFAULT_SHARING);
   later(world, 2);
   await waitFor(() => leaving(held).length === 1, 'one leaves');
+});
+
+test('an operator has any container leave that is ready and was not made by hand, with its calls or without', async ({
+  world,
+}) => {
+  const [first, second] = await crowded(world, await asking(world));
+  const actions = new ContainerActions(world.containers, world.slots);
+  await actions.preempt(first!.row.id, false);
+  expect(first?.row).toMatchObject({ state: 'DRAINING', reason: 'admin_preempted' });
+  expect(world.slots.get(first!.row.id)?.accepting).toBe(false);
+  await actions.preempt(second!.row.id, true);
+  expect(second?.row).toMatchObject({ state: 'DRAINING', reason: 'admin_preempted_with_calls' });
+  // Neither is told twice, and one that waits is not told at all.
+  const waiting = await world.containers.create(await asking(world));
+  for (const { row } of [first!, waiting]) {
+    await expect(actions.preempt(row.id, true)).rejects.toMatchObject({ code: 'container_not_running' });
+    expect(row.reason).not.toBe('admin_preempted_with_calls');
+  }
+  await expect(actions.preempt('nobody', false)).rejects.toMatchObject({ code: 'container_not_found' });
 });

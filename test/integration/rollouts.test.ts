@@ -554,6 +554,20 @@ describe.each(KINDS)('the leader’s loop on %s', (kind) => {
     expect(servingAmong(rows)).toEqual(serving);
   });
 
+  test('names the queues of both versions while a rollout waits, so that their containers are not interrupted', async () => {
+    const [older, newer] = await versions();
+    const leads = aLoop([queueOf(older)], () => 1);
+    await waitFor(() => leads.loop.watches(queueOf(newer)), 'it has looked');
+    expect(leads.loop.watches(queueOf(older))).toBe(true);
+    await leads.loop.stop();
+    const moves = aLoop([queueOf(newer)], () => 1);
+    await waitFor(async () => (await stateOf(newer)) === 'done', 'calls have moved');
+    moves.loop.wake();
+    await waitFor(() => !moves.loop.watches(queueOf(newer)), 'nothing waits');
+    expect(moves.loop.watches(queueOf(older))).toBe(false);
+    await moves.loop.stop();
+  });
+
   test('of a new leader goes on with what waits; that of an earlier one writes nothing', async () => {
     const [older, newer] = await versions();
     const leads = (await raiseFence(opened.db, 1)) + 1;

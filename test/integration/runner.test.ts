@@ -202,6 +202,51 @@ describe('a process that ends', () => {
   });
 });
 
+describe('interruption', () => {
+  const watching = app(`
+import asyncio, time
+from longshore import interruption
+def handler():
+    before = [interruption.is_set(), interruption.seconds_left()]
+    print('begun')
+    interruption.wait()
+    left = interruption.seconds_left()
+    print('saved')
+    while interruption.is_set():
+        time.sleep(0.01)
+    return before + [0 < left <= 20, interruption.seconds_left()]
+async def coroutine():
+    before = [interruption.is_set(), interruption.seconds_left()]
+    print('begun')
+    while not interruption.is_set():
+        await asyncio.sleep(0.01)
+    left = interruption.seconds_left()
+    print('saved')
+    while interruption.is_set():
+        await asyncio.sleep(0.01)
+    return before + [0 < left <= 20, interruption.seconds_left()]
+`);
+
+  test.for([
+    ['app:handler', {}],
+    ['app:handler', { CONCURRENT_REQUESTS: '2' }],
+    ['app:handler', { WORKERS: '2' }],
+    ['app:handler', { WORKERS: '2', WORKER_MODE: 'thread' }],
+    ['app:coroutine', {}],
+  ] as const)(
+    'is told to a running handler (%s, %j), and so is that its container stays',
+    async ([handler, env], { start }) => {
+      const agent = await start({ files: watching, handler, env });
+      const { taskId, connection } = await agent.run({ input: {} });
+      await agent.until('the handler begins', () => agent.lines().some((line) => line.endsWith('begun')));
+      connection.send('interrupt', { noticeMs: 20_000 });
+      await agent.until('the handler saves', () => agent.lines().some((line) => line.endsWith('saved')));
+      connection.send('interrupt', { noticeMs: 0 });
+      expect(parsed((await agent.answer(taskId)).body)).toEqual([false, null, true, null]);
+    },
+  );
+});
+
 describe('cancel', () => {
   const sleeping = app(`
 import time, asyncio

@@ -45,6 +45,24 @@ describe('scaling', () => {
     expect((await world.autoscaler.explain(world.target.queue)).decision).toMatchObject({ wanted: 0 });
   });
 
+  test('of a version whose rollout waits, the first container has a head start, and the others have none', async ({
+    world,
+  }) => {
+    const autoscaler = { ...world.target.config.autoscaler, minContainers: 3, maxContainers: 3 };
+    const deploymentId = world.target.deploymentId ?? newId<DeploymentId>();
+    world.target = {
+      ...world.target,
+      deploymentId,
+      rollout: 'waiting',
+      config: { ...world.target.config, priority: 'low', autoscaler },
+    };
+    world.start();
+    world.targetChanged?.();
+    await waitFor(() => world.entries().length === 3, 'three start');
+    const having = (priority: string) => world.entries().filter(({ spec }) => spec.priority === priority);
+    expect([having('high').length, having('low').length]).toEqual([1, 2]);
+  });
+
   test('containers by schedule start without a task, as long as the schedule says', async ({ world }) => {
     const later = new Date(Date.now() + 6 * 3_600_000).toISOString().slice(11, 16);
     const warm = [{ when: '* * * * *', timezone: 'UTC', min: 2, until: later }];

@@ -280,6 +280,8 @@ export async function aProcess(
     /** Whether a drain of that container is past its deadline. */
     readonly isCutOff?: (containerId: ContainerId) => boolean;
     readonly isPreempted?: (containerId: ContainerId) => boolean;
+    readonly endsCalls?: (containerId: ContainerId) => boolean;
+    readonly stopContainer?: (containerId: ContainerId) => Promise<unknown>;
     readonly noticeMs?: () => number;
     readonly keepJob?: (job: TaskJob) => Promise<void>;
     readonly redrives?: TaskNeeds['redrives'];
@@ -370,6 +372,8 @@ export async function aProcess(
     isActive: () => true,
     isCutOff: options.isCutOff ?? (() => false),
     isPreempted: options.isPreempted ?? (() => false),
+    endsCalls: options.endsCalls ?? (() => false),
+    stopContainer: options.stopContainer ?? (() => Promise.resolve()),
     noticeMs: options.noticeMs ?? (() => 0),
     sinceStallMs: () => performance.now() - (stalledAtMs() ?? -Infinity),
     listRows: () => Promise.resolve([]),

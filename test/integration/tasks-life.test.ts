@@ -381,6 +381,36 @@ describe('a task in a container that leaves for another one', () => {
     expect(await call.finished).toMatchObject({ status: 'COMPLETE' });
   });
 
+  test('an operator has calls end, too: the container is stopped after the notice, and each task is handed back', async ({
+    start,
+  }) => {
+    const leaving = new Set<ContainerId>();
+    const stopped: ContainerId[] = [];
+    let noticeMs = 3_600_000;
+    const one = await start({
+      isPreempted: (containerId) => leaving.has(containerId),
+      endsCalls: (containerId) => leaving.has(containerId),
+      stopContainer: async (containerId) => void stopped.push(containerId),
+      noticeMs: () => noticeMs,
+    });
+    const [called, firm] = [aTarget(), aTarget()];
+    const [link, firmLink] = [new PlayedLink(), new PlayedLink()];
+    const container = one.container(called.queue, link);
+    one.container(firm.queue, firmLink);
+    const calls = [];
+    for (const target of [called, firm]) calls.push(await one.submissions.submit(target, { input: '{}' }));
+    await sent(link);
+    await sent(firmLink);
+    leaving.add(container.containerId);
+    one.drainCutoff.lookAt(container.containerId);
+    expect(stopped).toEqual([]);
+    noticeMs = 0;
+    one.drainCutoff.lookAt(container.containerId);
+    await waitFor(() => stopped.length > 0, 'it is stopped');
+    expect(new Set(stopped)).toEqual(new Set([container.containerId]));
+    expect(calls.every(({ kind }) => kind === 'accepted')).toBe(true);
+  });
+
   test('a task that was handed back three times runs to its end in the fourth', async ({ start }) => {
     const leaving = new Set<ContainerId>();
     const one = await start({ isPreempted: (containerId) => leaving.has(containerId) });

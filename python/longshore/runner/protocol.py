@@ -58,6 +58,8 @@ RETIRE = 26
 RETURNED = 27
 #: Between its processes alone: the files of the modules that the process has imported, a JSON list.
 LOADED = 28
+#: The container leaves for another one, or stays after all.
+INTERRUPT = 29
 #: Bound on the body of a DATA or MESSAGE frame.
 PIECE_BYTES = 256 * 1024
 

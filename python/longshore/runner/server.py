@@ -11,6 +11,7 @@ import sys
 import time
 from collections import OrderedDict, deque
 
+from ..task_context import interruption
 from . import forks, logs, outputs, protocol
 from .call import Application, ResultError, cancelled, error_body
 from .connection import Link
@@ -101,6 +102,8 @@ class Server:
                 self._cancel(task, str(header.get('reason') or ''))
         elif kind == protocol.DRAIN:
             self.drain(_seconds(header.get('graceMs')))
+        elif kind == protocol.INTERRUPT:
+            interruption._tell(_seconds(header.get('noticeMs')))
         elif kind == protocol.KILL:
             # Only the first process receives a kill; when it serves itself, it is the one meant, and the container
             # ends.

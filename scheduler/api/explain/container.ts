@@ -8,7 +8,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import type { ExplainedContainer, ExplainedScaling, Explanation } from '#shared/api/explain.ts';
 import { isTerminalContainer } from '#shared/domain/status.ts';
 import type { StoredSpec } from '../../fleet/containers/spec.ts';
-import { PREEMPTED } from '../../fleet/containers/spec.ts';
+import { ADMIN_PREEMPTED, ADMIN_PREEMPTED_WITH_CALLS, PREEMPTED, YIELDED } from '../../fleet/containers/spec.ts';
 import { fellBackFrom } from '../../fleet/containers/spec.ts';
 import { publicStatus } from '../../fleet/containers/state.ts';
 import type { ContainerGpuUse, ContainerUsage } from '../../fleet/usage.ts';
@@ -230,6 +230,14 @@ function detailsOf(
   if (row.reason === PREEMPTED)
     details.push(
       'it is interruptible, and ends for a container of a workspace that holds less (`preempted`); its tasks run again, and use no retry',
+    );
+  if (row.reason === YIELDED)
+    details.push(
+      'it ends after its tasks for a container of a workspace that holds less (`yielded`); none of them is interrupted',
+    );
+  if (row.reason === ADMIN_PREEMPTED || row.reason === ADMIN_PREEMPTED_WITH_CALLS)
+    details.push(
+      `an administrator had it leave (\`${row.reason}\`); its tasks run again, and use no retry${row.reason === ADMIN_PREEMPTED ? '' : '; calls that outlast the notice end'}`,
     );
   if (row.startFailures > 0) details.push(failedStartsText(row));
   if (facts.start !== undefined) details.push(`its start ${startTimes(facts.start)}`);

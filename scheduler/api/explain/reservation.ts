@@ -42,12 +42,12 @@ export function reservationText(
   return `${what} reserved for ${whom} since ${clockText(sinceMs)}${parts.length === 0 ? '' : `: ${parts.join(', ')}`}`;
 }
 
-/** @param count - interruptible containers that end for the one that waits */
+/** @param count - containers that end for the one that waits */
 export const leavingTexts = (count: number): string[] =>
   count === 0
     ? []
     : [
-        `${count === 1 ? '1 interruptible container of another workspace ends' : `${count} interruptible containers of other workspaces end`} for it, or for one like it`,
+        `${count === 1 ? '1 container of another workspace ends' : `${count} containers of other workspaces end`} for it, or for one like it`,
       ];
 
 function heldText(some: readonly ReservationHolder[], name: string): string {

@@ -64,6 +64,7 @@ export const HTTP_STATUS: Readonly<Record<string, number>> = {
   workspace_has_machines: 409,
   share_declared: 409,
   container_not_running: 409,
+  container_made_by_hand: 409,
   path_conflict: 409,
   volume_is_cache: 409,
   credit_grant_exists: 409,

@@ -193,7 +193,9 @@ export interface SurfaceParts {
   readonly usage: Pick<Usage, 'of'>;
   /** The fleet as Prometheus finds and reads it. */
   readonly discovery: Pick<DiscoveryParts, 'machines' | 'pages' | 'replicas'>;
-  readonly containerActions: Pick<ContainerActions, 'stopContainer' | 'warmUp'>;
+  readonly containerActions: Pick<ContainerActions, 'stopContainer' | 'warmUp' | 'preempt'>;
+  /** Time for tasks of a container that leaves for another one. */
+  readonly noticeMs: () => number;
   /** Pods and sandboxes: their containers, uses of those, and streams into containers. */
   readonly handMade: Pick<HandMadeContainers, 'create' | 'countOf' | 'exposePort' | 'keepNetwork'>;
   readonly containerUses: Pick<ContainerUses, 'used' | 'hold' | 'setTtl'>;

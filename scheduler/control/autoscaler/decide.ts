@@ -37,6 +37,8 @@ export interface ScaleContainer {
    * container is surplus as soon as it is idle, because warmth is a wish and the request waits. Absent: no.
    */
   readonly isAwaited?: boolean;
+  /** Whether a rollout brought it and no call has reached it yet, so that it is kept for the first one. Absent: no. */
+  readonly awaitsFirstCall?: boolean;
   /** Whether this process found it when it began to lead: attempts may run in it that no agent has reported yet. */
   readonly found: boolean;
   /**
@@ -226,6 +228,23 @@ const irreplaceableUntil = (input: ScaleInput, nowMs: number): readonly number[]
   input.containers.flatMap(({ heldUntilMs }) =>
     heldUntilMs !== undefined && heldUntilMs > nowMs ? [heldUntilMs] : [],
   );
+
+/**
+ * Containers that warmth alone keeps: idle ones beyond those that the queue asks for, its window and its least number.
+ * They end first where another container waits for their machine.
+ */
+export function spareContainers(input: ScaleInput, nowMs: number): readonly ContainerId[] {
+  if (!input.active || input.inFlight === undefined || input.limitsUnknown === true || input.hold !== undefined)
+    return [];
+  if (breakerPhase(input.breaker, nowMs) === 'cooling') return [];
+  const live = input.containers.filter((container) => isLiveContainer(container.state));
+  const surplus = live.length - keptContainers(input, wantedContainers(input, input.inFlight));
+  return live
+    .toSorted(byRemovalOrder)
+    .slice(0, Math.max(0, surplus))
+    .filter(({ state, attempts, awaitsFirstCall }) => state === 'RUNNING' && attempts === 0 && awaitsFirstCall !== true)
+    .map(({ id }) => id);
+}
 
 /**
  * Number of containers to keep. Lowered bounds count at once; the

@@ -21,7 +21,7 @@ import type { ReservedTokens } from '../../cluster/reserved-tokens.ts';
 import type { Breakers } from './breakers.ts';
 import { HostBrakes } from './host-brake.ts';
 import type { ScaleDecision, ScaleInput } from './decide.ts';
-import { decideScale, demandReason, wantedContainers } from './decide.ts';
+import { decideScale, demandReason, spareContainers, wantedContainers } from './decide.ts';
 import type { ScaleInHold } from './scale-in-hold.ts';
 import { scaleInHold } from './scale-in-hold.ts';
 import { ScaleInputReader, scaleFacts, windowMsOf } from './scale-input-reader.ts';
@@ -110,6 +110,8 @@ export class Autoscaler {
   readonly #timers = new Map<QueueName, NodeJS.Timeout>();
   /** Containers that each queue asked for at its last round; a bad sample leaves the number. */
   readonly #wanted = new Map<QueueName, { readonly kind: string; readonly count: number }>();
+  /** Containers that warmth alone keeps, as of the last decision of their queue; queues without any are left out. */
+  readonly #spare = new Map<QueueName, readonly ContainerId[]>();
   readonly #histories = new QueueHistories();
   readonly #inputs: ScaleInputReader;
   readonly #failedStarts: FailedStarts;
@@ -169,6 +171,7 @@ export class Autoscaler {
       [...this.#adopted].flatMap((queue) => [...containers.ofQueue(queue)].map(({ row }) => row.id)),
     );
     this.#histories.clear();
+    this.#spare.clear();
     for (const queue of this.#starts.clear()) this.wake(queue);
     this.#ready = breakers.load().catch((error: unknown) => {
       log.warn({ err: error }, 'breakers not read, beginning without them');
@@ -289,6 +292,11 @@ export class Autoscaler {
     return this.#wanted.values();
   }
 
+  /** Containers that warmth alone kept when decided last; they may have work again. Right on the leader only. */
+  *spare(): Iterable<ContainerId> {
+    for (const ids of this.#spare.values()) yield* ids;
+  }
+
   /** Number of queues whose breaker is open. */
   get degraded(): number {
     return this.#parts.breakers.opened;
@@ -374,6 +382,9 @@ export class Autoscaler {
     }
     this.#sampled(target, depth, this.#histories.of(queue), nowMs);
     const { input, decision } = this.#decide(queue, target, depth, nowMs);
+    const spare = spareContainers(input, nowMs);
+    if (spare.length > 0) this.#spare.set(queue, spare);
+    else this.#spare.delete(queue);
     if (decision.kind === 'start' && target !== undefined && depth !== undefined)
       this.#starts.put({ queue, target, depth, sampledMs });
     else this.#starts.drop(queue);
@@ -482,13 +493,14 @@ export class Autoscaler {
       return;
     }
     const { wanted, probe, unplaced } = decision;
-    const count = Math.min(decision.count, MOST_AT_ONCE);
+    const isFirst = target.rollout === 'waiting' && this.#liveOf(queue) === 0;
+    const count = isFirst ? 1 : Math.min(decision.count, MOST_AT_ONCE);
     this.#record(queue, input, { ...decision, count }, nowMs);
     const reason = probe ? 'probe' : demandReason(input, input.inFlight ?? 0);
     log.info({ queue, count, wanted, tasks: totalOf(depth), probe }, 'scaling up');
     metrics.events.inc({ direction: 'up', reason }, count);
     this.#tellScaled(target, count, reason);
-    const created = await create(target, count, unplaced);
+    const created = await create(isFirst ? withHeadStart(target) : target, count, Math.min(count, unplaced));
     if (probe) for (const { row } of created) breakers.probes(queue, row.id);
   }
 
@@ -514,6 +526,7 @@ export class Autoscaler {
     clearTimeout(this.#timers.get(queue));
     this.#timers.delete(queue);
     this.#wanted.delete(queue);
+    this.#spare.delete(queue);
   }
 
   containerChanged(change: ContainerEntryChange): void {
@@ -528,3 +541,6 @@ export class Autoscaler {
     this.wake(entry.spec.queue);
   }
 }
+
+/** The target with the priority of the first container of a version: calls wait for it, or stay with the older one. */
+const withHeadStart = (target: Target): Target => ({ ...target, config: { ...target.config, priority: 'high' } });

@@ -178,7 +178,11 @@ export class ScaleInputReader {
       createdAtMs: entry.row.createdAtMs,
       keepWarmMs: Math.max(load?.keepWarmMs ?? 0, untilFirstCallMs),
       // The first call after a rollout must find its container, wherever it is.
-      ...(untilFirstCallMs === 0 && this.#parts.isAwaited?.(entry) === true ? { isAwaited: true } : {}),
+      ...(untilFirstCallMs > 0
+        ? { awaitsFirstCall: true }
+        : this.#parts.isAwaited?.(entry) === true
+          ? { isAwaited: true }
+          : {}),
       warmUp: entry.spec.warmUp === true,
       found: this.isFound(entry.row.id),
       returned: completedBefore !== undefined && (load?.completed ?? 0) <= completedBefore,

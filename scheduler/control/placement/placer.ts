@@ -137,7 +137,8 @@ export class Placer {
 
   /** Whether a reservation of its machine waits for the end of the container. Right on the leader only. */
   isAwaited({ row: { id, machineId } }: ContainerEntry): boolean {
-    return machineId !== null && this.#planner.reservations.isAwaited(id, machineId);
+    const { reservations, leaving } = this.#planner;
+    return machineId !== null && (reservations.isAwaited(id, machineId) || leaving.isAwaited(id));
   }
 
   containerChanged({ entry, to, from, machineBefore }: ContainerEntryChange): void {
@@ -264,7 +265,7 @@ export class Placer {
     return reportReservations(this.#planner.reservations).slice(0, MOST_RESERVATIONS);
   }
 
-  /** Interruptible containers that end for the one that waits, or for one like it. Right on the leader only. */
+  /** Containers that end for the one that waits, or for one like it. Right on the leader only. */
   leavingFor(id: ContainerId): number {
     const item = this.#planner.get(id);
     return item === undefined ? 0 : this.#planner.leaving.countFor(item.fitClass);
@@ -538,7 +539,7 @@ export class Placer {
 
   /** Asks interruptible containers to leave for those that fit nowhere, once a second at most. */
   async #reclaim(): Promise<void> {
-    const { clock, preemptions, fence } = this.#parts;
+    const { clock, containers, preemptions, fence } = this.#parts;
     if (fence() === undefined) return;
     const monotonicMs = clock.monotonicMs();
     if (monotonicMs < this.#reclaimAtMs) return;
@@ -547,9 +548,12 @@ export class Placer {
     const candidates = heads.length === 0 ? [] : preemptions.candidates();
     if (candidates.length > 0) this.#wakeIn(RECLAIM_EVERY_MS);
     const growing = candidates.length === 0 ? [] : heads.filter((id) => this.#givingUp.growth.isAwaited(id));
-    await preemptions.carryOut(
-      this.#planner.reclaim(this.#isInDoubt() ? null : { nowMs: clock.nowMs(), candidates, growing }),
-    );
+    const reclaimed = this.#planner.reclaim(this.#isInDoubt() ? null : { nowMs: clock.nowMs(), candidates, growing });
+    for (const { id, isWarm } of reclaimed.told) {
+      const machineId = containers.get(id)?.row.machineId ?? null;
+      if (isWarm === true && machineId !== null) this.#reserved(machineId);
+    }
+    await preemptions.carryOut(reclaimed);
   }
 
   async #factsOf(classes: readonly FitClass[]): Promise<ReadonlyMap<FitClass, ClassFacts>> {

@@ -11,7 +11,7 @@ import { isSyncKind } from '../../workspaces/deployments/kinds.ts';
 import { wantedPython } from '../../domain/base-pythons.ts';
 import type { ContainerControl } from '../../fleet/containers/container-registry.ts';
 import type { ContainerEntry } from '../../fleet/containers/container-entry.ts';
-import { PREEMPTED } from '../../fleet/containers/spec.ts';
+import { isPreempted } from '../../fleet/containers/spec.ts';
 import { gpuFactsOf } from '../../fleet/capacity.ts';
 import type { Capacity } from '../../fleet/capacity.ts';
 import { basePythonsOf } from '../../fleet/host-facts.ts';
@@ -129,8 +129,7 @@ const STOPS_IN_MS = 90_000;
  */
 function endsAtMs({ row, spec }: ContainerEntry, nowMs: number): number | undefined {
   if (row.state === 'STOPPING') return nowMs + STOPS_IN_MS;
-  if (row.state === 'DRAINING' && row.reason === PREEMPTED && !isSyncKind(spec.kind))
-    return nowMs + MOST_NOTICE_SECONDS * 1000 + STOPS_IN_MS;
+  if (isPreempted(row) && !isSyncKind(spec.kind)) return nowMs + MOST_NOTICE_SECONDS * 1000 + STOPS_IN_MS;
   const timeoutMs = spec.wire.timeoutMs ?? 0;
   return row.state === 'DRAINING' && timeoutMs > 0 ? nowMs + timeoutMs + STOPS_IN_MS : undefined;
 }

@@ -9,6 +9,8 @@ import type { Holding } from './ledger.ts';
 export interface Held {
   readonly id: ContainerId;
   readonly holding: Holding;
+  /** Whether warmth alone keeps it, so that it ends at once. Absent: no. */
+  readonly isSpare?: boolean;
 }
 
 export interface Clearing {
@@ -152,8 +154,9 @@ const holdersOf = (there: readonly Held[]): ReadonlyMap<string, Held> =>
 /** Part of its cost that an interruptible container has: it may end soon, if its workspace holds more than others. */
 const INTERRUPTIBLE = 0.5;
 
-/** Cost of a container's end. */
-function weightOf({ totalCpuMillicores, totalMemoryBytes }: PlacementMachine, { holding }: Held): number {
+/** Cost of a container's end; that of a container which is only kept warm costs nothing. */
+function weightOf({ totalCpuMillicores, totalMemoryBytes }: PlacementMachine, { holding, isSpare }: Held): number {
+  if (isSpare === true) return 0;
   const { gpuCount, cpuMillicores, memoryBytes, interruptible } = holding;
   const part = Math.max(cpuMillicores / Math.max(1, totalCpuMillicores), memoryBytes / Math.max(1, totalMemoryBytes));
   return (interruptible === true ? INTERRUPTIBLE : 1) * (gpuCount > 0 ? gpuCount : Math.min(1, part));
@@ -167,14 +170,16 @@ function compareHolders(machine: PlacementMachine, a: Held, b: Held): number {
 }
 
 /**
- * Free devices first, then those of containers that end soonest, then those of interruptible ones, then those of
- * containers with the fewest devices.
+ * Free devices first, then those of containers that end soonest, then those of containers that are only kept warm, then
+ * of interruptible ones, then those of containers with the fewest devices.
  */
 function compareDevices(a: PlacementGpu, of: Held | undefined, b: PlacementGpu, than: Held | undefined): number {
   if (a.free !== b.free) return a.free ? -1 : 1;
   const [ends, later] = [of?.holding.endsAtMs ?? Infinity, than?.holding.endsAtMs ?? Infinity];
   if (ends !== later) return ends - later;
-  const firm = Number(of?.holding.interruptible !== true) - Number(than?.holding.interruptible !== true);
+  const firmness = (held: Held | undefined): number =>
+    held?.isSpare === true ? 0 : held?.holding.interruptible === true ? 1 : 2;
+  const firm = firmness(of) - firmness(than);
   if (firm !== 0) return firm;
   const fewer = (of?.holding.gpuCount ?? 1) - (than?.holding.gpuCount ?? 1);
   if (fewer !== 0) return fewer;

@@ -49,6 +49,8 @@ const MIB = 1024 * 1024;
 
 export class Ledger {
   readonly markets: Markets;
+  /** Containers that warmth alone keeps, as was told last: they end where another one waits for their machine. */
+  spare: ReadonlySet<ContainerId> = new Set();
   #onMachine = new Grouped<MachineId, ContainerId>();
   readonly #held = new Map<ContainerId, Holding>();
   readonly #ending = new Set<ContainerId>();
@@ -63,6 +65,7 @@ export class Ledger {
     this.#onMachine = new Grouped();
     this.#held.clear();
     this.#ending.clear();
+    this.spare = new Set();
     this.markets.clear();
     this.#used.clear();
     this.#siblings.clear();
@@ -72,10 +75,12 @@ export class Ledger {
   hold(id: ContainerId, holding: Holding): void {
     const before = this.#held.get(id);
     if (before?.machineId === holding.machineId) {
-      // Amounts stay as they were counted.
+      // Amounts stay as they were counted. A container that was to end may stay after all.
       const { workspaceId, queue, gpuCount, cpuMillicores, memoryBytes } = before;
-      this.#held.set(id, { ...before, ...holding, workspaceId, queue, gpuCount, cpuMillicores, memoryBytes });
-      if (holding.endsAtMs !== undefined) this.#ending.add(id);
+      const { endsAtMs: _, ...rest } = before;
+      this.#held.set(id, { ...rest, ...holding, workspaceId, queue, gpuCount, cpuMillicores, memoryBytes });
+      if (holding.endsAtMs === undefined) this.#ending.delete(id);
+      else this.#ending.add(id);
       return;
     }
     this.release(id);
@@ -143,11 +148,13 @@ export class Ledger {
     return this.#used.get(workspaceId) ?? NO_USE;
   }
 
-  /** Containers on the machine. */
-  on(machineId: MachineId): readonly { readonly id: ContainerId; readonly holding: Holding }[] {
+  /** Containers on the machine. `isSpare`: warmth alone keeps it. */
+  on(
+    machineId: MachineId,
+  ): readonly { readonly id: ContainerId; readonly holding: Holding; readonly isSpare: boolean }[] {
     return [...this.#onMachine.of(machineId)].flatMap((id) => {
       const holding = this.#held.get(id);
-      return holding === undefined ? [] : [{ id, holding }];
+      return holding === undefined ? [] : [{ id, holding, isSpare: this.spare.has(id) }];
     });
   }
 

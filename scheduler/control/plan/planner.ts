@@ -26,7 +26,7 @@ import type { MarketState, MarketTurn, Standing, Tenant } from './markets.ts';
 import { amountIn, Markets } from './markets.ts';
 import type { Choice, Rejections } from './place.ts';
 import { chooseOf, placeContainer } from './place.ts';
-import type { Preemption, ReclaimFacts } from './reclaim.ts';
+import type { Reclaimed, ReclaimFacts } from './reclaim.ts';
 import { Reclaim } from './reclaim.ts';
 import type { Reservation } from './reservations.ts';
 import { Reservations } from './reservations.ts';
@@ -554,10 +554,12 @@ export class Planner {
   }
 
   /**
-   * Chooses interruptible containers that end for others, once nothing else has room for these.
+   * Chooses containers that end for others, once nothing else has room for these: those that warmth alone keeps, then
+   * interruptible ones.
    * @param facts - null: none may end
    */
-  reclaim(facts: ReclaimFacts | null): readonly Preemption[] {
+  reclaim(facts: ReclaimFacts | null): Reclaimed {
+    this.ledger.spare = new Set(facts?.candidates.flatMap(({ id, isWarm }) => (isWarm === true ? id : [])));
     const afterMs = this.#byShare ? msOf(this.#sharing.reclaimAfterSeconds) : null;
     if (facts === null || afterMs === null) return this.leaving.look(undefined);
     let fairShares: ReadonlyMap<Market, ReadonlyMap<WorkspaceId, number>> | undefined;

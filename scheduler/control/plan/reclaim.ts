@@ -1,10 +1,12 @@
-// Reclaim: which interruptible containers end for one that waits. A workspace that asks for what is guaranteed to it,
-// or for less than its fair share, claims a machine from workspaces that hold more than theirs. A reserved machine is
-// cleared, too, once nothing else is left there that ends at no known time.
+// Reclaim: which containers end for one that waits. A workspace that asks for what is guaranteed to it, or for less
+// than its fair share, claims a machine from workspaces that hold more than theirs. Containers that warmth alone keeps
+// end first, then interruptible ones. A reserved machine is cleared, too, once nothing else is left there that ends at
+// no known time. Who was told to end for a claim that is over stays, unless another claim needs it.
 //
 // Invariants: a victim is a candidate, and of another workspace. Without it, its workspace still holds what is
 // guaranteed to it, and has no smaller share than the one that claims gets. So nothing is claimed back and forth. At
-// most a quarter of a queue's containers leave at a time, or one, and ten of a workspace are told in a minute.
+// most a quarter of a queue's interruptible containers leave at a time, or one, and ten of a workspace are told in a
+// minute.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Market } from '../../domain/shares.ts';
 import type { Candidates } from './candidates.ts';
@@ -18,17 +20,19 @@ import type { MarketState, Tenant } from './markets.ts';
 import { amountIn, SHARED_TIER } from './markets.ts';
 import type { Reservation, Reservations } from './reservations.ts';
 
-/** An interruptible container that may be told to end: it is ready, and runs no synchronous call. */
-export interface Interruptible {
+/** A container that may be told to end: ready, without a synchronous call, and interruptible or only kept warm. */
+export interface PossibleVictim {
   readonly id: ContainerId;
   /** Since when it is ready. */
   readonly sinceMs: number;
+  /** Whether it is idle and surplus, so that warmth alone keeps it. Absent: no. */
+  readonly isWarm?: boolean;
 }
 
 /** Facts beside the plan by which containers are chosen that end. */
 export interface ReclaimFacts {
   readonly nowMs: number;
-  readonly candidates: readonly Interruptible[];
+  readonly candidates: readonly PossibleVictim[];
   /** Containers that wait, and for which a pool makes a machine. */
   readonly growing: readonly ContainerId[];
 }
@@ -41,6 +45,15 @@ export interface Preemption {
   /** The container for which it ends, or one like it of the same workspace. */
   readonly claimant: ContainerId;
   readonly reason: PreemptionReason;
+  /** Whether warmth alone kept it: the scaling loop lets it go. Absent: no. */
+  readonly isWarm?: true;
+}
+
+export interface Reclaimed {
+  /** Containers that end from now on. */
+  readonly told: readonly Preemption[];
+  /** Containers that were told before, and stay: nobody needs their end any more. */
+  readonly spared: readonly ContainerId[];
 }
 
 export interface ReclaimRules extends ReclaimFacts {
@@ -63,6 +76,9 @@ interface Victim {
   readonly sinceMs: number;
   readonly holding: Holding;
   readonly tenant: Tenant;
+  readonly isWarm: boolean;
+  /** Present: it leaves already, for a claim that is over. */
+  readonly freed?: Leaving;
 }
 
 /** Containers that leave for one of a class. */
@@ -71,11 +87,15 @@ interface Claim {
   readonly market: MarketState;
   readonly victims: readonly ContainerId[];
   readonly atMs: number;
+  /** The machine that is cleared for a reservation. */
+  readonly reservation?: Reservation;
 }
 
 interface Leaving {
+  readonly sinceMs: number;
   readonly holding: Holding;
   readonly atMs: number;
+  readonly isWarm: boolean;
 }
 
 /** The part of a look that is the same for all victims of one claimant. */
@@ -107,6 +127,7 @@ const AT_ONCE = 0.25;
 const A_MINUTE = { ms: 60_000, most: 10 } as const;
 /** Amounts of a market that count as the same. */
 const SAME = 1e-9;
+const NOTHING: Reclaimed = { told: [], spared: [] };
 
 export class Reclaim {
   readonly #candidates: Candidates;
@@ -114,6 +135,8 @@ export class Reclaim {
   readonly #reservations: Reservations;
   #claims: Claim[] = [];
   readonly #leaving = new Map<ContainerId, Leaving>();
+  /** Containers that leave at the beginning of this look for claims that are over. */
+  #freed: ReadonlyMap<ContainerId, Leaving> = new Map();
   /** Times at which containers of a workspace were told, in the last minute. */
   readonly #told = new Map<WorkspaceId, number[]>();
   /** Machines and markets that this look may compare still. */
@@ -130,8 +153,14 @@ export class Reclaim {
   clear(): void {
     this.#claims = [];
     this.#leaving.clear();
+    this.#freed = new Map();
     this.#told.clear();
     this.#goesOnWith = undefined;
+  }
+
+  /** Number of containers that were told to end, and are there still. */
+  get size(): number {
+    return this.#leaving.size;
   }
 
   /** Number of containers that end for some of the class. */
@@ -142,18 +171,35 @@ export class Reclaim {
     return count;
   }
 
-  /** Chooses containers that end now. @param rules - undefined: none may */
-  look(rules: ReclaimRules | undefined): readonly Preemption[] {
+  /** Whether the container is to end, and the scaling loop lets it go. */
+  isAwaited(id: ContainerId): boolean {
+    return this.#leaving.get(id)?.isWarm === true;
+  }
+
+  /** Chooses containers that end now, and those that stay after all. @param rules - undefined: none may end */
+  look(rules: ReclaimRules | undefined): Reclaimed {
     if (rules === undefined) {
       this.clear();
-      return [];
+      return NOTHING;
     }
-    this.#settle(rules);
+    const freed = (this.#freed = this.#settle(rules));
     const victims = this.#victims(rules);
-    if (victims.size === 0) return [];
+    if (victims.size === 0) return { told: [], spared: [...freed.keys()] };
+    const chosen: Preemption[] = [];
+    for (const one of this.#reservations.all()) chosen.push(...this.#clearFor(one, victims, rules));
+    chosen.push(...this.#claimAll(this.#coming(rules.nowMs), victims, rules));
+    return {
+      told: chosen.filter(({ id }) => !freed.has(id)),
+      spared: [...freed.keys()].filter((id) => !this.#leaving.has(id)),
+    };
+  }
+
+  #claimAll(
+    coming: ReadonlyMap<MarketState, Holding[]>,
+    victims: ReadonlyMap<MachineId, readonly Victim[]>,
+    rules: ReclaimRules,
+  ): Preemption[] {
     const found: Preemption[] = [];
-    for (const one of this.#reservations.all()) found.push(...this.#clearFor(one, victims, rules));
-    const coming = this.#coming(rules.nowMs);
     const claimants = this.#claimants(rules);
     const first = Math.max(
       0,
@@ -182,52 +228,88 @@ export class Reclaim {
     return found;
   }
 
-  /** Ends claims that are over: their victims are gone, or fewer containers wait. */
-  #settle({ nowMs, candidates }: ReclaimFacts): void {
-    for (const [id, { holding }] of this.#leaving)
-      if (this.#ledger.get(id)?.machineId !== holding.machineId) this.#leaving.delete(id);
+  /**
+   * Ends claims that are over: their victims are gone, or fewer containers wait.
+   * @returns containers that leave for no claim any more
+   */
+  #settle({ nowMs, candidates }: ReclaimFacts): ReadonlyMap<ContainerId, Leaving> {
+    const warm = new Set(candidates.flatMap(({ id, isWarm }) => (isWarm === true ? id : [])));
+    for (const [id, { holding, isWarm }] of this.#leaving) {
+      const now = this.#ledger.get(id);
+      // Who was only kept warm may have got work before the scaling loop let it go.
+      const isBusy = isWarm && now?.endsAtMs === undefined && !warm.has(id);
+      if (now?.machineId !== holding.machineId || isBusy) this.#leaving.delete(id);
+    }
     // A container that is ready still was not told, because the order was not written.
     for (const { id } of candidates)
       if (nowMs - (this.#leaving.get(id)?.atMs ?? nowMs) >= WRITTEN_WITHIN_MS) this.#leaving.delete(id);
     const counts = new Map<FitClass, number>();
-    this.#claims = this.#claims.filter(({ fitClass, victims, atMs }) => {
+    const freed = new Map<ContainerId, Leaving>();
+    this.#claims = this.#claims.filter(({ fitClass, victims, atMs, reservation }) => {
       const count = (counts.get(fitClass) ?? 0) + 1;
-      if (nowMs - atMs >= LAPSES_MS || count > fitClass.size || !victims.some((id) => this.#leaving.has(id)))
-        return false;
+      const left = victims.flatMap((id) => {
+        const leaving = this.#leaving.get(id);
+        return leaving === undefined ? [] : [[id, leaving] as const];
+      });
+      if (left.length === 0) return false;
+      const isOver =
+        count > fitClass.size ||
+        (reservation !== undefined && this.#reservations.on(reservation.machineId) !== reservation);
+      if (isOver) for (const [id, leaving] of left) freed.set(id, leaving);
+      // A task that runs to its end may take longer, and its container ends then.
+      const endsAtMs = Math.max(...left.map(([id]) => this.#ledger.get(id)?.endsAtMs ?? 0));
+      if (isOver || nowMs >= Math.max(atMs + LAPSES_MS, endsAtMs)) return false;
       counts.set(fitClass, count);
       return true;
     });
+    for (const id of freed.keys()) this.#leaving.delete(id);
     for (const [id, times] of this.#told) {
       const recent = times.filter((atMs) => nowMs - atMs < A_MINUTE.ms);
       if (recent.length > 0) this.#told.set(id, recent);
       else this.#told.delete(id);
     }
+    return freed;
   }
 
-  /** Candidates by machine; those first whose workspaces hold most, then the youngest. */
+  /**
+   * Candidates by machine: those that leave already, those that are only kept warm, then those whose workspaces hold
+   * most, then the youngest.
+   */
   #victims({ candidates, doubtful }: ReclaimRules): ReadonlyMap<MachineId, readonly Victim[]> {
     const { markets } = this.#ledger;
+    const freed = this.#freed;
     const found: (Victim & { readonly machineId: MachineId; readonly share: number })[] = [];
-    for (const { id, sinceMs } of candidates) {
-      const holding = this.#ledger.get(id);
-      if (holding === undefined || holding.machineId === null || holding.endsAtMs !== undefined) continue;
+    const add = (
+      { id, sinceMs, isWarm = false }: PossibleVictim,
+      holding: Holding | undefined,
+      leaving?: Leaving,
+    ): void => {
+      if (holding === undefined || holding.machineId === null || doubtful.has(holding.machineId)) return;
       const { machineId, workspaceId, gpuCount } = holding;
-      if (this.#leaving.has(id) || doubtful.has(machineId)) continue;
-      if ((this.#told.get(workspaceId)?.length ?? 0) >= A_MINUTE.most) continue;
       const tenant = markets.tenant(workspaceId);
       const { share } = markets.standing(tenant, markets.on(machineId, gpuCount));
-      found.push({ id, sinceMs, holding, tenant, machineId, share });
+      found.push({ id, sinceMs, isWarm, holding, tenant, machineId, share, ...(leaving && { freed: leaving }) });
+    };
+    for (const one of candidates) {
+      const holding = this.#ledger.get(one.id);
+      if (holding?.endsAtMs !== undefined || this.#leaving.has(one.id) || freed.has(one.id)) continue;
+      const told = (holding && this.#told.get(holding.workspaceId)?.length) ?? 0;
+      if (one.isWarm === true || told < A_MINUTE.most) add(one, holding);
     }
-    found.sort((a, b) => b.share - a.share || b.sinceMs - a.sinceMs || (a.id < b.id ? -1 : 1));
+    for (const [id, leaving] of freed)
+      add({ id, sinceMs: leaving.sinceMs, isWarm: leaving.isWarm }, this.#ledger.get(id), leaving);
+    const last = (one: Victim): number => (one.freed !== undefined ? 0 : one.isWarm ? 1 : 2);
+    found.sort((a, b) => last(a) - last(b) || b.share - a.share || b.sinceMs - a.sinceMs || (a.id < b.id ? -1 : 1));
     return Map.groupBy(found, ({ machineId }) => machineId);
   }
 
   /** Containers of machines in service that end soon by themselves, by market. */
-  #coming(nowMs: number): Map<MarketState, Holding[]> {
+  #coming(nowMs: number): ReadonlyMap<MarketState, Holding[]> {
     const coming = new Map<MarketState, Holding[]>();
     for (const id of this.#ledger.ending()) {
       const holding = this.#ledger.get(id);
       if (holding === undefined || holding.machineId === null || this.#leaving.has(id)) continue;
+      if (this.#freed.has(id)) continue;
       const leftMs = (holding.endsAtMs ?? Infinity) - nowMs;
       const machine = this.#candidates.get(holding.machineId);
       const market = this.#ledger.markets.on(holding.machineId, holding.gpuCount);
@@ -339,7 +421,7 @@ export class Reclaim {
 
   /** Whether the container may end for the claimant, beside others that are chosen. */
   #mayEnd(
-    { id, holding, tenant, sinceMs }: Victim,
+    { id, holding, tenant, sinceMs, isWarm, freed }: Victim,
     chosen: readonly Victim[],
     { item, market, reason, share, rules }: Asked,
   ): boolean {
@@ -347,12 +429,15 @@ export class Reclaim {
     const { workspaceId, machineId, gpuCount, queue } = holding;
     if (this.#leaving.has(id) || tenant === item.fitClass.tenant) return false;
     if (markets.on(machineId, gpuCount) !== market) return false;
-    // With the container, a workspace whose share is 0 has no more than is guaranteed to it.
-    if (share > 0 && rules.nowMs - sinceMs < rules.minRunMs) return false;
-    const told = this.#told.get(workspaceId)?.length ?? 0;
-    if (told + chosen.filter((one) => one.tenant === tenant).length >= A_MINUTE.most) return false;
-    if (this.#leavingOf(queue) + chosen.filter((one) => one.holding.queue === queue).length >= this.#atOnceOf(queue))
-      return false;
+    if (!isWarm && freed === undefined) {
+      // With the container, a workspace whose share is 0 has no more than is guaranteed to it.
+      if (share > 0 && rules.nowMs - sinceMs < rules.minRunMs) return false;
+      const told = this.#told.get(workspaceId)?.length ?? 0;
+      const interrupted = chosen.filter(isInterrupted);
+      if (told + interrupted.filter((one) => one.tenant === tenant).length >= A_MINUTE.most) return false;
+      const ofQueue = interrupted.filter((one) => one.holding.queue === queue).length;
+      if (this.#leavingOf(queue) + ofQueue >= this.#atOnceOf(queue)) return false;
+    }
     let use = this.#useOf(tenant, market);
     for (const one of chosen) if (one.tenant === tenant) use = plus(use, one.holding, -1);
     if (reason !== 'reservation' && amountIn(market.name, use) <= rules.fairShareOf(workspaceId, market.name) + SAME)
@@ -363,7 +448,9 @@ export class Reclaim {
 
   #leavingOf(queue: QueueName): number {
     let count = 0;
-    for (const { holding } of this.#leaving.values()) if (holding.queue === queue) count += 1;
+    for (const { holding, isWarm } of this.#leaving.values()) if (!isWarm && holding.queue === queue) count += 1;
+    for (const [id, { holding, isWarm }] of this.#freed)
+      if (!isWarm && holding.queue === queue && !this.#leaving.has(id)) count += 1;
     return count;
   }
 
@@ -382,27 +469,42 @@ export class Reclaim {
     const { item, machineId, market } = reservation;
     const { fitClass } = item;
     if (!fitClass.tenant.isRead || rules.doubtful.has(machineId)) return [];
+    const there = new Map((victims.get(machineId) ?? []).map((one) => [one.id, one]));
+    // The scaling loop lets those go that are only kept warm.
     const unbounded = this.#reservations
       .clearingOf(reservation)
-      .must.filter(({ id, holding }) => holding.endsAtMs === undefined && !this.#leaving.has(id));
+      .must.filter(
+        ({ id, holding }) => holding.endsAtMs === undefined && !this.#leaving.has(id) && there.get(id)?.isWarm !== true,
+      );
     if (unbounded.length === 0) return [];
     const { share } = this.#ledger.markets.standingWith(fitClass.tenant, market, this.#useWith(fitClass, market));
     const asked = { item, market, request: rules.requestOf(item), reason: 'reservation' as const, share, rules };
-    const there = new Map((victims.get(machineId) ?? []).map((one) => [one.id, one]));
     const set: Victim[] = [];
     for (const { id } of unbounded) {
       const victim = there.get(id);
       if (victim === undefined || !this.#mayEnd(victim, set, asked)) return [];
       set.push(victim);
     }
-    return this.#tell(set, asked);
+    return this.#tell(set, asked, reservation);
   }
 
   /** Counts the containers as told. */
-  #tell(set: readonly Victim[], { item, market, reason, rules: { nowMs } }: Asked): Preemption[] {
-    this.#claims.push({ fitClass: item.fitClass, market, victims: set.map(({ id }) => id), atMs: nowMs });
-    return set.map(({ id, holding }) => {
-      this.#leaving.set(id, { holding, atMs: nowMs });
+  #tell(
+    set: readonly Victim[],
+    { item, market, reason, rules: { nowMs } }: Asked,
+    reservation?: Reservation,
+  ): Preemption[] {
+    this.#claims.push({
+      fitClass: item.fitClass,
+      market,
+      victims: set.map(({ id }) => id),
+      atMs: nowMs,
+      ...(reservation && { reservation }),
+    });
+    return set.map(({ id, sinceMs, holding, isWarm, freed }) => {
+      this.#leaving.set(id, { sinceMs, holding, atMs: freed?.atMs ?? nowMs, isWarm });
+      if (isWarm) return { id, claimant: item.wanted.id, reason, isWarm };
+      if (freed !== undefined) return { id, claimant: item.wanted.id, reason };
       const times = this.#told.get(holding.workspaceId) ?? [];
       this.#told.set(holding.workspaceId, [...times, nowMs]);
       return { id, claimant: item.wanted.id, reason };
@@ -433,10 +535,22 @@ function takeOne(coming: ReadonlyMap<MarketState, Holding[]>, { fitClass }: Item
   return true;
 }
 
-/** Compares sets of victims: fewer GPUs, then fewer containers, then younger ones. Negative: the first is better. */
+/** Whether the container is interrupted: it is not only kept warm, and does not leave already. */
+const isInterrupted = ({ isWarm, freed }: Victim): boolean => !isWarm && freed === undefined;
+
+/**
+ * Compares sets of victims: fewer interrupted containers' GPUs, then fewer of these containers, then the same of all,
+ * then younger ones. Negative: the first is better.
+ */
 function compareSets(a: readonly Victim[], b: readonly Victim[]): number {
   const gpus = (some: readonly Victim[]): number => some.reduce((sum, { holding }) => sum + holding.gpuCount, 0);
   const since = (some: readonly Victim[]): number => Math.min(...some.map(({ sinceMs }) => sinceMs));
-  const order = gpus(a) - gpus(b) || a.length - b.length || since(b) - since(a);
+  const [hardA, hardB] = [a.filter(isInterrupted), b.filter(isInterrupted)];
+  const order =
+    gpus(hardA) - gpus(hardB) ||
+    hardA.length - hardB.length ||
+    gpus(a) - gpus(b) ||
+    a.length - b.length ||
+    since(b) - since(a);
   return order !== 0 ? order : (a[0]?.id ?? '') < (b[0]?.id ?? '') ? -1 : 1;
 }

@@ -9,7 +9,7 @@ import type { Holding } from './ledger.ts';
 import type { Choice, Rejections } from './place.ts';
 import { Planner } from './planner.ts';
 import type { Step } from './planner.ts';
-import type { Preemption, ReclaimFacts } from './reclaim.ts';
+import type { Reclaimed, ReclaimFacts } from './reclaim.ts';
 import { choiceLine, ClassNumbers, Encoder, maybeChoiceLine, reservedLine, stepLine } from './recording.ts';
 import type { Call, Line, Tape, WantedLine } from './recording.ts';
 
@@ -208,7 +208,7 @@ export class RecordedPlanner extends Planner {
     );
   }
 
-  override reclaim(facts: ReclaimFacts | null): readonly Preemption[] {
+  override reclaim(facts: ReclaimFacts | null): Reclaimed {
     return this.#call(
       () => super.reclaim(facts),
       (_recorder, got) => ({ do: 'reclaim', facts, got }),

@@ -10,7 +10,7 @@ import type { ClassFacts, FitClass, Wanted } from './fit-class.ts';
 import type { Holding } from './ledger.ts';
 import type { Choice, Rejections } from './place.ts';
 import type { Planner, Step } from './planner.ts';
-import type { Preemption, ReclaimFacts } from './reclaim.ts';
+import type { Reclaimed, ReclaimFacts } from './reclaim.ts';
 
 /** Number of the format. A recording of another one is not replayed. */
 export const RECORDING_VERSION = 1;
@@ -72,7 +72,7 @@ export type Call =
       readonly got: readonly (ChoiceLine | null)[];
     }
   | { readonly do: 'reserve'; readonly nowMs: number | null; readonly got: ReservedLine }
-  | { readonly do: 'reclaim'; readonly facts: ReclaimFacts | null; readonly got: readonly Preemption[] }
+  | { readonly do: 'reclaim'; readonly facts: ReclaimFacts | null; readonly got: Reclaimed }
   | { readonly do: 'take'; readonly wanted: WantedLine; readonly choice: ChoiceLine }
   | { readonly do: 'refusalsOf'; readonly class: number; readonly nowMs: number; readonly got: Rejections };
 

@@ -76,6 +76,11 @@ export class RolloutLoop {
     this.#lookIn(COALESCE_MS);
   }
 
+  /** Whether a rollout waits whose older or newer version has that queue. Right on the leader only. */
+  watches(queue: QueueName): boolean {
+    return this.#watched.has(queue);
+  }
+
   targetChanged({ target }: TargetChange): void {
     if (target?.rollout === 'waiting' || this.#watched.size > 0) this.wake();
   }

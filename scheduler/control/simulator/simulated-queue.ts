@@ -34,6 +34,8 @@ export interface SimulatedContainer extends ScaleContainer {
   gpuUuids: readonly string[];
   placedAtMs: number;
   readyAtMs: number;
+  /** End of its notice, if it leaves. */
+  noticeEndsMs: number;
   busyMs: number;
   busySinceMs: number;
   readonly tasks: Set<SimulatedTask>;
@@ -204,6 +206,7 @@ export class SimulatedQueue {
       gpuUuids: [],
       placedAtMs: nowMs,
       readyAtMs: nowMs,
+      noticeEndsMs: Infinity,
       busyMs: 0,
       busySinceMs: nowMs,
       tasks: new Set(),
@@ -224,6 +227,14 @@ export class SimulatedQueue {
     if (last === undefined || last === container) return;
     this.containers[container.at] = last;
     last.at = container.at;
+  }
+
+  /** Puts a container that was to leave back into the list. */
+  putBack(container: SimulatedContainer): void {
+    container.state = 'RUNNING';
+    container.at = this.containers.length;
+    this.containers.push(container);
+    this.frees(container);
   }
 
   /** The container may take a further task. */

@@ -10,7 +10,7 @@ import type { Holding } from '../plan/ledger.ts';
 import type { MarketState } from '../plan/markets.ts';
 import { amountIn, capacityOf } from '../plan/markets.ts';
 import type { Choice } from '../plan/place.ts';
-import type { Interruptible } from '../plan/reclaim.ts';
+import type { PossibleVictim } from '../plan/reclaim.ts';
 import { Planner } from '../plan/planner.ts';
 import { claimOf } from '../plan/share-report.ts';
 import { MOST_PREEMPTIONS } from '../../tasks/state.ts';
@@ -467,18 +467,40 @@ export class Simulation {
 
   /** Lets the planner choose containers that end for others. */
   #reclaim(): void {
-    if (this.#interruptible.size === 0 || this.#nowMs < this.#reclaimsAtMs) return;
-    if (this.#planner.classes().next().done === true) return;
+    if (this.#nowMs < this.#reclaimsAtMs) return;
+    if (this.#interruptible.size === 0 && this.#planner.leaving.size === 0) return;
+    if (this.#planner.classes().next().done === true && this.#planner.leaving.size === 0) return;
     this.#reclaimsAtMs = this.#nowMs + RECLAIM_EVERY_MS;
     this.#placeAgain(this.#reclaimsAtMs);
-    const candidates: Interruptible[] = [];
+    const candidates: PossibleVictim[] = [];
     for (const { id, readyAtMs, tasks } of this.#interruptible)
       if (![...tasks].some(({ preempted }) => preempted >= MOST_PREEMPTIONS))
         candidates.push({ id, sinceMs: readyAtMs });
-    for (const { id } of this.#planner.reclaim({ nowMs: this.#nowMs, candidates, growing: [] })) {
+    const facts = { nowMs: this.#nowMs, candidates, growing: [] };
+    const { told, spared } = this.#planner.reclaim(facts);
+    for (const { id } of told) {
       const container = this.#byId.get(id);
       if (container !== undefined) this.#preempt(container);
     }
+    for (const id of spared) this.#stays(id);
+  }
+
+  /** The container was told to leave, and takes tasks again. */
+  #stays(id: ContainerId): void {
+    const container = this.#byId.get(id);
+    if (container?.state !== 'DRAINING') return;
+    const { queue } = container;
+    container.noticeEndsMs = Infinity;
+    queue.putBack(container);
+    queue.mayEnd();
+    this.#interruptible.add(container);
+    const holding = this.#planner.ledger.get(id);
+    if (holding !== undefined) {
+      const { endsAtMs: _, ...rest } = holding;
+      this.#planner.hold(id, rest);
+    }
+    this.#serve(queue);
+    this.#changed.add(queue);
   }
 
   /** The container takes no more tasks, and ends with its last one or after the notice. */
@@ -491,6 +513,7 @@ export class Simulation {
     this.#changed.add(queue);
     if (container.attempts === 0) return this.#endsContainer(container);
     const endsAtMs = this.#nowMs + DEFAULT_SHARING.noticeSeconds * 1000;
+    container.noticeEndsMs = endsAtMs;
     this.#holds(container, { endsAtMs });
     return this.#at(endsAtMs, { kind: 'notice', container });
   }
@@ -503,7 +526,8 @@ export class Simulation {
 
   /** Tasks that have not ended are given back. */
   #noticeIsOver(container: SimulatedContainer): void {
-    if (container.state !== 'DRAINING') return;
+    // The container may have been told to stay, and to leave once more.
+    if (container.state !== 'DRAINING' || this.#nowMs < container.noticeEndsMs) return;
     const account = this.#accountOf(container.queue.workspaceId);
     for (const task of container.tasks) {
       task.preempted += 1;

@@ -1,10 +1,12 @@
 // Starts and stops of containers that a person or program asked for, not lack of work.
 import type { ContainerId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { isLiveContainer } from '#shared/domain/status.ts';
+import { AppError } from '#shared/errors.ts';
 import type { Target } from '../../domain/stub-config.ts';
 import type { SlotTable } from '../../tasks/dispatch/slots.ts';
 import type { ContainerEntry } from './container-entry.ts';
-import type { ContainerRegistry } from './container-registry.ts';
+import type { ContainerRegistry, Moved } from './container-registry.ts';
+import { ADMIN_PREEMPTED, ADMIN_PREEMPTED_WITH_CALLS } from './spec.ts';
 
 export class ContainerActions {
   readonly #containers: ContainerRegistry;
@@ -40,6 +42,34 @@ export class ContainerActions {
     if (entry === undefined || (!isOwn && !by.isAdmin)) return false;
     await this.#stop(entry, isOwn ? 'user_stop' : 'admin_stop');
     return true;
+  }
+
+  /**
+   * Has a container leave as for another one: it takes no more tasks, and those of queues are given back after the
+   * notice, at no cost. Calls end by themselves.
+   * @param endsCalls - whether the container is stopped after the notice, with its calls
+   * @throws AppError `container_not_found`, `container_not_running`, `container_made_by_hand`
+   */
+  async preempt(containerId: string, endsCalls: boolean): Promise<ContainerEntry> {
+    const id = containerId as ContainerId;
+    const entry = this.#containers.get(id);
+    if (entry === undefined) throw new AppError('container_not_found', `there is no container ${containerId}`);
+    if (entry.spec.byHand === true)
+      throw new AppError(
+        'container_made_by_hand',
+        `nothing replaces container ${id}, which was made by itself: stop it`,
+      );
+    this.#slots.leave(id);
+    let moved: Moved = 'refused';
+    try {
+      const reason = endsCalls ? ADMIN_PREEMPTED_WITH_CALLS : ADMIN_PREEMPTED;
+      if (entry.row.state === 'RUNNING') moved = await this.#containers.transition(id, 'drain', { change: { reason } });
+    } finally {
+      if (moved === 'refused' && entry.row.state === 'RUNNING') this.#slots.stay(id);
+    }
+    if (moved === 'refused')
+      throw new AppError('container_not_running', `container ${id} is not ready, or ends already`);
+    return entry;
   }
 
   /** Stops a container for that reason: TERM now, KILL after 30 s. One that has ended is left alone. */

@@ -4,6 +4,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerFact, domainOf, idsOf, subjectOf } from '../../workspaces/events/container-fact.ts';
 import type { EventGiven } from '../../workspaces/events/writer.ts';
+import { ADMIN_PREEMPTED, ADMIN_PREEMPTED_WITH_CALLS, YIELDED } from './spec.ts';
 import type { StoredSpec } from './spec.ts';
 
 type MovedRow = Omit<ContainerRow, 'spec'>;
@@ -35,12 +36,15 @@ const MOST_PHASES = 20;
 const STOP_REASONS: Readonly<Record<string, string>> = {
   user_stop: 'USER',
   admin_stop: 'ADMIN',
+  [ADMIN_PREEMPTED]: 'ADMIN',
+  [ADMIN_PREEMPTED_WITH_CALLS]: 'ADMIN',
   deployment_stopped: 'USER',
   deployment_deleted: 'USER',
   scaled_to_zero: 'USER',
   scaled_in: 'SCHEDULER',
   superseded: 'SCHEDULER',
   preempted: 'SCHEDULER',
+  [YIELDED]: 'SCHEDULER',
   drained: 'ADMIN',
   ttl: 'TTL',
 };

@@ -4,7 +4,7 @@ import type { LabelRules } from '#shared/domain/labels.ts';
 import { kindOf } from '#shared/domain/status.ts';
 import type { BucketMount, ContainerSpec, NetworkRules } from '#shared/protocol/generated/messages.ts';
 import type { PriorityClass } from '../../domain/shares.ts';
-import type { PodConfig, StubBucket, Target } from '../../domain/stub-config.ts';
+import type { Interruptible, PodConfig, StubBucket, Target } from '../../domain/stub-config.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { poolNameOf } from '../../domain/pools.ts';
 import { startTimeoutMsOf } from '../../domain/start-timeout.ts';
@@ -31,7 +31,7 @@ export interface StoredSpec {
   /** Priority inside the workspace; absent: normal. */
   readonly priority?: PriorityClass;
   /** Whether it may end for a container of another workspace. Absent: no. */
-  readonly interruptible?: true;
+  readonly interruptible?: Interruptible;
   /** Pool that the container must run in; empty: any that the workspace may use. */
   readonly poolName: string;
   /** Architecture of the machine; empty or absent: any. */
@@ -50,6 +50,16 @@ export interface StoredSpec {
 
 /** Reason in the row of an interruptible container that ends for another one. */
 export const PREEMPTED = 'preempted';
+/** Likewise, where its tasks run to their end before. */
+export const YIELDED = 'yielded';
+/** Reasons where an operator asked for it, and where its calls are to end, too. */
+export const ADMIN_PREEMPTED = 'admin_preempted';
+export const ADMIN_PREEMPTED_WITH_CALLS = 'admin_preempted_with_calls';
+const PREEMPTIONS: ReadonlySet<string | null> = new Set([PREEMPTED, ADMIN_PREEMPTED, ADMIN_PREEMPTED_WITH_CALLS]);
+
+/** Whether the container takes no more tasks, and gives those that it has back after a notice. */
+export const isPreempted = ({ state, reason }: Pick<ContainerRow, 'state' | 'reason'>): boolean =>
+  state === 'DRAINING' && PREEMPTIONS.has(reason);
 
 /** Secrets with the keys of a bucket. An agent gets the values with its permission, and never the names. */
 export interface BucketSecrets {
@@ -85,7 +95,7 @@ export function specOf(target: Target): StoredSpec {
     ...(config.minCuda === undefined ? {} : { minCuda: config.minCuda }),
     ...(config.labels === undefined ? {} : { labels: config.labels }),
     ...(config.priority === undefined ? {} : { priority: config.priority }),
-    ...(config.interruptible === true ? { interruptible: true } : {}),
+    ...(config.interruptible === undefined ? {} : { interruptible: config.interruptible }),
     poolName: poolNameOf(config.extra),
     ...engineOf(config),
     wire: {

@@ -1,8 +1,9 @@
 // Return of tasks whose container is past the deadline of a drain, or leaves for another one and had its notice.
 // Asynchronous tasks go back to their queue, superseded, without waiting for the container's end, which may take long
 // or never come. A synchronous task cannot run again, so it keeps the time that the stop leaves it. A task that was
-// given back for other containers often enough is shielded: it runs to its end. Every second the check repeats,
-// because attempts of another process may be adopted later. While a machine is silent nothing changes.
+// given back for other containers often enough is shielded: it runs to its end. An operator may have calls end, too:
+// then the container is stopped after the notice. Every second the check repeats, because attempts of another process
+// may be adopted later. While a machine is silent nothing changes.
 import type { ContainerId } from '#shared/domain/ids.ts';
 import { repeat } from '#shared/backoff.ts';
 import type { Clock } from '#shared/clock.ts';
@@ -23,6 +24,10 @@ export interface DrainCutoffParts {
   readonly isCutOff: (containerId: ContainerId) => boolean;
   /** Whether the container leaves for another one, and its agent is linked. */
   readonly isPreempted: (containerId: ContainerId) => boolean;
+  /** Whether calls of such a container end with the notice, too, because an operator said so. */
+  readonly endsCalls: (containerId: ContainerId) => boolean;
+  /** Stops a container that has calls still. */
+  readonly stopContainer: (containerId: ContainerId) => Promise<unknown>;
   /** Time for which tasks of such a container go on. */
   readonly noticeMs: () => number;
   readonly clock: Clock;
@@ -59,14 +64,21 @@ export class DrainCutoff {
   };
 
   async #check(attempts: Iterable<Attempt>): Promise<void> {
-    const { isCutOff } = this.#parts;
-    const ends: Promise<boolean>[] = [];
+    const { isCutOff, endsCalls, stopContainer } = this.#parts;
+    const ends: Promise<unknown>[] = [];
+    const stops = new Set<ContainerId>();
     for (const attempt of [...attempts]) {
-      if (attempt.job.sync || attempt.ending !== undefined) continue;
-      if (isCutOff(attempt.containerId)) ends.push(this.#cutOff(attempt));
-      else if (this.#hadNotice(attempt.containerId) && (attempt.job.preemptions ?? 0) < MOST_PREEMPTIONS)
-        ends.push(this.#preempt(attempt));
+      const { containerId, job, ending } = attempt;
+      if (ending !== undefined) continue;
+      if (!job.sync && isCutOff(containerId)) ends.push(this.#cutOff(attempt));
+      else if (this.#hadNotice(containerId)) {
+        if (job.sync) {
+          if (endsCalls(containerId)) stops.add(containerId);
+        } else if ((job.preemptions ?? 0) < MOST_PREEMPTIONS || endsCalls(containerId))
+          ends.push(this.#preempt(attempt));
+      }
     }
+    for (const id of stops) ends.push(stopContainer(id));
     await Promise.all(ends);
   }
 

@@ -17,7 +17,7 @@ import type { WarmTime } from '../../domain/warm.ts';
 import { readWhen } from '../../domain/ticks.ts';
 import { isBucket, readBucket } from './buckets.ts';
 import { parseGpus } from './gpus.ts';
-import { AUTOSCALER_TYPES } from '../../domain/stub-config.ts';
+import { AFTER_TASK, AUTOSCALER_TYPES } from '../../domain/stub-config.ts';
 import type { AutoscalerConfig, StubConfig, StubVolumeMount } from '../../domain/stub-config.ts';
 import { WORKER_CHOICE, lacksChoice } from '../../domain/worker-choice.ts';
 import type { KindRules } from './kinds.ts';
@@ -138,7 +138,7 @@ export function normaliseStub(request: GetOrCreateStubRequest, limits: StubLimit
     ...linkField(extra),
     ...(labels === undefined ? {} : { labels }),
     ...priorityField(extra),
-    ...(extra['interruptible'] === true ? { interruptible: true } : {}),
+    ...interruptibleField(extra),
     // A development server is one process, which loads changed files anew.
     workers: pod === undefined && !isServe(request.stubType) ? Math.max(1, request.workers) : 1,
     concurrentRequests,
@@ -215,6 +215,11 @@ function deadLetterField(extra: Readonly<Record<string, unknown>>): Pick<StubCon
 function cudaField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'minCuda'> {
   const minCuda = extra['minCuda'];
   return typeof minCuda === 'string' && minCuda !== '' ? { minCuda } : {};
+}
+
+function interruptibleField(extra: Readonly<Record<string, unknown>>): Pick<StubConfig, 'interruptible'> {
+  const { interruptible } = extra;
+  return interruptible === true || interruptible === AFTER_TASK ? { interruptible } : {};
 }
 
 /** The priority, absent where it is normal: a stub made before the field existed equals a new one. */

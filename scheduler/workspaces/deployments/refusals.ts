@@ -2,6 +2,7 @@
 import { GPU_LINKS } from '#shared/domain/gpu-terms.ts';
 import type { FlowConfig } from '../../domain/flow-settings.ts';
 import { PRIORITIES } from '../../domain/shares.ts';
+import { AFTER_TASK } from '../../domain/stub-config.ts';
 import { isIP } from 'node:net';
 import { LEAST_CPU_MILLICORES, LEAST_MEMORY_MIB } from '#shared/domain/least-resources.ts';
 import type { GetOrCreateStubRequest } from '#shared/api/stubs.ts';
@@ -146,7 +147,8 @@ export function refuseWorkerMode(asked: unknown, gpuCount: number): string | nul
 
 export function refuseInterruptible(asked: unknown, stubType: string): string | null {
   if (asked === undefined || asked === null || asked === false) return null;
-  if (asked !== true) return `extra.interruptible must be true or false, got ${JSON.stringify(asked).slice(0, 60)}`;
+  if (asked !== true && asked !== AFTER_TASK)
+    return `extra.interruptible must be true, false or "${AFTER_TASK}", got ${JSON.stringify(asked).slice(0, 60)}`;
   // Nothing replaces such a container.
   return isMadeByHand(stubType) ? `extra.interruptible: not for ${stubType}, whose containers nothing replaces` : null;
 }

@@ -100,6 +100,7 @@ export const AUDIT_KINDS = [
   'audit.signing_key.created',
   'audit.signing_key.retired',
   'audit.setting.updated',
+  'audit.container.preempted',
   'audit.recording.started',
   'audit.recording.stopped',
 ] as const;

@@ -45,6 +45,11 @@ export class SharingSetting {
     return this.#now;
   }
 
+  /** Time for tasks of a container that leaves for another one. */
+  get noticeMs(): number {
+    return this.#now.noticeSeconds * 1000;
+  }
+
   onChange(listener: (sharing: Sharing) => void): void {
     this.#listeners.push(listener);
   }

@@ -230,6 +230,17 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
       byAdmin: true,
       ...READS_NOTHING,
     },
+    {
+      name: 'POST /container/{containerId}/preempt',
+      line: (id) => `POST /container/${id}/preempt`,
+      make: parts.aContainer,
+      body: () => ({ end_calls: false }),
+      // No machine has it yet.
+      ok: { status: 409 },
+      unknown: { status: 404 },
+      foreign: { status: 401 },
+      byAdmin: true,
+    },
     { name: 'GET /provider', line: () => 'GET /provider', ok: { status: 200 }, byAdmin: true, ...READS_NOTHING },
     {
       name: 'POST /provider/{name}/check',

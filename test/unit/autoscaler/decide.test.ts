@@ -8,7 +8,7 @@ import { CONTAINER_STATES } from '#shared/domain/status.ts';
 import type { ScaleContainer, ScaleInput } from '#scheduler/control/autoscaler/decide.ts';
 import { CLOSED_BREAKER } from '#scheduler/control/autoscaler/breaker.ts';
 import { QueueHistories, rememberEnds } from '#scheduler/control/autoscaler/history.ts';
-import { decideScale, wantedContainers } from '#scheduler/control/autoscaler/decide.ts';
+import { decideScale, spareContainers, wantedContainers } from '#scheduler/control/autoscaler/decide.ts';
 
 const NOW = 1_000_000;
 let made = 0;
@@ -579,5 +579,46 @@ describe('a queue whose starts fail by causes of hosts', () => {
     end('RUNNING', '', nowMs);
     for (const reason of ['lost', 'host_reboot', 'image_error']) end('FAILED', reason, nowMs);
     expect(brakes.of('q' as QueueName)).toBeUndefined();
+  });
+});
+
+describe('containers that warmth alone keeps', () => {
+  const warm = (count: number, changes: Partial<ScaleContainer> = {}) =>
+    Array.from({ length: count }, () => aContainer({ idleSinceMs: NOW, ...changes }));
+
+  test('are idle ones beyond the demand, the window and the least number', () => {
+    const containers = warm(5);
+    const some = (changes: Partial<ScaleInput>) => spareContainers(anInput({ containers, ...changes }), NOW).length;
+    expect(some({})).toBe(5);
+    expect(some({ inFlight: 1 })).toBe(4);
+    expect(some({ minContainers: 2 })).toBe(3);
+    expect(some({ wantedInWindow: 3 })).toBe(2);
+    expect(some({ keepWarmMs: Infinity })).toBe(5);
+  });
+
+  test('are none while nothing is stopped, nor one that works or waits for the first call of a rollout', () => {
+    const containers = [...warm(1, { attempts: 1 }), ...warm(1, { awaitsFirstCall: true })];
+    expect(spareContainers(anInput({ containers }), NOW)).toEqual([]);
+    const input = anInput({ containers: warm(2) });
+    for (const changes of [
+      { hold: { why: 'mass_disconnect' } },
+      { inFlight: undefined },
+      { limitsUnknown: true },
+      { active: false },
+    ] as const)
+      expect(spareContainers({ ...input, ...changes }, NOW), JSON.stringify(changes)).toEqual([]);
+  });
+
+  test('are stopped as soon as somebody awaits their end', () => {
+    fc.assert(
+      fc.property(input, (one) => {
+        const spare = new Set(spareContainers(one, NOW));
+        if (spare.size === 0) return;
+        const containers = one.containers.map((each) => (spare.has(each.id) ? { ...each, isAwaited: true } : each));
+        const decision = decideScale({ ...one, containers }, NOW);
+        const stopped = decision.kind === 'stop' ? decision.containers : [];
+        for (const id of spare) expect(stopped).toContain(id);
+      }),
+    );
   });
 });

@@ -89,7 +89,7 @@ describe('refusals', () => {
     [{ extra: '{"stopAfterDisconnect":"5m"}' }, /got "5m"/],
     [{ extra: '{"priority":"urgent"}' }, /^extra\.priority must be "high", "normal", "low", got "urgent"$/],
     [{ extra: '{"priority":5}' }, /got 5$/],
-    [{ extra: '{"interruptible":"yes"}' }, /^extra\.interruptible must be true or false, got "yes"$/],
+    [{ extra: '{"interruptible":"yes"}' }, /^extra\.interruptible must be true, false or "after_task", got "yes"$/],
     [{ stubType: 'sandbox', extra: '{"interruptible":true}' }, /extra\.interruptible: not for sandbox, whose/],
     [{ extra: '{"startTimeout":0}' }, /^extra\.startTimeout must be whole seconds from 1 to 7200 .*, got 0$/],
     [{ extra: '{"startTimeout":7201}' }, /LONGSHORE_START_TIMEOUT_MOST_SECONDS.*, got 7201$/],
@@ -368,6 +368,7 @@ describe('what has no field of its own', () => {
 
   test('so is that its containers may be interrupted, which these have', () => {
     expect(configOf({ extra: '{"interruptible":true}' }).interruptible).toBe(true);
+    expect(configOf({ extra: '{"interruptible":"after_task"}' }).interruptible).toBe('after_task');
     for (const extra of ['{"interruptible":false}', '{"interruptible":null}', ''])
       expect(configOf({ extra })).not.toHaveProperty('interruptible');
     const config = configOf({ extra: '{"interruptible":true}' });

@@ -60,6 +60,6 @@ test('who is no administrator is not told the names of other workspaces', () => 
 
 test('it counts containers that end for others', () => {
   expect(leavingTexts(0)).toEqual([]);
-  expect(leavingTexts(1)).toEqual(['1 interruptible container of another workspace ends for it, or for one like it']);
-  expect(leavingTexts(3)).toEqual(['3 interruptible containers of other workspaces end for it, or for one like it']);
+  expect(leavingTexts(1)).toEqual(['1 container of another workspace ends for it, or for one like it']);
+  expect(leavingTexts(3)).toEqual(['3 containers of other workspaces end for it, or for one like it']);
 });

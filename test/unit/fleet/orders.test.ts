@@ -6,6 +6,7 @@ import { CONTAINER_TRANSITIONS } from '#scheduler/fleet/containers/state.ts';
 import { assignmentOf, isNewOrder, ordersFor } from '#scheduler/fleet/orders.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
 
+const TIMES = { stopGraceMs: 0, noticeMs: 20_000 };
 const STATES = Object.keys(CONTAINER_TRANSITIONS) as ContainerState[];
 const rowIn = (state: ContainerState, changes: Partial<ContainerRow> = {}): ContainerRow => {
   const machineId = 'm' as MachineId;
@@ -13,7 +14,7 @@ const rowIn = (state: ContainerState, changes: Partial<ContainerRow> = {}): Cont
   return row as unknown as ContainerRow;
 };
 const orderOf = (row: ContainerRow): unknown =>
-  assignmentOf({ row, spec: { wire: {} } } as unknown as ContainerEntry, 0);
+  assignmentOf({ row, spec: { wire: {} } } as unknown as ContainerEntry, TIMES);
 
 test('an agent is told again exactly when a move changes what it is asked for', () => {
   for (const from of STATES) {
@@ -31,6 +32,18 @@ test('another machine, assignment or epoch is another order; so is a container t
   for (const changes of [{ machineId: 'n' as MachineId }, { assignmentId: 'b' }, { epoch: 2 }])
     expect(isNewOrder(row, rowIn('ASSIGNED', changes)), JSON.stringify(changes)).toBe(true);
   expect(isNewOrder(null, row)).toBe(true);
+});
+
+test('a container that leaves for another one is another order, with the notice of its tasks, and so is one that stays after all', () => {
+  const [running, leaving] = [rowIn('RUNNING'), rowIn('DRAINING', { reason: 'preempted' })];
+  expect(isNewOrder(running, leaving)).toBe(true);
+  expect(isNewOrder(leaving, running)).toBe(true);
+  expect(isNewOrder(running, rowIn('DRAINING', { reason: 'drained' }))).toBe(false);
+  expect(orderOf(leaving)).toMatchObject({ stop: false, interruptMs: 20_000 });
+  expect(orderOf(running)).not.toHaveProperty('interruptMs');
+  // A notice of no time is a notice all the same.
+  const entry = { row: leaving, spec: { wire: {} } } as unknown as ContainerEntry;
+  expect(assignmentOf(entry, { ...TIMES, noticeMs: 0 })).toMatchObject({ interruptMs: 1 });
 });
 
 test('other network rules are another order', () => {
@@ -53,10 +66,10 @@ test('a snapshot has room for what its agent takes in one message: what runs is 
     entryOf('d', 'STOPPING', 10),
     entryOf('e', 'ASSIGNED', 10),
   ];
-  const { assignments, tooMany } = ordersFor(entries, 0, 1_000_000);
+  const { assignments, tooMany } = ordersFor(entries, TIMES, 1_000_000);
   expect(assignments.map(({ containerId }) => containerId)).toEqual(['a', 'b', 'd', 'e']);
   expect(tooMany.map(({ row }) => row.id)).toEqual(['c']);
   expect(JSON.stringify(assignments).length).toBeLessThan(1_000_000);
   // An existing container is never left out, at any total size.
-  expect(ordersFor([entryOf('a', 'RUNNING', 2_000_000)], 0, 1_000_000).assignments).toHaveLength(1);
+  expect(ordersFor([entryOf('a', 'RUNNING', 2_000_000)], TIMES, 1_000_000).assignments).toHaveLength(1);
 });

@@ -11,7 +11,7 @@ import type { PlacementParts } from '#scheduler/control/placement/placer.ts';
 import { PlacementBackoff } from '#scheduler/control/placement/placement-backoff.ts';
 import { MachineFacts } from '#scheduler/control/placement/snapshot.ts';
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
-import type { Interruptible } from '#scheduler/control/plan/reclaim.ts';
+import type { PossibleVictim } from '#scheduler/control/plan/reclaim.ts';
 import { LoopMetrics } from '#scheduler/cluster/loop-metrics.ts';
 import { rejectionsOf } from '#scheduler/fleet/containers/container-entry.ts';
 import type { ContainerEntry } from '#scheduler/fleet/containers/container-entry.ts';
@@ -43,7 +43,7 @@ class Fleet {
   readonly machines = new Map<MachineId, Machine>();
   readonly given: { readonly id: ContainerId; readonly reason: unknown }[] = [];
   readonly images = new Map<string, { readonly machines: ReadonlySet<MachineId>; readonly inRegistry: boolean }>();
-  interruptible: readonly Interruptible[] = [];
+  interruptible: readonly PossibleVictim[] = [];
   limit: number | null = null;
   readonly shares = new Map<string, WorkspaceShare>();
   /** Machines whose rows other processes filled, which takes nothing until the rows are read. */

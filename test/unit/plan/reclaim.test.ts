@@ -1,11 +1,11 @@
-// Interruptible containers that end for others: who claims, whom it hits, and how many at a time.
+// PossibleVictim containers that end for others: who claims, whom it hits, and how many at a time.
 import fc from 'fast-check';
 import { describe, expect, test, vi } from 'vitest';
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import * as clearing from '#scheduler/control/plan/clearing.ts';
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
-import type { Interruptible, Preemption } from '#scheduler/control/plan/reclaim.ts';
+import type { PossibleVictim, Preemption } from '#scheduler/control/plan/reclaim.ts';
 import type { Sharing, WorkspaceShare } from '#scheduler/domain/shares.ts';
 import { DEFAULT_SHARE, DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
 import { aMachine, aWanted, gpus, MIB, stories } from './made.ts';
@@ -52,6 +52,10 @@ class World {
   readonly sinceMs = new Map<ContainerId, number>();
   readonly asked = new Map<ContainerId, Wanted>();
   readonly leaving = new Map<ContainerId, Preemption>();
+  /** Idle containers that warmth alone keeps. */
+  readonly warm = new Set<ContainerId>();
+  /** Containers that stayed after all, by the last look. */
+  spared: readonly ContainerId[] = [];
   growing: ContainerId[] = [];
   nowMs = LATER;
 
@@ -85,11 +89,13 @@ class World {
     return placed;
   }
 
-  candidates(): Interruptible[] {
+  candidates(): PossibleVictim[] {
     return this.played.placed.flatMap(({ wanted: { id, workspaceId } }) =>
-      this.firm.has(workspaceId) || this.busy.has(id) || this.leaving.has(id)
+      this.busy.has(id) ||
+      (this.leaving.has(id) && this.leaving.get(id)?.isWarm !== true) ||
+      (this.firm.has(workspaceId) && !this.warm.has(id))
         ? []
-        : { id, sinceMs: this.sinceMs.get(id) ?? 0 },
+        : { id, sinceMs: this.sinceMs.get(id) ?? 0, ...(this.warm.has(id) ? { isWarm: true } : {}) },
     );
   }
 
@@ -97,8 +103,10 @@ class World {
     this.nowMs += afterSeconds * SECOND;
     this.round();
     const { nowMs, growing } = this;
-    const told = this.planner.reclaim({ nowMs, candidates: this.candidates(), growing });
+    const { told, spared } = this.planner.reclaim({ nowMs, candidates: this.candidates(), growing });
     for (const one of told) this.leaving.set(one.id, one);
+    for (const id of spared) this.leaving.delete(id);
+    this.spared = spared;
     return told;
   }
 
@@ -224,6 +232,129 @@ describe('a container whose workspace has less than its fair share', () => {
   });
 });
 
+describe('a container that warmth alone keeps', () => {
+  test('ends before any that is interruptible, at once, and under no bound of these', () => {
+    const world = new World([4, 4], { a: 8 }, guaranteed(8));
+    for (const id of world.sinceMs.keys()) world.sinceMs.set(id, LATER);
+    for (const n of [1, 5, 6]) world.warm.add(`a-${n}` as ContainerId);
+    for (let n = 0; n < 4; n += 1) world.waits('b');
+    const told = world.reclaim(5);
+    expect(told.map(({ id, isWarm }) => `${id} ${isWarm === true ? 'warm' : 'interrupted'}`).toSorted()).toEqual([
+      'a-0 interrupted',
+      'a-1 warm',
+      'a-5 warm',
+      'a-6 warm',
+    ]);
+    for (const { id, isWarm } of told) expect(world.planner.leaving.isAwaited(id)).toBe(isWarm === true);
+  });
+
+  test('need not be interruptible, and keeps to the rule of shares', () => {
+    const world = new World([4], { a: 2, c: 2 }, { a: { guaranteed: { H100: 2 } }, ...guaranteed(2) });
+    for (const id of ['a', 'c']) world.firm.add(id);
+    for (const id of ['a-0', 'c-1']) world.warm.add(id as ContainerId);
+    world.waits('b');
+    world.waits('b');
+    // The guarantee of `a` stays its own, however idle.
+    expect(world.reclaim(5)).toMatchObject([{ id: 'c-1', isWarm: true }]);
+    expect(world.reclaim(1)).toEqual([]);
+  });
+
+  test('is given up when it works again: another one ends', () => {
+    const world = new World([4], { a: 4 }, guaranteed(1));
+    world.firm.add('a');
+    world.warm.add('a-2' as ContainerId);
+    world.waits('b');
+    expect(world.reclaim(5).map(({ id }) => id)).toEqual(['a-2']);
+    world.warm.add('a-0' as ContainerId);
+    expect(world.reclaim(1)).toEqual([]);
+    world.busy.add('a-2' as ContainerId);
+    expect(world.reclaim(1).map(({ id }) => id)).toEqual(['a-0']);
+    expect(world.planner.leaving.isAwaited('a-2' as ContainerId)).toBe(false);
+  });
+
+  test('makes its machine the cheapest to reserve, and holds no reservation up', () => {
+    const world = new World([2, 2, 2], { a: 6 });
+    world.firm.add('a');
+    const there = Map.groupBy(world.played.placed, ({ choice }) => choice.machineId);
+    const [last] = [...there].toSorted(([a], [b]) => (a < b ? 1 : -1));
+    for (const { wanted } of last?.[1] ?? []) world.warm.add(wanted.id);
+    // A first look learns who is only kept warm.
+    world.waits('b', { arch: 'aarch64' });
+    world.reclaim();
+    world.waits('b', { gpuCount: 2, queue: 'q-large' as QueueName });
+    world.nowMs += MINUTE;
+    world.played.nowMs = world.nowMs;
+    expect(world.reclaim()).toEqual([]);
+    expect([...world.planner.reservations.all()].map(({ machineId }) => machineId)).toEqual([last?.[0]]);
+  });
+});
+
+describe('a container that was told to end', () => {
+  const told = (): { world: World; waits: Wanted } => {
+    const world = new World([4], { a: 4 }, guaranteed(1));
+    const waits = world.waits('b');
+    expect(world.reclaim(5)).toHaveLength(1);
+    return { world, waits };
+  };
+
+  test('stays when nobody needs its end any more', () => {
+    const { world, waits } = told();
+    const [victim] = world.leaving.keys();
+    world.planner.remove(waits.id);
+    expect(world.reclaim(1)).toEqual([]);
+    expect(world.spared).toEqual([victim]);
+    expect(world.reclaim(1)).toEqual([]);
+    expect(world.spared).toEqual([]);
+    // The same one may be told once more.
+    world.waits('b');
+    expect(world.reclaim(5)).toHaveLength(1);
+  });
+
+  test('stays when the other one has its place elsewhere', () => {
+    const { world, waits } = told();
+    const [victim] = world.leaving.keys();
+    world.ends(world.played.placed.find(({ wanted }) => wanted.id !== victim)!.wanted.id);
+    expect(world.round()).toEqual([waits]);
+    expect(world.reclaim(1)).toEqual([]);
+    expect(world.spared).toEqual([victim]);
+  });
+
+  test('ends for another one that needs its place, without a second one that ends', () => {
+    const { world, waits } = told();
+    world.planner.remove(waits.id);
+    world.waits('b', { queue: 'q-other' as QueueName, createdAtMs: 0 });
+    expect(world.reclaim(1)).toEqual([]);
+    expect(world.spared).toEqual([]);
+    expect(world.reclaim(1)).toEqual([]);
+    expect(world.spared).toEqual([]);
+  });
+
+  test('is waited for as long as its task may take', () => {
+    const world = new World([8], { a: 8 }, guaranteed(1));
+    world.waits('b');
+    const [victim] = world.reclaim(5).map(({ id }) => id);
+    const { wanted, choice } = world.played.placed.find((one) => one.wanted.id === victim)!;
+    world.planner.hold(wanted.id, { ...wanted, ...choice, endsAtMs: world.nowMs + 10 * MINUTE });
+    const fitClass = [...world.planner.classes()][0]!;
+    expect(world.reclaim(599)).toEqual([]);
+    expect(world.planner.leaving.countFor(fitClass)).toBe(1);
+    world.reclaim(2);
+    expect(world.planner.leaving.countFor(fitClass)).toBe(0);
+  });
+
+  test('stays when the reservation that it held up has moved or ended', () => {
+    const world = new World([8, 8], { a: 16 });
+    const large = world.waits('b', { gpuCount: 2, queue: 'q-large' as QueueName });
+    world.nowMs += MINUTE;
+    world.played.nowMs = world.nowMs;
+    const victims = world.reclaim().map(({ id }) => id);
+    expect(victims).toHaveLength(2);
+    world.planner.remove(large.id);
+    world.reclaim(1);
+    expect(world.spared.toSorted()).toEqual(victims.toSorted());
+  });
+});
+
 test('nothing is reclaimed by arrival, when it is off, and while nothing may be', () => {
   const made = (): World => {
     const world = new World([4], { a: 4 }, guaranteed(2));
@@ -234,7 +365,7 @@ test('nothing is reclaimed by arrival, when it is off, and while nothing may be'
   expect(saying(made(), { reclaimAfterSeconds: null }).reclaim(600)).toEqual([]);
   const world = made();
   world.reclaim();
-  expect(world.planner.reclaim(null)).toEqual([]);
+  expect(world.planner.reclaim(null)).toEqual({ told: [], spared: [] });
   expect(world.reclaim(5)).toHaveLength(1);
 });
 
@@ -320,6 +451,8 @@ const step = fc.oneof(
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('leave' as const), at: fc.nat() }) },
   { weight: 8, arbitrary: fc.record({ kind: fc.constant('round' as const), ms: fc.constantFrom(1000, 6000, 61_000) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('busy' as const), at: fc.nat() }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('warm' as const), at: fc.nat() }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('goes' as const), at: fc.nat() }) },
   {
     weight: 1,
     arbitrary: fc.record({ kind: fc.constant('cordon' as const), n: fc.nat({ max: 3 }), is: fc.boolean() }),
@@ -356,6 +489,7 @@ function shareOf(world: World, workspace: string, more: readonly Wanted[], witho
 
 test('whatever happens, a victim may be interrupted, and its workspace keeps its guarantee and no smaller share', () => {
   let seen = 0;
+  let spared = 0;
   fc.assert(
     fc.property(
       fc.array(fc.integer({ min: 2, max: 6 }), { minLength: 1, maxLength: 3 }),
@@ -384,6 +518,15 @@ test('whatever happens, a victim may be interrupted, and its workspace keeps its
           } else if (one.kind === 'busy') {
             const id = world.played.placed[one.at % Math.max(1, world.played.placed.length)]?.wanted.id;
             if (id !== undefined) world.busy.add(id);
+            if (id !== undefined && world.leaving.get(id)?.isWarm === true) world.leaving.delete(id);
+          } else if (one.kind === 'warm') {
+            const id = world.played.placed[one.at % Math.max(1, world.played.placed.length)]?.wanted.id;
+            if (id !== undefined && !world.warm.delete(id)) world.warm.add(id);
+            else if (id !== undefined && world.leaving.get(id)?.isWarm === true) world.leaving.delete(id);
+          } else if (one.kind === 'goes') {
+            const waiting = [...world.planner.waiting];
+            const item = waiting[one.at % Math.max(1, waiting.length)];
+            if (item !== undefined) world.planner.remove(item.wanted.id);
           } else if (one.kind === 'cordon') {
             const machine = world.planner.machine(`m-${one.n}` as MachineId);
             if (machine !== undefined) world.played.set({ ...machine, intentActive: !one.is });
@@ -392,14 +535,19 @@ test('whatever happens, a victim may be interrupted, and its workspace keeps its
             world.played.nowMs = world.nowMs;
             world.round();
             const may = new Set(world.candidates().map(({ id }) => id));
+            const before = new Set(world.leaving.keys());
             const told = world.reclaim();
             seen += told.length;
+            spared += world.spared.length;
+            for (const id of world.spared) expect(before.has(id)).toBe(true);
             expect(new Set(told.map(({ id }) => id)).size).toBe(told.length);
-            for (const [at, { id, claimant, reason }] of told.entries()) {
+            for (const [at, { id, claimant, reason, isWarm = false }] of told.entries()) {
               expect(may.has(id)).toBe(true);
               const victim = world.played.placed.find((held) => held.wanted.id === id)!.wanted;
               const waits = world.asked.get(claimant)!;
               expect(victim.workspaceId).not.toBe(waits.workspaceId);
+              if (isWarm) expect(world.warm.has(id)).toBe(true);
+              else expect(world.firm.has(victim.workspaceId)).toBe(false);
               // With the claimant placed, and all gone that were chosen by then.
               const last = told.findLastIndex((other) => other.claimant === claimant && other.reason === reason);
               const later = new Set(told.slice(Math.max(at, last) + 1).map((other) => other.id));
@@ -409,15 +557,17 @@ test('whatever happens, a victim may be interrupted, and its workspace keeps its
               const its = shareOf(world, waits.workspaceId, [waits], gone);
               expect(after.share).toBeGreaterThanOrEqual(its.share - 1e-9);
               if (reason === 'guarantee') expect(its.share).toBeLessThan(1e-9);
-              if (its.share > 1e-9)
+              if (its.share > 1e-9 && !isWarm)
                 expect(world.nowMs - (world.sinceMs.get(id) ?? 0)).toBeGreaterThanOrEqual(30 * SECOND);
             }
             for (const some of Map.groupBy(
-              [...world.leaving.keys()].map((id) => world.played.placed.find((held) => held.wanted.id === id)!.wanted),
+              [...world.leaving.values()]
+                .flatMap(({ id, isWarm }) => (isWarm === true ? [] : id))
+                .map((id) => world.played.placed.find((held) => held.wanted.id === id)!.wanted),
               ({ queue }) => queue,
             )) {
               const count = world.played.placed.filter((held) => held.wanted.queue === some[0]).length;
-              if (told.some(({ id }) => some[1].some((left) => left.id === id)))
+              if (told.some(({ id, isWarm }) => isWarm !== true && some[1].some((left) => left.id === id)))
                 expect(some[1].length).toBeLessThanOrEqual(Math.max(1, Math.floor(count / 4)));
             }
           }
@@ -428,4 +578,5 @@ test('whatever happens, a victim may be interrupted, and its workspace keeps its
     { numRuns: stories(250) },
   );
   expect(seen).toBeGreaterThan(stories(250) / 5);
+  expect(spared).toBeGreaterThan(0);
 });

@@ -44,6 +44,8 @@ import type { OutputRouteParts } from './outputs.ts';
 import { publishedVolumeFileRoutes } from './published-volume-files.ts';
 import { providerRoutes } from './providers.ts';
 import type { ProviderRouteParts } from './providers.ts';
+import { preemptContainer } from './preemptions.ts';
+import type { PreemptionRouteParts } from './preemptions.ts';
 import { recordingRoutes } from './recordings.ts';
 import type { RecordingRouteParts } from './recordings.ts';
 import { secretRoutes } from './secrets.ts';
@@ -79,6 +81,7 @@ export interface RestRouteParts
     ModelRouteParts,
     ObjectRouteParts,
     OutputRouteParts,
+    PreemptionRouteParts,
     ProviderRouteParts,
     RecordingRouteParts,
     ShareRouteParts,
@@ -116,6 +119,7 @@ export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
   ...settingRoutes(parts.runtimeSettings),
   ...providerRoutes(parts),
   ...recordingRoutes(parts),
+  preemptContainer(parts),
   currentWorkspace(parts),
   readTask(parts),
   listTasks(parts),

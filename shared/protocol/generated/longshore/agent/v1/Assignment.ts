@@ -11,6 +11,7 @@ export interface Assignment {
   'graceMs'?: (number);
   'stopReason'?: (string);
   'spec'?: (_longshore_agent_v1_ContainerSpec | null);
+  'interruptMs'?: (number);
 }
 
 export interface Assignment__Output {
@@ -21,4 +22,5 @@ export interface Assignment__Output {
   'graceMs': (number);
   'stopReason': (string);
   'spec': (_longshore_agent_v1_ContainerSpec__Output | null);
+  'interruptMs': (number);
 }
