@@ -106,6 +106,9 @@ class World {
     const { told, spared } = this.planner.reclaim({ nowMs, candidates: this.candidates(), growing });
     for (const one of told) this.leaving.set(one.id, one);
     for (const id of spared) this.leaving.delete(id);
+    // The scaling loop reads who is to end. It did not end these in time, and others are chosen.
+    for (const [id, { isWarm }] of this.leaving)
+      if (isWarm === true && !this.planner.leaving.isAwaited(id)) this.leaving.delete(id);
     this.spared = spared;
     return told;
   }
