@@ -367,6 +367,7 @@ def endpoint(
     keep_warm_seconds: how long an idle container is spared; negative: it is never removed for being idle.
     max_pending_tasks: calls that may wait or run; the next one is answered 429.
     timeout: seconds that a call may take, 600 at most; more, 0 and None mean 600. After them it ends as TIMEOUT (504).
+    flow: a `Flow` with a `rate`: how many calls of a key are taken in a time; more are answered 429.
     autoscaler: a `QueueDepthAutoscaler`; None: up to 10 containers, as many as the calls need that wait and run.
     env: variables, `{'NAME': 'value'}` or `['NAME=value']`.
     secrets: names of secrets, or `Secret`s, each a variable in the container; `longshore secret set NAME` makes one.

@@ -196,6 +196,22 @@ describe('task queues', () => {
     const length = await call('taskqueue.TaskQueueService/TaskQueueLength', { stubId });
     expect(length).toEqual({ ok: true, length: '1' });
   });
+
+  test('answer a call that flow control skips with the task that is there', async () => {
+    const stubId = await platform.stub({
+      stubType: 'taskqueue',
+      extra: JSON.stringify({ flow: { singleton: 'skip', rate: '2/h', onExcess: 'skip' } }),
+    });
+    const put = () =>
+      call('taskqueue.TaskQueueService/TaskQueuePut', {
+        stubId,
+        payload: Buffer.from('{"args": []}').toString('base64'),
+      });
+    const first = await put();
+    expect(first).toMatchObject({ ok: true, task_id: expect.stringMatching(/./) });
+    expect(await put()).toEqual(first);
+    expect(await put()).toEqual({ ok: true, task_id: '' });
+  });
 });
 
 describe('a schedule whose time is told after its deployment', () => {

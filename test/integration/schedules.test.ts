@@ -347,12 +347,12 @@ test('a stub from before its times were looked at is refused where it is deploye
     stubs: { find: () => Promise.resolve(stub) },
   } as unknown as DeploymentsParts);
   const caller = callerOf(aTarget());
-  expect(await deployments.deploy(caller, stub.id, 'old')).toMatchObject({
-    why: 'schedule',
-    text: expect.stringMatching(/^extra\.when must say when/),
-  });
-  stub.config = { schedule: { when: '@hourly', timezone: 'Mars' } };
-  expect(await deployments.deploy(caller, stub.id, 'old')).toMatchObject({
-    text: expect.stringMatching(/^extra\.timezone "Mars" is not/),
-  });
+  for (const [schedule, text] of [
+    [{ when: '' }, /^extra\.when must say when/],
+    [{ when: '@hourly', timezone: 'Mars' }, /^extra\.timezone "Mars" is not/],
+  ] as const) {
+    stub.config = { schedule };
+    const refused = { why: 'schedule', text: expect.stringMatching(text) };
+    expect(await deployments.deploy(caller, stub.id, 'old')).toMatchObject(refused);
+  }
 });

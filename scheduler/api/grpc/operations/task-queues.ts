@@ -43,6 +43,8 @@ export function taskQueuePut(parts: TaskQueueParts): UnroutedOperation {
         input: input.text,
         ...(putBy === undefined ? {} : { putBy }),
       });
+      // Flow control gave the call to a task that is there, or skipped it: nothing is wrong, as over HTTP.
+      if (submission.kind === 'skipped') return { ok: true, errMsg: '', taskId: submission.taskId ?? '' };
       if (submission.kind !== 'accepted') return refused(textOf(submission).error);
       return { ok: true, errMsg: '', taskId: submission.taskId };
     },
