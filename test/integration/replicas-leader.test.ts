@@ -10,7 +10,7 @@ import { test as base, waitFor } from '../helpers/services.ts';
 
 const AGENTS = 20;
 /** Calls that every caller makes while the new leader leads. */
-const CALLS_AFTER = 60;
+const CALLS_AFTER = 20;
 
 const test = base.extend('set', { scope: 'file' }, async ({ postgres, redis }, { onCleanup }): Promise<ReplicaSet> => {
   const set = new ReplicaSet(postgres, redis);
