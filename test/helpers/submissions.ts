@@ -30,9 +30,12 @@ export const liveOf = ({ taskId, token, containerId, facts }: RunOrder): LiveRep
   ...(facts === undefined ? {} : { facts }),
 });
 
+/** Longer than a hundred tasks take beside other work. */
+const SENT_MS = 20_000;
+
 /** Waits until the link has had that many orders. @returns the last of them */
 export const sent = (link: { readonly orders: readonly RunOrder[] }, count = 1): Promise<RunOrder> =>
-  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`);
+  waitFor(() => link.orders.length >= count && link.orders[count - 1], `${count} tasks reached the agent`, SENT_MS);
 
 /** Waits until the task's record has that status. */
 export const reaches = (one: Pick<Process, 'records'>, taskId: TaskId, status: string): Promise<TaskRecord> =>
