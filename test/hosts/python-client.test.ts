@@ -65,6 +65,8 @@ test('the table of fields is that of the installed client', { timeout: INSTALL_M
     return Object.keys(theirs.messages[message] ?? {}).flatMap((name) => (known.has(name) ? [] : `${message}.${name}`));
   });
   expect(missing.toSorted()).toEqual([
+    'disk.ListDiskSnapshotsResponse.snapshots',
+    'disk.ListDisksResponse.disks',
     'gateway.ListPoolOffersResponse.offers',
     'gateway.Machine.ssh',
     'gateway.PrivatePool.byoc',
@@ -92,9 +94,9 @@ test('the published command line deploys, deploys again and manages', { timeout:
   await says('deployment accepted', 'deploy', 'app.py:doubled');
   const called = await platform.call('/endpoint/doubled/v1', { body: { n: 4 } });
   expect([called.status, called.text]).toEqual([200, '{"n":8}']);
-  // The second deploy uploads the file that changed.
+  // The second deploy uploads what changed: the file, and what the client keeps beside it.
   writeFileSync(app, APP.replace('n * 2', 'n * 3'));
-  expect((await says('/endpoint/doubled/v2', 'deploy', 'app.py:doubled')).text).toContain('1 changed file');
+  expect((await says('/endpoint/doubled/v2', 'deploy', 'app.py:doubled')).text).toMatch(/Uploading [12] changed file/);
   const again = await platform.call('/endpoint/doubled/v2', { body: { n: 4 } });
   expect([again.status, again.text]).toEqual([200, '{"n":12}']);
 

@@ -25,6 +25,8 @@ const NO_SSH = 'machines have no SSH keys of ours: containers are reached by `lo
 const NO_USAGE = 'usage of endpoints is told by `longshore stats` and by /metrics';
 const NO_RUNNER = 'containers are served by the runner that the platform brings: remove the entrypoint `beta9.runner`';
 const NO_PARTS = 'objects are uploaded by HTTP: PUT all bytes to the address that CreateObject gave';
+const NO_STREAM =
+  'files of volumes go by HTTP: `beta9 cp` asks for their addresses, and `longshore volume cp` copies too';
 
 /** Service, text, and its calls: name, number of the text's field, and the type where it is not unary. */
 const ROWS: readonly (readonly [service: string, text: string, calls: string])[] = [
@@ -43,7 +45,7 @@ const ROWS: readonly (readonly [service: string, text: string, calls: string])[]
   [
     'gateway.GatewayService',
     NO_AGENTS,
-    'JoinAgent 2; RequestAgentTransportCredential 2; GetAgentPoolVirtualization 2; CreateNodeEnrollment 2; DeleteNodeEnrollment 2; ListAgentRoutes 2; UpdateAgentRouteStatus 2; UpdateAgentSSHStatus 2; UpdateAgentAvailability 2; StreamAgent 2 serverStream; StreamAgentTelemetry 2 clientStream',
+    'CreatePoolJoinToken 2; RevokePoolJoinToken 2; JoinAgent 2; RequestAgentTransportCredential 2; GetAgentPoolVirtualization 2; CreateNodeEnrollment 2; DeleteNodeEnrollment 2; ListAgentRoutes 2; UpdateAgentRouteStatus 2; UpdateAgentSSHStatus 2; UpdateAgentAvailability 2; StreamAgent 2 serverStream; StreamAgentTelemetry 2 clientStream',
   ],
   [
     'managedendpoint.EndpointAdminService',
@@ -57,6 +59,7 @@ const ROWS: readonly (readonly [service: string, text: string, calls: string])[]
   ],
   ['shell.ShellService', NO_SHELL, 'CreateStandaloneShell 5; CreateShellInExistingContainer 5'],
   ['taskqueue.TaskQueueService', NO_RUNNER, 'TaskQueuePop; TaskQueueMonitor serverStream; TaskQueueComplete 2'],
+  ['volume.VolumeService', NO_STREAM, 'CopyPathStream 3 clientStream'],
 ];
 
 export const REFUSED_CALLS: readonly RefusedCall[] = ROWS.flatMap(([service, text, calls]) =>
