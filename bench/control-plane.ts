@@ -156,15 +156,31 @@ export class ControlPlane {
     if (answer.status !== 200) throw new Error(`${url} answered ${answer.status}: ${answer.body.toString('utf8')}`);
   }
 
-  /** Deploys apps that get no calls yet; no handler is ever run, so there is no code. */
-  async deploy(count: number, prefix: string, fields: AppFields = {}): Promise<readonly IdleApp[]> {
+  /** Makes another workspace. @returns a client of it */
+  async workspace(name: string): Promise<Client> {
+    const { url } = this.client.context;
+    const body = JSON.stringify({ name });
+    const answer = await this.client.call(`${url}/api/v1/workspace`, { method: 'POST', body, timeoutMs: CALL_MS });
+    const made = JSON.parse(answer.body.toString('utf8')) as { readonly id: string; readonly token: string };
+    const client = new Client({ url, token: made.token, workspaceId: made.id });
+    this.#place.later(() => client.close());
+    return client;
+  }
+
+  /** Deploys apps that get no calls yet; no handler is ever run, so there is no code. @param client - of who deploys */
+  async deploy(
+    count: number,
+    prefix: string,
+    fields: AppFields = {},
+    client = this.client,
+  ): Promise<readonly IdleApp[]> {
     const apps: IdleApp[] = [];
     let next = 0;
     const deployer = async (): Promise<void> => {
       for (let number = next++; number < count; number = next++) {
         this.#place.signal.throwIfAborted();
         const name = `${prefix}-${number}`;
-        const { stubId } = await this.client.gateway('POST', '/stubs', {
+        const { stubId } = await client.gateway('POST', '/stubs', {
           stubType: 'endpoint/deployment',
           handler: 'app:handler',
           cpu: 100,
@@ -174,7 +190,7 @@ export class ControlPlane {
           ...fields,
           name,
         });
-        const made = await this.client.gateway('POST', '/stubs/deploy', { stubId: String(stubId), name });
+        const made = await client.gateway('POST', '/stubs/deploy', { stubId: String(stubId), name });
         apps[number] = { url: String(made['invokeUrl']), deploymentId: String(made['deploymentId']) };
       }
     };
@@ -187,8 +203,8 @@ export class ControlPlane {
   }
 
   /** Makes a call, whose answer must be that of a simulated machine. */
-  async call(app: IdleApp): Promise<void> {
-    const answer = await this.client.call(app.url, { method: 'POST', body: '{}', timeoutMs: CALL_MS });
+  async call(app: IdleApp, client = this.client): Promise<void> {
+    const answer = await client.call(app.url, { method: 'POST', body: '{}', timeoutMs: CALL_MS });
     const text = answer.body.toString('utf8');
     if (answer.status !== 200 || text !== ANSWER) throw new Error(`${app.url} answered ${answer.status}: ${text}`);
   }

@@ -43,6 +43,7 @@ export const GOALS: Readonly<Record<string, Goal>> = {
   'reaction p99': { id: 'G6', kind: 'at_most', factor: 0, plus: 100 },
   'reaction p50 alone': { id: 'G6', kind: 'at_most', factor: 0, plus: 20 },
   'reaction p99 alone': { id: 'G6', kind: 'at_most', factor: 0, plus: 100 },
+  'reaction first start': { id: 'G6', kind: 'at_most', factor: 2, plus: 0 },
   'placement rate': { id: 'G7', kind: 'at_least', factor: 0, plus: 1500 },
   'placement decision': { id: 'G7', kind: 'at_most', factor: 1.5, plus: 0 },
   'placement decisions alone': { id: 'G7', kind: 'at_least', factor: 0, plus: 20_000 },

@@ -1,11 +1,13 @@
 // `reaction` (G6): from the call of a deployment that runs nowhere to the start order on the agent's stream, stamped by
-// a simulated agent. Measured with one deployment and among a thousand. A check counts containers: N calls at once ask
-// for ceil(N / tasksPerContainer) of them, no more than the bound.
+// a simulated agent. Measured with one deployment and among a thousand, and while another workspace asks for a thousand
+// containers. A check counts containers: N calls at once ask for ceil(N / tasksPerContainer) of them, no more than the
+// bound.
 import { sleep } from '#shared/backoff.ts';
-import { until } from '../control-plane.ts';
+import { ControlPlane, until } from '../control-plane.ts';
 import type { IdleApp } from '../control-plane.ts';
 import { measureOf } from '../measure.ts';
 import type { Figures, Round } from '../measure.ts';
+import { inTurn } from '../rounds.ts';
 import { median, percentile } from '../stats.ts';
 import type { Workplace } from '../workplace.ts';
 import type { Plane } from './planes.ts';
@@ -16,6 +18,14 @@ const QUICK_CALLS = 15;
 const WAIT_MS = 30_000;
 /** Time in which an order beyond the right count would have come. */
 const NO_MORE_MS = 500;
+/** Containers that another workspace asks for at once, and how small they are, so that all have room. */
+const FULL_OTHERS = 1000;
+const QUICK_OTHERS = 500;
+const SMALL = { cpu: 10, memory: 64 };
+const MACHINES = 8;
+/** First starts while these are placed: so many, and so far apart. */
+const FIRST_STARTS = 5;
+const APART_MS = 40;
 const BURST = 10;
 const BURSTS = [
   { tasksPerContainer: 3, maxContainers: 10, expected: 4 },
@@ -53,6 +63,14 @@ export async function reaction(context: SuiteContext): Promise<SuiteResult> {
     const product = await measured(among);
     return { baseline: await measured(one), product };
   });
+  const others = await startBesideOthers(context);
+  const beside = await context.runRounds(
+    'reaction',
+    inTurn(
+      async () => ({ 'first start': await others(0) }),
+      async () => ({ 'first start': await others(context.isQuick ? QUICK_OTHERS : FULL_OTHERS) }),
+    ),
+  );
   const p99 = pooled(rounds, one.all, among.all);
   const { slack } = context;
   return {
@@ -61,10 +79,53 @@ export async function reaction(context: SuiteContext): Promise<SuiteResult> {
       measureOf('reaction', 'p99', 'ms', p99, slack),
       measureOf('reaction', 'p50 alone', 'ms', baselineAs('p50', 'p50 alone', rounds), slack),
       measureOf('reaction', 'p99 alone', 'ms', baselineAs('p99', 'p99 alone', p99), slack),
+      measureOf('reaction', 'first start', 'ms', beside, slack),
     ],
-    rounds,
+    rounds: [...rounds, ...beside],
     checks: [await exactCounts(context, crowded)],
   };
+}
+
+/**
+ * Starts a control plane with two workspaces.
+ * @returns measures how long first starts of one workspace take, while the other asks for so many containers
+ */
+async function startBesideOthers({ place, postgres }: SuiteContext): Promise<(others: number) => Promise<number>> {
+  const { signal } = place;
+  const plane = await ControlPlane.start(place, await postgres(), 'others', { LONGSHORE_MAX_CONTAINERS: '100000' });
+  const fleet = await plane.machines(MACHINES);
+  const [wide] = await plane.deploy(1, 'wide', SMALL);
+  if (wide === undefined) throw new Error('nothing was deployed');
+  const client = await plane.workspace('first-starts');
+  const apps = await plane.deploy(FIRST_STARTS, 'called', {}, client);
+  const measured = async (others: number): Promise<number> => {
+    signal.throwIfAborted();
+    const startedMs = new Map<string, number>();
+    let placed = 0;
+    fleet.listen(({ deploymentId, atMs }) => {
+      if (deploymentId === wide.deploymentId) placed += 1;
+      else if (!startedMs.has(deploymentId)) startedMs.set(deploymentId, atMs);
+    });
+    if (others > 0) await plane.scale(wide, others);
+    const took: number[] = [];
+    const calls = apps.map(async (app, n): Promise<void> => {
+      await sleep(n * APART_MS, signal);
+      const calledMs = performance.now();
+      await plane.call(app, client);
+      took.push((startedMs.get(app.deploymentId) ?? Number.NaN) - calledMs);
+    });
+    await Promise.all(calls);
+    await until(`${others} start orders`, () => placed >= others, WAIT_MS, signal);
+    fleet.listen(undefined);
+    if (others > 0) await plane.scale(wide, 0);
+    await until('every container is gone', () => fleet.containers === 0, WAIT_MS, signal);
+    await sleep(NO_MORE_MS, signal);
+    return median(took);
+  };
+  // The first ones are slower.
+  await measured(0);
+  await measured(FIRST_STARTS);
+  return measured;
 }
 
 /** Calls of one side in one round. */
