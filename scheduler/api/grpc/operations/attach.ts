@@ -1,12 +1,10 @@
 // The output of a container, while its caller changes files below the working directory. A development server is served
 // for as long as its caller is attached.
-import { StringDecoder } from 'node:string_decoder';
 import { AttachToContainerRequest, AttachToContainerResponse } from '#shared/api/calls.ts';
 import { AppError } from '#shared/errors.ts';
 import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { Places } from '#shared/places.ts';
-import { numberOf, textOf } from '#shared/protocol/frames.ts';
 import { isDevelopmentServer, isPod } from '../../../fleet/inside/access.ts';
 import type { Access, ReachedContainer } from '../../../fleet/inside/access.ts';
 import type { Inside } from '../../../fleet/inside/inside.ts';
@@ -14,6 +12,7 @@ import type { LogReads } from '../../../fleet/logs/log-service.ts';
 import { SERVE_LEASE_SECONDS } from '../../../workspaces/deployments/serve-leases.ts';
 import type { ServeLeases } from '../../../workspaces/deployments/serve-leases.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
+import { attachedEntrypoint } from '../../http/containers/attached-entrypoint.ts';
 import { attachedLog } from '../../http/containers/attached-log.ts';
 import type { Said } from '../../http/containers/attached-log.ts';
 import { FileOperations, placesOf } from '../../http/containers/file-operations.ts';
@@ -35,11 +34,8 @@ export interface AttachParts {
 const MOST_OF_WORKSPACE = 256;
 /** Time for a container to run. */
 const RUNNING_WITHIN_MS = 60_000;
-const ANSWER_WITHIN_MS = 25_000;
 /** Interval at which the lease of a development server is renewed. */
 const RENEW_MS = (SERVE_LEASE_SECONDS / 3) * 1000;
-/** The first program of a container. */
-const ENTRYPOINT = 0;
 /** Bytes of changes that wait for the container, and share of a change in them beside its data. */
 const MOST_WAITING_BYTES = 1024 * 1024;
 const CHANGE_COST_BYTES = 1024;
@@ -115,40 +111,21 @@ async function show(
   for await (const said of attachedLog({ ...parts, container }, left)) await box.put(said);
 }
 
-async function showEntrypoint(
+function showEntrypoint(
   { inside }: AttachParts,
   container: ReachedContainer,
   box: Outbox<Said>,
   left: AbortSignal,
 ): Promise<void> {
-  const signal = AbortSignal.any([left, AbortSignal.timeout(ANSWER_WITHIN_MS)]);
-  const opened = await inside.open(container, 'attach', { pid: ENTRYPOINT, stdout: 0, stderr: 0 }, signal);
-  const close = (): void => opened.close();
-  signal.addEventListener('abort', close, { once: true });
-  await opened.answer();
-  signal.removeEventListener('abort', close);
-  left.addEventListener('abort', close, { once: true });
-  const decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
-  let hasEnded = false;
-  opened.take({
-    onFrame: ({ kind, header, body }) => {
-      if (hasEnded) return;
-      if (kind === 'data') {
-        const decoder = decoders[textOf(header, 'stream') === 'stderr' ? 'stderr' : 'stdout'];
-        const taken = box.put({ output: decoder.write(body) });
-        if (taken === undefined) return;
-        opened.frames.pause();
-        void taken.then(() => opened.frames.resume());
-      }
-      if (kind !== 'exit') return;
-      hasEnded = true;
-      const output = decoders.stdout.end() + decoders.stderr.end();
-      void box.put({ output, done: true, exitCode: numberOf(header, 'exitCode') });
+  return attachedEntrypoint({ inside, container }, left, (frames) => ({
+    say: (said) => {
+      const taken = box.put(said);
+      if (taken === undefined) return;
+      frames.pause();
+      void taken.then(() => frames.resume());
     },
-    onOver: () => {
-      if (!hasEnded) box.fail(new RpcStatus(CODES.unavailable, 'the connection to the container was lost'));
-    },
-  });
+    onLost: () => box.fail(new RpcStatus(CODES.unavailable, 'the connection to the container was lost')),
+  }));
 }
 
 /** Carries the caller's changes to files out, at its pace. */

@@ -1,13 +1,12 @@
 // The output of a container on a WebSocket, as JSON texts `{"output","done","exitCode"}`. A pod or sandbox shows what
 // its first program prints; any other container, the lines of its log. The caller may change files below the working
 // directory meanwhile. Source: interface, gateway §10.
-import { StringDecoder } from 'node:string_decoder';
 import type { WebSocket } from 'ws';
-import { numberOf, textOf } from '#shared/protocol/frames.ts';
 import type { Access, ReachedContainer } from '../../../fleet/inside/access.ts';
 import { isPod } from '../../../fleet/inside/access.ts';
 import type { Inside } from '../../../fleet/inside/inside.ts';
 import type { LogReads } from '../../../fleet/logs/log-service.ts';
+import { attachedEntrypoint } from './attached-entrypoint.ts';
 import { attachedLog } from './attached-log.ts';
 import type { Said } from './attached-log.ts';
 import { takeFileOperations } from './file-operations.ts';
@@ -15,9 +14,6 @@ import { CLOSES, Outgoing } from './sockets.ts';
 
 /** Interval of empty outputs: proxies close idle connections. */
 const STILL_MS = 10_000;
-const ANSWER_WITHIN_MS = 25_000;
-/** The first program of a container. */
-const ENTRYPOINT = 0;
 
 export interface AttachParts {
   readonly webSocket: WebSocket;
@@ -49,33 +45,17 @@ export async function serveAttach(parts: AttachParts): Promise<void> {
   else await showLog(parts, left.signal);
 }
 
-async function showEntrypoint({ webSocket, inside, container }: AttachParts, left: AbortSignal): Promise<void> {
-  const signal = AbortSignal.any([left, AbortSignal.timeout(ANSWER_WITHIN_MS)]);
-  const opened = await inside.open(container, 'attach', { pid: ENTRYPOINT, stdout: 0, stderr: 0 }, signal);
-  const onLeft = (): void => opened.close();
-  signal.addEventListener('abort', onLeft, { once: true });
-  await opened.answer();
-  signal.removeEventListener('abort', onLeft);
-  left.addEventListener('abort', onLeft, { once: true });
-  const out = new Outgoing(webSocket, opened.frames);
-  const decoders = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
-  let hasEnded = false;
-  opened.take({
-    onFrame: ({ kind, header, body }) => {
-      if (hasEnded) return;
-      if (kind === 'data') {
-        const decoder = decoders[textOf(header, 'stream') === 'stderr' ? 'stderr' : 'stdout'];
-        out.text(messageOf({ output: decoder.write(body) }));
-      }
-      if (kind !== 'exit') return;
-      hasEnded = true;
-      const output = decoders.stdout.end() + decoders.stderr.end();
-      out.text(messageOf({ output, done: true, exitCode: numberOf(header, 'exitCode') }));
-      webSocket.close(CLOSES.done);
-    },
-    onOver: () => {
-      if (!hasEnded) webSocket.close(CLOSES.comeBack, 'the connection to the container was lost');
-    },
+async function showEntrypoint(parts: AttachParts, left: AbortSignal): Promise<void> {
+  const { webSocket } = parts;
+  await attachedEntrypoint(parts, left, (frames) => {
+    const out = new Outgoing(webSocket, frames);
+    return {
+      say: (said) => {
+        out.text(messageOf(said));
+        if (said.done === true) webSocket.close(CLOSES.done);
+      },
+      onLost: () => webSocket.close(CLOSES.comeBack, 'the connection to the container was lost'),
+    };
   });
 }
 
