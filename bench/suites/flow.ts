@@ -117,7 +117,7 @@ async function through(queues: TaskQueues, count: number, keys: number): Promise
   return perSecond(count, startedMs);
 }
 
-/** Runs the work in so many loops at a time; a loop ends when the work returns false, because nothing is left. */
+/** Repeats the work in several loops side by side. A loop ends when the work returns false: nothing is left to do. */
 async function sideBySide(work: () => Promise<boolean>): Promise<void> {
   const loop = async (): Promise<void> => {
     while (await work());

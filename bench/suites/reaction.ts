@@ -23,7 +23,7 @@ const FULL_OTHERS = 1000;
 const QUICK_OTHERS = 500;
 const SMALL = { cpu: 10, memory: 64 };
 const MACHINES = 8;
-/** First starts while these are placed: so many, and so far apart. */
+/** Deployments that are called for the first time meanwhile, and the pause between two of these calls. */
 const FIRST_STARTS = 5;
 const APART_MS = 40;
 const BURST = 10;
@@ -88,7 +88,8 @@ export async function reaction(context: SuiteContext): Promise<SuiteResult> {
 
 /**
  * Starts a control plane with two workspaces.
- * @returns measures how long first starts of one workspace take, while the other asks for so many containers
+ * @returns a function that has one workspace ask for `others` containers, calls deployments of the other workspace
+ *   meanwhile, and gives the median time of their first starts in milliseconds
  */
 async function startBesideOthers({ place, postgres }: SuiteContext): Promise<(others: number) => Promise<number>> {
   const { signal } = place;

@@ -195,7 +195,7 @@ export function sharedStateOperations(parts: SharedStateParts): readonly Unroute
   ];
 }
 
-/** @throws RpcStatus: clients take no message with so many keys, and an answer without them is an empty map */
+/** @throws RpcStatus because the keys do not fit into a message. Without a status the client would see an empty map. */
 async function allKeys(shared: SharedState, workspaceId: Caller['workspaceId'], name: string): Promise<string[]> {
   const keys: string[] = [];
   let characters = 0;

@@ -12,7 +12,7 @@ export interface TargetParts {
 export const NO_STUB = 'stub not found';
 export const STOPPED = 'deployment stopped';
 
-/** The target of the workspace's own stub, of one of these kinds; a text: why there is none for this caller. */
+/** Finds the target of a stub of the caller's workspace. @returns a text, where the caller may not use it: why */
 export async function targetOf(
   { targets }: TargetParts,
   caller: Caller,

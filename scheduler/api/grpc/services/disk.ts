@@ -1,4 +1,4 @@
-// Durable disks, of which there are none: lists are empty, and what would make one is in refused.ts.
+// Durable disks are not built yet, so their lists are empty. The calls that make or delete one are in refused.ts.
 import type { Service } from './service.ts';
 
 export const DISK: Service = {

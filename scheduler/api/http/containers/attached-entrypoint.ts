@@ -1,4 +1,4 @@
-// What the first program of a pod or sandbox prints, as an attached caller reads it, to the end of the container.
+// Output of the first program of a pod or sandbox, as an attached caller reads it, to the end of the container.
 import { StringDecoder } from 'node:string_decoder';
 import type { FrameStream } from '#shared/protocol/frame-stream.ts';
 import { numberOf, textOf } from '#shared/protocol/frames.ts';
