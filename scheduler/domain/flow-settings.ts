@@ -109,8 +109,7 @@ export function readFlow(asked: unknown): FlowConfig | string | undefined {
 const FIELD_OF: Readonly<Record<string, string>> = { onExcess: 'skipsExcess', cancelRunning: 'cancelsRunning' };
 
 const READERS: Readonly<Record<string, (given: unknown) => Read<unknown>>> = {
-  concurrency: (given) =>
-    isCount(given) ? { value: given } : { why: ` must be a whole number from 1 to ${MOST_CONCURRENCY}` },
+  concurrency: wholeFrom(1, MOST_CONCURRENCY),
   key: fieldName,
   position: wholeFrom(0, MOST_POSITION),
   limits: namedNumbers(MOST_LIMITS, MOST_CONCURRENCY),
@@ -182,8 +181,6 @@ function paceOf(given: unknown): Read<Pace> {
 
 const isWhole = (value: unknown, least: number, most: number): value is number =>
   typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most;
-
-const isCount = (value: unknown): value is number => isWhole(value, 1, MOST_CONCURRENCY);
 
 function namedNumbers(mostNames: number, most: number): (asked: unknown) => Read<Readonly<Record<string, number>>> {
   return (asked) => {

@@ -10,7 +10,7 @@ import type { VolumeAnswer, VolumeCalls } from './volume-calls.ts';
 import type { VolumeFiles } from './volume-files.ts';
 
 /** Entries of an answer. */
-export const MOST_ENTRIES = 10_000;
+const MOST_ENTRIES = 10_000;
 /** Folders that one pattern is looked for in. */
 const MOST_FOLDERS = 200;
 

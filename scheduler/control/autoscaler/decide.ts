@@ -239,9 +239,10 @@ export function spareContainers(input: ScaleInput, nowMs: number): readonly Cont
   if (breakerPhase(input.breaker, nowMs) === 'cooling') return [];
   const live = input.containers.filter((container) => isLiveContainer(container.state));
   const surplus = live.length - keptContainers(input, wantedContainers(input, input.inFlight));
+  if (surplus <= 0) return [];
   return live
     .toSorted(byRemovalOrder)
-    .slice(0, Math.max(0, surplus))
+    .slice(0, surplus)
     .filter(({ state, attempts, awaitsFirstCall }) => state === 'RUNNING' && attempts === 0 && awaitsFirstCall !== true)
     .map(({ id }) => id);
 }

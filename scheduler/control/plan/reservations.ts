@@ -161,9 +161,9 @@ export class Reservations {
   }
 
   /** Containers that must end before the container of the reservation has room there. */
-  clearingOf({ machine, item, gpuUuids, awaited }: Reservation): Clearing {
-    const there = this.#ledger.on(machine.machineId).filter(({ id }) => awaited.has(id));
-    return clearingFor(machine, item.fitClass, there, [...gpuUuids]);
+  clearingOf(reservation: Reservation): Clearing {
+    const { machine, item, gpuUuids } = reservation;
+    return clearingFor(machine, item.fitClass, this.#awaitedOf(reservation), [...gpuUuids]);
   }
 
   #awaitedOf({ machineId, awaited }: Reservation): readonly Held[] {

@@ -1,7 +1,7 @@
 // Rates and throttles of flow control in Redis (lua/take-pace.lua), asked before a call is accepted.
 import type { Redis } from 'ioredis';
 import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
-import { rateControl, throttlesOfQueue } from '../../domain/flow.ts';
+import { everyMsOf, rateControl, throttlesOfQueue } from '../../domain/flow.ts';
 import type { Pace } from '../../domain/flow-settings.ts';
 import type { Keys } from './keys.ts';
 import { defineScript } from './scripts.ts';
@@ -40,7 +40,7 @@ export class FlowPaces {
 
   /** @throws the client's error */
   async take({ workspaceId, queue, key, rate, everyMs }: PacedCall, nowMs: number): Promise<PaceAnswer> {
-    const rated = rate === undefined ? ['', 0, 0] : [rateControl(queue, key), rate.perMs / rate.count, rate.perMs];
+    const rated = rate === undefined ? ['', 0, 0] : [rateControl(queue, key), everyMsOf(rate), rate.perMs];
     const throttled = everyMs === undefined ? ['', 0] : [`${throttlesOfQueue(queue)}${key}`, everyMs];
     const answer = await this.#take.run(this.#keys.flowPaces(workspaceId), nowMs, this.#most, ...rated, ...throttled);
     const [kind = 0, number = 0] = answer as readonly number[];

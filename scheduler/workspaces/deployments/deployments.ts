@@ -100,9 +100,9 @@ const MAX_NAME = 255;
  * because clients make one before they ask for a refused operation.
  */
 const RUNNABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'function', 'schedule', 'pod']);
-/** Kinds whose number of containers a person may set. */
 /** Kinds with a queue of tasks for which nobody waits. */
 const QUEUED: ReadonlySet<string> = new Set(['taskqueue', 'function']);
+/** Kinds whose number of containers a person may set. */
 const SCALABLE: ReadonlySet<string> = new Set(['endpoint', 'asgi', 'taskqueue', 'pod']);
 const NOT_FOUND = { kind: 'not_found' } as const satisfies ChangeOutcome;
 

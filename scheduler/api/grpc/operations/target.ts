@@ -10,7 +10,7 @@ export interface TargetParts {
 }
 
 export const NO_STUB = 'stub not found';
-export const STOPPED = 'deployment stopped';
+const STOPPED = 'deployment stopped';
 
 /** Finds the target of a stub of the caller's workspace. @returns a text, where the caller may not use it: why */
 export async function targetOf(

@@ -218,7 +218,7 @@ const itemOf = (entry: SharedEntry): QueueItem => ({
 
 type Code = 'invalid_body' | 'invalid_query';
 
-export function placeOf(
+function placeOf(
   sent: { readonly name?: string; readonly key?: string },
   code: Code = 'invalid_body',
 ): { name: string; key: string } {

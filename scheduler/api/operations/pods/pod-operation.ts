@@ -102,12 +102,9 @@ export function podOperation<Request extends TObject, Response extends TObject>(
 const answered = <Response extends TObject>(answer: Answer<Response>): Static<Response> =>
   ({ ok: true, errorMsg: '', ...answer }) as Static<Response>;
 
-/** Beside the answer's own fields, for transports whose clients repeat a request. */
-export interface Passing {
-  /** The failure may be gone in a moment. */
-  readonly passes: boolean;
-}
-
-/** The refusing answer: absent fields are empty, and a process that never ran has not ended. */
+/**
+ * The refusing answer: absent fields are empty, and a process that never ran has not ended.
+ * @param passes - the failure may be gone in a moment, for transports whose clients repeat a request
+ */
 const refused = <Response extends TObject>(errorMsg: string, passes = false): Static<Response> =>
   ({ ok: false, errorMsg, passes }) as unknown as Static<Response>;
