@@ -92,8 +92,8 @@ const COALESCE_MS = 2;
 const SWEEP_MS = 30_000;
 /** Milliseconds of decisions without a turn of the event loop. */
 const SLICE_MS = 5;
-/** Most containers that a start makes: the queue asks for the rest in its next turn. */
-const MOST_AT_ONCE = 256;
+/** Most containers that a start makes: the queue asks for the rest in its next turn, after those of others. */
+const MOST_AT_ONCE = 32;
 /** Milliseconds of failing samples that become a condition of the deployment. */
 export const METRICS_UNAVAILABLE_MS = 60_000;
 /** Longest time between rounds of one queue while it has containers. */
@@ -107,7 +107,11 @@ export class Autoscaler {
   readonly #acting = new Set<QueueName>();
   readonly #wokenAgain = new Set<QueueName>();
   readonly #starts: StartTurns;
-  readonly #timers = new Map<QueueName, NodeJS.Timeout>();
+  /** Next look at each queue, and the keep-warm of its containers as it was decided last. */
+  readonly #timers = new Map<
+    QueueName,
+    { readonly timer: NodeJS.Timeout; readonly atMs: number; readonly keepWarmMs: number }
+  >();
   /** Containers that each queue asked for at its last round; a bad sample leaves the number. */
   readonly #wanted = new Map<QueueName, { readonly kind: string; readonly count: number }>();
   /** Containers that warmth alone keeps, as of the last decision of their queue; queues without any are left out. */
@@ -184,7 +188,7 @@ export class Autoscaler {
     this.#starts.clear();
     clearInterval(this.#sweep);
     clearTimeout(this.#timer);
-    for (const timer of this.#timers.values()) clearTimeout(timer);
+    for (const { timer } of this.#timers.values()) clearTimeout(timer);
   }
 
   /** Wakes every queue that may want or have containers. */
@@ -218,14 +222,16 @@ export class Autoscaler {
 
   /** Called when an attempt ended: the container may have become idle, and its keep-warm runs from now. */
   attemptEnded(queue: QueueName, containerId: ContainerId): void {
-    const { loads, breakers, containers } = this.#parts;
+    const { loads, breakers, containers, clock } = this.#parts;
     const container = loads.of(containerId);
     // A container that was handed a task has started, so earlier failures no longer count.
     if (breakers.has(queue) && container?.served === true) {
       const entry = containers.get(containerId);
       if (entry !== undefined && breakers.works(queue, entry.row)) this.wake(queue);
     }
-    if (this.#timers.has(queue)) return;
+    // A look that comes before the container's warmth is over is early enough.
+    const next = this.#timers.get(queue);
+    if (next !== undefined && next.atMs <= clock.nowMs() + next.keepWarmMs) return;
     if (container !== undefined && container.inFlight === 0) this.wake(queue);
   }
 
@@ -391,7 +397,7 @@ export class Autoscaler {
     // A start is recorded when it begins.
     if (decision.kind !== 'start') {
       this.#record(queue, input, decision, nowMs);
-      this.#again(queue, decision.againAtMs);
+      this.#again(queue, decision.againAtMs, input.keepWarmMs);
     }
     if (decision.kind === 'stop') {
       rememberEnds(this.#histories.of(queue), input, decision.containers, nowMs);
@@ -510,20 +516,21 @@ export class Autoscaler {
     await Promise.all(decision.containers.map((id) => letGo(this.#parts, id)));
   }
 
-  #again(queue: QueueName, atMs: number | undefined): void {
+  #again(queue: QueueName, atMs: number | undefined, keepWarmMs = 0): void {
     if (atMs === undefined || this.#stopped) return;
-    clearTimeout(this.#timers.get(queue));
-    const delay = Math.min(Math.max(1, atMs - this.#parts.clock.nowMs()), LONGEST_WAIT_MS);
+    clearTimeout(this.#timers.get(queue)?.timer);
+    const nowMs = this.#parts.clock.nowMs();
+    const delay = Math.min(Math.max(1, atMs - nowMs), LONGEST_WAIT_MS);
     const timer = setTimeout(() => {
       this.#timers.delete(queue);
       this.wake(queue);
     }, delay);
     timer.unref();
-    this.#timers.set(queue, timer);
+    this.#timers.set(queue, { timer, atMs: nowMs + delay, keepWarmMs });
   }
 
   #forget(queue: QueueName): void {
-    clearTimeout(this.#timers.get(queue));
+    clearTimeout(this.#timers.get(queue)?.timer);
     this.#timers.delete(queue);
     this.#wanted.delete(queue);
     this.#spare.delete(queue);

@@ -25,6 +25,8 @@ export class Played {
   /** Creations in the order in which they began. */
   readonly begun: { readonly queue: QueueName; readonly count: number; readonly waiting: number }[] = [];
   readonly stopped: ContainerId[] = [];
+  /** Tasks that containers work on. */
+  readonly inFlight = new Map<ContainerId, number>();
   /** Reads of depths, with the number of queues of each. */
   readonly samples: number[] = [];
   /** So many of the next creations fail. */
@@ -57,7 +59,7 @@ export class Played {
       },
       create: (target: Target, count: number, unplaced: number) => this.#create(target, count, unplaced),
       slots: { get: () => undefined, leave: () => undefined, stay: () => undefined, hasReady: () => false },
-      loads: { of: () => undefined, isHere: () => true },
+      loads: { of: (id: ContainerId) => ({ inFlight: this.inFlight.get(id) ?? 0, served: true }), isHere: () => true },
       breakers: new Breakers({ db, clock, log, fence: () => 1 }),
       clock,
       log,
@@ -81,8 +83,8 @@ export class Played {
   }
 
   /** A queue of the workspace with a task that waits. */
-  asks(workspaceId: WorkspaceId, waiting = 1, maxContainers = 1_000): QueueName {
-    const plain = aTarget();
+  asks(workspaceId: WorkspaceId, waiting = 1, maxContainers = 1_000, changes: Partial<Target> = {}): QueueName {
+    const plain = { ...aTarget(), ...changes };
     const autoscaler = { ...plain.config.autoscaler, maxContainers };
     const queue = queueNameOf(null, plain.stubId);
     this.targets.set(queue, { ...plain, workspaceId, queue, config: { ...plain.config, autoscaler } });

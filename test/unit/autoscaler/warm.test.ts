@@ -1,11 +1,13 @@
 import { describe, expect, test } from 'vitest';
 import { WarmTimes } from '#scheduler/domain/warm.ts';
 import type { WarmTime } from '#scheduler/domain/warm.ts';
-import type { DeploymentId } from '#shared/domain/ids.ts';
+import type { DeploymentId, WorkspaceId } from '#shared/domain/ids.ts';
+import { newId } from '#shared/domain/ids.ts';
 import type { Target } from '#scheduler/domain/stub-config.ts';
 import { ScaleInputReader } from '#scheduler/control/autoscaler/scale-input-reader.ts';
 import type { ScaleInputReaderParts } from '#scheduler/control/autoscaler/scale-input-reader.ts';
 import { aTarget } from '../../integration/tasks-fixture.ts';
+import { Played } from './played.ts';
 import { decideScale } from '#scheduler/control/autoscaler/decide.ts';
 import type { ScaleInput } from '#scheduler/control/autoscaler/decide.ts';
 
@@ -104,4 +106,28 @@ describe('a decision', () => {
     });
     expect(decideScale(input({ warm: { ...warm, changesAtMs: undefined } }), NOW)).not.toHaveProperty('againAtMs');
   });
+});
+
+test('a container whose task ended goes at once, though the schedule is to be looked at later', async () => {
+  const { config } = aTarget();
+  const newYear = { when: '0 0 1 1 *', timezone: 'UTC', min: 1, until: '00:01' };
+  const autoscaler = { ...config.autoscaler, warm: [newYear] };
+  const world = new Played();
+  const queue = world.asks(newId<WorkspaceId>(), 1, 5, {
+    deploymentId: newId<DeploymentId>(),
+    config: { ...config, autoscaler },
+  });
+  await world.pass(100);
+  const [entry] = world.entries.get(queue) ?? [];
+  if (entry === undefined) throw new Error('none was started');
+  entry.row = { ...entry.row, state: 'RUNNING' };
+  world.inFlight.set(entry.row.id, 1);
+  world.waiting.set(queue, 0);
+  world.autoscaler.wake(queue);
+  await world.pass(100);
+  expect(world.stopped).toEqual([]);
+  world.inFlight.delete(entry.row.id);
+  world.autoscaler.attemptEnded(queue, entry.row.id);
+  await world.pass(100);
+  expect(world.stopped).toEqual([entry.row.id]);
 });
