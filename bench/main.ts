@@ -28,6 +28,7 @@ import { die } from './suites/die.ts';
 import { events } from './suites/events.ts';
 import { firstStart } from './suites/first-start.ts';
 import { growth } from './suites/growth.ts';
+import { grpc } from './suites/grpc.ts';
 import { throughput, warm } from './suites/invoke.ts';
 import { inference } from './suites/inference.ts';
 import { list } from './suites/list.ts';
@@ -81,6 +82,7 @@ const RUN: Readonly<Record<SuiteName, (context: SuiteContext) => Promise<SuiteRe
   sandboxes,
   serve,
   list,
+  grpc,
   inference,
   events,
   logs,

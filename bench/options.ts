@@ -31,6 +31,7 @@ export const SUITES = [
   'sandboxes',
   'serve',
   'list',
+  'grpc',
   'inference',
   'events',
   'logs',
