@@ -19,6 +19,8 @@ JSON = 'json'
 PICKLE = 'pickle'
 #: Every Python from 3.8 on reads it.
 _PROTOCOL = 5
+#: The library that pickles functions and classes of app files. Published clients pickle everything with it.
+_LIBRARY = 'cloudpickle'
 
 
 class ValueProblem(TypeError):
@@ -75,9 +77,16 @@ def unpickled(text: str) -> Any:
     try:
         return pickle.loads(base64.b64decode(text, validate=True))
     except ModuleNotFoundError as problem:
-        raise ValueProblem('the value needs the library %s, which is not installed here' % problem.name) from problem
+        library = (problem.name or '').partition('.')[0]
+        cure = '; add it to the image: Image().add_python_packages(["cloudpickle"])' if library == _LIBRARY else ''
+        raise ValueProblem(
+            'the value needs the library %s, which is not installed here%s' % (problem.name, cure)
+        ) from problem
     except Exception as problem:
-        raise ValueProblem('the value cannot be read: %s: %s' % (type(problem).__name__, problem)) from problem
+        # A value of a newer version names what an older one lacks.
+        hint = '; the version of cloudpickle here is older than the one that wrote it' if _LIBRARY in str(problem) else ''
+        text = 'the value cannot be read: %s: %s%s' % (type(problem).__name__, problem, hint)
+        raise ValueProblem(text) from problem
 
 
 def encoded(value: Any) -> Tuple[str, str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import sys
 import threading
 import unittest
 from collections import OrderedDict
+from types import ModuleType
 from typing import Any, Dict, Tuple
 from unittest import mock
 
@@ -123,6 +125,15 @@ class Calls(unittest.TestCase):
             outcome, answer = call(lambda: None, body, AS_PICKLED)
             self.assertEqual(outcome, 'invalid', body)
             self.assertRegex(answer['error'], '^the (pickled )?input ')
+
+    def test_a_value_that_needs_cloudpickle_says_how_to_have_it(self) -> None:
+        # A reference to `cloudpickle.cloudpickle._make_function`, as in every pickled function.
+        function = base64.b64encode(b'\x80\x04\x8c\x17cloudpickle.cloudpickle\x8c\x0e_make_function\x93.').decode()
+        absent: Any = {'cloudpickle': None, 'cloudpickle.cloudpickle': None}
+        older = {name: ModuleType(name) for name in absent}
+        for modules, text in ((absent, r'add_python_packages\(\["cloudpickle"\]\)'), (older, 'cloudpickle here is older')):
+            with mock.patch.dict(sys.modules, modules), self.assertRaisesRegex(ValueProblem, text):
+                unpickled(function)
 
     def test_only_a_result_that_the_runner_pickled_is_unpickled(self) -> None:
         evil = {'base64': base64.b64encode(pickle.dumps(Evil())).decode(), 'encoding': 'cloudpickle'}
