@@ -4,7 +4,6 @@
 import type { Duplex } from 'node:stream';
 import { AppError, messageOf } from '#shared/errors.ts';
 import { isRecord } from '#shared/json.ts';
-import { PIECE_BYTES } from '#shared/protocol/frame-stream.ts';
 import { FrameReader, encodeFrame } from '#shared/protocol/frames.ts';
 import type { VolumeFiles } from './volume-files.ts';
 
@@ -13,7 +12,7 @@ const WITHIN_MS = 27_000;
 const MOST_ANSWER_BYTES = 32 * 1024 * 1024;
 
 export interface VolumeCall {
-  readonly purpose: 'list' | 'measure' | 'remove' | 'move' | 'state' | 'begin' | 'complete' | 'abort' | 'put';
+  readonly purpose: 'list' | 'measure' | 'remove' | 'move' | 'state' | 'begin' | 'complete' | 'abort';
   readonly path?: string;
   readonly [field: string]: unknown;
 }
@@ -39,7 +38,7 @@ export class VolumeCalls {
     const onAbort = (): void => void bytes.destroy();
     signal.addEventListener('abort', onAbort, { once: true });
     try {
-      bytes.write(requestFrame(call, 'POST'));
+      bytes.write(requestFrame(call));
       bytes.write(encodeFrame('end', {}));
       const answer = await answerOf(bytes);
       if (answer !== undefined) return valueOf(answer);
@@ -51,42 +50,10 @@ export class VolumeCalls {
       done();
     }
   }
-
-  /**
-   * Writes a file of a volume, as fast as its machine takes the bytes. A source that fails leaves nothing behind.
-   * @throws AppError with the server's code; `volume_failed`, and as VolumeFiles.open
-   */
-  async write(volumeId: string, path: string, source: AsyncIterable<Uint8Array>): Promise<VolumeAnswer> {
-    const left = new AbortController();
-    const { bytes, done, bound } = await this.#files.open(volumeId, left.signal, 0);
-    const answering = answerOf(bytes);
-    try {
-      bytes.write(requestFrame({ purpose: 'put', path }, 'PUT'));
-      let brought = 0;
-      for await (const piece of source) {
-        brought += piece.length;
-        if (bound !== undefined && brought > bound.bytes) throw bound.exceeded();
-        for (let at = 0; at < piece.length; at += PIECE_BYTES) {
-          const frame = encodeFrame('data', {}, piece.subarray(at, at + PIECE_BYTES));
-          if (!bytes.write(frame))
-            await Promise.race([new Promise((resolve) => bytes.once('drain', resolve)), answering]);
-        }
-        if (bytes.destroyed || bytes.readableEnded) break;
-      }
-      bytes.write(encodeFrame('end', {}));
-      const answer = await answering;
-      if (answer !== undefined) return valueOf(answer);
-      throw new AppError('volume_failed', 'the machine of the volume broke the upload off');
-    } finally {
-      left.abort();
-      bytes.destroy();
-      done();
-    }
-  }
 }
 
-const requestFrame = (call: VolumeCall, method: 'POST' | 'PUT'): Buffer => {
-  const head = { type: 'file', method, headers: [], requestId: '', ...call };
+const requestFrame = (call: VolumeCall): Buffer => {
+  const head = { type: 'file', method: 'POST', headers: [], requestId: '', ...call };
   return encodeFrame('request', {}, Buffer.from(JSON.stringify(head), 'utf8'));
 };
 

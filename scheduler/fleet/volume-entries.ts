@@ -36,6 +36,11 @@ export function readNamedPath(text: string): NamedPath {
   return { volumeName, path: rest.join('/') };
 }
 
+interface Page {
+  readonly isFolder: boolean;
+  readonly entries: readonly FoundEntry[];
+}
+
 export interface VolumeEntriesParts {
   readonly files: Pick<VolumeFiles, 'reachable' | 'hasFiles'>;
   readonly calls: Pick<VolumeCalls, 'ask'>;
@@ -57,7 +62,8 @@ export class VolumeEntries {
   async at(volume: VolumeRow, path: string): Promise<FoundEntry | undefined> {
     if (path === '') return { path, isFolder: true, size: 0, modifiedAtMs: null };
     requirePath(path);
-    const found = await this.#page(volume, path, 1);
+    const pageOf = await this.#pagesOf(volume);
+    const found = await pageOf(path, 1);
     if (found === undefined) return undefined;
     return found.isFolder ? { path, isFolder: true, size: 0, modifiedAtMs: null } : found.entries[0];
   }
@@ -69,7 +75,8 @@ export class VolumeEntries {
   async list(volume: VolumeRow, path: string): Promise<readonly FoundEntry[]> {
     if (hasWildcards(path)) return this.matching(volume, path);
     requirePath(path);
-    const found = await this.#page(volume, path, MOST_ENTRIES);
+    const pageOf = await this.#pagesOf(volume);
+    const found = await pageOf(path, MOST_ENTRIES);
     if (found === undefined) throw noFile();
     return found.entries;
   }
@@ -82,6 +89,7 @@ export class VolumeEntries {
       const found = await this.at(volume, pattern);
       return found === undefined ? [] : [found];
     }
+    const pageOf = await this.#pagesOf(volume);
     let folders = [parts.slice(0, first).join('/')];
     let looks = 0;
     let found: FoundEntry[] = [];
@@ -91,7 +99,7 @@ export class VolumeEntries {
       found = [];
       for (const folder of folders) {
         if (++looks > MOST_FOLDERS) throw tooMany(`${MOST_FOLDERS} folders`);
-        const page = await this.#page(volume, folder, MOST_ENTRIES);
+        const page = await pageOf(folder, MOST_ENTRIES);
         if (page?.isFolder !== true) continue;
         // A name that is written as it stands counts, whatever wildcards are in it.
         found.push(...page.entries.filter(({ path }) => matches(nameOf(path)) || nameOf(path) === part));
@@ -102,12 +110,20 @@ export class VolumeEntries {
     return found;
   }
 
+  /** Gives the entries of folders, and files themselves; a volume without files has the root alone. */
+  async #pagesOf(volume: VolumeRow): Promise<(path: string, limit: number) => Promise<Page | undefined>> {
+    const hasFiles = await this.#parts.files.hasFiles(volume);
+    return async (path, limit) => {
+      const problem = folderPathProblem(path);
+      if (problem !== undefined) throw new AppError('invalid_query', `path ${problem}`);
+      if (hasFiles) return this.#page(volume, path, limit);
+      return path === '' ? { isFolder: true, entries: [] } : undefined;
+    };
+  }
+
   /** Entries of a folder, or a file itself; undefined: nothing is there. */
-  async #page(volume: VolumeRow, path: string, limit: number) {
-    const problem = folderPathProblem(path);
-    if (problem !== undefined) throw new AppError('invalid_query', `path ${problem}`);
-    const { files, calls } = this.#parts;
-    if (!(await files.hasFiles(volume))) return path === '' ? { isFolder: true, entries: [] } : undefined;
+  async #page(volume: VolumeRow, path: string, limit: number): Promise<Page | undefined> {
+    const { calls } = this.#parts;
     let answer: VolumeAnswer;
     try {
       answer = await calls.ask(volume.id, { purpose: 'list', path, recursive: false, limit, cursor: '' });

@@ -24,6 +24,8 @@ export interface Replica {
   instance: string;
   url: string;
   agentAddress: string;
+  /** Empty: it has no port of published clients. */
+  grpcAddress: string;
 }
 
 export interface SimulatedDeployment {
@@ -82,7 +84,7 @@ export class ReplicaSet {
       ...this.#env(),
       ...settings,
     }));
-    const replica: Replica = { name, daemon, instance: '', url: '', agentAddress: '' };
+    const replica: Replica = { name, daemon, instance: '', url: '', agentAddress: '', grpcAddress: '' };
     this.replicas.push(replica);
     await this.start(replica);
     if (this.token === '') {
@@ -98,6 +100,7 @@ export class ReplicaSet {
     const ready = await replica.daemon.start();
     replica.url = `http://${String(ready['httpAddress'])}`;
     replica.agentAddress = String(ready['agentAddress']);
+    replica.grpcAddress = String(ready['grpcAddress']);
     replica.instance = await waitFor(() => nameIn(replica.daemon.log()), `${replica.name} says its name`);
   }
 

@@ -350,12 +350,20 @@ export class SimulatedAgent {
     });
   }
 
-  /** Sends a line that a container printed, and waits until it is taken. */
-  async log({ containerId, line }: { readonly containerId: string; readonly line: string }): Promise<void> {
+  /** Sends a line that a container printed, for a task where it names one, and waits until it is taken. */
+  async log({
+    containerId,
+    line,
+    taskId = '',
+  }: {
+    readonly containerId: string;
+    readonly line: string;
+    readonly taskId?: string;
+  }): Promise<void> {
     const logs = this.#client?.logs(bearer(this.#credential));
     if (logs === undefined) throw new Error('the agent has no link');
     const taken = new Promise((resolve, reject) => logs.once('data', resolve).once('error', reject));
-    const record = { containerId, taskId: '', stream: 'stdout', line, timestampMs: Date.now() };
+    const record = { containerId, taskId, stream: 'stdout', line, timestampMs: Date.now() };
     logs.write({ seq: 1, records: [record] });
     await taken;
     logs.end();

@@ -2,9 +2,8 @@
 // schedules whose time is told later. Tasks are ended as a runner of others ends them; containers are for hosts tests.
 import { execa } from 'execa';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { GrpcClient } from '../helpers/grpc-client.ts';
-import { StreamClient, aCuttableWay } from '../helpers/grpc-streams.ts';
-import type { OpenStream, StreamHow } from '../helpers/grpc-streams.ts';
+import { GrpcClient, aCuttableWay } from '../helpers/grpc-client.ts';
+import type { CallHow, OpenStream } from '../helpers/grpc-client.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { NOBODY, aPlatform } from './verbs-fixture.ts';
 import type { Json, Platform } from './verbs-fixture.ts';
@@ -22,26 +21,23 @@ const ARGS = 'gASVFgAAAAAAAAB9lCiMBGFyZ3OUKYwGa3dhcmdzlH2UdS4=';
 
 let platform: Platform;
 let client: GrpcClient;
-let streams: StreamClient;
 
 beforeAll(async () => {
   platform = await aPlatform({}, 'embedded');
   client = new GrpcClient(platform.grpcAddress);
-  streams = new StreamClient(platform.grpcAddress);
 }, 120_000);
 afterAll(async () => {
   client.close();
-  streams.close();
   await platform.stop();
 });
 
 const call = async (path: string, message: Json, token = platform.own.token): Promise<Json> =>
   (await client.call(path, message, { token })).answer ?? {};
-const invoke = (message: Json, how: Partial<StreamHow> = {}, by = streams): OpenStream =>
+const invoke = (message: Json, how: Partial<CallHow> = {}, by = client): OpenStream =>
   by.open(INVOKE, { args: ARGS, ...message }, { token: platform.own.token, ...how });
 
 /** A call whose task is accepted. */
-async function begun(message: Json, by = streams): Promise<{ readonly stream: OpenStream; readonly taskId: string }> {
+async function begun(message: Json, by = client): Promise<{ readonly stream: OpenStream; readonly taskId: string }> {
   const stream = invoke(message, {}, by);
   const first = await stream.next();
   if (first === undefined) throw new Error(`the call ended: ${JSON.stringify(await stream.ended)}`);
@@ -98,7 +94,7 @@ describe('a call of a function', () => {
 
   test('goes on for a caller whose connection broke, and who comes back', async () => {
     const way = await aCuttableWay(platform.grpcAddress);
-    const broken = new StreamClient(way.address);
+    const broken = new GrpcClient(way.address);
     const stubId = await aFunction();
     const { stream, taskId } = await begun({ stubId }, broken);
     way.cut();
@@ -170,7 +166,7 @@ describe('a call of a function', () => {
 
   test('shares its connection with 127 others', async () => {
     const stubId = await aFunction({ maxPendingTasks: 500 });
-    const one = new StreamClient(platform.grpcAddress);
+    const one = new GrpcClient(platform.grpcAddress);
     const many = await Promise.all(Array.from({ length: 128 }, () => begun({ stubId, headless: true }, one)));
     expect(new Set(many.map(({ taskId }) => taskId)).size).toBe(128);
     // Calls of other connections have room beside them.
@@ -287,17 +283,17 @@ describe('a schedule whose time is told after its deployment', () => {
 describe('attaching', () => {
   test('names a container that is there, first', async () => {
     const how = { token: platform.own.token };
-    const unknown = streams.attach(how);
+    const unknown = client.attach(how);
     unknown.send({ attachRequest: { containerId: 'nobody' } });
     expect(await unknown.rest()).toEqual([{ output: 'Container not found\n', done: true, exit_code: 1 }]);
-    const wrong = streams.attach(how);
+    const wrong = client.attach(how);
     wrong.send({});
     expect(await wrong.ended).toEqual({
       code: INVALID_ARGUMENT,
       details: 'the first message must be attach_request',
     });
     for (const token of ['', platform.revoked]) {
-      const refused = streams.attach({ token });
+      const refused = client.attach({ token });
       refused.send({ attachRequest: { containerId: 'nobody' } });
       expect(await refused.ended).toMatchObject({ code: UNAUTHENTICATED });
     }
@@ -314,7 +310,7 @@ describe('attaching', () => {
 
 test('a scheduler that stops ends streams, so that their callers come to another one, and their tasks go on', async () => {
   const stopping = await aPlatform({ LONGSHORE_DRAIN_SECONDS: '1' }, 'servers');
-  const there = new StreamClient(stopping.grpcAddress);
+  const there = new GrpcClient(stopping.grpcAddress);
   const stubId = await stopping.stub({ stubType: 'function' });
   const stream = there.open(INVOKE, { stubId, args: ARGS }, { token: stopping.own.token });
   await stream.next();

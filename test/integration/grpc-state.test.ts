@@ -114,8 +114,10 @@ describe('a signal', () => {
     const watch = (token: string) => {
       const seen: unknown[] = [];
       const stream = client.open(`${SIGNAL}/SignalMonitor`, named, { token });
-      stream.on('data', (message: Message) => seen.push(message['set']));
-      stream.on('error', () => undefined);
+      const read = async (): Promise<void> => {
+        for (let next = await stream.next(); next !== undefined; next = await stream.next()) seen.push(next['set']);
+      };
+      void read();
       return { seen, stream };
     };
     const own = watch(platform.own.token);

@@ -11,11 +11,10 @@ import type { Caller } from '../../workspaces/identity/caller.ts';
 import type { Origin } from '../operations/operation.ts';
 import { refusalOf } from '../operations/operation.ts';
 import type { Authenticator } from '../http/auth.ts';
-import { lookAt } from '../http/auth.ts';
+import { countsStill, lookAt } from '../http/auth.ts';
 import { BodyBudget } from '../http/body-budget.ts';
-import { problemOf } from '../http/error-map.ts';
+import { INTERNAL, problemOf } from '../http/error-map.ts';
 import type { GatewayCalls } from '../http/gateway-calls.ts';
-import { limitsOf } from '../http/sse.ts';
 import type { SseStreams } from '../http/sse.ts';
 import type { Codecs, Messages, Plain } from './descriptor.ts';
 import { MEMORY_RULES } from './requests.ts';
@@ -160,22 +159,13 @@ export class Binder {
    * @param revoked - called when the token counts no more
    * @throws RpcStatus, AppError, DecodeError
    */
-  async *stream(opened: Opened, take: () => Buffer, signal: AbortSignal, revoked: () => void): AsyncGenerator<Buffer> {
+  stream(opened: Opened, take: () => Buffer, signal: AbortSignal, revoked: () => void): AsyncGenerator<Buffer> {
     const { rpc } = opened;
-    const begun = await this.#begin(opened, take());
-    if (begun.refusal !== undefined) throw new RpcStatus(CODES.invalid_argument, begun.refusal);
-    const { caller, message } = begun;
-    const watching = this.#watch(opened, caller, revoked);
-    try {
-      for await (const answer of rpc.stream?.(caller, message, signal) ?? [])
-        yield this.#parts.codecs.encode(rpc.response, rpc.tell(answer, caller));
-    } finally {
-      clearInterval(watching);
-    }
+    return this.#tell(opened, take, revoked, (caller, message) => rpc.stream?.(caller, message, signal));
   }
 
   /**
-   * Answers messages with messages.
+   * Answers messages with messages. A call whose only answer has `ok` is refused by it, as those with one message are.
    * @param revoked - called when the token counts no more
    * @throws RpcStatus, AppError, DecodeError
    */
@@ -192,17 +182,36 @@ export class Binder {
       FIRST_MESSAGE_MS,
       () => new RpcStatus(CODES.deadline_exceeded, 'no first message came'),
     );
-    const begun = await this.#begin(opened, first.done === true ? Buffer.alloc(0) : first.value);
-    if (begun.refusal !== undefined) throw new RpcStatus(CODES.invalid_argument, begun.refusal);
-    const { caller, message } = begun;
     const read = (bytes: Buffer): unknown => rpc.read(this.#read(rpc, bytes), headers);
-    async function* messages(): AsyncGenerator<unknown> {
+    async function* messages(message: unknown): AsyncGenerator<unknown> {
       yield message;
       for (let next = await iterator.next(); next.done !== true; next = await iterator.next()) yield read(next.value);
     }
+    try {
+      yield* this.#tell(
+        opened,
+        () => (first.done === true ? Buffer.alloc(0) : first.value),
+        revoked,
+        (caller, message) => rpc.duplex?.(caller, messages(message), signal),
+      );
+    } catch (error) {
+      yield this.#refuse(rpc, opened, this.#refusalIn(rpc, error));
+    }
+  }
+
+  /** The messages of an answer, while the token counts. */
+  async *#tell(
+    opened: Opened,
+    take: () => Buffer,
+    revoked: () => void,
+    answersOf: (caller: Caller | null, message: unknown) => AsyncIterable<unknown> | undefined,
+  ): AsyncGenerator<Buffer> {
+    const { rpc } = opened;
+    const { caller, message, refusal } = await this.#begin(opened, take());
+    if (refusal !== undefined) throw new RpcStatus(CODES.invalid_argument, refusal);
     const watching = this.#watch(opened, caller, revoked);
     try {
-      for await (const answer of rpc.duplex?.(caller, messages(), signal) ?? [])
+      for await (const answer of answersOf(caller, message) ?? [])
         yield this.#parts.codecs.encode(rpc.response, rpc.tell(answer, caller));
     } finally {
       clearInterval(watching);
@@ -213,11 +222,9 @@ export class Binder {
   #watch({ origin: { bearer } }: Opened, caller: Caller | null, revoked: () => void): NodeJS.Timeout | undefined {
     if (bearer === null || caller === null || caller.isLast === true) return undefined;
     const look = async (): Promise<void> => {
-      const now = await lookAt(this.#parts.authenticator, bearer);
-      if (now === null || limitsOf(now) !== limitsOf(caller)) revoked();
+      if (!(await countsStill(this.#parts.authenticator, bearer, caller))) revoked();
     };
-    // A database that is away says nothing about the token.
-    return setInterval(() => void look().catch(() => undefined), LOOK_MS).unref();
+    return setInterval(() => void look(), LOOK_MS).unref();
   }
 
   /** Reads the message, and finds the caller. */
@@ -260,12 +267,9 @@ export class Binder {
     const { authenticator, calls } = this.#parts;
     const isRepeated = caller !== null && requestId !== '';
     const origin = isRepeated ? { ...from, repeatId: `${caller.tokenId} ${requestId}` } : from;
-    const answer = await rpc.handle(caller, message, origin).catch((error: unknown) => {
-      // An AppError with a status of 4xx is a refusal that the client must be able to read.
-      const problem = error instanceof AppError ? problemOf(error) : undefined;
-      if (problem === undefined || problem.status >= 500 || !this.#hasOk(rpc)) throw error;
-      return refused(problem.message);
-    });
+    const answer = await rpc
+      .handle(caller, message, origin)
+      .catch((error: unknown) => refused(this.#refusalIn(rpc, error)));
     const { ok, passes, errorMsg } = answer as Plain;
     if (ok === false && passes === true && rpc.repeats !== undefined)
       throw new RpcStatus(CODES.unavailable, String(errorMsg));
@@ -273,6 +277,18 @@ export class Binder {
     const isWrong = caller === null && origin.bearer !== null && ok === false;
     if (isWrong) authenticator.guessed?.(rpc.name, origin.from.remoteAddress);
     return rpc.tell(answer, caller);
+  }
+
+  /**
+   * The text of a failure that the client must be able to read: it prints nothing of a status. A failure that passes
+   * has one where clients repeat the call for it.
+   * @throws every other error
+   */
+  #refusalIn(rpc: Rpc, error: unknown): string {
+    const { code, status, message } = error instanceof AppError ? problemOf(error) : INTERNAL;
+    const isTold = status < 500 || rpc.repeats === undefined;
+    if (code === INTERNAL.code || !isTold || !this.#hasOk(rpc)) throw error;
+    return message;
   }
 
   /** Refuses in the answer's own words, or by a status where the answer has no `ok`. */

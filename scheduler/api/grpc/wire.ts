@@ -82,13 +82,44 @@ type Streamed = ServerWritableStream<Buffer, Buffer>;
 type Duplexed = ServerDuplexStream<Buffer, Buffer>;
 
 /** Makes the messages of an answer. @param revoked - called when the token counts no more */
-type Serving = (opened: Opened, signal: AbortSignal, revoked: () => void) => AsyncIterable<Buffer>;
+type Serving = (opened: AdmittedCall, signal: AbortSignal, revoked: () => void) => AsyncIterable<Buffer>;
 
-type AdmittedCall = Opened & Pick<Admitted, 'begun'>;
+type AdmittedCall = Opened & Pick<Admitted, 'begun'> & { readonly pace?: Pace };
 
 const NO_BYTES = Buffer.alloc(0);
 const TOO_SLOW = { code: CODES.deadline_exceeded, details: 'the message did not come in time', metadata: null };
 const asBytes = (bytes: Buffer): Buffer => bytes;
+
+/** Lets a message of a call pass once its reader asks for it: by itself, the call's stream keeps sixteen of them. */
+class Pace {
+  #isAsked = false;
+  #held: (() => void) | undefined;
+
+  /** A message came. @param pass - hands it to the stream */
+  came(pass: () => void): void {
+    if (this.#isAsked) {
+      this.#isAsked = false;
+      pass();
+    } else this.#held = pass;
+  }
+
+  /** The reader asks for a message. */
+  asked(): void {
+    const pass = this.#held;
+    this.#held = undefined;
+    if (pass === undefined) this.#isAsked = true;
+    else pass();
+  }
+}
+
+const pacedBy = (pace: Pace | undefined, messages: AsyncIterator<Buffer>): AsyncIterable<Buffer> => ({
+  [Symbol.asyncIterator]: () => ({
+    next: () => {
+      pace?.asked();
+      return messages.next();
+    },
+  }),
+});
 
 export class Wire {
   readonly #parts: WireParts;
@@ -198,6 +229,7 @@ export class Wire {
     let isOver = false;
     let leave = (): void => undefined;
     let late: NodeJS.Timeout | undefined;
+    let pace: Pace | undefined;
     const over = (code: number): void => {
       if (isOver) return;
       isOver = true;
@@ -235,7 +267,8 @@ export class Wire {
                 leave();
                 return refuse(new RpcStatus(CODES.resource_exhausted, MANY_CONNECTIONS));
               }
-              const going = { ...begun, begun: admitted.begun };
+              if (rpc.duplex !== undefined) pace = new Pace();
+              const going = { ...begun, begun: admitted.begun, ...(pace === undefined ? {} : { pace }) };
               opened = going;
               this.#opened.set(metadata, going);
               this.#running.add(going);
@@ -246,7 +279,8 @@ export class Wire {
           },
           onReceiveMessage: (message, go) => {
             clearTimeout(late);
-            go(message);
+            if (pace === undefined) go(message);
+            else pace.came(() => go(message));
           },
           onCancel: () => over(CODES.cancelled),
         }),
@@ -297,10 +331,8 @@ export class Wire {
   };
 
   readonly #duplexed = (call: Duplexed): void => {
-    // A message that nobody has read yet is enough: the stream's own bound is sixteen.
-    (call as unknown as { readonly _readableState: { highWaterMark: number } })._readableState.highWaterMark = 1;
-    const messages = call.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
-    this.#serve(call, (opened, ...rest) => this.#binder.duplex(opened, messages, ...rest));
+    const messages = call.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
+    this.#serve(call, (opened, ...rest) => this.#binder.duplex(opened, pacedBy(opened.pace, messages), ...rest));
   };
 
   /** Sends the messages of an answer as they come, at the caller's pace. */

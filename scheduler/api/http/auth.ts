@@ -36,6 +36,26 @@ export const lookAt = (
 ): Caller | null | Promise<Caller | null> =>
   authenticator.look === undefined ? authenticator.authenticate(token) : authenticator.look(token);
 
+/** The limits of a token, for comparison. */
+const limitsOf = ({ confined }: Pick<Caller, 'confined'>): string => JSON.stringify(confined ?? {});
+
+/**
+ * Whether the token of an open stream still counts as it did when the stream was opened for that caller. A database
+ * that is away says nothing about it: the next look counts.
+ */
+export async function countsStill(
+  authenticator: Pick<Authenticator, 'authenticate' | 'look'>,
+  token: string,
+  caller: Pick<Caller, 'confined'>,
+): Promise<boolean> {
+  try {
+    const now = await lookAt(authenticator, token);
+    return now !== null && limitsOf(now) === limitsOf(caller);
+  } catch {
+    return true;
+  }
+}
+
 /**
  * Finds the callers of tokens, and bounds the refusals of an address
  * before it is told to wait; `refusals` undefined: no bound.

@@ -11,7 +11,7 @@ import { Counter, Gauge, fromZero } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import type { Authenticator } from './auth.ts';
-import { lookAt } from './auth.ts';
+import { countsStill } from './auth.ts';
 import { answerBegan } from './begun-answers.ts';
 
 /** Streams of one workspace, and of all, at this replica. A workspace has at most as many as are left. */
@@ -37,10 +37,10 @@ const PING = Buffer.from(': ping\n\n');
 const OPENING = ': connected\n\nretry: 3000\n\n';
 const RETRY_ALONE = 'retry: 3000\n\n';
 
-/** A frame. Lines of the data are sent as lines of their own. */
 /** Any of them ends a line for a reader. */
 const LINE_END = /\r\n|\n|\r/;
 
+/** A frame. Lines of the data are sent as lines of their own. */
 export function sseFrame(frame: {
   readonly id?: number | string;
   readonly event?: string;
@@ -169,7 +169,7 @@ export class SseStreams {
   ): Promise<void> {
     const { raw } = reply;
     const { token, caller } = by;
-    if (caller.isLast !== true && !(await this.#isStill(caller, token))) {
+    if (caller.isLast !== true && !(await countsStill(this.#parts.authenticator, token, caller))) {
       this.leave(place);
       source.closed();
       throw new AppError('unauthorized', 'Unauthorized');
@@ -220,22 +220,9 @@ export class SseStreams {
 
   async #endUnlessGood(stream: SseStream, token: string): Promise<void> {
     // A token that was limited meanwhile may dial again, and is judged anew.
-    if (!(await this.#isStill(this.#callers.get(stream) ?? {}, token))) stream.end();
-  }
-
-  /** Whether the token still counts as it did. A database that is away says nothing about it: the next look counts. */
-  async #isStill(caller: Pick<Caller, 'confined'>, token: string): Promise<boolean> {
-    try {
-      const now = await lookAt(this.#parts.authenticator, token);
-      return now !== null && limitsOf(now) === limitsOf(caller);
-    } catch {
-      return true;
-    }
+    if (!(await countsStill(this.#parts.authenticator, token, this.#callers.get(stream) ?? {}))) stream.end();
   }
 }
-
-/** The limits of a token, for comparison. */
-export const limitsOf = ({ confined }: Pick<Caller, 'confined'>): string => JSON.stringify(confined ?? {});
 
 /** A stream whose head is out. */
 export class SseStream {

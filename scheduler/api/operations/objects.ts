@@ -5,6 +5,7 @@ import {
   HeadObjectResponse,
 } from '#shared/api/objects.ts';
 import type { Objects } from '../../stores/objects/service.ts';
+import { wholeAddress } from '../../stores/objects/signatures.ts';
 import { operation } from './operation.ts';
 import type { Operation } from './operation.ts';
 
@@ -38,8 +39,7 @@ export function createObject(objects: Pick<Objects, 'create'>): Operation {
       const made = await objects.create(caller, request);
       // Clients upload to exactly this address, so it must be absolute.
       const { uploadPath } = made;
-      const isWhole = uploadPath === null || /^https?:/.test(uploadPath);
-      const presignedUrl = isWhole ? (uploadPath ?? '') : `${origin.baseUrl}${uploadPath}`;
+      const presignedUrl = uploadPath === null ? '' : wholeAddress(uploadPath, origin.baseUrl);
       return { ok: true, objectId: made.objectId, presignedUrl, errorMsg: '' };
     },
   });

@@ -6,6 +6,7 @@ import type { ObjectId, WorkspaceId } from '#shared/domain/ids.ts';
 import { Places } from '#shared/places.ts';
 import { mergedArchive } from './merge-archives.ts';
 import type { Objects } from './service.ts';
+import { isElsewhere } from './signatures.ts';
 
 /** Archives of a workspace that are joined at once. */
 const MOST_AT_ONCE = 2;
@@ -41,7 +42,7 @@ export class ObjectDeltas {
     if (base?.sha256 === null || base === undefined) return { kind: 'base_missing' };
     const name = `delta:${base.id}:${randomBytes(8).toString('hex')}:${hash}`;
     const { objectId, uploadPath } = await this.#objects.create(owner, { hash: name, size: bytes, overwrite: true });
-    return uploadPath === null || /^https?:/.test(uploadPath)
+    return uploadPath === null || isElsewhere(uploadPath)
       ? { kind: 'direct' }
       : { kind: 'upload', objectId, uploadPath };
   }

@@ -44,3 +44,9 @@ export class SignedAddresses {
     return createHmac('sha256', key).update(`${this.#verb}\n${objectId}\n${expires}`).digest('hex');
   }
 }
+
+/** Whether a signed address is a bucket's own: whole, and past this server. */
+export const isElsewhere = (path: string): boolean => /^https?:/.test(path);
+
+/** A signed address as callers use it. @param base - start of this server's own addresses */
+export const wholeAddress = (path: string, base: string): string => (isElsewhere(path) ? path : `${base}${path}`);

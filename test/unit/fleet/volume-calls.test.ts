@@ -1,7 +1,6 @@
 import { duplexPair } from 'node:stream';
 import type { Duplex } from 'node:stream';
-import { describe, expect, test } from 'vitest';
-import { AppError } from '#shared/errors.ts';
+import { expect, test } from 'vitest';
 import { FrameReader, encodeFrame } from '#shared/protocol/frames.ts';
 import { VolumeCalls } from '#scheduler/fleet/volume-calls.ts';
 
@@ -72,60 +71,4 @@ test('a call whose answer does not come ends', async () => {
   const { calls, done } = aWorld(() => undefined, 30);
   await expect(calls.ask('v', { purpose: 'measure' })).rejects.toMatchObject({ code: 'machine_silent' });
   expect(done).toEqual(['done']);
-});
-
-describe('a file that is written', () => {
-  /** A file server that takes bodies. @param most - bytes that the workspace may bring; null: any number */
-  function aServer(most: number | null = null, refusal?: string) {
-    const got = { path: '', body: '', isWhole: false, isClosed: false };
-    const calls = new VolumeCalls({
-      open: async () => {
-        const [own, end] = duplexPair();
-        const reader = new FrameReader();
-        end.on('error', () => undefined);
-        end.on('close', () => (got.isClosed = true));
-        end.on('data', (data: Buffer) => {
-          for (const { kind, body } of reader.push(data)) {
-            if (kind === 'request') got.path = String((JSON.parse(body.toString('utf8')) as { path: string }).path);
-            if (kind === 'request' && refusal !== undefined) answer(end, 409, refusal);
-            if (kind === 'data') got.body += body.toString('utf8');
-            if (kind !== 'end') continue;
-            got.isWhole = true;
-            answer(end, 200, JSON.stringify({ size: got.body.length }));
-          }
-        });
-        const exceeded = (): AppError => new AppError('volume_quota_reached', 'full');
-        const bound = most === null ? {} : { bound: { bytes: most, exceeded } };
-        return { bytes: own, done: () => undefined, ...bound };
-      },
-    });
-    return { calls, got };
-  }
-  async function* pieces(...texts: readonly string[]): AsyncGenerator<Uint8Array> {
-    for (const text of texts) yield Buffer.from(text);
-  }
-
-  test('comes piece by piece, and is answered when it is whole', async () => {
-    const { calls, got } = aServer();
-    const large = 'x'.repeat(700_000);
-    expect(await calls.write('v', 'a/b', pieces('one', '', large))).toEqual({ size: 700_003 });
-    expect(got).toMatchObject({ path: 'a/b', body: `one${large}`, isWhole: true });
-  });
-
-  test('ends with its source, with the bound of the workspace, or with a refusal', async () => {
-    const cut = aServer();
-    async function* failing(): AsyncGenerator<Uint8Array> {
-      yield Buffer.from('half');
-      throw new Error('the caller left');
-    }
-    await expect(cut.calls.write('v', 'a', failing())).rejects.toThrow('the caller left');
-    expect(cut.got.isWhole).toBe(false);
-    const full = aServer(5);
-    await expect(full.calls.write('v', 'a', pieces('123', '456'))).rejects.toMatchObject({
-      code: 'volume_quota_reached',
-    });
-    expect(full.got.isWhole).toBe(false);
-    const refused = aServer(null, '{"code": "volume_file_irregular", "message": "a folder"}');
-    await expect(refused.calls.write('v', 'a', pieces('x'))).rejects.toMatchObject({ code: 'volume_file_irregular' });
-  });
 });

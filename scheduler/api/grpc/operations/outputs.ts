@@ -11,12 +11,11 @@ import {
 import { timestampOf } from '#shared/api/fields.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Objects } from '../../../stores/objects/service.ts';
+import { isElsewhere, wholeAddress } from '../../../stores/objects/signatures.ts';
 import { ADDRESS_SECONDS, MOST_ADDRESS_SECONDS } from '../../../tasks/outputs/service.ts';
 import type { OutputOwner, Outputs } from '../../../tasks/outputs/service.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
-import { problemOf } from '../../http/error-map.ts';
 import { paced } from '../../http/pace.ts';
-import { addressOf } from '../../http/rest/outputs.ts';
 import { unrouted } from '../../operations/operation.ts';
 import type { UnroutedOperation } from '../../operations/operation.ts';
 
@@ -46,7 +45,7 @@ export function outputOperations({ outputs, objects }: OutputParts): readonly Un
       { workspaceId: owner.workspaceId, ...(owner.container === undefined ? {} : { container: owner.container }) },
       asked,
     );
-    if (uploadPath === null || /^https?:/.test(uploadPath)) throw new AppError('bad_request', NO_BUCKET);
+    if (uploadPath === null || isElsewhere(uploadPath)) throw new AppError('bad_request', NO_BUCKET);
     await objects.receive(objectId, paced(contents(first, iterator)));
     // The pieces of a caller who left in the middle end as those of any other.
     signal.throwIfAborted();
@@ -60,11 +59,7 @@ export function outputOperations({ outputs, objects }: OutputParts): readonly Un
       request: OutputSaveRequest,
       response: OutputSaveResponse,
       duplex: async function* (caller, pieces, signal) {
-        yield await save(caller, pieces, signal).catch((error: unknown) => {
-          // Refusals are answers, as those of calls with one message.
-          if (error instanceof AppError && problemOf(error).status < 500) return refused(error.message);
-          throw error;
-        });
+        yield await save(caller, pieces, signal);
       },
     }),
     unrouted({
@@ -88,13 +83,12 @@ export function outputOperations({ outputs, objects }: OutputParts): readonly Un
           throw new AppError('bad_request', `expires must be seconds from 1 to ${MOST_ADDRESS_SECONDS}`);
         const seconds = expires === 0 ? ADDRESS_SECONDS : expires;
         const { path } = await signed(outputs, caller, id, taskId, seconds);
-        return { ok: true, errMsg: '', publicUrl: addressOf(path, baseUrl) };
+        return { ok: true, errMsg: '', publicUrl: wholeAddress(path, baseUrl) };
       },
     }),
   ];
 }
 
-const refused = (errMsg: string) => ({ ok: false, errMsg, id: '' });
 const ownerOf = ({ workspaceId, container }: Caller): OutputOwner => ({ workspaceId, container });
 
 /** An output of that task. @throws AppError `output_not_found` */

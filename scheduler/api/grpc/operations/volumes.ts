@@ -66,22 +66,6 @@ export function volumeFileOperations(parts: VolumeFileOperationParts): readonly 
   ];
 }
 
-/**
- * Answers a failure of a volume's machine with its text, as refusals are. A client prints nothing of a status.
- * @throws what is no AppError
- */
-async function refusing<T extends { readonly ok: boolean; readonly errMsg: string }>(
-  empty: Omit<T, 'ok' | 'errMsg'>,
-  work: () => Promise<T>,
-): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (!(error instanceof AppError)) throw error;
-    return { ...empty, ok: false, errMsg: error.message } as T;
-  }
-}
-
 const OK = { ok: true, errMsg: '' } as const;
 
 // ---- volumes -------------------------------------------------------------------------------------------------------
@@ -113,12 +97,11 @@ const recordOperations = (parts: VolumeFileOperationParts): readonly UnroutedOpe
     withinMs: REMOVE_WITHIN_MS,
     request: DeleteVolumeRequest,
     response: Done,
-    handle: ({ workspaceId }, { name }) =>
-      refusing<Done>({}, async () => {
-        const volume = await parts.volumeFiles.named(workspaceId, name);
-        await untilComplete(() => deleteVolume(parts, volume));
-        return OK;
-      }),
+    handle: async ({ workspaceId }, { name }) => {
+      const volume = await parts.volumeFiles.named(workspaceId, name);
+      await untilComplete(() => deleteVolume(parts, volume));
+      return OK;
+    },
   }),
 ];
 
@@ -145,27 +128,25 @@ const entryOperations = (parts: VolumeFileOperationParts): readonly UnroutedOper
       name: 'ListPath',
       request: PathRequest,
       response: ListPathResponse,
-      handle: ({ workspaceId }, request) =>
-        refusing({ pathInfos: [] }, async () => {
-          const named = readNamedPath(request.path);
-          const found = await entries.list(await entries.volume(workspaceId, named), named.path);
-          return { ...OK, pathInfos: found.map(infoOf) };
-        }),
+      handle: async ({ workspaceId }, request) => {
+        const named = readNamedPath(request.path);
+        const found = await entries.list(await entries.volume(workspaceId, named), named.path);
+        return { ...OK, pathInfos: found.map(infoOf) };
+      },
     }),
     unrouted({
       ...reading,
       name: 'StatPath',
       request: PathRequest,
       response: StatPathResponse,
-      handle: ({ workspaceId }, request) =>
-        refusing({ pathInfo: null }, async () => {
-          const named = readNamedPath(request.path);
-          const found = await entries.at(await entries.volume(workspaceId, named), named.path);
-          // The client takes a path that is not there as a file to be, and reads the text for that.
-          return found === undefined
-            ? { ok: true, errMsg: 'the volume has no such file', pathInfo: null }
-            : { ...OK, pathInfo: infoOf(found) };
-        }),
+      handle: async ({ workspaceId }, request) => {
+        const named = readNamedPath(request.path);
+        const found = await entries.at(await entries.volume(workspaceId, named), named.path);
+        // The client takes a path that is not there as a file to be, and reads the text for that.
+        return found === undefined
+          ? { ok: true, errMsg: 'the volume has no such file', pathInfo: null }
+          : { ...OK, pathInfo: infoOf(found) };
+      },
     }),
     unrouted({
       name: 'DeletePath',
@@ -173,46 +154,44 @@ const entryOperations = (parts: VolumeFileOperationParts): readonly UnroutedOper
       withinMs: REMOVE_WITHIN_MS,
       request: PathRequest,
       response: DeletePathResponse,
-      handle: ({ workspaceId }, request) =>
-        refusing({ deleted: [] }, async () => {
-          const { volumeName, path } = readNamedPath(request.path);
-          if (path === '') throw new AppError('invalid_query', WHOLE_VOLUME);
-          const volume = await entries.volume(workspaceId, { volumeName, path });
-          const found = await entries.matching(volume, path);
-          if (found.length === 0) throw new AppError('volume_file_not_found', 'the volume has no such file');
-          const deleted: string[] = [];
-          await untilComplete(async () => {
-            const next = found[deleted.length];
-            if (next === undefined) return { removed: 0, complete: true };
-            const done = removedOf(
-              await parts.volumeCalls.ask(volume.id, { purpose: 'remove', path: next.path, recursive: true }),
-            );
-            if (done.complete) deleted.push(next.path);
-            return { ...done, complete: deleted.length === found.length };
-          });
-          return { ...OK, deleted };
-        }),
+      handle: async ({ workspaceId }, request) => {
+        const { volumeName, path } = readNamedPath(request.path);
+        if (path === '') throw new AppError('invalid_query', WHOLE_VOLUME);
+        const volume = await entries.volume(workspaceId, { volumeName, path });
+        const found = await entries.matching(volume, path);
+        if (found.length === 0) throw new AppError('volume_file_not_found', 'the volume has no such file');
+        const deleted: string[] = [];
+        await untilComplete(async () => {
+          const next = found[deleted.length];
+          if (next === undefined) return { removed: 0, complete: true };
+          const done = removedOf(
+            await parts.volumeCalls.ask(volume.id, { purpose: 'remove', path: next.path, recursive: true }),
+          );
+          if (done.complete) deleted.push(next.path);
+          return { ...done, complete: deleted.length === found.length };
+        });
+        return { ...OK, deleted };
+      },
     }),
     unrouted({
       name: 'MovePath',
       scope: 'full',
       request: MovePathRequest,
       response: MovePathResponse,
-      handle: ({ workspaceId }, request) =>
-        refusing({ newPath: '' }, async () => {
-          const [from, to] = [readNamedPath(request.originalPath), readNamedPath(request.newPath)];
-          if (from.volumeName !== to.volumeName)
-            throw new AppError(
-              'invalid_query',
-              'new_path must be in the volume of original_path: entries move within one',
-            );
-          requirePath('original_path', from.path);
-          requirePath('new_path', to.path);
-          const volume = await entries.volume(workspaceId, from);
-          const moved = { purpose: 'move', from: from.path, to: to.path, replace: false } as const;
-          await parts.volumeCalls.ask(volume.id, moved);
-          return { ...OK, newPath: `${to.volumeName}/${to.path}` };
-        }),
+      handle: async ({ workspaceId }, request) => {
+        const [from, to] = [readNamedPath(request.originalPath), readNamedPath(request.newPath)];
+        if (from.volumeName !== to.volumeName)
+          throw new AppError(
+            'invalid_query',
+            'new_path must be in the volume of original_path: entries move within one',
+          );
+        requirePath('original_path', from.path);
+        requirePath('new_path', to.path);
+        const volume = await entries.volume(workspaceId, from);
+        const moved = { purpose: 'move', from: from.path, to: to.path, replace: false } as const;
+        await parts.volumeCalls.ask(volume.id, moved);
+        return { ...OK, newPath: `${to.volumeName}/${to.path}` };
+      },
     }),
   ];
 };
@@ -246,26 +225,25 @@ const addressOperations = (parts: VolumeFileOperationParts): readonly UnroutedOp
     scope: 'full',
     request: CreatePresignedUrlRequest,
     response: CreatePresignedUrlResponse,
-    handle: ({ workspaceId }, request, { baseUrl }) =>
-      refusing({ url: '' }, async () => {
-        const { volumeName, method, expires, params } = request;
-        const path = pathOf(request.volumePath);
-        const { get, put, head, part } = ADDRESS_METHODS;
-        if (method === part) {
-          const upload = readUploadId(params?.uploadId ?? '');
-          const found = readPart(upload, String(params?.partNumber ?? 0));
-          if (found === undefined) throw new AppError('invalid_query', 'params must name a part of an upload');
-          const volume = await parts.volumeFiles.reachable(workspaceId, volumeName);
-          const [address = ''] = parts.volumeFiles.signParts(volume, path, [found]);
-          return { ...OK, url: `${baseUrl}${address}` };
-        }
-        if (method !== get && method !== put && method !== head)
-          throw new AppError('invalid_query', 'method must be 0 (get), 1 (put), 2 (head) or 3 (part)');
-        const lifeMs = expires === 0 ? FILE_ADDRESS_LIFE_MS : Math.min(expires * 1000, FILE_ADDRESS_LIFE_MS);
-        const purpose = method === put ? 'put' : 'get';
-        const signed = await parts.volumeFiles.sign(workspaceId, volumeName, path, purpose, lifeMs);
-        return { ...OK, url: `${baseUrl}${signed.path}` };
-      }),
+    handle: async ({ workspaceId }, request, { baseUrl }) => {
+      const { volumeName, method, expires, params } = request;
+      const path = pathOf(request.volumePath);
+      const { get, put, head, part } = ADDRESS_METHODS;
+      if (method === part) {
+        const upload = readUploadId(params?.uploadId ?? '');
+        const found = readPart(upload, String(params?.partNumber ?? 0));
+        if (found === undefined) throw new AppError('invalid_query', 'params must name a part of an upload');
+        const volume = await parts.volumeFiles.reachable(workspaceId, volumeName);
+        const [address = ''] = parts.volumeFiles.signParts(volume, path, [found]);
+        return { ...OK, url: `${baseUrl}${address}` };
+      }
+      if (method !== get && method !== put && method !== head)
+        throw new AppError('invalid_query', 'method must be 0 (get), 1 (put), 2 (head) or 3 (part)');
+      const lifeMs = expires === 0 ? FILE_ADDRESS_LIFE_MS : Math.min(expires * 1000, FILE_ADDRESS_LIFE_MS);
+      const purpose = method === put ? 'put' : 'get';
+      const signed = await parts.volumeFiles.sign(workspaceId, volumeName, path, purpose, lifeMs);
+      return { ...OK, url: `${baseUrl}${signed.path}` };
+    },
   }),
 ];
 
@@ -283,24 +261,23 @@ const uploadOperations = (parts: VolumeFileOperationParts): readonly UnroutedOpe
     scope: 'full',
     request: CreateMultipartUploadRequest,
     response: CreateMultipartUploadResponse,
-    handle: ({ workspaceId }, request, { baseUrl }) =>
-      refusing({ uploadId: '', fileUploadParts: [] }, async () => {
-        const path = pathOf(request.volumePath);
-        const upload = newUpload(request.fileSize, request.chunkSize);
-        if (typeof upload === 'string') throw new AppError('invalid_query', upload);
-        const volume = await parts.volumeFiles.reachable(workspaceId, request.volumeName);
-        // A bucket takes a file whole each time that it was written to.
-        if (volume.driver === 's3') throw new AppError('invalid_query', NO_PARTS_IN_BUCKETS);
-        await parts.volumeFiles.takes(volume, upload.total);
-        await parts.volumeCalls.ask(volume.id, { purpose: 'begin', path, upload });
-        const asked = Array.from({ length: countOf(upload) }, (_none, at) => ({ upload, number: at + 1 }));
-        const fileUploadParts = parts.volumeFiles.signParts(volume, path, asked).map((address, at) => ({
-          number: at + 1,
-          ...rangeOf(upload, at + 1),
-          url: `${baseUrl}${address}`,
-        }));
-        return { ...OK, uploadId: uploadIdOf(upload), fileUploadParts };
-      }),
+    handle: async ({ workspaceId }, request, { baseUrl }) => {
+      const path = pathOf(request.volumePath);
+      const upload = newUpload(request.fileSize, request.chunkSize);
+      if (typeof upload === 'string') throw new AppError('invalid_query', upload);
+      const volume = await parts.volumeFiles.reachable(workspaceId, request.volumeName);
+      // A bucket takes a file whole each time that it was written to.
+      if (volume.driver === 's3') throw new AppError('invalid_query', NO_PARTS_IN_BUCKETS);
+      await parts.volumeFiles.takes(volume, upload.total);
+      await parts.volumeCalls.ask(volume.id, { purpose: 'begin', path, upload });
+      const asked = Array.from({ length: countOf(upload) }, (_none, at) => ({ upload, number: at + 1 }));
+      const fileUploadParts = parts.volumeFiles.signParts(volume, path, asked).map((address, at) => ({
+        number: at + 1,
+        ...rangeOf(upload, at + 1),
+        url: `${baseUrl}${address}`,
+      }));
+      return { ...OK, uploadId: uploadIdOf(upload), fileUploadParts };
+    },
   }),
   unrouted({
     name: 'CompleteMultipartUpload',
@@ -308,24 +285,22 @@ const uploadOperations = (parts: VolumeFileOperationParts): readonly UnroutedOpe
     withinMs: COMPLETE_WITHIN_MS,
     request: MultipartUploadRequest,
     response: Done,
-    handle: (caller, request) =>
-      refusing<Done>({}, async () => {
-        const { volume, path, upload } = await begun(parts, caller, request);
-        await parts.volumeCalls.ask(volume.id, { purpose: 'complete', path, upload }, COMPLETE_WITHIN_MS);
-        return OK;
-      }),
+    handle: async (caller, request) => {
+      const { volume, path, upload } = await begun(parts, caller, request);
+      await parts.volumeCalls.ask(volume.id, { purpose: 'complete', path, upload }, COMPLETE_WITHIN_MS);
+      return OK;
+    },
   }),
   unrouted({
     name: 'AbortMultipartUpload',
     scope: 'full',
     request: MultipartUploadRequest,
     response: Done,
-    handle: (caller, request) =>
-      refusing<Done>({}, async () => {
-        const { volume, path, upload } = await begun(parts, caller, request);
-        await parts.volumeCalls.ask(volume.id, { purpose: 'abort', path, upload });
-        return OK;
-      }),
+    handle: async (caller, request) => {
+      const { volume, path, upload } = await begun(parts, caller, request);
+      await parts.volumeCalls.ask(volume.id, { purpose: 'abort', path, upload });
+      return OK;
+    },
   }),
 ];
 

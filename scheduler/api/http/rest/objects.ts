@@ -2,6 +2,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import { DownloadAddress } from '#shared/api/rest/objects.ts';
 import { AppError } from '#shared/errors.ts';
 import type { Objects } from '../../../stores/objects/service.ts';
+import { wholeAddress } from '../../../stores/objects/signatures.ts';
 import type { Origin } from '../../operations/operation.ts';
 import { NOT_LIMITED, restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
@@ -25,8 +26,7 @@ export const downloadUrl = (parts: ObjectRouteParts): RestRoute =>
       const signed = await parts.objects.signDownload({ workspaceId }, id);
       if (signed === undefined) throw new AppError('object_not_found', 'object not found');
       const { path, untilMs, size, sha256 } = signed;
-      // A bucket signs a whole address.
-      const url = /^https?:/.test(path) ? path : `${parts.originOf(http).baseUrl}${path}`;
+      const url = wholeAddress(path, parts.originOf(http).baseUrl);
       return { id, url, expires_at: timestampOf(untilMs), size, sha256 };
     },
   });

@@ -1,6 +1,7 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import { OutputAddress, OutputAddressQuery, OutputRecord, SaveOutput } from '#shared/api/rest/outputs.ts';
 import { AppError } from '#shared/errors.ts';
+import { wholeAddress } from '../../../stores/objects/signatures.ts';
 import { ADDRESS_SECONDS, MOST_ADDRESS_SECONDS } from '../../../tasks/outputs/service.ts';
 import type { OutputOwner, Outputs } from '../../../tasks/outputs/service.ts';
 import { NOT_LIMITED, restRoute } from './route.ts';
@@ -49,7 +50,7 @@ export function outputRoutes(parts: OutputRouteParts): readonly RestRoute[] {
           id: signed.row.id,
           task_id: signed.row.taskId,
           name: signed.row.name,
-          url: addressOf(signed.path, parts.publicBaseOf(request.http)),
+          url: wholeAddress(signed.path, parts.publicBaseOf(request.http)),
           expires_at: timestampOf(signed.untilMs),
           size: signed.size,
           sha256: signed.sha256,
@@ -58,9 +59,6 @@ export function outputRoutes(parts: OutputRouteParts): readonly RestRoute[] {
     }),
   ];
 }
-
-/** A bucket signs a whole address. */
-export const addressOf = (path: string, base: string): string => (/^https?:/.test(path) ? path : `${base}${path}`);
 
 const ownerOf = ({ workspaceId, caller }: Pick<RestRequest, 'workspaceId' | 'caller'>): OutputOwner => ({
   workspaceId,

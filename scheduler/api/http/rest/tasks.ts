@@ -11,11 +11,11 @@ import type { TaskActions } from '../../../tasks/actions.ts';
 import type { AddressedOutput } from '../../../tasks/outputs/service.ts';
 import type { TaskRecord } from '../../../tasks/records/task-record.ts';
 import { DEFERRED_CALLS_QUEUE } from '../../../domain/inference.ts';
+import { wholeAddress } from '../../../stores/objects/signatures.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
 import type { TaskFilter, TaskReads } from '../../../tasks/records/reads.ts';
 import { longPage } from './long-pages.ts';
 import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
-import { addressOf } from './outputs.ts';
 import type { OutputRouteParts } from './outputs.ts';
 import type { TaskInputs } from '../../../tasks/inputs/inputs.ts';
 import { inputBytesOf } from '../../../tasks/records/recording.ts';
@@ -189,7 +189,7 @@ export function listTasks(parts: TaskListParts): RestRoute {
 }
 
 const outputsAt = (base: string, outputs: readonly AddressedOutput[]) =>
-  outputs.map(({ name, path, lifeSeconds }) => ({ name, url: addressOf(path, base), expires_in: lifeSeconds }));
+  outputs.map(({ name, path, lifeSeconds }) => ({ name, url: wholeAddress(path, base), expires_in: lifeSeconds }));
 
 /** Workspaces that called public deployments of others, by id. */
 async function callersOf(

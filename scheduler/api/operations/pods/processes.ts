@@ -34,29 +34,25 @@ const MOST_VARIABLES = 1000;
 
 export function processOperations(parts: PodParts): readonly Operation[] {
   const { inside } = parts;
-  /** Everything of a stream that is kept. Published clients compare it with what they have read. */
-  const outputOf = async (container: ReachedContainer, pid: number, stream: 'stdout' | 'stderr'): Promise<string> => {
-    const asked = { pid, stream, from: 0, mostBytes: MOST_OUTPUT_BYTES };
-    const { answer, bytes } = await inside.read(container, 'output', asked, MOST_OUTPUT_BYTES);
-    return outputText(bytes, { isCutBefore: answer.lostBytes > 0, isOver: !answer.running });
-  };
-  /** Output that no reading of new output has given. A reading that is repeated under its id gives the same. */
-  const newOutputOf = async (
+  /**
+   * Everything of a stream that is kept, which published clients compare with what they have read.
+   * @param fresh - only what no such reading has given. A reading that is repeated under its id gives the same.
+   */
+  const outputOf = async (
     container: ReachedContainer,
-    pid: number,
-    stream: 'stdout' | 'stderr',
-    origin: Origin,
+    { pid, stream, fresh }: { readonly pid: number; readonly stream: 'stdout' | 'stderr'; readonly fresh?: Origin },
   ): Promise<string> => {
-    const asked = { pid, stream, from: -1, mostBytes: MOST_OUTPUT_BYTES, text: true, ...repeated(origin) };
+    const how = fresh === undefined ? { from: 0 } : { from: -1, text: true, ...repeated(fresh) };
+    const asked = { pid, stream, mostBytes: MOST_OUTPUT_BYTES, ...how };
     const { answer, bytes } = await inside.read(container, 'output', asked, MOST_OUTPUT_BYTES);
-    return outputText(bytes, { isCutBefore: answer.lostBytes > 0, isOver: true });
+    return outputText(bytes, { isCutBefore: answer.lostBytes > 0, isOver: fresh !== undefined || !answer.running });
   };
   /** The end of a program with its output, if it comes within that time. */
   const ended = async (container: ReachedContainer, pid: number, timeoutMs: number) => {
     const state = await inside.ask(container, 'wait', { pid, timeoutMs }, { withinMs: timeoutMs + ANSWER_MS });
     if (state.running) return { pid, done: false, exitCode: -1, stdout: '', stderr: '' };
-    const stdout = await outputOf(container, pid, 'stdout');
-    const stderr = await outputOf(container, pid, 'stderr');
+    const stdout = await outputOf(container, { pid, stream: 'stdout' });
+    const stderr = await outputOf(container, { pid, stream: 'stderr' });
     return { pid, done: true, exitCode: exitCodeOf(state), stdout, stderr };
   };
   return [
@@ -110,9 +106,7 @@ export function processOperations(parts: PodParts): readonly Operation[] {
       response: PodStdoutResponse,
       problem: pidProblem,
       handle: async (container, { pid, onlyNew }, origin) => ({
-        stdout: onlyNew
-          ? await newOutputOf(container, pid, 'stdout', origin)
-          : await outputOf(container, pid, 'stdout'),
+        stdout: await outputOf(container, { pid, stream: 'stdout', ...(onlyNew ? { fresh: origin } : {}) }),
       }),
     }),
     podOperation(parts, {
@@ -122,9 +116,7 @@ export function processOperations(parts: PodParts): readonly Operation[] {
       response: PodStderrResponse,
       problem: pidProblem,
       handle: async (container, { pid, onlyNew }, origin) => ({
-        stderr: onlyNew
-          ? await newOutputOf(container, pid, 'stderr', origin)
-          : await outputOf(container, pid, 'stderr'),
+        stderr: await outputOf(container, { pid, stream: 'stderr', ...(onlyNew ? { fresh: origin } : {}) }),
       }),
     }),
     podOperation(parts, {
