@@ -1,6 +1,6 @@
 // `npm run generate`: the types of shared/protocol/agent.proto (plain types;
 // messages are read at run time), docs/openapi.json, docs/settings.md, docs/commands.md, the kept help of commands,
-// and docs/python-reference.md.
+// docs/python-reference.md, and the table of calls in docs/clients.md.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 
@@ -32,3 +32,4 @@ await import('./generate-openapi.mjs');
 await import('./generate-settings.mjs');
 await import('./generate-commands.mjs');
 await import('./generate-python-reference.mjs');
+await import('./generate-clients.mjs');

@@ -2,10 +2,11 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { ROOT, test } from '../helpers/platform.ts';
+import { ROOT } from '../helpers/platform.ts';
 import type { Platform } from '../helpers/platform.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { aPerson } from '../helpers/python-client.ts';
+import { clientVersion, test } from '../helpers/seen-calls.ts';
 
 const STORY_MS = 900_000;
 const STEP_MS = 180_000;
@@ -85,6 +86,33 @@ print(json.dumps(joined.remote('a', 'b')))
 `);
   expect(notebook).toBe('a/b');
 });
+
+test(
+  'an image with the published package has our module first, and values that need cloudpickle',
+  {
+    timeout: STORY_MS,
+  },
+  async ({ platform }) => {
+    const { python } = await withApp(platform);
+    const told = await python(`
+import json
+from beta9 import Image, function
+
+@function(cpu=0.25, memory=256, image=Image(python_version='python3.11').add_python_packages(['beta9==${clientVersion()}']))
+def looked(double):
+    import importlib.metadata, beta9
+    return [importlib.metadata.version('beta9'), beta9.__file__, hasattr(beta9, 'clients'), double(21)]
+
+class Doubled:
+    def __call__(self, n):
+        return n * 2
+
+print(json.dumps([looked.remote(lambda n: n * 2), looked.remote(Doubled())]))
+`);
+    const seen = [clientVersion(), expect.stringMatching(/^\/opt\/longshore\/python\/beta9\//), false, 42];
+    expect(told).toEqual([seen, seen]);
+  },
+);
 
 test('many inputs are mapped, each once', { timeout: STORY_MS }, async ({ platform }) => {
   const { python } = await withApp(platform);
@@ -187,3 +215,5 @@ test('a development server loads changed files, and shows its log', { timeout: S
   await server;
   await waitFor(async () => (await platform.containers()).length === 0, 'its container ends', STEP_MS);
 });
+
+test('the calls of docs/clients.md were answered', ({ seen }) => seen.keep(import.meta.filename));

@@ -14,9 +14,9 @@ import { dirname, join } from 'node:path';
 import { once } from 'node:events';
 import { pipeline } from 'node:stream/promises';
 import { expect } from 'vitest';
-import { test } from '../helpers/platform.ts';
 import { aPerson } from '../helpers/python-client.ts';
 import type { Ran } from '../helpers/python-client.ts';
+import { test } from '../helpers/seen-calls.ts';
 
 const GIB = 1024 ** 3;
 
@@ -213,3 +213,5 @@ test(
     expect([disk.code, disk.text.replaceAll(/\s+/g, ' ')]).toEqual([1, expect.stringContaining('use a volume')]);
   },
 );
+
+test('the calls of docs/clients.md were answered', ({ seen }) => seen.keep(import.meta.filename));

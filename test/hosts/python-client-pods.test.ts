@@ -3,8 +3,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import { faultyGrpc } from '../helpers/faulty-grpc.ts';
-import { ROOT, test } from '../helpers/platform.ts';
+import { ROOT } from '../helpers/platform.ts';
 import { aPerson } from '../helpers/python-client.ts';
+import { test } from '../helpers/seen-calls.ts';
 
 const LONG_MS = 900_000;
 /** Programs that are started while calls fail; each must run once. */
@@ -105,3 +106,5 @@ test(
     for (const count of Object.values(faulty.faults)) expect(count).toBeGreaterThan(PROGRAMS / 100);
   },
 );
+
+test('the calls of docs/clients.md were answered', ({ seen }) => seen.keep(import.meta.filename));

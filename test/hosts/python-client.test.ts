@@ -7,9 +7,9 @@ import { readMessages } from '#scheduler/api/grpc/descriptor.ts';
 import type { Field } from '#scheduler/api/grpc/descriptor.ts';
 import { REFUSED_CALLS } from '#scheduler/api/grpc/services/refused.ts';
 import { ALL_RPCS } from '../helpers/grpc-calls.ts';
-import { test } from '../helpers/platform.ts';
 import { INSTALL_MS, TOOLS, aPerson, installed } from '../helpers/python-client.ts';
 import type { Ran } from '../helpers/python-client.ts';
+import { clientVersion, keepCalls, readResults, test } from '../helpers/seen-calls.ts';
 
 const APP = `from beta9 import endpoint
 
@@ -57,6 +57,8 @@ test('the table of fields is that of the installed client', { timeout: INSTALL_M
   // Calls that a release of the client added are named here: they are neither served nor refused with a text.
   const known = new Set([...ALL_RPCS.map(({ path }) => `/${path}`), ...REFUSED_CALLS.map(({ path }) => path)]);
   expect(theirs.calls.filter((path) => !known.has(path))).toEqual([]);
+  if (process.env['LS_CLIENT_RESULTS'] === 'write') keepCalls(theirs.calls);
+  expect(readResults()[clientVersion()]?.calls, 'docs/clients.md has these calls').toEqual(theirs.calls.toSorted());
   const texts = REFUSED_CALLS.map(({ path, field }) => [path, field ?? null]);
   expect(texts).toEqual(REFUSED_CALLS.map(({ path }) => [path, theirs.texts[path] ?? null]));
   // Fields that a release of the client added are named here. Answers do without them.
@@ -125,3 +127,5 @@ test('the published command line deploys, deploys again and manages', { timeout:
   expect(refused.code).not.toBe(0);
   expect(refused.text).toContain('Invalid auth token');
 });
+
+test('the calls of docs/clients.md were answered', ({ seen }) => seen.keep(import.meta.filename));
