@@ -98,6 +98,15 @@ export const SchedulerSettings = Type.Object({
       'origins of web pages that may call the API, such as https://dash.example.org, with commas between them; *: any. Absent: none',
     ),
   ),
+  LONGSHORE_CONSOLE: Type.Union([Type.Literal('on'), Type.Literal('off')], {
+    default: 'on',
+    description: 'off: no web console below /console/',
+  }),
+  LONGSHORE_CONSOLE_URL: Type.Optional(
+    Text(
+      'address of the web console alone, such as https://console.example.org: nothing else answers there, and the console answers nowhere else. Absent: it is below /console/ of the scheduler',
+    ),
+  ),
   LONGSHORE_TRUSTED_PROXIES: Type.Optional(
     Text(
       'addresses or ranges of proxies in front, with commas between them: refused tokens are counted for the address in their X-Forwarded-For',

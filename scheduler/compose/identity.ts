@@ -7,6 +7,7 @@ import { openInstallation } from '../workspaces/identity/installation.ts';
 import type { Invalidation } from '../workspaces/identity/invalidation.ts';
 import { InferenceRates } from '../workspaces/identity/inference-rates.ts';
 import { createInvalidation } from '../workspaces/identity/invalidation.ts';
+import { ConsoleSessions } from '../workspaces/identity/console-sessions.ts';
 import { IdentityMetrics } from '../workspaces/identity/metrics.ts';
 import { Rates } from '../workspaces/identity/rates.ts';
 import { Refusals } from '../workspaces/identity/refusals.ts';
@@ -119,6 +120,7 @@ export interface TokenParts {
   readonly tokens: Tokens;
   readonly tokenAdmin: TokenAdmin;
   readonly tokenUses: TokenUses;
+  readonly consoleSessions: ConsoleSessions;
 }
 
 /** The bearer tokens. A container's token is valid as long as the container lives. */
@@ -139,5 +141,7 @@ export function openTokens(
     onUsed: (tokenId) => tokenUses.used(tokenId),
   });
   const mostOf = async (id: WorkspaceId): Promise<number> => (await limits.of(id)).counts.tokens;
-  return { tokens, tokenUses, tokenAdmin: new TokenAdmin({ db, keys, tokens, events, clock, mostOf }) };
+  const consoleSessions = new ConsoleSessions({ db, clock, onUsed: (tokenId) => tokenUses.used(tokenId) });
+  const tokenAdmin = new TokenAdmin({ db, keys, tokens, events, clock, mostOf });
+  return { tokens, tokenUses, tokenAdmin, consoleSessions };
 }

@@ -162,6 +162,11 @@ export function prunedKinds({
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'idempotency_keys', beforeMs, limit)),
     },
     {
+      table: 'console_sessions',
+      keptMs: 0,
+      begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'console_sessions', beforeMs, limit)),
+    },
+    {
       table: 'shared_entries',
       keptMs: 0,
       begin: byCount((beforeMs, limit) => deleteEndedBefore(db, 'shared_entries', beforeMs, limit)),

@@ -20,6 +20,7 @@ import { useOf } from '../control/placement/snapshot.ts';
 import { totalOf } from '../stores/queues/task-queues.ts';
 import { ContainerCalls } from '../api/http/container-calls.ts';
 import { issueCredential } from '../fleet/containers/credentials.ts';
+import type { ConsoleSessions } from '../workspaces/identity/console-sessions.ts';
 import type { TokenAdmin } from '../workspaces/identity/token-admin.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
 import type { ActionParts } from './actions.ts';
@@ -81,6 +82,7 @@ export interface SurfacesSetup extends Pick<
   readonly clusterState: ClusterState;
   readonly tokens: Tokens;
   readonly tokenAdmin: TokenAdmin;
+  readonly consoleSessions: ConsoleSessions;
   readonly lineParts: LineParts;
   readonly taskParts: TaskParts;
   readonly linkParts: LinkParts;
@@ -100,6 +102,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     clusterState,
     tokens,
     tokenAdmin,
+    consoleSessions,
     lineParts,
     taskParts,
     linkParts,
@@ -151,6 +154,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     registry,
     tokens,
     tokenAdmin,
+    consoleSessions,
     ...(refusals === undefined ? {} : { refusals }),
     signingKeys: installation.ring,
     tenants,
@@ -277,6 +281,8 @@ function surfaceSettings(settings: SchedulerSettings): SurfaceSettings {
     plaintext: settings.LONGSHORE_HTTP_PLAINTEXT,
     maxConnections: settings.LONGSHORE_HTTP_MAX_CONNECTIONS,
     origins: listOf(settings.LONGSHORE_HTTP_ORIGINS),
+    console: settings.LONGSHORE_CONSOLE,
+    consoleUrl: settings.LONGSHORE_CONSOLE_URL ?? null,
     trustedProxies: listOf(settings.LONGSHORE_TRUSTED_PROXIES),
     metricsToken: settings.LONGSHORE_METRICS_TOKEN ?? null,
     version: ownVersion(),

@@ -4,6 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { request } from 'undici';
+import { CONSOLE_PER_MINUTE } from '../../scheduler/api/http/console/register.ts';
 import { REFUSALS_PER_MINUTE } from '../../scheduler/workspaces/identity/refusals.ts';
 import { aPlatform, WITH_FIELDS } from './verbs-fixture.ts';
 import type { Json, Person, Platform } from './verbs-fixture.ts';
@@ -224,4 +225,26 @@ describe('limits of a workspace', () => {
     const page = await platform.call('GET /metrics', undefined, { token: platform.admin.token });
     expect(page.text).toMatch(/rate_limited_total\{limit="rest"\} [1-9]/);
   });
+});
+
+test('a session of the web console has a rate of its own, for administrators, too', async () => {
+  const made = await platform.call('POST /api/v1/console/link', undefined, { token: platform.admin.token });
+  const code = new URL(String(made.json['url'])).hash.slice(1);
+  const begun = await fetch(`http://${platform.address}/console/session`, {
+    method: 'POST',
+    body: JSON.stringify({ code }),
+  });
+  const { key } = (await begun.json()) as { readonly key: string };
+  const cookie = (begun.headers.get('set-cookie') ?? '').split(';', 1)[0] ?? '';
+  const ask = async (): Promise<number> =>
+    (
+      await platform.call('GET /console/api/v1/session', undefined, {
+        token: '',
+        headers: { cookie, 'x-longshore-console': key },
+      })
+    ).status;
+  // Minutes of the clock count, so that one of two has all of them.
+  const statuses = await Promise.all(Array.from({ length: 2 * CONSOLE_PER_MINUTE + 1 }, ask));
+  expect(statuses.filter((status) => status === 429).length).toBeGreaterThan(0);
+  expect((await platform.call('GET /api/v1/session', undefined, { token: platform.admin.token })).status).toBe(200);
 });

@@ -105,7 +105,19 @@ describe.each(KINDS)('on %s', (kind) => {
       `insert into task_outputs (id, workspace_id, task_id, object_id, name, created_at)
        select n::text, 'w', 't', 'o', 'a', now() - n * interval '1 day' from unnest(array[29, 31]) n`,
     );
-    expect(await aRetention().retention.turn()).toEqual({ shared_entries: 2, task_outputs: 1 });
+    await db.query("insert into workspaces (id, name, signing_key) values ('browsers', 'b', ''::bytea)");
+    await db.query(
+      "insert into tokens (id, workspace_id, hash, hint, type) values ('t', 'browsers', ''::bytea, '', 'workspace')",
+    );
+    await db.query(
+      `insert into console_sessions (id, workspace_id, token_id, created_at, used_at, expires_at, ends_at)
+       select n::text, 'browsers', 't', now(), now(), now() + n * interval '1 hour', now() + interval '1 day'
+       from unnest(array[-2, -1, 1]) n`,
+    );
+    expect(await aRetention().retention.turn()).toEqual({ shared_entries: 2, console_sessions: 2, task_outputs: 1 });
+    // The sessions of a token go with it, and so do those of a workspace.
+    await db.query("delete from workspaces where id = 'browsers'");
+    expect(await count('console_sessions')).toBe(0);
     expect([await count('shared_entries'), await count('task_outputs')]).toEqual([1, 1]);
   });
 
@@ -368,6 +380,12 @@ describe('the plan of each statement', () => {
     await opened.db.query(`
       insert into idempotency_keys (workspace_id, scope, key, is_own, fingerprint, task_id, expires_at)
       select 'w', 's', n::text, true, 'f', n::text, now() - n * interval '1 minute' from generate_series(1, 20000) n`);
+    await opened.db.query(
+      "insert into tokens (id, workspace_id, hash, hint, type) values ('w', 'w', ''::bytea, '', 'workspace')",
+    );
+    await opened.db.query(`
+      insert into console_sessions (id, workspace_id, token_id, created_at, used_at, expires_at, ends_at)
+      select n::text, 'w', 'w', now(), now(), now() - n * interval '1 minute', now() from generate_series(1, 20000) n`);
     await opened.db.query(`
       insert into shared_entries (workspace_id, kind, name, key, encoding, value, bytes, expires_at)
       select 'w', 'map', 'm', n::text, 'json', '1', 3, now() - n * interval '1 minute' from generate_series(1, 20000) n`);

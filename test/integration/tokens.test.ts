@@ -10,6 +10,8 @@ import type { Answer, Json, Platform, StoreKind } from './verbs-fixture.ts';
 
 /** Routes of the REST API that limited tokens may call. r: scope read · i: scope invoke · a: a token of one app. */
 const REST: Readonly<Record<string, string>> = {
+  'GET /session': 'ria',
+  'POST /console/link': 'ria',
   'GET /workspace/current': 'ria',
   'GET /workspace/{ws}/limits': 'r',
   'GET /workspace/{ws}/markets': 'r',

@@ -222,7 +222,7 @@ export class Binder {
   #watch({ origin: { bearer } }: Opened, caller: Caller | null, revoked: () => void): NodeJS.Timeout | undefined {
     if (bearer === null || caller === null || caller.isLast === true) return undefined;
     const look = async (): Promise<void> => {
-      if (!(await countsStill(this.#parts.authenticator, bearer, caller))) revoked();
+      if (!(await countsStill(() => lookAt(this.#parts.authenticator, bearer), caller))) revoked();
     };
     return setInterval(() => void look(), LOOK_MS).unref();
   }

@@ -39,17 +39,16 @@ export const lookAt = (
 /** The limits of a token, for comparison. */
 const limitsOf = ({ confined }: Pick<Caller, 'confined'>): string => JSON.stringify(confined ?? {});
 
+/** Finds the caller of a stream again, by what its request sent. */
+export type Look = () => Caller | null | Promise<Caller | null>;
+
 /**
- * Whether the token of an open stream still counts as it did when the stream was opened for that caller. A database
- * that is away says nothing about it: the next look counts.
+ * Whether the credential of an open stream still counts as it did when the stream was opened for that caller. A
+ * database that is away says nothing about it: the next look counts.
  */
-export async function countsStill(
-  authenticator: Pick<Authenticator, 'authenticate' | 'look'>,
-  token: string,
-  caller: Pick<Caller, 'confined'>,
-): Promise<boolean> {
+export async function countsStill(look: Look, caller: Pick<Caller, 'confined'>): Promise<boolean> {
   try {
-    const now = await lookAt(authenticator, token);
+    const now = await look();
     return now !== null && limitsOf(now) === limitsOf(caller);
   } catch {
     return true;
@@ -88,6 +87,33 @@ export function tokenOf(authorization: string | undefined, query?: Readonly<Reco
   }
   const fallback = query?.['auth_token'];
   return typeof fallback === 'string' && fallback !== '' ? fallback : null;
+}
+
+/** Finds the senders of requests, by whatever credential a surface takes. */
+export interface Senders {
+  /** The caller; null: no credential, or none that counts. A one-use token is used up. */
+  find(request: FastifyRequest): Caller | null | Promise<Caller | null>;
+  /** Looks for the caller again while an answer lasts. Uses nothing up. */
+  look(request: FastifyRequest): Caller | null | Promise<Caller | null>;
+}
+
+/** Senders by their tokens, in a header or the query. Refused tokens are counted. */
+export function senders(authenticator: Authenticator): Senders {
+  const sent = ({ headers, query }: FastifyRequest): string | null =>
+    tokenOf(headers.authorization, query as Readonly<Record<string, unknown>>);
+  return {
+    find: async (request) => {
+      const token = sent(request);
+      if (token === null) return null;
+      const caller = await authenticator.authenticate(token);
+      if (caller === null) authenticator.refused?.(request.ip);
+      return caller;
+    },
+    look: (request) => {
+      const token = sent(request);
+      return token === null ? null : lookAt(authenticator, token);
+    },
+  };
 }
 
 /** Headers that show a proxy in between. */

@@ -16,11 +16,13 @@ import { codeTrust } from '../../workspaces/deployments/code-trust.ts';
 import type { SharedState } from '../../workspaces/shared-state/service.ts';
 import { InstallationTrail } from '../../workspaces/events/installation-trail.ts';
 import type { boundedAuthenticator } from './auth.ts';
-import { mayTrustLoopback } from './auth.ts';
+import { mayTrustLoopback, senders } from './auth.ts';
 import type { GatewayCalls } from './gateway-calls.ts';
 import { BodyBudget } from './body-budget.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
 import { registerContainers } from './containers/routes.ts';
+import { ConsolePlace, CONSOLE_BASE } from './console/address.ts';
+import { keepApart, registerConsole } from './console/register.ts';
 import type { ContainerSockets } from './containers/sockets.ts';
 import { openApiDocument } from './description/openapi.ts';
 import { registerViewer } from './description/viewer.ts';
@@ -84,6 +86,8 @@ interface Registering {
   /** Whether a request from loopback counts as this host's own. */
   readonly trustsLoopback: boolean;
   readonly originOf: ReturnType<typeof originReader>;
+  /** Where the web console is; undefined: it is switched off. */
+  readonly console: ConsolePlace | undefined;
 }
 
 export function registerAll(app: FastifyInstance, state: ServerState, parts: SurfaceParts, made: SurfacesMade): void {
@@ -99,7 +103,12 @@ export function registerAll(app: FastifyInstance, state: ServerState, parts: Sur
     urls: { invokeDomain: settings.invokeDomain },
     trustsLoopback,
     originOf: originReader({ externalUrl: settings.externalUrl, listenUrl, scheme, trustsLoopback }),
+    console:
+      settings.console === 'off'
+        ? undefined
+        : new ConsolePlace({ consoleUrl: settings.consoleUrl ?? null, externalUrl: settings.externalUrl }),
   };
+  if (on.console !== undefined) keepApart(app, { place: on.console });
   registerGateway(on);
   registerRest(on);
   registerInvocations(on);
@@ -117,7 +126,8 @@ function registerGateway({ app, parts, made, authenticator, originOf }: Register
 }
 
 /** The REST API of workspaces. */
-function registerRest({ app, state, parts, made, authenticator, originOf, urls }: Registering): void {
+function registerRest(on: Registering): void {
+  const { app, state, parts, made, authenticator, originOf, urls, console: place } = on;
   const { deployments, volumes, sharedState, outputs, mayAsk, sse } = made;
   const { settings, directory, log } = parts;
   const { listenUrl } = state;
@@ -134,6 +144,8 @@ function registerRest({ app, state, parts, made, authenticator, originOf, urls }
     outputs,
     trail: new InstallationTrail(parts.db, parts.events.writer, () => parts.clock.nowMs()),
     publicBaseOf,
+    consoleBaseOf: (request) => (place === undefined ? null : (place.base ?? originOf(request).baseUrl)),
+    installation: settings,
     sharedState,
     deployments,
     volumes,
@@ -147,15 +159,14 @@ function registerRest({ app, state, parts, made, authenticator, originOf, urls }
     if (isDeletedToo) return workspace !== undefined || (await directory.wasDeleted(id));
     return workspace !== undefined && workspace.deletingAtMs === null;
   };
-  const rest = {
-    authenticator,
-    workspaceExists,
-    streams: sse,
-    log,
-    mayAsk,
-  };
-  plugin(app, REST_BASE, (scope) => bindRest(scope, routes, rest));
-  plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), rest));
+  const rest = { workspaceExists, streams: sse, log };
+  const byToken = { ...rest, senders: senders(authenticator), mayAsk };
+  plugin(app, REST_BASE, (scope) => bindRest(scope, routes, byToken));
+  plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), byToken));
+  if (place === undefined) return;
+  const { consoleSessions: sessions, rates } = parts;
+  const ofConsole = { ...rest, ...(rates === undefined ? {} : { rates }), sessions, place, authenticator, routes };
+  plugin(app, CONSOLE_BASE, (scope) => registerConsole(scope, ofConsole));
 }
 
 /** Calls of deployments, and of ports of pods and sandboxes. */

@@ -10,8 +10,8 @@ import type { Clock } from '#shared/clock.ts';
 import { Counter, Gauge, fromZero } from '#shared/metrics.ts';
 import type { Registry } from '#shared/metrics.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
-import type { Authenticator } from './auth.ts';
 import { countsStill } from './auth.ts';
+import type { Look } from './auth.ts';
 import { answerBegan } from './begun-answers.ts';
 
 /** Streams of one workspace, and of all, at this replica. A workspace has at most as many as are left. */
@@ -98,7 +98,6 @@ export interface SseSource {
 }
 
 export interface SseParts {
-  readonly authenticator: Pick<Authenticator, 'authenticate' | 'look'>;
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
   readonly metrics: SseMetrics;
   readonly most?: { readonly ofWorkspace: number; readonly ofReplica: number };
@@ -158,18 +157,18 @@ export class SseStreams {
 
   /**
    * Sends the head of a stream and has its source begin. The place is given back when the stream ends.
-   * @param by - the caller, as the source was opened for it, and the token, looked at again while the stream lasts
+   * @param by - the caller, as the source was opened for it, who is looked for again while the stream lasts
    * @throws AppError `unauthorized`: the token was switched off or limited while the source opened
    */
   async begin(
     reply: FastifyReply,
     place: SsePlace,
-    by: { readonly token: string; readonly caller: Pick<Caller, 'confined' | 'isLast'> },
+    by: { readonly look: Look; readonly caller: Pick<Caller, 'confined' | 'isLast'> },
     source: SseSource,
   ): Promise<void> {
     const { raw } = reply;
-    const { token, caller } = by;
-    if (caller.isLast !== true && !(await countsStill(this.#parts.authenticator, token, caller))) {
+    const { look, caller } = by;
+    if (caller.isLast !== true && !(await countsStill(look, caller))) {
       this.leave(place);
       source.closed();
       throw new AppError('unauthorized', 'Unauthorized');
@@ -177,7 +176,7 @@ export class SseStreams {
     const common = reply.getHeaders() as OutgoingHttpHeaders;
     reply.hijack();
     // A token of one use is used up by now: its stream goes on without looks.
-    const stream = new SseStream(raw, source, caller.isLast === true ? undefined : token, this.#parts.clock);
+    const stream = new SseStream(raw, source, caller.isLast === true ? undefined : look, this.#parts.clock);
     this.#callers.set(stream, caller);
     const gone = (): void => {
       this.#open.delete(stream);
@@ -213,14 +212,14 @@ export class SseStreams {
     const [nowMs, atMs] = [clock.nowMs(), clock.monotonicMs()];
     for (const stream of this.#open) {
       stream.tick(nowMs, atMs);
-      const token = stream.dueToken(atMs);
-      if (token !== undefined) void this.#endUnlessGood(stream, token);
+      const look = stream.dueLook(atMs);
+      if (look !== undefined) void this.#endUnlessGood(stream, look);
     }
   }
 
-  async #endUnlessGood(stream: SseStream, token: string): Promise<void> {
+  async #endUnlessGood(stream: SseStream, look: Look): Promise<void> {
     // A token that was limited meanwhile may dial again, and is judged anew.
-    if (!(await countsStill(this.#parts.authenticator, token, this.#callers.get(stream) ?? {}))) stream.end();
+    if (!(await countsStill(look, this.#callers.get(stream) ?? {}))) stream.end();
   }
 }
 
@@ -228,17 +227,17 @@ export class SseStreams {
 export class SseStream {
   readonly #raw: ServerResponse;
   readonly #source: SseSource;
-  readonly #token: string | undefined;
+  readonly #look: Look | undefined;
   readonly #clock: Pick<Clock, 'monotonicMs'>;
   #writtenMs: number;
   #lookedMs: number;
   /** Since when the caller has read nothing, while bytes wait. */
   #fullSinceMs: number | undefined;
 
-  constructor(raw: ServerResponse, source: SseSource, token: string | undefined, clock: Pick<Clock, 'monotonicMs'>) {
+  constructor(raw: ServerResponse, source: SseSource, look: Look | undefined, clock: Pick<Clock, 'monotonicMs'>) {
     this.#raw = raw;
     this.#source = source;
-    this.#token = token;
+    this.#look = look;
     this.#clock = clock;
     this.#writtenMs = clock.monotonicMs();
     this.#lookedMs = this.#writtenMs;
@@ -297,10 +296,10 @@ export class SseStream {
     this.#source.tick(nowMs);
   }
 
-  /** The token, when it is time to look at it again. */
-  dueToken(atMs: number): string | undefined {
-    if (this.#token === undefined || atMs - this.#lookedMs < LOOK_MS) return undefined;
+  /** How to look for the caller again, when it is time to. */
+  dueLook(atMs: number): Look | undefined {
+    if (this.#look === undefined || atMs - this.#lookedMs < LOOK_MS) return undefined;
     this.#lookedMs = atMs;
-    return this.#token;
+    return this.#look;
   }
 }

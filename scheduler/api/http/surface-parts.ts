@@ -29,6 +29,7 @@ import type { VolumeFiles } from '../../fleet/volume-files.ts';
 import type { WorkerService } from '../../fleet/worker-service.ts';
 import type { SeriesReads } from '../../fleet/series/series-reads.ts';
 import type { Usage } from '../../fleet/usage.ts';
+import type { ConsoleSessions } from '../../workspaces/identity/console-sessions.ts';
 import type { KeyRing } from '../../workspaces/identity/key-ring.ts';
 import type { RuntimeSettings } from '../../workspaces/identity/runtime-settings.ts';
 import type { InferenceRates } from '../../workspaces/identity/inference-rates.ts';
@@ -117,6 +118,10 @@ export interface SurfaceSettings {
   readonly maxConnections?: number;
   /** `LONGSHORE_HTTP_ORIGINS` */
   readonly origins?: readonly string[];
+  /** `LONGSHORE_CONSOLE` */
+  readonly console?: 'on' | 'off';
+  /** `LONGSHORE_CONSOLE_URL` */
+  readonly consoleUrl?: string | null;
   /** `LONGSHORE_TRUSTED_PROXIES` */
   readonly trustedProxies?: readonly string[];
   /** Version of this release, for the API description. */
@@ -133,6 +138,7 @@ export interface SurfaceParts {
   readonly clock: Clock;
   readonly tokens: Tokens;
   readonly tokenAdmin: TokenAdmin;
+  readonly consoleSessions: ConsoleSessions;
   /** Counts of refused tokens; absent: not counted. */
   readonly refusals?: Refusals;
   readonly tenants: Tenants;

@@ -110,11 +110,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
   const webSockets = new WebSockets();
   const containerSockets = new ContainerSockets();
   const openCalls = new OpenCalls();
-  const sse = new SseStreams({
-    authenticator: parts.tokens,
-    clock: parts.clock,
-    metrics: new SseMetrics(parts.registry),
-  });
+  const sse = new SseStreams({ clock: parts.clock, metrics: new SseMetrics(parts.registry) });
   const server = createHttpServer({
     log: parts.log,
     trustedProxies: parts.settings.trustedProxies ?? [],

@@ -95,8 +95,8 @@ export interface Keys {
   readonly lostCallersChannel: string;
   /** Channel of events that are not stored, and of the kinds that live readers ask for. */
   readonly passingChannel: string;
-  /** Number of a workspace's requests in one minute; the key expires. */
-  readonly rate: (kind: string, workspace: WorkspaceId, minute: number) => string;
+  /** Number of requests of a workspace, or of a session, in one minute; the key expires. */
+  readonly rate: (kind: string, of: string, minute: number) => string;
   /** Requests to models and their tokens that a workspace may still send in this minute; the key expires. */
   readonly inferenceRate: (workspace: WorkspaceId) => string;
   /** Account of a workspace's credits, with the sums of its holds and of its entries on their way to the database. */
@@ -182,7 +182,7 @@ export function keysOf(prefix = 'ls'): Keys {
     orderedBuildsChannel: `${prefix}:ordered-builds`,
     containerChangesChannel: `${prefix}:container-changes`,
     orderedContainersChannel: `${prefix}:ordered-containers`,
-    rate: (kind: string, workspace: WorkspaceId, minute: number) => `${prefix}:rate:${kind}:${workspace}:${minute}`,
+    rate: (kind: string, of: string, minute: number) => `${prefix}:rate:${kind}:${of}:${minute}`,
     inferenceRate: (workspace: WorkspaceId) => `${prefix}:inference-rate:${workspace}`,
     creditAccount: (workspace: WorkspaceId) => `${prefix}:credit:${workspace}`,
     creditHolds: `${prefix}:credit-holds`,

@@ -17,6 +17,8 @@ export interface Actor {
   /** As the caller sent it, cut. */
   readonly userAgent: string;
   readonly requestId: string;
+  /** Whether a person did it in the web console; absent: no. */
+  readonly via?: 'console';
 }
 
 /** The installation itself: its start, its files, `longshore up`. */
@@ -34,12 +36,13 @@ export type RequestFacts = Pick<Actor, 'remoteAddress' | 'userAgent' | 'requestI
 
 /** The caller of an operation or route, as the trail names it. A container's credential is named by the container. */
 export const actorOf = (
-  caller: Pick<Caller, 'tokenId' | 'type' | 'name' | 'container'>,
+  caller: Pick<Caller, 'tokenId' | 'type' | 'name' | 'container' | 'console'>,
   from: RequestFacts,
 ): Actor => ({
   tokenId: caller.tokenId,
   tokenType: caller.type,
   tokenName: caller.name ?? caller.container?.containerId ?? '',
+  ...(caller.console === undefined ? {} : { via: 'console' }),
   ...from,
 });
 
@@ -132,6 +135,7 @@ export function auditEvent(by: Actor, type: AuditKind, audited: Audited, atMs: n
         remote_ip: by.remoteAddress,
         user_agent: by.userAgent,
         request_id: by.requestId,
+        ...(by.via === undefined ? {} : { via: by.via }),
       },
       target: { type: target.type, id: target.id, name: bounded(target.name ?? '', MOST_TEXT) },
       attrs,

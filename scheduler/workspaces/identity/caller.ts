@@ -20,6 +20,8 @@ export interface Caller {
   readonly isLast?: true;
   /** Limits of the token beside its type; absent: none. */
   readonly confined?: Confinement;
+  /** The session of the web console by which it calls; absent: its own token. */
+  readonly console?: { readonly sessionId: string };
   /** The container whose credential it is; only for type `container`. */
   readonly container?: {
     readonly containerId: ContainerId;

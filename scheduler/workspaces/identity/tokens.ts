@@ -265,22 +265,8 @@ class CachedTokens implements Tokens {
 
   async #readRow(key: string): Promise<Found> {
     const row = await tokenByHash(this.#options.db, Buffer.from(key, 'hex'));
-    if (row === undefined || !row.active) return NOTHING;
-    const { name, expiresAtMs, scopes, appId } = row;
-    if (expiresAtMs !== null && this.#clock.nowMs() >= expiresAtMs) return NOTHING;
-    const isConfined = scopes.length > 0 || appId !== null;
-    const caller: Caller = {
-      workspaceId: row.workspaceId,
-      workspaceDbId: row.workspaceNumber,
-      tokenId: row.id,
-      type: row.type,
-      isAdmin: row.type === 'admin',
-      ...(name === '' ? {} : { name }),
-      ...(expiresAtMs === null ? {} : { expiresAtMs }),
-      ...(row.reusable ? {} : { isLast: true }),
-      ...(isConfined ? { confined: { scopes, ...(appId === null ? {} : { appId }) } } : {}),
-    };
-    return { caller, reusable: row.reusable };
+    const caller = row === undefined ? null : callerOfToken(row, this.#clock.nowMs());
+    return row === undefined || caller === null ? NOTHING : { caller, reusable: row.reusable };
   }
 
   #whileContainerLives(
@@ -292,6 +278,24 @@ class CachedTokens implements Tokens {
     if (typeof live === 'boolean') return live ? caller : null;
     return live.then((isLive) => (isLive ? caller : null));
   }
+}
+
+/** The caller behind a row; null: the token is switched off or has expired. */
+export function callerOfToken(row: TokenRow, nowMs: number): Caller | null {
+  const { name, expiresAtMs, scopes, appId } = row;
+  if (!row.active || (expiresAtMs !== null && nowMs >= expiresAtMs)) return null;
+  const isConfined = scopes.length > 0 || appId !== null;
+  return {
+    workspaceId: row.workspaceId,
+    workspaceDbId: row.workspaceNumber,
+    tokenId: row.id,
+    type: row.type,
+    isAdmin: row.type === 'admin',
+    ...(name === '' ? {} : { name }),
+    ...(expiresAtMs === null ? {} : { expiresAtMs }),
+    ...(row.reusable ? {} : { isLast: true }),
+    ...(isConfined ? { confined: { scopes, ...(appId === null ? {} : { appId }) } } : {}),
+  };
 }
 
 function containerCaller(claims: Readonly<Record<string, unknown>>): Caller | null {

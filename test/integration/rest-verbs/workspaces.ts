@@ -39,6 +39,8 @@ export function workspaceVerbs(parts: RestParts): readonly Verb[] {
     return 'recording';
   };
   return [
+    { name: 'GET /session', line: () => 'GET /session', ok: { via: 'token', is_admin: false }, ...READS_NOTHING },
+    { name: 'POST /console/link', line: () => 'POST /console/link', ok: { status: 201 }, ...READS_NOTHING },
     { name: 'GET /workspace/current', line: () => 'GET /workspace/current', ok: { status: 200 }, ...READS_NOTHING },
     {
       name: 'GET /workspace',

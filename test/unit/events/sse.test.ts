@@ -14,7 +14,6 @@ const [OWN, OTHER, THIRD] = [newId<WorkspaceId>(), newId<WorkspaceId>(), newId<W
 test('streams of a workspace, and of all, are bounded; a place that is left is free, once', async () => {
   const registry = new Registry();
   const streams = new SseStreams({
-    authenticator: { authenticate: () => null },
     clock: systemClock,
     metrics: new SseMetrics(registry),
     most: { ofWorkspace: 2, ofReplica: 3 },
@@ -49,7 +48,6 @@ test('streams of a workspace, and of all, are bounded; a place that is left is f
 
 test('two workspaces never fill the streams of all: each has at most what is left', () => {
   const streams = new SseStreams({
-    authenticator: { authenticate: () => null },
     clock: systemClock,
     metrics: new SseMetrics(new Registry()),
     most: { ofWorkspace: 4, ofReplica: 8 },
@@ -78,13 +76,12 @@ describe('a token that changes while its stream opens', () => {
   const aCaller = (said: Partial<Caller> = {}): Caller =>
     ({ workspaceId: OWN, type: 'workspace', isAdmin: false, ...said }) as Caller;
   const limitedTo = (...scopes: readonly TokenScope[]): Partial<Caller> => ({ confined: { scopes } });
-  const FIRST = { token: 'a-token', caller: aCaller() };
+  const FIRST = { caller: aCaller() };
 
   /** Answer to a caller whose token is then as `look` says. */
-  async function opened(look: () => Caller | null | Promise<Caller | null>, by = FIRST) {
+  async function opened(look: () => Caller | null | Promise<Caller | null>, { caller } = FIRST) {
     const told: string[] = [];
     const streams = new SseStreams({
-      authenticator: { authenticate: look },
       clock: systemClock,
       metrics: new SseMetrics(new Registry()),
       most: { ofWorkspace: 1, ofReplica: 1 },
@@ -92,15 +89,20 @@ describe('a token that changes while its stream opens', () => {
     const app = fastify();
     app.setErrorHandler((error, _request, reply) => reply.code(401).send(error instanceof AppError ? error.code : ''));
     app.get('/', async (_request, reply) => {
-      await streams.begin(reply, streams.take('events', OWN), by, {
-        begin: (stream) => {
-          told.push('begun');
-          stream.end();
+      await streams.begin(
+        reply,
+        streams.take('events', OWN),
+        { look, caller },
+        {
+          begin: (stream) => {
+            told.push('begun');
+            stream.end();
+          },
+          drained: () => undefined,
+          tick: () => undefined,
+          closed: () => told.push('closed'),
         },
-        drained: () => undefined,
-        tick: () => undefined,
-        closed: () => told.push('closed'),
-      });
+      );
       return reply;
     });
     const { statusCode, body } = await app.inject('/');
@@ -115,16 +117,16 @@ describe('a token that changes while its stream opens', () => {
   test('is refused when it was switched off, or limited in another way', async () => {
     expect(await opened(() => null)).toEqual(REFUSED);
     expect(await opened(() => Promise.resolve(aCaller(limitedTo('invoke'))))).toEqual(REFUSED);
-    const limited = { token: 'a-token', caller: aCaller(limitedTo('read')) };
+    const limited = { caller: aCaller(limitedTo('read')) };
     expect(await opened(() => aCaller(limitedTo('read', 'invoke')), limited)).toEqual(REFUSED);
   });
 
   test('is served when it counts as before, when nobody can tell, and when it was good for one call', async () => {
     const served = { statusCode: 200, told: ['begun', 'closed'] };
-    const limited = { token: 'a-token', caller: aCaller(limitedTo('read')) };
+    const limited = { caller: aCaller(limitedTo('read')) };
     expect(await opened(() => aCaller())).toMatchObject(served);
     expect(await opened(() => aCaller(limitedTo('read')), limited)).toMatchObject(served);
     expect(await opened(() => Promise.reject(new Error('the database is away')))).toMatchObject(served);
-    expect(await opened(() => null, { token: 'a-token', caller: aCaller({ isLast: true }) })).toMatchObject(served);
+    expect(await opened(() => null, { caller: aCaller({ isLast: true }) })).toMatchObject(served);
   });
 });

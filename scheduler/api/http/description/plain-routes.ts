@@ -4,6 +4,7 @@ import { Type } from 'typebox';
 import { Anything } from '#shared/api/fields.ts';
 import { Count } from '#shared/api/rest/lists.ts';
 import { ANSWERS, Entry, ReloadAsked } from '../../../fleet/inside/messages.ts';
+import { BeginSession, BegunSession, ConsoleSession } from '#shared/api/rest/session.ts';
 import { MODEL_ROUTES } from './model-routes.ts';
 import { bytes, json, text } from './plain-route.ts';
 import type { Content, PlainRoute, RefusalTexts } from './plain-route.ts';
@@ -283,6 +284,9 @@ const PACK_ROUTES: readonly PlainRoute[] = [
   },
 ];
 
+const OF_CONSOLE = ['foreign_page', 'misdirected', 'not_found'];
+const CONSOLE_HEADERS = { 'X-Longshore-Console': 'the key of the session; its other half is a cookie' };
+
 export const PLAIN_ROUTES: readonly PlainRoute[] = [
   {
     http: 'PUT /api/v1/gateway/objects/upload/{objectId}',
@@ -451,6 +455,32 @@ export const PLAIN_ROUTES: readonly PlainRoute[] = [
       errors: ['package_not_found'],
     },
   ]),
+  {
+    http: 'POST /console/session',
+    tag: 'operations',
+    summary: 'Sign a browser in to the web console, by the code of a link or by a token',
+    open: true,
+    body: json(BeginSession),
+    answer: json(BegunSession),
+    errors: ['bad_request', 'unauthorized', 'invalid_body', 'rate_limited', ...OF_CONSOLE],
+  },
+  {
+    http: 'GET /console/session',
+    tag: 'operations',
+    summary: 'The session of a browser, by its cookie and its key',
+    open: true,
+    headers: CONSOLE_HEADERS,
+    answer: json(ConsoleSession),
+    errors: ['unauthorized', 'rate_limited', ...OF_CONSOLE],
+  },
+  {
+    http: 'DELETE /console/session',
+    tag: 'operations',
+    summary: 'Sign a browser out',
+    open: true,
+    headers: CONSOLE_HEADERS,
+    errors: ['unauthorized', 'rate_limited', ...OF_CONSOLE],
+  },
   {
     http: 'GET /openapi.json',
     tag: 'operations',

@@ -11,8 +11,7 @@ import type { WorkspaceId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { confinementProblem } from '../../../workspaces/identity/confinement.ts';
-import { tokenOf } from '../auth.ts';
-import type { Authenticator } from '../auth.ts';
+import type { Senders } from '../auth.ts';
 import { bodyParser, pathOf } from '../bind.ts';
 import { admit } from '../bodies.ts';
 import { DecodeError, compileDecoder } from '../decode.ts';
@@ -21,11 +20,11 @@ import { closeUnread } from '../polite-close.ts';
 import { compileQuery } from './query.ts';
 import type { Query } from '../decode.ts';
 import type { SseSource, SseStreams } from '../sse.ts';
-import { grantsOf } from './route.ts';
+import { grantsOf, mayCall } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
 export interface RestParts {
-  readonly authenticator: Authenticator;
+  readonly senders: Senders;
   /** Called first for every request. Absent: requests are not bounded. @throws AppError `rate_limited` */
   readonly mayAsk?: (caller: Caller, kind: 'rest' | 'state') => Promise<void>;
   /** @param isDeletedToo - whether workspaces that are being deleted, or are gone, count as well */
@@ -113,7 +112,7 @@ async function beginStream(
   { kind, open }: NonNullable<RestRoute['stream']>,
   request: RestRequest,
   reply: FastifyReply,
-  { streams }: RestParts,
+  { streams, senders }: RestParts,
 ): Promise<FastifyReply> {
   const place = streams.take(kind, request.workspaceId);
   const opening = open(request);
@@ -129,9 +128,8 @@ async function beginStream(
     );
     throw error;
   }
-  const { headers, query } = request.http;
-  const token = tokenOf(headers.authorization, query as Query) ?? '';
-  await streams.begin(reply, place, { token, caller: request.caller }, source);
+  const { http, caller } = request;
+  await streams.begin(reply, place, { look: () => senders.look(http), caller }, source);
   return reply;
 }
 
@@ -145,11 +143,8 @@ declare module 'fastify' {
 }
 
 async function check(request: FastifyRequest, route: RestRoute, parts: RestParts): Promise<Checked> {
-  const query = request.query as Query;
   const params = paramsOf(request, route);
-  const token = tokenOf(request.headers.authorization, query);
-  const caller = token === null ? null : await parts.authenticator.authenticate(token);
-  if (caller === null && token !== null) parts.authenticator.refused?.(request.ip);
+  const caller = await parts.senders.find(request);
   if (caller === null || !mayCall(caller, route)) throw unauthorized();
   const problem = confinementProblem(caller, grantsOf(route));
   if (problem !== undefined) throw new AppError('unauthorized', `Unauthorized: ${problem}`);
@@ -203,12 +198,6 @@ function checkMediaType({ method, headers }: FastifyRequest): void {
   if (type === undefined || type === '' || method === 'GET' || (length === '0' && encoding === undefined)) return;
   if (TAKEN.test(type.trim())) return;
   throw new AppError('unsupported_media_type', 'the body must be JSON: send Content-Type: application/json');
-}
-
-function mayCall(caller: Caller, route: RestRoute): boolean {
-  if (caller.type === 'container') return route.containers === true;
-  if (route.scope === 'admin') return caller.isAdmin;
-  return route.scope === undefined || caller.type !== 'workspace_restricted';
 }
 
 /**

@@ -40,6 +40,8 @@ export interface RestDefinition<Query extends TObject, Body extends TObject, Ans
   readonly withinMs?: number;
   /** True: the route is bound below the root of the server, too, where published clients call it. */
   readonly atRoot?: boolean;
+  /** True: only a token may call it, and no session of the web console. */
+  readonly byTokenOnly?: boolean;
   /** Name of the path's last parameter where it takes the rest of the path, with its slashes. */
   readonly tail?: string;
   /** Status of the answer; 200 when absent. */
@@ -102,6 +104,13 @@ export const NOT_LIMITED: Grants = {};
 
 /** Rights of limited tokens on a route. */
 export const grantsOf = ({ grants }: Pick<RestRoute, 'grants'>): Grants => grants ?? NOT_LIMITED;
+
+/** Whether callers of that type may call the route; limited tokens are judged by its grants, too. */
+export function mayCall(caller: Caller, route: Pick<RestRoute, 'containers' | 'scope'>): boolean {
+  if (caller.type === 'container') return route.containers === true;
+  if (route.scope === 'admin') return caller.isAdmin;
+  return route.scope === undefined || caller.type !== 'workspace_restricted';
+}
 
 type Nothing = TObject<Record<never, never>>;
 

@@ -49,6 +49,8 @@ import type { PreemptionRouteParts } from './preemptions.ts';
 import { recordingRoutes } from './recordings.ts';
 import type { RecordingRouteParts } from './recordings.ts';
 import { secretRoutes } from './secrets.ts';
+import { sessionRoutes } from './session.ts';
+import type { SessionRouteParts } from './session.ts';
 import { shareRoutes } from './shares.ts';
 import type { ShareRouteParts } from './shares.ts';
 import { sharedStateRoutes } from './shared-state.ts';
@@ -84,6 +86,7 @@ export interface RestRouteParts
     PreemptionRouteParts,
     ProviderRouteParts,
     RecordingRouteParts,
+    Pick<SessionRouteParts, 'consoleSessions' | 'consoleBaseOf' | 'installation'>,
     ShareRouteParts,
     StackRouteParts,
     Pick<TaskInputRouteParts, 'taskInputs' | 'reruns'>,
@@ -109,44 +112,48 @@ export interface RestRouteParts
 }
 
 /** All routes. Routes use their services only when they are called, so the description needs none. */
-export const restRoutes = (parts: RestRouteParts): readonly RestRoute[] => [
-  ...workspaceRoutes(parts.tenants),
-  ...workspaceDeletionRoutes(parts.workspaceDeletion),
-  ...limitRoutes(parts),
-  ...shareRoutes(parts),
-  ...creditRoutes(parts),
-  ...signingKeyRoutes(parts.signingKeys),
-  ...settingRoutes(parts.runtimeSettings),
-  ...providerRoutes(parts),
-  ...recordingRoutes(parts),
-  preemptContainer(parts),
-  currentWorkspace(parts),
-  readTask(parts),
-  listTasks(parts),
-  cancelTasks(parts.taskActions),
-  ...taskInputRoutes(parts),
-  ...deadLetterRoutes(parts),
-  subscribeTask(parts),
-  ...eventRoutes(parts),
-  listContainers(parts.containers, parts.directory),
-  ...appRoutes(parts),
-  readLogs(parts),
-  logStream(parts),
-  ...metricRoutes(parts),
-  explainRoute(parts.explains),
-  ...secretRoutes(parts.secrets),
-  ...tokenRoutes(parts.tokenAdmin),
-  ...sharedStateRoutes(parts.sharedState),
-  downloadUrl(parts),
-  ...outputRoutes(parts),
-  ...volumeRoutes(parts),
-  ...publishedVolumeFileRoutes(parts),
-  ...imageRoutes(parts),
-  ...webhookRoutes(parts),
-  ...modelRoutes(parts),
-  ...stackRoutes(parts),
-  ...deploymentRoutes(parts),
-  oneStub(parts),
-  stubUrl(parts),
-  ...notBuiltRoutes,
-];
+export function restRoutes(parts: RestRouteParts): readonly RestRoute[] {
+  const all: readonly RestRoute[] = [
+    ...workspaceRoutes(parts.tenants),
+    ...workspaceDeletionRoutes(parts.workspaceDeletion),
+    ...sessionRoutes(parts, () => all),
+    ...limitRoutes(parts),
+    ...shareRoutes(parts),
+    ...creditRoutes(parts),
+    ...signingKeyRoutes(parts.signingKeys),
+    ...settingRoutes(parts.runtimeSettings),
+    ...providerRoutes(parts),
+    ...recordingRoutes(parts),
+    preemptContainer(parts),
+    currentWorkspace(parts),
+    readTask(parts),
+    listTasks(parts),
+    cancelTasks(parts.taskActions),
+    ...taskInputRoutes(parts),
+    ...deadLetterRoutes(parts),
+    subscribeTask(parts),
+    ...eventRoutes(parts),
+    listContainers(parts.containers, parts.directory),
+    ...appRoutes(parts),
+    readLogs(parts),
+    logStream(parts),
+    ...metricRoutes(parts),
+    explainRoute(parts.explains),
+    ...secretRoutes(parts.secrets),
+    ...tokenRoutes(parts.tokenAdmin),
+    ...sharedStateRoutes(parts.sharedState),
+    downloadUrl(parts),
+    ...outputRoutes(parts),
+    ...volumeRoutes(parts),
+    ...publishedVolumeFileRoutes(parts),
+    ...imageRoutes(parts),
+    ...webhookRoutes(parts),
+    ...modelRoutes(parts),
+    ...stackRoutes(parts),
+    ...deploymentRoutes(parts),
+    oneStub(parts),
+    stubUrl(parts),
+    ...notBuiltRoutes,
+  ];
+  return all;
+}

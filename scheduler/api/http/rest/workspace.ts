@@ -27,6 +27,8 @@ export function currentWorkspace(parts: {
     http: 'GET /workspace/current',
     summary: 'The workspace of the token',
     containers: true,
+    // A browser never gets the signing key; `GET /session` names the workspace.
+    byTokenOnly: true,
     grants: { scopes: ['invoke', 'read'], confinesToApp: true },
     answer: WorkspaceRecord,
     errors: ['workspace_not_found'],

@@ -20,6 +20,7 @@ export type PrunedTable =
   | 'webhook_deliveries'
   | 'machines'
   | 'idempotency_keys'
+  | 'console_sessions'
   | 'workspace_usage'
   | 'shared_entries'
   | 'task_outputs'
@@ -70,6 +71,9 @@ export const PRUNE: Readonly<Record<PrunedTable, string>> = {
     )) returning id`,
   idempotency_keys: `delete from idempotency_keys where ctid = any (array(
       select ctid from idempotency_keys where expires_at < $1 order by expires_at limit $2 for update skip locked
+    ))`,
+  console_sessions: `delete from console_sessions where ctid = any (array(
+      select ctid from console_sessions where expires_at < $1 order by expires_at limit $2 for update skip locked
     ))`,
   workspace_usage: `delete from workspace_usage where ctid = any (array(
       select ctid from workspace_usage where day < $1::timestamptz::date order by day limit $2 for update skip locked
@@ -149,6 +153,7 @@ export async function deleteEndedBefore(
     | 'deliveries'
     | 'webhook_deliveries'
     | 'idempotency_keys'
+    | 'console_sessions'
     | 'workspace_usage'
     | 'shared_entries'
     | 'task_outputs'
@@ -232,6 +237,7 @@ export const OLDEST: Readonly<Record<PrunedTable, string>> = {
   webhook_deliveries:
     'select updated_at as at from webhook_deliveries where due_at is null order by updated_at limit 1',
   idempotency_keys: 'select expires_at as at from idempotency_keys order by expires_at limit 1',
+  console_sessions: 'select expires_at as at from console_sessions order by expires_at limit 1',
   shared_entries: 'select expires_at as at from shared_entries order by expires_at limit 1',
   task_inputs: 'select kept_at as at from task_inputs order by kept_at limit 1',
   task_outputs: 'select created_at as at from task_outputs order by created_at limit 1',

@@ -39,7 +39,7 @@ export interface TokenRow {
   readonly updatedAtMs: number;
 }
 
-interface Raw {
+export interface RawToken {
   id: string;
   workspace_id: string;
   workspace_number: number;
@@ -56,9 +56,10 @@ interface Raw {
   created_at: Date;
   updated_at: Date;
 }
-const COLUMNS = `t.id, t.workspace_id, (select w.number from workspaces w where w.id = t.workspace_id) as workspace_number,
+/** Columns of a token that a statement calls `t`. */
+export const TOKEN_COLUMNS = `t.id, t.workspace_id, (select w.number from workspaces w where w.id = t.workspace_id) as workspace_number,
   t.hash, t.hint, t.type, t.active, t.reusable, t.name, t.expires_at, t.last_used_at, t.scopes, t.app_id, t.created_at, t.updated_at`;
-const map = (row: Raw): TokenRow => ({
+export const tokenOf = (row: RawToken): TokenRow => ({
   id: row.id as TokenId,
   workspaceId: row.workspace_id as WorkspaceId,
   workspaceNumber: row.workspace_number,
@@ -90,7 +91,7 @@ export function insertToken(
   return one(
     db,
     `insert into tokens as t (id, workspace_id, hash, hint, type, reusable, key_id, name, expires_at, scopes, app_id)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) returning ${COLUMNS}`,
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) returning ${TOKEN_COLUMNS}`,
     [
       token.id,
       token.workspaceId,
@@ -104,7 +105,7 @@ export function insertToken(
       (token.scopes ?? []).join(','),
       token.appId ?? null,
     ],
-    map,
+    tokenOf,
   );
 }
 
@@ -112,10 +113,10 @@ export function insertToken(
 export function tokenForUpdate(db: Queryable, workspaceId: WorkspaceId, id: string): Promise<TokenRow | undefined> {
   return maybeOne(
     db,
-    `select ${COLUMNS} from tokens t where t.workspace_id = $1 and t.id = $2 and t.type not in ('worker', 'container')
+    `select ${TOKEN_COLUMNS} from tokens t where t.workspace_id = $1 and t.id = $2 and t.type not in ('worker', 'container')
      for update of t`,
     [workspaceId, id],
-    map,
+    tokenOf,
   );
 }
 
@@ -128,9 +129,9 @@ export function updateToken(
   return maybeOne(
     db,
     `update tokens t set name = $2, expires_at = $3, scopes = $4, app_id = $5, active = $6, updated_at = now()
-     where t.id = $1 returning ${COLUMNS}`,
+     where t.id = $1 returning ${TOKEN_COLUMNS}`,
     [id, chosen.name, dateOrNull(chosen.expiresAtMs), chosen.scopes.join(','), chosen.appId, chosen.active],
-    map,
+    tokenOf,
   );
 }
 
@@ -170,10 +171,10 @@ export async function noteTokenUses(db: Queryable, uses: readonly TokenUse[]): P
 export function tokenByHash(db: Queryable, hash: Uint8Array): Promise<TokenRow | undefined> {
   return maybeOne(
     db,
-    `select ${COLUMNS} from tokens t join workspaces w on w.id = t.workspace_id and w.deleting_at is null
+    `select ${TOKEN_COLUMNS} from tokens t join workspaces w on w.id = t.workspace_id and w.deleting_at is null
      where t.hash = $1`,
     [hash],
-    map,
+    tokenOf,
   );
 }
 
@@ -181,10 +182,10 @@ export function tokenByHash(db: Queryable, hash: Uint8Array): Promise<TokenRow |
 export function listTokens(db: Queryable, workspaceId: WorkspaceId, limit: number): Promise<TokenRow[]> {
   return many(
     db,
-    `select ${COLUMNS} from tokens t where t.workspace_id = $1 and t.type not in ('worker', 'container')
+    `select ${TOKEN_COLUMNS} from tokens t where t.workspace_id = $1 and t.type not in ('worker', 'container')
      order by t.created_at desc, t.id desc limit $2`,
     [workspaceId, limit],
-    map,
+    tokenOf,
   );
 }
 
@@ -192,9 +193,9 @@ export function listTokens(db: Queryable, workspaceId: WorkspaceId, limit: numbe
 export function toggleToken(db: Queryable, workspaceId: WorkspaceId, id: string): Promise<TokenRow | undefined> {
   return maybeOne(
     db,
-    `update tokens t set active = not t.active, updated_at = now() where t.workspace_id = $1 and t.id = $2 returning ${COLUMNS}`,
+    `update tokens t set active = not t.active, updated_at = now() where t.workspace_id = $1 and t.id = $2 returning ${TOKEN_COLUMNS}`,
     [workspaceId, id],
-    map,
+    tokenOf,
   );
 }
 
@@ -210,8 +211,8 @@ export async function spendToken(db: Queryable, hash: Uint8Array): Promise<boole
 export function deleteToken(db: Queryable, workspaceId: WorkspaceId, id: string): Promise<TokenRow | undefined> {
   return maybeOne(
     db,
-    `delete from tokens t where t.workspace_id = $1 and t.id = $2 returning ${COLUMNS}`,
+    `delete from tokens t where t.workspace_id = $1 and t.id = $2 returning ${TOKEN_COLUMNS}`,
     [workspaceId, id],
-    map,
+    tokenOf,
   );
 }

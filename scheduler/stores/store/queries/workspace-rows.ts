@@ -31,6 +31,7 @@ export const BATCHED = {
   secrets: OWN,
   deployment_versions: OWN,
   enrolment_tokens: OWN,
+  console_sessions: OWN,
   machines: OF_OWN_POOLS,
   pools: `${OWN} and deleted_at is not null and not exists (select 1 from machines m where m.pool_id = pools.id)`,
   log_clocks: OWN,

@@ -1,0 +1,135 @@
+// The session of a browser: begun by the code of a link or by a pasted token, shown, and ended. What a request needs of
+// a session, both halves, is read here alone.
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { timestampOf } from '#shared/api/fields.ts';
+import { BeginSession } from '#shared/api/rest/session.ts';
+import type { BegunSession, ConsoleSession } from '#shared/api/rest/session.ts';
+import { AppError } from '#shared/errors.ts';
+import type { ConsoleSessions, FoundSession, Halves } from '../../../workspaces/identity/console-sessions.ts';
+import type { Authenticator, Senders } from '../auth.ts';
+import { bodyParser } from '../bind.ts';
+import { admit } from '../bodies.ts';
+import { DecodeError, compileDecoder } from '../decode.ts';
+import { cookieOf } from '../streams/head.ts';
+import type { ConsolePlace } from './address.ts';
+
+/** Header with the half that the page keeps. */
+const KEY_HEADER = 'x-longshore-console';
+const MOST_BODY_BYTES = 8 * 1024;
+
+export interface SessionParts {
+  readonly sessions: Pick<ConsoleSessions, 'find' | 'look' | 'enter' | 'begin' | 'end'>;
+  readonly place: ConsolePlace;
+  readonly authenticator: Authenticator;
+}
+
+const unauthorized = (text: string): AppError => new AppError('unauthorized', text);
+const NO_SESSION = 'Unauthorized: this browser is not signed in, or its session is over';
+
+/** The two halves of a request's session; undefined: one is missing. */
+function halvesOf(request: FastifyRequest, place: ConsolePlace): Halves | undefined {
+  const cookie = cookieOf(request.headers.cookie, place.cookieName(request));
+  const key = request.headers[KEY_HEADER];
+  return cookie === undefined || typeof key !== 'string' ? undefined : { cookie, key };
+}
+
+/** Senders by their sessions: no token is read. */
+export function sessionSenders({ sessions, place, authenticator }: SessionParts): Senders {
+  const by = async (request: FastifyRequest, how: 'find' | 'look'): Promise<FoundSession | null> => {
+    const halves = halvesOf(request, place);
+    return halves === undefined ? null : sessions[how](halves);
+  };
+  return {
+    find: async (request) => {
+      const found = await by(request, 'find');
+      // Secrets that nobody has cost a look-up each, as bad tokens do: an address may try so many.
+      if (found === null && halvesOf(request, place) !== undefined) authenticator.refused?.(request.ip);
+      return found?.caller ?? null;
+    },
+    look: async (request) => (await by(request, 'look'))?.caller ?? null,
+  };
+}
+
+export function registerSession(scope: FastifyInstance, parts: SessionParts): void {
+  const { sessions, place, authenticator } = parts;
+  const decode = compileDecoder(BeginSession);
+  const parse = bodyParser(BeginSession);
+
+  const begun = async (request: FastifyRequest) => {
+    const { code, token } = read(request.body, parse, decode);
+    if ((code === undefined) === (token === undefined))
+      throw new AppError('invalid_body', 'give code or token, and not both');
+    if (code !== undefined) {
+      const entered = await sessions.enter(code, request.ip);
+      if (entered !== undefined) return entered;
+      authenticator.refused?.(request.ip);
+      throw unauthorized('this link was used, or is older than 10 minutes: `longshore console` prints a new one');
+    }
+    const caller = await authenticator.authenticate((token ?? '').trim());
+    if (caller === null) {
+      authenticator.refused?.(request.ip);
+      throw unauthorized('no such token: it is misspelt, switched off, or of another installation');
+    }
+    if (caller.type === 'container' || caller.isLast === true)
+      throw unauthorized('a token of a container, or for one use, cannot sign a browser in');
+    const opened = await sessions.begin(caller, request.ip);
+    if (opened === undefined) throw unauthorized(NO_SESSION);
+    return opened;
+  };
+
+  const found = async (request: FastifyRequest): Promise<FoundSession> => {
+    const halves = halvesOf(request, place);
+    const session = halves === undefined ? null : await sessions.find(halves);
+    if (session !== null) return session;
+    if (halves !== undefined) authenticator.refused?.(request.ip);
+    throw unauthorized(NO_SESSION);
+  };
+
+  const shown = (request: FastifyRequest, { session }: Pick<FoundSession, 'session'>): ConsoleSession => ({
+    id: session.id,
+    created_at: timestampOf(session.createdAtMs),
+    expires_at: timestampOf(session.expiresAtMs),
+    ends_at: timestampOf(session.endsAtMs),
+    address: session.address,
+    is_clear: place.isClear(request),
+  });
+
+  scope.post('/session', {
+    onRequest: (request, reply, done) => {
+      admit(request, reply, { sender: 'public', payer: '', limitBytes: MOST_BODY_BYTES });
+      done();
+    },
+    handler: async (request, reply): Promise<FastifyReply> => {
+      const opened = await begun(request);
+      const answer: BegunSession = { ...shown(request, opened), key: opened.halves.key };
+      return reply.header('set-cookie', place.cookie(request, opened.halves.cookie)).send(answer);
+    },
+  });
+  scope.get('/session', async (request) => shown(request, await found(request)));
+  scope.delete('/session', async (request, reply) => {
+    const { session } = await found(request);
+    await sessions.end(session);
+    return (
+      reply
+        .header('set-cookie', place.cookie(request, undefined))
+        // Cookies of the whole domain would go with "cookies": those of applications, too.
+        .header('clear-site-data', '"cache", "storage"')
+        .send()
+    );
+  });
+}
+
+/** @throws AppError `bad_request`, `invalid_body` */
+function read(
+  sent: unknown,
+  parse: (body: unknown) => unknown,
+  decode: (value: unknown) => Record<string, unknown>,
+): BeginSession {
+  try {
+    return decode(parse(sent));
+  } catch (error) {
+    if (!(error instanceof DecodeError)) throw error;
+    // The sent value is left out, and so is the cause: it may be a secret.
+    throw new AppError('invalid_body', `${error.field} ${error.rule}`);
+  }
+}
