@@ -119,6 +119,7 @@ describe('a container', () => {
     'POST /api/v1/workspace',
     'GET /api/v1/workspace',
     'GET /api/v1/task/{ws}',
+    'GET /api/v1/task-summary/{ws}',
     'DELETE /api/v1/task/{ws}?task_ids=1',
     'GET /api/v1/container/{ws}',
     'GET /api/v1/app/{ws}',

@@ -72,6 +72,86 @@ const APP_FILTERS: NonNullable<List['filters']> = {
   },
 };
 
+/** Tasks by which both lists of tasks are filtered. */
+const TASK_FILTERS: NonNullable<List['filters']> = {
+  always: 'limit=1000&task_ids=<waits>,<runs>,<ended>,nonsense&',
+  make: async (platform, kit) => {
+    const queue = await platform.deploy('filtered', { stubType: 'taskqueue/deployment', appName: 'filtered' });
+    const put = async (path: string): Promise<string> =>
+      String((await platform.call(`POST ${path}`, {})).json['task_id']);
+    const waits = await put('/taskqueue/filtered');
+    const runs = await put('/taskqueue/filtered');
+    const other = await platform.deploy('filtered', { stubType: 'function/deployment', appName: 'other' });
+    const ended = await put(`/function/id/${other.stubId}`);
+    await platform.gateway('POST /tasks/start', { taskId: runs, containerId: 'a-container' });
+    await rest(platform, 'DELETE /task/{ws}', { ids: [ended] });
+    const row = (id: string) => rest(platform, `GET /task/{ws}/${id}`);
+    await waitFor(async () => (await row(ended))['status'] === 'CANCELLED' || undefined, 'the task is cancelled');
+    const stub = (await row(waits))['stub'] as Json;
+    const { app_id: app } = await rest(platform, `GET /deployment/{ws}/${queue.id}`);
+    kit.unique('tasks');
+    return {
+      waits,
+      runs,
+      ended,
+      stub: queue.stubId,
+      deployment: queue.id,
+      stubName: String(stub['name']),
+      app: String(app),
+    };
+  },
+  cases: {
+    status: [
+      ['status=pending', 'waits'],
+      ['status=PENDING,RUNNING', 'waits runs'],
+      ['status=nothing', ''],
+    ],
+    task_ids: [['', 'waits runs ended']],
+    stub_ids: [
+      ['stub_ids=<stub>', 'waits runs'],
+      ['stub_ids=<stub^>', 'waits runs'],
+      ['stub_ids=nobody', ''],
+    ],
+    stub_names: [
+      ['stub_names=<stubName>', 'waits runs'],
+      ['stub_names=nobody', ''],
+    ],
+    stub_types: [
+      ['stub_types=function%2Fdeployment', 'ended'],
+      ['stub_types=nothing', ''],
+    ],
+    deployment_ids: [
+      ['deployment_ids=<deployment>', 'waits runs'],
+      ['deployment_ids=<deployment^>', 'waits runs'],
+      ['deployment_ids=nobody', ''],
+    ],
+    failure_reasons: [
+      ['failure_reasons=request_cancelled,other', 'ended'],
+      ['failure_reasons=other', ''],
+    ],
+    container_ids: [
+      ['container_ids=a-container,b', 'runs'],
+      ['container_ids=b', ''],
+    ],
+    app_id: [
+      ['app_id=<app>', 'waits runs'],
+      ['app_id=<app^>', 'waits runs'],
+      ['app_id=nobody', ''],
+    ],
+    created_at_start: [
+      ['created_at_start=2020-01-01T00:00:00Z', 'waits runs ended'],
+      ['created_at_start=2999-01-01', ''],
+    ],
+    created_at_end: [
+      ['created_at_end=2999-01-01T00:00:00%2B02:00', 'waits runs ended'],
+      ['created_at_end=2020-01-01', ''],
+    ],
+    // Nothing of these has run to its end.
+    min_duration: [['min_duration=0', '']],
+    max_duration: [['max_duration=1000', '']],
+  },
+};
+
 export const LISTS: Readonly<Record<string, List>> = {
   'GET /app/{ws}': { ...APPS, filters: { ...APP_FILTERS, always: 'limit=1000&' } },
   'GET /app/{ws}/latest': { ...APPS, filters: { ...APP_FILTERS, always: 'limit=1000&' } },
@@ -202,66 +282,11 @@ export const LISTS: Readonly<Record<string, List>> = {
     idOf,
     add: (_platform, kit) => kit.aTask(),
     filters: {
+      ...TASK_FILTERS,
       // `dead`
       elsewhere: 'test/integration/dead-letters.test.ts',
-      always: 'limit=1000&task_ids=<waits>,<runs>,<ended>,nonsense&',
-      make: async (platform, kit) => {
-        const queue = await platform.deploy('filtered', { stubType: 'taskqueue/deployment', appName: 'filtered' });
-        const put = async (path: string): Promise<string> =>
-          String((await platform.call(`POST ${path}`, {})).json['task_id']);
-        const waits = await put('/taskqueue/filtered');
-        const runs = await put('/taskqueue/filtered');
-        const other = await platform.deploy('filtered', { stubType: 'function/deployment', appName: 'other' });
-        const ended = await put(`/function/id/${other.stubId}`);
-        await platform.gateway('POST /tasks/start', { taskId: runs, containerId: 'a-container' });
-        await rest(platform, 'DELETE /task/{ws}', { ids: [ended] });
-        const row = (id: string) => rest(platform, `GET /task/{ws}/${id}`);
-        await waitFor(async () => (await row(ended))['status'] === 'CANCELLED' || undefined, 'the task is cancelled');
-        const stub = (await row(waits))['stub'] as Json;
-        const { app_id: app } = await rest(platform, `GET /deployment/{ws}/${queue.id}`);
-        kit.unique('tasks');
-        return { waits, runs, ended, stub: queue.stubId, stubName: String(stub['name']), app: String(app) };
-      },
       cases: {
-        status: [
-          ['status=pending', 'waits'],
-          ['status=PENDING,RUNNING', 'waits runs'],
-          ['status=nothing', ''],
-        ],
-        task_ids: [['', 'waits runs ended']],
-        stub_ids: [
-          ['stub_ids=<stub>', 'waits runs'],
-          ['stub_ids=<stub^>', 'waits runs'],
-          ['stub_ids=nobody', ''],
-        ],
-        stub_names: [
-          ['stub_names=<stubName>', 'waits runs'],
-          ['stub_names=nobody', ''],
-        ],
-        stub_types: [
-          ['stub_types=function%2Fdeployment', 'ended'],
-          ['stub_types=nothing', ''],
-        ],
-        container_ids: [
-          ['container_ids=a-container,b', 'runs'],
-          ['container_ids=b', ''],
-        ],
-        app_id: [
-          ['app_id=<app>', 'waits runs'],
-          ['app_id=<app^>', 'waits runs'],
-          ['app_id=nobody', ''],
-        ],
-        created_at_start: [
-          ['created_at_start=2020-01-01T00:00:00Z', 'waits runs ended'],
-          ['created_at_start=2999-01-01', ''],
-        ],
-        created_at_end: [
-          ['created_at_end=2999-01-01T00:00:00%2B02:00', 'waits runs ended'],
-          ['created_at_end=2020-01-01', ''],
-        ],
-        // Nothing of these has run to its end.
-        min_duration: [['min_duration=0', '']],
-        max_duration: [['max_duration=1000', '']],
+        ...TASK_FILTERS.cases,
         skip_details: [['skip_details=true', 'waits runs ended']],
         public: [
           ['public=true', ''],
@@ -271,6 +296,7 @@ export const LISTS: Readonly<Record<string, List>> = {
       },
     },
   },
+  'GET /task-summary/{ws}': { idOf, add: (_platform, kit) => kit.aTask(), filters: TASK_FILTERS },
   'GET /container/{ws}': {
     idOf: (row) => String(row['container_id']),
     filters: {

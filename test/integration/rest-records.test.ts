@@ -239,6 +239,56 @@ describe('every field of', () => {
     expect(await call(`GET /task/{ws}/${taskId}`)).toMatchObject({ status: 'CANCELLED' });
   });
 
+  test('tasks in short, with the error line of those that failed', async () => {
+    const name = unique('short');
+    const { id, stubId } = await platform.deploy(name, { stubType: 'taskqueue/deployment', env: ['SHORT=1'] });
+    const put = async (): Promise<string> =>
+      String((await platform.call(`POST /taskqueue/${name}`, {})).json['task_id']);
+    const end = async (error: string): Promise<string> => {
+      const taskId = await put();
+      await platform.gateway('POST /tasks/start', { taskId, containerId: 'c1' });
+      const result = Buffer.from(JSON.stringify({ error })).toString('base64');
+      await platform.gateway('POST /tasks/end', { taskId, containerId: 'c1', taskStatus: 'ERROR', result });
+      return taskId;
+    };
+    const waits = await put();
+    const failed = await end('KeyError: 1\nTraceback');
+    // The line of a long result would cost the read of all of it.
+    const long = await end(`KeyError: 2\n${'x'.repeat(20_000)}`);
+    const summaries = async (query: string): Promise<Json[]> =>
+      (await call(`GET /task-summary/{ws}?deployment_ids=${id}&${query}`))['data'] as Json[];
+    const found = await summaries('');
+    expect(found.map((row) => row['id'])).toEqual([long, failed, waits]);
+    const of = { stub_id: stubId, stub_type: 'taskqueue/deployment', deployment_id: id, deployment_name: name };
+    expect(found).toMatchObject([
+      { ...of, status: 'ERROR', error: '' },
+      { ...of, status: 'ERROR', error: 'KeyError: 1', attempt: 1, container_id: 'c1', deployment_version: 1 },
+      { ...of, status: 'PENDING', error: '', failure_reason: '', started_at: null, waited_ms: null, duration_ms: null },
+    ]);
+    expect(found[1]).toMatchObject({ waited_ms: expect.any(Number), duration_ms: expect.any(Number), sync: false });
+    expect(Buffer.byteLength(JSON.stringify(found[1]))).toBeLessThan(800);
+    const reason = String(found[1]?.['failure_reason']);
+    expect(reason).not.toBe('');
+    const ids = async (query: string) => (await summaries(query)).map((row) => row['id']);
+    expect(await ids(`failure_reasons=${reason}`)).toEqual([long, failed]);
+    expect(await ids('failure_reasons=lost')).toEqual([]);
+    expect(await ids('status=ERROR&limit=1')).toEqual([long]);
+    // A read by id says the same.
+    expect(await summaries(`task_ids=${failed}`)).toEqual([found[1]]);
+    const all = await call(`GET /task/{ws}?deployment_ids=${id}&failure_reasons=${reason}&skip_details=true`);
+    expect((all['data'] as Json[]).map((row) => [row['id'], row['result']])).toEqual([
+      [long, null],
+      [failed, null],
+    ]);
+    expect(
+      JSON.stringify(
+        await platform.call(`GET /api/v1/task-summary/${platform.other.workspaceId}`, undefined, {
+          token: platform.other.token,
+        }),
+      ),
+    ).not.toContain(failed);
+  });
+
   test('calls of public deployments of other workspaces, as both see them', async () => {
     const taskPolicy = { ttl: 1, timeout: 1, maxRetries: 0 };
     const { stubId } = await platform.deploy(unique('open'), { authorized: false, taskPolicy });

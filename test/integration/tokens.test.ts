@@ -28,6 +28,7 @@ const REST: Readonly<Record<string, string>> = {
   'GET /events/{ws}/history': 'ra',
   'GET /events/{ws}/stream': 'ra',
   'GET /task/{ws}': 'ra',
+  'GET /task-summary/{ws}': 'ra',
   'DELETE /task/{ws}': 'a',
   'GET /container/{ws}': 'ra',
   'GET /app/{ws}': 'ra',

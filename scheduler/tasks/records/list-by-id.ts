@@ -31,6 +31,8 @@ function fits(record: TaskRecord, filter: TaskFilter): boolean {
     isOneOf(record.status, filter.statuses) &&
     isOneOf(record.stubId, filter.stubIds) &&
     isOneOf(record.containerId, filter.containerIds) &&
+    isOneOf(record.deploymentId, filter.deploymentIds) &&
+    isOneOf(record.failureReason, filter.failureReasons) &&
     createdAtMs >= (filter.createdFromMs ?? -Infinity) &&
     createdAtMs <= (filter.createdToMs ?? Infinity) &&
     (filter.minDurationMs === undefined || (ranMs ?? -Infinity) >= filter.minDurationMs) &&

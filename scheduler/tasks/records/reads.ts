@@ -16,6 +16,8 @@ export interface TaskFilter {
   readonly stubNames?: readonly string[];
   readonly taskIds?: readonly string[];
   readonly containerIds?: readonly string[];
+  readonly deploymentIds?: readonly string[];
+  readonly failureReasons?: readonly string[];
   /** Tasks whose inputs these reruns have. */
   readonly rerunOf?: readonly string[];
   readonly stubTypes?: readonly string[];
@@ -26,6 +28,8 @@ export interface TaskFilter {
   readonly minDurationMs?: number;
   readonly maxDurationMs?: number;
   readonly offset?: number;
+  /** Whether results of tasks that failed come along, if they are short: they have the error. */
+  readonly withErrors?: boolean;
   /** Whether only dead tasks are listed, those that ended last first. */
   readonly dead?: boolean;
   /** Last task of the page before; only older ones are listed. Of dead ones, the time is that of their end. */

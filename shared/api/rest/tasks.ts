@@ -3,7 +3,7 @@ import type { Static } from 'typebox';
 import { Anything, Timestamp, nullable } from '../fields.ts';
 import { AppRecord } from './app-record.ts';
 import { Count, Id, Time, listOf } from './lists.ts';
-import { PAGE_OR_OFFSET, QueryFlag, QueryId, QueryIds, QueryInteger, QueryList, QueryTime } from './query.ts';
+import { PAGE, PAGE_OR_OFFSET, QueryFlag, QueryId, QueryIds, QueryInteger, QueryList, QueryTime } from './query.ts';
 import { StubRecord } from './stubs.ts';
 import { WorkspaceRecord } from './workspaces.ts';
 
@@ -113,18 +113,24 @@ export const Redriven = Type.Object({
 
 export const Dropped = Type.Object({ dropped: Type.Array(Id(), { description: 'those that were dead' }) });
 
-export const TaskQuery = Type.Object({
+const TASK_FILTERS = {
   status: QueryList(),
+  failure_reasons: QueryList(),
   task_ids: QueryIds(),
   stub_ids: QueryIds(),
   stub_names: QueryList(),
   stub_types: QueryList(),
+  deployment_ids: QueryIds(),
   container_ids: QueryIds(),
   app_id: QueryId(),
   created_at_start: QueryTime(),
   created_at_end: QueryTime(),
   min_duration: QueryInteger('milliseconds'),
   max_duration: QueryInteger('milliseconds'),
+};
+
+export const TaskQuery = Type.Object({
+  ...TASK_FILTERS,
   skip_details: QueryFlag('true: without stats and outputs'),
   dead: QueryFlag('asynchronous tasks that failed for good and whose input is kept; those that ended last first'),
   public: QueryFlag("calls that this workspace made of other workspaces' public deployments, instead of its own tasks"),
@@ -134,6 +140,35 @@ export const TaskQuery = Type.Object({
 export type TaskQuery = Static<typeof TaskQuery>;
 
 export const RestTaskList = listOf(RestTask);
+
+/** A task in a few hundred bytes: no configuration, no result. */
+export const TaskSummary = Type.Object({
+  id: Id(),
+  status: Type.String(),
+  failure_reason: Type.String({ description: 'empty: it did not fail' }),
+  error: Type.String({ description: 'the first line of its error; empty: it has none' }),
+  attempt: Count('0: no container had it'),
+  sync: Type.Boolean({ description: 'whether a caller waits for it' }),
+  stub_id: Id(),
+  stub_name: Type.String(),
+  stub_type: Type.String({ description: 'empty: the stub is gone' }),
+  deployment_id: Type.String({ description: 'empty: of a stub without a deployment' }),
+  deployment_name: Type.String(),
+  deployment_version: nullable(Count()),
+  container_id: Type.String({ description: 'empty: not claimed yet' }),
+  created_at: Time(),
+  started_at: Timestamp(),
+  ended_at: Timestamp(),
+  waited_ms: nullable(Count('from its creation to the start of its last attempt; null: it has not started')),
+  duration_ms: nullable(Count('of its last attempt; null: it has not ended, or never started')),
+  rerun_of: Type.String({ description: 'the task whose input it has; empty: it is a call of its own' }),
+});
+export type TaskSummary = Static<typeof TaskSummary>;
+
+export const TaskSummaryQuery = Type.Object({ ...TASK_FILTERS, ...PAGE });
+export type TaskSummaryQuery = Static<typeof TaskSummaryQuery>;
+
+export const TaskSummaries = listOf(TaskSummary);
 
 export const CancelQuery = Type.Object({ task_ids: QueryIds() });
 

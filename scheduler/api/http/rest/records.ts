@@ -5,7 +5,7 @@ import type { AppRecord } from '#shared/api/rest/app-record.ts';
 import type { ContainerRecord } from '#shared/api/rest/containers.ts';
 import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import type { StubRecord } from '#shared/api/rest/stubs.ts';
-import type { RestTask } from '#shared/api/rest/tasks.ts';
+import type { RestTask, TaskSummary } from '#shared/api/rest/tasks.ts';
 import type { WorkspaceRecord } from '#shared/api/rest/workspaces.ts';
 import { isEventStream, itemsText } from '#shared/domain/event-stream.ts';
 import { jsonTextOf, stringifyExactly } from '#shared/json-text.ts';
@@ -19,7 +19,7 @@ import type { AppRow } from '../../../stores/store/queries/apps.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
-import { attemptRecord, attemptsOf } from '../../../tasks/records/attempts-of.ts';
+import { attemptRecord, attemptsOf, errorLine } from '../../../tasks/records/attempts-of.ts';
 import type { TaskRecord } from '../../../tasks/records/task-record.ts';
 import { limitsOf } from '../../../workspaces/identity/limits.ts';
 import { servingRecord } from './serving-record.ts';
@@ -198,6 +198,36 @@ export function taskRecord(record: TaskRecord, related: TaskRelated): RestTask {
     stubName: stub?.name ?? '',
     workspaceId: record.workspaceId,
     workspaceName: workspace?.name ?? '',
+  };
+}
+
+/** The task in short. @param record - with its result where it failed, if that is short */
+export function taskSummary(
+  record: TaskRecord,
+  stub: TaskRelated['stub'],
+  deployment: TaskRelated['deployment'],
+): TaskSummary {
+  const { createdAtMs, startedAtMs, endedAtMs } = record;
+  return {
+    id: record.taskId,
+    status: record.status,
+    failure_reason: record.failureReason,
+    error: errorLine(record, record.result),
+    attempt: record.attempt,
+    sync: record.sync,
+    stub_id: record.stubId,
+    stub_name: stub?.name ?? '',
+    stub_type: stub?.type ?? '',
+    deployment_id: record.deploymentId ?? '',
+    deployment_name: deployment?.name ?? '',
+    deployment_version: deployment?.version ?? null,
+    container_id: record.containerId ?? '',
+    created_at: timestampOf(createdAtMs),
+    started_at: timestampOf(startedAtMs),
+    ended_at: timestampOf(endedAtMs),
+    waited_ms: startedAtMs === null ? null : Math.max(0, Math.round(startedAtMs - createdAtMs)),
+    duration_ms: startedAtMs === null || endedAtMs === null ? null : Math.max(0, Math.round(endedAtMs - startedAtMs)),
+    rerun_of: record.rerunOf ?? '',
   };
 }
 

@@ -59,7 +59,7 @@ import { stackRoutes } from './stacks.ts';
 import type { StackRouteParts } from './stacks.ts';
 import { oneStub, stubUrl } from './stubs.ts';
 import { subscribeTask } from './subscribe.ts';
-import { cancelTasks, listTasks, readTask } from './tasks.ts';
+import { cancelTasks, listTasks, listTaskSummaries, readTask } from './tasks.ts';
 import type { TaskRouteParts } from './tasks.ts';
 import { tokenRoutes } from './tokens.ts';
 import { volumeRoutes } from './volumes.ts';
@@ -128,6 +128,7 @@ export function restRoutes(parts: RestRouteParts): readonly RestRoute[] {
     currentWorkspace(parts),
     readTask(parts),
     listTasks(parts),
+    listTaskSummaries(parts),
     cancelTasks(parts.taskActions),
     ...taskInputRoutes(parts),
     ...deadLetterRoutes(parts),

@@ -1,5 +1,14 @@
 import type { FastifyRequest } from 'fastify';
-import { CancelQuery, CancelTasks, Cancelled, RestTask, RestTaskList, TaskQuery } from '#shared/api/rest/tasks.ts';
+import {
+  CancelQuery,
+  CancelTasks,
+  Cancelled,
+  RestTask,
+  RestTaskList,
+  TaskQuery,
+  TaskSummaries,
+  TaskSummaryQuery,
+} from '#shared/api/rest/tasks.ts';
 import { AppError } from '#shared/errors.ts';
 import { isUuid } from '#shared/domain/ids.ts';
 import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
@@ -19,7 +28,7 @@ import { cursorOf, pageLimit, pageOf, pageOffset } from './paging.ts';
 import type { OutputRouteParts } from './outputs.ts';
 import type { TaskInputs } from '../../../tasks/inputs/inputs.ts';
 import { inputBytesOf } from '../../../tasks/records/recording.ts';
-import { taskRecord } from './records.ts';
+import { taskRecord, taskSummary } from './records.ts';
 import { restRoute } from './route.ts';
 import type { RestRequest, RestRoute } from './route.ts';
 
@@ -113,6 +122,46 @@ function mayRead(caller: Caller, record: TaskRecord): boolean {
   return container === undefined || container.stubId === record.stubId || container.stubId === record.putBy;
 }
 
+/** Lists tasks in short: a page of a hundred takes as many bytes as two with their configurations. */
+export function listTaskSummaries({ tasks, directory }: Pick<TaskListParts, 'tasks' | 'directory'>): RestRoute {
+  return restRoute({
+    http: 'GET /task-summary/{ws}',
+    summary: 'Tasks in short, newest first',
+    grants: { scopes: ['read'], confinesToApp: true },
+    query: TaskSummaryQuery,
+    answer: TaskSummaries,
+    handle: async ({ caller, query, workspaceId }) => {
+      const limit = pageLimit(query);
+      const before = cursorOf(query);
+      const nothing = { data: [], next: '' };
+      if (query.app_id !== undefined && isOutside(caller, query.app_id)) return nothing;
+      const filter = { ...filterOf(query), ...ownApp(caller) };
+      // Ids were given, and none of them is valid: the list is empty, not unfiltered.
+      if (filter.taskIds?.length === 0) return nothing;
+      const records = await tasks.list(workspaceId, {
+        ...filter,
+        withErrors: true,
+        limit: limit + 1,
+        ...(before === undefined ? {} : { before: { createdAtMs: before.atMs, taskId: before.id } }),
+      });
+      const { page, next } = pageOf(records, limit, (record) => ({ atMs: record.createdAtMs, id: record.taskId }));
+      const deploymentIds = page.map((record) => record.deploymentId).filter((id) => id !== null);
+      const [stubs, deployments] = await Promise.all([
+        directory.stubs(page.map((record) => record.stubId)),
+        directory.deployments(deploymentIds),
+      ]);
+      const data = page.map((record) =>
+        taskSummary(
+          record,
+          stubs.get(record.stubId),
+          record.deploymentId === null ? undefined : deployments.get(record.deploymentId),
+        ),
+      );
+      return { data, next };
+    },
+  });
+}
+
 /** Lists tasks, newest first; without results, and with `skip_details` without counts. */
 export function listTasks(parts: TaskListParts): RestRoute {
   return restRoute({
@@ -131,7 +180,13 @@ export function listTasks(parts: TaskListParts): RestRoute {
           'dead: only the own tasks of a workspace are listed, so without all and public',
         );
       if (query.app_id !== undefined && isOutside(caller, query.app_id)) return { data: [], next: '' };
-      const filter = { ...filterOf(query), ...ownApp(caller) };
+      const whose = query.all === true ? ('all' as const) : query.public === true ? ('public' as const) : undefined;
+      const filter = {
+        ...filterOf(query),
+        ...(query.dead === true ? { dead: true } : {}),
+        ...(whose === undefined ? {} : { whose }),
+        ...ownApp(caller),
+      };
       // Ids were given, and none of them is valid: the list is empty, not unfiltered.
       if (filter.taskIds?.length === 0) return { data: [], next: '' };
       const records = await parts.tasks.list(workspaceId, {
@@ -222,22 +277,22 @@ async function depthsOf(
   return new Map(await Promise.all(queues.map(async (queue) => [queue, await parts.queueDepth(queue)] as const)));
 }
 
-function filterOf(query: TaskQuery): Omit<TaskFilter, 'limit'> {
+function filterOf(query: TaskQuery | TaskSummaryQuery): Omit<TaskFilter, 'limit'> {
   const statuses = query.status?.map((status) => status.toUpperCase());
   const taskIds = query.task_ids?.filter(isUuid);
   const { stub_ids: stubIds, stub_names: stubNames, stub_types: stubTypes, app_id: appId } = query;
   const { container_ids: containerIds, created_at_start: createdFromMs, created_at_end: createdToMs } = query;
   const { min_duration: minDurationMs, max_duration: maxDurationMs } = query;
-  const whose = query.all === true ? 'all' : query.public === true ? 'public' : undefined;
+  const { deployment_ids: deploymentIds, failure_reasons: failureReasons } = query;
   return {
-    ...(query.dead === true ? { dead: true } : {}),
-    ...(whose === undefined ? {} : { whose }),
     ...(statuses === undefined ? {} : { statuses }),
     ...(taskIds === undefined ? {} : { taskIds }),
     ...(stubIds === undefined ? {} : { stubIds }),
     ...(stubNames === undefined ? {} : { stubNames }),
     ...(stubTypes === undefined ? {} : { stubTypes }),
     ...(containerIds === undefined ? {} : { containerIds }),
+    ...(deploymentIds === undefined ? {} : { deploymentIds }),
+    ...(failureReasons === undefined ? {} : { failureReasons }),
     ...(appId === undefined ? {} : { appId }),
     ...(createdFromMs === undefined ? {} : { createdFromMs }),
     ...(createdToMs === undefined ? {} : { createdToMs }),

@@ -408,6 +408,7 @@ export interface TaskRowFilter {
   readonly stubTypes?: readonly string[];
   readonly containerIds?: readonly string[];
   readonly deploymentIds?: readonly string[];
+  readonly failureReasons?: readonly string[];
   /** Tasks whose inputs these reruns have. */
   readonly rerunOf?: readonly string[];
   readonly createdFromMs?: number;
@@ -417,12 +418,16 @@ export interface TaskRowFilter {
   readonly minDurationMs?: number;
   readonly maxDurationMs?: number;
   readonly offset?: number;
+  /** Whether results of tasks that failed come along, if they are short: they have the error. */
+  readonly withErrors?: boolean;
   /** Whether only dead tasks of the workspace are returned, those that ended last first. */
   readonly dead?: boolean;
   /** Last row of the page before: only older tasks are returned. Of dead ones, the time is that of their end. */
   readonly before?: { readonly createdAtMs: number; readonly taskId: string };
 }
 
+/** Statuses of tasks that ended without a result; the index `tasks_failed` has the same. */
+const FAILED_STATUSES = `'ERROR', 'TIMEOUT', 'CANCELLED', 'EXPIRED'`;
 const OF_DEAD = 'i.workspace_id';
 /** Columns of a page's order, falling. The input of a dead task is kept since its end. */
 const ORDER = {
@@ -435,8 +440,8 @@ const ORDER = {
  * Tasks of a workspace, or calls that it made of others' public deployments. Facts of
  * others' stubs are no filter: a caller could find names of theirs by trying them.
  */
-const pageSql = (column: 't.workspace_id' | 't.called_by' | 'i.workspace_id', limit: string): string =>
-  `select ${BASE}, null as result, null as past from ${column === OF_DEAD ? `task_inputs i join tasks t on t.id = i.task_id` : 'tasks t'} ${JOINS}
+const pageSql = (column: 't.workspace_id' | 't.called_by' | 'i.workspace_id', limit: string, result = 'null'): string =>
+  `select ${BASE}, ${result} as result, null as past from ${column === OF_DEAD ? `task_inputs i join tasks t on t.id = i.task_id` : 'tasks t'} ${JOINS}
      where ${column} = $1 ${column === OF_DEAD ? `and ${DEAD}` : ''}
        and ($2::text[] is null or t.id = any ($2::text[]))
        and ($3::text[] is null or t.status = any ($3::text[]))
@@ -452,7 +457,11 @@ const pageSql = (column: 't.workspace_id' | 't.called_by' | 'i.workspace_id', li
        and ($14::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 >= $14)
        and ($15::double precision is null or extract(epoch from t.ended_at - t.started_at) * 1000 <= $15)
        and ($18::text[] is null or t.rerun_of = any ($18::text[]))
+       and ($19::text[] is null or t.failure_reason = any ($19::text[]))
      order by ${ORDER[column].replaceAll(',', ' desc,')} desc limit ${limit}`;
+
+/** Result of a task that failed. A longer one is left out, because it would be read whole for one line. */
+const ERROR_RESULT = `case when t.status in (${FAILED_STATUSES}) and octet_length(t.result) <= 16384 then t.result end`;
 
 /** Rows of each of two pages that are put together: an offset passes over rows of both. */
 const SKIPPED = '$16::bigint + $17::bigint';
@@ -464,7 +473,7 @@ export function listTasks(db: Queryable, filter: TaskRowFilter): Promise<TaskRow
     whose === 'all'
       ? `select * from ((${pageSql('t.workspace_id', SKIPPED)}) union all (${pageSql('t.called_by', SKIPPED)})) found
          order by created_at desc, id desc limit $16 offset $17`
-      : `${pageSql(filter.dead === true ? OF_DEAD : whose === 'public' ? 't.called_by' : 't.workspace_id', '$16')} offset $17`;
+      : `${pageSql(filter.dead === true ? OF_DEAD : whose === 'public' ? 't.called_by' : 't.workspace_id', '$16', filter.withErrors === true ? ERROR_RESULT : 'null')} offset $17`;
   return many(
     db,
     sql,
@@ -487,6 +496,7 @@ export function listTasks(db: Queryable, filter: TaskRowFilter): Promise<TaskRow
       filter.limit,
       filter.offset ?? 0,
       filter.rerunOf ?? null,
+      filter.failureReasons ?? null,
     ],
     map,
   );
