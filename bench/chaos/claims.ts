@@ -18,7 +18,9 @@ export const CLAIM_SETTINGS = {
 };
 
 const GUARANTEED = 3;
-const PAUSE_MS = { least: 3_000, most: 6_000 };
+/** Claims are made again soon, and stay long enough that containers end for them. */
+const PAUSE_MS = { least: 500, most: 1_500 };
+const HOLD_MS = { least: 3_000, most: 6_000 };
 const MOST_REQUESTS = 2;
 
 /** @param client - of an administrator @param directory - an app with the handler `compute` */
@@ -51,7 +53,8 @@ export async function deployClaims(
   return {
     run: async (signal) => {
       let containers = 0;
-      while (await sleep(PAUSE_MS.least + Math.random() * (PAUSE_MS.most - PAUSE_MS.least), signal)) {
+      const pauseMs = ({ least, most }: typeof PAUSE_MS): number => least + Math.random() * (most - least);
+      while (await sleep(pauseMs(containers === 0 ? PAUSE_MS : HOLD_MS), signal)) {
         containers = containers === 0 ? 1 + Math.floor(Math.random() * GUARANTEED) : 0;
         try {
           await scale(containers);

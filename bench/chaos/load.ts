@@ -72,7 +72,7 @@ const AGENT_PUT_PAUSE_MS = 1_200;
 /** Millicores, so few that all containers have room beside those that are kept on every machine. */
 const UPGRADE_CPU = 100;
 /** Part of the puts that run for seconds, so that interruptions find tasks, and for how long they run. */
-const LONG = { share: 0.3, least: 2, most: 5 };
+const LONG = { share: 0.45, least: 2, most: 5 };
 /** Calls are sparse, so that the machine's time goes to starts and stops. */
 const AGENT_CALL_PAUSE_MS = 150;
 /** Pause after a call without an answer. */
@@ -99,12 +99,15 @@ export async function deployChaosApps(
     ...(kind === 'upgrade' ? { cpu: UPGRADE_CPU } : {}),
   };
   const autoscaler = { type: 'queue_depth', maxContainers: 2, tasksPerContainer: 2 };
-  // Held for a moment only, so that tasks of others may have the GPU again.
+  // A container has one task at a time and ends with the last one. So those that hold GPUs are busy: a claim interrupts
+  // them, because nobody is only kept warm.
   const interruptible = {
     gpu: 'H100',
     gpuCount: 1,
     cpu: 100,
-    keepWarmSeconds: 2,
+    workers: 1,
+    keepWarmSeconds: 0,
+    autoscaler: { ...autoscaler, tasksPerContainer: 1 },
     extra: JSON.stringify({ interruptible: true }),
   };
   const queue = {

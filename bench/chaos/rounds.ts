@@ -61,6 +61,8 @@ const MOST_REQUESTS = 16;
 const FIRST_CALLS_MS = 60_000;
 const FOLLOW_EVERY_MS = 1_000;
 const LOAD_MS = { least: 300, most: 4_000 };
+/** The same where containers end for others, which takes a start of the leader, a claim and a notice. */
+const CLAIMS_MS = { least: 2_000, most: 8_000 };
 /** Share of kills that hit a scheduler before it is ready. */
 const KILL_IN_START = 0.25;
 const START_MS = 1_500;
@@ -110,7 +112,10 @@ export async function killRounds(
     if (host !== undefined) watch = await watchMachine(place, product, host);
     for (let round = 1; round <= options.rounds; round += 1) {
       if (watch === undefined || options.kind !== 'kill agent')
-        await sleep(between(LOAD_MS.least, LOAD_MS.most), place.signal);
+        await sleep(
+          preempts ? between(CLAIMS_MS.least, CLAIMS_MS.most) : between(LOAD_MS.least, LOAD_MS.most),
+          place.signal,
+        );
       else await agentLives(watch, place.signal);
       place.signal.throwIfAborted();
       const startedAt = performance.now();
