@@ -161,7 +161,7 @@ async function build(settings: SchedulerSettings, log: Log, opening: Opening): P
   const gauges = registerGauges({ ...infrastructure, ...clusterState, ...scaling });
   const registryParts = openRegistry(infrastructure, identity, clusterState);
   opened.push(closingRegistry(registryParts));
-  const linkParts = openLinks({ ...base, taskParts, scaling, registryParts, sharing: settingParts.sharing });
+  const linkParts = openLinks({ ...base, taskParts, scaling, registryParts });
   const maintenance = openTaskMaintenance({ ...base, taskParts });
   const deferredParts = openDeferredCalls({ ...base, taskParts });
   const actionParts = openActions({ ...base, taskParts, maintenance, deferredParts });

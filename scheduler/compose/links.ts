@@ -9,7 +9,6 @@ import { SESSION_SETTINGS } from '../fleet/session-settings.ts';
 import { Usage } from '../fleet/usage.ts';
 import { StartProgress } from '../fleet/containers/start-progress.ts';
 import { issueCredential } from '../fleet/containers/credentials.ts';
-import type { SharingSetting } from '../workspaces/identity/sharing.ts';
 import type { Tokens } from '../workspaces/identity/tokens.ts';
 import { machineSigner } from '../workspaces/identity/machine-credentials.ts';
 import { ImageCredentials } from '../fleet/images/workspace-credentials.ts';
@@ -40,7 +39,6 @@ export interface LinksSetup {
   readonly scaling: Pick<Scaling, 'cpuWorkAllowed'>;
   readonly tokens: Tokens;
   readonly registryParts: RegistryParts;
-  readonly sharing: Pick<SharingSetting, 'noticeMs'>;
 }
 
 export interface LinkParts {
@@ -101,7 +99,7 @@ export function buildLinks({ redis, keys, bus, isAlone, installation, secrets, .
 export function openLinks({ infrastructure, identity, clusterState, ...setup }: LinksSetup): LinkParts {
   const { db, general, keys, clock, log, registry, settings } = infrastructure;
   const { secrets, installation, limits } = identity;
-  const { reports, attempts } = setup.taskParts;
+  const { reports, attempts, drainCutoff } = setup.taskParts;
   const logMetrics = new LogMetrics(registry);
   const quota = new LogQuota({
     limitOf: (workspaceId) => limits.peek(workspaceId).bytes.logs_per_day,
@@ -126,7 +124,7 @@ export function openLinks({ infrastructure, identity, clusterState, ...setup }: 
     pullLine: { width: settings.LONGSHORE_IMAGE_PULLS, widthMost: settings.LONGSHORE_IMAGE_PULLS_MOST },
     cpuWorkAllowed: setup.scaling.cpuWorkAllowed,
     tokenOf: (row) => issueCredential(setup.tokens, row),
-    noticeMs: () => setup.sharing.noticeMs,
+    noticeMs: (id) => drainCutoff.noticeLeftMs(id),
     openObject: async (objectId) => (await setup.objects.open(objectId))?.stream,
     address: settings.LONGSHORE_AGENT_ADDRESS,
     socketPath: settings.LONGSHORE_LINK_SOCKET,

@@ -35,6 +35,7 @@ export class FleetMetrics {
   readonly unschedulable: Gauge<'reason'>;
   readonly preemptions: Counter<'reason'>;
   readonly gpuLeaseFaults: Counter<'kind'>;
+  readonly ledgerFaults: Counter;
   readonly guard: Gauge<'pool'>;
   readonly ping: Histogram;
   readonly containerCalls: Counter<'result'>;
@@ -148,6 +149,11 @@ export class FleetMetrics {
       this.gpuLeaseFaults,
       ['missing', 'left_over', 'leased_twice'].map((kind) => ({ kind })),
     );
+    this.ledgerFaults = new Counter({
+      name: name('ledger_faults_total'),
+      help: 'Containers whose resources placement counted otherwise than their rows say; corrected every 30 s.',
+      registers,
+    });
     this.guard = bounded(
       new Gauge({
         name: name('mass_disconnect_guard_active'),

@@ -1,3 +1,4 @@
+import type { ContainerId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Assignment } from '#shared/protocol/generated/messages.ts';
 import type { ContainerEntry } from './containers/container-entry.ts';
@@ -39,8 +40,8 @@ function orderOf(state: ContainerState): 'run' | 'stop' | 'nothing' {
 /** Times that containers have which end. */
 export interface EndTimes {
   readonly stopGraceMs: number;
-  /** For tasks of a container that ends for another one. */
-  readonly noticeMs: number;
+  /** Rest of the notice that tasks of a container get which ends for another one. */
+  readonly noticeMs: (id: ContainerId) => number;
 }
 
 /** The agent's assignment for one container; undefined: the container should not be there. */
@@ -54,7 +55,11 @@ export function assignmentOf(entry: ContainerEntry, { stopGraceMs, noticeMs }: E
   };
   switch (orderOf(row.state)) {
     case 'run':
-      return { ...base, stop: false, ...(isPreempted(row) ? { interruptMs: Math.max(1, noticeMs) } : {}) };
+      return {
+        ...base,
+        stop: false,
+        ...(isPreempted(row) ? { interruptMs: Math.max(1, Math.round(noticeMs(row.id))) } : {}),
+      };
     case 'stop':
       return { ...base, stop: true, graceMs: stopGraceMs, stopReason: row.reason ?? 'scaled_in' };
     case 'nothing':

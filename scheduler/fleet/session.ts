@@ -31,6 +31,7 @@ import { Inbox } from './inbox.ts';
 import { isInService } from './machine.ts';
 import type { Machines } from './machines.ts';
 import type { FleetMetrics } from './metrics.ts';
+import type { EndTimes } from './orders.ts';
 import { ordersFor } from './orders.ts';
 import { ReportedContainers } from './reported-containers.ts';
 import type { ReportedContainersParts } from './reported-containers.ts';
@@ -68,8 +69,7 @@ export interface SessionParts {
   /** The credential of a container that may now be created. */
   readonly tokenOf: (row: ContainerRow) => Promise<string>;
   readonly images: Pick<ImageOrders, 'prepared'>;
-  /** Time for tasks of a container that ends for another one. */
-  readonly noticeMs: () => number;
+  readonly noticeMs: EndTimes['noticeMs'];
   /** Passes on the answer to a change of a container. */
   readonly onContainerChanged: (changed: ContainerChanged__Output) => void;
   /** Called with the time that the answer to a ping took. */
@@ -364,7 +364,7 @@ export class Session {
     this.#revision += 1;
     const { assignments, tooMany } = ordersFor(
       this.#parts.containers.ofMachine(this.machineId),
-      { stopGraceMs: this.#parts.settings.stopGraceMs, noticeMs: this.#parts.noticeMs() },
+      { stopGraceMs: this.#parts.settings.stopGraceMs, noticeMs: this.#parts.noticeMs },
       MAX_MESSAGE_BYTES,
     );
     this.#write({

@@ -45,7 +45,7 @@ export class StopWhenDrained {
     if (container.inFlight > 0) return;
     this.#stopping.add(id);
     this.#containers
-      .transition(id, 'stop', { epoch: entry.row.epoch })
+      .transition(id, 'stop', { epoch: entry.row.epoch, from: 'DRAINING' })
       .catch((error: unknown) =>
         this.#log.warn({ err: error, containerId: id }, 'a container that left could not be stopped, trying again'),
       )

@@ -7,6 +7,7 @@ import { Registry } from '#shared/metrics.ts';
 import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import { ContainerCredentials } from '#scheduler/fleet/containers/credentials.ts';
 import { LeaderContainerRegistry } from '#scheduler/fleet/containers/leader-container-registry.ts';
+import { StopWhenDrained } from '#scheduler/replicas/stop-when-drained.ts';
 import { TakeOver } from '#scheduler/replicas/take-over.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
 import type { AgentReports } from '#scheduler/fleet/agent-reports.ts';
@@ -21,7 +22,7 @@ import { waitFor } from '../helpers/services.ts';
 import { machineById, updateMachine } from '#scheduler/stores/store/queries/machines.ts';
 import { aDb, KINDS, silent } from './store-fixture.ts';
 import type { OpenedDb } from './store-fixture.ts';
-import { aTarget } from './tasks-fixture.ts';
+import { aTarget, PlayedLink } from './tasks-fixture.ts';
 
 /** Container registries of one replica: its own, and the one that it decides with under that fencing number. */
 function aReplica({ db }: OpenedDb, fence: () => number | undefined) {
@@ -125,6 +126,27 @@ describe.each(KINDS)('on %s', (kind) => {
     expect(other.get(id)?.row.state).toBe('STARTING');
     expect(theirs.isLive(id, 1)).toBe(false);
     await one.transition(id, 'gone');
+  });
+
+  test('a container that was to leave and stays after all is not stopped for its last task', async () => {
+    const { containers } = aReplica(opened, () => undefined);
+    const slots = new SlotTable();
+    const target = aTarget();
+    const { id } = (await containers.create(target)).row;
+    await containers.transition(id, 'assign', place);
+    await containers.transition(id, 'ack');
+    await containers.transition(id, 'ready');
+    await containers.transition(id, 'drain', { change: { reason: 'preempted' } });
+    const leaving = new StopWhenDrained(containers, slots, silent);
+    const facts = { containerId: id, queue: target.queue, machineId: place.change.machineId, slots: 1 };
+    slots.ready(facts, new PlayedLink(), 0);
+    // The last task ends while it is written that the container stays.
+    const stays = containers.transition(id, 'undrain', { change: { reason: null } });
+    leaving.check(id);
+    expect(await stays).toBe('moved');
+    await containers.get(id)?.tail;
+    expect((await containerById(opened.db, id))?.state).toBe('RUNNING');
+    await containers.transition(id, 'exit');
   });
 
   test('desired state of a leader that was superseded is refused and counted; people and agents are not asked for a number', async () => {

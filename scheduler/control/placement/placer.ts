@@ -27,6 +27,7 @@ import { listShares, sharesOf } from '../plan/share-report.ts';
 import { FailedImages } from './failed-images.ts';
 import { GivingUp } from './giving-up.ts';
 import type { GrowthFacts } from './giving-up.ts';
+import { corrections } from './ledger-check.ts';
 import { BACKOFF, PlacementBackoff } from './placement-backoff.ts';
 import type { Preemptions } from './preemptions.ts';
 import { PlacementWrites } from './placement-writes.ts';
@@ -67,6 +68,8 @@ const SLICE_MS = 5;
 const BATCH = 256;
 /** Least time between two looks for containers that may end for others. */
 const RECLAIM_EVERY_MS = 1000;
+/** Most containers that a line of the log names. */
+const MOST_NAMED = 10;
 /** Most reservations that are listed. */
 const MOST_RESERVATIONS = 1000;
 /** Candidates that turn out to be taken before the container waits for a moment. */
@@ -102,6 +105,8 @@ export class Placer {
   #lease: { readonly fence: number | undefined; readonly sinceMs: number } = { fence: undefined, sinceMs: 0 };
   /** Workspaces whose limits or shares changed while such were read. */
   #changedSince: Set<WorkspaceId> | undefined;
+  /** Whether the next round compares what is counted with the rows. */
+  #isToCheck = false;
   /** Tape of a recording that begins with the next round. */
   #toRecord: Tape | undefined;
   #running = false;
@@ -285,6 +290,7 @@ export class Placer {
       if (containers.get(wanted.id)?.row.state !== 'PENDING') this.#planner.remove(wanted.id);
     for (const entry of containers.pending()) this.#waits(entry);
     this.#facts.touchAll();
+    this.#isToCheck = true;
     this.#planner.forgetBlocks();
     this.wake();
   }
@@ -453,6 +459,7 @@ export class Placer {
       this.#toRecord = undefined;
       this.#tellAll();
     }
+    if (this.#isToCheck) await this.#checkLedger();
     for (const id of await this.#writes.settle()) this.#facts.touch(id);
     for (const entry of [...this.#resting.values()]) this.#waits(entry);
     for (let chosen: Chosen[] = []; this.#parts.fence() !== undefined; chosen = []) {
@@ -470,6 +477,26 @@ export class Placer {
     const nextMs = await this.#givingUp.look();
     if (nextMs !== undefined) this.#wakeIn(nextMs);
     this.#notes.soon();
+  }
+
+  /** Compares what is counted with the rows, with turns of other work, while no choice is being written. */
+  async #checkLedger(): Promise<void> {
+    const { clock, containers, metrics, log } = this.#parts;
+    this.#isToCheck = false;
+    const wrong: ContainerId[] = [];
+    let endMs = clock.monotonicMs() + SLICE_MS;
+    for (const id of corrections(this.#planner, containers, () => clock.nowMs())) {
+      if (id !== undefined) wrong.push(id);
+      if (clock.monotonicMs() < endMs) continue;
+      await turnOfLoop();
+      endMs = clock.monotonicMs() + SLICE_MS;
+    }
+    if (wrong.length === 0) return;
+    metrics.ledgerFaults.inc(wrong.length);
+    log.warn(
+      { containers: wrong.slice(0, MOST_NAMED), count: wrong.length },
+      'containers were counted otherwise than their rows say; corrected',
+    );
   }
 
   /** Builds changed machines anew, with turns of other work. */

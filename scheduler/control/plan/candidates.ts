@@ -33,6 +33,11 @@ export class Candidates {
     return this.#machines.get(id);
   }
 
+  /** Text of all that lasts about a machine on which something may be placed. */
+  lastingOf(id: MachineId): string {
+    return this.#index.lastingOf(id) ?? '';
+  }
+
   all(): Iterable<PlacementMachine> {
     return this.#machines.values();
   }

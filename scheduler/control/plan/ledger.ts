@@ -139,6 +139,11 @@ export class Ledger {
     return this.#held.get(id);
   }
 
+  /** Containers that hold something. */
+  ids(): Iterable<ContainerId> {
+    return this.#held.keys();
+  }
+
   /** Containers that end by a known time. */
   ending(): Iterable<ContainerId> {
     return this.#ending;

@@ -175,6 +175,11 @@ export class MachineIndex {
     kind.size += 1;
   }
 
+  /** Text of all that lasts about a machine that is here. */
+  lastingOf(id: MachineId): string | undefined {
+    return this.#positions.get(id)?.lasting;
+  }
+
   drop(id: MachineId): void {
     const position = this.#positions.get(id);
     if (position === undefined) return;

@@ -2,7 +2,7 @@
 // compared with these classes alone.
 import type { MachineId } from '#shared/domain/ids.ts';
 import type { PlacementMachine } from './filter.ts';
-import { keptForGpus, lastingText, lastsAs, mayLease } from './filter.ts';
+import { keptForGpus, mayLease } from './filter.ts';
 import type { FitClass } from './fit-class.ts';
 
 export interface MachineKind {
@@ -14,26 +14,29 @@ export interface MachineKind {
 export class MachineKinds {
   readonly #kinds = new Map<string, MachineKind>();
   /** Kinds of machines, as these were when they changed last. */
-  readonly #known = new Map<MachineId, { readonly machine: PlacementMachine; readonly kind: MachineKind }>();
+  readonly #known = new Map<MachineId, { readonly lasting: string; readonly kind: MachineKind }>();
 
-  /** @param classes - all that there are */
-  of(machine: PlacementMachine, classes: Iterable<FitClass>): MachineKind {
+  /**
+   * @param lasting - text of all that lasts about the machine (filter.ts)
+   * @param classes - all that there are
+   */
+  of(machine: PlacementMachine, lasting: string, classes: Iterable<FitClass>): MachineKind {
     const { machineId, poolOwner, totalCpuMillicores, totalMemoryBytes } = machine;
     const known = this.#known.get(machineId);
     if (
-      known?.machine.poolOwner === poolOwner &&
-      known.machine.totalCpuMillicores === totalCpuMillicores &&
-      known.machine.totalMemoryBytes === totalMemoryBytes &&
-      lastsAs(known.machine, machine)
+      known?.lasting === lasting &&
+      known.kind.sample.poolOwner === poolOwner &&
+      known.kind.sample.totalCpuMillicores === totalCpuMillicores &&
+      known.kind.sample.totalMemoryBytes === totalMemoryBytes
     )
       return known.kind;
-    const key = [lastingText(machine), poolOwner, totalCpuMillicores, totalMemoryBytes].join('\n');
+    const key = [lasting, poolOwner, totalCpuMillicores, totalMemoryBytes].join('\n');
     let kind = this.#kinds.get(key);
     if (kind === undefined) {
       this.#kinds.set(key, (kind = { sample: machine, classes: [] }));
       for (const fitClass of classes) addTo(kind, fitClass);
     }
-    this.#known.set(machineId, { machine, kind });
+    this.#known.set(machineId, { lasting, kind });
     return kind;
   }
 

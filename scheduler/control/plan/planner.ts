@@ -244,7 +244,7 @@ export class Planner {
     const [cpuMarket, gpuMarket] = [markets.on(machine.machineId, 0), markets.on(machine.machineId, 1)];
     return {
       machine,
-      kind: this.#kinds.of(machine, this.#classes.values()),
+      kind: this.#kinds.of(machine, this.candidates.lastingOf(machine.machineId), this.#classes.values()),
       gpuMarket,
       cpuMarket,
       best: undefined,

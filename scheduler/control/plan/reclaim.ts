@@ -91,6 +91,12 @@ interface Claim {
   readonly reservation?: Reservation;
 }
 
+/** Containers that hold the same and end soon by themselves. */
+interface Coming {
+  readonly holding: Holding;
+  count: number;
+}
+
 interface Leaving {
   readonly sinceMs: number;
   readonly holding: Holding;
@@ -120,7 +126,9 @@ const WRITTEN_WITHIN_MS = 10_000;
  * an earlier leader.
  */
 const ENDS_SOON_MS = 240_000;
-const MOST_CLAIMS = 16;
+/** Most claims of a workspace, so that nobody's claims keep those of others waiting. */
+const MOST_OF_TENANT = 16;
+const MOST_CLAIMS = 256;
 /** Most machines and markets that one look compares with containers that wait, so that it blocks nobody. */
 const MOST_COMPARED = 512;
 const AT_ONCE = 0.25;
@@ -150,12 +158,18 @@ export class Reclaim {
     this.#reservations = reservations;
   }
 
+  /** Forgets all claims. How many of a workspace were told in the last minute stays, so that no more than that are. */
   clear(): void {
     this.#claims = [];
     this.#leaving.clear();
     this.#freed = new Map();
-    this.#told.clear();
     this.#goesOnWith = undefined;
+  }
+
+  /** Forgets that, too, because a recording begins with a planner that knows nothing. */
+  clearAll(): void {
+    this.clear();
+    this.#told.clear();
   }
 
   /** Number of containers that were told to end, and are there still. */
@@ -195,7 +209,7 @@ export class Reclaim {
   }
 
   #claimAll(
-    coming: ReadonlyMap<MarketState, Holding[]>,
+    coming: ReadonlyMap<MarketState, readonly Coming[]>,
     victims: ReadonlyMap<MachineId, readonly Victim[]>,
     rules: ReclaimRules,
   ): Preemption[] {
@@ -214,9 +228,11 @@ export class Reclaim {
         break;
       }
       const hadAll = this.#left === MOST_COMPARED;
-      let claimed = this.#claims.filter((one) => one.fitClass === fitClass).length;
-      for (; claimed < fitClass.size && this.#claims.length < MOST_CLAIMS; claimed += 1) {
-        if (takeOne(coming, item)) continue;
+      const its = this.#claims.filter((one) => one.fitClass.tenant === fitClass.tenant);
+      const claimed = its.filter((one) => one.fitClass === fitClass).length;
+      const wanting = fitClass.size - claimed - takeRoom(coming, fitClass, fitClass.size - claimed);
+      const most = Math.min(wanting, MOST_OF_TENANT - its.length, MOST_CLAIMS - this.#claims.length);
+      for (let count = 0; count < most; count += 1) {
         const some = this.#claimFor(item, victims, rules);
         if (some.length === 0) {
           if (this.#left <= 0 && !hadAll) this.#goesOnWith = fitClass;
@@ -233,11 +249,10 @@ export class Reclaim {
    * @returns containers that leave for no claim any more
    */
   #settle({ nowMs, candidates }: ReclaimFacts): ReadonlyMap<ContainerId, Leaving> {
-    const warm = new Set(candidates.flatMap(({ id, isWarm }) => (isWarm === true ? id : [])));
     for (const [id, { holding, isWarm }] of this.#leaving) {
       const now = this.#ledger.get(id);
       // Who was only kept warm may have got work before the scaling loop let it go.
-      const isBusy = isWarm && now?.endsAtMs === undefined && !warm.has(id);
+      const isBusy = isWarm && now?.endsAtMs === undefined && !this.#ledger.spare.has(id);
       if (now?.machineId !== holding.machineId || isBusy) this.#leaving.delete(id);
     }
     // A container that is ready still was not told, because the order was not written.
@@ -303,9 +318,9 @@ export class Reclaim {
     return Map.groupBy(found, ({ machineId }) => machineId);
   }
 
-  /** Containers of machines in service that end soon by themselves, by market. */
-  #coming(nowMs: number): ReadonlyMap<MarketState, Holding[]> {
-    const coming = new Map<MarketState, Holding[]>();
+  /** Containers of machines in service that end soon by themselves, by market and by what they hold. */
+  #coming(nowMs: number): ReadonlyMap<MarketState, readonly Coming[]> {
+    const coming = new Map<MarketState, Map<string, Coming>>();
     for (const id of this.#ledger.ending()) {
       const holding = this.#ledger.get(id);
       if (holding === undefined || holding.machineId === null || this.#leaving.has(id)) continue;
@@ -315,11 +330,14 @@ export class Reclaim {
       const market = this.#ledger.markets.on(holding.machineId, holding.gpuCount);
       if (leftMs < 0 || leftMs > ENDS_SOON_MS || market === undefined) continue;
       if (machine?.ready !== true || !machine.intentActive) continue;
-      const there = coming.get(market);
-      if (there === undefined) coming.set(market, [holding]);
-      else there.push(holding);
+      const there = coming.get(market) ?? new Map<string, Coming>();
+      coming.set(market, there);
+      const key = `${holding.gpuCount} ${holding.cpuMillicores} ${holding.memoryBytes}`;
+      const alike = there.get(key);
+      if (alike === undefined) there.set(key, { holding, count: 1 });
+      else alike.count += 1;
     }
-    return coming;
+    return new Map([...coming].map(([market, there]) => [market, [...there.values()]]));
   }
 
   // ---- who claims ---------------------------------------------------------------------------------------------------
@@ -520,19 +538,24 @@ function ended(machine: PlacementMachine, some: readonly Victim[]): PlacementMac
 }
 
 /**
- * Uses up one of the containers that end by themselves soon: the first whose room is enough for the item.
- * @returns false: no such container has enough
+ * Uses up containers that end by themselves soon and whose room is enough for one of the class.
+ * @returns how many, `most` at most
  */
-function takeOne(coming: ReadonlyMap<MarketState, Holding[]>, { fitClass }: Item): boolean {
-  const some = fitClass.market && coming.get(fitClass.market);
-  const at =
-    some?.findIndex(
-      ({ gpuCount, cpuMillicores, memoryBytes }) =>
-        gpuCount >= fitClass.gpuCount && cpuMillicores >= fitClass.cpuMillicores && memoryBytes >= fitClass.memoryBytes,
-    ) ?? -1;
-  if (some === undefined || at < 0) return false;
-  some.splice(at, 1);
-  return true;
+function takeRoom(
+  coming: ReadonlyMap<MarketState, readonly Coming[]>,
+  { market, gpuCount, cpuMillicores, memoryBytes }: FitClass,
+  most: number,
+): number {
+  let taken = 0;
+  for (const alike of (market && coming.get(market)) ?? []) {
+    const { holding } = alike;
+    if (holding.gpuCount < gpuCount || holding.cpuMillicores < cpuMillicores || holding.memoryBytes < memoryBytes)
+      continue;
+    const some = Math.min(alike.count, most - taken);
+    alike.count -= some;
+    taken += some;
+  }
+  return taken;
 }
 
 /** Whether the container is interrupted: it is not only kept warm, and does not leave already. */

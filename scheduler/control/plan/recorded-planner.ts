@@ -46,6 +46,7 @@ export class RecordedPlanner extends Planner {
   record(tape: Tape): void {
     this.recordNoMore();
     this.clear();
+    this.leaving.clearAll();
     this.doubtful = NONE;
     this.#recorder = {
       tape,

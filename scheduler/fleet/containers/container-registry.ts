@@ -86,6 +86,8 @@ export interface ContainerControl extends Pick<
 export interface MoveOptions {
   /** Epoch that the row must have: a message about an older assignment changes nothing. */
   readonly epoch?: number;
+  /** State that the row must have by then: moves of a container take turns. Absent: any that the event may follow. */
+  readonly from?: ContainerState;
   readonly change?: ContainerChange;
   /** The fencing number of the leader that decided this; refused if a higher one has led meanwhile. */
   readonly fence?: number;
@@ -248,7 +250,8 @@ export class ContainerRegistry implements ContainerReads {
 
   async #move(entry: ContainerEntry, event: ContainerEvent, options: MoveOptions): Promise<Moved> {
     const { row } = entry;
-    const outdated = options.epoch !== undefined && options.epoch !== row.epoch;
+    const { epoch = row.epoch, from: state = row.state } = options;
+    const outdated = epoch !== row.epoch || state !== row.state;
     const step = containerTransition(row.state, event);
     if (step.kind === 'already' && !outdated) return 'already';
     if (step.kind !== 'moved' || outdated) {

@@ -98,11 +98,14 @@ export class DrainCutoff {
   }
 
   #hadNotice(containerId: ContainerId): boolean {
-    const { isPreempted, noticeMs, clock } = this.#parts;
-    if (!isPreempted(containerId)) return false;
-    const nowMs = clock.monotonicMs();
-    const sinceMs = this.#noticed.get(containerId) ?? nowMs;
-    this.#noticed.set(containerId, sinceMs);
-    return nowMs - sinceMs >= noticeMs();
+    if (!this.#parts.isPreempted(containerId)) return false;
+    if (!this.#noticed.has(containerId)) this.#noticed.set(containerId, this.#parts.clock.monotonicMs());
+    return this.noticeLeftMs(containerId) <= 0;
+  }
+
+  /** Rest of the notice of a container that leaves for another one; all of it where none has begun here. */
+  noticeLeftMs(containerId: ContainerId): number {
+    const nowMs = this.#parts.clock.monotonicMs();
+    return this.#parts.noticeMs() - (nowMs - (this.#noticed.get(containerId) ?? nowMs));
   }
 }

@@ -6,7 +6,7 @@ import { CONTAINER_TRANSITIONS } from '#scheduler/fleet/containers/state.ts';
 import { assignmentOf, isNewOrder, ordersFor } from '#scheduler/fleet/orders.ts';
 import type { ContainerRow } from '#scheduler/stores/store/queries/containers.ts';
 
-const TIMES = { stopGraceMs: 0, noticeMs: 20_000 };
+const TIMES = { stopGraceMs: 0, noticeMs: () => 20_000 };
 const STATES = Object.keys(CONTAINER_TRANSITIONS) as ContainerState[];
 const rowIn = (state: ContainerState, changes: Partial<ContainerRow> = {}): ContainerRow => {
   const machineId = 'm' as MachineId;
@@ -43,7 +43,7 @@ test('a container that leaves for another one is another order, with the notice 
   expect(orderOf(running)).not.toHaveProperty('interruptMs');
   // A notice of no time is a notice all the same.
   const entry = { row: leaving, spec: { wire: {} } } as unknown as ContainerEntry;
-  expect(assignmentOf(entry, { ...TIMES, noticeMs: 0 })).toMatchObject({ interruptMs: 1 });
+  expect(assignmentOf(entry, { ...TIMES, noticeMs: () => -5 })).toMatchObject({ interruptMs: 1 });
 });
 
 test('other network rules are another order', () => {

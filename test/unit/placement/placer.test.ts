@@ -56,13 +56,15 @@ class Fleet {
   whenRead: () => void = () => undefined;
   askedWhoLeads = 0;
   leads = true;
+  readonly #registry = new Registry();
+  readonly metrics = new FleetMetrics(this.#registry);
   readonly parts: PlacementParts;
   readonly placer: Placer;
   #made = 0;
 
   constructor(machines: number) {
     for (let n = 0; n < machines; n += 1) this.addMachine();
-    const registry = new Registry();
+    const registry = this.#registry;
     const log = createLog({ name: 'test', level: 'silent' });
     const parts = {
       containers: this.#containers(),
@@ -73,7 +75,7 @@ class Fleet {
       },
       clock: this.clock,
       log,
-      metrics: new FleetMetrics(registry),
+      metrics: this.metrics,
       loops: new LoopMetrics(registry, this.clock),
       fence: () => {
         this.askedWhoLeads += 1;
@@ -373,6 +375,36 @@ describe('the share of a workspace', () => {
     };
     fleet.placer.limitsChanged(W);
     await isReported({ weight: 2, amount: 4 });
+  });
+});
+
+describe('what is counted', () => {
+  test('is corrected by the rows, where a change was not told', async () => {
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+    try {
+      const { fleet, holders } = await aFull(2);
+      const corrected = vi.spyOn(fleet.metrics.ledgerFaults, 'inc');
+      fleet.limit = 2;
+      fleet.placer.limitsChanged(W);
+      // Nobody hears that one has ended.
+      fleet.entries.delete(holders[0]!.row.id);
+      const waiting = fleet.wants();
+      await isRefused(waiting, 'quota');
+      vi.advanceTimersByTime(30_000);
+      await isPlaced(waiting);
+      expect(corrected.mock.calls).toEqual([[1]]);
+      // Nobody hears that one runs elsewhere.
+      const [first] = fleet.machines.keys();
+      waiting.row = { ...waiting.row, machineId: `${first}-other` as MachineId };
+      vi.advanceTimersByTime(30_000);
+      await waitFor(() => corrected.mock.calls.length === 2, 'it is corrected');
+      vi.advanceTimersByTime(30_000);
+      fleet.move(waiting.row.id, 'STOPPED');
+      await isPlaced(fleet.wants());
+      expect(corrected).toHaveBeenCalledTimes(2);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 });
 

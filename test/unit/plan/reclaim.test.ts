@@ -53,7 +53,7 @@ class World {
   readonly asked = new Map<ContainerId, Wanted>();
   readonly leaving = new Map<ContainerId, Preemption>();
   /** Idle containers that warmth alone keeps. */
-  readonly warm = new Set<ContainerId>();
+  warm = new Set<ContainerId>();
   /** Containers that stayed after all, by the last look. */
   spared: readonly ContainerId[] = [];
   growing: ContainerId[] = [];
@@ -123,8 +123,12 @@ class World {
     for (const id of [...this.leaving.keys()]) this.ends(id);
   }
 
+  ofWorkspace(workspace: string): readonly ContainerId[] {
+    return this.played.placed.flatMap(({ wanted }) => (wanted.workspaceId === workspace ? wanted.id : []));
+  }
+
   count(workspace: string): number {
-    return this.played.placed.filter(({ wanted }) => wanted.workspaceId === workspace).length;
+    return this.ofWorkspace(workspace).length;
   }
 }
 
@@ -232,6 +236,41 @@ describe('a container whose workspace has less than its fair share', () => {
     const small = new World([8], { a: 8 }, { b: { guaranteed: { H100: 8 } } });
     for (let n = 0; n < 8; n += 1) small.waits('b');
     expect(small.reclaim(5)).toHaveLength(2);
+  });
+
+  test('nor are more told in a minute where nothing may end meanwhile, or another lease begins', () => {
+    const world = new World([64], { a: 64 }, { b: { guaranteed: { H100: 40 } } });
+    for (let n = 0; n < 40; n += 1) world.waits('b');
+    expect(world.reclaim(5)).toHaveLength(10);
+    world.allEnd();
+    // Many machines went silent for a moment.
+    world.planner.reclaim(null);
+    expect(world.reclaim(1)).toEqual([]);
+    expect(world.reclaim(59)).toHaveLength(10);
+  });
+
+  test('claims of one workspace do not keep those of another waiting', () => {
+    const world = new World(
+      [80],
+      { a: 40, c: 40 },
+      { b: { guaranteed: { H100: 30 } }, d: { guaranteed: { H100: 4 } } },
+    );
+    for (const id of ['a', 'c']) world.warm = world.warm.union(new Set(world.ofWorkspace(id)));
+    for (let n = 0; n < 30; n += 1) world.waits('b');
+    const told = world.reclaim(5);
+    expect(told).toHaveLength(16);
+    const other = world.waits('d');
+    expect(world.reclaim(5).map(({ claimant }) => claimant)).toEqual([other.id]);
+  });
+
+  test('as many containers end as wait beyond those for which others make room by themselves', () => {
+    const world = new World([8], { a: 8 }, { b: { guaranteed: { H100: 8 } } });
+    world.warm = new Set(world.ofWorkspace('a'));
+    for (const { wanted, choice } of world.played.placed.slice(0, 3))
+      world.planner.hold(wanted.id, { ...wanted, ...choice, endsAtMs: world.nowMs + MINUTE });
+    for (let n = 0; n < 5; n += 1)
+      world.waits('b', { queue: `q-b-${n % 2}` as QueueName, cpuMillicores: 10 - (n % 2) });
+    expect(world.reclaim(5)).toHaveLength(2);
   });
 });
 
