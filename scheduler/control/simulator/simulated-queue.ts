@@ -2,8 +2,8 @@
 // functions decide how many containers there are.
 import type { ContainerId, MachineId, QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import { CLOSED_BREAKER } from '../autoscaler/breaker.ts';
-import { decideScale, MOST_UNPLACED, wantedContainers } from '../autoscaler/decide.ts';
-import type { ScaleBounds, ScaleContainer, ScaleDecision } from '../autoscaler/decide.ts';
+import { decideScale, MOST_UNPLACED, spareContainers, wantedContainers } from '../autoscaler/decide.ts';
+import type { ScaleBounds, ScaleContainer, ScaleDecision, ScaleInput } from '../autoscaler/decide.ts';
 import { largestWanted, nextLeaves, rememberWanted } from '../autoscaler/window.ts';
 import type { WantedWindow } from '../autoscaler/window.ts';
 import type { Wanted } from '../plan/fit-class.ts';
@@ -147,31 +147,38 @@ export class SimulatedQueue {
   /** @returns undefined: there is nothing to decide */
   decide(nowMs: number): ScaleDecision | undefined {
     const { wanted, containers } = this;
-    const { windowMs, keepWarmMs, oneTask } = this.#spec;
+    const { windowMs } = this.#spec;
     if (windowMs > 0) this.#window = rememberWanted(this.#window, wanted, windowMs, nowMs);
     // The same as the decision would say, without a look at each container: no start fails, and none was lost.
     const [count, room] = [wanted - containers.length, MOST_UNPLACED - this.pending];
     if (count === 0 || (count > 0 && room <= 0)) return undefined;
     if (count > 0) return { kind: 'start', count, unplaced: Math.min(count, room), wanted, probe: false };
     if (nowMs < this.#endsFromMs) return { kind: 'hold', why: 'busy_or_warm', againAtMs: this.#endsFromMs };
-    const windowEndsMs = nextLeaves(this.#window, windowMs);
-    const decision = decideScale(
-      {
-        ...this.#bounds,
-        inFlight: this.waiting.size + this.running,
-        waiting: this.waiting.size,
-        keepWarmMs: oneTask ? 0 : keepWarmMs,
-        containers,
-        breaker: CLOSED_BREAKER,
-        wantedInWindow: largestWanted(this.#window),
-        ...(windowEndsMs === undefined ? {} : { windowEndsMs }),
-      },
-      nowMs,
-    );
+    const decision = decideScale(this.#input(), nowMs);
     // Containers that run end in the order in which they became idle, so the others need not be looked at each time.
     const isOrdinary = windowMs === 0 && containers.every(({ state, isAwaited }) => state === 'RUNNING' && !isAwaited);
     if (isOrdinary && decision.kind === 'hold') this.#endsFromMs = decision.againAtMs ?? Infinity;
     return decision;
+  }
+
+  #input(): ScaleInput {
+    const { windowMs, keepWarmMs, oneTask } = this.#spec;
+    const windowEndsMs = nextLeaves(this.#window, windowMs);
+    return {
+      ...this.#bounds,
+      inFlight: this.waiting.size + this.running,
+      waiting: this.waiting.size,
+      keepWarmMs: oneTask ? 0 : keepWarmMs,
+      containers: this.containers,
+      breaker: CLOSED_BREAKER,
+      wantedInWindow: largestWanted(this.#window),
+      ...(windowEndsMs === undefined ? {} : { windowEndsMs }),
+    };
+  }
+
+  /** Containers that warmth alone keeps. */
+  spare(nowMs: number): readonly ContainerId[] {
+    return this.containers.length > this.wanted ? spareContainers(this.#input(), nowMs) : [];
   }
 
   /** A container became idle, from which time on it is kept warm. */

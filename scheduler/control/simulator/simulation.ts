@@ -406,13 +406,16 @@ export class Simulation {
 
   #decide(queue: SimulatedQueue): void {
     if (queue.isIdle) this.#active.delete(queue);
-    const { reservations } = this.#planner;
-    const hasReserved = reservations.size > 0;
-    if (hasReserved || queue.mayBeAwaited) {
-      queue.mayBeAwaited = hasReserved;
+    const { reservations, leaving } = this.#planner;
+    const isAwaiting = reservations.size > 0 || leaving.size > 0;
+    if (isAwaiting || queue.mayBeAwaited) {
+      queue.mayBeAwaited = isAwaiting;
       queue.mayEnd();
-      for (const one of queue.containers)
-        one.isAwaited = one.machineId !== null && one.attempts === 0 && reservations.isAwaited(one.id, one.machineId);
+      for (const one of queue.containers) {
+        const { id, machineId, attempts } = one;
+        one.isAwaited =
+          machineId !== null && attempts === 0 && (reservations.isAwaited(id, machineId) || leaving.isAwaited(id));
+      }
     }
     const decision = queue.decide(this.#nowMs);
     if (decision === undefined) return;
@@ -468,19 +471,25 @@ export class Simulation {
   /** Lets the planner choose containers that end for others. */
   #reclaim(): void {
     if (this.#nowMs < this.#reclaimsAtMs) return;
-    if (this.#interruptible.size === 0 && this.#planner.leaving.size === 0) return;
     if (this.#planner.classes().next().done === true && this.#planner.leaving.size === 0) return;
-    this.#reclaimsAtMs = this.#nowMs + RECLAIM_EVERY_MS;
-    this.#placeAgain(this.#reclaimsAtMs);
     const candidates: PossibleVictim[] = [];
     for (const { id, readyAtMs, tasks } of this.#interruptible)
       if (![...tasks].some(({ preempted }) => preempted >= MOST_PREEMPTIONS))
         candidates.push({ id, sinceMs: readyAtMs });
+    for (const queue of this.#active)
+      for (const id of queue.spare(this.#nowMs))
+        candidates.push({ id, sinceMs: this.#byId.get(id)?.readyAtMs ?? 0, isWarm: true });
+    if (candidates.length === 0 && this.#planner.leaving.size === 0) return;
+    this.#reclaimsAtMs = this.#nowMs + RECLAIM_EVERY_MS;
+    this.#placeAgain(this.#reclaimsAtMs);
     const facts = { nowMs: this.#nowMs, candidates, growing: [] };
     const { told, spared } = this.#planner.reclaim(facts);
-    for (const { id } of told) {
+    for (const { id, isWarm } of told) {
       const container = this.#byId.get(id);
-      if (container !== undefined) this.#preempt(container);
+      if (container === undefined) continue;
+      // The queue decides that it ends.
+      if (isWarm === true) this.#changed.add(container.queue);
+      else this.#preempt(container);
     }
     for (const id of spared) this.#stays(id);
   }

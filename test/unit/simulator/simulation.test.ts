@@ -216,6 +216,22 @@ describe('a simulation', () => {
     }
   });
 
+  test('ends a container for a guarantee that is only kept warm, and neither preempts nor loses anything', () => {
+    const lines = [
+      machine(1),
+      { kind: 'limit', workspace: 'research', guaranteed: { H100: 1 } },
+      deploy('warm', 'shop', { keep_warm_seconds: 3600 }),
+      deploy('wants', 'research'),
+      task(0, 'warm', 10),
+      task(60, 'wants', 10),
+      end(1000),
+    ];
+    expect(workspaceOf(simulated(lines, 'share'), 'research')).toMatchObject({ unserved: 1 });
+    const claimed = simulated(lines, 'share+reserve+reclaim');
+    expect(workspaceOf(claimed, 'research').wait_seconds.most).toBeLessThan(20);
+    expect(workspaceOf(claimed, 'shop')).toMatchObject({ preempted: 0, lost_seconds: 0, finished: 1 });
+  });
+
   test('leaves a task to its end that was given back three times', () => {
     const lines = [
       machine(1),
