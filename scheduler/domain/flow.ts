@@ -30,6 +30,14 @@ export interface TaskFlow {
   readonly turn?: number;
 }
 
+/** Control of a queue by an operator (docs/flow.md). */
+export interface QueueControl {
+  /** Whether nothing begins. */
+  readonly paused: boolean;
+  /** Most tasks that run at a time; null: any number. */
+  readonly limit: number | null;
+}
+
 /** Something that counts tasks, and the most that may have a slot of it. */
 export type Control = readonly [name: string, most: number];
 

@@ -5,6 +5,7 @@ import type { GpuLink } from '#shared/domain/gpu-terms.ts';
 import type { LabelRules } from '#shared/domain/labels.ts';
 import type { MountDriverName } from '#shared/domain/volume-drivers.ts';
 import type { WorkerMode } from '#shared/domain/worker-modes.ts';
+import type { QueueControl } from './flow.ts';
 import type { FlowConfig } from './flow-settings.ts';
 import type { RolloutState } from './rollouts.ts';
 import type { ServingConfig } from './serving.ts';
@@ -190,7 +191,7 @@ export interface Target {
   /** Digest that the image's name meant at deployment; empty: not known, or an image of machines alone. */
   readonly imageDigest: string;
   /** Control of its queue by an operator. Absent: none. */
-  readonly queueControl?: { readonly paused: boolean; readonly limit: number | null };
+  readonly queueControl?: QueueControl;
   /** ScaleDeployment's bounds; they replace the stub's. */
   readonly scale: { readonly minContainers: number; readonly maxContainers: number } | null;
 }

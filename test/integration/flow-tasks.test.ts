@@ -174,6 +174,18 @@ describe('tasks of a key', () => {
     expect(ids(link)).toEqual(tasks);
   });
 
+  test('that are refused after all leave their turns to others', async ({ one }) => {
+    const target = aQueueTarget({ flow: { key: 'customer', throttle: { count: 1, perMs: 3_600_000 } } });
+    await submitted(one, target, OF_A);
+    const full: Target = { ...target, config: { ...target.config, maxPendingTasks: 1 } };
+    for (let times = 0; times < 3; times += 1)
+      expect(await one.submissions.submit(full, { input: OF_A })).toMatchObject({ kind: 'queue_full' });
+    const { taskId } = await submitted(one, target, OF_A);
+    const job = await waitFor(() => one.queues.read(target.queue, taskId), 'it is queued');
+    const turnMs = job.flow?.atMs ?? 0;
+    expect([turnMs > Date.now(), turnMs < Date.now() + 2 * 3_600_000]).toEqual([true, true]);
+  });
+
   test('that wait for their turns hold up no other key, and can be stopped', async ({ one }) => {
     const target = aQueueTarget({ flow: { key: 'customer', throttle: { count: 1, perMs: 3_600_000 } } });
     const link = new PlayedLink();

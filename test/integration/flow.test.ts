@@ -9,6 +9,7 @@ import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
 import { FlowBook } from '#scheduler/stores/queues/flow-book.ts';
 import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import { FlowPaces } from '#scheduler/stores/queues/flow-paces.ts';
+import type { PaceAnswer } from '#scheduler/stores/queues/flow-paces.ts';
 import { keysOf } from '#scheduler/stores/queues/keys.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { FlowSweep } from '#scheduler/tasks/maintenance/flow-sweep.ts';
@@ -390,8 +391,8 @@ describe('paces of calls', () => {
     );
     expect(answers.filter(({ kind }) => kind === 'taken').length).toBe(10);
     expect(await paces[0].take(of, nowMs)).toEqual({ kind: 'too_often', afterMs: HOUR_MS / 10 });
-    expect(await paces[0].take({ ...of, key: 'b' }, nowMs)).toEqual({ kind: 'taken', atMs: undefined });
-    expect(await paces[1].take(of, nowMs + HOUR_MS / 10)).toEqual({ kind: 'taken', atMs: undefined });
+    expect(await paces[0].take({ ...of, key: 'b' }, nowMs)).toMatchObject({ kind: 'taken', atMs: undefined });
+    expect(await paces[1].take(of, nowMs + HOUR_MS / 10)).toMatchObject({ kind: 'taken', atMs: undefined });
     expect(await paces[0].take(of, nowMs + HOUR_MS / 10)).toMatchObject({ kind: 'too_often' });
   });
 
@@ -399,9 +400,17 @@ describe('paces of calls', () => {
     const paces = new FlowPaces(client, keysOf());
     const [workspaceId, queue, nowMs] = [newId<WorkspaceId>(), aQueue(), Date.now()];
     const of = { workspaceId, queue, key: 'k', everyMs: HOUR_MS };
-    const turns: unknown[] = [];
+    const turns: PaceAnswer[] = [];
     for (let at = 0; at < 3; at += 1) turns.push(await paces.take(of, nowMs));
-    expect(turns).toEqual([undefined, nowMs + HOUR_MS, nowMs + 2 * HOUR_MS].map((atMs) => ({ kind: 'taken', atMs })));
+    expect(turns).toMatchObject(
+      [undefined, nowMs + HOUR_MS, nowMs + 2 * HOUR_MS].map((atMs) => ({ kind: 'taken', atMs })),
+    );
+    // The last turn goes back, and no earlier one, because those behind it have theirs.
+    for (const turn of turns.slice(1)) if (turn.kind === 'taken') await paces.giveBack(of, turn.next);
+    expect(await paces.take(of, nowMs)).toMatchObject({ atMs: nowMs + 2 * HOUR_MS });
+    const [, second] = turns;
+    if (second?.kind === 'taken') await paces.giveBack(of, second.next);
+    expect(await paces.take(of, nowMs)).toMatchObject({ atMs: nowMs + 3 * HOUR_MS });
     // A start moves the next turn, where all turns that were given are over.
     const job = aJob('', 1, { workspaceId, flow: { key: 'late', everyMs: HOUR_MS } });
     await queues.add(queue, job);

@@ -6,6 +6,7 @@ import { timestampOf } from '#shared/api/fields.ts';
 import { MOST_UNPLACED } from '../../control/autoscaler/decide.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import { admitTo } from '../../domain/named-pool.ts';
+import type { QueueControl } from '../../domain/flow.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
 import type { CallsThatEnded } from './failed-calls.ts';
 import { failedCallTexts } from './failed-calls.ts';
@@ -37,7 +38,7 @@ export function explainDeployment(
   calls: CallFacts,
   schedule?: NextTick,
 ): Explanation {
-  const { refusal, pool, quota, oneWorkerInsteadOf, rollout, ended } = calls;
+  const { refusal, pool, quota, oneWorkerInsteadOf, rollout, ended, queueControl } = calls;
   const oneWorker = oneWorkerInsteadOf === undefined ? undefined : oneWorkerTexts(oneWorkerInsteadOf);
   // The name alone means the version that serves it.
   const reference = rollout?.isOther === true ? `${row.name}/v${row.version}` : row.name;
@@ -47,11 +48,15 @@ export function explainDeployment(
   const state =
     isFailing || notStarted !== undefined ? 'FAILING' : (scaling?.state ?? (row.active ? 'ACTIVE' : 'STOPPED'));
   const isRefused = refusal !== '' && row.active;
+  const isPaused = queueControl?.paused === true && row.active;
   const words = [
+    ...(isPaused ? ['its queue is paused'] : []),
     ...(isRefused ? ['calls are refused'] : []),
     ...(isFailing ? [failures.count] : []),
     ...(notStarted === undefined ? [] : [`its rollout failed: ${notStarted.why}`]),
-    ...(scaling === null || notStarted !== undefined ? [] : [summaryOf(scaling)]),
+    ...(scaling === null || notStarted !== undefined || (isPaused && scaling.state === 'IDLE')
+      ? []
+      : [summaryOf(scaling)]),
   ].join('; ');
   const tick = row.active ? schedule : undefined;
   return {
@@ -61,11 +66,12 @@ export function explainDeployment(
     state,
     since: isFailing ? failures.section.failing_since : (notStarted?.since ?? scaling?.state_since ?? null),
     summary: `${row.name} v${row.version} is ${state}${words === '' ? '' : `: ${words}`}`,
-    ...orTick(orRollout(scaling === null ? NO_WAIT : waitingOf(scaling), rollout), tick),
+    ...(isPaused ? RESUMED : orTick(orRollout(scaling === null ? NO_WAIT : waitingOf(scaling), rollout), tick)),
     details: [
       ...(rollout?.details ?? []),
       ...(tick === undefined ? [] : [tickText(tick)]),
       ...callTexts(calls),
+      ...queueTexts(queueControl),
       ...(failures?.details ?? []),
       ...(scaling === null ? ['the leader did not answer, so the numbers are missing'] : detailsOf(scaling, pool)),
       ...(oneWorker === undefined ? [] : [`each container ${oneWorker.says}`]),
@@ -74,6 +80,7 @@ export function explainDeployment(
     next_steps: [
       ...new Set([
         ...callSteps(calls),
+        ...(isPaused ? [resumeStep(row.name)] : []),
         ...(failures?.steps ?? []),
         ...(rollout?.steps ?? []),
         ...(scaling === null ? ['ask again: a leader is chosen within 15 s'] : stepsOf(scaling, reference, pool)),
@@ -124,6 +131,19 @@ export function explainDeleted(
   };
 }
 
+const RESUMED: WaitTexts = { waits_for: 'its queue to be resumed', until: null };
+
+/** Says how an operator controls its queue. */
+const queueTexts = (control: CallFacts['queueControl']): string[] => [
+  ...(control?.paused === true ? ['its queue is paused: calls are accepted, and their tasks wait'] : []),
+  ...(typeof control?.limit === 'number'
+    ? [`at most ${counted(control.limit, 'task')} of its queue run at a time`]
+    : []),
+];
+
+export const resumeStep = (name: string): string =>
+  `\`longshore deployment queue resume ${shellWord(name)}\` lets its queue go on`;
+
 /** States of a deployment that has what it wants. */
 const SATISFIED: ReadonlySet<string> = new Set(['IDLE', 'HEALTHY']);
 
@@ -141,6 +161,8 @@ export interface CallFacts {
   readonly oneWorkerInsteadOf?: number;
   /** Which version calls of the name reach, where that is worth a word. */
   readonly rollout?: RolloutTexts;
+  /** Control of its queue by an operator. Absent: none. */
+  readonly queueControl?: QueueControl | undefined;
   /** Calls of the last day that ended; absent: not known. */
   readonly ended?: CallsThatEnded;
 }

@@ -254,6 +254,7 @@ export class Explain {
       pool: await this.#poolOf(target),
       quota: kept,
       rollout: await this.#rolloutOf(row, target),
+      queueControl: target?.queueControl,
       ended: await this.#callsOf(row, queue),
       ...(oneWorkerInsteadOf === undefined ? {} : { oneWorkerInsteadOf }),
     };

@@ -8,7 +8,7 @@ import { cureOf, cureOfTask, errorOf } from '#shared/domain/task-failures.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { HeldBy, JobPlace } from '../../stores/queues/task-queues.ts';
 import { keyOfControl, kindOfControl } from '../../domain/flow.ts';
-import type { TaskFlow } from '../../domain/flow.ts';
+import type { QueueControl, TaskFlow } from '../../domain/flow.ts';
 import type { NamedPool } from '../../domain/named-pool.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import type { DeliveryRow } from '../../stores/store/queries/deliveries.ts';
@@ -21,6 +21,7 @@ import {
   growthTexts,
   lastLine,
   placeTexts,
+  resumeStep,
   waitSteps,
   waitingOf as scalingWaits,
 } from './deployment.ts';
@@ -51,7 +52,7 @@ export interface TaskFacts {
   readonly start?: ContainerStart | undefined;
   readonly deploymentName: string;
   /** Control of its queue by an operator. Absent: none. */
-  readonly queueControl?: { readonly paused: boolean; readonly limit: number | null } | undefined;
+  readonly queueControl?: QueueControl | undefined;
   readonly servers: readonly ExplainedServer[];
   readonly scaling: ExplainedScaling | null;
   /** The pool that its stub names. */
@@ -89,11 +90,7 @@ export function explainTask(facts: TaskFacts): Explanation {
       started_at: timestampOf(record.startedAtMs),
       ended_at: timestampOf(record.endedAtMs),
       deadline: timestampOf(deadlineMs),
-      next_retry_at: timestampOf(
-        place.kind === 'delayed' && throttleOf(facts) === undefined && gatheredOf(facts) === undefined
-          ? place.dueMs
-          : null,
-      ),
+      next_retry_at: timestampOf(place.kind === 'delayed' && flowWaitOf(facts) === undefined ? place.dueMs : null),
       retries_used: job?.retriesUsed ?? 0,
       retries: facts.retries,
       losses: job?.losses ?? 0,
@@ -122,13 +119,13 @@ function summaryOf(facts: TaskFacts): string {
   if (place.kind === 'active' || record.status === 'RUNNING') {
     return `runs, attempt ${record.attempt}`;
   }
-  if (gatheredOf(facts) !== undefined) return 'waits for further calls of its key';
-  if (place.kind === 'held' || throttleOf(facts) !== undefined)
-    return 'waits for its turn under the flow control of its deployment';
+  const held = flowWaitOf(facts);
+  if (held !== undefined) return held.does;
   if (place.kind === 'delayed') return `failed${why} and is tried again`;
   if (place.kind === 'gone') return 'is in no queue now: it was accepted a moment ago, or changes hands';
   const taking = servers.filter((one) => one.takes).length;
-  const where = place.position === undefined ? 'waits' : `is number ${place.position} in its queue`;
+  const where =
+    place.kind === 'held' || place.position === undefined ? 'waits' : `is number ${place.position} in its queue`;
   return `${where}; ${taking === 0 ? 'no container can take it now' : `${containers(taking)} can take it`}`;
 }
 
@@ -142,14 +139,33 @@ function heldText({ name, most, running, waiting }: HeldBy): string {
   return `${what} ${running} of ${most} running; ${counted(waiting, 'task')} ${isLimit ? `${wait} ${whose}` : `${whose} ${wait}`}`;
 }
 
-/** Flow control of a task that waits for its turn under a throttle. */
-function throttleOf({ record, job, place }: TaskFacts): TaskFlow | undefined {
-  const isThrottled =
-    place.kind === 'delayed' &&
-    record.status === 'PENDING' &&
-    job?.flow?.everyMs !== undefined &&
-    job.flow.isGathered !== true;
-  return isThrottled ? job.flow : undefined;
+/** Why flow control lets a task wait. */
+interface FlowWait {
+  readonly does: string;
+  readonly says: string;
+  readonly waitsFor: string;
+  /** null: until its deadline at the latest. */
+  readonly untilMs: number | null;
+}
+
+const IN_TURN = 'waits for its turn under the flow control of its deployment';
+
+/** @returns undefined: flow control does not hold the task */
+function flowWaitOf({ record, job, place }: TaskFacts): FlowWait | undefined {
+  if (place.kind === 'held') {
+    const says = heldText(place.control);
+    return { does: IN_TURN, says, waitsFor: says, untilMs: null };
+  }
+  if (place.kind !== 'delayed' || record.status !== 'PENDING' || job?.flow === undefined) return undefined;
+  const { flow } = job;
+  const untilMs = place.dueMs;
+  if (flow.isGathered === true) {
+    const says = gatheredText(flow);
+    return { does: 'waits for further calls of its key', says, waitsFor: says, untilMs };
+  }
+  if (flow.everyMs === undefined) return undefined;
+  const says = throttledText(flow);
+  return { does: IN_TURN, says, waitsFor: `${says}; it waits for its turn`, untilMs };
 }
 
 /** Why a throttle lets a task wait. */
@@ -159,12 +175,6 @@ function throttledText({ key, everyMs = 0 }: TaskFlow): string {
       ? `one every ${Number((everyMs / 1_000).toFixed(1))} s`
       : `${Math.floor(1_000 / everyMs)} a second`;
   return `${key === '' ? 'The tasks' : `Tasks of key ${key}`} start at most ${pace}`;
-}
-
-/** Flow control of a task that waits for further calls of its key. */
-function gatheredOf({ record, job, place }: TaskFacts): TaskFlow | undefined {
-  const isGathered = place.kind === 'delayed' && record.status === 'PENDING' && job?.flow?.isGathered === true;
-  return isGathered ? job.flow : undefined;
 }
 
 const gatheredText = ({ key }: TaskFlow): string =>
@@ -180,20 +190,11 @@ function waitingOf(facts: TaskFacts): WaitTexts {
       until: timestampOf(timeoutMs === 0 || startedMs === null ? null : startedMs + timeoutMs),
     };
   }
-  const throttled = throttleOf(facts);
-  const gathered = gatheredOf(facts);
-  if (gathered !== undefined && place.kind === 'delayed')
-    return { waits_for: gatheredText(gathered), until: timestampOf(place.dueMs) };
-  if (place.kind === 'delayed')
-    return {
-      waits_for:
-        throttled === undefined
-          ? 'its back-off, then a free slot'
-          : `${throttledText(throttled)}; it waits for its turn`,
-      until: timestampOf(place.dueMs),
-    };
+  const held = flowWaitOf(facts);
   const deadline = timestampOf(record.deadlineMs === 0 ? null : record.deadlineMs);
-  if (place.kind === 'held') return { waits_for: heldText(place.control), until: deadline };
+  if (held !== undefined)
+    return { waits_for: held.waitsFor, until: held.untilMs === null ? deadline : timestampOf(held.untilMs) };
+  if (place.kind === 'delayed') return { waits_for: 'its back-off, then a free slot', until: timestampOf(place.dueMs) };
   if (facts.queueControl?.paused === true) return { waits_for: 'its queue to be resumed', until: deadline };
   const serving = servers.some((one) => one.state === 'RUNNING');
   if (serving || scaling === null) return { waits_for: 'a free slot in a container', until: deadline };
@@ -212,13 +213,10 @@ function detailsOf(facts: TaskFacts): string[] {
   if (queueDepth !== null && !isTerminalTask(record.status))
     details.push(`${counted(queueDepth, 'task')} in its queue, this one included`);
   // Other containers that could take a task matter only while it waits.
-  const throttled = throttleOf(facts);
-  const gathered = gatheredOf(facts);
-  const isHeld = place.kind === 'held' || throttled !== undefined || gathered !== undefined;
-  if (gathered !== undefined) details.push(gatheredText(gathered));
-  if (place.kind === 'held') details.push(heldText(place.control));
-  if (throttled !== undefined) details.push(throttledText(throttled));
-  const waits = !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active' && !isHeld;
+  const held = flowWaitOf(facts);
+  if (held !== undefined) details.push(held.says);
+  const waits =
+    !isTerminalTask(record.status) && record.status !== 'RUNNING' && place.kind !== 'active' && held === undefined;
   if (waits && facts.pool.lack !== undefined) details.push(facts.pool.lack.says);
   if (scaling !== null && waits) {
     details.push(scaling.formula);
@@ -288,8 +286,7 @@ function stepsOf(facts: TaskFacts): string[] {
     return attemptsOf(facts).length > 0 ? [...(cure === undefined ? [] : [cure]), logs] : [];
   }
   if (record.status === 'RUNNING') return [logs];
-  if (facts.queueControl?.paused === true)
-    return [`\`longshore deployment queue resume ${shellWord(deploymentName)}\` lets its queue go on`];
+  if (facts.queueControl?.paused === true) return [resumeStep(deploymentName)];
   if (scaling === null) return [];
   if (scaling.state === 'STOPPED' || scaling.state === 'STOPPING') {
     return [`its deployment is stopped: \`longshore deployment start ${shellWord(deploymentName)}\``];

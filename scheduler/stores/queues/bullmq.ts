@@ -9,6 +9,7 @@ import { withDeadline } from '#shared/backoff.ts';
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
+import type { QueueControl } from '../../domain/flow.ts';
 import { fenceOf, isAnswerLost, requireLock, unavailable } from './answers.ts';
 import { FlowBook } from './flow-book.ts';
 import { FlowQueues } from './flow-queues.ts';
@@ -20,16 +21,7 @@ import type { Keys } from './keys.ts';
 import { Repairs } from './repairs.ts';
 import { defineScript } from './scripts.ts';
 import type { Script } from './scripts.ts';
-import type {
-  Fence,
-  Fetched,
-  HeldLock,
-  JobPlace,
-  JobState,
-  QueueControl,
-  QueueDepth,
-  TaskQueues,
-} from './task-queues.ts';
+import type { Fence, Fetched, HeldLock, JobPlace, JobState, QueueDepth, TaskQueues } from './task-queues.ts';
 import { DUE_SOON_MS, LOCK_MS } from './task-queues.ts';
 
 const STALLED_INTERVAL_MS = 30_000;
@@ -467,6 +459,8 @@ class BullmqTaskQueues implements PlainQueues {
   }
 
   async control(name: QueueName, control: QueueControl): Promise<void> {
+    const known = this.#controls.get(name);
+    if (known?.paused === control.paused && known.limit === control.limit) return await this.open(name);
     this.#controls.set(name, control);
     const queue = this.#queue(name);
     queue.opened = undefined;

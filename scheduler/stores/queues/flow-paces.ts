@@ -21,8 +21,8 @@ export interface PacedCall {
 }
 
 export type PaceAnswer =
-  /** `atMs`: the turn of the task; undefined: at once. */
-  | { readonly kind: 'taken'; readonly atMs: number | undefined }
+  /** `atMs`: the turn of the task; undefined: at once. `next`: when the next turn is; it gives this one back. */
+  | { readonly kind: 'taken'; readonly atMs: number | undefined; readonly next: string }
   | { readonly kind: 'too_often'; readonly afterMs: number }
   /** The workspace has {@link MOST_PACES}. */
   | { readonly kind: 'too_many_keys' };
@@ -30,11 +30,13 @@ export type PaceAnswer =
 export class FlowPaces {
   readonly #keys: Pick<Keys, 'flowPaces'>;
   readonly #take: Script;
+  readonly #giveBack: Script;
   readonly #most: number;
 
   constructor(client: Redis, keys: Pick<Keys, 'flowPaces'>, most = MOST_PACES) {
     this.#keys = keys;
     this.#take = defineScript(client, 'longshoreTakePace');
+    this.#giveBack = defineScript(client, 'longshoreGiveTurnBack');
     this.#most = most;
   }
 
@@ -43,9 +45,14 @@ export class FlowPaces {
     const rated = rate === undefined ? ['', 0, 0] : [rateControl(queue, key), everyMsOf(rate), rate.perMs];
     const throttled = everyMs === undefined ? ['', 0] : [`${throttlesOfQueue(queue)}${key}`, everyMs];
     const answer = await this.#take.run(this.#keys.flowPaces(workspaceId), nowMs, this.#most, ...rated, ...throttled);
-    const [kind = 0, number = 0] = answer as readonly number[];
+    const [kind, number, next = ''] = answer as readonly [kind: number, number: number, next?: string];
     if (kind === 2) return { kind: 'too_many_keys' };
     if (kind === 1) return { kind: 'too_often', afterMs: number };
-    return { kind: 'taken', atMs: number === 0 ? undefined : number };
+    return { kind: 'taken', atMs: number === 0 ? undefined : number, next };
+  }
+
+  /** Gives the turn of a call back that got no task, unless another call has a later one by now. */
+  async giveBack({ workspaceId, queue, key, everyMs = 0 }: PacedCall, next: string): Promise<void> {
+    await this.#giveBack.run(this.#keys.flowPaces(workspaceId), `${throttlesOfQueue(queue)}${key}`, next, everyMs);
   }
 }

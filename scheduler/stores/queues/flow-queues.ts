@@ -7,6 +7,7 @@
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
 import type { Log } from '#shared/log.ts';
+import type { QueueControl } from '../../domain/flow.ts';
 import type { FlowBook, Taken } from './flow-book.ts';
 import type { TaskJob } from './jobs.ts';
 import type {
@@ -18,7 +19,6 @@ import type {
   HeldLock,
   JobPlace,
   JobState,
-  QueueControl,
   QueueDepth,
   TaskQueues,
 } from './task-queues.ts';

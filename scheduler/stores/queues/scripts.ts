@@ -7,6 +7,7 @@ const SCRIPTS = {
   longshoreDepth: { file: 'depth.lua', numberOfKeys: 5 },
   longshoreTakeFlow: { file: 'take-flow.lua', numberOfKeys: 5 },
   longshoreFreeFlow: { file: 'free-flow.lua', numberOfKeys: 4 },
+  longshoreGiveTurnBack: { file: 'give-turn-back.lua', numberOfKeys: 1 },
   longshoreTakeTurn: { file: 'take-turn.lua', numberOfKeys: 1 },
   longshoreTakePace: { file: 'take-pace.lua', numberOfKeys: 1 },
   longshoreSpillRecords: { file: 'spill-records.lua', numberOfKeys: 2 },

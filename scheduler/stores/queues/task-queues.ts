@@ -3,6 +3,7 @@
 // every call that ends or moves a fetched job is fenced by the lock token it was fetched with, so a
 // superseded attempt changes nothing. Nothing here loops or holds a connection of its own per queue.
 import type { LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
+import type { QueueControl } from '../../domain/flow.ts';
 import type { TaskJob } from './jobs.ts';
 
 /** Milliseconds for which a fetched job stays locked unless renewed. */
@@ -50,14 +51,6 @@ export function controlledInFlightOf(depth: QueueDepth, control: QueueControl | 
 /** Sum of all jobs, which `maxPendingTasks` bounds. */
 export function totalOf(depth: QueueDepth): number {
   return depth.waiting + depth.active + depth.delayed + depth.prioritized + depth.held;
-}
-
-/** Control of a queue by an operator (docs/flow.md). */
-export interface QueueControl {
-  /** Whether no job is handed out. */
-  readonly paused: boolean;
-  /** Most jobs that are active at a time; null: any number. */
-  readonly limit: number | null;
 }
 
 export interface FetchedJob {

@@ -127,3 +127,7 @@ export type UnavailableReason =
   /** Another call of its key of flow control is being taken. */
   | 'single_in_doubt'
   | 'keys_not_kept';
+
+/** Whether the call has a task: a commit that was not answered may have been made. */
+export const mayHaveTask = (submission: Submission): boolean =>
+  submission.kind === 'accepted' || (submission.kind === 'unavailable' && submission.reason === 'not_recorded');

@@ -14,10 +14,17 @@ import type { Submission } from './calls.ts';
 const WITHIN_MS = 250;
 
 export interface FlowAdmissionParts {
-  readonly paces: Pick<FlowPaces, 'take'>;
+  readonly paces: Pick<FlowPaces, 'take' | 'giveBack'>;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly metrics: Pick<TaskMetrics, 'throttled'>;
   readonly log: Log;
+}
+
+/** A call that its rate and its throttle let in. */
+interface Paced {
+  readonly flow: TaskFlow;
+  /** Called when it becomes no task: its turn goes to another one. */
+  readonly giveBack: () => Promise<void>;
 }
 
 export class FlowAdmission {
@@ -36,19 +43,27 @@ export class FlowAdmission {
   async admit(
     { workspaceId, queue, config }: Target,
     flow: TaskFlow,
-  ): Promise<{ readonly flow: TaskFlow } | Exclude<Submission, { kind: 'accepted' }>> {
+  ): Promise<Paced | Exclude<Submission, { kind: 'accepted' }>> {
     const { paces, clock, metrics, log } = this.#parts;
     const { rate, skipsExcess } = config.flow ?? {};
     const { key } = flow;
     const everyMs = isPaced(config.flow) ? flow.everyMs : undefined;
-    const asked = paces.take({ workspaceId, queue, key, rate, everyMs }, clock.nowMs());
-    const answer = await withDeadline(asked, WITHIN_MS, () => new Error('Redis is slow')).catch((error: unknown) => {
+    const call = { workspaceId, queue, key, rate, everyMs };
+    const answer = await soon(paces.take(call, clock.nowMs())).catch((error: unknown) => {
       log.info({ err: error, queue }, 'a call is taken without its rate or throttle');
-      return { kind: 'taken' as const, atMs: undefined };
+      return { kind: 'taken' as const, atMs: undefined, next: '' };
     });
     switch (answer.kind) {
       case 'taken':
-        return { flow: answer.atMs === undefined ? flow : { ...flow, atMs: answer.atMs } };
+        return {
+          flow: answer.atMs === undefined ? flow : { ...flow, atMs: answer.atMs },
+          giveBack: async () => {
+            if (answer.next === '') return;
+            await soon(paces.giveBack(call, answer.next)).catch((error: unknown) => {
+              log.info({ err: error, queue }, 'the turn of a call that was refused may stay empty');
+            });
+          },
+        };
       case 'too_often':
         if (skipsExcess === true) return { kind: 'skipped', by: 'rate', taskId: null };
         metrics.throttled.inc({ resource: 'flow_rate' });
@@ -59,6 +74,9 @@ export class FlowAdmission {
     }
   }
 }
+
+/** @throws the error of the answer, or that Redis is slow */
+const soon = <T>(answer: Promise<T>): Promise<T> => withDeadline(answer, WITHIN_MS, () => new Error('Redis is slow'));
 
 /** Whether a task gets its turn when it is accepted. A gathered one asks when no further call of its key came. */
 const isPaced = (flow: FlowConfig | undefined): boolean => flow?.throttle !== undefined && flow.debounce === undefined;

@@ -18,6 +18,7 @@ import { inputBytesOf, inputStateOf } from '../records/recording.ts';
 import type { TaskRecord } from '../records/task-record.ts';
 import type { TaskRecords } from '../records/records.ts';
 import type { Submission } from './calls.ts';
+import { mayHaveTask } from './calls.ts';
 
 /** Most calls that wait for others of their keys in this process. */
 const MOST_WAITING = 10_000;
@@ -25,12 +26,14 @@ const MOST_WAITING = 10_000;
 const LOOKS = 40;
 const PAUSE_MS = 50;
 const RETRY_AFTER_S = 1;
+/** Most time from a claim to the commit of its task, which is shorter than the claim lasts (task-singles.ts). */
+const COMMITTED_WITHIN_MS = 5_000;
 
 export interface SinglesParts {
   readonly rows: SingleRows;
   readonly records: Pick<TaskRecords, 'read'>;
   readonly queues: Pick<TaskQueues, 'read' | 'putOff'>;
-  readonly clock: Pick<Clock, 'nowMs'>;
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
   readonly log: Log;
   /** Aborted when the process stops. */
   readonly signal: AbortSignal;
@@ -52,6 +55,9 @@ export interface SingleCall {
   /** Stores the input of the call under that task. */
   readonly inputFor: (taskId: TaskId) => Promise<GivenInput>;
 }
+
+/** @param isLate - whether the claim may lapse before the task is committed, which is then refused */
+type Accept = (isLate: () => boolean) => Promise<Submission>;
 
 type Answer = Exclude<Submission, { kind: 'accepted' }>;
 /** Cancels a task that a later one replaces. @returns false: it changed hands again and again */
@@ -84,7 +90,7 @@ export class Singles {
    * Accepts the task of a call by `accept`, if its key has no open task, or one that it replaces.
    * @returns what became of the call
    */
-  async submit(call: SingleCall, accept: () => Promise<Submission>): Promise<Submission> {
+  async submit(call: SingleCall, accept: Accept): Promise<Submission> {
     if (this.#waiting >= MOST_WAITING) return BUSY;
     const { queue, workspaceId } = call.target;
     const place: SinglePlace = { queue, workspaceId, key: call.flow.key };
@@ -104,19 +110,18 @@ export class Singles {
     }
   }
 
-  async #inTurn(place: SinglePlace, call: SingleCall, accept: () => Promise<Submission>): Promise<Submission> {
-    const { rows, log } = this.#parts;
-    const answer = await this.#claimed(place, call);
-    if (answer !== undefined) return answer;
-    let isAccepted = false;
+  async #inTurn(place: SinglePlace, call: SingleCall, accept: Accept): Promise<Submission> {
+    const { rows, clock, log } = this.#parts;
+    const claimed = await this.#claimed(place, call);
+    if ('kind' in claimed) return claimed;
+    let hasTask = false;
     try {
-      const submission = await accept();
-      // A commit that was not answered may have been made: its claim lapses by itself if it was not.
-      isAccepted =
-        submission.kind === 'accepted' || (submission.kind === 'unavailable' && submission.reason === 'not_recorded');
+      const submission = await accept(() => clock.monotonicMs() - claimed.askedAtMs > COMMITTED_WITHIN_MS);
+      // The claim lapses by itself if it was not committed.
+      hasTask = mayHaveTask(submission);
       return submission;
     } finally {
-      if (!isAccepted)
+      if (!hasTask)
         await rows.release(place, call.taskId).catch((error: unknown) => {
           log.info(
             { err: error, queue: place.queue },
@@ -126,14 +131,15 @@ export class Singles {
     }
   }
 
-  /** @returns undefined: the key is this call's */
-  async #claimed(place: SinglePlace, call: SingleCall): Promise<Answer | undefined> {
-    const { rows, records, signal } = this.#parts;
+  /** Claims the key for the call. `askedAtMs`: monotonic milliseconds, before the claim was written. */
+  async #claimed(place: SinglePlace, call: SingleCall): Promise<Answer | { readonly askedAtMs: number }> {
+    const { rows, records, clock, signal } = this.#parts;
     const { singleton, cancelsRunning } = call.target.config.flow ?? {};
     let replaced: TaskId | undefined;
     for (let looks = 0; looks < LOOKS; looks += 1) {
+      const askedAtMs = clock.monotonicMs();
       const holder = await rows.claim(place, call.taskId, replaced);
-      if (holder === call.taskId) return undefined;
+      if (holder === call.taskId) return { askedAtMs };
       const record = holder === undefined ? undefined : await records.read(holder);
       if (holder !== undefined && record !== undefined) {
         replaced = undefined;

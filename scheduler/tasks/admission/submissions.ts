@@ -24,6 +24,7 @@ import type { Changes } from '../records/changes.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
 import type { Callers } from './callers.ts';
 import type { Call, Submission } from './calls.ts';
+import { mayHaveTask } from './calls.ts';
 import type { CommitFirst } from './commit-first.ts';
 import { FlowAdmission } from './flow-admission.ts';
 import type { Idempotency, KeyClaim } from './idempotency.ts';
@@ -178,28 +179,38 @@ export class Submissions {
   ): Promise<Submission> {
     const { flow } = call;
     if (flow === undefined) return await this.#admit(target, call, limits, taskId, hasWaited, claim);
-    let paced = flow;
-    if (FlowAdmission.asks(target)) {
-      const admitted = await this.#parts.flow.admit(target, flow);
-      if ('kind' in admitted) return admitted;
-      ({ flow: paced } = admitted);
-      hasWaited = true;
-    }
-    const admit = (changed: TaskFlow, waited: boolean): Promise<Submission> =>
-      this.#admit(target, { ...call, flow: changed }, limits, taskId, waited, claim);
-    if (!Singles.holdFor(target)) return await admit(paced, hasWaited);
-    if (this.#parts.singles === undefined) return { kind: 'unavailable', reason: 'keys_not_kept' };
-    const inputFor = async (of: TaskId): Promise<GivenInput> => ({
-      ...(await this.#parts.bodies.storeInput(call.input, of)),
-      ...this.#forgets(target, call),
-      ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
-    });
-    return await this.#parts.singles.submit({ target, flow: paced, taskId, inputFor }, () =>
-      admit(gathered(target, paced, this.#parts.clock.nowMs()), true),
-    );
+    const { singles, clock } = this.#parts;
+    const admit = (changed: TaskFlow, waited: boolean, isLate?: () => boolean): Promise<Submission> =>
+      this.#admit(target, { ...call, flow: changed }, limits, taskId, waited, claim, isLate);
+    const alone = (paced: TaskFlow, waited: boolean): Promise<Submission> => {
+      if (!Singles.holdFor(target)) return admit(paced, waited);
+      if (singles === undefined) return Promise.resolve({ kind: 'unavailable', reason: 'keys_not_kept' });
+      const inputFor = (of: TaskId): Promise<GivenInput> => this.#inputFor(target, call, of);
+      return singles.submit({ target, flow: paced, taskId, inputFor }, (isLate) =>
+        admit(gathered(target, paced, clock.nowMs()), true, isLate),
+      );
+    };
+    if (!FlowAdmission.asks(target)) return await alone(flow, hasWaited);
+    const admitted = await this.#parts.flow.admit(target, flow);
+    if ('kind' in admitted) return admitted;
+    const submission = await alone(admitted.flow, true);
+    if (!mayHaveTask(submission)) await admitted.giveBack();
+    return submission;
   }
 
-  /** Accepts a call that its flow control lets in. */
+  /** The input of the call, as the job of that task has it. */
+  async #inputFor(target: Target, call: Call, taskId: TaskId): Promise<GivenInput> {
+    return {
+      ...(await this.#parts.bodies.storeInput(call.input, taskId)),
+      ...this.#forgets(target, call),
+      ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
+    };
+  }
+
+  /**
+   * Accepts a call that its flow control lets in.
+   * @param isLate - asked before the commit: whether the claim of its key may lapse before
+   */
   async #admit(
     target: Target,
     call: Call,
@@ -207,16 +218,17 @@ export class Submissions {
     taskId: TaskId,
     hasWaited: boolean,
     claim?: KeyClaim,
+    isLate?: () => boolean,
   ): Promise<Submission> {
     const { flow } = call;
-    const stored = await this.#parts.bodies.storeInput(call.input, taskId);
+    const stored = await this.#inputFor(target, call, taskId);
     const inputBytes = stored.input?.length ?? 0;
     const dropStored = (): void => void this.#parts.bodies.dropInput(stored.inputObjectId).catch(() => undefined);
     if ((hasWaited || stored.inputObjectId !== undefined) && !(await this.#parts.isActive(target))) {
       dropStored();
       return { kind: 'unavailable', reason: 'deployment_stopped' };
     }
-    if (claim?.isFresh() === false) {
+    if (claim?.isFresh() === false || isLate?.() === true) {
       dropStored();
       return { kind: 'unavailable', reason: 'queued_too_late', retryAfterSeconds: 1 };
     }
@@ -226,10 +238,8 @@ export class Submissions {
       ...this.newJob(target, taskId),
       ...stored,
       ...(flow === undefined || target.sync ? {} : { flow }),
-      ...this.#forgets(target, call),
       ...(call.rerunOf === undefined ? {} : { rerunOf: call.rerunOf }),
       ...(call.redrivenFrom === undefined ? {} : { redrivenFrom: call.redrivenFrom }),
-      ...(call.query === undefined ? {} : { query: mutableQuery(call.query) }),
       ...(call.callbackUrl === undefined ? {} : { callbackUrl: call.callbackUrl }),
       ...(call.putBy === undefined ? {} : { putBy: call.putBy }),
       ...(call.serving === undefined ? {} : { serving: call.serving }),

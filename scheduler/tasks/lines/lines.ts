@@ -5,16 +5,10 @@
 // fences its end. A task whose order may have been sent waits again only after its row was read.
 import type { InstanceId, LockToken, QueueName, TaskId } from '#shared/domain/ids.ts';
 import { Listeners } from '#shared/listeners.ts';
+import type { QueueControl } from '../../domain/flow.ts';
 import { requireLock } from '../../stores/queues/answers.ts';
 import type { TaskJob } from '../../stores/queues/jobs.ts';
-import type {
-  FetchedJob,
-  JobPlace,
-  Fence,
-  QueueControl,
-  QueueDepth,
-  TaskQueues,
-} from '../../stores/queues/task-queues.ts';
+import type { FetchedJob, JobPlace, Fence, QueueDepth, TaskQueues } from '../../stores/queues/task-queues.ts';
 import { chooseNext } from './choose.ts';
 import type { Head } from './choose.ts';
 import { KnownAttempts } from './known.ts';

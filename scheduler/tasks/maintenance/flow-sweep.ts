@@ -6,7 +6,7 @@ import type { QueueName, TaskId } from '#shared/domain/ids.ts';
 import type { Log } from '#shared/log.ts';
 import { kindOfControl } from '../../domain/flow.ts';
 import type { FlowConfig } from '../../domain/flow-settings.ts';
-import type { FlowTask, JobState, TaskQueues } from '../../stores/queues/task-queues.ts';
+import type { FlowTask, JobState, QueueDepth, TaskQueues } from '../../stores/queues/task-queues.ts';
 import type { Leases } from '../dispatch/leases.ts';
 
 export const FLOW_SWEEP_MS = 15_000;
@@ -123,10 +123,12 @@ export class FlowSweep {
     const { queues, controlled } = this.#parts;
     const found = await controlled();
     this.#hasControlled = found.length > 0;
-    for (const { queue, flow } of found) {
-      if (signal?.aborted === true) return;
-      const [depth] = await queues.depths([queue]);
-      if (depth === undefined) continue;
+    const depths: QueueDepth[] = [];
+    for (let at = 0; at < found.length && signal?.aborted !== true; at += BATCH)
+      depths.push(...(await queues.depths(found.slice(at, at + BATCH).map(({ queue }) => queue))));
+    for (const [index, { queue, flow }] of found.entries()) {
+      const depth = depths[index];
+      if (signal?.aborted === true || depth === undefined) return;
       const isThrottled = flow.throttle !== undefined;
       if (isThrottled) held.set('throttle', (held.get('throttle') ?? 0) + depth.delayed);
       if (flow.concurrency === undefined && flow.limits === undefined) continue;

@@ -2,7 +2,8 @@
 import { timestampOf } from '#shared/api/fields.ts';
 import { stringifyExactly } from '#shared/json-text.ts';
 import { storedConfig } from '../../domain/stub-config.ts';
-import type { DeploymentRow, QueueControl } from '../../stores/store/queries/deployments.ts';
+import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
+import type { QueueControl } from '../../domain/flow.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { auditEvent } from '../events/audit.ts';
 import type { Actor } from '../events/audit.ts';

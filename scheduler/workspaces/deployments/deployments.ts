@@ -25,7 +25,8 @@ import {
   setDeploymentScale,
   setQueueControl,
 } from '../../stores/store/queries/deployments.ts';
-import type { DeploymentRow, NewDeployment, QueueControl } from '../../stores/store/queries/deployments.ts';
+import type { DeploymentRow, NewDeployment } from '../../stores/store/queries/deployments.ts';
+import type { QueueControl } from '../../domain/flow.ts';
 import { objectById } from '../../stores/store/queries/objects.ts';
 import { stopVersionsBefore } from '../../stores/store/queries/schedules.ts';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';

@@ -1,6 +1,6 @@
 // Needs of deployments that rooms above fill: placement, images, and the effects of a change on tasks and containers.
 import type { QueueName } from '#shared/domain/ids.ts';
-import type { QueueControl } from '../../stores/store/queries/deployments.ts';
+import type { QueueControl } from '../../domain/flow.ts';
 
 export type Resolution =
   /**

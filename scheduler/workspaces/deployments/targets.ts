@@ -10,7 +10,7 @@ import { messageOf } from '#shared/errors.ts';
 import type { Log } from '#shared/log.ts';
 import type { Queryable } from '../../stores/store/db.ts';
 import * as rows from '../../stores/store/queries/targets.ts';
-import type { QueueControl } from '../../stores/store/queries/deployments.ts';
+import type { QueueControl } from '../../domain/flow.ts';
 import type { TargetRow } from '../../stores/store/queries/targets.ts';
 import type { Invalidation } from '../identity/invalidation.ts';
 import { storedConfig } from '../../domain/stub-config.ts';

@@ -26,6 +26,25 @@ test('a deployment whose containers serve with one worker says so, and names the
   expect(deploymentOf(scalingOf({})).details.join()).not.toContain('worker');
 });
 
+test('a paused queue is what its deployment waits for, and the step is to resume it', () => {
+  const said = (queueControl: { readonly paused: boolean; readonly limit: number | null }, row = ROW): Explanation =>
+    explainDeployment(row as Parameters<typeof explainDeployment>[0], 10, scalingOf({}), {
+      refusal: '',
+      pool: NO_POOL,
+      quota: [],
+      queueControl,
+    });
+  const paused = said({ paused: true, limit: null });
+  expect(paused.waits_for).toBe('its queue to be resumed');
+  expect(paused.summary).toContain('its queue is paused');
+  expect(paused.summary).not.toContain('no task waits');
+  expect(paused.next_steps[0]).toBe('`longshore deployment queue resume hello` lets its queue go on');
+  const bounded = said({ paused: false, limit: 5 });
+  expect(bounded.details.join()).toContain('at most 5 tasks of its queue run at a time');
+  expect(bounded.waits_for).not.toContain('resumed');
+  expect(said({ paused: true, limit: null }, { ...ROW, active: false }).waits_for).toBe('');
+});
+
 test('a schedule says when its next time is, and waits for nothing else', () => {
   const [when, timezone] = ['0 3 * * *', 'Europe/Berlin'];
   const said = (active: boolean, nextAt: string | null, scaling = scalingOf({ active })): Explanation =>

@@ -3,8 +3,8 @@
 -- KEYS: 1 paces of the workspace (sorted set: rate, ask: throttle, or start: throttle (take-flow.lua); it expires)
 -- ARGV: 1 now 2 most members 3 rate, empty: none 4 milliseconds of a call 5 milliseconds of all that may come at once
 -- 6 throttle, empty: none 7 milliseconds between two starts
--- Answer: 0 taken, then the time of the turn (0: at once); 1 too often, then milliseconds until a call may come again;
--- 2 there are too many members
+-- Answer: 0 taken, then the time of the turn (0: at once), and when the next turn is, as text; 1 too often, then
+-- milliseconds until a call may come again; 2 there are too many members
 local now = tonumber(ARGV[1])
 local past = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. ARGV[1], 'LIMIT', 0, 100)
 if #past > 0 then redis.call('ZREM', KEYS[1], unpack(past)) end
@@ -30,4 +30,5 @@ if ARGV[6] ~= '' then
 end
 local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
 redis.call('PEXPIRE', KEYS[1], math.ceil(math.max(0, tonumber(last) - now)) + 60000)
-return { 0, turn > now and math.ceil(turn) or 0 }
+local next = ARGV[6] ~= '' and redis.call('ZSCORE', KEYS[1], ask)
+return { 0, turn > now and math.ceil(turn) or 0, next or '' }

@@ -1,5 +1,6 @@
 import type { AppId, DeploymentId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
+import type { QueueControl } from '../../../domain/flow.ts';
 import { isServing } from '../../../domain/rollouts.ts';
 import type { RolloutState } from '../../../domain/rollouts.ts';
 import { dateOrNull, many, maybeOne, msOf, msOrNull, one } from '../rows.ts';
@@ -359,13 +360,6 @@ export function setQueueControl(
     [workspaceId, name, stubType, paused, limit],
     deploymentOf,
   );
-}
-
-/** Control of a queue by an operator. */
-export interface QueueControl {
-  readonly paused: boolean;
-  /** Most tasks that run at a time; null: any number. */
-  readonly limit: number | null;
 }
 
 /** Deletes a deployment softly: the row and its version number stay. */

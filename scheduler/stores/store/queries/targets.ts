@@ -1,10 +1,10 @@
 // Targets of invocations, in one row each: deployment, stub and code together, as the target cache keeps them.
 import type { AppId, DeploymentId, ObjectId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { QueueControl } from '../../../domain/flow.ts';
 import type { RolloutState } from '../../../domain/rollouts.ts';
 import type { Queryable } from '../db.ts';
 import { many, maybeOne } from '../rows.ts';
 import { mayServe, servingFirst } from './deployments.ts';
-import type { QueueControl } from './deployments.ts';
 
 export interface TargetRow {
   readonly workspaceId: WorkspaceId;
