@@ -10,16 +10,20 @@ import { rejectionOf } from './filter.ts';
 import type { Choice, Rejections } from './place.ts';
 import { bestInTier, chooseOf, placeContainer } from './place.ts';
 import { cachesFilled, imagePresent, preferred, spreadCount, stableHash } from './score.ts';
-import { compareStanding, isIndexed, mayHaveRoom, searchTier, MachineIndex } from './machine-index.ts';
+import { compareStanding, isIndexed, mayHaveRoom, SAMPLE, searchTier, MachineIndex } from './machine-index.ts';
 import type { Tier } from './machine-index.ts';
 
-/** Most sets of images, caches and labels asked for recently whose machines are kept apart. */
+/**
+ * Most sets of images, caches and labels asked for recently that are remembered. From its second request on, the
+ * machines of a set are kept apart. Of more sets that take turns, machines are told apart at each request.
+ */
 const MOST_HOLDINGS = 128;
 
 export class Candidates {
   readonly #machines = new Map<MachineId, PlacementMachine>();
   #index = new MachineIndex();
-  readonly #holders = new BoundedMap<string, Holders>(MOST_HOLDINGS);
+  /** null: the set was asked for once. */
+  readonly #holders = new BoundedMap<string, Holders | null>(MOST_HOLDINGS);
 
   constructor(machines: Iterable<PlacementMachine> = []) {
     for (const machine of machines) this.set(machine);
@@ -47,16 +51,16 @@ export class Candidates {
     const indexed = isIndexed(machine);
     if (indexed) this.#index.put(machine);
     else this.#index.drop(machine.machineId);
-    for (const [, { index, isOne }] of this.#holders) {
-      if (indexed && isOne(machine)) index.put(machine);
-      else index.drop(machine.machineId);
+    for (const [, holders] of this.#holders) {
+      if (indexed && holders?.isOne(machine) === true) holders.index.put(machine);
+      else holders?.index.drop(machine.machineId);
     }
   }
 
   delete(id: MachineId): void {
     this.#machines.delete(id);
     this.#index.drop(id);
-    for (const [, { index }] of this.#holders) index.drop(id);
+    for (const [, holders] of this.#holders) holders?.index.drop(id);
   }
 
   clear(): void {
@@ -89,11 +93,12 @@ export class Candidates {
     }
     const from = stableHash(request.seed);
     const canTake = (machine: PlacementMachine): boolean => rejectionOf(machine, request) === undefined;
-    const tiers = this.#tiersOf(NOTHING_HELD, request).filter((tier) => mayHaveRoom(tier, request));
+    const all = this.#searched(NOTHING_HELD, request);
+    const tiers = all.tiers.filter((tier) => mayHaveRoom(tier, request));
     if (tiers.length === 0) return undefined;
     const lists = wishedOf(request).map((wished) =>
       [...heldBy(request), NOTHING_HELD].map((held) =>
-        held === NOTHING_HELD && wished === 0 ? tiers : this.#tiersOf({ ...held, wished }, request),
+        held === NOTHING_HELD && wished === 0 ? { ...all, tiers } : this.#searched({ ...held, wished }, request),
       ),
     );
     const counts = spreadCountsOf(request);
@@ -103,43 +108,54 @@ export class Candidates {
       // The order of score.ts within a standing: preferred labels, spread, caches, image; then GPUs left over.
       for (const list of lists)
         for (const count of counts) {
-          const isOne =
-            counts.length === 1
-              ? canTake
-              : (machine: PlacementMachine) => spreadCount(machine, request) === count && canTake(machine);
-          for (const tier of list.flat()) {
-            if (compareStanding(tier, standing) !== 0) continue;
-            const found = bestInTier(searchTier(tier, from, isOne, request), request);
-            if (found !== undefined) return found;
+          for (const { tiers: some, isOne } of list) {
+            const fits = (machine: PlacementMachine): boolean =>
+              isOne(machine) && (counts.length === 1 || spreadCount(machine, request) === count) && canTake(machine);
+            for (const tier of some) {
+              if (compareStanding(tier, standing) !== 0) continue;
+              const found = bestInTier(
+                searchTier(tier, from, fits, request, isOne === isAny ? SAMPLE : Infinity),
+                request,
+              );
+              if (found !== undefined) return found;
+            }
           }
         }
     }
     return undefined;
   }
 
-  #tiersOf(held: Held, request: PlacementRequest): readonly Tier[] {
+  /** Tiers in which machines are searched for that hold those things, and which machines there do. */
+  #searched(held: Held, request: PlacementRequest): Pick<Holders, 'isOne'> & { readonly tiers: readonly Tier[] } {
     const { labels } = request;
-    const isAny = held === NOTHING_HELD && labels === undefined;
-    return (isAny ? this.#index : this.#indexOf({ ...held, labels })).tiers(request);
+    if (held === NOTHING_HELD && labels === undefined) return { tiers: this.#index.tiers(request), isOne: isAny };
+    const { index, isOne } = this.#holdersOf({ ...held, labels });
+    return { tiers: index.tiers(request), isOne };
   }
 
-  #indexOf(held: Held & Pick<PlacementRequest, 'labels'>): MachineIndex {
+  #holdersOf(held: Held & Pick<PlacementRequest, 'labels'>): Holders {
     const { caches, image, labels, wished } = held;
     const rules = labels && [labels.require, labels.forbid, wished === 0 ? {} : labels.prefer];
     const key = JSON.stringify([image, caches, rules, wished]);
     const known = this.#holders.get(key);
-    if (known !== undefined) return known.index;
+    if (known) return { index: known.index, isOne: isAny };
     const isOne = (machine: PlacementMachine): boolean =>
       (caches.length === 0 || cachesFilled(machine, held) === 1) &&
       (image === '' || imagePresent(machine, held) === 1) &&
       labelsFit(machine.labels ?? {}, labels) &&
       (wished === 0 || preferred(machine, held) >= wished);
+    if (known === undefined) {
+      this.#holders.set(key, null);
+      return { index: this.#index, isOne };
+    }
     const index = new MachineIndex();
     for (const machine of this.#machines.values()) if (isIndexed(machine) && isOne(machine)) index.put(machine);
     this.#holders.set(key, { index, isOne });
-    return index;
+    return { index, isOne: isAny };
   }
 }
+
+const isAny = (): boolean => true;
 
 /** Caches, an image, and a least number of preferred labels; empty and 0: not asked for. */
 interface Held extends Pick<PlacementRequest, 'caches' | 'image'> {

@@ -228,6 +228,7 @@ export function compareStanding(a: Tier, b: Tier): number {
  * Finds machines of a tier that can take the request, the fullest first. A few machines of each bucket are looked at;
  * where none of them can take it, the others are looked at too.
  * @param from - offset of the first machine looked at of a bucket
+ * @param firstLooks - machines of a bucket that are looked at before the next bucket is; more where few can take it
  * @returns at most {@link SAMPLE} machines, among those best for the request in everything that a kind has in common;
  * none: no machine of the tier can take it
  */
@@ -236,6 +237,7 @@ export function searchTier(
   from: number,
   canTake: (machine: PlacementMachine) => boolean,
   request: PlacementRequest,
+  firstLooks = SAMPLE,
 ): readonly PlacementMachine[] {
   const large: Bucket[] = [];
   const found: PlacementMachine[] = [];
@@ -244,17 +246,17 @@ export function searchTier(
       for (const bucket of kind.row(row)) {
         if (!mayFit(bucket, request)) continue;
         const before = found.length;
-        look(bucket, { from, first: 0, end: SAMPLE }, canTake, found);
+        look(bucket, { from, first: 0, end: firstLooks }, canTake, found);
         if (found.length >= SAMPLE) return found;
         if (found.length > before) continue;
-        if (bucket.machines.length > SAMPLE) large.push(bucket);
+        if (bucket.machines.length > firstLooks) large.push(bucket);
         else tighten(bucket);
       }
     }
   }
   if (found.length > 0) return found;
   for (const bucket of large) {
-    look(bucket, { from, first: SAMPLE, end: Infinity }, canTake, found);
+    look(bucket, { from, first: firstLooks, end: Infinity }, canTake, found);
     if (found.length >= SAMPLE) return found;
     if (found.length === 0) tighten(bucket);
   }

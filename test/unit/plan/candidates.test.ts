@@ -1,10 +1,11 @@
 // Compares the choice by sample with that of place.ts, which looks at every machine.
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import type { MachineId } from '#shared/domain/ids.ts';
 import { Candidates } from '#scheduler/control/plan/candidates.ts';
 import type { PlacementMachine, PlacementRequest } from '#scheduler/control/plan/filter.ts';
 import { rejectionOf } from '#scheduler/control/plan/filter.ts';
+import { MachineIndex } from '#scheduler/control/plan/machine-index.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
 import {
   cachesFilled,
@@ -235,6 +236,21 @@ describe('among thousands', () => {
       return looked / 50;
     };
     expect(looks(5000)).toBeLessThanOrEqual(1.5 * looks(500));
+  });
+
+  test('of many images in turn, none has its machines put into an index for each request', () => {
+    const candidates = new Candidates(of(500, (index) => ({ images: new Set([`image-${index % 300}`]) })));
+    const put = vi.spyOn(MachineIndex.prototype, 'put');
+    const found = Array.from({ length: 900 }, (_none, turn) => {
+      const image = `image-${turn % 300}`;
+      const choice = candidates.find(aRequest({ image, seed: `${turn}` }));
+      return choice !== undefined && candidates.get(choice.machineId)?.images.has(image) === true;
+    });
+    expect(found.every(Boolean)).toBe(true);
+    expect(put).not.toHaveBeenCalled();
+    for (let turn = 0; turn < 4; turn += 1) candidates.find(aRequest({ image: 'image-7', seed: `${turn}` }));
+    expect(put).toHaveBeenCalledTimes(2);
+    put.mockRestore();
   });
 
   test('a request that none has room for is refused again without a look at machines', () => {
