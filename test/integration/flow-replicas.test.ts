@@ -4,10 +4,13 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'vitest';
-import type { LockToken, QueueName, StubId, TaskId } from '#shared/domain/ids.ts';
+import type { LockToken, QueueName, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import { lockTokenOf, newAttemptToken, newId, newInstanceId } from '#shared/domain/ids.ts';
 import { createLog } from '#shared/log.ts';
+import type { TaskFlow } from '#scheduler/domain/flow.ts';
+import { limitControl } from '#scheduler/domain/flow.ts';
 import { openTaskQueues } from '#scheduler/stores/queues/bullmq.ts';
+import type { TaskJob } from '#scheduler/stores/queues/jobs.ts';
 import { totalOf } from '#scheduler/stores/queues/task-queues.ts';
 import type { TaskQueues } from '#scheduler/stores/queues/task-queues.ts';
 import { FlowSweep } from '#scheduler/tasks/maintenance/flow-sweep.ts';
@@ -68,6 +71,77 @@ test('two schedulers that add, run and end tasks at once run no more of a key th
   const after = await opened(redis);
   await waitFor(async () => (await after.controls(`key:${queue}:`, 10)).length === 0, 'no slot is left');
   expect(totalOf(await after.depth(queue))).toBe(0);
+  await after.close();
+});
+
+test('a mixed load of two schedulers keeps to all bounds: limits, keys, turns, retries, returns and cancels', async ({
+  redis,
+}) => {
+  const both = [await opened(redis), await opened(redis)];
+  const workspaceId = newId<WorkspaceId>();
+  const [keyed, inTurns] = [aQueue(), aQueue()];
+  const limits = { api: 4 };
+  const flowOf = (n: number): readonly [QueueName, TaskFlow] => {
+    const key = `k${n % 3}`;
+    return n % 2 === 0
+      ? [keyed, { key, most: 2, limits }]
+      : [inTurns, { key: '', limits, fair: { key, weight: 1 }, headStart: 0 }];
+  };
+  const tasks = 160;
+  const open = new Map<TaskId, number>();
+  const over = new Set<TaskId>();
+  const running = new Map<string, number>();
+  const largest = new Map<string, number>();
+  const count = (name: string, by: 1 | -1): void => {
+    running.set(name, (running.get(name) ?? 0) + by);
+    largest.set(name, Math.max(largest.get(name) ?? 0, running.get(name) ?? 0));
+  };
+  let added = 0;
+  const end = async (queues: TaskQueues, queue: QueueName, job: TaskJob, lock: LockToken): Promise<void> => {
+    const times = (open.get(job.taskId) ?? 0) + 1;
+    open.set(job.taskId, times);
+    // A first attempt is tried again, handed back, or ends well or badly.
+    if (times === 1 && job.createdAtMs % 4 === 1) await queues.delay(queue, job.taskId, lock, Date.now() + 5);
+    else if (times === 1 && job.createdAtMs % 4 === 2) await queues.giveBack(queue, job.taskId, lock);
+    else {
+      if (job.createdAtMs % 4 === 3) await queues.fail(queue, job.taskId, lock, 'as asked');
+      else await queues.complete(queue, job.taskId, lock);
+      over.add(job.taskId);
+    }
+  };
+  const work = async (queues: TaskQueues): Promise<void> => {
+    while (over.size < tasks) {
+      const n = added;
+      if (n < tasks) {
+        added += 1;
+        const [queue, flow] = flowOf(n);
+        const job = aTaskJob({ replica: instance, workspaceId, flow, createdAtMs: Date.now() * 4 + (n % 4) });
+        await queues.add(queue, job);
+        if (n % 9 === 0 && (await queues.remove(queue, job.taskId))) over.add(job.taskId);
+      }
+      for (const queue of [keyed, inTurns]) {
+        const lock = aLock();
+        const { job } = await queues.fetch(queue, lock);
+        if (job === undefined) continue;
+        const names = ['api', ...(queue === keyed ? [`key ${job.flow?.key}`] : [])];
+        names.forEach((name) => count(name, 1));
+        for (let turns = 0; turns < 20; turns += 1) await new Promise((resolve) => setImmediate(resolve));
+        names.forEach((name) => count(name, -1));
+        await end(queues, queue, job, lock);
+      }
+    }
+  };
+  await Promise.all(both.flatMap((queues) => Array.from({ length: 8 }, () => work(queues))));
+  for (const [name, most] of Object.entries({ api: 4, 'key k0': 2, 'key k1': 2, 'key k2': 2 }))
+    expect(largest.get(name), name).toBeLessThanOrEqual(most);
+  expect(over.size).toBe(tasks);
+  for (const queues of both) await queues.close();
+  const after = await opened(redis);
+  await waitFor(
+    async () => (await after.controlsNamed([limitControl(workspaceId, 'api')]))[0]?.running === 0,
+    'no slot is left',
+  );
+  for (const queue of [keyed, inTurns]) expect(totalOf(await after.depth(queue))).toBe(0);
   await after.close();
 });
 
