@@ -165,13 +165,15 @@ describe('tasks of a key', () => {
     expect((await taskById(one.db, first as TaskId))?.status).toBe('COMPLETE');
   });
 
-  test('start at their turns, in their order', async ({ one }) => {
+  test('start at their turns, the first at once', async ({ one }) => {
     const target = aQueueTarget({ flow: { key: 'customer', throttle: { count: 1, perMs: 200 } } });
     const link = new PlayedLink();
     one.container(target.queue, link, 10);
     const tasks = await putAll(one, target, [OF_A, OF_A, OF_A]);
     await sent(link, 3);
-    expect(ids(link)).toEqual(tasks);
+    // A process that stands still for a second gives later ones new turns, behind those that have theirs.
+    expect(ids(link)[0]).toBe(tasks[0]);
+    expect(ids(link).toSorted()).toEqual(tasks.toSorted());
   });
 
   test('that are refused after all leave their turns to others', async ({ one }) => {
