@@ -4,7 +4,7 @@ import { Argument } from 'commander';
 import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type { NameKind } from './completion/words.ts';
-import type { InitFlags } from './flags.ts';
+import type { ConsoleFlags, InitFlags } from './flags.ts';
 import { command, examples } from './program-parts.ts';
 
 export function addClientCommands(program: Command, invocation: () => Invocation): void {
@@ -39,6 +39,17 @@ export function addClientCommands(program: Command, invocation: () => Invocation
   ).action(async () => {
     const { runLogout } = await import('./commands/login.ts');
     await runLogout(invocation());
+  });
+  examples(
+    command(program, 'console', 'Open the web console: prints a link that signs a browser in, once').option(
+      '--no-open',
+      'print the link, and open no browser',
+    ),
+    'console',
+    'console --no-open',
+  ).action(async (flags: ConsoleFlags) => {
+    const { runConsole } = await import('./commands/console.ts');
+    await runConsole(flags, invocation());
   });
   command(program, 'completion', 'Print the script that completes commands, options and names in a shell')
     .addArgument(new Argument('<shell>', 'bash, zsh or fish').choices(['bash', 'zsh', 'fish']))

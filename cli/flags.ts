@@ -305,6 +305,11 @@ export interface WorkspaceShareFlags {
   readonly clear?: boolean;
 }
 
+export interface ConsoleFlags {
+  /** Commander's form of `--no-open`. */
+  readonly open?: boolean;
+}
+
 export interface InitFlags {
   readonly template: string;
   readonly list?: boolean;

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 
 const GROUPS: Readonly<Record<string, readonly string[]>> = {
-  'Begin:': ['up', 'login', 'logout', 'init', 'context', 'completion', 'version'],
+  'Begin:': ['up', 'login', 'logout', 'init', 'context', 'console', 'completion', 'version'],
   'Apps:': ['serve', 'deploy', 'run', 'prepare', 'invoke', 'deployment', 'image', 'model', 'stack'],
   'Look:': ['status', 'top', 'explain', 'logs', 'events', 'metrics', 'usage', 'task', 'container'],
   'Data:': ['volume', 'secret', 'map', 'queue', 'webhook', 'registry'],

@@ -9,6 +9,9 @@ export const REMARKS: Readonly<Record<string, readonly string[]>> = {
     '--context names the context, else its host does; --ca-file is kept with it. A context of the same address and workspace gets the new token. Another workspace gets a context of its own.',
   ],
   logout: ['The token stays good elsewhere: `token delete` ends it.'],
+  console: [
+    'The link counts once and for 10 minutes. The browser gets a session with the rights of the token of this command: docs/console.md.',
+  ],
   init: [
     'Templates are the folders of examples/. Where a template has a single deployment, that gets the name of the folder. When a file with the name of a new one is there, nothing is written.',
   ],

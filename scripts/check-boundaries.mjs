@@ -8,9 +8,15 @@ import { dirname, join, relative, resolve } from 'node:path';
 import { numberingProblems } from './migration-numbers.mjs';
 import { repositoryRoot } from './setup/paths.mjs';
 
-const TOPS = ['agent', 'scheduler', 'shared', 'cli', 'bench', 'test'];
+const TOPS = ['agent', 'scheduler', 'shared', 'cli', 'console', 'bench', 'test'];
 /** The folders that a top folder may import from, itself apart. `test` and `bench` see everything. */
-const MAY_IMPORT = { agent: ['shared'], scheduler: ['shared'], shared: [], cli: ['shared', 'agent', 'scheduler'] };
+const MAY_IMPORT = {
+  agent: ['shared'],
+  scheduler: ['shared'],
+  shared: [],
+  cli: ['shared', 'agent', 'scheduler'],
+  console: ['shared'],
+};
 /** The one home of each outside library. */
 const HOMES = {
   bullmq: ['scheduler/stores/queues/'],
@@ -122,7 +128,7 @@ function checkFolder(folder) {
     if (entry.name === 'node_modules' || entry.name === 'generated') continue;
     const path = join(folder, entry.name);
     if (entry.isDirectory()) checkFolder(path);
-    else if (entry.name.endsWith('.ts')) checkFile(relative(repositoryRoot, path), readFileSync(path, 'utf8'));
+    else if (/\.tsx?$/.test(entry.name)) checkFile(relative(repositoryRoot, path), readFileSync(path, 'utf8'));
   }
 }
 
@@ -164,6 +170,8 @@ function offence(file, specifier, isType) {
     return `across top folders import #${target}`;
   const allowed = MAY_IMPORT[top];
   if (allowed !== undefined && other !== top && !allowed.includes(other)) return `${top}/ may not import ${other}/`;
+  if (top === 'console' && other === 'shared' && !isType)
+    return `console/ imports types of shared/ alone, by import type`;
   if (other === top && layerOf(target) < layerOf(file)) {
     upward += 1;
     return `${layerName(file)} is below ${layerName(target)}, and may not import ${target}`;

@@ -14,6 +14,7 @@ const OPENER = /^(?:Of|What|Whatever|Whoever|One|Its|It|That|Those)\b/;
 /** Comment marks by the ending of a file. */
 const MARKS = {
   ts: /^(?:\/\/+|\/\*\*?|\*(?!\/))\s?(.*)/,
+  tsx: /^(?:\/\/+|\/\*\*?|\*(?!\/))\s?(.*)/,
   mjs: /^(?:\/\/+|\/\*\*?|\*(?!\/))\s?(.*)/,
   c: /^(?:\/\/+|\/\*\*?|\*(?!\/))\s?(.*)/,
   proto: /^\/\/+\s?(.*)/,

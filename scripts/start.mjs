@@ -6,6 +6,7 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { constants } from 'node:os';
 import { join } from 'node:path';
+import { consoleIsCurrent, writeConsole } from './build/console.mjs';
 import { packagesAreCurrent, writePackages } from './build/packages.mjs';
 import { baseImageTemplate, DEFAULT_PYTHON } from './setup/base-image.mjs';
 import { main, stepLog } from './setup/log.mjs';
@@ -23,6 +24,7 @@ await main(async () => {
   const log = stepLog();
   const { baseImage } = await setUp('start', log);
   await buildPackages(log);
+  await buildConsole(log);
   signalsBack();
   const example = given.some((argument) => argument.startsWith('--example')) ? [] : ['--example', EXAMPLE];
   const args = [join(repositoryRoot, 'cli', 'main.ts'), 'up', '--first-run', ...example, ...given];
@@ -42,6 +44,18 @@ async function buildPackages(log) {
     await log.step('building the packages of the command line and the Python module', () => writePackages(dist));
   } catch (error) {
     log.say(`- no packages below /install/: ${error.message}`);
+  }
+}
+
+/** Builds the web console. An installation runs without it. */
+async function buildConsole(log) {
+  const dist = join(repositoryRoot, 'dist');
+  try {
+    if (await consoleIsCurrent(dist)) return;
+    const { line } = await log.step('building the web console', () => writeConsole(dist));
+    log.say(`  ${line}`);
+  } catch (error) {
+    log.say(`- no web console below /console/: ${error.message}`);
   }
 }
 

@@ -13,6 +13,7 @@ import { createLog } from '#shared/log.ts';
 import { startEmbeddedRedis } from '#shared/redis-child.ts';
 import type { EmbeddedRedis } from '#shared/redis-child.ts';
 import type { Context } from '../context.ts';
+import { Client } from '../client.ts';
 import { CliError } from '../errors.ts';
 import { textField } from '../json.ts';
 import { note, print, printError, printJson } from '../print.ts';
@@ -105,14 +106,33 @@ async function tellStory(up: Up, flags: UpFlags, env: Env): Promise<void> {
     printJson({ url: context.url, token: context.token, workspaceId: context.workspaceId, example: example ?? null });
     return;
   }
-  showReady(context, example, flags, env);
+  showReady(context, example, flags, env, await consoleLink(context));
   if (up.opensLoopback)
     note(
       'Callbacks and webhooks may go to servers of this machine (127.0.0.1): `longshore settings list` says where else.',
     );
 }
 
-function showReady(context: Context, example: ExampleAnswer | undefined, flags: UpFlags, env: Env): void {
+/** A link to the web console; undefined: this installation has none. */
+async function consoleLink(context: Context): Promise<string | undefined> {
+  const client = new Client(context);
+  try {
+    return textField(await client.restCall('POST', '/console/link'), 'url') || undefined;
+  } catch {
+    // The installation is up without it: `longshore console` says what is wrong.
+    return undefined;
+  } finally {
+    await client.close();
+  }
+}
+
+function showReady(
+  context: Context,
+  example: ExampleAnswer | undefined,
+  flags: UpFlags,
+  env: Env,
+  consoleUrl: string | undefined,
+): void {
   if (example !== undefined) {
     print('');
     print(`${example.name} answered in ${example.milliseconds} ms:`);
@@ -120,6 +140,8 @@ function showReady(context: Context, example: ExampleAnswer | undefined, flags: 
   }
   print('');
   print(`Longshore is up at ${context.url}`);
+  if (consoleUrl !== undefined)
+    print(`Console: ${consoleUrl} (once, within 10 minutes; then \`${programName(env)} console\`)`);
   if (flags.firstRun === true || flags.example !== undefined) {
     const program = programName(env);
     print(`Token: ${context.token}`);

@@ -14,6 +14,7 @@ import { signingKeyOf } from '../workspaces/identity/workspaces.ts';
 import { LogReader } from '../fleet/logs/log-reads.ts';
 import { SeriesReader } from '../fleet/series/series-reads.ts';
 import { hostAddress, reachableAt } from '../api/ops/host-address.ts';
+import { ConsoleFiles } from '../api/ops/console-files.ts';
 import { Packages } from '../api/ops/packages.ts';
 import { Releases } from '../api/ops/releases.ts';
 import { useOf } from '../control/placement/snapshot.ts';
@@ -155,6 +156,7 @@ export function openSurfaces(setup: SurfacesSetup): Surfaces {
     tokens,
     tokenAdmin,
     consoleSessions,
+    consoleFiles: new ConsoleFiles(),
     ...(refusals === undefined ? {} : { refusals }),
     signingKeys: installation.ring,
     tenants,

@@ -10,6 +10,7 @@ import { releasedPauseImageFile } from '../setup/pause-image.mjs';
 import { SetupError, stepLog } from '../setup/log.mjs';
 import { nodeBinary, repositoryRoot } from '../setup/paths.mjs';
 import { bundle } from './bundle.mjs';
+import { writeConsole } from './console.mjs';
 import { thirdParty } from './licences.mjs';
 import { writePackages } from './packages.mjs';
 import { requireSigner, sign } from './sign.mjs';
@@ -63,6 +64,7 @@ export async function writeRelease(directory) {
       'A release carries the pinned Node, and node_modules has none: run `npm ci` on Linux (x64 or arm64).',
     );
   const packages = await bundle(directory);
+  const { packages: ofConsole } = await writeConsole(join(directory, 'dist'));
   await Promise.all([
     linkOrCopy(node, join(directory, 'bin', 'node')),
     ...ASSETS.filter((path) => existsSync(join(repositoryRoot, path))).map((path) => copyTree(path, directory)),
@@ -71,7 +73,7 @@ export async function writeRelease(directory) {
     copyPauseImage(directory),
     writePackages(join(directory, 'dist')),
     writeFile(join(directory, 'package.json'), await ownPackage()),
-    writeFile(join(directory, 'THIRD_PARTY.md'), await thirdParty([...packages, PGLITE, VIEWER])),
+    writeFile(join(directory, 'THIRD_PARTY.md'), await thirdParty([...packages, ...ofConsole, PGLITE, VIEWER])),
     writeFile(join(directory, 'bin', 'longshore'), LAUNCHER, { mode: 0o755 }),
   ]);
 }

@@ -24,10 +24,10 @@ import { ensureSystemdImage } from './systemd-image.mjs';
  */
 const PROFILES = {
   start: ['redis', 'python'],
-  test: ['redis', 'postgres', 'pytest', 'zsh', 'fish', 'jq', 'curl', 'ip', 'mount', 'promtool', 'registry'],
+  test: ['redis', 'postgres', 'pytest', 'zsh', 'fish', 'jq', 'curl', 'ip', 'mount', 'promtool', 'registry', 'chromium'],
 };
 // Machines that systemd runs, and the S3 server, use images of their own, which take a while to build.
-PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime', 'chromium', 's3fs'];
+PROFILES.hosts = [...PROFILES.test, 'mmdebstrap', 'faketime', 's3fs'];
 
 /**
  * @param {keyof typeof PROFILES} profile

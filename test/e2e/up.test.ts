@@ -15,6 +15,7 @@ describe('longshore up', () => {
     expect(first.stderr()).toContain('hello is deployed (version 1)');
     const token = await tokenOf(here);
     expect(first.stdout()).toContain(`Token: ${token}`);
+    expect(first.stdout()).toMatch(/^Console: http:\/\/127\.0\.0\.1:\d+\/console\/enter#[\w-]{43} /m);
     expect(first.stdout().split('Next:\n')[1]?.trim().split('\n')).toHaveLength(3);
     const contextFile = join(here.env['HOME'] ?? '', '.config', 'longshore', 'contexts.json');
     expect(statSync(contextFile).mode & 0o777).toBe(0o600);

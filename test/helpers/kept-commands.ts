@@ -178,6 +178,7 @@ export const NOT_KEPT: Readonly<Record<string, string>> = {
   agent: 'a daemon, which prints its log: test/hosts/agent-start.test.ts',
   'agent check': 'facts of the machine: test/unit/agent/preflight.test.ts',
   'agent check-gpu': 'facts of the machine: test/unit/agent/gpu-check.test.ts',
+  console: 'another link each time: test/integration/console.test.ts',
   'container shell': 'the screen of a terminal: test/integration/cli-containers.test.ts',
   'container preempt': 'needs a container that is ready: test/integration/preemptions.test.ts',
   'machine gpu list': 'needs a machine with GPUs: test/unit/operations/machine-gpus.test.ts',

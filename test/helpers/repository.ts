@@ -8,6 +8,7 @@ const TOPS = [
   'bench',
   'bin',
   'cli',
+  'console',
   'deploy',
   'docs',
   'examples',

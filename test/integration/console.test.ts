@@ -1,7 +1,10 @@
 // Sessions of the web console on a real scheduler: who gets in by what, which half of a session is worth what, and what
 // ends one. Pages and clicks are in test/e2e/console.test.ts.
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { MOST_OF_TOKEN } from '#scheduler/workspaces/identity/console-sessions.ts';
+import { runCommand } from '../helpers/command-line.ts';
 import { waitFor } from '../helpers/programs.ts';
 import { withSql } from './contract-lists.ts';
 import { aPlatform } from './verbs-fixture.ts';
@@ -228,6 +231,23 @@ describe('a session ends', () => {
     expect(await statusOf(session)).toBe(401);
     expect((await post({ code })).status).toBe(401);
   });
+});
+
+test('`longshore console` prints a link that signs in, and the way to it from another machine', async () => {
+  const env = {
+    LONGSHORE_CONTEXT_FILE: join(tmpdir(), 'longshore-no-contexts.json'),
+    LONGSHORE_URL: `http://${platform.address}`,
+    LONGSHORE_TOKEN: platform.own.token,
+  };
+  const told = await runCommand(['console', '--no-open'], env);
+  expect([told.code, told.stdout]).toEqual([
+    0,
+    expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+\/console\/enter#[\w-]{43}\n$/),
+  ]);
+  expect(told.stderr).toContain(`ssh -L ${platform.address.split(':')[1]}:127.0.0.1:`);
+  expect((await post({ code: told.stdout.trim().split('#')[1] ?? '' })).status).toBe(200);
+  const json = await runCommand(['--json', 'console', '--no-open'], env);
+  expect(JSON.parse(json.stdout)).toMatchObject({ url: expect.stringContaining('#'), expires_at: expect.any(String) });
 });
 
 test('the table has no secret, and a token has a bounded number of sessions', async () => {

@@ -7,11 +7,11 @@ import { ROOT, repositoryPaths } from '../helpers/repository.ts';
 /** Names in code are not words. */
 const MOST_WORDS = 500;
 /** A name of a file, or of a folder: the latter ends with a slash. */
-const NAME = /^[\w.@/-]+(?:\.(?:c|json|jsonl|lua|md|mjs|proto|py|sql|ts)|\/)$/;
+const NAME = /^[\w.@/-]+(?:\.(?:c|css|json|jsonl|lua|md|mjs|proto|py|sql|tsx?)|\/)$/;
 
 const paths = repositoryPaths();
 const readmes = paths.filter((path) =>
-  /^(?:agent|bench|cli|python|scheduler|shared|test)\/(?:.*\/)?README\.md$/.test(path),
+  /^(?:agent|bench|cli|console|python|scheduler|shared|test)\/(?:.*\/)?README\.md$/.test(path),
 );
 
 test('every room of the scheduler and of the agent has a README', () => {

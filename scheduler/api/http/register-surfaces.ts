@@ -9,6 +9,7 @@ import { Stacks } from '../../workspaces/deployments/stacks.ts';
 import type { Volumes } from '../../workspaces/deployments/volumes.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
 import type { Operation } from '../operations/operation.ts';
+import type { ConsoleFiles } from '../ops/console-files.ts';
 import { Readiness } from '../ops/health.ts';
 import { HOST as CONTAINER_HOST } from './container-calls.ts';
 import type { Outputs } from '../../tasks/outputs/service.ts';
@@ -165,7 +166,16 @@ function registerRest(on: Registering): void {
   plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), byToken));
   if (place === undefined) return;
   const { consoleSessions: sessions, rates } = parts;
-  const ofConsole = { ...rest, ...(rates === undefined ? {} : { rates }), sessions, place, authenticator, routes };
+  const { consoleFiles: files } = parts;
+  const ofConsole = {
+    ...rest,
+    ...(rates === undefined ? {} : { rates }),
+    sessions,
+    files,
+    place,
+    authenticator,
+    routes,
+  };
   plugin(app, CONSOLE_BASE, (scope) => registerConsole(scope, ofConsole));
 }
 
@@ -269,7 +279,8 @@ function registerBytes({ app, parts, made, authenticator }: Registering): void {
 }
 
 /** Pages for operators, programs and people. */
-function registerPages({ app, state, parts, authenticator, originOf, trustsLoopback }: Registering): void {
+function registerPages(on: Registering): void {
+  const { app, state, parts, authenticator, originOf, trustsLoopback, console: place } = on;
   const { settings } = parts;
   const { scheme } = state;
   registerHealth(app, {
@@ -287,16 +298,17 @@ function registerPages({ app, state, parts, authenticator, originOf, trustsLoopb
     scheme,
     baseUrlOf: (request) => originOf(request).baseUrl,
   });
-  registerOpenApi(app, settings.version);
+  registerOpenApi(app, settings.version, place === undefined ? undefined : parts.consoleFiles);
 }
 
 /** Registers openapi.json for programs, and its page for people. */
-function registerOpenApi(app: FastifyInstance, version: string): void {
+function registerOpenApi(app: FastifyInstance, version: string, files: ConsoleFiles | undefined): void {
   let text: string | undefined;
   app.get('/openapi.json', (_request, reply) =>
     reply.type('application/json; charset=utf-8').send((text ??= JSON.stringify(openApiDocument(version)))),
   );
-  registerViewer(app);
+  // Browsers that open the bare address are led to the console, where there is one.
+  registerViewer(app, async () => ((await files?.list()) === undefined ? '/docs' : '/console/'));
 }
 
 /** Registers a surface as a plugin of its own, so that its error shape and body rules stay inside. */

@@ -48,6 +48,7 @@ import type { Objects } from '../../stores/objects/service.ts';
 import type { OperationParts } from '../operations/index.ts';
 import type { Bootstrap } from '../operations/auth.ts';
 import type { AgentUpstream } from '../operations/machines.ts';
+import type { ConsoleFiles } from '../ops/console-files.ts';
 import type { Packages } from '../ops/packages.ts';
 import type { Releases } from '../ops/releases.ts';
 import type { HealthChecks } from '../ops/health.ts';
@@ -139,6 +140,7 @@ export interface SurfaceParts {
   readonly tokens: Tokens;
   readonly tokenAdmin: TokenAdmin;
   readonly consoleSessions: ConsoleSessions;
+  readonly consoleFiles: ConsoleFiles;
   /** Counts of refused tokens; absent: not counted. */
   readonly refusals?: Refusals;
   readonly tenants: Tenants;

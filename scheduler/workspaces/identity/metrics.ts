@@ -8,7 +8,7 @@ export class IdentityMetrics {
   constructor(registry: Registry) {
     this.rateLimited = new Counter({
       name: 'longshore_scheduler_rate_limited_total',
-      help: 'Requests answered 429 for coming too fast: `refused_tokens` of one address, or a rate of a workspace (`rest`, `invoke`, `state`, `inference`, `inference_tokens`).',
+      help: 'Requests answered 429 for coming too fast: `refused_tokens` of one address, a rate of a workspace (`rest`, `invoke`, `state`, `inference`, `inference_tokens`), or of a session of the web console (`console`).',
       labelNames: ['limit'],
       registers: [registry],
     });

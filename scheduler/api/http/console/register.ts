@@ -9,7 +9,9 @@ import { closeUnread } from '../polite-close.ts';
 import { bindRest, REST_BASE } from '../rest/rest.ts';
 import type { RestParts } from '../rest/rest.ts';
 import type { RestRoute } from '../rest/route.ts';
+import type { ConsoleFiles } from '../../ops/console-files.ts';
 import { CONSOLE_BASE } from './address.ts';
+import { registerPages } from './pages.ts';
 import { registerSession, sessionSenders } from './session.ts';
 import type { SessionParts } from './session.ts';
 
@@ -18,6 +20,7 @@ export const CONSOLE_PER_MINUTE = 300;
 
 export interface ConsoleParts extends SessionParts, Pick<RestParts, 'workspaceExists' | 'streams' | 'log'> {
   readonly routes: readonly RestRoute[];
+  readonly files: ConsoleFiles;
   /** Rates; absent: not bounded. */
   readonly rates?: Pick<Rates, 'take'>;
 }
@@ -49,6 +52,7 @@ export function registerConsole(scope: FastifyInstance, parts: ConsoleParts): vo
     reply.headers(HEADERS);
     place.mustBeHere(request);
   });
+  registerPages(scope, parts);
   void scope.register((own, _options, done) => {
     own.addHook('onRequest', async (request) => place.mustBeOwnPage(request));
     registerSession(own, parts);

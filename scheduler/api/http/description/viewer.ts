@@ -72,8 +72,11 @@ interface Served {
   readonly tag: string;
 }
 
-/** Registers `/docs` and the files of its page, and leads browsers that open the bare address there. */
-export function registerViewer(app: FastifyInstance): void {
+/**
+ * Registers `/docs` and the files of its page, and the bare address.
+ * @param home - where browsers that open the bare address are led
+ */
+export function registerViewer(app: FastifyInstance, home: () => Promise<string>): void {
   // Each file is read and compressed once, when somebody first asks for it.
   const served = new Map<string, Promise<Served>>();
   const fileOf = (name: string): Promise<Served> => {
@@ -84,11 +87,11 @@ export function registerViewer(app: FastifyInstance): void {
     served.set(name, reading);
     return reading;
   };
-  app.get('/', (request, reply) => {
-    if (/\btext\/html\b/.test(request.headers.accept ?? '')) return reply.redirect('/docs', 302);
+  app.get('/', async (request, reply) => {
+    if (/\btext\/html\b/.test(request.headers.accept ?? '')) return reply.redirect(await home(), 302);
     throw new AppError(
       'not_found',
-      'nothing is at /: /docs describes the API, /install/ has the command line and the Python module',
+      'nothing is at /: /console/ is for people, /docs describes the API, /install/ has the command line and the Python module',
     );
   });
   app.get('/docs', (_request, reply) => reply.headers(HEADERS).type('text/html; charset=utf-8').send(PAGE));

@@ -1,0 +1,91 @@
+// Requests of the console: all through the passage below `/console/api`, with the key that is the session's other half.
+// A refusal becomes an ApiError with the scheduler's own sentence, so that every screen can say what happened.
+// Invariant: no token is ever kept here.
+
+/** Where the console is served, such as `/console`; a proxy may put a path before it. */
+export const root = ((): string => {
+  const { pathname } = location;
+  const at = pathname.indexOf('/console');
+  return at < 0 ? '/console' : pathname.slice(0, at + '/console'.length);
+})();
+
+const KEY = 'longshore-console-key';
+
+export class ApiError extends Error {
+  /** 0: no answer came. */
+  readonly status: number;
+  readonly code: string;
+  readonly requestId: string;
+  readonly retryAfterSeconds: number | undefined;
+
+  constructor(
+    status: number,
+    said: { readonly code?: unknown; readonly message?: unknown; readonly request_id?: unknown },
+    retryAfter: string | null = null,
+  ) {
+    super(typeof said.message === 'string' && said.message !== '' ? said.message : `the scheduler answered ${status}`);
+    this.name = 'ApiError';
+    this.status = status;
+    this.code = typeof said.code === 'string' ? said.code : '';
+    this.requestId = typeof said.request_id === 'string' ? said.request_id : '';
+    this.retryAfterSeconds = retryAfter === null ? undefined : Number(retryAfter);
+  }
+}
+
+export const keyOf = (): string | null => localStorage.getItem(KEY);
+export const keepKey = (key: string): void => localStorage.setItem(KEY, key);
+export const forgetKey = (): void => localStorage.removeItem(KEY);
+
+/** Told when the scheduler knows the session no more; `session.ts` listens. */
+export const sessionEnd: { tell: () => void } = { tell: () => undefined };
+
+interface Sent {
+  readonly method?: 'GET' | 'POST' | 'PATCH' | 'PUT' | 'DELETE';
+  readonly body?: unknown;
+  readonly signal?: AbortSignal | undefined;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** Sends a request below `/console`. @throws ApiError */
+export async function send(path: string, { method = 'GET', body, signal, headers = {} }: Sent = {}): Promise<Response> {
+  const key = keyOf();
+  const init: RequestInit = {
+    method,
+    cache: 'no-store',
+    credentials: 'same-origin',
+    headers: {
+      ...headers,
+      ...(key === null ? {} : { 'x-longshore-console': key }),
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+    },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    ...(signal === undefined ? {} : { signal }),
+  };
+  const answer = await fetch(`${root}${path}`, init).catch((error: unknown) => {
+    if (signal?.aborted === true) throw error;
+    throw new ApiError(0, { message: 'the scheduler does not answer' });
+  });
+  if (answer.ok) return answer;
+  const said: unknown = await answer.json().catch(() => ({}));
+  const problem = typeof said === 'object' && said !== null ? said : {};
+  const refusal = new ApiError(answer.status, problem, answer.headers.get('retry-after'));
+  // A right that the token lacks has a sentence of its own.
+  if (path.startsWith('/api/') && refusal.status === 401 && refusal.message === 'Unauthorized') sessionEnd.tell();
+  throw refusal;
+}
+
+/** The answer of a route of the REST API. @throws ApiError */
+export async function rest<T>(path: string, sent: Sent = {}): Promise<T> {
+  const answer = await send(`/api/v1${path}`, sent);
+  const text = await answer.text();
+  return (text === '' ? undefined : JSON.parse(text)) as T;
+}
+
+/** A query string of those that are given. */
+export function queryOf(values: Readonly<Record<string, string | number | boolean | undefined>>): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values))
+    if (value !== undefined && value !== '') query.set(name, String(value));
+  const text = query.toString();
+  return text === '' ? '' : `?${text}`;
+}

@@ -1,0 +1,123 @@
+// The console's first script: signs in, then shows the screen that the address names. A person without a session is led
+// to the sign-in, and back to where the address led.
+import { render } from 'preact';
+import { LocationProvider, Route, Router, useLocation, useRoute } from 'preact-iso/router';
+import { useEffect, useState } from 'preact/hooks';
+import type { FunctionComponent } from 'preact';
+import { ApiError, root } from './api/client.ts';
+import { look, segmentOf, signedIn, workspaceAt } from './api/session.ts';
+import { Failure, Skeleton } from './parts/notices.tsx';
+import { Shell, homeOf } from './parts/shell.tsx';
+import { shownText } from './parts/hostile.ts';
+import { Deployment } from './screens/deployment.tsx';
+import { Enter } from './screens/enter.tsx';
+import { Logs } from './screens/logs.tsx';
+import { Overview } from './screens/overview.tsx';
+import type { ScreenProps } from './screens/screen.ts';
+import { Task } from './screens/task.tsx';
+import { Tasks } from './screens/tasks.tsx';
+
+/** A screen of the workspace that the address names, in the frame. */
+function inWorkspace<P extends string>(
+  Screen: FunctionComponent<ScreenProps & Record<P, string>>,
+  titleOf: (params: Record<P, string>) => string,
+) {
+  return function Framed() {
+    const { params } = useRoute();
+    const { workspace: segment = '', ...rest } = params;
+    const workspace = workspaceAt(segment);
+    const title = titleOf(rest as Record<P, string>);
+    useEffect(() => {
+      document.title = `${shownText(title)} · ${shownText(segment)} · Longshore`;
+    }, [title, segment]);
+    return (
+      <Shell segment={segment}>
+        {workspace === undefined ? (
+          <>
+            <h1>No such workspace</h1>
+            <p class="notice bad" role="alert">
+              This token sees no workspace {shownText(segment)}. Sign in with a token of that workspace:{' '}
+              <code>longshore console --context NAME</code>.
+            </p>
+          </>
+        ) : (
+          <Screen {...(rest as Record<P, string>)} key={workspace.id} workspace={workspace} home={homeOf(segment)} />
+        )}
+      </Shell>
+    );
+  };
+}
+
+const OverviewPage = inWorkspace(Overview, () => 'Overview');
+const DeploymentPage = inWorkspace<'name'>(Deployment, ({ name }) => name);
+const TasksPage = inWorkspace(Tasks, () => 'Tasks');
+const TaskPage = inWorkspace<'id'>(Task, ({ id }) => `Task ${id.slice(0, 8)}`);
+const LogsPage = inWorkspace(Logs, () => 'Logs');
+
+/** Leads from the first address to the own workspace, or to the sign-in. */
+function Start() {
+  const { route } = useLocation();
+  const now = signedIn.value;
+  useEffect(() => {
+    if (now !== undefined && now !== null) route(homeOf(segmentOf(now.facts.workspace)), true);
+  }, [now]);
+  return null;
+}
+
+function NoPage() {
+  return (
+    <main id="main">
+      <h1>There is no such page</h1>
+      <p>
+        The address is misspelt, or of another version of the console. <a href={`${root}/`}>To the first page</a>
+      </p>
+    </main>
+  );
+}
+
+function Screens() {
+  const { path, url, route } = useLocation();
+  const now = signedIn.value;
+  const isEntering = path === `${root}/enter`;
+  useEffect(() => {
+    if (now === null && !isEntering) route(`${root}/enter?to=${encodeURIComponent(url)}`, true);
+  }, [now, isEntering]);
+  if (isEntering) return <Enter />;
+  if (now === null || now === undefined) return <Skeleton />;
+  return (
+    <Router>
+      <Route path={`${root}/`} component={Start} />
+      <Route path={`${root}/w/:workspace`} component={OverviewPage} />
+      <Route path={`${root}/w/:workspace/d/:name`} component={DeploymentPage} />
+      <Route path={`${root}/w/:workspace/tasks`} component={TasksPage} />
+      <Route path={`${root}/w/:workspace/tasks/:id`} component={TaskPage} />
+      <Route path={`${root}/w/:workspace/logs`} component={LogsPage} />
+      <Route default component={NoPage} />
+    </Router>
+  );
+}
+
+function App() {
+  const [failure, setFailure] = useState<ApiError>();
+  const begin = (): void => {
+    setFailure(undefined);
+    look().catch((error: unknown) =>
+      setFailure(error instanceof ApiError ? error : new ApiError(0, { message: String(error) })),
+    );
+  };
+  useEffect(begin, []);
+  if (failure !== undefined)
+    return (
+      <main id="main">
+        <Failure failure={failure} again={begin} />
+      </main>
+    );
+  return (
+    <LocationProvider scope={root}>
+      <Screens />
+    </LocationProvider>
+  );
+}
+
+const place = document.querySelector('#app');
+if (place !== null) render(<App />, place);

@@ -1,0 +1,95 @@
+// The frame of every screen: the workspace, the navigation, light or dark, and the way out. On a narrow screen the
+// navigation is a bar at the bottom.
+import type { ComponentChildren } from 'preact';
+import { useLocation } from 'preact-iso/router';
+import { root } from '../api/client.ts';
+import { may, segmentOf, signOut, signedIn, workspaceAt, workspaces } from '../api/session.ts';
+import { shownText } from './hostile.ts';
+import { nextTheme, theme } from './theme.ts';
+
+interface Place {
+  readonly title: string;
+  readonly path: string;
+  readonly right: string;
+}
+const PLACES: readonly Place[] = [
+  { title: 'Overview', path: '', right: 'GET /deployment/{ws}' },
+  { title: 'Tasks', path: '/tasks', right: 'GET /task-summary/{ws}' },
+  { title: 'Logs', path: '/logs', right: 'GET /logs/{ws}' },
+];
+
+/** The address of a workspace's screens. */
+export const homeOf = (segment: string): string => `${root}/w/${encodeURIComponent(segment)}`;
+
+export function Shell({ segment, children }: { readonly segment: string; readonly children: ComponentChildren }) {
+  const { path, route } = useLocation();
+  const own = signedIn.value?.facts.workspace;
+  const shown = workspaceAt(segment);
+  const home = homeOf(segment);
+  const isForeign = shown !== undefined && own !== undefined && shown.id !== own.id;
+  const choose = (event: Event): void => route(homeOf((event.currentTarget as HTMLSelectElement).value));
+  return (
+    <>
+      <a class="skip" href="#main">
+        To the content
+      </a>
+      {signedIn.value?.session.is_clear === true ? (
+        <p class="banner bad" role="status">
+          This connection is not encrypted: others on the way can read what you see. docs/https.md says how to change
+          that.
+        </p>
+      ) : null}
+      {isForeign ? (
+        <p class="banner wait" role="status">
+          You look at {shownText(shown.name === '' ? shown.id : shown.name)} as an administrator.
+        </p>
+      ) : null}
+      <header class="top">
+        <a class="brand" href={home}>
+          Longshore
+        </a>
+        {workspaces.value.length > 1 ? (
+          <label class="workspace">
+            <span class="hidden">Workspace</span>
+            <select value={segment} onChange={choose}>
+              {workspaces.value.map((one) => (
+                <option key={one.id} value={segmentOf(one)}>
+                  {shownText(one.name === '' ? one.id : one.name)}
+                </option>
+              ))}
+            </select>
+          </label>
+        ) : (
+          <span class="workspace">{shownText(shown?.name ?? segment)}</span>
+        )}
+        <nav aria-label="Screens">
+          {PLACES.filter(({ right }) => may(right)).map((place) => {
+            const href = `${home}${place.path}`;
+            const isHere = place.path === '' ? path === href || path.startsWith(`${home}/d/`) : path.startsWith(href);
+            return (
+              <a key={place.path} href={href} {...(isHere ? { 'aria-current': 'page' as const } : {})}>
+                {place.title}
+              </a>
+            );
+          })}
+        </nav>
+        <span class="tools">
+          <button
+            type="button"
+            onClick={nextTheme}
+            aria-label={`Colours: ${theme.value}`}
+            title={`Colours: ${theme.value}`}
+          >
+            {theme.value === 'light' ? '☀' : theme.value === 'dark' ? '☾' : '◑'}
+          </button>
+          <button type="button" onClick={() => void signOut()}>
+            Sign out
+          </button>
+        </span>
+      </header>
+      <main id="main" tabIndex={-1}>
+        {children}
+      </main>
+    </>
+  );
+}

@@ -1,0 +1,32 @@
+// Texts of others on the screen: values and sentences, as text nodes only.
+import { useState } from 'preact/hooks';
+import { MOST_OF_VALUE, shownText } from './hostile.ts';
+
+/** A value of several lines, with a button for the whole of it. */
+export function Value({ text, label }: { readonly text: string; readonly label: string }) {
+  const [isWhole, setWhole] = useState(false);
+  const isCut = !isWhole && text.length > MOST_OF_VALUE;
+  return (
+    <>
+      <pre class="value" tabIndex={0} aria-label={label}>
+        {shownText(isCut ? text.slice(0, MOST_OF_VALUE) : text)}
+      </pre>
+      {isCut ? (
+        <button type="button" onClick={() => setWhole(true)}>
+          Open all {text.length} characters
+        </button>
+      ) : null}
+    </>
+  );
+}
+
+/** A sentence of the scheduler: commands in it stand between backticks. */
+export function Sentence({ text }: { readonly text: string }) {
+  return (
+    <>
+      {shownText(text)
+        .split('`')
+        .map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : part))}
+    </>
+  );
+}

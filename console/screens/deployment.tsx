@@ -1,0 +1,201 @@
+// A deployment's name: its state with the whole explanation, its containers and last decisions, its versions, its last
+// tasks, and how to call it.
+import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
+import { queryOf, rest } from '../api/client.ts';
+import { explain } from '../api/explain.ts';
+import type { Explained } from '../api/explain.ts';
+import { may } from '../api/session.ts';
+import { useResource } from '../live/resource.ts';
+import { Command, Shown, Twin } from '../parts/notices.tsx';
+import { State } from '../parts/state.tsx';
+import { commandsIn, shownLine, shownText } from '../parts/hostile.ts';
+import { Sentence } from '../parts/text.tsx';
+import { agoOf, clockOf } from '../parts/time.ts';
+import { word } from '../parts/word.ts';
+import type { ScreenProps } from './screen.ts';
+import { TaskTable } from './tasks.tsx';
+
+const EXPLAIN_EVERY_MS = 3_000;
+const VERSIONS_EVERY_MS = 30_000;
+const MOST_SHOWN = 100;
+
+export function Deployment({ workspace, home, name }: ScreenProps & { readonly name: string }) {
+  const explained = useResource(
+    `explain ${workspace.id} ${name}`,
+    (signal) => explain(workspace.id, name, signal),
+    EXPLAIN_EVERY_MS,
+  );
+  const versions = useResource(
+    `versions ${workspace.id} ${name}`,
+    async (signal) => {
+      const page = await rest<{ readonly data: readonly DeploymentRecord[] }>(
+        `/deployment/${workspace.id}${queryOf({ name, limit: MOST_SHOWN, show_deleted: true })}`,
+        {
+          signal,
+        },
+      );
+      return page.data.filter((record) => record.name === name);
+    },
+    VERSIONS_EVERY_MS,
+  );
+  const stubIds = [...new Set((versions.value ?? []).map((record) => record.stub_id))].join(',');
+  return (
+    <>
+      <h1>{shownText(name)}</h1>
+      {may('GET /explain/{ws}/{id}') ? <Shown of={explained}>{(value) => <Explanation of={value} />}</Shown> : null}
+      <p class="links">
+        {may('GET /logs/{ws}/stream') ? <a href={`${home}/logs?name=${encodeURIComponent(name)}`}>Logs</a> : null}
+        <a href={`${home}/tasks?name=${encodeURIComponent(name)}`}>Tasks</a>
+      </p>
+      <Shown of={versions}>{(records) => <Versions records={records} />}</Shown>
+      {stubIds === '' || !may('GET /task-summary/{ws}') ? null : (
+        <section>
+          <h2>Last tasks</h2>
+          <TaskTable workspace={workspace} home={home} query={{ stub_ids: stubIds, limit: 10 }} />
+        </section>
+      )}
+    </>
+  );
+}
+
+/** A whole explanation: the sentence, what is awaited, the details, and the steps with their commands. */
+export function Explanation({ of }: { readonly of: Explained }) {
+  const { scaling } = of;
+  return (
+    <section class="explanation">
+      <p class="head">
+        <State state={of.state} /> {of.since === null ? null : <span class="faint">since {agoOf(of.since)}</span>}
+      </p>
+      <p class="summary" role="status">
+        <Sentence text={of.summary} />
+      </p>
+      {of.waits_for === '' ? null : (
+        <p>
+          Waits for <Sentence text={of.waits_for} />
+          {of.until === null ? '' : `, until ${clockOf(of.until)}`}.
+        </p>
+      )}
+      {of.details.length === 0 ? null : (
+        <ul>
+          {of.details.map((text) => (
+            <li key={text}>
+              <Sentence text={text} />
+            </li>
+          ))}
+        </ul>
+      )}
+      {of.next_steps.length === 0 ? null : (
+        <>
+          <h2>Next steps</h2>
+          <ul>
+            {of.next_steps.map((text) => (
+              <li key={text}>
+                <Sentence text={text} />
+                {commandsIn(text)
+                  .filter((line) => line.startsWith('longshore '))
+                  .map((line) => (
+                    <div key={line}>
+                      <Command line={line} />
+                    </div>
+                  ))}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      {of.leader_answered ? null : (
+        <p class="notice wait">
+          The scheduler that leads did not answer, so the numbers are missing. The page asks again.
+        </p>
+      )}
+      {scaling === null ? null : <Scaling of={scaling} />}
+      <Twin line={`longshore explain ${of.kind === 'deployment' ? word(of.deployment?.name ?? of.id) : of.id}`} />
+    </section>
+  );
+}
+
+function Scaling({ of }: { readonly of: NonNullable<Explained['scaling']> }) {
+  return (
+    <>
+      <dl class="numbers">
+        <Number label="ready" value={`${of.ready} of ${of.wanted ?? of.live}`} />
+        <Number label="calls that wait" value={of.waiting} />
+        <Number label="calls that run" value={of.running} />
+        <Number label="containers may be" value={`${of.min_containers} to ${of.max_containers}`} />
+      </dl>
+      {of.breaker.last_message === '' ? null : (
+        <>
+          <h2>Last lines of a failed start</h2>
+          <pre class="value" tabIndex={0}>
+            {shownLine(of.breaker.last_message)}
+          </pre>
+        </>
+      )}
+      {of.containers.length === 0 ? null : (
+        <details>
+          <summary>{of.containers.length} containers</summary>
+          <ul>
+            {of.containers.map((container) => (
+              <li key={container.container_id}>
+                <State state={container.state} /> <code>{container.container_id}</code>{' '}
+                {container.attempts === null ? '' : `${container.attempts} of ${container.slots} places taken`}
+                {container.main_rejection === '' ? '' : `: ${container.main_rejection}`}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+      {of.decisions.length === 0 ? null : (
+        <details>
+          <summary>Last decisions about its containers</summary>
+          <ul>
+            {of.decisions.map((decision) => (
+              <li key={`${decision.at} ${decision.text}`}>
+                {decision.at === null ? '' : `${clockOf(decision.at)} `}
+                <Sentence text={decision.text} />
+                {decision.times > 1 ? ` (${decision.times} times)` : ''}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </>
+  );
+}
+
+const Number = ({ label, value }: { readonly label: string; readonly value: string | number }) => (
+  <div>
+    <dt>{label}</dt>
+    <dd>{value}</dd>
+  </div>
+);
+
+function Versions({ records }: { readonly records: readonly DeploymentRecord[] }) {
+  const [newest] = records;
+  if (newest === undefined)
+    return <p class="notice">There is no deployment of this name: `longshore deploy` makes one.</p>;
+  return (
+    <>
+      <section>
+        <h2>Call it</h2>
+        <p class="faint">{newest.invoke_url}</p>
+        <Twin line={`longshore invoke ${word(newest.name)}`} />
+      </section>
+      <section>
+        <h2>Versions</h2>
+        <ul class="rows">
+          {records.map((record) => (
+            <li key={record.id}>
+              <strong>v{record.version}</strong>{' '}
+              <State state={record.deleted_at !== null ? 'DELETED' : record.active ? 'ACTIVE' : 'STOPPED'} />{' '}
+              <span class="faint">
+                deployed {agoOf(record.created_at)} · <code>{record.id}</code>
+              </span>
+            </li>
+          ))}
+        </ul>
+        <Twin line={`longshore deployment show ${word(newest.name)}`} />
+      </section>
+    </>
+  );
+}

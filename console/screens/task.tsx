@@ -1,0 +1,222 @@
+// A task: how it went with its error line, its attempts, its input and result, and its lines.
+import { useState } from 'preact/hooks';
+import { useLocation } from 'preact-iso/router';
+import type { LogPage } from '#shared/api/rest/logs.ts';
+import type { RestTask, TaskInput } from '#shared/api/rest/tasks.ts';
+import type { Static } from 'typebox';
+import { ApiError, queryOf, rest } from '../api/client.ts';
+import { explain } from '../api/explain.ts';
+import { may } from '../api/session.ts';
+import { useResource } from '../live/resource.ts';
+import { Failure, Shown, Twin } from '../parts/notices.tsx';
+import { State } from '../parts/state.tsx';
+import { shownLine, shownText } from '../parts/hostile.ts';
+import { Value } from '../parts/text.tsx';
+import { agoOf, between, clockOf } from '../parts/time.ts';
+import { Explanation } from './deployment.tsx';
+import { LineList } from './logs.tsx';
+import type { ScreenProps } from './screen.ts';
+
+const EVERY_MS = 3_000;
+const MOST_LINES = 200;
+
+type Kept = Static<typeof TaskInput>;
+
+export function Task({ workspace, home, id }: ScreenProps & { readonly id: string }) {
+  const path = `/task/${workspace.id}/${encodeURIComponent(id)}`;
+  const task = useResource(path, (signal) => rest<RestTask>(path, { signal }), EVERY_MS);
+  return (
+    <>
+      <h1>
+        Task <code>{shownText(id).slice(0, 8)}</code>
+      </h1>
+      <Shown of={task}>{(value) => <Whole task={value} workspace={workspace} home={home} id={id} />}</Shown>
+    </>
+  );
+}
+
+function Whole({ task, workspace, home, id }: ScreenProps & { readonly id: string; readonly task: RestTask }) {
+  const isOver = task.ended_at !== null;
+  const error = task.attempts.findLast((attempt) => attempt.error !== '')?.error ?? '';
+  const explained = useResource(
+    `explain ${workspace.id} ${id} ${isOver}`,
+    (signal) => explain(workspace.id, id, signal),
+    isOver ? 0 : EVERY_MS,
+  );
+  const { name, version } = task.deployment;
+  return (
+    <>
+      <p class="head">
+        <State state={task.status} /> <span class="faint">{shownText(task.failure_reason)}</span>{' '}
+        {name === null ? (
+          shownText(task.stub_name)
+        ) : (
+          <a href={`${home}/d/${encodeURIComponent(name)}`}>
+            {shownText(name)} v{version}
+          </a>
+        )}
+      </p>
+      {error === '' ? null : (
+        <p class="notice bad" role="status">
+          <strong>{shownLine(error)}</strong>
+        </p>
+      )}
+      <dl class="numbers">
+        <div>
+          <dt>called</dt>
+          <dd>{agoOf(task.created_at)}</dd>
+        </div>
+        <div>
+          <dt>waited</dt>
+          <dd>{between(task.created_at, task.started_at ?? task.ended_at)}</dd>
+        </div>
+        <div>
+          <dt>ran</dt>
+          <dd>{task.started_at === null ? 'not yet' : between(task.started_at, task.ended_at)}</dd>
+        </div>
+      </dl>
+      {may('GET /explain/{ws}/{id}') ? <Shown of={explained}>{(value) => <Explanation of={value} />}</Shown> : null}
+      <Input task={task} workspaceId={workspace.id} />
+      {task.result === null || task.result === undefined ? null : (
+        <section>
+          <h2>Result</h2>
+          <Value label="Result" text={JSON.stringify(task.result, null, 2)} />
+        </section>
+      )}
+      <Attempts task={task} />
+      {may('GET /logs/{ws}') ? <Lines workspaceId={workspace.id} id={id} isOver={isOver} /> : null}
+      <Again task={task} workspaceId={workspace.id} home={home} />
+    </>
+  );
+}
+
+/** The input is shown when it is asked for: it may hold what is nobody else's business. */
+function Input({ task, workspaceId }: { readonly task: RestTask; readonly workspaceId: string }) {
+  const [kept, setKept] = useState<Kept>();
+  const [failure, setFailure] = useState<ApiError>();
+  const read = async (): Promise<void> => {
+    try {
+      setKept(await rest<Kept>(`/task/${workspaceId}/${task.id}/input`));
+    } catch (error) {
+      setFailure(error instanceof ApiError ? error : new ApiError(0, { message: String(error) }));
+    }
+  };
+  if (task.input === null) return null;
+  return (
+    <section>
+      <h2>Input</h2>
+      {failure === undefined ? null : <Failure failure={failure} />}
+      {kept !== undefined ? (
+        <Value label="Input" text={kept.input === '' ? 'There was none.' : kept.input} />
+      ) : !task.input.kept ? (
+        <p>It is not kept: {shownText(task.input.why_not)}.</p>
+      ) : may('GET /task/{ws}/{taskId}/input') ? (
+        <button type="button" onClick={() => void read()}>
+          Show the input ({task.input.bytes ?? 0} bytes)
+        </button>
+      ) : (
+        <p>It is kept. This token may not read it: it lacks the scope invoke, or all rights.</p>
+      )}
+    </section>
+  );
+}
+
+function Attempts({ task: { attempts } }: { readonly task: RestTask }) {
+  if (attempts.length === 0) return <p>No container has begun it yet.</p>;
+  return (
+    <section>
+      <h2>Attempts</h2>
+      <ol>
+        {attempts.map((one) => (
+          <li key={one.attempt}>
+            {shownText(one.outcome)} in <code>{one.container_id}</code>
+            {one.started_at === null
+              ? ''
+              : ` at ${clockOf(one.started_at)}, ran ${between(one.started_at, one.ended_at)}`}
+            {one.error === '' ? null : <div class="faint">{shownLine(one.error)}</div>}
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Lines({
+  workspaceId,
+  id,
+  isOver,
+}: {
+  readonly workspaceId: string;
+  readonly id: string;
+  readonly isOver: boolean;
+}) {
+  const path = `/logs/${workspaceId}${queryOf({ task_id: id, limit: MOST_LINES })}`;
+  const page = useResource(
+    `${path} ${isOver}`,
+    (signal) => rest<Static<typeof LogPage>>(path, { signal }),
+    isOver ? 0 : EVERY_MS,
+  );
+  return (
+    <section>
+      <h2>Log</h2>
+      <Shown of={page}>
+        {({ logs }) =>
+          logs.length === 0 ? (
+            <p>It printed nothing{isOver ? '' : ' yet'}.</p>
+          ) : (
+            <LineList lines={logs} label="Lines of this task" />
+          )
+        }
+      </Shown>
+      <Twin line={`longshore logs --task ${id}`} />
+    </section>
+  );
+}
+
+/** Runs the task again with its input, after a confirmation. */
+function Again({
+  task,
+  workspaceId,
+  home,
+}: {
+  readonly task: RestTask;
+  readonly workspaceId: string;
+  readonly home: string;
+}) {
+  const { route } = useLocation();
+  const [isAsked, setAsked] = useState(false);
+  const [failure, setFailure] = useState<ApiError>();
+  if (task.ended_at === null || task.input?.kept !== true || !may('POST /task/{ws}/{taskId}/rerun')) return null;
+  const run = async (): Promise<void> => {
+    try {
+      const made = await rest<{ readonly task_id: string }>(`/task/${workspaceId}/${task.id}/rerun`, {
+        method: 'POST',
+        body: {},
+      });
+      route(`${home}/tasks/${made.task_id}`);
+    } catch (error) {
+      setFailure(error instanceof ApiError ? error : new ApiError(0, { message: String(error) }));
+    }
+  };
+  return (
+    <section>
+      <h2>Run it again</h2>
+      {failure === undefined ? null : <Failure failure={failure} />}
+      {isAsked ? (
+        <p class="actions">
+          <button type="button" class="first" onClick={() => void run()}>
+            Run it now
+          </button>
+          <button type="button" onClick={() => setAsked(false)}>
+            Leave it
+          </button>
+        </p>
+      ) : (
+        <button type="button" onClick={() => setAsked(true)}>
+          Run again with this input …
+        </button>
+      )}
+      <Twin line={`longshore task rerun ${task.id}`} />
+    </section>
+  );
+}

@@ -1,0 +1,81 @@
+// The page of the web console and its files. Every address below `/console/` that is nothing else is the same page,
+// whose script reads the address. The page may run its own script alone: by a nonce, never by `'self'`, because an
+// application in the path form answers at this origin, too. Source: decision 0645.
+import { randomBytes } from 'node:crypto';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { AppError } from '#shared/errors.ts';
+import type { ConsoleFiles, ConsoleList, Encoding } from '../../ops/console-files.ts';
+import { CONSOLE_BASE } from './address.ts';
+
+const policyFor = (nonce: string): string =>
+  [
+    "default-src 'none'",
+    `script-src 'nonce-${nonce}' 'strict-dynamic'`,
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ].join('; ');
+
+const ICON =
+  "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath d='M2 10h12l-2 4H4zM7 2h2v7H7z' fill='%232f6fdb'/%3E%3C/svg%3E";
+
+/** @param base - what leads from the page's address to `/console/` */
+const pageOf = ({ entry, style }: ConsoleList, base: string, nonce: string): string => `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">
+<meta name="color-scheme" content="light dark">
+<title>Longshore</title>
+<link rel="icon" href="${ICON}">
+<link rel="stylesheet" href="${base}assets/${style}">
+<script type="module" nonce="${nonce}" src="${base}assets/${entry}"></script>
+</head>
+<body><div id="app"></div><noscript>The console needs JavaScript. The command line shows the same: longshore status.</noscript></body>
+</html>
+`;
+
+const NOT_BUILT =
+  'the console is not built here: `npm run build -- --console` in the checkout of the scheduler builds it, and so does `npm start`';
+
+export function registerPages(scope: FastifyInstance, { files }: { readonly files: ConsoleFiles }): void {
+  scope.get('/assets/:file', async (request, reply) => {
+    const { file } = request.params as { readonly file: string };
+    const encoding = encodingFor(request);
+    const found = await files.open(file, encoding);
+    if (found === undefined) throw new AppError('not_found', 'the console has no such file: load the page again');
+    if (encoding !== 'identity') reply.header('content-encoding', encoding);
+    // A name stands for its bytes, so that it is asked for once.
+    return reply
+      .headers({ 'cache-control': 'public, max-age=31536000, immutable', vary: 'accept-encoding' })
+      .type(found.type)
+      .send(found.bytes);
+  });
+  const page = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+    const [path = ''] = request.originalUrl.split('?', 1);
+    if (path === CONSOLE_BASE) return reply.redirect('console/', 308);
+    if (/^\/console\/(?:api|assets|session)(?:\/|$)/.test(path)) throw new AppError('not_found', 'Not Found');
+    const list = await files.list();
+    if (list === undefined) throw new AppError('not_found', NOT_BUILT);
+    const nonce = randomBytes(16).toString('base64');
+    const depth = path.slice(CONSOLE_BASE.length + 1).split('/').length - 1;
+    return reply
+      .headers({ 'content-security-policy': policyFor(nonce), 'cross-origin-opener-policy': 'same-origin' })
+      .type('text/html; charset=utf-8')
+      .send(pageOf(list, '../'.repeat(depth), nonce));
+  };
+  scope.get('/', page);
+  scope.get('/*', page);
+}
+
+function encodingFor({ headers }: FastifyRequest): Encoding {
+  const taken = (headers['accept-encoding'] ?? '').split(',').map((one) => one.trim());
+  const takes = (name: string): boolean =>
+    taken.some((one) => one.split(';', 1)[0] === name && !/;\s*q=0(?:\.0*)?$/.test(one));
+  return takes('br') ? 'br' : takes('gzip') ? 'gzip' : 'identity';
+}

@@ -1,0 +1,98 @@
+/**
+ * Builds the web console into `dist/console`: files whose names carry a hash of their bytes, each with a copy for every
+ * compression that browsers take, and a list of them by which the scheduler writes the page. Prints the sizes, and ends
+ * when the first script is larger than it may be.
+ */
+import { mkdir, mkdtemp, readFile, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
+import { repositoryRoot } from '../setup/paths.mjs';
+
+/** The folder's name, which `scheduler/api/ops/console-files.ts` reads. */
+const FOLDER = 'console';
+const SOURCES = ['console', 'shared/api', 'scripts/build/console.mjs'];
+/** Bytes of the first script and of the style sheet, compressed by gzip, that a build may have. */
+const MOST = { script: 60 * 1024, style: 12 * 1024 };
+const TYPES = { js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8' };
+
+/**
+ * Writes the console into `into/console`, in place of that of an earlier build.
+ * @param {string} into
+ * @returns {Promise<{ line: string, packages: string[] }>} the sizes, for people, and the packages' folders
+ */
+export async function writeConsole(into) {
+  // The library is there after the first set-up alone.
+  const [{ build }, { packagesOf }] = await Promise.all([import('esbuild'), import('./bundle.mjs')]);
+  const folder = join(into, FOLDER);
+  await mkdir(into, { recursive: true });
+  // On the same disk, so that the build appears there in one step.
+  const work = await mkdtemp(join(into, '.console-'));
+  try {
+    const { metafile } = await build({
+      absWorkingDir: repositoryRoot,
+      entryPoints: { main: 'console/main.tsx', style: 'console/style/main.css' },
+      bundle: true,
+      splitting: true,
+      minify: true,
+      format: 'esm',
+      target: ['chrome120', 'firefox121', 'safari17.5'],
+      jsx: 'automatic',
+      jsxImportSource: 'preact',
+      legalComments: 'none',
+      charset: 'utf8',
+      outdir: work,
+      entryNames: '[name]-[hash]',
+      chunkNames: 'chunk-[hash]',
+      assetNames: '[name]-[hash]',
+      metafile: true,
+      logLevel: 'warning',
+    });
+    const names = (await readdir(work)).toSorted();
+    const sizes = Object.fromEntries(await Promise.all(names.map((name) => compress(work, name))));
+    const entry = names.find((name) => /^main-.*\.js$/.test(name));
+    const style = names.find((name) => /^style-.*\.css$/.test(name));
+    if (sizes[entry] > MOST.script || sizes[style] > MOST.style)
+      throw new Error(
+        `the console is too large: ${lineOf(sizes)}; ${MOST.script} and ${MOST.style} bytes are the most`,
+      );
+    const files = Object.fromEntries(names.map((name) => [name, TYPES[name.split('.').at(-1)]]));
+    await writeFile(join(work, 'files.json'), JSON.stringify({ entry, style, files }));
+    await rm(folder, { recursive: true, force: true });
+    await rename(work, folder);
+    return { line: lineOf(sizes), packages: packagesOf([metafile]) };
+  } finally {
+    await rm(work, { recursive: true, force: true });
+  }
+}
+
+const lineOf = (sizes) =>
+  Object.entries(sizes)
+    .map(([name, bytes]) => `${basename(name)} ${(bytes / 1024).toFixed(1)} KB`)
+    .join(', ');
+
+/** Writes the compressed copies of a file. @returns its name and its size by gzip */
+async function compress(folder, name) {
+  const path = join(folder, name);
+  const bytes = await readFile(path);
+  const small = await promisify(gzip)(bytes, { level: 9 });
+  const smaller = await promisify(brotliCompress)(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } });
+  await Promise.all([writeFile(`${path}.gz`, small), writeFile(`${path}.br`, smaller)]);
+  return [name, small.length];
+}
+
+/** Whether the console in `into/console` is newer than all of its sources. */
+export async function consoleIsCurrent(into) {
+  const built = await stat(join(into, FOLDER, 'files.json')).catch(() => undefined);
+  if (built === undefined) return false;
+  const sources = await Promise.all(SOURCES.map((source) => filesBelow(join(repositoryRoot, source))));
+  const paths = [join(repositoryRoot, 'package-lock.json'), ...sources.flat()];
+  const times = await Promise.all(paths.map(async (path) => (await stat(path)).mtimeMs));
+  return times.every((ms) => ms < built.mtimeMs);
+}
+
+async function filesBelow(path) {
+  if (!(await stat(path)).isDirectory()) return [path];
+  const entries = await readdir(path, { recursive: true, withFileTypes: true });
+  return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+}
