@@ -2,6 +2,9 @@ import { defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/helpers/longest-first.ts';
 import { TEST_NODE_FLAGS } from './test/helpers/node-flags.ts';
 
+/** Polls without a bound of their own give up after a second otherwise, which a busy machine may need. */
+const patient = { poll: { timeout: 20_000 } };
+
 /**
  * unit: pure, no I/O. integration: real Redis, Postgres, Docker. e2e: whole
  * daemons. hosts: tests that take longer than `npm test` may, one file at a time.
@@ -15,6 +18,7 @@ export default defineConfig({
           name: 'unit',
           include: ['test/unit/**/*.test.ts'],
           environment: 'node',
+          expect: patient,
           // Property tests take 2 s on a quiet machine, and this long beside other work.
           testTimeout: 60_000,
           // Some files mostly wait, for programs that they run.
@@ -28,6 +32,7 @@ export default defineConfig({
           name: 'integration',
           include: ['test/integration/**/*.test.ts'],
           environment: 'node',
+          expect: patient,
           testTimeout: 60_000,
           hookTimeout: 120_000,
           // Each file has engines and directories of its own, and most files mostly wait: two keep two cores half busy.
@@ -42,6 +47,7 @@ export default defineConfig({
           name: 'e2e',
           include: ['test/e2e/**/*.test.ts'],
           environment: 'node',
+          expect: patient,
           testTimeout: 180_000,
           hookTimeout: 240_000,
           maxWorkers: 3,
@@ -53,6 +59,7 @@ export default defineConfig({
           name: 'hosts',
           include: ['test/hosts/**/*.test.ts'],
           environment: 'node',
+          expect: patient,
           testTimeout: 180_000,
           hookTimeout: 240_000,
           fileParallelism: false,

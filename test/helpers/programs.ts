@@ -59,14 +59,17 @@ export async function freePort(): Promise<number> {
   return address.port;
 }
 
+/** A wait bounds a test that hangs. It is no measurement, so it is long enough for a busy, slow machine. */
+const WAIT_MS = 20_000;
+
 /**
  * Waits until `condition` gives something other than undefined or false, and returns that.
- * @param what - completes "… did not happen within 5 s: "
+ * @param what - completes "… did not happen within 20 s: "
  */
 export async function waitFor<T>(
   condition: () => Promise<T | undefined | false> | T | undefined | false,
   what: string,
-  timeoutMs = 5000,
+  timeoutMs = WAIT_MS,
 ): Promise<T> {
   const untilMs = Date.now() + timeoutMs;
   for (let pauseMs = 5; ; pauseMs = Math.min(pauseMs * 1.5, 100)) {

@@ -160,7 +160,7 @@ describe('a peer that takes connections and stays silent', () => {
     try {
       const dialling = dialThrough(chosen, ADDRESS);
       const failing = expect(dialling).rejects.toThrow(/does not answer for scheduler\.test:1995 within 10 s/);
-      await vi.waitUntil(() => proxy.asked.length === 1);
+      await vi.waitUntil(() => proxy.asked.length === 1, 20_000);
       await vi.advanceTimersByTimeAsync(10_000);
       await failing;
     } finally {
@@ -180,9 +180,9 @@ describe('a peer that takes connections and stays silent', () => {
     const client = openChannel(`127.0.0.1:${(silent.address() as AddressInfo).port}`, world.scheduler.caPem);
     try {
       client.challenge({ machineId: 'x' }, () => undefined);
-      await vi.waitUntil(() => sockets.size === 1);
+      await vi.waitUntil(() => sockets.size === 1, 20_000);
       await vi.advanceTimersByTimeAsync(10_000);
-      await vi.waitUntil(() => ended === 1);
+      await vi.waitUntil(() => ended === 1, 20_000);
     } finally {
       vi.useRealTimers();
       client.close();

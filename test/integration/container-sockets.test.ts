@@ -394,7 +394,7 @@ describe('attach', () => {
     await vi.waitFor(() => expect(JSON.stringify(visit.texts)).toContain('below the working directory'), 20_000);
     expect(readFileSync(join(world.supervisor.directory, 'src/b.py'), 'utf8')).toBe('synced');
     visit.say({ op: 'DELETE', path: 'src' });
-    await vi.waitFor(() => expect(() => readFileSync(join(world.supervisor.directory, 'src/b.py'))).toThrow());
+    await vi.waitFor(() => expect(() => readFileSync(join(world.supervisor.directory, 'src/b.py'))).toThrow(), 20_000);
     const { json } = await world.call(`GET /pods/${POD}/processes`);
     const [first] = (json['processes'] as readonly Json[]).filter(({ cmd }) => String(cmd).startsWith('echo begun'));
     await world.call(`POST /pods/${POD}/kill`, { pid: first?.['pid'] });

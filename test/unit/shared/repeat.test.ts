@@ -20,7 +20,7 @@ test('a round that fails is told and the next one comes; none starts before the 
     most = Math.max(most, atOnce);
     // A round lasts for several rounds of another loop.
     const from = ticks;
-    await vi.waitFor(() => expect(ticks).toBeGreaterThan(from + 2), { interval: 1 });
+    await vi.waitFor(() => expect(ticks).toBeGreaterThan(from + 2), { interval: 1, timeout: 20_000 });
     atOnce -= 1;
     if (rounds === 2) throw new Error('the second');
     if (rounds === 4) abort.abort();

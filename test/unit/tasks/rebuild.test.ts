@@ -61,7 +61,7 @@ test('a rebuild wakes what waits first, and goes on with the page at which the d
   rebuild.onRebuilt(() => done.push('wake'));
   rebuild.start();
   lost();
-  await vi.waitFor(() => expect(done.at(-1)).toBe('q3 locked lock'));
+  await vi.waitFor(() => expect(done.at(-1)).toBe('q3 locked lock'), 20_000);
   rebuild.stop();
   const sweptOf = (queue: string) => [queue, `${queue} waits`, `${queue} locked lock`];
   const swept = ['q1', 'q2', 'q3'].flatMap(sweptOf);
