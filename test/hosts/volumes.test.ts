@@ -233,7 +233,7 @@ describe('volumes', () => {
     }
     expect((await rest(`GET /data/files?${at('a\0b')}`)).status).toBe(400);
     expect((await rest('POST /data/files/move', { body: { from: 'a\0b', to: 'c' } })).status).toBe(422);
-    expect(codeOf(await rest('GET /data%00/files'))).toEqual([404, 'volume_not_found']);
+    expect(codeOf(await rest('GET /data%00/files'))).toEqual([400, 'bad_request']);
     expect(codeOf(await rest('DELETE /data/files'))).toEqual([400, 'invalid_query']);
     expect((await inside<string[]>({ do: 'list' })).includes('good')).toBe(true);
   });
@@ -383,6 +383,9 @@ describe('longshore volume', () => {
     expect(await said('cp', 'absent', 'data:')).toMatch(/^1 ! longshore: cannot read absent/);
     expect(await said('cp', 'data:absent', '.')).toBe('4 ! longshore: there is no data:absent\n');
     expect(await said('delete', 'data')).toMatch(
+      /^2 ! longshore: volume data has 3 files \(10 B\), 1 folder; without a terminal, say --yes: nothing was deleted/,
+    );
+    expect(await said('delete', 'data', '--yes')).toMatch(
       /^1 ! longshore: the volume is in use \(deployments mount it: files\/v1\): stop them first: `longshore deployment stop files\/v1`/,
     );
     expect(await said('delete', 'golden')).toBe('0 deleted volume golden\n');
@@ -492,7 +495,7 @@ describe('longshore volume', () => {
     expect((await run('create', 'fresh')).code).toBe(0);
     expect((await run('cp', local('seed'), 'fresh:x')).code).toBe(0);
     expect(jsonOf<Listed>(await rest('GET /fresh/files?path=x')).data).toMatchObject([{ path: 'a', size: 1 }]);
-    expect(await run('delete', 'fresh')).toMatchObject({ stdout: 'deleted volume fresh with 2 entries\n' });
+    expect(await run('delete', 'fresh', '--yes')).toMatchObject({ stdout: 'deleted volume fresh with 2 entries\n' });
   });
 
   test('cp carries thousands of small files', async ({ world: { run, local, on } }) => {
@@ -675,7 +678,7 @@ test('a volume is deleted once nothing mounts it, with files of any user', async
   await inside({ do: 'write', path: 'private/secret', text: 'x' });
   await platform.gateway(`/deployments/${app.deploymentId}/stop`, {});
   await waitFor(async () => jsonOf(await rest('GET /data'))['containers'] === 0, 'its container has ended', 60_000);
-  const deleted = await run('delete', 'data');
+  const deleted = await run('delete', 'data', '--yes');
   expect([deleted.code, deleted.stderr]).toEqual([0, '']);
   expect(readdirSync(on('.'))).toEqual([]);
   expect(codeOf(await rest('GET /data'))).toEqual([404, 'volume_not_found']);
