@@ -178,7 +178,7 @@ export async function serve(certificate?: Keys, hosts = playedHosts(), target: P
 
 /** Waits by turns of the event loop: timers may be faked. */
 export async function turned(isSo: () => boolean | Promise<boolean>): Promise<void> {
-  const untilMs = performance.now() + 5_000;
+  const untilMs = performance.now() + 20_000;
   while (!(await isSo())) {
     if (performance.now() > untilMs) throw new Error('it did not become so');
     await new Promise((resolve) => setImmediate(resolve));
