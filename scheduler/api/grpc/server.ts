@@ -160,16 +160,19 @@ export class GrpcServer {
     socket.on('error', () => undefined);
     socket.setNoDelay(true);
     this.#strangers.came(socket);
-    const tls = this.#tls;
-    if (tls === undefined) return void this.#inject(socket);
+    // A connection that says nothing costs its socket alone.
     socket.once('data', (first: Buffer) => {
       socket.pause();
       socket.unshift(first);
-      if (first[0] === TLS_HANDSHAKE) tls.emit('connection', socket);
-      else if (this.#parts.plaintext === 'allow' || isLoopbackHost(socket.remoteAddress ?? ''))
-        void this.#inject(socket);
+      const tls = this.#tls;
+      if (tls !== undefined && first[0] === TLS_HANDSHAKE) tls.emit('connection', socket);
+      else if (tls === undefined || this.#mayBeClear(socket)) void this.#inject(socket);
       else socket.destroy();
     });
+  }
+
+  #mayBeClear({ remoteAddress = '' }: Socket): boolean {
+    return this.#parts.plaintext === 'allow' || isLoopbackHost(remoteAddress);
   }
 
   /** Counts a connection for the workspace of its first good token. @returns false: the workspace has too many */

@@ -1,12 +1,14 @@
 // Calls of functions whose caller follows the output and gets the result. A call is a task that outlives its stream: a
 // client whose stream broke off comes back with the task's id and the bytes that it has, to any replica.
 import { FunctionInvokeRequest, FunctionInvokeResponse } from '#shared/api/calls.ts';
+import { backoffMs, sleep } from '#shared/backoff.ts';
 import { isRecord } from '#shared/json.ts';
 import { jsonTextOf } from '#shared/json-text.ts';
 import type { TaskId } from '#shared/domain/ids.ts';
 import { CALLER_LEFT } from '../../../domain/endings.ts';
 import type { Ending } from '../../../domain/endings.ts';
 import type { Target } from '../../../domain/stub-config.ts';
+import type { UnavailableReason } from '../../../tasks/admission/calls.ts';
 import type { LostCallers } from '../../../tasks/admission/lost-callers.ts';
 import type { Submissions } from '../../../tasks/admission/submissions.ts';
 import type { TaskReads } from '../../../tasks/records/reads.ts';
@@ -44,6 +46,11 @@ const FAILED = 1;
 /** Last characters of the output that are compared with the text of a failure. */
 const COMPARED = 8_192;
 
+/** Refusals of a moment, before which nothing was done. Clients of `.map()` take each refusal for a failed input. */
+const PASSING: ReadonlySet<UnavailableReason> = new Set(['records_behind', 'commits_failing', 'adds_waiting']);
+const TAKEN_WITHIN_MS = 60_000;
+const AGAIN = { baseMs: 250, capMs: 2_000, floorMs: 100 } as const;
+
 const NO_BYTES = new Uint8Array();
 const nothing = { taskId: '', output: '', done: false, exitCode: 0, result: NO_BYTES };
 
@@ -62,7 +69,9 @@ export function functionInvoke(parts: FunctionParts): UnroutedOperation {
         throw new RpcStatus(CODES.invalid_argument, 'this container may not send code to that function');
       const { headless } = request;
       const isNew = request.taskId === '';
-      const task = isNew ? await submitted(parts, caller, target, request) : await known(parts, target, request);
+      const task = isNew
+        ? await submitted(parts, caller, target, request, signal)
+        : await known(parts, target, request);
       const { taskId } = task;
       // A stream may last for hours: it does not hold its arguments.
       request.args = NO_BYTES;
@@ -90,10 +99,11 @@ export function functionInvoke(parts: FunctionParts): UnroutedOperation {
 }
 
 async function submitted(
-  { submissions, liveLogs, settings }: FunctionParts,
+  { submissions, liveLogs, settings, clock }: FunctionParts,
   caller: Caller,
   target: Target,
   { args }: FunctionInvokeRequest,
+  signal: AbortSignal,
 ): Promise<FollowedTask> {
   const most = settings.maxInvokeBodyBytes;
   if (args.length > most)
@@ -103,14 +113,16 @@ async function submitted(
   const fromSeq = (await liveLogs.hub.knownTail(workspaceId)) + 1;
   const putBy = putByOf(caller);
   const pickle = Buffer.from(args.buffer, args.byteOffset, args.byteLength).toString('base64');
-  const submission = await submissions.submit(target, {
-    input: `{"pickle":"${pickle}"}`,
-    query: QUERY,
-    ...(putBy === undefined ? {} : { putBy }),
-  });
-  if (submission.kind === 'accepted') return { workspaceId, taskId: submission.taskId, fromSeq, skipBytes: 0 };
-  const { status, error } = textOf(submission);
-  throw new RpcStatus(status === 429 ? CODES.resource_exhausted : CODES.unknown, error);
+  const call = { input: `{"pickle":"${pickle}"}`, query: QUERY, ...(putBy === undefined ? {} : { putBy }) };
+  const untilMs = clock.monotonicMs() + TAKEN_WITHIN_MS;
+  for (let attempt = 0; ; attempt += 1) {
+    const submission = await submissions.submit(target, call);
+    if (submission.kind === 'accepted') return { workspaceId, taskId: submission.taskId, fromSeq, skipBytes: 0 };
+    const mayPass = submission.kind === 'unavailable' && PASSING.has(submission.reason);
+    if (mayPass && clock.monotonicMs() < untilMs && (await sleep(backoffMs(attempt, AGAIN), signal))) continue;
+    const { status, error } = textOf(submission);
+    throw new RpcStatus(status === 429 ? CODES.resource_exhausted : CODES.unknown, error);
+  }
 }
 
 /** The task of a call that goes on. */
