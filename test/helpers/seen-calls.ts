@@ -13,6 +13,8 @@ import { TOOLS } from './python-client.ts';
 import { SseClient } from './sse.ts';
 
 const RESULTS = join(TOOLS, 'results.json');
+/** Status of a stream that its caller ended, as clients end those that have no end. */
+const LEFT = 499;
 const AGAIN_MS = 200;
 const TOLD_WITHIN_MS = 5_000;
 
@@ -95,7 +97,8 @@ export class SeenCalls {
   #read(): void {
     for (const { data } of this.#stream?.frames.splice(0) ?? []) {
       const { path, status_code: status, error_message: error } = callIn(data);
-      if (status === 200 && error === '' && /^\/[a-z]+\.\w+\/\w+$/.test(path)) this.#seen.add(path);
+      if ((status === 200 || status === LEFT) && error === '' && /^\/[a-z]+\.\w+\/\w+$/.test(path))
+        this.#seen.add(path);
     }
   }
 }

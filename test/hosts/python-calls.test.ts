@@ -30,7 +30,9 @@ interface Listed {
 
 /** Tasks of a function of the app. */
 async function tasksOf(platform: Platform, name: string): Promise<readonly Listed[]> {
-  const { tasks } = await platform.gateway<{ tasks: Listed[] }>('/tasks?limit=2000');
+  // Right after a start the database may be too busy to answer in time.
+  const list = () => platform.gateway<{ tasks: Listed[] }>('/tasks?limit=2000').catch(() => undefined);
+  const { tasks } = await waitFor(list, 'tasks are listed', STEP_MS);
   return tasks.filter(({ stubName }) => stubName.endsWith(name));
 }
 

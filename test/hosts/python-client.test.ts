@@ -36,6 +36,21 @@ interface Listed {
   readonly active: boolean;
 }
 
+interface TokenRow {
+  readonly tokenId: string;
+  readonly active: boolean;
+}
+
+interface WorkerRow {
+  readonly id: string;
+  readonly status: string;
+}
+
+interface MachineRow {
+  readonly id: string;
+  readonly poolName: string;
+}
+
 /** A field, as the description of the installed client writes it. */
 function written({ number, type, keys, isList, isOptional }: Field): string {
   const plain = keys === undefined ? type : `map<${keys},${type}>`;
@@ -119,13 +134,53 @@ test('the published command line deploys, deploys again and manages', { timeout:
   const tasks = (await says('COMPLETE', 'task', 'list', '--format', 'json')).json() as Listed[];
   expect(tasks).toHaveLength(2);
   await says('admin', 'token', 'list');
-  await says('available', 'worker', 'list');
   await says('default', 'pool', 'list');
+  await says('', 'deployment', 'stop', second?.id ?? '');
+  await says('', 'deployment', 'start', second?.id ?? '');
+  await says('', 'deployment', 'delete', second?.id ?? '', '--yes');
+  expect((await listed()).map(({ version }) => version)).toEqual([1]);
 
   const stranger = await aPerson(platform, 'eyJnobody'.padEnd(80, 'x'));
   const refused = await stranger.beta9('deployment', 'list');
   expect(refused.code).not.toBe(0);
   expect(refused.text).toContain('Invalid auth token');
 });
+
+test(
+  'the published command line looks after tokens, workers and machines',
+  { timeout: 300_000 },
+  async ({ platform }) => {
+    const { beta9 } = await aPerson(platform);
+    const runs = async (...args: readonly string[]): Promise<Ran> => {
+      const ran = await beta9(...args);
+      expect([ran.code, ran.text]).toEqual([0, ran.text]);
+      return ran;
+    };
+    const tokens = async () => (await platform.gateway<{ tokens: readonly TokenRow[] }>('/tokens')).tokens;
+    const before = new Set((await tokens()).map(({ tokenId }) => tokenId));
+    await runs('token', 'create');
+    const made = (await tokens()).find(({ tokenId }) => !before.has(tokenId));
+    await runs('token', 'toggle', made?.tokenId ?? '');
+    expect((await tokens()).find(({ tokenId }) => tokenId === made?.tokenId)).toMatchObject({ active: false });
+    await runs('token', 'delete', made?.tokenId ?? '');
+    expect((await tokens()).some(({ tokenId }) => tokenId === made?.tokenId)).toBe(false);
+
+    const worker = async () => ((await runs('worker', 'list', '--format', 'json')).json() as readonly WorkerRow[])[0];
+    const { id = '' } = (await worker()) ?? {};
+    await runs('worker', 'cordon', id);
+    expect(await worker()).toMatchObject({ status: 'disabled' });
+    await runs('worker', 'uncordon', id);
+    expect(await worker()).toMatchObject({ status: 'available' });
+    await runs('worker', 'drain', id);
+    await runs('worker', 'uncordon', id);
+
+    await platform.gateway('/pools', { name: 'rack', settings: {} });
+    await runs('machine', 'create', '--pool', 'rack');
+    const { machines } = await platform.gateway<{ machines: readonly MachineRow[] }>('/machines?poolName=rack');
+    const [machine] = machines.filter(({ poolName }) => poolName === 'rack');
+    await runs('machine', 'list', '--pool', 'rack');
+    await runs('machine', 'delete', machine?.id ?? '', '--pool', 'rack');
+  },
+);
 
 test('the calls of docs/clients.md were answered', ({ seen }) => seen.keep(import.meta.filename));
