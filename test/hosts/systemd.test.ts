@@ -306,24 +306,6 @@ describe('the agent as a service', () => {
     expect(await host.sh('longshore-agent status')).toMatch(/release 9\.0\.1-.*, before it 9\.0\.2-/);
   });
 
-  test('goes back to a release from before the mount helper, which ends then, and forward again', async () => {
-    const now = await release();
-    const unit = join(built, 'systemd', MOUNTS);
-    const kept = readFileSync(unit);
-    rmSync(unit);
-    await giveOut('8.9.9');
-    writeFileSync(unit, kept);
-    await host.sh(lineOf(await cli('machine', 'upgrade')), 120_000);
-    expect(await release()).toMatch(/^releases\/8\.9\.9-/);
-    expect(await host.try(`systemctl is-active ${MOUNTS}`)).toBe('inactive\n');
-    expect(await host.try(`systemctl is-enabled ${MOUNTS}`)).not.toContain('enabled');
-    await host.sh('longshore-agent rollback');
-    await connected();
-    expect(await release()).toBe(now);
-    expect(await host.sh(`systemctl is-active ${MOUNTS}`)).toBe('active\n');
-    expect(await host.sh(`cat ${await mounted()}/a.txt`)).toBe('hello\n');
-  });
-
   test('has units reloaded that changed, and never while anybody has a container with a GPU', async () => {
     const kept = await host.sh(`cat /etc/systemd/system/${AGENT}`);
     const before = await reloads();
