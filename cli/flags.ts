@@ -79,6 +79,11 @@ export interface TaskListFlags {
   readonly limit: number;
 }
 
+export interface ContainerListFlags {
+  readonly ended?: boolean;
+  readonly limit: number;
+}
+
 export interface TaskGetFlags {
   readonly input?: boolean;
 }

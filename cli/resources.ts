@@ -5,6 +5,7 @@ import type { Command } from 'commander';
 import type { Invocation } from './commands/run.ts';
 import type { TaskWatchFlags } from './commands/task-watch.ts';
 import type {
+  ContainerListFlags,
   DeploymentDeleteFlags,
   DeploymentRollbackFlags,
   DeploymentListFlags,
@@ -334,9 +335,15 @@ function addDeployment(program: Command, invocation: () => Invocation): void {
 
 function addContainer(program: Command, invocation: () => Invocation): Command {
   const container = command(program, 'container', 'Look at containers, work in them and stop them');
-  examples(command(container, 'list', 'List the containers there are now'), 'container list').action(async () => {
+  examples(
+    command(container, 'list', 'List the containers there are now')
+      .option('--ended', 'those that ended, with the reason of each')
+      .option('--limit <n>', 'how many ended ones at most', listLimit, 20),
+    'container list',
+    'container list --ended',
+  ).action(async (flags: ContainerListFlags) => {
     const { runContainerList } = await import('./commands/container.ts');
-    await runContainerList(invocation());
+    await runContainerList(flags, invocation());
   });
   examples(
     command(container, 'stop', 'Stop a container; its deployment may start another').argument(

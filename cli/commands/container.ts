@@ -1,8 +1,9 @@
-// `longshore container`: running containers.
+// `longshore container`: containers that run, and those that ended.
 import type { Explanation } from '#shared/api/explain.ts';
 import type { Client } from '../client.ts';
 import { CliError, notFound } from '../errors.ts';
-import { ageOf, gpuUseOf } from '../format.ts';
+import type { ContainerListFlags } from '../flags.ts';
+import { ageOf, durationOf, gpuUseOf } from '../format.ts';
 import { listField, numberField, objectField, textField } from '../json.ts';
 import type { JsonObject } from '../json.ts';
 import { idMeant } from '../short-id.ts';
@@ -16,8 +17,12 @@ export const SHORT = /^[0-9a-f]{4,8}$/i;
 /** A whole container id. */
 export const CONTAINER = /^[a-z]+-[0-9a-f-]{36}-[0-9a-f]{8}$/i;
 
-export async function runContainerList(invocation: Invocation): Promise<void> {
+export async function runContainerList(flags: ContainerListFlags, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {
+    if (flags.ended === true) {
+      await listEnded(client, flags.limit, invocation);
+      return;
+    }
     const [found, names] = await Promise.all([containersOf(client), deploymentNames(client)]);
     const containers = found.map((one) => ({
       ...one,
@@ -34,6 +39,31 @@ export async function runContainerList(invocation: Invocation): Promise<void> {
     ]);
   });
 }
+
+/** Containers that ended, with why; those that were made last first. */
+async function listEnded(client: Client, limit: number, invocation: Invocation): Promise<void> {
+  const [found, names] = await Promise.all([
+    client.rest(`/ended-container/${await client.workspaceId()}?limit=${limit}`),
+    deploymentNames(client),
+  ]);
+  const nowMs = Date.now();
+  showList(invocation, listField(found, 'data'), ['ID', 'DEPLOYMENT', 'ENDED', 'RAN', 'REASON', 'LAST LINE'], (one) => [
+    textField(one, 'container_id'),
+    names.get(textField(one, 'deployment_id')) ?? (textField(one, 'stub_name') || '-'),
+    `${ageOf(textField(one, 'ended_at'), nowMs)} ago`,
+    durationOf(textField(one, 'started_at'), textField(one, 'ended_at'), nowMs),
+    reasonOf(one),
+    (textField(one, 'message').trimEnd().split('\n').at(-1) ?? '').slice(0, MOST_LINE) || '-',
+  ]);
+}
+
+/** Characters of a last line in a list. */
+const MOST_LINE = 80;
+
+const reasonOf = (one: JsonObject): string => {
+  const code = one['exit_code'];
+  return `${textField(one, 'reason') || '-'}${typeof code === 'number' ? ` (exit code ${code})` : ''}`;
+};
 
 export async function runContainerStop(reference: string, invocation: Invocation): Promise<void> {
   await withClient(invocation, async (client) => {

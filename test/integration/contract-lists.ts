@@ -72,6 +72,16 @@ const APP_FILTERS: NonNullable<List['filters']> = {
   },
 };
 
+/** A container whose deployment needs it no more. */
+async function anEndedContainer(platform: Platform, kit: Kit): Promise<string> {
+  const id = await kit.aContainer();
+  const { deploymentId } = (await kit.containerIs(id)) ?? {};
+  await platform.gateway(`POST /deployments/${String(deploymentId)}/scale`, { containers: 0 });
+  const path = `GET /ended-container/{ws}?deployment_ids=${String(deploymentId)}`;
+  await waitFor(async () => ((await rest(platform, path))['data'] as Json[])[0], 'the container has ended');
+  return id;
+}
+
 /** Tasks by which both lists of tasks are filtered. */
 const TASK_FILTERS: NonNullable<List['filters']> = {
   always: 'limit=1000&task_ids=<waits>,<runs>,<ended>,nonsense&',
@@ -321,6 +331,38 @@ export const LISTS: Readonly<Record<string, List>> = {
         status: [
           ['status=pending,STOPPING', 'container'],
           ['status=RUNNING', ''],
+        ],
+      },
+    },
+  },
+  'GET /ended-container/{ws}': {
+    idOf: (row) => String(row['container_id']),
+    add: anEndedContainer,
+    filters: {
+      always: 'limit=1000&deployment_ids=<deployment>&',
+      make: async (platform, kit) => {
+        const container = await anEndedContainer(platform, kit);
+        const { data } = await rest(platform, 'GET /ended-container/{ws}?limit=1000');
+        const row = (data as Json[]).find((one) => one['container_id'] === container) ?? {};
+        const text = (name: string): string => String(row[name]);
+        const ids = { deployment: text('deployment_id'), stub: text('stub_id'), app: text('app_id') };
+        return { container, ...ids, reason: text('reason') };
+      },
+      cases: {
+        stub_ids: [
+          ['stub_ids=<stub>', 'container'],
+          ['stub_ids=<stub^>', 'container'],
+          ['stub_ids=nobody', ''],
+        ],
+        deployment_ids: [['', 'container']],
+        reasons: [
+          ['reasons=<reason>,other', 'container'],
+          ['reasons=other', ''],
+        ],
+        app_id: [
+          ['app_id=<app>', 'container'],
+          ['app_id=<app^>', 'container'],
+          ['app_id=nobody', ''],
         ],
       },
     },

@@ -14,7 +14,7 @@ import { isUniqueViolation } from '../../scheduler/stores/store/db.ts';
 import type { Db } from '../../scheduler/stores/store/db.ts';
 import { getOrCreateApp, listApps } from '../../scheduler/stores/store/queries/apps.ts';
 import type { ContainerChange, MoveFrom } from '../../scheduler/stores/store/queries/container-moves.ts';
-import { containersById, listContainers, listLiveContainers } from '../../scheduler/stores/store/queries/containers.ts';
+import { containersById, endedContainers, listLiveContainers } from '../../scheduler/stores/store/queries/containers.ts';
 import { moveContainers } from '../../scheduler/stores/store/queries/container-moves.ts';
 import { insertContainers } from '../../scheduler/stores/store/queries/container-placements.ts';
 import {
@@ -291,8 +291,8 @@ describe.each(KINDS)('on %s', (kind) => {
       endedAtMs,
     });
     expect((await listLiveContainers(db)).some((live) => live.id === id)).toBe(false);
-    expect(await listContainers(db, { workspaceId: workspace.id, liveOnly: false, limit: 5 })).toHaveLength(1);
-    expect(await listContainers(db, { workspaceId: workspace.id, liveOnly: true, limit: 5 })).toHaveLength(0);
+    expect(await endedContainers(db, { workspaceId: workspace.id, limit: 5 })).toMatchObject([{ id, exitCode: 3 }]);
+    expect(await endedContainers(db, { workspaceId: workspace.id, appId: 'other', limit: 5 })).toEqual([]);
   });
 
   test('many containers move in one statement, each by itself, and two of these at once do not deadlock', async () => {

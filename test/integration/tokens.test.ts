@@ -31,6 +31,7 @@ const REST: Readonly<Record<string, string>> = {
   'GET /task-summary/{ws}': 'ra',
   'DELETE /task/{ws}': 'a',
   'GET /container/{ws}': 'ra',
+  'GET /ended-container/{ws}': 'ra',
   'GET /app/{ws}': 'ra',
   'GET /app/{ws}/latest': 'ra',
   'GET /app/{ws}/{appId}': 'ra',

@@ -8,7 +8,8 @@ import { appById, appsByIds, pageOfApps } from '../../stores/store/queries/apps.
 import type { AppRow } from '../../stores/store/queries/apps.ts';
 import { deploymentById, hasDeployment, latestDeploymentsOfApps } from '../../stores/store/queries/deployments.ts';
 import type { DeploymentRow } from '../../stores/store/queries/deployments.ts';
-import { machinesOfContainers } from '../../stores/store/queries/containers.ts';
+import { endedContainers, machinesOfContainers } from '../../stores/store/queries/containers.ts';
+import type { ContainerRow, EndedFilter } from '../../stores/store/queries/containers.ts';
 import { mayKnowMachine } from '../../stores/store/queries/machines.ts';
 import { objectById } from '../../stores/store/queries/objects.ts';
 import { servingAmong, servingIds } from '../../stores/store/queries/rollouts.ts';
@@ -128,6 +129,11 @@ export class Directory {
     id: MachineId,
   ): Promise<boolean> {
     return mayKnowMachine(this.#db, reader, id);
+  }
+
+  /** Containers that ended, as far as their rows are kept; those that were made last first. */
+  endedContainers(filter: EndedFilter): Promise<readonly ContainerRow[]> {
+    return endedContainers(this.#db.reads.of(filter.workspaceId), filter);
   }
 
   /** The machine where each container was last, as far as their rows are kept. */

@@ -22,7 +22,7 @@ export const writeCursor = ({ atMs, id }: Cursor): string => Buffer.from(`${atMs
 /** @throws AppError `invalid_cursor` */
 export function cursorOf({ cursor: text }: { readonly cursor?: string }): Cursor | undefined {
   if (text === undefined) return undefined;
-  const [, ms, id] = /^([0-9]{1,15}):([0-9a-f-]{1,36})$/.exec(Buffer.from(text, 'base64url').toString('utf8')) ?? [];
+  const [, ms, id] = /^([0-9]{1,15}):([0-9a-z-]{1,64})$/.exec(Buffer.from(text, 'base64url').toString('utf8')) ?? [];
   if (ms === undefined || id === undefined) throw notOurs();
   return { atMs: Number(ms), id };
 }

@@ -2,7 +2,7 @@
 // gateway's spelling beside it where published clients read that.
 import { timestampOf } from '#shared/api/fields.ts';
 import type { AppRecord } from '#shared/api/rest/app-record.ts';
-import type { ContainerRecord } from '#shared/api/rest/containers.ts';
+import type { ContainerRecord, EndedContainer } from '#shared/api/rest/containers.ts';
 import type { DeploymentRecord } from '#shared/api/rest/deployments.ts';
 import type { StubRecord } from '#shared/api/rest/stubs.ts';
 import type { RestTask, TaskSummary } from '#shared/api/rest/tasks.ts';
@@ -11,11 +11,13 @@ import { isEventStream, itemsText } from '#shared/domain/event-stream.ts';
 import { jsonTextOf, stringifyExactly } from '#shared/json-text.ts';
 import type { JsonText } from '#shared/json-text.ts';
 import type { ContainerView } from '../../../fleet/containers/container-view.ts';
+import type { StoredSpec } from '../../../fleet/containers/spec.ts';
 import { rolloutOf } from '../../operations/rollout.ts';
 import { poolNameOf } from '../../../domain/pools.ts';
 import { storedConfig } from '../../../domain/stub-config.ts';
 import type { StubConfig } from '../../../domain/stub-config.ts';
 import type { AppRow } from '../../../stores/store/queries/apps.ts';
+import type { ContainerRow } from '../../../stores/store/queries/containers.ts';
 import type { DeploymentRow } from '../../../stores/store/queries/deployments.ts';
 import type { StubRow } from '../../../stores/store/queries/stubs.ts';
 import type { WorkspaceRow } from '../../../stores/store/queries/workspaces.ts';
@@ -85,6 +87,29 @@ export function containerRecord(view: ContainerView, stub: StubRow | undefined):
     gpu_count: config?.gpuCount ?? 0,
     cpu: view.cpuMillicores,
     memory: view.memoryMib,
+  };
+}
+
+export function endedContainer(row: ContainerRow, stub: StubRow | undefined): EndedContainer {
+  const spec = row.spec as StoredSpec;
+  return {
+    container_id: row.id,
+    stub_id: row.stubId,
+    stub_name: stub?.name ?? '',
+    app_id: stub?.appId ?? '',
+    deployment_id: row.deploymentId ?? '',
+    machine_id: row.machineId ?? '',
+    state: row.state as EndedContainer['state'],
+    reason: row.reason ?? '',
+    exit_code: row.exitCode,
+    message: row.message ?? '',
+    gpu: spec.gpu[0] ?? '',
+    gpu_count: spec.gpuCount,
+    cpu: spec.cpuMillicores,
+    memory: Math.round(spec.memoryBytes / 1024 / 1024),
+    created_at: timestampOf(row.createdAtMs),
+    started_at: timestampOf(row.startedAtMs),
+    ended_at: timestampOf(row.endedAtMs),
   };
 }
 

@@ -1,7 +1,7 @@
 // Every route of the workspace REST API: surfaces.ts binds them, openapi.json describes them.
 import { appRoutes } from './apps.ts';
 import type { AppRouteParts } from './apps.ts';
-import { listContainers } from './containers.ts';
+import { listContainers, listEndedContainers } from './containers.ts';
 import { creditRoutes } from './credits.ts';
 import type { CreditRouteParts } from './credits.ts';
 import { deadLetterRoutes } from './dead-letters.ts';
@@ -135,6 +135,7 @@ export function restRoutes(parts: RestRouteParts): readonly RestRoute[] {
     subscribeTask(parts),
     ...eventRoutes(parts),
     listContainers(parts.containers, parts.directory),
+    listEndedContainers(parts.directory),
     ...appRoutes(parts),
     readLogs(parts),
     logStream(parts),

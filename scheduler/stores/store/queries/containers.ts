@@ -1,7 +1,7 @@
 import type { ContainerId, DeploymentId, MachineId, StubId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { ContainerState } from '#shared/domain/status.ts';
 import type { Queryable } from '../db.ts';
-import { many, maybeOne, msOf, msOrNull } from '../rows.ts';
+import { dateOrNull, many, maybeOne, msOf, msOrNull } from '../rows.ts';
 
 export interface ContainerRow {
   readonly id: ContainerId;
@@ -66,6 +66,7 @@ export interface RawContainer {
 }
 /** Rows of containers that have not ended. */
 export const NOT_ENDED = "state not in ('STOPPED', 'FAILED', 'LOST')";
+const ENDED = "state in ('STOPPED', 'FAILED', 'LOST')";
 export const CONTAINER_COLUMNS = `id, workspace_id, stub_id, deployment_id, state, machine_id, assignment_id, epoch, spec, slots, frozen, start_failures,
   reason, exit_code, message, rejections, gpu_uuids, state_before, ttl_seconds, exposed_ports, created_at, scheduled_at, started_at, ended_at, revision`;
 export const mapContainer = (row: RawContainer): ContainerRow => ({ ...mapMoved(row), spec: row.spec });
@@ -344,25 +345,44 @@ export function listLiveContainers(db: Queryable): Promise<ContainerRow[]> {
   );
 }
 
-/** Containers that match the filter, newest first. */
-export function listContainers(
-  db: Queryable,
-  filter: {
-    readonly workspaceId?: WorkspaceId;
-    readonly stubId?: string;
-    readonly deploymentId?: string;
-    readonly liveOnly: boolean;
-    readonly limit: number;
-  },
-): Promise<ContainerRow[]> {
+export interface EndedFilter {
+  readonly workspaceId: WorkspaceId;
+  readonly appId?: string;
+  readonly stubIds?: readonly string[];
+  readonly deploymentIds?: readonly string[];
+  readonly reasons?: readonly string[];
+  /** Last row of the page before. */
+  readonly before?: { readonly createdAtMs: number; readonly id: string };
+  readonly limit: number;
+}
+
+/**
+ * Containers of a workspace that ended, those that were made last first. Their times are more exact than a cursor's,
+ * so that a page goes on behind the time of its row, while there is one.
+ */
+export function endedContainers(db: Queryable, filter: EndedFilter): Promise<ContainerRow[]> {
+  const columns = CONTAINER_COLUMNS.replaceAll(/\w+/g, 'c.$&');
   return many(
     db,
-    `select ${CONTAINER_COLUMNS} from containers
-     where ($1::text is null or workspace_id = $1) and ($2::text is null or stub_id = $2)
-       and ($3::text is null or deployment_id = $3)
-       and (not $4::boolean or ${NOT_ENDED})
-     order by created_at desc, id desc limit $5`,
-    [filter.workspaceId ?? null, filter.stubId ?? null, filter.deploymentId ?? null, filter.liveOnly, filter.limit],
+    `select ${columns} from containers c
+     where c.workspace_id = $1 and c.${ENDED}
+       and ($2::text[] is null or c.stub_id = any ($2::text[]))
+       and ($3::text[] is null or c.deployment_id = any ($3::text[]))
+       and ($4::text[] is null or c.reason = any ($4::text[]))
+       and ($5::text is null or exists (select 1 from stubs s where s.id = c.stub_id and s.app_id = $5))
+       and ($6::timestamptz is null or (c.created_at, c.id) <
+         (coalesce((select created_at from containers where id = $7::text), $6::timestamptz), $7::text))
+     order by c.created_at desc, c.id desc limit $8`,
+    [
+      filter.workspaceId,
+      filter.stubIds ?? null,
+      filter.deploymentIds ?? null,
+      filter.reasons ?? null,
+      filter.appId ?? null,
+      dateOrNull(filter.before?.createdAtMs),
+      filter.before?.id ?? null,
+      filter.limit,
+    ],
     mapContainer,
   );
 }
