@@ -172,7 +172,7 @@ describe('machines, workers and pools', () => {
     const shown = (await line.run(['pool', 'show', 'basin'])).stdout;
     expect(shown).toBe(set.stdout);
     expect(shown).toMatch(
-      /^requiresPoolSelector +yes\npriority +0\nreservedCpuCores +0\.5\nreservedMemoryMib +5 % of the memory\nhourlyCost +as the provider lists it, else not known$/m,
+      /^requiresPoolSelector +yes\npriority +0\nreservedCpuCores +0\.5\nreservedMemoryMib +5 % of the memory\nlabels +none\nhourlyCost +as the provider lists it, else not known$/m,
     );
     for (const [args, code, stderr] of [
       [['show', 'puddle'], 4, 'this token sees no pool puddle: `longshore pool list` shows those it sees'],
@@ -216,7 +216,7 @@ describe('machines, workers and pools', () => {
 test('a workspace is made with a token of its own, which sees nothing of another', async ({ line }) => {
   const made = await line.json<{ readonly token: string; readonly name: string }>(['workspace', 'create', 'harbour']);
   expect(made.name).toBe('harbour');
-  expect((await line.run(['workspace', 'list'])).stdout).toMatch(/^[0-9a-f-]{36} +harbour +\d+s ago +active$/m);
+  expect((await line.run(['workspace', 'list'])).stdout).toMatch(/^[0-9a-f-]{36} +harbour +\d+s ago +active +-$/m);
   const file = line.app('mine', 'from longshore import endpoint\n\n@endpoint(name="mine")\ndef mine(): ...\n');
   await line.json(['deploy', file]);
   expect(await line.json(['deployment', 'list'], made.token)).toEqual([]);
