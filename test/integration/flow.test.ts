@@ -177,6 +177,16 @@ describe('concurrency by key', () => {
     await waitFor(async () => (await ready(queues, queue)) === 1, 'the next task is ready');
   });
 
+  test('held tasks go on by their head starts', async ({ world: { queues } }) => {
+    const queue = aQueue();
+    const jobs = [0, 0, 600].map((headStart) => aJob('a', 1, { flow: { key: 'a', most: 1, headStart } }));
+    await addAll(queues, queue, jobs);
+    const [[first, lock] = []] = await fetchAll(queues, queue);
+    await queues.complete(queue, first as TaskId, lock as LockToken);
+    await waitFor(async () => (await queues.depth(queue)).prioritized === 1, 'the next task is ready');
+    expect([...(await fetchAll(queues, queue)).keys()]).toEqual([jobs[2]?.taskId]);
+  });
+
   test('a higher limit of later tasks lets more of the key run', async ({ world: { queues } }) => {
     const queue = aQueue();
     await addAll(queues, queue, [aJob('a', 1), aJob('a', 2), aJob('a', 2)]);
@@ -329,6 +339,17 @@ describe('a throttle', () => {
     expect(await queues.depth(queue)).toMatchObject({ active: 2, delayed: 1, soon: 0, held: 0 });
   });
 
+  test('a held task that has its slots and waits for its turn is held no more', async ({ world: { queues, book } }) => {
+    const queue = aQueue();
+    expect(await book.take(queue, paced(HOUR_MS, { most: 1 }), 'start')).toBe('yes');
+    const held = paced(HOUR_MS, { most: 1 });
+    expect(await book.take(queue, held, 'add')).toBe('held');
+    expect(await queues.depth(queue)).toMatchObject({ held: 1 });
+    const raised = { ...held, flow: { ...held.flow, key: 'k', most: 2 } };
+    expect(await book.take(queue, raised, 'start')).toMatchObject({ turnMs: expect.any(Number) as number });
+    expect(await queues.depth(queue)).toMatchObject({ held: 0 });
+  });
+
   test('an external runner that asks again and again moves no turn', async ({ world: { queues } }) => {
     const queue = aQueue();
     const [first, second] = [paced(300, { key: 'external' }), paced(300, { key: 'external' })];
@@ -358,6 +379,13 @@ describe('turns of keys', () => {
     const jobs = 'bbbaaaaaa'.split('').map((key) => fair(key, key === 'a' ? 3 : 1));
     await addAll(queues, queue, jobs);
     expect(await order(queues, queue, jobs)).toBe('baaabaaab');
+  });
+
+  test('an older task that begins late takes no turn of the queue back', async ({ world: { book } }) => {
+    const queue = aQueue();
+    await book.begun(queue, 5);
+    await book.begun(queue, 2);
+    expect((await book.inTurn(queue, fair('z'))).flow?.turn).toBe(5);
   });
 
   test('a key that comes late begins at the turn of the queue, and owes nothing for before', async ({ world }) => {
@@ -465,6 +493,34 @@ describe('the sweep', () => {
     expect(await ready(queues, queue)).toBe(0);
     await sweep.round();
     expect([...(await fetchAll(queues, queue)).keys()]).toEqual([held.taskId]);
+  });
+
+  test('frees the slot of a task that waits for its retry, and does not begin it earlier', async ({ world }) => {
+    const { queues, book, sweep } = world;
+    const queue = aQueue();
+    const job = aJob('a', 1);
+    await addAll(queues, queue, [job]);
+    const lock = (await fetchAll(queues, queue)).get(job.taskId) as LockToken;
+    await queues.delay(queue, job.taskId, lock, Date.now() + HOUR_MS / 2);
+    await waitFor(async () => (await book.look(job.taskId)) === undefined, 'its slot is free');
+    // The process was killed between the delay and that.
+    await book.take(queue, job, 'force');
+    await sweep.round();
+    expect(await book.look(job.taskId)).toBeUndefined();
+    expect(await queues.depth(queue)).toMatchObject({ waiting: 0, delayed: 1 });
+  });
+
+  test('counts all running tasks of a key that lost their places, also beyond its limit', async ({ world }) => {
+    const { queues, book, sweep, controlled } = world;
+    const queue = aQueue();
+    const jobs = [aJob('a', 1), aJob('a', 2), aJob('a', 3)];
+    await addAll(queues, queue, jobs);
+    expect((await fetchAll(queues, queue)).size).toBe(3);
+    for (const { taskId } of jobs) await book.free(taskId);
+    controlled.add(queue);
+    await sweep.round();
+    controlled.delete(queue);
+    expect(await queues.controls(`key:${queue}:`, 10)).toMatchObject([{ running: 3, waiting: 0 }]);
   });
 
   test('keeps the slot of a task that runs without a job', async ({ world }) => {
