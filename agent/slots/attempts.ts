@@ -41,8 +41,8 @@ export interface Attempt {
    * on a connection of before.
    */
   begun: boolean | undefined;
-  /** The reason of an order to end; undefined without one. */
-  ending: 'timeout' | 'cancelled' | undefined;
+  /** Outcome that an order to end stands for; `lost`: its task goes on elsewhere. Undefined without such an order. */
+  ending: 'timeout' | 'cancelled' | 'lost' | undefined;
   limitTimer: NodeJS.Timeout | undefined;
   killTimer: NodeJS.Timeout | undefined;
   awayTimer: NodeJS.Timeout | undefined;

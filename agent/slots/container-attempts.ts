@@ -19,6 +19,11 @@ const NO_ROOM_TEXT = 'results of this container wait for the scheduler, and ther
 /** A runner keeps no generator item after sending it. */
 const GAP_TEXT = 'items of the generator were lost with a connection on its machine';
 const NOTHING = Buffer.alloc(0);
+const ENDED_BY = {
+  timeout: 'the task ran out of time',
+  cancelled: 'the task was cancelled',
+  lost: 'the task was given back',
+} as const;
 /** Bound on acknowledgements that a process has not read: above it a repeated result gets none. */
 const MOST_UNREAD_BYTES = 4 * 1024 * 1024;
 
@@ -100,7 +105,8 @@ export class ContainerAttempts {
       this.#all.finish(attempt, 'error', durationMs, errorBody(GAP_TEXT));
       return;
     }
-    const outcome = outcomeOf(textOf(header, 'outcome'));
+    const said = outcomeOf(textOf(header, 'outcome'));
+    const outcome = said === 'cancelled' && attempt.ending === 'lost' ? 'lost' : said;
     // Items of a generator before its failure were sent already; its result is the failure alone.
     if (outcome !== 'ok' && numberOf(header, 'items') > 0) this.#all.discardChunks(attempt);
     this.#all.finish(attempt, outcome, durationMs, Buffer.from(frame.body));
@@ -187,7 +193,7 @@ export class ContainerAttempts {
     const durationMs = Math.round(performance.now() - attempt.sinceMs);
     this.#all.discardChunks(attempt);
     if (attempt.ending !== undefined) {
-      const why = attempt.ending === 'timeout' ? 'the task ran out of time' : 'the task was cancelled';
+      const why = ENDED_BY[attempt.ending];
       // Without a text its process never had it.
       if (text !== '') this.#parts.say(attempt.taskId, `${why}, and did not end: its process was killed`);
       this.#all.finish(attempt, attempt.ending, durationMs, NOTHING);

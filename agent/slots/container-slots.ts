@@ -234,7 +234,8 @@ export class ContainerSlots {
 
   cancel(attempt: Attempt, reason: string): void {
     if (attempt.result !== undefined || attempt.ending !== undefined) return;
-    attempt.ending = reason === 'timeout' ? 'timeout' : 'cancelled';
+    // A superseded task goes back to its queue. Another scheduler hears of this, where the first died before it did so.
+    attempt.ending = reason === 'timeout' ? 'timeout' : reason === 'superseded' ? 'lost' : 'cancelled';
     this.#processes.connectionOf(attempt.key)?.send('cancel', { taskId: attempt.taskId, token: attempt.token, reason });
     attempt.killTimer = setTimeout(() => this.#kill(attempt), KILL_AFTER_MS);
     attempt.killTimer.unref();

@@ -412,6 +412,26 @@ test('what the scheduler does not adopt is cancelled', async ({ world }) => {
   expect((await runner.next('cancel')).header['reason']).toBe('superseded');
 });
 
+test('an attempt that the scheduler takes back ends as lost: another scheduler may hear of it, and runs its task again', async ({
+  world,
+}) => {
+  await world.add();
+  const runner = await world.single();
+  world.run('t1');
+  await runner.next('run');
+  world.table.cancel('t1', 'token-t1', 'superseded');
+  expect((await runner.next('cancel')).header['reason']).toBe('superseded');
+  runner.send('result', { ...named('t1'), outcome: 'cancelled' }, '');
+  expect((await world.sink.result('t1')).outcome).toBe('lost');
+  world.table.acked('t1', 'token-t1');
+  // A task that has ended by then has ended.
+  world.run('t2');
+  await runner.next('run');
+  world.table.cancel('t2', 'token-t2', 'superseded');
+  runner.send('result', { ...named('t2'), outcome: 'ok' }, '1');
+  expect((await world.sink.result('t2')).outcome).toBe('ok');
+});
+
 test('when its container exits a task ends with the code, after frames that were under way', async ({ world }) => {
   await world.add({ concurrentRequests: 2 });
   const runner = await world.single(2);
