@@ -421,8 +421,10 @@ export class Reclaim {
   // ---- whom ---------------------------------------------------------------------------------------------------------
 
   /** The containers that end on the machine, none of them needlessly; undefined: it has no room all the same. */
-  #setOn(machine: PlacementMachine, there: readonly Victim[], asked: Asked): readonly Victim[] | undefined {
-    if (rejectionOf(ended(machine, there), asked.request) !== undefined) return undefined;
+  #setOn(machine: PlacementMachine, all: readonly Victim[], asked: Asked): readonly Victim[] | undefined {
+    // Beside others, none may end that may not end alone. Mostly nobody may, so this is asked first.
+    const there = all.filter((one) => this.#mayEnd(one, [], asked));
+    if (there.length === 0 || rejectionOf(ended(machine, there), asked.request) !== undefined) return undefined;
     let set: Victim[] = [];
     for (const one of there) {
       if (!this.#mayEnd(one, set, asked)) continue;
