@@ -10,7 +10,7 @@ import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { State } from '../parts/state.tsx';
 import { commandsIn, shownLine, shownText } from '../parts/hostile.ts';
 import { Sentence } from '../parts/text.tsx';
-import { agoOf, clockOf } from '../parts/time.ts';
+import { agoOf, between, clockOf } from '../parts/time.ts';
 import { word } from '../parts/word.ts';
 import type { ScreenProps } from './screen.ts';
 import { TaskTable } from './tasks.tsx';
@@ -64,7 +64,7 @@ export function Explanation({ of }: { readonly of: Explained }) {
   return (
     <section class="explanation">
       <p class="head">
-        <State state={of.state} /> {of.since === null ? null : <span class="faint">since {agoOf(of.since)}</span>}
+        <State state={of.state} /> {of.since === null ? null : <span class="faint">for {between(of.since, null)}</span>}
       </p>
       <p class="summary" role="status">
         <Sentence text={of.summary} />
@@ -133,7 +133,7 @@ function Scaling({ of }: { readonly of: NonNullable<Explained['scaling']> }) {
       )}
       {of.containers.length === 0 ? null : (
         <details>
-          <summary>{of.containers.length} containers</summary>
+          <summary>{of.containers.length === 1 ? '1 container' : `${of.containers.length} containers`}</summary>
           <ul>
             {of.containers.map((container) => (
               <li key={container.container_id}>

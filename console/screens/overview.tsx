@@ -11,7 +11,7 @@ import { Command, Shown, Twin } from '../parts/notices.tsx';
 import { rankOf, State } from '../parts/state.tsx';
 import { shownText } from '../parts/hostile.ts';
 import { Sentence } from '../parts/text.tsx';
-import { agoOf } from '../parts/time.ts';
+import { between } from '../parts/time.ts';
 import type { ScreenProps } from './screen.ts';
 
 const LIST_EVERY_MS = 10_000;
@@ -127,7 +127,7 @@ function DeploymentRow({
         <State state={explained?.state ?? (row.active ? 'ACTIVE' : 'STOPPED')} />{' '}
         <span class="faint">
           v{row.version} · {row.stub_type.split('/')[0]}
-          {typeof explained?.since === 'string' ? ` · since ${agoOf(explained.since)}` : ''}
+          {typeof explained?.since === 'string' ? ` · for ${between(explained.since, null)}` : ''}
         </span>
       </p>
       {explained === undefined ? null : (
