@@ -98,7 +98,8 @@ describe.each(KINDS)('webhooks on %s', (kind) => {
           await db.letGo();
           const numbers = numbersAt(at);
           expect([...new Set(numbers)], `${doubt} ${before}`).toEqual([1, 2, 3]);
-          expect(numbers.length, `${doubt} ${before}: ${numbers.join(' ')}`).toBeLessThanOrEqual(3 + db.met);
+          // A statement writes what became of one event, or of the two that were written together.
+          expect(numbers.length, `${doubt} ${before}: ${numbers.join(' ')}`).toBeLessThanOrEqual(3 + 2 * db.met);
           expect(await states()).toEqual(['delivered', 'delivered', 'delivered']);
           met += db.met;
         });

@@ -19,7 +19,7 @@ export function recordVerbs(parts: RestParts): readonly Verb[] {
       unknown: { status: 401 },
       ...(method === 'GET' ? READS_NOTHING : {}),
     })),
-    ...['app', 'container', 'deployment', 'task', 'logs'].map((thing): Verb => ({
+    ...['app', 'container', 'ended-container', 'deployment', 'task', 'task-summary', 'logs'].map((thing): Verb => ({
       name: `GET /${thing}/{ws}`,
       line: (id) => `GET /${thing}/${id}`,
       make: ownId,
