@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { CachedVolume, CacheRoom } from '#agent/volumes/evict-caches.ts';
 import { chooseCacheEvictions, RECENT_MS } from '#agent/volumes/evict-caches.ts';
+import { stories } from '../../helpers/stories.ts';
 
 const NOW = 10_000_000_000;
 const aCache = (volumeId: string, changes: Partial<CachedVolume> = {}): CachedVolume => ({
@@ -128,6 +129,6 @@ test('whatever the volumes: bounds hold in the end, nothing that is mounted leav
       }
       if (ends.size === 0) expect(sum(stays)).toBeLessThanOrEqual(changes.machineBytes);
     }),
-    { numRuns: 10_000 },
+    { numRuns: stories(2_000) },
   );
 });

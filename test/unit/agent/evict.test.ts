@@ -4,6 +4,7 @@ import type { CachedImage, EvictInput } from '#agent/images/evict.ts';
 import { chooseEvictions, EVICT_MARGIN_RATIO, YOUNG_MS } from '#agent/images/evict.ts';
 import type { DiskReading } from '#agent/telemetry/disks.ts';
 import { CLEAR_AFTER_MS, fullNow, NO_PRESSURE, pressureAfter } from '#agent/telemetry/disks.ts';
+import { stories } from '../../helpers/stories.ts';
 
 const NOW = 10_000_000_000;
 const anImage = (reference: string, changes: Partial<CachedImage> = {}): CachedImage => ({
@@ -86,7 +87,7 @@ describe('eviction', () => {
         if (began && free < goal) expect(left).toEqual([]);
         if (!began) expect(chosen).toEqual([]);
       }),
-      { numRuns: Number(process.env['LS_PROPERTY_SEEDS'] ?? 500) },
+      { numRuns: stories(500) },
     );
   });
 });

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { Action, Known, PlanInput, Seen, Wanted } from '../../../agent/reconcile/plan.ts';
 import { plan } from '../../../agent/reconcile/plan.ts';
+import { stories } from '../../helpers/stories.ts';
 
 const ORPHAN_GRACE_MS = 300_000;
 const NOW = 1_000_000_000;
@@ -251,6 +252,6 @@ test('a plan carried out leaves none, and what is left is what was wanted', () =
         } else if (entry !== undefined && order.epoch === entry.epoch && order.stop) expect(running).toEqual([]);
       }
     }),
-    { numRuns: 10_000 },
+    { numRuns: stories(2_000) },
   );
 });

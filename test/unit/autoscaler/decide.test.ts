@@ -9,6 +9,7 @@ import type { ScaleContainer, ScaleInput } from '#scheduler/control/autoscaler/d
 import { CLOSED_BREAKER } from '#scheduler/control/autoscaler/breaker.ts';
 import { QueueHistories, rememberEnds } from '#scheduler/control/autoscaler/history.ts';
 import { decideScale, spareContainers, wantedContainers } from '#scheduler/control/autoscaler/decide.ts';
+import { stories } from '../../helpers/stories.ts';
 
 const NOW = 1_000_000;
 let made = 0;
@@ -95,7 +96,7 @@ const input: fc.Arbitrary<ScaleInput> = fc
 const isCooling = (given: ScaleInput): boolean => given.breaker.opened > 0 && NOW < given.breaker.coolsUntilMs;
 const readyOf = (given: ScaleInput): number => live(given).filter((one) => one.state === 'RUNNING').length;
 const live = (given: ScaleInput): ScaleContainer[] => given.containers.filter((one) => COUNTED.includes(one.state));
-const runs = { numRuns: 10_000 };
+const runs = { numRuns: stories(2_000) };
 
 describe('whatever the input', () => {
   test('scaling up ends exactly at what is wanted, within the bounds', () => {

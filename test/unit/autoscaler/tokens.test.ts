@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { ScaleBounds } from '#scheduler/control/autoscaler/decide.ts';
 import { demandReason, demandsOf, wantedContainers } from '#scheduler/control/autoscaler/decide.ts';
 import { tokensPerContainer, tokensPerStream } from '#scheduler/domain/serving.ts';
+import { stories } from '../../helpers/stories.ts';
 
 function theBounds(
   reserved: number,
@@ -25,7 +26,7 @@ const someBounds = fc.record({
   maxContainers: fc.integer({ min: 1, max: 12 }),
   perContainer: fc.integer({ min: 1, max: 200_000 }),
 });
-const runs = { numRuns: 10_000 };
+const runs = { numRuns: stories(2_000) };
 
 describe('containers by reserved tokens', () => {
   test('few long prompts want several containers, where their number wants one', () => {

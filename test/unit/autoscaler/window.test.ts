@@ -8,6 +8,7 @@ import type { ScaleContainer } from '#scheduler/control/autoscaler/decide.ts';
 import { decideScale, wantedContainers } from '#scheduler/control/autoscaler/decide.ts';
 import { largestWanted, nextLeaves, rememberWanted } from '#scheduler/control/autoscaler/window.ts';
 import type { WantedWindow } from '#scheduler/control/autoscaler/window.ts';
+import { stories } from '../../helpers/stories.ts';
 
 const answers = fc.array(fc.record({ afterMs: fc.nat({ max: 5000 }), wanted: fc.nat({ max: 8 }) }), {
   minLength: 1,
@@ -35,7 +36,7 @@ describe('the window', () => {
           if (leavesMs !== undefined) expect(leavesMs).toBeGreaterThan(nowMs);
         }
       }),
-      { numRuns: 10_000 },
+      { numRuns: stories(2_000) },
     );
   });
 });
@@ -100,7 +101,7 @@ test('with a window the number of containers never turns twice within it, whatev
         }
       },
     ),
-    { numRuns: 5_000 },
+    { numRuns: stories(1_000) },
   );
 });
 

@@ -5,6 +5,7 @@ import type { Candidate } from '#scheduler/tasks/dispatch/choose.ts';
 import { chooseContainer } from '#scheduler/tasks/dispatch/choose.ts';
 import type { TaskLink } from '#scheduler/tasks/dispatch/slots.ts';
 import { SlotTable } from '#scheduler/tasks/dispatch/slots.ts';
+import { stories } from '../../helpers/stories.ts';
 
 const candidates: fc.Arbitrary<readonly Candidate[]> = fc
   .array(fc.record({ slots: fc.integer({ min: 1, max: 4 }), inFlight: fc.nat({ max: 5 }), accepting: fc.boolean() }), {
@@ -24,7 +25,7 @@ describe('choosing a container', () => {
         expect(hasRoom(chosen)).toBe(true);
         expect(chosen.inFlight).toBe(Math.min(...free.map((one) => one.inFlight)));
       }),
-      { numRuns: 10_000 },
+      { numRuns: stories(2_000) },
     );
   });
 

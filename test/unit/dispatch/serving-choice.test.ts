@@ -4,6 +4,7 @@ import type { ContainerId, QueueName } from '#shared/domain/ids.ts';
 import { AFFINITY_MS, Affinities } from '#scheduler/tasks/dispatch/affinities.ts';
 import type { ServingCandidate } from '#scheduler/tasks/dispatch/choose.ts';
 import { AFFINITY_SLACK, chooseServing, servingLoad } from '#scheduler/tasks/dispatch/choose.ts';
+import { stories } from '../../helpers/stories.ts';
 
 const PER_STREAM = 1000;
 const CALL = { tokens: 500, tokensPerStream: PER_STREAM };
@@ -59,7 +60,7 @@ describe('choosing a container for a call to a model', () => {
         if (mayHold) expect(chosen).toBe(held);
         else expect(load(chosen)).toBe(least);
       }),
-      { numRuns: 10_000 },
+      { numRuns: stories(2_000) },
     );
   });
 

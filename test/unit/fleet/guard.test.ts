@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { GuardMachine, Guards } from '#scheduler/fleet/guard.ts';
 import { guardsAfter } from '#scheduler/fleet/guard.ts';
+import { stories } from '../../helpers/stories.ts';
 
 const NOW = 1_000_000;
 const NONE: Guards = new Map();
@@ -53,7 +54,7 @@ describe('the mass-disconnect guard', () => {
           expect(machines.some((one) => one.poolId === id && one.silentSinceMs !== null)).toBe(true);
         expect(guardsAfter(guards, machines, NOW, null)).toEqual(guards);
       }),
-      { numRuns: 10_000 },
+      { numRuns: stories(2_000) },
     );
   });
 });

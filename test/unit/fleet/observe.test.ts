@@ -6,6 +6,7 @@ import type { ObservedContainer__Output } from '#shared/protocol/generated/messa
 import { containerTransition } from '#scheduler/fleet/containers/state.ts';
 import type { ObservedEntry } from '#scheduler/fleet/observe.ts';
 import { isUserCause, stepsFor, stepsWhenAbsent } from '#scheduler/fleet/observe.ts';
+import { stories } from '../../helpers/stories.ts';
 
 const PHASES = ['accepted', 'pulling', 'creating', 'starting', 'running', 'stopping', 'exited', 'removed'] as const;
 
@@ -73,7 +74,7 @@ describe('whatever an agent says', () => {
         after(given, stepsFor(given, said));
         after(given, stepsWhenAbsent(given));
       }),
-      { numRuns: 10_000 },
+      { numRuns: stories(2_000) },
     );
   });
 
@@ -85,7 +86,7 @@ describe('whatever an agent says', () => {
         const later = { ...given, state, stateBefore: null };
         expect(after(later, stepsFor(later, said))).toBe(state);
       }),
-      { numRuns: 10_000 },
+      { numRuns: stories(2_000) },
     );
   });
 

@@ -9,8 +9,9 @@ import { aStory, play } from './steps.ts';
 import type { Step } from './steps.ts';
 import type { World } from './world.ts';
 import { aWorld } from './world.ts';
+import { stories } from '../../helpers/stories.ts';
 
-const SEEDS = Number(process.env['LS_PROPERTY_SEEDS'] ?? 1_000);
+const SEEDS = stories(1_000);
 const LONGEST = 140;
 
 /** @throws Error with the story so far, of which fast-check finds a short one */

@@ -16,7 +16,8 @@ import {
   preferred,
   spreadCount,
 } from '#scheduler/control/plan/score.ts';
-import { aMachine, aRequest, gpus, machines, manyMachines, MIB, request, stories } from './made.ts';
+import { stories } from '../../helpers/stories.ts';
+import { aMachine, aRequest, gpus, machines, manyMachines, MIB, request } from './made.ts';
 
 const machineOf = (list: readonly PlacementMachine[], id: MachineId): PlacementMachine => {
   const found = list.find((one) => one.machineId === id);

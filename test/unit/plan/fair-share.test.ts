@@ -7,7 +7,8 @@ import { DEFAULT_SHARE } from '#scheduler/domain/shares.ts';
 import { fairShares, jain } from '#scheduler/control/plan/fair-share.ts';
 import { Planner } from '#scheduler/control/plan/planner.ts';
 import { listShares, placeInLine } from '#scheduler/control/plan/share-report.ts';
-import { aMachine, aWanted, gpus, stories } from './made.ts';
+import { stories } from '../../helpers/stories.ts';
+import { aMachine, aWanted, gpus } from './made.ts';
 
 const claim = (demand: number, weight = 1, guaranteed = 0) => ({ demand, weight, guaranteed });
 

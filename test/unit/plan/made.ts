@@ -189,6 +189,3 @@ export const request: fc.Arbitrary<PlacementRequest> = fc
   })
   .map((one) => (one.labels?.spread === 'zone' ? one : { ...one, spreadCounts: undefined }))
   .map((one) => (one.gpu.length === 0 ? { ...one, gpuCount: 0 } : one));
-
-/** Number of random stories: so many in each run of the tests, and what `npm run properties` asks for there. */
-export const stories = (usual: number): number => Number(process.env['LS_PROPERTY_SEEDS'] ?? usual);

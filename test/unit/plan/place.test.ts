@@ -7,7 +7,8 @@ import { rejectionOf } from '#scheduler/control/plan/filter.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
 import { compareMachines } from '#scheduler/control/plan/score.ts';
 import { commonest, giveUpReason } from '#scheduler/control/placement/waiting.ts';
-import { aMachine, aRequest, gpus, ids, machines, machine, MIB, request, stories } from './made.ts';
+import { stories } from '../../helpers/stories.ts';
+import { aMachine, aRequest, gpus, ids, machines, machine, MIB, request } from './made.ts';
 
 const runs = { numRuns: stories(2500) };
 

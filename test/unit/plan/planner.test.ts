@@ -8,7 +8,8 @@ import { DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import type { Choice } from '#scheduler/control/plan/place.ts';
 import { placeContainer } from '#scheduler/control/plan/place.ts';
-import { aMachine, aWanted, gpus, ids, machine, MIB, named, request, stories } from './made.ts';
+import { stories } from '../../helpers/stories.ts';
+import { aMachine, aWanted, gpus, ids, machine, MIB, named, request } from './made.ts';
 import { NO_QUOTA, Played } from './played.ts';
 import { Recorded } from './recorded.ts';
 

@@ -8,7 +8,8 @@ import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import type { PossibleVictim, Preemption } from '#scheduler/control/plan/reclaim.ts';
 import type { Sharing, WorkspaceShare } from '#scheduler/domain/shares.ts';
 import { DEFAULT_SHARE, DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
-import { aMachine, aWanted, gpus, MIB, stories } from './made.ts';
+import { stories } from '../../helpers/stories.ts';
+import { aMachine, aWanted, gpus, MIB } from './made.ts';
 import { Played } from './played.ts';
 import { Recorded } from './recorded.ts';
 

@@ -9,7 +9,8 @@ import { placeContainer } from '#scheduler/control/plan/place.ts';
 import { RecordedPlanner } from '#scheduler/control/plan/recorded-planner.ts';
 import type { Reservation } from '#scheduler/control/plan/reservations.ts';
 import { DEFAULT_SHARE, DEFAULT_SHARING } from '#scheduler/domain/shares.ts';
-import { aMachine, aWanted, gpus, ids, MIB, stories } from './made.ts';
+import { stories } from '../../helpers/stories.ts';
+import { aMachine, aWanted, gpus, ids, MIB } from './made.ts';
 import { Played } from './played.ts';
 import { Recorded } from './recorded.ts';
 

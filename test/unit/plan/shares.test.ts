@@ -7,7 +7,8 @@ import { DEFAULT_SHARING, HEAD_START_MS } from '#scheduler/domain/shares.ts';
 import type { PlacementMachine } from '#scheduler/control/plan/filter.ts';
 import type { Wanted } from '#scheduler/control/plan/fit-class.ts';
 import { Planner } from '#scheduler/control/plan/planner.ts';
-import { aMachine, aWanted, gpus, MIB, stories } from './made.ts';
+import { stories } from '../../helpers/stories.ts';
+import { aMachine, aWanted, gpus, MIB } from './made.ts';
 import { Played } from './played.ts';
 
 const WORKSPACES = ['w-1', 'w-2', 'w-3', 'w-4'] as WorkspaceId[];

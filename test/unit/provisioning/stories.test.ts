@@ -6,8 +6,9 @@ import type { QueueName, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Demand, GrowingPool } from '#scheduler/control/provisioning/facts.ts';
 import { aDemand, anOffer, aPool } from './facts.ts';
 import { World } from './world.ts';
+import { stories } from '../../helpers/stories.ts';
 
-const SEEDS = Number(process.env['LS_PROPERTY_SEEDS'] ?? 1_000);
+const SEEDS = stories(1_000);
 const HOUR = 3_600_000;
 
 const aModel = fc.constantFrom('T4', 'A100-80', 'H100');
