@@ -14,7 +14,11 @@ import { isUniqueViolation } from '../../scheduler/stores/store/db.ts';
 import type { Db } from '../../scheduler/stores/store/db.ts';
 import { getOrCreateApp, listApps } from '../../scheduler/stores/store/queries/apps.ts';
 import type { ContainerChange, MoveFrom } from '../../scheduler/stores/store/queries/container-moves.ts';
-import { containersById, endedContainers, listLiveContainers } from '../../scheduler/stores/store/queries/containers.ts';
+import {
+  containersById,
+  endedContainers,
+  listLiveContainers,
+} from '../../scheduler/stores/store/queries/containers.ts';
 import { moveContainers } from '../../scheduler/stores/store/queries/container-moves.ts';
 import { insertContainers } from '../../scheduler/stores/store/queries/container-placements.ts';
 import {
