@@ -59,9 +59,10 @@ export function Overview({ workspace, home }: ScreenProps) {
     const abort = new AbortController();
     const look = async (): Promise<void> => {
       while (!abort.signal.aborted) {
-        if (document.visibilityState === 'visible') await explanations.look(names, STALE_MS, abort.signal);
+        const isVisible = document.visibilityState === 'visible';
+        if (isVisible) await explanations.look(names, STALE_MS, abort.signal);
         const isWhole = explanations.byName.peek().size >= names.length;
-        await new Promise((wake) => setTimeout(wake, isWhole ? LOOK_EVERY_MS : NEXT_MS));
+        await new Promise((wake) => setTimeout(wake, isWhole || !isVisible ? LOOK_EVERY_MS : NEXT_MS));
       }
     };
     void look();

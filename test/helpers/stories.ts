@@ -1,2 +1,2 @@
-/** Number of random stories: so many in each run of the tests, and what `npm run properties` asks for there. */
+/** Number of random stories of a property: `usual` in `npm test`, more in `npm run properties`. */
 export const stories = (usual: number): number => Number(process.env['LS_PROPERTY_SEEDS'] ?? usual);

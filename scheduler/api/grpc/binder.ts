@@ -165,7 +165,7 @@ export class Binder {
   }
 
   /**
-   * Answers messages with messages. A call whose only answer has `ok` is refused by it, as those with one message are.
+   * Answers messages with messages. Where the answer has the field `ok`, a failure is told by it, as in unary calls.
    * @param revoked - called when the token counts no more
    * @throws RpcStatus, AppError, DecodeError
    */

@@ -165,8 +165,7 @@ function registerRest(on: Registering): void {
   plugin(app, REST_BASE, (scope) => bindRest(scope, routes, byToken));
   plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), byToken));
   if (place === undefined) return;
-  const { consoleSessions: sessions, rates } = parts;
-  const { consoleFiles: files } = parts;
+  const { consoleSessions: sessions, consoleFiles: files, rates } = parts;
   const ofConsole = {
     ...rest,
     ...(rates === undefined ? {} : { rates }),

@@ -42,7 +42,7 @@ export function sessionSenders({ sessions, place, authenticator }: SessionParts)
   return {
     find: async (request) => {
       const found = await by(request, 'find');
-      // Secrets that nobody has cost a look-up each, as bad tokens do: an address may try so many.
+      // Each wrong secret costs a read of the database, as a bad token does. So refusals of an address are bounded.
       if (found === null && halvesOf(request, place) !== undefined) authenticator.refused?.(request.ip);
       return found?.caller ?? null;
     },

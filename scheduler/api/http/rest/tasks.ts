@@ -133,11 +133,8 @@ export function listTaskSummaries({ tasks, directory }: Pick<TaskListParts, 'tas
     handle: async ({ caller, query, workspaceId }) => {
       const limit = pageLimit(query);
       const before = cursorOf(query);
-      const nothing = { data: [], next: '' };
-      if (query.app_id !== undefined && isOutside(caller, query.app_id)) return nothing;
-      const filter = { ...filterOf(query), ...ownApp(caller) };
-      // Ids were given, and none of them is valid: the list is empty, not unfiltered.
-      if (filter.taskIds?.length === 0) return nothing;
+      const filter = filterOf(query, caller);
+      if (filter === undefined) return { data: [], next: '' };
       const records = await tasks.list(workspaceId, {
         ...filter,
         withErrors: true,
@@ -179,16 +176,14 @@ export function listTasks(parts: TaskListParts): RestRoute {
           'bad_request',
           'dead: only the own tasks of a workspace are listed, so without all and public',
         );
-      if (query.app_id !== undefined && isOutside(caller, query.app_id)) return { data: [], next: '' };
+      const asked = filterOf(query, caller);
+      if (asked === undefined) return { data: [], next: '' };
       const whose = query.all === true ? ('all' as const) : query.public === true ? ('public' as const) : undefined;
       const filter = {
-        ...filterOf(query),
+        ...asked,
         ...(query.dead === true ? { dead: true } : {}),
         ...(whose === undefined ? {} : { whose }),
-        ...ownApp(caller),
       };
-      // Ids were given, and none of them is valid: the list is empty, not unfiltered.
-      if (filter.taskIds?.length === 0) return { data: [], next: '' };
       const records = await parts.tasks.list(workspaceId, {
         ...filter,
         limit: limit + 1,
@@ -277,9 +272,13 @@ async function depthsOf(
   return new Map(await Promise.all(queues.map(async (queue) => [queue, await parts.queueDepth(queue)] as const)));
 }
 
-function filterOf(query: TaskQuery | TaskSummaryQuery): Omit<TaskFilter, 'limit'> {
+/** @returns undefined: no task that the caller may see can match */
+function filterOf(query: TaskQuery | TaskSummaryQuery, caller: Caller): Omit<TaskFilter, 'limit'> | undefined {
+  if (query.app_id !== undefined && isOutside(caller, query.app_id)) return undefined;
   const statuses = query.status?.map((status) => status.toUpperCase());
   const taskIds = query.task_ids?.filter(isUuid);
+  // Ids were given, and none of them is valid: the list is empty, not unfiltered.
+  if (taskIds?.length === 0) return undefined;
   const { stub_ids: stubIds, stub_names: stubNames, stub_types: stubTypes, app_id: appId } = query;
   const { container_ids: containerIds, created_at_start: createdFromMs, created_at_end: createdToMs } = query;
   const { min_duration: minDurationMs, max_duration: maxDurationMs } = query;
@@ -298,6 +297,7 @@ function filterOf(query: TaskQuery | TaskSummaryQuery): Omit<TaskFilter, 'limit'
     ...(createdToMs === undefined ? {} : { createdToMs }),
     ...(minDurationMs === undefined ? {} : { minDurationMs }),
     ...(maxDurationMs === undefined ? {} : { maxDurationMs }),
+    ...ownApp(caller),
   };
 }
 

@@ -66,7 +66,7 @@ export interface RawContainer {
 }
 /** Rows of containers that have not ended. */
 export const NOT_ENDED = "state not in ('STOPPED', 'FAILED', 'LOST')";
-const ENDED = "state in ('STOPPED', 'FAILED', 'LOST')";
+const ENDED = NOT_ENDED.replace('not in', 'in');
 export const CONTAINER_COLUMNS = `id, workspace_id, stub_id, deployment_id, state, machine_id, assignment_id, epoch, spec, slots, frozen, start_failures,
   reason, exit_code, message, rejections, gpu_uuids, state_before, ttl_seconds, exposed_ports, created_at, scheduled_at, started_at, ended_at, revision`;
 export const mapContainer = (row: RawContainer): ContainerRow => ({ ...mapMoved(row), spec: row.spec });
