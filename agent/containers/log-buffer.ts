@@ -3,6 +3,7 @@
  * acknowledged. The buffer never blocks a container: above a bound the oldest lines of the noisiest one are dropped,
  * and a marker line gives their number. Lines are held back while the container's secrets are unknown.
  */
+import { randomUUID } from 'node:crypto';
 import { joinLines } from '#shared/domain/log-lines.ts';
 import { Listeners } from '#shared/listeners.ts';
 import { redactor } from './redaction.ts';
@@ -79,6 +80,7 @@ export class LogBuffer {
   #bytes = 0;
   /** Lines that came since the last batch. */
   #fresh = 0;
+  readonly #sender = randomUUID();
   #seq = 0;
   readonly #results = new Listeners<['accepted' | 'dropped', number]>();
   readonly #reached = new Listeners<[string, string]>();
@@ -268,7 +270,7 @@ export class LogBuffer {
     this.#fresh = 0;
     if (records.length === 0) return undefined;
     this.#seq += 1;
-    const batch: LogBatch = { seq: this.#seq, records };
+    const batch: LogBatch = { seq: this.#seq, records, sender: this.#sender };
     this.#unacked.push(batch);
     this.#reach.push(reach);
     return batch;

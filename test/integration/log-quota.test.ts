@@ -1,13 +1,16 @@
 // Log lines as agents send them, and their daily quota: counted by the database over replicas
 // and restarts, and reported once where lines are dropped.
+import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { newContainerId } from '#shared/domain/ids.ts';
 import type { ContainerId, MachineId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { LogBatch__Output, LogRecord__Output } from '#shared/protocol/generated/messages.ts';
 import { ContainerRegistry } from '#scheduler/fleet/containers/container-registry.ts';
 import { LogQuota } from '#scheduler/fleet/logs/log-quota.ts';
 import { LogSink } from '#scheduler/fleet/logs/log-sink.ts';
 import type { Db } from '#scheduler/stores/store/db.ts';
 import { readLogLines } from '#scheduler/stores/store/queries/logs.ts';
+import { getOrCreatePool } from '#scheduler/stores/store/queries/pools.ts';
 import { workspaceUse } from '#scheduler/stores/store/queries/quotas.ts';
 import { EventWriter } from '#scheduler/workspaces/events/writer.ts';
 import { TestClock } from '../helpers/test-clock.ts';
@@ -19,6 +22,16 @@ type Json = Readonly<Record<string, unknown>>;
 const MACHINE = 'm-1' as MachineId;
 /** Text of a line of 1,000 bytes, including the cost of a line beside its text. */
 const LINE = 'x'.repeat(936);
+
+const aRecord = (containerId: ContainerId, line: string): LogRecord__Output => ({
+  containerId,
+  taskId: '',
+  stream: 'stdout',
+  line,
+  timestampMs: Date.now(),
+  afterMs: [],
+});
+const aBatch = (records: LogRecord__Output[], seq = 1, sender = ''): LogBatch__Output => ({ seq, records, sender });
 
 describe.each(KINDS)('on %s', (kind) => {
   let opened: OpenedDb;
@@ -44,34 +57,61 @@ describe.each(KINDS)('on %s', (kind) => {
       ...(over.isTold === true ? { told: { db, events: new EventWriter() } } : {}),
     });
     const write = (containerId: ContainerId, lines: number, text = LINE) =>
-      sink.append(
-        MACHINE,
-        Array.from({ length: lines }, () => ({
-          containerId,
-          taskId: '',
-          stream: 'stdout',
-          line: text,
-          timestampMs: Date.now(),
-          afterMs: [],
-        })),
-      );
+      sink.append(MACHINE, aBatch(Array.from({ length: lines }, () => aRecord(containerId, text))));
     /** Writes a record of joined lines. */
     const writeJoined = (containerId: ContainerId, line: string, afterMs: number[]) =>
-      sink.append(MACHINE, [{ containerId, taskId: '', stream: 'stderr', line, timestampMs: 1_000_000, afterMs }]);
-    return { write, writeJoined, dropped: () => dropped, statements: () => statements };
+      sink.append(
+        MACHINE,
+        aBatch([{ ...aRecord(containerId, line), stream: 'stderr', timestampMs: 1_000_000, afterMs }]),
+      );
+    return { sink, write, writeJoined, dropped: () => dropped, statements: () => statements };
   }
-  async function aContainer(): Promise<{ readonly id: ContainerId; readonly workspaceId: WorkspaceId }> {
+  async function aContainer(
+    machineId = MACHINE,
+  ): Promise<{ readonly id: ContainerId; readonly workspaceId: WorkspaceId }> {
     const workspace = await aWorkspace(opened.db);
     const stub = await aStub(opened.db, workspace.id);
     const id = newContainerId('endpoint', stub.id);
     await opened.db.query(
       `insert into containers (id, workspace_id, stub_id, state, machine_id, spec, slots) values ($1, $2, $3, 'STOPPED', $4, '{}', 1)`,
-      [id, workspace.id, stub.id, MACHINE],
+      [id, workspace.id, stub.id, machineId],
     );
     return { id, workspaceId: workspace.id };
   }
   const linesOf = (workspaceId: WorkspaceId) =>
     readLogLines(opened.db, { workspaceId }, { afterId: 0 }, undefined, 100);
+
+  /** A machine that has joined. */
+  async function aMachine(): Promise<MachineId> {
+    const id = randomUUID().slice(0, 8) as MachineId;
+    const pool = await getOrCreatePool(opened.db, { name: 'default', workspaceId: null });
+    await opened.db.query('insert into machines (id, pool_id) values ($1, $2::bigint)', [id, pool.id]);
+    return id;
+  }
+
+  test('a batch is written once, however often it comes and whichever replica gets it', async () => {
+    const machineId = await aMachine();
+    const { id, workspaceId } = await aContainer(machineId);
+    const [one, other] = [aReplica(2_000), aReplica(2_000)];
+    const [first, next] = [randomUUID(), randomUUID()];
+    const send = (to: typeof one, sender: string, seq: number, line: string) =>
+      to.sink.append(machineId, aBatch([aRecord(id, line)], seq, sender));
+    await send(one, first, 1, 'a');
+    await send(one, first, 2, 'b');
+    await Promise.all([send(one, first, 3, 'c'), send(other, first, 3, 'c'), send(other, first, 3, 'c')]);
+    await send(other, first, 2, 'b');
+    // Batches without a number, and those of the next process of the agent.
+    await send(other, '', 1, 'd');
+    await send(other, next, 1, 'e');
+    await send(one, next, 1, 'e');
+    await send(one, next, 2, 'f');
+    expect((await linesOf(workspaceId)).map(({ line }) => line)).toEqual(['a', 'b', 'c', 'd', 'e', 'f']);
+    // Repeated lines take no room of the quota: 6 lines of 65 bytes are written, and 24 more have room.
+    for (let seq = 3; seq < 3 + 40; seq += 1) await send(one, next, 2, 'f');
+    for (let seq = 3; seq < 3 + 24; seq += 1) await send(one, next, seq, 'g');
+    expect(await linesOf(workspaceId)).toHaveLength(30);
+    expect(one.dropped()).toBe(0);
+  });
 
   test('lines above the quota are dropped and counted, one line of the container says so, and no statement is made for them', async () => {
     const [flooding, calm] = [await aContainer(), await aContainer()];

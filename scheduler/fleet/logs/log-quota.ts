@@ -76,10 +76,15 @@ export class LogQuota {
 
   /** Takes back admitted lines that the database did not store: they come again. */
   notWritten(lines: readonly NewLogLine[]): void {
+    this.repeated(lines);
+    for (const line of lines) this.#of(line.workspaceId).told.delete(line.containerId);
+  }
+
+  /** Takes back admitted lines that the database has from before. */
+  repeated(lines: readonly NewLogLine[]): void {
     for (const line of lines) {
       const used = this.#of(line.workspaceId);
       used.bytes = Math.max(0, used.bytes - bytesOf(line));
-      used.told.delete(line.containerId);
     }
   }
 

@@ -7,11 +7,11 @@ import type { ContainerId, MachineId, TaskId, WorkspaceId } from '#shared/domain
 import { areJoined, separateLines } from '#shared/domain/log-lines.ts';
 import { Listeners } from '#shared/listeners.ts';
 import { isUuid } from '#shared/domain/ids.ts';
-import type { LogRecord__Output } from '#shared/protocol/generated/messages.ts';
+import type { LogBatch__Output, LogRecord__Output } from '#shared/protocol/generated/messages.ts';
 import type { Db, Queryable } from '../../stores/store/db.ts';
 import type { ContainerRow } from '../../stores/store/queries/containers.ts';
 import { containerById } from '../../stores/store/queries/containers.ts';
-import type { LogWritten, NewLogLine } from '../../stores/store/queries/logs.ts';
+import type { LogWritten, NewLogLine, NumberedBatch } from '../../stores/store/queries/logs.ts';
 import { insertLogLines, MAX_LOG_BATCH } from '../../stores/store/queries/logs.ts';
 import type { EventWriter } from '../../workspaces/events/writer.ts';
 import { containerFact } from '../../workspaces/events/container-fact.ts';
@@ -64,7 +64,8 @@ export class LogSink {
       this.#remember({ ...entry.row, machineId: machineBefore });
   }
 
-  async append(machineId: MachineId, records: readonly LogRecord__Output[]): Promise<void> {
+  /** Writes a machine's batch, once however often it comes. A batch that is larger than agents' batches is refused. */
+  async append(machineId: MachineId, { seq, sender, records }: LogBatch__Output): Promise<void> {
     const lines: NewLogLine[] = [];
     /** Containers of notices in place of lines that were dropped. */
     const notices = new Map<NewLogLine, Owner>();
@@ -81,13 +82,11 @@ export class LogSink {
         if (instead !== line) notices.set(instead, owner);
       }
     }
-    for (let offset = 0; offset < lines.length; offset += MAX_LOG_BATCH) {
-      try {
-        await this.#writeTold(lines.slice(offset, offset + MAX_LOG_BATCH), notices);
-      } catch (error) {
-        this.#quota?.notWritten(lines.slice(offset));
-        throw error;
-      }
+    try {
+      await this.#writeTold(lines, notices, isUuid(sender) ? { machineId, sender, seq } : undefined);
+    } catch (error) {
+      this.#quota?.notWritten(lines);
+      throw error;
     }
   }
 
@@ -121,8 +120,13 @@ export class LogSink {
   }
 
   /** Writes lines, and tells those who count them or wait for them. */
-  async #writeTold(lines: readonly NewLogLine[], notices: ReadonlyMap<NewLogLine, Owner>): Promise<void> {
-    const written = await this.#write(lines, notices);
+  async #writeTold(
+    lines: readonly NewLogLine[],
+    notices: ReadonlyMap<NewLogLine, Owner>,
+    batch?: NumberedBatch,
+  ): Promise<void> {
+    const written = await this.#write(lines, notices, batch);
+    if (written.size === 0) this.#quota?.repeated(lines);
     this.#quota?.written(written);
     for (const [workspaceId, { lastId }] of written) this.#written.tell(workspaceId, lastId);
   }
@@ -131,12 +135,14 @@ export class LogSink {
   #write(
     lines: readonly NewLogLine[],
     notices: ReadonlyMap<NewLogLine, Owner>,
+    batch: NumberedBatch | undefined,
   ): Promise<ReadonlyMap<WorkspaceId, LogWritten>> {
     const nowMs = this.#quota?.nowMs() ?? Date.now();
     const noticed = this.#told === undefined ? [] : lines.filter((line) => notices.has(line));
-    if (this.#told === undefined || noticed.length === 0) return insertLogLines(this.#db, lines, nowMs);
+    if (this.#told === undefined || noticed.length === 0) return insertLogLines(this.#db, lines, nowMs, batch);
     return this.#told.events.transaction(this.#told.db, async (tx, emit) => {
-      const written = await insertLogLines(tx, lines, nowMs);
+      const written = await insertLogLines(tx, lines, nowMs, batch);
+      if (written.size === 0) return written;
       for (const line of noticed) {
         const owner = notices.get(line);
         if (owner === undefined) continue;

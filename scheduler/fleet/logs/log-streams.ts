@@ -36,10 +36,12 @@ export class LogStreams {
       if (this.#calls.get(machineId)?.has(call) !== true) return;
       call.pause();
       void this.#sink
-        .append(machineId, batch.records)
+        .append(machineId, batch)
         .then(() => call.write({ seq: batch.seq }))
         .catch((error: unknown) => {
           this.#log.warn({ err: error, machineId }, 'log lines not written; the agent sends them again');
+          // A later batch that is written would have this one pass for written, too.
+          this.#calls.get(machineId)?.delete(call);
           call.end();
         })
         .finally(() => call.resume());

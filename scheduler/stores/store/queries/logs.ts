@@ -1,4 +1,4 @@
-import type { ContainerId, DeploymentId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
+import type { ContainerId, DeploymentId, MachineId, StubId, TaskId, WorkspaceId } from '#shared/domain/ids.ts';
 import type { Queryable } from '../db.ts';
 import { MOST_LINES_OF_ROW, rowsOfLines, SPAN_OF_ROW_MS } from '../log-rows.ts';
 import { many, maybeOne, msOf } from '../rows.ts';
@@ -65,28 +65,46 @@ export interface LogWritten {
   readonly lastId: number;
 }
 
+/** A machine's batch of lines. */
+export interface NumberedBatch {
+  readonly machineId: MachineId;
+  /** The agent's process. */
+  readonly sender: string;
+  /** The batch's number among those of that sender. */
+  readonly seq: number;
+}
+
 /**
  * Appends up to 1 000 lines in the order given, and counts their bytes for their workspaces in the same statement.
  * Ids of a workspace's lines are in the order of commits: its row of `log_clocks` is locked before they are taken.
  * @param nowMs - the day of UTC that they count for
+ * @param batch - the lines are written unless this batch, or a later one of its sender, was written before
+ * @returns empty: nothing was written
  */
 export async function insertLogLines(
   db: Queryable,
   lines: readonly NewLogLine[],
   nowMs: number = Date.now(),
+  batch?: NumberedBatch,
 ): Promise<ReadonlyMap<WorkspaceId, LogWritten>> {
   if (lines.length === 0) return new Map();
   if (lines.length > MAX_LOG_BATCH) throw new RangeError(`at most ${MAX_LOG_BATCH} log lines at a time`);
   // Clocks are locked in the order of the workspaces, so that two such statements at once wait for each other and never
-  // deadlock. The sort of the lines needs all of the locks before the first id is taken.
+  // deadlock. The sort of the lines needs all of the locks before the first id is taken, and the sort of the workspaces
+  // needs the lock of the sender.
   const { rows } = await db.query<{ workspace_id: string; log_bytes: number; last_id: number | bigint }>(
     `with r as materialized (
        select * from json_to_recordset($1::json) as r (n integer, workspace_id text, stub_id text, deployment_id text, container_id text,
          task_id text, stream text, line text, at_s double precision, line_count smallint, after_ms integer[])),
      owners as materialized (
        select workspace_id, sum(octet_length(line) + 1 + line_count * ${LINE_OVERHEAD_BYTES - 1}) as bytes from r group by workspace_id),
+     fresh as (
+       insert into log_senders as s (machine_id, sender, seq) select $3::text, $4::uuid, $5::bigint where $3::text is not null
+       on conflict (machine_id) do update set sender = excluded.sender, seq = excluded.seq
+       where s.sender <> excluded.sender or s.seq < excluded.seq returning 1),
+     allowed as (select from fresh union all select where $3::text is null),
      locked as (
-       insert into log_clocks as c (workspace_id, turns) select workspace_id, 1 from owners order by workspace_id
+       insert into log_clocks as c (workspace_id, turns) select workspace_id, 1 from owners cross join allowed order by workspace_id
        on conflict (workspace_id) do update set turns = c.turns + 1 returning workspace_id),
      written as (
        insert into log_lines (workspace_id, stub_id, deployment_id, container_id, task_id, stream, line, at, line_count, after_ms)
@@ -101,7 +119,13 @@ export async function insertLogLines(
        returning workspace_id, log_bytes::float8 as log_bytes)
      select counted.workspace_id, counted.log_bytes, max(written.id) as last_id
      from counted join written using (workspace_id) group by counted.workspace_id, counted.log_bytes`,
-    [JSON.stringify(rowsOfLines(lines)), dayOf(nowMs)],
+    [
+      JSON.stringify(rowsOfLines(lines)),
+      dayOf(nowMs),
+      batch?.machineId ?? null,
+      batch?.sender ?? null,
+      batch?.seq ?? null,
+    ],
     { isPrepared: true },
   );
   return new Map(

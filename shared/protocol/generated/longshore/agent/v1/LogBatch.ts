@@ -6,9 +6,11 @@ import type { Long } from '@grpc/proto-loader';
 export interface LogBatch {
   'seq'?: (number | string | Long);
   'records'?: (_longshore_agent_v1_LogRecord)[];
+  'sender'?: (string);
 }
 
 export interface LogBatch__Output {
   'seq': (number);
   'records': (_longshore_agent_v1_LogRecord__Output)[];
+  'sender': (string);
 }
