@@ -46,6 +46,9 @@ interface Sent {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
+/** Refusals of a session that is over, as the REST API and the gateway word them. */
+const NO_SESSION: ReadonlySet<string> = new Set(['Unauthorized', 'invalid or missing token']);
+
 /** Sends a request below `/console`. @throws ApiError */
 export async function send(path: string, { method = 'GET', body, signal, headers = {} }: Sent = {}): Promise<Response> {
   const key = keyOf();
@@ -70,7 +73,7 @@ export async function send(path: string, { method = 'GET', body, signal, headers
   const problem = typeof said === 'object' && said !== null ? said : {};
   const refusal = new ApiError(answer.status, problem, answer.headers.get('retry-after'));
   // A right that the token lacks has a sentence of its own.
-  if (path.startsWith('/api/') && refusal.status === 401 && refusal.message === 'Unauthorized') sessionEnd.tell();
+  if (path.startsWith('/api/') && refusal.status === 401 && NO_SESSION.has(refusal.message)) sessionEnd.tell();
   throw refusal;
 }
 
@@ -79,6 +82,23 @@ export async function rest<T>(path: string, sent: Sent = {}): Promise<T> {
   const answer = await send(`/api/v1${path}`, sent);
   const text = await answer.text();
   return (text === '' ? undefined : JSON.parse(text)) as T;
+}
+
+/** The answer of an operation of the gateway, which says `ok: false` where it refuses. @throws ApiError */
+export async function gateway<T>(path: string, sent: Sent = {}): Promise<T> {
+  const { headers = {}, ...rest_ } = sent;
+  const answer = await rest<T & Refusal>(`/gateway${path}`, {
+    ...rest_,
+    headers: { ...headers, 'x-longshore-fields': '1' },
+  });
+  if (answer.ok === false) throw new ApiError(400, { message: answer.errMsg ?? answer.errorMsg });
+  return answer;
+}
+
+interface Refusal {
+  readonly ok?: boolean;
+  readonly errMsg?: string;
+  readonly errorMsg?: string;
 }
 
 /** A query string of those that are given. */

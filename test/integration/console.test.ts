@@ -156,6 +156,56 @@ test('what the session says it may do is what it may do', async () => {
   }
 });
 
+test('operations of the gateway take a session, with the rights of its token', async () => {
+  const [own, admin] = [await entered(), await entered(platform.admin.token)];
+  const listed = await through('GET /gateway/machines', own);
+  expect([listed.status, listed.json['ok']]).toEqual([200, true]);
+  const made = await through('POST /gateway/machines', admin, {}, { poolName: 'by-console' });
+  expect(made.json).toMatchObject({ ok: true, agentUpstreamToken: expect.stringMatching(/./) });
+  const limited = await entered((await aToken({ scopes: ['invoke'] })).key);
+  expect((await through('GET /gateway/workers', limited)).json).toMatchObject({ ok: false });
+  for (const session of [{}, { cookie: own.cookie }, { key: own.key }, { ...own, key: admin.key }]) {
+    expect((await through('GET /gateway/machines', session)).status).toBe(401);
+    expect((await through('POST /gateway/machines', session, {}, { poolName: 'x' })).status).toBe(401);
+  }
+  // A token is no credential here, and a session is none elsewhere.
+  const byToken = { authorization: `Bearer ${platform.admin.token}` };
+  expect((await through('GET /gateway/machines', {}, byToken)).status).toBe(401);
+  const outside = await platform.call('GET /api/v1/gateway/machines', undefined, {
+    ...WITHOUT_TOKEN,
+    headers: sent(admin),
+  });
+  expect(outside.status).toBe(401);
+  // Pages of other origins and names that are not ours are turned away, whatever the address is rewritten to.
+  const foreign = { origin: 'https://evil.example.org' };
+  expect((await through('POST /gateway/machines', admin, foreign, { poolName: 'x' })).status).toBe(403);
+  const rebound = await through('GET /gateway/machines', admin, { host: 'rebound.example.org' });
+  // The gateway's own shape has no 421.
+  expect([rebound.status, rebound.json['message']]).toEqual([400, expect.stringContaining('under this name')]);
+  const trail = await platform.call(
+    `GET /api/v1/events/${platform.admin.workspaceId}/history?event_types=audit.machine.created`,
+    undefined,
+    { token: platform.admin.token },
+  );
+  expect((trail.json['events'] as Json[]).at(-1)).toMatchObject({
+    data: { actor: { token_type: 'admin', via: 'console' } },
+  });
+});
+
+test('only routes that say so are served through the passage', async () => {
+  const admin = await entered(platform.admin.token);
+  const rights = (await through('GET /session', admin)).json['rights'] as readonly string[];
+  expect(rights).toContain('POST /gateway/workers/{workerId}/drain');
+  // Signatures of the workspace, what is open to everybody, and what is no route of either API.
+  for (const line of ['POST /gateway/auth/sign', 'POST /gateway/auth/authorize', 'GET /health', 'GET /nothing']) {
+    expect([line, (await through(line, admin, {}, line.startsWith('P') ? {} : undefined)).status]).toEqual([line, 404]);
+    expect(rights).not.toContain(line);
+  }
+  for (const path of ['/console/api', '/console/api/v1', '/console/api/v2/session'])
+    expect([path, (await platform.call(`GET ${path}`, undefined, { ...WITHOUT_TOKEN, headers: sent(admin) })).status]) //
+      .toEqual([path, 404]);
+});
+
 test('a change is recorded as one of the token, by way of the console', async () => {
   const session = await entered();
   const made = await through('POST /secret/{ws}', session, {}, { name: 'FROM_CONSOLE', value: 'v' });

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { request } from 'undici';
-import { CONSOLE_PER_MINUTE } from '../../scheduler/api/http/console/register.ts';
+import { CONSOLE_PER_MINUTE } from '../../scheduler/api/http/console/passage.ts';
 import { REFUSALS_PER_MINUTE } from '../../scheduler/workspaces/identity/refusals.ts';
 import { aPlatform, WITH_FIELDS } from './verbs-fixture.ts';
 import type { Json, Person, Platform } from './verbs-fixture.ts';

@@ -15,7 +15,7 @@ import { isRecord } from '#shared/json.ts';
 import { withDeadline } from '#shared/backoff.ts';
 import type { Log } from '#shared/log.ts';
 import type { Caller } from '../../workspaces/identity/caller.ts';
-import { refusalOf } from '../operations/operation.ts';
+import { isForSessions, refusalOf } from '../operations/operation.ts';
 import type { Operation, Origin } from '../operations/operation.ts';
 import { lookAt, tokenOf } from './auth.ts';
 import type { Authenticator } from './auth.ts';
@@ -39,8 +39,19 @@ const OPEN_BODY_LIMIT = 64 * 1024;
 const HANDLER_DEADLINE_MS = 30_000;
 const METHODS: readonly HTTPMethods[] = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
 
+/** The passage of the web console, whose calls have a session instead of a token. */
+export interface CallPassage {
+  readonly isThrough: (request: FastifyRequest) => boolean;
+  /** The session's caller; null: none that counts. Refused sessions are counted. @throws AppError `rate_limited` */
+  readonly find: (request: FastifyRequest) => Promise<Caller | null>;
+  /** Called for each call. @throws AppError `rate_limited` */
+  readonly mayAsk: (caller: Caller) => Promise<void>;
+}
+
 export interface BinderParts {
   readonly authenticator: Authenticator;
+  /** Absent: no call has a session. */
+  readonly passage?: CallPassage;
   readonly originOf: (request: FastifyRequest) => Origin;
   readonly log: Log;
   /** Tells of calls; absent: nobody is told. */
@@ -73,8 +84,9 @@ export function bindOperations(scope: FastifyInstance, operations: readonly Oper
   const taken = new Map<string, HTTPMethods[]>();
   for (const operation of operations) {
     const url = operation.path.replace(/\{(\w+)\}/g, ':$1');
-    const onRequest = admission(parts.authenticator, operation);
-    scope.route({ method: operation.method, url, onRequest, handler: handlerOf(operation, parts) });
+    const onRequest = admission(parts, operation);
+    const config = { passage: isForSessions(operation) };
+    scope.route({ method: operation.method, url, config, onRequest, handler: handlerOf(operation, parts) });
     // Two operations may name the parameter at one place differently, so places are compared without names.
     const place = url.replace(/:\w+/g, ':');
     taken.set(place, [...(taken.get(place) ?? []), operation.method]);
@@ -83,7 +95,7 @@ export function bindOperations(scope: FastifyInstance, operations: readonly Oper
   for (const [place, methods] of taken) {
     const url = place.replace(/:/g, () => ':any');
     const rest = METHODS.filter((method) => !methods.includes(method));
-    scope.route({ method: rest, url: uniqueParams(url), handler: wrongMethod });
+    scope.route({ method: rest, url: uniqueParams(url), config: { passage: true }, handler: wrongMethod });
   }
 }
 
@@ -98,15 +110,16 @@ const endedCall = (request: FastifyRequest, reply: FastifyReply): EndedCall => (
 
 /** Looks up the token before the body is read. Requests without a body go on: their handler checks the token. */
 function admission(
-  authenticator: Authenticator,
+  { authenticator, passage }: Pick<BinderParts, 'authenticator' | 'passage'>,
   { scope, mostBytes = GATEWAY_BODY_LIMIT }: Pick<Operation, 'scope' | 'mostBytes'>,
 ) {
   const isOpen = scope === 'open';
   return async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
     const { headers } = request;
     if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined) return;
-    const token = tokenOf(headers.authorization);
-    const caller = token === null ? null : await lookAt(authenticator, token);
+    const isPassed = passage?.isThrough(request) === true;
+    const token = isPassed ? null : tokenOf(headers.authorization);
+    const caller = isPassed ? await passage.find(request) : token === null ? null : await lookAt(authenticator, token);
     if (caller !== null) {
       admit(request, reply, { sender: 'known', payer: caller.workspaceId, limitBytes: mostBytes });
     } else if (isOpen) {
@@ -140,8 +153,7 @@ function handlerOf(operation: Operation, parts: BinderParts) {
     const message = decode(merge(operation, request, readQuery, parse));
     const wantsAll = request.headers[FIELDS_HEADER] === '1';
     const encode = wantsAll ? encoders.all : encoders.documented;
-    const origin = parts.originOf(request);
-    const caller = origin.bearer === null ? null : await parts.authenticator.authenticate(origin.bearer);
+    const { caller, origin } = await senderOf(request, parts);
     if (caller !== null) parts.calls?.began(request, caller);
     const isRefused = caller === null && origin.bearer !== null;
     if (caller === null && operation.scope !== 'open') {
@@ -161,6 +173,16 @@ function handlerOf(operation: Operation, parts: BinderParts) {
     if (hidden !== undefined && !wantsAll) tellError(reply, answer as Readonly<Record<string, unknown>>, hidden);
     return reply.header('content-type', 'application/json').send(stringifyExactly(encode(answer)));
   };
+}
+
+/** The caller, and where the request came from. A session presents no token, and its page is not this host itself. */
+async function senderOf(request: FastifyRequest, { authenticator, originOf, passage }: BinderParts) {
+  const origin = originOf(request);
+  if (passage?.isThrough(request) !== true)
+    return { origin, caller: origin.bearer === null ? null : await authenticator.authenticate(origin.bearer) };
+  const caller = await passage.find(request);
+  if (caller !== null) await passage.mayAsk(caller);
+  return { origin: { ...origin, bearer: null, loopback: false }, caller };
 }
 
 /** Most characters of a refusal's text in a header. */

@@ -18,12 +18,15 @@ import type { SharedState } from '../../workspaces/shared-state/service.ts';
 import { InstallationTrail } from '../../workspaces/events/installation-trail.ts';
 import type { boundedAuthenticator } from './auth.ts';
 import { mayTrustLoopback, senders } from './auth.ts';
+import type { Senders } from './auth.ts';
 import type { GatewayCalls } from './gateway-calls.ts';
 import { BodyBudget } from './body-budget.ts';
 import { bindOperations, GATEWAY_BASE } from './bind.ts';
 import { registerContainers } from './containers/routes.ts';
 import { ConsolePlace, CONSOLE_BASE } from './console/address.ts';
+import { countSession, guardPassage, isThrough, sendersOf } from './console/passage.ts';
 import { keepApart, registerConsole } from './console/register.ts';
+import { sessionSenders } from './console/session.ts';
 import type { ContainerSockets } from './containers/sockets.ts';
 import { openApiDocument } from './description/openapi.ts';
 import { registerViewer } from './description/viewer.ts';
@@ -109,7 +112,10 @@ export function registerAll(app: FastifyInstance, state: ServerState, parts: Sur
         ? undefined
         : new ConsolePlace({ consoleUrl: settings.consoleUrl ?? null, externalUrl: settings.externalUrl }),
   };
-  if (on.console !== undefined) keepApart(app, { place: on.console });
+  if (on.console !== undefined) {
+    keepApart(app, { place: on.console });
+    guardPassage(app, on.console);
+  }
   registerGateway(on);
   registerRest(on);
   registerInvocations(on);
@@ -119,11 +125,28 @@ export function registerAll(app: FastifyInstance, state: ServerState, parts: Sur
 }
 
 /** The gateway's operations. */
-function registerGateway({ app, parts, made, authenticator, originOf }: Registering): void {
+function registerGateway(on: Registering): void {
+  const { app, parts, made, authenticator, originOf } = on;
   const { operations, calls } = made;
+  const bySession = bySessionOf(on);
+  const passage =
+    bySession === undefined
+      ? {}
+      : {
+          passage: {
+            isThrough,
+            find: async (request: FastifyRequest) => bySession.find(request),
+            mayAsk: (caller: Caller) => countSession(parts.rates, caller),
+          },
+        };
   plugin(app, GATEWAY_BASE, (scope) => {
-    bindOperations(scope, operations, { authenticator, originOf, log: parts.log, calls });
+    bindOperations(scope, operations, { authenticator, originOf, log: parts.log, calls, ...passage });
   });
+}
+
+/** Finds senders by sessions of the console; undefined: there is no console. */
+function bySessionOf({ parts, authenticator, console: place }: Registering): Senders | undefined {
+  return place === undefined ? undefined : sessionSenders({ sessions: parts.consoleSessions, place, authenticator });
 }
 
 /** The REST API of workspaces. */
@@ -141,6 +164,7 @@ function registerRest(on: Registering): void {
   const stacks = new Stacks(parts.db, async (id) => (await parts.limits.of(id)).counts.stacks);
   const routes = restRoutes({
     ...parts,
+    operations: made.operations,
     stacks,
     outputs,
     trail: new InstallationTrail(parts.db, parts.events.writer, () => parts.clock.nowMs()),
@@ -160,22 +184,21 @@ function registerRest(on: Registering): void {
     if (isDeletedToo) return workspace !== undefined || (await directory.wasDeleted(id));
     return workspace !== undefined && workspace.deletingAtMs === null;
   };
-  const rest = { workspaceExists, streams: sse, log };
-  const byToken = { ...rest, senders: senders(authenticator), mayAsk };
-  plugin(app, REST_BASE, (scope) => bindRest(scope, routes, byToken));
-  plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), byToken));
-  if (place === undefined) return;
-  const { consoleSessions: sessions, consoleFiles: files, rates } = parts;
-  const ofConsole = {
-    ...rest,
-    ...(rates === undefined ? {} : { rates }),
-    sessions,
-    files,
-    place,
-    authenticator,
-    routes,
+  const byToken = senders(authenticator);
+  const bySession = bySessionOf(on);
+  const rest = {
+    workspaceExists,
+    streams: sse,
+    log,
+    senders: bySession === undefined ? byToken : sendersOf(byToken, bySession),
+    mayAsk: (caller: Caller, kind: 'rest' | 'state') =>
+      caller.console === undefined ? mayAsk(caller, kind) : countSession(parts.rates, caller),
   };
-  plugin(app, CONSOLE_BASE, (scope) => registerConsole(scope, ofConsole));
+  plugin(app, REST_BASE, (scope) => bindRest(scope, routes, rest));
+  plugin(app, '', (scope) => bindRest(scope, routes.filter(isAtRoot), rest));
+  if (place === undefined) return;
+  const { consoleSessions: sessions, consoleFiles: files } = parts;
+  plugin(app, CONSOLE_BASE, (scope) => registerConsole(scope, { sessions, files, place, authenticator, log }));
 }
 
 /** Calls of deployments, and of ports of pods and sandboxes. */

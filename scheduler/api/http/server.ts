@@ -20,6 +20,7 @@ import { MIN_TLS } from './certificate.ts';
 import type { CertificateWatch } from './certificate.ts';
 import { NARROWED, listenPlace } from './listen-policy.ts';
 import type { ListenWish } from './listen-policy.ts';
+import { isThrough } from './console/passage.ts';
 import { CrossOrigin } from './cross-origin.ts';
 import { levelOf, problemOf, sendProblem as sendPlainly } from './error-map.ts';
 import type { Problem } from './error-map.ts';
@@ -45,7 +46,7 @@ export interface HttpServerParts {
   /** Most connections: above it a new connection is closed at once. Absent: no bound. */
   readonly maxConnections?: number;
   /** Rewrites the URL for routing, given the Host header and the URL as sent. Absent: the URL stays as sent. */
-  readonly rewriteUrl?: (host: string | undefined, url: string) => string;
+  readonly rewriteUrl?: (host: string | undefined, url: string, request: IncomingMessage) => string;
   /** Called when the server begins to stop: connections that it does not know as requests are ended. */
   readonly onStop?: () => void;
   /** Called before connections are cut, with time for last answers. */
@@ -156,7 +157,7 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
         return NOWHERE;
       }
       if (target.host !== undefined) hostIs(request, target.host);
-      return rewriteUrl === undefined ? target.path : rewriteUrl(request.headers.host, target.path);
+      return rewriteUrl === undefined ? target.path : rewriteUrl(request.headers.host, target.path, request);
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 1024 },
     // The server always makes the id itself: callers could choose the same one.
@@ -186,7 +187,8 @@ export function createHttpServer(parts: HttpServerParts): HttpServer {
     if (request.raw.socket.writableEnded) return void request.raw.destroy();
     reply.header('x-request-id', request.id);
     if (answerWorker(request, reply)) return;
-    if (crossOrigin.take(request, reply)) return;
+    // Pages of other origins have no business in the passage, whatever its address is rewritten to.
+    if (!isThrough(request) && crossOrigin.take(request, reply)) return;
     if (draining) {
       reply.header('connection', 'close');
       if (!isServedLast(request)) {

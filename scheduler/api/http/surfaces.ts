@@ -1,5 +1,6 @@
 // Every HTTP surface of the scheduler, put together: the gateway's operations, the workspace REST API, invoke, uploads,
 // and operators' pages. compose/surfaces.ts calls createSurfaces with the services and gets a server to start and stop.
+import type { IncomingMessage } from 'node:http';
 import type { StubRow } from '../../stores/store/queries/stubs.ts';
 import { codeTrust } from '../../workspaces/deployments/code-trust.ts';
 import { Deployments } from '../../workspaces/deployments/deployments.ts';
@@ -20,6 +21,7 @@ import { readNamedPool } from '../../control/placement/named-pool-reader.ts';
 import { boundedAuthenticator } from './auth.ts';
 import { GATEWAY_BODY_LIMIT } from './bind.ts';
 import { ContainerSockets } from './containers/sockets.ts';
+import { routeThrough } from './console/passage.ts';
 import { GatewayCalls } from './gateway-calls.ts';
 import { hostRewriter } from './invoke/host-form.ts';
 import { sendInShape } from './problem-shape.ts';
@@ -120,7 +122,7 @@ export function createSurfaces(parts: SurfaceParts): Surfaces {
     largestBodyBytes: Math.max(parts.settings.maxInvokeBodyBytes, GATEWAY_BODY_LIMIT, MOST_UPLOAD_BYTES),
     ...(parts.settings.maxConnections === undefined ? {} : { maxConnections: parts.settings.maxConnections }),
     sendProblem: sendInShape,
-    rewriteUrl: hostRewriter(invokeDomains(parts.settings)),
+    rewriteUrl: rewriterOf(parts.settings),
     onStop: () => {
       webSockets.closeAll();
       containerSockets.closeAll();
@@ -174,6 +176,13 @@ const gpuMachineOf = (machine: MachineView, isOwn: boolean): GpuMachine => ({
   gpuDriver: machine.host?.gpuDriver ?? '',
   freeGpuCount: machine.status === 'available' ? machine.freeGpuCount : 0,
 });
+
+/** Addresses by which requests are routed: host labels have paths of their own, and so has the console's passage. */
+function rewriterOf(settings: SurfaceSettings) {
+  const byHost = hostRewriter(invokeDomains(settings));
+  if (settings.console === 'off') return byHost;
+  return (host: string | undefined, url: string, request: IncomingMessage) => routeThrough(request, byHost(host, url));
+}
 
 /** Domains below which every host label counts. */
 function invokeDomains({ invokeDomain, externalUrl }: SurfaceSettings): readonly string[] {

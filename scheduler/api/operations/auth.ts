@@ -55,6 +55,8 @@ export function signPayload(signingKeyOf: SigningKeyReader, clock: Pick<Clock, '
     http: 'POST /auth/sign',
     scope: 'any',
     containers: true,
+    // A signature by the workspace's key is for a program, and a page has no use of one.
+    byTokenOnly: true,
     request: SignPayloadRequest,
     response: SignPayloadResponse,
     handle: async (caller, { payload }) => {

@@ -40,6 +40,8 @@ export interface OperationDefinition<S extends Scope, Request extends TObject, R
   readonly grants?: Grants;
   /** Refusal for callers outside the scope, where the usual text does not fit. */
   readonly refusal?: string;
+  /** True: only a token may call it, and no session of the web console. */
+  readonly byTokenOnly?: boolean;
   /** Time for an answer; absent: the transport's own. */
   readonly withinMs?: number;
   /** Most bytes of a request; absent: the transport's own. */
@@ -81,6 +83,7 @@ export interface Operation {
   readonly containers: boolean;
   readonly grants: Grants;
   readonly refusal: string;
+  readonly byTokenOnly: boolean;
   /** Time for an answer; absent: the transport's own. */
   readonly withinMs?: number;
   /** Most bytes of a request; absent: the transport's own. */
@@ -124,6 +127,7 @@ export function unrouted<S extends Scope, Request extends TObject, Response exte
     containers: definition.containers ?? false,
     grants: definition.grants ?? {},
     refusal: definition.refusal ?? UNAUTHORIZED_ACCESS,
+    byTokenOnly: definition.byTokenOnly ?? false,
     ...(withinMs === undefined ? {} : { withinMs }),
     ...(mostBytes === undefined ? {} : { mostBytes }),
     request: definition.request,
@@ -147,6 +151,10 @@ export function unrouted<S extends Scope, Request extends TObject, Response exte
         }),
   };
 }
+
+/** Whether sessions of the web console may call it. What is open to everybody is for programs that begin. */
+export const isForSessions = ({ scope, byTokenOnly }: Pick<Operation, 'scope' | 'byTokenOnly'>): boolean =>
+  scope !== 'open' && !byTokenOnly;
 
 /** The refusal's text, or null when the caller may go on. */
 export function refusalOf(

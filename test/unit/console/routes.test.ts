@@ -5,6 +5,9 @@ import { join } from 'node:path';
 import type { Command } from 'commander';
 import { expect, test } from 'vitest';
 import { buildProgram } from '#cli/program.ts';
+import { allOperations } from '#scheduler/api/operations/index.ts';
+import type { OperationParts } from '#scheduler/api/operations/index.ts';
+import { isForSessions } from '#scheduler/api/operations/operation.ts';
 import { restRoutes } from '#scheduler/api/http/rest/routes.ts';
 import type { RestRouteParts } from '#scheduler/api/http/rest/routes.ts';
 
@@ -12,7 +15,11 @@ const ROOT = join(import.meta.dirname, '../../../console');
 const files = readdirSync(ROOT, { recursive: true, encoding: 'utf8' }).filter((file) => /\.tsx?$/.test(file));
 const texts = new Map(files.map((file) => [file, readFileSync(join(ROOT, file), 'utf8')]));
 const routes = restRoutes({} as RestRouteParts).filter(({ byTokenOnly = false }) => !byTokenOnly);
-const lines = new Set(routes.map(({ method, path }) => `${method} ${path}`));
+const operations = allOperations({} as OperationParts)
+  .filter(isForSessions)
+  .map(({ method, path }) => ({ method, path: `/gateway${path}` }));
+const served = [...routes, ...operations];
+const lines = new Set(served.map(({ method, path }) => `${method} ${path}`));
 const found = (pattern: RegExp): readonly string[] =>
   [...texts.values()].flatMap((text) => [...text.matchAll(pattern)].map((match) => match[1] ?? ''));
 
@@ -24,11 +31,11 @@ test('every right that the console asks for is a route of the API', () => {
 
 test('every address that the console reads is one of the API, and none holds the signing key', () => {
   const addresses = found(
-    /`(\/(?:deployment|explain|logs|task|task-summary|workspace|session|container)\/\$\{[^`]*)`/g,
+    /`(\/(?:deployment|explain|gateway|logs|task|task-summary|workspace|session|container)\/(?:\w+\/)?\$\{[^`]*)`/g,
   );
   expect(addresses.length).toBeGreaterThan(5);
   const shape = (path: string): string => path.replace(/\{\w+\}/g, '*');
-  const known = new Set(routes.map(({ path }) => shape(path)));
+  const known = new Set(served.map(({ path }) => shape(path)));
   const asked = addresses.map((address) =>
     address
       .replace(/\$\{queryOf\(.*$/s, '')

@@ -64,6 +64,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
     scope.route({
       method,
       url,
+      config: { passage: route.byTokenOnly !== true },
       onRequest: async (request, reply) => {
         const checked = await check(request, route, parts);
         checkMediaType(request);
@@ -85,6 +86,7 @@ export function bindRest(scope: FastifyInstance, routes: readonly RestRoute[], p
     scope.route({
       method: METHODS.filter((method) => !methods.includes(method)),
       url,
+      config: { passage: true },
       handler: (request, reply) => {
         closeUnread(request, reply);
         return sendProblem(reply, request.id, {

@@ -86,7 +86,7 @@ export interface RestRouteParts
     PreemptionRouteParts,
     ProviderRouteParts,
     RecordingRouteParts,
-    Pick<SessionRouteParts, 'consoleSessions' | 'consoleBaseOf' | 'installation'>,
+    Pick<SessionRouteParts, 'consoleSessions' | 'consoleBaseOf' | 'installation' | 'operations'>,
     ShareRouteParts,
     StackRouteParts,
     Pick<TaskInputRouteParts, 'taskInputs' | 'reruns'>,

@@ -5,6 +5,8 @@ import type { Directory } from '../../../workspaces/deployments/directory.ts';
 import type { Caller } from '../../../workspaces/identity/caller.ts';
 import { confinementProblem } from '../../../workspaces/identity/confinement.ts';
 import type { ConsoleSessions } from '../../../workspaces/identity/console-sessions.ts';
+import { isForSessions, refusalOf } from '../../operations/operation.ts';
+import type { Operation } from '../../operations/operation.ts';
 import type { RestRequest } from './route.ts';
 import { grantsOf, mayCall, restRoute } from './route.ts';
 import type { RestRoute } from './route.ts';
@@ -12,6 +14,8 @@ import type { RestRoute } from './route.ts';
 export interface SessionRouteParts {
   readonly directory: Pick<Directory, 'workspace'>;
   readonly consoleSessions: Pick<ConsoleSessions, 'link'>;
+  /** The gateway's operations, which a caller may call, too. */
+  readonly operations: readonly Operation[];
   /** Start of the console's address, as the caller reaches it; null: it is switched off. */
   readonly consoleBaseOf: (request: RestRequest['http']) => string | null;
   /** Facts about the installation, for `GET /session`. */
@@ -52,9 +56,14 @@ export const sessionRoutes = (parts: SessionRouteParts, all: () => readonly Rest
         workspace: { id: workspace.id, name: workspace.name },
         is_admin: caller.isAdmin,
         via: caller.console === undefined ? 'token' : 'console',
-        rights: all()
-          .filter((route) => isAllowed(caller, route))
-          .map(({ method, path }) => `${method} ${path}`),
+        rights: [
+          ...all()
+            .filter((route) => isAllowed(caller, route))
+            .map(({ method, path }) => `${method} ${path}`),
+          ...parts.operations
+            .filter((operation) => mayCallGateway(caller, operation))
+            .map(({ method, path }) => `${method} /gateway${path}`),
+        ],
         version,
         domains: { external_url: externalUrl, invoke_domain: invokeDomain, console_url: parts.consoleBaseOf(http) },
       };
@@ -86,3 +95,6 @@ const isAllowed = (caller: Caller, route: RestRoute): boolean =>
   mayCall(caller, route) &&
   confinementProblem(caller, grantsOf(route)) === undefined &&
   !(route.byTokenOnly === true && caller.console !== undefined);
+
+const mayCallGateway = (caller: Caller, operation: Operation): boolean =>
+  refusalOf(operation, caller) === null && (caller.console === undefined || isForSessions(operation));
